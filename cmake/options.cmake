@@ -1,0 +1,39 @@
+option(CONVOY_TESTS "Build the tests" ON)
+option(CONVOY_CUDA "Build for NVIDIA GPUs (needs the CUDA Toolkit)" OFF)
+option(CONVOY_STD_THREADS "parallel_for on std::thread instead of OpenMP (ThreadSanitizer)" OFF)
+set(CONVOY_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  # Paths relative to the source folder, so that a fresh clone elsewhere still hits the cache.
+  set(CCACHE_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_LAUNCHER})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_LAUNCHER})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_LAUNCHER})
+endif()
+
+# Flags of our own code alone; libraries' headers are included as SYSTEM.
+add_library(convoy_flags INTERFACE)
+target_include_directories(convoy_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(convoy_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+                            -Wno-missing-field-initializers -ffp-contract=off>)
+if(CONVOY_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${CONVOY_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
+  add_link_options(-fsanitize=${CONVOY_SANITIZE})
+endif()
+if(CONVOY_STD_THREADS)
+  target_compile_definitions(convoy_flags INTERFACE CONVOY_STD_THREADS)
+endif()

@@ -1,0 +1,39 @@
+// Downloads of the official archives: checked, resumable, safe when several processes start at once.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace convoy {
+
+struct RemoteFile {
+  std::string url;   // mirrors come as further entries of the same name
+  std::string name;  // file name under the target folder
+  std::string md5;   // 32 hex digits
+};
+
+struct DownloadOptions {
+  int attempts = 5;               // each continues where the last one stopped (HTTP Range)
+  int backoff_ms = 500;           // doubled each time
+  int stall_seconds = 30;         // without a byte: counts as a failed attempt
+  std::function<void(std::int64_t received, std::int64_t total)> progress;  // total -1 where unknown
+};
+
+/// Makes sure that folder/name exists with this checksum. A lock file keeps other processes waiting and lets them find
+/// the finished file; a partial file is resumed; a wrong checksum is deleted and counted as an attempt. DataError when
+/// all attempts of all mirrors failed, saying why each did.
+std::filesystem::path download(const std::vector<RemoteFile>& mirrors, const std::filesystem::path& folder,
+                               const DownloadOptions& options = {});
+
+/// Where data sets are kept that no flag names: $XDG_CACHE_HOME/convoy or ~/.cache/convoy.
+std::filesystem::path cache_folder();
+
+/// The official archives.
+std::vector<std::vector<RemoteFile>> cifar10_files();
+std::vector<std::vector<RemoteFile>> mnist_files();
+
+std::string md5_of_file(const std::filesystem::path& path);
+
+}  // namespace convoy

@@ -1,0 +1,104 @@
+// DataLoader: deterministic batches, made ahead of time by worker threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "datasets/transforms.h"
+
+namespace convoy {
+
+struct Batch {
+  Tensor images;  // [n, H, W, C], f32 or f64; n may be 0 on a rank without samples
+  Tensor labels;  // i32 [n]
+  Tensor ids;     // i32 [n]: positions in the set, which key augmentation and dropout
+  std::int64_t epoch = 0;
+  std::int64_t index = 0;         // of the batch in its epoch
+  std::int64_t global_count = 0;  // samples of all ranks in this update: what a loss is divided by
+};
+
+struct LoaderOptions {
+  std::int64_t global_batch = 128;
+  std::int64_t micro_batch = 0;  // most samples a batch holds on this rank; 0: all of its share
+  int rank = 0;
+  int world = 1;
+  std::uint64_t seed = 1;
+  bool shuffle = true;
+  TransformSpec transform;
+  DType dtype = DType::f32;
+  int workers = 2;   // threads that make batches; 0: made in the caller
+  int prefetch = 4;  // batches ready ahead, across the end of an epoch too
+  std::int64_t max_epochs = -1;  // known end: nothing is prefetched past it
+};
+
+/// The order of an epoch: a permutation of [0, n) that depends on (seed, epoch) alone (Fisher and Yates, drawn from
+/// Philox).
+std::vector<std::int32_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch);
+
+/// This rank's half-open share of `count` items: sizes differ by at most one, earlier ranks get the larger ones
+/// (128 on 3 ranks: 43, 43, 42).
+struct Share {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+Share share_of(std::int64_t count, int rank, int world);
+
+/// Batches of an epoch come in order; contents are a function of (options, epoch, index), whatever the number of
+/// workers. An update's global batch may come as several micro-batches, in order. The last one of an epoch may be
+/// short; none is dropped. An exception in a worker is thrown by next().
+class DataLoader {
+ public:
+  /// The set must outlive the loader.
+  DataLoader(const ImageSet& set, LoaderOptions options);
+  ~DataLoader();
+  DataLoader(const DataLoader&) = delete;
+  DataLoader& operator=(const DataLoader&) = delete;
+
+  std::int64_t steps_per_epoch() const;         // updates: ceil(size / global_batch)
+  std::int64_t micro_batches_per_step() const;  // of a full global batch, on this rank (at least 1)
+
+  /// Positions the loader before update `step` of `epoch`: the start, a resume. Discards what was prefetched.
+  void seek(std::int64_t epoch, std::int64_t step = 0);
+  /// The micro-batches of the next update of the current epoch; empty at the end of the epoch (the loader then
+  /// stands at the start of the next).
+  std::vector<Batch> next_update();
+
+  /// Iteration over one epoch for programs that take each update as one batch (micro_batch = 0).
+  class EpochRange;
+  EpochRange epoch(std::int64_t epoch);
+
+  /// Milliseconds that next_update() has waited for workers, since the last call.
+  double take_wait_ms();
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> impl_;
+};
+
+class DataLoader::EpochRange {
+ public:
+  explicit EpochRange(DataLoader& loader) : loader_(loader) {}
+  struct Sentinel {};
+  class Iterator {
+   public:
+    explicit Iterator(DataLoader& loader) : loader_(loader) { ++*this; }
+    const Batch& operator*() const { return batches_.front(); }
+    Iterator& operator++() {
+      batches_ = loader_.next_update();
+      return *this;
+    }
+    bool operator!=(Sentinel) const { return !batches_.empty(); }
+
+   private:
+    DataLoader& loader_;
+    std::vector<Batch> batches_;
+  };
+  Iterator begin() { return Iterator(loader_); }
+  Sentinel end() const { return {}; }
+
+ private:
+  DataLoader& loader_;
+};
+
+}  // namespace convoy

@@ -1,0 +1,105 @@
+// Variable: a tensor in a graph of recorded operations.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/tensor/tensor.h"
+
+namespace convoy {
+
+struct Node;
+
+/// A handle: copies are the same variable. Leaves (parameters, inputs) are made from a tensor; every other variable
+/// is the result of an operation and remembers its creator where any input wants a gradient.
+class Variable {
+ public:
+  Variable() = default;
+  explicit Variable(Tensor value, bool requires_grad = false);
+  /// The result of `creator`; what ops make. Recorded only where an input requires a gradient and recording is on.
+  Variable(Tensor value, std::shared_ptr<Node> creator);
+
+  bool defined() const { return state_ != nullptr; }
+  const Tensor& value() const;
+  const Shape& shape() const { return value().shape(); }
+  DType dtype() const { return value().dtype(); }
+  const Device& device() const { return value().device(); }
+  bool requires_grad() const;
+  bool is_leaf() const { return creator() == nullptr; }
+  const std::shared_ptr<Node>& creator() const;
+
+  /// The gradient of a leaf; undefined before the first backward that reaches it.
+  const Tensor& grad() const;
+  /// True from the backward that wrote the gradient until consume_grad(): so an optimizer never steps on a stale one,
+  /// and nobody has to zero anything.
+  bool has_fresh_grad() const;
+  void consume_grad() const;
+  /// Where this leaf's gradient is born: a slice of a bucket, of the value's shape and dtype.
+  void set_grad_storage(Tensor slice) const;
+  /// Called inside backward, the moment the last contribution to this leaf's gradient has been enqueued.
+  void on_grad_ready(std::function<void()> hook) const;
+  /// Replaces the tensor of a leaf: a model moving to another device or precision.
+  void set_value(Tensor value) const;
+
+  /// The same tensor, outside the graph.
+  Variable detach() const { return Variable(value()); }
+  friend bool operator==(const Variable& a, const Variable& b) { return a.state_ == b.state_; }
+
+ private:
+  friend class BackwardPass;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+/// Where a backward function puts the gradient of one input. Three things can be done with a wanted slot, once:
+/// write or add into view(), hand over a tensor, or leave it alone (no contribution).
+class GradSlot {
+ public:
+  bool wanted() const { return wanted_; }
+  /// The destination and its mode; allocated on first call. An unwanted slot gives a null view, which kernels skip.
+  GradView view();
+  /// The contribution is exactly this tensor (the gradient of a sum, of a reshape): shared where nothing has been
+  /// contributed yet and the input is no leaf, else copied or added.
+  void take(const Tensor& gradient);
+
+ private:
+  friend class BackwardPass;
+  bool wanted_ = false;
+  bool is_leaf_ = false;
+  bool written_ = false;  // an earlier contribution is there: add
+  Tensor gradient_;       // the leaf's storage, or what has been contributed so far
+  Shape shape_;
+  DType dtype_ = DType::f32;
+  Device device_ = Device::cpu();
+};
+
+/// A recorded operation with one result.
+struct Node {
+  using Backward = std::function<void(const Tensor& dy, std::span<GradSlot> slots)>;
+
+  std::string_view name;         // "conv2d": for messages and traces
+  std::vector<Variable> inputs;  // slots come in the same order
+  Backward backward;             // dropped after use, with the tensors it saved
+  std::uint64_t sequence = 0;    // order of creation on this thread
+};
+
+/// What an op returns: `y`, recorded with its inputs and its backward where that is wanted.
+Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward);
+
+/// While one lives, operations of this thread are not recorded: evaluation keeps no activations.
+class NoGrad {
+ public:
+  NoGrad();
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+  static bool active();
+
+ private:
+  bool previous_;
+};
+
+}  // namespace convoy

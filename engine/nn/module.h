@@ -1,0 +1,127 @@
+// Module: named parameters, named buffers, children, and a forward function.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/autograd/variable.h"
+#include "kernels/random.h"
+
+namespace convoy {
+
+/// What a forward pass is for. Handed down explicitly: nobody forgets to switch a model back to training.
+struct Pass {
+  bool training = false;     // batch statistics and dropout
+  std::uint64_t seed = 0;    // of the run; with epoch and sample_ids it keys dropout
+  std::int64_t epoch = 0;
+  Tensor sample_ids;         // i32 [N]: global ids of the batch's samples; needed where a model drops out
+
+  static Pass inference() { return {}; }
+};
+
+/// What a parameter is: decides its layout in checkpoints and the groups that optimizers make.
+enum class ParameterKind : std::uint8_t {
+  filter,      // [O, kH, kW, I] in memory; [O, I, kH, kW] in checkpoints
+  weight,      // [out, in]
+  bias,
+  norm_scale,
+  norm_shift,
+};
+
+struct NamedParameter {
+  std::string name;  // "layer1.0.conv1.weight": torchvision's names
+  Variable variable;
+  ParameterKind kind = ParameterKind::weight;
+};
+
+struct NamedBuffer {
+  std::string name;  // "bn1.running_mean"
+  Tensor tensor;
+};
+
+/// One row of a model's summary.
+struct LayerSummary {
+  std::string name;      // path: "layer1.0.conv1"
+  std::string type;      // "Conv2d 64 -> 64, 3x3"
+  Shape output;          // with N = 1
+  std::int64_t parameters = 0;
+  std::int64_t flops = 0;  // forward, one sample; a multiply-add is 2
+};
+
+class Module {
+ public:
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  virtual Variable forward(const Variable& x, const Pass& pass) = 0;
+
+  /// The output shape for an input shape, without computing: how a model is checked when it is built. Leaves add
+  /// their row to `rows` where given; containers pass it on. Throws UsageError that begins with the layer's path:
+  /// "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
+  Shape infer(const Shape& input, const std::string& path = "", std::vector<LayerSummary>* rows = nullptr) const;
+
+  /// "Conv2d 64 -> 128, 3x3 stride 2 padding 1".
+  virtual std::string describe() const = 0;
+
+  /// Depth first, in order of registration; names joined by dots.
+  std::vector<NamedParameter> parameters() const;
+  std::vector<NamedBuffer> buffers() const;
+  /// Moves parameters and buffers. Variables stay the same, so optimizers and hooks keep their hold.
+  void to(const Device& device);
+  /// To another floating-point type, f32 or f64.
+  void to(DType dtype);
+  /// Draws all parameters anew, each by PyTorch's default or what the module was told, keyed by (seed, its name).
+  void initialize(std::uint64_t seed);
+
+ protected:
+  Module() = default;
+  /// Leaves: checks and returns the output shape, and sets flops. Containers override infer_children instead.
+  struct Inferred {
+    Shape output;
+    std::int64_t flops = 0;
+  };
+  virtual Inferred infer_leaf(const Shape& input) const;
+  virtual Shape infer_children(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const;
+  virtual bool is_container() const { return false; }
+
+  /// How initialize() fills a parameter.
+  enum class Init : std::uint8_t { zeros, ones, kaiming_uniform, kaiming_normal_fan_out };
+  /// bound: for kaiming_uniform, U(-bound, bound); PyTorch's default for layers is 1 / sqrt(fan_in).
+  Variable add_parameter(std::string name, const Shape& shape, ParameterKind kind, Init init, double bound = 0);
+  /// A buffer keeps its identity through this reference-counted cell when the module moves.
+  std::shared_ptr<Tensor> add_buffer(std::string name, const Shape& shape, double value);
+  template <class M>
+  std::shared_ptr<M> add_child(std::string name, std::shared_ptr<M> child) {
+    children_.push_back({std::move(name), child});
+    return child;
+  }
+
+  struct Child {
+    std::string name;
+    std::shared_ptr<Module> module;
+  };
+  const std::vector<Child>& children() const { return children_; }
+
+ private:
+  struct OwnParameter {
+    NamedParameter named;
+    Init init;
+    double bound;
+  };
+  struct OwnBuffer {
+    std::string name;
+    std::shared_ptr<Tensor> tensor;
+    double initial;
+  };
+  template <class F>
+  void visit(const std::string& prefix, F&& f) const;
+
+  std::vector<OwnParameter> parameters_;
+  std::vector<OwnBuffer> buffers_;
+  std::vector<Child> children_;
+};
+
+}  // namespace convoy

@@ -1,0 +1,129 @@
+#include "engine/tensor/tensor.h"
+
+#include "kernels/elementwise.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+
+Storage::Storage(const Device& device, std::size_t bytes)
+    : device_(device), bytes_(bytes), data_(device_.memory().allocate(bytes)) {}
+
+Storage::~Storage() { device_.memory().release(data_, bytes_); }
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, const Device& device) {
+  Tensor tensor;
+  tensor.shape_ = shape;
+  tensor.dtype_ = dtype;
+  tensor.storage_ = std::make_shared<Storage>(device, tensor.bytes());
+  return tensor;
+}
+
+Tensor Tensor::full(const Shape& shape, double value, DType dtype, const Device& device) {
+  Tensor tensor = empty(shape, dtype, device);
+  on(tensor.stream(), [&](auto& s) { fill(s, value, tensor.view()); });
+  return tensor;
+}
+
+template <class T>
+Tensor Tensor::from(std::span<const T> values, const Shape& shape, const Device& device) {
+  check(static_cast<std::int64_t>(values.size()) == shape.numel(), "tensor {}: {} values, expected {}", shape.text(),
+        values.size(), shape.numel());
+  Tensor tensor = empty(shape, dtype_of<T>, device);
+  copy_bytes(Device::cpu(), ConstView(values.data(), shape, dtype_of<T>), device, tensor.view());
+  return tensor;
+}
+
+template Tensor Tensor::from(std::span<const double>, const Shape&, const Device&);
+template Tensor Tensor::from(std::span<const float>, const Shape&, const Device&);
+template Tensor Tensor::from(std::span<const float16>, const Shape&, const Device&);
+template Tensor Tensor::from(std::span<const bfloat16>, const Shape&, const Device&);
+template Tensor Tensor::from(std::span<const std::int32_t>, const Shape&, const Device&);
+template Tensor Tensor::from(std::span<const std::uint8_t>, const Shape&, const Device&);
+
+const Device& Tensor::device() const {
+  check(defined(), "an undefined tensor was used");
+  return storage_->device();
+}
+
+View Tensor::view() const {
+  check(defined(), "an undefined tensor was used");
+  auto* bytes = static_cast<std::byte*>(storage_->data());
+  return {bytes == nullptr ? nullptr : bytes + static_cast<std::size_t>(offset_) * size_of(dtype_), shape_, dtype_};
+}
+
+Tensor Tensor::reshape(const Shape& shape) const {
+  check(shape.numel() == numel(), "reshape: {} to {}: {} elements cannot become {}", shape_.text(), shape.text(),
+        numel(), shape.numel());
+  Tensor tensor = *this;
+  tensor.shape_ = shape;
+  return tensor;
+}
+
+Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
+  check(shape_.rank() > 0 && 0 <= begin && begin <= end && end <= size(0), "rows {} to {} of {}", begin, end,
+        shape_.text());
+  std::array<std::int64_t, Shape::kMaxRank> sizes{};
+  for (int axis = 0; axis < shape_.rank(); ++axis) sizes[static_cast<std::size_t>(axis)] = shape_[axis];
+  sizes[0] = end - begin;
+  Tensor tensor = *this;
+  tensor.shape_ = Shape(std::span<const std::int64_t>(sizes.data(), static_cast<std::size_t>(shape_.rank())));
+  tensor.offset_ += size(0) > 0 ? begin * (numel() / size(0)) : 0;
+  return tensor;
+}
+
+Tensor Tensor::slice(std::int64_t offset, const Shape& shape) const {
+  check(offset >= 0 && offset + shape.numel() <= numel(), "slice: {} elements at {} of {}", shape.numel(), offset,
+        shape_.text());
+  Tensor tensor = *this;
+  tensor.shape_ = shape;
+  tensor.offset_ += offset;
+  return tensor;
+}
+
+Tensor Tensor::clone() const {
+  Tensor copy = empty_like(*this);
+  copy.copy_from(*this);
+  return copy;
+}
+
+Tensor Tensor::to(const Device& target) const {
+  if (device() == target) return *this;
+  Tensor copy = empty(shape_, dtype_, target);
+  copy.copy_from(*this);
+  return copy;
+}
+
+Tensor Tensor::to(DType dtype) const {
+  if (dtype == dtype_) return *this;
+  Tensor result = empty(shape_, dtype, device());
+  on(stream(), [&](auto& s) { cast(s, view(), result.view()); });
+  return result;
+}
+
+void Tensor::copy_from(const Tensor& source) const {
+  check(source.shape() == shape_ && source.dtype() == dtype_, "copy: {} {} into {} {}", name_of(source.dtype()),
+        source.shape().text(), name_of(dtype_), shape_.text());
+  copy_bytes(source.device(), source.view(), device(), view());
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  check(dtype_ == dtype_of<T>, "to_vector: the tensor holds {}, asked for {}", name_of(dtype_), name_of(dtype_of<T>));
+  std::vector<T> values(static_cast<std::size_t>(numel()));
+  copy_bytes(device(), view(), Device::cpu(), View{values.data(), shape_, dtype_});
+  return values;
+}
+
+template std::vector<double> Tensor::to_vector() const;
+template std::vector<float> Tensor::to_vector() const;
+template std::vector<float16> Tensor::to_vector() const;
+template std::vector<bfloat16> Tensor::to_vector() const;
+template std::vector<std::int32_t> Tensor::to_vector() const;
+template std::vector<std::uint8_t> Tensor::to_vector() const;
+
+double Tensor::item() const {
+  check(numel() == 1, "item: a tensor {} has {} elements, expected one", shape_.text(), numel());
+  return to(DType::f64).to_vector<double>()[0];
+}
+
+}  // namespace convoy

@@ -1,0 +1,34 @@
+// Two-dimensional convolution (cross-correlation, as everywhere in the field). x [N, H, W, I], filter
+// [O, kH, kW, I], bias [O], y [N, oH, oW, O] with oH = (H + 2 padding - kH) / stride + 1, rounded down.
+// CPU: oneDNN in f32; plain loops in f64, the oracle. CUDA: cuDNN.
+#pragma once
+
+#include "kernels/runtime/stream.h"
+#include "kernels/runtime/view.h"
+
+namespace convoy {
+
+struct Conv2dOptions {
+  int stride = 1;   // both axes
+  int padding = 0;  // zeros on all four sides
+};
+
+// bias.data may be null.
+void conv2d_forward(CpuStream&, ConstView x, ConstView filter, ConstView bias, View y, Conv2dOptions options);
+void conv2d_forward(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y, Conv2dOptions options);
+
+// dx = the transposed convolution of dy with the filter.
+void conv2d_backward_data(CpuStream&, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options);
+void conv2d_backward_data(CudaStream&, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options);
+
+// dfilter = correlation of x with dy. (The gradient of the bias is sum_rows of dy.)
+void conv2d_backward_filter(CpuStream&, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options);
+void conv2d_backward_filter(CudaStream&, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options);
+
+// The same three as plain loops in either precision: what the fast paths are compared with.
+void conv2d_forward_reference(CpuStream&, ConstView x, ConstView filter, ConstView bias, View y,
+                              Conv2dOptions options);
+void conv2d_backward_data_reference(CpuStream&, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options);
+void conv2d_backward_filter_reference(CpuStream&, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options);
+
+}  // namespace convoy

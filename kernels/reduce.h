@@ -1,0 +1,36 @@
+// Reductions. The order of every sum is fixed by the shape alone, so results repeat bit for bit, on any number of
+// threads. Sums of f32 are carried in f64.
+#pragma once
+
+#include <span>
+
+#include "kernels/runtime/stream.h"
+#include "kernels/runtime/view.h"
+
+namespace convoy {
+
+// y [1] = sum of all elements of x; 0 for an empty x.
+void sum(CpuStream&, ConstView x, GradView y);
+void sum(CudaStream&, ConstView x, GradView y);
+
+// y [C] = sum over the rows of x, seen as [rows, C] with C its last size: the gradient of a bias.
+void sum_rows(CpuStream&, ConstView x, GradView y);
+void sum_rows(CudaStream&, ConstView x, GradView y);
+
+// y [rows, C] = x [rows, C] + bias [C]. y may alias x.
+void add_bias(CpuStream&, ConstView x, ConstView bias, View y);
+void add_bias(CudaStream&, ConstView x, ConstView bias, View y);
+
+// y (any shape) = value of the one-element x times a: the gradient of sum.
+void broadcast_scalar(CpuStream&, ConstView x, double a, GradView y);
+void broadcast_scalar(CudaStream&, ConstView x, double a, GradView y);
+
+// norm [1] (f64) = Euclidean norm of all tensors together; NaN or infinity where any element is.
+void global_norm(CpuStream&, std::span<const ConstView> tensors, View norm);
+void global_norm(CudaStream&, std::span<const ConstView> tensors, View norm);
+
+// indices (i32 [N]) = position of the largest of each row of x [N, C]; the first of equals.
+void argmax(CpuStream&, ConstView x, View indices);
+void argmax(CudaStream&, ConstView x, View indices);
+
+}  // namespace convoy

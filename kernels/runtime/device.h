@@ -1,0 +1,54 @@
+// A device: its compute stream and its memory, behind a cheap handle.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "kernels/runtime/memory.h"
+#include "kernels/runtime/stream.h"
+#include "kernels/runtime/view.h"
+
+namespace convoy {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+struct CpuOptions {
+  int threads = 0;               // 0: all cores of this process
+  std::size_t memory_limit = 0;  // bytes; 0: the machine's physical memory
+};
+
+/// Copies share one stream and one allocator, which live as long as any handle or tensor on them.
+class Device {
+ public:
+  static Device cpu(const CpuOptions& options = {});
+  /// Throws DeviceError where this build, this machine or this index has no GPU, and says which of the three.
+  static Device cuda(int index);
+  /// "auto" (a GPU where there is one, else the CPU), "cpu", "cuda", "cuda:1".
+  static Device parse(std::string_view text, const CpuOptions& options = {});
+  /// The GPU of this local rank where there is one, else the CPU.
+  static Device best(int local_rank = 0);
+
+  DeviceKind kind() const;
+  int index() const;
+  std::string name() const;  // "cpu", "cuda:1"
+  Stream stream() const;
+  CachingAllocator& memory() const;
+  /// Blocks until all work on the compute stream is done.
+  void synchronize() const;
+
+  friend bool operator==(const Device& a, const Device& b) {
+    return a.state_ == b.state_ || (a.kind() == b.kind() && a.index() == b.index());
+  }
+
+ private:
+  struct State;
+  explicit Device(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+/// Copies the bytes of `from` (on one device) to `to` (on another, or the same); equal shapes and dtypes.
+/// Ordered on both compute streams; returns when host memory may be reused.
+void copy_bytes(const Device& from_device, ConstView from, const Device& to_device, View to);
+
+}  // namespace convoy

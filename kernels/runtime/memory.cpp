@@ -1,0 +1,114 @@
+#include "kernels/runtime/memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+class HostMemory final : public MemorySource {
+ public:
+  void* allocate(std::size_t bytes) override {
+    // Large blocks on huge-page boundaries: fewer TLB misses where the system grants such pages.
+    const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
+    return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  }
+  void release(void* block, std::size_t) noexcept override { std::free(block); }
+  std::string name() const override { return "cpu"; }
+
+ private:
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+};
+
+}  // namespace
+
+std::unique_ptr<MemorySource> host_memory() { return std::make_unique<HostMemory>(); }
+
+CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source, std::size_t limit)
+    : source_(std::move(source)), limit_(limit) {}
+
+CachingAllocator::~CachingAllocator() { trim(); }
+
+std::size_t CachingAllocator::size_class(std::size_t bytes) {
+  if (bytes <= 512) return (bytes + 63) / 64 * 64;
+  const std::size_t step = std::bit_floor(bytes - 1) / 8;  // an eighth of the power of two at or below
+  return (bytes + step - 1) / step * step;
+}
+
+void* CachingAllocator::allocate(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const std::size_t size = size_class(bytes);
+  const std::lock_guard lock(mutex_);
+  void* block = nullptr;
+  if (const auto found = free_.find(size); found != free_.end() && !found->second.empty()) {
+    block = found->second.back();
+    found->second.pop_back();
+    stats_.cached -= size;
+  } else {
+    block = from_source(size);
+    if (block == nullptr) {
+      trim_locked();
+      block = from_source(size);
+    }
+    if (block == nullptr)
+      fail<DeviceError>(
+          "out of memory on {}: asked for {}, {} in use (peak {}){}; lower --batch-size or --micro-batch-size",
+          source_->name(), format_bytes(bytes), format_bytes(stats_.in_use), format_bytes(stats_.peak_in_use),
+          limit_ > 0 ? ", limit " + format_bytes(limit_) : "");
+  }
+  stats_.in_use += size;
+  stats_.peak_in_use = std::max(stats_.peak_in_use, stats_.in_use);
+  return block;
+}
+
+void* CachingAllocator::from_source(std::size_t size) {
+  if (limit_ > 0 && stats_.in_use + stats_.cached + size > limit_) return nullptr;
+  void* block = source_->allocate(size);
+  if (block != nullptr) ++stats_.source_calls;
+  return block;
+}
+
+void CachingAllocator::release(void* block, std::size_t bytes) noexcept {
+  if (block == nullptr) return;
+  const std::size_t size = size_class(bytes);
+  const std::lock_guard lock(mutex_);
+  stats_.in_use -= size;
+  stats_.cached += size;
+  free_[size].push_back(block);
+}
+
+MemoryStats CachingAllocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void CachingAllocator::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  stats_.peak_in_use = stats_.in_use;
+}
+
+void CachingAllocator::trim() noexcept {
+  const std::lock_guard lock(mutex_);
+  trim_locked();
+}
+
+void CachingAllocator::trim_locked() noexcept {
+  for (auto& [size, blocks] : free_)
+    for (void* block : blocks) source_->release(block, size);
+  free_.clear();
+  stats_.cached = 0;
+}
+
+std::string format_bytes(std::size_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  return fmt::format("{:.2f} {}", value, kUnits[unit]);
+}
+
+}  // namespace convoy

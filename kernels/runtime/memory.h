@@ -1,0 +1,73 @@
+// A caching allocator: a training step asks for the same sizes every time, so freed blocks are kept by size class
+// and handed out again; after the first steps no system call is made.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace convoy {
+
+/// Where blocks come from: aligned host memory, cudaMalloc, pinned memory.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  /// nullptr where there is no more. Blocks are aligned to 64 bytes or better.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* block, std::size_t bytes) noexcept = 0;
+  virtual std::string name() const = 0;  // "cpu", "cuda:0": for messages
+};
+
+std::unique_ptr<MemorySource> host_memory();
+
+/// All in bytes, counted in whole size classes (what is really held).
+struct MemoryStats {
+  std::size_t in_use = 0;
+  std::size_t peak_in_use = 0;
+  std::size_t cached = 0;          // held, and free to be handed out
+  std::uint64_t source_calls = 0;  // allocations that reached the source; constant in a steady state
+};
+
+/// Thread-safe: loader threads allocate too.
+class CachingAllocator {
+ public:
+  /// limit: most bytes to hold, 0 for no limit of its own.
+  CachingAllocator(std::unique_ptr<MemorySource> source, std::size_t limit);
+  ~CachingAllocator();
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+
+  /// At least `bytes` (0 gives a null pointer). Throws DeviceError with what was asked, what is in use, and what to
+  /// lower, after having given back every cached block and tried again.
+  void* allocate(std::size_t bytes);
+  /// `bytes` as it was asked for.
+  void release(void* block, std::size_t bytes) noexcept;
+
+  MemoryStats stats() const;
+  void reset_peak();
+  /// Gives all cached blocks back to the source.
+  void trim() noexcept;
+
+  /// Bytes actually taken for a request: 64-byte multiples up to 512, then eight classes for each power of two, so
+  /// that at most an eighth is wasted.
+  static std::size_t size_class(std::size_t bytes);
+
+ private:
+  void trim_locked() noexcept;
+  void* from_source(std::size_t size);
+
+  std::unique_ptr<MemorySource> source_;
+  std::size_t limit_;
+  mutable std::mutex mutex_;
+  std::map<std::size_t, std::vector<void*>> free_;  // size class -> blocks
+  MemoryStats stats_;
+};
+
+/// "1.50 GiB", "640 B".
+std::string format_bytes(std::size_t bytes);
+
+}  // namespace convoy

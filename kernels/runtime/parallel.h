@@ -1,0 +1,41 @@
+// One way to use several cores: parallel_for. OpenMP, or std::thread where CONVOY_STD_THREADS is set (the tsan
+// preset: ThreadSanitizer does not understand libgomp's barriers).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#if defined(CONVOY_STD_THREADS)
+#include <thread>
+#include <vector>
+#endif
+
+#include "kernels/runtime/stream.h"
+
+namespace convoy {
+
+/// Splits [0, n) into at most stream.threads() contiguous pieces of at least `grain` items and calls
+/// f(begin, end) for each, in parallel; returns when all are done. f must not throw. The pieces depend on n,
+/// grain and the number of threads alone.
+template <class F>
+void parallel_for(const CpuStream& stream, std::int64_t n, std::int64_t grain, F&& f) {
+  if (n <= 0) return;
+  const std::int64_t wanted = (n + grain - 1) / std::max<std::int64_t>(grain, 1);
+  const int pieces = static_cast<int>(std::min<std::int64_t>(wanted, stream.threads()));
+  if (pieces <= 1) {
+    f(std::int64_t{0}, n);
+    return;
+  }
+  const auto piece = [&](int i) { f(n * i / pieces, n * (i + 1) / pieces); };
+#if defined(CONVOY_STD_THREADS)
+  std::vector<std::thread> threads;
+  for (int i = 1; i < pieces; ++i) threads.emplace_back(piece, i);
+  piece(0);
+  for (std::thread& thread : threads) thread.join();
+#else
+#pragma omp parallel for num_threads(pieces) schedule(static, 1)
+  for (int i = 0; i < pieces; ++i) piece(i);
+#endif
+}
+
+}  // namespace convoy

@@ -1,0 +1,131 @@
+#include "kernels/runtime/stream.h"
+
+#include <sched.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#if !defined(CONVOY_STD_THREADS)
+#include <omp.h>
+#endif
+
+namespace convoy {
+
+struct CpuEvent::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int pending = 0;  // records not yet passed by their stream
+};
+
+CpuEvent::CpuEvent() : state_(std::make_shared<State>()) {}
+
+bool CpuEvent::reached() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->pending == 0;
+}
+
+void CpuEvent::wait() const {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->pending == 0; });
+}
+
+/// The thread and queue of a stream that has one.
+struct CpuStream::Worker {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> queue;
+  bool busy = false;
+  bool stopping = false;
+  std::exception_ptr failure;
+  std::thread thread;  // last, so that it starts after the rest exists
+
+  Worker() : thread([this] { run(); }) {}
+  ~Worker() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return stopping || !queue.empty(); });
+      if (queue.empty()) return;  // stopping, and all work is done
+      const std::function<void()> work = std::move(queue.front());
+      queue.pop_front();
+      busy = true;
+      lock.unlock();
+      try {
+        work();
+      } catch (...) {
+        lock.lock();
+        if (!failure) failure = std::current_exception();
+        lock.unlock();
+      }
+      lock.lock();
+      busy = false;
+      changed.notify_all();
+    }
+  }
+};
+
+CpuStream::CpuStream(CpuStreamOptions options)
+    : threads_(options.threads > 0 ? options.threads : available_cores()),
+      worker_(options.own_thread ? std::make_unique<Worker>() : nullptr) {
+#if !defined(CONVOY_STD_THREADS)
+  // oneDNN and OpenBLAS size their teams by this setting, which belongs to the calling thread.
+  if (!worker_) omp_set_num_threads(threads_);
+#endif
+}
+
+CpuStream::~CpuStream() = default;
+
+void CpuStream::submit(std::function<void()> work) {
+  if (!worker_) return work();
+  {
+    const std::lock_guard lock(worker_->mutex);
+    worker_->queue.push_back(std::move(work));
+  }
+  worker_->changed.notify_all();
+}
+
+void CpuStream::record(CpuEvent& event) {
+  {
+    const std::lock_guard lock(event.state_->mutex);
+    ++event.state_->pending;
+  }
+  submit([state = event.state_] {
+    {
+      const std::lock_guard lock(state->mutex);
+      --state->pending;
+    }
+    state->changed.notify_all();
+  });
+}
+
+void CpuStream::wait(const CpuEvent& event) {
+  submit([event] { event.wait(); });
+}
+
+void CpuStream::synchronize() {
+  if (!worker_) return;
+  std::unique_lock lock(worker_->mutex);
+  worker_->changed.wait(lock, [&] { return worker_->queue.empty() && !worker_->busy; });
+  if (const std::exception_ptr failure = std::exchange(worker_->failure, nullptr)) std::rethrow_exception(failure);
+}
+
+int available_cores() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) return std::max(1, CPU_COUNT(&mask));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace convoy
