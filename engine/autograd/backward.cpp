@@ -1,1 +1,159 @@
-// filled by the stage that brings it
+#include "engine/autograd/backward.h"
+
+#include <queue>
+#include <unordered_map>
+
+#include "engine/autograd/variable_state.h"
+#include "kernels/elementwise.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+
+/// The gradient of one variable while it is being summed.
+struct GradTarget {
+  Variable variable;
+  int pending = 0;         // consumers that have not run yet
+  Tensor gradient;         // the leaf's own storage, or what has been contributed so far
+  bool has_value = false;  // something is there: further contributions add
+
+  bool is_leaf() const { return variable.is_leaf(); }
+
+  /// Makes `gradient` a tensor that may be written to, and says how.
+  Mode prepare() {
+    if (!gradient.defined()) {
+      gradient = Tensor::empty_like(variable.value());
+    } else if (has_value && !is_leaf() && !gradient.is_only_owner()) {
+      gradient = gradient.clone();  // it was taken from a neighbour, who still needs the old value
+    }
+    return std::exchange(has_value, true) ? Mode::add : Mode::write;
+  }
+};
+
+GradView GradSlot::view() {
+  if (!wanted()) return {};
+  const Mode mode = target_->prepare();
+  return GradView(target_->gradient.view(), mode);
+}
+
+void GradSlot::take(const Tensor& gradient) {
+  if (!wanted()) return;
+  check(gradient.shape() == target_->variable.shape(), "a gradient {} for a variable {}", gradient.shape().text(),
+        target_->variable.shape().text());
+  if (!target_->is_leaf() && !target_->has_value) {
+    target_->gradient = gradient;
+    target_->has_value = true;
+    return;
+  }
+  const GradView destination = view();
+  on(gradient.stream(), [&](auto& s) { scale(s, gradient.view(), 1, destination); });
+}
+
+/// One traversal. Targets are found by the variable's state, so every handle to a variable is the same target.
+class BackwardPass {
+ public:
+  BackwardPass(const Variable& loss, const BackwardOptions& options) : accumulate_(options.accumulate) {
+    GradTarget& start = target_of(loss);
+    start.pending = 1;
+    count_consumers(loss);
+    start.gradient = options.seed.defined() ? options.seed
+                                            : Tensor::full(loss.shape(), 1, loss.dtype(), loss.device());
+    start.has_value = true;
+    arrive(loss);
+  }
+
+  void run() {
+    while (!ready_.empty()) {
+      const Variable result = ready_.top();
+      ready_.pop();
+      run_node(result);
+    }
+  }
+
+ private:
+  struct EarlierRecorded {
+    bool operator()(const Variable& a, const Variable& b) const {
+      return a.creator()->sequence < b.creator()->sequence;
+    }
+  };
+
+  GradTarget& target_of(const Variable& variable) {
+    const auto [place, is_new] = targets_.try_emplace(variable.state_.get());
+    if (is_new) place->second.variable = variable;
+    return place->second;
+  }
+
+  /// Visits every operation behind `loss` once and counts, for each variable, the operations that use it.
+  void count_consumers(const Variable& loss) {
+    std::vector<Node*> unvisited = {loss.creator().get()};
+    while (!unvisited.empty()) {
+      const Node* node = unvisited.back();
+      unvisited.pop_back();
+      check(static_cast<bool>(node->backward), "backward: an earlier backward freed the graph at '{}'", node->name);
+      for (const Variable& input : node->inputs) {
+        if (!input.requires_grad()) continue;
+        const bool is_new = !targets_.contains(input.state_.get());
+        ++target_of(input).pending;
+        if (is_new && input.is_leaf()) begin_leaf(target_of(input));
+        if (is_new && !input.is_leaf()) unvisited.push_back(input.creator().get());
+      }
+    }
+  }
+
+  void begin_leaf(GradTarget& target) {
+    Variable::State& leaf = *target.variable.state_;
+    target.gradient = leaf.grad;
+    target.has_value = accumulate_ && leaf.grad_is_fresh;
+    leaf.grad_is_fresh = false;
+  }
+
+  /// One of the variable's consumers has run (or backward starts here). The last one completes its gradient.
+  void arrive(const Variable& variable) {
+    GradTarget& target = target_of(variable);
+    if (--target.pending > 0) return;
+    if (!target.is_leaf()) {
+      ready_.push(variable);
+      return;
+    }
+    Variable::State& leaf = *variable.state_;
+    leaf.grad = target.gradient;
+    leaf.grad_is_fresh = target.has_value;
+    if (leaf.grad_is_fresh && leaf.grad_ready) leaf.grad_ready();
+  }
+
+  void run_node(const Variable& result) {
+    Node& node = *result.creator();
+    const GradTarget target = std::move(target_of(result));
+    targets_.erase(result.state_.get());
+
+    std::vector<GradSlot> slots;
+    slots.reserve(node.inputs.size());
+    for (const Variable& input : node.inputs)
+      slots.push_back(input.requires_grad() ? GradSlot(&target_of(input)) : GradSlot());
+    if (target.has_value) node.backward(target.gradient, slots);
+
+    // What the operation saved is not needed again. Its inputs go last: they may be the only hold on their creators.
+    node.backward = nullptr;
+    const std::vector<Variable> inputs = std::exchange(node.inputs, {});
+    for (const Variable& input : inputs)
+      if (input.requires_grad()) arrive(input);
+  }
+
+  bool accumulate_;
+  std::unordered_map<Variable::State*, GradTarget> targets_;
+  std::priority_queue<Variable, std::vector<Variable>, EarlierRecorded> ready_;
+};
+
+void backward(const Variable& loss, const BackwardOptions& options) {
+  check(loss.requires_grad() && !loss.is_leaf(), "backward: nothing was recorded: no input wants a gradient");
+  if (options.seed.defined()) {
+    check(options.seed.shape() == loss.shape() && options.seed.dtype() == loss.dtype(), "backward: a seed {} {} for {} {}",
+          name_of(options.seed.dtype()), options.seed.shape().text(), name_of(loss.dtype()), loss.shape().text());
+  } else {
+    check(loss.value().numel() == 1, "backward: a variable {} needs a seed; only one element has an obvious one",
+          loss.shape().text());
+  }
+  const NoGrad no_grad;
+  BackwardPass(loss, options).run();
+}
+
+}  // namespace convoy

@@ -1,1 +1,70 @@
-// filled by the stage that brings it
+#include "engine/autograd/variable.h"
+
+#include <algorithm>
+
+#include "engine/autograd/variable_state.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+// Per thread, because a thread records one graph at a time; NoGrad restores what it found.
+thread_local bool recording_is_off = false;
+thread_local std::uint64_t next_sequence = 0;
+
+}  // namespace
+
+Variable::Variable(Tensor value, bool requires_grad) : state_(std::make_shared<State>()) {
+  check(!requires_grad || is_floating(value.dtype()), "a gradient of {} values was asked for; expected floating point",
+        name_of(value.dtype()));
+  state_->value = std::move(value);
+  state_->requires_grad = requires_grad;
+}
+
+Variable::Variable(Tensor value, std::shared_ptr<Node> creator) : state_(std::make_shared<State>()) {
+  state_->value = std::move(value);
+  state_->creator = std::move(creator);
+  state_->requires_grad = true;
+}
+
+const Tensor& Variable::value() const {
+  check(defined(), "an undefined variable was used");
+  return state_->value;
+}
+
+bool Variable::requires_grad() const { return state_ != nullptr && state_->requires_grad; }
+const std::shared_ptr<Node>& Variable::creator() const { return state_->creator; }
+const Tensor& Variable::grad() const { return state_->grad; }
+bool Variable::has_fresh_grad() const { return state_->grad_is_fresh; }
+void Variable::consume_grad() const { state_->grad_is_fresh = false; }
+void Variable::on_grad_ready(std::function<void()> hook) const { state_->grad_ready = std::move(hook); }
+
+void Variable::set_grad_storage(Tensor slice) const {
+  check(slice.shape() == shape() && slice.dtype() == dtype() && slice.device() == device(),
+        "gradient storage {} {} for a variable {} {}", name_of(slice.dtype()), slice.shape().text(), name_of(dtype()),
+        shape().text());
+  state_->grad = std::move(slice);
+  state_->grad_is_fresh = false;
+}
+
+void Variable::set_value(Tensor value) const {
+  check(is_leaf(), "set_value: '{}' computed this variable; only leaves can be replaced", creator()->name);
+  state_->value = std::move(value);
+  state_->grad = Tensor();
+  state_->grad_is_fresh = false;
+}
+
+Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward) {
+  const bool wanted = std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
+  if (recording_is_off || !wanted) return Variable(std::move(y));
+  return Variable(std::move(y), std::make_shared<Node>(Node{.name = name,
+                                                           .inputs = std::move(inputs),
+                                                           .backward = std::move(backward),
+                                                           .sequence = next_sequence++}));
+}
+
+NoGrad::NoGrad() : previous_(recording_is_off) { recording_is_off = true; }
+NoGrad::~NoGrad() { recording_is_off = previous_; }
+bool NoGrad::active() { return recording_is_off; }
+
+}  // namespace convoy

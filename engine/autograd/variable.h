@@ -49,31 +49,30 @@ class Variable {
   friend bool operator==(const Variable& a, const Variable& b) { return a.state_ == b.state_; }
 
  private:
+  friend struct GradTarget;
   friend class BackwardPass;
   struct State;
   std::shared_ptr<State> state_;
 };
 
-/// Where a backward function puts the gradient of one input. Three things can be done with a wanted slot, once:
-/// write or add into view(), hand over a tensor, or leave it alone (no contribution).
+struct GradTarget;
+
+/// Where a backward function puts the gradient of one input. A wanted slot may be used in one of two ways, or left
+/// alone where the op contributes nothing.
 class GradSlot {
  public:
-  bool wanted() const { return wanted_; }
-  /// The destination and its mode; allocated on first call. An unwanted slot gives a null view, which kernels skip.
+  GradSlot() = default;  // unwanted
+  explicit GradSlot(GradTarget* target) : target_(target) {}
+
+  bool wanted() const { return target_ != nullptr; }
+  /// The destination and its mode. An unwanted slot gives a null view, which kernels skip.
   GradView view();
   /// The contribution is exactly this tensor (the gradient of a sum, of a reshape): shared where nothing has been
   /// contributed yet and the input is no leaf, else copied or added.
   void take(const Tensor& gradient);
 
  private:
-  friend class BackwardPass;
-  bool wanted_ = false;
-  bool is_leaf_ = false;
-  bool written_ = false;  // an earlier contribution is there: add
-  Tensor gradient_;       // the leaf's storage, or what has been contributed so far
-  Shape shape_;
-  DType dtype_ = DType::f32;
-  Device device_ = Device::cpu();
+  GradTarget* target_ = nullptr;
 };
 
 /// A recorded operation with one result.

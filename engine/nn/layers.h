@@ -27,7 +27,7 @@ class Conv2d final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_leaf(const Shape& input) const override;
+  Inferred infer_layer(const Shape& input) const override;
   int in_, out_;
   Conv2dLayerOptions options_;
   Variable weight_, bias_;  // bias_ undefined where there is none
@@ -40,7 +40,7 @@ class Linear final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_leaf(const Shape& input) const override;
+  Inferred infer_layer(const Shape& input) const override;
   int in_, out_;
   Variable weight_, bias_;
 };
@@ -53,7 +53,7 @@ class BatchNorm2d final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_leaf(const Shape& input) const override;
+  Inferred infer_layer(const Shape& input) const override;
   int channels_;
   BatchNormOptions options_;
   Variable weight_, bias_;
@@ -69,7 +69,7 @@ class Activation final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_leaf(const Shape& input) const override;
+  Inferred infer_layer(const Shape& input) const override;
   ActivationKind kind_;
 };
 
@@ -81,7 +81,7 @@ class Dropout final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_leaf(const Shape& input) const override;
+  Inferred infer_layer(const Shape& input) const override;
   double p_;
   std::uint32_t layer_;
 };
@@ -93,7 +93,7 @@ class MaxPool2d final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_leaf(const Shape& input) const override;
+  Inferred infer_layer(const Shape& input) const override;
   Pool2dOptions options_;
 };
 
@@ -104,7 +104,7 @@ class AvgPool2d final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_leaf(const Shape& input) const override;
+  Inferred infer_layer(const Shape& input) const override;
   Pool2dOptions options_;
 };
 
@@ -115,7 +115,7 @@ class GlobalAvgPool2d final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_leaf(const Shape& input) const override;
+  Inferred infer_layer(const Shape& input) const override;
 };
 
 class Flatten final : public Module {
@@ -124,7 +124,7 @@ class Flatten final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_leaf(const Shape& input) const override;
+  Inferred infer_layer(const Shape& input) const override;
 };
 
 /// Runs named children in order.
@@ -136,8 +136,7 @@ class Sequential final : public Module {
   std::string describe() const override;
 
  private:
-  bool is_container() const override { return true; }
-  Shape infer_children(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const override;
+  Shape infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const override;
 };
 
 /// relu(body(x) + shortcut(x)) (He et al., arXiv:1512.03385). An empty shortcut is the identity. The children of
@@ -149,8 +148,7 @@ class ResidualBlock final : public Module {
   std::string describe() const override;
 
  private:
-  bool is_container() const override { return true; }
-  Shape infer_children(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const override;
+  Shape infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const override;
   std::size_t body_size_;
   std::shared_ptr<Module> shortcut_;  // null: identity
 };

@@ -1,1 +1,120 @@
-// filled by the stage that brings it
+#include "engine/nn/module.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+std::string join(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
+
+/// FNV-1a: keys a parameter's draws by its name, so that adding a layer does not change the others.
+std::uint32_t hash_of(const std::string& name) {
+  std::uint32_t hash = 2166136261u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return hash;
+}
+
+/// One standard normal number from a block of four words (Box and Muller, 1958).
+double to_normal(const std::array<std::uint32_t, 4>& words) {
+  const double radius = std::sqrt(-2 * std::log1p(-to_uniform53(words[0], words[1])));  // 1 - u is in (0, 1]
+  return radius * std::cos(2 * std::numbers::pi * to_uniform53(words[2], words[3]));
+}
+
+}  // namespace
+
+template <class F>
+void Module::visit(const std::string& path, F&& f) const {
+  f(*this, path);
+  for (const Child& child : children_) child.module->visit(join(path, child.name), f);
+}
+
+std::vector<NamedParameter> Module::parameters() const {
+  std::vector<NamedParameter> all;
+  visit("", [&](const Module& module, const std::string& path) {
+    for (const OwnParameter& own : module.parameters_)
+      all.push_back({join(path, own.named.name), own.named.variable, own.named.kind});
+  });
+  return all;
+}
+
+std::vector<NamedBuffer> Module::buffers() const {
+  std::vector<NamedBuffer> all;
+  visit("", [&](const Module& module, const std::string& path) {
+    for (const OwnBuffer& own : module.buffers_) all.push_back({join(path, own.name), *own.tensor});
+  });
+  return all;
+}
+
+void Module::to(const Device& device) {
+  const auto moved = [&](const Tensor& tensor) {
+    if (tensor.device().is(device)) return tensor;
+    Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype(), device);
+    copy.copy_from(tensor);
+    return copy;
+  };
+  visit("", [&](const Module& module, const std::string&) {
+    for (const OwnParameter& own : module.parameters_) own.named.variable.set_value(moved(own.named.variable.value()));
+    for (const OwnBuffer& own : module.buffers_) *own.tensor = moved(*own.tensor);
+  });
+}
+
+void Module::to(DType dtype) {
+  check(is_floating(dtype), "a model of {} parameters was asked for; expected floating point", name_of(dtype));
+  visit("", [&](const Module& module, const std::string&) {
+    for (const OwnParameter& own : module.parameters_)
+      own.named.variable.set_value(own.named.variable.value().to(dtype));
+    for (const OwnBuffer& own : module.buffers_) *own.tensor = own.tensor->to(dtype);
+  });
+}
+
+void Module::initialize(std::uint64_t seed) {
+  const Device host = Device::cpu();
+  visit("", [&](const Module& module, const std::string& path) {
+    for (const OwnParameter& own : module.parameters_) {
+      const Tensor& value = own.named.variable.value();
+      const Random random{.seed = seed, .purpose = RandomPurpose::initialization};
+      const std::uint32_t key = hash_of(join(path, own.named.name));
+      std::vector<double> draws(static_cast<std::size_t>(value.numel()), own.init.value);
+      for (std::size_t i = 0; i < draws.size() && own.init.kind != Init::Kind::constant; ++i) {
+        const auto words = random.words(i, key);
+        draws[i] *= own.init.kind == Init::Kind::normal ? to_normal(words) : 2 * to_uniform53(words[0], words[1]) - 1;
+      }
+      value.copy_from(Tensor::from(draws, value.shape(), host).to(value.dtype()));
+    }
+    for (const OwnBuffer& own : module.buffers_)
+      own.tensor->copy_from(Tensor::full(own.tensor->shape(), own.initial, own.tensor->dtype(), host));
+  });
+}
+
+Variable Module::add_parameter(std::string name, const Shape& shape, ParameterKind kind, Init init) {
+  Variable variable(Tensor::zeros(shape, DType::f32, Device::cpu()), true);
+  parameters_.push_back({{std::move(name), variable, kind}, init});
+  return variable;
+}
+
+std::shared_ptr<Tensor> Module::add_buffer(std::string name, const Shape& shape, double value) {
+  auto tensor = std::make_shared<Tensor>(Tensor::full(shape, value, DType::f32, Device::cpu()));
+  buffers_.push_back({std::move(name), tensor, value});
+  return tensor;
+}
+
+Module::Inferred Module::infer_layer(const Shape& input) const { return {input, 0}; }
+
+Shape Module::infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const {
+  try {
+    const Inferred inferred = infer_layer(input);
+    if (rows != nullptr) {
+      std::int64_t parameters = 0;
+      for (const OwnParameter& own : parameters_) parameters += own.named.variable.value().numel();
+      rows->push_back({path, describe(), inferred.output, parameters, inferred.flops});
+    }
+    return inferred.output;
+  } catch (const UsageError& error) {
+    fail<UsageError>("{} ({}): {}", path, describe(), error.what());
+  }
+}
+
+}  // namespace convoy

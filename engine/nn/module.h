@@ -58,10 +58,12 @@ class Module {
 
   virtual Variable forward(const Variable& x, const Pass& pass) = 0;
 
-  /// The output shape for an input shape, without computing: how a model is checked when it is built. Leaves add
-  /// their row to `rows` where given; containers pass it on. Throws UsageError that begins with the layer's path:
+  /// The output shape for an input shape, without computing: how a model is checked when it is built. Layers add
+  /// their row to `rows` where given. Throws UsageError that begins with the layer's path:
   /// "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
-  Shape infer(const Shape& input, const std::string& path = "", std::vector<LayerSummary>* rows = nullptr) const;
+  Shape infer(const Shape& input, const std::string& path = "", std::vector<LayerSummary>* rows = nullptr) const {
+    return infer_at(input, path, rows);
+  }
 
   /// "Conv2d 64 -> 128, 3x3 stride 2 padding 1".
   virtual std::string describe() const = 0;
@@ -78,20 +80,28 @@ class Module {
 
  protected:
   Module() = default;
-  /// Leaves: checks and returns the output shape, and sets flops. Containers override infer_children instead.
   struct Inferred {
     Shape output;
     std::int64_t flops = 0;
   };
-  virtual Inferred infer_leaf(const Shape& input) const;
-  virtual Shape infer_children(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const;
-  virtual bool is_container() const { return false; }
+  /// A layer overrides this: checks the input and says what comes out.
+  virtual Inferred infer_layer(const Shape& input) const;
+  /// A container overrides this: passes shapes through its children.
+  virtual Shape infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const;
 
   /// How initialize() fills a parameter.
-  enum class Init : std::uint8_t { zeros, ones, kaiming_uniform, kaiming_normal_fan_out };
-  /// bound: for kaiming_uniform, U(-bound, bound); PyTorch's default for layers is 1 / sqrt(fan_in).
-  Variable add_parameter(std::string name, const Shape& shape, ParameterKind kind, Init init, double bound = 0);
-  /// A buffer keeps its identity through this reference-counted cell when the module moves.
+  struct Init {
+    enum class Kind : std::uint8_t { constant, uniform, normal };
+    Kind kind = Kind::constant;
+    double value = 0;  // the constant; the bound of U(-value, value); the standard deviation of N(0, value^2)
+
+    static Init constant(double value) { return {Kind::constant, value}; }
+    static Init uniform(double bound) { return {Kind::uniform, bound}; }
+    static Init normal(double deviation) { return {Kind::normal, deviation}; }
+  };
+  /// Values are drawn by initialize(); before that they are zeros.
+  Variable add_parameter(std::string name, const Shape& shape, ParameterKind kind, Init init);
+  /// The returned cell follows the module when it moves.
   std::shared_ptr<Tensor> add_buffer(std::string name, const Shape& shape, double value);
   template <class M>
   std::shared_ptr<M> add_child(std::string name, std::shared_ptr<M> child) {
@@ -109,15 +119,15 @@ class Module {
   struct OwnParameter {
     NamedParameter named;
     Init init;
-    double bound;
   };
   struct OwnBuffer {
     std::string name;
     std::shared_ptr<Tensor> tensor;
     double initial;
   };
+  /// f(module, path) for this module and all below it, depth first, in order of registration.
   template <class F>
-  void visit(const std::string& prefix, F&& f) const;
+  void visit(const std::string& path, F&& f) const;
 
   std::vector<OwnParameter> parameters_;
   std::vector<OwnBuffer> buffers_;

@@ -1,1 +1,110 @@
-// filled by the stage that brings it
+#include "kernels/elementwise.h"
+
+#include "engine/ops/checks.h"
+#include "engine/ops/ops.h"
+
+namespace convoy {
+namespace {
+
+/// What an activation's backward needs beside dy.
+enum class Saves : std::uint8_t { input, output };
+
+template <class Forward, class Backward>
+Variable activation(std::string_view name, const Variable& x, Saves saves, Forward forward, Backward backward) {
+  detail::check_floating(name, x);
+  Tensor y = Tensor::empty_like(x.value());
+  on(y.stream(), [&](auto& s) { forward(s, x.value().view(), y.view()); });
+  return record(name, y, {x},
+                [saved = saves == Saves::input ? x.value() : y, backward](const Tensor& dy, std::span<GradSlot> dx) {
+                  on(dy.stream(), [&](auto& s) { backward(s, dy.view(), saved.view(), dx[0].view()); });
+                });
+}
+
+}  // namespace
+
+Variable add(const Variable& x, const Variable& y) {
+  detail::check_floating("add", x);
+  detail::check_same_shape("add", x, y);
+  Tensor z = Tensor::empty_like(x.value());
+  on(z.stream(), [&](auto& s) { add(s, x.value().view(), y.value().view(), z.view()); });
+  return record("add", z, {x, y}, [](const Tensor& dz, std::span<GradSlot> slots) {
+    slots[0].take(dz);
+    slots[1].take(dz);
+  });
+}
+
+Variable mul(const Variable& x, const Variable& y) {
+  detail::check_floating("mul", x);
+  detail::check_same_shape("mul", x, y);
+  Tensor z = Tensor::empty_like(x.value());
+  on(z.stream(), [&](auto& s) { mul(s, x.value().view(), y.value().view(), GradView(z.view())); });
+  return record("mul", z, {x, y}, [x = x.value(), y = y.value()](const Tensor& dz, std::span<GradSlot> slots) {
+    on(dz.stream(), [&](auto& s) {
+      if (slots[0].wanted()) mul(s, dz.view(), y.view(), slots[0].view());
+      if (slots[1].wanted()) mul(s, dz.view(), x.view(), slots[1].view());
+    });
+  });
+}
+
+Variable scale(const Variable& x, double a) {
+  detail::check_floating("scale", x);
+  Tensor y = Tensor::empty_like(x.value());
+  on(y.stream(), [&](auto& s) { scale(s, x.value().view(), a, GradView(y.view())); });
+  return record("scale", y, {x}, [a](const Tensor& dy, std::span<GradSlot> dx) {
+    on(dy.stream(), [&](auto& s) { scale(s, dy.view(), a, dx[0].view()); });
+  });
+}
+
+Variable relu(const Variable& x) {
+  return activation(
+      "relu", x, Saves::output, [](auto& s, ConstView in, View out) { relu_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView y, GradView dx) { relu_backward(s, dy, y, dx); });
+}
+
+Variable gelu(const Variable& x) {
+  return activation(
+      "gelu", x, Saves::input, [](auto& s, ConstView in, View out) { gelu_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView in, GradView dx) { gelu_backward(s, dy, in, dx); });
+}
+
+Variable silu(const Variable& x) {
+  return activation(
+      "silu", x, Saves::input, [](auto& s, ConstView in, View out) { silu_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView in, GradView dx) { silu_backward(s, dy, in, dx); });
+}
+
+Variable tanh(const Variable& x) {
+  return activation(
+      "tanh", x, Saves::output, [](auto& s, ConstView in, View out) { tanh_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView y, GradView dx) { tanh_backward(s, dy, y, dx); });
+}
+
+Variable sigmoid(const Variable& x) {
+  return activation(
+      "sigmoid", x, Saves::output, [](auto& s, ConstView in, View out) { sigmoid_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView y, GradView dx) { sigmoid_backward(s, dy, y, dx); });
+}
+
+Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random) {
+  detail::check_floating("dropout", x);
+  check(x.shape().rank() >= 1, "dropout: a scalar has no samples; expected [N, …]");
+  check(p >= 0 && p < 1, "dropout: p = {}, expected 0 <= p < 1", p);
+  detail::check_indices("dropout", "sample ids", sample_ids, x);
+  Tensor y = Tensor::empty_like(x.value());
+  on(y.stream(),
+     [&](auto& s) { dropout(s, x.value().view(), sample_ids.view(), p, random, GradView(y.view())); });
+  return record("dropout", y, {x}, [sample_ids, p, random](const Tensor& dy, std::span<GradSlot> dx) {
+    on(dy.stream(), [&](auto& s) { dropout(s, dy.view(), sample_ids.view(), p, random, dx[0].view()); });
+  });
+}
+
+Variable cast(const Variable& x, DType dtype) {
+  detail::check_floating("cast", x);
+  check(is_floating(dtype), "cast: to {}, expected floating point", name_of(dtype));
+  if (dtype == x.dtype()) return x;
+  return record("cast", x.value().to(dtype), {x}, [from = x.dtype()](const Tensor& dy, std::span<GradSlot> dx) {
+    dx[0].take(dy.to(from));
+  });
+}
+
+}  // namespace convoy

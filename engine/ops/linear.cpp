@@ -1,1 +1,53 @@
-// filled by the stage that brings it
+#include "engine/ops/checks.h"
+#include "engine/ops/ops.h"
+#include "kernels/matmul.h"
+#include "kernels/reduce.h"
+
+namespace convoy {
+
+// c = a b      da = dc b^T      db = a^T dc
+Variable matmul(const Variable& a, const Variable& b) {
+  detail::check_floating("matmul", a);
+  detail::check_alike("matmul", a, b);
+  detail::check_rank("matmul", "left factor", a.shape(), 2);
+  detail::check_rank("matmul", "right factor", b.shape(), 2);
+  check(a.shape()[1] == b.shape()[0], "matmul: {} times {}", a.shape().text(), b.shape().text());
+  Tensor c = Tensor::empty({a.shape()[0], b.shape()[1]}, a.dtype(), a.device());
+  on(c.stream(), [&](auto& s) { matmul(s, a.value().view(), b.value().view(), GradView(c.view())); });
+  return record("matmul", c, {a, b}, [a = a.value(), b = b.value()](const Tensor& dc, std::span<GradSlot> slots) {
+    on(dc.stream(), [&](auto& s) {
+      if (slots[0].wanted()) matmul(s, dc.view(), b.view(), slots[0].view(), {.transpose_b = true});
+      if (slots[1].wanted()) matmul(s, a.view(), dc.view(), slots[1].view(), {.transpose_a = true});
+    });
+  });
+}
+
+// y = x w^T + b      dx = dy w      dw = dy^T x      db = column sums of dy
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {
+  detail::check_floating("linear", x);
+  detail::check_alike("linear", x, weight);
+  detail::check_rank("linear", "input", x.shape(), 2);
+  detail::check_rank("linear", "weight", weight.shape(), 2);
+  check(x.shape()[1] == weight.shape()[1], "linear: input {} has {} features, weight {} expects {}", x.shape().text(),
+        x.shape()[1], weight.shape().text(), weight.shape()[1]);
+  if (bias.defined()) detail::check_vector("linear", "bias", bias, x, weight.shape()[0]);
+
+  Tensor y = Tensor::empty({x.shape()[0], weight.shape()[0]}, x.dtype(), x.device());
+  on(y.stream(), [&](auto& s) {
+    matmul(s, x.value().view(), weight.value().view(), GradView(y.view()), {.transpose_b = true});
+    if (bias.defined()) add_bias(s, y.view(), bias.value().view(), y.view());
+  });
+  std::vector<Variable> inputs = {x, weight};
+  if (bias.defined()) inputs.push_back(bias);
+  return record("linear", y, std::move(inputs),
+                [x = x.value(), w = weight.value()](const Tensor& dy, std::span<GradSlot> slots) {
+                  on(dy.stream(), [&](auto& s) {
+                    if (slots[0].wanted()) matmul(s, dy.view(), w.view(), slots[0].view());
+                    if (slots[1].wanted())
+                      matmul(s, dy.view(), x.view(), slots[1].view(), {.transpose_a = true});
+                    if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, dy.view(), slots[2].view());
+                  });
+                });
+}
+
+}  // namespace convoy

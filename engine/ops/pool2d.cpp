@@ -1,1 +1,48 @@
-// filled by the stage that brings it
+#include "kernels/pool2d.h"
+
+#include "engine/ops/checks.h"
+#include "engine/ops/ops.h"
+
+namespace convoy {
+namespace {
+
+Shape pooled_shape(std::string_view op, const Variable& x, Pool2dOptions options) {
+  detail::check_floating(op, x);
+  detail::check_rank(op, "input", x.shape(), 4);
+  check(options.padding <= options.kernel / 2, "{}: padding {} is more than half of the window of {}", op,
+        options.padding, options.kernel);
+  return {x.shape()[0], window_output_size(x.shape()[1], options.kernel, options.stride, options.padding),
+          window_output_size(x.shape()[2], options.kernel, options.stride, options.padding), x.shape()[3]};
+}
+
+}  // namespace
+
+Variable max_pool2d(const Variable& x, Pool2dOptions options) {
+  Tensor y = Tensor::empty(pooled_shape("max_pool2d", x, options), x.dtype(), x.device());
+  Tensor positions = Tensor::empty(y.shape(), DType::i32, x.device());
+  on(y.stream(), [&](auto& s) { max_pool2d_forward(s, x.value().view(), y.view(), positions.view(), options); });
+  return record("max_pool2d", y, {x}, [positions, options](const Tensor& dy, std::span<GradSlot> dx) {
+    on(dy.stream(), [&](auto& s) { max_pool2d_backward(s, dy.view(), positions.view(), dx[0].view(), options); });
+  });
+}
+
+Variable avg_pool2d(const Variable& x, Pool2dOptions options) {
+  Tensor y = Tensor::empty(pooled_shape("avg_pool2d", x, options), x.dtype(), x.device());
+  on(y.stream(), [&](auto& s) { avg_pool2d_forward(s, x.value().view(), y.view(), options); });
+  return record("avg_pool2d", y, {x}, [options](const Tensor& dy, std::span<GradSlot> dx) {
+    on(dy.stream(), [&](auto& s) { avg_pool2d_backward(s, dy.view(), dx[0].view(), options); });
+  });
+}
+
+Variable global_avg_pool2d(const Variable& x) {
+  detail::check_floating("global_avg_pool2d", x);
+  detail::check_rank("global_avg_pool2d", "input", x.shape(), 4);
+  check(x.shape()[1] > 0 && x.shape()[2] > 0, "global_avg_pool2d: input {} has no pixels", x.shape().text());
+  Tensor y = Tensor::empty({x.shape()[0], x.shape()[3]}, x.dtype(), x.device());
+  on(y.stream(), [&](auto& s) { global_avg_pool2d_forward(s, x.value().view(), y.view()); });
+  return record("global_avg_pool2d", y, {x}, [](const Tensor& dy, std::span<GradSlot> dx) {
+    on(dy.stream(), [&](auto& s) { global_avg_pool2d_backward(s, dy.view(), dx[0].view()); });
+  });
+}
+
+}  // namespace convoy

@@ -1,1 +1,22 @@
-// filled by the stage that brings it
+#include "kernels/reduce.h"
+
+#include "engine/ops/checks.h"
+#include "engine/ops/ops.h"
+
+namespace convoy {
+
+Variable sum(const Variable& x) {
+  detail::check_floating("sum", x);
+  Tensor y = Tensor::empty({1}, x.dtype(), x.device());
+  on(y.stream(), [&](auto& s) { sum(s, x.value().view(), GradView(y.view())); });
+  return record("sum", y, {x}, [](const Tensor& dy, std::span<GradSlot> dx) {
+    on(dy.stream(), [&](auto& s) { broadcast_scalar(s, dy.view(), 1, dx[0].view()); });
+  });
+}
+
+Variable mean(const Variable& x) {
+  check(x.value().numel() > 0, "mean: of no elements {}", x.shape().text());
+  return scale(sum(x), 1.0 / static_cast<double>(x.value().numel()));
+}
+
+}  // namespace convoy

@@ -18,6 +18,13 @@ struct CpuOptions {
   std::size_t memory_limit = 0;  // bytes; 0: the machine's physical memory
 };
 
+/// GPUs that this build, on this machine, can use. Asks the driver, and makes no context on any of them.
+struct CudaAvailability {
+  int count = 0;
+  std::string reason;  // where count is 0: why, in one line, and what to do
+};
+CudaAvailability cuda_availability();
+
 /// Copies share one stream and one allocator, which live as long as any handle or tensor on them.
 class Device {
  public:
@@ -26,7 +33,7 @@ class Device {
   static Device cuda(int index);
   /// "auto" (a GPU where there is one, else the CPU), "cpu", "cuda", "cuda:1".
   static Device parse(std::string_view text, const CpuOptions& options = {});
-  /// The GPU of this local rank where there is one, else the CPU.
+  /// The GPU of this local rank on a machine with GPUs (throws where there are fewer of them), else the CPU.
   static Device best(int local_rank = 0);
 
   DeviceKind kind() const;
@@ -37,12 +44,16 @@ class Device {
   /// Blocks until all work on the compute stream is done.
   void synchronize() const;
 
+  /// The very same stream and allocator, not only the same hardware.
+  bool is(const Device& other) const { return state_ == other.state_; }
+
   friend bool operator==(const Device& a, const Device& b) {
     return a.state_ == b.state_ || (a.kind() == b.kind() && a.index() == b.index());
   }
 
  private:
   struct State;
+  static Device make_cuda(int index);  // of an index that exists
   explicit Device(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };

@@ -78,14 +78,15 @@ struct CpuStream::Worker {
 
 CpuStream::CpuStream(CpuStreamOptions options)
     : threads_(options.threads > 0 ? options.threads : available_cores()),
-      worker_(options.own_thread ? std::make_unique<Worker>() : nullptr) {
-#if !defined(CONVOY_STD_THREADS)
-  // oneDNN and OpenBLAS size their teams by this setting, which belongs to the calling thread.
-  if (!worker_) omp_set_num_threads(threads_);
-#endif
-}
+      worker_(options.own_thread ? std::make_unique<Worker>() : nullptr) {}
 
 CpuStream::~CpuStream() = default;
+
+void CpuStream::bind_library_threads() const {
+#if !defined(CONVOY_STD_THREADS)
+  omp_set_num_threads(threads_);
+#endif
+}
 
 void CpuStream::submit(std::function<void()> work) {
   if (!worker_) return work();
