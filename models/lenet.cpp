@@ -1,1 +1,39 @@
-// filled by the stage that brings it
+#include "models/models.h"
+
+#include "engine/nn/layers.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy::models {
+
+Model lenet(const Options& options) {
+  check(options.stem == Stem::automatic, "lenet: it has no choice of stems");
+  const auto relu = [] { return std::make_shared<Activation>(ActivationKind::relu); };
+  const auto pool = [] { return std::make_shared<MaxPool2d>(Pool2dOptions{.kernel = 2, .stride = 2}); };
+  const auto linear = [](std::int64_t in, int out) {
+    return std::make_shared<Linear>(static_cast<int>(in), out);
+  };
+  const Shape& input = options.input;
+  check(input.rank() == 3, "lenet: input {}, expected [H, W, C]", input.text());
+
+  std::vector<Sequential::Named> layers{
+      {"conv1", std::make_shared<Conv2d>(static_cast<int>(input[2]), 6, Conv2dLayerOptions{.kernel = 5})},
+      {"relu1", relu()},
+      {"pool1", pool()},
+      {"conv2", std::make_shared<Conv2d>(6, 16, Conv2dLayerOptions{.kernel = 5})},
+      {"relu2", relu()},
+      {"pool2", pool()},
+      {"flatten", std::make_shared<Flatten>()},
+  };
+  const Shape features = Sequential(layers).infer({1, input[0], input[1], input[2]});
+  layers.insert(layers.end(), {
+                                  {"fc1", linear(features[1], 120)},  // 16 x 5 x 5 features for [32, 32, 3]
+                                  {"relu3", relu()},
+                                  {"fc2", linear(120, 84)},
+                                  {"relu4", relu()},
+                                  {"fc3", linear(84, options.classes)},
+                              });
+  return {"lenet",       std::make_shared<Sequential>(layers), input, options.classes, options.seed,
+          options.device};
+}
+
+}  // namespace convoy::models

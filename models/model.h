@@ -14,8 +14,8 @@ namespace convoy {
 /// A handle: copies are the same model.
 class Model {
  public:
-  /// Infers every layer's shape from `input` ([H, W, C]) and throws UsageError that names the layer where one does
-  /// not fit; then draws all parameters from `seed`. Parameters are f32 on the CPU.
+  /// Infers every layer's shape from `input` ([H, W, C]) and throws UsageError that names the layer where one
+  /// does not fit; then draws all parameters from `seed`, in f32 on the CPU, and moves them to the device.
   Model(std::string name, std::shared_ptr<Module> root, Shape input, int classes, std::uint64_t seed,
         const Device& device);
 
@@ -24,7 +24,8 @@ class Model {
   int classes() const { return classes_; }
   Module& root() const { return *root_; }
 
-  /// images [N, H, W, C] -> logits [N, classes].
+  /// images [N, H, W, C] -> logits [N, classes]. UsageError for images of another size than the model was
+  /// built for.
   Variable operator()(const Variable& images, const Pass& pass = Pass::inference()) const;
   Variable operator()(const Tensor& images, const Pass& pass = Pass::inference()) const {
     return (*this)(Variable(images), pass);
@@ -36,7 +37,7 @@ class Model {
   std::int64_t parameter_count() const;
   /// Forward multiply-adds of one image, times 2.
   std::int64_t flops() const;
-  /// A table: layers, output shapes, parameters, FLOPs.
+  /// A table: layers, output shapes of one image, parameters, FLOPs; and their totals.
   std::string summary() const;
 
  private:

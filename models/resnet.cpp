@@ -1,1 +1,124 @@
-// filled by the stage that brings it
+// Residual networks (He et al., "Deep residual learning for image recognition", arXiv:1512.03385), with
+// torchvision's parameter names: conv1, bn1, layer<group>.<block>.conv1 …, layer<group>.<block>.downsample.0,
+// fc.
+#include "engine/nn/layers.h"
+#include "kernels/runtime/check.h"
+#include "models/models.h"
+
+namespace convoy::models {
+namespace {
+
+using Layers = std::vector<Sequential::Named>;
+
+enum class BlockKind : std::uint8_t { basic, bottleneck };
+
+struct Plan {
+  std::string name;
+  BlockKind block = BlockKind::basic;
+  std::vector<int> groups;  // blocks in each; the first group keeps the size, each later one halves it
+  int width = 64;           // channels of the first group; each later one doubles them
+};
+
+constexpr int kBottleneckExpansion = 4;
+
+// Biases would be cancelled by the batch norm that follows every convolution.
+std::shared_ptr<Module> conv(int in, int out, int kernel, int stride) {
+  return std::make_shared<Conv2d>(
+      in, out,
+      Conv2dLayerOptions{
+          .kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false, .kaiming_fan_out = true});
+}
+
+std::shared_ptr<Module> norm(int channels) { return std::make_shared<BatchNorm2d>(channels); }
+
+std::shared_ptr<Module> relu() { return std::make_shared<Activation>(ActivationKind::relu); }
+
+// Two 3x3 convolutions.
+Layers basic_body(int in, int width, int stride) {
+  return {{"conv1", conv(in, width, 3, stride)},
+          {"bn1", norm(width)},
+          {"relu1", relu()},
+          {"conv2", conv(width, width, 3, 1)},
+          {"bn2", norm(width)}};
+}
+
+// 1x1 down to the width, 3x3 there, 1x1 up again. The stride is the 3x3 one's, as in torchvision, not the
+// first 1x1's, as in the paper: nothing is thrown away unseen.
+Layers bottleneck_body(int in, int width, int stride) {
+  const int out = width * kBottleneckExpansion;
+  return {{"conv1", conv(in, width, 1, 1)},         {"bn1", norm(width)}, {"relu1", relu()},
+          {"conv2", conv(width, width, 3, stride)}, {"bn2", norm(width)}, {"relu2", relu()},
+          {"conv3", conv(width, out, 1, 1)},        {"bn3", norm(out)}};
+}
+
+// The shortcut is the identity where the shapes match, else a 1x1 convolution and a batch norm (option B of
+// the paper).
+std::shared_ptr<Module> block(BlockKind kind, int in, int width, int stride) {
+  const bool is_basic = kind == BlockKind::basic;
+  const int out = is_basic ? width : width * kBottleneckExpansion;
+  std::shared_ptr<Module> shortcut;
+  if (stride != 1 || in != out) {
+    shortcut = std::make_shared<Sequential>(Layers{{"0", conv(in, out, 1, stride)}, {"1", norm(out)}});
+  }
+  return std::make_shared<ResidualBlock>(
+      is_basic ? basic_body(in, width, stride) : bottleneck_body(in, width, stride), std::move(shortcut));
+}
+
+Layers stem(Stem kind, int channels, int width) {
+  if (kind == Stem::cifar)
+    return {{"conv1", conv(channels, width, 3, 1)}, {"bn1", norm(width)}, {"relu", relu()}};
+  return {{"conv1", conv(channels, width, 7, 2)},
+          {"bn1", norm(width)},
+          {"relu", relu()},
+          {"maxpool", std::make_shared<MaxPool2d>(Pool2dOptions{.kernel = 3, .stride = 2, .padding = 1})}};
+}
+
+Stem resolve(Stem kind, const Shape& input) {
+  if (kind != Stem::automatic) return kind;
+  return input[0] >= 128 ? Stem::imagenet : Stem::cifar;
+}
+
+Model resnet(const Plan& plan, const Options& options) {
+  check(options.input.rank() == 3, "{}: input {}, expected [H, W, C]", plan.name, options.input.text());
+  Layers layers = stem(resolve(options.stem, options.input), static_cast<int>(options.input[2]), plan.width);
+
+  int channels = plan.width;
+  int width = plan.width;
+  for (std::size_t group = 0; group < plan.groups.size(); ++group, width *= 2) {
+    Layers blocks;
+    for (int i = 0; i < plan.groups[group]; ++i) {
+      const int stride = group > 0 && i == 0 ? 2 : 1;
+      blocks.emplace_back(std::to_string(i), block(plan.block, channels, width, stride));
+      channels = plan.block == BlockKind::basic ? width : width * kBottleneckExpansion;
+    }
+    layers.emplace_back("layer" + std::to_string(group + 1), std::make_shared<Sequential>(std::move(blocks)));
+  }
+  layers.emplace_back("avgpool", std::make_shared<GlobalAvgPool2d>());
+  layers.emplace_back("fc", std::make_shared<Linear>(channels, options.classes));
+  return {plan.name,     std::make_shared<Sequential>(std::move(layers)),
+          options.input, options.classes,
+          options.seed,  options.device};
+}
+
+}  // namespace
+
+Model resnet20(const Options& options) {
+  check(options.stem != Stem::imagenet, "resnet20: it has the cifar stem only");
+  Options with_stem = options;
+  with_stem.stem = Stem::cifar;
+  return resnet({.name = "resnet20", .groups = {3, 3, 3}, .width = 16}, with_stem);
+}
+
+Model resnet18(const Options& options) {
+  return resnet({.name = "resnet18", .groups = {2, 2, 2, 2}}, options);
+}
+
+Model resnet34(const Options& options) {
+  return resnet({.name = "resnet34", .groups = {3, 4, 6, 3}}, options);
+}
+
+Model resnet50(const Options& options) {
+  return resnet({.name = "resnet50", .block = BlockKind::bottleneck, .groups = {3, 4, 6, 3}}, options);
+}
+
+}  // namespace convoy::models
