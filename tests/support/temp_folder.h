@@ -1,0 +1,46 @@
+// A folder of a test's own, removed with everything in it when the test ends.
+#pragma once
+
+#include <stdlib.h>  // mkdtemp is POSIX, not in <cstdlib>
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace convoy::testing {
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "convoy-test-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder at " + pattern);
+    path_ = pattern;
+  }
+  ~TempFolder() {
+    std::error_code ignored;  // a destructor must not throw, and a left-over folder harms no later test
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+  /// Writes a file of exactly these bytes; `name` may hold folders, which are made. Returns its path.
+  std::filesystem::path write(const std::filesystem::path& name, std::string_view bytes) const {
+    const std::filesystem::path file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream out(file, std::ios::binary | std::ios::trunc);
+    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    out.close();
+    if (!out) throw std::runtime_error("cannot write " + file.string());
+    return file;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace convoy::testing
