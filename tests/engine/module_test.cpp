@@ -1,0 +1,147 @@
+#include "engine/nn/module.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/nn/layers.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::shared_ptr<Sequential> small_net() {
+  return std::make_shared<Sequential>(std::vector<Sequential::Named>{
+      {"conv", std::make_shared<Conv2d>(3, 8, Conv2dLayerOptions{.kernel = 3, .padding = 1, .bias = false})},
+      {"bn", std::make_shared<BatchNorm2d>(8)},
+      {"relu", std::make_shared<Activation>(ActivationKind::relu)},
+      {"pool", std::make_shared<MaxPool2d>(Pool2dOptions{})},
+      {"flatten", std::make_shared<Flatten>()},
+      {"fc", std::make_shared<Linear>(8 * 4 * 4, 10)}});
+}
+
+template <class Named>
+std::vector<std::string> names_of(const std::vector<Named>& all) {
+  std::vector<std::string> names;
+  for (const Named& one : all) names.push_back(one.name);
+  return names;
+}
+
+TEST(Module, NamesParametersAndBuffersByPath) {
+  const auto net = small_net();
+  EXPECT_THAT(names_of(net->parameters()),
+              ElementsAre("conv.weight", "bn.weight", "bn.bias", "fc.weight", "fc.bias"));
+  EXPECT_THAT(names_of(net->buffers()), ElementsAre("bn.running_mean", "bn.running_var"));
+}
+
+TEST(Module, InfersEveryLayersShape) {
+  std::vector<LayerSummary> rows;
+  EXPECT_EQ(small_net()->infer({1, 8, 8, 3}, "", &rows), (Shape{1, 10}));
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[0].name, "conv");
+  EXPECT_EQ(rows[0].output, (Shape{1, 8, 8, 8}));
+  EXPECT_EQ(rows[0].parameters, 8 * 3 * 9);
+  EXPECT_EQ(rows[0].flops, 2 * 8 * 8 * 8 * 9 * 3);
+  EXPECT_EQ(rows[3].output, (Shape{1, 4, 4, 8}));
+  EXPECT_EQ(rows[5].flops, 2 * 128 * 10);
+}
+
+TEST(Module, AShapeErrorNamesTheLayer) {
+  const auto message = [](const Shape& input) -> std::string {
+    try {
+      small_net()->infer(input);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message({1, 8, 8, 1}),
+            "conv (Conv2d 3 -> 8, 3x3 padding 1): input [1, 8, 8, 1] has 1 channels, expected 3");
+  EXPECT_EQ(message({1, 10, 8, 3}), "fc (Linear 128 -> 10): input [1, 160], expected [N, 128]");
+  EXPECT_THAT(message({1, 1, 8, 3}), HasSubstr("pool (MaxPool2d 2x2 stride 2): a window of 2 does not fit"));
+  const ResidualBlock block({{"conv", std::make_shared<Conv2d>(4, 8, Conv2dLayerOptions{.padding = 1})}},
+                            nullptr);
+  try {
+    block.infer({1, 6, 6, 4}, "layer1.0");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(),
+                 "layer1.0 (ResidualBlock of 1): the body gives [1, 6, 6, 8], the shortcut [1, 6, 6, 4]");
+  }
+}
+
+TEST(Module, ForwardGivesTheInferredShape) {
+  const auto net = small_net();
+  net->initialize(1);
+  const Variable images(Tensor::full({2, 8, 8, 3}, 0.5, DType::f32, Device::cpu()));
+  EXPECT_EQ(net->forward(images, Pass::inference()).shape(), (Shape{2, 10}));
+}
+
+TEST(Module, InitialisationIsAFunctionOfSeedAndName) {
+  const auto a = small_net(), b = small_net();
+  a->initialize(1);
+  b->initialize(1);
+  for (std::size_t i = 0; i < a->parameters().size(); ++i)
+    EXPECT_EQ(a->parameters()[i].variable.value().to_vector<float>(),
+              b->parameters()[i].variable.value().to_vector<float>());
+  b->initialize(2);
+  EXPECT_NE(a->parameters()[0].variable.value().to_vector<float>(),
+            b->parameters()[0].variable.value().to_vector<float>());
+  // U(-bound, bound): within the bound, reaching near it, of variance bound^2 / 3.
+  const double bound = 1 / std::sqrt(128.0);
+  double square = 0, largest = 0;
+  const auto weights = a->parameters()[3].variable.value().to_vector<float>();
+  for (const double w : weights) square += w * w, largest = std::max(largest, std::abs(w));
+  EXPECT_LE(largest, bound);
+  EXPECT_GT(largest, 0.98 * bound);
+  EXPECT_NEAR(square / static_cast<double>(weights.size()), bound * bound / 3, 0.1 * bound * bound / 3);
+}
+
+TEST(Module, HeInitialisationHasItsVariance) {
+  Conv2d conv(16, 64, {.bias = false, .kaiming_fan_out = true});
+  conv.initialize(7);
+  double square = 0, fourth = 0;
+  const auto weights = conv.parameters()[0].variable.value().to_vector<float>();
+  for (const double w : weights) square += w * w, fourth += w * w * w * w;
+  const double n = static_cast<double>(weights.size());  // 9,216 draws: the variance is known to about 1.5 %
+  EXPECT_NEAR(square / n, 2.0 / (9 * 64), 0.06 * 2.0 / (9 * 64));
+  EXPECT_NEAR(fourth / n / std::pow(square / n, 2), 3, 0.3);  // a normal distribution's kurtosis
+}
+
+TEST(Module, MovesToADoubleAndBackWithTheSameVariables) {
+  const auto net = small_net();
+  net->initialize(1);
+  const std::vector<NamedParameter> before = net->parameters();
+  const auto values = before[0].variable.value().to_vector<float>();
+  net->to(DType::f64);
+  EXPECT_EQ(before[0].variable.value().dtype(), DType::f64);
+  EXPECT_EQ(net->buffers()[0].tensor.dtype(), DType::f64);
+  net->to(DType::f32);
+  EXPECT_EQ(before[0].variable.value().to_vector<float>(), values);
+  const Device other = Device::cpu({.threads = 1});
+  net->to(other);
+  EXPECT_TRUE(before[0].variable.device().is(other));
+  EXPECT_THROW(net->to(DType::i32), UsageError);
+}
+
+TEST(Module, DropoutActsInTrainingAloneAndByEpoch) {
+  Dropout dropout(0.5, 3);
+  const Device device = Device::cpu();
+  const Variable x(Tensor::full({4, 64}, 1, DType::f32, device));
+  EXPECT_EQ(dropout.forward(x, Pass::inference()), x);
+  Pass pass{.training = true,
+            .seed = 1,
+            .epoch = 0,
+            .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
+  const auto first = dropout.forward(x, pass).value().to_vector<float>();
+  EXPECT_EQ(dropout.forward(x, pass).value().to_vector<float>(), first);
+  pass.epoch = 1;
+  EXPECT_NE(dropout.forward(x, pass).value().to_vector<float>(), first);
+}
+
+}  // namespace
+}  // namespace convoy

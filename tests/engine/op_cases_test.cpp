@@ -1,0 +1,170 @@
+// Everything that one OpCase promises.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "engine/autograd/backward.h"
+#include "engine/ops/ops.h"
+#include "kernels/runtime/check.h"
+#include "tests/op_cases/op_case.h"
+
+namespace convoy::testing {
+namespace {
+
+using Values = std::vector<double>;
+
+Values values_of(const Tensor& tensor) { return tensor.to(DType::f64).to_vector<double>(); }
+
+struct Result {
+  Values y;
+  std::vector<Values> gradients;  // of <y, weights>, for each input; empty where none was wanted
+};
+
+std::vector<Variable> arguments(const OpCase& c, DType dtype, const Device& device,
+                                std::size_t only = SIZE_MAX) {
+  std::vector<Variable> x;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i)
+    x.emplace_back(drawn(c.inputs[i], dtype, device, c.name + std::to_string(i), c.away_from_zero),
+                   only == SIZE_MAX || only == i);
+  return x;
+}
+
+/// The op's result and the gradients of <result, weights>, with weights drawn once for each case.
+Result evaluate(const OpCase& c, DType dtype, const Device& device, std::size_t only = SIZE_MAX) {
+  const std::vector<Variable> x = arguments(c, dtype, device, only);
+  const Variable y = c.op(x);
+  backward(y, {.seed = drawn(y.shape(), dtype, device, c.name + "weights")});
+  Result result{.y = values_of(y.value())};
+  for (const Variable& input : x)
+    result.gradients.push_back(input.has_fresh_grad() ? values_of(input.grad()) : Values{});
+  return result;
+}
+
+double norm_of(const Values& values) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  return std::sqrt(sum);
+}
+
+double distance(const Values& a, const Values& b) {
+  EXPECT_EQ(a.size(), b.size());
+  Values difference(a);
+  for (std::size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];
+  return norm_of(difference);
+}
+
+class OpCases : public ::testing::TestWithParam<OpCase> {
+ protected:
+  const Device cpu = Device::cpu({.threads = 2});
+};
+
+TEST_P(OpCases, GradientsAreThoseOfFiniteDifferences) {
+  const OpCase& c = GetParam();
+  const Result result = evaluate(c, DType::f64, cpu);
+  const NoGrad no_grad;
+  // Central differences with h = 2^-16: truncation about h^2 = 2e-10, rounding about eps |y| / h = 1e-11 |y|.
+  constexpr double kStep = 0x1p-16;
+  const double tolerance = 2e-9 * (1 + norm_of(result.y));
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    for (std::int64_t element = 0; element < c.inputs[i].numel(); ++element) {
+      double value[2];
+      for (const int side : {0, 1}) {
+        std::vector<Variable> x = arguments(c, DType::f64, cpu);
+        x[i].value().view().as<double>()[element] += side == 0 ? kStep : -kStep;
+        const Values y = values_of(c.op(x).value());
+        const Values weights = values_of(drawn(c.op(x).shape(), DType::f64, cpu, c.name + "weights"));
+        value[side] = 0;
+        for (std::size_t k = 0; k < y.size(); ++k) value[side] += weights[k] * y[k];
+      }
+      ASSERT_NEAR((value[0] - value[1]) / (2 * kStep), result.gradients[i][static_cast<std::size_t>(element)],
+                  tolerance)
+          << "input " << i << " " << c.inputs[i].text() << ", element " << element;
+    }
+  }
+}
+
+TEST_P(OpCases, SecondContributionAdds) {
+  const OpCase& c = GetParam();
+  const Result once = evaluate(c, DType::f64, cpu);
+  const std::vector<Variable> x = arguments(c, DType::f64, cpu);
+  const Variable y = c.op(x);
+  const Tensor weights = drawn(y.shape(), DType::f64, cpu, c.name + "weights");
+  backward(y, {.seed = weights});
+  backward(c.op(x), {.accumulate = true, .seed = weights});
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    Values twice = once.gradients[i];
+    for (double& value : twice) value *= 2;
+    EXPECT_LE(distance(values_of(x[i].grad()), twice),
+              4 * std::numeric_limits<double>::epsilon() * norm_of(twice));
+  }
+}
+
+TEST_P(OpCases, EachGradientAloneIsTheSame) {
+  const OpCase& c = GetParam();
+  const Result all = evaluate(c, DType::f64, cpu);
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    const Result alone = evaluate(c, DType::f64, cpu, i);
+    EXPECT_EQ(alone.gradients[i], all.gradients[i]);
+    for (std::size_t other = 0; other < c.inputs.size(); ++other)
+      EXPECT_EQ(alone.gradients[other].empty(), other != i);
+  }
+}
+
+TEST_P(OpCases, SinglePrecisionAgreesWithDouble) {
+  const OpCase& c = GetParam();
+  const Result exact = evaluate(c, DType::f64, cpu);
+  const Result single = evaluate(c, DType::f32, cpu);
+  // A sum of `terms` products in f32, each rounded once, in any order; 16 for the few roundings around it.
+  const double relative = 16 * std::numeric_limits<float>::epsilon() * std::sqrt(c.terms);
+  EXPECT_LE(distance(single.y, exact.y), relative * (1 + norm_of(exact.y)));
+  for (std::size_t i = 0; i < c.inputs.size(); ++i)
+    EXPECT_LE(distance(single.gradients[i], exact.gradients[i]), relative * (1 + norm_of(exact.gradients[i])))
+        << "input " << i;
+}
+
+TEST_P(OpCases, RepeatsBitForBit) {
+  const OpCase& c = GetParam();
+  const Result first = evaluate(c, DType::f32, cpu);
+  const Result second = evaluate(c, DType::f32, cpu);
+  EXPECT_EQ(first.y, second.y);
+  EXPECT_EQ(first.gradients, second.gradients);
+}
+
+TEST_P(OpCases, EmptyBatch) {
+  OpCase c = GetParam();
+  for (const std::size_t i : c.batched) {
+    const auto sizes = c.inputs[i].sizes();
+    std::vector<std::int64_t> empty(sizes.begin(), sizes.end());
+    empty[0] = 0;
+    c.inputs[i] = Shape(empty);
+  }
+  if (c.batched.empty()) return;  // the op has no batch
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Result result = evaluate(c, dtype, cpu);
+    for (const double value : result.y) EXPECT_EQ(value, 0);
+    for (const Values& gradient : result.gradients)
+      for (const double value : gradient) EXPECT_EQ(value, 0);  // a sum over no samples
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OpCases, ::testing::ValuesIn(all_op_cases()),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+class Refusals : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(Refusals, SayWhatWasFoundAndExpected) {
+  try {
+    GetParam().call();
+    FAIL() << "was accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(GetParam().expected));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Refusals, ::testing::ValuesIn(refusals()),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+}  // namespace
+}  // namespace convoy::testing
