@@ -1,1 +1,259 @@
-// filled by the stage that brings it
+#include "kernels/batchnorm.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "kernels/runtime/parallel.h"
+
+namespace convoy {
+namespace {
+
+// x as [rows, channels].
+struct Matrix {
+  std::int64_t rows, channels;
+  explicit Matrix(const Shape& shape)
+      : rows(shape[-1] > 0 ? shape.numel() / shape[-1] : 0), channels(shape[-1]) {}
+};
+
+// What a stream's batch norms need besides their arguments; grows to the largest number of channels and
+// stays.
+template <class T>
+struct Scratch {
+  explicit Scratch(const CpuStream&) {}
+  void resize(std::int64_t channels) {
+    const auto size = static_cast<std::size_t>(channels);
+    origin.resize(size);
+    for (std::vector<T>* factors : {&a, &b, &c}) factors->resize(size);
+  }
+
+  std::vector<double> block_sums;     // [blocks, 2, channels]
+  std::vector<double> first, second;  // [channels]: the two sums
+  std::vector<double> origin;         // [channels]: what x is measured from
+  std::vector<T> a, b, c;             // [channels]: factors of the elementwise pass
+};
+
+constexpr std::int64_t kMaxBlocks = 64;  // of rows: work for as many threads
+constexpr std::int64_t kMinBlockRows = 32;
+constexpr std::size_t kLanes = 16;  // channels whose f64 sums fit the vector registers
+
+// Sums the rows [begin, end) of `lanes` neighbouring channels; terms(row, c, sum1, sum2) adds those of one
+// element.
+template <std::size_t lanes, class Terms>
+void sum_lanes(std::int64_t begin, std::int64_t end, std::int64_t c, const Terms& terms, double* first,
+               double* second) {
+  std::array<double, lanes> sum1{};
+  std::array<double, lanes> sum2{};
+  for (std::int64_t row = begin; row < end; ++row)
+    for (std::size_t lane = 0; lane < lanes; ++lane)
+      terms(row, c + static_cast<std::int64_t>(lane), sum1[lane], sum2[lane]);
+  std::copy(sum1.begin(), sum1.end(), first + c);
+  std::copy(sum2.begin(), sum2.end(), second + c);
+}
+
+// Two sums over the rows for each channel, to scratch.first and .second. Blocks of rows are summed in
+// parallel, then one after the other; blocks and order depend on the shape alone, and so do all bits of the
+// result.
+template <class T, class Terms>
+void sum_channels(CpuStream& stream, Matrix m, Scratch<T>& scratch, const Terms& terms) {
+  const std::int64_t block_rows = std::max(kMinBlockRows, (m.rows + kMaxBlocks - 1) / kMaxBlocks);
+  const std::int64_t blocks = (m.rows + block_rows - 1) / block_rows;
+  scratch.block_sums.resize(static_cast<std::size_t>(blocks * 2 * m.channels));
+  parallel_for(stream, blocks, 1, [&](std::int64_t first_block, std::int64_t last_block) {
+    for (std::int64_t block = first_block; block < last_block; ++block) {
+      double* first = scratch.block_sums.data() + block * 2 * m.channels;
+      double* second = first + m.channels;
+      const std::int64_t begin = block * block_rows;
+      const std::int64_t end = std::min(begin + block_rows, m.rows);
+      std::int64_t c = 0;
+      for (; c + static_cast<std::int64_t>(kLanes) <= m.channels; c += kLanes)
+        sum_lanes<kLanes>(begin, end, c, terms, first, second);
+      for (; c < m.channels; ++c) sum_lanes<1>(begin, end, c, terms, first, second);
+    }
+  });
+  const auto channels = static_cast<std::size_t>(m.channels);
+  scratch.first.assign(channels, 0.0);
+  scratch.second.assign(channels, 0.0);
+  for (std::size_t block = 0; block < static_cast<std::size_t>(blocks); ++block)
+    for (std::size_t c = 0; c < channels; ++c) {
+      scratch.first[c] += scratch.block_sums[block * 2 * channels + c];
+      scratch.second[c] += scratch.block_sums[(block * 2 + 1) * channels + c];
+    }
+}
+
+// Calls f(element, channel) for every element, in parallel.
+template <class F>
+void for_each_element(CpuStream& stream, Matrix m, const F& f) {
+  constexpr std::int64_t kGrain = 16384;  // elements that are worth a thread
+  const std::int64_t grain_rows = kGrain / std::max<std::int64_t>(m.channels, 1) + 1;
+  parallel_for(stream, m.rows, grain_rows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t c = 0; c < m.channels; ++c) f(row * m.channels + c, c);
+  });
+}
+
+// y = (x - origin) factor + offset with scratch.{a, b, c}: origin is the mean rounded to T and offset makes
+// up for the rounding, so that a large mean cancels exactly.
+template <class T>
+void set_normalization(Scratch<T>& scratch, std::size_t c, double mean, double inverse_std, T gamma, T beta) {
+  const double factor = static_cast<double>(gamma) * inverse_std;
+  scratch.a[c] = static_cast<T>(mean);
+  scratch.b[c] = static_cast<T>(factor);
+  scratch.c[c] =
+      static_cast<T>(static_cast<double>(beta) - (mean - static_cast<double>(scratch.a[c])) * factor);
+}
+
+template <class T>
+void normalize(CpuStream& stream, Matrix m, const Scratch<T>& scratch, const T* x, T* y) {
+  const T* origin = scratch.a.data();
+  const T* factor = scratch.b.data();
+  const T* offset = scratch.c.data();
+  for_each_element(
+      stream, m, [=](std::int64_t e, std::int64_t c) { y[e] = (x[e] - origin[c]) * factor[c] + offset[c]; });
+}
+
+template <class T>
+void store(GradView gradient, std::size_t c, double value) {
+  T* out = gradient.as<T>() + c;
+  *out = static_cast<T>(gradient.mode == Mode::add ? static_cast<double>(*out) + value : value);
+}
+
+// scratch.first = sum dy and .second = sum dy (x - mean), mean in scratch.origin; with them dgamma and dbeta.
+template <class T>
+void parameter_gradients(CpuStream& stream, Matrix m, Scratch<T>& scratch, const T* dy, const T* x,
+                         const std::vector<double>& inverse_std, GradView dgamma, GradView dbeta) {
+  const double* origin = scratch.origin.data();
+  const std::int64_t channels = m.channels;
+  sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& product) {
+    const double gradient = static_cast<double>(dy[row * channels + c]);
+    sum += gradient;
+    product += gradient * (static_cast<double>(x[row * channels + c]) - origin[c]);
+  });
+  for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
+    if (dgamma.wanted()) store<T>(dgamma, c, scratch.second[c] * inverse_std[c]);
+    if (dbeta.wanted()) store<T>(dbeta, c, scratch.first[c]);
+  }
+}
+
+}  // namespace
+
+void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, View y, View mean,
+                        View inverse_std, View running_mean, View running_var, BatchNormOptions options) {
+  const Matrix m(x.shape);
+  if (m.rows == 0) return;
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<Scratch<T>>();
+    scratch.resize(m.channels);
+    const T* data = x.as<T>();
+    std::copy_n(data, m.channels, scratch.origin.begin());  // any row is near enough to the mean
+    const double* origin = scratch.origin.data();
+    const std::int64_t channels = m.channels;
+    sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& square) {
+      const double difference = static_cast<double>(data[row * channels + c]) - origin[c];
+      sum += difference;
+      square += difference * difference;
+    });
+
+    const double n = static_cast<double>(m.rows);
+    const auto update = [&](View running, std::size_t c, double batch) {
+      T& value = running.as<T>()[c];
+      value = static_cast<T>((1 - options.momentum) * static_cast<double>(value) + options.momentum * batch);
+    };
+    for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
+      const double shift = scratch.first[c] / n;
+      const double batch_mean = scratch.origin[c] + shift;
+      const double batch_var =
+          std::max(scratch.second[c] / n - shift * shift, 0.0);  // in this order, NaN stays NaN
+      const double batch_inverse_std = 1 / std::sqrt(batch_var + options.epsilon);
+      mean.as<T>()[c] = static_cast<T>(batch_mean);
+      inverse_std.as<T>()[c] = static_cast<T>(batch_inverse_std);
+      update(running_mean, c, batch_mean);
+      update(running_var, c, batch_var * n / (n - 1));
+      set_normalization(scratch, c, batch_mean, batch_inverse_std, gamma.as<T>()[c], beta.as<T>()[c]);
+    }
+    normalize(stream, m, scratch, data, y.as<T>());
+  });
+}
+
+void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta,
+                          ConstView running_mean, ConstView running_var, View y, BatchNormOptions options) {
+  const Matrix m(x.shape);
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<Scratch<T>>();
+    scratch.resize(m.channels);
+    for (std::size_t c = 0; c < static_cast<std::size_t>(m.channels); ++c)
+      set_normalization(scratch, c, static_cast<double>(running_mean.as<T>()[c]),
+                        1 / std::sqrt(static_cast<double>(running_var.as<T>()[c]) + options.epsilon),
+                        gamma.as<T>()[c], beta.as<T>()[c]);
+    normalize(stream, m, scratch, x.as<T>(), y.as<T>());
+  });
+}
+
+void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView gamma, ConstView mean,
+                         ConstView inverse_std, GradView dx, GradView dgamma, GradView dbeta) {
+  const Matrix m(x.shape);
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<Scratch<T>>();
+    scratch.resize(m.channels);
+    std::copy_n(mean.as<T>(), m.channels, scratch.origin.begin());
+    const std::vector<double> istd(inverse_std.as<T>(), inverse_std.as<T>() + m.channels);
+    parameter_gradients(stream, m, scratch, dy.as<T>(), x.as<T>(), istd, dgamma, dbeta);
+    if (!dx.wanted() || m.rows == 0) return;
+
+    const double n = static_cast<double>(m.rows);
+    for (std::size_t c = 0; c < istd.size(); ++c) {
+      const double factor = static_cast<double>(gamma.as<T>()[c]) * istd[c];
+      scratch.a[c] = static_cast<T>(factor);
+      scratch.b[c] = static_cast<T>(-factor * istd[c] * istd[c] * scratch.second[c] / n);
+      scratch.c[c] = static_cast<T>(-factor * scratch.first[c] / n);
+    }
+    const auto run = [&](auto write) {
+      const T *from = dy.as<T>(), *data = x.as<T>(), *origin = mean.as<T>();
+      const T *a = scratch.a.data(), *b = scratch.b.data(), *offset = scratch.c.data();
+      T* to = dx.as<T>();
+      for_each_element(stream, m, [=](std::int64_t e, std::int64_t c) {
+        write(to[e], a[c] * from[e] + (b[c] * (data[e] - origin[c]) + offset[c]));
+      });
+    };
+    if (dx.mode == Mode::add)
+      run([](T& out, T value) { out += value; });
+    else
+      run([](T& out, T value) { out = value; });
+  });
+}
+
+void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView gamma,
+                                   ConstView running_mean, ConstView running_var, GradView dx,
+                                   GradView dgamma, GradView dbeta, BatchNormOptions options) {
+  const Matrix m(x.shape);
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<Scratch<T>>();
+    scratch.resize(m.channels);
+    std::copy_n(running_mean.as<T>(), m.channels, scratch.origin.begin());
+    std::vector<double> istd(static_cast<std::size_t>(m.channels));
+    for (std::size_t c = 0; c < istd.size(); ++c) {
+      istd[c] = 1 / std::sqrt(static_cast<double>(running_var.as<T>()[c]) + options.epsilon);
+      scratch.a[c] = static_cast<T>(static_cast<double>(gamma.as<T>()[c]) * istd[c]);
+    }
+    if (dgamma.wanted() || dbeta.wanted())
+      parameter_gradients(stream, m, scratch, dy.as<T>(), x.as<T>(), istd, dgamma, dbeta);
+    if (!dx.wanted()) return;
+    const auto run = [&](auto write) {
+      const T *from = dy.as<T>(), *factor = scratch.a.data();
+      T* to = dx.as<T>();
+      for_each_element(stream, m, [=](std::int64_t e, std::int64_t c) { write(to[e], factor[c] * from[e]); });
+    };
+    if (dx.mode == Mode::add)
+      run([](T& out, T value) { out += value; });
+    else
+      run([](T& out, T value) { out = value; });
+  });
+}
+
+}  // namespace convoy

@@ -1,1 +1,128 @@
-// filled by the stage that brings it
+// Convolution as its definition says, in plain loops:
+//
+//   y[n, oy, ox, o] = bias[o] + sum over ky, kx, i of  x[n, oy s - p + ky, ox s - p + kx, i] filter[o, ky,
+//   kx, i]
+//
+// where x is zero outside the image. For a fixed ky, the terms of all kx and i lie in one run of memory both
+// in x and in the filter: the innermost loop of all three directions goes along such a run, and the order of
+// every sum is fixed by the shapes alone, whatever the number of threads.
+#include <algorithm>
+#include <array>
+
+#include "kernels/conv2d.h"
+#include "kernels/cpu/conv2d_geometry.h"
+#include "kernels/runtime/parallel.h"
+
+namespace convoy {
+namespace {
+
+// Calls run(in, tap, length) for each row of the window of output pixel (oy, ox) that lies in the image:
+// length elements of one image of x from `in`, and of one filter [kh, kw, i] from `tap`.
+template <class Run>
+void for_each_run(const ConvSizes& c, std::int64_t oy, std::int64_t ox, Run&& run) {
+  const std::int64_t top = oy * c.stride - c.padding;
+  const std::int64_t left = ox * c.stride - c.padding;
+  const std::int64_t first_kx = std::max<std::int64_t>(0, -left);
+  const std::int64_t length = (std::min(c.kw, c.w - left) - first_kx) * c.i;
+  if (length <= 0) return;
+  for (std::int64_t ky = std::max<std::int64_t>(0, -top); ky < std::min(c.kh, c.h - top); ++ky)
+    run(((top + ky) * c.w + left + first_kx) * c.i, (ky * c.kw + first_kx) * c.i, length);
+}
+
+// Independent partial sums, which the compiler can keep in one vector register without reordering anything.
+template <class T>
+double dot(const T* a, const T* b, std::int64_t length) {
+  constexpr std::int64_t kLanes = 16;
+  std::array<double, kLanes> partial{};
+  std::int64_t k = 0;
+  for (; k + kLanes <= length; k += kLanes)
+    for (std::int64_t lane = 0; lane < kLanes; ++lane)
+      partial[static_cast<std::size_t>(lane)] +=
+          static_cast<double>(a[k + lane]) * static_cast<double>(b[k + lane]);
+  double sum = 0;
+  for (const double lane : partial) sum += lane;
+  for (; k < length; ++k) sum += static_cast<double>(a[k]) * static_cast<double>(b[k]);
+  return sum;
+}
+
+// y += a x
+template <class T>
+void axpy(T a, const T* x, T* y, std::int64_t length) {
+  for (std::int64_t k = 0; k < length; ++k) y[k] += a * x[k];
+}
+
+}  // namespace
+
+void conv2d_forward_reference(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
+                              Conv2dOptions options) {
+  const ConvSizes c(x.shape, filter.shape, y.shape, options);
+  dispatch_compute(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, c.n * c.oh, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* image = x.as<T>() + row / c.oh * c.h * c.w * c.i;
+        for (std::int64_t ox = 0; ox < c.ow; ++ox) {
+          T* pixel = y.as<T>() + (row * c.ow + ox) * c.o;
+          for (std::int64_t o = 0; o < c.o; ++o) {
+            const T* taps = filter.as<T>() + o * c.kh * c.kw * c.i;
+            double sum = bias.data != nullptr ? static_cast<double>(bias.as<T>()[o]) : 0;
+            for_each_run(c, row % c.oh, ox, [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
+              sum += dot(image + in, taps + tap, length);
+            });
+            pixel[o] = static_cast<T>(sum);
+          }
+        }
+      }
+    });
+  });
+}
+
+// The transpose: whatever forward reads from x, this adds to dx.
+void conv2d_backward_data_reference(CpuStream& stream, ConstView dy, ConstView filter, GradView dx,
+                                    Conv2dOptions options) {
+  const ConvSizes c(dx.shape, filter.shape, dy.shape, options);
+  dispatch_compute(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, c.n, 1, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t image_size = c.h * c.w * c.i;
+      if (dx.mode == Mode::write)
+        std::fill(dx.as<T>() + begin * image_size, dx.as<T>() + end * image_size, T{0});
+      for (std::int64_t row = begin * c.oh; row < end * c.oh; ++row) {
+        T* image = dx.as<T>() + row / c.oh * image_size;
+        for (std::int64_t ox = 0; ox < c.ow; ++ox) {
+          const T* pixel = dy.as<T>() + (row * c.ow + ox) * c.o;
+          for_each_run(c, row % c.oh, ox, [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
+            for (std::int64_t o = 0; o < c.o; ++o)
+              axpy(pixel[o], filter.as<T>() + o * c.kh * c.kw * c.i + tap, image + in, length);
+          });
+        }
+      }
+    });
+  });
+}
+
+void conv2d_backward_filter_reference(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter,
+                                      Conv2dOptions options) {
+  const ConvSizes c(x.shape, dfilter.shape, dy.shape, options);
+  dispatch_compute(dfilter.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    // Each thread has its own filters and reads every pixel.
+    parallel_for(stream, c.o, 1, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t filter_size = c.kh * c.kw * c.i;
+      T* out = dfilter.as<T>();
+      if (dfilter.mode == Mode::write) std::fill(out + begin * filter_size, out + end * filter_size, T{0});
+      for (std::int64_t row = 0; row < c.n * c.oh; ++row) {
+        const T* image = x.as<T>() + row / c.oh * c.h * c.w * c.i;
+        for (std::int64_t ox = 0; ox < c.ow; ++ox) {
+          const T* pixel = dy.as<T>() + (row * c.ow + ox) * c.o;
+          for_each_run(c, row % c.oh, ox, [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
+            for (std::int64_t o = begin; o < end; ++o)
+              axpy(pixel[o], image + in, out + o * filter_size + tap, length);
+          });
+        }
+      }
+    });
+  });
+}
+
+}  // namespace convoy

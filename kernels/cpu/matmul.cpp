@@ -1,1 +1,51 @@
-// filled by the stage that brings it
+#include "kernels/matmul.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/runtime/check.h"
+#include "kernels/runtime/parallel.h"
+
+namespace convoy {
+namespace {
+
+void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k, const float* a,
+          blasint lda, const float* b, blasint ldb, float beta, float* c, blasint ldc) {
+  cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
+}
+
+void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k, const double* a,
+          blasint lda, const double* b, blasint ldb, double beta, double* c, blasint ldc) {
+  cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
+}
+
+// blasint has 32 bits in most builds of OpenBLAS: a larger size would wrap silently.
+blasint blas_size(std::int64_t size) {
+  check(size <= std::numeric_limits<blasint>::max(), "matmul: a size of {}, this BLAS takes at most {}", size,
+        std::numeric_limits<blasint>::max());
+  return static_cast<blasint>(size);
+}
+
+}  // namespace
+
+void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptions options) {
+  const blasint m = blas_size(c.shape[0]);
+  const blasint n = blas_size(c.shape[1]);
+  const blasint k = blas_size(a.shape[options.transpose_a ? 0 : 1]);
+  if (m == 0 || n == 0) return;
+  dispatch_compute(c.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (k == 0) {  // BLAS leaves it open whether such a c is written
+      if (c.mode == Mode::write) std::fill_n(c.as<T>(), c.numel(), T{0});
+      return;
+    }
+    set_library_threads(stream);
+    gemm(options.transpose_a ? CblasTrans : CblasNoTrans, options.transpose_b ? CblasTrans : CblasNoTrans, m,
+         n, k, a.as<T>(), blas_size(a.shape[1]), b.as<T>(), blas_size(b.shape[1]),
+         c.mode == Mode::add ? T{1} : T{0}, c.as<T>(), n);
+  });
+}
+
+}  // namespace convoy

@@ -1,1 +1,212 @@
-// filled by the stage that brings it
+#include "kernels/pool2d.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/runtime/parallel.h"
+
+namespace convoy {
+namespace {
+
+// image [n, h, w, c] to [n, oh, ow, c].
+struct PoolSizes {
+  std::int64_t n, h, w, c, oh, ow;
+  std::int64_t kernel, stride, padding;
+
+  PoolSizes(const Shape& image, const Shape& pooled, Pool2dOptions options)
+      : n(image[0]),
+        h(image[1]),
+        w(image[2]),
+        c(image[3]),
+        oh(pooled[1]),
+        ow(pooled[2]),
+        kernel(options.kernel),
+        stride(options.stride),
+        padding(options.padding) {}
+};
+
+// Calls f(pixel) with h W + w of each pixel of the window of (oy, ox) that lies in the image, in row order.
+template <class F>
+void for_each_pixel(const PoolSizes& s, std::int64_t oy, std::int64_t ox, F&& f) {
+  const std::int64_t top = oy * s.stride - s.padding;
+  const std::int64_t left = ox * s.stride - s.padding;
+  for (std::int64_t y = std::max<std::int64_t>(top, 0); y < std::min(top + s.kernel, s.h); ++y)
+    for (std::int64_t x = std::max<std::int64_t>(left, 0); x < std::min(left + s.kernel, s.w); ++x)
+      f(y * s.w + x);
+}
+
+// Forward: calls f(image, oy, ox, out) for each output pixel, in parallel; out is its index, (n oH + oy) oW +
+// ox.
+template <class F>
+void for_each_output(CpuStream& stream, const PoolSizes& s, F&& f) {
+  parallel_for(stream, s.n * s.oh, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t ox = 0; ox < s.ow; ++ox) f(row / s.oh, row % s.oh, ox, row * s.ow + ox);
+  });
+}
+
+// Backward: the same, but windows may overlap in the image, so that each image has one thread; its gradient
+// is cleared first where it is to be written.
+template <class T, class F>
+void scatter(CpuStream& stream, const PoolSizes& s, GradView dx, F&& f) {
+  const std::int64_t image_size = s.h * s.w * s.c;
+  parallel_for(stream, s.n, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t image = begin; image < end; ++image) {
+      T* gradient = dx.as<T>() + image * image_size;
+      if (dx.mode == Mode::write) std::fill_n(gradient, image_size, T{0});
+      for (std::int64_t oy = 0; oy < s.oh; ++oy)
+        for (std::int64_t ox = 0; ox < s.ow; ++ox) f(gradient, oy, ox, (image * s.oh + oy) * s.ow + ox);
+    }
+  });
+}
+
+// to [columns, rows] = from [rows, columns], in square tiles that fit the first-level cache.
+template <class T>
+void transpose(const T* from, std::int64_t rows, std::int64_t columns, T* to, Mode mode) {
+  constexpr std::int64_t kTile = 16;
+  for (std::int64_t r0 = 0; r0 < rows; r0 += kTile)
+    for (std::int64_t c0 = 0; c0 < columns; c0 += kTile)
+      for (std::int64_t c = c0; c < std::min(c0 + kTile, columns); ++c)
+        for (std::int64_t r = r0; r < std::min(r0 + kTile, rows); ++r) {
+          const T value = from[r * columns + c];
+          T& out = to[c * rows + r];
+          out = mode == Mode::add ? out + value : value;
+        }
+}
+
+void transpose_images(CpuStream& stream, ConstView x, std::int64_t rows, std::int64_t columns, GradView y) {
+  const std::int64_t size = rows * columns;
+  dispatch_compute(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, x.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t image = begin; image < end; ++image)
+        transpose(x.as<T>() + image * size, rows, columns, y.as<T>() + image * size, y.mode);
+    });
+  });
+}
+
+}  // namespace
+
+void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View positions, Pool2dOptions options) {
+  const PoolSizes s(x.shape, y.shape, options);
+  dispatch_compute(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for_each_output(stream, s, [&](std::int64_t image, std::int64_t oy, std::int64_t ox, std::int64_t out) {
+      const T* pixels = x.as<T>() + image * s.h * s.w * s.c;
+      T* best = y.as<T>() + out * s.c;
+      std::int32_t* where = positions.as<std::int32_t>() + out * s.c;
+      bool first = true;
+      for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
+        const T* candidate = pixels + pixel * s.c;
+        if (std::exchange(first, false)) {
+          std::copy_n(candidate, s.c, best);
+          std::fill_n(where, s.c, static_cast<std::int32_t>(pixel));
+          return;
+        }
+        for (std::int64_t c = 0; c < s.c; ++c) {
+          // Larger, or the first NaN: no comparison with a NaN is true.
+          const bool wins = !(candidate[c] <= best[c]) && best[c] == best[c];
+          best[c] = wins ? candidate[c] : best[c];
+          where[c] = wins ? static_cast<std::int32_t>(pixel) : where[c];
+        }
+      });
+    });
+  });
+}
+
+void max_pool2d_backward(CpuStream& stream, ConstView dy, ConstView positions, GradView dx,
+                         Pool2dOptions options) {
+  const PoolSizes s(dx.shape, dy.shape, options);
+  dispatch_compute(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    scatter<T>(stream, s, dx, [&](T* gradient, std::int64_t, std::int64_t, std::int64_t out) {
+      const T* from = dy.as<T>() + out * s.c;
+      const std::int32_t* where = positions.as<std::int32_t>() + out * s.c;
+      for (std::int64_t c = 0; c < s.c; ++c) gradient[where[c] * s.c + c] += from[c];
+    });
+  });
+}
+
+void avg_pool2d_forward(CpuStream& stream, ConstView x, View y, Pool2dOptions options) {
+  const PoolSizes s(x.shape, y.shape, options);
+  dispatch_compute(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T area = static_cast<T>(s.kernel * s.kernel);
+    for_each_output(stream, s, [&](std::int64_t image, std::int64_t oy, std::int64_t ox, std::int64_t out) {
+      const T* pixels = x.as<T>() + image * s.h * s.w * s.c;
+      T* mean = y.as<T>() + out * s.c;
+      std::fill_n(mean, s.c, T{0});
+      for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
+        for (std::int64_t c = 0; c < s.c; ++c) mean[c] += pixels[pixel * s.c + c];
+      });
+      for (std::int64_t c = 0; c < s.c; ++c) mean[c] /= area;
+    });
+  });
+}
+
+void avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx, Pool2dOptions options) {
+  const PoolSizes s(dx.shape, dy.shape, options);
+  dispatch_compute(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T area = static_cast<T>(s.kernel * s.kernel);
+    scatter<T>(stream, s, dx, [&](T* gradient, std::int64_t oy, std::int64_t ox, std::int64_t out) {
+      const T* from = dy.as<T>() + out * s.c;
+      for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
+        for (std::int64_t c = 0; c < s.c; ++c) gradient[pixel * s.c + c] += from[c] / area;
+      });
+    });
+  });
+}
+
+void global_avg_pool2d_forward(CpuStream& stream, ConstView x, View y) {
+  const std::int64_t pixels = x.shape[1] * x.shape[2];
+  const std::int64_t channels = x.shape[3];
+  dispatch_compute(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, x.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+      constexpr std::int64_t kChunk = 64;  // channels at a time: their f64 sums stay in the first-level cache
+      double sums[kChunk];
+      for (std::int64_t image = begin; image < end; ++image)
+        for (std::int64_t c0 = 0; c0 < channels; c0 += kChunk) {
+          const std::int64_t count = std::min(kChunk, channels - c0);
+          std::fill_n(sums, count, 0.0);
+          for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+            const T* from = x.as<T>() + (image * pixels + pixel) * channels + c0;
+            for (std::int64_t c = 0; c < count; ++c) sums[c] += static_cast<double>(from[c]);
+          }
+          for (std::int64_t c = 0; c < count; ++c)
+            y.as<T>()[image * channels + c0 + c] = static_cast<T>(sums[c] / static_cast<double>(pixels));
+        }
+    });
+  });
+}
+
+void global_avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx) {
+  const std::int64_t pixels = dx.shape[1] * dx.shape[2];
+  const std::int64_t channels = dx.shape[3];
+  dispatch_compute(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T count = static_cast<T>(pixels);
+    parallel_for(stream, dx.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t pixel = begin * pixels; pixel < end * pixels; ++pixel) {
+        const T* from = dy.as<T>() + pixel / pixels * channels;
+        T* to = dx.as<T>() + pixel * channels;
+        if (dx.mode == Mode::add) {
+          for (std::int64_t c = 0; c < channels; ++c) to[c] += from[c] / count;
+        } else {
+          for (std::int64_t c = 0; c < channels; ++c) to[c] = from[c] / count;
+        }
+      }
+    });
+  });
+}
+
+void nhwc_to_nchw(CpuStream& stream, ConstView x, GradView y) {
+  transpose_images(stream, x, x.shape[1] * x.shape[2], x.shape[3], y);
+}
+
+void nchw_to_nhwc(CpuStream& stream, ConstView x, GradView y) {
+  transpose_images(stream, x, x.shape[1], x.shape[2] * x.shape[3], y);
+}
+
+}  // namespace convoy

@@ -1,5 +1,5 @@
-// One way to use several cores: parallel_for. OpenMP, or std::thread where CONVOY_STD_THREADS is set (the tsan
-// preset: ThreadSanitizer does not understand libgomp's barriers).
+// One way to use several cores: parallel_for. OpenMP, or std::thread where CONVOY_STD_THREADS is set (the
+// tsan preset: ThreadSanitizer does not understand libgomp's barriers).
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,8 @@
 #if defined(CONVOY_STD_THREADS)
 #include <thread>
 #include <vector>
+#else
+#include <omp.h>
 #endif
 
 #include "kernels/runtime/stream.h"
@@ -35,6 +37,14 @@ void parallel_for(const CpuStream& stream, std::int64_t n, std::int64_t grain, F
 #else
 #pragma omp parallel for num_threads(pieces) schedule(static, 1)
   for (int i = 0; i < pieces; ++i) piece(i);
+#endif
+}
+
+/// Before each call of oneDNN or OpenBLAS: both size their teams by OpenMP's setting of the calling thread,
+/// which another stream may have changed.
+inline void set_library_threads([[maybe_unused]] const CpuStream& stream) {
+#if !defined(CONVOY_STD_THREADS)
+  omp_set_num_threads(stream.threads());
 #endif
 }
 

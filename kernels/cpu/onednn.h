@@ -1,0 +1,90 @@
+// oneDNN 2 and 3 under one interface: version 3 dropped the operation descriptors between a primitive's
+// arguments and its primitive descriptor. The one place that looks at the version.
+#pragma once
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+namespace convoy::onednn {
+
+/// What all three directions of a convolution share; gradients have the layouts of what they are gradients
+/// of.
+struct ConvolutionArguments {
+  dnnl::memory::desc x, filter, bias, y;  // an empty bias: none
+  dnnl::memory::dims stride, padding;
+  dnnl::primitive_attr attributes;
+};
+
+#if DNNL_VERSION_MAJOR >= 3
+
+inline dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& engine,
+                                                         const ConvolutionArguments& a) {
+  return {engine,
+          dnnl::prop_kind::forward_training,
+          dnnl::algorithm::convolution_direct,
+          a.x,
+          a.filter,
+          a.bias,
+          a.y,
+          a.stride,
+          a.padding,
+          a.padding,
+          a.attributes};
+}
+
+inline dnnl::convolution_backward_data::primitive_desc backward_data(const dnnl::engine& engine,
+                                                                     const ConvolutionArguments& a) {
+  return {engine,
+          dnnl::algorithm::convolution_direct,
+          a.x,
+          a.filter,
+          a.y,
+          a.stride,
+          a.padding,
+          a.padding,
+          forward(engine, a),
+          a.attributes};
+}
+
+inline dnnl::convolution_backward_weights::primitive_desc backward_filter(const dnnl::engine& engine,
+                                                                          const ConvolutionArguments& a) {
+  return {engine,
+          dnnl::algorithm::convolution_direct,
+          a.x,
+          a.filter,
+          a.y,
+          a.stride,
+          a.padding,
+          a.padding,
+          forward(engine, a),
+          a.attributes};
+}
+
+#else
+
+inline dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& engine,
+                                                         const ConvolutionArguments& a) {
+  return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, a.x, a.filter, a.bias, a.y,
+           a.stride, a.padding, a.padding},
+          a.attributes,
+          engine};
+}
+
+inline dnnl::convolution_backward_data::primitive_desc backward_data(const dnnl::engine& engine,
+                                                                     const ConvolutionArguments& a) {
+  return {{dnnl::algorithm::convolution_direct, a.x, a.filter, a.y, a.stride, a.padding, a.padding},
+          a.attributes,
+          engine,
+          forward(engine, a)};
+}
+
+inline dnnl::convolution_backward_weights::primitive_desc backward_filter(const dnnl::engine& engine,
+                                                                          const ConvolutionArguments& a) {
+  return {{dnnl::algorithm::convolution_direct, a.x, a.filter, a.y, a.stride, a.padding, a.padding},
+          a.attributes,
+          engine,
+          forward(engine, a)};
+}
+
+#endif
+
+}  // namespace convoy::onednn
