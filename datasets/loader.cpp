@@ -1,1 +1,218 @@
-// filled by the stage that brings it
+#include "datasets/loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "datasets/batch_maker.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+constexpr std::int64_t kEpochLimit = 1 << 24;  // Random's streams
+
+LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
+  check(set.images.defined() && set.labels.defined(), "loader: the set has no images or no labels");
+  const Tensor& images = set.images;
+  check(images.dtype() == DType::u8 && images.shape().rank() == 4 && images.size(3) <= 4 &&
+            images.device().kind() == DeviceKind::cpu,
+        "loader: images {} {} on {}, expected u8 [N, H, W, C] on the cpu, C at most 4",
+        name_of(images.dtype()), images.shape().text(), images.device().name());
+  check(set.labels.dtype() == DType::i32 && set.labels.shape() == Shape{set.size()},
+        "loader: labels {} {}, expected i32 [{}]", name_of(set.labels.dtype()), set.labels.shape().text(),
+        set.size());
+  check(options.dtype == DType::f32 || options.dtype == DType::f64,
+        "loader: batches of {}, expected f32 or f64", name_of(options.dtype));
+  check(options.global_batch >= 1, "--batch-size: found {}, expected 1 or more", options.global_batch);
+  check(options.micro_batch >= 0, "--micro-batch-size: found {}, expected 0 or more", options.micro_batch);
+  check(options.world >= 1 && 0 <= options.rank && options.rank < options.world,
+        "loader: rank {} of {}, expected 0 to {}", options.rank, options.world, options.world - 1);
+  check(0 <= options.workers && options.workers <= 256, "--workers: found {}, expected 0 to 256",
+        options.workers);
+  check(options.prefetch >= 1, "loader: prefetch {}, expected 1 or more", options.prefetch);
+  check(options.max_epochs <= kEpochLimit, "--epochs: found {}, expected at most {}", options.max_epochs,
+        kEpochLimit);
+  check(!options.device || options.device->kind() == DeviceKind::cpu,
+        "loader: batches are made in the cpu's memory");
+  options.transform.check_image_size(images.size(1), images.size(2));
+  return options;
+}
+
+/// Worker threads and a ring of what they made. Task t belongs in slot t % capacity; none is begun before the
+/// batch that last had its slot is taken, which bounds the memory.
+class Prefetcher {
+ public:
+  Prefetcher(const BatchMaker& maker, const TaskSequence& sequence, int workers, int capacity)
+      : maker_(maker), sequence_(sequence), slots_(static_cast<std::size_t>(capacity)) {
+    for (int i = 0; i < workers; ++i) workers_.emplace_back([this](std::stop_token stop) { work(stop); });
+  }
+
+  ~Prefetcher() {
+    for (std::jthread& worker : workers_) worker.request_stop();  // all at once; each is then joined
+  }
+
+  void restart(const TaskSequence& sequence) {
+    {
+      const std::lock_guard lock(mutex_);
+      sequence_ = sequence;
+      ++generation_;
+      begun_ = taken_ = 0;
+      std::fill(slots_.begin(), slots_.end(), Slot{});
+    }
+    room_.notify_all();
+  }
+
+  /// Blocks until the next batch is there. One that failed stays where it is, so that it fails again.
+  Batch take() {
+    std::unique_lock lock(mutex_);
+    Slot& slot = slots_[taken_ % slots_.size()];
+    ready_.wait(lock, [&] { return slot.batch || slot.failure; });
+    if (slot.failure) std::rethrow_exception(slot.failure);
+    Batch batch = std::move(*slot.batch);
+    slot.batch.reset();
+    ++taken_;
+    lock.unlock();
+    room_.notify_one();
+    return batch;
+  }
+
+ private:
+  struct Slot {
+    std::optional<Batch> batch;
+    std::exception_ptr failure;
+  };
+
+  void work(const std::stop_token& stop) {
+    CpuStream stream({.threads = 1});
+    std::unique_lock lock(mutex_);
+    while (true) {
+      room_.wait(lock, stop, [&] { return begun_ < taken_ + slots_.size() && !sequence_.done(); });
+      if (stop.stop_requested()) return;
+      const BatchTask task = sequence_.take();
+      const std::uint64_t number = begun_++;
+      const std::uint64_t generation = generation_;
+      lock.unlock();
+      Slot made;
+      try {
+        made.batch = maker_.make(stream, task);
+      } catch (...) {
+        made.failure = std::current_exception();
+      }
+      lock.lock();
+      if (generation != generation_) continue;  // restarted meanwhile: nobody wants it
+      slots_[number % slots_.size()] = std::move(made);
+      ready_.notify_one();
+    }
+  }
+
+  const BatchMaker& maker_;
+  std::mutex mutex_;
+  std::condition_variable_any room_;  // for workers; the kind that a stop request wakes
+  std::condition_variable ready_;     // for take()
+  TaskSequence sequence_;
+  std::uint64_t generation_ = 0;
+  std::uint64_t begun_ = 0;  // tasks since the last restart
+  std::uint64_t taken_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<std::jthread> workers_;  // last, so that they end before the rest goes
+};
+
+}  // namespace
+
+struct DataLoader::Implementation {
+  LoaderOptions options;
+  BatchPlan plan;
+  BatchMaker maker;
+  std::int64_t epoch = 0, step = 0;  // of the update that next_update() returns
+  double wait_ms = 0;
+  bool failed = false;        // the last update was not made: part of what was prefetched is gone
+  TaskSequence own_sequence;  // without workers: what comes next
+  std::unique_ptr<Prefetcher> prefetcher;  // null without workers
+
+  Implementation(const ImageSet& set, LoaderOptions wanted)
+      : options(checked(set, std::move(wanted))),
+        plan{.samples = set.size(),
+             .global_batch = options.global_batch,
+             .micro_batch = options.micro_batch,
+             .rank = options.rank,
+             .world = options.world},
+        maker(set, options, plan),
+        own_sequence(options, plan, 0, 0) {
+    if (options.workers > 0)
+      prefetcher = std::make_unique<Prefetcher>(maker, own_sequence, options.workers, options.prefetch);
+  }
+
+  void restart() {
+    own_sequence = TaskSequence(options, plan, epoch, step);
+    if (prefetcher) prefetcher->restart(own_sequence);
+  }
+
+  std::vector<Batch> make_update() {
+    std::vector<Batch> batches(static_cast<std::size_t>(plan.micro_batches(step)));
+    if (prefetcher) {
+      for (Batch& batch : batches) batch = prefetcher->take();
+    } else {
+      CpuStream& stream = std::get<std::reference_wrapper<CpuStream>>(maker.device().stream());
+      TaskSequence sequence = own_sequence;  // after a failure the update can be asked for again, as a whole
+      for (Batch& batch : batches) batch = maker.make(stream, sequence.take());
+      own_sequence = sequence;
+    }
+    return batches;
+  }
+};
+
+DataLoader::DataLoader(const ImageSet& set, LoaderOptions options)
+    : impl_(std::make_unique<Implementation>(set, std::move(options))) {}
+
+DataLoader::~DataLoader() = default;
+
+std::int64_t DataLoader::steps_per_epoch() const { return impl_->plan.steps(); }
+
+std::int64_t DataLoader::micro_batches_per_step() const {
+  return impl_->plan.micro_batches_of(impl_->options.global_batch);
+}
+
+void DataLoader::seek(std::int64_t epoch, std::int64_t step) {
+  const std::int64_t end = impl_->options.max_epochs >= 0 ? impl_->options.max_epochs : kEpochLimit;
+  check(0 <= epoch && epoch <= end, "loader: epoch {}, expected 0 to {}", epoch, end);
+  check(0 <= step && step <= steps_per_epoch(), "loader: step {} of an epoch of {}", step, steps_per_epoch());
+  if (epoch == impl_->epoch && step == impl_->step && !impl_->failed) return;
+  impl_->epoch = epoch;
+  impl_->step = step;
+  impl_->restart();
+}
+
+std::vector<Batch> DataLoader::next_update() {
+  Implementation& own = *impl_;
+  if (own.step == steps_per_epoch()) {
+    ++own.epoch;
+    own.step = 0;
+    return {};
+  }
+  check(own.options.max_epochs < 0 || own.epoch < own.options.max_epochs,
+        "loader: epoch {} of {} was asked for", own.epoch + 1, own.options.max_epochs);
+  const auto start = std::chrono::steady_clock::now();
+  own.failed = true;  // unless the next line returns
+  std::vector<Batch> batches = own.make_update();
+  own.failed = false;
+  own.wait_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  ++own.step;
+  return batches;
+}
+
+DataLoader::EpochRange DataLoader::epoch(std::int64_t epoch) {
+  check(micro_batches_per_step() == 1,
+        "loader: epoch() is for updates of one batch; use next_update() with "
+        "--micro-batch-size");
+  seek(epoch);
+  return EpochRange(*this);
+}
+
+double DataLoader::take_wait_ms() { return std::exchange(impl_->wait_ms, 0.0); }
+
+}  // namespace convoy

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "datasets/sampler.h"
 #include "datasets/transforms.h"
 
 namespace convoy {
@@ -14,7 +16,8 @@ struct Batch {
   Tensor labels;  // i32 [n]
   Tensor ids;     // i32 [n]: positions in the set, which key augmentation and dropout
   std::int64_t epoch = 0;
-  std::int64_t index = 0;         // of the batch in its epoch
+  std::int64_t step = 0;          // the update in its epoch
+  std::int64_t index = 0;         // the micro-batch in its update
   std::int64_t global_count = 0;  // samples of all ranks in this update: what a loss is divided by
 };
 
@@ -29,46 +32,40 @@ struct LoaderOptions {
   DType dtype = DType::f32;
   int workers = 2;   // threads that make batches; 0: made in the caller
   int prefetch = 4;  // batches ready ahead, across the end of an epoch too
-  std::int64_t max_epochs = -1;  // known end: nothing is prefetched past it
+  std::int64_t max_epochs =
+      -1;  // known end: nothing is prefetched past it, and asking for more is a UsageError
+  std::optional<Device> device;  // the CPU device whose memory holds the batches (a model on the CPU computes
+                                 // on its stream); none: that of the set's images
 };
 
-/// The order of an epoch: a permutation of [0, n) that depends on (seed, epoch) alone (Fisher and Yates, drawn from
-/// Philox).
-std::vector<std::int32_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch);
-
-/// This rank's half-open share of `count` items: sizes differ by at most one, earlier ranks get the larger ones
-/// (128 on 3 ranks: 43, 43, 42).
-struct Share {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t size() const { return end - begin; }
-};
-Share share_of(std::int64_t count, int rank, int world);
-
-/// Batches of an epoch come in order; contents are a function of (options, epoch, index), whatever the number of
-/// workers. An update's global batch may come as several micro-batches, in order. The last one of an epoch may be
-/// short; none is dropped. An exception in a worker is thrown by next().
+/// Batches of an epoch come in order; contents are a function of (options, epoch, step), whatever the number
+/// of workers. An update's global batch may come as several micro-batches, in order, equally many on every
+/// rank. The last update of an epoch may be short; no sample is dropped. An exception in a worker is thrown
+/// by next_update(), again each time it is called, until seek(). One thread at a time may use a loader.
 class DataLoader {
  public:
-  /// The set must outlive the loader.
+  /// The set must outlive the loader. UsageError for options that cannot be.
   DataLoader(const ImageSet& set, LoaderOptions options);
   ~DataLoader();
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
   std::int64_t steps_per_epoch() const;         // updates: ceil(size / global_batch)
-  std::int64_t micro_batches_per_step() const;  // of a full global batch, on this rank (at least 1)
+  std::int64_t micro_batches_per_step() const;  // of a full global batch, on every rank (at least 1)
 
-  /// Positions the loader before update `step` of `epoch`: the start, a resume. Discards what was prefetched.
+  /// Positions the loader before update `step` of `epoch`: the start, a resume. Discards what was prefetched,
+  /// unless the loader stands there already.
   void seek(std::int64_t epoch, std::int64_t step = 0);
-  /// The micro-batches of the next update of the current epoch; empty at the end of the epoch (the loader then
-  /// stands at the start of the next).
+  /// The micro-batches of the next update of the current epoch; empty at the end of the epoch (the loader
+  /// then stands at the start of the next).
   std::vector<Batch> next_update();
 
   /// Iteration over one epoch for programs that take each update as one batch (micro_batch = 0).
   class EpochRange;
   EpochRange epoch(std::int64_t epoch);
 
-  /// Milliseconds that next_update() has waited for workers, since the last call.
+  /// Milliseconds that next_update() has waited for workers (without any: has made batches), since the last
+  /// call.
   double take_wait_ms();
 
  private:

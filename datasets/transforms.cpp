@@ -1,1 +1,122 @@
-// filled by the stage that brings it
+#include "datasets/transforms.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+constexpr int kDefaultCropPadding = 4;  // He et al., arXiv:1512.03385, section 4.2
+constexpr int kDefaultCutout = 8;
+constexpr int kLargestNumber = 1024;  // pixels; check_image_size() knows the images and asks for less
+constexpr float kSmallestStd =
+    1.0f / 255.0f;  // one level of a pixel: a flat channel is not blown up to noise
+
+constexpr const char* kExpected =
+    "expected auto, none, or a comma list of crop[=PIXELS], reflect, flip and cutout[=PIXELS]";
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(' ');
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+int parse_pixels(std::string_view word, std::string_view digits) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  check(error == std::errc() && end == digits.data() + digits.size() && 1 <= value && value <= kLargestNumber,
+        "--augment: found '{}', expected a number of pixels from 1 to {} after '='", word, kLargestNumber);
+  return value;
+}
+
+/// One word of the list, "crop=4", into the options.
+void apply(std::string_view word, AugmentOptions& augment) {
+  const std::size_t equals = word.find('=');
+  const std::string_view name = trimmed(word.substr(0, equals));
+  std::optional<int> pixels;
+  if (equals != std::string_view::npos) pixels = parse_pixels(word, trimmed(word.substr(equals + 1)));
+
+  if (name == "crop") {
+    augment.crop_padding = pixels.value_or(kDefaultCropPadding);
+  } else if (name == "cutout") {
+    augment.cutout = pixels.value_or(kDefaultCutout);
+  } else if ((name == "reflect" || name == "flip") && !pixels) {
+    (name == "flip" ? augment.flip : augment.reflect) = true;
+  } else {
+    fail<UsageError>("--augment: found '{}', {}", word, kExpected);
+  }
+}
+
+AugmentOptions parse(std::string_view text) {
+  AugmentOptions augment;
+  std::set<std::string_view> names;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view word = trimmed(text.substr(begin, end - begin));
+    check(names.insert(trimmed(word.substr(0, word.find('=')))).second,
+          "--augment: '{}' names one word twice", text);
+    apply(word, augment);
+    begin = end + 1;
+  }
+  check(!augment.reflect || augment.crop_padding > 0,
+        "--augment: found 'reflect' without 'crop', expected both: it "
+        "says what a cropped image shows beyond its edge");
+  return augment;
+}
+
+}  // namespace
+
+TransformSpec TransformSpec::evaluation() const {
+  return {.augment = {.mean = augment.mean, .inverse_std = augment.inverse_std}};
+}
+
+std::string TransformSpec::describe() const {
+  std::string text;
+  if (augment.crop_padding > 0)
+    text += fmt::format("crop {}{}, ", augment.crop_padding, augment.reflect ? " (reflected)" : "");
+  if (augment.flip) text += "flip, ";
+  if (augment.cutout > 0) text += fmt::format("cutout {}, ", augment.cutout);
+
+  std::size_t channels = augment.mean.size();  // those that are left as they are at the end are not shown
+  while (channels > 0 && augment.mean[channels - 1] == 0 && augment.inverse_std[channels - 1] == 1)
+    --channels;
+  if (channels == 0) return text + "not normalised";
+  std::string means, stds;
+  for (std::size_t c = 0; c < channels; ++c) {
+    means += fmt::format(" {:.3f}", augment.mean[c]);
+    stds += fmt::format(" {:.3f}", 1 / augment.inverse_std[c]);
+  }
+  return text + fmt::format("normalise (mean{}, std{})", means, stds);
+}
+
+void TransformSpec::check_image_size(std::int64_t height, std::int64_t width) const {
+  const std::int64_t side = std::min(height, width);
+  check(augment.crop_padding < side,
+        "--augment: found crop={}, expected less than the images' {} pixels ({}x{})", augment.crop_padding,
+        side, height, width);
+  check(augment.cutout <= side, "--augment: found cutout={}, expected at most the images' {} pixels ({}x{})",
+        augment.cutout, side, height, width);
+}
+
+TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics, bool natural) {
+  TransformSpec spec;
+  const std::string_view words = trimmed(text);
+  if (words == "auto") {
+    if (natural) spec.augment = {.crop_padding = kDefaultCropPadding, .flip = true};
+  } else if (words != "none") {
+    spec.augment = parse(words);
+  }
+  for (std::size_t c = 0; c < statistics.mean.size(); ++c) {
+    if (statistics.mean[c] == 0 && statistics.std[c] == 0)
+      continue;  // a channel that the images lack, or all black
+    spec.augment.mean[c] = statistics.mean[c];
+    spec.augment.inverse_std[c] = 1 / std::max(statistics.std[c], kSmallestStd);
+  }
+  return spec;
+}
+
+}  // namespace convoy
