@@ -1,1 +1,137 @@
-// filled by the stage that brings it
+// Elementwise kernels on the CPU. Each is one function of one element; `map` runs it over the arrays.
+#include "kernels/elementwise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "kernels/cpu/map.h"
+
+namespace convoy {
+namespace {
+
+template <class T>
+T sigmoid(T x) {
+  return T{1} / (T{1} + std::exp(-x));
+}
+
+/// Phi(x), the probability that a standard normal variable is below x. By erfc, which stays accurate where
+/// the result is tiny and 1 + erf would cancel.
+template <class T>
+T normal_cdf(T x) {
+  return T{0.5} * std::erfc(-x * std::numbers::sqrt2_v<T> / 2);
+}
+
+template <class T>
+T normal_density(T x) {
+  return std::numbers::inv_sqrtpi_v<T> * std::numbers::sqrt2_v<T> / 2 * std::exp(-x * x / 2);
+}
+
+}  // namespace
+
+void add(CpuStream& stream, ConstView x, ConstView y, View z, double a, double b) {
+  if (a == 1 && b == 1)
+    return map(
+        stream, [](auto u, auto v) { return u + v; }, GradView(z), x, y);
+  map(
+      stream, [a, b]<class T>(T u, T v) { return T(a) * u + T(b) * v; }, GradView(z), x, y);
+}
+
+void mul(CpuStream& stream, ConstView x, ConstView y, GradView z) {
+  map(
+      stream, [](auto u, auto v) { return u * v; }, z, x, y);
+}
+
+void scale(CpuStream& stream, ConstView x, double a, GradView y) {
+  map(
+      stream, [a]<class T>(T u) { return T(a) * u; }, y, x);
+}
+
+void fill(CpuStream& stream, double value, View y) {
+  map(
+      stream, [value] { return value; }, GradView(y));
+}
+
+void relu_forward(CpuStream& stream, ConstView x, View y) {
+  // In this order NaN passes through: a diverged training must not look healthy.
+  map(
+      stream, []<class T>(T u) { return T{0} > u ? T{0} : u; }, GradView(y), x);
+}
+
+void relu_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
+  map(
+      stream, []<class T>(T d, T v) { return v > 0 ? d : T{0}; }, dx, dy, y);
+}
+
+void gelu_forward(CpuStream& stream, ConstView x, View y) {
+  map(
+      stream, [](auto u) { return u * normal_cdf(u); }, GradView(y), x);
+}
+
+void gelu_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
+  map(
+      stream, [](auto d, auto u) { return d * (normal_cdf(u) + u * normal_density(u)); }, dx, dy, x);
+}
+
+void silu_forward(CpuStream& stream, ConstView x, View y) {
+  map(
+      stream, [](auto u) { return u * sigmoid(u); }, GradView(y), x);
+}
+
+void silu_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
+  const auto derivative = []<class T>(T d, T u) {
+    const T s = sigmoid(u);
+    return d * s * (1 + u * (1 - s));
+  };
+  map(stream, derivative, dx, dy, x);
+}
+
+void tanh_forward(CpuStream& stream, ConstView x, View y) {
+  map(
+      stream, [](auto u) { return std::tanh(u); }, GradView(y), x);
+}
+
+void tanh_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
+  map(
+      stream, [](auto d, auto v) { return d * (1 - v * v); }, dx, dy, y);
+}
+
+void sigmoid_forward(CpuStream& stream, ConstView x, View y) {
+  map(
+      stream, [](auto u) { return sigmoid(u); }, GradView(y), x);
+}
+
+void sigmoid_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
+  map(
+      stream, [](auto d, auto v) { return d * v * (1 - v); }, dx, dy, y);
+}
+
+void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Random random, GradView y) {
+  if (!y.wanted()) return;
+  const auto* const ids = sample_ids.as<std::int32_t>();
+  const std::int64_t sample_size = y.numel() / sample_ids.numel();
+  const std::int64_t sample_quads = (sample_size + 3) / 4;  // one draw gives four words
+  dispatch_compute(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T factor = static_cast<T>(1 / (1 - p));
+    const bool adds = y.mode == Mode::add;
+    parallel_for(stream, sample_ids.numel() * sample_quads, kElementGrain / 16, [&](auto begin, auto end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t sample = i / sample_quads;
+        const std::int64_t quad = i % sample_quads;
+        const std::int64_t first = sample * sample_size + 4 * quad;
+        const T* const from = x.as<T>() + first;
+        T* const to = y.as<T>() + first;
+        const auto words =
+            random.words(static_cast<std::uint64_t>(ids[sample]), static_cast<std::uint32_t>(quad));
+        const int count = static_cast<int>(std::min<std::int64_t>(4, sample_size - 4 * quad));
+        for (int k = 0; k < count; ++k) {
+          const T value = to_uniform(words[static_cast<std::size_t>(k)]) < p ? T{0} : from[k] * factor;
+          to[k] = adds ? to[k] + value : value;
+        }
+      }
+    });
+  });
+}
+
+}  // namespace convoy

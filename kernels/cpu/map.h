@@ -1,0 +1,47 @@
+// The loop of every elementwise CPU kernel.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/runtime/parallel.h"
+#include "kernels/runtime/view.h"
+
+namespace convoy {
+
+/// Elements that are worth a thread of their own: a few microseconds of memory traffic, which is what it
+/// costs to wake a team.
+inline constexpr std::int64_t kElementGrain = 16384;
+
+/// y[i] = f(x[i]…), or y[i] += f(x[i]…), for i in [begin, end). An output may be one of the inputs, but never
+/// a shifted one: the pragma tells the compiler so, which would otherwise fall back to scalars when they
+/// coincide.
+template <Mode kMode, class F, class Y, class... X>
+void map_range(std::int64_t begin, std::int64_t end, F f, Y* y, const X*... x) {
+#pragma GCC ivdep
+  for (std::int64_t i = begin; i < end; ++i) {
+    if constexpr (kMode == Mode::add) {
+      y[i] += f(x[i]...);
+    } else {
+      y[i] = f(x[i]...);
+    }
+  }
+}
+
+/// The same over whole arrays, in parallel. Nothing happens where y is null: empty, or a gradient nobody
+/// wants.
+template <class F, class... X>
+void map(const CpuStream& stream, F f, const GradView& y, const X&... x) {
+  if (!y.wanted()) return;
+  dispatch_compute(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+      if (y.mode == Mode::add) {
+        map_range<Mode::add>(begin, end, f, y.template as<T>(), x.template as<T>()...);
+      } else {
+        map_range<Mode::write>(begin, end, f, y.template as<T>(), x.template as<T>()...);
+      }
+    });
+  });
+}
+
+}  // namespace convoy
