@@ -37,8 +37,8 @@ GradView GradSlot::view() {
 
 void GradSlot::take(const Tensor& gradient) {
   if (!wanted()) return;
-  check(gradient.shape() == target_->variable.shape(), "a gradient {} for a variable {}", gradient.shape().text(),
-        target_->variable.shape().text());
+  check(gradient.shape() == target_->variable.shape(), "a gradient {} for a variable {}",
+        gradient.shape().text(), target_->variable.shape().text());
   if (!target_->is_leaf() && !target_->has_value) {
     target_->gradient = gradient;
     target_->has_value = true;
@@ -48,15 +48,16 @@ void GradSlot::take(const Tensor& gradient) {
   on(gradient.stream(), [&](auto& s) { scale(s, gradient.view(), 1, destination); });
 }
 
-/// One traversal. Targets are found by the variable's state, so every handle to a variable is the same target.
+/// One traversal. Targets are found by the variable's state, so every handle to a variable is the same
+/// target.
 class BackwardPass {
  public:
   BackwardPass(const Variable& loss, const BackwardOptions& options) : accumulate_(options.accumulate) {
     GradTarget& start = target_of(loss);
     start.pending = 1;
     count_consumers(loss);
-    start.gradient = options.seed.defined() ? options.seed
-                                            : Tensor::full(loss.shape(), 1, loss.dtype(), loss.device());
+    start.gradient =
+        options.seed.defined() ? options.seed : Tensor::full(loss.shape(), 1, loss.dtype(), loss.device());
     start.has_value = true;
     arrive(loss);
   }
@@ -88,7 +89,8 @@ class BackwardPass {
     while (!unvisited.empty()) {
       const Node* node = unvisited.back();
       unvisited.pop_back();
-      check(static_cast<bool>(node->backward), "backward: an earlier backward freed the graph at '{}'", node->name);
+      check(static_cast<bool>(node->backward), "backward: an earlier backward freed the graph at '{}'",
+            node->name);
       for (const Variable& input : node->inputs) {
         if (!input.requires_grad()) continue;
         const bool is_new = !targets_.contains(input.state_.get());
@@ -131,7 +133,8 @@ class BackwardPass {
       slots.push_back(input.requires_grad() ? GradSlot(&target_of(input)) : GradSlot());
     if (target.has_value) node.backward(target.gradient, slots);
 
-    // What the operation saved is not needed again. Its inputs go last: they may be the only hold on their creators.
+    // What the operation saved is not needed again. Its inputs go last: they may be the only hold on their
+    // creators.
     node.backward = nullptr;
     const std::vector<Variable> inputs = std::exchange(node.inputs, {});
     for (const Variable& input : inputs)
@@ -146,11 +149,12 @@ class BackwardPass {
 void backward(const Variable& loss, const BackwardOptions& options) {
   check(loss.requires_grad() && !loss.is_leaf(), "backward: nothing was recorded: no input wants a gradient");
   if (options.seed.defined()) {
-    check(options.seed.shape() == loss.shape() && options.seed.dtype() == loss.dtype(), "backward: a seed {} {} for {} {}",
-          name_of(options.seed.dtype()), options.seed.shape().text(), name_of(loss.dtype()), loss.shape().text());
+    check(options.seed.shape() == loss.shape() && options.seed.dtype() == loss.dtype(),
+          "backward: a seed {} {} for {} {}", name_of(options.seed.dtype()), options.seed.shape().text(),
+          name_of(loss.dtype()), loss.shape().text());
   } else {
-    check(loss.value().numel() == 1, "backward: a variable {} needs a seed; only one element has an obvious one",
-          loss.shape().text());
+    check(loss.value().numel() == 1,
+          "backward: a variable {} needs a seed; only one element has an obvious one", loss.shape().text());
   }
   const NoGrad no_grad;
   BackwardPass(loss, options).run();

@@ -15,8 +15,8 @@ thread_local std::uint64_t next_sequence = 0;
 }  // namespace
 
 Variable::Variable(Tensor value, bool requires_grad) : state_(std::make_shared<State>()) {
-  check(!requires_grad || is_floating(value.dtype()), "a gradient of {} values was asked for; expected floating point",
-        name_of(value.dtype()));
+  check(!requires_grad || is_floating(value.dtype()),
+        "a gradient of {} values was asked for; expected floating point", name_of(value.dtype()));
   state_->value = std::move(value);
   state_->requires_grad = requires_grad;
 }
@@ -41,8 +41,8 @@ void Variable::on_grad_ready(std::function<void()> hook) const { state_->grad_re
 
 void Variable::set_grad_storage(Tensor slice) const {
   check(slice.shape() == shape() && slice.dtype() == dtype() && slice.device() == device(),
-        "gradient storage {} {} for a variable {} {}", name_of(slice.dtype()), slice.shape().text(), name_of(dtype()),
-        shape().text());
+        "gradient storage {} {} for a variable {} {}", name_of(slice.dtype()), slice.shape().text(),
+        name_of(dtype()), shape().text());
   state_->grad = std::move(slice);
   state_->grad_is_fresh = false;
 }
@@ -55,12 +55,13 @@ void Variable::set_value(Tensor value) const {
 }
 
 Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward) {
-  const bool wanted = std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
+  const bool wanted =
+      std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
   if (recording_is_off || !wanted) return Variable(std::move(y));
   return Variable(std::move(y), std::make_shared<Node>(Node{.name = name,
-                                                           .inputs = std::move(inputs),
-                                                           .backward = std::move(backward),
-                                                           .sequence = next_sequence++}));
+                                                            .inputs = std::move(inputs),
+                                                            .backward = std::move(backward),
+                                                            .sequence = next_sequence++}));
 }
 
 NoGrad::NoGrad() : previous_(recording_is_off) { recording_is_off = true; }

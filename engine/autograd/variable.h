@@ -13,13 +13,14 @@ namespace convoy {
 
 struct Node;
 
-/// A handle: copies are the same variable. Leaves (parameters, inputs) are made from a tensor; every other variable
-/// is the result of an operation and remembers its creator where any input wants a gradient.
+/// A handle: copies are the same variable. Leaves (parameters, inputs) are made from a tensor; every other
+/// variable is the result of an operation and remembers its creator where any input wants a gradient.
 class Variable {
  public:
   Variable() = default;
   explicit Variable(Tensor value, bool requires_grad = false);
-  /// The result of `creator`; what ops make. Recorded only where an input requires a gradient and recording is on.
+  /// The result of `creator`; what ops make. Recorded only where an input requires a gradient and recording
+  /// is on.
   Variable(Tensor value, std::shared_ptr<Node> creator);
 
   bool defined() const { return state_ != nullptr; }
@@ -33,8 +34,8 @@ class Variable {
 
   /// The gradient of a leaf; undefined before the first backward that reaches it.
   const Tensor& grad() const;
-  /// True from the backward that wrote the gradient until consume_grad(): so an optimizer never steps on a stale one,
-  /// and nobody has to zero anything.
+  /// True from the backward that wrote the gradient until consume_grad(): so an optimizer never steps on a
+  /// stale one, and nobody has to zero anything.
   bool has_fresh_grad() const;
   void consume_grad() const;
   /// Where this leaf's gradient is born: a slice of a bucket, of the value's shape and dtype.
@@ -57,8 +58,8 @@ class Variable {
 
 struct GradTarget;
 
-/// Where a backward function puts the gradient of one input. A wanted slot may be used in one of two ways, or left
-/// alone where the op contributes nothing.
+/// Where a backward function puts the gradient of one input. A wanted slot may be used in one of two ways, or
+/// left alone where the op contributes nothing.
 class GradSlot {
  public:
   GradSlot() = default;  // unwanted
@@ -67,8 +68,8 @@ class GradSlot {
   bool wanted() const { return target_ != nullptr; }
   /// The destination and its mode. An unwanted slot gives a null view, which kernels skip.
   GradView view();
-  /// The contribution is exactly this tensor (the gradient of a sum, of a reshape): shared where nothing has been
-  /// contributed yet and the input is no leaf, else copied or added.
+  /// The contribution is exactly this tensor (the gradient of a sum, of a reshape): shared where nothing has
+  /// been contributed yet and the input is no leaf, else copied or added.
   void take(const Tensor& gradient);
 
  private:

@@ -22,9 +22,11 @@ Variable Sequential::forward(const Variable& x, const Pass& pass) {
 
 std::string Sequential::describe() const { return fmt::format("Sequential of {}", children().size()); }
 
-Shape Sequential::infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const {
+Shape Sequential::infer_at(const Shape& input, const std::string& path,
+                           std::vector<LayerSummary>* rows) const {
   Shape shape = input;
-  for (const Child& child : children()) shape = child.module->infer(shape, child_path(path, child.name), rows);
+  for (const Child& child : children())
+    shape = child.module->infer(shape, child_path(path, child.name), rows);
   return shape;
 }
 
@@ -42,7 +44,8 @@ Variable ResidualBlock::forward(const Variable& x, const Pass& pass) {
 
 std::string ResidualBlock::describe() const { return fmt::format("ResidualBlock of {}", body_size_); }
 
-Shape ResidualBlock::infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const {
+Shape ResidualBlock::infer_at(const Shape& input, const std::string& path,
+                              std::vector<LayerSummary>* rows) const {
   Shape shape = input;
   for (std::size_t i = 0; i < body_size_; ++i)
     shape = children()[i].module->infer(shape, child_path(path, children()[i].name), rows);

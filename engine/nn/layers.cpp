@@ -33,12 +33,13 @@ std::string window(int kernel, int stride, int padding) {
 
 Conv2d::Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options)
     : in_(in_channels), out_(out_channels), options_(options) {
-  check(in_ > 0 && out_ > 0 && options.kernel > 0, "Conv2d {} -> {}, kernel {}: expected positive sizes", in_, out_,
-        options.kernel);
+  check(in_ > 0 && out_ > 0 && options.kernel > 0, "Conv2d {} -> {}, kernel {}: expected positive sizes", in_,
+        out_, options.kernel);
   const double area = static_cast<double>(options.kernel) * options.kernel;
   const double bound = 1 / std::sqrt(area * in_);
-  weight_ = add_parameter("weight", {out_, options.kernel, options.kernel, in_}, ParameterKind::filter,
-                          options.kaiming_fan_out ? Init::normal(std::sqrt(2 / (area * out_))) : Init::uniform(bound));
+  weight_ = add_parameter(
+      "weight", {out_, options.kernel, options.kernel, in_}, ParameterKind::filter,
+      options.kaiming_fan_out ? Init::normal(std::sqrt(2 / (area * out_))) : Init::uniform(bound));
   if (options.bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
 }
 
@@ -47,7 +48,8 @@ Variable Conv2d::forward(const Variable& x, const Pass&) {
 }
 
 std::string Conv2d::describe() const {
-  return fmt::format("Conv2d {} -> {}, {}", in_, out_, window(options_.kernel, options_.stride, options_.padding));
+  return fmt::format("Conv2d {} -> {}, {}", in_, out_,
+                     window(options_.kernel, options_.stride, options_.padding));
 }
 
 Module::Inferred Conv2d::infer_layer(const Shape& input) const {
@@ -95,22 +97,32 @@ Module::Inferred BatchNorm2d::infer_layer(const Shape& input) const {
 
 Variable Activation::forward(const Variable& x, const Pass&) {
   switch (kind_) {
-    case ActivationKind::relu: return relu(x);
-    case ActivationKind::gelu: return gelu(x);
-    case ActivationKind::silu: return silu(x);
-    case ActivationKind::tanh: return tanh(x);
-    case ActivationKind::sigmoid: return sigmoid(x);
+    case ActivationKind::relu:
+      return relu(x);
+    case ActivationKind::gelu:
+      return gelu(x);
+    case ActivationKind::silu:
+      return silu(x);
+    case ActivationKind::tanh:
+      return tanh(x);
+    case ActivationKind::sigmoid:
+      return sigmoid(x);
   }
   fail<UsageError>("Activation: not a kind of activation");
 }
 
 std::string Activation::describe() const {
   switch (kind_) {
-    case ActivationKind::relu: return "ReLU";
-    case ActivationKind::gelu: return "GELU";
-    case ActivationKind::silu: return "SiLU";
-    case ActivationKind::tanh: return "Tanh";
-    case ActivationKind::sigmoid: return "Sigmoid";
+    case ActivationKind::relu:
+      return "ReLU";
+    case ActivationKind::gelu:
+      return "GELU";
+    case ActivationKind::silu:
+      return "SiLU";
+    case ActivationKind::tanh:
+      return "Tanh";
+    case ActivationKind::sigmoid:
+      return "Sigmoid";
   }
   return "?";
 }
@@ -119,7 +131,8 @@ Variable Dropout::forward(const Variable& x, const Pass& pass) {
   if (!pass.training || p_ == 0) return x;
   // One stream of draws for each (layer, epoch): 64 layers, 2^18 epochs.
   const auto stream = static_cast<std::uint32_t>((layer_ << 18) ^ static_cast<std::uint32_t>(pass.epoch));
-  return dropout(x, pass.sample_ids, p_, {.seed = pass.seed, .purpose = RandomPurpose::dropout, .stream = stream});
+  return dropout(x, pass.sample_ids, p_,
+                 {.seed = pass.seed, .purpose = RandomPurpose::dropout, .stream = stream});
 }
 
 std::string Dropout::describe() const { return fmt::format("Dropout {}", p_); }

@@ -17,7 +17,8 @@ struct Conv2dLayerOptions {
   int stride = 1;
   int padding = 0;
   bool bias = true;
-  bool kaiming_fan_out = false;  // filters from N(0, 2 / (kernel^2 out)): He et al., arXiv:1502.01852, as ResNets do
+  bool kaiming_fan_out =
+      false;  // filters from N(0, 2 / (kernel^2 out)): He et al., arXiv:1502.01852, as ResNets do
 };
 
 class Conv2d final : public Module {
@@ -45,7 +46,8 @@ class Linear final : public Module {
   Variable weight_, bias_;
 };
 
-/// Buffers running_mean, running_var (torchvision's num_batches_tracked is written to checkpoints by engine/io).
+/// Buffers running_mean, running_var (torchvision's num_batches_tracked is written to checkpoints by
+/// engine/io).
 class BatchNorm2d final : public Module {
  public:
   explicit BatchNorm2d(int channels, BatchNormOptions options = {});
@@ -139,8 +141,9 @@ class Sequential final : public Module {
   Shape infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const override;
 };
 
-/// relu(body(x) + shortcut(x)) (He et al., arXiv:1512.03385). An empty shortcut is the identity. The children of
-/// `body` are registered as the block's own, so names come out as torchvision's: "conv1", "bn1", …, "downsample.0".
+/// relu(body(x) + shortcut(x)) (He et al., arXiv:1512.03385). An empty shortcut is the identity. The children
+/// of `body` are registered as the block's own, so names come out as torchvision's: "conv1", "bn1", …,
+/// "downsample.0".
 class ResidualBlock final : public Module {
  public:
   ResidualBlock(std::vector<Sequential::Named> body, std::shared_ptr<Module> shortcut);

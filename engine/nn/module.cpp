@@ -8,7 +8,9 @@
 namespace convoy {
 namespace {
 
-std::string join(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
+std::string join(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "." + name;
+}
 
 /// FNV-1a: keys a parameter's draws by its name, so that adding a layer does not change the others.
 std::uint32_t hash_of(const std::string& name) {
@@ -56,13 +58,15 @@ void Module::to(const Device& device) {
     return copy;
   };
   visit("", [&](const Module& module, const std::string&) {
-    for (const OwnParameter& own : module.parameters_) own.named.variable.set_value(moved(own.named.variable.value()));
+    for (const OwnParameter& own : module.parameters_)
+      own.named.variable.set_value(moved(own.named.variable.value()));
     for (const OwnBuffer& own : module.buffers_) *own.tensor = moved(*own.tensor);
   });
 }
 
 void Module::to(DType dtype) {
-  check(is_floating(dtype), "a model of {} parameters was asked for; expected floating point", name_of(dtype));
+  check(is_floating(dtype), "a model of {} parameters was asked for; expected floating point",
+        name_of(dtype));
   visit("", [&](const Module& module, const std::string&) {
     for (const OwnParameter& own : module.parameters_)
       own.named.variable.set_value(own.named.variable.value().to(dtype));
@@ -80,7 +84,8 @@ void Module::initialize(std::uint64_t seed) {
       std::vector<double> draws(static_cast<std::size_t>(value.numel()), own.init.value);
       for (std::size_t i = 0; i < draws.size() && own.init.kind != Init::Kind::constant; ++i) {
         const auto words = random.words(i, key);
-        draws[i] *= own.init.kind == Init::Kind::normal ? to_normal(words) : 2 * to_uniform53(words[0], words[1]) - 1;
+        draws[i] *=
+            own.init.kind == Init::Kind::normal ? to_normal(words) : 2 * to_uniform53(words[0], words[1]) - 1;
       }
       value.copy_from(Tensor::from(draws, value.shape(), host).to(value.dtype()));
     }

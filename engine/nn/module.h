@@ -13,18 +13,18 @@ namespace convoy {
 
 /// What a forward pass is for. Handed down explicitly: nobody forgets to switch a model back to training.
 struct Pass {
-  bool training = false;     // batch statistics and dropout
-  std::uint64_t seed = 0;    // of the run; with epoch and sample_ids it keys dropout
+  bool training = false;   // batch statistics and dropout
+  std::uint64_t seed = 0;  // of the run; with epoch and sample_ids it keys dropout
   std::int64_t epoch = 0;
-  Tensor sample_ids;         // i32 [N]: global ids of the batch's samples; needed where a model drops out
+  Tensor sample_ids;  // i32 [N]: global ids of the batch's samples; needed where a model drops out
 
   static Pass inference() { return {}; }
 };
 
 /// What a parameter is: decides its layout in checkpoints and the groups that optimizers make.
 enum class ParameterKind : std::uint8_t {
-  filter,      // [O, kH, kW, I] in memory; [O, I, kH, kW] in checkpoints
-  weight,      // [out, in]
+  filter,  // [O, kH, kW, I] in memory; [O, I, kH, kW] in checkpoints
+  weight,  // [out, in]
   bias,
   norm_scale,
   norm_shift,
@@ -43,9 +43,9 @@ struct NamedBuffer {
 
 /// One row of a model's summary.
 struct LayerSummary {
-  std::string name;      // path: "layer1.0.conv1"
-  std::string type;      // "Conv2d 64 -> 64, 3x3"
-  Shape output;          // with N = 1
+  std::string name;  // path: "layer1.0.conv1"
+  std::string type;  // "Conv2d 64 -> 64, 3x3"
+  Shape output;      // with N = 1
   std::int64_t parameters = 0;
   std::int64_t flops = 0;  // forward, one sample; a multiply-add is 2
 };
@@ -58,10 +58,11 @@ class Module {
 
   virtual Variable forward(const Variable& x, const Pass& pass) = 0;
 
-  /// The output shape for an input shape, without computing: how a model is checked when it is built. Layers add
-  /// their row to `rows` where given. Throws UsageError that begins with the layer's path:
+  /// The output shape for an input shape, without computing: how a model is checked when it is built. Layers
+  /// add their row to `rows` where given. Throws UsageError that begins with the layer's path:
   /// "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
-  Shape infer(const Shape& input, const std::string& path = "", std::vector<LayerSummary>* rows = nullptr) const {
+  Shape infer(const Shape& input, const std::string& path = "",
+              std::vector<LayerSummary>* rows = nullptr) const {
     return infer_at(input, path, rows);
   }
 
@@ -75,7 +76,8 @@ class Module {
   void to(const Device& device);
   /// To another floating-point type, f32 or f64.
   void to(DType dtype);
-  /// Draws all parameters anew, each by PyTorch's default or what the module was told, keyed by (seed, its name).
+  /// Draws all parameters anew, each by PyTorch's default or what the module was told, keyed by (seed, its
+  /// name).
   void initialize(std::uint64_t seed);
 
  protected:

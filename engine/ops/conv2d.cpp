@@ -7,8 +7,8 @@
 namespace convoy {
 
 std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stride, int padding) {
-  check(kernel >= 1 && stride >= 1 && padding >= 0, "kernel {}, stride {}, padding {}: expected at least 1, 1 and 0",
-        kernel, stride, padding);
+  check(kernel >= 1 && stride >= 1 && padding >= 0,
+        "kernel {}, stride {}, padding {}: expected at least 1, 1 and 0", kernel, stride, padding);
   const std::int64_t room = size + 2 * std::int64_t{padding} - kernel;
   check(room >= 0, "a window of {} does not fit into {} pixels with padding {}", kernel, size, padding);
   return room / stride + 1;
@@ -19,11 +19,13 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   detail::check_alike("conv2d", x, filter);
   detail::check_rank("conv2d", "input", x.shape(), 4);
   detail::check_rank("conv2d", "filter", filter.shape(), 4);
-  check(x.shape()[3] == filter.shape()[3], "conv2d: input {} has {} channels, filter {} expects {}", x.shape().text(),
-        x.shape()[3], filter.shape().text(), filter.shape()[3]);
+  check(x.shape()[3] == filter.shape()[3], "conv2d: input {} has {} channels, filter {} expects {}",
+        x.shape().text(), x.shape()[3], filter.shape().text(), filter.shape()[3]);
   if (bias.defined()) detail::check_vector("conv2d", "bias", bias, x, filter.shape()[0]);
-  const std::int64_t height = window_output_size(x.shape()[1], filter.shape()[1], options.stride, options.padding);
-  const std::int64_t width = window_output_size(x.shape()[2], filter.shape()[2], options.stride, options.padding);
+  const std::int64_t height =
+      window_output_size(x.shape()[1], filter.shape()[1], options.stride, options.padding);
+  const std::int64_t width =
+      window_output_size(x.shape()[2], filter.shape()[2], options.stride, options.padding);
 
   Tensor y = Tensor::empty({x.shape()[0], height, width, filter.shape()[0]}, x.dtype(), x.device());
   on(y.stream(), [&](auto& s) {
@@ -36,9 +38,11 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
                 [x = x.value(), w = filter.value(), options](const Tensor& dy, std::span<GradSlot> slots) {
                   on(dy.stream(), [&](auto& s) {
                     // Parameters first: their all-reduce can start while dx is computed.
-                    if (slots[1].wanted()) conv2d_backward_filter(s, dy.view(), x.view(), slots[1].view(), options);
+                    if (slots[1].wanted())
+                      conv2d_backward_filter(s, dy.view(), x.view(), slots[1].view(), options);
                     if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, dy.view(), slots[2].view());
-                    if (slots[0].wanted()) conv2d_backward_data(s, dy.view(), w.view(), slots[0].view(), options);
+                    if (slots[0].wanted())
+                      conv2d_backward_data(s, dy.view(), w.view(), slots[0].view(), options);
                   });
                 });
 }

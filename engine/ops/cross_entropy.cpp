@@ -11,8 +11,8 @@ void check_labels(const Tensor& labels, std::int64_t classes) {
   if (labels.device().kind() != DeviceKind::cpu) return;
   const auto* values = labels.view().as<std::int32_t>();
   for (std::int64_t i = 0; i < labels.numel(); ++i)
-    check(0 <= values[i] && values[i] < classes, "cross_entropy: label {} of sample {}, expected 0 to {}", values[i], i,
-          classes - 1);
+    check(0 <= values[i] && values[i] < classes, "cross_entropy: label {} of sample {}, expected 0 to {}",
+          values[i], i, classes - 1);
 }
 
 }  // namespace
@@ -21,7 +21,8 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
   detail::check_floating("cross_entropy", logits);
   detail::check_rank("cross_entropy", "logits", logits.shape(), 2);
   check(logits.shape()[1] > 0, "cross_entropy: logits {} have no classes", logits.shape().text());
-  check(smoothing >= 0 && smoothing < 1, "cross_entropy: smoothing {}, expected 0 <= smoothing < 1", smoothing);
+  check(smoothing >= 0 && smoothing < 1, "cross_entropy: smoothing {}, expected 0 <= smoothing < 1",
+        smoothing);
   detail::check_indices("cross_entropy", "labels", labels, logits);
   check_labels(labels, logits.shape()[1]);
 
@@ -31,18 +32,18 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
   Tensor correct = Tensor::empty(per_sample, DType::i32, logits.device());
   Tensor total = Tensor::empty({1}, logits.dtype(), logits.device());
   on(losses.stream(), [&](auto& s) {
-    softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), smoothing, losses.view(), log_sum_exp.view(),
-                                  correct.view());
+    softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), smoothing, losses.view(),
+                                  log_sum_exp.view(), correct.view());
     sum(s, losses.view(), GradView(total.view()));
   });
-  Variable loss = record(
-      "cross_entropy", total, {logits},
-      [logits = logits.value(), labels, log_sum_exp, smoothing](const Tensor& dloss, std::span<GradSlot> slots) {
-        on(dloss.stream(), [&](auto& s) {
-          softmax_cross_entropy_backward(s, dloss.view(), logits.view(), labels.view(), log_sum_exp.view(), smoothing,
-                                         slots[0].view());
-        });
-      });
+  Variable loss = record("cross_entropy", total, {logits},
+                         [logits = logits.value(), labels, log_sum_exp, smoothing](
+                             const Tensor& dloss, std::span<GradSlot> slots) {
+                           on(dloss.stream(), [&](auto& s) {
+                             softmax_cross_entropy_backward(s, dloss.view(), logits.view(), labels.view(),
+                                                            log_sum_exp.view(), smoothing, slots[0].view());
+                           });
+                         });
   return {loss, losses, correct};
 }
 

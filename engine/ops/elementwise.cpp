@@ -10,14 +10,16 @@ namespace {
 enum class Saves : std::uint8_t { input, output };
 
 template <class Forward, class Backward>
-Variable activation(std::string_view name, const Variable& x, Saves saves, Forward forward, Backward backward) {
+Variable activation(std::string_view name, const Variable& x, Saves saves, Forward forward,
+                    Backward backward) {
   detail::check_floating(name, x);
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](auto& s) { forward(s, x.value().view(), y.view()); });
-  return record(name, y, {x},
-                [saved = saves == Saves::input ? x.value() : y, backward](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(), [&](auto& s) { backward(s, dy.view(), saved.view(), dx[0].view()); });
-                });
+  return record(
+      name, y, {x},
+      [saved = saves == Saves::input ? x.value() : y, backward](const Tensor& dy, std::span<GradSlot> dx) {
+        on(dy.stream(), [&](auto& s) { backward(s, dy.view(), saved.view(), dx[0].view()); });
+      });
 }
 
 }  // namespace
@@ -38,12 +40,13 @@ Variable mul(const Variable& x, const Variable& y) {
   detail::check_same_shape("mul", x, y);
   Tensor z = Tensor::empty_like(x.value());
   on(z.stream(), [&](auto& s) { mul(s, x.value().view(), y.value().view(), GradView(z.view())); });
-  return record("mul", z, {x, y}, [x = x.value(), y = y.value()](const Tensor& dz, std::span<GradSlot> slots) {
-    on(dz.stream(), [&](auto& s) {
-      if (slots[0].wanted()) mul(s, dz.view(), y.view(), slots[0].view());
-      if (slots[1].wanted()) mul(s, dz.view(), x.view(), slots[1].view());
-    });
-  });
+  return record("mul", z, {x, y},
+                [x = x.value(), y = y.value()](const Tensor& dz, std::span<GradSlot> slots) {
+                  on(dz.stream(), [&](auto& s) {
+                    if (slots[0].wanted()) mul(s, dz.view(), y.view(), slots[0].view());
+                    if (slots[1].wanted()) mul(s, dz.view(), x.view(), slots[1].view());
+                  });
+                });
 }
 
 Variable scale(const Variable& x, double a) {
@@ -102,9 +105,8 @@ Variable cast(const Variable& x, DType dtype) {
   detail::check_floating("cast", x);
   check(is_floating(dtype), "cast: to {}, expected floating point", name_of(dtype));
   if (dtype == x.dtype()) return x;
-  return record("cast", x.value().to(dtype), {x}, [from = x.dtype()](const Tensor& dy, std::span<GradSlot> dx) {
-    dx[0].take(dy.to(from));
-  });
+  return record("cast", x.value().to(dtype), {x},
+                [from = x.dtype()](const Tensor& dy, std::span<GradSlot> dx) { dx[0].take(dy.to(from)); });
 }
 
 }  // namespace convoy

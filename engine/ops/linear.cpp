@@ -14,12 +14,15 @@ Variable matmul(const Variable& a, const Variable& b) {
   check(a.shape()[1] == b.shape()[0], "matmul: {} times {}", a.shape().text(), b.shape().text());
   Tensor c = Tensor::empty({a.shape()[0], b.shape()[1]}, a.dtype(), a.device());
   on(c.stream(), [&](auto& s) { matmul(s, a.value().view(), b.value().view(), GradView(c.view())); });
-  return record("matmul", c, {a, b}, [a = a.value(), b = b.value()](const Tensor& dc, std::span<GradSlot> slots) {
-    on(dc.stream(), [&](auto& s) {
-      if (slots[0].wanted()) matmul(s, dc.view(), b.view(), slots[0].view(), {.transpose_b = true});
-      if (slots[1].wanted()) matmul(s, a.view(), dc.view(), slots[1].view(), {.transpose_a = true});
-    });
-  });
+  return record("matmul", c, {a, b},
+                [a = a.value(), b = b.value()](const Tensor& dc, std::span<GradSlot> slots) {
+                  on(dc.stream(), [&](auto& s) {
+                    if (slots[0].wanted())
+                      matmul(s, dc.view(), b.view(), slots[0].view(), {.transpose_b = true});
+                    if (slots[1].wanted())
+                      matmul(s, a.view(), dc.view(), slots[1].view(), {.transpose_a = true});
+                  });
+                });
 }
 
 // y = x w^T + b      dx = dy w      dw = dy^T x      db = column sums of dy
@@ -28,8 +31,8 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
   detail::check_alike("linear", x, weight);
   detail::check_rank("linear", "input", x.shape(), 2);
   detail::check_rank("linear", "weight", weight.shape(), 2);
-  check(x.shape()[1] == weight.shape()[1], "linear: input {} has {} features, weight {} expects {}", x.shape().text(),
-        x.shape()[1], weight.shape().text(), weight.shape()[1]);
+  check(x.shape()[1] == weight.shape()[1], "linear: input {} has {} features, weight {} expects {}",
+        x.shape().text(), x.shape()[1], weight.shape().text(), weight.shape()[1]);
   if (bias.defined()) detail::check_vector("linear", "bias", bias, x, weight.shape()[0]);
 
   Tensor y = Tensor::empty({x.shape()[0], weight.shape()[0]}, x.dtype(), x.device());

@@ -1,5 +1,5 @@
-// Operations on variables. Each checks shapes, dtypes and devices (UsageError, naming what was seen), allocates its
-// result, calls kernels, and records its backward. Images are [N, H, W, C].
+// Operations on variables. Each checks shapes, dtypes and devices (UsageError, naming what was seen),
+// allocates its result, calls kernels, and records its backward. Images are [N, H, W, C].
 #pragma once
 
 #include "engine/autograd/variable.h"
@@ -31,7 +31,8 @@ Variable cast(const Variable& x, DType dtype);
 
 // shape
 Variable reshape(const Variable& x, const Shape& shape);
-/// [N, H, W, C] -> [N, C H W] in PyTorch's order, so that a Linear after it has PyTorch's weights; [N, …] -> [N, rest].
+/// [N, H, W, C] -> [N, C H W] in PyTorch's order, so that a Linear after it has PyTorch's weights; [N, …] ->
+/// [N, rest].
 Variable flatten(const Variable& x);
 
 // reductions, to one element
@@ -53,8 +54,8 @@ struct BatchNormStatistics {
   Tensor running_mean;
   Tensor running_var;
 };
-Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta, const BatchNormStatistics& running,
-                    bool training, BatchNormOptions options = {});
+Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
+                    const BatchNormStatistics& running, bool training, BatchNormOptions options = {});
 
 // pooling
 Variable max_pool2d(const Variable& x, Pool2dOptions options);

@@ -20,9 +20,11 @@ Shape pooled_shape(std::string_view op, const Variable& x, Pool2dOptions options
 Variable max_pool2d(const Variable& x, Pool2dOptions options) {
   Tensor y = Tensor::empty(pooled_shape("max_pool2d", x, options), x.dtype(), x.device());
   Tensor positions = Tensor::empty(y.shape(), DType::i32, x.device());
-  on(y.stream(), [&](auto& s) { max_pool2d_forward(s, x.value().view(), y.view(), positions.view(), options); });
+  on(y.stream(),
+     [&](auto& s) { max_pool2d_forward(s, x.value().view(), y.view(), positions.view(), options); });
   return record("max_pool2d", y, {x}, [positions, options](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { max_pool2d_backward(s, dy.view(), positions.view(), dx[0].view(), options); });
+    on(dy.stream(),
+       [&](auto& s) { max_pool2d_backward(s, dy.view(), positions.view(), dx[0].view(), options); });
   });
 }
 

@@ -5,9 +5,9 @@
 namespace convoy {
 
 Variable reshape(const Variable& x, const Shape& shape) {
-  return record("reshape", x.value().reshape(shape), {x}, [from = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {
-    dx[0].take(dy.reshape(from));
-  });
+  return record(
+      "reshape", x.value().reshape(shape), {x},
+      [from = x.shape()](const Tensor& dy, std::span<GradSlot> dx) { dx[0].take(dy.reshape(from)); });
 }
 
 Variable flatten(const Variable& x) {

@@ -26,8 +26,8 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, const Device&
 
 template <class T>
 Tensor Tensor::from(std::span<const T> values, const Shape& shape, const Device& device) {
-  check(static_cast<std::int64_t>(values.size()) == shape.numel(), "tensor {}: {} values, expected {}", shape.text(),
-        values.size(), shape.numel());
+  check(static_cast<std::int64_t>(values.size()) == shape.numel(), "tensor {}: {} values, expected {}",
+        shape.text(), values.size(), shape.numel());
   Tensor tensor = empty(shape, dtype_of<T>, device);
   copy_bytes(Device::cpu(), ConstView(values.data(), shape, dtype_of<T>), device, tensor.view());
   return tensor;
@@ -48,12 +48,13 @@ const Device& Tensor::device() const {
 View Tensor::view() const {
   check(defined(), "an undefined tensor was used");
   auto* bytes = static_cast<std::byte*>(storage_->data());
-  return {bytes == nullptr ? nullptr : bytes + static_cast<std::size_t>(offset_) * size_of(dtype_), shape_, dtype_};
+  return {bytes == nullptr ? nullptr : bytes + static_cast<std::size_t>(offset_) * size_of(dtype_), shape_,
+          dtype_};
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  check(shape.numel() == numel(), "reshape: {} to {}: {} elements cannot become {}", shape_.text(), shape.text(),
-        numel(), shape.numel());
+  check(shape.numel() == numel(), "reshape: {} to {}: {} elements cannot become {}", shape_.text(),
+        shape.text(), numel(), shape.numel());
   Tensor tensor = *this;
   tensor.shape_ = shape;
   return tensor;
@@ -72,8 +73,8 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
 }
 
 Tensor Tensor::slice(std::int64_t offset, const Shape& shape) const {
-  check(offset >= 0 && offset + shape.numel() <= numel(), "slice: {} elements at {} of {}", shape.numel(), offset,
-        shape_.text());
+  check(offset >= 0 && offset + shape.numel() <= numel(), "slice: {} elements at {} of {}", shape.numel(),
+        offset, shape_.text());
   Tensor tensor = *this;
   tensor.shape_ = shape;
   tensor.offset_ += offset;
@@ -101,14 +102,15 @@ Tensor Tensor::to(DType dtype) const {
 }
 
 void Tensor::copy_from(const Tensor& source) const {
-  check(source.shape() == shape_ && source.dtype() == dtype_, "copy: {} {} into {} {}", name_of(source.dtype()),
-        source.shape().text(), name_of(dtype_), shape_.text());
+  check(source.shape() == shape_ && source.dtype() == dtype_, "copy: {} {} into {} {}",
+        name_of(source.dtype()), source.shape().text(), name_of(dtype_), shape_.text());
   copy_bytes(source.device(), source.view(), device(), view());
 }
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  check(dtype_ == dtype_of<T>, "to_vector: the tensor holds {}, asked for {}", name_of(dtype_), name_of(dtype_of<T>));
+  check(dtype_ == dtype_of<T>, "to_vector: the tensor holds {}, asked for {}", name_of(dtype_),
+        name_of(dtype_of<T>));
   std::vector<T> values(static_cast<std::size_t>(numel()));
   copy_bytes(device(), view(), Device::cpu(), View{values.data(), shape_, dtype_});
   return values;

@@ -27,15 +27,18 @@ class Storage {
   void* data_;
 };
 
-/// A handle: shared storage, an offset, a contiguous row-major shape, an element type. Copies share bytes; clone()
-/// does not. A default-constructed Tensor is undefined: defined() is false and nothing else may be asked.
+/// A handle: shared storage, an offset, a contiguous row-major shape, an element type. Copies share bytes;
+/// clone() does not. A default-constructed Tensor is undefined: defined() is false and nothing else may be
+/// asked.
 class Tensor {
  public:
   Tensor() = default;
 
   static Tensor empty(const Shape& shape, DType dtype, const Device& device);  // uninitialised
   static Tensor full(const Shape& shape, double value, DType dtype, const Device& device);
-  static Tensor zeros(const Shape& shape, DType dtype, const Device& device) { return full(shape, 0, dtype, device); }
+  static Tensor zeros(const Shape& shape, DType dtype, const Device& device) {
+    return full(shape, 0, dtype, device);
+  }
   /// Copies values, in row-major order; their number must be shape.numel().
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape, const Device& device);
@@ -44,7 +47,9 @@ class Tensor {
     return from(std::span<const T>(values), shape, device);
   }
   /// Like another in shape, dtype and device.
-  static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
+  static Tensor empty_like(const Tensor& other) {
+    return empty(other.shape(), other.dtype(), other.device());
+  }
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
@@ -61,13 +66,13 @@ class Tensor {
   bool shares_storage_with(const Tensor& other) const { return storage_ == other.storage_; }
   bool is_only_owner() const { return storage_.use_count() == 1; }
 
-  Tensor reshape(const Shape& shape) const;                      // shares bytes; same numel
-  Tensor rows(std::int64_t begin, std::int64_t end) const;       // shares bytes; a range of the first axis
+  Tensor reshape(const Shape& shape) const;                 // shares bytes; same numel
+  Tensor rows(std::int64_t begin, std::int64_t end) const;  // shares bytes; a range of the first axis
   /// Shares bytes: a flat range of elements, seen as `shape`. How a gradient lives in its bucket.
   Tensor slice(std::int64_t offset, const Shape& shape) const;
   Tensor clone() const;
-  Tensor to(const Device& device) const;                         // itself where it is there already
-  Tensor to(DType dtype) const;                                  // itself where it has it already
+  Tensor to(const Device& device) const;  // itself where it is there already
+  Tensor to(DType dtype) const;           // itself where it has it already
   /// Copies the bytes of a tensor of equal shape and dtype, from any device, into this one's.
   void copy_from(const Tensor& source) const;
 
