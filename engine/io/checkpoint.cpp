@@ -1,1 +1,242 @@
-// filled by the stage that brings it
+#include "engine/io/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStepPrefix = "step_";
+constexpr std::string_view kOldPrefix = ".old-";
+constexpr std::string_view kLatest = "LATEST";
+constexpr std::string_view kBest = "BEST";
+constexpr std::uint64_t kMostPointerBytes = 100;
+
+std::string step_name(std::int64_t step) { return fmt::format("{}{:06}", kStepPrefix, step); }
+
+/// The step of "step_000123"; nullopt for any other name.
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  name.remove_prefix(kStepPrefix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+std::string old(std::string_view name) { return std::string(kOldPrefix) + std::string(name); }
+
+std::string temporary(std::string_view name) { return std::string(kTemporaryPrefix) + std::string(name); }
+
+/// Names of a folder's entries; empty where it cannot be read.
+std::vector<std::string> entries(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename().string());
+  return names;
+}
+
+/// Whatever is left of it goes with the next save, so a failure is no error.
+void remove_quietly(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+/// Removes a checkpoint such that a kill half-way leaves no half of one under its name.
+void discard(const fs::path& root, const std::string& name) {
+  const fs::path doomed = root / temporary("removed-" + name);
+  std::error_code error;
+  fs::rename(root / name, doomed, error);
+  if (!error) remove_quietly(doomed);
+}
+
+FileRecord write_recorded(const fs::path& path, const std::vector<NamedTensor>& tensors) {
+  // "format" is what Python's loaders look for to take the file as tensors of PyTorch.
+  const std::string bytes = encode_safetensors(tensors, {{"format", "pt"}});
+  write_file_durably(path, bytes);
+  return {bytes.size(), hash_bytes(bytes)};
+}
+
+std::string dtype_of_parameters(const Module& model) {
+  const std::vector<NamedParameter> parameters = model.parameters();
+  return parameters.empty() ? "" : std::string(name_of(parameters.front().variable.dtype()));
+}
+
+/// Whether a checkpoint verifies; if not, why goes into `warnings`.
+bool verifies(const fs::path& checkpoint, std::vector<std::string>* warnings) {
+  try {
+    read_manifest(checkpoint);
+    return true;
+  } catch (const CheckpointError& error) {
+    if (warnings != nullptr) warnings->push_back(fmt::format("checkpoint skipped: {}", error.what()));
+    return false;
+  }
+}
+
+}  // namespace
+
+CheckpointFolder::CheckpointFolder(fs::path root) : root_(std::move(root)) {}
+
+void CheckpointFolder::set_keep_last(int count) {
+  check(count >= 0, "checkpoints: keep the last {}, expected at least 0", count);
+  keep_last_ = count;
+}
+
+fs::path CheckpointFolder::save(const Module& model, const Optimizer& optimizer, const Manifest& manifest,
+                                bool best) {
+  check(manifest.step >= 0, "checkpoint: step {}, expected at least 0", manifest.step);
+  std::error_code error;
+  const bool is_new = fs::create_directories(root_, error);
+  if (error) fail<OutputError>("{}: cannot be created: {}", root_.string(), error.message());
+  if (is_new && root_.has_parent_path()) sync_folder(root_.parent_path());
+  for (const std::string& name : entries(root_))
+    if (name.starts_with(kTemporaryPrefix)) remove_quietly(root_ / name);
+
+  const std::string name = step_name(manifest.step);
+  const fs::path temporary_folder = root_ / temporary(name);
+  try {
+    write_checkpoint(temporary_folder, model, optimizer, manifest);
+    put_in_place(temporary_folder, name);
+  } catch (const std::exception&) {
+    remove_quietly(temporary_folder);
+    throw;
+  }
+  write_file_atomically(root_ / kLatest, name + "\n");
+  if (best && keep_best_) write_file_atomically(root_ / kBest, name + "\n");
+  prune();
+  return root_ / name;
+}
+
+void CheckpointFolder::write_checkpoint(const fs::path& folder, const Module& model,
+                                        const Optimizer& optimizer, const Manifest& manifest) const {
+  std::error_code error;
+  fs::create_directory(folder, error);
+  if (error) fail<OutputError>("{}: cannot be created: {}", folder.string(), error.message());
+
+  Manifest filled = manifest;
+  filled.optimizer = optimizer.name();
+  filled.optimizer_steps = optimizer.steps();
+  filled.dtype = dtype_of_parameters(model);
+  std::map<std::string, FileRecord> files;
+  {
+    const std::vector<NamedTensor> tensors = export_tensors(model);
+    filled.parameters_hash = parameters_hash(tensors);
+    files[std::string(kModelFile)] = write_recorded(folder / kModelFile, tensors);
+  }
+  files[std::string(kOptimizerFile)] = write_recorded(folder / kOptimizerFile, export_state(optimizer));
+  write_manifest(folder, filled, files);
+  sync_folder(folder);
+}
+
+void CheckpointFolder::put_in_place(const fs::path& temporary_folder, const std::string& name) const {
+  // rename() replaces no folder that has files in it, so an earlier save of this step steps aside first;
+  // between the two renames it still counts, under its other name.
+  const fs::path place = root_ / name;
+  const fs::path aside = root_ / old(name);
+  std::error_code ignored;
+  const bool replaces = fs::exists(place, ignored);
+  if (replaces) {
+    discard(root_, old(name));
+    rename_path(place, aside);
+  }
+  try {
+    rename_path(temporary_folder, place);
+  } catch (const OutputError&) {
+    if (replaces) fs::rename(aside, place, ignored);
+    throw;
+  }
+  sync_folder(root_);
+}
+
+std::optional<std::string> CheckpointFolder::named_by(std::string_view pointer) const {
+  std::error_code error;
+  if (!fs::exists(root_ / pointer, error)) return std::nullopt;
+  try {
+    std::string name = read_text_file(root_ / pointer, kMostPointerBytes);
+    while (name.ends_with('\n')) name.pop_back();
+    // Nothing but a step's folder: the file's text becomes a path.
+    if (step_of(name)) return name;
+  } catch (const CheckpointError&) {  // unreadable: as if it were not there
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> CheckpointFolder::names() const {
+  std::vector<std::pair<std::int64_t, std::string>> found;
+  for (const std::string& name : entries(root_)) {
+    const bool is_old = name.starts_with(kOldPrefix);
+    if (const auto step = step_of(is_old ? std::string_view(name).substr(kOldPrefix.size()) : name))
+      found.emplace_back(*step, name);
+  }
+  // At equal steps the larger string first: "step_…" before ".old-step_…".
+  std::sort(found.begin(), found.end(), std::greater<>());
+  std::vector<std::string> result;
+  for (auto& [step, name] : found) result.push_back(std::move(name));
+  return result;
+}
+
+std::optional<fs::path> CheckpointFolder::latest(std::vector<std::string>* warnings) const {
+  std::vector<std::string> candidates = names();
+  if (const auto name = named_by(kLatest)) {
+    // LATEST goes before newer steps: after a resume from an earlier one, those belong to a training given
+    // up.
+    const auto is_named = [&](const std::string& other) { return other == *name || other == old(*name); };
+    std::stable_partition(candidates.begin(), candidates.end(), is_named);
+  }
+  for (const std::string& name : candidates)
+    if (verifies(root_ / name, warnings)) return root_ / name;
+  return std::nullopt;
+}
+
+std::optional<fs::path> CheckpointFolder::best(std::vector<std::string>* warnings) const {
+  const auto name = named_by(kBest);
+  if (!name) return std::nullopt;
+  std::error_code ignored;
+  const std::string present = fs::exists(root_ / *name, ignored) ? *name : old(*name);
+  if (verifies(root_ / present, warnings)) return root_ / present;
+  return std::nullopt;
+}
+
+void CheckpointFolder::prune() const {
+  const auto latest_name = named_by(kLatest);
+  const auto best_name = named_by(kBest);
+  int newer = 0;
+  for (const std::string& name : names()) {
+    // The new checkpoint is whole and in place, so what it replaced has done its service.
+    const bool replaced = name.starts_with(kOldPrefix);
+    if (!replaced && (keep_last_ == 0 || newer++ < keep_last_ || name == latest_name || name == best_name))
+      continue;
+    discard(root_, name);
+  }
+}
+
+Manifest load_checkpoint(const fs::path& checkpoint, Module& model, Optimizer* optimizer) {
+  Manifest manifest = read_manifest(checkpoint);
+  const Device cpu = Device::cpu();
+  std::vector<PreparedImport> imports;
+  const fs::path model_file = checkpoint / kModelFile;
+  imports.push_back(
+      PreparedImport::of(model, read_safetensors(model_file, cpu).tensors, model_file.string()));
+  if (optimizer != nullptr) {
+    if (manifest.optimizer != optimizer->name())
+      fail<CheckpointError>("{}: was saved with optimizer {}, found {}", checkpoint.string(),
+                            manifest.optimizer, optimizer->name());
+    const fs::path state_file = checkpoint / kOptimizerFile;
+    imports.push_back(
+        PreparedImport::of(*optimizer, read_safetensors(state_file, cpu).tensors, state_file.string()));
+  }
+  for (const PreparedImport& import : imports) import.apply();
+  if (optimizer != nullptr) optimizer->set_steps(manifest.optimizer_steps);
+  return manifest;
+}
+
+}  // namespace convoy

@@ -1,1 +1,150 @@
-// filled by the stage that brings it
+#include "engine/io/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "engine/io/file.h"
+#include "engine/io/safetensors_header.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tensor bytes are written as they lie in memory");
+
+constexpr std::size_t kLengthBytes = 8;  // of the header's length, before the header
+
+std::string_view format_name(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return "F64";
+    case DType::f32:
+      return "F32";
+    case DType::f16:
+      return "F16";
+    case DType::bf16:
+      return "BF16";
+    case DType::i32:
+      return "I32";
+    case DType::u8:
+      return "U8";
+  }
+  return "?";
+}
+
+/// The element type that a tensor of the format's type gets here.
+DType dtype_named(std::string_view name) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i32, DType::u8})
+    if (format_name(dtype) == name) return dtype;
+  return DType::i32;  // I64, the one other type that the header lets through
+}
+
+/// I64 data into an i32 view, through a small buffer.
+void read_narrowed(const InputFile& file, const SafetensorsEntry& entry, std::uint64_t data_start,
+                   const View& view) {
+  std::array<std::int64_t, 4096> buffer;
+  auto* out = view.as<std::int32_t>();
+  const auto total = static_cast<std::size_t>(view.numel());
+  for (std::size_t done = 0; done < total;) {
+    const std::span<std::int64_t> piece = std::span(buffer).first(std::min(buffer.size(), total - done));
+    file.read(data_start + entry.begin + done * sizeof(std::int64_t), std::as_writable_bytes(piece));
+    for (const std::int64_t value : piece) {
+      if (value < std::numeric_limits<std::int32_t>::min() ||
+          value > std::numeric_limits<std::int32_t>::max())
+        fail<CheckpointError>("{}: tensor {}: {} does not fit 32 bits", file.path().string(),
+                              printable(entry.name), value);
+      out[done++] = static_cast<std::int32_t>(value);
+    }
+  }
+}
+
+Tensor read_tensor(const InputFile& file, const SafetensorsEntry& entry, std::uint64_t data_start,
+                   const Device& host) {
+  Tensor tensor = Tensor::empty(entry.shape, dtype_named(entry.dtype), host);
+  const View view = tensor.view();
+  if (entry.dtype == "I64")
+    read_narrowed(file, entry, data_start, view);
+  else
+    file.read(data_start + entry.begin, std::span(view.as<std::byte>(), tensor.bytes()));
+  return tensor;
+}
+
+}  // namespace
+
+SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device& device) {
+  const InputFile file(path);
+  std::uint64_t header_bytes = 0;
+  if (file.size() < kLengthBytes)
+    fail<CheckpointError>("{}: {} bytes, too short for a safetensors file", path.string(), file.size());
+  file.read(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
+  if (header_bytes > kMaxSafetensorsHeader || header_bytes > file.size() - kLengthBytes)
+    fail<CheckpointError>("{}: header of {} bytes in a file of {} (at most {} are read)", path.string(),
+                          header_bytes, file.size(), kMaxSafetensorsHeader);
+
+  SafetensorsHeader header;
+  const std::uint64_t data_start = kLengthBytes + header_bytes;
+  {
+    std::string json(static_cast<std::size_t>(header_bytes), '\0');
+    file.read(kLengthBytes, std::as_writable_bytes(std::span(json)));
+    header = parse_safetensors_header(path, json, file.size() - data_start);
+  }
+  const Device host = device.kind() == DeviceKind::cpu ? device : Device::cpu();
+  SafetensorsFile result;
+  result.metadata = std::move(header.metadata);
+  result.tensors.reserve(header.entries.size());
+  for (SafetensorsEntry& entry : header.entries) {
+    Tensor tensor = read_tensor(file, entry, data_start, host).to(device);
+    result.tensors.push_back({std::move(entry.name), std::move(tensor)});
+  }
+  return result;
+}
+
+std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
+                               const std::map<std::string, std::string>& metadata) {
+  std::vector<const NamedTensor*> ordered;
+  for (const NamedTensor& named : tensors) ordered.push_back(&named);
+  std::stable_sort(ordered.begin(), ordered.end(), [](const NamedTensor* a, const NamedTensor* b) {
+    return size_of(a->tensor.dtype()) > size_of(b->tensor.dtype());
+  });
+
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::set<std::string_view> names{"__metadata__"};
+  std::uint64_t offset = 0;
+  for (const NamedTensor* named : ordered) {
+    check(names.insert(named->name).second, "safetensors: the tensor name {} is taken",
+          printable(named->name));
+    const std::uint64_t end = offset + named->tensor.bytes();
+    header[named->name] = {{"dtype", format_name(named->tensor.dtype())},
+                           {"shape", named->tensor.shape().sizes()},
+                           {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string json;
+  try {
+    json = header.dump();
+  } catch (const nlohmann::json::exception&) {
+    fail<UsageError>("safetensors: a tensor's name or the metadata are not UTF-8");
+  }
+  json.append((8 - json.size() % 8) % 8, ' ');  // so that the data start at a multiple of 8
+
+  const auto header_bytes = static_cast<std::uint64_t>(json.size());
+  std::string bytes;
+  bytes.reserve(kLengthBytes + json.size() + static_cast<std::size_t>(offset));
+  bytes.append(reinterpret_cast<const char*>(&header_bytes), kLengthBytes);
+  bytes += json;
+  const Device cpu = Device::cpu();
+  for (const NamedTensor* named : ordered) {
+    const Tensor host = named->tensor.to(cpu);
+    if (host.numel() > 0) bytes.append(static_cast<const char*>(host.view().data), host.bytes());
+  }
+  return bytes;
+}
+
+}  // namespace convoy

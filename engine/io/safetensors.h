@@ -1,6 +1,9 @@
-// The safetensors format: 8 bytes little-endian header length, a JSON header {name: {dtype, shape, data_offsets}},
-// then the data. Readable from Python, no code in the file. The reader trusts nothing: every length is checked
-// before it is used, and a file that is not exactly as the format says is refused.
+// The safetensors format: 8 bytes little-endian header length, a JSON header {name: {dtype, shape,
+// data_offsets}}, then the data. Readable from Python, no code in the file. The reader trusts nothing: every
+// length is checked before it is used, and a file that is not exactly as the format says is refused.
+//
+// Element types: F64, F32, F16, BF16, I32, U8. I64 is read as i32 where every value fits (torchvision's files
+// count batches in I64 scalars); any other type is refused.
 #pragma once
 
 #include <filesystem>
@@ -18,14 +21,17 @@ struct NamedTensor {
 };
 
 struct SafetensorsFile {
-  std::vector<NamedTensor> tensors;            // in order of their data
+  std::vector<NamedTensor> tensors;             // in order of their data
   std::map<std::string, std::string> metadata;  // "__metadata__"
 };
 
-/// Reads a whole file onto a device. CheckpointError for anything amiss, in one line that names the file.
+/// Reads a whole file onto a device, each tensor straight into its place: memory stays that of the file.
+/// CheckpointError for anything amiss, in one line that names the file.
 SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device& device);
 
-/// The file's bytes, for writing through an atomic writer; tensors may be on any device.
+/// The file's bytes, for writing through an atomic writer; tensors may be on any device. Data lie in the
+/// given order, but wider elements before narrower ones, so that each tensor is aligned to its element.
+/// UsageError for a name that occurs twice or that the format reserves.
 std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
                                const std::map<std::string, std::string>& metadata = {});
 

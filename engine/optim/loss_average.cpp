@@ -1,1 +1,22 @@
-// filled by the stage that brings it
+#include "engine/optim/loss_average.h"
+
+#include <limits>
+
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+
+LossAverage::LossAverage(double decay) : decay_(decay) {
+  check(decay >= 0 && decay < 1, "loss average: decay {}, expected at least 0 and below 1", decay);
+}
+
+void LossAverage::add(double loss) {
+  state_.sum = decay_ * state_.sum + (1 - decay_) * loss;
+  state_.weight = decay_ * state_.weight + (1 - decay_);
+}
+
+double LossAverage::value() const {
+  return state_.weight > 0 ? state_.sum / state_.weight : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace convoy

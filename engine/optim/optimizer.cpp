@@ -1,1 +1,233 @@
-// filled by the stage that brings it
+#include "engine/optim/optimizer.h"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "kernels/optimizer_step.h"
+#include "kernels/reduce.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+std::vector<ParameterGroup> one_group(const std::vector<NamedParameter>& parameters, double weight_decay) {
+  return {ParameterGroup{.parameters = parameters, .weight_decay = weight_decay}};
+}
+
+void check_group_decay(const char* optimizer, double weight_decay) {
+  check(weight_decay == 0, "{}: weight decay {} beside parameter groups, which have their own", optimizer,
+        weight_decay);
+}
+
+}  // namespace
+
+std::vector<ParameterGroup> decay_groups(const std::vector<NamedParameter>& parameters, double weight_decay,
+                                         bool decay_all) {
+  ParameterGroup decaying{.parameters = {}, .weight_decay = weight_decay};
+  ParameterGroup others;
+  for (const NamedParameter& parameter : parameters) {
+    const bool decays =
+        decay_all || parameter.kind == ParameterKind::filter || parameter.kind == ParameterKind::weight;
+    (decays ? decaying : others).parameters.push_back(parameter);
+  }
+  std::vector<ParameterGroup> groups;
+  for (ParameterGroup* group : {&decaying, &others})
+    if (!group->parameters.empty()) groups.push_back(std::move(*group));
+  return groups;
+}
+
+Optimizer::Optimizer(std::vector<ParameterGroup> groups) : groups_(std::move(groups)) {
+  std::vector<Variable> seen;
+  std::set<std::string_view> names;
+  for (const ParameterGroup& group : groups_) {
+    check(std::isfinite(group.weight_decay) && group.weight_decay >= 0,
+          "optimizer: weight decay {}, expected at least 0", group.weight_decay);
+    check(std::isfinite(group.lr_scale) && group.lr_scale >= 0,
+          "optimizer: rate scale {}, expected at least 0", group.lr_scale);
+    for (const NamedParameter& parameter : group.parameters) {
+      check(names.insert(parameter.name).second, "optimizer: two parameters are named {}", parameter.name);
+      for (const Variable& other : seen)
+        check(!(other == parameter.variable), "optimizer: {} is there twice, under another name",
+              parameter.name);
+      seen.push_back(parameter.variable);
+    }
+  }
+  check(!seen.empty(), "optimizer: no parameters");
+}
+
+const Device& Optimizer::device() const {
+  for (const ParameterGroup& group : groups_)
+    if (!group.parameters.empty()) return group.parameters.front().variable.device();
+  fail<UsageError>("optimizer: no parameters");
+}
+
+std::vector<ConstView> Optimizer::fresh_gradients() const {
+  std::vector<ConstView> gradients;
+  for (const ParameterGroup& group : groups_)
+    for (const NamedParameter& parameter : group.parameters)
+      if (parameter.variable.has_fresh_grad()) gradients.push_back(parameter.variable.grad().view());
+  check(!gradients.empty(), "optimizer {}: no gradient is fresh; was there a backward since the last step?",
+        name());
+  return gradients;
+}
+
+Tensor Optimizer::norm_of(const std::vector<ConstView>& gradients) const {
+  Tensor norm = Tensor::empty({1}, DType::f64, device());
+  on(norm.stream(), [&](auto& s) { global_norm(s, gradients, norm.view()); });
+  return norm;
+}
+
+double Optimizer::gradient_norm() const { return norm_of(fresh_gradients()).item(); }
+
+void Optimizer::step(double lr, std::optional<double> clip_norm) {
+  check(std::isfinite(lr) && lr >= 0, "optimizer {}: rate {}, expected at least 0", name(), lr);
+  check(!clip_norm || *clip_norm > 0, "optimizer {}: clip norm {}, expected above 0", name(),
+        clip_norm.value_or(0));
+  const std::vector<ConstView> gradients = fresh_gradients();
+
+  Tensor coefficient;  // outlives the enqueued steps' reading of it: memory returns to its stream's pool in
+                       // order
+  ConstView grad_scale;
+  if (clip_norm) {
+    const Tensor norm = norm_of(gradients);
+    coefficient = Tensor::empty({1}, DType::f64, norm.device());
+    on(norm.stream(), [&](auto& s) { clip_coefficient(s, norm.view(), *clip_norm, coefficient.view()); });
+    grad_scale = coefficient.view();
+  }
+
+  ++steps_;
+  std::vector<std::size_t> fresh;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const std::vector<NamedParameter>& parameters = groups_[g].parameters;
+    fresh.clear();
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      if (parameters[i].variable.has_fresh_grad()) fresh.push_back(i);
+    if (!fresh.empty()) step_group(g, fresh, lr * groups_[g].lr_scale, grad_scale);
+  }
+  for (const ParameterGroup& group : groups_)
+    for (const NamedParameter& parameter : group.parameters) parameter.variable.consume_grad();
+}
+
+std::vector<std::vector<Tensor>> Optimizer::make_state() const {
+  std::vector<std::vector<Tensor>> state;
+  for (const ParameterGroup& group : groups_) {
+    std::vector<Tensor>& tensors = state.emplace_back();
+    for (const NamedParameter& parameter : group.parameters)
+      tensors.push_back(
+          Tensor::zeros(parameter.variable.shape(), parameter.variable.dtype(), parameter.variable.device()));
+  }
+  return state;
+}
+
+View Optimizer::state_view(const NamedParameter& parameter, const Tensor& state) {
+  const Tensor& value = parameter.variable.value();
+  check(state.device() == value.device() && state.dtype() == value.dtype(),
+        "optimizer: {} is {} on {}, its state {} on {}; build the optimizer after the model has moved",
+        parameter.name, name_of(value.dtype()), value.device().name(), name_of(state.dtype()),
+        state.device().name());
+  return state.view();
+}
+
+void Optimizer::append_state(std::vector<NamedState>& all, std::string_view kind,
+                             const std::vector<std::vector<Tensor>>& state) const {
+  for (std::size_t g = 0; g < state.size(); ++g)
+    for (std::size_t i = 0; i < state[g].size(); ++i) {
+      const NamedParameter& parameter = groups_[g].parameters[i];
+      all.push_back({fmt::format("{}/{}", kind, parameter.name), state[g][i], parameter.kind});
+    }
+}
+
+Sgd::Sgd(const std::vector<NamedParameter>& parameters, SgdSettings settings)
+    : Sgd(one_group(parameters, settings.weight_decay),
+          {.momentum = settings.momentum, .nesterov = settings.nesterov}) {}
+
+Sgd::Sgd(std::vector<ParameterGroup> groups, SgdSettings settings)
+    : Optimizer(std::move(groups)), settings_(settings) {
+  check_group_decay("sgd", settings.weight_decay);
+  check(settings.momentum >= 0 && settings.momentum < 1, "sgd: momentum {}, expected at least 0 and below 1",
+        settings.momentum);
+  check(!settings.nesterov || settings.momentum > 0, "sgd: nesterov needs a momentum above 0");
+  if (settings_.momentum > 0) momentum_ = make_state();
+}
+
+std::vector<NamedState> Sgd::state() const {
+  std::vector<NamedState> all;
+  append_state(all, "momentum", momentum_);
+  return all;
+}
+
+void Sgd::step_group(std::size_t group, std::span<const std::size_t> fresh, double lr, ConstView grad_scale) {
+  std::vector<SgdSlot> slots;
+  slots.reserve(fresh.size());
+  for (const std::size_t i : fresh) {
+    const NamedParameter& parameter = groups_[group].parameters[i];
+    slots.push_back({.parameter = parameter.variable.value().view(),
+                     .gradient = parameter.variable.grad().view(),
+                     .momentum = momentum_.empty() ? View{} : state_view(parameter, momentum_[group][i])});
+  }
+  const SgdOptions options{.lr = lr,
+                           .momentum = settings_.momentum,
+                           .weight_decay = groups_[group].weight_decay,
+                           .nesterov = settings_.nesterov};
+  on(groups_[group].parameters[fresh[0]].variable.value().stream(),
+     [&](auto& s) { sgd_step(s, slots, grad_scale, options); });
+}
+
+Adam::Adam(const std::vector<NamedParameter>& parameters, AdamSettings settings)
+    : Adam(one_group(parameters, settings.weight_decay), {.beta1 = settings.beta1,
+                                                          .beta2 = settings.beta2,
+                                                          .epsilon = settings.epsilon,
+                                                          .decoupled = settings.decoupled}) {}
+
+Adam::Adam(std::vector<ParameterGroup> groups, AdamSettings settings)
+    : Optimizer(std::move(groups)), settings_(settings) {
+  check_group_decay("adam", settings.weight_decay);
+  for (const double beta : {settings.beta1, settings.beta2})
+    check(beta >= 0 && beta < 1, "adam: beta {}, expected at least 0 and below 1", beta);
+  check(std::isfinite(settings.epsilon) && settings.epsilon > 0, "adam: epsilon {}, expected above 0",
+        settings.epsilon);
+  first_ = make_state();
+  second_ = make_state();
+}
+
+std::vector<NamedState> Adam::state() const {
+  std::vector<NamedState> all;
+  append_state(all, "first_moment", first_);
+  append_state(all, "second_moment", second_);
+  return all;
+}
+
+void Adam::step_group(std::size_t group, std::span<const std::size_t> fresh, double lr,
+                      ConstView grad_scale) {
+  std::vector<AdamSlot> slots;
+  slots.reserve(fresh.size());
+  for (const std::size_t i : fresh) {
+    const NamedParameter& parameter = groups_[group].parameters[i];
+    slots.push_back({.parameter = parameter.variable.value().view(),
+                     .gradient = parameter.variable.grad().view(),
+                     .first_moment = state_view(parameter, first_[group][i]),
+                     .second_moment = state_view(parameter, second_[group][i])});
+  }
+  const AdamOptions options{.lr = lr,
+                            .beta1 = settings_.beta1,
+                            .beta2 = settings_.beta2,
+                            .epsilon = settings_.epsilon,
+                            .weight_decay = groups_[group].weight_decay,
+                            .decoupled = settings_.decoupled,
+                            .step = steps_};
+  on(groups_[group].parameters[fresh[0]].variable.value().stream(),
+     [&](auto& s) { adam_step(s, slots, grad_scale, options); });
+}
+
+std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
+                                          const OptimizerFlags& flags) {
+  if (name == "sgd")
+    return std::make_unique<Sgd>(
+        std::move(groups), SgdSettings{.momentum = flags.momentum.value_or(0.9), .nesterov = flags.nesterov});
+  check(name == "adam" || name == "adamw", "optimizer \"{}\": expected sgd, adam or adamw", name);
+  check(!flags.momentum && !flags.nesterov, "optimizer {}: momentum and nesterov are settings of sgd", name);
+  return std::make_unique<Adam>(std::move(groups), AdamSettings{.decoupled = name == "adamw"});
+}
+
+}  // namespace convoy

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/nn/module.h"
@@ -29,53 +31,73 @@ struct NamedState {
   ParameterKind kind = ParameterKind::weight;  // its layout in a checkpoint
 };
 
+/// State is made with the optimizer, as zeros beside each parameter, so a checkpoint of any step is complete;
+/// a model therefore moves to its device and precision before its optimizer is built.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates every parameter whose gradient is fresh, and consumes the gradients. lr: this step's rate.
-  /// clip_norm: all gradients are scaled so that their common norm is at most this.
+  /// Updates every parameter whose gradient is fresh, and consumes the gradients; the others stay as they
+  /// are. lr: this step's rate. clip_norm: all gradients are scaled so that their common norm is at most
+  /// this, without waiting for the device. UsageError where no gradient is fresh (there was no backward since
+  /// the last step), or where a parameter has left the device or precision of its state.
   void step(double lr, std::optional<double> clip_norm = {});
 
   /// The common norm of the fresh gradients (before any clipping); waits for the device.
   double gradient_norm() const;
 
-  /// Number of steps taken.
+  /// Number of steps taken; Adam's bias corrections count these, for all parameters alike.
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  /// Everything that a checkpoint has to keep, made on demand and stable in order; restored by writing into it.
+  /// Everything that a checkpoint has to keep but the number of steps, by kind of state, then group, then
+  /// parameter; restored by writing into the tensors.
   virtual std::vector<NamedState> state() const = 0;
   virtual std::string name() const = 0;  // "sgd", "adam", "adamw"
   const std::vector<ParameterGroup>& groups() const { return groups_; }
 
  protected:
-  /// Throws UsageError where two groups hold the same parameter.
+  /// Throws UsageError where a parameter or a name occurs twice, or where there is none.
   explicit Optimizer(std::vector<ParameterGroup> groups);
   /// Updates the parameters of one group; `fresh` are indices into it.
   virtual void step_group(std::size_t group, std::span<const std::size_t> fresh, double lr,
                           ConstView grad_scale) = 0;
+  /// Zeros like every parameter, by group and parameter.
+  std::vector<std::vector<Tensor>> make_state() const;
+  /// The view of a parameter's state; UsageError where the parameter has moved since.
+  static View state_view(const NamedParameter& parameter, const Tensor& state);
+  /// Appends "<kind>/<parameter>" for every parameter.
+  void append_state(std::vector<NamedState>& all, std::string_view kind,
+                    const std::vector<std::vector<Tensor>>& state) const;
 
   std::vector<ParameterGroup> groups_;
   std::int64_t steps_ = 0;
+
+ private:
+  std::vector<ConstView> fresh_gradients() const;
+  /// A one-element f64 tensor on the parameters' device.
+  Tensor norm_of(const std::vector<ConstView>& gradients) const;
+  const Device& device() const;
 };
 
 struct SgdSettings {
   double momentum = 0;
   bool nesterov = false;
-  double weight_decay = 0;
+  double weight_decay = 0;  // with explicit groups: theirs, and this must be 0
 };
 
 class Sgd final : public Optimizer {
  public:
+  /// One group, in which everything decays alike (PyTorch's default).
   Sgd(const std::vector<NamedParameter>& parameters, SgdSettings settings);
   Sgd(std::vector<ParameterGroup> groups, SgdSettings settings);
   std::vector<NamedState> state() const override;
   std::string name() const override { return "sgd"; }
 
  private:
-  void step_group(std::size_t group, std::span<const std::size_t> fresh, double lr, ConstView grad_scale) override;
+  void step_group(std::size_t group, std::span<const std::size_t> fresh, double lr,
+                  ConstView grad_scale) override;
   SgdSettings settings_;
   std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty where momentum = 0
 };
@@ -84,8 +106,8 @@ struct AdamSettings {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  double weight_decay = 0;
-  bool decoupled = false;  // AdamW
+  double weight_decay = 0;  // with explicit groups: theirs, and this must be 0
+  bool decoupled = false;   // AdamW
 };
 
 class Adam final : public Optimizer {
@@ -96,9 +118,21 @@ class Adam final : public Optimizer {
   std::string name() const override { return settings_.decoupled ? "adamw" : "adam"; }
 
  private:
-  void step_group(std::size_t group, std::span<const std::size_t> fresh, double lr, ConstView grad_scale) override;
+  void step_group(std::size_t group, std::span<const std::size_t> fresh, double lr,
+                  ConstView grad_scale) override;
   AdamSettings settings_;
   std::vector<std::vector<Tensor>> first_, second_;
 };
+
+/// What a command line may say of an optimizer; weight decay is the groups'.
+struct OptimizerFlags {
+  std::optional<double> momentum;  // sgd; 0.9 where not given
+  bool nesterov = false;           // sgd
+};
+
+/// By the name of a flag: sgd, adam, adamw. UsageError for any other, and for a flag that the optimizer has
+/// no use for.
+std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
+                                          const OptimizerFlags& flags = {});
 
 }  // namespace convoy

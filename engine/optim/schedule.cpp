@@ -1,1 +1,102 @@
-// filled by the stage that brings it
+#include "engine/optim/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+void check_options(std::string_view name, const ScheduleOptions& options, bool has_final) {
+  check(std::isfinite(options.peak) && options.peak >= 0, "schedule {}: peak {}, expected at least 0", name,
+        options.peak);
+  check(options.steps >= 1, "schedule {}: {} steps, expected at least 1", name, options.steps);
+  check(options.warmup >= 0 && options.warmup < options.steps, "schedule {}: {} steps of warmup in {} steps",
+        name, options.warmup, options.steps);
+  check(std::isfinite(options.final) && options.final >= 0, "schedule {}: final rate {}, expected at least 0",
+        name, options.final);
+  check(has_final || options.final == 0, "schedule {}: a final rate of {} was given, but it has none", name,
+        options.final);
+}
+
+/// Step `step` of `rising` that lead to the peak.
+double rise_at(double peak, std::int64_t step, std::int64_t rising) {
+  return peak * static_cast<double>(step + 1) / static_cast<double>(rising + 1);
+}
+
+/// shape(t), t in [0, 1], behind the warmup.
+template <class Shape>
+Schedule after_warmup(const ScheduleOptions& options, Shape shape) {
+  return [options, shape](std::int64_t step) {
+    if (step < options.warmup) return rise_at(options.peak, std::max<std::int64_t>(step, 0), options.warmup);
+    const auto done = static_cast<double>(std::min(step, options.steps) - options.warmup);
+    return shape(done / static_cast<double>(options.steps - options.warmup));
+  };
+}
+
+auto straight_line(const ScheduleOptions& options) {
+  return [peak = options.peak, last = options.final](double t) { return peak + (last - peak) * t; };
+}
+
+}  // namespace
+
+Schedule constant(ScheduleOptions options) {
+  check_options("constant", options, false);
+  return after_warmup(options, [peak = options.peak](double) { return peak; });
+}
+
+Schedule linear(ScheduleOptions options) {
+  check_options("linear", options, true);
+  return after_warmup(options, straight_line(options));
+}
+
+Schedule cosine(ScheduleOptions options) {
+  check_options("cosine", options, true);
+  return after_warmup(options, [peak = options.peak, last = options.final](double t) {
+    return last + (peak - last) * (1 + std::cos(std::numbers::pi * t)) / 2;
+  });
+}
+
+Schedule triangle(ScheduleOptions options, double rise) {
+  check_options("triangle", options, true);
+  check(options.warmup == 0, "schedule triangle: it rises by itself, but {} steps of warmup were given",
+        options.warmup);
+  check(rise >= 0 && rise < 1,
+        "schedule triangle: rises over {} of the steps, expected at least 0 and below 1", rise);
+  // At least one step falls: a training of one step runs at the peak.
+  options.warmup =
+      std::min<std::int64_t>(std::llround(rise * static_cast<double>(options.steps)), options.steps - 1);
+  return after_warmup(options, straight_line(options));
+}
+
+Schedule step_decay(ScheduleOptions options, std::vector<double> milestones, double factor) {
+  check_options("step", options, false);
+  check(std::isfinite(factor) && factor > 0, "schedule step: factor {}, expected above 0", factor);
+  std::vector<std::int64_t> drops;
+  for (const double milestone : milestones) {
+    check(milestone > 0 && milestone < 1, "schedule step: milestone {}, expected a fraction of the steps",
+          milestone);
+    drops.push_back(std::llround(milestone * static_cast<double>(options.steps)));
+  }
+  return [options, drops = std::move(drops), factor](std::int64_t step) {
+    if (step < options.warmup) return rise_at(options.peak, std::max<std::int64_t>(step, 0), options.warmup);
+    double rate = options.peak;
+    for (const std::int64_t drop : drops)
+      if (step >= drop) rate *= factor;
+    return rate;
+  };
+}
+
+Schedule make_schedule(std::string_view name, ScheduleOptions options) {
+  if (name == "constant") return constant(options);
+  if (name == "linear") return linear(options);
+  if (name == "cosine") return cosine(options);
+  if (name == "step") return step_decay(options);
+  if (name == "triangle") return triangle(options);
+  fail<UsageError>("schedule \"{}\": expected constant, linear, cosine, step or triangle", name);
+}
+
+}  // namespace convoy

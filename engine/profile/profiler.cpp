@@ -1,1 +1,99 @@
-// filled by the stage that brings it
+#include "engine/profile/profiler.h"
+
+#include <algorithm>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace convoy {
+namespace {
+
+/// Trace times are microseconds; kernels of less keep their digits.
+double microseconds(Profiler::Clock::duration time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
+
+}  // namespace
+
+Profiler::Range::Range(Profiler* profiler, std::string_view name, std::string_view category)
+    : profiler_(profiler) {
+  if (profiler_ == nullptr) return;
+  if (!profiler_->enabled()) {
+    profiler_ = nullptr;
+    return;
+  }
+  name_ = name;
+  category_ = category;
+  begin_ = Clock::now();
+}
+
+Profiler::Range::~Range() {
+  if (profiler_ == nullptr) return;
+  try {
+    profiler_->record(std::move(name_), std::move(category_), begin_, Clock::now());
+  } catch (const std::bad_alloc&) {  // out of memory: the range is lost, not the program
+  }
+}
+
+void Profiler::record(std::string name, std::string category, Clock::time_point begin,
+                      Clock::time_point end) {
+  const std::scoped_lock lock(mutex_);
+  Sum& sum = sums_[name];
+  sum.time += end - begin;
+  ++sum.count;
+  const int row = row_of_this_thread();
+  if (events_.size() < max_events_)
+    events_.push_back({std::move(name), std::move(category), row, begin, end - begin});
+  else
+    ++dropped_;
+}
+
+int Profiler::row_of_this_thread() {
+  return rows_.try_emplace(std::this_thread::get_id(), static_cast<int>(rows_.size())).first->second;
+}
+
+void Profiler::name_thread(std::string name) {
+  const std::scoped_lock lock(mutex_);
+  row_names_[row_of_this_thread()] = std::move(name);
+}
+
+std::string Profiler::chrome_trace(int process, std::string_view label) const {
+  using Json = nlohmann::ordered_json;
+  const std::scoped_lock lock(mutex_);
+  Json trace = {{"traceEvents", Json::array()}, {"displayTimeUnit", "ms"}};
+  Json& events = trace["traceEvents"];
+  events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", process}, {"args", {{"name", label}}}});
+  for (const auto& [row, name] : row_names_)
+    events.push_back(
+        {{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", row}, {"args", {{"name", name}}}});
+  for (const Event& event : events_)
+    events.push_back({{"ph", "X"},  // a complete event: begin and duration
+                      {"name", event.name},
+                      {"cat", event.category},
+                      {"pid", process},
+                      {"tid", event.row},
+                      {"ts", microseconds(event.begin - origin_)},
+                      {"dur", microseconds(event.duration)}});
+  if (dropped_ > 0) trace["otherData"] = {{"dropped_ranges", dropped_}};
+  // A name that is not UTF-8 (a file's) must not cost the trace.
+  return trace.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<Profiler::Total> Profiler::totals() const {
+  std::vector<Total> totals;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [name, sum] : sums_) totals.push_back({name, microseconds(sum.time) / 1000, sum.count});
+  }
+  std::stable_sort(totals.begin(), totals.end(), [](const Total& a, const Total& b) { return a.ms > b.ms; });
+  return totals;
+}
+
+void Profiler::clear() {
+  const std::scoped_lock lock(mutex_);
+  events_.clear();
+  sums_.clear();
+  dropped_ = 0;
+}
+
+}  // namespace convoy

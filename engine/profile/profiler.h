@@ -1,12 +1,15 @@
-// A profiler: named, nested ranges on threads and streams, written as Chrome trace JSON (chrome://tracing, Perfetto).
+// A profiler: named, nested ranges on threads, written as Chrome trace JSON (chrome://tracing, Perfetto).
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <filesystem>
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace convoy {
@@ -16,10 +19,15 @@ class Profiler {
  public:
   using Clock = std::chrono::steady_clock;
 
-  void enable(bool on);
-  bool enabled() const;
+  /// max_events: ranges that the trace keeps (about 150 bytes each), so that a long run's memory has a bound;
+  /// later ones still count in totals(), and the trace says how many it lacks.
+  explicit Profiler(std::size_t max_events = std::size_t{1} << 20) : max_events_(max_events) {}
 
-  /// Records from construction to destruction. A null profiler costs one comparison.
+  void enable(bool on) { enabled_ = on; }
+  bool enabled() const { return enabled_; }
+
+  /// Records from construction to destruction where the profiler was enabled at construction. A null profiler
+  /// costs one comparison. Must not outlive the profiler.
   class Range {
    public:
     Range(Profiler* profiler, std::string_view name, std::string_view category = "compute");
@@ -28,32 +36,49 @@ class Profiler {
     Range& operator=(const Range&) = delete;
 
    private:
-    Profiler* profiler_;
+    Profiler* profiler_;  // null: nothing is recorded
     std::string name_, category_;
     Clock::time_point begin_;
   };
 
+  /// Labels the calling thread's row: "loader 2".
+  void name_thread(std::string name);
+
   /// {"traceEvents": […]} with one process per rank (`process` is its number and label) and one row a thread.
   std::string chrome_trace(int process = 0, std::string_view label = "convoy") const;
-  /// Total milliseconds and count by name, largest first.
+  /// Total milliseconds and count by name, largest first. A range counts the ranges within it.
   struct Total {
     std::string name;
     double ms = 0;
     std::int64_t count = 0;
   };
   std::vector<Total> totals() const;
+  /// Forgets all ranges; rows keep their numbers and names.
   void clear();
 
  private:
   struct Event {
     std::string name, category;
-    std::uint64_t thread;
-    std::int64_t begin_us, duration_us;
+    int row;
+    Clock::time_point begin;
+    Clock::duration duration;
   };
+  struct Sum {
+    Clock::duration time{};
+    std::int64_t count = 0;
+  };
+  void record(std::string name, std::string category, Clock::time_point begin, Clock::time_point end);
+  int row_of_this_thread();  // with the mutex held
+
+  const std::size_t max_events_;
+  const Clock::time_point origin_ = Clock::now();
+  std::atomic<bool> enabled_ = false;
   mutable std::mutex mutex_;
   std::vector<Event> events_;
-  bool enabled_ = false;
-  Clock::time_point origin_ = Clock::now();
+  std::int64_t dropped_ = 0;
+  std::map<std::string, Sum> sums_;
+  std::map<std::thread::id, int> rows_;  // small numbers, in order of first appearance
+  std::map<int, std::string> row_names_;
 };
 
 }  // namespace convoy

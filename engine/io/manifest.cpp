@@ -1,0 +1,120 @@
+#include "engine/io/manifest.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "engine/io/file.h"
+#include "engine/io/safetensors_header.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;  // keys in sorted order: equal manifests have equal bytes
+
+constexpr int kVersion = 1;
+constexpr std::string_view kFormat = "convoy checkpoint";
+constexpr int kMostDepth = 3;
+constexpr std::uint64_t kMostBytes = 64 << 20;  // `extra` may hold a configuration or class names, not more
+
+/// Class names may come from folders whose names are not UTF-8; those bytes become U+FFFD.
+std::string text_of(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
+
+/// Of the manifest without its own checksum.
+std::string checksum(Json json) {
+  json.erase("checksum");
+  return hash_bytes(text_of(json));
+}
+
+Json to_json(const Manifest& manifest) {
+  Json json = {{"format", kFormat},
+               {"version", kVersion},
+               {"step", manifest.step},
+               {"epoch", manifest.epoch},
+               {"epoch_step", manifest.epoch_step},
+               {"samples", manifest.samples},
+               {"model", manifest.model},
+               {"optimizer", manifest.optimizer},
+               {"optimizer_steps", manifest.optimizer_steps},
+               {"dtype", manifest.dtype},
+               {"parameters_hash", manifest.parameters_hash},
+               {"metrics", Json::object()},
+               {"extra", manifest.extra},
+               {"files", Json::object()}};
+  for (const auto& [name, value] : manifest.metrics)
+    json["metrics"][name] = std::isfinite(value) ? Json(value) : Json();  // JSON has no NaN and no infinity
+  return json;
+}
+
+Manifest from_json(const Json& json) {
+  Manifest manifest;
+  json.at("step").get_to(manifest.step);
+  json.at("epoch").get_to(manifest.epoch);
+  json.at("epoch_step").get_to(manifest.epoch_step);
+  json.at("samples").get_to(manifest.samples);
+  json.at("model").get_to(manifest.model);
+  json.at("optimizer").get_to(manifest.optimizer);
+  json.at("optimizer_steps").get_to(manifest.optimizer_steps);
+  json.at("dtype").get_to(manifest.dtype);
+  json.at("parameters_hash").get_to(manifest.parameters_hash);
+  for (const auto& [name, value] : json.at("metrics").items())
+    manifest.metrics[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+  json.at("extra").get_to(manifest.extra);
+  return manifest;
+}
+
+/// The file as JSON whose checksum holds. Json::exception where a field is missing or of another type.
+Json parse(const fs::path& path) {
+  const std::string text = read_text_file(path, kMostBytes);
+  // Copies and dumps of a Json recurse: nothing deeper than a manifest may come to be.
+  const auto limit_depth = [&](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kMostDepth) fail<CheckpointError>("{}: nested deeper than a manifest", path.string());
+    return true;
+  };
+  const Json json = Json::parse(text, limit_depth, false);
+  if (!json.is_object()) fail<CheckpointError>("{}: not a JSON object", path.string());
+  if (const auto format = json.at("format").get<std::string>(); format != kFormat)
+    fail<CheckpointError>("{}: format {}, expected \"{}\"", path.string(), printable(format), kFormat);
+  if (const auto version = json.at("version").get<std::int64_t>(); version != kVersion)
+    fail<CheckpointError>("{}: version {}, this program reads version {}", path.string(), version, kVersion);
+  if (json.at("checksum").get<std::string>() != checksum(json))
+    fail<CheckpointError>("{}: damaged (its checksum does not hold)", path.string());
+  return json;
+}
+
+void verify_file(const fs::path& path, const Json& expected) {
+  const auto bytes = expected.at("bytes").get<std::uint64_t>();
+  if (const std::uint64_t found = InputFile(path).size(); found != bytes)
+    fail<CheckpointError>("{}: {} bytes, the manifest says {}", path.string(), found, bytes);
+  if (hash_file(path) != expected.at("xxhash64").get<std::string>())
+    fail<CheckpointError>("{}: damaged (its checksum is not the manifest's)", path.string());
+}
+
+}  // namespace
+
+void write_manifest(const fs::path& folder, const Manifest& manifest,
+                    const std::map<std::string, FileRecord>& files) {
+  Json json = to_json(manifest);
+  for (const auto& [name, record] : files)
+    json["files"][name] = {{"bytes", record.bytes}, {"xxhash64", record.xxhash64}};
+  json = Json::parse(text_of(json));  // as a reader will see it, so that both hash the same text
+  json["checksum"] = checksum(json);
+  write_file_durably(folder / kManifestFile, text_of(json) + "\n");
+}
+
+Manifest read_manifest(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / kManifestFile;
+  try {
+    const Json json = parse(path);
+    const Manifest manifest = from_json(json);
+    for (const std::string_view name : {kModelFile, kOptimizerFile})
+      verify_file(checkpoint / name, json.at("files").at(std::string(name)));
+    return manifest;
+  } catch (const Json::exception&) {
+    fail<CheckpointError>("{}: a field is missing or of another type", path.string());
+  }
+}
+
+}  // namespace convoy

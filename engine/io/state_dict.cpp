@@ -1,0 +1,177 @@
+#include "engine/io/state_dict.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "engine/io/safetensors_header.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+/// [A, B, C] -> [A, C, B] of opaque elements: OHWI <-> OIHW with the two spatial axes taken as one.
+template <class Element>
+void swap_inner(const std::byte* from, std::byte* to, std::int64_t a, std::int64_t b, std::int64_t c) {
+  constexpr auto kSize = static_cast<std::int64_t>(sizeof(Element));
+  for (std::int64_t i = 0; i < a; ++i)
+    for (std::int64_t j = 0; j < b; ++j)
+      for (std::int64_t k = 0; k < c; ++k)
+        std::memcpy(to + ((i * c + k) * b + j) * kSize, from + ((i * b + j) * c + k) * kSize,
+                    sizeof(Element));
+}
+
+/// A host tensor seen as [a, b, c], copied into one of `result` with the inner two exchanged.
+Tensor swapped(const Tensor& host, std::int64_t b, std::int64_t c, const Shape& result) {
+  Tensor out = Tensor::empty(result, host.dtype(), host.device());
+  if (out.numel() == 0) return out;
+  const auto* from = static_cast<const std::byte*>(host.view().data);
+  auto* to = static_cast<std::byte*>(out.view().data);
+  dispatch(host.dtype(), [&](auto zero) { swap_inner<decltype(zero)>(from, to, result[0], b, c); });
+  return out;
+}
+
+/// [O, kH, kW, I] -> [O, I, kH, kW], and back.
+Shape checkpoint_shape(const Shape& shape) { return {shape[0], shape[3], shape[1], shape[2]}; }
+Tensor to_checkpoint_layout(const Tensor& host) {
+  const Shape& shape = host.shape();
+  return swapped(host, shape[1] * shape[2], shape[3], checkpoint_shape(shape));
+}
+Tensor to_memory_layout(const Tensor& host, const Shape& memory_shape) {
+  return swapped(host, memory_shape[3], memory_shape[1] * memory_shape[2], memory_shape);
+}
+
+Tensor exported(const Tensor& tensor, ParameterKind kind, const Device& cpu) {
+  const Tensor host = tensor.to(cpu);
+  return kind == ParameterKind::filter ? to_checkpoint_layout(host) : host;
+}
+
+bool counts_batches(std::string_view name) {
+  constexpr std::string_view kSuffix = "num_batches_tracked";
+  return name.ends_with(kSuffix) &&
+         (name.size() == kSuffix.size() || name[name.size() - kSuffix.size() - 1] == '.');
+}
+
+/// "2 missing (a, b)": the first few of what is wrong, and how many there are.
+void describe(std::string& text, const std::vector<std::string>& items, std::string_view what) {
+  constexpr std::size_t kShown = 3;
+  if (items.empty()) return;
+  if (!text.empty()) text += "; ";
+  text += fmt::format(
+      "{} {} ({}{})", items.size(), what,
+      fmt::join(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, items.size())),
+                ", "),
+      items.size() > kShown ? ", …" : "");
+}
+
+}  // namespace
+
+struct PreparedImport::Target {
+  std::string name;
+  Tensor tensor;
+  ParameterKind kind;
+};
+
+PreparedImport PreparedImport::match(const std::vector<Target>& targets,
+                                     const std::vector<NamedTensor>& tensors, const std::string& source) {
+  std::map<std::string_view, const Tensor*> found;
+  std::vector<std::string> missing, unexpected, mismatched;
+  for (const NamedTensor& named : tensors)
+    if (!found.emplace(named.name, &named.tensor).second)
+      unexpected.push_back(printable(named.name) + " again");
+
+  PreparedImport prepared;
+  for (const Target& target : targets) {
+    const auto entry = found.find(target.name);
+    if (entry == found.end()) {
+      missing.push_back(printable(target.name));
+      continue;
+    }
+    const Tensor& tensor = *entry->second;
+    found.erase(entry);
+    const bool is_filter = target.kind == ParameterKind::filter;
+    const Shape expected = is_filter ? checkpoint_shape(target.tensor.shape()) : target.tensor.shape();
+    const bool same_type = tensor.dtype() == target.tensor.dtype() ||
+                           (is_floating(tensor.dtype()) && is_floating(target.tensor.dtype()));
+    if (tensor.shape() == expected && same_type)
+      prepared.copies_.push_back({tensor, target.tensor, is_filter});
+    else
+      mismatched.push_back(fmt::format("{} is {} {}, expected {} {}", printable(target.name),
+                                       name_of(tensor.dtype()), tensor.shape().text(),
+                                       name_of(target.tensor.dtype()), expected.text()));
+  }
+  for (const auto& [name, tensor] : found)
+    if (!counts_batches(name)) unexpected.push_back(printable(name));
+
+  std::string problems;
+  describe(problems, missing, "missing");
+  describe(problems, unexpected, "unexpected");
+  describe(problems, mismatched, "of another shape or type");
+  if (!problems.empty()) fail<CheckpointError>("{}: the tensors do not fit: {}", source, problems);
+  return prepared;
+}
+
+PreparedImport PreparedImport::of(Module& model, const std::vector<NamedTensor>& tensors,
+                                  const std::string& source) {
+  std::vector<Target> targets;
+  for (const NamedParameter& parameter : model.parameters())
+    targets.push_back({parameter.name, parameter.variable.value(), parameter.kind});
+  for (const NamedBuffer& buffer : model.buffers())
+    targets.push_back({buffer.name, buffer.tensor, ParameterKind::norm_shift});
+  return match(targets, tensors, source);
+}
+
+PreparedImport PreparedImport::of(Optimizer& optimizer, const std::vector<NamedTensor>& tensors,
+                                  const std::string& source) {
+  std::vector<Target> targets;
+  for (const NamedState& state : optimizer.state()) targets.push_back({state.name, state.tensor, state.kind});
+  return match(targets, tensors, source);
+}
+
+void PreparedImport::apply() const {
+  const Device cpu = Device::cpu();
+  for (const Copy& copy : copies_) {
+    Tensor host = copy.from.to(cpu);
+    if (copy.is_filter) host = to_memory_layout(host, copy.to.shape());
+    copy.to.copy_from(host.to(copy.to.dtype()));
+  }
+}
+
+std::vector<NamedTensor> export_tensors(const Module& model) {
+  const Device cpu = Device::cpu();
+  std::vector<NamedTensor> tensors;
+  for (const NamedParameter& parameter : model.parameters())
+    tensors.push_back({parameter.name, exported(parameter.variable.value(), parameter.kind, cpu)});
+  for (const NamedBuffer& buffer : model.buffers()) tensors.push_back({buffer.name, buffer.tensor.to(cpu)});
+  return tensors;
+}
+
+std::vector<NamedTensor> export_state(const Optimizer& optimizer) {
+  const Device cpu = Device::cpu();
+  std::vector<NamedTensor> tensors;
+  for (const NamedState& state : optimizer.state())
+    tensors.push_back({state.name, exported(state.tensor, state.kind, cpu)});
+  return tensors;
+}
+
+void import_tensors(Module& model, const std::vector<NamedTensor>& tensors, const std::string& source) {
+  PreparedImport::of(model, tensors, source).apply();
+}
+
+std::string parameters_hash(const Module& model) { return parameters_hash(export_tensors(model)); }
+
+std::string parameters_hash(const std::vector<NamedTensor>& exported) {
+  const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),
+                                                                         XXH64_freeState);
+  XXH64_reset(state.get(), 0);
+  for (const NamedTensor& named : exported)
+    if (named.tensor.numel() > 0) XXH64_update(state.get(), named.tensor.view().data, named.tensor.bytes());
+  return fmt::format("{:016x}", XXH64_digest(state.get()));
+}
+
+}  // namespace convoy
