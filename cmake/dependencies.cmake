@@ -41,13 +41,19 @@ find_package(benchmark QUIET)
 find_package(MPI QUIET COMPONENTS C)
 
 if(CONVOY_CUDA)
-  set(CMAKE_CUDA_STANDARD 20)
-  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know it for nvcc 12 and 13
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda/bin REQUIRED)
+  endif()
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # Ampere, Hopper, and PTX for what comes later
   endif()
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # as CUDA::cudart is: one runtime a process
   enable_language(CUDA)
+  # After the compiler's own test, which would not know the option that CMake 3.25 lacks for nvcc 12 and 13.
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   find_package(CUDAToolkit REQUIRED)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})

@@ -27,12 +27,18 @@ add_library(convoy_flags INTERFACE)
 target_include_directories(convoy_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(convoy_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
-                            -Wno-missing-field-initializers -ffp-contract=off>)
+                            -Wno-missing-field-initializers -ffp-contract=off>
+  # nvcc's generated host code is not pedantic. Relaxed: std::bit_cast in a __host__ __device__ function.
+  $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings --expt-relaxed-constexpr
+                             -Xcompiler=-Wall,-Wextra,-Werror>)
 if(CONVOY_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${CONVOY_SANITIZE}>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
   add_link_options(-fsanitize=${CONVOY_SANITIZE})
+endif()
+if(CONVOY_CUDA)
+  target_compile_definitions(convoy_flags INTERFACE CONVOY_CUDA)
 endif()
 if(CONVOY_STD_THREADS)
   target_compile_definitions(convoy_flags INTERFACE CONVOY_STD_THREADS)

@@ -2,44 +2,52 @@
 
 #include <unistd.h>
 
-#include <cstring>
-
 #include "kernels/runtime/check.h"
+#include "kernels/runtime/device_state.h"
 
 namespace convoy {
+namespace {
 
-struct Device::State {
-  DeviceKind kind;
-  int index;
-  CpuStream stream;
-  CachingAllocator memory;
-
-  explicit State(const CpuOptions& options)
-      : kind(DeviceKind::cpu),
-        index(0),
-        stream({.threads = options.threads}),
-        memory(host_memory(), options.memory_limit > 0 ? options.memory_limit : physical_memory()) {}
-
-  static std::size_t physical_memory() {
-    return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
-  }
-};
-
-Device Device::cpu(const CpuOptions& options) { return Device(std::make_shared<State>(options)); }
-
-Device Device::cuda(int index) {
-  fail<DeviceError>("cuda:{}: this build has no CUDA; use --device cpu, or configure with the cuda preset", index);
+std::size_t physical_memory() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
 }
 
-Device Device::best(int) { return cpu(); }
+}  // namespace
+
+Device Device::cpu(const CpuOptions& options) {
+  struct CpuState final : State {
+    explicit CpuState(const CpuOptions& chosen)
+        : State(DeviceKind::cpu, 0, host_memory(),
+                chosen.memory_limit > 0 ? chosen.memory_limit : physical_memory()),
+          compute({.threads = chosen.threads}) {}
+    Stream stream() override { return std::ref(compute); }
+    void synchronize() override { compute.synchronize(); }
+
+    CpuStream compute;
+  };
+  return Device(std::make_shared<CpuState>(options));
+}
+
+Device Device::cuda(int index) {
+  const CudaAvailability gpus = cuda_availability();
+  if (gpus.count == 0) fail<DeviceError>("cuda:{}: {}", index, gpus.reason);
+  if (index < 0 || index >= gpus.count)
+    fail<DeviceError>(
+        "cuda:{}: no such GPU; this process sees {}, cuda:0 to cuda:{} (CUDA_VISIBLE_DEVICES decides)", index,
+        gpus.count, gpus.count - 1);
+  return make_cuda(index);
+}
+
+Device Device::best(int local_rank) { return cuda_availability().count > 0 ? cuda(local_rank) : cpu(); }
 
 Device Device::parse(std::string_view text, const CpuOptions& options) {
   if (text == "cpu") return cpu(options);
-  if (text == "auto") return cpu(options);
+  if (text == "auto") return cuda_availability().count > 0 ? cuda(0) : cpu(options);
   if (text == "cuda") return cuda(0);
   if (text.starts_with("cuda:")) {
     const std::string_view digits = text.substr(5);
-    if (!digits.empty() && digits.size() <= 4 && digits.find_first_not_of("0123456789") == std::string_view::npos)
+    if (!digits.empty() && digits.size() <= 4 &&
+        digits.find_first_not_of("0123456789") == std::string_view::npos)
       return cuda(std::stoi(std::string(digits)));
   }
   fail<UsageError>("--device: found '{}', expected auto, cpu, cuda or cuda:N", text);
@@ -47,13 +55,9 @@ Device Device::parse(std::string_view text, const CpuOptions& options) {
 
 DeviceKind Device::kind() const { return state_->kind; }
 int Device::index() const { return state_->index; }
-std::string Device::name() const { return "cpu"; }
-Stream Device::stream() const { return std::ref(state_->stream); }
+std::string Device::name() const { return state_->name; }
+Stream Device::stream() const { return state_->stream(); }
 CachingAllocator& Device::memory() const { return state_->memory; }
-void Device::synchronize() const { state_->stream.synchronize(); }
-
-void copy_bytes(const Device&, ConstView from, const Device&, View to) {
-  if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
-}
+void Device::synchronize() const { state_->synchronize(); }
 
 }  // namespace convoy

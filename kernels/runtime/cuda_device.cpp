@@ -1,0 +1,120 @@
+#include "kernels/runtime/cuda_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <variant>
+
+#include "kernels/runtime/check.h"
+#include "kernels/runtime/cuda_check.h"
+#include "kernels/runtime/cuda_stream.h"
+#include "kernels/runtime/device_state.h"
+
+namespace convoy {
+namespace {
+
+class CudaMemory final : public MemorySource {
+ public:
+  explicit CudaMemory(int device) : device_(device) {}
+
+  void* allocate(std::size_t bytes) override {
+    CUDA_CHECK(cudaSetDevice(device_));
+    void* block = nullptr;
+    const cudaError_t status = cudaMalloc(&block, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // the runtime remembers it, and would report it at the next launch
+      return nullptr;
+    }
+    CUDA_CHECK(status);
+    return block;
+  }
+  void release(void* block, std::size_t) noexcept override { cudaFree(block); }
+  std::string name() const override { return fmt::format("cuda:{}", device_); }
+
+ private:
+  int device_;
+};
+
+std::string version_text(int coded) { return fmt::format("{}.{}", coded / 1000, coded % 1000 / 10); }
+
+CudaStream& cuda_stream_of(const Device& device) {
+  return std::get<std::reference_wrapper<CudaStream>>(device.stream());
+}
+
+/// Between GPUs, or two handles of one: after all work so far on both streams, before all later work on both.
+void copy_between_gpus(CudaStream& from_stream, ConstView from, CudaStream& to_stream, View to) {
+  if (&from_stream != &to_stream) {
+    CudaEvent ready(to_stream.device());
+    to_stream.record(ready);
+    from_stream.wait(ready);
+  }
+  CUDA_CHECK(cudaMemcpyPeerAsync(to.data, to_stream.device(), from.data, from_stream.device(), from.bytes(),
+                                 from_stream.handle()));
+  if (&from_stream != &to_stream) {
+    CudaEvent copied(from_stream.device());
+    from_stream.record(copied);
+    to_stream.wait(copied);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<MemorySource> cuda_memory(int device) { return std::make_unique<CudaMemory>(device); }
+
+std::string explain_no_gpu(int driver_version, cudaError_t status) {
+  if (driver_version == 0) return "no NVIDIA driver on this machine; use --device cpu, or install one";
+  if (status == cudaErrorInsufficientDriver)
+    return fmt::format(
+        "the NVIDIA driver is too old: it supports CUDA {}, this build needs {}; update the driver",
+        version_text(driver_version), version_text(CUDART_VERSION));
+  if (status == cudaErrorNoDevice || status == cudaSuccess) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    return visible != nullptr ? fmt::format("no GPU is visible: CUDA_VISIBLE_DEVICES is '{}'", visible)
+                              : std::string("the NVIDIA driver finds no GPU; see nvidia-smi");
+  }
+  return fmt::format("the NVIDIA driver cannot be used: {} ({})", cudaGetErrorString(status),
+                     cudaGetErrorName(status));
+}
+
+CudaAvailability cuda_availability() {
+  // The version first: without a driver, cudaGetDeviceCount too says that the driver is insufficient.
+  int driver_version = 0;
+  if (cudaDriverGetVersion(&driver_version) != cudaSuccess) driver_version = 0;
+  int count = 0;
+  const cudaError_t status = driver_version > 0 ? cudaGetDeviceCount(&count) : cudaErrorInsufficientDriver;
+  cudaGetLastError();  // said here, in words; not again at the next call
+  if (status != cudaSuccess || count == 0)
+    return {.count = 0, .reason = explain_no_gpu(driver_version, status)};
+  return {.count = count, .reason = ""};
+}
+
+Device Device::make_cuda(int index) {
+  struct CudaState final : State {
+    explicit CudaState(int gpu) : State(DeviceKind::cuda, gpu, cuda_memory(gpu), 0), compute(gpu) {}
+    Stream stream() override { return std::ref(compute); }
+    void synchronize() override { compute.synchronize(); }
+
+    // Its constructor makes the GPU current before the first call that creates a context, so GPU 0 gets none
+    // for the sake of another.
+    CudaStream compute;
+  };
+  return Device(std::make_shared<CudaState>(index));
+}
+
+void copy_bytes(const Device& from_device, ConstView from, const Device& to_device, View to) {
+  if (from.bytes() == 0) return;
+  const bool from_gpu = from_device.kind() == DeviceKind::cuda;
+  const bool to_gpu = to_device.kind() == DeviceKind::cuda;
+  if (from_gpu && to_gpu) {
+    copy_between_gpus(cuda_stream_of(from_device), from, cuda_stream_of(to_device), to);
+  } else if (from_gpu || to_gpu) {
+    CudaStream& stream = cuda_stream_of(from_gpu ? from_device : to_device);
+    stream.make_current();
+    CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, stream.handle()));
+    stream.synchronize();  // the host side of the copy is read, or reused, right after
+  } else {
+    std::memcpy(to.data, from.data, from.bytes());
+  }
+}
+
+}  // namespace convoy

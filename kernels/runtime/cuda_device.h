@@ -1,0 +1,21 @@
+// The CUDA side of Device, for its own source and tests.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+
+#include "kernels/runtime/device.h"
+#include "kernels/runtime/memory.h"
+
+namespace convoy {
+
+/// Blocks of a GPU's memory (cudaMalloc: aligned to 256 bytes).
+std::unique_ptr<MemorySource> cuda_memory(int device);
+
+/// Why a driver's two answers mean that no GPU can be used: its CUDA version as cudaDriverGetVersion codes it
+/// (12040 is 12.4; 0: no driver), and what cudaGetDeviceCount returned.
+std::string explain_no_gpu(int driver_version, cudaError_t status);
+
+}  // namespace convoy

@@ -1,0 +1,48 @@
+// Ordered work on a GPU, and points in it. Owners of what the CUDA runtime calls a stream and an event.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace convoy {
+
+/// A point in a CUDA stream's work. Starts as reached; CudaStream::record makes it pending until the GPU gets
+/// there.
+class CudaEvent {
+ public:
+  explicit CudaEvent(int device = 0);
+  ~CudaEvent();
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  bool reached() const;
+  void wait() const;  // blocks the calling thread
+
+ private:
+  friend class CudaStream;
+  cudaEvent_t event_ = nullptr;
+};
+
+/// A stream of its own on one GPU, not ordered with the legacy default stream.
+class CudaStream {
+ public:
+  explicit CudaStream(int device = 0);
+  ~CudaStream();
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  int device() const { return device_; }
+  cudaStream_t handle() const { return stream_; }
+  /// The runtime launches and allocates on the calling thread's current device: before either, this stream's.
+  void make_current() const;
+
+  void record(CudaEvent& event);
+  /// Work submitted later starts after the event. Never blocks the host.
+  void wait(const CudaEvent& event);
+  void synchronize();
+
+ private:
+  int device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace convoy

@@ -1,0 +1,20 @@
+// What a build without CUDA says and does where a build with it has cuda_device.cpp.
+#include <cstring>
+
+#include "kernels/runtime/check.h"
+#include "kernels/runtime/device.h"
+
+namespace convoy {
+
+CudaAvailability cuda_availability() {
+  return {.count = 0,
+          .reason = "this build has no CUDA; use --device cpu, or configure with the cuda preset"};
+}
+
+Device Device::make_cuda(int index) { fail<DeviceError>("cuda:{}: {}", index, cuda_availability().reason); }
+
+void copy_bytes(const Device&, ConstView from, const Device&, View to) {
+  if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
+}
+
+}  // namespace convoy
