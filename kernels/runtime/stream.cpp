@@ -9,9 +9,6 @@
 #include <thread>
 #include <utility>
 
-#if !defined(CONVOY_STD_THREADS)
-#include <omp.h>
-#endif
 
 namespace convoy {
 
@@ -81,12 +78,6 @@ CpuStream::CpuStream(CpuStreamOptions options)
       worker_(options.own_thread ? std::make_unique<Worker>() : nullptr) {}
 
 CpuStream::~CpuStream() = default;
-
-void CpuStream::bind_library_threads() const {
-#if !defined(CONVOY_STD_THREADS)
-  omp_set_num_threads(threads_);
-#endif
-}
 
 void CpuStream::submit(std::function<void()> work) {
   if (!worker_) return work();

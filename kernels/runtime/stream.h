@@ -37,8 +37,6 @@ class CpuStream {
   CpuStream& operator=(const CpuStream&) = delete;
 
   int threads() const { return threads_; }
-  /// oneDNN and OpenBLAS size their teams by a setting of the calling thread: call this before each use of them.
-  void bind_library_threads() const;
 
   /// Runs work now (inline), or queues it. An exception from queued work is thrown by the next synchronize().
   void submit(std::function<void()> work);
