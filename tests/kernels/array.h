@@ -1,0 +1,103 @@
+// A small owned array for tests of kernels: it makes views, may start off the alignment of its allocation,
+// and is surrounded by guard elements that show a write outside.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/runtime/view.h"
+
+namespace convoy::testing {
+
+template <class T>
+class Array {
+ public:
+  explicit Array(Shape shape, T value = T{0}, std::size_t offset = 0)
+      : shape_(shape),
+        start_(kGuard + offset),
+        size_(static_cast<std::size_t>(shape.numel())),
+        elements_(start_ + size_ + kGuard, kGuardValue) {
+    for (T& element : *this) element = value;
+  }
+  Array(Shape shape, std::initializer_list<T> values) : Array(shape) {
+    std::size_t e = 0;
+    for (const T value : values) (*this)[e++] = value;
+  }
+  ~Array() {
+    for (std::size_t e = 0; e < kGuard; ++e) {
+      EXPECT_EQ(elements_[start_ - 1 - e], kGuardValue) << "written before the start";
+      EXPECT_EQ(elements_[start_ + size_ + e], kGuardValue) << "written past the end";
+    }
+  }
+  Array(const Array&) = default;
+  Array& operator=(const Array&) = default;
+
+  /// Uniform in [-1, 1), multiples of 2^-20 so that f32 and f64 hold the same values.
+  static Array random(Shape shape, std::uint32_t seed, std::size_t offset = 0) {
+    Array out(shape, T{0}, offset);
+    std::mt19937 words(seed);
+    for (T& element : out) element = static_cast<T>(static_cast<double>(words() >> 11) * 0x1p-20 - 1);
+    return out;
+  }
+  template <class U>
+  Array<U> to() const {
+    Array<U> out(shape_);
+    for (std::size_t e = 0; e < size_; ++e) out[e] = static_cast<U>((*this)[e]);
+    return out;
+  }
+
+  T* begin() { return elements_.data() + start_; }
+  T* end() { return begin() + size_; }
+  const T* begin() const { return elements_.data() + start_; }
+  const T* end() const { return begin() + size_; }
+  std::size_t size() const { return size_; }
+  T& operator[](std::size_t e) { return begin()[e]; }
+  const T& operator[](std::size_t e) const { return begin()[e]; }
+  const Shape& shape() const { return shape_; }
+
+  View view() { return {begin(), shape_, dtype_of<T>}; }
+  ConstView view() const { return {begin(), shape_, dtype_of<T>}; }
+  GradView grad(Mode mode = Mode::write) { return GradView(view(), mode); }
+
+ private:
+  static constexpr std::size_t kGuard = 64;
+  static constexpr T kGuardValue = static_cast<T>(-77);
+
+  Shape shape_;
+  std::size_t start_, size_;
+  std::vector<T> elements_;
+};
+
+/// Sum of products, in f64.
+template <class T>
+double dot(const Array<T>& a, const Array<T>& b) {
+  double sum = 0;
+  for (std::size_t e = 0; e < a.size(); ++e) sum += static_cast<double>(a[e]) * static_cast<double>(b[e]);
+  return sum;
+}
+
+/// Every element within `tolerance`; names the first that is not.
+template <class T, class U>
+void expect_near(const Array<T>& found, const Array<U>& expected, double tolerance) {
+  ASSERT_EQ(found.shape(), expected.shape());
+  for (std::size_t e = 0; e < found.size(); ++e)
+    ASSERT_NEAR(static_cast<double>(found[e]), static_cast<double>(expected[e]), tolerance)
+        << "element " << e << " of " << found.shape().text();
+}
+
+template <class T>
+void expect_same_bits(const Array<T>& a, const Array<T>& b) {
+  ASSERT_EQ(a.shape(), b.shape());
+  for (std::size_t e = 0; e < a.size(); ++e) ASSERT_EQ(a[e], b[e]) << "element " << e;
+}
+
+/// Of f32: the distance from 1 to the next number.
+inline constexpr double kEps = std::numeric_limits<float>::epsilon();
+
+}  // namespace convoy::testing

@@ -1,0 +1,247 @@
+#include "kernels/conv2d.h"
+
+#include <malloc.h>
+
+#include "tests/kernels/array.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::dot;
+using testing::expect_near;
+using testing::expect_same_bits;
+using testing::kEps;
+
+struct Case {
+  std::int64_t n, h, w, i, o, kh, kw;
+  int stride, padding;
+
+  std::int64_t oh() const { return (h + 2 * padding - kh) / stride + 1; }
+  std::int64_t ow() const { return (w + 2 * padding - kw) / stride + 1; }
+  Shape x() const { return {n, h, w, i}; }
+  Shape filter() const { return {o, kh, kw, i}; }
+  Shape y() const { return {n, oh(), ow(), o}; }
+  Conv2dOptions options() const { return {.stride = stride, .padding = padding}; }
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.x().text() << " filters " << c.filter().text() << " stride " << c.stride << " padding "
+             << c.padding;
+}
+
+// n, h, w, i, o, kh, kw, stride, padding
+const Case kCases[] = {
+    {1, 1, 1, 1, 1, 1, 1, 1, 0},     // one number
+    {2, 8, 8, 16, 16, 3, 3, 1, 1},   // the body of a ResNet
+    {5, 7, 5, 3, 16, 3, 3, 1, 1},    // a stem, odd sizes
+    {2, 8, 8, 16, 32, 3, 3, 2, 1},   // downsampling
+    {2, 8, 8, 16, 32, 1, 1, 2, 0},   // its shortcut: windows leave the last row and column out
+    {1, 9, 9, 32, 16, 1, 1, 1, 0},   // 1x1
+    {2, 11, 13, 3, 5, 5, 5, 1, 0},   // LeNet
+    {2, 14, 14, 3, 17, 7, 7, 2, 3},  // an ImageNet stem
+    {1, 3, 2, 5, 3, 5, 5, 1, 2},     // filters larger than the image without its padding
+    {5, 7, 7, 17, 5, 7, 7, 1, 0},    // one pixel out
+    {2, 10, 11, 5, 17, 3, 3, 3, 0},  // stride 3; the last columns are in no window
+    {1, 8, 8, 4, 4, 3, 3, 3, 2},     // padding that some windows see alone
+    {2, 6, 6, 1, 16, 3, 3, 1, 1},    // grey images
+    {2, 6, 6, 16, 1, 3, 3, 2, 0},    // one output channel
+    {2, 4, 4, 3, 3, 1, 1, 1, 1},     // 1x1 with padding: a border of bias
+    {1, 5, 9, 5, 7, 1, 5, 1, 2},     // not square
+    {2, 4, 4, 64, 48, 3, 3, 1, 1},   // more channels than pixels
+};
+
+/// Values are the same in f32 and f64.
+template <class T>
+struct Arrays {
+  Array<T> x, filter, bias, dy;
+  explicit Arrays(const Case& c, std::size_t offset = 0)
+      : x(Array<T>::random(c.x(), 1, offset)),
+        filter(Array<T>::random(c.filter(), 2, offset)),
+        bias(Array<T>::random({c.o}, 3, offset)),
+        dy(Array<T>::random(c.y(), 4, offset)) {}
+};
+
+// A sum of K products of uniforms in [-1, 1] has size sqrt(K) / 3; its roundings cost eps sqrt(K) of that.
+// One more for what is added to it (a bias, a gradient).
+double tolerance(std::int64_t terms) {
+  const double k = static_cast<double>(terms);
+  return 4 * kEps * (std::sqrt(k) * std::sqrt(k) / 3 + 1);
+}
+
+void compare_with_reference(CpuStream& stream, const Case& c, Mode mode, std::size_t offset = 0) {
+  SCOPED_TRACE(::testing::Message() << c << (mode == Mode::add ? ", added" : ""));
+  const Arrays<float> in(c, offset);
+  const Arrays<double> exact(c);
+
+  for (const bool with_bias : {false, true}) {
+    Array<float> y(c.y(), 9, offset);
+    Array<double> expected(c.y(), 9);
+    conv2d_forward(stream, in.x.view(), in.filter.view(), with_bias ? in.bias.view() : ConstView(), y.view(),
+                   c.options());
+    conv2d_forward_reference(stream, exact.x.view(), exact.filter.view(),
+                             with_bias ? exact.bias.view() : ConstView(), expected.view(), c.options());
+    expect_near(y, expected, tolerance(c.kh * c.kw * c.i));
+  }
+  {
+    auto dx = Array<float>::random(c.x(), 5, offset);
+    auto expected = Array<double>::random(c.x(), 5);
+    conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(mode), c.options());
+    conv2d_backward_data_reference(stream, exact.dy.view(), exact.filter.view(), expected.grad(mode),
+                                   c.options());
+    expect_near(dx, expected, tolerance(c.kh * c.kw * c.o));
+  }
+  {
+    auto dfilter = Array<float>::random(c.filter(), 6, offset);
+    auto expected = Array<double>::random(c.filter(), 6);
+    conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(mode), c.options());
+    conv2d_backward_filter_reference(stream, exact.dy.view(), exact.x.view(), expected.grad(mode),
+                                     c.options());
+    expect_near(dfilter, expected, tolerance(c.n * c.oh() * c.ow()));
+  }
+}
+
+TEST(Conv2dReference, EqualsAnExampleByHand) {
+  CpuStream stream({.threads = 1});
+  //  1 2 3                                        1*1 + 2*10 + 4*100 + 5*1000 = 5421, …
+  //  4 5 6   with  1   10    gives  5421 6532
+  //  7 8 9         100 1000         8754 9865
+  const Array<double> x({1, 3, 3, 1}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  const Array<double> filter({1, 2, 2, 1}, {1, 10, 100, 1000});
+  const Array<double> bias({1}, {0.5});
+  Array<double> y({1, 2, 2, 1});
+  conv2d_forward_reference(stream, x.view(), filter.view(), bias.view(), y.view(), {});
+  expect_near(y, Array<double>({1, 2, 2, 1}, {5421.5, 6532.5, 8754.5, 9865.5}), 0);
+
+  // Stride 2 with padding 1: the corners' windows hold one pixel, under the filter's opposite corner, …
+  Array<double> strided({1, 2, 2, 1});
+  conv2d_forward_reference(stream, x.view(), filter.view(), ConstView(), strided.view(),
+                           {.stride = 2, .padding = 1});
+  expect_near(strided, Array<double>({1, 2, 2, 1}, {1000, 3200, 7040, 9865}), 0);
+}
+
+TEST(Conv2dReference, TwoChannelsInAndOut) {
+  CpuStream stream({.threads = 1});
+  const Array<double> x({1, 1, 2, 2}, {1, 2, 3, 4});  // pixels (1, 2) and (3, 4)
+  const Array<double> filter({2, 1, 2, 2}, {1, 0, 0, 1, 1, 1, 1, 1});
+  Array<double> y({1, 1, 1, 2});
+  conv2d_forward_reference(stream, x.view(), filter.view(), ConstView(), y.view(), {});
+  expect_near(y, Array<double>({1, 1, 1, 2}, {5, 10}), 0);
+}
+
+// Forward is linear in x and in the filter, so each gradient is the adjoint: <y, dy> = <x, dx> = <filter,
+// dfilter>. For random arguments nothing but the right gradient passes.
+TEST(Conv2dReference, GradientsAreTheAdjoints) {
+  CpuStream stream({.threads = 2});
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const Arrays<double> in(c);
+    Array<double> y(c.y());
+    Array<double> dx(c.x(), 9);  // must not matter
+    Array<double> dfilter(c.filter(), 9);
+    conv2d_forward_reference(stream, in.x.view(), in.filter.view(), ConstView(), y.view(), c.options());
+    conv2d_backward_data_reference(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+    conv2d_backward_filter_reference(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
+    const double expected = dot(y, in.dy);
+    // At most 14 * 14 * 147 * 17 terms below 1, each rounded a few times.
+    EXPECT_NEAR(dot(in.x, dx), expected, 1e-10);
+    EXPECT_NEAR(dot(in.filter, dfilter), expected, 1e-10);
+  }
+}
+
+TEST(Conv2dReference, BitsDoNotDependOnThreads) {
+  CpuStream one({.threads = 1});
+  CpuStream three({.threads = 3});
+  const Case c{5, 7, 7, 5, 6, 3, 3, 2, 1};
+  const Arrays<double> in(c);
+  Array<double> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
+  const auto run = [&](CpuStream& stream, Array<double>& y, Array<double>& dx, Array<double>& dfilter) {
+    conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+    conv2d_backward_data_reference(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+    conv2d_backward_filter_reference(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
+  };
+  run(one, y1, dx1, dfilter1);
+  run(three, y3, dx3, dfilter3);
+  expect_same_bits(y1, y3);
+  expect_same_bits(dx1, dx3);
+  expect_same_bits(dfilter1, dfilter3);
+}
+
+TEST(Conv2d, EqualsTheReference) {
+  CpuStream stream({.threads = 2});
+  for (const Case& c : kCases) compare_with_reference(stream, c, Mode::write);
+}
+
+TEST(Conv2d, AddsToWhatIsThere) {
+  CpuStream stream({.threads = 2});
+  for (const Case& c : kCases) compare_with_reference(stream, c, Mode::add);
+}
+
+TEST(Conv2d, ArraysMayStartAnywhere) {
+  CpuStream stream({.threads = 2});
+  for (const Case& c : kCases)
+    for (const std::size_t offset : {1u, 3u}) compare_with_reference(stream, c, Mode::write, offset);
+}
+
+TEST(Conv2d, F64IsTheReference) {
+  CpuStream stream({.threads = 2});
+  const Case c{2, 5, 5, 3, 4, 3, 3, 1, 1};
+  const Arrays<double> in(c);
+  Array<double> y(c.y()), expected(c.y());
+  conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+  conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), expected.view(),
+                           c.options());
+  expect_same_bits(y, expected);
+}
+
+TEST(Conv2d, EmptyBatch) {
+  CpuStream stream({.threads = 2});
+  const Case c{0, 8, 8, 16, 16, 3, 3, 1, 1};
+  const Arrays<float> in(c);
+  Array<float> y(c.y()), dx(c.x()), dfilter(c.filter(), 3);
+  conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+  conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+  conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(Mode::add), c.options());
+  expect_near(dfilter, Array<float>(c.filter(), 3), 0);
+  conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(Mode::write), c.options());
+  expect_near(dfilter, Array<float>(c.filter(), 0), 0);
+}
+
+TEST(Conv2d, RepeatsBitForBitOnStreamsOfTheSameThreads) {
+  const Case c{4, 8, 8, 16, 32, 3, 3, 1, 1};
+  const Arrays<float> in(c);
+  Array<float> first(c.filter()), second(c.filter());
+  CpuStream a({.threads = 3});
+  CpuStream b({.threads = 1});  // what another stream asks for in between must not matter
+  CpuStream again({.threads = 3});
+  Array<float> other(c.filter());
+  conv2d_backward_filter(a, in.dy.view(), in.x.view(), first.grad(), c.options());
+  conv2d_backward_filter(b, in.dy.view(), in.x.view(), other.grad(), c.options());
+  conv2d_backward_filter(again, in.dy.view(), in.x.view(), second.grad(), c.options());
+  expect_same_bits(first, second);
+  conv2d_backward_filter(a, in.dy.view(), in.x.view(), second.grad(), c.options());
+  expect_same_bits(first, second);
+}
+
+TEST(Conv2d, SteadyStateHoldsNoMoreMemory) {
+  CpuStream stream({.threads = 2});
+  const Case c{4, 16, 16, 16, 32, 3, 3, 1, 1};
+  const Arrays<float> in(c);
+  Array<float> y(c.y()), dx(c.x()), dfilter(c.filter());
+  const auto step = [&] {
+    conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+    conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(Mode::add), c.options());
+    conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(Mode::add), c.options());
+  };
+  const auto in_use = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  for (int i = 0; i < 3; ++i) step();
+  const std::size_t before = in_use();
+  for (int i = 0; i < 50; ++i) step();
+  EXPECT_LE(in_use(), before + 1024);  // a byte or two a call would be 100 kB an epoch: none
+}
+
+}  // namespace
+}  // namespace convoy

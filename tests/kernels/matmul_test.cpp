@@ -1,0 +1,89 @@
+#include "kernels/matmul.h"
+
+#include "tests/kernels/array.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::expect_near;
+using testing::kEps;
+
+struct Sizes {
+  std::int64_t m, n, k;
+};
+
+// The definition; c holds what is added to.
+template <class T>
+Array<double> product(const Array<T>& a, const Array<T>& b, const Array<T>& c, Sizes s,
+                      MatmulOptions options) {
+  Array<double> out = c.template to<double>();
+  for (std::int64_t i = 0; i < s.m; ++i)
+    for (std::int64_t j = 0; j < s.n; ++j)
+      for (std::int64_t k = 0; k < s.k; ++k)
+        out[static_cast<std::size_t>(i * s.n + j)] +=
+            static_cast<double>(
+                a[static_cast<std::size_t>(options.transpose_a ? k * s.m + i : i * s.k + k)]) *
+            static_cast<double>(b[static_cast<std::size_t>(options.transpose_b ? j * s.k + k : k * s.n + j)]);
+  return out;
+}
+
+template <class T>
+void compare(Sizes s, MatmulOptions options, Mode mode, double eps) {
+  SCOPED_TRACE(::testing::Message() << s.m << "x" << s.k << " times " << s.k << "x" << s.n << ", transposed "
+                                    << options.transpose_a << options.transpose_b);
+  CpuStream stream({.threads = 2});
+  const auto a = Array<T>::random(options.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1, 1);
+  const auto b = Array<T>::random(options.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2, 3);
+  auto c = Array<T>::random({s.m, s.n}, 3, 1);
+  const Array<double> expected = product(a, b, mode == Mode::add ? c : Array<T>({s.m, s.n}), s, options);
+  matmul(stream, a.view(), b.view(), c.grad(mode), options);
+  // A sum of K products of uniforms in [-1, 1] has size sqrt(K) / 3; adding them in any order costs eps
+  // sqrt(K) of it.
+  const double terms = static_cast<double>(s.k);
+  expect_near(c, expected, 4 * eps * (std::sqrt(terms) * std::sqrt(terms) / 3 + 1));
+}
+
+TEST(Matmul, EqualsItsDefinitionInEveryTransposition) {
+  for (const Sizes s : {Sizes{1, 1, 1}, {3, 5, 7}, {17, 1, 33}, {1, 19, 4}, {64, 48, 120}, {130, 67, 257}})
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const Mode mode : {Mode::write, Mode::add}) {
+          compare<float>(s, {.transpose_a = ta, .transpose_b = tb}, mode, kEps);
+          compare<double>(s, {.transpose_a = ta, .transpose_b = tb}, mode,
+                          std::numeric_limits<double>::epsilon());
+        }
+}
+
+TEST(Matmul, SumOfNoTermsIsZero) {
+  for (const bool ta : {false, true}) {
+    compare<float>({3, 4, 0}, {.transpose_a = ta}, Mode::write, kEps);
+    compare<float>({3, 4, 0}, {.transpose_a = ta}, Mode::add, kEps);
+  }
+}
+
+TEST(Matmul, NoRowsOrNoColumnsAreNoWork) {
+  compare<float>({0, 4, 3}, {}, Mode::write, kEps);
+  compare<double>({4, 0, 3}, {.transpose_b = true}, Mode::add, kEps);
+}
+
+TEST(Matmul, OverwritesWhateverWasThere) {
+  CpuStream stream({.threads = 1});
+  const Array<float> one({1, 1}, {2});
+  Array<float> c({1, 1}, std::numeric_limits<float>::quiet_NaN());
+  matmul(stream, one.view(), one.view(), c.grad());
+  EXPECT_EQ(c[0], 4);
+}
+
+TEST(Matmul, RefusesSizesThatBlasWouldWrap) {
+  CpuStream stream({.threads = 1});
+  const std::int64_t huge = std::int64_t{1} << 32;
+  float nothing = 0;
+  EXPECT_THROW(
+      matmul(stream, ConstView(&nothing, {huge, 1}, DType::f32), ConstView(&nothing, {1, 1}, DType::f32),
+             GradView(View{&nothing, {huge, 1}, DType::f32})),
+      UsageError);
+}
+
+}  // namespace
+}  // namespace convoy
