@@ -71,7 +71,6 @@ class Activation final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_layer(const Shape& input) const override;
   ActivationKind kind_;
 };
 
@@ -83,7 +82,6 @@ class Dropout final : public Module {
   std::string describe() const override;
 
  private:
-  Inferred infer_layer(const Shape& input) const override;
   double p_;
   std::uint32_t layer_;
 };
