@@ -1,0 +1,91 @@
+// The whole tree keeps the rules, and each rule finds a planted breach: a check that cannot fail protects
+// nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/architecture/source_rules.h"
+
+namespace convoy::architecture {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const std::vector<SourceFile>& tree() {
+  static const std::vector<SourceFile> files = read_tree(CONVOY_SOURCE_DIR);
+  return files;
+}
+
+TEST(Architecture, TheTreeIsFound) { EXPECT_GT(tree().size(), 50U); }
+TEST(Architecture, IncludesFollowTheArrows) { EXPECT_THAT(check_arrows(tree()), IsEmpty()); }
+TEST(Architecture, ConditionalsStayInTheRuntime) { EXPECT_THAT(check_conditionals(tree()), IsEmpty()); }
+TEST(Architecture, DeviceSourcesKeepApart) { EXPECT_THAT(check_device_sources(tree()), IsEmpty()); }
+TEST(Architecture, FilesAreShort) { EXPECT_THAT(check_lengths(tree()), IsEmpty()); }
+TEST(Architecture, SourcesAreListed) { EXPECT_THAT(check_build_lists(tree()), IsEmpty()); }
+
+TEST(ArchitectureRules, FindAnIncludeAgainstTheArrows) {
+  const std::vector<SourceFile> files = {
+      {"engine/tensor/tensor.h", "#pragma once\n# include \"engine/nn/module.h\"\n"},
+      {"engine/nn/module.h", "#include \"engine/tensor/tensor.h\"\n#include \"kernels/runtime/view.h\"\n"},
+      {"kernels/runtime/view.h", "#include <vector>\n"},
+      {"models/model.h", "#include \"datasets/dataset.h\"\n"},
+      {"datasets/dataset.h", "#include \"dataset_state.h\"\n"},
+      {"attic/old.h", ""},
+  };
+  EXPECT_THAT(
+      check_arrows(files),
+      ElementsAre(
+          "engine/tensor/tensor.h:2: includes engine/nn/module.h, which engine/tensor may not see",
+          "models/model.h:1: includes datasets/dataset.h, which models may not see",
+          "datasets/dataset.h:1: includes dataset_state.h, which is no path from the root to a file of ours",
+          "attic/old.h: attic has no row in the table of arrows"));
+}
+
+TEST(ArchitectureRules, FindConditionals) {
+  const std::vector<SourceFile> files = {
+      {"engine/ops/linear.cpp", "int a;\n  # ifdef CONVOY_CUDA\n#endif\n// #if 0\n"},
+      {"kernels/runtime/stream.h", "#if defined(CONVOY_CUDA)\n#endif\n"}};
+  EXPECT_THAT(check_conditionals(files),
+              ElementsAre("engine/ops/linear.cpp:2: conditional compilation belongs in kernels/runtime"));
+}
+
+TEST(ArchitectureRules, FindKernelsAndFmtWhereTheyDoNotBelong) {
+  const std::string kernel = std::string("__") + "global__ void k();\n";
+  const std::vector<SourceFile> files = {
+      {"engine/ops/ops.h", kernel},
+      {"kernels/cuda/reduce.cu", "#include \"kernels/reduce.h\"\n" + kernel},
+      {"kernels/reduce.h", "#include \"kernels/runtime/check.h\"\n"},
+      {"kernels/runtime/check.h", "#include <fmt/format.h>\n"},
+  };
+  EXPECT_THAT(
+      check_device_sources(files),
+      ElementsAre("engine/ops/ops.h:1: a kernel outside kernels/cuda",
+                  "kernels/cuda/reduce.cu: fmt does not compile in device sources: kernels/cuda/reduce.cu -> "
+                  "kernels/reduce.h -> kernels/runtime/check.h -> fmt/format.h"));
+}
+
+TEST(ArchitectureRules, FindLongFiles) {
+  const std::vector<SourceFile> files = {{"models/a.cpp", std::string(450, '\n')},
+                                         {"models/b.cpp", std::string(451, '\n')},
+                                         {"kernels/elementwise.h", std::string(300, '\n')}};
+  EXPECT_THAT(check_lengths(files), ElementsAre("models/b.cpp: 451 lines, at most 450",
+                                                "kernels/elementwise.h: 300 lines, at most 299"));
+}
+
+TEST(ArchitectureRules, FindSourcesThatNobodyBuilds) {
+  const std::vector<SourceFile> files = {
+      {"engine/CMakeLists.txt",
+       "add_library(e\n  ops/a.cpp\n  # ops/b.cpp\n  ops/gone.cpp)\nfile( GLOB more *.cpp)"},
+      {"engine/ops/a.cpp", ""},
+      {"engine/ops/b.cpp", ""},
+  };
+  EXPECT_THAT(check_build_lists(files),
+              ElementsAre("engine/CMakeLists.txt: globs its sources",
+                          "engine/CMakeLists.txt: lists engine/ops/gone.cpp, which does not exist",
+                          "engine/ops/b.cpp: no CMakeLists.txt lists it"));
+}
+
+}  // namespace
+}  // namespace convoy::architecture

@@ -1,0 +1,33 @@
+// What every source file of the project keeps to, as functions from the files to what is wrong with them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace convoy::architecture {
+
+struct SourceFile {
+  std::string path;  // from the repository's root, with '/'
+  std::string text;
+};
+
+/// All sources, headers and CMakeLists.txt in the project's own folders.
+std::vector<SourceFile> read_tree(const std::filesystem::path& root);
+
+/// One line a problem: "engine/tensor/tensor.h:7: includes engine/nn/module.h, which engine/tensor may not
+/// see".
+using Problems = std::vector<std::string>;
+
+/// Every #include "…" names a file that exists, by its path from the root, along an arrow of the table.
+Problems check_arrows(const std::vector<SourceFile>& files);
+/// Conditional compilation only in kernels/runtime and the named shims for versions of libraries.
+Problems check_conditionals(const std::vector<SourceFile>& files);
+/// Device code only in kernels/cuda; no fmt in what nvcc compiles, at any depth of inclusion.
+Problems check_device_sources(const std::vector<SourceFile>& files);
+/// No file is too long to read in one sitting.
+Problems check_lengths(const std::vector<SourceFile>& files);
+/// The nearest CMakeLists.txt lists every source, each listed one exists, and none is globbed.
+Problems check_build_lists(const std::vector<SourceFile>& files);
+
+}  // namespace convoy::architecture
