@@ -23,7 +23,7 @@ struct DataSet {
   std::vector<std::string> classes;  // names in label order
   ImageSet train;
   ImageSet test;
-  std::string note;                  // where it came from, in one line: "CIFAR-10 (JPEG) from data/cifar10"
+  std::string note;                   // where it came from, in one line: "CIFAR-10 (JPEG) from data/cifar10"
   std::vector<std::string> warnings;  // corrupt images skipped, …: each named
 
   Shape image_shape() const;  // [H, W, C]

@@ -1,1 +1,147 @@
-// filled by the stage that brings it
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <optional>
+
+#include "datasets/class_folders.h"
+#include "datasets/files.h"
+#include "datasets/pixels.h"
+#include "datasets/readers.h"
+#include "datasets/resize.h"
+#include "kernels/runtime/check.h"
+#include "kernels/runtime/parallel.h"
+
+namespace convoy {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kMixedSize = 224;  // where images differ in size and the caller names none
+
+struct Decoded {
+  Tensor images;                    // u8 [files, H, W, 3]; rows of corrupt files hold anything
+  std::vector<std::string> errors;  // one for each file; empty: decoded
+  std::size_t corrupt() const {
+    return static_cast<std::size_t>(
+        std::count_if(errors.begin(), errors.end(), [](const std::string& error) { return !error.empty(); }));
+  }
+};
+
+Pixels decode_file(const fs::path& file) {
+  return decode_rgb(read_file(file, kMostImageFileBytes), file.string());
+}
+
+/// The size of the first image that can be decoded; nothing where none can.
+std::optional<ImageSize> first_size(const std::vector<fs::path>& files) {
+  for (const fs::path& file : files) try {
+      return decode_file(file).size;
+    } catch (const DataError&) {
+      continue;  // counted when all files are decoded
+    }
+  return std::nullopt;
+}
+
+/// Decodes every file to `size`; nothing where an image of another size turns up and `resize` is off.
+std::optional<Decoded> decode_all(const ClassFolders& folders, const std::string& name, ImageSize size,
+                                  bool resize, int workers) {
+  const auto count = static_cast<std::int64_t>(folders.files.size());
+  Decoded decoded{allocate_images(name, count, size.height, size.width, 3),
+                  std::vector<std::string>(folders.files.size())};
+  auto* out = decoded.images.view().as<std::uint8_t>();
+  std::atomic<bool> sizes_differ = false;
+  const CpuStream stream({.threads = std::max(workers, 1)});
+  parallel_for(stream, count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end && !sizes_differ; ++i) {
+      try {
+        const Pixels pixels = decode_file(folders.files[static_cast<std::size_t>(i)]);
+        std::uint8_t* target = out + i * size.height * size.width * 3;
+        const auto [width, height] = pixels.size;
+        if (width == size.width && height == size.height)
+          std::memcpy(target, pixels.rgb.data(), pixels.rgb.size());
+        else if (resize)
+          resize_to_square({pixels.rgb.data(), height, width, 3}, size.width, target);
+        else
+          sizes_differ = true;
+      } catch (const std::exception& error) {  // bad_alloc too: parallel_for lets nothing through
+        decoded.errors[static_cast<std::size_t>(i)] = error.what();
+      }
+    }
+  });
+  if (sizes_differ) return std::nullopt;
+  return decoded;
+}
+
+Decoded decode_all(const ClassFolders& folders, const std::string& name, const ReadOptions& options) {
+  if (options.image_size == 0) {
+    // Decoded in the hope that all share the first one's size, which is so in most sets; else once more,
+    // resized.
+    if (const std::optional<ImageSize> size = first_size(folders.files))
+      if (std::optional<Decoded> decoded = decode_all(folders, name, *size, false, options.workers))
+        return *decoded;
+  }
+  const std::int64_t side = options.image_size > 0 ? options.image_size : kMixedSize;
+  return *decode_all(folders, name, {side, side}, true, options.workers);
+}
+
+void refuse_corrupt(const Decoded& decoded, const std::string& name) {
+  constexpr int kNamed = 3;
+  std::string text;
+  int named = 0;
+  for (const std::string& error : decoded.errors)
+    if (!error.empty() && named++ < kNamed) text += "; " + error;
+  fail<DataError>("{}: {} of {} images cannot be read (--skip-corrupt leaves them out){}{}", name,
+                  decoded.corrupt(), decoded.errors.size(), text, named > kNamed ? "; …" : "");
+}
+
+/// Moves the rows of good images together, in order; returns how many of them are for training.
+std::size_t drop_corrupt(Decoded& decoded, std::vector<std::int32_t>& labels, std::size_t train_count) {
+  auto* rows = decoded.images.view().as<std::uint8_t>();
+  const std::size_t row_bytes = decoded.images.bytes() / decoded.errors.size();
+  std::size_t kept = 0, kept_train = 0;
+  for (std::size_t i = 0; i < decoded.errors.size(); ++i) {
+    if (!decoded.errors[i].empty()) continue;
+    if (kept != i) std::memcpy(rows + kept * row_bytes, rows + i * row_bytes, row_bytes);
+    labels[kept++] = labels[i];
+    if (i < train_count) ++kept_train;
+  }
+  labels.resize(kept);
+  return kept_train;
+}
+
+}  // namespace
+
+DataSet load_class_folders(const ClassFolders& folders, const fs::path& folder, const ReadOptions& options) {
+  Decoded decoded = decode_all(folders, folder.string(), options);
+  if (decoded.corrupt() > 0 && !options.skip_corrupt) refuse_corrupt(decoded, folder.string());
+  std::vector<std::int32_t> labels = folders.labels;
+  const std::size_t train_count = drop_corrupt(decoded, labels, folders.train_count);
+  for (std::size_t label = 0; label < folders.classes.size(); ++label) {
+    const auto end = labels.begin() + static_cast<std::ptrdiff_t>(train_count);
+    if (std::find(labels.begin(), end, static_cast<std::int32_t>(label)) == end)
+      fail<DataError>("{}: no training image of class {} can be read", folder.string(),
+                      folders.classes[label]);
+  }
+
+  DataSet data;
+  data.classes = folders.classes;
+  const auto train = static_cast<std::int64_t>(train_count);
+  const auto all = static_cast<std::int64_t>(labels.size());
+  const Tensor all_labels = Tensor::from(labels, {all}, Device::cpu());
+  data.train = {decoded.images.rows(0, train), all_labels.rows(0, train)};
+  data.test = {decoded.images.rows(train, all), all_labels.rows(train, all)};
+  for (const std::string& error : decoded.errors)
+    if (!error.empty()) data.warnings.push_back("left out: " + error);
+  return data;
+}
+
+DataSet read_image_folder(const fs::path& folder, const ReadOptions& options) {
+  check_read_options(options);
+  const ClassFolders folders = scan_class_folders(folder, options);
+  DataSet data = load_class_folders(folders, folder, options);
+  data.name = "folder";
+  data.note = fmt::format("{} images of {} classes from {}", data.train.size() + data.test.size(),
+                          data.classes.size(), folder.string());
+  return data;
+}
+
+}  // namespace convoy
