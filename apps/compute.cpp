@@ -1,0 +1,26 @@
+#include "apps/compute.h"
+
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+
+void add_compute_flags(CommandLine& line, ComputeOptions& options) {
+  line.add("device", &options.device, "Where to compute: auto, cpu, cuda, cuda:N", {.value = "DEVICE"});
+  line.add("threads", &options.threads, "Cores that the CPU computes on; 0: all that this process may use",
+           {.value = "N", .least = 0, .most = 1024});
+}
+
+Device open_device(ComputeOptions& options) {
+  if (options.threads == 0) options.threads = available_cores();
+  Device device = Device::parse(options.device, {.threads = static_cast<int>(options.threads)});
+  options.device = device.name();
+  return device;
+}
+
+DType parse_precision(std::string_view text) {
+  if (text == "fp32") return DType::f32;
+  if (text == "fp64") return DType::f64;
+  fail<UsageError>("--precision: found '{}', expected fp32 or fp64", text);
+}
+
+}  // namespace convoy

@@ -1,0 +1,162 @@
+// convoy-evaluate: accuracy, loss and confusion matrix of a checkpoint on a data set.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/compute.h"
+#include "apps/data_source.h"
+#include "apps/evaluator.h"
+#include "apps/input_spec.h"
+#include "apps/progress.h"
+#include "apps/run_main.h"
+#include "engine/io/file.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+struct Options {
+  std::string checkpoint;
+  DataOptions data;
+  std::string split = "test";
+  std::int64_t batch_size = 128;
+  ComputeOptions compute;
+  std::string json;
+};
+
+CommandLine command_line(Options& o) {
+  CommandLine line("convoy-evaluate", "Accuracy, loss and confusion matrix of a checkpoint on a data set.");
+  line.add("checkpoint", &o.checkpoint, "Folder of a checkpoint, or of a run: then its best",
+           {.value = "DIR", .default_is = "required"});
+  add_data_flags(line, o.data, "what the checkpoint was trained on");
+  line.add("split", &o.split, "Which images", {.value = "NAME", .choices = {"test", "train"}});
+  line.add("batch-size", &o.batch_size, "Images computed at once",
+           {.value = "N", .least = 1, .most = 1 << 20});
+  add_compute_flags(line, o.compute);
+  line.add("json", &o.json, "Write the result to this file too", {.value = "FILE"});
+  return line;
+}
+
+/// The data set of the training, where no flag says otherwise.
+void take_from_checkpoint(DataOptions& data, const CommandLine& line, const LoadedModel& loaded) {
+  const auto flag = [&](const char* name) {
+    const auto found = loaded.flags.find(name);
+    return found == loaded.flags.end() ? std::string() : found->second;
+  };
+  const bool same_set = !line.given("dataset") || data.dataset == loaded.input.dataset;
+  if (!line.given("dataset")) data.dataset = flag("dataset").empty() ? loaded.input.dataset : flag("dataset");
+  if (same_set && !line.given("data") && std::filesystem::is_directory(flag("data")))
+    data.data = flag("data");
+  if (!line.given("image-size")) {
+    check(loaded.input.image[0] == loaded.input.image[1] || same_set,
+          "--image-size: the network takes {} images, expected the same data set as in training",
+          loaded.input.image.text());
+    // Of its own set the training's flag says all; another set has to be brought to the network's size.
+    data.image_size =
+        same_set && !flag("image-size").empty() ? std::stoll(flag("image-size")) : loaded.input.image[0];
+  }
+}
+
+void check_fit(const LoadedModel& loaded, const DataSet& data, const std::filesystem::path& checkpoint) {
+  check(data.image_shape() == loaded.input.image,
+        "--dataset: {} has {} images, expected {}, as {} was trained with", data.name,
+        data.image_shape().text(), loaded.input.image.text(), checkpoint.string());
+  check(data.classes.size() == loaded.input.classes.size(),
+        "--dataset: {} has {} classes, expected {}, as {} has", data.name, data.classes.size(),
+        loaded.input.classes.size(), checkpoint.string());
+  if (data.classes != loaded.input.classes)
+    fmt::print(stderr, "convoy-evaluate: warning: the classes are named otherwise than in training\n");
+}
+
+/// Rows are labels, columns predictions; classes are numbered where their names would not fit.
+void print_confusion(const Evaluation& evaluation, const std::vector<std::string>& names) {
+  constexpr int kMostColumns = 20;
+  const auto classes = static_cast<std::size_t>(evaluation.classes);
+  std::size_t width = 5;
+  for (const std::string& name : names) width = std::max(width, name.size());
+  fmt::print("\n{:<{}}", "", width + 5);
+  if (evaluation.classes <= kMostColumns) {
+    for (std::size_t c = 0; c < classes; ++c) fmt::print("{:>6}", c);
+    fmt::print("   recall\n");
+  } else {
+    fmt::print("  correct     of   recall\n");
+  }
+  for (std::size_t row = 0; row < classes; ++row) {
+    const auto* counts = &evaluation.confusion[row * classes];
+    std::int64_t total = 0;
+    for (std::size_t c = 0; c < classes; ++c) total += counts[c];
+    fmt::print("{:>3}  {:<{}}", row, names[row], width);
+    if (evaluation.classes <= kMostColumns) {
+      for (std::size_t c = 0; c < classes; ++c) fmt::print("{:>6}", counts[c]);
+    } else {
+      fmt::print("{:>9}{:>7}", counts[row], total);
+    }
+    fmt::print("{:>8.1f}%\n",
+               total > 0 ? 100.0 * static_cast<double>(counts[row]) / static_cast<double>(total) : 0.0);
+  }
+}
+
+void write_json(const std::string& file, const std::filesystem::path& checkpoint, const LoadedModel& loaded,
+                const DataSet& data, const std::string& split, const Evaluation& evaluation) {
+  nlohmann::ordered_json confusion = nlohmann::ordered_json::array();
+  const auto classes = static_cast<std::size_t>(evaluation.classes);
+  for (std::size_t row = 0; row < classes; ++row)
+    confusion.push_back(
+        std::vector(evaluation.confusion.begin() + static_cast<std::ptrdiff_t>(row * classes),
+                    evaluation.confusion.begin() + static_cast<std::ptrdiff_t>((row + 1) * classes)));
+  const nlohmann::ordered_json json{{"checkpoint", checkpoint.string()},
+                                    {"step", loaded.manifest.step},
+                                    {"model", loaded.model.name()},
+                                    {"dataset", data.name},
+                                    {"split", split},
+                                    {"count", evaluation.count},
+                                    {"loss", evaluation.loss},
+                                    {"accuracy", evaluation.accuracy},
+                                    {"classes", loaded.input.classes},
+                                    {"confusion", confusion}};
+  write_file_atomically(file, json.dump(2) + "\n");
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CommandLine line = command_line(options);
+  if (!line.parse(argc, argv)) return 0;
+  check(!options.checkpoint.empty(),
+        "--checkpoint: missing, expected the folder of a checkpoint or of a run");
+  const Device device = open_device(options.compute);
+  const std::filesystem::path checkpoint = find_checkpoint(options.checkpoint);
+  const LoadedModel loaded = load_model(checkpoint, device);
+  take_from_checkpoint(options.data, line, loaded);
+  const auto seed = loaded.flags.find("seed");
+  const DataSet data = read_data(locate_data(options.data), options.data,
+                                 seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
+  for (const std::string& warning : data.warnings)
+    fmt::print(stderr, "convoy-evaluate: warning: {}\n", warning);
+  check_fit(loaded, data, checkpoint);
+
+  const ImageSet& images = options.split == "train" ? data.train : data.test;
+  print_table({{"checkpoint", checkpoint.string()},
+               {"model", fmt::format("{}, step {}", loaded.model.name(), loaded.manifest.step)},
+               {"data", fmt::format("{}: {} {} images", data.note, images.size(), options.split)}});
+  const Evaluation evaluation = *evaluate(loaded.model, device, images,
+                                          {.transform = loaded.input.transform,
+                                           .batch_size = options.batch_size,
+                                           .workers = static_cast<int>(options.data.workers),
+                                           .dtype = loaded.dtype,
+                                           .stop = {},
+                                           .progress = {}});
+  print_confusion(evaluation, loaded.input.classes);
+  fmt::print("\n");
+  print_table({{"accuracy", fmt::format("{:.2f}%", evaluation.accuracy * 100)},
+               {"loss", fmt::format("{:.4f}", evaluation.loss)},
+               {"images", fmt::format("{}", evaluation.count)}});
+  if (!options.json.empty()) write_json(options.json, checkpoint, loaded, data, options.split, evaluation);
+  return 0;
+}
+
+}  // namespace
+}  // namespace convoy
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-evaluate", [&] { return convoy::run(argc, argv); });
+}

@@ -1,0 +1,54 @@
+#include "apps/evaluator.h"
+
+#include "datasets/loader.h"
+#include "engine/ops/ops.h"
+#include "kernels/reduce.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+/// The predicted class of each row of logits [N, C].
+std::vector<std::int32_t> predicted_classes(const Tensor& logits) {
+  const Tensor classes = Tensor::empty({logits.size(0)}, DType::i32, logits.device());
+  on(logits.stream(), [&](auto& s) { argmax(s, logits.view(), classes.view()); });
+  return classes.to_vector<std::int32_t>();
+}
+
+}  // namespace
+
+std::optional<Evaluation> evaluate(const Model& model, const Device& device, const ImageSet& set,
+                                   const EvaluationOptions& options) {
+  const NoGrad no_grad;
+  DataLoader loader(set, {.global_batch = options.batch_size,
+                          .shuffle = false,
+                          .transform = options.transform.evaluation(),
+                          .dtype = options.dtype,
+                          .workers = options.workers,
+                          .max_epochs = 1,
+                          .device = device});
+  Evaluation result{.classes = model.classes()};
+  const auto classes = static_cast<std::size_t>(result.classes);
+  result.confusion.resize(classes * classes);
+  double loss_sum = 0;
+  for (const Batch& batch : loader.epoch(0)) {
+    if (options.stop && options.stop()) return std::nullopt;
+    const Variable logits = model(batch.images);
+    loss_sum += cross_entropy_sum(logits, batch.labels).value().item();
+    const std::vector<std::int32_t> labels = batch.labels.to_vector<std::int32_t>();
+    const std::vector<std::int32_t> predictions = predicted_classes(logits.value());
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      ++result.confusion[static_cast<std::size_t>(labels[i]) * classes +
+                         static_cast<std::size_t>(predictions[i])];
+    result.count += static_cast<std::int64_t>(labels.size());
+    if (options.progress) options.progress(result.count, set.size());
+  }
+  if (result.count == 0) fail<DataError>("evaluation: the set has no images");
+  std::int64_t correct = 0;
+  for (std::size_t c = 0; c < classes; ++c) correct += result.confusion[c * classes + c];
+  result.loss = loss_sum / static_cast<double>(result.count);
+  result.accuracy = static_cast<double>(correct) / static_cast<double>(result.count);
+  return result;
+}
+
+}  // namespace convoy

@@ -1,0 +1,35 @@
+#include "apps/run_main.h"
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <new>
+
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+int report(const char* program, const char* what, ExitCode code) {
+  std::fflush(stdout);
+  fmt::print(stderr, "{}: error: {}\n", program, what);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int run_main(const char* program, const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    return report(program, error.what(), error.code());
+  } catch (const std::bad_alloc&) {
+    return report(program, "out of memory; lower --batch-size or --micro-batch-size", ExitCode::device);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(program, error.what(), ExitCode::output);
+  } catch (const std::exception& error) {
+    return report(program, error.what(), static_cast<ExitCode>(1));
+  }
+}
+
+}  // namespace convoy

@@ -1,0 +1,12 @@
+// What every program's main is made of: errors become one line on stderr and the documented exit code.
+#pragma once
+
+#include <functional>
+
+namespace convoy {
+
+/// Runs `body` and returns its result. An Error becomes "PROGRAM: error: …" and its code, anything else
+/// thrown (out of memory, a bug) becomes the same line and code 7 or 1.
+int run_main(const char* program, const std::function<int()>& body);
+
+}  // namespace convoy

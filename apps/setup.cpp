@@ -1,0 +1,94 @@
+#include "apps/setup.h"
+
+#include "apps/config_file.h"
+#include "apps/input_spec.h"
+#include "engine/io/safetensors.h"
+#include "engine/io/state_dict.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+Model make_model(const TrainOptions& options, const DataSet& data, const Device& device) {
+  Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
+                            static_cast<std::uint64_t>(options.seed), device);
+  model.to(parse_precision(options.precision));
+  if (!options.init_from.empty())
+    import_tensors(model.root(), read_safetensors(options.init_from, Device::cpu()).tensors,
+                   options.init_from);
+  return model;
+}
+
+}  // namespace
+
+Setup set_up(TrainOptions& options, const CommandLine& line, const DataLocation& location) {
+  options.data.data = location.folder.string();
+  Device device = open_device(options.compute);
+  std::string config = line.config();
+  DataSet data = read_data(location, options.data, static_cast<std::uint64_t>(options.seed));
+  // One statistic for training, evaluation and prediction: the checkpoint carries it along.
+  TransformSpec transform = make_transform(*options.augment, channel_statistics(data.train), false);
+  Model model = make_model(options, data, device);
+  std::vector<std::string> warnings = data.warnings;
+  if (!location.warning.empty()) warnings.insert(warnings.begin(), location.warning);
+  return {.options = options,
+          .config = std::move(config),
+          .device = std::move(device),
+          .data = std::move(data),
+          .model = std::move(model),
+          .transform = std::move(transform),
+          .warnings = std::move(warnings)};
+}
+
+std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps) {
+  const TrainOptions& o = setup.options;
+  const DataSet& data = setup.data;
+  std::string optimizer = o.optimizer;
+  if (o.optimizer == "sgd")
+    optimizer += fmt::format(", {}momentum {}", *o.nesterov ? "Nesterov " : "", *o.momentum);
+  optimizer += fmt::format(", weight decay {}", *o.weight_decay);
+  if (*o.label_smoothing > 0) optimizer += fmt::format(", label smoothing {}", *o.label_smoothing);
+  if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
+  std::string batch = fmt::format("{}", *o.batch_size);
+  if (o.micro_batch_size > 0) batch += fmt::format(" in parts of {}", o.micro_batch_size);
+  return {
+      {"model", fmt::format("{}, {} parameters, {:.1f} MFLOP forward an image, {}", setup.model.name(),
+                            setup.model.parameter_count(), static_cast<double>(setup.model.flops()) / 1e6,
+                            o.precision)},
+      {"data", fmt::format("{}: {} training, {} test images {}, {} classes", data.note, data.train.size(),
+                           data.test.size(), data.image_shape().text(), data.classes.size())},
+      {"images", setup.transform.describe()},
+      {"optimizer", optimizer},
+      {"rate", fmt::format("{} from a peak of {}, {} steps, of which {:.0f}% warm-up", *o.schedule, *o.lr,
+                           total_steps, *o.warmup * 100)},
+      {"batch", batch},
+      {"device",
+       fmt::format("{}, {} threads, {} loader workers", o.compute.device, o.compute.threads, o.data.workers)},
+      {"seed", fmt::format("{}", o.seed)},
+      {"out", *o.out},
+  };
+}
+
+std::string summarize(const TrainOptions& options) {
+  const std::string& dataset = options.data.dataset;
+  Shape image{32, 32, 3};
+  std::size_t classes = 10;
+  if (dataset == "folder") {
+    const DataSet data =
+        read_data(locate_data(options.data), options.data, static_cast<std::uint64_t>(options.seed));
+    image = data.image_shape();
+    classes = data.classes.size();
+  } else if (dataset == "mnist") {
+    image = {28, 28, 1};
+  }
+  if (const std::int64_t size = options.data.image_size; size > 0) image = {size, size, image[2]};
+  return build_model(options.model, options.stem, image, classes, 0, Device::cpu()).summary();
+}
+
+std::map<std::string, std::string> flags_by_name(const std::string& config) {
+  std::map<std::string, std::string> flags;
+  for (ConfigEntry& entry : parse_config(config, "configuration")) flags[entry.key] = std::move(entry.value);
+  return flags;
+}
+
+}  // namespace convoy

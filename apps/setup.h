@@ -1,0 +1,38 @@
+// Everything that is settled before the first step: flags, device, data, model.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/data_source.h"
+#include "apps/train_options.h"
+#include "datasets/transforms.h"
+#include "models/model.h"
+
+namespace convoy {
+
+struct Setup {
+  const TrainOptions& options;  // resolved
+  std::string config;           // every flag as it was resolved, as TOML
+  Device device;
+  DataSet data;
+  Model model;
+  TransformSpec transform;
+  std::vector<std::string> warnings;
+};
+
+/// Resolves what depends on the machine into `options`, reads the data, builds the model.
+Setup set_up(TrainOptions& options, const CommandLine& line, const DataLocation& location);
+
+/// The table at the start of a run.
+std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps);
+
+/// --summary: the model's layers. Of data sets whose images have a known size, nothing is read.
+std::string summarize(const TrainOptions& options);
+
+/// `flag = value` lines by flag.
+std::map<std::string, std::string> flags_by_name(const std::string& config);
+
+}  // namespace convoy

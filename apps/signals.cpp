@@ -1,0 +1,40 @@
+#include "apps/signals.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+namespace convoy {
+namespace {
+
+// A signal handler can reach nothing but objects of static storage.
+std::atomic<int> g_received{0};
+static_assert(std::atomic<int>::is_always_lock_free, "a handler may not wait for a lock");
+
+struct sigaction g_previous_int, g_previous_term;
+
+void note(int signal) {
+  if (g_received.exchange(signal) == SIGINT && signal == SIGINT) _exit(128 + SIGINT);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  g_received = 0;
+  struct sigaction action {};
+  action.sa_handler = note;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;  // no read or write of a checkpoint fails because of it
+  sigaction(SIGINT, &action, &g_previous_int);
+  sigaction(SIGTERM, &action, &g_previous_term);
+}
+
+StopSignals::~StopSignals() {
+  sigaction(SIGINT, &g_previous_int, nullptr);
+  sigaction(SIGTERM, &g_previous_term, nullptr);
+}
+
+int StopSignals::received() { return g_received; }
+
+}  // namespace convoy

@@ -1,0 +1,121 @@
+#include "apps/train_options.h"
+
+#include "kernels/runtime/check.h"
+#include "models/models.h"
+
+namespace convoy {
+
+CommandLine train_command_line(TrainOptions& o) {
+  CommandLine line(
+      "convoy-train",
+      "Trains a network. Without flags: ResNet-20 on CIFAR-10. Everything goes to the --out folder.");
+  line.heading("Model");
+  line.add("model", &o.model, "Network", {.value = "NAME", .choices = models::names()});
+  line.add("stem", &o.stem, "First layers of resnet18, 34 and 50; auto: imagenet from 128 pixels on",
+           {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}});
+  line.add("init-from", &o.init_from, "Start from the tensors of this safetensors file", {.value = "FILE"});
+  line.add("summary", &o.summary, "Print the layers with shapes, parameters and FLOPs, and exit",
+           {.in_config = false});
+
+  line.heading("Data");
+  add_data_flags(line, o.data);
+  line.add("fallback-shapes", &o.data.fallback_shapes,
+           "Train on the generated shapes where the data set is found nowhere and cannot be downloaded");
+  line.add("augment", &o.augment, "auto, none, or a comma list of crop[=4], reflect, flip, cutout[=8]",
+           {.value = "LIST", .default_is = "crop=4,flip for photographs, else none"});
+  line.add("overfit-batch", &o.overfit_batch,
+           "Train on the first batch alone: a correct set-up drives its loss to 0");
+
+  line.heading("Training");
+  line.add(
+      "epochs", &o.epochs, "Passes over the training images; 0: as many as --max-steps needs",
+      {.value = "N", .default_is = "5; lenet 10, on mnist 6; 0 with --max-steps", .least = 0, .most = 1e6});
+  line.add("max-steps", &o.max_steps, "Most updates; 0: no limit", {.value = "N", .least = 0});
+  line.add("batch-size", &o.batch_size, "Samples of an update, in all",
+           {.value = "N", .default_is = "128", .least = 1, .most = 1 << 20});
+  line.add("micro-batch-size", &o.micro_batch_size,
+           "Most samples computed at once: an update adds up as many passes as it takes; 0: all of them",
+           {.value = "N", .least = 0, .most = 1 << 20});
+  line.add("optimizer", &o.optimizer, "Optimizer", {.value = "NAME", .choices = {"sgd", "adam", "adamw"}});
+  line.add("lr", &o.lr, "Peak learning rate",
+           {.value = "RATE",
+            .default_is = "sgd 0.2, lenet 0.02, on mnist 0.05; adam and adamw 0.001",
+            .least = 0});
+  line.add("momentum", &o.momentum, "Momentum of sgd",
+           {.value = "M", .default_is = "0.9", .least = 0, .most = 1});
+  line.add("nesterov", &o.nesterov, "Nesterov's momentum in sgd", {.default_is = "true with momentum"});
+  line.add("weight-decay", &o.weight_decay, "Decay of filters and weights; biases and norms have none",
+           {.value = "W", .default_is = "sgd 0.0005, adam 0, adamw 0.01", .least = 0});
+  line.add("label-smoothing", &o.label_smoothing, "Share of the target spread over all classes",
+           {.value = "S", .default_is = "0.1; lenet 0", .least = 0, .most = 1});
+  line.add("clip-norm", &o.clip_norm, "Scale gradients down to this common norm; 0: never",
+           {.value = "NORM", .least = 0});
+  line.add("schedule", &o.schedule, "Learning rate over the steps",
+           {.value = "NAME",
+            .default_is = "cosine",
+            .choices = {"constant", "linear", "cosine", "step", "triangle"}});
+  line.add(
+      "warmup", &o.warmup,
+      "Share of the steps in which the rate rises to its peak, before the schedule begins",
+      {.value = "SHARE", .default_is = "0.2; lenet 0.1; constant and triangle 0", .least = 0, .most = 0.99});
+  line.add("seed", &o.seed, "Of initialisation, order and augmentation", {.value = "N", .least = 0});
+
+  line.heading("Machine");
+  add_compute_flags(line, o.compute);
+  line.add("precision", &o.precision, "Of parameters and arithmetic",
+           {.value = "NAME", .choices = {"fp64", "fp32"}});
+
+  line.heading("Output");
+  line.add("out", &o.out, "Folder of the run", {.value = "DIR", .default_is = "runs/MODEL-DATASET"});
+  line.add("resume", &o.resume,
+           "Continue: auto (the newest checkpoint in --out, if any), or a checkpoint's folder",
+           {.value = "auto|DIR"});
+  line.add("save-every", &o.save_every, "Steps between checkpoints; 0: at the end of each epoch",
+           {.value = "STEPS", .least = 0});
+  line.add("keep-last", &o.keep_last, "Checkpoints to keep beside the best; 0: all",
+           {.value = "N", .least = 0, .most = 1e6});
+  line.add("keep-best", &o.keep_best, "Save and keep the checkpoint with the best test accuracy");
+  line.add("eval-every", &o.eval_every, "Epochs between evaluations; 0: at the end alone",
+           {.value = "EPOCHS", .least = 0});
+  line.add("log-every", &o.log_every, "Steps between lines of log.jsonl and of a pipe",
+           {.value = "STEPS", .least = 1});
+  line.add("trace", &o.trace, "Write a timeline of the run for chrome://tracing or Perfetto",
+           {.value = "FILE"});
+
+  line.heading("Configuration");
+  line.add("config", &o.config,
+           "Read flags from this file, such as a run's config.toml; the command line wins",
+           {.value = "FILE", .in_config = false});
+  line.add("print-config", &o.print_config, "Print every flag as it was resolved, and exit",
+           {.in_config = false});
+  line.add("dry-run", &o.dry_run, "Read the data, build the model, try one batch, write nothing, and exit",
+           {.in_config = false});
+  return line;
+}
+
+void check_consistency(const TrainOptions& o, const CommandLine& line) {
+  const bool stem_matters = o.model == "resnet18" || o.model == "resnet34" || o.model == "resnet50";
+  check(o.stem == "auto" || stem_matters, "--stem {}: {} has one stem only, expected auto", o.stem, o.model);
+  check(*o.epochs > 0 || o.max_steps > 0, "--epochs 0: expected --max-steps with it, or at least one epoch");
+  check(o.micro_batch_size <= *o.batch_size, "--micro-batch-size {}: more than --batch-size {}",
+        o.micro_batch_size, *o.batch_size);
+  if (o.optimizer == "sgd") {
+    check(!*o.nesterov || *o.momentum > 0, "--nesterov: --momentum is 0, expected more");
+    check(*o.momentum < 1, "--momentum {}: expected less than 1", *o.momentum);
+  } else {
+    for (const char* name : {"momentum", "nesterov"})
+      check(!line.given(name), "--{}: {} has none, expected --optimizer sgd with it", name, o.optimizer);
+  }
+  check(*o.label_smoothing < 1, "--label-smoothing {}: expected less than 1", *o.label_smoothing);
+  check(o.schedule != "triangle" || *o.warmup == 0,
+        "--warmup {}: the triangle schedule rises by itself, expected 0", *o.warmup);
+  check(o.resume.empty() || o.resume == "auto" || o.init_from.empty(),
+        "--init-from: --resume {} takes the parameters from a checkpoint, expected one of the two", o.resume);
+  if (o.overfit_batch) {
+    check(o.augment == "none", "--augment {}: --overfit-batch shows the same images each time, expected none",
+          *o.augment);
+    check(o.micro_batch_size == 0, "--micro-batch-size: --overfit-batch takes one batch whole, expected 0");
+  }
+}
+
+}  // namespace convoy

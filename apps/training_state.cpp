@@ -1,0 +1,73 @@
+#include "apps/training_state.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+constexpr const char* kKey = "training";
+
+using Json = nlohmann::ordered_json;
+
+Json score_to_json(const std::optional<TrainingState::Score>& score) {
+  if (!score) return nullptr;
+  return {
+      {"step", score->step}, {"accuracy", score->accuracy}, {"loss", score->loss}, {"count", score->count}};
+}
+
+std::optional<TrainingState::Score> score_from_json(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  // A loss that was not finite is written as null.
+  return TrainingState::Score{.step = json.at("step"),
+                              .accuracy = json.at("accuracy"),
+                              .loss = json.at("loss").is_null() ? NAN : json.at("loss").get<double>(),
+                              .count = json.at("count")};
+}
+
+}  // namespace
+
+void write_state(const TrainingState& state, Manifest& manifest) {
+  manifest.step = state.step;
+  manifest.epoch = state.epoch;
+  manifest.epoch_step = state.epoch_step;
+  manifest.samples = state.samples;
+  if (state.evaluated && state.evaluated->step == state.step) {
+    manifest.metrics["test_accuracy"] = state.evaluated->accuracy;
+    manifest.metrics["test_loss"] = state.evaluated->loss;
+  }
+  const LossAverage::State loss = state.loss.state();
+  manifest.extra[kKey] = Json{{"train_seconds", state.train_seconds},
+                              {"loss_sum", loss.sum},
+                              {"loss_weight", loss.weight},
+                              {"last_loss", state.last_loss},
+                              {"evaluated", score_to_json(state.evaluated)},
+                              {"best", score_to_json(state.best)}}
+                             .dump();
+}
+
+TrainingState read_state(const Manifest& manifest, const std::filesystem::path& checkpoint) {
+  const auto found = manifest.extra.find(kKey);
+  if (found == manifest.extra.end())
+    fail<CheckpointError>("{}: its manifest does not say where the training stood; convoy-train writes that",
+                          checkpoint.string());
+  try {
+    const Json json = Json::parse(found->second);
+    TrainingState state{.step = manifest.step,
+                        .epoch = manifest.epoch,
+                        .epoch_step = manifest.epoch_step,
+                        .samples = manifest.samples,
+                        .train_seconds = json.at("train_seconds"),
+                        .last_loss = json.at("last_loss"),
+                        .evaluated = score_from_json(json.at("evaluated")),
+                        .best = score_from_json(json.at("best"))};
+    state.loss.restore({.sum = json.at("loss_sum"), .weight = json.at("loss_weight")});
+    return state;
+  } catch (const nlohmann::json::exception& error) {
+    fail<CheckpointError>("{}: its manifest's '{}' is damaged: {}", checkpoint.string(), kKey, error.what());
+  }
+}
+
+}  // namespace convoy
