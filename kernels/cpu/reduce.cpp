@@ -1,1 +1,140 @@
-// filled by the stage that brings it
+// Reductions on the CPU. An array is cut into blocks of a fixed size, whatever the number of threads; each block is
+// summed by one thread, and the blocks' sums are added in their order.
+#include "kernels/reduce.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "kernels/cpu/map.h"
+
+namespace convoy {
+namespace {
+
+constexpr std::int64_t kBlock = 8192;    // elements
+constexpr std::int64_t kBlockGrain = 4;  // blocks worth a thread of their own
+constexpr std::size_t kLanes = 16;       // partial sums, because a compiler may not reorder one sum into a vector
+
+/// f(x[0]) + … + f(x[n - 1]).
+template <class T, class F>
+double sum_block(const T* x, std::int64_t n, F f) {
+  std::array<double, kLanes> lanes{};
+  std::int64_t i = 0;
+  for (; i + std::int64_t{kLanes} <= n; i += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += f(static_cast<double>(x[i + lane]));
+  for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += f(static_cast<double>(x[i]));
+  for (std::size_t half = kLanes / 2; half > 0; half /= 2)
+    for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  return lanes[0];
+}
+
+/// The sum of f over all elements of all tensors.
+template <class F>
+double sum_all(const CpuStream& stream, std::span<const ConstView> tensors, F f) {
+  struct Block {
+    const ConstView* tensor;
+    std::int64_t begin;
+  };
+  std::vector<Block> blocks;
+  for (const ConstView& tensor : tensors)
+    for (std::int64_t begin = 0; begin < tensor.numel(); begin += kBlock) blocks.push_back({&tensor, begin});
+
+  std::vector<double> sums(blocks.size());
+  parallel_for(stream, std::ssize(blocks), kBlockGrain, [&](std::int64_t first, std::int64_t last) {
+    for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
+      const auto [tensor, begin] = blocks[i];
+      const std::int64_t count = std::min(kBlock, tensor->numel() - begin);
+      dispatch_compute(tensor->dtype, [&, tensor = tensor, begin = begin](auto zero) {
+        sums[i] = sum_block(tensor->as<decltype(zero)>() + begin, count, f);
+      });
+    }
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+/// Rows and columns of an array seen as a matrix, C its last size.
+struct Matrix {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+
+  explicit Matrix(const Shape& shape) : columns(shape[-1]) {
+    if (columns > 0) rows = shape.numel() / columns;
+  }
+  /// Rows that are worth a thread of their own.
+  std::int64_t grain() const { return std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(columns, 1)); }
+};
+
+}  // namespace
+
+void sum(CpuStream& stream, ConstView x, GradView y) {
+  if (!y.wanted()) return;
+  const double total = sum_all(stream, {&x, 1}, [](double u) { return u; });
+  map(stream, [total] { return total; }, y);
+}
+
+void sum_rows(CpuStream& stream, ConstView x, GradView y) {
+  if (!y.wanted()) return;
+  const Matrix matrix(x.shape);
+  const auto columns = static_cast<std::size_t>(matrix.columns);
+  // At least 64 rows, so that the blocks' sums are small beside x.
+  const std::int64_t block_rows = std::max<std::int64_t>(64, kBlock / matrix.columns);
+  const std::int64_t blocks = (matrix.rows + block_rows - 1) / block_rows;
+  std::vector<double> sums(static_cast<std::size_t>(std::max<std::int64_t>(blocks, 1)) * columns);
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, blocks, 1, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t block = first; block < last; ++block) {
+        double* const block_sums = sums.data() + static_cast<std::size_t>(block) * columns;
+        const std::int64_t end = std::min(matrix.rows, (block + 1) * block_rows);
+        for (std::int64_t row = block * block_rows; row < end; ++row)
+          map_range<Mode::add>(0, matrix.columns, [](T u) { return static_cast<double>(u); }, block_sums,
+                               x.as<T>() + row * matrix.columns);
+      }
+    });
+  });
+  for (std::int64_t block = 1; block < blocks; ++block)
+    map_range<Mode::add>(0, matrix.columns, [](double u) { return u; }, sums.data(),
+                         sums.data() + block * matrix.columns);
+  map(stream, [](auto u) { return u; }, y, ConstView(sums.data(), {matrix.columns}, DType::f64));
+}
+
+void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y) {
+  const Matrix matrix(x.shape);
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, matrix.rows, matrix.grain(), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row)
+        map_range<Mode::write>(0, matrix.columns, [](T u, T b) { return u + b; }, y.as<T>() + row * matrix.columns,
+                               x.as<T>() + row * matrix.columns, bias.as<T>());
+    });
+  });
+}
+
+void broadcast_scalar(CpuStream& stream, ConstView x, double a, GradView y) {
+  if (!y.wanted()) return;
+  const double value = dispatch_compute(x.dtype, [&](auto zero) { return a * *x.as<decltype(zero)>(); });
+  map(stream, [value] { return value; }, y);
+}
+
+void global_norm(CpuStream& stream, std::span<const ConstView> tensors, View norm) {
+  *norm.as<double>() = std::sqrt(sum_all(stream, tensors, [](double u) { return u * u; }));
+}
+
+void argmax(CpuStream& stream, ConstView x, View indices) {
+  const Matrix matrix(x.shape);
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, matrix.rows, matrix.grain(), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* const from = x.as<T>() + row * matrix.columns;
+        indices.as<std::int32_t>()[row] =
+            static_cast<std::int32_t>(std::max_element(from, from + matrix.columns) - from);
+      }
+    });
+  });
+}
+
+}  // namespace convoy
