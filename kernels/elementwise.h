@@ -1,5 +1,5 @@
 // Elementwise operations. Shapes of all arguments are equal unless said otherwise; sizes are checked by the caller
-// (engine/ops), kernels assume. Outputs may alias inputs of the same type. f32 and f64, but for cast.
+// (engine/ops), kernels assume. Outputs may alias inputs of the same type. f32 and f64, but for fill and cast.
 #pragma once
 
 #include "kernels/random.h"
@@ -20,7 +20,7 @@ void mul(CudaStream&, ConstView x, ConstView y, GradView z);
 void scale(CpuStream&, ConstView x, double a, GradView y);
 void scale(CudaStream&, ConstView x, double a, GradView y);
 
-// y = value
+// y = value, converted as cast does; any element type
 void fill(CpuStream&, double value, View y);
 void fill(CudaStream&, double value, View y);
 

@@ -1,4 +1,4 @@
-// Conversion between any two element types.
+// Conversion between any two element types, and filling with a value that is converted first.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -65,6 +65,15 @@ void cast(CpuStream& stream, ConstView x, View y) {
       parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
         map_range<Mode::write>(begin, end, converted<To, From>, y.as<To>(), x.as<From>());
       });
+    });
+  });
+}
+
+void fill(CpuStream& stream, double value, View y) {
+  dispatch(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+      std::fill(y.as<T>() + begin, y.as<T>() + end, converted<T>(value));
     });
   });
 }

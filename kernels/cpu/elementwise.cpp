@@ -47,11 +47,6 @@ void scale(CpuStream& stream, ConstView x, double a, GradView y) {
       stream, [a]<class T>(T u) { return T(a) * u; }, y, x);
 }
 
-void fill(CpuStream& stream, double value, View y) {
-  map(
-      stream, [value] { return value; }, GradView(y));
-}
-
 void relu_forward(CpuStream& stream, ConstView x, View y) {
   // In this order NaN passes through: a diverged training must not look healthy.
   map(

@@ -57,7 +57,8 @@ double distance(const Values& a, const Values& b) {
 
 class OpCases : public ::testing::TestWithParam<OpCase> {
  protected:
-  const Device cpu = Device::cpu({.threads = 2});
+  // One thread: these arrays are smaller than what waking a team costs.
+  const Device cpu = Device::cpu({.threads = 1});
 };
 
 TEST_P(OpCases, GradientsAreThoseOfFiniteDifferences) {
