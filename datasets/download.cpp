@@ -12,6 +12,7 @@
 
 #include "datasets/file_descriptor.h"
 #include "datasets/http_transfer.h"
+#include "engine/io/file.h"
 
 namespace convoy {
 namespace {
@@ -106,9 +107,10 @@ bool fetch(const RemoteFile& mirror, const fs::path& part, const DownloadOptions
 /// Gives the finished file its name; after a power cut it is there whole or not at all.
 void publish(const fs::path& part, const fs::path& target) {
   const FileDescriptor file(part, O_RDONLY);
-  const FileDescriptor folder(target.parent_path(), O_RDONLY | O_DIRECTORY);
-  if (::fsync(file.get()) != 0 || ::rename(part.c_str(), target.c_str()) != 0 || ::fsync(folder.get()) != 0)
-    fail<OutputError>("{}: cannot be written: {}", target.string(), std::strerror(errno));
+  if (::fsync(file.get()) != 0)
+    fail<OutputError>("{}: cannot be written: {}", part.string(), std::strerror(errno));
+  rename_path(part, target);
+  sync_folder(target.parent_path());
 }
 
 }  // namespace

@@ -1,0 +1,414 @@
+#include "datasets/download.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "kernels/random.h"
+#include "kernels/runtime/error.h"
+#include "tests/support/http_server.h"
+#include "tests/support/temp_folder.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using testing::HttpReply;
+using testing::HttpRequest;
+using testing::HttpServer;
+using ::testing::Not;
+using testing::serve;
+using testing::TempFolder;
+
+constexpr std::int64_t kSize = 1'000'003;  // odd, and more than a socket's buffers take
+
+const std::string& random_bytes() {
+  static const std::string made = [] {
+    const Random random{7, RandomPurpose::test};
+    std::string bytes(static_cast<std::size_t>(kSize), '\0');
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(random.words(i)[0]);
+    return bytes;
+  }();
+  return made;
+}
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class Download : public ::testing::Test {
+ protected:
+  Download() {
+    for (const char* name : {"http_proxy", "all_proxy", "ALL_PROXY"})
+      unsetenv(name);  // loopback is asked directly
+    md5 = md5_of_file(folder.write("expected", body));
+    options.backoff_ms = 1;
+  }
+
+  RemoteFile at(const HttpServer& server, const std::string& path = "/data.bin") const {
+    return {.url = server.url(path), .name = "data.bin", .md5 = md5};
+  }
+  fs::path target() const { return data / "data.bin"; }
+  fs::path part() const { return data / "data.bin.part"; }
+
+  /// The message of the DataError that a download from there throws.
+  std::string refusal(const std::vector<RemoteFile>& mirrors) const {
+    try {
+      download(mirrors, data, options);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "no DataError";
+  }
+
+  TempFolder folder;
+  const fs::path data = folder.path() / "cache" / "data";
+  const std::string& body = random_bytes();
+  std::string md5;
+  DownloadOptions options;
+};
+
+TEST_F(Download, ChecksumsAreThoseOfTheStandard) {
+  // RFC 1321, appendix A.5.
+  EXPECT_EQ(md5_of_file(folder.write("empty", "")), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(md5_of_file(folder.write("abc", "abc")), "900150983cd24fb0d6963f7d28e17f72");
+  EXPECT_THROW(md5_of_file(folder.path() / "missing"), DataError);
+}
+
+TEST_F(Download, BringsTheFileOnceAndLeavesNothingElse) {
+  HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
+  server.start();
+  EXPECT_EQ(download({at(server)}, data, options), target());
+  EXPECT_EQ(contents(target()), body);
+  download({at(server)}, data, options);  // it is there: nobody is asked
+  EXPECT_EQ(server.requests().size(), 1u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(data), fs::directory_iterator()), 1);
+}
+
+TEST_F(Download, ContinuesWhereTheServerBrokeOff) {
+  HttpServer server([&](const HttpRequest& request) {
+    HttpReply reply = serve(request, body);
+    if (request.number < 4) reply.hang_up_after = 150'000 + request.number;
+    return reply;
+  });
+  server.start();
+  download({at(server)}, data, options);
+  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(server.requests().size(), 5u);
+  EXPECT_EQ(server.requests()[1].range_begin, 150'000);
+  EXPECT_EQ(server.body_bytes(), kSize);  // no byte twice
+}
+
+TEST_F(Download, AServerWithoutRangesIsAskedForEverything) {
+  HttpServer server([&](const HttpRequest& request) {
+    return HttpReply{.body = body, .hang_up_after = request.number == 0 ? kSize / 2 : -1};
+  });
+  server.start();
+  download({at(server)}, data, options);
+  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(server.requests()[1].range_begin, kSize / 2);
+  EXPECT_EQ(server.body_bytes(), kSize / 2 + kSize);
+}
+
+TEST_F(Download, AWrongRangeStartsOver) {
+  HttpServer server([&](const HttpRequest& request) {
+    if (request.number == 0) return HttpReply{.body = body, .hang_up_after = 1000};
+    HttpReply reply = serve(request, body);
+    if (request.number == 1) reply.headers = "Content-Range: bytes 7-1000002/1000003\r\n";
+    return reply;
+  });
+  server.start();
+  download({at(server)}, data, options);
+  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(server.requests().size(), 3u);
+  EXPECT_EQ(server.requests()[2].range_begin, -1);
+}
+
+TEST_F(Download, FollowsARedirect) {
+  HttpServer server([&](const HttpRequest& request) {
+    if (request.path == "/data.bin") return HttpReply{.status = 302, .headers = "Location: /elsewhere\r\n"};
+    return serve(request, body);
+  });
+  server.start();
+  download({at(server)}, data, options);
+  EXPECT_EQ(contents(target()), body);
+}
+
+TEST_F(Download, AStalePartIsFoundOutAndReplaced) {
+  folder.write("cache/data/data.bin.part", std::string(1000, 'x'));
+  HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
+  server.start();
+  download({at(server)}, data, options);
+  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(server.requests().size(), 2u);
+}
+
+TEST_F(Download, APartThatIsWholeNeedsNoByte) {
+  folder.write("cache/data/data.bin.part", body);  // killed between the last byte and the rename
+  HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
+  server.start();
+  download({at(server)}, data, options);
+  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(server.body_bytes(), 0);
+}
+
+TEST_F(Download, WrongContentIsTriedAgainThenRefused) {
+  HttpServer server([&](const HttpRequest& request) { return serve(request, "<html>log in first</html>"); });
+  server.start();
+  const std::string message = refusal({at(server)});
+  EXPECT_EQ(server.requests().size(), 5u);
+  EXPECT_THAT(message, HasSubstr("data.bin could not be downloaded: " + server.url("/data.bin") + ": MD5 "));
+  EXPECT_THAT(message, HasSubstr(" of 25 bytes, expected " + md5 + " (5 times)"));
+  EXPECT_THAT(message, HasSubstr(data.string()));
+  EXPECT_FALSE(fs::exists(part()));
+  EXPECT_FALSE(fs::exists(target()));
+}
+
+TEST_F(Download, AWrongFileOfThatNameIsReplacedOnlyByTheRightOne) {
+  folder.write("cache/data/data.bin", "mine");
+  HttpServer server([&](const HttpRequest& request) {
+    return request.number == 0 ? HttpReply{.status = 404} : serve(request, body);
+  });
+  server.start();
+  refusal({at(server)});
+  EXPECT_EQ(contents(target()), "mine");
+  download({at(server)}, data, options);
+  EXPECT_EQ(contents(target()), body);
+}
+
+TEST_F(Download, GoesOnToTheNextMirrorAndKeepsWhatItHas) {
+  HttpServer server([&](const HttpRequest& request) {
+    if (request.path == "/gone") return HttpReply{.status = 404};
+    HttpReply reply = serve(request, body);
+    if (request.path == "/breaks") reply.hang_up_after = 1000;
+    return reply;
+  });
+  server.start();
+  options.attempts = 2;
+  download({at(server, "/gone"), at(server, "/breaks"), at(server, "/good")}, data, options);
+  EXPECT_EQ(contents(target()), body);
+  std::vector<std::string> paths;
+  for (const HttpRequest& request : server.requests()) paths.push_back(request.path);
+  EXPECT_EQ(paths, (std::vector<std::string>{"/gone", "/breaks", "/breaks", "/good"}));
+  EXPECT_EQ(server.requests().back().range_begin, 2000);
+}
+
+TEST_F(Download, SaysWhyEachMirrorFailed) {
+  HttpServer server([&](const HttpRequest& request) {
+    if (request.path == "/gone") return HttpReply{.status = 404};
+    if (request.path == "/busy") return HttpReply{.status = 503};
+    HttpReply reply = serve(request, body);
+    reply.hang_up_after = 1000;
+    return reply;
+  });
+  server.start();
+  options.attempts = 2;
+  const std::string message = refusal({at(server, "/gone"),
+                                       at(server, "/busy"),
+                                       at(server, "/breaks"),
+                                       {.url = "ftp://127.0.0.1/x", .name = "data.bin", .md5 = md5},
+                                       {.url = "http://host.invalid/x", .name = "data.bin", .md5 = md5}});
+  EXPECT_THAT(message, HasSubstr("/gone: HTTP 404; "));  // not asked again
+  EXPECT_THAT(message, HasSubstr("/busy: HTTP 503 (2 times); "));
+  EXPECT_THAT(message, HasSubstr(" after 1000 of 1000003 bytes, then "));
+  EXPECT_THAT(message, HasSubstr(" after 2000 of 1000003 bytes; "));
+  EXPECT_THAT(message, HasSubstr("ftp://127.0.0.1/x: "));
+  EXPECT_THAT(message, HasSubstr("http://host.invalid/x: "));  // RFC 2606: never resolves
+  EXPECT_THAT(message, Not(HasSubstr("\n")));
+  EXPECT_EQ(server.requests().size(), 5u);
+  EXPECT_TRUE(fs::exists(part()));
+}
+
+TEST_F(Download, NobodyListening) {
+  std::string url;
+  {
+    const HttpServer server([](const HttpRequest&) { return HttpReply{}; });
+    url = server.url("/data.bin");
+  }
+  EXPECT_THAT(refusal({{.url = url, .name = "data.bin", .md5 = md5}}), HasSubstr(url + ": "));
+}
+
+TEST_F(Download, SilenceCountsAsAFailure) {
+  HttpServer server([&](const HttpRequest& request) {
+    HttpReply reply = serve(request, body);
+    if (request.number == 0) reply.stall_after = 5000;
+    return reply;
+  });
+  server.start();
+  options.stall_seconds = 1;
+  const auto start = std::chrono::steady_clock::now();
+  download({at(server)}, data, options);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(server.requests()[1].range_begin, 5000);
+}
+
+TEST_F(Download, ASlowServerIsNotASilentOne) {
+  HttpServer server([&](const HttpRequest& request) {
+    HttpReply reply = serve(request, body);
+    reply.bytes_per_ms = kSize / 1500;  // 1.5 s in all, 10 ms between pieces
+    return reply;
+  });
+  server.start();
+  options.stall_seconds = 1;
+  std::vector<std::pair<std::int64_t, std::int64_t>> seen;
+  options.progress = [&](std::int64_t received, std::int64_t total) { seen.emplace_back(received, total); };
+  download({at(server)}, data, options);
+  EXPECT_EQ(server.requests().size(), 1u);
+  ASSERT_GE(seen.size(), 3u);
+  EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+  EXPECT_EQ(seen.front().second, kSize);
+  EXPECT_EQ(seen.back(), std::pair(kSize, kSize));
+}
+
+TEST_F(Download, TheProgressCallbackMayStopIt) {
+  HttpServer server([&](const HttpRequest& request) {
+    HttpReply reply = serve(request, body);
+    reply.bytes_per_ms = 500;
+    return reply;
+  });
+  server.start();
+  options.progress = [](std::int64_t, std::int64_t) { throw std::runtime_error("stopped"); };
+  EXPECT_THROW(download({at(server)}, data, options), std::runtime_error);
+  EXPECT_TRUE(fs::exists(part()));
+  EXPECT_EQ(server.requests().size(), 1u);
+}
+
+TEST_F(Download, AFolderThatCannotBe) {
+  folder.write("cache", "a file where the folder should be");
+  EXPECT_THROW(download({{.url = "http://127.0.0.1:1/x", .name = "data.bin", .md5 = md5}}, data, options),
+               OutputError);
+  EXPECT_THROW(download({{.url = "http://127.0.0.1:1/x", .name = "../data.bin", .md5 = md5}}, data, options),
+               UsageError);
+}
+
+TEST_F(Download, AFullDiskIsAnOutputErrorAtOnce) {
+  HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
+  server.start();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit limited{.rlim_cur = 100'000, .rlim_max = before.rlim_max};
+  const auto previous =
+      std::signal(SIGXFSZ, SIG_IGN);  // write() then fails with EFBIG, as it would with ENOSPC
+  setrlimit(RLIMIT_FSIZE, &limited);
+  std::string message;
+  try {
+    download({at(server)}, data, options);
+  } catch (const OutputError& error) {
+    message = error.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, previous);
+  EXPECT_THAT(message, HasSubstr("data.bin.part: cannot be written after 100000 bytes: "));
+  EXPECT_EQ(server.requests().size(), 1u);
+  download({at(server)}, data, options);  // room again: continues
+  EXPECT_EQ(server.requests()[1].range_begin, 100'000);
+}
+
+/// A child process that downloads; its exit status is 0 where that went well. Forked before the server has
+/// threads.
+pid_t fork_download(const RemoteFile& file, const fs::path& data, const DownloadOptions& options) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  int status = 1;
+  try {
+    download({file}, data, options);
+    status = 0;
+  } catch (...) {
+  }
+  _exit(status);
+}
+
+TEST_F(Download, EightProcessesAtOnceDownloadOnce) {
+  HttpServer server([&](const HttpRequest& request) {
+    HttpReply reply = serve(request, body);
+    reply.bytes_per_ms = 10'000;  // 100 ms: long enough that all of them meet
+    if (request.number < 2) reply.hang_up_after = kSize / 4;
+    return reply;
+  });
+  std::vector<pid_t> children;
+  for (int i = 0; i < 8; ++i) children.push_back(fork_download(at(server), data, options));
+  server.start();
+  for (const pid_t child : children) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(server.requests().size(), 3u);
+  EXPECT_EQ(server.body_bytes(), kSize);
+  EXPECT_FALSE(fs::exists(target().string() + ".lock"));
+}
+
+TEST_F(Download, EightThreadsAtOnceDownloadOnce) {
+  HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
+  server.start();
+  std::atomic<int> good{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 8; ++i)
+      threads.emplace_back([&] { good += contents(download({at(server)}, data, options)) == body ? 1 : 0; });
+  }
+  EXPECT_EQ(good, 8);
+  EXPECT_EQ(server.body_bytes(), kSize);
+}
+
+TEST_F(Download, AKilledDownloadIsContinuedByTheNext) {
+  HttpServer server([&](const HttpRequest& request) {
+    HttpReply reply = serve(request, body);
+    if (request.number == 0) reply.stall_after = 200'000;
+    return reply;
+  });
+  const pid_t child = fork_download(at(server), data, options);
+  server.start();
+  std::error_code error;
+  for (int waited = 0; waited < 5000 && fs::file_size(part(), error) != 200'000; ++waited)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(fs::exists(target().string() + ".lock"));  // left behind, and held by nobody
+  download({at(server)}, data, options);
+  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(server.body_bytes(), kSize);
+}
+
+TEST_F(Download, OfficialFilesAreWellFormed) {
+  const auto check_file = [](const std::vector<RemoteFile>& mirrors) {
+    ASSERT_FALSE(mirrors.empty());
+    for (const RemoteFile& file : mirrors) {
+      EXPECT_TRUE(file.url.starts_with("https://"));
+      EXPECT_TRUE(file.url.ends_with("/" + file.name));
+      EXPECT_EQ(file.md5.size(), 32u);
+      EXPECT_EQ(file.md5, mirrors.front().md5);
+    }
+  };
+  ASSERT_EQ(cifar10_files().size(), 1u);
+  ASSERT_EQ(mnist_files().size(), 4u);
+  for (const auto& mirrors : cifar10_files()) check_file(mirrors);
+  for (const auto& mirrors : mnist_files()) check_file(mirrors);
+}
+
+TEST_F(Download, TheCacheFolderFollowsTheEnvironment) {
+  setenv("HOME", "/home/someone", 1);
+  setenv("XDG_CACHE_HOME", "/var/cache/someone", 1);
+  EXPECT_EQ(cache_folder(), "/var/cache/someone/convoy");
+  setenv("XDG_CACHE_HOME", "relative", 1);
+  EXPECT_EQ(cache_folder(), "/home/someone/.cache/convoy");
+  unsetenv("XDG_CACHE_HOME");
+  unsetenv("HOME");
+  EXPECT_THROW(cache_folder(), UsageError);
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,357 @@
+#include "datasets/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "kernels/runtime/error.h"
+
+namespace convoy {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kHeight = 6, kWidth = 5, kChannels = 3;
+constexpr std::int64_t kPixels = kHeight * kWidth * kChannels;
+
+/// Every pixel differs from its neighbours and from the same one of other images; label = id mod 7.
+ImageSet make_set(std::int64_t n) {
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(n * kPixels));
+  for (std::size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = static_cast<std::uint8_t>(i * 37 + i / 256 * 11);
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i % 7);
+  const Device device = Device::cpu();
+  return {.images = Tensor::from(pixels, {n, kHeight, kWidth, kChannels}, device),
+          .labels = Tensor::from(labels, {n}, device)};
+}
+
+TransformSpec random_transform() {
+  return {.augment = {.crop_padding = 2,
+                      .reflect = true,
+                      .flip = true,
+                      .cutout = 2,
+                      .mean = {0.5f, 0.4f, 0.3f},
+                      .inverse_std = {4, 5, 6}}};
+}
+
+/// A batch as plain values, so that runs can be compared.
+struct Copy {
+  std::vector<float> images;
+  std::vector<std::int32_t> labels, ids;
+  std::int64_t epoch, step, index, global_count;
+  friend bool operator==(const Copy&, const Copy&) = default;
+};
+
+Copy copy_of(const Batch& batch) {
+  EXPECT_EQ(batch.images.shape(), (Shape{batch.ids.numel(), kHeight, kWidth, kChannels}));
+  EXPECT_EQ(batch.labels.numel(), batch.ids.numel());
+  return {batch.images.to_vector<float>(),
+          batch.labels.to_vector<std::int32_t>(),
+          batch.ids.to_vector<std::int32_t>(),
+          batch.epoch,
+          batch.step,
+          batch.index,
+          batch.global_count};
+}
+
+/// All batches from where the loader stands to the end of its epoch.
+std::vector<Copy> rest_of_epoch(DataLoader& loader) {
+  std::vector<Copy> copies;
+  while (true) {
+    const std::vector<Batch> update = loader.next_update();
+    if (update.empty()) return copies;
+    for (const Batch& batch : update) copies.push_back(copy_of(batch));
+  }
+}
+
+std::vector<std::vector<Copy>> run(const ImageSet& set, const LoaderOptions& options, int epochs) {
+  DataLoader loader(set, options);
+  std::vector<std::vector<Copy>> result;
+  for (int epoch = 0; epoch < epochs; ++epoch) result.push_back(rest_of_epoch(loader));
+  return result;
+}
+
+TEST(DataLoader, TheNumberOfWorkersChangesNoByte) {
+  const ImageSet set = make_set(103);
+  LoaderOptions options{
+      .global_batch = 16, .micro_batch = 5, .seed = 3, .transform = random_transform(), .workers = 0};
+  const auto expected = run(set, options, 3);
+  ASSERT_EQ(expected.size(), 3u);
+  EXPECT_EQ(expected[0].size(), 6u * 4 + 2);  // 16 = 4 + 4 + 4 + 4, and 7 = 4 + 3
+  EXPECT_NE(expected[0], expected[1]);
+  for (const int workers : {1, 2, 5})
+    for (const int prefetch : {1, 2, 4, 50}) {
+      options.workers = workers;
+      options.prefetch = prefetch;
+      EXPECT_EQ(run(set, options, 3), expected) << workers << " workers, prefetch " << prefetch;
+    }
+}
+
+TEST(DataLoader, NormalisesTheImagesOfItsIds) {
+  const ImageSet set = make_set(20);
+  const TransformSpec transform = random_transform().evaluation();
+  const auto pixels = set.images.to_vector<std::uint8_t>();
+  DataLoader loader(set, {.global_batch = 6, .shuffle = false, .transform = transform});
+  std::int32_t next = 0;
+  for (const Copy& batch : rest_of_epoch(loader))
+    for (std::size_t i = 0; i < batch.ids.size(); ++i, ++next) {
+      ASSERT_EQ(batch.ids[i], next);  // not shuffled
+      ASSERT_EQ(batch.labels[i], next % 7);
+      for (std::size_t p = 0; p < kPixels; ++p) {
+        const float pixel = pixels[static_cast<std::size_t>(next) * kPixels + p] / 255.0f;
+        const AugmentOptions& augment = transform.augment;
+        // Three roundings of values below 1, times 6.
+        ASSERT_NEAR(batch.images[i * kPixels + p],
+                    (pixel - augment.mean[p % kChannels]) * augment.inverse_std[p % kChannels],
+                    6 * 4 * 6e-8f);
+      }
+    }
+  EXPECT_EQ(next, 20);
+}
+
+TEST(DataLoader, DoubleIsFloatWithMoreDigits) {
+  const ImageSet set = make_set(9);
+  LoaderOptions options{.global_batch = 9, .transform = random_transform()};
+  DataLoader narrow(set, options);
+  options.dtype = DType::f64;
+  DataLoader wide(set, options);
+  const auto expected = narrow.next_update()[0].images.to_vector<float>();
+  const auto found = wide.next_update()[0].images.to_vector<double>();
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    ASSERT_NEAR(found[i], static_cast<double>(expected[i]), 6 * 4 * 6e-8);
+}
+
+/// An epoch on `world` ranks: each sample once, and the same image of it whatever the division.
+void check_division(const ImageSet& set, int world, std::int64_t micro_batch,
+                    const std::vector<Copy>& alone) {
+  SCOPED_TRACE(::testing::Message() << world << " ranks, micro-batches of " << micro_batch);
+  std::map<std::int32_t, std::vector<float>> images;  // of each id, as a single rank saw it
+  for (const Copy& batch : alone)
+    for (std::size_t i = 0; i < batch.ids.size(); ++i)
+      images[batch.ids[i]].assign(batch.images.begin() + static_cast<std::ptrdiff_t>(i * kPixels),
+                                  batch.images.begin() + static_cast<std::ptrdiff_t>((i + 1) * kPixels));
+  std::vector<std::vector<std::int32_t>> update_ids(alone.size());
+  std::size_t batches = 0;
+  for (int rank = 0; rank < world; ++rank) {
+    DataLoader loader(set, {.global_batch = 8,
+                            .micro_batch = micro_batch,
+                            .rank = rank,
+                            .world = world,
+                            .seed = 3,
+                            .transform = random_transform()});
+    const std::vector<Copy> copies = rest_of_epoch(loader);
+    if (rank == 0) batches = copies.size();
+    EXPECT_EQ(copies.size(), batches);  // equally many on every rank
+    for (const Copy& batch : copies) {
+      const auto step = static_cast<std::size_t>(batch.step);
+      EXPECT_EQ(batch.global_count, alone[step].global_count);
+      update_ids[step].insert(update_ids[step].end(), batch.ids.begin(), batch.ids.end());
+      for (std::size_t i = 0; i < batch.ids.size(); ++i)
+        EXPECT_EQ(std::memcmp(images[batch.ids[i]].data(), batch.images.data() + i * kPixels,
+                              kPixels * sizeof(float)),
+                  0);
+    }
+  }
+  for (std::size_t step = 0; step < alone.size(); ++step) EXPECT_EQ(update_ids[step], alone[step].ids);
+}
+
+TEST(DataLoader, TheDivisionOverRanksAndMicroBatchesChangesNoImage) {
+  const ImageSet set = make_set(35);  // the last update has 3 samples: fewer than ranks
+  const auto alone = run(set, {.global_batch = 8, .seed = 3, .transform = random_transform()}, 1)[0];
+  std::vector<std::int32_t> ids;
+  for (const Copy& batch : alone) ids.insert(ids.end(), batch.ids.begin(), batch.ids.end());
+  std::sort(ids.begin(), ids.end());
+  std::vector<std::int32_t> all(35);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(ids, all);
+  for (const int world : {1, 2, 3, 4, 8, 11})
+    for (const std::int64_t micro_batch : {0, 1, 3}) check_division(set, world, micro_batch, alone);
+}
+
+TEST(DataLoader, ARankWithoutSamplesGetsAnEmptyBatch) {
+  const ImageSet set = make_set(5);
+  DataLoader loader(set, {.global_batch = 4, .rank = 3, .world = 4});
+  EXPECT_EQ(loader.next_update().front().ids.numel(), 1);
+  const std::vector<Batch> last = loader.next_update();
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last[0].images.shape(), (Shape{0, kHeight, kWidth, kChannels}));
+  EXPECT_EQ(last[0].global_count, 1);
+  EXPECT_TRUE(loader.next_update().empty());
+}
+
+TEST(DataLoader, SeekIsExact) {
+  const ImageSet set = make_set(50);
+  for (const int workers : {0, 2}) {
+    const LoaderOptions options{
+        .global_batch = 8, .micro_batch = 3, .transform = random_transform(), .workers = workers};
+    const auto expected = run(set, options, 3);
+    DataLoader loader(set, options);
+    EXPECT_EQ(loader.steps_per_epoch(), 7);
+    EXPECT_EQ(loader.micro_batches_per_step(), 3);
+    for (const std::int64_t epoch : {2, 0, 1})
+      for (const std::int64_t step : {6, 0, 3, 7}) {
+        loader.seek(epoch, step);
+        std::vector<Copy> rest;
+        for (const Copy& batch : expected[static_cast<std::size_t>(epoch)])
+          if (batch.step >= step) rest.push_back(batch);
+        EXPECT_EQ(rest_of_epoch(loader), rest) << epoch << ", " << step;
+        if (epoch < 2) {  // and on into the next epoch
+          EXPECT_EQ(copy_of(loader.next_update().front()),
+                    expected[static_cast<std::size_t>(epoch) + 1].front());
+        }
+      }
+    EXPECT_THROW(loader.seek(-1), UsageError);
+    EXPECT_THROW(loader.seek(0, 8), UsageError);
+  }
+}
+
+TEST(DataLoader, IteratesOverEpochs) {
+  const ImageSet set = make_set(30);
+  const LoaderOptions options{.global_batch = 8, .transform = random_transform()};
+  const auto expected = run(set, options, 2);
+  DataLoader loader(set, options);
+  for (const Batch& batch : loader.epoch(0)) {
+    EXPECT_EQ(copy_of(batch), expected[0][static_cast<std::size_t>(batch.step)]);
+    if (batch.step == 2) break;
+  }
+  std::vector<Copy> second;
+  for (const Batch& batch : loader.epoch(1)) second.push_back(copy_of(batch));
+  EXPECT_EQ(second, expected[1]);
+  DataLoader pieces(set, {.global_batch = 8, .micro_batch = 4});
+  EXPECT_THROW(pieces.epoch(0), UsageError);
+}
+
+TEST(DataLoader, KnowsItsEnd) {
+  const ImageSet set = make_set(10);
+  for (const int workers : {0, 2}) {
+    DataLoader loader(set, {.global_batch = 4, .workers = workers, .max_epochs = 2});
+    EXPECT_EQ(rest_of_epoch(loader).size(), 3u);
+    EXPECT_EQ(rest_of_epoch(loader).size(), 3u);
+    EXPECT_THROW(loader.next_update(), UsageError);
+    loader.seek(2);
+    EXPECT_THROW(loader.next_update(), UsageError);
+    EXPECT_THROW(loader.seek(3), UsageError);
+    loader.seek(1);
+    EXPECT_EQ(rest_of_epoch(loader).size(), 3u);
+  }
+}
+
+TEST(DataLoader, AnEmptySetHasNoUpdates) {
+  const ImageSet set = make_set(0);
+  DataLoader loader(set, {});
+  EXPECT_EQ(loader.steps_per_epoch(), 0);
+  EXPECT_TRUE(loader.next_update().empty());
+  EXPECT_TRUE(loader.next_update().empty());
+}
+
+constexpr std::size_t kBatchBytes = 64 * kPixels * sizeof(float);  // of the images; labels and ids are small
+
+/// Waits for workers, which no call can be asked about.
+bool eventually(const auto& condition) {
+  for (int waited_ms = 0; waited_ms < 5000; ++waited_ms) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+TEST(DataLoader, PrefetchesAcrossTheEndOfAnEpochButNotPastTheLast) {
+  const ImageSet set = make_set(256);
+  const Device memory = Device::cpu();
+  DataLoader loader(set, {.global_batch = 64, .prefetch = 3, .max_epochs = 2, .device = memory});
+  for (int step = 0; step < 4; ++step) loader.next_update();  // all of epoch 0 has been taken
+  EXPECT_TRUE(eventually([&] { return memory.memory().stats().in_use >= 3 * kBatchBytes; }));
+  EXPECT_TRUE(loader.next_update().empty());
+  for (int step = 0; step < 4; ++step) loader.next_update();
+  EXPECT_TRUE(loader.next_update().empty());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(memory.memory().stats().in_use, 0u);
+}
+
+TEST(DataLoader, MemoryIsBoundedAndSteady) {
+  const ImageSet set = make_set(1000);
+  const Device memory = Device::cpu();
+  DataLoader loader(set, {.global_batch = 64, .workers = 3, .prefetch = 4, .device = memory});
+  constexpr std::size_t kBatches = 4 + 2;  // prefetched, the one in use, the one before it
+  for (int epoch = 0; epoch < 10; ++epoch)
+    for (std::vector<Batch> update = loader.next_update(); !update.empty();) update = loader.next_update();
+  const MemoryStats stats = memory.memory().stats();
+  constexpr std::size_t kListBytes = 64 * sizeof(std::int32_t);  // labels, or ids
+  const std::size_t one =
+      CachingAllocator::size_class(kBatchBytes) + 2 * CachingAllocator::size_class(kListBytes);
+  EXPECT_LE(stats.peak_in_use, kBatches * one);
+  // Per batch its images, labels and ids; as many again for the short ones at the end of an epoch.
+  EXPECT_LE(stats.source_calls, 2 * 3 * kBatches);
+}
+
+TEST(DataLoader, AnErrorInAWorkerSurfacesAndCanBeRecoveredFrom) {
+  const ImageSet set = make_set(64 * 10);
+  for (const int workers : {0, 1, 3}) {
+    const Device memory = Device::cpu({.memory_limit = 4 * kBatchBytes + kBatchBytes / 2});
+    DataLoader loader(set, {.global_batch = 64, .workers = workers, .prefetch = 2, .device = memory});
+    std::vector<std::vector<Batch>> held;  // more than there is room for
+    const auto take_all = [&] {
+      while (true) held.push_back(loader.next_update());
+    };
+    EXPECT_THROW(take_all(), DeviceError);
+    EXPECT_GE(held.size(), 2u);
+    EXPECT_THROW(loader.next_update(), DeviceError);  // again
+    const auto step = static_cast<std::int64_t>(held.size());
+    held.clear();
+    loader.seek(0, step);
+    EXPECT_EQ(loader.next_update().front().step, step);
+  }
+}
+
+TEST(DataLoader, EndsAtAnyMoment) {
+  const ImageSet set = make_set(500);
+  const auto start = std::chrono::steady_clock::now();
+  for (int taken = 0; taken < 40; ++taken) {
+    DataLoader loader(set, {.global_batch = 16, .transform = random_transform(), .workers = 1 + taken % 4});
+    for (int i = 0; i < taken; ++i) loader.next_update();
+    if (taken % 3 == 0) loader.seek(taken);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+TEST(DataLoader, MeasuresTheWait) {
+  const ImageSet set = make_set(2000);
+  DataLoader loader(set, {.global_batch = 1000, .workers = 0});
+  EXPECT_EQ(loader.take_wait_ms(), 0);
+  loader.next_update();
+  EXPECT_GT(loader.take_wait_ms(), 0);
+  EXPECT_EQ(loader.take_wait_ms(), 0);
+}
+
+TEST(DataLoader, RefusesWhatCannotBe) {
+  const ImageSet set = make_set(4);
+  const auto refusal = [&](const LoaderOptions& options) -> std::string {
+    try {
+      DataLoader loader(set, options);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no UsageError";
+  };
+  EXPECT_THAT(refusal({.global_batch = 0}), HasSubstr("--batch-size: found 0"));
+  EXPECT_THAT(refusal({.micro_batch = -1}), HasSubstr("--micro-batch-size: found -1"));
+  EXPECT_THAT(refusal({.rank = 2, .world = 2}), HasSubstr("rank 2 of 2"));
+  EXPECT_THAT(refusal({.workers = -1}), HasSubstr("--workers: found -1"));
+  EXPECT_THAT(refusal({.prefetch = 0}), HasSubstr("prefetch 0"));
+  EXPECT_THAT(refusal({.dtype = DType::f16}), HasSubstr("batches of f16"));
+  EXPECT_THAT(refusal({.transform = {.augment = {.crop_padding = 5}}}), HasSubstr("crop=5"));
+  EXPECT_THROW(DataLoader(ImageSet{}, {}), UsageError);
+  EXPECT_THROW(DataLoader(ImageSet{.images = set.images, .labels = make_set(3).labels}, {}), UsageError);
+  EXPECT_THROW(DataLoader(ImageSet{.images = set.labels, .labels = set.labels}, {}), UsageError);
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,108 @@
+#include "datasets/transforms.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/runtime/error.h"
+
+namespace convoy {
+namespace {
+
+using ::testing::HasSubstr;
+
+const ChannelStatistics kStatistics{.mean = {0.5f, 0.25f, 0.125f}, .std = {0.25f, 0.5f, 0.2f}};
+
+TransformSpec make(const char* text, bool natural = true) {
+  return make_transform(text, kStatistics, natural);
+}
+
+std::string refusal(const char* text) {
+  try {
+    make(text);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no UsageError";
+}
+
+TEST(Transforms, AutoDependsOnTheKindOfImages) {
+  EXPECT_EQ(make("auto", true).augment.crop_padding, 4);
+  EXPECT_TRUE(make("auto", true).augment.flip);
+  EXPECT_EQ(make("auto", false).augment.crop_padding, 0);
+  EXPECT_FALSE(make("auto", false).augment.flip);
+}
+
+TEST(Transforms, ReadsLists) {
+  const AugmentOptions all = make(" crop=2, reflect ,flip,cutout = 16 ").augment;
+  EXPECT_EQ(all.crop_padding, 2);
+  EXPECT_TRUE(all.reflect);
+  EXPECT_TRUE(all.flip);
+  EXPECT_EQ(all.cutout, 16);
+  const AugmentOptions defaults = make("cutout,crop").augment;
+  EXPECT_EQ(defaults.crop_padding, 4);
+  EXPECT_EQ(defaults.cutout, 8);
+  EXPECT_FALSE(defaults.reflect);
+  EXPECT_FALSE(defaults.flip);
+  EXPECT_EQ(make("none").augment.crop_padding, 0);
+}
+
+TEST(Transforms, RefusesWhatItDoesNotKnow) {
+  for (const char* word : {"rotate", "", "none,flip", "auto,flip", "flip,", "Crop", "flip=2", "reflect=1"}) {
+    EXPECT_THAT(refusal(word), HasSubstr("--augment: ")) << word;
+    EXPECT_THAT(refusal(word), HasSubstr("crop[=PIXELS], reflect, flip and cutout[=PIXELS]")) << word;
+  }
+  EXPECT_THAT(refusal("flip,rotate"), HasSubstr("found 'rotate'"));
+}
+
+TEST(Transforms, RefusesNumbersThatCannotBe) {
+  for (const char* word :
+       {"crop=", "crop=0", "crop=-1", "crop=four", "crop=4px", "crop=1025", "cutout=99999999999"}) {
+    EXPECT_THAT(refusal(word), HasSubstr("from 1 to 1024")) << word;
+    EXPECT_THAT(refusal(word), HasSubstr(word)) << word;
+  }
+}
+
+TEST(Transforms, RefusesContradictions) {
+  EXPECT_THAT(refusal("crop=2,crop=4"), HasSubstr("twice"));
+  EXPECT_THAT(refusal("flip,flip"), HasSubstr("twice"));
+  EXPECT_THAT(refusal("reflect,flip"), HasSubstr("'reflect' without 'crop'"));
+}
+
+TEST(Transforms, NormalisesByTheStatistics) {
+  const AugmentOptions augment = make("none").augment;
+  EXPECT_EQ(augment.mean, (std::array<float, 4>{0.5f, 0.25f, 0.125f, 0}));
+  EXPECT_EQ(augment.inverse_std, (std::array<float, 4>{4, 2, 5, 1}));  // the fourth: there is none
+}
+
+TEST(Transforms, AFlatChannelIsNotBlownUp) {
+  const AugmentOptions augment = make_transform("none", {.mean = {0.5f}, .std = {0}}, false).augment;
+  EXPECT_FLOAT_EQ(augment.inverse_std[0], 255);
+}
+
+TEST(Transforms, EvaluationKeepsTheNormalisationAlone) {
+  const TransformSpec training = make("crop=2,reflect,flip,cutout=16");
+  const AugmentOptions evaluation = training.evaluation().augment;
+  EXPECT_EQ(evaluation.crop_padding, 0);
+  EXPECT_FALSE(evaluation.reflect);
+  EXPECT_FALSE(evaluation.flip);
+  EXPECT_EQ(evaluation.cutout, 0);
+  EXPECT_EQ(evaluation.mean, training.augment.mean);
+  EXPECT_EQ(evaluation.inverse_std, training.augment.inverse_std);
+}
+
+TEST(Transforms, DescribesItself) {
+  const std::string normalise = "normalise (mean 0.500 0.250 0.125, std 0.250 0.500 0.200)";
+  EXPECT_EQ(make("crop=2,reflect,flip,cutout=16").describe(),
+            "crop 2 (reflected), flip, cutout 16, " + normalise);
+  EXPECT_EQ(make("none").describe(), normalise);
+  EXPECT_EQ(TransformSpec{}.describe(), "not normalised");
+}
+
+TEST(Transforms, KnowsImagesThatAreTooSmall) {
+  EXPECT_NO_THROW(make("crop=7,cutout=8").check_image_size(8, 9));
+  EXPECT_THROW(make("crop=8").check_image_size(8, 9), UsageError);
+  EXPECT_THROW(make("cutout=9").check_image_size(9, 8), UsageError);
+}
+
+}  // namespace
+}  // namespace convoy
