@@ -1,6 +1,12 @@
 option(CONVOY_TESTS "Build the tests" ON)
 option(CONVOY_CUDA "Build for NVIDIA GPUs (needs the CUDA Toolkit)" OFF)
 option(CONVOY_STD_THREADS "parallel_for on std::thread instead of OpenMP (ThreadSanitizer)" OFF)
+# A compiler that this project has not met may warn of something new, which must not stop a user's first build.
+set(known_compiler OFF)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  set(known_compiler ON)
+endif()
+option(CONVOY_WERROR "Treat warnings as errors" ${known_compiler})
 set(CONVOY_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -25,12 +31,13 @@ endif()
 # Flags of our own code alone; libraries' headers are included as SYSTEM.
 add_library(convoy_flags INTERFACE)
 target_include_directories(convoy_flags INTERFACE ${CMAKE_SOURCE_DIR})
+set(werror $<$<BOOL:${CONVOY_WERROR}>:-Werror>)
 target_compile_options(convoy_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic ${werror} -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                             -Wno-missing-field-initializers -ffp-contract=off>
   # nvcc's generated host code is not pedantic. Relaxed: std::bit_cast in a __host__ __device__ function.
-  $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings --expt-relaxed-constexpr
-                             -Xcompiler=-Wall,-Wextra,-Werror>)
+  $<$<COMPILE_LANGUAGE:CUDA>:$<$<BOOL:${CONVOY_WERROR}>:--Werror=all-warnings> --expt-relaxed-constexpr
+                             -Xcompiler=-Wall,-Wextra$<$<BOOL:${CONVOY_WERROR}>:,-Werror>>)
 if(CONVOY_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${CONVOY_SANITIZE}>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>

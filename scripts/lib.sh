@@ -1,0 +1,41 @@
+# shellcheck shell=bash disable=SC2154
+# What the scripts share. To be sourced, with root set to the repository's.
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+  say "$(basename "$0"): $*"
+  exit 1
+}
+
+# Compilers at once: a core each, and 1.5 GiB of free memory each, which the largest sources need.
+jobs() {
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/^MemAvailable:/ {print int($2 / 1572864)}' /proc/meminfo 2>/dev/null || echo "$cores")
+  ((memory < 1)) && memory=1
+  echo $((cores < memory ? cores : memory))
+}
+
+# quietly LOG WHAT COMMAND…: the command's output goes to LOG, and its end to the screen where it fails.
+quietly() {
+  local log=$1 what=$2 start=$SECONDS
+  shift 2
+  mkdir -p "$(dirname "$log")"
+  say "$what …"
+  if ! "$@" >"$log" 2>&1; then
+    tail -n 60 "$log" >&2
+    die "$what failed; the whole output is in $log"
+  fi
+  say "$what: done in $((SECONDS - start)) s"
+}
+
+# build PRESET [TARGET…]: configures and builds into build/PRESET.
+build() {
+  local preset=$1 targets=()
+  shift
+  (($# > 0)) && targets=(--target "$@")
+  quietly "$root/build/$preset.configure.log" "configuring $preset" cmake -S "$root" --preset "$preset"
+  quietly "$root/build/$preset.build.log" "building $preset" \
+    cmake --build "$root/build/$preset" --parallel "$(jobs)" "${targets[@]}"
+}
