@@ -27,6 +27,16 @@ void map_range(std::int64_t begin, std::int64_t end, F f, Y* y, const X*... x) {
   }
 }
 
+/// The same, the mode settled once for the whole loop.
+template <class F, class Y, class... X>
+void map_range(Mode mode, std::int64_t begin, std::int64_t end, F f, Y* y, const X*... x) {
+  if (mode == Mode::add) {
+    map_range<Mode::add>(begin, end, f, y, x...);
+  } else {
+    map_range<Mode::write>(begin, end, f, y, x...);
+  }
+}
+
 /// The same over whole arrays, in parallel. Nothing happens where y is null: empty, or a gradient nobody
 /// wants.
 template <class F, class... X>
@@ -35,11 +45,7 @@ void map(const CpuStream& stream, F f, const GradView& y, const X&... x) {
   dispatch_compute(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
-      if (y.mode == Mode::add) {
-        map_range<Mode::add>(begin, end, f, y.template as<T>(), x.template as<T>()...);
-      } else {
-        map_range<Mode::write>(begin, end, f, y.template as<T>(), x.template as<T>()...);
-      }
+      map_range(y.mode, begin, end, f, y.template as<T>(), x.template as<T>()...);
     });
   });
 }

@@ -1,5 +1,5 @@
-// Reductions on the CPU. An array is cut into blocks of a fixed size, whatever the number of threads; each block is
-// summed by one thread, and the blocks' sums are added in their order.
+// Reductions on the CPU. An array is cut into blocks of a fixed size, whatever the number of threads; each
+// block is summed by one thread, and the blocks' sums are added in their order.
 #include "kernels/reduce.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 8192;    // elements
 constexpr std::int64_t kBlockGrain = 4;  // blocks worth a thread of their own
-constexpr std::size_t kLanes = 16;       // partial sums, because a compiler may not reorder one sum into a vector
+constexpr std::size_t kLanes = 16;  // partial sums, because a compiler may not reorder one sum into a vector
 
 /// f(x[0]) + … + f(x[n - 1]).
 template <class T, class F>
@@ -43,10 +43,10 @@ double sum_all(const CpuStream& stream, std::span<const ConstView> tensors, F f)
   std::vector<double> sums(blocks.size());
   parallel_for(stream, std::ssize(blocks), kBlockGrain, [&](std::int64_t first, std::int64_t last) {
     for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
-      const auto [tensor, begin] = blocks[i];
-      const std::int64_t count = std::min(kBlock, tensor->numel() - begin);
-      dispatch_compute(tensor->dtype, [&, tensor = tensor, begin = begin](auto zero) {
-        sums[i] = sum_block(tensor->as<decltype(zero)>() + begin, count, f);
+      const Block& block = blocks[i];
+      const std::int64_t count = std::min(kBlock, block.tensor->numel() - block.begin);
+      dispatch_compute(block.tensor->dtype, [&](auto zero) {
+        sums[i] = sum_block(block.tensor->template as<decltype(zero)>() + block.begin, count, f);
       });
     }
   });
@@ -63,8 +63,10 @@ struct Matrix {
   explicit Matrix(const Shape& shape) : columns(shape[-1]) {
     if (columns > 0) rows = shape.numel() / columns;
   }
-  /// Rows that are worth a thread of their own.
-  std::int64_t grain() const { return std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(columns, 1)); }
+  /// How many rows have about so many elements; at least one.
+  std::int64_t rows_of(std::int64_t elements) const {
+    return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(columns, 1));
+  }
 };
 
 }  // namespace
@@ -72,15 +74,16 @@ struct Matrix {
 void sum(CpuStream& stream, ConstView x, GradView y) {
   if (!y.wanted()) return;
   const double total = sum_all(stream, {&x, 1}, [](double u) { return u; });
-  map(stream, [total] { return total; }, y);
+  map(
+      stream, [total] { return total; }, y);
 }
 
 void sum_rows(CpuStream& stream, ConstView x, GradView y) {
   if (!y.wanted()) return;
   const Matrix matrix(x.shape);
   const auto columns = static_cast<std::size_t>(matrix.columns);
-  // At least 64 rows, so that the blocks' sums are small beside x.
-  const std::int64_t block_rows = std::max<std::int64_t>(64, kBlock / matrix.columns);
+  constexpr std::int64_t kLeastRows = 64;  // so that the blocks' sums are small beside x
+  const std::int64_t block_rows = std::max(kLeastRows, matrix.rows_of(kBlock));
   const std::int64_t blocks = (matrix.rows + block_rows - 1) / block_rows;
   std::vector<double> sums(static_cast<std::size_t>(std::max<std::int64_t>(blocks, 1)) * columns);
   dispatch_compute(x.dtype, [&](auto zero) {
@@ -90,33 +93,41 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
         double* const block_sums = sums.data() + static_cast<std::size_t>(block) * columns;
         const std::int64_t end = std::min(matrix.rows, (block + 1) * block_rows);
         for (std::int64_t row = block * block_rows; row < end; ++row)
-          map_range<Mode::add>(0, matrix.columns, [](T u) { return static_cast<double>(u); }, block_sums,
-                               x.as<T>() + row * matrix.columns);
+          map_range<Mode::add>(
+              0, matrix.columns, [](T u) { return static_cast<double>(u); }, block_sums,
+              x.as<T>() + row * matrix.columns);
       }
     });
   });
   for (std::int64_t block = 1; block < blocks; ++block)
-    map_range<Mode::add>(0, matrix.columns, [](double u) { return u; }, sums.data(),
-                         sums.data() + block * matrix.columns);
-  map(stream, [](auto u) { return u; }, y, ConstView(sums.data(), {matrix.columns}, DType::f64));
+    map_range<Mode::add>(
+        0, matrix.columns, [](double u) { return u; }, sums.data(), sums.data() + block * matrix.columns);
+  dispatch_compute(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    map_range(
+        y.mode, 0, matrix.columns, [](double u) { return static_cast<T>(u); }, y.as<T>(), sums.data());
+  });
 }
 
 void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y) {
   const Matrix matrix(x.shape);
   dispatch_compute(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(stream, matrix.rows, matrix.grain(), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row)
-        map_range<Mode::write>(0, matrix.columns, [](T u, T b) { return u + b; }, y.as<T>() + row * matrix.columns,
-                               x.as<T>() + row * matrix.columns, bias.as<T>());
-    });
+    parallel_for(stream, matrix.rows, matrix.rows_of(kElementGrain),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t row = begin; row < end; ++row)
+                     map_range<Mode::write>(
+                         0, matrix.columns, [](T u, T b) { return u + b; }, y.as<T>() + row * matrix.columns,
+                         x.as<T>() + row * matrix.columns, bias.as<T>());
+                 });
   });
 }
 
 void broadcast_scalar(CpuStream& stream, ConstView x, double a, GradView y) {
   if (!y.wanted()) return;
   const double value = dispatch_compute(x.dtype, [&](auto zero) { return a * *x.as<decltype(zero)>(); });
-  map(stream, [value] { return value; }, y);
+  map(
+      stream, [value] { return value; }, y);
 }
 
 void global_norm(CpuStream& stream, std::span<const ConstView> tensors, View norm) {
@@ -127,13 +138,14 @@ void argmax(CpuStream& stream, ConstView x, View indices) {
   const Matrix matrix(x.shape);
   dispatch_compute(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(stream, matrix.rows, matrix.grain(), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const T* const from = x.as<T>() + row * matrix.columns;
-        indices.as<std::int32_t>()[row] =
-            static_cast<std::int32_t>(std::max_element(from, from + matrix.columns) - from);
-      }
-    });
+    parallel_for(stream, matrix.rows, matrix.rows_of(kElementGrain),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t row = begin; row < end; ++row) {
+                     const T* const from = x.as<T>() + row * matrix.columns;
+                     indices.as<std::int32_t>()[row] =
+                         static_cast<std::int32_t>(std::max_element(from, from + matrix.columns) - from);
+                   }
+                 });
   });
 }
 

@@ -1,34 +1,34 @@
+// Softmax and cross-entropy on the CPU, row by row. All in double, with the row's largest logit subtracted
+// first: exp cannot overflow, and large logits of almost equal size lose nothing.
 #include "kernels/softmax_cross_entropy.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/runtime/parallel.h"
+#include "kernels/cpu/map.h"
 
 namespace convoy {
 namespace {
 
-/// Rows that are worth a thread of their own, for this many classes.
-std::int64_t row_grain(std::int64_t classes) {
-  return std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, classes));
-}
+constexpr std::int64_t kExpGrain = 1024;  // exponentials that are worth a thread of their own
 
-/// log(sum exp(x)), about the largest, so that nothing overflows. In f64: the sum of many classes in f32
-/// loses digits.
-template <class T>
-double log_sum_exp_of(const T* x, std::int64_t classes) {
-  const double largest = static_cast<double>(*std::max_element(x, x + classes));
-  double sum = 0;
-  for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(x[c]) - largest);
-  return largest + std::log(sum);
-}
-
-/// f(row) for every row, in parallel.
+/// Calls f(row, a zero of the element type) for each row of a matrix [rows, classes], in parallel.
 template <class F>
-void for_rows(CpuStream& stream, const Shape& shape, const F& f) {
-  parallel_for(stream, shape[0], row_grain(shape[1]), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t row = first; row < last; ++row) f(row);
+void for_each_row(const CpuStream& stream, const ConstView& matrix, F f) {
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, kExpGrain / std::max<std::int64_t>(matrix.shape[1], 1));
+  dispatch_compute(matrix.dtype, [&](auto zero) {
+    parallel_for(stream, matrix.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) f(row, zero);
+    });
   });
+}
+
+template <class T>
+double sum_of_exp(const T* x, std::int64_t n, double offset) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - offset);
+  return sum;
 }
 
 }  // namespace
@@ -36,20 +36,22 @@ void for_rows(CpuStream& stream, const Shape& shape, const F& f) {
 void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, ConstView labels, double smoothing,
                                    View losses, View log_sum_exp, View correct) {
   const std::int64_t classes = logits.shape[1];
-  dispatch_compute(logits.dtype, [&](auto zero) {
+  for_each_row(stream, logits, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
-    for_rows(stream, logits.shape, [&](std::int64_t row) {
-      const T* x = logits.as<T>() + row * classes;
-      const std::int32_t label = labels.as<std::int32_t>()[row];
-      const double normalizer = log_sum_exp_of(x, classes);
+    const T* const x = logits.as<T>() + row * classes;
+    const std::int32_t label = labels.as<std::int32_t>()[row];
+    const T* const largest = std::max_element(x, x + classes);
+    const double offset = *largest;
+    const double log_sum = std::log(sum_of_exp(x, classes, offset));
+    double expected = (1 - smoothing) * (x[label] - offset);  // sum of target_c (x_c - offset)
+    if (smoothing > 0) {
       double sum = 0;
-      for (std::int64_t c = 0; c < classes; ++c) sum += static_cast<double>(x[c]);
-      const double expected =
-          (1 - smoothing) * static_cast<double>(x[label]) + smoothing / static_cast<double>(classes) * sum;
-      losses.as<T>()[row] = static_cast<T>(normalizer - expected);
-      log_sum_exp.as<T>()[row] = static_cast<T>(normalizer);
-      correct.as<std::int32_t>()[row] = std::max_element(x, x + classes) - x == label ? 1 : 0;
-    });
+      for (std::int64_t c = 0; c < classes; ++c) sum += x[c] - offset;
+      expected += smoothing / static_cast<double>(classes) * sum;
+    }
+    losses.as<T>()[row] = static_cast<T>(log_sum - expected);
+    log_sum_exp.as<T>()[row] = static_cast<T>(offset + log_sum);
+    correct.as<std::int32_t>()[row] = largest - x == label ? 1 : 0;
   });
 }
 
@@ -57,34 +59,28 @@ void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstVie
                                     ConstView log_sum_exp, double smoothing, GradView dlogits) {
   if (!dlogits.wanted()) return;
   const std::int64_t classes = logits.shape[1];
-  dispatch_compute(logits.dtype, [&](auto zero) {
+  for_each_row(stream, logits, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
-    const T factor = *dloss.as<T>();
-    const T other = static_cast<T>(smoothing / static_cast<double>(classes));
-    for_rows(stream, logits.shape, [&](std::int64_t row) {
-      const T* x = logits.as<T>() + row * classes;
-      T* dx = dlogits.as<T>() + row * classes;
-      const T normalizer = log_sum_exp.as<T>()[row];
-      const std::int32_t label = labels.as<std::int32_t>()[row];
-      for (std::int64_t c = 0; c < classes; ++c) {
-        const T target = c == label ? static_cast<T>(1 - smoothing) + other : other;
-        const T gradient = factor * (std::exp(x[c] - normalizer) - target);
-        dx[c] = dlogits.mode == Mode::write ? gradient : dx[c] + gradient;
-      }
-    });
+    T* const dx = dlogits.as<T>() + row * classes;
+    const double scale = *dloss.as<T>();
+    const double offset = log_sum_exp.as<T>()[row];
+    const double other_target = smoothing / static_cast<double>(classes);
+    const auto gradient = [=](T x) { return static_cast<T>(scale * (std::exp(x - offset) - other_target)); };
+    map_range(dlogits.mode, 0, classes, gradient, dx, logits.as<T>() + row * classes);
+    dx[labels.as<std::int32_t>()[row]] -= static_cast<T>(scale * (1 - smoothing));
   });
 }
 
 void softmax(CpuStream& stream, ConstView x, View y) {
   const std::int64_t classes = x.shape[1];
-  dispatch_compute(x.dtype, [&](auto zero) {
+  for_each_row(stream, x, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
-    for_rows(stream, x.shape, [&](std::int64_t row) {
-      const T* in = x.as<T>() + row * classes;
-      const double normalizer = log_sum_exp_of(in, classes);
-      for (std::int64_t c = 0; c < classes; ++c)
-        y.as<T>()[row * classes + c] = static_cast<T>(std::exp(static_cast<double>(in[c]) - normalizer));
-    });
+    const T* const from = x.as<T>() + row * classes;
+    const double offset = *std::max_element(from, from + classes);
+    const double factor = 1 / sum_of_exp(from, classes, offset);
+    map_range<Mode::write>(
+        0, classes, [=](T u) { return static_cast<T>(std::exp(u - offset) * factor); },
+        y.as<T>() + row * classes, from);
   });
 }
 
