@@ -16,7 +16,7 @@ Tensor drawn(const Shape& shape, DType dtype, const Device& device, const std::s
     const double value = std::round((2.0 * to_uniform(random.words(i)[0]) - 1) * 4096) / 4096;
     values[i] = std::copysign(std::max(std::abs(value), away_from_zero), value);
   }
-  return Tensor::from(values, shape, Device::cpu()).to(dtype).to(device);
+  return Tensor::from(values, shape, device).to(dtype);
 }
 
 std::vector<OpCase> all_op_cases() {
