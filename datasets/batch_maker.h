@@ -42,7 +42,10 @@ class TaskSequence {
       : options_(&options), plan_(&plan), next_{.epoch = epoch, .step = step} {
     if (step >= plan.steps()) next_ = {.epoch = epoch + 1};
   }
-  bool done() const { return plan_->steps() == 0 || next_.epoch == options_->max_epochs; }
+  bool done() const {
+    const std::int64_t end = options_->max_epochs;
+    return plan_->steps() == 0 || (end >= 0 && next_.epoch >= end);
+  }
   BatchTask take();
 
  private:

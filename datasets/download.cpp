@@ -30,17 +30,16 @@ class FileLock {
           fail<OutputError>("{}: cannot be locked: {}", path_.string(), std::strerror(errno));
     } while (!is_current());
   }
-  ~FileLock() {
-    ::unlink(path_.c_str());
-  }  // while still locked: whoever waits for this file notices and takes the next
+  /// Removed while still locked: whoever waits for this file notices, and takes the next.
+  ~FileLock() { ::unlink(path_.c_str()); }
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
  private:
   /// Is the locked file still the one of that name? The one who held it before has removed it.
   bool is_current() const {
-    struct stat locked {
-    }, named{};
+    struct stat locked = {};
+    struct stat named = {};
     return ::fstat(file_->get(), &locked) == 0 && ::stat(path_.c_str(), &named) == 0 &&
            locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
   }
@@ -94,8 +93,10 @@ bool fetch(const RemoteFile& mirror, const fs::path& part, const DownloadOptions
     if (transfer.outcome == Transfer::Outcome::complete) {
       const std::string md5 = md5_of_file(part);
       if (md5 == mirror.md5) return true;
-      reasons.add(fmt::format("MD5 {} of {} bytes, expected {}", md5, fs::file_size(part), mirror.md5));
-      fs::remove(part);
+      std::error_code ignored;  // a part that stays is found wrong again
+      reasons.add(
+          fmt::format("MD5 {} of {} bytes, expected {}", md5, fs::file_size(part, ignored), mirror.md5));
+      fs::remove(part, ignored);
     } else {
       reasons.add(transfer.reason);
       if (transfer.outcome == Transfer::Outcome::hopeless) return false;

@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <string_view>
@@ -35,7 +37,7 @@ class Request {
         file_(part, O_WRONLY | O_CREAT),
         curl_(curl_easy_init(), &curl_easy_cleanup) {
     if (!curl_) fail<DataError>("libcurl cannot be used: out of memory");
-    struct stat status {};
+    struct stat status = {};
     if (::fstat(file_.get(), &status) != 0) fail_to_write();
     received_ = resumed_at_ = status.st_size;
 
@@ -98,7 +100,7 @@ class Request {
       range_begin_ = -1;
       body_begun_ = false;
     } else if (line.size() > kRange.size() && curl_strnequal(line.data(), kRange.data(), kRange.size())) {
-      range_begin_ = std::atoll(std::string(line.substr(kRange.size())).c_str());
+      std::from_chars(line.data() + kRange.size(), line.data() + line.size(), range_begin_);
     }
   }
 
@@ -130,8 +132,8 @@ class Request {
     } else if (status != 206 || range_begin_ != resumed_at_) {
       refusal_ = fmt::format("HTTP {} with bytes from {}, asked for them from {}", status, range_begin_,
                              resumed_at_);
-      if (::ftruncate(file_.get(), 0) != 0)
-        fail_to_write();  // so that the next request is for the whole file
+      // The next request is then for the whole file.
+      if (::ftruncate(file_.get(), 0) != 0) fail_to_write();
       return false;
     }
     curl_off_t length = -1;
@@ -165,7 +167,7 @@ class Request {
         const long status = http_status();
         if (status == 416 && resumed_at_ > 0) return {};  // nothing is left to send: the checksum decides
         const bool may_pass =
-            status >= 500 || status == 408 || status == 429;  // overload, time-out, too many requests
+            status >= 500 || status == 408 || status == 429;  // overload, too slow, too many
         return {may_pass ? Outcome::interrupted : Outcome::hopeless, fmt::format("HTTP {}", status)};
       }
       case CURLE_COULDNT_RESOLVE_HOST:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 #include <set>
 
 #include "kernels/runtime/check.h"
@@ -13,8 +12,8 @@ namespace {
 constexpr int kDefaultCropPadding = 4;  // He et al., arXiv:1512.03385, section 4.2
 constexpr int kDefaultCutout = 8;
 constexpr int kLargestNumber = 1024;  // pixels; check_image_size() knows the images and asks for less
-constexpr float kSmallestStd =
-    1.0f / 255.0f;  // one level of a pixel: a flat channel is not blown up to noise
+// One level of a pixel: a flat channel is not blown up to noise.
+constexpr float kSmallestStd = 1.0f / 255.0f;
 
 constexpr const char* kExpected =
     "expected auto, none, or a comma list of crop[=PIXELS], reflect, flip and cutout[=PIXELS]";
@@ -25,7 +24,11 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(' ') - first + 1);
 }
 
-int parse_pixels(std::string_view word, std::string_view digits) {
+/// The 4 of "crop=4"; `otherwise` for "crop".
+int pixels(std::string_view word, int otherwise) {
+  const std::size_t equals = word.find('=');
+  if (equals == std::string_view::npos) return otherwise;
+  const std::string_view digits = trimmed(word.substr(equals + 1));
   int value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   check(error == std::errc() && end == digits.data() + digits.size() && 1 <= value && value <= kLargestNumber,
@@ -33,19 +36,18 @@ int parse_pixels(std::string_view word, std::string_view digits) {
   return value;
 }
 
+std::string_view name_of_word(std::string_view word) { return trimmed(word.substr(0, word.find('='))); }
+
 /// One word of the list, "crop=4", into the options.
 void apply(std::string_view word, AugmentOptions& augment) {
-  const std::size_t equals = word.find('=');
-  const std::string_view name = trimmed(word.substr(0, equals));
-  std::optional<int> pixels;
-  if (equals != std::string_view::npos) pixels = parse_pixels(word, trimmed(word.substr(equals + 1)));
-
-  if (name == "crop") {
-    augment.crop_padding = pixels.value_or(kDefaultCropPadding);
-  } else if (name == "cutout") {
-    augment.cutout = pixels.value_or(kDefaultCutout);
-  } else if ((name == "reflect" || name == "flip") && !pixels) {
-    (name == "flip" ? augment.flip : augment.reflect) = true;
+  if (name_of_word(word) == "crop") {
+    augment.crop_padding = pixels(word, kDefaultCropPadding);
+  } else if (name_of_word(word) == "cutout") {
+    augment.cutout = pixels(word, kDefaultCutout);
+  } else if (word == "reflect") {
+    augment.reflect = true;
+  } else if (word == "flip") {
+    augment.flip = true;
   } else {
     fail<UsageError>("--augment: found '{}', {}", word, kExpected);
   }
@@ -57,14 +59,13 @@ AugmentOptions parse(std::string_view text) {
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view word = trimmed(text.substr(begin, end - begin));
-    check(names.insert(trimmed(word.substr(0, word.find('=')))).second,
-          "--augment: '{}' names one word twice", text);
     apply(word, augment);
+    check(names.insert(name_of_word(word)).second, "--augment: '{}' names '{}' twice", text,
+          name_of_word(word));
     begin = end + 1;
   }
   check(!augment.reflect || augment.crop_padding > 0,
-        "--augment: found 'reflect' without 'crop', expected both: it "
-        "says what a cropped image shows beyond its edge");
+        "--augment: found 'reflect' without 'crop', expected both: it says what lies outside the image");
   return augment;
 }
 
@@ -111,8 +112,8 @@ TransformSpec make_transform(std::string_view text, const ChannelStatistics& sta
     spec.augment = parse(words);
   }
   for (std::size_t c = 0; c < statistics.mean.size(); ++c) {
-    if (statistics.mean[c] == 0 && statistics.std[c] == 0)
-      continue;  // a channel that the images lack, or all black
+    const bool black = statistics.mean[c] == 0 && statistics.std[c] == 0;  // or a channel that is not there
+    if (black) continue;
     spec.augment.mean[c] = statistics.mean[c];
     spec.augment.inverse_std[c] = 1 / std::max(statistics.std[c], kSmallestStd);
   }

@@ -239,6 +239,8 @@ TEST(DataLoader, KnowsItsEnd) {
     loader.seek(2);
     EXPECT_THROW(loader.next_update(), UsageError);
     EXPECT_THROW(loader.seek(3), UsageError);
+    loader.seek(2, 3);
+    EXPECT_TRUE(loader.next_update().empty());
     loader.seek(1);
     EXPECT_EQ(rest_of_epoch(loader).size(), 3u);
   }

@@ -47,7 +47,8 @@ TEST(Transforms, ReadsLists) {
 }
 
 TEST(Transforms, RefusesWhatItDoesNotKnow) {
-  for (const char* word : {"rotate", "", "none,flip", "auto,flip", "flip,", "Crop", "flip=2", "reflect=1"}) {
+  for (const char* word :
+       {"rotate", "", "none,flip", "auto,flip", "flip,", "Crop", "flip=2", "reflect=1", "rotate=x"}) {
     EXPECT_THAT(refusal(word), HasSubstr("--augment: ")) << word;
     EXPECT_THAT(refusal(word), HasSubstr("crop[=PIXELS], reflect, flip and cutout[=PIXELS]")) << word;
   }
