@@ -30,8 +30,10 @@ std::string table(const std::vector<Row>& rows) {
   }
   std::string text;
   for (const Row& row : rows) {
-    text += fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}\n", row[0], widths[0], row[1], widths[1],
+    text += fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}", row[0], widths[0], row[1], widths[1],
                         row[2], widths[2], row[3], widths[3], row[4], widths[4]);
+    text.resize(text.find_last_not_of(' ') + 1);
+    text += '\n';
   }
   return text;
 }
@@ -43,7 +45,6 @@ Model::Model(std::string name, std::shared_ptr<Module> root, Shape input, int cl
     : name_(std::move(name)), root_(std::move(root)), input_(input), classes_(classes) {
   check(input.rank() == 3 && input.numel() > 0, "{}: input {}, expected [H, W, C] with no zero", name_,
         input.text());
-  check(classes > 0, "{}: {} classes, expected at least 1", name_, classes);
   const Shape output = root_->infer(batched(input_, 1));
   check(output == Shape{1, classes_}, "{}: gives {} for one image, expected [1, {}]", name_, output.text(),
         classes_);

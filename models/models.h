@@ -6,7 +6,7 @@
 namespace convoy::models {
 
 enum class Stem : std::uint8_t {
-  automatic,  // imagenet from 128 pixels on, else cifar
+  automatic,  // imagenet where both sides have 128 pixels or more, else cifar
   cifar,      // 3x3 convolution, stride 1
   imagenet,   // 7x7 convolution, stride 2, then 3x3 max-pool, stride 2
 };

@@ -1,6 +1,8 @@
 // Residual networks (He et al., "Deep residual learning for image recognition", arXiv:1512.03385), with
 // torchvision's parameter names: conv1, bn1, layer<group>.<block>.conv1 …, layer<group>.<block>.downsample.0,
 // fc.
+#include <algorithm>
+
 #include "engine/nn/layers.h"
 #include "kernels/runtime/check.h"
 #include "models/models.h"
@@ -75,7 +77,7 @@ Layers stem(Stem kind, int channels, int width) {
 
 Stem resolve(Stem kind, const Shape& input) {
   if (kind != Stem::automatic) return kind;
-  return input[0] >= 128 ? Stem::imagenet : Stem::cifar;
+  return std::min(input[0], input[1]) >= 128 ? Stem::imagenet : Stem::cifar;
 }
 
 Model resnet(const Plan& plan, const Options& options) {

@@ -1,0 +1,97 @@
+// Initial weights against PyTorch's defaults, by their distribution: the draws themselves are our own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/models.h"
+
+namespace convoy {
+namespace {
+
+std::vector<float> weights(const Model& model, const std::string& name) {
+  for (const NamedParameter& parameter : model.parameters()) {
+    if (parameter.name == name) return parameter.variable.value().to_vector<float>();
+  }
+  ADD_FAILURE() << model.name() << " has no " << name;
+  return {};
+}
+
+struct Moments {
+  double mean = 0, variance = 0, kurtosis = 0, largest = 0;
+};
+
+Moments moments_of(const std::vector<float>& values) {
+  const auto n = static_cast<double>(values.size());
+  Moments m;
+  for (const double v : values) {
+    m.mean += v / n;
+    m.largest = std::max(m.largest, std::abs(v));
+  }
+  double fourth = 0;
+  for (const double v : values) {
+    const double square = (v - m.mean) * (v - m.mean);
+    m.variance += square / n;
+    fourth += square * square / n;
+  }
+  m.kurtosis = fourth / (m.variance * m.variance);
+  return m;
+}
+
+// Of n draws, the mean has a standard error of sigma / sqrt(n), the variance of variance sqrt((kurtosis - 1)
+// / n), and the kurtosis of sqrt(24 / n) at most. Five of them, so that a right generator fails once in
+// millions of seeds.
+void expect_distribution(const std::vector<float>& values, double variance, double kurtosis) {
+  const auto n = static_cast<double>(values.size());
+  const Moments m = moments_of(values);
+  EXPECT_NEAR(m.mean, 0, 5 * std::sqrt(variance / n));
+  EXPECT_NEAR(m.variance, variance, 5 * variance * std::sqrt((kurtosis - 1) / n));
+  EXPECT_NEAR(m.kurtosis, kurtosis, 5 * std::sqrt(24 / n));
+}
+
+// U(-1/sqrt(fan_in), 1/sqrt(fan_in)).
+void expect_uniform(const std::vector<float>& values, double fan_in) {
+  const double bound = 1 / std::sqrt(fan_in);
+  expect_distribution(values, bound * bound / 3, 1.8);
+  EXPECT_LE(moments_of(values).largest, bound);
+}
+
+TEST(Initialization, ConvolutionsAndLinearsAreUniformByFanIn) {
+  const Model model = models::lenet();
+  expect_uniform(weights(model, "conv2.weight"), 6 * 25);
+  expect_uniform(weights(model, "fc1.weight"), 400);
+  expect_uniform(weights(model, "fc1.bias"), 400);  // by the weights' fan-in, not its own
+  expect_uniform(weights(model, "fc2.weight"), 120);
+}
+
+TEST(Initialization, ConvolutionsOfResNetsAreNormalByFanOut) {
+  const Model model = models::resnet18();
+  expect_distribution(weights(model, "layer1.0.conv1.weight"), 2.0 / (9 * 64), 3);
+  expect_distribution(weights(model, "layer2.0.conv1.weight"), 2.0 / (9 * 128), 3);  // fan-in would be 9 x 64
+  expect_distribution(weights(model, "layer2.0.downsample.0.weight"), 2.0 / 128, 3);
+  expect_uniform(weights(model, "fc.weight"), 512);
+}
+
+TEST(Initialization, BatchNormsStartAsTheIdentity) {
+  const Model model = models::resnet20();
+  for (const float scale : weights(model, "layer3.2.bn2.weight")) EXPECT_EQ(scale, 1);
+  for (const float shift : weights(model, "layer3.2.bn2.bias")) EXPECT_EQ(shift, 0);
+  for (const NamedBuffer& buffer : model.buffers()) {
+    const float expected = buffer.name.ends_with("running_var") ? 1 : 0;
+    for (const float value : buffer.tensor.to_vector<float>()) EXPECT_EQ(value, expected) << buffer.name;
+  }
+}
+
+TEST(Initialization, IsAFunctionOfTheSeedAndTheName) {
+  const std::string name = "layer1.0.conv1.weight", other = "layer1.1.conv1.weight";  // of one shape
+  const Model model = models::resnet20({.seed = 5});
+  EXPECT_EQ(weights(model, name), weights(models::resnet20({.seed = 5}), name));
+  EXPECT_NE(weights(model, name), weights(models::resnet20({.seed = 6}), name));
+  EXPECT_NE(weights(model, name), weights(model, other));
+  // Nothing else matters: layers that are the same in another model are drawn alike.
+  EXPECT_EQ(weights(model, name),
+            weights(models::resnet20({.input = {16, 16, 3}, .classes = 3, .seed = 5}), name));
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,182 @@
+// Structure: names, counts, tables, and refusals of what does not fit.
+#include "models/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "engine/nn/layers.h"
+#include "models/models.h"
+#include "models/nearest_name.h"
+
+namespace convoy {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+template <class F>
+std::string usage_error_of(F&& f) {
+  try {
+    f();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+constexpr auto kImageNet = models::Stem::imagenet;
+
+// Ours are channels last in memory.
+std::vector<std::int64_t> torch_shape(const Shape& shape) {
+  if (shape.rank() != 4) return {shape.sizes().begin(), shape.sizes().end()};
+  return {shape[0], shape[3], shape[1], shape[2]};
+}
+
+struct Published {
+  std::string name;
+  std::int64_t parameters;
+  double multiply_adds;
+};
+
+void PrintTo(const Published& published, std::ostream* out) { *out << published.name; }
+
+class TorchvisionModels : public ::testing::TestWithParam<Published> {};
+
+TEST_P(TorchvisionModels, HaveItsNamesShapesAndSize) {
+  const Model model = models::make(GetParam().name, {.input = {224, 224, 3}, .classes = 1000});
+  EXPECT_EQ(model.parameter_count(), GetParam().parameters);
+  EXPECT_NEAR(static_cast<double>(model.flops()) / 2, GetParam().multiply_adds, 0.01e9);
+
+  std::map<std::string, std::vector<std::int64_t>> ours, theirs;
+  for (const auto& parameter : model.parameters())
+    ours[parameter.name] = torch_shape(parameter.variable.shape());
+  for (const auto& buffer : model.buffers()) ours[buffer.name] = torch_shape(buffer.tensor.shape());
+  EXPECT_EQ(ours.size(), model.parameters().size() + model.buffers().size()) << "a name occurs twice";
+  std::ifstream file(std::filesystem::path(CONVOY_SOURCE_DIR) / "tests/reference/names.json");
+  const auto stored = nlohmann::json::parse(file);
+  for (const auto& entry : stored.at(model.name()))
+    theirs[entry[0]] = entry[1].get<std::vector<std::int64_t>>();
+  EXPECT_EQ(ours, theirs);
+}
+
+// As torchvision's documentation of its weights states them.
+INSTANTIATE_TEST_SUITE_P(, TorchvisionModels,
+                         ::testing::Values(Published{"resnet18", 11689512, 1.814e9},
+                                           Published{"resnet34", 21797672, 3.664e9},
+                                           Published{"resnet50", 25557032, 4.089e9}),
+                         [](const auto& each) { return each.param.name; });
+
+TEST(Models, HaveTheirPublishedSize) {
+  EXPECT_EQ(models::lenet().parameter_count(), 62006);
+  EXPECT_EQ(models::lenet({.input = {28, 28, 1}}).parameter_count(), 44426);
+  EXPECT_EQ(models::resnet20().parameter_count(), 272474);
+  EXPECT_NEAR(static_cast<double>(models::resnet20().flops()) / 2, 0.041e9, 0.0005e9);
+  EXPECT_EQ(models::resnet18().parameter_count(), 11173962);
+}
+
+TEST(Models, ChooseTheStemByTheImageSize) {
+  const auto stem_of = [](const models::Options& options) {
+    return models::resnet18(options).parameters().front().variable.shape();
+  };
+  const Shape cifar{64, 3, 3, 3}, imagenet{64, 7, 7, 3};
+  EXPECT_EQ(stem_of({.input = {128, 127, 3}}), cifar);
+  EXPECT_EQ(stem_of({.input = {128, 128, 3}}), imagenet);
+  EXPECT_EQ(stem_of({.input = {96, 96, 3}, .stem = kImageNet}), imagenet);
+  EXPECT_EQ(stem_of({.input = {128, 128, 3}, .stem = models::Stem::cifar}), cifar);
+  EXPECT_THAT(usage_error_of([] { models::lenet({.stem = models::Stem::cifar}); }), StartsWith("lenet:"));
+  EXPECT_THAT(usage_error_of([] { models::resnet20({.stem = kImageNet}); }), StartsWith("resnet20:"));
+}
+
+TEST(Models, TakeOddImageSizesAndOtherChannels) {
+  const models::Options options{.input = {37, 45, 4}, .classes = 3};
+  models::Options with_pool = options;
+  with_pool.stem = kImageNet;
+  const Tensor images = Tensor::full({2, 37, 45, 4}, 0.25, DType::f32, Device::cpu());
+  const NoGrad no_grad;
+  for (const Model& model :
+       {models::lenet(options), models::resnet20(options), models::resnet18(with_pool)}) {
+    EXPECT_EQ(model(images).shape(), (Shape{2, 3})) << model.name();
+  }
+}
+
+TEST(Models, RefuseWhatDoesNotFitAndNameTheLayer) {
+  EXPECT_THAT(usage_error_of([] {
+                models::lenet({.input = {12, 12, 3}});
+              }),
+              AllOf(StartsWith("conv2 (Conv2d 6 -> 16, 5x5)"), HasSubstr("does not fit")));
+  EXPECT_THAT(usage_error_of([] {
+                models::lenet({.input = {3, 32, 3}});
+              }),
+              StartsWith("conv1 (Conv2d 3 -> 6, 5x5)"));
+  EXPECT_THAT(usage_error_of([] {
+                models::resnet20({.input = {32, 32}});
+              }),
+              StartsWith("resnet20: input [32, 32]"));
+  EXPECT_THAT(usage_error_of([] { models::resnet20({.input = {32, 0, 3}}); }), HasSubstr("[32, 0, 3]"));
+  EXPECT_THAT(usage_error_of([] { models::resnet20({.classes = 0}); }), HasSubstr("Linear 64 -> 0"));
+}
+
+TEST(Model, RefusesANetworkThatDoesNotEndInItsClasses) {
+  const auto net = std::make_shared<Sequential>(std::vector<Sequential::Named>{
+      {"flatten", std::make_shared<Flatten>()}, {"fc", std::make_shared<Linear>(4 * 4 * 3, 5)}});
+  EXPECT_EQ(usage_error_of([&] {
+              Model("tiny", net, {4, 4, 3}, 6, 1, Device::cpu());
+            }),
+            "tiny: gives [1, 5] for one image, expected [1, 6]");
+}
+
+TEST(Model, RefusesImagesOfAnotherSize) {
+  const Model model = models::lenet();
+  const Tensor grey = Tensor::zeros({2, 28, 28, 1}, DType::f32, Device::cpu());
+  EXPECT_EQ(usage_error_of([&] { model(grey); }),
+            "lenet: images [2, 28, 28, 1], but it was built for [N, 32, 32, 3]");
+}
+
+TEST(Model, SummaryIsATableOfItsLayers) {
+  // Of the first convolution: 2 x 28 x 28 x 6 x 5 x 5 x 3 = 705,600.
+  EXPECT_EQ(models::lenet().summary(), R"(layer    type                    output        parameters  MFLOPs
+input                            [32, 32, 3]
+conv1    Conv2d 3 -> 6, 5x5      [28, 28, 6]          456    0.71
+relu1    ReLU                    [28, 28, 6]
+pool1    MaxPool2d 2x2 stride 2  [14, 14, 6]
+conv2    Conv2d 6 -> 16, 5x5     [10, 10, 16]       2,416    0.48
+relu2    ReLU                    [10, 10, 16]
+pool2    MaxPool2d 2x2 stride 2  [5, 5, 16]
+flatten  Flatten                 [400]
+fc1      Linear 400 -> 120       [120]             48,120    0.10
+relu3    ReLU                    [120]
+fc2      Linear 120 -> 84        [84]              10,164    0.02
+relu4    ReLU                    [84]
+fc3      Linear 84 -> 10         [10]                 850    0.00
+total    lenet                                     62,006    1.30
+)");
+}
+
+TEST(NearestName, IsTheOneWithTheFewestEdits) {
+  const std::vector<std::string> names{"lenet", "resnet20", "resnet18"};
+  EXPECT_EQ(nearest_name("resnet81", names), "resnet18");  // a swap is one edit
+  EXPECT_EQ(nearest_name("ResNet-20", names), "resnet20");
+  EXPECT_EQ(nearest_name("lnet", names), "lenet");
+  EXPECT_EQ(nearest_name("vgg", names), "");
+  EXPECT_EQ(nearest_name("", names), "");
+  EXPECT_EQ(nearest_name("x", {}), "");
+}
+
+TEST(Models, AnUnknownNameIsAnsweredWithTheNearest) {
+  EXPECT_EQ(
+      usage_error_of([] { models::make("resnet81"); }),
+      "'resnet81' is no model; did you mean 'resnet18'? (lenet, resnet20, resnet18, resnet34, resnet50)");
+  EXPECT_EQ(usage_error_of([] { models::make("vgg"); }),
+            "'vgg' is no model (lenet, resnet20, resnet18, resnet34, resnet50)");
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,117 @@
+// Whole networks against PyTorch's (tests/reference/networks.py): trainings from the same weights on the same
+// batches, and torchvision's ResNets.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/autograd/backward.h"
+#include "engine/ops/ops.h"
+#include "engine/optim/optimizer.h"
+#include "models/models.h"
+#include "tests/support/reference.h"
+
+namespace convoy::testing {
+namespace {
+
+constexpr int kSteps = 20;
+constexpr int kBatches = 4;  // cycled, so that the losses fall
+
+const Reference& reference() {
+  static const Reference stored("models.safetensors");
+  return stored;
+}
+
+Tensor images_of(int step, std::int64_t count, const Shape& input, DType dtype) {
+  return formula_values("images" + std::to_string(step % kBatches), {count, input[0], input[1], input[2]},
+                        dtype);
+}
+
+// The mean loss of a training pass on the step's batch, and the gradients behind it.
+double loss_and_gradients(const Model& model, int step, std::int64_t count) {
+  const DType dtype = model.parameters().front().variable.dtype();
+  const Tensor labels = formula_labels("labels" + std::to_string(step % kBatches), count, model.classes());
+  const Variable logits = model(images_of(step, count, model.input(), dtype), {.training = true});
+  const Variable loss = cross_entropy_sum(logits, labels) / static_cast<double>(count);
+  backward(loss);
+  return loss.value().item();
+}
+
+double gradient_norm(const Model& model) {
+  double squares = 0;
+  for (const NamedParameter& parameter : model.parameters()) {
+    for (const double g : parameter.variable.grad().to(DType::f64).to_vector<double>()) squares += g * g;
+  }
+  return std::sqrt(squares);
+}
+
+class LeNetParity : public ::testing::TestWithParam<DType> {};
+
+TEST_P(LeNetParity, TwentyLosses) {
+  // Without batch norm a training hardly amplifies rounding: PyTorch's own f32 and f64 losses stay within
+  // 2e-7.
+  const bool is_f64 = GetParam() == DType::f64;
+  const double tolerance = is_f64 ? 1e-12 : 1e-5;
+  const auto expected = reference().at(is_f64 ? "lenet/losses_f64" : "lenet/losses_f32").to_vector<double>();
+  const Model model = models::lenet().to(GetParam());
+  fill_by_formula(model.root());
+  Sgd optimizer(model.parameters(), {.momentum = 0.9});
+  for (int step = 0; step < kSteps; ++step) {
+    const double stored = expected[static_cast<std::size_t>(step)];
+    EXPECT_NEAR(loss_and_gradients(model, step, 32), stored, tolerance * stored) << "step " << step;
+    optimizer.step(0.05);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, LeNetParity, ::testing::Values(DType::f32, DType::f64),
+                         [](const auto& each) { return std::string(name_of(each.param)); });
+
+// Batch norm amplifies rounding, so f32 trainings part after a few steps, PyTorch's from PyTorch's too. In
+// f64 whole trainings are equal; and from each of their states, rounded to f32, one f32 step is.
+TEST(ResNet20Parity, TwentyLossesInF64AndEachStepInF32) {
+  const auto losses = reference().at("resnet20/losses_f64").to_vector<double>();
+  const auto losses_f32 = reference().at("resnet20/losses_f32").to_vector<double>();
+  const auto norms_f32 = reference().at("resnet20/gradient_norms_f32").to_vector<double>();
+  constexpr std::int64_t kCount = 16;
+  const models::Options options{.input = {16, 16, 3}};
+  const Model model = models::resnet20(options).to(DType::f64);
+  const Model single = models::resnet20(options);
+  fill_by_formula(model.root());
+  const std::vector<NamedParameter> parameters = model.parameters(), single_parameters = single.parameters();
+  Sgd optimizer(parameters, {.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4});
+
+  for (int step = 0; step < kSteps; ++step) {
+    const auto i = static_cast<std::size_t>(step);
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      single_parameters[p].variable.set_value(parameters[p].variable.value().to(DType::f32));
+    }
+    EXPECT_NEAR(loss_and_gradients(single, step, kCount), losses_f32[i], 1e-5 * losses_f32[i])
+        << "step " << step;
+    EXPECT_NEAR(gradient_norm(single), norms_f32[i], 1e-5 * norms_f32[i]) << "step " << step;
+
+    EXPECT_NEAR(loss_and_gradients(model, step, kCount), losses[i], 1e-9 * losses[i]) << "step " << step;
+    optimizer.step(0.02);
+  }
+  // By the running statistics that the training has left.
+  const Tensor logits = model(images_of(0, kCount, model.input(), DType::f64)).value();
+  EXPECT_TRUE(near(logits, reference().at("resnet20/final_logits_f64"), 1e-9));
+}
+
+// In inference, by running statistics that are not the initial ones.
+void expect_logits(const Model& model, const std::string& name) {
+  fill_by_formula(model.root());
+  const NoGrad no_grad;
+  const Tensor logits = model(images_of(0, 2, model.input(), DType::f32)).value();
+  EXPECT_TRUE(near(logits, reference().at(name), 1e-4)) << name;
+}
+
+TEST(TorchvisionParity, ResNet18WithTheCifarStem) {
+  expect_logits(models::resnet18({.input = {32, 32, 3}}), "resnet18_cifar/logits");
+}
+
+TEST(TorchvisionParity, ResNet50WithTheImageNetStem) {
+  expect_logits(models::resnet50({.input = {64, 64, 3}, .stem = models::Stem::imagenet}),
+                "resnet50_imagenet/logits");
+}
+
+}  // namespace
+}  // namespace convoy::testing
