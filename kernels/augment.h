@@ -1,5 +1,6 @@
 // From stored images to a training batch in one pass: gather, random crop, flip, cutout, normalise.
-// Every choice is a function of (seed, epoch, sample id), so it is the same in any batch, worker, rank or device.
+// Every choice is a function of (seed, epoch, sample id), so it is the same in any batch, worker, rank or
+// device.
 #pragma once
 
 #include <array>
@@ -11,19 +12,20 @@
 namespace convoy {
 
 struct AugmentOptions {
-  int crop_padding = 0;      // pixels: the image is shifted by -padding … padding on each axis
-  bool reflect = false;      // what lies outside: mirrored pixels (without repeating the edge), else black
-  bool flip = false;         // left-right, with probability 1/2
-  int cutout = 0;            // side of a square set to the mean (0 after normalisation), its centre anywhere in the
-                             // image (DeVries and Taylor, arXiv:1708.04552)
+  int crop_padding = 0;  // pixels, fewer than the image's sides: it moves by -padding … padding on each axis
+  bool reflect = false;  // what lies outside: mirrored pixels (without repeating the edge), else black
+  bool flip = false;     // left-right, with probability 1/2
+  int cutout = 0;  // side of a square set to the mean (0 after normalisation), its centre anywhere in the
+                   // image (DeVries and Taylor, arXiv:1708.04552)
   std::array<float, 4> mean{0, 0, 0, 0};  // per channel, of pixels scaled to 0 … 1
   std::array<float, 4> inverse_std{1, 1, 1, 1};
 };
 
-// images u8 [M, H, W, C], C at most 4; rows i32 [N]: which images; ids i32 [N]: global sample ids that key the
-// choices; out [N, H, W, C], f32 or f64: (pixel / 255 - mean) inverse_std.
-// words(id) of Random{seed, augmentation, epoch}: [0] vertical shift, [1] horizontal shift, [2] flip by its top bit;
-// words(id, 1): [0] and [1] row and column of the cutout's centre.
+// images u8 [M, H, W, C], C at most 4; rows i32 [N]: which images; ids i32 [N]: global sample ids that key
+// the choices; out [N, H, W, C], f32 or f64: (pixel / 255 - mean) inverse_std. The choices, from words(id) of
+// Random{seed, augmentation, epoch}: [0] how far the image moves down and [1] right, as to_below(word, 2
+// padding + 1) - padding; then [2], the flip, by its top bit. From words(id, 1): [0] and [1] row and column
+// of the cutout's centre, by to_below; its square begins cutout / 2 above and left of that.
 void augment(CpuStream&, ConstView images, ConstView rows, ConstView ids, const AugmentOptions& options,
              Random random, View out);
 void augment(CudaStream&, ConstView images, ConstView rows, ConstView ids, const AugmentOptions& options,

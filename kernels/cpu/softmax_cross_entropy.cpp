@@ -61,13 +61,18 @@ void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstVie
   const std::int64_t classes = logits.shape[1];
   for_each_row(stream, logits, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
+    const T* const x = logits.as<T>() + row * classes;
     T* const dx = dlogits.as<T>() + row * classes;
+    const std::int32_t label = labels.as<std::int32_t>()[row];
     const double scale = *dloss.as<T>();
     const double offset = log_sum_exp.as<T>()[row];
     const double other_target = smoothing / static_cast<double>(classes);
-    const auto gradient = [=](T x) { return static_cast<T>(scale * (std::exp(x - offset) - other_target)); };
-    map_range(dlogits.mode, 0, classes, gradient, dx, logits.as<T>() + row * classes);
-    dx[labels.as<std::int32_t>()[row]] -= static_cast<T>(scale * (1 - smoothing));
+    const auto gradient = [=](double target) {
+      return [=](T u) { return static_cast<T>(scale * (std::exp(u - offset) - target)); };
+    };
+    map_range(dlogits.mode, 0, label, gradient(other_target), dx, x);
+    map_range(dlogits.mode, label, label + 1, gradient(other_target + 1 - smoothing), dx, x);
+    map_range(dlogits.mode, label + 1, classes, gradient(other_target), dx, x);
   });
 }
 
