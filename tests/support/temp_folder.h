@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdlib.h>  // mkdtemp is POSIX, not in <cstdlib>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,8 +15,8 @@ namespace convoy::testing {
 
 class TempFolder {
  public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "convoy-test-XXXXXX").string();
+  explicit TempFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "convoy-test-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder at " + pattern);
     path_ = pattern;
   }
@@ -25,6 +26,13 @@ class TempFolder {
   }
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
+
+  /// A parent for tests of many durable writes: a file system in memory where there is one, so that they wait
+  /// for no disk. The calls are the same.
+  static std::filesystem::path in_memory() {
+    const std::filesystem::path shared = "/dev/shm";
+    return access(shared.c_str(), W_OK) == 0 ? shared : std::filesystem::temp_directory_path();
+  }
 
   const std::filesystem::path& path() const { return path_; }
 

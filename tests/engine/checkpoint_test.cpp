@@ -1,0 +1,310 @@
+#include "engine/io/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "kernels/runtime/check.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_training.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::TempFolder;
+using testing::TinyTraining;
+using ::testing::UnorderedElementsAre;
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  return names;
+}
+
+Manifest at_step(std::int64_t step) {
+  Manifest manifest;
+  manifest.step = step;
+  return manifest;
+}
+
+template <class F>
+std::string checkpoint_error(F&& f) {
+  try {
+    f();
+    return "";
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+}
+
+void flip_byte(const fs::path& path, std::size_t position) {
+  std::string bytes = bytes_of(path);
+  bytes.at(position) = static_cast<char>(~bytes[position]);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+struct Resumed {
+  const char* optimizer;
+  DType dtype;
+};
+class CheckpointResume : public ::testing::TestWithParam<Resumed> {};
+
+TEST_P(CheckpointResume, ContinuesByteForByte) {
+  const auto [optimizer, dtype] = GetParam();
+  const TempFolder folder(TempFolder::in_memory());
+  TinyTraining whole(optimizer, dtype, 1);
+  for (int step = 0; step < 3; ++step) whole.step(step);
+  const fs::path saved =
+      CheckpointFolder(folder.path()).save(*whole.net, *whole.optimizer, at_step(3), false);
+  for (int step = 3; step < 6; ++step) whole.step(step);
+
+  TinyTraining resumed(optimizer, dtype, 99);
+  const Manifest manifest = load_checkpoint(saved, *resumed.net, resumed.optimizer.get());
+  EXPECT_EQ(manifest.step, 3);
+  EXPECT_EQ(resumed.optimizer->steps(), 3);
+  EXPECT_EQ(manifest.parameters_hash, parameters_hash(*resumed.net));
+  for (int step = 3; step < 6; ++step) resumed.step(step);
+  EXPECT_EQ(encode_safetensors(export_tensors(*resumed.net)), encode_safetensors(export_tensors(*whole.net)));
+  EXPECT_EQ(encode_safetensors(export_state(*resumed.optimizer)),
+            encode_safetensors(export_state(*whole.optimizer)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CheckpointResume,
+                         ::testing::Values(Resumed{"sgd", DType::f32}, Resumed{"adam", DType::f32},
+                                           Resumed{"adamw", DType::f32}, Resumed{"sgd", DType::f64}),
+                         [](const auto& test) {
+                           return std::string(test.param.optimizer) + "_" +
+                                  std::string(name_of(test.param.dtype));
+                         });
+
+TEST(Checkpoint, KeepsAllThatItsManifestSays) {
+  const TempFolder folder(TempFolder::in_memory());
+  TinyTraining training("adamw");
+  training.step(0);
+  Manifest manifest;
+  manifest.step = 1234567;
+  manifest.epoch = 12;
+  manifest.epoch_step = 34;
+  manifest.samples = 1LL << 40;
+  manifest.model = "tiny";
+  manifest.metrics = {{"test_accuracy", 0.1 + 0.2}, {"test_loss", std::nan("")}};
+  manifest.extra = {{"classes", "[\"cat\", \"dög\"]"}, {"config", "a = 1\nb = \"\\\"\n"}, {"", ""}};
+  const fs::path saved =
+      CheckpointFolder(folder.path() / "a" / "b").save(*training.net, *training.optimizer, manifest, false);
+  EXPECT_EQ(saved, folder.path() / "a" / "b" / "step_1234567");
+  const Manifest read = read_manifest(saved);
+  EXPECT_EQ(read.step, manifest.step);
+  EXPECT_EQ(read.epoch, 12);
+  EXPECT_EQ(read.epoch_step, 34);
+  EXPECT_EQ(read.samples, manifest.samples);
+  EXPECT_EQ(read.model, "tiny");
+  EXPECT_EQ(read.optimizer, "adamw");
+  EXPECT_EQ(read.optimizer_steps, 1);
+  EXPECT_EQ(read.dtype, "f32");
+  EXPECT_EQ(read.parameters_hash, parameters_hash(*training.net));
+  EXPECT_EQ(read.metrics.at("test_accuracy"), 0.1 + 0.2);
+  EXPECT_TRUE(std::isnan(read.metrics.at("test_loss")));
+  EXPECT_EQ(read.extra, manifest.extra);
+}
+
+TEST(Checkpoint, OfAnotherModelOrOptimizerIsRefusedAndTouchesNothing) {
+  const TempFolder folder(TempFolder::in_memory());
+  TinyTraining saved("adam");
+  const fs::path path = CheckpointFolder(folder.path()).save(*saved.net, *saved.optimizer, at_step(1), false);
+
+  TinyTraining other_model("adam", DType::f32, 5, 7), other_optimizer("sgd", DType::f32, 5);
+  for (TinyTraining* other : {&other_model, &other_optimizer}) {
+    const std::string before = parameters_hash(*other->net);
+    EXPECT_THROW(load_checkpoint(path, *other->net, other->optimizer.get()), CheckpointError);
+    EXPECT_EQ(parameters_hash(*other->net), before);
+    EXPECT_EQ(other->optimizer->steps(), 0);
+  }
+  EXPECT_THAT(
+      checkpoint_error([&] { load_checkpoint(path, *other_optimizer.net, other_optimizer.optimizer.get()); }),
+      HasSubstr("was saved with optimizer adam, found sgd"));
+  load_checkpoint(path, *other_optimizer.net, nullptr);  // the weights alone do fit
+  EXPECT_EQ(parameters_hash(*other_optimizer.net), parameters_hash(*saved.net));
+}
+
+// Settings that make other state: the model fits, the momentum is missing; still nothing may change.
+TEST(Checkpoint, StateThatDoesNotFitLeavesTheModelAlone) {
+  const TempFolder folder(TempFolder::in_memory());
+  TinyTraining plain, training("sgd", DType::f32, 5);
+  plain.optimizer = make_optimizer("sgd", decay_groups(plain.net->parameters(), 0), {.momentum = 0});
+  const fs::path path = CheckpointFolder(folder.path()).save(*plain.net, *plain.optimizer, at_step(1), false);
+  const std::string before = parameters_hash(*training.net);
+  EXPECT_THAT(checkpoint_error([&] { load_checkpoint(path, *training.net, training.optimizer.get()); }),
+              HasSubstr("missing (\"momentum/conv.weight\""));
+  EXPECT_EQ(parameters_hash(*training.net), before);
+}
+
+struct Folder {
+  TempFolder temp{TempFolder::in_memory()};
+  CheckpointFolder checkpoints{temp.path()};
+  TinyTraining training;
+
+  fs::path save(std::int64_t step, bool best = false) {
+    return checkpoints.save(*training.net, *training.optimizer, at_step(step), best);
+  }
+  fs::path at(const std::string& name) const { return temp.path() / name; }
+};
+
+TEST(CheckpointFolder, StartsEmpty) {
+  const Folder folder;
+  EXPECT_EQ(folder.checkpoints.latest(), std::nullopt);
+  EXPECT_EQ(folder.checkpoints.best(), std::nullopt);
+  EXPECT_EQ(CheckpointFolder(folder.at("absent")).latest(), std::nullopt);
+}
+
+TEST(CheckpointFolder, KeepsTheLastOnesAndTheBest) {
+  Folder folder;
+  folder.checkpoints.set_keep_last(2);
+  for (int step = 1; step <= 5; ++step) folder.save(step, step == 2);
+  EXPECT_THAT(names_in(folder.temp.path()),
+              UnorderedElementsAre("step_000002", "step_000004", "step_000005", "LATEST", "BEST"));
+  EXPECT_EQ(folder.checkpoints.latest(), folder.at("step_000005"));
+  EXPECT_EQ(folder.checkpoints.best(), folder.at("step_000002"));
+  EXPECT_EQ(bytes_of(folder.at("LATEST")), "step_000005\n");
+}
+
+TEST(CheckpointFolder, KeepsAllOrNoBestWhereToldSo) {
+  Folder all;
+  all.checkpoints.set_keep_last(0);
+  for (int step = 1; step <= 5; ++step) all.save(step);
+  EXPECT_EQ(names_in(all.temp.path()).size(), 6u);
+
+  Folder no_best;
+  no_best.checkpoints.set_keep_last(1);
+  no_best.checkpoints.set_keep_best(false);
+  for (int step = 1; step <= 3; ++step) no_best.save(step, true);
+  EXPECT_THAT(names_in(no_best.temp.path()), UnorderedElementsAre("step_000003", "LATEST"));
+  EXPECT_EQ(no_best.checkpoints.best(), std::nullopt);
+  EXPECT_THROW(no_best.checkpoints.set_keep_last(-1), UsageError);
+}
+
+TEST(CheckpointFolder, LatestIsTheLastSavedNotTheHighestStep) {
+  Folder folder;
+  folder.checkpoints.set_keep_last(1);
+  folder.save(100);
+  folder.save(60);  // after a resume from an earlier step
+  EXPECT_EQ(folder.checkpoints.latest(), folder.at("step_000060"));
+}
+
+TEST(CheckpointFolder, PassesOverWhatIsDamaged) {
+  Folder folder;
+  for (int step = 1; step <= 3; ++step) folder.save(step, true);
+  flip_byte(folder.at("step_000003") / kModelFile, 500);
+  fs::resize_file(folder.at("step_000002") / kOptimizerFile, 100);
+  std::vector<std::string> warnings;
+  EXPECT_EQ(folder.checkpoints.latest(&warnings), folder.at("step_000001"));
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("step_000003/model.safetensors: damaged"),
+                                    HasSubstr("step_000002/optimizer.safetensors: 100 bytes")));
+  EXPECT_EQ(folder.checkpoints.best(), std::nullopt);
+
+  TinyTraining other("sgd", DType::f32, 5);
+  const std::string before = parameters_hash(*other.net);
+  EXPECT_THROW(load_checkpoint(folder.at("step_000003"), *other.net, other.optimizer.get()), CheckpointError);
+  EXPECT_EQ(parameters_hash(*other.net), before);
+}
+
+TEST(CheckpointFolder, FindsCheckpointsWhereThePointerIsLostOrForeign) {
+  Folder folder;
+  for (int step = 1; step <= 2; ++step) folder.save(step);
+  fs::remove(folder.at("LATEST"));
+  EXPECT_EQ(folder.checkpoints.latest(), folder.at("step_000002"));
+  for (const std::string text :
+       {"", "../step_000001\n", "step_9999999999999999999999\n", "/etc\n", "step_000009\n"}) {
+    folder.temp.write("LATEST", text);
+    EXPECT_EQ(folder.checkpoints.latest(), folder.at("step_000002")) << text;
+  }
+  folder.temp.write("LATEST", std::string(1000, 'x'));
+  EXPECT_EQ(folder.checkpoints.latest(), folder.at("step_000002"));
+}
+
+TEST(CheckpointFolder, ASecondSaveOfAStepReplacesTheFirst) {
+  Folder folder;
+  folder.save(1);
+  folder.training.step(0);
+  folder.save(1);
+  EXPECT_THAT(names_in(folder.temp.path()), UnorderedElementsAre("step_000001", "LATEST"));
+  EXPECT_EQ(read_manifest(*folder.checkpoints.latest()).parameters_hash,
+            parameters_hash(*folder.training.net));
+}
+
+TEST(CheckpointFolder, ACheckpointThatStoodAsideStillCounts) {
+  Folder folder;
+  folder.save(1, true);
+  fs::rename(folder.at("step_000001"), folder.at(".old-step_000001"));  // a kill between the two renames
+  EXPECT_EQ(folder.checkpoints.latest(), folder.at(".old-step_000001"));
+  EXPECT_EQ(folder.checkpoints.best(), folder.at(".old-step_000001"));
+  folder.save(1);
+  EXPECT_THAT(names_in(folder.temp.path()), UnorderedElementsAre("step_000001", "LATEST", "BEST"));
+}
+
+TEST(CheckpointFolder, ASaveClearsWhatAKilledOneLeft) {
+  Folder folder;
+  folder.temp.write(".tmp-step_000007/model.safetensors", "half");
+  folder.temp.write(".tmp-LATEST", "st");
+  folder.save(8);
+  EXPECT_THAT(names_in(folder.temp.path()), UnorderedElementsAre("step_000008", "LATEST"));
+}
+
+TEST(CheckpointFolder, LeavesFilesThatAreNotItsOwn) {
+  Folder folder;
+  folder.checkpoints.set_keep_last(1);
+  folder.temp.write("step_notes.txt", "mine");
+  folder.temp.write("step_000001_backup/model.safetensors", "mine");
+  folder.save(2);
+  folder.save(3);
+  EXPECT_THAT(names_in(folder.temp.path()),
+              UnorderedElementsAre("step_000003", "LATEST", "step_notes.txt", "step_000001_backup"));
+}
+
+TEST(WriteFileAtomically, ReplacesAndLeavesNothingBehind) {
+  const TempFolder folder(TempFolder::in_memory());
+  const fs::path path = folder.path() / "config.toml";
+  write_file_atomically(path, "one");
+  write_file_atomically(path, std::string_view("two\0three", 9));
+  EXPECT_EQ(bytes_of(path), std::string("two\0three", 9));
+  write_file_atomically(path, "");
+  EXPECT_EQ(bytes_of(path), "");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("config.toml"));
+}
+
+TEST(WriteFileAtomically, NamesThePathAndTheReason) {
+  const TempFolder folder(TempFolder::in_memory());
+  fs::create_directory(folder.path() / "taken");
+  folder.write("taken/file", "");
+  const auto message = [&](const fs::path& path) -> std::string {
+    try {
+      write_file_atomically(path, "text");
+      return "";
+    } catch (const OutputError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(message(folder.path() / "absent" / "file"),
+              AllOf(HasSubstr("absent"), HasSubstr("No such file or directory")));
+  EXPECT_THAT(message(folder.path() / "taken"), HasSubstr("Is a directory"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("taken"));
+}
+
+}  // namespace
+}  // namespace convoy

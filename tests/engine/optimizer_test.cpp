@@ -1,0 +1,232 @@
+#include "engine/optim/optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "engine/autograd/backward.h"
+#include "engine/ops/ops.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Values = std::vector<double>;
+
+NamedParameter parameter(const std::string& name, const Values& values,
+                         ParameterKind kind = ParameterKind::weight) {
+  const Shape shape{static_cast<std::int64_t>(values.size())};
+  return {name, Variable(Tensor::from(values, shape, Device::cpu()), true), kind};
+}
+
+/// Makes `gradient` the parameter's, through a backward: the loss is their inner product.
+void give_gradient(const NamedParameter& parameter, const Values& gradient) {
+  const Variable factor(Tensor::from(gradient, parameter.variable.shape(), Device::cpu()));
+  backward(sum(parameter.variable * factor));
+}
+
+Values values_of(const NamedParameter& parameter) { return parameter.variable.value().to_vector<double>(); }
+
+using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(const std::vector<NamedParameter>&)>;
+
+struct ThreeSteps {
+  const char* name;
+  MakeOptimizer make;
+  Values expected;  // PyTorch 2.15, torch.optim, float64
+};
+void PrintTo(const ThreeSteps& steps, std::ostream* out) { *out << steps.name; }
+
+template <class O, class Settings>
+MakeOptimizer with(Settings settings) {
+  return [settings](const std::vector<NamedParameter>& parameters) {
+    return std::make_unique<O>(parameters, settings);
+  };
+}
+
+class OptimizerParity : public ::testing::TestWithParam<ThreeSteps> {};
+
+TEST_P(OptimizerParity, ThreeStepsArePyTorchs) {
+  const NamedParameter p = parameter("p", {1, -2, 3});
+  const auto optimizer = GetParam().make({p});
+  for (const Values& gradient : {Values{0.5, -1, 0.25}, Values{-0.75, 2, 0.125}, Values{1.5, 0.5, -3}}) {
+    give_gradient(p, gradient);
+    optimizer->step(0.1);
+  }
+  EXPECT_EQ(optimizer->steps(), 3);
+  const Values found = values_of(p);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    // About ten roundings a step, of numbers of the parameter's size.
+    EXPECT_NEAR(found[i], GetParam().expected[i], 30 * std::numeric_limits<double>::epsilon() * 4) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OptimizerParity,
+    ::testing::Values(
+        ThreeSteps{
+            "Sgd", with<Sgd>(SgdSettings{}), {0.87499999999999989, -2.1499999999999999, 3.2624999999999997}},
+        ThreeSteps{"Momentum",
+                   with<Sgd>(SgdSettings{.momentum = 0.9, .weight_decay = 0.01}),
+                   {0.85150974899999998, -2.1479694980000001, 3.191791872}},
+        ThreeSteps{"Nesterov",
+                   with<Sgd>(SgdSettings{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01}),
+                   {0.73850870819100001, -2.2773369163820001, 3.426347106948}},
+        ThreeSteps{"Adam",
+                   with<Adam>(AdamSettings{.weight_decay = 0.01}),
+                   {0.87767802070063894, -1.975809595717428, 2.8611267668040719}},
+        ThreeSteps{"AdamW",
+                   with<Adam>(AdamSettings{.weight_decay = 0.01, .decoupled = true}),
+                   {0.87704105347753081, -1.9723447607923026, 2.8550118710472758}}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Optimizer, ClipsByTheCommonNormOfAllParameters) {
+  const NamedParameter a = parameter("a", {1, -2}), b = parameter("b", {3});
+  Sgd optimizer({a, b}, {});
+  give_gradient(a, {3, 0});
+  give_gradient(b, {-4});
+  EXPECT_EQ(optimizer.gradient_norm(), 5);
+  optimizer.step(0.1, 2.0);
+  // torch.nn.utils.clip_grad_norm_([p], 2.0), then SGD
+  EXPECT_NEAR(values_of(a)[0], 0.88000002399999522, 1e-15);
+  EXPECT_EQ(values_of(a)[1], -2);
+  EXPECT_NEAR(values_of(b)[0], 3.1599999680000064, 2e-15);
+}
+
+TEST(Optimizer, ANormBelowTheLimitChangesNothing) {
+  const NamedParameter clipped = parameter("p", {1, -2, 3}), plain = parameter("p", {1, -2, 3});
+  Sgd one({clipped}, {}), other({plain}, {});
+  give_gradient(clipped, {0.3, 0.1, -0.7});
+  give_gradient(plain, {0.3, 0.1, -0.7});
+  one.step(0.1, 1.0);
+  other.step(0.1);
+  EXPECT_EQ(values_of(clipped), values_of(plain));
+}
+
+TEST(Optimizer, LeavesParametersWithoutAFreshGradientAlone) {
+  const NamedParameter a = parameter("a", {1}), b = parameter("b", {2});
+  Sgd optimizer({a, b}, {.momentum = 0.5, .weight_decay = 0.1});
+  give_gradient(a, {1});
+  give_gradient(b, {1});
+  optimizer.step(0.1);
+  const double before = values_of(b)[0];
+  give_gradient(a, {1});
+  optimizer.step(0.1);  // b's gradient is there, but used: neither momentum nor decay may move it
+  EXPECT_EQ(values_of(b)[0], before);
+  EXPECT_NE(values_of(a)[0], before);
+}
+
+TEST(Optimizer, RefusesAStepWithoutABackward) {
+  const NamedParameter p = parameter("p", {1});
+  Sgd optimizer({p}, {});
+  EXPECT_THROW(optimizer.step(0.1), UsageError);
+  EXPECT_THROW(optimizer.gradient_norm(), UsageError);
+  give_gradient(p, {1});
+  optimizer.step(0.1);
+  EXPECT_THROW(optimizer.step(0.1), UsageError);
+  EXPECT_EQ(optimizer.steps(), 1);
+}
+
+TEST(Optimizer, RefusesOneParameterInTwoPlaces) {
+  const NamedParameter p = parameter("p", {1});
+  NamedParameter alias = p;
+  alias.name = "q";
+  const auto make = [](std::vector<ParameterGroup> groups) { Sgd(std::move(groups), SgdSettings{}); };
+  EXPECT_THROW(make({{.parameters = {p}}, {.parameters = {p}}}), UsageError);
+  EXPECT_THROW(make({{.parameters = {p}}, {.parameters = {alias}}}), UsageError);
+  EXPECT_THROW(make({{.parameters = {p, parameter("p", {2})}}}), UsageError);
+  EXPECT_THROW(make({}), UsageError);
+}
+
+TEST(Optimizer, RefusesSettingsThatMakeNoSense) {
+  const std::vector<NamedParameter> p{parameter("p", {1})};
+  EXPECT_THROW(Sgd(p, {.momentum = 1}), UsageError);
+  EXPECT_THROW(Sgd(p, {.nesterov = true}), UsageError);
+  EXPECT_THROW(Sgd(p, {.weight_decay = -1}), UsageError);
+  EXPECT_THROW(Adam(p, {.beta1 = 1}), UsageError);
+  EXPECT_THROW(Adam(p, {.epsilon = 0}), UsageError);
+  EXPECT_THROW(Sgd(decay_groups(p, 0.1), {.weight_decay = 0.1}), UsageError);  // it would be ignored
+  Sgd optimizer(p, {});
+  give_gradient(p[0], {1});
+  EXPECT_THROW(optimizer.step(std::nan("")), UsageError);
+  EXPECT_THROW(optimizer.step(0.1, 0.0), UsageError);
+}
+
+TEST(Optimizer, GroupsHaveTheirOwnDecayAndRate) {
+  const NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
+  Sgd optimizer({{.parameters = {a}, .lr_scale = 2, .weight_decay = 0.5}, {.parameters = {b}}}, {});
+  give_gradient(a, {1});
+  give_gradient(b, {1});
+  optimizer.step(0.125);
+  EXPECT_EQ(values_of(a)[0], 1 - 0.25 * 1.5);
+  EXPECT_EQ(values_of(b)[0], 1 - 0.125);
+}
+
+TEST(Optimizer, DecayGroupsSpareBiasesAndNorms) {
+  const std::vector<NamedParameter> all{
+      parameter("f", {1}, ParameterKind::filter), parameter("b", {1}, ParameterKind::bias),
+      parameter("w", {1}, ParameterKind::weight), parameter("s", {1}, ParameterKind::norm_scale),
+      parameter("h", {1}, ParameterKind::norm_shift)};
+  const auto names = [](const ParameterGroup& group) {
+    std::string joined;
+    for (const NamedParameter& one : group.parameters) joined += one.name;
+    return joined;
+  };
+  const std::vector<ParameterGroup> two = decay_groups(all, 0.1);
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(names(two[0]), "fw");
+  EXPECT_EQ(two[0].weight_decay, 0.1);
+  EXPECT_EQ(names(two[1]), "bsh");
+  EXPECT_EQ(two[1].weight_decay, 0);
+  const std::vector<ParameterGroup> one = decay_groups(all, 0.1, true);
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(names(one[0]), "fbwsh");
+}
+
+TEST(Optimizer, StateIsCompleteBeforeTheFirstStep) {
+  const std::vector<NamedParameter> all{parameter("w", {1, 2}), parameter("b", {3}, ParameterKind::bias)};
+  const auto names = [](const Optimizer& optimizer) {
+    std::vector<std::string> found;
+    for (const NamedState& state : optimizer.state()) found.push_back(state.name);
+    return found;
+  };
+  EXPECT_TRUE(names(Sgd(all, {})).empty());
+  EXPECT_THAT(names(Sgd(all, {.momentum = 0.9})), ElementsAre("momentum/w", "momentum/b"));
+  const Adam adam(all, {});
+  EXPECT_THAT(names(adam),
+              ElementsAre("first_moment/w", "first_moment/b", "second_moment/w", "second_moment/b"));
+  EXPECT_THAT(adam.state()[0].tensor.to_vector<double>(), ElementsAre(0, 0));
+  EXPECT_EQ(adam.state()[3].kind, ParameterKind::bias);
+}
+
+TEST(Optimizer, SaysSoWhereAModelMovedAfterwards) {
+  const NamedParameter p = parameter("fc.weight", {1});
+  Sgd optimizer({p}, {.momentum = 0.9});
+  p.variable.set_value(Tensor::full({1}, 1, DType::f32, Device::cpu()));
+  backward(sum(p.variable));
+  try {
+    optimizer.step(0.1);
+    FAIL() << "stepped";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("fc.weight is f32 on cpu, its state f64 on cpu"));
+  }
+}
+
+TEST(MakeOptimizer, KnowsItsNamesAndTheirSettings) {
+  const auto groups = [] { return decay_groups({parameter("p", {1})}, 0.1); };
+  EXPECT_EQ(make_optimizer("sgd", groups())->name(), "sgd");
+  EXPECT_EQ(make_optimizer("adam", groups())->name(), "adam");
+  EXPECT_EQ(make_optimizer("adamw", groups())->name(), "adamw");
+  EXPECT_TRUE(make_optimizer("sgd", groups(), {.momentum = 0})->state().empty());
+  EXPECT_THROW(make_optimizer("muon", groups()), UsageError);
+  EXPECT_THROW(make_optimizer("adam", groups(), {.momentum = 0.9}), UsageError);
+  EXPECT_THROW(make_optimizer("adamw", groups(), {.nesterov = true}), UsageError);
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,156 @@
+// F15: damaged checkpoints. Every truncation and every flipped bit is found, quickly, and in little memory.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "kernels/random.h"
+#include "kernels/runtime/check.h"
+#include "tests/faults/checkpoint_scene.h"
+
+// Defined where a sanitizer's runtime is linked, null elsewhere.
+extern "C" __attribute__((weak)) void __asan_init();
+extern "C" __attribute__((weak)) void __tsan_init();
+
+namespace convoy::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+void write_bytes(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+struct Damage : ::testing::Test {
+  TempFolder temp{TempFolder::in_memory()};
+  fs::path checkpoint;
+
+  void SetUp() override {
+    CheckpointScene scene(temp.path());
+    scene.save(1, 1);
+    checkpoint = *scene.checkpoints().latest();
+  }
+
+  void expect_refused() const {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THROW(read_manifest(checkpoint), CheckpointError);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(seconds.count(), 0.1);
+  }
+};
+
+TEST_F(Damage, EveryTruncationIsFound) {
+  for (const std::string_view name : {kModelFile, kOptimizerFile, kManifestFile}) {
+    const fs::path path = checkpoint / name;
+    const std::string good = bytes_of(path);
+    // The manifest's last byte is its newline, which carries nothing.
+    const std::size_t end = good.size() - (name == kManifestFile ? 1 : 0);
+    for (std::size_t length = 0; length < end; length += 1 + length / 64) {
+      SCOPED_TRACE(std::string(name) + " of " + std::to_string(length) + " bytes");
+      write_bytes(path, good.substr(0, length));
+      expect_refused();
+    }
+    write_bytes(path, good + "x");
+    expect_refused();
+    fs::remove(path);
+    expect_refused();
+    write_bytes(path, good);
+    EXPECT_EQ(read_manifest(checkpoint).step, 1);
+  }
+}
+
+TEST_F(Damage, EveryFlippedBitOfAManifestIsFound) {
+  const fs::path path = checkpoint / kManifestFile;
+  const std::string good = bytes_of(path);
+  for (std::size_t bit = 0; bit < 8 * (good.size() - 1); ++bit) {
+    SCOPED_TRACE(bit);
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
+    write_bytes(path, bad);
+    expect_refused();
+  }
+}
+
+TEST_F(Damage, EveryFlippedHeaderByteAndAThousandOfTheDataAreFound) {
+  const fs::path path = checkpoint / kModelFile;
+  const std::string good = bytes_of(path);
+  std::uint64_t header = 0;
+  std::memcpy(&header, good.data(), 8);
+  const Random random{.seed = 3, .purpose = RandomPurpose::test};
+  const auto data_start = 8 + static_cast<std::size_t>(header);
+  for (std::size_t i = 0; i < data_start + 1000; ++i) {
+    const auto draw = random.words(i);
+    const std::size_t position =
+        i < data_start ? i
+                       : data_start + to_below(draw[0], static_cast<std::uint32_t>(good.size() - data_start));
+    SCOPED_TRACE(position);
+    std::string bad = good;
+    bad[position] = static_cast<char>(bad[position] ^ (1 << (draw[1] % 8)));
+    write_bytes(path, bad);
+    expect_refused();
+    try {
+      read_safetensors(path,
+                       Device::cpu());  // without the manifest: refused or another valid file, never a crash
+    } catch (const CheckpointError&) {
+    }
+  }
+}
+
+TEST_F(Damage, HostileManifestsAreRefused) {
+  const fs::path path = checkpoint / kManifestFile;
+  const auto repeated = [](const std::string& text, int count) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  for (const std::string& text :
+       {std::string("null"), std::string("{}"), std::string("[]"), std::string("{\"format\": 3}"),
+        std::string("{\"format\": \"convoy checkpoint\", \"version\": 2}"),
+        std::string("{\"format\": \"convoy checkpoint\", \"version\": 1, \"checksum\": null}"),
+        repeated("[", 1'000'000), repeated("{\"a\":", 1'000'000) + "1" + repeated("}", 1'000'000),
+        "{\"a\": " + repeated("[", 100'000) + repeated("]", 100'000) + "}"}) {
+    SCOPED_TRACE(text.substr(0, 40));
+    write_bytes(path, text);
+    expect_refused();
+  }
+}
+
+std::uint64_t status_bytes(const std::string& key) {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with(key + ":")) return std::stoull(line.substr(key.size() + 1)) * 1024;
+  return 0;
+}
+
+TEST(SafetensorsMemory, ReadingTakesNoMoreThanTheFile) {
+  if (__asan_init != nullptr || __tsan_init != nullptr) GTEST_SKIP() << "a sanitizer has memory of its own";
+  constexpr std::int64_t kElements = 16 << 20;
+  const TempFolder temp(TempFolder::in_memory());
+  std::string header = R"({"a":{"dtype":"F32","shape":[16777216],"data_offsets":[0,67108864]}})";
+  const auto length = static_cast<std::uint64_t>(header.size());
+  const fs::path path =
+      temp.write("large.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header);
+  fs::resize_file(path, 8 + length + 4 * kElements);
+
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts from here
+  const std::uint64_t before = status_bytes("VmRSS");
+  const SafetensorsFile file = read_safetensors(path, Device::cpu());
+  const std::uint64_t peak = status_bytes("VmHWM");
+  EXPECT_EQ(file.tensors[0].tensor.numel(), kElements);
+  EXPECT_GT(peak - before, 3 * kElements);  // the measurement sees the tensor
+  EXPECT_LT(static_cast<double>(peak - before), 1.1 * 4 * kElements);
+}
+
+}  // namespace
+}  // namespace convoy::testing

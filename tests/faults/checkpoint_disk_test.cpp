@@ -1,0 +1,217 @@
+// F14: disks that are full or failing. The old checkpoint stays, the temporary goes, the error is clear.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "kernels/runtime/check.h"
+#include "tests/faults/checkpoint_scene.h"
+#include "tests/faults/system_calls.h"
+
+namespace convoy::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+template <class F>
+std::string output_error(F&& f) {
+  try {
+    f();
+    return "";
+  } catch (const OutputError& error) {
+    return error.what();
+  }
+}
+
+struct DiskFault : ::testing::Test {
+  TempFolder temp{TempFolder::in_memory()};
+  CheckpointScene scene{temp.path() / "checkpoints"};
+
+  void SetUp() override { scene.save(1, 1); }
+  std::string save_again() {
+    return output_error([this] { scene.save(2, 2); });
+  }
+  void expect_old_one_intact() {
+    EXPECT_EQ(scene.loaded_mark(), 1);
+    EXPECT_THAT(scene.leftovers(), IsEmpty());
+  }
+};
+
+TEST_F(DiskFault, AFullDisk) {
+  const fs::path disk = temp.path() / "disk";
+  fs::create_directory(disk);
+  if (geteuid() != 0 || mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=256k") != 0)
+    GTEST_SKIP() << "mounting a small disk takes root";
+  struct Unmount {
+    const fs::path& disk;
+    ~Unmount() { umount2(disk.c_str(), MNT_DETACH); }
+  } const unmount{disk};
+
+  CheckpointScene small(disk / "checkpoints");
+  small.save(1, 1);
+  const fs::path filler = disk / "filler";
+  for (const int free_kib : {0, 4, 8, 12}) {  // in pages of 4 KiB: full for the folder, for each of its files
+    SCOPED_TRACE(free_kib);
+    {
+      std::ofstream out(filler, std::ios::binary);
+      while (out.write(std::string(1024, 'x').data(), 1024).flush()) {
+      }
+    }
+    fs::resize_file(filler, fs::file_size(filler) - static_cast<std::uintmax_t>(free_kib) * 1024);
+    const std::string message = output_error([&] { small.save(2, 2); });
+    if (free_kib == 0) {
+      EXPECT_THAT(message, AllOf(HasSubstr(disk.string()), HasSubstr("No space left on device")));
+    }
+    EXPECT_THAT(small.loaded_mark(), message.empty() ? 2 : 1);
+    EXPECT_THAT(small.leftovers(), IsEmpty());
+    fs::remove(filler);
+    small.save(1, 1);
+  }
+  small.save(3, 3);
+  EXPECT_EQ(small.loaded_mark(), 3);
+}
+
+TEST_F(DiskFault, AFileSizeLimit) {
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);  // write() then fails with EFBIG
+  rlimit limit = old;
+  limit.rlim_cur = 200;
+  setrlimit(RLIMIT_FSIZE, &limit);
+  const std::string message = save_again();
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_THAT(message, AllOf(HasSubstr("model.safetensors"), HasSubstr("File too large")));
+  expect_old_one_intact();
+}
+
+/// Every call of a save fails once, each in a save of its own, with an error that no retry mends.
+TEST_F(DiskFault, AnErrorOfAnyCall) {
+  std::vector<SystemCall> calls;
+  {
+    const SystemCallFaults record;
+    scene.save(2, 2);
+    calls = record.calls();
+  }
+  ASSERT_GE(calls.size(), 12u);
+  float before = 2;
+  std::int64_t step = 3;
+  for (std::size_t failing = 0; failing < calls.size(); ++failing, ++step) {
+    SCOPED_TRACE(calls[failing].name + " " + calls[failing].path);
+    const auto mark = static_cast<float>(step);
+    std::string message;
+    {
+      const SystemCallFaults faults(
+          [&](const SystemCall&, int number) { return number == static_cast<int>(failing) ? ENOSPC : 0; });
+      message = output_error([&] { scene.save(step, mark); });
+    }
+    // A checkpoint too many, which pruning could not remove, is no reason to fail.
+    if (calls[failing].target.find(".tmp-removed") == std::string::npos) {
+      EXPECT_THAT(message, AllOf(HasSubstr("No space left on device"), HasSubstr(temp.path().string())));
+    }
+    EXPECT_THAT(scene.loaded_mark(), AnyOf(before, mark));
+    EXPECT_THAT(scene.leftovers(), IsEmpty());
+    before = scene.loaded_mark();
+  }
+  scene.save(step, static_cast<float>(step));
+  EXPECT_EQ(scene.loaded_mark(), static_cast<float>(step));
+}
+
+TEST_F(DiskFault, ADiskThatKeepsFailing) {
+  for (const char* call : {"write", "fsync"}) {
+    SCOPED_TRACE(call);
+    const SystemCallFaults faults([&](const SystemCall& made, int) { return made.name == call ? EIO : 0; });
+    EXPECT_THAT(save_again(), AllOf(HasSubstr("model.safetensors"), HasSubstr(std::string(call) + " failed"),
+                                    HasSubstr("Input/output error")));
+  }
+  expect_old_one_intact();
+}
+
+// After a failed fsync the kernel may have dropped the pages: only writing the whole file again is a retry.
+TEST_F(DiskFault, AFailedFsyncWritesTheFileAgain) {
+  int failures = 0;
+  const auto is_model = [](const SystemCall& call, const char* name) {
+    return call.name == name && call.path.ends_with("model.safetensors");
+  };
+  const SystemCallFaults faults(
+      [&](const SystemCall& call, int) { return is_model(call, "fsync") && failures++ < 2 ? EIO : 0; });
+  EXPECT_EQ(save_again(), "");
+  EXPECT_EQ(std::count_if(faults.calls().begin(), faults.calls().end(),
+                          [&](const SystemCall& call) { return is_model(call, "write"); }),
+            3);
+  EXPECT_EQ(scene.loaded_mark(), 2);
+}
+
+TEST_F(DiskFault, ShortAndInterruptedWrites) {
+  {
+    const SystemCallFaults faults(
+        [](const SystemCall& call, int number) {
+          return call.name == "write" && number % 3 == 0 ? EINTR : 0;
+        },
+        61);
+    EXPECT_EQ(save_again(), "");
+    EXPECT_GT(faults.calls().size(), 60u);
+  }
+  EXPECT_EQ(scene.loaded_mark(), 2);
+}
+
+TEST_F(DiskFault, ATemporaryShortageIsWaitedFor) {
+  int failures = 0;
+  const SystemCallFaults faults(
+      [&](const SystemCall& call, int) { return call.name == "write" && failures++ == 0 ? EAGAIN : 0; });
+  EXPECT_EQ(save_again(), "");
+  EXPECT_EQ(scene.loaded_mark(), 2);
+}
+
+// What a power cut may lose is what was not synchronised: the order of the calls is the promise.
+TEST_F(DiskFault, EverythingIsOnTheDiskBeforeItsNameIs) {
+  std::vector<SystemCall> calls;
+  {
+    const SystemCallFaults record;
+    scene.save(2, 2);
+    calls = record.calls();
+  }
+  const std::string root = scene.root().string();
+  const auto position = [&](const std::string& name, const std::string& path) {
+    const auto found = std::find_if(calls.rbegin(), calls.rend(), [&](const SystemCall& call) {
+      return call.name == name && call.path == path;
+    });
+    EXPECT_NE(found, calls.rend()) << name << " " << path;
+    return calls.rend() - found;
+  };
+  const std::string temporary = root + "/.tmp-step_000002";
+  const auto renamed = position("rename", temporary);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "manifest.json"}) {
+    const std::string path = temporary + "/" + file;
+    EXPECT_LT(position("write", path), position("fsync", path));
+    EXPECT_LT(position("fsync", path), position("fsync", temporary));
+  }
+  EXPECT_LT(position("fsync", temporary), renamed);
+  EXPECT_EQ(calls[static_cast<std::size_t>(renamed)].path, root);  // the very next call
+  EXPECT_EQ(calls[static_cast<std::size_t>(renamed)].name, "fsync");
+  EXPECT_LT(renamed, position("write", root + "/.tmp-LATEST"));
+  EXPECT_LT(position("fsync", root + "/.tmp-LATEST"), position("rename", root + "/.tmp-LATEST"));
+}
+
+TEST_F(DiskFault, AFolderThatCannotBeMade) {
+  temp.write("file", "");
+  CheckpointScene blocked(temp.path() / "file" / "checkpoints");
+  EXPECT_THAT(output_error([&] { blocked.save(1, 1); }),
+              AllOf(HasSubstr("file/checkpoints"), HasSubstr("directory")));
+}
+
+}  // namespace
+}  // namespace convoy::testing

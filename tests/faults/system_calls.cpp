@@ -1,0 +1,65 @@
+#include "tests/faults/system_calls.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+namespace convoy::testing {
+namespace {
+
+SystemCallFaults* active = nullptr;  // the definitions below have no other way to find it
+
+std::string path_of(int descriptor) {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), ignored).string();
+}
+
+}  // namespace
+
+SystemCallFaults::SystemCallFaults(Decide decide, std::size_t most_bytes_a_write)
+    : decide_(std::move(decide)), most_bytes_a_write_(most_bytes_a_write) {
+  active = this;
+}
+
+SystemCallFaults::~SystemCallFaults() { active = nullptr; }
+
+bool SystemCallFaults::admit(SystemCall call) {
+  calls_.push_back(std::move(call));
+  const int error = decide_ ? decide_(calls_.back(), static_cast<int>(calls_.size()) - 1) : 0;
+  errno = error;
+  return error == 0;
+}
+
+}  // namespace convoy::testing
+
+// A definition in the program goes before the C library's.
+extern "C" {
+
+ssize_t write(int descriptor, const void* bytes, size_t count) {
+  using convoy::testing::active;
+  if (active != nullptr) {
+    if (!active->admit({"write", convoy::testing::path_of(descriptor), ""})) return -1;
+    count = std::min(count, active->most_bytes_a_write());
+  }
+  return syscall(SYS_write, descriptor, bytes, count);
+}
+
+int fsync(int descriptor) {
+  using convoy::testing::active;
+  if (active != nullptr && !active->admit({"fsync", convoy::testing::path_of(descriptor), ""})) return -1;
+  return static_cast<int>(syscall(SYS_fsync, descriptor));
+}
+
+int rename(const char* from, const char* to) noexcept {
+  using convoy::testing::active;
+  if (active != nullptr && !active->admit({"rename", from, to})) return -1;
+  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+
+}  // extern "C"
