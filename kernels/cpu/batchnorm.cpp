@@ -26,12 +26,14 @@ struct Scratch {
   void resize(std::int64_t channels) {
     const auto size = static_cast<std::size_t>(channels);
     origin.resize(size);
+    inverse_std.resize(size);
     for (std::vector<T>* factors : {&a, &b, &c}) factors->resize(size);
   }
 
   std::vector<double> block_sums;     // [blocks, 2, channels]
   std::vector<double> first, second;  // [channels]: the two sums
   std::vector<double> origin;         // [channels]: what x is measured from
+  std::vector<double> inverse_std;    // [channels]
   std::vector<T> a, b, c;             // [channels]: factors of the elementwise pass
 };
 
@@ -120,10 +122,11 @@ void store(GradView gradient, std::size_t c, double value) {
   *out = static_cast<T>(gradient.mode == Mode::add ? static_cast<double>(*out) + value : value);
 }
 
-// scratch.first = sum dy and .second = sum dy (x - mean), mean in scratch.origin; with them dgamma and dbeta.
+// scratch.first = sum dy and .second = sum dy (x - mean), with the mean in scratch.origin; from them dgamma
+// and dbeta.
 template <class T>
 void parameter_gradients(CpuStream& stream, Matrix m, Scratch<T>& scratch, const T* dy, const T* x,
-                         const std::vector<double>& inverse_std, GradView dgamma, GradView dbeta) {
+                         GradView dgamma, GradView dbeta) {
   const double* origin = scratch.origin.data();
   const std::int64_t channels = m.channels;
   sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& product) {
@@ -132,7 +135,7 @@ void parameter_gradients(CpuStream& stream, Matrix m, Scratch<T>& scratch, const
     product += gradient * (static_cast<double>(x[row * channels + c]) - origin[c]);
   });
   for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
-    if (dgamma.wanted()) store<T>(dgamma, c, scratch.second[c] * inverse_std[c]);
+    if (dgamma.wanted()) store<T>(dgamma, c, scratch.second[c] * scratch.inverse_std[c]);
     if (dbeta.wanted()) store<T>(dbeta, c, scratch.first[c]);
   }
 }
@@ -201,11 +204,12 @@ void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView
     auto& scratch = stream.local<Scratch<T>>();
     scratch.resize(m.channels);
     std::copy_n(mean.as<T>(), m.channels, scratch.origin.begin());
-    const std::vector<double> istd(inverse_std.as<T>(), inverse_std.as<T>() + m.channels);
-    parameter_gradients(stream, m, scratch, dy.as<T>(), x.as<T>(), istd, dgamma, dbeta);
+    std::copy_n(inverse_std.as<T>(), m.channels, scratch.inverse_std.begin());
+    parameter_gradients(stream, m, scratch, dy.as<T>(), x.as<T>(), dgamma, dbeta);
     if (!dx.wanted() || m.rows == 0) return;
 
     const double n = static_cast<double>(m.rows);
+    const std::vector<double>& istd = scratch.inverse_std;
     for (std::size_t c = 0; c < istd.size(); ++c) {
       const double factor = static_cast<double>(gamma.as<T>()[c]) * istd[c];
       scratch.a[c] = static_cast<T>(factor);
@@ -236,13 +240,13 @@ void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x,
     auto& scratch = stream.local<Scratch<T>>();
     scratch.resize(m.channels);
     std::copy_n(running_mean.as<T>(), m.channels, scratch.origin.begin());
-    std::vector<double> istd(static_cast<std::size_t>(m.channels));
+    std::vector<double>& istd = scratch.inverse_std;
     for (std::size_t c = 0; c < istd.size(); ++c) {
       istd[c] = 1 / std::sqrt(static_cast<double>(running_var.as<T>()[c]) + options.epsilon);
       scratch.a[c] = static_cast<T>(static_cast<double>(gamma.as<T>()[c]) * istd[c]);
     }
     if (dgamma.wanted() || dbeta.wanted())
-      parameter_gradients(stream, m, scratch, dy.as<T>(), x.as<T>(), istd, dgamma, dbeta);
+      parameter_gradients(stream, m, scratch, dy.as<T>(), x.as<T>(), dgamma, dbeta);
     if (!dx.wanted()) return;
     const auto run = [&](auto write) {
       const T *from = dy.as<T>(), *factor = scratch.a.data();
