@@ -3,18 +3,24 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <limits>
 
 #include "kernels/runtime/check.h"
 
 namespace convoy {
 namespace {
 
+/// A size so large that it would wrap around stays as it is: no source has so much.
+std::size_t round_up(std::size_t bytes, std::size_t step) {
+  return bytes > std::numeric_limits<std::size_t>::max() - step ? bytes : (bytes + step - 1) / step * step;
+}
+
 class HostMemory final : public MemorySource {
  public:
   void* allocate(std::size_t bytes) override {
     // Large blocks on huge-page boundaries: fewer TLB misses where the system grants such pages.
     const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
-    return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    return std::aligned_alloc(alignment, round_up(bytes, alignment));
   }
   void release(void* block, std::size_t) noexcept override { std::free(block); }
   std::string name() const override { return "cpu"; }
@@ -33,9 +39,9 @@ CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source, std::si
 CachingAllocator::~CachingAllocator() { trim(); }
 
 std::size_t CachingAllocator::size_class(std::size_t bytes) {
-  if (bytes <= 512) return (bytes + 63) / 64 * 64;
+  if (bytes <= 512) return round_up(bytes, 64);
   const std::size_t step = std::bit_floor(bytes - 1) / 8;  // an eighth of the power of two at or below
-  return (bytes + step - 1) / step * step;
+  return round_up(bytes, step);
 }
 
 void* CachingAllocator::allocate(std::size_t bytes) {
@@ -55,7 +61,8 @@ void* CachingAllocator::allocate(std::size_t bytes) {
     }
     if (block == nullptr)
       fail<DeviceError>(
-          "out of memory on {}: asked for {}, {} in use (peak {}){}; lower --batch-size or --micro-batch-size",
+          "out of memory on {}: asked for {}, {} in use (peak {}){}; lower --batch-size or "
+          "--micro-batch-size",
           source_->name(), format_bytes(bytes), format_bytes(stats_.in_use), format_bytes(stats_.peak_in_use),
           limit_ > 0 ? ", limit " + format_bytes(limit_) : "");
   }
@@ -65,7 +72,8 @@ void* CachingAllocator::allocate(std::size_t bytes) {
 }
 
 void* CachingAllocator::from_source(std::size_t size) {
-  if (limit_ > 0 && stats_.in_use + stats_.cached + size > limit_) return nullptr;
+  const std::size_t held = stats_.in_use + stats_.cached;
+  if (limit_ > 0 && (held > limit_ || size > limit_ - held)) return nullptr;
   void* block = source_->allocate(size);
   if (block != nullptr) ++stats_.source_calls;
   return block;

@@ -16,14 +16,14 @@
 
 namespace convoy {
 
-/// Splits [0, n) into at most stream.threads() contiguous pieces of at least `grain` items and calls
-/// f(begin, end) for each, in parallel; returns when all are done. f must not throw. The pieces depend on n,
-/// grain and the number of threads alone.
+/// Splits [0, n) into at most stream.threads() contiguous pieces of at least `grain` items (or one, of all)
+/// and calls f(begin, end) for each, in parallel; returns when all are done. f must not throw. The pieces
+/// depend on n, grain and the number of threads alone.
 template <class F>
 void parallel_for(const CpuStream& stream, std::int64_t n, std::int64_t grain, F&& f) {
   if (n <= 0) return;
-  const std::int64_t wanted = (n + grain - 1) / std::max<std::int64_t>(grain, 1);
-  const int pieces = static_cast<int>(std::min<std::int64_t>(wanted, stream.threads()));
+  const std::int64_t most = n / std::max<std::int64_t>(grain, 1);
+  const int pieces = static_cast<int>(std::min<std::int64_t>(most, stream.threads()));
   if (pieces <= 1) {
     f(std::int64_t{0}, n);
     return;

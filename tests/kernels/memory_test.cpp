@@ -1,0 +1,224 @@
+#include "kernels/runtime/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/runtime/error.h"
+
+namespace convoy {
+namespace {
+
+constexpr std::size_t kNoLimit = 0;
+
+/// What a source was asked for; it outlives the allocator that owns the source.
+struct Ledger {
+  std::size_t capacity = std::numeric_limits<std::size_t>::max();
+  std::size_t held = 0;
+  std::size_t refusals = 0;
+};
+
+class FakeMemory final : public MemorySource {
+ public:
+  explicit FakeMemory(Ledger& ledger) : ledger_(ledger) {}
+  void* allocate(std::size_t bytes) override {
+    if (bytes > ledger_.capacity - ledger_.held) {
+      ++ledger_.refusals;
+      return nullptr;
+    }
+    ledger_.held += bytes;
+    return std::malloc(bytes);
+  }
+  void release(void* block, std::size_t bytes) noexcept override {
+    ledger_.held -= bytes;
+    std::free(block);
+  }
+  std::string name() const override { return "fake:3"; }
+
+ private:
+  Ledger& ledger_;
+};
+
+TEST(SizeClass, WastesAtMostAnEighth) {
+  std::size_t previous = 0;
+  for (std::size_t bytes = 1; bytes < (1u << 16); ++bytes) {
+    const std::size_t size = CachingAllocator::size_class(bytes);
+    ASSERT_GE(size, bytes);
+    ASSERT_GE(size, previous) << "classes grow with the request, " << bytes;
+    ASSERT_EQ(size % 64, 0u) << bytes;
+    ASSERT_EQ(CachingAllocator::size_class(size), size) << "a class is its own, " << bytes;
+    const std::size_t allowed = bytes <= 512 ? 63 : bytes / 8;
+    ASSERT_LE(size - bytes, allowed) << bytes;
+    previous = size;
+  }
+}
+
+TEST(SizeClass, HasEightClassesForEachPowerOfTwo) {
+  std::set<std::size_t> classes;
+  for (std::size_t bytes = 4097; bytes <= 8192; ++bytes) classes.insert(CachingAllocator::size_class(bytes));
+  EXPECT_EQ(classes.size(), 8u);
+}
+
+TEST(CachingAllocator, NothingIsANullPointer) {
+  Ledger ledger;
+  CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
+  EXPECT_EQ(allocator.allocate(0), nullptr);
+  allocator.release(nullptr, 0);
+  EXPECT_EQ(allocator.stats().source_calls, 0u);
+}
+
+TEST(CachingAllocator, HandsAFreedBlockOutAgain) {
+  Ledger ledger;
+  CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
+  void* const first = allocator.allocate(1000);
+  allocator.release(first, 1000);
+  void* const again = allocator.allocate(1001);  // of the same class
+  EXPECT_EQ(again, first);
+  void* const larger = allocator.allocate(5000);
+  EXPECT_NE(larger, first);
+  EXPECT_EQ(allocator.stats().source_calls, 2u);
+  allocator.release(again, 1001);
+  allocator.release(larger, 5000);
+}
+
+TEST(CachingAllocator, CountsWholeClassesAndThePeak) {
+  Ledger ledger;
+  CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
+  void* const a = allocator.allocate(100);  // 128
+  void* const b = allocator.allocate(600);  // 640
+  EXPECT_EQ(allocator.stats().in_use, 768u);
+  allocator.release(b, 600);
+  MemoryStats stats = allocator.stats();
+  EXPECT_EQ(stats.in_use, 128u);
+  EXPECT_EQ(stats.cached, 640u);
+  EXPECT_EQ(stats.peak_in_use, 768u);
+  allocator.reset_peak();
+  EXPECT_EQ(allocator.stats().peak_in_use, 128u);
+  allocator.release(a, 100);
+  allocator.trim();
+  stats = allocator.stats();
+  EXPECT_EQ(stats.in_use, 0u);
+  EXPECT_EQ(stats.cached, 0u);
+  EXPECT_EQ(ledger.held, 0u);
+}
+
+TEST(CachingAllocator, ReachesASteadyState) {
+  Ledger ledger;
+  CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
+  const std::vector<std::size_t> sizes = {40, 4096, 100000, 4096, 77, 1 << 20};
+  const auto step = [&] {
+    std::vector<void*> blocks;
+    for (const std::size_t size : sizes) blocks.push_back(allocator.allocate(size));
+    for (std::size_t i = 0; i < sizes.size(); ++i) allocator.release(blocks[i], sizes[i]);
+  };
+  step();
+  const MemoryStats first = allocator.stats();
+  for (int i = 0; i < 100; ++i) step();
+  EXPECT_EQ(allocator.stats().source_calls, first.source_calls);
+  EXPECT_EQ(allocator.stats().peak_in_use, first.peak_in_use);
+}
+
+TEST(CachingAllocator, GivesBackItsCacheBeforeItFails) {
+  Ledger ledger{.capacity = 10000};
+  CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
+  allocator.release(allocator.allocate(6000), 6000);
+  void* const block = allocator.allocate(8192);  // fits only without the cached 6144
+  EXPECT_NE(block, nullptr);
+  EXPECT_EQ(ledger.refusals, 1u);
+  EXPECT_EQ(allocator.stats().cached, 0u);
+  allocator.release(block, 8192);
+}
+
+TEST(CachingAllocator, CountsCachedBytesAgainstItsOwnLimit) {
+  Ledger ledger;
+  CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), 10000);
+  allocator.release(allocator.allocate(6000), 6000);
+  allocator.release(allocator.allocate(8192), 8192);
+  EXPECT_EQ(ledger.held, 8192u) << "more than the limit was held";
+}
+
+std::string message_of(CachingAllocator& allocator, std::size_t bytes) {
+  try {
+    allocator.allocate(bytes);
+  } catch (const DeviceError& error) {
+    EXPECT_EQ(error.code(), ExitCode::device);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(CachingAllocator, SaysWhatWasAskedWhatIsInUseAndWhatToLower) {
+  Ledger ledger;
+  CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), 3 << 20);
+  void* const block = allocator.allocate(1 << 20);
+  const std::string message = message_of(allocator, std::size_t{5} << 30);
+  for (const char* part :
+       {"fake:3", "asked for 5.00 GiB", "1.00 MiB in use", "limit 3.00 MiB", "--batch-size"})
+    EXPECT_NE(message.find(part), std::string::npos) << part << " is missing in: " << message;
+  EXPECT_EQ(allocator.stats().in_use, std::size_t{1} << 20) << "a failed request changes nothing";
+  allocator.release(block, 1 << 20);
+}
+
+TEST(CachingAllocator, RefusesAbsurdSizesWithoutWrappingAround) {
+  constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+  for (const std::size_t limit : {std::size_t{1} << 20, kNoLimit}) {
+    Ledger ledger{.capacity = std::size_t{1} << 20};
+    CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), limit);
+    for (const std::size_t bytes : {kMost, kMost - 100, kMost / 2 + 2})
+      EXPECT_NE(message_of(allocator, bytes).find("out of memory"), std::string::npos) << bytes;
+  }
+}
+
+TEST(CachingAllocator, ReturnsEverythingAtItsEnd) {
+  Ledger ledger;
+  {
+    CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
+    for (const std::size_t bytes : {1u, 700u, 90000u}) allocator.release(allocator.allocate(bytes), bytes);
+    EXPECT_GT(ledger.held, 0u);
+  }
+  EXPECT_EQ(ledger.held, 0u);
+}
+
+TEST(CachingAllocator, ServesSeveralThreads) {
+  CachingAllocator allocator(host_memory(), kNoLimit);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&allocator, t] {
+      for (std::size_t i = 1; i <= 500; ++i) {
+        const std::size_t bytes = i * 37 % 3000 + 1;
+        auto* const block = static_cast<unsigned char*>(allocator.allocate(bytes));
+        block[0] = block[bytes - 1] = static_cast<unsigned char>(t);
+        EXPECT_EQ(block[0], t);
+        allocator.release(block, bytes);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(allocator.stats().in_use, 0u);
+}
+
+TEST(HostMemory, IsAligned) {
+  const auto memory = host_memory();
+  for (const std::size_t bytes : {std::size_t{64}, std::size_t{320}, std::size_t{3} << 20}) {
+    void* const block = memory->allocate(bytes);
+    ASSERT_NE(block, nullptr);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % 64, 0u);
+    memory->release(block, bytes);
+  }
+}
+
+TEST(FormatBytes, ChoosesTheUnit) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(640), "640 B");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes(std::size_t{3} << 29), "1.50 GiB");
+  EXPECT_EQ(format_bytes(std::size_t{5} << 50), "5120.00 TiB");
+}
+
+}  // namespace
+}  // namespace convoy
