@@ -48,7 +48,8 @@ void Variable::set_grad_storage(Tensor slice) const {
 }
 
 void Variable::set_value(Tensor value) const {
-  check(is_leaf(), "set_value: '{}' computed this variable; only leaves can be replaced", creator()->name);
+  if (!is_leaf())  // not check(): it would look at the creator that a leaf does not have
+    fail<UsageError>("set_value: '{}' computed this variable; only leaves can be replaced", creator()->name);
   state_->value = std::move(value);
   state_->grad = Tensor();
   state_->grad_is_fresh = false;
