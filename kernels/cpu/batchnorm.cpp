@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/runtime/parallel.h"
+#include "kernels/cpu/map.h"
 
 namespace convoy {
 namespace {
@@ -63,18 +63,19 @@ void sum_channels(CpuStream& stream, Matrix m, Scratch<T>& scratch, const Terms&
   const std::int64_t block_rows = std::max(kMinBlockRows, (m.rows + kMaxBlocks - 1) / kMaxBlocks);
   const std::int64_t blocks = (m.rows + block_rows - 1) / block_rows;
   scratch.block_sums.resize(static_cast<std::size_t>(blocks * 2 * m.channels));
-  parallel_for(stream, blocks, 1, [&](std::int64_t first_block, std::int64_t last_block) {
-    for (std::int64_t block = first_block; block < last_block; ++block) {
-      double* first = scratch.block_sums.data() + block * 2 * m.channels;
-      double* second = first + m.channels;
-      const std::int64_t begin = block * block_rows;
-      const std::int64_t end = std::min(begin + block_rows, m.rows);
-      std::int64_t c = 0;
-      for (; c + static_cast<std::int64_t>(kLanes) <= m.channels; c += kLanes)
-        sum_lanes<kLanes>(begin, end, c, terms, first, second);
-      for (; c < m.channels; ++c) sum_lanes<1>(begin, end, c, terms, first, second);
-    }
-  });
+  parallel_for(stream, blocks, item_grain(block_rows * m.channels),
+               [&](std::int64_t first_block, std::int64_t last_block) {
+                 for (std::int64_t block = first_block; block < last_block; ++block) {
+                   double* first = scratch.block_sums.data() + block * 2 * m.channels;
+                   double* second = first + m.channels;
+                   const std::int64_t begin = block * block_rows;
+                   const std::int64_t end = std::min(begin + block_rows, m.rows);
+                   std::int64_t c = 0;
+                   for (; c + static_cast<std::int64_t>(kLanes) <= m.channels; c += kLanes)
+                     sum_lanes<kLanes>(begin, end, c, terms, first, second);
+                   for (; c < m.channels; ++c) sum_lanes<1>(begin, end, c, terms, first, second);
+                 }
+               });
   const auto channels = static_cast<std::size_t>(m.channels);
   scratch.first.assign(channels, 0.0);
   scratch.second.assign(channels, 0.0);

@@ -11,7 +11,7 @@
 
 #include "kernels/conv2d.h"
 #include "kernels/cpu/conv2d_geometry.h"
-#include "kernels/runtime/parallel.h"
+#include "kernels/cpu/map.h"
 
 namespace convoy {
 namespace {
@@ -58,22 +58,24 @@ void conv2d_forward_reference(CpuStream& stream, ConstView x, ConstView filter, 
   const ConvSizes c(x.shape, filter.shape, y.shape, options);
   dispatch_compute(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(stream, c.n * c.oh, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const T* image = x.as<T>() + row / c.oh * c.h * c.w * c.i;
-        for (std::int64_t ox = 0; ox < c.ow; ++ox) {
-          T* pixel = y.as<T>() + (row * c.ow + ox) * c.o;
-          for (std::int64_t o = 0; o < c.o; ++o) {
-            const T* taps = filter.as<T>() + o * c.kh * c.kw * c.i;
-            double sum = bias.data != nullptr ? static_cast<double>(bias.as<T>()[o]) : 0;
-            for_each_run(c, row % c.oh, ox, [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
-              sum += dot(image + in, taps + tap, length);
-            });
-            pixel[o] = static_cast<T>(sum);
-          }
-        }
-      }
-    });
+    parallel_for(stream, c.n * c.oh, item_grain(c.ow * c.o * c.kh * c.kw * c.i),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t row = begin; row < end; ++row) {
+                     const T* image = x.as<T>() + row / c.oh * c.h * c.w * c.i;
+                     for (std::int64_t ox = 0; ox < c.ow; ++ox) {
+                       T* pixel = y.as<T>() + (row * c.ow + ox) * c.o;
+                       for (std::int64_t o = 0; o < c.o; ++o) {
+                         const T* taps = filter.as<T>() + o * c.kh * c.kw * c.i;
+                         double sum = bias.data != nullptr ? static_cast<double>(bias.as<T>()[o]) : 0;
+                         for_each_run(c, row % c.oh, ox,
+                                      [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
+                                        sum += dot(image + in, taps + tap, length);
+                                      });
+                         pixel[o] = static_cast<T>(sum);
+                       }
+                     }
+                   }
+                 });
   });
 }
 
@@ -83,21 +85,23 @@ void conv2d_backward_data_reference(CpuStream& stream, ConstView dy, ConstView f
   const ConvSizes c(dx.shape, filter.shape, dy.shape, options);
   dispatch_compute(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(stream, c.n, 1, [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t image_size = c.h * c.w * c.i;
-      if (dx.mode == Mode::write)
-        std::fill(dx.as<T>() + begin * image_size, dx.as<T>() + end * image_size, T{0});
-      for (std::int64_t row = begin * c.oh; row < end * c.oh; ++row) {
-        T* image = dx.as<T>() + row / c.oh * image_size;
-        for (std::int64_t ox = 0; ox < c.ow; ++ox) {
-          const T* pixel = dy.as<T>() + (row * c.ow + ox) * c.o;
-          for_each_run(c, row % c.oh, ox, [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
-            for (std::int64_t o = 0; o < c.o; ++o)
-              axpy(pixel[o], filter.as<T>() + o * c.kh * c.kw * c.i + tap, image + in, length);
-          });
-        }
-      }
-    });
+    parallel_for(
+        stream, c.n, item_grain(c.oh * c.ow * c.o * c.kh * c.kw * c.i),
+        [&](std::int64_t begin, std::int64_t end) {
+          const std::int64_t image_size = c.h * c.w * c.i;
+          if (dx.mode == Mode::write)
+            std::fill(dx.as<T>() + begin * image_size, dx.as<T>() + end * image_size, T{0});
+          for (std::int64_t row = begin * c.oh; row < end * c.oh; ++row) {
+            T* image = dx.as<T>() + row / c.oh * image_size;
+            for (std::int64_t ox = 0; ox < c.ow; ++ox) {
+              const T* pixel = dy.as<T>() + (row * c.ow + ox) * c.o;
+              for_each_run(c, row % c.oh, ox, [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
+                for (std::int64_t o = 0; o < c.o; ++o)
+                  axpy(pixel[o], filter.as<T>() + o * c.kh * c.kw * c.i + tap, image + in, length);
+              });
+            }
+          }
+        });
   });
 }
 
@@ -107,21 +111,24 @@ void conv2d_backward_filter_reference(CpuStream& stream, ConstView dy, ConstView
   dispatch_compute(dfilter.dtype, [&](auto zero) {
     using T = decltype(zero);
     // Each thread has its own filters and reads every pixel.
-    parallel_for(stream, c.o, 1, [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t filter_size = c.kh * c.kw * c.i;
-      T* out = dfilter.as<T>();
-      if (dfilter.mode == Mode::write) std::fill(out + begin * filter_size, out + end * filter_size, T{0});
-      for (std::int64_t row = 0; row < c.n * c.oh; ++row) {
-        const T* image = x.as<T>() + row / c.oh * c.h * c.w * c.i;
-        for (std::int64_t ox = 0; ox < c.ow; ++ox) {
-          const T* pixel = dy.as<T>() + (row * c.ow + ox) * c.o;
-          for_each_run(c, row % c.oh, ox, [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
-            for (std::int64_t o = begin; o < end; ++o)
-              axpy(pixel[o], image + in, out + o * filter_size + tap, length);
-          });
-        }
-      }
-    });
+    parallel_for(stream, c.o, item_grain(c.n * c.oh * c.ow * c.kh * c.kw * c.i),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   const std::int64_t filter_size = c.kh * c.kw * c.i;
+                   T* out = dfilter.as<T>();
+                   if (dfilter.mode == Mode::write)
+                     std::fill(out + begin * filter_size, out + end * filter_size, T{0});
+                   for (std::int64_t row = 0; row < c.n * c.oh; ++row) {
+                     const T* image = x.as<T>() + row / c.oh * c.h * c.w * c.i;
+                     for (std::int64_t ox = 0; ox < c.ow; ++ox) {
+                       const T* pixel = dy.as<T>() + (row * c.ow + ox) * c.o;
+                       for_each_run(c, row % c.oh, ox,
+                                    [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
+                                      for (std::int64_t o = begin; o < end; ++o)
+                                        axpy(pixel[o], image + in, out + o * filter_size + tap, length);
+                                    });
+                     }
+                   }
+                 });
   });
 }
 

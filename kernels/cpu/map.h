@@ -1,6 +1,7 @@
 // The loop of every elementwise CPU kernel.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/runtime/parallel.h"
@@ -11,6 +12,11 @@ namespace convoy {
 /// Elements that are worth a thread of their own: a few microseconds of memory traffic, which is what it
 /// costs to wake a team.
 inline constexpr std::int64_t kElementGrain = 16384;
+
+/// The same for items (images, rows) of so many elements each.
+constexpr std::int64_t item_grain(std::int64_t elements) {
+  return std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(1, elements));
+}
 
 /// y[i] = f(x[i]…), or y[i] += f(x[i]…), for i in [begin, end). An output may be one of the inputs, but never
 /// a shifted one: the pragma tells the compiler so, which would otherwise fall back to scalars when they

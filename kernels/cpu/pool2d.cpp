@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/runtime/parallel.h"
+#include "kernels/cpu/map.h"
 
 namespace convoy {
 namespace {
@@ -39,10 +39,11 @@ void for_each_pixel(const PoolSizes& s, std::int64_t oy, std::int64_t ox, F&& f)
 // ox.
 template <class F>
 void for_each_output(CpuStream& stream, const PoolSizes& s, F&& f) {
-  parallel_for(stream, s.n * s.oh, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row)
-      for (std::int64_t ox = 0; ox < s.ow; ++ox) f(row / s.oh, row % s.oh, ox, row * s.ow + ox);
-  });
+  parallel_for(stream, s.n * s.oh, item_grain(s.ow * s.c * s.kernel),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t row = begin; row < end; ++row)
+                   for (std::int64_t ox = 0; ox < s.ow; ++ox) f(row / s.oh, row % s.oh, ox, row * s.ow + ox);
+               });
 }
 
 // Backward: the same, but windows may overlap in the image, so that each image has one thread; its gradient
@@ -50,7 +51,7 @@ void for_each_output(CpuStream& stream, const PoolSizes& s, F&& f) {
 template <class T, class F>
 void scatter(CpuStream& stream, const PoolSizes& s, GradView dx, F&& f) {
   const std::int64_t image_size = s.h * s.w * s.c;
-  parallel_for(stream, s.n, 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(stream, s.n, item_grain(image_size), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t image = begin; image < end; ++image) {
       T* gradient = dx.as<T>() + image * image_size;
       if (dx.mode == Mode::write) std::fill_n(gradient, image_size, T{0});
@@ -78,7 +79,7 @@ void transpose_images(CpuStream& stream, ConstView x, std::int64_t rows, std::in
   const std::int64_t size = rows * columns;
   dispatch_compute(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(stream, x.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(stream, x.shape[0], item_grain(size), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t image = begin; image < end; ++image)
         transpose(x.as<T>() + image * size, rows, columns, y.as<T>() + image * size, y.mode);
     });
@@ -163,21 +164,23 @@ void global_avg_pool2d_forward(CpuStream& stream, ConstView x, View y) {
   const std::int64_t channels = x.shape[3];
   dispatch_compute(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(stream, x.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
-      constexpr std::int64_t kChunk = 64;  // channels at a time: their f64 sums stay in the first-level cache
-      double sums[kChunk];
-      for (std::int64_t image = begin; image < end; ++image)
-        for (std::int64_t c0 = 0; c0 < channels; c0 += kChunk) {
-          const std::int64_t count = std::min(kChunk, channels - c0);
-          std::fill_n(sums, count, 0.0);
-          for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
-            const T* from = x.as<T>() + (image * pixels + pixel) * channels + c0;
-            for (std::int64_t c = 0; c < count; ++c) sums[c] += static_cast<double>(from[c]);
-          }
-          for (std::int64_t c = 0; c < count; ++c)
-            y.as<T>()[image * channels + c0 + c] = static_cast<T>(sums[c] / static_cast<double>(pixels));
-        }
-    });
+    parallel_for(
+        stream, x.shape[0], item_grain(pixels * channels), [&](std::int64_t begin, std::int64_t end) {
+          constexpr std::int64_t kChunk =
+              64;  // channels at a time: their f64 sums stay in the first-level cache
+          double sums[kChunk];
+          for (std::int64_t image = begin; image < end; ++image)
+            for (std::int64_t c0 = 0; c0 < channels; c0 += kChunk) {
+              const std::int64_t count = std::min(kChunk, channels - c0);
+              std::fill_n(sums, count, 0.0);
+              for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+                const T* from = x.as<T>() + (image * pixels + pixel) * channels + c0;
+                for (std::int64_t c = 0; c < count; ++c) sums[c] += static_cast<double>(from[c]);
+              }
+              for (std::int64_t c = 0; c < count; ++c)
+                y.as<T>()[image * channels + c0 + c] = static_cast<T>(sums[c] / static_cast<double>(pixels));
+            }
+        });
   });
 }
 
@@ -187,17 +190,18 @@ void global_avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx) {
   dispatch_compute(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T count = static_cast<T>(pixels);
-    parallel_for(stream, dx.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t pixel = begin * pixels; pixel < end * pixels; ++pixel) {
-        const T* from = dy.as<T>() + pixel / pixels * channels;
-        T* to = dx.as<T>() + pixel * channels;
-        if (dx.mode == Mode::add) {
-          for (std::int64_t c = 0; c < channels; ++c) to[c] += from[c] / count;
-        } else {
-          for (std::int64_t c = 0; c < channels; ++c) to[c] = from[c] / count;
-        }
-      }
-    });
+    parallel_for(stream, dx.shape[0], item_grain(pixels * channels),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t pixel = begin * pixels; pixel < end * pixels; ++pixel) {
+                     const T* from = dy.as<T>() + pixel / pixels * channels;
+                     T* to = dx.as<T>() + pixel * channels;
+                     if (dx.mode == Mode::add) {
+                       for (std::int64_t c = 0; c < channels; ++c) to[c] += from[c] / count;
+                     } else {
+                       for (std::int64_t c = 0; c < channels; ++c) to[c] = from[c] / count;
+                     }
+                   }
+                 });
   });
 }
 
