@@ -86,16 +86,17 @@ std::optional<std::size_t> batch_of(const std::string& file_name) {
 
 bool has_batches(const fs::path& folder) {
   for (const char* name : kBatchNames)
-    if (is_file(folder / name)) return true;  // of several, the collector names those that are missing
+    if (is_file(folder / name)) return true;  // read_batches names those that are missing
   return false;
 }
 
 DataSet read_batches(const fs::path& folder, const ReadOptions& options) {
+  for (const char* name : kBatchNames)
+    if (!is_file(folder / name)) fail<DataError>("{}: {} is missing", folder.string(), name);
   BatchCollector batches(folder.string());
   for (std::size_t batch = 0; batch < kBatchNames.size(); ++batch) {
     const fs::path file = folder / kBatchNames[batch];
-    // A file of another size is refused before its bytes are read: this is where an interrupted copy shows.
-    if (is_file(file)) batches.add(batch, read_file(file, kBatchBytes), file.string());
+    batches.add(batch, read_file(file, kBatchBytes), file.string());
   }
   if (const fs::path file = folder / kNamesFile; is_file(file))
     batches.add_names(read_file(file, kMostNamesBytes), file.string());

@@ -96,6 +96,8 @@ struct Stroke {
   Color color{};
 };
 
+constexpr float kMostTurn = 0.35f;  // radians either way: more is too hard for a network of two convolutions
+
 /// What one picture shows; lengths in pixels.
 struct Scene {
   Color corner{}, across{}, down{};  // background: corner + x across + y down, x and y in 0 … 1
@@ -112,10 +114,10 @@ struct Scene {
       across[c] = 0.5f * (right[c] - corner[c]);
       down[c] = 0.5f * (bottom[c] - corner[c]);
     }
-    radius = size * draws.between(0.2f, 0.42f);
+    radius = size * draws.between(0.28f, 0.42f);
     const float margin = 0.85f * radius;  // a figure may lose a little of itself at the edge
     centre = {draws.between(margin, size - margin), draws.between(margin, size - margin)};
-    const float angle = draws.between(0, 2 * std::numbers::pi_v<float>);
+    const float angle = draws.between(-kMostTurn, kMostTurn);
     cosine = std::cos(angle);
     sine = std::sin(angle);
     ink = contrasting(draws, background(centre, size));
@@ -127,7 +129,7 @@ struct Scene {
       stroke.half_width = size * draws.between(0.01f, 0.03f);
       stroke.color = draws.color();
     }
-    noise = draws.between(10, 60);
+    noise = draws.between(5, 30);
   }
 
   Color background(Point p, float size) const {
@@ -140,7 +142,7 @@ struct Scene {
   /// The first of at most 16 colours that differs enough from the background; else the farther of black and
   /// white.
   static Color contrasting(Draws& draws, const Color& from) {
-    constexpr float kLeast = 90;  // Euclidean distance of RGB
+    constexpr float kLeast = 130;  // Euclidean distance of RGB
     for (int attempt = 0; attempt < 16; ++attempt) {
       const Color color = draws.color();
       if (std::hypot(color[0] - from[0], color[1] - from[1], color[2] - from[2]) > kLeast) return color;

@@ -1,0 +1,40 @@
+// Any bytes through every parser: they may be refused with DataError, and nothing else may happen. An
+// ordinary test feeds it a fixed corpus (fuzz_readers_test.cpp); for a search, link it with clang++
+// -fsanitize=fuzzer,address. The first byte chooses the parser.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "datasets/cifar10_batch.h"
+#include "datasets/idx.h"
+#include "datasets/readers.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace convoy;
+  if (size == 0) return 0;
+  const std::string bytes(reinterpret_cast<const char*>(data + 1), size - 1);
+  const std::string name = "fuzz";
+  try {
+    switch (data[0] % 4) {
+      case 0:
+        decode_image(bytes, name, data[0] / 4 % 2 == 0 ? 0 : 16);
+        break;
+      case 1:
+        parse_idx_images(bytes, name);
+        break;
+      case 2:
+        parse_idx_labels(bytes, name, 10);
+        break;
+      case 3: {
+        constexpr std::int64_t kRecords = 2;
+        static const ImageSet set{Tensor::zeros({kRecords, 32, 32, 3}, DType::u8, Device::cpu()),
+                                  Tensor::zeros({kRecords}, DType::i32, Device::cpu())};
+        parse_cifar10_batch(bytes, name, 0, kRecords, set);
+        break;
+      }
+    }
+  } catch (const DataError&) {
+    // refused, as it should be
+  }
+  return 0;
+}

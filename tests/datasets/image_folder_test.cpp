@@ -1,0 +1,215 @@
+// Folders of images: layouts, the split, sizes, and corrupt files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "datasets/readers.h"
+#include "tests/support/errors.h"
+#include "tests/support/image_files.h"
+#include "tests/support/temp_folder.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::message_of;
+using ::testing::Not;
+using testing::Picture;
+using testing::TempFolder;
+
+/// A plain image, known again by its grey value.
+std::string picture(int value, int width = 4, int height = 4) {
+  return testing::png(Picture::plain(width, height, 3, static_cast<std::uint8_t>(value)));
+}
+
+/// The first value of each image.
+std::vector<int> values(const ImageSet& set) {
+  const std::vector<std::uint8_t> pixels = set.images.to_vector<std::uint8_t>();
+  std::vector<int> result;
+  const std::size_t step = pixels.size() / static_cast<std::size_t>(set.size());
+  for (std::size_t at = 0; at < pixels.size(); at += step) result.push_back(pixels[at]);
+  return result;
+}
+
+std::vector<int> labels(const ImageSet& set) {
+  const std::vector<std::int32_t> held = set.labels.to_vector<std::int32_t>();
+  return {held.begin(), held.end()};
+}
+
+TEST(ImageFolder, ReadsTrainAndTestInSortedOrder) {
+  for (const auto& [train, test] : {std::pair("train", "test"), std::pair("Training", "val"),
+                                    std::pair("Train", "Validation"), std::pair("training", "Testing")}) {
+    const TempFolder folder;
+    folder.write(fs::path(train) / "zebra" / "b.png", picture(4));
+    folder.write(fs::path(train) / "zebra" / "a.BMP", testing::bmp(Picture::plain(4, 4, 3, 3)));
+    folder.write(fs::path(train) / "ape" / "2.png", picture(2));
+    folder.write(fs::path(train) / "ape" / "10.png", picture(1));
+    folder.write(fs::path(test) / "ape" / "deeper" / "1.png", picture(5));
+    folder.write(fs::path(test) / "zebra" / "1.JPEG", testing::jpeg(Picture::plain(4, 4, 3, 128)));
+    folder.write(fs::path(test) / "zebra" / ".hidden.png", "not read");
+    folder.write(fs::path(test) / "zebra" / "notes.txt", "not read");
+    folder.write(fs::path(test) / ".git" / "x.png", "not read");
+    const DataSet data = read_image_folder(folder.path());
+    EXPECT_EQ(data.classes, (std::vector<std::string>{"ape", "zebra"}));
+    EXPECT_EQ(values(data.train), (std::vector<int>{1, 2, 3, 4}));
+    EXPECT_EQ(labels(data.train), (std::vector<int>{0, 0, 1, 1}));
+    EXPECT_EQ(values(data.test), (std::vector<int>{5, 128}));
+    EXPECT_EQ(labels(data.test), (std::vector<int>{0, 1}));
+    EXPECT_EQ(data.image_shape(), (Shape{4, 4, 3}));
+    EXPECT_TRUE(data.warnings.empty());
+  }
+}
+
+TEST(ImageFolder, KeepsASharedSizeAndElseMakesAll224) {
+  const TempFolder folder;
+  for (int i = 0; i < 4; ++i) folder.write(fs::path("a") / (std::to_string(i) + ".png"), picture(i, 6, 3));
+  EXPECT_EQ(read_image_folder(folder.path()).image_shape(), (Shape{3, 6, 3}));
+  EXPECT_EQ(read_image_folder(folder.path(), {.image_size = 5}).image_shape(), (Shape{5, 5, 3}));
+  folder.write("a/9.png", picture(9, 3, 6));
+  const DataSet data = read_image_folder(folder.path());
+  EXPECT_EQ(data.image_shape(), (Shape{224, 224, 3}));
+  EXPECT_EQ(data.train.size() + data.test.size(), 5);
+}
+
+class SplitFolder : public ::testing::Test {
+ protected:
+  SplitFolder() {
+    for (int i = 0; i < 20; ++i) {
+      folder_.write("ants/" + std::to_string(100 + i) + ".png", picture(i));
+      folder_.write("bees/" + std::to_string(100 + i) + ".png", picture(100 + i));
+    }
+  }
+  TempFolder folder_;
+};
+
+TEST_F(SplitFolder, DividesEachClassWithoutLoss) {
+  const DataSet data = read_image_folder(folder_.path(), {.test_fraction = 0.25});
+  const std::vector<int> test_labels = labels(data.test);
+  EXPECT_EQ(std::count(test_labels.begin(), test_labels.end(), 0), 5);
+  EXPECT_EQ(std::count(test_labels.begin(), test_labels.end(), 1), 5);
+  std::vector<int> all = values(data.train);
+  for (const int value : values(data.test)) all.push_back(value);
+  std::sort(all.begin(), all.end());
+  ASSERT_EQ(all.size(), 40u);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(all[static_cast<std::size_t>(i)], i);
+    EXPECT_EQ(all[static_cast<std::size_t>(20 + i)], 100 + i);
+  }
+  for (std::size_t i = 0; i < test_labels.size(); ++i)
+    EXPECT_EQ(test_labels[i], values(data.test)[i] >= 100 ? 1 : 0);
+}
+
+TEST_F(SplitFolder, DependsOnTheSeedAlone) {
+  const auto test_of = [&](std::uint64_t seed, int workers) {
+    return values(read_image_folder(folder_.path(), {.workers = workers, .seed = seed}).test);
+  };
+  EXPECT_EQ(test_of(1, 1), test_of(1, 3));
+  EXPECT_NE(test_of(1, 1), test_of(2, 1));
+}
+
+TEST_F(SplitFolder, LeavesAtLeastOneImageOnEachSide) {
+  EXPECT_EQ(read_image_folder(folder_.path(), {.test_fraction = 0.001}).test.size(), 2);
+  EXPECT_EQ(read_image_folder(folder_.path(), {.test_fraction = 0.999}).train.size(), 2);
+  folder_.write("crab/1.png", picture(200));
+  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(folder_.path()); }),
+              AllOf(HasSubstr("crab"), HasSubstr("at least 2")));
+}
+
+TEST_F(SplitFolder, TakesAClassOfTrainsForAClass) {
+  folder_.write("train/1.png", picture(201));
+  folder_.write("train/2.png", picture(202));
+  EXPECT_EQ(read_image_folder(folder_.path()).classes, (std::vector<std::string>{"ants", "bees", "train"}));
+}
+
+TEST(ImageFolder, RefusesWhatIsNoDataSet) {
+  const TempFolder folder;
+  const auto refusal = [&] { return message_of<DataError>([&] { read_image_folder(folder.path()); }); };
+  EXPECT_THAT(refusal(), AllOf(HasSubstr(folder.path().string()), HasSubstr("no folders")));
+  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(folder.path() / "none"); }),
+              HasSubstr("no such folder"));
+  const fs::path file = folder.write("file.png", picture(1));
+  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(file); }), HasSubstr("expected a folder"));
+
+  folder.write("train/a/1.png", picture(1));
+  EXPECT_THAT(refusal(), HasSubstr("a train folder without a test folder"));
+  folder.write("test/a/1.png", picture(1));
+  folder.write("test/b/1.png", picture(1));
+  folder.write("train/c/1.png", picture(1));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("missing in train: b"), HasSubstr("missing in test: c")));
+  folder.write("train/b/readme.txt", "no image");
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr((folder.path() / "train" / "b").string()), HasSubstr("no .jpg, .png or .bmp")));
+}
+
+TEST(ImageFolder, RefusesAFolderThatMayNotBeRead) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  const TempFolder folder;
+  folder.write("a/1.png", picture(1));
+  fs::permissions(folder.path() / "a", fs::perms::none);
+  const std::string message = message_of<DataError>([&] { read_image_folder(folder.path()); });
+  fs::permissions(folder.path() / "a", fs::perms::owner_all);
+  EXPECT_THAT(message, HasSubstr((folder.path() / "a").string()));
+}
+
+TEST(ImageFolder, RefusesFoldersInACircle) {
+  const TempFolder folder;
+  folder.write("a/1.png", picture(1));
+  fs::create_directory_symlink(folder.path() / "a", folder.path() / "a" / "again");
+  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(folder.path()); }), HasSubstr("folders deep"));
+}
+
+class CorruptFolder : public ::testing::Test {
+ protected:
+  CorruptFolder() {
+    for (const char* split : {"train", "test"})
+      for (int i = 0; i < 6; ++i) {
+        folder_.write(fs::path(split) / "a" / (std::to_string(i) + ".png"), picture(i));
+        folder_.write(fs::path(split) / "b" / (std::to_string(i) + ".png"), picture(10 + i));
+      }
+    // The first file of all, one cut off, one foreign, one that is not there any more; and one for testing.
+    folder_.write("train/a/0.png", "");
+    folder_.write("train/a/3.png", picture(3).substr(0, 50));
+    folder_.write("train/b/2.png", "GIF89a");
+    fs::create_symlink("nowhere.png", folder_.path() / "train" / "b" / "gone.png");  // ignored: no file
+    folder_.write("test/b/5.png", std::string(1000, 'x'));
+  }
+  TempFolder folder_;
+};
+
+TEST_F(CorruptFolder, IsRefusedWithACountAndTheFlagThatHelps) {
+  const std::string message = message_of<DataError>([&] { read_image_folder(folder_.path()); });
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("4 of 24 images"), HasSubstr("--skip-corrupt"), HasSubstr("train/a/0.png"),
+                    HasSubstr("train/a/3.png"), HasSubstr("train/b/2.png"), HasSubstr("…")));
+  EXPECT_THAT(message, Not(HasSubstr("\n")));
+}
+
+TEST_F(CorruptFolder, IsReadWithoutThemWhenAsked) {
+  for (const int size : {0, 4})
+    for (const int workers : {0, 1, 3}) {
+      const DataSet data =
+          read_image_folder(folder_.path(), {.image_size = size, .skip_corrupt = true, .workers = workers});
+      EXPECT_EQ(values(data.train), (std::vector<int>{1, 2, 4, 5, 10, 11, 13, 14, 15}));
+      EXPECT_EQ(labels(data.train), (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1, 1}));
+      EXPECT_EQ(values(data.test), (std::vector<int>{0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14}));
+      ASSERT_EQ(data.warnings.size(), 4u);
+      EXPECT_THAT(data.warnings[0], HasSubstr("train/a/0.png"));
+      EXPECT_THAT(data.warnings[3], HasSubstr("test/b/5.png"));
+    }
+}
+
+TEST_F(CorruptFolder, IsRefusedWhereNothingOfAClassIsLeft) {
+  for (int i = 0; i < 6; ++i) folder_.write(fs::path("train/b") / (std::to_string(i) + ".png"), "?");
+  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(folder_.path(), {.skip_corrupt = true}); }),
+              AllOf(HasSubstr(folder_.path().string()), HasSubstr("class b")));
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,249 @@
+// Decoding of single images: the formats, what is refused, and resizing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "datasets/readers.h"
+#include "datasets/resize.h"
+#include "tests/support/errors.h"
+#include "tests/support/image_files.h"
+#include "tests/support/temp_folder.h"
+
+namespace convoy {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::Picture;
+using testing::TempFolder;
+
+std::vector<std::uint8_t> decode(const std::string& bytes, int size = 0) {
+  return decode_image(bytes, "in memory", size).to_vector<std::uint8_t>();
+}
+
+/// The message with which the bytes are refused; it always names the file.
+std::string refusal(const std::string& bytes) {
+  const std::string message = message_of<DataError>([&] { decode_image(bytes, "bad.file"); });
+  EXPECT_THAT(message, HasSubstr("bad.file"));
+  return message;
+}
+
+TEST(DecodeImage, PngAndBmpKeepEveryPixel) {
+  const Picture picture = Picture::ramp(13, 7, 3);
+  for (const std::string& bytes : {testing::png(picture), testing::bmp(picture)}) {
+    const Tensor image = decode_image(bytes, "in memory");
+    EXPECT_EQ(image.shape(), (Shape{7, 13, 3}));
+    EXPECT_EQ(image.to_vector<std::uint8_t>(), picture.pixels);
+  }
+}
+
+TEST(DecodeImage, JpegIsClose) {
+  const Picture picture = Picture::ramp(24, 16, 3);
+  const std::vector<std::uint8_t> pixels = decode(testing::jpeg(picture));
+  ASSERT_EQ(pixels.size(), picture.pixels.size());
+  // At quality 95 quantisation steps are at most 10 (luminance) and 15 (chrominance); on a smooth ramp few
+  // coefficients are not zero, and their errors, half a step each, stay below one step together.
+  for (std::size_t i = 0; i < pixels.size(); ++i) EXPECT_NEAR(pixels[i], picture.pixels[i], 12) << "at " << i;
+}
+
+TEST(DecodeImage, GreyBecomesThreeEqualChannels) {
+  const Picture picture = Picture::ramp(5, 4, 1);
+  const std::vector<std::uint8_t> pixels = decode(testing::png(picture));
+  ASSERT_EQ(pixels.size(), 60u);
+  for (std::size_t i = 0; i < pixels.size(); ++i) EXPECT_EQ(pixels[i], picture.pixels[i / 3]);
+  EXPECT_EQ(decode(testing::jpeg(Picture::plain(8, 8, 1, 90))).size(), 192u);
+}
+
+TEST(DecodeImage, AlphaIsCompositedOnWhite) {
+  Picture picture{3, 1, 4, {10, 20, 30, 255, 10, 20, 30, 0, 0, 100, 255, 51}};
+  // Alpha 51 is a fifth: 255 * 4/5 + value / 5.
+  EXPECT_EQ(decode(testing::png(picture)),
+            (std::vector<std::uint8_t>{10, 20, 30, 255, 255, 255, 204, 224, 255}));
+  picture = {2, 1, 2, {7, 255, 100, 51}};
+  EXPECT_EQ(decode(testing::png(picture)), (std::vector<std::uint8_t>{7, 7, 7, 224, 224, 224}));
+}
+
+TEST(DecodeImage, SixteenBitsAreCutToEight) {
+  const std::string rows("\0\x12\x34\xAB\xCD", 5);  // filter byte, two grey pixels
+  EXPECT_EQ(decode(testing::raw_png(2, 1, 16, 0, rows)),
+            (std::vector<std::uint8_t>{0x12, 0x12, 0x12, 0xAB, 0xAB, 0xAB}));
+}
+
+TEST(DecodeImage, PaletteIsLookedUp) {
+  const std::string palette = testing::png_chunk("PLTE", std::string("\1\2\3\4\5\6", 6));
+  const std::string rows("\0\1\0", 3);
+  EXPECT_EQ(decode(testing::raw_png(2, 1, 8, 3, rows, palette)),
+            (std::vector<std::uint8_t>{4, 5, 6, 1, 2, 3}));
+}
+
+TEST(DecodeImage, EveryTruncationIsRefused) {
+  const Picture picture = Picture::ramp(16, 9, 3);
+  for (const std::string& whole : {testing::png(picture), testing::bmp(picture), testing::jpeg(picture)})
+    for (std::size_t size = 0; size < whole.size(); ++size)
+      EXPECT_NE(refusal(whole.substr(0, size)), "") << size << " of " << whole.size() << " bytes";
+}
+
+TEST(DecodeImage, EveryFlippedByteOfAPngIsNoticed) {
+  const std::string whole = testing::png(Picture::ramp(6, 5, 3));
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    EXPECT_NE(refusal(damaged), "") << "byte " << at;
+  }
+}
+
+TEST(DecodeImage, ForeignFilesAreNamedAsSuch) {
+  EXPECT_THAT(refusal(""), HasSubstr("empty"));
+  for (const std::string& bytes :
+       {std::string("hello, world"), std::string("GIF89a\1\0\1\0"), std::string(100, '\0')})
+    EXPECT_THAT(refusal(bytes), HasSubstr("neither a JPEG, nor a PNG, nor a BMP"));
+}
+
+/// A JPEG with these sizes written into its frame header.
+std::string jpeg_claiming(int width, int height) {
+  std::string bytes = testing::jpeg(Picture::ramp(16, 16, 3));
+  const std::size_t frame = bytes.find("\xFF\xC0");
+  for (const auto& [offset, value] : {std::pair(5u, height), std::pair(7u, width)}) {
+    bytes[frame + offset] = static_cast<char>(value >> 8);
+    bytes[frame + offset + 1] = static_cast<char>(value);
+  }
+  return bytes;
+}
+
+std::string bmp_claiming(std::uint32_t width, std::uint32_t height) {
+  std::string bytes = testing::bmp(Picture::ramp(16, 16, 3));
+  for (int i = 0; i < 4; ++i) {
+    bytes[static_cast<std::size_t>(18 + i)] = static_cast<char>(width >> (8 * i));
+    bytes[static_cast<std::size_t>(22 + i)] = static_cast<char>(height >> (8 * i));
+  }
+  return bytes;
+}
+
+TEST(DecodeImage, HugeClaimsAreRefusedByTheHeader) {
+  for (const std::string& bytes :
+       {testing::raw_png(60000, 60000, 8, 2, "x"), jpeg_claiming(60000, 60000), bmp_claiming(60000, 60000)})
+    EXPECT_THAT(refusal(bytes), AllOf(HasSubstr("60000 x 60000"), HasSubstr("at most 67108864")));
+  EXPECT_THAT(refusal(testing::raw_png(0xFFFFFFFFu, 0xFFFFFFFFu, 8, 2, "x")), HasSubstr("4294967295"));
+  EXPECT_THAT(refusal(bmp_claiming(0x80000000u, 0x80000000u)), HasSubstr("expected sides"));
+  EXPECT_THAT(refusal(testing::raw_png(0, 5, 8, 2, "x")), HasSubstr("0 x 5"));
+  // Within the limit, but not with so few bytes.
+  for (const std::string& bytes :
+       {testing::raw_png(8000, 8000, 8, 2, "x"), jpeg_claiming(8000, 8000), bmp_claiming(8000, 8000)})
+    EXPECT_THAT(refusal(bytes), HasSubstr("8000 x 8000 pixels cannot be in"));
+}
+
+TEST(DecodeImage, APngThatInflatesBeyondItsHeaderIsRefused) {
+  const std::string bomb = testing::raw_png(1, 1, 8, 2, std::string(std::size_t{32} << 20, '\0'));
+  ASSERT_LT(bomb.size(), 40000u);
+  EXPECT_THAT(refusal(bomb), HasSubstr("damaged"));
+}
+
+TEST(DecodeImage, PngChunksOutOfPlaceAreRefused) {
+  EXPECT_THAT(refusal("\x89PNG\r\n\x1a\n" + testing::png_chunk("IEND", "")), HasSubstr("IHDR"));
+  EXPECT_THAT(refusal(testing::raw_png(1, 1, 8, 0, std::string("\0\1", 2), testing::png_chunk("ABCD", "?"))),
+              HasSubstr("unknown type"));
+  EXPECT_THAT(refusal(testing::raw_png(2, 2, 8, 0, std::string("\0\1", 2))),
+              HasSubstr("damaged"));  // a row too few
+  EXPECT_EQ(decode(testing::raw_png(1, 1, 8, 0, std::string("\0\1", 2), testing::png_chunk("abCd", "?"))),
+            (std::vector<std::uint8_t>{1, 1, 1}));
+}
+
+TEST(DecodeImage, JpegsThatMisleadTheDecoderAreRefused) {
+  const std::string whole = testing::jpeg(Picture::ramp(16, 16, 3));
+  const std::size_t tables = whole.find("\xFF\xC4"), frame = whole.find("\xFF\xC0"),
+                    scan = whole.find("\xFF\xDA");
+  const std::string frame_segment = whole.substr(frame, 19);
+
+  std::string bytes = whole;
+  for (std::size_t bits = 0; bits < 16; ++bits) bytes[tables + 5 + bits] = '\xFF';
+  EXPECT_THAT(refusal(bytes), HasSubstr("4080 codes"));
+
+  bytes = whole;
+  bytes.insert(frame, frame_segment);
+  EXPECT_THAT(refusal(bytes), HasSubstr("two JPEG frames"));
+
+  bytes = whole;
+  bytes[frame + 1] = '\xC9';
+  EXPECT_THAT(refusal(bytes), HasSubstr("expected baseline or progressive"));
+
+  bytes = whole;
+  bytes.erase(frame, frame_segment.size());
+  EXPECT_THAT(refusal(bytes), HasSubstr("before the frame header"));
+
+  bytes = whole;
+  bytes[scan + 6] = '\x33';  // tables that nothing defines
+  EXPECT_THAT(refusal(bytes), HasSubstr("DC Huffman table 3"));
+
+  bytes = whole.substr(0, scan);
+  for (int i = 0; i < 101; ++i) bytes += whole.substr(scan, 14);
+  EXPECT_THAT(refusal(bytes + "\xFF\xD9"), HasSubstr("more than 100 scans"));
+
+  EXPECT_THAT(refusal(whole.substr(0, scan) + "\xFF\xD9"), HasSubstr("without image data"));
+}
+
+TEST(DecodeImage, RefusesImpossibleSizes) {
+  const std::string bytes = testing::png(Picture::ramp(2, 2, 3));
+  EXPECT_THROW(decode_image(bytes, "x", -1), UsageError);
+  EXPECT_THROW(decode_image(bytes, "x", 100000), UsageError);
+}
+
+TEST(ReadImage, NamesTheFileThatCannotBeRead) {
+  const TempFolder folder;
+  EXPECT_THAT(message_of<DataError>([&] { read_image(folder.path() / "none.png"); }),
+              AllOf(HasSubstr("none.png"), HasSubstr("no such file")));
+  EXPECT_THAT(message_of<DataError>([&] { read_image(folder.path()); }), HasSubstr("not a regular file"));
+  const auto file = folder.write("one.png", testing::png(Picture::plain(3, 2, 3, 9)));
+  EXPECT_EQ(read_image(file).shape(), (Shape{2, 3, 3}));
+  EXPECT_EQ(read_image(file, 4).shape(), (Shape{4, 4, 3}));
+}
+
+std::vector<std::uint8_t> resize(const Picture& picture, int size) {
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(size * size * picture.channels));
+  resize_to_square({picture.pixels.data(), picture.height, picture.width, picture.channels}, size,
+                   out.data());
+  return out;
+}
+
+TEST(Resize, KeepsAPlainImagePlain) {
+  for (const int size : {1, 3, 8, 20})
+    for (const std::uint8_t value : resize(Picture::plain(8, 11, 3, 200), size)) EXPECT_EQ(value, 200);
+}
+
+TEST(Resize, GrowsBilinearly) {
+  const Picture picture{2, 2, 1, {0, 100, 0, 100}};
+  // Output centres lie at 0.25, 0.75, 1.25, 1.75 of an axis whose pixel centres are 0.5 and 1.5.
+  const std::vector<std::uint8_t> row = {0, 25, 75, 100};
+  const std::vector<std::uint8_t> out = resize(picture, 4);
+  for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], row[i % 4]) << "at " << i;
+}
+
+TEST(Resize, ShrinksByATriangleOfTwiceTheStep) {
+  const Picture picture{8, 8, 1, [] {
+                          std::vector<std::uint8_t> pixels(64, 0);
+                          for (std::size_t y = 0; y < 8; ++y) pixels[y * 8 + 3] = 240;
+                          return pixels;
+                        }()};
+  // Halving weighs four pixels 1 3 3 1 over 8: column 3 lies in the middle of output 1 and at the edge of
+  // output 2.
+  const std::vector<std::uint8_t> out = resize(picture, 4);
+  const std::vector<std::uint8_t> row = {0, 90, 30, 0};
+  // Output 0 looks at columns 0 to 2, with -1 left out; column 3 is beyond its reach.
+  for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], row[i % 4]) << "at " << i;
+}
+
+TEST(Resize, CutsTheCentreOutOfTheLongSide) {
+  Picture wide = Picture::plain(12, 4, 3, 0);
+  for (int y = 0; y < 4; ++y)
+    for (int x = 4; x < 8; ++x)
+      for (int c = 0; c < 3; ++c) wide.pixels[static_cast<std::size_t>((y * 12 + x) * 3 + c)] = 77;
+  for (const std::uint8_t value : resize(wide, 4)) EXPECT_EQ(value, 77);
+  Picture strip = Picture::plain(60000, 1, 1, 50);  // only its middle is looked at
+  for (const std::uint8_t value : resize(strip, 64)) EXPECT_EQ(value, 50);
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,331 @@
+// CIFAR-10 and MNIST: every layout that is read, and everything that is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "datasets/cifar10_batch.h"
+#include "datasets/idx.h"
+#include "datasets/readers.h"
+#include "tests/support/errors.h"
+#include "tests/support/image_files.h"
+#include "tests/support/temp_folder.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using testing::big32;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::Picture;
+using testing::TempFolder;
+
+constexpr int kCount = 3, kRows = 5, kColumns = 4;
+
+std::string idx_images(int count = kCount) {
+  std::string bytes =
+      big32(0x803) + big32(static_cast<std::uint32_t>(count)) + big32(kRows) + big32(kColumns);
+  for (int i = 0; i < count * kRows * kColumns; ++i) bytes += static_cast<char>(i * 3);
+  return bytes;
+}
+
+std::string idx_labels(const std::string& labels) {
+  return big32(0x801) + big32(static_cast<std::uint32_t>(labels.size())) + labels;
+}
+
+/// The four files under these names, each as `pack` makes it.
+template <class F>
+void write_mnist(const TempFolder& folder, const fs::path& under, const std::string& separator,
+                 const std::string& ending, F&& pack) {
+  for (const char* split : {"train", "t10k"}) {
+    folder.write(under / (split + ("-images" + separator) + "idx3-ubyte" + ending), pack(idx_images()));
+    folder.write(under / (split + ("-labels" + separator) + "idx1-ubyte" + ending),
+                 pack(idx_labels(std::string("\7\0\2", 3))));
+  }
+}
+
+std::string as_it_is(const std::string& bytes) { return bytes; }
+
+TEST(Mnist, ReadsEveryLayout) {
+  for (const fs::path& under : {fs::path(""), fs::path("mnist"), fs::path("MNIST/raw")})
+    for (const std::string& separator : {std::string("-"), std::string(".")})
+      for (const bool packed : {false, true}) {
+        const TempFolder folder;
+        write_mnist(folder, under, separator, packed ? ".gz" : "",
+                    [&](const std::string& bytes) { return packed ? testing::gzip(bytes) : bytes; });
+        const DataSet data = read_mnist(folder.path());
+        EXPECT_EQ(data.name, "mnist");
+        EXPECT_EQ(data.classes.size(), 10u);
+        EXPECT_THAT(data.note, HasSubstr(folder.path().string()));
+        for (const ImageSet& set : {data.train, data.test}) {
+          EXPECT_EQ(set.images.shape(), (Shape{kCount, kRows, kColumns, 1}));
+          EXPECT_EQ(set.labels.to_vector<std::int32_t>(), (std::vector<std::int32_t>{7, 0, 2}));
+          const auto pixels = set.images.to_vector<std::uint8_t>();
+          for (std::size_t i = 0; i < pixels.size(); ++i)
+            EXPECT_EQ(pixels[i], static_cast<std::uint8_t>(i * 3));
+        }
+      }
+}
+
+TEST(Mnist, ResizesWhereAsked) {
+  const TempFolder folder;
+  write_mnist(folder, "", "-", "", as_it_is);
+  EXPECT_EQ(read_mnist(folder.path(), {.image_size = 8}).image_shape(), (Shape{8, 8, 1}));
+}
+
+TEST(Mnist, NamesWhatIsMissing) {
+  const TempFolder folder;
+  EXPECT_THAT(message_of<DataError>([&] { read_mnist(folder.path()); }),
+              AllOf(HasSubstr(folder.path().string()), HasSubstr("no MNIST here")));
+  EXPECT_THAT(message_of<DataError>([&] { read_mnist(folder.path() / "none"); }),
+              HasSubstr("no such folder"));
+  write_mnist(folder, "", "-", "", as_it_is);
+  fs::remove(folder.path() / "t10k-labels-idx1-ubyte");
+  EXPECT_THAT(message_of<DataError>([&] { read_mnist(folder.path()); }), HasSubstr("t10k-labels-idx1-ubyte"));
+  EXPECT_THAT(message_of<DataError>([&] { read_mnist(folder.path() / "train-images-idx3-ubyte"); }),
+              HasSubstr("expected a folder"));
+}
+
+TEST(Mnist, CountsOfImagesAndLabelsMustAgree) {
+  const TempFolder folder;
+  write_mnist(folder, "", "-", "", as_it_is);
+  folder.write("train-labels-idx1-ubyte", idx_labels(std::string("\1\2", 2)));
+  EXPECT_THAT(message_of<DataError>([&] { read_mnist(folder.path()); }),
+              AllOf(HasSubstr("train-labels-idx1-ubyte: 2 labels"), HasSubstr("3 images")));
+}
+
+std::string images_refusal(const std::string& bytes) {
+  const std::string message = message_of<DataError>([&] { parse_idx_images(bytes, "bad.idx"); });
+  EXPECT_THAT(message, HasSubstr("bad.idx"));
+  return message;
+}
+
+std::string labels_refusal(const std::string& bytes) {
+  const std::string message = message_of<DataError>([&] { parse_idx_labels(bytes, "bad.idx", 10); });
+  EXPECT_THAT(message, HasSubstr("bad.idx"));
+  return message;
+}
+
+TEST(Idx, EveryTruncationIsRefused) {
+  for (const bool packed : {false, true}) {
+    const std::string whole = packed ? testing::gzip(idx_images()) : idx_images();
+    for (std::size_t size = 0; size < whole.size(); ++size)
+      EXPECT_NE(images_refusal(whole.substr(0, size)), "") << size << " of " << whole.size();
+  }
+}
+
+TEST(Idx, DamagedGzipIsNoticedByItsChecksum) {
+  std::string bytes = testing::gzip(idx_images());
+  bytes[bytes.size() - 6] = static_cast<char>(bytes[bytes.size() - 6] ^ 1);
+  EXPECT_THAT(images_refusal(bytes), HasSubstr("gzip stream is damaged"));
+}
+
+TEST(Idx, ForeignFilesAreRefusedByTheirMagic) {
+  EXPECT_THAT(images_refusal("hello, world"), HasSubstr("0x68656c6c, expected 0x00000803"));
+  EXPECT_THAT(images_refusal(idx_labels("\1")), HasSubstr("0x00000801, expected 0x00000803"));
+  EXPECT_THAT(labels_refusal(idx_images()), HasSubstr("0x00000803, expected 0x00000801"));
+  EXPECT_THAT(images_refusal(testing::gzip("hello, world")), HasSubstr("expected 0x00000803"));
+}
+
+TEST(Idx, HugeClaimsAreRefusedWithoutAllocating) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const std::uint32_t count : {0x7FFFFFFFu, 0x80000000u, 0xFFFFFFFFu}) {
+    const std::string header = big32(0x803) + big32(count) + big32(16384) + big32(16384);
+    EXPECT_THAT(images_refusal(header), HasSubstr(std::to_string(count)));
+    EXPECT_THAT(images_refusal(testing::gzip(header)), HasSubstr("can hold at most"));
+    EXPECT_THAT(labels_refusal(big32(0x801) + big32(count)), HasSubstr("can hold at most"));
+  }
+  EXPECT_THAT(images_refusal(big32(0x803) + big32(1) + big32(0x7FFFFFFF) + big32(0x7FFFFFFF)),
+              HasSubstr("expected sides of 1 to 16384"));
+  // Petabytes would not be filled in this time; nine refusals take well under a millisecond.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(Idx, EmptySetsAreRefused) {
+  EXPECT_THAT(images_refusal(big32(0x803) + big32(0) + big32(28) + big32(28)), HasSubstr("0 items"));
+  EXPECT_THAT(images_refusal(big32(0x803) + big32(1) + big32(0) + big32(28)), HasSubstr("0 x 28"));
+}
+
+TEST(Idx, MoreThanPromisedIsRefused) {
+  EXPECT_THAT(images_refusal(idx_images() + "x"), HasSubstr("more than the 60 bytes"));
+  // A bomb: inflated no further than one byte past the promise.
+  const std::string bomb = testing::gzip(idx_images() + std::string(std::size_t{64} << 20, '\0'));
+  EXPECT_THAT(images_refusal(bomb), HasSubstr("more than the 60 bytes"));
+}
+
+TEST(Idx, LabelsOutsideTheClassesAreRefused) {
+  EXPECT_THAT(labels_refusal(idx_labels("\1\2\12")), HasSubstr("label 10 of item 2, expected 0 to 9"));
+}
+
+constexpr std::uintmax_t kBatchBytes = 10000 * 3073;
+constexpr const char* kBatches[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                    "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
+
+/// Label, then a red, a green and a blue plane; pixel p of channel c is p + 50 c + label, modulo 256.
+std::string cifar_record(int label) {
+  std::string record(1, static_cast<char>(label));
+  for (int c = 0; c < 3; ++c)
+    for (int p = 0; p < 1024; ++p) record += static_cast<char>(p + 50 * c + label);
+  return record;
+}
+
+/// Six files of the official size, of which all but the first record is zero: sparse, so they cost no disk.
+void write_batches(const TempFolder& folder, const fs::path& under) {
+  for (int batch = 0; batch < 6; ++batch)
+    fs::resize_file(folder.write(under / kBatches[batch], cifar_record(batch + 1)), kBatchBytes);
+}
+
+void expect_first_record(const ImageSet& set, std::int64_t index, int label) {
+  EXPECT_EQ(set.labels.rows(index, index + 1).item(), label);
+  const auto pixels = set.images.rows(index, index + 1).to_vector<std::uint8_t>();
+  for (std::size_t p = 0; p < 1024; ++p)
+    for (std::size_t c = 0; c < 3; ++c)
+      ASSERT_EQ(pixels[p * 3 + c], static_cast<std::uint8_t>(p + 50 * c + static_cast<std::size_t>(label)))
+          << "pixel " << p << " channel " << c;
+}
+
+void expect_batches(const DataSet& data) {
+  EXPECT_EQ(data.name, "cifar10");
+  ASSERT_EQ(data.train.images.shape(), (Shape{50000, 32, 32, 3}));
+  ASSERT_EQ(data.test.images.shape(), (Shape{10000, 32, 32, 3}));
+  for (int batch = 0; batch < 5; ++batch) expect_first_record(data.train, batch * 10000, batch + 1);
+  expect_first_record(data.test, 0, 6);
+}
+
+TEST(Cifar10, ReadsExtractedBatches) {
+  const TempFolder folder;
+  write_batches(folder, "cifar-10-batches-bin");
+  const DataSet data = read_cifar10(folder.path());
+  expect_batches(data);
+  EXPECT_EQ(data.classes.front(), "airplane");
+  EXPECT_EQ(data.classes.back(), "truck");
+  EXPECT_THAT(data.note, HasSubstr("cifar-10-batches-bin"));
+}
+
+TEST(Cifar10, ReadsTheFolderOfTheBatchesItselfWithItsClassNames) {
+  const TempFolder folder;
+  write_batches(folder, "");
+  folder.write("batches.meta.txt", "a\nb\r\nc\nd\ne\nf\ng\nh\ni\nj\n\n");
+  const DataSet data = read_cifar10(folder.path());
+  EXPECT_EQ(data.classes, (std::vector<std::string>{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}));
+}
+
+std::vector<std::pair<std::string, std::string>> archive_members() {
+  std::vector<std::pair<std::string, std::string>> members = {{"cifar-10-batches-bin/readme.html", "<html>"}};
+  for (int batch = 0; batch < 6; ++batch) {
+    std::string bytes = cifar_record(batch + 1);
+    bytes.resize(kBatchBytes);
+    members.emplace_back(std::string("cifar-10-batches-bin/") + kBatches[batch], std::move(bytes));
+  }
+  return members;
+}
+
+TEST(Cifar10, ReadsTheArchiveWithoutUnpackingIt) {
+  const TempFolder folder;
+  const fs::path archive = folder.path() / "cifar-10-binary.tar.gz";
+  testing::write_tar_gz(archive, archive_members());
+  expect_batches(read_cifar10(folder.path()));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
+
+  // Cut off anywhere, it is refused.
+  const std::uintmax_t whole = fs::file_size(archive);
+  for (const std::uintmax_t size :
+       {whole - 1, whole / 3, std::uintmax_t{700}, std::uintmax_t{11}, std::uintmax_t{0}}) {
+    fs::resize_file(archive, size);
+    EXPECT_THAT(message_of<DataError>([&] { read_cifar10(folder.path()); }), HasSubstr(archive.string()))
+        << size << " of " << whole;
+  }
+}
+
+TEST(Cifar10, RefusesForeignArchives) {
+  const TempFolder folder;
+  const auto refusal = [&] { return message_of<DataError>([&] { read_cifar10(folder.path()); }); };
+  const fs::path archive = folder.write("cifar-10-binary.tar.gz", "not an archive");
+  EXPECT_THAT(refusal(), HasSubstr(archive.string()));
+  testing::write_tar_gz(archive, {{"hello.txt", "hello"}});
+  EXPECT_THAT(refusal(), HasSubstr("data_batch_1.bin is missing"));
+  testing::write_tar_gz(archive, {{"bomb", std::string(40 << 20, '\0')}});
+  EXPECT_THAT(refusal(), HasSubstr("member bomb of 41943040 bytes, expected at most 30730000"));
+  testing::write_tar_gz(archive, {{"x/data_batch_1.bin", "short"}});
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("data_batch_1.bin: 5 bytes"), HasSubstr("30730000")));
+}
+
+TEST(Cifar10, RefusesBatchesOfAnotherSize) {
+  const TempFolder folder;
+  write_batches(folder, "cifar-10-batches-bin");
+  const fs::path first = folder.path() / "cifar-10-batches-bin" / "data_batch_1.bin";
+  for (const std::uintmax_t size :
+       {kBatchBytes - 1, kBatchBytes + 1, kBatchBytes - 3073, std::uintmax_t{0}}) {
+    fs::resize_file(first, size);
+    EXPECT_THAT(
+        message_of<DataError>([&] { read_cifar10(folder.path()); }),
+        AllOf(HasSubstr(first.string()), HasSubstr(std::to_string(size) + " bytes"), HasSubstr("30730000")));
+  }
+  fs::remove(first);
+  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(folder.path()); }),
+              HasSubstr("data_batch_1.bin is missing"));
+}
+
+TEST(Cifar10, RefusesLabelsOutsideTheClasses) {
+  const ImageSet set{Tensor::zeros({2, 32, 32, 3}, DType::u8, Device::cpu()),
+                     Tensor::zeros({2}, DType::i32, Device::cpu())};
+  const std::string message = message_of<DataError>(
+      [&] { parse_cifar10_batch(cifar_record(9) + cifar_record(10), "a.bin", 0, 2, set); });
+  EXPECT_THAT(message, HasSubstr("a.bin: label 10 of record 1, expected 0 to 9"));
+}
+
+TEST(Cifar10, RefusesClassNamesOfAnotherNumber) {
+  const TempFolder folder;
+  write_batches(folder, "");
+  folder.write("batches.meta.txt", "cat\ndog\n");
+  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(folder.path()); }),
+              AllOf(HasSubstr("batches.meta.txt"), HasSubstr("2 class names, expected 10")));
+}
+
+TEST(Cifar10, ReadsClassFolders) {
+  const TempFolder folder;
+  const std::vector<std::string> classes = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                            "dog",      "frog",       "horse", "ship", "truck"};
+  for (const char* split : {"train", "test"})
+    for (std::size_t label = 0; label < classes.size(); ++label)
+      folder.write(fs::path("cifar10") / split / classes[label] / "0001.jpg",
+                   testing::jpeg(Picture::plain(32, 32, 3, static_cast<std::uint8_t>(20 * label))));
+  const DataSet data = read_cifar10(folder.path());
+  EXPECT_EQ(data.name, "cifar10");
+  EXPECT_EQ(data.classes, classes);
+  EXPECT_EQ(data.image_shape(), (Shape{32, 32, 3}));
+  EXPECT_EQ(data.note, "CIFAR-10 (JPEG) from " + (folder.path() / "cifar10").string());
+  // A plain image has one coefficient a block, off by at most half its quantiser's step (2 at quality 95),
+  // over 8.
+  const auto pixels = data.test.images.to_vector<std::uint8_t>();
+  for (std::size_t label = 0; label < classes.size(); ++label)
+    EXPECT_NEAR(pixels[label * 32 * 32 * 3], 20.0 * static_cast<double>(label), 1) << classes[label];
+
+  fs::remove_all(folder.path() / "cifar10" / "train" / "truck");
+  fs::remove_all(folder.path() / "cifar10" / "test" / "truck");
+  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(folder.path()); }), HasSubstr("9 class folders"));
+}
+
+TEST(Cifar10, SaysWhatItLookedFor) {
+  const TempFolder folder;
+  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(folder.path()); }),
+              AllOf(HasSubstr(folder.path().string()), HasSubstr("cifar-10-binary.tar.gz")));
+}
+
+TEST(ReadOptions, RefusesWhatCannotBe) {
+  const TempFolder folder;
+  EXPECT_THROW(read_cifar10(folder.path(), {.image_size = -1}), UsageError);
+  EXPECT_THROW(read_mnist(folder.path(), {.workers = -1}), UsageError);
+  EXPECT_THROW(read_image_folder(folder.path(), {.test_fraction = 1.0}), UsageError);
+  EXPECT_THROW(read_image_folder(folder.path(), {.test_fraction = 0.0}), UsageError);
+}
+
+}  // namespace
+}  // namespace convoy
