@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +24,7 @@ class Array {
         start_(kGuard + offset),
         size_(static_cast<std::size_t>(shape.numel())),
         elements_(start_ + size_ + kGuard, kGuardValue) {
-    for (T& element : *this) element = value;
+    std::fill_n(begin(), shape.numel(), value);
   }
   Array(Shape shape, std::initializer_list<T> values) : Array(shape) {
     std::size_t e = 0;
