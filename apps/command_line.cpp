@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>  // here alone: it takes seconds to compile
 #include <charconv>
 #include <cmath>
+#include <memory>
 #include <type_traits>
 
 #include "apps/config_file.h"
@@ -78,6 +79,29 @@ bool is_boolean(const FlagTarget& target) {
   return std::holds_alternative<bool*>(target) || std::holds_alternative<std::optional<bool>*>(target);
 }
 
+/// Breaks lines between words; the formatter indents each.
+std::string wrapped(std::string_view text) {
+  constexpr std::size_t kColumns = 78;
+  std::string lines;
+  while (text.size() > kColumns) {
+    const std::size_t space = text.rfind(' ', kColumns);
+    if (space == std::string_view::npos) break;
+    lines += std::string(text.substr(0, space)) + '\n';
+    text.remove_prefix(space + 1);
+  }
+  return lines += text;
+}
+
+/// Shows a switch as --[no-]NAME.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(30); }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    if (option->get_fnames().empty()) return CLI::Formatter::make_option_name(option, is_positional);
+    return "--[no-]" + option->get_lnames().front();
+  }
+};
+
 std::string help_text(const std::string& help, const FlagTarget& target, const FlagDetails& details) {
   if (!details.in_config) return help;
   std::string text = help;
@@ -105,7 +129,7 @@ void CommandLine::add_positionals(std::string name, std::vector<std::string>& ta
 
 bool CommandLine::parse(int argc, const char* const* argv) {
   CLI::App app(description_, program_);
-  app.get_formatter()->column_width(34);
+  app.formatter(std::make_shared<HelpFormatter>());
   app.set_help_flag("-h,--help", "Print this and exit");
   app.set_version_flag("--version", fmt::format("{} {}", program_, kVersion), "Print the version and exit");
   app.allow_extras();  // so that the message about an unknown flag is ours
@@ -119,7 +143,7 @@ bool CommandLine::parse(int argc, const char* const* argv) {
       option = app.add_flag(name);
     else
       option = app.add_flag(fmt::format("{},!--no-{}", name, flag.name));
-    options.push_back(option->description(flag.help)->group(flag.heading));
+    options.push_back(option->description(wrapped(flag.help))->group(flag.heading));
   }
   if (positionals_ != nullptr)
     app.add_option(positionals_name_, *positionals_, positionals_help_)->type_name("");

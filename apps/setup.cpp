@@ -21,9 +21,8 @@ Model make_model(const TrainOptions& options, const DataSet& data, const Device&
 
 }  // namespace
 
-Setup set_up(TrainOptions& options, const CommandLine& line, const DataLocation& location) {
+Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location) {
   options.data.data = location.folder.string();
-  Device device = open_device(options.compute);
   std::string config = line.config();
   DataSet data = read_data(location, options.data, static_cast<std::uint64_t>(options.seed));
   // One statistic for training, evaluation and prediction: the checkpoint carries it along.

@@ -23,8 +23,8 @@ struct Setup {
   std::vector<std::string> warnings;
 };
 
-/// Resolves what depends on the machine into `options`, reads the data, builds the model.
-Setup set_up(TrainOptions& options, const CommandLine& line, const DataLocation& location);
+/// Reads the data and builds the model.
+Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location);
 
 /// The table at the start of a run.
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps);

@@ -70,9 +70,9 @@ int train(const Setup& setup, const RunFolder& folder) {
     fmt::print("going on from {}\n", checkpoint->string());
   }
 
+  // Now, so that a path that cannot be written is found before the training.
+  write_trace(profiler, options.trace);
   folder.create();
-  write_trace(profiler,
-              options.trace);  // now, so that a path that cannot be written is found before the training
   RunLog log(folder.path("log.jsonl"),
              folder.checkpoint() ? std::optional(trainer.state().step) : std::nullopt);
   write_start_files(setup, folder);
@@ -105,22 +105,21 @@ int run(int argc, char** argv) {
     fmt::print("{}", summarize(options));
     return 0;
   }
-  // Before any download, on a copy: the data set may still turn into another, with another recipe.
+  // On a copy, before any download: the data set may still turn into another, with another recipe.
   TrainOptions as_asked = options;
   resolve_recipe(as_asked);
   check_consistency(as_asked, line);
-  DataLocation location;
-  if (!options.print_config) {
-    location = locate_data(options.data);
-    options.data.dataset = location.dataset;
-  }
-  resolve_recipe(options);
+  Device device = open_device(options.compute);
   if (options.print_config) {
+    resolve_recipe(options);
     fmt::print("{}", line.config());
     return 0;
   }
+  const DataLocation location = locate_data(options.data);
+  options.data.dataset = location.dataset;
+  resolve_recipe(options);
   const RunFolder folder(options);
-  const Setup setup = set_up(options, line, location);
+  const Setup setup = set_up(options, line, std::move(device), location);
   return train(setup, folder);
 }
 

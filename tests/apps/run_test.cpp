@@ -1,0 +1,171 @@
+// What a run leaves behind, and how it ends when things go wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <thread>
+
+#include "datasets/readers.h"
+#include "engine/io/checkpoint.h"
+#include "tests/apps/programs.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Run, LeavesWhatTheInterfacePromises) {
+  const Workshop workshop;
+  const ProcessResult run = workshop.train("run", {"--epochs", "6"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+
+  std::vector<Json> log = workshop.log("run");
+  const Json start = log.front(), result = log.back();
+  EXPECT_EQ(start["event"], "start");
+  EXPECT_EQ(start["schema"], 1);
+  EXPECT_EQ(start["version"], CONVOY_VERSION);
+  EXPECT_EQ(start["config"]["model"], "lenet");
+  EXPECT_EQ(start["total_steps"], 60);
+  EXPECT_EQ(result["event"], "result");
+  for (const char* key : {"test_accuracy", "test_loss", "train_seconds", "images_per_second", "steps",
+                          "samples", "world_size", "parameters_hash"})
+    EXPECT_TRUE(result.contains(key)) << key;
+  const std::vector<Json> steps = workshop.events("run", "step");
+  ASSERT_EQ(steps.size(), 60u);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i]["step"], i + 1);
+    EXPECT_EQ(steps[i]["epoch"], i / 10);
+    EXPECT_EQ(steps[i]["samples"], 32 * (i + 1));
+    for (const char* key :
+         {"loss", "average_loss", "lr", "images_per_second", "step_ms", "data_ms", "memory_bytes"})
+      EXPECT_TRUE(steps[i][key].is_number()) << key;
+  }
+  const Json evaluation = workshop.events("run", "eval").back();
+  EXPECT_EQ(evaluation["step"], 60);
+  EXPECT_EQ(evaluation["count"], 100);
+  EXPECT_EQ(evaluation["accuracy"], result["test_accuracy"]);
+  EXPECT_GE(result["test_accuracy"], 0.95) << "the digits are easy";
+
+  const std::filesystem::path newest = checkpoints_of(workshop.path("run")).back();
+  EXPECT_EQ(newest.filename(), "step_000060");
+  EXPECT_EQ(read_manifest(newest).parameters_hash, result["parameters_hash"].get<std::string>());
+  EXPECT_EQ(read_text(workshop.path("run") / "checkpoints" / "LATEST"), "step_000060\n");
+  const Tensor samples = read_image(workshop.path("run") / "samples.png");
+  EXPECT_EQ(samples.shape(), (Shape{8 * 58, 8 * 58, 3}))
+      << "eight images of 28 pixels, twice as large, and gaps of 2";
+  EXPECT_THAT(run.out, HasSubstr("convoy-predict --checkpoint " + workshop.path("run").string()));
+  EXPECT_THAT(run.out, ::testing::Not(HasSubstr("\r"))) << "a bar in a pipe";
+}
+
+TEST(Run, MemoryIsFlatOverTheSteps) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run", {"--model", "resnet20", "--image-size", "8", "--epochs", "20"}).exit_code,
+            0);
+  const std::vector<Json> steps = workshop.events("run", "step");
+  ASSERT_EQ(steps.size(), 200u);
+  // The peak of the allocator. Prefetched batches may still fill up behind the first steps: a few of 32 x 8 x
+  // 8 floats.
+  const double settled = steps[20]["memory_bytes"], last = steps.back()["memory_bytes"];
+  EXPECT_GT(settled, 0);
+  EXPECT_LE(last, settled + 4 * 32 * 8 * 8 * 4);
+}
+
+TEST(Run, RefusesAFolderThatHoldsARun) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run").exit_code, 0);
+  const std::string before = read_text(workshop.path("run") / "log.jsonl");
+  const ProcessResult again = workshop.train("run");
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("holds a run already (step_000020); add --resume auto"));
+  EXPECT_EQ(read_text(workshop.path("run") / "log.jsonl"), before);
+}
+
+TEST(Run, RefusesAFolderThatAnotherProcessTrainsInto) {
+  const Workshop workshop;
+  Process first(workshop.train_arguments("run", {"--epochs", "100000"}));
+  while (!std::filesystem::exists(workshop.path("run") / "samples.png") && first.running())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const ProcessResult second = workshop.train("run", {"--epochs", "100000", "--resume", "auto"});
+  EXPECT_EQ(second.exit_code, 2);
+  EXPECT_THAT(second.err, HasSubstr("another process is training into it"));
+  EXPECT_TRUE(first.running());
+}
+
+TEST(Run, NanEndsItAndKeepsTheCheckpoints) {
+  const Workshop workshop;
+  // The first update leaves parameters of 1e29, which are saved: no forward pass has met them yet.
+  const ProcessResult saved = workshop.train("saved", {"--lr", "1e30", "--warmup", "0", "--save-every", "1"});
+  EXPECT_EQ(saved.exit_code, 6) << saved.out << saved.err;
+  EXPECT_THAT(saved.err, HasSubstr("the loss of step 2 is"));
+  EXPECT_THAT(saved.err, HasSubstr("lower --lr (now 1e+30)"));
+  EXPECT_THAT(saved.err, HasSubstr("the checkpoint of step 1 is intact"));
+  const auto newest = CheckpointFolder(workshop.path("saved") / "checkpoints").latest();
+  ASSERT_TRUE(newest.has_value());
+  EXPECT_EQ(read_manifest(*newest).step, 1);
+  EXPECT_TRUE(workshop.events("saved", "result").empty());
+
+  // The losses of several steps are read back together; the message still names the first bad one.
+  const ProcessResult unsaved =
+      workshop.train("unsaved", {"--lr", "1e30", "--warmup", "0", "--log-every", "5"});
+  EXPECT_EQ(unsaved.exit_code, 6) << unsaved.out << unsaved.err;
+  EXPECT_THAT(unsaved.err, HasSubstr("the loss of step 2 is"));
+  EXPECT_THAT(unsaved.err, HasSubstr("there is no checkpoint yet"));
+}
+
+TEST(Run, AFullDiskEndsItAndKeepsTheCheckpoints) {
+  const Workshop workshop;
+  // LeNet's parameters are 178 kB: with less there is no checkpoint, with a little more the log outgrows the
+  // disk.
+  const ProcessResult early =
+      run_program(workshop.train_arguments("early"),
+                  {.environment = {}, .folder = {}, .input = "", .largest_file = 100000});
+  EXPECT_EQ(early.exit_code, 8) << early.err;
+  EXPECT_THAT(early.err, HasSubstr("model.safetensors"));
+  EXPECT_TRUE(checkpoints_of(workshop.path("early")).empty());
+
+  const Arguments flags = {"--epochs", "100", "--eval-every", "0", "--save-every", "300"};
+  const ProcessResult late =
+      run_program(workshop.train_arguments("late", flags),
+                  {.environment = {}, .folder = {}, .input = "", .largest_file = 200000});
+  EXPECT_EQ(late.exit_code, 8) << late.err;
+  EXPECT_THAT(late.err, HasSubstr("log.jsonl: File too large; the last checkpoint is whole"));
+  Arguments resume = flags;
+  resume.insert(resume.end(), {"--resume", "auto"});
+  const ProcessResult resumed = workshop.train("late", resume);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(workshop.events("late", "step").size(), 1000u);
+}
+
+const Arguments kFlags = {"--epochs", "60", "--eval-every", "0", "--save-every", "200"};
+const Arguments kResumed = {"--epochs", "60", "--eval-every", "0", "--save-every", "200", "--resume", "auto"};
+
+class Stopped : public ::testing::TestWithParam<int> {};
+
+TEST_P(Stopped, FinishesTheStepSavesAndSaysSo) {
+  const int signal = GetParam();
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("whole", kFlags).exit_code, 0);
+
+  Process process(workshop.train_arguments("run", kFlags));
+  while (process.running() &&
+         read_text(workshop.path("run") / "log.jsonl").find("\"step\":30,") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  process.send(signal);
+  const ProcessResult stopped = process.wait();
+  EXPECT_EQ(stopped.exit_code, 128 + signal) << stopped.err;
+  EXPECT_THAT(stopped.out, HasSubstr("--resume auto goes on from there"));
+  const std::int64_t step = workshop.events("run", "step").back()["step"];
+  EXPECT_LT(step, 600);
+  EXPECT_EQ(workshop.events("run", "save").back()["step"], step);
+
+  const ProcessResult resumed = workshop.train("run", kResumed);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(workshop.result("run")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, Stopped, ::testing::Values(SIGTERM, SIGINT));
+
+}  // namespace
+}  // namespace convoy::testing
