@@ -98,20 +98,24 @@ TEST_F(DiskFault, AFileSizeLimit) {
   expect_old_one_intact();
 }
 
+/// How far each save is from the one before it: 0 saves the same step again, which replaces a checkpoint.
+struct DiskFaultAnywhere : DiskFault, ::testing::WithParamInterface<int> {};
+
 /// Every call of a save fails once, each in a save of its own, with an error that no retry mends.
-TEST_F(DiskFault, AnErrorOfAnyCall) {
+TEST_P(DiskFaultAnywhere, LeavesTheOldOrTheNew) {
+  std::int64_t step = 1 + GetParam();
   std::vector<SystemCall> calls;
   {
     const SystemCallFaults record;
-    scene.save(2, 2);
+    scene.save(step, 2);
     calls = record.calls();
   }
   ASSERT_GE(calls.size(), 12u);
   float before = 2;
-  std::int64_t step = 3;
-  for (std::size_t failing = 0; failing < calls.size(); ++failing, ++step) {
+  for (std::size_t failing = 0; failing < calls.size(); ++failing) {
     SCOPED_TRACE(calls[failing].name + " " + calls[failing].path);
-    const auto mark = static_cast<float>(step);
+    const float mark = before + 1;
+    step += GetParam();
     std::string message;
     {
       const SystemCallFaults faults(
@@ -122,13 +126,23 @@ TEST_F(DiskFault, AnErrorOfAnyCall) {
     if (calls[failing].target.find(".tmp-removed") == std::string::npos) {
       EXPECT_THAT(message, AllOf(HasSubstr("No space left on device"), HasSubstr(temp.path().string())));
     }
-    EXPECT_THAT(scene.loaded_mark(), AnyOf(before, mark));
-    EXPECT_THAT(scene.leftovers(), IsEmpty());
-    before = scene.loaded_mark();
+    const float found = scene.loaded_mark();
+    EXPECT_THAT(found, AnyOf(before, mark));
+    EXPECT_TRUE(scene.all_whole());
+    // Where the new one is in place, what it replaced goes with the next save.
+    if (GetParam() != 0 || found == before) {
+      EXPECT_THAT(scene.leftovers(), IsEmpty());
+    }
+    before = found;
   }
-  scene.save(step, static_cast<float>(step));
-  EXPECT_EQ(scene.loaded_mark(), static_cast<float>(step));
+  scene.save(step, 100);
+  EXPECT_EQ(scene.loaded_mark(), 100);
+  EXPECT_THAT(scene.leftovers(), IsEmpty());
 }
+
+INSTANTIATE_TEST_SUITE_P(Steps, DiskFaultAnywhere, ::testing::Values(0, 1), [](const auto& test) {
+  return std::string(test.param == 0 ? "SavingTheSameStepAgain" : "SavingTheNextStep");
+});
 
 TEST_F(DiskFault, ADiskThatKeepsFailing) {
   for (const char* call : {"write", "fsync"}) {

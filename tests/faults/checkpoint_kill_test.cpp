@@ -91,6 +91,7 @@ TEST_P(CheckpointKill, AtAnySystemCallLeavesTheOldOrTheNew) {
     run_traced(save, kill_at);
     const float mark = scene.loaded_mark();
     ASSERT_THAT(mark, AnyOf(1, 2));
+    ASSERT_TRUE(scene.all_whole());
     ++(mark == 1 ? old_ones : new_ones);
     scene.save(3, 3);
     ASSERT_EQ(scene.loaded_mark(), 3);

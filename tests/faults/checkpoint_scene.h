@@ -53,6 +53,17 @@ class CheckpointScene {
     return equal ? mark : -2;
   }
 
+  /// Whether every folder that has a step's name verifies: nothing half made or half removed bears one.
+  bool all_whole() const {
+    try {
+      for (const auto& entry : std::filesystem::directory_iterator(root()))
+        if (entry.path().filename().string().starts_with("step_")) read_manifest(entry.path());
+    } catch (const CheckpointError&) {
+      return false;
+    }
+    return true;
+  }
+
   /// Temporary files and folders in the checkpoint folder.
   std::vector<std::string> leftovers() const {
     std::vector<std::string> names;
