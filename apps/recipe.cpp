@@ -40,6 +40,9 @@ void resolve_recipe(TrainOptions& options) {
     recipe.weight_decay = 0;
     recipe.epochs = 200;
     fill(options.augment, std::string("none"));
+    // An epoch is one step: there is nothing to evaluate or keep after each.
+    fill(options.eval_every, 0);
+    fill(options.save_every, recipe.epochs);
   }
   const bool natural = options.data.dataset == "cifar10" || options.data.dataset == "folder";
   fill(options.augment, std::string(natural ? "crop=4,flip" : "none"));
@@ -50,6 +53,8 @@ void resolve_recipe(TrainOptions& options) {
   fill(options.label_smoothing, recipe.label_smoothing);
   fill(options.schedule, std::string("cosine"));
   fill(options.warmup, options.schedule == "constant" || options.schedule == "triangle" ? 0 : recipe.warmup);
+  fill(options.eval_every, 1);
+  fill(options.save_every, 0);
   fill(options.out, "runs/" + options.model + "-" + options.data.dataset);
 }
 

@@ -71,12 +71,12 @@ CommandLine train_command_line(TrainOptions& o) {
            "Continue: auto (the newest checkpoint in --out, if any), or a checkpoint's folder",
            {.value = "auto|DIR"});
   line.add("save-every", &o.save_every, "Steps between checkpoints; 0: at the end of each epoch",
-           {.value = "STEPS", .least = 0});
+           {.value = "STEPS", .default_is = "0; 200 with --overfit-batch", .least = 0});
   line.add("keep-last", &o.keep_last, "Checkpoints to keep beside the best; 0: all",
            {.value = "N", .least = 0, .most = 1e6});
   line.add("keep-best", &o.keep_best, "Save and keep the checkpoint with the best test accuracy");
   line.add("eval-every", &o.eval_every, "Epochs between evaluations; 0: at the end alone",
-           {.value = "EPOCHS", .least = 0});
+           {.value = "EPOCHS", .default_is = "1; 0 with --overfit-batch", .least = 0});
   line.add("log-every", &o.log_every, "Steps between lines of log.jsonl and of a pipe",
            {.value = "STEPS", .least = 1});
   line.add("trace", &o.trace, "Write a timeline of the run for chrome://tracing or Perfetto",

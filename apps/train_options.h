@@ -40,12 +40,12 @@ struct TrainOptions {
   std::string precision = "fp32";
 
   std::optional<std::string> out;
-  std::string resume;           // "auto", or a checkpoint's folder, or a run's
-  std::int64_t save_every = 0;  // steps; 0: at the end of each epoch
+  std::string resume;                      // "auto", or a checkpoint's folder, or a run's
+  std::optional<std::int64_t> save_every;  // steps; 0: at the end of each epoch
   std::int64_t keep_last = 3;
   bool keep_best = true;
-  std::int64_t eval_every = 1;  // epochs; 0: at the end alone
-  std::int64_t log_every = 20;  // steps
+  std::optional<std::int64_t> eval_every;  // epochs; 0: at the end alone
+  std::int64_t log_every = 20;             // steps
   std::string trace;
 
   // Actions, which are no part of a run's configuration.

@@ -176,8 +176,8 @@ void Trainer::read_losses() {
 bool Trainer::evaluation_due() const {
   if (state_.evaluated && state_.evaluated->step == state_.step) return false;
   if (finished()) return true;
-  return state_.step > 0 && state_.epoch_step == 0 && options_.eval_every > 0 &&
-         state_.epoch % options_.eval_every == 0;
+  return state_.step > 0 && state_.epoch_step == 0 && *options_.eval_every > 0 &&
+         state_.epoch % *options_.eval_every == 0;
 }
 
 void Trainer::run_evaluation() {
@@ -207,7 +207,7 @@ bool Trainer::save_due() const {
   if (saved_step_ == state_.step) return false;
   if (finished()) return true;
   if (state_.step == 0) return false;
-  return options_.save_every > 0 ? state_.step % options_.save_every == 0 : state_.epoch_step == 0;
+  return *options_.save_every > 0 ? state_.step % *options_.save_every == 0 : state_.epoch_step == 0;
 }
 
 void Trainer::save() {

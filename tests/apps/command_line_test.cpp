@@ -187,10 +187,10 @@ TEST(Help, NamesEveryFlagWithItsDefault) {
       {"--precision", "[default: fp32]"},
       {"--out", "[default: runs/MODEL-DATASET]"},
       {"--resume", "[default: none]"},
-      {"--save-every", "[default: 0]"},
+      {"--save-every", "[default: 0;"},
       {"--keep-last", "[default: 3]"},
       {"--keep-best", "[default: true]"},
-      {"--eval-every", "[default: 1]"},
+      {"--eval-every", "[default: 1;"},
       {"--log-every", "[default: 20]"},
       {"--trace", "[default: none]"}};
   const ProcessResult result = run_program({program("convoy-train"), "--help"});
