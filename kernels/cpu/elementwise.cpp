@@ -30,47 +30,36 @@ T normal_density(T x) {
 }  // namespace
 
 void add(CpuStream& stream, ConstView x, ConstView y, View z, double a, double b) {
-  if (a == 1 && b == 1)
-    return map(
-        stream, [](auto u, auto v) { return u + v; }, GradView(z), x, y);
-  map(
-      stream, [a, b]<class T>(T u, T v) { return T(a) * u + T(b) * v; }, GradView(z), x, y);
+  map(stream, x, y, GradView(z), [a, b]<class T>(T u, T v) { return T(a) * u + T(b) * v; });
 }
 
 void mul(CpuStream& stream, ConstView x, ConstView y, GradView z) {
-  map(
-      stream, [](auto u, auto v) { return u * v; }, z, x, y);
+  map(stream, x, y, z, [](auto u, auto v) { return u * v; });
 }
 
 void scale(CpuStream& stream, ConstView x, double a, GradView y) {
-  map(
-      stream, [a]<class T>(T u) { return T(a) * u; }, y, x);
+  map(stream, x, y, [a]<class T>(T u) { return T(a) * u; });
 }
 
 void relu_forward(CpuStream& stream, ConstView x, View y) {
   // In this order NaN passes through: a diverged training must not look healthy.
-  map(
-      stream, []<class T>(T u) { return T{0} > u ? T{0} : u; }, GradView(y), x);
+  map(stream, x, GradView(y), []<class T>(T u) { return T{0} > u ? T{0} : u; });
 }
 
 void relu_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
-  map(
-      stream, []<class T>(T d, T v) { return v > 0 ? d : T{0}; }, dx, dy, y);
+  map(stream, dy, y, dx, []<class T>(T d, T v) { return v > 0 ? d : T{0}; });
 }
 
 void gelu_forward(CpuStream& stream, ConstView x, View y) {
-  map(
-      stream, [](auto u) { return u * normal_cdf(u); }, GradView(y), x);
+  map(stream, x, GradView(y), [](auto u) { return u * normal_cdf(u); });
 }
 
 void gelu_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
-  map(
-      stream, [](auto d, auto u) { return d * (normal_cdf(u) + u * normal_density(u)); }, dx, dy, x);
+  map(stream, dy, x, dx, [](auto d, auto u) { return d * (normal_cdf(u) + u * normal_density(u)); });
 }
 
 void silu_forward(CpuStream& stream, ConstView x, View y) {
-  map(
-      stream, [](auto u) { return u * sigmoid(u); }, GradView(y), x);
+  map(stream, x, GradView(y), [](auto u) { return u * sigmoid(u); });
 }
 
 void silu_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
@@ -78,27 +67,23 @@ void silu_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
     const T s = sigmoid(u);
     return d * s * (1 + u * (1 - s));
   };
-  map(stream, derivative, dx, dy, x);
+  map(stream, dy, x, dx, derivative);
 }
 
 void tanh_forward(CpuStream& stream, ConstView x, View y) {
-  map(
-      stream, [](auto u) { return std::tanh(u); }, GradView(y), x);
+  map(stream, x, GradView(y), [](auto u) { return std::tanh(u); });
 }
 
 void tanh_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
-  map(
-      stream, [](auto d, auto v) { return d * (1 - v * v); }, dx, dy, y);
+  map(stream, dy, y, dx, [](auto d, auto v) { return d * (1 - v * v); });
 }
 
 void sigmoid_forward(CpuStream& stream, ConstView x, View y) {
-  map(
-      stream, [](auto u) { return sigmoid(u); }, GradView(y), x);
+  map(stream, x, GradView(y), [](auto u) { return sigmoid(u); });
 }
 
 void sigmoid_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
-  map(
-      stream, [](auto d, auto v) { return d * v * (1 - v); }, dx, dy, y);
+  map(stream, dy, y, dx, [](auto d, auto v) { return d * v * (1 - v); });
 }
 
 void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Random random, GradView y) {

@@ -46,7 +46,7 @@ void map_range(Mode mode, std::int64_t begin, std::int64_t end, F f, Y* y, const
 /// The same over whole arrays, in parallel. Nothing happens where y is null: empty, or a gradient nobody
 /// wants.
 template <class F, class... X>
-void map(const CpuStream& stream, F f, const GradView& y, const X&... x) {
+void map_arrays(const CpuStream& stream, F f, const GradView& y, const X&... x) {
   if (!y.wanted()) return;
   dispatch_compute(y.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -54,6 +54,20 @@ void map(const CpuStream& stream, F f, const GradView& y, const X&... x) {
       map_range(y.mode, begin, end, f, y.template as<T>(), x.template as<T>()...);
     });
   });
+}
+
+/// map_arrays with its arguments in the kernels' order, so that the function stands last.
+template <class F>
+void map(const CpuStream& stream, const GradView& y, F f) {
+  map_arrays(stream, f, y);
+}
+template <class F>
+void map(const CpuStream& stream, const ConstView& x, const GradView& y, F f) {
+  map_arrays(stream, f, y, x);
+}
+template <class F>
+void map(const CpuStream& stream, const ConstView& x, const ConstView& y, const GradView& z, F f) {
+  map_arrays(stream, f, z, x, y);
 }
 
 }  // namespace convoy

@@ -74,8 +74,7 @@ struct Matrix {
 void sum(CpuStream& stream, ConstView x, GradView y) {
   if (!y.wanted()) return;
   const double total = sum_all(stream, {&x, 1}, [](double u) { return u; });
-  map(
-      stream, [total] { return total; }, y);
+  map(stream, y, [total] { return total; });
 }
 
 void sum_rows(CpuStream& stream, ConstView x, GradView y) {
@@ -126,8 +125,7 @@ void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y) {
 void broadcast_scalar(CpuStream& stream, ConstView x, double a, GradView y) {
   if (!y.wanted()) return;
   const double value = dispatch_compute(x.dtype, [&](auto zero) { return a * *x.as<decltype(zero)>(); });
-  map(
-      stream, [value] { return value; }, y);
+  map(stream, y, [value] { return value; });
 }
 
 void global_norm(CpuStream& stream, std::span<const ConstView> tensors, View norm) {

@@ -61,7 +61,7 @@ class Augment : public ::testing::Test {
                  << options.flip << ", cutout " << options.cutout << ", channels " << channels);
     constexpr int kImages = 9, kHeight = 5, kWidth = 7;
     const auto images = random_images({kImages, kHeight, kWidth, channels});
-    constexpr std::int64_t kBatch = 401;  // 14035 elements a channel: two and more pieces
+    constexpr std::int64_t kBatch = 401;  // two pieces with three channels, three with four
     Array<std::int32_t> rows({kBatch}), ids({kBatch});
     for (std::size_t i = 0; i < rows.size(); ++i) {
       rows[i] = static_cast<std::int32_t>((i * 5 + 2) % kImages);
@@ -87,20 +87,18 @@ using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(Augment, Types);
 
 TYPED_TEST(Augment, FollowsItsDefinition) {
-  for (const int channels : {1, 2, 3, 4}) {
-    AugmentOptions options{.mean = {0.5f, 0.4f, 0.25f, 0.125f}, .inverse_std = {2, 4, 5, 3}};
-    this->check(options, channels);
-    for (const int padding : {0, 1, 4})
-      for (const bool reflect : {false, true})
-        for (const bool flip : {false, true})
-          for (const int cutout : {0, 1, 2, 3, 5}) {
-            options.crop_padding = padding;
-            options.reflect = reflect;
-            options.flip = flip;
-            options.cutout = cutout;
-            this->check(options, channels);
-          }
-  }
+  AugmentOptions options{.mean = {0.5f, 0.4f, 0.25f, 0.125f}, .inverse_std = {2, 4, 5, 3}};
+  for (const int padding : {0, 1, 4})
+    for (const bool reflect : {false, true})
+      for (const bool flip : {false, true})
+        for (const int cutout : {0, 1, 2, 5}) {
+          options.crop_padding = padding;
+          options.reflect = reflect;
+          options.flip = flip;
+          options.cutout = cutout;
+          this->check(options, 3);
+        }
+  for (const int channels : {1, 2, 4}) this->check(options, channels);
 }
 
 TEST(Augmentation, OfNothingIsTheImage) {
