@@ -30,6 +30,7 @@ from torch import nn
 BN_MOMENTUM = 0.1
 TOLERANCE = 1e-4
 IMAGES = 8
+CLASSES = 10
 
 
 class Mismatch(Exception):
@@ -67,13 +68,13 @@ def input_spec(checkpoint: pathlib.Path) -> dict:
     return json.loads(json.loads((checkpoint / "manifest.json").read_text())["extra"]["input"])
 
 
-def write_images(folder: pathlib.Path, shape: list) -> list:
+def write_images(folder: pathlib.Path, shape: list, count: int, seed: int) -> list:
     """Smooth random images of exactly the input size: neither program has to resize."""
     height, width, channels = shape
-    folder.mkdir()
-    random = np.random.default_rng(1)
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(seed)
     paths = []
-    for i in range(IMAGES):
+    for i in range(count):
         coarse = torch.from_numpy(random.random((1, channels, 4, 4), dtype=np.float32))
         smooth = nn.functional.interpolate(coarse, (height, width), mode="bilinear")[0]
         pixels = (smooth * 255).byte().permute(1, 2, 0).numpy()
@@ -82,12 +83,18 @@ def write_images(folder: pathlib.Path, shape: list) -> list:
     return paths
 
 
+def write_data_set(folder: pathlib.Path, size: int) -> None:
+    for label in range(CLASSES):
+        write_images(folder / "train" / f"class{label}", [size, size, 3], 4, seed=label)
+        write_images(folder / "test" / f"class{label}", [size, size, 3], 1, seed=100 + label)
+
+
 def compare_logits(name: str, model: nn.Module, checkpoint: pathlib.Path, bin: pathlib.Path, work: pathlib.Path) -> None:
     spec = input_spec(checkpoint)
     height, width, channels = spec["image"]
     folder = work / "images"
     shutil.rmtree(folder, ignore_errors=True)
-    paths = write_images(folder, spec["image"])
+    paths = write_images(folder, spec["image"], IMAGES, seed=1000)
     run(bin / "convoy-predict", "--checkpoint", checkpoint, "--logits", work / "logits.npy", *paths)
     ours = np.load(work / "logits.npy")
 
@@ -108,8 +115,10 @@ def newest(run_folder: pathlib.Path) -> pathlib.Path:
 
 
 def train(arguments, out: pathlib.Path, *flags) -> pathlib.Path:
-    size = 32 if arguments.stem == "cifar" else 64
-    common = ["--model", arguments.model, "--stem", arguments.stem, "--dataset", "shapes", "--image-size", size]
+    data = out.parent / "data"
+    if not data.exists():
+        write_data_set(data, 32 if arguments.stem == "cifar" else 64)
+    common = ["--model", arguments.model, "--stem", arguments.stem, "--dataset", "folder", "--data", data]
     run(arguments.bin / "convoy-train", *common, "--batch-size", 16, "--eval-every", 0, "--out", out, *flags)
     return newest(out)
 
@@ -135,7 +144,7 @@ def with_random_statistics(model: nn.Module, seed: int) -> dict:
 
 def check_from_torchvision(arguments, work: pathlib.Path) -> None:
     torch.manual_seed(1)
-    model = torchvision_model(arguments.model, arguments.stem, classes=10, channels=3)
+    model = torchvision_model(arguments.model, arguments.stem, CLASSES, channels=3)
     given, saved = [], []
     for seed in (1, 2):  # the same parameters, other running statistics
         given.append(with_random_statistics(model, seed))
