@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <map>
-#include <set>
 #include <system_error>
 #include <utility>
 
@@ -29,7 +29,7 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
-  return step;
+  return step_name(step).substr(kStepPrefix.size()) == name ? std::optional(step) : std::nullopt;
 }
 
 std::string old(std::string_view name) { return std::string(kOldPrefix) + std::string(name); }
@@ -185,10 +185,13 @@ std::vector<std::string> CheckpointFolder::names() const {
 }
 
 std::optional<fs::path> CheckpointFolder::latest(std::vector<std::string>* warnings) const {
+  std::error_code error;
+  const fs::directory_iterator readable(root_, error);
+  if (error && error != std::errc::no_such_file_or_directory)  // not "none": a training would begin anew
+    fail<CheckpointError>("{}: cannot be read: {}", root_.string(), error.message());
   std::vector<std::string> candidates = names();
   if (const auto name = named_by(kLatest)) {
-    // LATEST goes before newer steps: after a resume from an earlier one, those belong to a training given
-    // up.
+    // LATEST goes before newer steps: after a resume from an earlier one, those are of a training given up.
     const auto is_named = [&](const std::string& other) { return other == *name || other == old(*name); };
     std::stable_partition(candidates.begin(), candidates.end(), is_named);
   }

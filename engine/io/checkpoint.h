@@ -37,6 +37,7 @@ class CheckpointFolder {
 
   /// What LATEST names, if it verifies; else the newest checkpoint that does; damaged ones are skipped with a
   /// line in `warnings`. None: nullopt.
+  /// CheckpointError where the folder is there and cannot be read.
   std::optional<std::filesystem::path> latest(std::vector<std::string>* warnings = nullptr) const;
   /// What BEST names, if it verifies.
   std::optional<std::filesystem::path> best(std::vector<std::string>* warnings = nullptr) const;

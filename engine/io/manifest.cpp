@@ -101,7 +101,10 @@ void write_manifest(const fs::path& folder, const Manifest& manifest,
     json["files"][name] = {{"bytes", record.bytes}, {"xxhash64", record.xxhash64}};
   json = Json::parse(text_of(json));  // as a reader will see it, so that both hash the same text
   json["checksum"] = checksum(json);
-  write_file_durably(folder / kManifestFile, text_of(json) + "\n");
+  const std::string text = text_of(json) + "\n";
+  check(text.size() <= kMostBytes, "checkpoint manifest: {} bytes, at most {} can be read again", text.size(),
+        kMostBytes);
+  write_file_durably(folder / kManifestFile, text);
 }
 
 Manifest read_manifest(const fs::path& checkpoint) {

@@ -133,6 +133,9 @@ std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
     fail<UsageError>("safetensors: a tensor's name or the metadata are not UTF-8");
   }
   json.append((8 - json.size() % 8) % 8, ' ');  // so that the data start at a multiple of 8
+  check(json.size() <= kMaxSafetensorsHeader,
+        "safetensors: a header of {} bytes, at most {} can be read again", json.size(),
+        kMaxSafetensorsHeader);
 
   const auto header_bytes = static_cast<std::uint64_t>(json.size());
   std::string bytes;

@@ -173,6 +173,12 @@ TEST(CheckpointFolder, StartsEmpty) {
   EXPECT_EQ(CheckpointFolder(folder.at("absent")).latest(), std::nullopt);
 }
 
+TEST(CheckpointFolder, SaysSoWhereItCannotBeRead) {
+  const Folder folder;
+  folder.temp.write("file", "");
+  EXPECT_THROW(CheckpointFolder(folder.at("file")).latest(), CheckpointError);
+}
+
 TEST(CheckpointFolder, KeepsTheLastOnesAndTheBest) {
   Folder folder;
   folder.checkpoints.set_keep_last(2);
@@ -270,11 +276,12 @@ TEST(CheckpointFolder, LeavesFilesThatAreNotItsOwn) {
   Folder folder;
   folder.checkpoints.set_keep_last(1);
   folder.temp.write("step_notes.txt", "mine");
+  folder.temp.write("step_1", "mine");
   folder.temp.write("step_000001_backup/model.safetensors", "mine");
   folder.save(2);
   folder.save(3);
-  EXPECT_THAT(names_in(folder.temp.path()),
-              UnorderedElementsAre("step_000003", "LATEST", "step_notes.txt", "step_000001_backup"));
+  EXPECT_THAT(names_in(folder.temp.path()), UnorderedElementsAre("step_000003", "LATEST", "step_notes.txt",
+                                                                 "step_1", "step_000001_backup"));
 }
 
 TEST(WriteFileAtomically, ReplacesAndLeavesNothingBehind) {

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -42,19 +42,28 @@ std::string file_of(const std::string& header, std::size_t data_bytes) {
   return length_prefix(header.size()) + header + std::string(data_bytes, '\0');
 }
 
-/// The message with which a file is refused; "" where it is read.
-std::string refusal(const std::string& bytes) {
+struct Refusal {
+  std::string message;     // "" where the file was read
+  double cpu_seconds = 0;  // of the reader: what a loaded machine adds is not its fault
+};
+
+Refusal try_to_read(const std::string& bytes) {
   const testing::TempFolder folder(testing::TempFolder::in_memory());
   const auto path = folder.write("bad.safetensors", bytes);
+  Refusal refusal;
+  const std::clock_t begin = std::clock();
   try {
     read_safetensors(path, Device::cpu());
-    return "";
   } catch (const CheckpointError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("bad.safetensors: "));
-    EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
-    return error.what();
+    refusal.message = error.what();
+    EXPECT_THAT(refusal.message, HasSubstr("bad.safetensors: "));
+    EXPECT_THAT(refusal.message, Not(HasSubstr("\n")));
   }
+  refusal.cpu_seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  return refusal;
 }
+
+std::string refusal(const std::string& bytes) { return try_to_read(bytes).message; }
 
 const Tensor& tensor_named(const SafetensorsFile& file, const std::string& name) {
   for (const NamedTensor& named : file.tensors)
@@ -162,13 +171,10 @@ std::string repeated(const std::string& text, int count) {
 class SafetensorsHostile : public ::testing::TestWithParam<Hostile> {};
 
 TEST_P(SafetensorsHostile, IsRefusedAtOnceWithTheReason) {
-  const std::string bytes = file_of(GetParam().header, GetParam().data_bytes);
-  const auto begin = std::chrono::steady_clock::now();
-  const std::string message = refusal(bytes);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  EXPECT_THAT(message, HasSubstr(GetParam().says));
-  EXPECT_LT(message.size(), 400u);
-  EXPECT_LT(seconds.count(), 0.1);
+  const Refusal refused = try_to_read(file_of(GetParam().header, GetParam().data_bytes));
+  EXPECT_THAT(refused.message, HasSubstr(GetParam().says));
+  EXPECT_LT(refused.message.size(), 400u);
+  EXPECT_LT(refused.cpu_seconds, 0.1);
 }
 
 INSTANTIATE_TEST_SUITE_P(
