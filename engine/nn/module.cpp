@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "kernels/runtime/check.h"
+#include "kernels/runtime/parallel.h"
 
 namespace convoy {
 namespace {
@@ -19,10 +20,16 @@ std::uint32_t hash_of(const std::string& name) {
   return hash;
 }
 
-/// One standard normal number from a block of four words (Box and Muller, 1958).
-double to_normal(const std::array<std::uint32_t, 4>& words) {
+/// Two standard normal numbers from a block of four words (Box and Muller, 1958).
+std::array<double, 2> to_normals(const std::array<std::uint32_t, 4>& words) {
   const double radius = std::sqrt(-2 * std::log1p(-to_uniform53(words[0], words[1])));  // 1 - u is in (0, 1]
-  return radius * std::cos(2 * std::numbers::pi * to_uniform53(words[2], words[3]));
+  const double angle = 2 * std::numbers::pi * to_uniform53(words[2], words[3]);
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+/// Two numbers of U(-1, 1).
+std::array<double, 2> to_uniforms(const std::array<std::uint32_t, 4>& words) {
+  return {2 * to_uniform53(words[0], words[1]) - 1, 2 * to_uniform53(words[2], words[3]) - 1};
 }
 
 }  // namespace
@@ -76,16 +83,24 @@ void Module::to(DType dtype) {
 
 void Module::initialize(std::uint64_t seed) {
   const Device host = Device::cpu();
+  const CpuStream stream;
   visit("", [&](const Module& module, const std::string& path) {
     for (const OwnParameter& own : module.parameters_) {
       const Tensor& value = own.named.variable.value();
       const Random random{.seed = seed, .purpose = RandomPurpose::initialization};
       const std::uint32_t key = hash_of(join(path, own.named.name));
       std::vector<double> draws(static_cast<std::size_t>(value.numel()), own.init.value);
-      for (std::size_t i = 0; i < draws.size() && own.init.kind != Init::Kind::constant; ++i) {
-        const auto words = random.words(i, key);
-        draws[i] *=
-            own.init.kind == Init::Kind::normal ? to_normal(words) : 2 * to_uniform53(words[0], words[1]) - 1;
+      if (own.init.kind != Init::Kind::constant) {
+        const bool is_normal = own.init.kind == Init::Kind::normal;
+        const auto pairs = static_cast<std::int64_t>(draws.size() + 1) / 2;
+        parallel_for(stream, pairs, 4096, [&](std::int64_t begin, std::int64_t end) {
+          for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+            const auto words = random.words(i, key);
+            const auto pair = is_normal ? to_normals(words) : to_uniforms(words);
+            draws[2 * i] *= pair[0];
+            if (2 * i + 1 < draws.size()) draws[2 * i + 1] *= pair[1];
+          }
+        });
       }
       value.copy_from(Tensor::from(draws, value.shape(), host).to(value.dtype()));
     }
