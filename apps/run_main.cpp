@@ -1,5 +1,6 @@
 #include "apps/run_main.h"
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -19,6 +20,8 @@ int report(const char* program, const char* what, ExitCode code) {
 }  // namespace
 
 int run_main(const char* program, const std::function<int()>& body) {
+  // A file at the size limit of `ulimit -f` is then an error of write(), reported like a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return body();
   } catch (const Error& error) {

@@ -50,7 +50,6 @@ Process::Process(const std::vector<std::string>& arguments, const ProcessOptions
       const auto limit = static_cast<rlim_t>(options.largest_file);
       const rlimit file_size{limit, limit};
       ::setrlimit(RLIMIT_FSIZE, &file_size);
-      ::signal(SIGXFSZ, SIG_IGN);  // so that write() fails instead
     }
     if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) ::_exit(126);
     ::execv(argv[0], argv.data());
