@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 
@@ -76,6 +77,7 @@ void train(const char* folder, int epochs) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // each line at once, in a pipe too
   try {
     train(argc > 1 ? argv[1] : "data/cifar10", argc > 2 ? std::atoi(argv[2]) : 5);
     return 0;

@@ -165,6 +165,24 @@ TEST_P(Stopped, FinishesTheStepSavesAndSaysSo) {
   EXPECT_EQ(workshop.result("run")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
 }
 
+TEST(Run, ASecondInterruptEndsItAtOnce) {
+  const Workshop workshop;
+  // A step of many seconds: fp64 convolutions are plain loops.
+  Process process(workshop.train_arguments(
+      "slow", {"--model", "resnet18", "--precision", "fp64", "--batch-size", "320", "--resume", "auto"}));
+  while (process.running() && !std::filesystem::exists(workshop.path("slow") / "samples.png"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  process.send(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_TRUE(process.running()) << "the first lets the step finish";
+  process.send(SIGINT);
+  const auto sent = std::chrono::steady_clock::now();
+  EXPECT_EQ(process.wait().exit_code, 130);
+  EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(3));
+  EXPECT_TRUE(checkpoints_of(workshop.path("slow")).empty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Signals, Stopped, ::testing::Values(SIGTERM, SIGINT));
 
 }  // namespace
