@@ -29,7 +29,7 @@ CommandLine train_command_line(TrainOptions& o) {
   line.heading("Training");
   line.add(
       "epochs", &o.epochs, "Passes over the training images; 0: as many as --max-steps needs",
-      {.value = "N", .default_is = "5; lenet 10, on mnist 6; 0 with --max-steps", .least = 0, .most = 1e6});
+      {.value = "N", .default_is = "10; lenet too, on mnist 6; 0 with --max-steps", .least = 0, .most = 1e6});
   line.add("max-steps", &o.max_steps, "Most updates; 0: no limit", {.value = "N", .least = 0});
   line.add("batch-size", &o.batch_size, "Samples of an update, in all",
            {.value = "N", .default_is = "128", .least = 1, .most = 1 << 20});

@@ -168,7 +168,7 @@ TEST(Help, NamesEveryFlagWithItsDefault) {
       {"--fallback-shapes", "[default: false]"},
       {"--augment", "[default: crop=4,flip"},
       {"--overfit-batch", "[default: false]"},
-      {"--epochs", "[default: 5;"},
+      {"--epochs", "[default: 10;"},
       {"--max-steps", "[default: 0]"},
       {"--batch-size", "[default: 128]"},
       {"--micro-batch-size", "[default: 0]"},
