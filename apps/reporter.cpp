@@ -1,5 +1,7 @@
 #include "apps/reporter.h"
 
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "apps/version.h"
@@ -10,6 +12,15 @@ namespace convoy {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+
+std::string host_name() {
+  char name[256] = {};  // longer ones are cut; gethostname leaves the last byte alone then
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+}  // namespace
+
 void Reporter::start(const Setup& setup, const Trainer& trainer) {
   log_.write("start", {{"schema", kLogSchema},
                        {"version", kVersion},
@@ -17,6 +28,7 @@ void Reporter::start(const Setup& setup, const Trainer& trainer) {
                        {"total_steps", trainer.total_steps()},
                        {"steps_per_epoch", trainer.steps_per_epoch()},
                        {"config", flags_by_name(setup.config)},
+                       {"hosts", {host_name()}},
                        {"devices", {setup.device.name()}},
                        {"world_size", 1},
                        {"model_parameters", setup.model.parameter_count()},

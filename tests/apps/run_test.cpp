@@ -24,6 +24,7 @@ TEST(Run, LeavesWhatTheInterfacePromises) {
   std::vector<Json> log = workshop.log("run");
   const Json start = log.front(), result = log.back();
   EXPECT_EQ(start["event"], "start");
+  EXPECT_FALSE(start["hosts"][0].get<std::string>().empty());
   EXPECT_EQ(start["schema"], 1);
   EXPECT_EQ(start["version"], CONVOY_VERSION);
   EXPECT_EQ(start["config"]["model"], "lenet");
