@@ -35,7 +35,7 @@ Setup set_up(TrainOptions& options, const CommandLine& line, Device device, cons
           .device = std::move(device),
           .data = std::move(data),
           .model = std::move(model),
-          .transform = std::move(transform),
+          .transform = transform,
           .warnings = std::move(warnings)};
 }
 

@@ -9,7 +9,8 @@
 namespace convoy {
 namespace {
 
-__extension__ typedef unsigned __int128 uint128;  // not ISO C++, but exact
+// Not ISO C++, but exact. __extension__ takes no alias declaration.
+__extension__ typedef unsigned __int128 uint128;  // NOLINT(modernize-use-using)
 
 }  // namespace
 

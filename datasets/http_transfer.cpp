@@ -176,16 +176,13 @@ class Request {
       case CURLE_URL_MALFORMAT:
       case CURLE_PEER_FAILED_VERIFICATION:
       case CURLE_SSL_CACERT_BADFILE:
-      case CURLE_TOO_MANY_REDIRECTS:
-        return {Outcome::hopeless, detail};
+      case CURLE_TOO_MANY_REDIRECTS: return {Outcome::hopeless, detail};
       case CURLE_OPERATION_TIMEDOUT:
         return {Outcome::hopeless, fmt::format("no connection within {} s", kConnectSeconds)};
       case CURLE_ABORTED_BY_CALLBACK:
         return {Outcome::interrupted, fmt::format("no byte for {} s", options_.stall_seconds) + position};
-      case CURLE_WRITE_ERROR:
-        return {Outcome::interrupted, refusal_};
-      default:
-        return {Outcome::interrupted, detail + position};
+      case CURLE_WRITE_ERROR: return {Outcome::interrupted, refusal_};
+      default: return {Outcome::interrupted, detail + position};
     }
   }
 

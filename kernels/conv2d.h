@@ -15,7 +15,8 @@ struct Conv2dOptions {
 
 // bias.data may be null.
 void conv2d_forward(CpuStream&, ConstView x, ConstView filter, ConstView bias, View y, Conv2dOptions options);
-void conv2d_forward(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y, Conv2dOptions options);
+void conv2d_forward(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y,
+                    Conv2dOptions options);
 
 // dx = the transposed convolution of dy with the filter.
 void conv2d_backward_data(CpuStream&, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options);
@@ -28,7 +29,9 @@ void conv2d_backward_filter(CudaStream&, ConstView dy, ConstView x, GradView dfi
 // The same three as plain loops in either precision: what the fast paths are compared with.
 void conv2d_forward_reference(CpuStream&, ConstView x, ConstView filter, ConstView bias, View y,
                               Conv2dOptions options);
-void conv2d_backward_data_reference(CpuStream&, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options);
-void conv2d_backward_filter_reference(CpuStream&, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options);
+void conv2d_backward_data_reference(CpuStream&, ConstView dy, ConstView filter, GradView dx,
+                                    Conv2dOptions options);
+void conv2d_backward_filter_reference(CpuStream&, ConstView dy, ConstView x, GradView dfilter,
+                                      Conv2dOptions options);
 
 }  // namespace convoy

@@ -1,5 +1,6 @@
-// Elementwise operations. Shapes of all arguments are equal unless said otherwise; sizes are checked by the caller
-// (engine/ops), kernels assume. Outputs may alias inputs of the same type. f32 and f64, but for fill and cast.
+// Elementwise operations. Shapes of all arguments are equal unless said otherwise; sizes are checked by the
+// caller (engine/ops), kernels assume. Outputs may alias inputs of the same type. f32 and f64, but for fill
+// and cast.
 #pragma once
 
 #include "kernels/random.h"
@@ -24,11 +25,13 @@ void scale(CudaStream&, ConstView x, double a, GradView y);
 void fill(CpuStream&, double value, View y);
 void fill(CudaStream&, double value, View y);
 
-// y = x in y's element type, rounded to nearest even; any pair of element types. Integers saturate, NaN becomes 0.
+// y = x in y's element type, rounded to nearest even; any pair of element types. Integers saturate, NaN
+// becomes 0.
 void cast(CpuStream&, ConstView x, View y);
 void cast(CudaStream&, ConstView x, View y);
 
-// Activations. Each backward names what it needs: the output y where that suffices (relu, tanh, sigmoid), else x.
+// Activations. Each backward names what it needs: the output y where that suffices (relu, tanh, sigmoid),
+// else x.
 
 // y = max(x, 0)            dx = dy [y > 0]
 void relu_forward(CpuStream&, ConstView x, View y);
@@ -60,10 +63,10 @@ void sigmoid_forward(CudaStream&, ConstView x, View y);
 void sigmoid_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
 void sigmoid_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
 
-// Dropout (Srivastava et al., JMLR 2014), inverted: y = x / (1 - p) where kept, else 0; an element is kept with
-// probability 1 - p. x is [N, …] and sample_ids i32 [N]: element e of the sample with id s is dropped where
-// to_uniform(random.words(s, e / 4)[e % 4]) < p, whatever batch, rank or device it is in. The same call with dy
-// is the backward.
+// Dropout (Srivastava et al., JMLR 2014), inverted: y = x / (1 - p) where kept, else 0; an element is kept
+// with probability 1 - p. x is [N, …] and sample_ids i32 [N]: element e of the sample with id s is dropped
+// where to_uniform(random.words(s, e / 4)[e % 4]) < p, whatever batch, rank or device it is in. The same call
+// with dy is the backward.
 void dropout(CpuStream&, ConstView x, ConstView sample_ids, double p, Random random, GradView y);
 void dropout(CudaStream&, ConstView x, ConstView sample_ids, double p, Random random, GradView y);
 

@@ -1,6 +1,7 @@
-// Optimizer steps, fused over all parameters of a group: one call, one pass over the bytes. PyTorch's definitions.
-// All tensors of one slot have the same size and element type (f32 or f64). grad_scale: a one-element f64 tensor
-// that every gradient is multiplied by first (the clipping coefficient), or null data for 1.
+// Optimizer steps, fused over all parameters of a group: one call, one pass over the bytes. PyTorch's
+// definitions. All tensors of one slot have the same size and element type (f32 or f64). grad_scale: a
+// one-element f64 tensor that every gradient is multiplied by first (the clipping coefficient), or null data
+// for 1.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,8 @@ struct AdamOptions {
 void adam_step(CpuStream&, std::span<const AdamSlot> slots, ConstView grad_scale, AdamOptions options);
 void adam_step(CudaStream&, std::span<const AdamSlot> slots, ConstView grad_scale, AdamOptions options);
 
-// coefficient [1] (f64) = min(1, max_norm / (norm + 1e-6)), from norm [1] (f64): what clips a gradient by its norm.
+// coefficient [1] (f64) = min(1, max_norm / (norm + 1e-6)), from norm [1] (f64): what clips a gradient by its
+// norm.
 void clip_coefficient(CpuStream&, ConstView norm, double max_norm, View coefficient);
 void clip_coefficient(CudaStream&, ConstView norm, double max_norm, View coefficient);
 

@@ -1,4 +1,5 @@
-// Pooling of [N, H, W, C] to [N, oH, oW, C]; oH = (H + 2 padding - kernel) / stride + 1, rounded down. f32 and f64.
+// Pooling of [N, H, W, C] to [N, oH, oW, C]; oH = (H + 2 padding - kernel) / stride + 1, rounded down. f32
+// and f64.
 #pragma once
 
 #include "kernels/runtime/stream.h"

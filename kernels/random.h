@@ -1,6 +1,7 @@
 // Counter-based random numbers: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011). A draw is a pure function of what it is for, so it does not depend on the number of workers, ranks or
-// the device, and nothing has to be saved for a resume. Header only: the same code runs on the CPU and in kernels.
+// SC 2011). A draw is a pure function of what it is for, so it does not depend on the number of workers,
+// ranks or the device, and nothing has to be saved for a resume. Header only: the same code runs on the CPU
+// and in kernels.
 #pragma once
 
 #include <array>
@@ -27,22 +28,26 @@ CONVOY_HOST_DEVICE constexpr std::array<std::uint32_t, 4> philox(std::array<std:
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
     const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(product1),
-               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(product0)};
+    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
+               static_cast<std::uint32_t>(product1),
+               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
+               static_cast<std::uint32_t>(product0)};
     key[0] += 0x9E3779B9u;  // the golden ratio and sqrt(3) - 1, in 0.32 fixed point
     key[1] += 0xBB67AE85u;
   }
   return counter;
 }
 
-/// Draws for one purpose under one seed. The four coordinates (epoch, sample, layer, element, …) are the caller's.
+/// Draws for one purpose under one seed. The four coordinates (epoch, sample, layer, element, …) are the
+/// caller's.
 struct Random {
   std::uint64_t seed = 0;
   RandomPurpose purpose = RandomPurpose::test;
   std::uint32_t stream = 0;  // epoch or layer: up to 2^24 of them
 
   /// Four independent 32-bit words for item (a, b): a up to 2^64, b up to 2^32.
-  CONVOY_HOST_DEVICE constexpr std::array<std::uint32_t, 4> words(std::uint64_t a, std::uint32_t b = 0) const {
+  CONVOY_HOST_DEVICE constexpr std::array<std::uint32_t, 4> words(std::uint64_t a,
+                                                                  std::uint32_t b = 0) const {
     return philox({static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(a >> 32), b,
                    (static_cast<std::uint32_t>(purpose) << 24) ^ stream},
                   {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
@@ -59,7 +64,8 @@ CONVOY_HOST_DEVICE constexpr double to_uniform53(std::uint32_t high, std::uint32
   return static_cast<double>((static_cast<std::uint64_t>(high) << 21) ^ (low >> 11)) * 0x1p-53;
 }
 
-/// Uniform integer in [0, n), by the high half of a product; its bias of n / 2^32 is below anything measurable here.
+/// Uniform integer in [0, n), by the high half of a product; its bias of n / 2^32 is below anything
+/// measurable here.
 CONVOY_HOST_DEVICE constexpr std::uint32_t to_below(std::uint32_t word, std::uint32_t n) {
   return static_cast<std::uint32_t>((std::uint64_t{word} * n) >> 32);
 }

@@ -1,5 +1,5 @@
-// Reductions. The order of every sum is fixed by the shape alone, so results repeat bit for bit, on any number of
-// threads. Sums of f32 are carried in f64.
+// Reductions. The order of every sum is fixed by the shape alone, so results repeat bit for bit, on any
+// number of threads. Sums of f32 are carried in f64.
 #pragma once
 
 #include <span>

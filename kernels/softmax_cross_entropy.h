@@ -1,5 +1,5 @@
-// Softmax and cross-entropy in one pass, with label smoothing (Szegedy et al., arXiv:1512.00567): the target is
-// 1 - s + s / C for the label and s / C for every other of the C classes. logits [N, C], labels i32 [N].
+// Softmax and cross-entropy in one pass, with label smoothing (Szegedy et al., arXiv:1512.00567): the target
+// is 1 - s + s / C for the label and s / C for every other of the C classes. logits [N, C], labels i32 [N].
 #pragma once
 
 #include "kernels/runtime/stream.h"
@@ -9,10 +9,10 @@ namespace convoy {
 
 // losses [N] = log_sum_exp - sum_c target_c logit_c;  log_sum_exp [N], kept for backward;
 // correct (i32 [N]) = 1 where the first largest logit is the label's.
-void softmax_cross_entropy_forward(CpuStream&, ConstView logits, ConstView labels, double smoothing, View losses,
-                                   View log_sum_exp, View correct);
-void softmax_cross_entropy_forward(CudaStream&, ConstView logits, ConstView labels, double smoothing, View losses,
-                                   View log_sum_exp, View correct);
+void softmax_cross_entropy_forward(CpuStream&, ConstView logits, ConstView labels, double smoothing,
+                                   View losses, View log_sum_exp, View correct);
+void softmax_cross_entropy_forward(CudaStream&, ConstView logits, ConstView labels, double smoothing,
+                                   View losses, View log_sum_exp, View correct);
 
 // dlogits = dloss (softmax - target); dloss [1], the gradient of the sum of the losses.
 void softmax_cross_entropy_backward(CpuStream&, ConstView dloss, ConstView logits, ConstView labels,

@@ -22,18 +22,12 @@ constexpr std::size_t kLengthBytes = 8;  // of the header's length, before the h
 
 std::string_view format_name(DType dtype) {
   switch (dtype) {
-    case DType::f64:
-      return "F64";
-    case DType::f32:
-      return "F32";
-    case DType::f16:
-      return "F16";
-    case DType::bf16:
-      return "BF16";
-    case DType::i32:
-      return "I32";
-    case DType::u8:
-      return "U8";
+    case DType::f64: return "F64";
+    case DType::f32: return "F32";
+    case DType::f16: return "F16";
+    case DType::bf16: return "BF16";
+    case DType::i32: return "I32";
+    case DType::u8: return "U8";
   }
   return "?";
 }

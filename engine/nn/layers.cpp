@@ -97,32 +97,22 @@ Module::Inferred BatchNorm2d::infer_layer(const Shape& input) const {
 
 Variable Activation::forward(const Variable& x, const Pass&) {
   switch (kind_) {
-    case ActivationKind::relu:
-      return relu(x);
-    case ActivationKind::gelu:
-      return gelu(x);
-    case ActivationKind::silu:
-      return silu(x);
-    case ActivationKind::tanh:
-      return tanh(x);
-    case ActivationKind::sigmoid:
-      return sigmoid(x);
+    case ActivationKind::relu: return relu(x);
+    case ActivationKind::gelu: return gelu(x);
+    case ActivationKind::silu: return silu(x);
+    case ActivationKind::tanh: return tanh(x);
+    case ActivationKind::sigmoid: return sigmoid(x);
   }
   fail<UsageError>("Activation: not a kind of activation");
 }
 
 std::string Activation::describe() const {
   switch (kind_) {
-    case ActivationKind::relu:
-      return "ReLU";
-    case ActivationKind::gelu:
-      return "GELU";
-    case ActivationKind::silu:
-      return "SiLU";
-    case ActivationKind::tanh:
-      return "Tanh";
-    case ActivationKind::sigmoid:
-      return "Sigmoid";
+    case ActivationKind::relu: return "ReLU";
+    case ActivationKind::gelu: return "GELU";
+    case ActivationKind::silu: return "SiLU";
+    case ActivationKind::tanh: return "Tanh";
+    case ActivationKind::sigmoid: return "Sigmoid";
   }
   return "?";
 }

@@ -46,8 +46,8 @@ class Linear final : public Module {
   Variable weight_, bias_;
 };
 
-/// Buffers running_mean, running_var. PyTorch's num_batches_tracked, which nothing here uses, is not kept: its
-/// load_state_dict does not ask for it, and engine/io passes over it when it reads.
+/// Buffers running_mean, running_var. PyTorch's num_batches_tracked, which nothing here uses, is not kept:
+/// its load_state_dict does not ask for it, and engine/io passes over it when it reads.
 class BatchNorm2d final : public Module {
  public:
   explicit BatchNorm2d(int channels, BatchNormOptions options = {});

@@ -58,14 +58,10 @@ void gather(const std::uint8_t* row, const std::vector<int>& columns, std::uint8
 
 void gather(const std::uint8_t* row, const std::vector<int>& columns, int channels, std::uint8_t* to) {
   switch (channels) {
-    case 1:
-      return gather<1>(row, columns, to);
-    case 2:
-      return gather<2>(row, columns, to);
-    case 3:
-      return gather<3>(row, columns, to);
-    case 4:
-      return gather<4>(row, columns, to);
+    case 1: return gather<1>(row, columns, to);
+    case 2: return gather<2>(row, columns, to);
+    case 3: return gather<3>(row, columns, to);
+    case 4: return gather<4>(row, columns, to);
   }
 }
 

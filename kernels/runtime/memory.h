@@ -1,5 +1,5 @@
-// A caching allocator: a training step asks for the same sizes every time, so freed blocks are kept by size class
-// and handed out again; after the first steps no system call is made.
+// A caching allocator: a training step asks for the same sizes every time, so freed blocks are kept by size
+// class and handed out again; after the first steps no system call is made.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +41,8 @@ class CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  /// At least `bytes` (0 gives a null pointer). Throws DeviceError with what was asked, what is in use, and what to
-  /// lower, after having given back every cached block and tried again.
+  /// At least `bytes` (0 gives a null pointer). Throws DeviceError with what was asked, what is in use, and
+  /// what to lower, after having given back every cached block and tried again.
   void* allocate(std::size_t bytes);
   /// `bytes` as it was asked for.
   void release(void* block, std::size_t bytes) noexcept;
@@ -52,8 +52,8 @@ class CachingAllocator {
   /// Gives all cached blocks back to the source.
   void trim() noexcept;
 
-  /// Bytes actually taken for a request: 64-byte multiples up to 512, then eight classes for each power of two, so
-  /// that at most an eighth is wasted.
+  /// Bytes actually taken for a request: 64-byte multiples up to 512, then eight classes for each power of
+  /// two, so that at most an eighth is wasted.
   static std::size_t size_class(std::size_t bytes);
 
  private:

@@ -9,7 +9,6 @@
 #include <thread>
 #include <utility>
 
-
 namespace convoy {
 
 struct CpuEvent::State {
@@ -110,7 +109,8 @@ void CpuStream::synchronize() {
   if (!worker_) return;
   std::unique_lock lock(worker_->mutex);
   worker_->changed.wait(lock, [&] { return worker_->queue.empty() && !worker_->busy; });
-  if (const std::exception_ptr failure = std::exchange(worker_->failure, nullptr)) std::rethrow_exception(failure);
+  if (const std::exception_ptr failure = std::exchange(worker_->failure, nullptr))
+    std::rethrow_exception(failure);
 }
 
 int available_cores() {

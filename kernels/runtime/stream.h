@@ -9,7 +9,8 @@
 
 namespace convoy {
 
-/// A point in a CPU stream's work. Starts as reached; CpuStream::record makes it pending until the stream gets there.
+/// A point in a CPU stream's work. Starts as reached; CpuStream::record makes it pending until the stream
+/// gets there.
 class CpuEvent {
  public:
   CpuEvent();
@@ -23,12 +24,13 @@ class CpuEvent {
 };
 
 struct CpuStreamOptions {
-  int threads = 0;          // cores that a kernel may use; 0: all that this process may run on
-  bool own_thread = false;  // false: work runs inline, in the caller; true: in order, on a thread of the stream's own
+  int threads = 0;  // cores that a kernel may use; 0: all that this process may run on
+  bool own_thread =
+      false;  // false: work runs inline, in the caller; true: in order, on a thread of the stream's own
 };
 
-/// Ordered work on the CPU. A compute stream runs inline; a communication stream owns a thread and a queue, which
-/// is how CPU ranks overlap all-reduce with backward. One thread at a time may use a stream.
+/// Ordered work on the CPU. A compute stream runs inline; a communication stream owns a thread and a queue,
+/// which is how CPU ranks overlap all-reduce with backward. One thread at a time may use a stream.
 class CpuStream {
  public:
   explicit CpuStream(CpuStreamOptions options = {});
@@ -45,8 +47,8 @@ class CpuStream {
   void wait(const CpuEvent& event);
   void synchronize();
 
-  /// Per-stream state of a library (oneDNN engines and primitives, …), made on first use. T's constructor may take
-  /// the stream.
+  /// Per-stream state of a library (oneDNN engines and primitives, …), made on first use. T's constructor may
+  /// take the stream.
   template <class T>
   T& local() {
     std::shared_ptr<void>& slot = locals_[std::type_index(typeid(T))];

@@ -11,7 +11,8 @@
 
 namespace convoy {
 
-/// Sizes of a row-major array, outermost first; images are [N, H, W, C], filters [O, kH, kW, I]. Rank 0 is a scalar.
+/// Sizes of a row-major array, outermost first; images are [N, H, W, C], filters [O, kH, kW, I]. Rank 0 is a
+/// scalar.
 class Shape {
  public:
   static constexpr int kMaxRank = 6;
@@ -27,7 +28,9 @@ class Shape {
   }
 
   int rank() const { return rank_; }
-  std::int64_t operator[](int axis) const { return sizes_[static_cast<std::size_t>(axis < 0 ? axis + rank_ : axis)]; }
+  std::int64_t operator[](int axis) const {
+    return sizes_[static_cast<std::size_t>(axis < 0 ? axis + rank_ : axis)];
+  }
   /// Number of elements: 1 for a scalar, 0 where any size is 0.
   std::int64_t numel() const {
     std::int64_t product = 1;
@@ -55,7 +58,10 @@ struct View {
   Shape shape;
   DType dtype = DType::f32;
 
-  template <class T> T* as() const { return static_cast<T*>(data); }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
   std::int64_t numel() const { return shape.numel(); }
   std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype); }
 };
@@ -67,15 +73,19 @@ struct ConstView {
 
   ConstView() = default;
   ConstView(const void* bytes, Shape sizes, DType type) : data(bytes), shape(sizes), dtype(type) {}
-  ConstView(const View& view) : data(view.data), shape(view.shape), dtype(view.dtype) {}  // NOLINT: a view of less
+  ConstView(const View& view)
+      : data(view.data), shape(view.shape), dtype(view.dtype) {}  // NOLINT: a view of less
 
-  template <class T> const T* as() const { return static_cast<const T*>(data); }
+  template <class T>
+  const T* as() const {
+    return static_cast<const T*>(data);
+  }
   std::int64_t numel() const { return shape.numel(); }
   std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype); }
 };
 
-/// What a backward kernel does with its result. The engine decides: the first contribution to a gradient writes,
-/// later ones add, so nothing is ever zeroed first.
+/// What a backward kernel does with its result. The engine decides: the first contribution to a gradient
+/// writes, later ones add, so nothing is ever zeroed first.
 enum class Mode : std::uint8_t { write, add };
 
 /// Where a backward kernel puts a gradient, and how. A null pointer: this gradient is not wanted.

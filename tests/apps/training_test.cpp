@@ -1,4 +1,5 @@
-// Short trainings that must learn: on generated shapes everywhere, on real data where CONVOY_DATA names its folder.
+// Short trainings that must learn: on generated shapes everywhere, on real data where CONVOY_DATA names its
+// folder.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -23,7 +24,8 @@ class RealData : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* folder = std::getenv("CONVOY_DATA");
-    if (folder == nullptr || *folder == '\0') GTEST_SKIP() << "needs CONVOY_DATA, a folder with cifar10/ and mnist/";
+    if (folder == nullptr || *folder == '\0')
+      GTEST_SKIP() << "needs CONVOY_DATA, a folder with cifar10/ and mnist/";
   }
   const Workshop workshop;
 };

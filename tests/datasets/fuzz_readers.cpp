@@ -16,15 +16,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string name = "fuzz";
   try {
     switch (data[0] % 4) {
-      case 0:
-        decode_image(bytes, name, data[0] / 4 % 2 == 0 ? 0 : 16);
-        break;
-      case 1:
-        parse_idx_images(bytes, name);
-        break;
-      case 2:
-        parse_idx_labels(bytes, name, 10);
-        break;
+      case 0: decode_image(bytes, name, data[0] / 4 % 2 == 0 ? 0 : 16); break;
+      case 1: parse_idx_images(bytes, name); break;
+      case 2: parse_idx_labels(bytes, name, 10); break;
       case 3: {
         constexpr std::int64_t kRecords = 2;
         static const ImageSet set{Tensor::zeros({kRecords, 32, 32, 3}, DType::u8, Device::cpu()),

@@ -50,22 +50,12 @@ std::string mutated(std::string file, const Random& random, std::uint64_t id) {
     const std::uint8_t byte = words[3] % 2 == 0 ? kTelling[words[3] / 2 % std::size(kTelling)]
                                                 : static_cast<std::uint8_t>(words[3] >> 8);
     switch (to_below(words[0], 8)) {
-      case 0:
-        file.erase(at, length);
-        break;
-      case 1:
-        file.insert(at, file.substr(at, length));
-        break;
-      case 2:
-        file.resize(at);
-        break;
+      case 0: file.erase(at, length); break;
+      case 1: file.insert(at, file.substr(at, length)); break;
+      case 2: file.resize(at); break;
       case 3:
-      case 4:
-        file[at] = static_cast<char>(file[at] ^ (1 << (words[3] % 8)));
-        break;
-      default:
-        file[at] = static_cast<char>(byte);
-        break;
+      case 4: file[at] = static_cast<char>(file[at] ^ (1 << (words[3] % 8))); break;
+      default: file[at] = static_cast<char>(byte); break;
     }
   }
   return file;
