@@ -17,7 +17,7 @@ struct Recipe {
 /// What --help calls the defaults. Rates are those of SGD with momentum 0.9 (Nesterov).
 Recipe sgd_recipe(const std::string& model, const std::string& dataset) {
   if (model == "lenet" && dataset == "mnist") return {6, 128, 0.05, 5e-4, 0, 0.1};
-  if (model == "lenet") return {10, 128, 0.02, 5e-4, 0, 0.1};
+  if (model == "lenet") return {10, 128, 0.05, 5e-4, 0, 0.1};
   return {10, 128, 0.2, 5e-4, 0.1, 0.2};
 }
 

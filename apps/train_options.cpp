@@ -39,7 +39,7 @@ CommandLine train_command_line(TrainOptions& o) {
   line.add("optimizer", &o.optimizer, "Optimizer", {.value = "NAME", .choices = {"sgd", "adam", "adamw"}});
   line.add("lr", &o.lr, "Peak learning rate",
            {.value = "RATE",
-            .default_is = "sgd 0.2, lenet 0.02, on mnist 0.05; adam and adamw 0.001",
+            .default_is = "sgd 0.2, lenet 0.05; adam and adamw 0.001",
             .least = 0});
   line.add("momentum", &o.momentum, "Momentum of sgd",
            {.value = "M", .default_is = "0.9", .least = 0, .most = 1});

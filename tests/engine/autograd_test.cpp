@@ -81,7 +81,8 @@ TEST_F(Autograd, HooksFireWhileBackwardStillRuns) {
   const Variable first = leaf({2}), second = leaf({3}), third = leaf({5});
   std::vector<std::string> order;
   const auto watch = [&](const Variable& x, const std::string& name) {
-    x.on_grad_ready([&order, name, x] {
+    // By reference: a hook that held its own variable would keep both alive for ever.
+    x.on_grad_ready([&order, &x, name] {
       EXPECT_TRUE(x.has_fresh_grad());
       order.push_back(name);
     });
