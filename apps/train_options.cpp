@@ -38,9 +38,7 @@ CommandLine train_command_line(TrainOptions& o) {
            {.value = "N", .least = 0, .most = 1 << 20});
   line.add("optimizer", &o.optimizer, "Optimizer", {.value = "NAME", .choices = {"sgd", "adam", "adamw"}});
   line.add("lr", &o.lr, "Peak learning rate",
-           {.value = "RATE",
-            .default_is = "sgd 0.2, lenet 0.05; adam and adamw 0.001",
-            .least = 0});
+           {.value = "RATE", .default_is = "sgd 0.2, lenet 0.05; adam and adamw 0.001", .least = 0});
   line.add("momentum", &o.momentum, "Momentum of sgd",
            {.value = "M", .default_is = "0.9", .least = 0, .most = 1});
   line.add("nesterov", &o.nesterov, "Nesterov's momentum in sgd", {.default_is = "true with momentum"});

@@ -40,8 +40,8 @@ class Variable {
   void consume_grad() const;
   /// Where this leaf's gradient is born: a slice of a bucket, of the value's shape and dtype.
   void set_grad_storage(Tensor slice) const;
-  /// Called inside backward, the moment the last contribution to this leaf's gradient has been enqueued. The hook must
-  /// not own this variable: the two would keep each other alive.
+  /// Called inside backward, the moment the last contribution to this leaf's gradient has been enqueued. The
+  /// hook must not own this variable: the two would keep each other alive.
   void on_grad_ready(std::function<void()> hook) const;
   /// Replaces the tensor of a leaf: a model moving to another device or precision.
   void set_value(Tensor value) const;
