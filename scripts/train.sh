@@ -7,7 +7,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
 
 "$root/scripts/setup.sh" --quiet
-build release convoy-train convoy-evaluate convoy-predict
+build release convoy-train convoy-evaluate convoy-predict minimal_cifar10
 arguments=(--fallback-shapes "$@")
 case " $* " in
   *" --resume"*) ;;
