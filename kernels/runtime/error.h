@@ -6,7 +6,7 @@
 
 namespace convoy {
 
-/// What a program returns to its shell; docs/exit-codes in the README.
+/// What a program returns to its shell; users find the list in the README.
 enum class ExitCode : int {
   ok = 0,
   usage = 2,       // flags, configuration, shapes: what the caller asked for cannot be
