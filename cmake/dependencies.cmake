@@ -40,7 +40,7 @@ endif()
 find_package(benchmark QUIET)
 find_package(MPI QUIET COMPONENTS C)
 
-if(CONVOY_CUDA)
+if(CONVOY_CUDA AND NOT CONVOY_CUDA STREQUAL emulator)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda/bin REQUIRED)
   endif()

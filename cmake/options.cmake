@@ -1,5 +1,6 @@
 option(CONVOY_TESTS "Build the tests" ON)
-option(CONVOY_CUDA "Build for NVIDIA GPUs (needs the CUDA Toolkit)" OFF)
+set(CONVOY_CUDA OFF CACHE STRING "NVIDIA GPUs: OFF, ON (needs the CUDA Toolkit), or emulator (the same sources on the CPU)")
+set_property(CACHE CONVOY_CUDA PROPERTY STRINGS OFF ON emulator)
 option(CONVOY_STD_THREADS "parallel_for on std::thread instead of OpenMP (ThreadSanitizer)" OFF)
 # A compiler that this project has not met may warn of something new, which must not stop a user's first build.
 set(known_compiler OFF)

@@ -24,11 +24,11 @@ struct ReluBackward {
 }  // namespace
 
 void relu_forward(CudaStream& stream, ConstView x, View y) {
-  cuda::map(stream, ReluForward{}, GradView(y), x);
+  cuda::map(stream, x, GradView(y), ReluForward{});
 }
 
 void relu_backward(CudaStream& stream, ConstView dy, ConstView y, GradView dx) {
-  cuda::map(stream, ReluBackward{}, dx, dy, y);
+  cuda::map(stream, dy, y, dx, ReluBackward{});
 }
 
 }  // namespace convoy

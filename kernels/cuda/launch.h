@@ -1,6 +1,6 @@
 // The one way to start a kernel: launch(stream, grid, block, shared_bytes, kernel, args…). A plain function
-// and no
-// <<<…>>>, so that any host compiler can read it and an emulator can stand in for the runtime beneath it.
+// and no <<<…>>>, so that any host compiler can read it and an emulator can stand in for the runtime beneath
+// it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -40,4 +40,37 @@ void launch(CudaStream& stream, dim3 grid, dim3 block, std::size_t shared_bytes,
                     std::to_string(shared_bytes) + " B of shared memory)");
 }
 
+namespace cuda {
+
+/// What the threads of a block share: a struct T, whose size the launch has asked for as shared_bytes. Not
+/// initialised. The one place with the __shared__ qualifier, so that an emulator can guard those bytes.
+template <class T>
+__device__ T& shared_memory() {
+  extern __shared__ unsigned char block_shared_bytes[];
+  static_assert(alignof(T) <= 16);
+  return *reinterpret_cast<T*>(block_shared_bytes);
+}
+
+/// Device memory for the kernels of one call, uninitialised. It goes back to the stream's allocator when the
+/// call returns, before the kernels have run: whoever gets it next works on the same stream, after them.
+class Scratch {
+ public:
+  Scratch(CudaStream& stream, std::size_t bytes)
+      : memory_(stream.memory()), bytes_(bytes), block_(memory_.allocate(bytes)) {}
+  ~Scratch() { memory_.release(block_, bytes_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(block_);
+  }
+
+ private:
+  CachingAllocator& memory_;
+  std::size_t bytes_;
+  void* block_;
+};
+
+}  // namespace cuda
 }  // namespace convoy

@@ -90,7 +90,7 @@ CudaAvailability cuda_availability() {
 
 Device Device::make_cuda(int index) {
   struct CudaState final : State {
-    explicit CudaState(int gpu) : State(DeviceKind::cuda, gpu, cuda_memory(gpu), 0), compute(gpu) {}
+    explicit CudaState(int gpu) : State(DeviceKind::cuda, gpu, cuda_memory(gpu), 0), compute(gpu, memory) {}
     Stream stream() override { return std::ref(compute); }
     void synchronize() override { compute.synchronize(); }
 

@@ -21,7 +21,7 @@ bool CudaEvent::reached() const {
 
 void CudaEvent::wait() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
 
-CudaStream::CudaStream(int device) : device_(device) {
+CudaStream::CudaStream(int device, CachingAllocator& memory) : device_(device), memory_(memory) {
   make_current();
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/runtime/memory.h"
+
 namespace convoy {
 
 /// A point in a CUDA stream's work. Starts as reached; CudaStream::record makes it pending until the GPU gets
@@ -22,16 +24,20 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A stream of its own on one GPU, not ordered with the legacy default stream.
+/// A stream of its own on one GPU, not ordered with the legacy default stream. Memory is stream-ordered: a
+/// block given back to the stream's allocator may be handed out at once, for work that runs later on the same
+/// stream.
 class CudaStream {
  public:
-  explicit CudaStream(int device = 0);
+  /// `memory`, of that GPU, gives kernels their scratch space and outlives the stream.
+  CudaStream(int device, CachingAllocator& memory);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
   int device() const { return device_; }
   cudaStream_t handle() const { return stream_; }
+  CachingAllocator& memory() const { return memory_; }
   /// The runtime launches and allocates on the calling thread's current device: before either, this stream's.
   void make_current() const;
 
@@ -42,6 +48,7 @@ class CudaStream {
 
  private:
   int device_;
+  CachingAllocator& memory_;
   cudaStream_t stream_ = nullptr;
 };
 

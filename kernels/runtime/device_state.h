@@ -10,7 +10,10 @@ namespace convoy {
 
 struct Device::State {
   State(DeviceKind device_kind, int device_index, std::unique_ptr<MemorySource> source, std::size_t limit)
-      : kind(device_kind), index(device_index), name(source->name()), memory(std::move(source), limit) {}
+      : kind(device_kind),
+        index(device_index),
+        name(source->name()),
+        memory(std::move(source), limit, CachingAllocator::policy_from_environment()) {}
   virtual ~State() = default;
   State(const State&) = delete;
   State& operator=(const State&) = delete;

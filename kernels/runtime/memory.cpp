@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdlib>
 #include <limits>
+#include <string_view>
 
 #include "kernels/runtime/check.h"
 
@@ -20,7 +21,8 @@ class HostMemory final : public MemorySource {
   void* allocate(std::size_t bytes) override {
     // Large blocks on huge-page boundaries: fewer TLB misses where the system grants such pages.
     const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
-    return std::aligned_alloc(alignment, round_up(bytes, alignment));
+    void* block = nullptr;  // not std::aligned_alloc, which takes multiples of the alignment alone
+    return posix_memalign(&block, alignment, bytes) == 0 ? block : nullptr;
   }
   void release(void* block, std::size_t) noexcept override { std::free(block); }
   std::string name() const override { return "cpu"; }
@@ -33,8 +35,13 @@ class HostMemory final : public MemorySource {
 
 std::unique_ptr<MemorySource> host_memory() { return std::make_unique<HostMemory>(); }
 
-CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source, std::size_t limit)
-    : source_(std::move(source)), limit_(limit) {}
+CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source, std::size_t limit, Policy policy)
+    : source_(std::move(source)), limit_(limit), policy_(policy) {}
+
+CachingAllocator::Policy CachingAllocator::policy_from_environment() {
+  const char* const cache = std::getenv("CONVOY_MEMORY_CACHE");
+  return cache != nullptr && std::string_view(cache) == "off" ? Policy::exact : Policy::caching;
+}
 
 CachingAllocator::~CachingAllocator() { trim(); }
 
@@ -44,9 +51,13 @@ std::size_t CachingAllocator::size_class(std::size_t bytes) {
   return round_up(bytes, step);
 }
 
+std::size_t CachingAllocator::taken_for(std::size_t bytes) const {
+  return policy_ == Policy::exact ? bytes : size_class(bytes);
+}
+
 void* CachingAllocator::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
-  const std::size_t size = size_class(bytes);
+  const std::size_t size = taken_for(bytes);
   const std::lock_guard lock(mutex_);
   void* block = nullptr;
   if (const auto found = free_.find(size); found != free_.end() && !found->second.empty()) {
@@ -81,9 +92,10 @@ void* CachingAllocator::from_source(std::size_t size) {
 
 void CachingAllocator::release(void* block, std::size_t bytes) noexcept {
   if (block == nullptr) return;
-  const std::size_t size = size_class(bytes);
+  const std::size_t size = taken_for(bytes);
   const std::lock_guard lock(mutex_);
   stats_.in_use -= size;
+  if (policy_ == Policy::exact) return source_->release(block, size);
   stats_.cached += size;
   free_[size].push_back(block);
 }

@@ -35,8 +35,14 @@ struct MemoryStats {
 /// Thread-safe: loader threads allocate too.
 class CachingAllocator {
  public:
+  /// Exact: nothing is kept or rounded up, so that tools which guard blocks see each request as one (slow: a
+  /// source's release may wait for the device).
+  enum class Policy : std::uint8_t { caching, exact };
+  /// Exact where the environment has CONVOY_MEMORY_CACHE=off.
+  static Policy policy_from_environment();
+
   /// limit: most bytes to hold, 0 for no limit of its own.
-  CachingAllocator(std::unique_ptr<MemorySource> source, std::size_t limit);
+  CachingAllocator(std::unique_ptr<MemorySource> source, std::size_t limit, Policy policy = Policy::caching);
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
@@ -58,10 +64,12 @@ class CachingAllocator {
 
  private:
   void trim_locked() noexcept;
+  std::size_t taken_for(std::size_t bytes) const;  // by the policy
   void* from_source(std::size_t size);
 
   std::unique_ptr<MemorySource> source_;
   std::size_t limit_;
+  Policy policy_;
   mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> free_;  // size class -> blocks
   MemoryStats stats_;

@@ -148,7 +148,7 @@ TEST(CudaDispatch, GpuEqualsCpuOnMisalignedViews) {
 TEST(CudaDispatch, RefusesATypeItDoesNotComputeIn) {
   SKIP_WITHOUT_GPU();
   const Device gpu = Device::cuda(0);
-  const Array<bfloat16> x(gpu, 8, 0);
+  const Array<std::int32_t> x(gpu, 8, 0);
   EXPECT_THROW(on(gpu.stream(), [&](auto& stream) { relu_forward(stream, x.view(), x.view()); }), UsageError);
 }
 
@@ -215,7 +215,8 @@ TEST(CudaStream, EventsOrderTwoStreams) {
 
 TEST(CudaStream, AnUnrecordedEventIsReached) {
   SKIP_WITHOUT_GPU();
-  CudaStream stream(0);
+  CachingAllocator memory(cuda_memory(0), 0);
+  CudaStream stream(0, memory);
   CudaEvent event(0);
   EXPECT_TRUE(event.reached());
   stream.wait(event);

@@ -1,0 +1,2 @@
+// kernels/augment.h on the GPU.
+#include "kernels/augment.h"

@@ -1,0 +1,2 @@
+// kernels/batchnorm.h on the GPU.
+#include "kernels/batchnorm.h"

@@ -1,0 +1,2 @@
+// Conversions on the GPU.
+#include "kernels/elementwise.h"

@@ -1,0 +1,2 @@
+// kernels/matmul.h on the GPU.
+#include "kernels/matmul.h"

@@ -1,0 +1,2 @@
+// kernels/optimizer_step.h on the GPU.
+#include "kernels/optimizer_step.h"

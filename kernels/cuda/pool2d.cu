@@ -1,0 +1,2 @@
+// kernels/pool2d.h on the GPU.
+#include "kernels/pool2d.h"

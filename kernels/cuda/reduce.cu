@@ -1,0 +1,2 @@
+// kernels/reduce.h on the GPU.
+#include "kernels/reduce.h"

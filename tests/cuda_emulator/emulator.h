@@ -1,0 +1,58 @@
+// The emulated GPUs: what tests may set and ask. Everything in include/ is what the engine sees of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+
+namespace convoy::emulator {
+
+/// In which order the blocks of a kernel, and the threads of a block, run. Results may not depend on it: a
+/// missing barrier shows in one order and hides in another.
+enum class Order : std::uint8_t { ascending, descending, random };
+
+/// When queued work runs: at once, or not before the host waits for some of it, and then the streams take
+/// turns at random as far as their events allow, which shows a missing wait.
+enum class Streams : std::uint8_t { eager, random };
+
+struct Settings {
+  int gpus = 0;                                     // without any there is no driver either
+  std::size_t memory_bytes = std::size_t{4} << 30;  // of each GPU
+  int driver_version = 13000;                       // as cudaDriverGetVersion codes it
+  Order order = Order::ascending;
+  Streams streams = Streams::eager;
+  std::uint64_t seed = 1;  // of the random orders
+};
+
+/// At the start, from the environment: CONVOY_EMULATED_GPUS=N, CONVOY_EMULATED_MEMORY=BYTES,
+/// CONVOY_EMULATOR_ORDER=ascending|descending|random, CONVOY_EMULATOR_STREAMS=eager|random,
+/// CONVOY_EMULATOR_SEED=N.
+Settings settings();
+/// Runs what is queued, then changes the settings.
+void set(const Settings& settings);
+
+/// What the emulator found wrong first since the last reset ("" where nothing): a barrier that not all
+/// threads reached, a shuffle from a lane that is not there, … Until a reset every call that waits for the
+/// device fails, as on a GPU after a fault.
+std::string report();
+void reset();
+
+/// GPUs on which some call has made a context.
+std::set<int> contexts();
+/// Kernels launched so far in this process, several launches of one counted each.
+std::uint64_t launches();
+
+/// Puts back the settings that it found.
+class ScopedSettings {
+ public:
+  explicit ScopedSettings(const Settings& now) : before_(settings()) { set(now); }
+  ~ScopedSettings() { set(before_); }
+  ScopedSettings(const ScopedSettings&) = delete;
+  ScopedSettings& operator=(const ScopedSettings&) = delete;
+
+ private:
+  Settings before_;
+};
+
+}  // namespace convoy::emulator

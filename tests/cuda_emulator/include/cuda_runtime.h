@@ -1,0 +1,180 @@
+// What a CUDA source sees instead of nvcc's headers: the qualifiers, the built-in variables, warp and block
+// operations, atomics, and the launch. A kernel is an ordinary function here; each CUDA thread runs it on a
+// fiber of its own (tests/cuda_emulator/block.h). What is missing on purpose: atomics on floating-point
+// numbers (their order is not repeatable), and __shared__ but for the one declaration behind shared_memory().
+#pragma once
+
+#include <math.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <source_location>
+#include <type_traits>
+#include <utility>
+
+#include "cuda_runtime_api.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned vx = 1, unsigned vy = 1, unsigned vz = 1) : x(vx), y(vy), z(vz) {}
+  constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
+  constexpr operator uint3() const { return {x, y, z}; }
+};
+
+// Of the thread that runs now; kernels of all host threads run one at a time.
+inline constinit uint3 threadIdx{};
+inline constinit uint3 blockIdx{};
+inline constinit dim3 blockDim{};
+inline constinit dim3 gridDim{};
+inline constexpr int warpSize = 32;
+
+namespace convoy::emulator {
+
+using Where = std::source_location;
+
+void block_barrier(Where where);
+/// All lanes of the mask meet; each brings 64 bits and gets those of all 32 lanes, valid until it meets
+/// again.
+const std::uint64_t* warp_meet(unsigned mask, std::uint64_t bits, Where where);
+unsigned lane_of_this_thread();
+/// A lane takes the value of a lane that is not in the mask: undefined on a GPU, reported here.
+void report_foreign_lane(unsigned mask, unsigned source, Where where);
+/// Ends the kernel with a report.
+[[noreturn]] void trap(Where where);
+
+template <class T>
+std::uint64_t to_bits(T value) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  return bits;
+}
+
+/// The value that lane `source` of the mask brought.
+template <class T>
+T shuffle(unsigned mask, T value, unsigned source, Where where) {
+  const std::uint64_t* all = warp_meet(mask, to_bits(value), where);
+  if ((mask >> source & 1u) == 0) report_foreign_lane(mask, source, where);
+  T result;
+  std::memcpy(&result, &all[source], sizeof(T));
+  return result;
+}
+
+void enqueue_kernel(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes, const void* address,
+                    std::function<void()> thread);
+cudaError_t check_launch(dim3 grid, dim3 block, std::size_t shared_bytes);
+
+}  // namespace convoy::emulator
+
+inline void __syncthreads(convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  convoy::emulator::block_barrier(where);
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu,
+                       convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  convoy::emulator::warp_meet(mask, 0, where);
+}
+
+// The four shuffles. A source outside the lane's segment of `width` lanes is the lane itself.
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = warpSize,
+              convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  const unsigned lane = convoy::emulator::lane_of_this_thread();
+  const unsigned segment = lane & ~(static_cast<unsigned>(width) - 1);
+  return convoy::emulator::shuffle(
+      mask, value, segment + (static_cast<unsigned>(source) & (static_cast<unsigned>(width) - 1)), where);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
+                   convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  const unsigned lane = convoy::emulator::lane_of_this_thread();
+  const unsigned in_segment = lane & (static_cast<unsigned>(width) - 1);
+  return convoy::emulator::shuffle(
+      mask, value, in_segment + delta < static_cast<unsigned>(width) ? lane + delta : lane, where);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
+                 convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  const unsigned lane = convoy::emulator::lane_of_this_thread();
+  const unsigned in_segment = lane & (static_cast<unsigned>(width) - 1);
+  return convoy::emulator::shuffle(mask, value, in_segment >= delta ? lane - delta : lane, where);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = warpSize,
+                  convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  const unsigned lane = convoy::emulator::lane_of_this_thread();
+  const unsigned source = lane ^ static_cast<unsigned>(lane_mask);
+  const bool same_segment =
+      (source & ~(static_cast<unsigned>(width) - 1)) == (lane & ~(static_cast<unsigned>(width) - 1));
+  return convoy::emulator::shuffle(mask, value, same_segment ? source : lane, where);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate,
+                              convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  const std::uint64_t* all = convoy::emulator::warp_meet(mask, predicate != 0 ? 1 : 0, where);
+  unsigned votes = 0;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if ((mask >> lane & 1u) != 0 && all[lane] != 0) votes |= 1u << lane;
+  return votes;
+}
+inline int __any_sync(unsigned mask, int predicate,
+                      convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  return __ballot_sync(mask, predicate, where) != 0 ? 1 : 0;
+}
+inline int __all_sync(unsigned mask, int predicate,
+                      convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  return __ballot_sync(mask, predicate, where) == mask ? 1 : 0;
+}
+
+// Atomics: a thread runs until it waits, so a plain read and write is atomic. Each returns the old value.
+template <class T>
+requires std::is_integral_v<T> T atomicAdd(T* address, std::type_identity_t<T> value) {
+  return std::exchange(*address, static_cast<T>(*address + value));
+}
+template <class T>
+requires std::is_integral_v<T> T atomicMax(T* address, std::type_identity_t<T> value) {
+  return std::exchange(*address, *address < value ? value : *address);
+}
+template <class T>
+requires std::is_integral_v<T> T atomicOr(T* address, std::type_identity_t<T> value) {
+  return std::exchange(*address, static_cast<T>(*address | value));
+}
+template <class T>
+requires std::is_integral_v<T> T atomicExch(T* address, std::type_identity_t<T> value) {
+  return std::exchange(*address, value);
+}
+inline void __threadfence() {}
+inline void __trap(convoy::emulator::Where where = convoy::emulator::Where::current()) {
+  convoy::emulator::trap(where);
+}
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  std::size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+/// Queues the kernel with its arguments, converted to its parameters' types, as the runtime does.
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  const cudaError_t status =
+      convoy::emulator::check_launch(config->gridDim, config->blockDim, config->dynamicSmemBytes);
+  if (status != cudaSuccess) return status;
+  convoy::emulator::enqueue_kernel(config->stream, config->gridDim, config->blockDim,
+                                   config->dynamicSmemBytes, reinterpret_cast<const void*>(kernel),
+                                   [kernel, ... values = static_cast<std::decay_t<Parameters>>(
+                                                std::forward<Arguments>(arguments))] { kernel(values...); });
+  return cudaSuccess;
+}

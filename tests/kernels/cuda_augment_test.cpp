@@ -1,0 +1,2 @@
+// CPU and GPU agree: kernels/augment.h.
+#include "kernels/augment.h"

@@ -1,0 +1,2 @@
+// CPU and GPU agree: kernels/reduce.h.
+#include "kernels/reduce.h"

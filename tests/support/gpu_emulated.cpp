@@ -1,0 +1,26 @@
+#include "tests/cuda_emulator/emulator.h"
+#include "tests/support/gpu.h"
+
+namespace convoy::testing {
+
+bool gpus_are_emulated() { return true; }
+
+int gpu_orders() { return 4; }
+
+void set_gpu_order(int order) {
+  using emulator::Order;
+  using emulator::Streams;
+  emulator::Settings settings = emulator::settings();
+  settings.order = order == 0 ? Order::ascending : order == 1 ? Order::descending : Order::random;
+  settings.streams = order == 0 ? Streams::eager : Streams::random;
+  settings.seed = static_cast<std::uint64_t>(order);
+  emulator::set(settings);
+}
+
+std::string take_gpu_report() {
+  const std::string report = emulator::report();
+  emulator::reset();
+  return report;
+}
+
+}  // namespace convoy::testing
