@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda_runtime.h"
+#include <cuda_runtime.h>
 #include "tests/cuda_emulator/emulator.h"
 #include "tests/cuda_emulator/fiber.h"
 

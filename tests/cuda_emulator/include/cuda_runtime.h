@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "cuda_runtime_api.h"
+#include <cuda_runtime_api.h>
 
 #define __global__
 #define __device__
