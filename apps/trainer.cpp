@@ -96,6 +96,9 @@ void Trainer::take_step() {
     const Profiler::Range range(parts_.profiler, "optimizer");
     optimizer_->step(lr, options_.clip_norm > 0 ? std::optional(options_.clip_norm) : std::nullopt);
   }
+  // A GPU works behind the host; a rate that is about to be reported counts steps that are done.
+  const bool epoch_ends = state_.epoch_step + 1 == loader_->steps_per_epoch();
+  if (epoch_ends || is_reported(state_.step + 1)) parts_.device.synchronize();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   window_seconds_ += elapsed.count();
   state_.train_seconds += elapsed.count();
@@ -135,9 +138,13 @@ void Trainer::finish_step(std::int64_t samples, double lr) {
     ++state_.epoch;
   }
   StepReport report{.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = lr, .measured = {}};
-  if (state_.step % options_.log_every == 0 || finished()) report.measured = measure();
+  if (is_reported(state_.step)) report.measured = measure();
   if (callbacks_.on_step) callbacks_.on_step(report);
   if (epoch_ends && callbacks_.on_epoch) callbacks_.on_epoch(epoch);
+}
+
+bool Trainer::is_reported(std::int64_t step) const {
+  return step % options_.log_every == 0 || step >= total_steps_;
 }
 
 StepMeasurements Trainer::measure() {

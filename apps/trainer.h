@@ -90,6 +90,7 @@ class Trainer {
   void take_step();
   void compute_gradients(const std::vector<Batch>& batches);
   void finish_step(std::int64_t samples, double lr);
+  bool is_reported(std::int64_t step) const;
   StepMeasurements measure();
   void read_losses();
   bool evaluation_due() const;

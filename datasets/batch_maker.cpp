@@ -6,6 +6,14 @@
 #include "kernels/runtime/check.h"
 
 namespace convoy {
+namespace {
+
+/// A CPU device, whatever the batches' own is.
+Device making_device(const ImageSet& set, const LoaderOptions& options) {
+  return options.device && options.device->kind() == DeviceKind::cpu ? *options.device : set.images.device();
+}
+
+}  // namespace
 
 const std::vector<std::int32_t>& EpochOrder::get() {
   std::call_once(drawn_, [this] {
@@ -32,7 +40,7 @@ BatchTask TaskSequence::take() {
 }
 
 BatchMaker::BatchMaker(const ImageSet& set, const LoaderOptions& options, const BatchPlan& plan)
-    : set_(set), options_(options), plan_(plan), device_(options.device.value_or(set.images.device())) {}
+    : set_(set), options_(options), plan_(plan), device_(making_device(set, options)) {}
 
 Batch BatchMaker::make(CpuStream& stream, const BatchTask& task) const {
   const Share positions = plan_.positions(task.step, task.index);

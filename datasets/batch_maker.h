@@ -59,7 +59,7 @@ class BatchMaker {
  public:
   BatchMaker(const ImageSet& set, const LoaderOptions& options, const BatchPlan& plan);
   Batch make(CpuStream& stream, const BatchTask& task) const;
-  const Device& device() const { return device_; }
+  const Device& device() const { return device_; }  // on the CPU
 
  private:
   const ImageSet& set_;

@@ -37,8 +37,6 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
   check(options.prefetch >= 1, "loader: prefetch {}, expected 1 or more", options.prefetch);
   check(options.max_epochs <= kEpochLimit, "--epochs: found {}, expected at most {}", options.max_epochs,
         kEpochLimit);
-  check(!options.device || options.device->kind() == DeviceKind::cpu,
-        "loader: batches are made in the cpu's memory");
   options.transform.check_image_size(images.size(1), images.size(2));
   return options;
 }
@@ -162,6 +160,10 @@ struct DataLoader::Implementation {
       for (Batch& batch : batches) batch = maker.make(stream, sequence.take());
       own_sequence = sequence;
     }
+    if (options.device && options.device->kind() == DeviceKind::cuda)
+      for (Batch& batch : batches)
+        for (Tensor* tensor : {&batch.images, &batch.labels, &batch.ids})
+          *tensor = tensor->to(*options.device);
     return batches;
   }
 };

@@ -34,8 +34,9 @@ struct LoaderOptions {
   int prefetch = 4;  // batches ready ahead, across the end of an epoch too
   std::int64_t max_epochs =
       -1;  // known end: nothing is prefetched past it, and asking for more is a UsageError
-  std::optional<Device> device;  // the CPU device whose memory holds the batches (a model on the CPU computes
-                                 // on its stream); none: that of the set's images
+  // Where batches go; none: where the set's images are. On the CPU they are made in this device's memory,
+  // since ops run on the stream of what they are given; for a GPU they are made on the CPU and copied.
+  std::optional<Device> device;
 };
 
 /// Batches of an epoch come in order; contents are a function of (options, epoch, step), whatever the number

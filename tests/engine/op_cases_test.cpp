@@ -8,52 +8,10 @@
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
 #include "kernels/runtime/check.h"
-#include "tests/op_cases/op_case.h"
+#include "tests/op_cases/evaluate.h"
 
 namespace convoy::testing {
 namespace {
-
-using Values = std::vector<double>;
-
-Values values_of(const Tensor& tensor) { return tensor.to(DType::f64).to_vector<double>(); }
-
-struct Result {
-  Values y;
-  std::vector<Values> gradients;  // of <y, weights>, for each input; empty where none was wanted
-};
-
-std::vector<Variable> arguments(const OpCase& c, DType dtype, const Device& device,
-                                std::size_t only = SIZE_MAX) {
-  std::vector<Variable> x;
-  for (std::size_t i = 0; i < c.inputs.size(); ++i)
-    x.emplace_back(drawn(c.inputs[i], dtype, device, c.name + std::to_string(i), c.away_from_zero),
-                   only == SIZE_MAX || only == i);
-  return x;
-}
-
-/// The op's result and the gradients of <result, weights>, with weights drawn once for each case.
-Result evaluate(const OpCase& c, DType dtype, const Device& device, std::size_t only = SIZE_MAX) {
-  const std::vector<Variable> x = arguments(c, dtype, device, only);
-  const Variable y = c.op(x);
-  backward(y, {.seed = drawn(y.shape(), dtype, device, c.name + "weights")});
-  Result result{.y = values_of(y.value())};
-  for (const Variable& input : x)
-    result.gradients.push_back(input.has_fresh_grad() ? values_of(input.grad()) : Values{});
-  return result;
-}
-
-double norm_of(const Values& values) {
-  double sum = 0;
-  for (const double value : values) sum += value * value;
-  return std::sqrt(sum);
-}
-
-double distance(const Values& a, const Values& b) {
-  EXPECT_EQ(a.size(), b.size());
-  Values difference(a);
-  for (std::size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];
-  return norm_of(difference);
-}
 
 class OpCases : public ::testing::TestWithParam<OpCase> {
  protected:
@@ -63,7 +21,7 @@ class OpCases : public ::testing::TestWithParam<OpCase> {
 
 TEST_P(OpCases, GradientsAreThoseOfFiniteDifferences) {
   const OpCase& c = GetParam();
-  const Result result = evaluate(c, DType::f64, cpu);
+  const CaseResult result = evaluate(c, DType::f64, cpu);
   const NoGrad no_grad;
   // Central differences with h = 2^-16: truncation about h^2 = 2e-10, rounding about eps |y| / h = 1e-11 |y|.
   constexpr double kStep = 0x1p-16;
@@ -88,7 +46,7 @@ TEST_P(OpCases, GradientsAreThoseOfFiniteDifferences) {
 
 TEST_P(OpCases, SecondContributionAdds) {
   const OpCase& c = GetParam();
-  const Result once = evaluate(c, DType::f64, cpu);
+  const CaseResult once = evaluate(c, DType::f64, cpu);
   const std::vector<Variable> x = arguments(c, DType::f64, cpu);
   const Variable y = c.op(x);
   const Tensor weights = drawn(y.shape(), DType::f64, cpu, c.name + "weights");
@@ -104,9 +62,9 @@ TEST_P(OpCases, SecondContributionAdds) {
 
 TEST_P(OpCases, EachGradientAloneIsTheSame) {
   const OpCase& c = GetParam();
-  const Result all = evaluate(c, DType::f64, cpu);
+  const CaseResult all = evaluate(c, DType::f64, cpu);
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    const Result alone = evaluate(c, DType::f64, cpu, i);
+    const CaseResult alone = evaluate(c, DType::f64, cpu, i);
     EXPECT_EQ(alone.gradients[i], all.gradients[i]);
     for (std::size_t other = 0; other < c.inputs.size(); ++other)
       EXPECT_EQ(alone.gradients[other].empty(), other != i);
@@ -115,10 +73,9 @@ TEST_P(OpCases, EachGradientAloneIsTheSame) {
 
 TEST_P(OpCases, SinglePrecisionAgreesWithDouble) {
   const OpCase& c = GetParam();
-  const Result exact = evaluate(c, DType::f64, cpu);
-  const Result single = evaluate(c, DType::f32, cpu);
-  // A sum of `terms` products in f32, each rounded once, in any order; 16 for the few roundings around it.
-  const double relative = 16 * std::numeric_limits<float>::epsilon() * std::sqrt(c.terms);
+  const CaseResult exact = evaluate(c, DType::f64, cpu);
+  const CaseResult single = evaluate(c, DType::f32, cpu);
+  const double relative = relative_tolerance(c, DType::f32);
   EXPECT_LE(distance(single.y, exact.y), relative * (1 + norm_of(exact.y)));
   for (std::size_t i = 0; i < c.inputs.size(); ++i)
     EXPECT_LE(distance(single.gradients[i], exact.gradients[i]), relative * (1 + norm_of(exact.gradients[i])))
@@ -127,23 +84,17 @@ TEST_P(OpCases, SinglePrecisionAgreesWithDouble) {
 
 TEST_P(OpCases, RepeatsBitForBit) {
   const OpCase& c = GetParam();
-  const Result first = evaluate(c, DType::f32, cpu);
-  const Result second = evaluate(c, DType::f32, cpu);
+  const CaseResult first = evaluate(c, DType::f32, cpu);
+  const CaseResult second = evaluate(c, DType::f32, cpu);
   EXPECT_EQ(first.y, second.y);
   EXPECT_EQ(first.gradients, second.gradients);
 }
 
 TEST_P(OpCases, EmptyBatch) {
-  OpCase c = GetParam();
-  for (const std::size_t i : c.batched) {
-    const auto sizes = c.inputs[i].sizes();
-    std::vector<std::int64_t> empty(sizes.begin(), sizes.end());
-    empty[0] = 0;
-    c.inputs[i] = Shape(empty);
-  }
+  const OpCase c = with_empty_batch(GetParam());
   if (c.batched.empty()) return;  // the op has no batch
   for (const DType dtype : {DType::f32, DType::f64}) {
-    const Result result = evaluate(c, dtype, cpu);
+    const CaseResult result = evaluate(c, dtype, cpu);
     for (const double value : result.y) EXPECT_EQ(value, 0);
     for (const Values& gradient : result.gradients)
       for (const double value : gradient) EXPECT_EQ(value, 0);  // a sum over no samples

@@ -47,4 +47,7 @@ std::vector<Refusal> refusals();
 
 std::vector<OpCase> all_op_cases();
 
+/// Ops of every family at sizes where vectors, warps, blocks and tiles end: for the parity of devices.
+std::vector<OpCase> tail_cases();
+
 }  // namespace convoy::testing

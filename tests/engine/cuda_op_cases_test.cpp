@@ -1,0 +1,58 @@
+// Every op on a GPU against the same op on the CPU: results, gradients, empty batches, and the same bits
+// again.
+#include <gmock/gmock.h>
+
+#include "tests/op_cases/evaluate.h"
+#include "tests/support/gpu.h"
+
+namespace convoy::testing {
+namespace {
+
+std::vector<OpCase> cases_and_tails() {
+  std::vector<OpCase> cases = all_op_cases();
+  for (OpCase& tail : tail_cases()) {
+    tail.name = "tail_" + tail.name;
+    cases.push_back(std::move(tail));
+  }
+  return cases;
+}
+
+class CudaOpCases : public GpuTest, public ::testing::WithParamInterface<OpCase> {
+ protected:
+  const Device cpu = Device::cpu({.threads = 1});
+};
+
+TEST_P(CudaOpCases, AgreesWithTheCpu) {
+  const OpCase& c = GetParam();
+  const CaseResult exact = evaluate(c, DType::f64, cpu);
+  const Device gpu = Device::cuda(0);
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    SCOPED_TRACE(name_of(dtype));
+    const double relative = relative_tolerance(c, dtype);
+    CaseResult first;
+    for_each_order([&] {
+      const CaseResult found = evaluate(c, dtype, gpu);
+      EXPECT_LE(distance(found.y, exact.y), relative * (1 + norm_of(exact.y)));
+      for (std::size_t i = 0; i < c.inputs.size(); ++i)
+        EXPECT_LE(distance(found.gradients[i], exact.gradients[i]),
+                  relative * (1 + norm_of(exact.gradients[i])))
+            << "input " << i;
+      if (first.y.empty()) first = found;
+      EXPECT_EQ(found.y, first.y) << "the order of threads shows";
+      EXPECT_EQ(found.gradients, first.gradients) << "the order of threads shows";
+    });
+  }
+}
+
+TEST_P(CudaOpCases, EmptyBatch) {
+  if (GetParam().batched.empty()) return;  // the op has no batch
+  const CaseResult result = evaluate(with_empty_batch(GetParam()), DType::f32, Device::cuda(0));
+  EXPECT_THAT(result.y, ::testing::Each(0.0));
+  for (const Values& gradient : result.gradients) EXPECT_THAT(gradient, ::testing::Each(0.0));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaOpCases, ::testing::ValuesIn(cases_and_tails()),
+                         [](const auto& parameter) { return parameter.param.name; });
+
+}  // namespace
+}  // namespace convoy::testing
