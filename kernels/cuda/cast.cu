@@ -1,2 +1,42 @@
-// Conversions on the GPU.
+// Conversion between any two element types on the GPU, and filling with a value that is converted first.
+#include "kernels/convert.h"
+#include "kernels/cuda/map.h"
 #include "kernels/elementwise.h"
+
+namespace convoy {
+namespace {
+
+template <class To>
+struct Convert {
+  template <class From>
+  __device__ To operator()(From x) const {
+    return converted<To>(x);
+  }
+};
+
+template <class T>
+struct Constant {
+  T value;
+  __device__ T operator()() const { return value; }
+};
+
+}  // namespace
+
+void cast(CudaStream& stream, ConstView x, View y) {
+  dispatch(x.dtype, [&](auto from) {
+    dispatch(y.dtype, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      cuda::launch_map(stream, y.numel(), Convert<To>{}, y.as<To>(), x.as<From>());
+    });
+  });
+}
+
+void fill(CudaStream& stream, double value, View y) {
+  dispatch(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    cuda::launch_map(stream, y.numel(), Constant<T>{converted<T>(value)}, y.as<T>());
+  });
+}
+
+}  // namespace convoy

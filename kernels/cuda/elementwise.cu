@@ -1,10 +1,36 @@
 // Elementwise kernels on the GPU. Each is one device function of one element; `map` runs it over the arrays.
 #include "kernels/elementwise.h"
 
+#include <cmath>
+#include <numbers>
+
 #include "kernels/cuda/map.h"
 
 namespace convoy {
 namespace {
+
+struct WeightedSum {
+  double a, b;
+  template <class T>
+  __device__ T operator()(T x, T y) const {
+    return static_cast<T>(a) * x + static_cast<T>(b) * y;
+  }
+};
+
+struct Product {
+  template <class T>
+  __device__ T operator()(T x, T y) const {
+    return x * y;
+  }
+};
+
+struct Multiple {
+  double a;
+  template <class T>
+  __device__ T operator()(T x) const {
+    return static_cast<T>(a) * x;
+  }
+};
 
 struct ReluForward {
   // In this order NaN passes through: a diverged training must not look healthy.
@@ -21,14 +47,118 @@ struct ReluBackward {
   }
 };
 
+template <class T>
+__device__ T sigmoid(T x) {
+  return T{1} / (T{1} + std::exp(-x));
+}
+
+/// Phi(x), the probability that a standard normal variable is below x. By erfc, which stays accurate where
+/// the result is tiny and 1 + erf would cancel.
+template <class T>
+__device__ T normal_cdf(T x) {
+  return T{0.5} * std::erfc(-x * (std::numbers::sqrt2_v<T> / 2));
+}
+
+template <class T>
+__device__ T normal_density(T x) {
+  return std::numbers::inv_sqrtpi_v<T> * std::numbers::sqrt2_v<T> / 2 * std::exp(-x * x / 2);
+}
+
+struct GeluForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return x * normal_cdf(x);
+  }
+};
+
+struct GeluBackward {
+  template <class T>
+  __device__ T operator()(T dy, T x) const {
+    return dy * (normal_cdf(x) + x * normal_density(x));
+  }
+};
+
+struct SiluForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return x * sigmoid(x);
+  }
+};
+
+struct SiluBackward {
+  template <class T>
+  __device__ T operator()(T dy, T x) const {
+    const T s = sigmoid(x);
+    return dy * s * (1 + x * (1 - s));
+  }
+};
+
+struct TanhForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return std::tanh(x);
+  }
+};
+
+struct TanhBackward {
+  template <class T>
+  __device__ T operator()(T dy, T y) const {
+    return dy * (1 - y * y);
+  }
+};
+
+struct SigmoidForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return sigmoid(x);
+  }
+};
+
+struct SigmoidBackward {
+  template <class T>
+  __device__ T operator()(T dy, T y) const {
+    return dy * y * (1 - y);
+  }
+};
+
 }  // namespace
 
-void relu_forward(CudaStream& stream, ConstView x, View y) {
-  cuda::map(stream, x, GradView(y), ReluForward{});
+void add(CudaStream& stream, ConstView x, ConstView y, View z, double a, double b) {
+  cuda::map(stream, x, y, z, WeightedSum{a, b});
 }
+
+void mul(CudaStream& stream, ConstView x, ConstView y, GradView z) { cuda::map(stream, x, y, z, Product{}); }
+
+void scale(CudaStream& stream, ConstView x, double a, GradView y) { cuda::map(stream, x, y, Multiple{a}); }
+
+void relu_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, ReluForward{}); }
 
 void relu_backward(CudaStream& stream, ConstView dy, ConstView y, GradView dx) {
   cuda::map(stream, dy, y, dx, ReluBackward{});
+}
+
+void gelu_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, GeluForward{}); }
+
+void gelu_backward(CudaStream& stream, ConstView dy, ConstView x, GradView dx) {
+  cuda::map(stream, dy, x, dx, GeluBackward{});
+}
+
+void silu_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, SiluForward{}); }
+
+void silu_backward(CudaStream& stream, ConstView dy, ConstView x, GradView dx) {
+  cuda::map(stream, dy, x, dx, SiluBackward{});
+}
+
+void tanh_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, TanhForward{}); }
+
+void tanh_backward(CudaStream& stream, ConstView dy, ConstView y, GradView dx) {
+  cuda::map(stream, dy, y, dx, TanhBackward{});
+}
+
+void sigmoid_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, SigmoidForward{}); }
+
+void sigmoid_backward(CudaStream& stream, ConstView dy, ConstView y, GradView dx) {
+  cuda::map(stream, dy, y, dx, SigmoidBackward{});
 }
 
 }  // namespace convoy

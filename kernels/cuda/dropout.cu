@@ -1,0 +1,98 @@
+// Dropout on the GPU. One draw of Philox decides on four neighbours within a sample, a quad, so that is what
+// a thread takes. Nothing is kept for the backward: it draws the same words again, for less than reading a
+// mask.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/elementwise.h"
+
+namespace convoy {
+namespace {
+
+inline constexpr int kDropoutBlock = 256;             // threads
+inline constexpr int kQuad = 4;                       // words of a draw
+inline constexpr std::int64_t kMostGridRows = 65535;  // CUDA's limit on a grid's y
+
+/// A quad, of which the first `count` elements exist; all four in one access where they may be a pack.
+template <class T>
+__device__ cuda::Pack<T, kQuad> load_quad(bool as_pack, int count, const T* from) {
+  if (as_pack) return cuda::load_pack<kQuad>(from);
+  cuda::Pack<T, kQuad> quad;
+  for (int k = 0; k < kQuad; ++k)
+    if (k < count) quad.values[k] = from[k];
+  return quad;
+}
+template <class T>
+__device__ void store_quad(bool as_pack, int count, T* to, const cuda::Pack<T, kQuad>& quad) {
+  if (as_pack) return cuda::store_pack(to, quad);
+  for (int k = 0; k < kQuad; ++k)
+    if (k < count) to[k] = quad.values[k];
+}
+
+/// x is [samples, sample_size]. A block's x runs over the quads of a sample and its y over samples, so that
+/// nothing is divided; a grid of too few rows takes the samples in turns.
+template <Mode kMode, class T>
+__global__ void __launch_bounds__(kDropoutBlock)
+    dropout_kernel(std::int64_t samples, std::int64_t sample_size, bool in_packs, Random random,
+                   std::uint32_t dropped_below, cuda::compute_t<T> factor, const std::int32_t* ids,
+                   const T* x, T* y) {
+  const std::int64_t quad = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int count = static_cast<int>(std::min<std::int64_t>(kQuad, sample_size - kQuad * quad));
+  if (count <= 0) return;
+  const std::int64_t rows = std::int64_t{gridDim.y} * blockDim.y;
+  for (std::int64_t sample = std::int64_t{blockIdx.y} * blockDim.y + threadIdx.y; sample < samples;
+       sample += rows) {
+    const std::int64_t first = sample * sample_size + kQuad * quad;
+    const auto in = load_quad(in_packs, count, x + first);
+    cuda::Pack<T, kQuad> out;
+    if constexpr (kMode == Mode::add) out = load_quad<T>(in_packs, count, y + first);
+    const std::array<std::uint32_t, kQuad> words =
+        random.words(static_cast<std::uint64_t>(ids[sample]), static_cast<std::uint32_t>(quad));
+    for (int k = 0; k < kQuad; ++k) {
+      using Compute = cuda::compute_t<T>;
+      const Compute value = (words[k] >> 8) < dropped_below ? Compute{0} : cuda::widen(in.values[k]) * factor;
+      if constexpr (kMode == Mode::add) {
+        out.values[k] = cuda::narrow<T>(cuda::widen(out.values[k]) + value);
+      } else {
+        out.values[k] = cuda::narrow<T>(value);
+      }
+    }
+    store_quad(in_packs, count, y + first, out);
+  }
+}
+
+}  // namespace
+
+void dropout(CudaStream& stream, ConstView x, ConstView sample_ids, double p, Random random, GradView y) {
+  if (!y.wanted() || y.numel() == 0) return;
+  const std::int64_t samples = sample_ids.numel();
+  const std::int64_t sample_size = y.numel() / samples;
+  const std::int64_t quads = (sample_size + kQuad - 1) / kQuad;
+  // to_uniform(word) < p, in integers: a uniform is the upper 24 bits of its word times 2^-24.
+  const auto dropped_below = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));
+  // As many threads to a sample as it has quads, up to a power of two; the rest of the block has other
+  // samples.
+  const auto columns = std::bit_ceil(static_cast<unsigned>(std::min<std::int64_t>(quads, kDropoutBlock)));
+  const dim3 block(columns, kDropoutBlock / columns);
+  const std::int64_t block_rows = (samples + block.y - 1) / block.y;
+  const dim3 grid(blocks_for(quads, static_cast<int>(block.x)),
+                  static_cast<unsigned>(std::min(block_rows, kMostGridRows)));
+  cuda::dispatch_floating(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using Quad = cuda::Pack<T, kQuad>;
+    const auto begins_a_quad = [](const void* pointer) {
+      return reinterpret_cast<std::uintptr_t>(pointer) % sizeof(Quad) == 0;
+    };
+    const bool in_packs = sample_size % kQuad == 0 && begins_a_quad(x.data) && begins_a_quad(y.data);
+    const auto kernel = y.mode == Mode::add ? dropout_kernel<Mode::add, T> : dropout_kernel<Mode::write, T>;
+    launch(stream, grid, block, 0, kernel, samples, sample_size, in_packs, random, dropped_below,
+           static_cast<cuda::compute_t<T>>(1 / (1 - p)), sample_ids.as<std::int32_t>(), x.as<T>(), y.as<T>());
+  });
+}
+
+}  // namespace convoy
