@@ -9,12 +9,16 @@
 
 namespace convoy {
 
-// What shared_memory() of kernels/cuda/launch.h declares. Of one block at a time; what a launch did not ask
-// for is poisoned.
+// What shared_memory() of kernels/cuda/launch.h declares (it stands inside a function of convoy::cuda, which
+// makes it a member of that namespace). Of one block at a time; what a launch did not ask for is poisoned.
+namespace cuda {
 constexpr std::size_t kSharedCapacity = std::size_t{48} << 10;
 alignas(256) unsigned char block_shared_bytes[kSharedCapacity];
+}  // namespace cuda
 
 namespace emulator {
+using cuda::block_shared_bytes;
+using cuda::kSharedCapacity;
 namespace {
 
 std::string text(uint3 v) {
