@@ -11,22 +11,26 @@ namespace convoy::cuda {
 
 inline constexpr int kMapBlock = 256;  // threads: whole warps, and several blocks fit an SM
 
-/// 16-byte loads of one thread that are in flight together, over all inputs. Memory of 4.8 TB/s that answers
-/// after about 0.8 us wants 4 MB under way, 29 KiB of them on each of 132 SMs: two loads of each of its 2048
-/// threads, and as many again because blocks come and go.
+/// Loads of 16 bytes that a thread has in flight, over all inputs. Memory of 4.8 TB/s that answers after 0.8
+/// us wants 4 MB under way, 29 KiB on each of 132 SMs: that is one such load of each of an SM's 2048 threads.
+/// The others make up for blocks that come and go, and for functions whose registers leave room for fewer
+/// threads.
 inline constexpr int kMapLoads = 4;
+inline constexpr int kMapElements = 16;  // of one thread, at most: its code is unrolled over them
 
-/// How the block's share of a map over arrays of T and X… is laid out. Neighbouring threads have neighbouring
-/// packs of kWidth elements, and the kPacks packs of one thread lie kMapBlock packs apart, so that each
-/// access of a warp is one piece of memory.
+/// How arrays of T and X… are shared out. Neighbouring threads have neighbouring packs of kWidth elements,
+/// and the kPacks packs of one thread lie kMapBlock packs apart, so that each access of a warp is one piece
+/// of memory.
 template <class T, class... X>
 struct MapTile {
-  static constexpr int kWidth =
-      std::min({kVectorWidth<T>, kVectorWidth<X>...});  // the largest element decides
-  static constexpr int kPacks = std::max(1, kMapLoads / std::max(1, static_cast<int>(sizeof...(X))));
-  static constexpr int kElements = kMapBlock * kPacks * kWidth;
+  static constexpr int kInputs = sizeof...(X);
+  static constexpr int kWidth = std::min({kVectorWidth<T>, kVectorWidth<X>...});  // the largest type decides
+  static constexpr int kPacks =
+      std::clamp(kMapLoads / std::max(1, kInputs), 1, std::max(1, kMapElements / kWidth));
+  static constexpr int kElements = kMapBlock * kPacks * kWidth;  // of a block
 };
 
+/// Loops over these are unrolled by order, so that each element is a register.
 template <class T, int kWidth, int kPacks>
 struct PacksOfThread {
   Pack<T, kWidth> packs[kPacks];
@@ -36,6 +40,7 @@ struct PacksOfThread {
 template <int kWidth, int kPacks, class T>
 __device__ PacksOfThread<T, kWidth, kPacks> load_packs(int count, const T* from) {
   PacksOfThread<T, kWidth, kPacks> in;
+#pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const int pack = p * kMapBlock + static_cast<int>(threadIdx.x);
     if (pack < count) in.packs[p] = load_pack<kWidth>(from + pack * kWidth);
@@ -49,10 +54,12 @@ template <int kWidth, int kPacks, class F, class T, class... X>
 __device__ void map_packs(int count, F f, T* y, const X*... x) {
   const auto of_pack = [&f](const Pack<X, kWidth>&... in) {
     Pack<T, kWidth> out;
+#pragma unroll
     for (int i = 0; i < kWidth; ++i) out.values[i] = f(in.values[i]...);
     return out;
   };
   const auto of_thread = [&](const PacksOfThread<X, kWidth, kPacks>&... in) {
+#pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const int pack = p * kMapBlock + static_cast<int>(threadIdx.x);
       if (pack < count) store_pack(y + pack * kWidth, of_pack(in.packs[p]...));

@@ -1,5 +1,6 @@
 // Element types. f16 and bf16 are storage types of our own (g++ 12 has no arithmetic for them): every kernel
-// widens to float, computes, and rounds once.
+// widens to float, computes, and rounds once. On a GPU the conversions are its own instructions, which give
+// the same bits but for NaN, where they know one pattern only.
 #pragma once
 
 #include <bit>
@@ -53,10 +54,14 @@ struct bfloat16 {
 
   bfloat16() = default;
   CONVOY_HOST_DEVICE explicit constexpr bfloat16(float value) {
+#if defined(__CUDA_ARCH__)
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
     const std::uint32_t word = std::bit_cast<std::uint32_t>(value);
     const bool is_nan = (word & 0x7fffffffu) > 0x7f800000u;
     bits = is_nan ? static_cast<std::uint16_t>((word >> 16) | 0x40u)
                   : static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+#endif
   }
   CONVOY_HOST_DEVICE explicit constexpr operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
@@ -69,6 +74,9 @@ struct float16 {
 
   float16() = default;
   CONVOY_HOST_DEVICE explicit constexpr float16(float value) {
+#if defined(__CUDA_ARCH__)
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
     const std::uint32_t word = std::bit_cast<std::uint32_t>(value);
     const auto sign = static_cast<std::uint16_t>((word >> 16) & 0x8000u);
     const std::uint32_t magnitude = word & 0x7fffffffu;
@@ -83,8 +91,14 @@ struct float16 {
       const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
       bits = static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
     }
+#endif
   }
   CONVOY_HOST_DEVICE explicit constexpr operator float() const {
+#if defined(__CUDA_ARCH__)
+    float value = 0;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+#else
     const std::uint32_t sign = (bits & 0x8000u) << 16;
     const std::uint32_t magnitude = bits & 0x7fffu;
     if (magnitude >= 0x7c00u)  // infinity or NaN
@@ -94,6 +108,7 @@ struct float16 {
       return sign != 0 ? -value : value;
     }
     return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
+#endif
   }
 };
 
