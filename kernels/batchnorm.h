@@ -1,6 +1,10 @@
-// Batch normalization (Ioffe and Szegedy, arXiv:1502.03167) over the last axis: x [rows, C] or [N, H, W, C],
-// all else [C]. y = gamma (x - mean) / sqrt(var + epsilon) + beta. Statistics are taken about a shifted
-// origin in f64 for f32 data: no cancellation for large means.
+// Batch normalization (Ioffe and Szegedy, arXiv:1502.03167) over the last axis, with the addition and the
+// activation that follow it in a residual block (He et al., arXiv:1512.03385, figure 2):
+//   y = act(gamma (x - mean) / sqrt(var + epsilon) + beta + residual)
+// x, y, residual and their gradients are [rows, C] or [N, H, W, C], all else [C]. What is [C] has the type
+// that is computed in: that of x, but f32 where x is f16 or bf16 (on the GPU). Statistics are taken about a
+// shifted origin, on the CPU in f64, on the GPU in f32 for few rows and from there in f64: no cancellation
+// for large means. The result is rounded to x's type once.
 #pragma once
 
 #include "kernels/runtime/stream.h"
@@ -11,37 +15,46 @@ namespace convoy {
 struct BatchNormOptions {
   double epsilon = 1e-5;
   double momentum = 0.1;  // PyTorch's sense: running = (1 - momentum) running + momentum batch
+  bool relu = false;      // act(u) = max(u, 0), where NaN stays NaN; else act(u) = u
 };
 
 // Normalizes by the batch's own mean and (biased) variance, saves mean and 1 / sqrt(var + epsilon) for
 // backward, and updates the running statistics, the variance with the unbiased n / (n - 1). n = 1 row is the
-// caller's error; no rows at all leave the running statistics alone.
-void batch_norm_forward(CpuStream&, ConstView x, ConstView gamma, ConstView beta, View y, View mean,
-                        View inverse_std, View running_mean, View running_var, BatchNormOptions options);
-void batch_norm_forward(CudaStream&, ConstView x, ConstView gamma, ConstView beta, View y, View mean,
-                        View inverse_std, View running_mean, View running_var, BatchNormOptions options);
+// caller's error; no rows at all leave the running statistics alone. Null residual: nothing is added.
+void batch_norm_forward(CpuStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual, View y,
+                        View mean, View inverse_std, View running_mean, View running_var,
+                        BatchNormOptions options);
+void batch_norm_forward(CudaStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual, View y,
+                        View mean, View inverse_std, View running_mean, View running_var,
+                        BatchNormOptions options);
 
 // Normalizes by the running statistics.
-void batch_norm_inference(CpuStream&, ConstView x, ConstView gamma, ConstView beta, ConstView running_mean,
-                          ConstView running_var, View y, BatchNormOptions options);
-void batch_norm_inference(CudaStream&, ConstView x, ConstView gamma, ConstView beta, ConstView running_mean,
-                          ConstView running_var, View y, BatchNormOptions options);
+void batch_norm_inference(CpuStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
+                          ConstView running_mean, ConstView running_var, View y, BatchNormOptions options);
+void batch_norm_inference(CudaStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
+                          ConstView running_mean, ConstView running_var, View y, BatchNormOptions options);
 
-// With xh = (x - mean) inverse_std:  dbeta = sum dy,  dgamma = sum dy xh,
-// dx = gamma inverse_std (dy - dbeta / n - xh dgamma / n).
-// Any of the three may be unwanted (null data).
-void batch_norm_backward(CpuStream&, ConstView dy, ConstView x, ConstView gamma, ConstView mean,
-                         ConstView inverse_std, GradView dx, GradView dgamma, GradView dbeta);
-void batch_norm_backward(CudaStream&, ConstView dy, ConstView x, ConstView gamma, ConstView mean,
-                         ConstView inverse_std, GradView dx, GradView dgamma, GradView dbeta);
+// With g = dy [y > 0] where there is a ReLU, else g = dy, and xh = (x - mean) inverse_std:
+// dresidual = g,  dbeta = sum g,  dgamma = sum g xh,
+// dx = gamma inverse_std (g - dbeta / n - xh dgamma / n).
+// Any of the four may be unwanted (null data). y, the result of forward, is read for the ReLU alone and may
+// else be null. dx and dresidual may be one array (x was its own residual): dx goes first.
+void batch_norm_backward(CpuStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma, ConstView mean,
+                         ConstView inverse_std, GradView dx, GradView dresidual, GradView dgamma,
+                         GradView dbeta, BatchNormOptions options);
+void batch_norm_backward(CudaStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma, ConstView mean,
+                         ConstView inverse_std, GradView dx, GradView dresidual, GradView dgamma,
+                         GradView dbeta, BatchNormOptions options);
 
-// The backward of batch_norm_inference (running statistics are constants): dx = gamma dy / sqrt(running_var +
-// eps), dgamma = sum dy xh, dbeta = sum dy.
-void batch_norm_inference_backward(CpuStream&, ConstView dy, ConstView x, ConstView gamma,
+// The backward of batch_norm_inference (running statistics are constants): the same but for
+// dx = gamma g / sqrt(running_var + epsilon).
+void batch_norm_inference_backward(CpuStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma,
                                    ConstView running_mean, ConstView running_var, GradView dx,
-                                   GradView dgamma, GradView dbeta, BatchNormOptions options);
-void batch_norm_inference_backward(CudaStream&, ConstView dy, ConstView x, ConstView gamma,
+                                   GradView dresidual, GradView dgamma, GradView dbeta,
+                                   BatchNormOptions options);
+void batch_norm_inference_backward(CudaStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma,
                                    ConstView running_mean, ConstView running_var, GradView dx,
-                                   GradView dgamma, GradView dbeta, BatchNormOptions options);
+                                   GradView dresidual, GradView dgamma, GradView dbeta,
+                                   BatchNormOptions options);
 
 }  // namespace convoy

@@ -54,8 +54,11 @@ struct BatchNormStatistics {
   Tensor running_mean;
   Tensor running_var;
 };
+/// x and residual [N, …, C], the latter undefined where nothing is added; all else [C], of the type that x is
+/// computed in: f32 where x is f16 or bf16, else that of x. See kernels/batchnorm.h.
 Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
-                    const BatchNormStatistics& running, bool training, BatchNormOptions options = {});
+                    const BatchNormStatistics& running, bool training, BatchNormOptions options = {},
+                    const Variable& residual = {});
 
 // pooling
 Variable max_pool2d(const Variable& x, Pool2dOptions options);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cpu/map.h"
@@ -86,15 +87,21 @@ void sum_channels(CpuStream& stream, Matrix m, Scratch<T>& scratch, const Terms&
     }
 }
 
-// Calls f(element, channel) for every element, in parallel.
+// Calls f(element, channel) for every element of the rows [begin, end).
 template <class F>
-void for_each_element(CpuStream& stream, Matrix m, const F& f) {
-  constexpr std::int64_t kGrain = 16384;  // elements that are worth a thread
-  const std::int64_t grain_rows = kGrain / std::max<std::int64_t>(m.channels, 1) + 1;
-  parallel_for(stream, m.rows, grain_rows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row)
-      for (std::int64_t c = 0; c < m.channels; ++c) f(row * m.channels + c, c);
-  });
+void for_each_element(std::int64_t begin, std::int64_t end, std::int64_t channels, const F& f) {
+  for (std::int64_t row = begin; row < end; ++row)
+    for (std::int64_t c = 0; c < channels; ++c) f(row * channels + c, c);
+}
+
+// Calls f(std::true_type or std::false_type): what is chosen once a call costs the loops in it nothing.
+template <class F>
+void choose(bool flag, const F& f) {
+  if (flag) {
+    f(std::true_type{});
+  } else {
+    f(std::false_type{});
+  }
 }
 
 // y = (x - origin) factor + offset with scratch.{a, b, c}: origin is the mean rounded to T and offset makes
@@ -109,13 +116,36 @@ void set_normalization(Scratch<T>& scratch, std::size_t c, double mean, double i
 }
 
 template <class T>
-void normalize(CpuStream& stream, Matrix m, const Scratch<T>& scratch, const T* x, T* y) {
+void normalize(CpuStream& stream, Matrix m, const Scratch<T>& scratch, const T* x, const T* residual, T* y,
+               bool relu) {
   const T* origin = scratch.a.data();
   const T* factor = scratch.b.data();
   const T* offset = scratch.c.data();
-  for_each_element(
-      stream, m, [=](std::int64_t e, std::int64_t c) { y[e] = (x[e] - origin[c]) * factor[c] + offset[c]; });
+  choose(residual != nullptr, [&](auto adds) {
+    choose(relu, [&](auto rectifies) {
+      parallel_for(stream, m.rows, item_grain(m.channels), [&](std::int64_t begin, std::int64_t end) {
+        for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
+          T value = (x[e] - origin[c]) * factor[c] + offset[c];
+          if constexpr (adds) value += residual[e];
+          if constexpr (rectifies) value = T{0} > value ? T{0} : value;  // in this order, NaN stays NaN
+          y[e] = value;
+        });
+      });
+    });
+  });
 }
+
+// g: the gradient of what a ReLU is applied to, from that of the result y.
+template <class T, bool kRelu>
+struct Upstream {
+  const T* dy;
+  const T* y;  // null without a ReLU
+  T operator()(std::int64_t e) const {
+    const T gradient = dy[e];
+    if constexpr (kRelu) return y[e] > 0 ? gradient : T{0};
+    return gradient;
+  }
+};
 
 template <class T>
 void store(GradView gradient, std::size_t c, double value) {
@@ -123,15 +153,15 @@ void store(GradView gradient, std::size_t c, double value) {
   *out = static_cast<T>(gradient.mode == Mode::add ? static_cast<double>(*out) + value : value);
 }
 
-// scratch.first = sum dy and .second = sum dy (x - mean), with the mean in scratch.origin; from them dgamma
+// scratch.first = sum g and .second = sum g (x - mean), with the mean in scratch.origin; from them dgamma
 // and dbeta.
-template <class T>
-void parameter_gradients(CpuStream& stream, Matrix m, Scratch<T>& scratch, const T* dy, const T* x,
-                         GradView dgamma, GradView dbeta) {
+template <class T, class G>
+void parameter_gradients(CpuStream& stream, Matrix m, Scratch<T>& scratch, G g, const T* x, GradView dgamma,
+                         GradView dbeta) {
   const double* origin = scratch.origin.data();
   const std::int64_t channels = m.channels;
   sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& product) {
-    const double gradient = static_cast<double>(dy[row * channels + c]);
+    const double gradient = static_cast<double>(g(row * channels + c));
     sum += gradient;
     product += gradient * (static_cast<double>(x[row * channels + c]) - origin[c]);
   });
@@ -141,10 +171,39 @@ void parameter_gradients(CpuStream& stream, Matrix m, Scratch<T>& scratch, const
   }
 }
 
+// dx = of_element(element, channel) and dresidual = g, a few rows of the one and then of the other: both read
+// dy and y, which the caches hold by then.
+template <class T, class G, class F>
+void data_gradients(CpuStream& stream, Matrix m, G g, GradView dx, const F& of_element, GradView dresidual) {
+  const std::int64_t rows_at_once = dresidual.wanted() ? item_grain(4 * m.channels) : m.rows;
+  const auto write_rows = [&](std::int64_t begin, std::int64_t end) {
+    if (dx.wanted()) {
+      T* to = dx.as<T>();
+      choose(dx.mode == Mode::add, [&](auto adds) {
+        for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
+          to[e] = adds ? to[e] + of_element(e, c) : of_element(e, c);
+        });
+      });
+    }
+    if (dresidual.wanted()) {
+      T* to = dresidual.as<T>();
+      choose(dresidual.mode == Mode::add, [&](auto adds) {
+        for (std::int64_t e = begin * m.channels; e < end * m.channels; ++e)
+          to[e] = adds ? to[e] + g(e) : g(e);
+      });
+    }
+  };
+  parallel_for(stream, m.rows, item_grain(m.channels), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; row += rows_at_once)
+      write_rows(row, std::min(row + rows_at_once, end));
+  });
+}
+
 }  // namespace
 
-void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, View y, View mean,
-                        View inverse_std, View running_mean, View running_var, BatchNormOptions options) {
+void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
+                        View y, View mean, View inverse_std, View running_mean, View running_var,
+                        BatchNormOptions options) {
   const Matrix m(x.shape);
   if (m.rows == 0) return;
   dispatch_compute(x.dtype, [&](auto zero) {
@@ -178,11 +237,11 @@ void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstVi
       update(running_var, c, batch_var * n / (n - 1));
       set_normalization(scratch, c, batch_mean, batch_inverse_std, gamma.as<T>()[c], beta.as<T>()[c]);
     }
-    normalize(stream, m, scratch, data, y.as<T>());
+    normalize(stream, m, scratch, data, residual.as<T>(), y.as<T>(), options.relu);
   });
 }
 
-void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta,
+void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
                           ConstView running_mean, ConstView running_var, View y, BatchNormOptions options) {
   const Matrix m(x.shape);
   dispatch_compute(x.dtype, [&](auto zero) {
@@ -193,12 +252,13 @@ void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, Const
       set_normalization(scratch, c, static_cast<double>(running_mean.as<T>()[c]),
                         1 / std::sqrt(static_cast<double>(running_var.as<T>()[c]) + options.epsilon),
                         gamma.as<T>()[c], beta.as<T>()[c]);
-    normalize(stream, m, scratch, x.as<T>(), y.as<T>());
+    normalize(stream, m, scratch, x.as<T>(), residual.as<T>(), y.as<T>(), options.relu);
   });
 }
 
-void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView gamma, ConstView mean,
-                         ConstView inverse_std, GradView dx, GradView dgamma, GradView dbeta) {
+void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
+                         ConstView mean, ConstView inverse_std, GradView dx, GradView dresidual,
+                         GradView dgamma, GradView dbeta, BatchNormOptions options) {
   const Matrix m(x.shape);
   dispatch_compute(x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -206,35 +266,33 @@ void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView
     scratch.resize(m.channels);
     std::copy_n(mean.as<T>(), m.channels, scratch.origin.begin());
     std::copy_n(inverse_std.as<T>(), m.channels, scratch.inverse_std.begin());
-    parameter_gradients(stream, m, scratch, dy.as<T>(), x.as<T>(), dgamma, dbeta);
-    if (!dx.wanted() || m.rows == 0) return;
+    choose(options.relu, [&](auto relu) {
+      const Upstream<T, relu> g{dy.as<T>(), y.as<T>()};
+      if (dx.wanted() || dgamma.wanted() || dbeta.wanted())
+        parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
 
-    const double n = static_cast<double>(m.rows);
-    const std::vector<double>& istd = scratch.inverse_std;
-    for (std::size_t c = 0; c < istd.size(); ++c) {
-      const double factor = static_cast<double>(gamma.as<T>()[c]) * istd[c];
-      scratch.a[c] = static_cast<T>(factor);
-      scratch.b[c] = static_cast<T>(-factor * istd[c] * istd[c] * scratch.second[c] / n);
-      scratch.c[c] = static_cast<T>(-factor * scratch.first[c] / n);
-    }
-    const auto run = [&](auto write) {
-      const T *from = dy.as<T>(), *data = x.as<T>(), *origin = mean.as<T>();
+      const double n = static_cast<double>(m.rows);
+      const std::vector<double>& istd = scratch.inverse_std;
+      for (std::size_t c = 0; dx.wanted() && c < istd.size(); ++c) {
+        const double factor = static_cast<double>(gamma.as<T>()[c]) * istd[c];
+        scratch.a[c] = static_cast<T>(factor);
+        scratch.b[c] = static_cast<T>(-factor * istd[c] * istd[c] * scratch.second[c] / n);
+        scratch.c[c] = static_cast<T>(-factor * scratch.first[c] / n);
+      }
+      const T *data = x.as<T>(), *origin = mean.as<T>();
       const T *a = scratch.a.data(), *b = scratch.b.data(), *offset = scratch.c.data();
-      T* to = dx.as<T>();
-      for_each_element(stream, m, [=](std::int64_t e, std::int64_t c) {
-        write(to[e], a[c] * from[e] + (b[c] * (data[e] - origin[c]) + offset[c]));
-      });
-    };
-    if (dx.mode == Mode::add)
-      run([](T& out, T value) { out += value; });
-    else
-      run([](T& out, T value) { out = value; });
+      const auto of_element = [=](std::int64_t e, std::int64_t c) {
+        return a[c] * g(e) + (b[c] * (data[e] - origin[c]) + offset[c]);
+      };
+      data_gradients<T>(stream, m, g, dx, of_element, dresidual);
+    });
   });
 }
 
-void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView gamma,
+void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
                                    ConstView running_mean, ConstView running_var, GradView dx,
-                                   GradView dgamma, GradView dbeta, BatchNormOptions options) {
+                                   GradView dresidual, GradView dgamma, GradView dbeta,
+                                   BatchNormOptions options) {
   const Matrix m(x.shape);
   dispatch_compute(x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -246,18 +304,14 @@ void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x,
       istd[c] = 1 / std::sqrt(static_cast<double>(running_var.as<T>()[c]) + options.epsilon);
       scratch.a[c] = static_cast<T>(static_cast<double>(gamma.as<T>()[c]) * istd[c]);
     }
-    if (dgamma.wanted() || dbeta.wanted())
-      parameter_gradients(stream, m, scratch, dy.as<T>(), x.as<T>(), dgamma, dbeta);
-    if (!dx.wanted()) return;
-    const auto run = [&](auto write) {
-      const T *from = dy.as<T>(), *factor = scratch.a.data();
-      T* to = dx.as<T>();
-      for_each_element(stream, m, [=](std::int64_t e, std::int64_t c) { write(to[e], factor[c] * from[e]); });
-    };
-    if (dx.mode == Mode::add)
-      run([](T& out, T value) { out += value; });
-    else
-      run([](T& out, T value) { out = value; });
+    choose(options.relu, [&](auto relu) {
+      const Upstream<T, relu> g{dy.as<T>(), y.as<T>()};
+      if (dgamma.wanted() || dbeta.wanted())
+        parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
+      const T* factor = scratch.a.data();
+      const auto of_element = [=](std::int64_t e, std::int64_t c) { return factor[c] * g(e); };
+      data_gradients<T>(stream, m, g, dx, of_element, dresidual);
+    });
   });
 }
 

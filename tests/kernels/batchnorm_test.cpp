@@ -41,21 +41,21 @@ struct Norm {
   double n() const { return static_cast<double>(rows()); }
 
   void forward(CpuStream& stream) {
-    batch_norm_forward(stream, x.view(), gamma.view(), beta.view(), y.view(), mean.view(), inverse_std.view(),
-                       running_mean.view(), running_var.view(), options);
+    batch_norm_forward(stream, x.view(), gamma.view(), beta.view(), ConstView(), y.view(), mean.view(),
+                       inverse_std.view(), running_mean.view(), running_var.view(), options);
   }
   void inference(CpuStream& stream) {
-    batch_norm_inference(stream, x.view(), gamma.view(), beta.view(), running_mean.view(), running_var.view(),
-                         y.view(), options);
+    batch_norm_inference(stream, x.view(), gamma.view(), beta.view(), ConstView(), running_mean.view(),
+                         running_var.view(), y.view(), options);
   }
   void backward(CpuStream& stream, Mode mode) {
-    batch_norm_backward(stream, dy.view(), x.view(), gamma.view(), mean.view(), inverse_std.view(),
-                        dx.grad(mode), dgamma.grad(mode), dbeta.grad(mode));
+    batch_norm_backward(stream, dy.view(), x.view(), y.view(), gamma.view(), mean.view(), inverse_std.view(),
+                        dx.grad(mode), GradView(), dgamma.grad(mode), dbeta.grad(mode), options);
   }
   void inference_backward(CpuStream& stream, Mode mode) {
-    batch_norm_inference_backward(stream, dy.view(), x.view(), gamma.view(), running_mean.view(),
-                                  running_var.view(), dx.grad(mode), dgamma.grad(mode), dbeta.grad(mode),
-                                  options);
+    batch_norm_inference_backward(stream, dy.view(), x.view(), y.view(), gamma.view(), running_mean.view(),
+                                  running_var.view(), dx.grad(mode), GradView(), dgamma.grad(mode),
+                                  dbeta.grad(mode), options);
   }
   double at(const Array<T>& matrix, std::int64_t row, std::int64_t c) const {
     return static_cast<double>(matrix[static_cast<std::size_t>(row * channels() + c)]);
@@ -213,15 +213,16 @@ TEST(BatchNorm, UnwantedGradientsAreLeftAlone) {
   Norm<float> all = norm;
   all.backward(stream, Mode::write);
   Norm<float> some = norm;
-  batch_norm_backward(stream, norm.dy.view(), norm.x.view(), norm.gamma.view(), norm.mean.view(),
-                      norm.inverse_std.view(), some.dx.grad(), GradView(), GradView());
+  batch_norm_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(), norm.mean.view(),
+                      norm.inverse_std.view(), some.dx.grad(), GradView(), GradView(), GradView(), {});
   expect_same_bits(some.dx, all.dx);
-  batch_norm_backward(stream, norm.dy.view(), norm.x.view(), norm.gamma.view(), norm.mean.view(),
-                      norm.inverse_std.view(), GradView(), some.dgamma.grad(), some.dbeta.grad());
+  batch_norm_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(), norm.mean.view(),
+                      norm.inverse_std.view(), GradView(), GradView(), some.dgamma.grad(), some.dbeta.grad(),
+                      {});
   expect_same_bits(some.dgamma, all.dgamma);
   expect_same_bits(some.dbeta, all.dbeta);
-  batch_norm_inference_backward(stream, norm.dy.view(), norm.x.view(), norm.gamma.view(),
-                                norm.running_mean.view(), norm.running_var.view(), GradView(),
+  batch_norm_inference_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(),
+                                norm.running_mean.view(), norm.running_var.view(), GradView(), GradView(),
                                 some.dgamma.grad(), GradView(), norm.options);
   norm.inference_backward(stream, Mode::write);
   expect_same_bits(some.dgamma, norm.dgamma);
@@ -325,7 +326,7 @@ TEST(BatchNorm, ImagesAreRowsOfChannels) {
   View x = images.x.view();
   View y = images.y.view();
   x.shape = y.shape = Shape{2, 3, 4, 5};
-  batch_norm_forward(stream, x, images.gamma.view(), images.beta.view(), y, images.mean.view(),
+  batch_norm_forward(stream, x, images.gamma.view(), images.beta.view(), ConstView(), y, images.mean.view(),
                      images.inverse_std.view(), images.running_mean.view(), images.running_var.view(),
                      images.options);
   expect_same_bits(images.y, rows.y);
