@@ -16,6 +16,16 @@
 
 namespace convoy::testing {
 
+/// The half types are numbers by way of float alone.
+template <class T>
+double value_of(T x) {
+  if constexpr (dtype_of<T> == DType::f16 || dtype_of<T> == DType::bf16) {
+    return static_cast<float>(x);
+  } else {
+    return x;
+  }
+}
+
 template <class T>
 class Array {
  public:
@@ -32,8 +42,8 @@ class Array {
   }
   ~Array() {
     for (std::size_t e = 0; e < kGuard; ++e) {
-      EXPECT_EQ(elements_[start_ - 1 - e], kGuardValue) << "written before the start";
-      EXPECT_EQ(elements_[start_ + size_ + e], kGuardValue) << "written past the end";
+      EXPECT_EQ(value_of(elements_[start_ - 1 - e]), value_of(kGuardValue)) << "written before the start";
+      EXPECT_EQ(value_of(elements_[start_ + size_ + e]), value_of(kGuardValue)) << "written past the end";
     }
   }
   Array(const Array&) = default;
@@ -49,7 +59,7 @@ class Array {
   template <class U>
   Array<U> to() const {
     Array<U> out(shape_);
-    for (std::size_t e = 0; e < size_; ++e) out[e] = static_cast<U>((*this)[e]);
+    for (std::size_t e = 0; e < size_; ++e) out[e] = static_cast<U>(value_of((*this)[e]));
     return out;
   }
 
@@ -88,14 +98,14 @@ template <class T, class U>
 void expect_near(const Array<T>& found, const Array<U>& expected, double tolerance) {
   ASSERT_EQ(found.shape(), expected.shape());
   for (std::size_t e = 0; e < found.size(); ++e)
-    ASSERT_NEAR(static_cast<double>(found[e]), static_cast<double>(expected[e]), tolerance)
+    ASSERT_NEAR(value_of(found[e]), value_of(expected[e]), tolerance)
         << "element " << e << " of " << found.shape().text();
 }
 
 template <class T>
 void expect_same_bits(const Array<T>& a, const Array<T>& b) {
   ASSERT_EQ(a.shape(), b.shape());
-  for (std::size_t e = 0; e < a.size(); ++e) ASSERT_EQ(a[e], b[e]) << "element " << e;
+  for (std::size_t e = 0; e < a.size(); ++e) ASSERT_EQ(value_of(a[e]), value_of(b[e])) << "element " << e;
 }
 
 /// Of f32: the distance from 1 to the next number.
