@@ -1,6 +1,7 @@
 // Two-dimensional convolution (cross-correlation, as everywhere in the field). x [N, H, W, I], filter
 // [O, kH, kW, I], bias [O], y [N, oH, oW, O] with oH = (H + 2 padding - kH) / stride + 1, rounded down.
-// CPU: oneDNN in f32; plain loops in f64, the oracle. CUDA: cuDNN.
+// CPU: oneDNN in f32; plain loops in f64, the oracle. CUDA: the plain loops below, in every floating-point
+// type; half types sum in f32 and round once.
 #pragma once
 
 #include "kernels/runtime/stream.h"
@@ -26,12 +27,19 @@ void conv2d_backward_data(CudaStream&, ConstView dy, ConstView filter, GradView 
 void conv2d_backward_filter(CpuStream&, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options);
 void conv2d_backward_filter(CudaStream&, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options);
 
-// The same three as plain loops in either precision: what the fast paths are compared with.
+// The same three as plain loops in any precision: what the fast paths are compared with. Each sum has an
+// order that the shapes alone fix.
 void conv2d_forward_reference(CpuStream&, ConstView x, ConstView filter, ConstView bias, View y,
+                              Conv2dOptions options);
+void conv2d_forward_reference(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y,
                               Conv2dOptions options);
 void conv2d_backward_data_reference(CpuStream&, ConstView dy, ConstView filter, GradView dx,
                                     Conv2dOptions options);
+void conv2d_backward_data_reference(CudaStream&, ConstView dy, ConstView filter, GradView dx,
+                                    Conv2dOptions options);
 void conv2d_backward_filter_reference(CpuStream&, ConstView dy, ConstView x, GradView dfilter,
+                                      Conv2dOptions options);
+void conv2d_backward_filter_reference(CudaStream&, ConstView dy, ConstView x, GradView dfilter,
                                       Conv2dOptions options);
 
 }  // namespace convoy

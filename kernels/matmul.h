@@ -1,4 +1,5 @@
-// Matrix products, row-major. CPU: OpenBLAS; CUDA: cuBLASLt. f32 and f64.
+// Matrix products, row-major. CPU: OpenBLAS, in f32 and f64. CUDA: the plain product below, in every
+// floating-point type; half types sum in f32 and round once.
 #pragma once
 
 #include "kernels/runtime/stream.h"
@@ -15,5 +16,9 @@ struct MatmulOptions {
 // transposed). K = 0 gives zeros.
 void matmul(CpuStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 void matmul(CudaStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
+
+// The same in plain tiles, to read and to hold faster products against. (The CPU's reference is the
+// definition.)
+void matmul_reference(CudaStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 
 }  // namespace convoy

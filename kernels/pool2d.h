@@ -1,5 +1,5 @@
 // Pooling of [N, H, W, C] to [N, oH, oW, C]; oH = (H + 2 padding - kernel) / stride + 1, rounded down. f32
-// and f64.
+// and f64; on CUDA also f16 and bf16, computed in f32 and rounded once.
 #pragma once
 
 #include "kernels/runtime/stream.h"
@@ -31,7 +31,8 @@ void global_avg_pool2d_forward(CudaStream&, ConstView x, View y);
 void global_avg_pool2d_backward(CpuStream&, ConstView dy, GradView dx);
 void global_avg_pool2d_backward(CudaStream&, ConstView dy, GradView dx);
 
-// [N, H, W, C] -> [N, C, H, W] and back: what Flatten emits (PyTorch's order), and its gradient.
+// [N, H, W, C] -> [N, C, H, W] and back: what Flatten emits (PyTorch's order), and its gradient. They serve
+// filters too, [O, kH, kW, I] <-> [O, I, kH, kW]: O stands where N does.
 void nhwc_to_nchw(CpuStream&, ConstView x, GradView y);
 void nhwc_to_nchw(CudaStream&, ConstView x, GradView y);
 void nchw_to_nhwc(CpuStream&, ConstView x, GradView y);

@@ -1,50 +1,15 @@
 // Augmentation on the CPU: each row of an output image is gathered as bytes, then normalised in one
 // vectorised loop.
-#include "kernels/augment.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
 
+#include "kernels/augment_choices.h"
 #include "kernels/cpu/map.h"
 
 namespace convoy {
 namespace {
-
-/// What is drawn for one sample, in pixels.
-struct Choices {
-  int down = 0, right = 0;  // how far the image moves
-  bool flip = false;
-  int hole_row = 0, hole_column = 0;  // the cutout's centre
-};
-
-Choices choose(const AugmentOptions& options, const Random& random, std::uint64_t id, int height, int width) {
-  Choices choices;
-  const auto words = random.words(id);
-  const auto shift = [&](std::uint32_t word) {
-    return static_cast<int>(to_below(word, 2 * static_cast<std::uint32_t>(options.crop_padding) + 1)) -
-           options.crop_padding;
-  };
-  choices.down = shift(words[0]);
-  choices.right = shift(words[1]);
-  choices.flip = options.flip && (words[2] >> 31) != 0;
-  if (options.cutout > 0) {
-    const auto centre = random.words(id, 1);
-    choices.hole_row = static_cast<int>(to_below(centre[0], static_cast<std::uint32_t>(height)));
-    choices.hole_column = static_cast<int>(to_below(centre[1], static_cast<std::uint32_t>(width)));
-  }
-  return choices;
-}
-
-constexpr int kBlack = -1;
-
-/// The index in [0, size) that provides pixel i, which may lie outside by less than size; or kBlack.
-int source_index(int i, int size, bool reflect) {
-  if (0 <= i && i < size) return i;
-  if (!reflect) return kBlack;
-  return i < 0 ? -i : 2 * (size - 1) - i;
-}
 
 /// to[x] = row[columns[x]], pixels of kChannels bytes.
 template <int kChannels>
@@ -78,10 +43,8 @@ class Normalizer {
   }
 
   void row(const std::uint8_t* pixels, T* out) const {
-    const auto normalized = [](std::uint8_t pixel, T mean, T inverse_std) {
-      return (static_cast<T>(pixel) / 255 - mean) * inverse_std;
-    };
-    map_range<Mode::write>(0, std::ssize(mean_), normalized, out, pixels, mean_.data(), inverse_std_.data());
+    map_range<Mode::write>(0, std::ssize(mean_), normalize_pixel<T>, out, pixels, mean_.data(),
+                           inverse_std_.data());
   }
 
  private:
@@ -106,7 +69,7 @@ class Augmenter {
     for (int y = 0; y < height_; ++y) normalizer_.row(image + y * row_size(), out + y * row_size());
   }
 
-  void augment(const std::uint8_t* image, const Choices& choices, T* out) {
+  void augment(const std::uint8_t* image, const AugmentChoices& choices, T* out) {
     for (int x = 0; x < width_; ++x)
       columns_[static_cast<std::size_t>(x)] =
           source_index((choices.flip ? width_ - 1 - x : x) - choices.right, width_, options_.reflect);
@@ -125,12 +88,11 @@ class Augmenter {
  private:
   std::int64_t row_size() const { return std::ssize(row_); }
 
-  void cut_out(const Choices& choices, T* out) const {
-    const int top = choices.hole_row - options_.cutout / 2;
-    const int left = choices.hole_column - options_.cutout / 2;
-    const int first = std::max(left, 0);
-    const int last = std::min(left + options_.cutout, width_);
-    for (int y = std::max(top, 0); y < std::min(top + options_.cutout, height_); ++y)
+  void cut_out(const AugmentChoices& choices, T* out) const {
+    const int first = std::max(choices.hole_left, 0);
+    const int last = std::min(choices.hole_left + options_.cutout, width_);
+    for (int y = std::max(choices.hole_top, 0); y < std::min(choices.hole_top + options_.cutout, height_);
+         ++y)
       std::fill(out + y * row_size() + first * channels_, out + y * row_size() + last * channels_, T{0});
   }
 
@@ -162,7 +124,7 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
         T* const to = out.as<T>() + i * image_size;
         if (draws) {
           const auto id = static_cast<std::uint64_t>(ids.as<std::int32_t>()[i]);
-          augmenter.augment(image, choose(options, random, id, height, width), to);
+          augmenter.augment(image, choose_augmentation(options, random, id, height, width), to);
         } else {
           augmenter.normalize(image, to);
         }

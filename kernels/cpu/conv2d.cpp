@@ -11,7 +11,7 @@
 #include <new>
 #include <unordered_map>
 
-#include "kernels/cpu/conv2d_geometry.h"
+#include "kernels/conv2d_geometry.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/elementwise.h"
 #include "kernels/runtime/check.h"

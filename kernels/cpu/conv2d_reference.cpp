@@ -10,7 +10,7 @@
 #include <array>
 
 #include "kernels/conv2d.h"
-#include "kernels/cpu/conv2d_geometry.h"
+#include "kernels/conv2d_geometry.h"
 #include "kernels/cpu/map.h"
 
 namespace convoy {

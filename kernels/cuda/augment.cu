@@ -1,2 +1,105 @@
-// kernels/augment.h on the GPU.
-#include "kernels/augment.h"
+// Augmentation on the GPU: one launch from the stored bytes to the batch. A block writes a part of one image;
+// its first thread draws the sample's choices for all of them.
+#include "kernels/augment_choices.h"
+#include "kernels/cuda/windows.h"
+
+namespace convoy {
+namespace {
+
+using cuda::compute_t;
+using cuda::narrow;
+using cuda::Pack;
+using cuda::store_pack;
+
+constexpr int kAugmentBlock = 256;
+
+/// What takes an element's index within its image apart, and the sizes with it.
+struct ImageSizes {
+  int height, width, channels;
+  cuda::Divisor by_row, by_pixel;  // elements of a row, of a pixel
+
+  explicit ImageSizes(const Shape& images)
+      : height(static_cast<int>(images[1])),
+        width(static_cast<int>(images[2])),
+        channels(static_cast<int>(images[3])),
+        by_row(images[2] * images[3]),
+        by_pixel(images[3]) {}
+  CONVOY_HOST_DEVICE int elements() const { return height * width * channels; }
+};
+
+/// What a block shares.
+template <class C>
+struct Sample {
+  AugmentChoices choices;
+  C mean[4], inverse_std[4];  // by channel
+};
+
+template <class C>
+__device__ C augmented_element(const ImageSizes& sizes, int cutout, bool reflect, const Sample<C>& sample,
+                               const std::uint8_t* image, int element) {
+  const AugmentChoices& choices = sample.choices;
+  const int y = sizes.by_row.quotient(element);
+  const int in_row = element - y * sizes.width * sizes.channels;
+  const int x = sizes.by_pixel.quotient(in_row);
+  const int channel = in_row - x * sizes.channels;
+  if (choices.hole_top <= y && y < choices.hole_top + cutout && choices.hole_left <= x &&
+      x < choices.hole_left + cutout)
+    return C{0};
+  const int from_y = source_index(y - choices.down, sizes.height, reflect);
+  const int from_x =
+      source_index((choices.flip ? sizes.width - 1 - x : x) - choices.right, sizes.width, reflect);
+  const bool inside = from_y != kBlack && from_x != kBlack;
+  const std::uint8_t pixel =
+      inside ? image[(from_y * sizes.width + from_x) * sizes.channels + channel] : std::uint8_t{0};
+  return normalize_pixel(pixel, sample.mean[channel], sample.inverse_std[channel]);
+}
+
+/// kWidth neighbouring elements of out a thread; gridDim.x = blocks of an image times N.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kAugmentBlock)
+    augment_kernel(ImageSizes sizes, cuda::Divisor blocks_an_image, AugmentOptions options, Random random,
+                   const std::uint8_t* images, const std::int32_t* rows, const std::int32_t* ids, T* out) {
+  using C = compute_t<T>;
+  Sample<C>& shared = cuda::shared_memory<Sample<C>>();
+  const std::int64_t sample = blocks_an_image.quotient(std::int64_t{blockIdx.x});
+  if (threadIdx.x == 0) {
+    shared.choices = choose_augmentation(options, random, static_cast<std::uint64_t>(ids[sample]),
+                                         sizes.height, sizes.width);
+    for (int c = 0; c < 4; ++c) {
+      shared.mean[c] = static_cast<C>(options.mean[c]);
+      shared.inverse_std[c] = static_cast<C>(options.inverse_std[c]);
+    }
+  }
+  __syncthreads();
+
+  const auto block = static_cast<int>(blockIdx.x - sample * blocks_an_image.value());
+  const int begin = (block * kAugmentBlock + static_cast<int>(threadIdx.x)) * kWidth;
+  if (begin >= sizes.elements()) return;
+  const std::uint8_t* const image = images + std::int64_t{rows[sample]} * sizes.elements();
+  Pack<T, kWidth> pack;
+  for (int i = 0; i < kWidth; ++i)
+    pack.values[i] =
+        narrow<T>(augmented_element<C>(sizes, options.cutout, options.reflect, shared, image, begin + i));
+  store_pack(out + sample * sizes.elements() + begin, pack);
+}
+
+}  // namespace
+
+void augment(CudaStream& stream, ConstView images, ConstView rows, ConstView ids,
+             const AugmentOptions& options, Random random, View out) {
+  if (out.numel() == 0) return;
+  const ImageSizes sizes(images.shape);
+  cuda::dispatch_floating(out.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    cuda::dispatch_width<T>(cuda::comes_in_packs<T>(sizes.elements(), out.data), [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      const unsigned blocks_an_image = blocks_for(sizes.elements(), kAugmentBlock * kWidth);
+      launch(stream, blocks_an_image * static_cast<unsigned>(rows.numel()), kAugmentBlock,
+             sizeof(Sample<compute_t<T>>), augment_kernel<T, kWidth>, sizes, cuda::Divisor(blocks_an_image),
+             options, random, images.as<std::uint8_t>(), rows.as<std::int32_t>(), ids.as<std::int32_t>(),
+             out.as<T>());
+    });
+  });
+}
+
+}  // namespace convoy

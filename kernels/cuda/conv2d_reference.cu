@@ -1,2 +1,261 @@
-// kernels/conv2d.h on the GPU, as plain loops.
+// Convolution on the GPU as its definition says (kernels/cpu/conv2d_reference.cpp has the formula): each
+// thread sums up its own outputs, in an order that the shapes alone fix, and nothing is shared. For small
+// shapes, and to hold faster ways against; threads that use the same pixels or taps meet in the caches.
+#include <algorithm>
+
 #include "kernels/conv2d.h"
+#include "kernels/conv2d_geometry.h"
+#include "kernels/cuda/windows.h"
+
+namespace convoy {
+namespace {
+
+using cuda::compute_t;
+using cuda::load_pack;
+using cuda::narrow;
+using cuda::Pack;
+using cuda::PackGrid;
+using cuda::Place;
+using cuda::Range;
+using cuda::store_pack;
+using cuda::widen;
+using cuda::WindowAxis;
+
+constexpr int kConvBlock = 128;
+constexpr int kOutputs = 4;  // channels of y that a thread of forward computes, for each load of x
+
+/// What the kernels need of the sizes.
+struct ConvWindows {
+  WindowAxis rows, columns;
+  int inputs, outputs;  // channels
+
+  explicit ConvWindows(const ConvSizes& c)
+      : rows(c.h, c.oh, c.kh, static_cast<int>(c.stride), static_cast<int>(c.padding)),
+        columns(c.w, c.ow, c.kw, static_cast<int>(c.stride), static_cast<int>(c.padding)),
+        inputs(static_cast<int>(c.i)),
+        outputs(static_cast<int>(c.o)) {}
+  __device__ int filter_size() const { return rows.kernel() * columns.kernel() * inputs; }
+};
+
+/// kOutputs channels of one pixel of y a thread. The terms of all kx and i lie in one run of memory, both in
+/// x and in a filter, of which kWidth are loaded at a time.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kConvBlock)
+    forward_kernel(PackGrid grid, ConvWindows windows, const T* x, const T* filter, const T* bias, T* y) {
+  const std::int64_t index = cuda::thread_index();
+  if (index >= grid.size()) return;
+  const Place place = grid.place(index);
+  const Range ys = windows.rows.pixels_of(place.y);
+  const Range xs = windows.columns.pixels_of(place.x);
+  const int run = (xs.end - xs.begin) * windows.inputs;
+
+  const T* taps[kOutputs];
+  compute_t<T> sum[kOutputs];
+  for (int o = 0; o < kOutputs; ++o) {
+    const int channel = std::min(place.channel + o, windows.outputs - 1);  // beyond the last: not stored
+    taps[o] = filter + std::int64_t{channel} * windows.filter_size() +
+              (xs.begin - windows.columns.start(place.x)) * windows.inputs;
+    sum[o] = bias != nullptr ? widen(bias[channel]) : compute_t<T>{0};
+  }
+  for (int row = ys.begin; row < ys.end; ++row) {
+    const T* const in =
+        x +
+        ((place.image * windows.rows.pixels() + row) * windows.columns.pixels() + xs.begin) * windows.inputs;
+    const int tap_row = (row - windows.rows.start(place.y)) * windows.columns.kernel() * windows.inputs;
+    for (int e = 0; e < run; e += kWidth) {
+      const Pack<T, kWidth> pixels = load_pack<kWidth>(in + e);
+      for (int o = 0; o < kOutputs; ++o) {
+        const Pack<T, kWidth> weights = load_pack<kWidth>(taps[o] + tap_row + e);
+        for (int i = 0; i < kWidth; ++i) sum[o] += widen(pixels.values[i]) * widen(weights.values[i]);
+      }
+    }
+  }
+  for (int o = 0; o < kOutputs && place.channel + o < windows.outputs; ++o)
+    y[place.pixel * windows.outputs + place.channel + o] = narrow<T>(sum[o]);
+}
+
+/// A pack of channels of one pixel of dx a thread: from each window over the pixel, what its outputs' filters
+/// took from there.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kConvBlock)
+    backward_data_kernel(PackGrid grid, ConvWindows windows, Mode mode, const T* dy, const T* filter, T* dx) {
+  const std::int64_t index = cuda::thread_index();
+  if (index >= grid.size()) return;
+  const Place place = grid.place(index);
+  const Range ys = windows.rows.windows_over(place.y);
+  const Range xs = windows.columns.windows_over(place.x);
+
+  compute_t<T> sum[kWidth] = {};
+  for (int oy = ys.begin; oy < ys.end; ++oy)
+    for (int ox = xs.begin; ox < xs.end; ++ox) {
+      const T* const slopes =
+          dy +
+          ((place.image * windows.rows.windows() + oy) * windows.columns.windows() + ox) * windows.outputs;
+      const int ky = place.y - windows.rows.start(oy);
+      const int kx = place.x - windows.columns.start(ox);
+      const T* tap = filter + (ky * windows.columns.kernel() + kx) * windows.inputs + place.channel;
+      for (int o = 0; o < windows.outputs; ++o, tap += windows.filter_size()) {
+        const compute_t<T> slope = widen(slopes[o]);
+        const Pack<T, kWidth> weights = load_pack<kWidth>(tap);
+        for (int i = 0; i < kWidth; ++i) sum[i] += slope * widen(weights.values[i]);
+      }
+    }
+
+  T* const to = dx + place.pixel * windows.inputs + place.channel;
+  Pack<T, kWidth> result{};
+  if (mode == Mode::add) result = load_pack<kWidth>(to);
+  for (int i = 0; i < kWidth; ++i)
+    result.values[i] = narrow<T>(mode == Mode::add ? widen(result.values[i]) + sum[i] : sum[i]);
+  store_pack(to, result);
+}
+
+// The gradient of a filter has few elements, each a sum over all pixels of dy. So it comes in two steps: sums
+// over chunks of the rows of dy, by many threads, then the sums of these.
+
+constexpr std::int64_t kChunkThreads = 65536;  // that the first step aims at: enough for a large GPU
+constexpr std::int64_t kMaxChunks = 256;       // partial filters in memory, and terms of the second step
+
+/// Side of the square of (o, i) that a thread of the first step sums up. Of the half types 4 as well: 8 times
+/// 8 sums would leave too few registers.
+template <class T>
+inline constexpr int kSquare = std::min(4, cuda::kVectorWidth<T>);
+
+/// The threads of the first step: packs of i count fastest, then taps, packs of o, chunks.
+struct ChunkGrid {
+  cuda::Divisor input_packs, taps, output_packs, kernel_columns, window_rows;
+  std::int64_t rows;  // N oH
+  std::int64_t chunks;
+  std::int64_t size;
+
+  ChunkGrid(const ConvSizes& c, int output_width, int input_width)
+      : input_packs(c.i / input_width),
+        taps(c.kh * c.kw),
+        output_packs(c.o / output_width),
+        kernel_columns(c.kw),
+        window_rows(c.oh),
+        rows(c.n * c.oh) {
+    const std::int64_t squares = c.i / input_width * c.kh * c.kw * (c.o / output_width);
+    chunks = std::min({rows, kMaxChunks, (kChunkThreads + squares - 1) / squares});
+    size = chunks * squares;
+  }
+};
+
+/// partial [chunk][o][ky][kx][i]: a square of (o, i) at one tap a thread.
+template <class T, int kOutputWidth, int kInputWidth>
+__global__ void __launch_bounds__(kConvBlock)
+    filter_chunks_kernel(ChunkGrid grid, ConvWindows windows, const T* dy, const T* x,
+                         compute_t<T>* partial) {
+  const std::int64_t index = cuda::thread_index();
+  if (index >= grid.size) return;
+  const std::int64_t tap_index = grid.input_packs.quotient(index);
+  const std::int64_t output_index = grid.taps.quotient(tap_index);
+  const std::int64_t chunk = grid.output_packs.quotient(output_index);
+  const int i = static_cast<int>(index - tap_index * grid.input_packs.value()) * kInputWidth;
+  const int tap = static_cast<int>(tap_index - output_index * grid.taps.value());
+  const int o = static_cast<int>(output_index - chunk * grid.output_packs.value()) * kOutputWidth;
+  const int ky = grid.kernel_columns.quotient(tap);
+  const int kx = tap - ky * windows.columns.kernel();
+
+  // Only the windows that have this tap in the image have a term.
+  const Range ys = windows.rows.windows_with(ky);
+  const Range xs = windows.columns.windows_with(kx);
+  compute_t<T> sum[kOutputWidth][kInputWidth] = {};
+  for (std::int64_t row = grid.rows * chunk / grid.chunks; row < grid.rows * (chunk + 1) / grid.chunks;
+       ++row) {
+    const std::int64_t image = grid.window_rows.quotient(row);
+    const int oy = static_cast<int>(row - image * windows.rows.windows());
+    if (oy < ys.begin || oy >= ys.end) continue;
+    const T* const slopes = dy + row * windows.columns.windows() * windows.outputs + o;
+    const std::int64_t x_row = image * windows.rows.pixels() + windows.rows.start(oy) + ky;
+    const T* const pixels = x + x_row * windows.columns.pixels() * windows.inputs + i;
+    for (int ox = xs.begin; ox < xs.end; ++ox) {
+      const auto slope = load_pack<kOutputWidth>(slopes + std::int64_t{ox} * windows.outputs);
+      const auto pixel =
+          load_pack<kInputWidth>(pixels + std::int64_t{windows.columns.start(ox) + kx} * windows.inputs);
+      for (int a = 0; a < kOutputWidth; ++a)
+        for (int b = 0; b < kInputWidth; ++b) sum[a][b] += widen(slope.values[a]) * widen(pixel.values[b]);
+    }
+  }
+  for (int a = 0; a < kOutputWidth; ++a) {
+    compute_t<T>* const to =
+        partial + (chunk * windows.outputs + o + a) * windows.filter_size() + tap * windows.inputs + i;
+    for (int b = 0; b < kInputWidth; ++b) to[b] = sum[a][b];
+  }
+}
+
+/// dfilter = the sum of the chunks, in f64, or += . One element a thread.
+template <class T>
+__global__ void __launch_bounds__(kConvBlock)
+    filter_sum_kernel(std::int64_t size, std::int64_t chunks, Mode mode, const compute_t<T>* partial,
+                      T* dfilter) {
+  const std::int64_t index = cuda::thread_index();
+  if (index >= size) return;
+  double sum = mode == Mode::add ? static_cast<double>(widen(dfilter[index])) : 0;
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+    sum += static_cast<double>(partial[chunk * size + index]);
+  dfilter[index] = narrow<T>(static_cast<compute_t<T>>(sum));
+}
+
+template <class T, int kOutputWidth, int kInputWidth>
+void launch_filter_chunks(CudaStream& stream, const ConvSizes& c, ConstView dy, ConstView x,
+                          GradView dfilter) {
+  const ChunkGrid grid(c, kOutputWidth, kInputWidth);
+  const std::int64_t size = dfilter.numel();
+  const cuda::Scratch partial(stream, static_cast<std::size_t>(grid.chunks * size) * sizeof(compute_t<T>));
+  if (grid.size > 0)
+    launch(stream, blocks_for(grid.size, kConvBlock), kConvBlock, 0,
+           filter_chunks_kernel<T, kOutputWidth, kInputWidth>, grid, ConvWindows(c), dy.as<T>(), x.as<T>(),
+           partial.as<compute_t<T>>());
+  launch(stream, blocks_for(size, kConvBlock), kConvBlock, 0, filter_sum_kernel<T>, size, grid.chunks,
+         dfilter.mode, partial.as<compute_t<T>>(), dfilter.as<T>());
+}
+
+}  // namespace
+
+void conv2d_forward_reference(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
+                              Conv2dOptions options) {
+  if (y.numel() == 0) return;
+  const ConvSizes c(x.shape, filter.shape, y.shape, options);
+  cuda::dispatch_floating(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const PackGrid grid(y.shape, kOutputs);
+    cuda::dispatch_width<T>(cuda::comes_in_packs<T>(c.i, x.data, filter.data), [&](auto width) {
+      launch(stream, blocks_for(grid.size(), kConvBlock), kConvBlock, 0,
+             forward_kernel<T, decltype(width)::value>, grid, ConvWindows(c), x.as<T>(), filter.as<T>(),
+             bias.as<T>(), y.as<T>());
+    });
+  });
+}
+
+void conv2d_backward_data_reference(CudaStream& stream, ConstView dy, ConstView filter, GradView dx,
+                                    Conv2dOptions options) {
+  if (!dx.wanted() || dx.numel() == 0) return;
+  const ConvSizes c(dx.shape, filter.shape, dy.shape, options);
+  cuda::dispatch_floating(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    cuda::dispatch_width<T>(cuda::comes_in_packs<T>(c.i, filter.data, dx.data), [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      const PackGrid grid(dx.shape, kWidth);
+      launch(stream, blocks_for(grid.size(), kConvBlock), kConvBlock, 0, backward_data_kernel<T, kWidth>,
+             grid, ConvWindows(c), dx.mode, dy.as<T>(), filter.as<T>(), dx.as<T>());
+    });
+  });
+}
+
+void conv2d_backward_filter_reference(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter,
+                                      Conv2dOptions options) {
+  if (!dfilter.wanted() || dfilter.numel() == 0) return;
+  const ConvSizes c(x.shape, dfilter.shape, dy.shape, options);
+  cuda::dispatch_floating(dfilter.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const bool output_packs = c.o % kSquare<T> == 0 && cuda::is_aligned(dy.data);
+    const bool input_packs = c.i % kSquare<T> == 0 && cuda::is_aligned(x.data);
+    const auto run =
+        output_packs ? (input_packs ? launch_filter_chunks<T, kSquare<T>, kSquare<T>>
+                                    : launch_filter_chunks<T, kSquare<T>, 1>)
+                     : (input_packs ? launch_filter_chunks<T, 1, kSquare<T>> : launch_filter_chunks<T, 1, 1>);
+    run(stream, c, dy, x, dfilter);
+  });
+}
+
+}  // namespace convoy

@@ -1,2 +1,0 @@
-// kernels/matmul.h on the GPU.
-#include "kernels/matmul.h"

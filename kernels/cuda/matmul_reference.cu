@@ -1,0 +1,110 @@
+// The textbook's tiled matrix product on the GPU: a block computes a square of c, walking along K in steps;
+// at each it brings a slab of both operands to shared memory, from where its threads multiply. Each element
+// of a is read N / kTile times from global memory in place of N, and of b M / kTile times.
+#include "kernels/cuda/element.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/matmul.h"
+
+namespace convoy {
+namespace {
+
+using cuda::compute_t;
+using cuda::narrow;
+using cuda::widen;
+
+constexpr int kTile = 64;                  // rows and columns of c in a block
+constexpr int kDepth = 16;                 // of a slab, along K
+constexpr int kSide = 16;                  // threads a side of the block
+constexpr int kPerThread = kTile / kSide;  // rows and columns of c in a thread: kSide apart
+constexpr int kThreads = kSide * kSide;
+
+/// An operand, its element (line, k) at line line_stride + k k_stride: the lines of op(a) are its rows, those
+/// of op(b) its columns.
+template <class T>
+struct Operand {
+  const T* data;
+  std::int64_t lines;
+  std::int64_t line_stride, k_stride;
+};
+
+/// What a block shares. Two more than kTile, so that a slab that is stored along k meets no bank twice.
+template <class C>
+struct Slabs {
+  C a[kDepth][kTile + 2];
+  C b[kDepth][kTile + 2];
+};
+
+/// slab[k][line] = the operand's element (first_line + line, first_k + k), zero outside. Neighbouring threads
+/// take neighbours in memory.
+template <class T>
+__device__ void load_slab(const Operand<T>& from, std::int64_t first_line, std::int64_t first_k,
+                          std::int64_t depth, compute_t<T> (&slab)[kDepth][kTile + 2]) {
+  const int thread = static_cast<int>(threadIdx.y * kSide + threadIdx.x);
+  const bool along_k = from.k_stride == 1;
+  for (int e = thread; e < kDepth * kTile; e += kThreads) {
+    const int k = along_k ? e % kDepth : e / kTile;
+    const int line = along_k ? e / kDepth : e % kTile;
+    const bool inside = first_line + line < from.lines && first_k + k < depth;
+    slab[k][line] =
+        inside ? widen(from.data[(first_line + line) * from.line_stride + (first_k + k) * from.k_stride])
+               : compute_t<T>{0};
+  }
+}
+
+/// c [rows, columns] = a b, or += . One block a tile, tiles along a row first.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    matmul_kernel(Operand<T> a, Operand<T> b, std::int64_t depth, unsigned tiles_a_row, Mode mode, T* c) {
+  auto& slabs = cuda::shared_memory<Slabs<compute_t<T>>>();
+  const std::int64_t first_row = std::int64_t{blockIdx.x / tiles_a_row} * kTile;
+  const std::int64_t first_column = std::int64_t{blockIdx.x % tiles_a_row} * kTile;
+
+  compute_t<T> sum[kPerThread][kPerThread] = {};
+  for (std::int64_t first_k = 0; first_k < depth; first_k += kDepth) {
+    load_slab(a, first_row, first_k, depth, slabs.a);
+    load_slab(b, first_column, first_k, depth, slabs.b);
+    __syncthreads();
+    for (int k = 0; k < kDepth; ++k) {
+      compute_t<T> left[kPerThread], right[kPerThread];
+      for (int i = 0; i < kPerThread; ++i) left[i] = slabs.a[k][i * kSide + threadIdx.y];
+      for (int j = 0; j < kPerThread; ++j) right[j] = slabs.b[k][j * kSide + threadIdx.x];
+      for (int i = 0; i < kPerThread; ++i)
+        for (int j = 0; j < kPerThread; ++j) sum[i][j] += left[i] * right[j];
+    }
+    __syncthreads();
+  }
+
+  for (int i = 0; i < kPerThread; ++i)
+    for (int j = 0; j < kPerThread; ++j) {
+      const std::int64_t row = first_row + i * kSide + threadIdx.y;
+      const std::int64_t column = first_column + j * kSide + threadIdx.x;
+      if (row >= a.lines || column >= b.lines) continue;
+      T& out = c[row * b.lines + column];
+      out = narrow<T>(mode == Mode::add ? widen(out) + sum[i][j] : sum[i][j]);
+    }
+}
+
+}  // namespace
+
+void matmul_reference(CudaStream& stream, ConstView a, ConstView b, GradView c, MatmulOptions options) {
+  if (!c.wanted() || c.numel() == 0) return;
+  const std::int64_t m = c.shape[0];
+  const std::int64_t n = c.shape[1];
+  const std::int64_t k = a.shape[options.transpose_a ? 0 : 1];
+  const unsigned tiles_a_row = blocks_for(n, kTile);
+  cuda::dispatch_floating(c.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Operand<T> left{.data = a.as<T>(),
+                          .lines = m,
+                          .line_stride = options.transpose_a ? 1 : k,
+                          .k_stride = options.transpose_a ? m : 1};
+    const Operand<T> right{.data = b.as<T>(),
+                           .lines = n,
+                           .line_stride = options.transpose_b ? k : 1,
+                           .k_stride = options.transpose_b ? 1 : n};
+    launch(stream, blocks_for(m, kTile) * tiles_a_row, dim3(kSide, kSide), sizeof(Slabs<compute_t<T>>),
+           matmul_kernel<T>, left, right, k, tiles_a_row, c.mode, c.as<T>());
+  });
+}
+
+}  // namespace convoy
