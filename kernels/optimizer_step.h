@@ -1,7 +1,9 @@
 // Optimizer steps, fused over all parameters of a group: one call, one pass over the bytes. PyTorch's
-// definitions. All tensors of one slot have the same size and element type (f32 or f64). grad_scale: a
-// one-element f64 tensor that every gradient is multiplied by first (the clipping coefficient), or null data
-// for 1.
+// definitions. All tensors of one slot have the same size and element type (f32 or f64), but for half_copy:
+// an f16 or bf16 tensor of that size that receives the new parameter, rounded to nearest even; null data
+// where there is none. (Mixed precision computes with the copy and updates the parameter itself: Micikevicius
+// et al., arXiv:1710.03740.) grad_scale: a one-element f64 tensor that every gradient is multiplied by first
+// (the clipping coefficient), or null data for 1.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +18,7 @@ struct SgdSlot {
   View parameter;
   ConstView gradient;
   View momentum;  // null data where momentum = 0
+  View half_copy;
 };
 
 struct SgdOptions {
@@ -34,6 +37,7 @@ struct AdamSlot {
   ConstView gradient;
   View first_moment;
   View second_moment;
+  View half_copy;
 };
 
 struct AdamOptions {

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/convert.h"
 #include "kernels/cpu/map.h"
+#include "kernels/optimizer_update.h"
 
 namespace convoy {
 namespace {
@@ -28,61 +30,38 @@ void for_each_range(const CpuStream& stream, std::span<const Slot> slots, F f) {
 
 double value_or_one(const ConstView& scale) { return scale.data != nullptr ? *scale.as<double>() : 1; }
 
-/// Constants in the element type, so that a float loop stays one of floats.
-template <class T>
-struct Sgd {
-  T grad_scale, lr, momentum, weight_decay;
-
-  Sgd(const SgdOptions& options, double scale)
-      : grad_scale(static_cast<T>(scale)),
-        lr(static_cast<T>(options.lr)),
-        momentum(static_cast<T>(options.momentum)),
-        weight_decay(static_cast<T>(options.weight_decay)) {}
-
-  void plain(std::int64_t begin, std::int64_t end, T* p, const T* grad) const {
+/// update(scaled gradient, p, its states…) for each element.
+template <class T, class Update, class... State>
+void update_range(std::int64_t begin, std::int64_t end, Update update, T grad_scale, const T* grad, T* p,
+                  State*... states) {
 #pragma GCC ivdep
-    for (std::int64_t i = begin; i < end; ++i) p[i] -= lr * (grad_scale * grad[i] + weight_decay * p[i]);
-  }
-
-  template <bool kNesterov>
-  void with_momentum(std::int64_t begin, std::int64_t end, T* p, const T* grad, T* m) const {
-#pragma GCC ivdep
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T g = grad_scale * grad[i] + weight_decay * p[i];
-      m[i] = momentum * m[i] + g;
-      p[i] -= lr * (kNesterov ? g + momentum * m[i] : m[i]);
-    }
-  }
-};
+  for (std::int64_t i = begin; i < end; ++i) update(grad_scale * grad[i], p[i], states[i]...);
+}
 
 template <class T>
-struct Adam {
-  T grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
-  T step_size, inverse_root_correction2;  // lr / (1 - beta1^step), 1 / sqrt(1 - beta2^step)
-  T joined_decay, kept;                   // the two kinds of weight decay: g += joined_decay p;  p *= kept
+void round_range(std::int64_t begin, std::int64_t end, const T* p, const View& half_copy) {
+  const auto round_to = [&](auto zero) {
+    using Half = decltype(zero);
+    map_range<Mode::write>(begin, end, converted<Half, T>, half_copy.as<Half>(), p);
+  };
+  if (half_copy.dtype == DType::f16) return round_to(float16{});
+  round_to(bfloat16{});
+}
 
-  Adam(const AdamOptions& options, double scale)
-      : grad_scale(static_cast<T>(scale)),
-        beta1(static_cast<T>(options.beta1)),
-        one_minus_beta1(static_cast<T>(1 - options.beta1)),
-        beta2(static_cast<T>(options.beta2)),
-        one_minus_beta2(static_cast<T>(1 - options.beta2)),
-        epsilon(static_cast<T>(options.epsilon)),
-        step_size(static_cast<T>(options.lr / (1 - std::pow(options.beta1, options.step)))),
-        inverse_root_correction2(static_cast<T>(1 / std::sqrt(1 - std::pow(options.beta2, options.step)))),
-        joined_decay(static_cast<T>(options.decoupled ? 0 : options.weight_decay)),
-        kept(static_cast<T>(options.decoupled ? 1 - options.lr * options.weight_decay : 1)) {}
-
-  void update(std::int64_t begin, std::int64_t end, T* p, const T* grad, T* m, T* v) const {
-#pragma GCC ivdep
-    for (std::int64_t i = begin; i < end; ++i) {
-      const T g = grad_scale * grad[i] + joined_decay * p[i];
-      m[i] = beta1 * m[i] + one_minus_beta1 * g;
-      v[i] = beta2 * v[i] + one_minus_beta2 * g * g;
-      p[i] = kept * p[i] - step_size * m[i] / (std::sqrt(v[i]) * inverse_root_correction2 + epsilon);
-    }
+/// One pass over a range: with a half copy, in blocks that are still in the cache when they are rounded.
+template <class T, class Slot, class Update, class... State>
+void step_range(std::int64_t begin, std::int64_t end, const Slot& slot, Update update, T grad_scale,
+                State*... states) {
+  constexpr std::int64_t kCached = 2048;  // elements: of four arrays of f64, 64 KB
+  const bool rounds = slot.half_copy.data != nullptr;
+  const std::int64_t block = rounds ? kCached : end - begin;
+  for (; begin < end; begin += block) {
+    const std::int64_t block_end = std::min(begin + block, end);
+    T* const p = slot.parameter.template as<T>();
+    update_range(begin, block_end, update, grad_scale, slot.gradient.template as<T>(), p, states...);
+    if (rounds) round_range(begin, block_end, p, slot.half_copy);
   }
-};
+}
 
 }  // namespace
 
@@ -90,13 +69,11 @@ void sgd_step(CpuStream& stream, std::span<const SgdSlot> slots, ConstView grad_
   for_each_range(stream, slots, [&](const SgdSlot& slot, std::int64_t begin, std::int64_t end) {
     dispatch_compute(slot.parameter.dtype, [&](auto zero) {
       using T = decltype(zero);
-      const Sgd<T> sgd(options, value_or_one(grad_scale));
-      T* const p = slot.parameter.as<T>();
-      const T* const grad = slot.gradient.as<T>();
+      const T scale = static_cast<T>(value_or_one(grad_scale));
       T* const m = slot.momentum.as<T>();
-      if (m == nullptr) return sgd.plain(begin, end, p, grad);
-      if (options.nesterov) return sgd.template with_momentum<true>(begin, end, p, grad, m);
-      sgd.template with_momentum<false>(begin, end, p, grad, m);
+      if (m == nullptr) return step_range(begin, end, slot, SgdUpdate<T>(options), scale);
+      if (options.nesterov) return step_range(begin, end, slot, MomentumUpdate<T, true>(options), scale, m);
+      step_range(begin, end, slot, MomentumUpdate<T, false>(options), scale, m);
     });
   });
 }
@@ -106,9 +83,8 @@ void adam_step(CpuStream& stream, std::span<const AdamSlot> slots, ConstView gra
   for_each_range(stream, slots, [&](const AdamSlot& slot, std::int64_t begin, std::int64_t end) {
     dispatch_compute(slot.parameter.dtype, [&](auto zero) {
       using T = decltype(zero);
-      Adam<T>(options, value_or_one(grad_scale))
-          .update(begin, end, slot.parameter.as<T>(), slot.gradient.as<T>(), slot.first_moment.as<T>(),
-                  slot.second_moment.as<T>());
+      step_range(begin, end, slot, AdamUpdate<T>(options), static_cast<T>(value_or_one(grad_scale)),
+                 slot.first_moment.as<T>(), slot.second_moment.as<T>());
     });
   });
 }

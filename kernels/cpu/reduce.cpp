@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
+#include "kernels/convert.h"
 #include "kernels/cpu/map.h"
 
 namespace convoy {
@@ -19,14 +21,23 @@ constexpr std::size_t kLanes = 16;  // partial sums, because a compiler may not 
 /// f(x[0]) + … + f(x[n - 1]).
 template <class T, class F>
 double sum_block(const T* x, std::int64_t n, F f) {
+  const auto term = [f](T u) { return f(static_cast<double>(detail::widened(u))); };
   std::array<double, kLanes> lanes{};
   std::int64_t i = 0;
   for (; i + std::int64_t{kLanes} <= n; i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += f(static_cast<double>(x[i + lane]));
-  for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += f(static_cast<double>(x[i]));
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(x[i + lane]);
+  for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += term(x[i]);
   for (std::size_t half = kLanes / 2; half > 0; half /= 2)
     for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   return lanes[0];
+}
+
+/// The four types that can be summed: carried in f64, so a half type only has to be read.
+template <class F>
+double dispatch_floating(DType dtype, F&& f) {
+  if (dtype == DType::f16) return f(float16{});
+  if (dtype == DType::bf16) return f(bfloat16{});
+  return dispatch_compute(dtype, f);
 }
 
 /// The sum of f over all elements of all tensors.
@@ -45,8 +56,8 @@ double sum_all(const CpuStream& stream, std::span<const ConstView> tensors, F f)
     for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
       const Block& block = blocks[i];
       const std::int64_t count = std::min(kBlock, block.tensor->numel() - block.begin);
-      dispatch_compute(block.tensor->dtype, [&](auto zero) {
-        sums[i] = sum_block(block.tensor->template as<decltype(zero)>() + block.begin, count, f);
+      sums[i] = dispatch_floating(block.tensor->dtype, [&](auto zero) {
+        return sum_block(block.tensor->template as<decltype(zero)>() + block.begin, count, f);
       });
     }
   });
@@ -108,17 +119,20 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
   });
 }
 
-void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y) {
+void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y, bool relu) {
   const Matrix matrix(x.shape);
   dispatch_compute(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(stream, matrix.rows, matrix.rows_of(kElementGrain),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t row = begin; row < end; ++row)
-                     map_range<Mode::write>(
-                         0, matrix.columns, [](T u, T b) { return u + b; }, y.as<T>() + row * matrix.columns,
-                         x.as<T>() + row * matrix.columns, bias.as<T>());
-                 });
+    const auto map_rows = [&](auto f) {
+      parallel_for(stream, matrix.rows, matrix.rows_of(kElementGrain),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t row = begin; row < end; ++row)
+                       map_range<Mode::write>(0, matrix.columns, f, y.as<T>() + row * matrix.columns,
+                                              x.as<T>() + row * matrix.columns, bias.as<T>());
+                   });
+    };
+    if (!relu) return map_rows([](T u, T b) { return u + b; });
+    map_rows([](T u, T b) { return T{0} > u + b ? T{0} : u + b; });  // in this order NaN passes through
   });
 }
 
@@ -130,6 +144,12 @@ void broadcast_scalar(CpuStream& stream, ConstView x, double a, GradView y) {
 
 void global_norm(CpuStream& stream, std::span<const ConstView> tensors, View norm) {
   *norm.as<double>() = std::sqrt(sum_all(stream, tensors, [](double u) { return u * u; }));
+}
+
+void count_non_finite(CpuStream& stream, std::span<const ConstView> tensors, View count) {
+  constexpr double kMost = std::numeric_limits<std::int32_t>::max();
+  const double found = sum_all(stream, tensors, [](double u) { return std::isfinite(u) ? 0.0 : 1.0; });
+  *count.as<std::int32_t>() = static_cast<std::int32_t>(std::min(found, kMost));
 }
 
 void argmax(CpuStream& stream, ConstView x, View indices) {

@@ -1,2 +1,181 @@
-// kernels/reduce.h on the GPU.
+// Reductions of whole tensors on the GPU: sum, norm, count. A block reduces a piece of one tensor to a
+// partial sum; one more block adds the partial sums. Both in f64, whatever the elements are: squares of large
+// floats do not overflow, and these kernels wait for memory, not for arithmetic.
 #include "kernels/reduce.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/block_reduce.h"
+#include "kernels/cuda/map.h"
+#include "kernels/cuda/multi_tensor.h"
+
+namespace convoy {
+namespace {
+
+using cuda::BlockPartials, cuda::compute_t, cuda::dispatch_floating, cuda::narrow, cuda::widen;
+
+constexpr int kReduceBlock = 256;
+constexpr int kReducePiece = 8192;  // elements of a block: 8 loads of 16 bytes a thread, of floats
+constexpr int kFinishBlock = 512;
+
+// What is summed.
+
+struct Value {
+  __device__ double operator()(double x) const { return x; }
+};
+
+struct Square {
+  __device__ double operator()(double x) const { return x * x; }
+};
+
+struct IsNonFinite {
+  __device__ double operator()(double x) const { return x - x == 0 ? 0 : 1; }  // inf - inf is NaN
+};
+
+// Where the sum goes.
+
+template <class T>
+struct WriteSum {
+  T* y;
+  bool add;
+  __device__ void operator()(double sum) const {
+    const auto value = static_cast<compute_t<T>>(sum);
+    *y = narrow<T>(add ? widen(*y) + value : value);
+  }
+};
+
+struct WriteRoot {
+  double* norm;
+  __device__ void operator()(double sum) const { *norm = std::sqrt(sum); }
+};
+
+struct WriteCount {
+  std::int32_t* count;
+  __device__ void operator()(double sum) const {
+    constexpr double kMost = std::numeric_limits<std::int32_t>::max();
+    *count = static_cast<std::int32_t>(sum < kMost ? sum : kMost);
+  }
+};
+
+template <class T>
+struct ReduceSlot {
+  const T* data;
+  std::int64_t numel;
+  std::uint32_t first_block;
+};
+
+/// The sum of f over the thread's share of x[0 … count).
+template <class T, class F>
+__device__ double sum_of_thread(const T* x, int count, F f) {
+  constexpr int kWidth = cuda::kVectorWidth<T>;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int packs = cuda::packs_may_begin(x) ? count / kWidth : 0;
+  double sum = 0;
+#pragma unroll 4
+  for (int pack = thread; pack < packs; pack += kReduceBlock) {
+    const auto in = cuda::load_pack<kWidth>(x + pack * kWidth);
+    for (int i = 0; i < kWidth; ++i) sum += f(static_cast<double>(widen(in.values[i])));
+  }
+#pragma unroll 4
+  for (int i = packs * kWidth + thread; i < count; i += kReduceBlock)
+    sum += f(static_cast<double>(widen(x[i])));
+  return sum;
+}
+
+template <class T, class F>
+__global__ void __launch_bounds__(kReduceBlock)
+    reduce_kernel(const cuda::SlotTable<ReduceSlot<T>> table, F f, double* partials) {
+  const cuda::Piece piece = cuda::piece_of_block<kReducePiece>(table);
+  const double sum = cuda::block_reduce<kReduceBlock>(
+      sum_of_thread(table.slots[piece.slot].data + piece.begin, piece.count, f), cuda::Sum{},
+      cuda::shared_memory<BlockPartials<double, kReduceBlock>>());
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+template <class Finish>
+__global__ void __launch_bounds__(kFinishBlock)
+    finish_kernel(std::int64_t count, const double* partials, Finish finish) {
+  double sum = 0;
+#pragma unroll 4
+  for (std::int64_t i = threadIdx.x; i < count; i += kFinishBlock) sum += partials[i];
+  sum = cuda::block_reduce<kFinishBlock>(sum, cuda::Sum{},
+                                         cuda::shared_memory<BlockPartials<double, kFinishBlock>>());
+  if (threadIdx.x == 0) finish(sum);
+}
+
+/// The partial sums of all tensors of type T, in their order; how many they are.
+template <class T, class F>
+std::int64_t launch_reduce(CudaStream& stream, std::span<const ConstView> tensors, F f, double* partials) {
+  std::vector<ReduceSlot<T>> slots;
+  for (const ConstView& tensor : tensors)
+    if (tensor.dtype == dtype_of<T>)
+      slots.push_back({.data = tensor.as<T>(), .numel = tensor.numel(), .first_block = 0});
+  std::int64_t done = 0;
+  cuda::for_each_table<kReducePiece>(slots, [&](const auto& table, unsigned blocks) {
+    launch(stream, blocks, kReduceBlock, sizeof(BlockPartials<double, kReduceBlock>), reduce_kernel<T, F>,
+           table, f, partials + done);
+    done += blocks;
+  });
+  return done;
+}
+
+/// finish(the sum of f over all elements of all tensors), on the device.
+template <class F, class Finish>
+void reduce_all(CudaStream& stream, std::span<const ConstView> tensors, F f, Finish finish) {
+  std::size_t blocks = 0;
+  for (const ConstView& tensor : tensors) {
+    dispatch_floating(tensor.dtype, [](auto) {});  // says what it found where it is none of the four
+    blocks += blocks_for(tensor.numel(), kReducePiece);
+  }
+  const cuda::Scratch scratch(stream, blocks * sizeof(double));
+  auto* const partials = scratch.as<double>();
+  std::int64_t done = 0;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64})
+    dispatch_floating(dtype, [&](auto zero) {
+      done += launch_reduce<decltype(zero)>(stream, tensors, f, partials + done);
+    });
+  launch(stream, 1, kFinishBlock, sizeof(BlockPartials<double, kFinishBlock>), finish_kernel<Finish>, done,
+         partials, finish);
+}
+
+/// a times an element of any floating-point type.
+struct Multiple {
+  const void* x;
+  DType dtype;
+  double a;
+  __device__ double operator()() const {
+    switch (dtype) {
+      case DType::f64: return a * *static_cast<const double*>(x);
+      case DType::f16: return a * static_cast<double>(widen(*static_cast<const float16*>(x)));
+      case DType::bf16: return a * static_cast<double>(widen(*static_cast<const bfloat16*>(x)));
+      default: return a * static_cast<double>(*static_cast<const float*>(x));
+    }
+  }
+};
+
+}  // namespace
+
+void sum(CudaStream& stream, ConstView x, GradView y) {
+  if (!y.wanted()) return;
+  dispatch_floating(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    reduce_all(stream, {&x, 1}, Value{}, WriteSum<T>{.y = y.as<T>(), .add = y.mode == Mode::add});
+  });
+}
+
+void global_norm(CudaStream& stream, std::span<const ConstView> tensors, View norm) {
+  reduce_all(stream, tensors, Square{}, WriteRoot{norm.as<double>()});
+}
+
+void count_non_finite(CudaStream& stream, std::span<const ConstView> tensors, View count) {
+  reduce_all(stream, tensors, IsNonFinite{}, WriteCount{count.as<std::int32_t>()});
+}
+
+void broadcast_scalar(CudaStream& stream, ConstView x, double a, GradView y) {
+  dispatch_floating(x.dtype, [](auto) {});
+  cuda::map_arrays(stream, Multiple{.x = x.data, .dtype = x.dtype, .a = a}, y);
+}
+
+}  // namespace convoy

@@ -1,0 +1,243 @@
+// The row-wise half of kernels/reduce.h on the GPU: sums over rows, a bias to every row, the largest of a
+// row.
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/row_team.h"
+#include "kernels/reduce.h"
+
+namespace convoy {
+namespace {
+
+using cuda::compute_t, cuda::dispatch_floating, cuda::narrow, cuda::Pack, cuda::widen;
+
+constexpr int kTileBlock = 256;                 // threads
+constexpr int kSegmentBytes = 128;              // of a row, to one block: whole lines of memory
+constexpr int kMostAcross = 32;                 // threads along a row
+constexpr std::int64_t kMostRowBlocks = 65535;  // a grid's y
+constexpr std::int64_t kAnyNumber = std::numeric_limits<std::int64_t>::max();
+
+/// Rows and columns of an array seen as a matrix, C its last size.
+struct Matrix {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+
+  explicit Matrix(const Shape& shape) : columns(shape[-1]) {
+    if (columns > 0) rows = shape.numel() / columns;
+  }
+};
+
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// How blocks cover a matrix. Each has `across` threads along the row, with a pack each, and kTileBlock /
+/// across such lines of threads one below the other, which take turns in the block's rows. A thread keeps its
+/// columns. Depends on the shape alone.
+struct RowTiles {
+  unsigned across = 1;  // a power of two
+  unsigned column_tiles = 1;
+  unsigned row_blocks = 1;
+  std::int64_t rows_of_block = 0;
+
+  dim3 grid() const { return {column_tiles, row_blocks}; }
+  dim3 block() const { return {across, kTileBlock / across}; }
+};
+
+/// Up to `wanted_blocks` of them, as long as each thread has `thread_rows` rows.
+RowTiles tiles_of(Matrix matrix, int pack_elements, std::size_t pack_bytes, std::int64_t thread_rows,
+                  std::int64_t wanted_blocks) {
+  RowTiles tiles;
+  const std::int64_t packs = matrix.columns / pack_elements;
+  const auto most_across = std::min<std::int64_t>(kMostAcross, kSegmentBytes / pack_bytes);
+  while (tiles.across < std::min(packs, most_across)) tiles.across *= 2;
+  tiles.column_tiles = blocks_for(packs, static_cast<int>(tiles.across));
+  const std::int64_t block_rows = thread_rows * kTileBlock / tiles.across;
+  const std::int64_t most = std::clamp<std::int64_t>(wanted_blocks / tiles.column_tiles, 1, kMostRowBlocks);
+  const std::int64_t row_blocks = std::clamp<std::int64_t>(ceil_divide(matrix.rows, block_rows), 1, most);
+  tiles.rows_of_block = std::max<std::int64_t>(1, ceil_divide(matrix.rows, row_blocks));
+  tiles.row_blocks =
+      static_cast<unsigned>(std::max<std::int64_t>(1, ceil_divide(matrix.rows, tiles.rows_of_block)));
+  return tiles;
+}
+
+// Sums over rows.
+
+constexpr std::int64_t kSumThreadRows = 16;  // fewer, and the partial sums would be much beside x
+constexpr std::int64_t kSumBlocks = 1024;    // fill the largest GPUs
+
+template <int kWidth>
+struct ColumnSums {
+  double of_thread[kWidth][kTileBlock];  // in this order neighbouring threads use neighbouring banks
+};
+
+/// y [row blocks, columns] = sums over the rows of each row block, carried in f64.
+template <int kWidth, class X, class Y>
+__global__ void __launch_bounds__(kTileBlock)
+    sum_rows_kernel(std::int64_t rows, std::int64_t columns, std::int64_t rows_of_block, const X* x, Y* y,
+                    Mode mode) {
+  const std::int64_t column = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kWidth;
+  const std::int64_t begin = blockIdx.y * rows_of_block;
+  const std::int64_t end = begin + rows_of_block < rows ? begin + rows_of_block : rows;
+  double sums[kWidth] = {};
+  if (column < columns) {
+#pragma unroll 4
+    for (std::int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
+      const auto in = cuda::load_pack<kWidth>(x + row * columns + column);
+      for (int i = 0; i < kWidth; ++i) sums[i] += static_cast<double>(widen(in.values[i]));
+    }
+  }
+  auto& shared = cuda::shared_memory<ColumnSums<kWidth>>();
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  for (int i = 0; i < kWidth; ++i) shared.of_thread[i][thread] = sums[i];
+  for (unsigned half = kTileBlock / 2; half >= blockDim.x; half /= 2) {  // the lower lines to the upper ones
+    __syncthreads();
+    if (thread < half)
+      for (int i = 0; i < kWidth; ++i) shared.of_thread[i][thread] += shared.of_thread[i][thread + half];
+  }
+  if (threadIdx.y != 0 || column >= columns) return;
+  Y* const to = y + blockIdx.y * columns + column;
+  for (int i = 0; i < kWidth; ++i) {
+    const auto value = static_cast<compute_t<Y>>(shared.of_thread[i][thread]);
+    to[i] = narrow<Y>(mode == Mode::add ? widen(to[i]) + value : value);
+  }
+}
+
+template <int kWidth, class X, class Y>
+void launch_sum_rows(CudaStream& stream, Matrix matrix, const RowTiles& tiles, const X* x, Y* y, Mode mode) {
+  launch(stream, tiles.grid(), tiles.block(), sizeof(ColumnSums<kWidth>), sum_rows_kernel<kWidth, X, Y>,
+         matrix.rows, matrix.columns, tiles.rows_of_block, x, y, mode);
+}
+
+/// In one launch where there is one row block, else through partial sums of every row block.
+template <int kWidth, class T>
+void sum_rows_of(CudaStream& stream, Matrix matrix, const T* x, const GradView& y) {
+  const RowTiles tiles = tiles_of(matrix, kWidth, sizeof(Pack<T, kWidth>), kSumThreadRows, kSumBlocks);
+  if (tiles.row_blocks == 1 && y.dtype == dtype_of<T>)
+    return launch_sum_rows<kWidth>(stream, matrix, tiles, x, y.as<T>(), y.mode);
+
+  Matrix sums = matrix;
+  sums.rows = tiles.row_blocks;
+  const cuda::Scratch scratch(stream, static_cast<std::size_t>(sums.rows * sums.columns) * sizeof(double));
+  auto* const partials = scratch.as<double>();
+  launch_sum_rows<kWidth>(stream, matrix, tiles, x, partials, Mode::write);
+  dispatch_floating(y.dtype, [&](auto zero) {
+    using Y = decltype(zero);
+    const RowTiles all_rows = tiles_of(sums, 1, sizeof(double), 1, 1);
+    launch_sum_rows<1>(stream, sums, all_rows, static_cast<const double*>(partials), y.as<Y>(), y.mode);
+  });
+}
+
+// A bias to every row.
+
+constexpr int kBiasRows = 4;  // of a thread: loads that it has in flight
+
+struct Identity {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return x;
+  }
+};
+
+struct Relu {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return T{0} > x ? T{0} : x;  // in this order NaN passes through
+  }
+};
+
+template <int kWidth, class Activation, class T>
+__global__ void __launch_bounds__(kTileBlock)
+    add_bias_kernel(std::int64_t rows, std::int64_t columns, std::int64_t rows_of_block, const T* x,
+                    const T* bias, T* y) {
+  const std::int64_t column = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kWidth;
+  if (column >= columns) return;
+  const Pack<T, kWidth> b = cuda::load_pack<kWidth>(bias + column);
+  const std::int64_t begin = blockIdx.y * rows_of_block;
+  const std::int64_t end = begin + rows_of_block < rows ? begin + rows_of_block : rows;
+  for (std::int64_t first = begin + threadIdx.y; first < end; first += kBiasRows * blockDim.y) {
+    Pack<T, kWidth> packs[kBiasRows];
+#pragma unroll
+    for (int k = 0; k < kBiasRows; ++k) {
+      const std::int64_t row = first + k * blockDim.y;
+      if (row < end) packs[k] = cuda::load_pack<kWidth>(x + row * columns + column);
+    }
+#pragma unroll
+    for (int k = 0; k < kBiasRows; ++k) {
+      const std::int64_t row = first + k * blockDim.y;
+      if (row >= end) continue;
+      for (int i = 0; i < kWidth; ++i)
+        packs[k].values[i] = narrow<T>(Activation{}(widen(packs[k].values[i]) + widen(b.values[i])));
+      cuda::store_pack(y + row * columns + column, packs[k]);
+    }
+  }
+}
+
+template <int kWidth, class Activation, class T>
+void launch_add_bias(CudaStream& stream, Matrix matrix, const T* x, const T* bias, T* y) {
+  const RowTiles tiles = tiles_of(matrix, kWidth, sizeof(Pack<T, kWidth>), kBiasRows, kAnyNumber);
+  launch(stream, tiles.grid(), tiles.block(), 0, add_bias_kernel<kWidth, Activation, T>, matrix.rows,
+         matrix.columns, tiles.rows_of_block, x, bias, y);
+}
+
+// The largest of a row.
+
+template <class Team, class T>
+__global__ void __launch_bounds__(Team::kBlock)
+    argmax_kernel(std::int64_t rows, std::int64_t columns, const T* x, std::int32_t* indices) {
+  const std::int64_t row = Team::row();
+  if (row >= rows) return;  // a whole team
+  const std::int32_t index = cuda::first_largest<Team>(x + row * columns, columns).index;
+  if (Team::rank() == 0) indices[row] = index;
+}
+
+}  // namespace
+
+void sum_rows(CudaStream& stream, ConstView x, GradView y) {
+  const Matrix matrix(x.shape);
+  if (!y.wanted() || matrix.columns == 0) return;
+  dispatch_floating(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    constexpr int kWidth = cuda::kVectorWidth<T>;
+    if (matrix.columns % kWidth == 0 && cuda::is_aligned(x.data)) {
+      sum_rows_of<kWidth>(stream, matrix, x.as<T>(), y);
+    } else {
+      sum_rows_of<1>(stream, matrix, x.as<T>(), y);
+    }
+  });
+}
+
+void add_bias(CudaStream& stream, ConstView x, ConstView bias, View y, bool relu) {
+  const Matrix matrix(x.shape);
+  if (matrix.rows == 0) return;
+  dispatch_floating(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    constexpr int kWidth = cuda::kVectorWidth<T>;
+    const bool in_packs = matrix.columns % kWidth == 0 && cuda::is_aligned(x.data) &&
+                          cuda::is_aligned(bias.data) && cuda::is_aligned(y.data);
+    const auto add = [&](auto activation) {
+      using Activation = decltype(activation);
+      if (in_packs) {
+        launch_add_bias<kWidth, Activation>(stream, matrix, x.as<T>(), bias.as<T>(), y.as<T>());
+      } else {
+        launch_add_bias<1, Activation>(stream, matrix, x.as<T>(), bias.as<T>(), y.as<T>());
+      }
+    };
+    if (relu) return add(Relu{});
+    add(Identity{});
+  });
+}
+
+void argmax(CudaStream& stream, ConstView x, View indices) {
+  const Matrix matrix(x.shape);
+  if (matrix.rows == 0) return;
+  dispatch_floating(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    cuda::dispatch_team(matrix.columns, [&](auto team) {
+      using Team = decltype(team);
+      launch(stream, blocks_for(matrix.rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
+             argmax_kernel<Team, T>, matrix.rows, matrix.columns, x.as<T>(), indices.as<std::int32_t>());
+    });
+  });
+}
+
+}  // namespace convoy
