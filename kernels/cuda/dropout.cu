@@ -14,9 +14,10 @@
 namespace convoy {
 namespace {
 
-inline constexpr int kDropoutBlock = 256;             // threads
-inline constexpr int kQuad = 4;                       // words of a draw
-inline constexpr std::int64_t kMostGridRows = 65535;  // CUDA's limit on a grid's y
+inline constexpr int kDropoutBlock = 256;  // threads
+inline constexpr int kQuad = 4;            // words of a draw
+inline constexpr std::int64_t kDropoutRows =
+    2048;  // blocks over samples: about twice what a GPU runs at a time
 
 /// A quad, of which the first `count` elements exist; all four in one access where they may be a pack.
 template <class T>
@@ -81,7 +82,7 @@ void dropout(CudaStream& stream, ConstView x, ConstView sample_ids, double p, Ra
   const dim3 block(columns, kDropoutBlock / columns);
   const std::int64_t block_rows = (samples + block.y - 1) / block.y;
   const dim3 grid(blocks_for(quads, static_cast<int>(block.x)),
-                  static_cast<unsigned>(std::min(block_rows, kMostGridRows)));
+                  static_cast<unsigned>(std::min(block_rows, kDropoutRows)));
   cuda::dispatch_floating(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     using Quad = cuda::Pack<T, kQuad>;

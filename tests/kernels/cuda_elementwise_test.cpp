@@ -1,2 +1,330 @@
-// CPU and GPU agree: kernels/elementwise.h.
+// CPU and GPU agree: kernels/elementwise.h, but for fill and cast (cuda_cast_test.cpp).
 #include "kernels/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <numbers>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tests/kernels/device_array.h"
+#include "tests/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::DeviceArray;
+using testing::value_of;
+
+/// What the CPU computes in to check a type: halves widened to f32, as the GPU's kernels do.
+template <class T>
+using Reference = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// Half the distance between neighbours, relative: what rounding to T costs.
+template <class T>
+constexpr double rounding() {
+  switch (dtype_of<T>) {
+    case DType::f64: return 0x1p-53;
+    case DType::f32: return 0x1p-24;
+    case DType::f16: return 0x1p-11;
+    default: return 0x1p-8;
+  }
+}
+/// The same where T's numbers are subnormal, absolute.
+template <class T>
+constexpr double smallest_rounding() {
+  switch (dtype_of<T>) {
+    case DType::f64: return 0x1p-1074;
+    case DType::f32: return 0x1p-149;
+    case DType::f16: return 0x1p-25;
+    default: return 0x1p-134;
+  }
+}
+
+/// z = f(x, y). Its results on the two devices differ by at most `ulps` units in the last place of
+/// `magnitude`.
+struct Op {
+  std::string name;
+  std::function<void(const Stream&, ConstView x, ConstView y, GradView z)> run;
+  bool can_add;  // z += f(x, y) too
+  double ulps;
+  std::function<double(double x, double y)> magnitude;
+};
+
+// What the devices may differ by, in units of the last place of the greatest number on the way:
+constexpr double kExact = 0;
+// a product that nvcc fuses with a sum is not rounded on its own, by which the rounding of the sum may
+// change;
+constexpr double kFused = 2;
+// a function of the CUDA Math API (at most 2 ulp for expf and tanhf, 6 for erfcf, 5 for erfc: CUDA C++
+// Programming Guide, "Mathematical Functions"), one of the C library (at most 5: glibc's manual, "Known
+// Maximum Errors in Math Functions"), and five roundings after it.
+constexpr double kFunction = 6 + 5 + 5;
+
+double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
+double normal_cdf_of(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
+double normal_density_of(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
+
+/// A kernel's two overloads as one function.
+template <class F>
+auto on_either(F f) {
+  return [f](const Stream& stream, ConstView x, ConstView y, GradView z) {
+    on(stream, [&](auto& s) { f(s, x, y, z); });
+  };
+}
+
+/// x is in [-8, 8) and y in [-1, 1): each op takes as its input what should be large.
+std::vector<Op> all_ops() {
+  const auto nothing = [](double, double) { return 0.0; };
+  return {
+      {"add", on_either([](auto& s, auto x, auto y, auto z) { add(s, x, y, z); }), false, kExact, nothing},
+      {"weighted add", on_either([](auto& s, auto x, auto y, auto z) { add(s, x, y, z, 0.3, -1.7); }), false,
+       kFused, [](double x, double y) { return std::abs(0.3 * x) + std::abs(1.7 * y); }},
+      {"mul", on_either([](auto& s, auto x, auto y, auto z) { mul(s, x, y, z); }), true, kExact,
+       [](double x, double y) { return std::abs(x * y); }},
+      {"scale", on_either([](auto& s, auto x, auto, auto z) { scale(s, x, 0.3, z); }), true, kExact,
+       [](double x, double) { return std::abs(0.3 * x); }},
+      {"relu_forward", on_either([](auto& s, auto x, auto, auto z) { relu_forward(s, x, z); }), false, kExact,
+       nothing},
+      {"relu_backward", on_either([](auto& s, auto dy, auto y, auto z) { relu_backward(s, dy, y, z); }), true,
+       kExact, nothing},
+      {"gelu_forward", on_either([](auto& s, auto x, auto, auto z) { gelu_forward(s, x, z); }), false,
+       kFunction, [](double x, double) { return std::abs(x) * normal_cdf_of(x); }},
+      {"gelu_backward", on_either([](auto& s, auto x, auto dy, auto z) { gelu_backward(s, dy, x, z); }), true,
+       kFunction,
+       [](double x, double dy) {
+         return std::abs(dy) * (normal_cdf_of(x) + std::abs(x) * normal_density_of(x));
+       }},
+      {"silu_forward", on_either([](auto& s, auto x, auto, auto z) { silu_forward(s, x, z); }), false,
+       kFunction, [](double x, double) { return std::abs(x) * sigmoid_of(x); }},
+      {"silu_backward", on_either([](auto& s, auto x, auto dy, auto z) { silu_backward(s, dy, x, z); }), true,
+       kFunction, [](double x, double dy) { return std::abs(dy) * sigmoid_of(x) * (1 + std::abs(x)); }},
+      {"tanh_forward", on_either([](auto& s, auto x, auto, auto z) { tanh_forward(s, x, z); }), false,
+       kFunction, [](double x, double) { return std::abs(std::tanh(x)); }},
+      {"tanh_backward", on_either([](auto& s, auto dy, auto y, auto z) { tanh_backward(s, dy, y, z); }), true,
+       kFused, [](double dy, double y) { return std::abs(dy) * (1 + y * y); }},
+      {"sigmoid_forward", on_either([](auto& s, auto x, auto, auto z) { sigmoid_forward(s, x, z); }), false,
+       kFunction, [](double x, double) { return sigmoid_of(x); }},
+      {"sigmoid_backward", on_either([](auto& s, auto dy, auto y, auto z) { sigmoid_backward(s, dy, y, z); }),
+       true, kExact, [](double dy, double y) { return std::abs(dy * y) * (1 + std::abs(y)); }},
+  };
+}
+
+/// Where views begin, in elements from an aligned address.
+struct Offsets {
+  std::size_t x = 0, y = 0, z = 0;
+};
+
+/// x, y and what z holds before.
+template <class T>
+struct Inputs {
+  Array<T> x, y, z;
+
+  explicit Inputs(std::int64_t n)
+      : x(Array<T>::random({n}, 1)), y(Array<T>::random({n}, 2)), z(Array<T>::random({n}, 3)) {
+    for (T& element : x) element = static_cast<T>(static_cast<Reference<T>>(8 * value_of(element)));
+  }
+};
+
+template <class T>
+Array<T> on_gpu(const Device& gpu, const Op& op, Mode mode, const Inputs<T>& in, const Offsets& at = {}) {
+  const DeviceArray<T> x(gpu, in.x, at.x), y(gpu, in.y, at.y), z(gpu, in.z, at.z);
+  op.run(gpu.stream(), x.view(), y.view(), z.grad(mode));
+  return z.values();
+}
+
+template <class T>
+Array<Reference<T>> on_cpu(const Op& op, Mode mode, const Inputs<T>& in) {
+  using R = Reference<T>;
+  CpuStream stream({.threads = 1});
+  const Array<R> x = in.x.template to<R>(), y = in.y.template to<R>();
+  Array<R> z = in.z.template to<R>();
+  op.run(stream, x.view(), y.view(), z.grad(mode));
+  return z;
+}
+
+template <class T>
+void expect_agreement(const Op& op, Mode mode, const Inputs<T>& in, const Array<T>& gpu) {
+  using R = Reference<T>;
+  const Array<R> cpu = on_cpu(op, mode, in);
+  for (std::size_t e = 0; e < gpu.size(); ++e) {
+    const double x = value_of(in.x[e]), y = value_of(in.y[e]), z = value_of(in.z[e]);
+    const double found = value_of(gpu[e]);
+    const double magnitude = op.magnitude(x, y);
+    double tolerance = op.ulps * 2 * rounding<R>() * magnitude;
+    if (mode == Mode::add && magnitude > 0)
+      tolerance += kFused * 2 * rounding<R>() * (magnitude + std::abs(z));
+    const auto place = [&] {
+      return op.name + ", element " + std::to_string(e) + " of " + gpu.shape().text() + ": of " +
+             std::to_string(x) + ", " + std::to_string(y);
+    };
+    const double rounded = value_of(static_cast<T>(cpu[e]));
+    if (std::isnan(rounded)) {
+      ASSERT_TRUE(std::isnan(found)) << place();
+    } else if (tolerance == 0 || !std::isfinite(rounded)) {
+      ASSERT_EQ(found, rounded) << place();
+    } else {
+      if (!std::is_same_v<T, R>) tolerance += rounding<T>() * (std::abs(value_of(cpu[e])) + tolerance);
+      ASSERT_NEAR(found, cpu[e], tolerance + 2 * smallest_rounding<T>()) << place();
+    }
+  }
+}
+
+/// Around where packs end, blocks end, and a block's packs end.
+std::vector<std::int64_t> sizes() {
+  std::vector<std::int64_t> sizes(std::begin(testing::kTailSizes), std::end(testing::kTailSizes));
+  sizes.insert(sizes.end(), {4096, 8197});
+  return sizes;
+}
+
+template <class T>
+class CudaElementwise : public testing::GpuTest {};
+using Types = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaElementwise, Types);
+
+TYPED_TEST(CudaElementwise, EqualsTheCpuOverTailsAndMisalignedViews) {
+  const Device gpu = Device::cuda(0);
+  const std::vector<Op> ops = all_ops();
+  for (const std::int64_t n : sizes()) {
+    const Inputs<TypeParam> in(n);
+    for (const Op& op : ops) {
+      for (const Mode mode : {Mode::write, Mode::add}) {
+        if (mode == Mode::add && !op.can_add) continue;
+        const Array<TypeParam> found = on_gpu(gpu, op, mode, in);
+        expect_agreement(op, mode, in, found);
+        this->for_each_order([&] {
+          for (const Offsets& at : {Offsets{}, Offsets{1, 1, 1}, Offsets{1, 0, 0}, Offsets{0, 0, 1}})
+            testing::expect_same_bits(on_gpu(gpu, op, mode, in, at), found);
+        });
+        if (this->HasFailure()) return;
+      }
+    }
+  }
+}
+
+TYPED_TEST(CudaElementwise, WritesOverItsInputs) {
+  const Device gpu = Device::cuda(0);
+  for (const std::int64_t n : {33, 8197}) {
+    const Inputs<TypeParam> in(n);
+    for (const Op& op : all_ops()) {
+      const Array<TypeParam> found = on_gpu(gpu, op, Mode::write, in);
+      const DeviceArray<TypeParam> x(gpu, in.x), y(gpu, in.y), on_x(gpu, in.x), on_y(gpu, in.y);
+      op.run(gpu.stream(), on_x.view(), y.view(), on_x.grad());
+      testing::expect_same_bits(on_x.values(), found);
+      op.run(gpu.stream(), x.view(), on_y.view(), on_y.grad());
+      testing::expect_same_bits(on_y.values(), found);
+    }
+  }
+}
+
+TYPED_TEST(CudaElementwise, TreatsExtremesAsTheCpuDoes) {
+  using R = Reference<TypeParam>;
+  using Limits = std::numeric_limits<R>;
+  const Device gpu = Device::cuda(0);
+  const std::vector<R> values = {R{0},
+                                 R{-0.0},
+                                 R{1e4},
+                                 R{-1e4},
+                                 Limits::infinity(),
+                                 -Limits::infinity(),
+                                 Limits::max(),
+                                 Limits::lowest(),
+                                 Limits::denorm_min(),
+                                 Limits::min(),
+                                 Limits::quiet_NaN(),
+                                 R{0.5}};
+  const auto count = static_cast<std::int64_t>(values.size());
+  Inputs<TypeParam> in(count * count);
+  for (std::size_t e = 0; e < in.x.size(); ++e) {
+    in.x[e] = static_cast<TypeParam>(values[e / values.size()]);
+    in.y[e] = static_cast<TypeParam>(values[e % values.size()]);
+  }
+  for (const Op& op : all_ops()) expect_agreement(op, Mode::write, in, on_gpu(gpu, op, Mode::write, in));
+}
+
+TYPED_TEST(CudaElementwise, LeavesAnUnwantedGradientAlone) {
+  const Device gpu = Device::cuda(0);
+  const Inputs<TypeParam> in(33);
+  const DeviceArray<TypeParam> x(gpu, in.x), y(gpu, in.y);
+  for (const Op& op : all_ops()) {
+    if (!op.can_add) continue;
+    EXPECT_NO_THROW(op.run(gpu.stream(), x.view(), y.view(), GradView())) << op.name;
+  }
+  gpu.synchronize();
+}
+
+template <class T>
+class CudaDropout : public testing::GpuTest {
+ protected:
+  /// The same bits as the CPU's; added, a rounding less than it has where nvcc fuses.
+  static void check(const Device& gpu, std::int64_t samples, std::int64_t sample_size, double p,
+                    std::size_t offset = 0) {
+    using R = Reference<T>;
+    SCOPED_TRACE(std::to_string(samples) + " samples of " + std::to_string(sample_size) + ", p " +
+                 std::to_string(p) + ", offset " + std::to_string(offset));
+    const Random random{.seed = 0x123456789abcdef, .purpose = RandomPurpose::dropout, .stream = 3};
+    const auto x = Array<T>::random({samples, sample_size}, 1);
+    const auto before = Array<T>::random({samples, sample_size}, 2);
+    Array<std::int32_t> ids({samples});
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * 2654435761U);
+
+    CpuStream cpu({.threads = 1});
+    const Array<R> cpu_x = x.template to<R>();
+    const DeviceArray<T> gpu_x(gpu, x, offset);
+    const DeviceArray<std::int32_t> gpu_ids(gpu, ids);
+    for (const Mode mode : {Mode::write, Mode::add}) {
+      Array<R> cpu_y = before.template to<R>();
+      dropout(cpu, cpu_x.view(), ids.view(), p, random, cpu_y.grad(mode));
+      const DeviceArray<T> gpu_y(gpu, before, offset);
+      on(gpu.stream(),
+         [&](auto& s) { dropout(s, gpu_x.view(), gpu_ids.view(), p, random, gpu_y.grad(mode)); });
+      const Array<T> found = gpu_y.values();
+      if (mode == Mode::write) {
+        testing::expect_same_bits(found, cpu_y.template to<T>());
+      } else {
+        // |x| and what is added to are below 1, the factor at most 2.
+        testing::expect_near(found, cpu_y, 3 * (kFused * 2 * rounding<R>() + rounding<T>()));
+      }
+    }
+  }
+};
+TYPED_TEST_SUITE(CudaDropout, Types);
+
+TYPED_TEST(CudaDropout, DropsWhatTheCpuDrops) {
+  const Device gpu = Device::cuda(0);
+  this->for_each_order([&] {
+    for (const double p : {0.0, 0.1, 0.5}) {
+      // No sample, none of a quad, part of one, several blocks of quads, several of samples.
+      this->check(gpu, 0, 5, p);
+      this->check(gpu, 1, 1, p);
+      this->check(gpu, 4, 21, p);
+      this->check(gpu, 3, 512, p);
+      this->check(gpu, 2, 1029, p);
+      this->check(gpu, 2, 2056, p);
+      this->check(gpu, 301, 10, p);
+      for (const std::size_t offset : {1, 2}) this->check(gpu, 3, 512, p, offset);
+    }
+  });
+}
+
+TYPED_TEST(CudaDropout, DropsAllWithProbabilityOne) {
+  const Device gpu = Device::cuda(0);
+  const auto x = Array<TypeParam>::random({3, 7}, 1);
+  const DeviceArray<TypeParam> in(gpu, x), out(gpu, x);
+  const DeviceArray<std::int32_t> ids(gpu, Array<std::int32_t>({3}, {1, 2, 3}));
+  on(gpu.stream(), [&](auto& s) { dropout(s, in.view(), ids.view(), 1, {.seed = 5}, out.grad()); });
+  testing::expect_same_bits(out.values(), Array<TypeParam>({3, 7}));
+}
+
+// More samples than a grid has rows; one type will do.
+using CudaDropoutOfManySamples = CudaDropout<float>;
+TEST_F(CudaDropoutOfManySamples, TakesThemInTurns) { check(Device::cuda(0), 2051, 516, 0.5); }
+
+}  // namespace
+}  // namespace convoy
