@@ -23,7 +23,7 @@ void CudaEvent::wait() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
 
 CudaStream::CudaStream(int device, CachingAllocator& memory) : device_(device), memory_(memory) {
   make_current();
-  CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0));
 }
 
 CudaStream::~CudaStream() { cudaStreamDestroy(stream_); }

@@ -9,17 +9,23 @@
 
 namespace convoy {
 
-// What shared_memory() of kernels/cuda/launch.h declares (it stands inside a function of convoy::cuda, which
-// makes it a member of that namespace). Of one block at a time; what a launch did not ask for is poisoned.
+// What shared_memory() of kernels/cuda/launch.h declares (inside a function of convoy::cuda, which makes it a
+// member of that namespace). Of one block at a time; what a launch did not ask for is poisoned.
 namespace cuda {
-constexpr std::size_t kSharedCapacity = std::size_t{48} << 10;
-alignas(256) unsigned char block_shared_bytes[kSharedCapacity];
-}  // namespace cuda
+alignas(16) unsigned char block_shared_bytes[emulator::kMaxSharedBytes];
+}
 
 namespace emulator {
-using cuda::block_shared_bytes;
-using cuda::kSharedCapacity;
 namespace {
+
+using cuda::block_shared_bytes;
+
+/// Thrown through a waiting thread to end it, so that what lies on its stack is destroyed.
+struct Unwind {};
+
+uint3 index_in(dim3 size, unsigned linear) {
+  return {linear % size.x, linear / size.x % size.y, linear / size.x / size.y};
+}
 
 std::string text(uint3 v) {
   return "(" + std::to_string(v.x) + ", " + std::to_string(v.y) + ", " + std::to_string(v.z) + ")";
@@ -34,24 +40,21 @@ bool same_place(Where a, Where b) {
   return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();
 }
 
-/// Not the bytes of any sensible number: a float of them is -3.8e38 … NaN, an int is negative.
-constexpr int kUninitialized = 0xff;
+std::string current_block() { return "block " + text(blockIdx); }
 
 }  // namespace
 
-uint3 BlockRunner::index_in(dim3 size, unsigned linear) const {
-  return {linear % size.x, linear / size.x % size.y, linear / size.x / size.y};
-}
+BlockRunner* BlockRunner::current_runner_ = nullptr;
 
-std::string BlockRunner::position() const {
-  return "block " + text(blockIdx) + ", thread " + text(index_in(launch_->block, current_));
+std::string BlockRunner::name_of(unsigned thread) const {
+  return "thread " + text(index_in(launch_->block, thread));
 }
 
 void BlockRunner::fault(const std::string& what, Where where) const {
-  throw KernelFault(text(where) + ": " + position() + ": " + what);
+  throw KernelFault(text(where) + ": " + current_block() + ", " + name_of(thread_) + ": " + what);
 }
 
-std::vector<unsigned> BlockRunner::in_order(unsigned count) {
+std::vector<unsigned> BlockRunner::in_order(std::size_t count) {
   std::vector<unsigned> all(count);
   std::iota(all.begin(), all.end(), 0u);
   if (order_ == Order::descending) std::reverse(all.begin(), all.end());
@@ -65,9 +68,10 @@ void BlockRunner::run(const Launch& launch, Order order, std::mt19937_64& random
   random_ = &random;
   gridDim = launch.grid;
   blockDim = launch.block;
-  unpoison(block_shared_bytes, kSharedCapacity);
-  poison(block_shared_bytes + launch.shared_bytes, kSharedCapacity - launch.shared_bytes);
-  for (const unsigned block : in_order(launch.grid.x * launch.grid.y * launch.grid.z)) {
+  unpoison(block_shared_bytes, kMaxSharedBytes);
+  poison(block_shared_bytes + launch.shared_bytes, kMaxSharedBytes - launch.shared_bytes);
+  current_runner_ = this;
+  for (const unsigned block : in_order(std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z)) {
     blockIdx = index_in(launch.grid, block);
     std::memset(block_shared_bytes, kUninitialized, launch.shared_bytes);
     run_block();
@@ -77,11 +81,12 @@ void BlockRunner::run(const Launch& launch, Order order, std::mt19937_64& random
 void BlockRunner::run_block() {
   const unsigned count = launch_->block.x * launch_->block.y * launch_->block.z;
   threads_.assign(count, {});
-  meetings_.assign((count + 31) / 32, {});
+  meetings_.resize((count + 31) / 32);
+  for (auto& of_warp : meetings_) of_warp.clear();
   at_barrier_ = 0;
   fault_.clear();
-  queue_.clear();
-  for (const unsigned thread : in_order(count)) queue_.push_back(thread);
+  const std::vector<unsigned> first = in_order(count);
+  queue_.assign(first.begin(), first.end());
   while (!queue_.empty() && fault_.empty()) {
     const unsigned thread = queue_.front();
     queue_.pop_front();
@@ -89,53 +94,55 @@ void BlockRunner::run_block() {
   }
   if (fault_.empty()) fault_ = describe_waiting();
   if (fault_.empty()) return;
-  abandon();
+  unwind();
   throw KernelFault(fault_);
 }
 
-/// Goes on with a thread, on the fiber that holds it or on a free one.
+/// Goes on with a thread: on the fiber that holds it, or, at its beginning, on a free one.
 void BlockRunner::enter(unsigned thread) {
-  current_ = thread;
-  running_ = std::exchange(threads_[thread].fiber, nullptr);
-  if (running_ == nullptr) {
+  thread_ = thread;
+  threadIdx = index_in(launch_->block, thread);
+  fiber_ = std::exchange(threads_[thread].fiber, nullptr);
+  if (fiber_ == nullptr) {
     if (free_fibers_.empty()) {
       const std::size_t index = fibers_.size();
-      fibers_.push_back(std::make_unique<Fiber>([this, index] { run_fiber(index); }));
+      fibers_.push_back(std::make_unique<Fiber>([this, index] { run_fiber(*fibers_[index]); }));
       free_fibers_.push_back(fibers_.back().get());
     }
-    running_ = free_fibers_.back();
+    fiber_ = free_fibers_.back();
     free_fibers_.pop_back();
-  } else {
-    threads_[thread].status = Status::ready;
-    threadIdx = index_in(launch_->block, thread);
   }
-  running_->enter();
+  fiber_->enter();
 }
 
 /// A fiber runs threads to their end, one after the other, as long as the next in the queue is a fresh one: a
 /// kernel that never waits needs one fiber and no switch.
-void BlockRunner::run_fiber(std::size_t index) {
+void BlockRunner::run_fiber(Fiber& fiber) {
   while (true) {
-    threadIdx = index_in(launch_->block, current_);
-    threads_[current_].status = Status::ready;
+    threads_[thread_].status = Status::ready;
     try {
       launch_->thread();
-      threads_[current_].status = Status::ended;
-    } catch (const KernelFault& caught) {
-      fault_ = caught.what();
+    } catch (const Unwind&) {
+    } catch (const std::exception& caught) {
+      if (fault_.empty()) fault_ = caught.what();
     }
+    threads_[thread_].status = Status::ended;
     if (fault_.empty() && !queue_.empty() && threads_[queue_.front()].status == Status::fresh) {
-      current_ = queue_.front();
+      thread_ = queue_.front();
       queue_.pop_front();
+      threadIdx = index_in(launch_->block, thread_);
       continue;
     }
-    free_fibers_.push_back(fibers_[index].get());
-    fibers_[index]->leave();
+    free_fibers_.push_back(&fiber);
+    fiber.leave();
   }
 }
 
-void BlockRunner::wait_as(Status status, Where where) {
-  threads_[current_] = {.status = status, .fiber = running_, .where = where};
+/// The running thread, whose status says for what, stops until it is released.
+void BlockRunner::wait() {
+  threads_[thread_].fiber = fiber_;
+  fiber_->leave();
+  if (!fault_.empty()) throw Unwind{};
 }
 
 void BlockRunner::release(std::vector<unsigned> threads) {
@@ -145,95 +152,97 @@ void BlockRunner::release(std::vector<unsigned> threads) {
   queue_.insert(queue_.end(), threads.begin(), threads.end());
 }
 
+/// After a fault: ends the threads that still wait.
+void BlockRunner::unwind() {
+  queue_.clear();
+  for (unsigned thread = 0; thread < threads_.size(); ++thread)
+    if (threads_[thread].fiber != nullptr) enter(thread);
+}
+
 void BlockRunner::barrier(Where where) {
-  for (const Thread& other : threads_)
-    if (other.status == Status::at_barrier) {
-      if (!same_place(other.where, where))
-        fault(
-            "__syncthreads() here, while other threads of the block wait in the one at " + text(other.where),
-            where);
-      break;
-    }
-  wait_as(Status::at_barrier, where);
+  if (at_barrier_ > 0 && !same_place(barrier_, where))
+    fault("__syncthreads() here, while other threads of the block wait in the one at " + text(barrier_),
+          where);
+  barrier_ = where;
+  threads_[thread_] = {.status = Status::at_barrier, .where = where};
   if (++at_barrier_ == threads_.size()) {
     at_barrier_ = 0;
     std::vector<unsigned> all(threads_.size());
     std::iota(all.begin(), all.end(), 0u);
     release(std::move(all));
   }
-  running_->leave();
+  wait();
+}
+
+BlockRunner::Meeting& BlockRunner::meeting_of(unsigned warp, unsigned mask) {
+  std::vector<Meeting>& meetings = meetings_[warp];
+  const auto has_mask = [&](const Meeting& meeting) { return meeting.mask == mask; };
+  const auto found = std::find_if(meetings.begin(), meetings.end(), has_mask);
+  return found != meetings.end() ? *found : meetings.emplace_back(Meeting{.mask = mask});
 }
 
 const std::uint64_t* BlockRunner::meet(unsigned mask, std::uint64_t bits, Where where) {
-  const unsigned warp = current_ / 32;
+  const unsigned warp = thread_ / 32;
   if ((mask >> lane() & 1u) == 0) fault("lane " + std::to_string(lane()) + " is not in its own mask", where);
   const auto in_warp = static_cast<unsigned>(std::min<std::size_t>(32, threads_.size() - warp * 32));
   if (in_warp < 32 && mask >> in_warp != 0)
-    fault("the mask names lanes that are not there: the block has " + std::to_string(threads_.size()) +
-              " threads",
+    fault("the mask names lanes that are not there: the warp has " + std::to_string(in_warp) + " threads",
           where);
 
-  std::vector<Meeting>& meetings = meetings_[warp];
-  auto found =
-      std::find_if(meetings.begin(), meetings.end(), [&](const Meeting& m) { return m.mask == mask; });
-  if (found == meetings.end()) found = meetings.insert(meetings.end(), Meeting{.mask = mask, .where = where});
-  if (found->arrived != 0 && !same_place(found->where, where))
-    fault("a warp operation here, while other lanes of its mask wait in the one at " + text(found->where),
+  Meeting& meeting = meeting_of(warp, mask);
+  if (meeting.arrived != 0 && !same_place(meeting.where, where))
+    fault("a warp operation here, while other lanes of its mask wait in the one at " + text(meeting.where),
           where);
-  found->where = where;
-  found->arrived |= 1u << lane();
-  const unsigned turn = found->turn;
-  found->values[turn][lane()] = bits;
-  wait_as(Status::in_meeting, where);
-  if (found->arrived == mask) {
-    found->arrived = 0;
-    found->turn ^= 1u;
+  const unsigned turn = meeting.turn;
+  meeting.where = where;
+  meeting.values[turn][lane()] = bits;
+  meeting.arrived |= 1u << lane();
+  threads_[thread_] = {.status = Status::in_meeting, .mask = mask, .where = where};
+  if (meeting.arrived == mask) {
+    meeting.arrived = 0;
+    meeting.turn ^= 1u;
     std::vector<unsigned> lanes;
     for (unsigned l = 0; l < 32; ++l)
       if ((mask >> l & 1u) != 0) lanes.push_back(warp * 32 + l);
     release(std::move(lanes));
   }
-  running_->leave();
-  // Looked up again: another mask's first meeting may have moved the vector meanwhile.
-  for (const Meeting& meeting : meetings_[warp])
-    if (meeting.mask == mask) return meeting.values[turn].data();
-  return nullptr;
+  wait();
+  return meeting_of(warp, mask).values[turn].data();  // again: meanwhile another mask may have moved it
 }
 
-/// No thread can go on: "" where all have ended, else who waits where.
+std::string BlockRunner::state_of(unsigned thread) const {
+  const Thread& held = threads_[thread];
+  return name_of(thread) + (held.status == Status::ended ? " has ended" : " waits at " + text(held.where));
+}
+
+/// No thread can go on: "" where all have ended, else who waits where, and for whom.
 std::string BlockRunner::describe_waiting() const {
-  const auto is = [this](Status status) {
-    return [status](const Thread& thread) { return thread.status == status; };
+  const auto count = [this](Status status) {
+    return std::count_if(threads_.begin(), threads_.end(),
+                         [&](const Thread& t) { return t.status == status; });
   };
-  const auto count = [&](Status status) {
-    return std::count_if(threads_.begin(), threads_.end(), is(status));
+  const auto first = [this](auto&& is_wanted) {
+    unsigned thread = 0;
+    while (!is_wanted(thread)) ++thread;
+    return thread;
   };
-  const auto ended = count(Status::ended);
-  if (static_cast<std::size_t>(ended) == threads_.size()) return "";
-  const bool barrier = at_barrier_ > 0;
-  const auto waiting =
-      std::find_if(threads_.begin(), threads_.end(), is(barrier ? Status::at_barrier : Status::in_meeting));
-  const auto missing = std::find_if(threads_.begin(), threads_.end(),
-                                    [&](const Thread& thread) { return thread.status != waiting->status; });
-  std::string what = text(waiting->where) + ": block " + text(blockIdx) + ": " +
-                     std::to_string(count(waiting->status)) + " of " + std::to_string(threads_.size()) +
-                     (barrier ? " threads wait at __syncthreads()" : " threads wait at a warp operation") +
-                     ", ";
-  what += std::to_string(ended) + " have ended";
-  if (missing != threads_.end()) {
-    const auto thread = static_cast<unsigned>(missing - threads_.begin());
-    what += "; thread " + text(index_in(launch_->block, thread));
-    what += missing->status == Status::ended ? " has ended" : " waits at " + text(missing->where);
+  const auto all = static_cast<std::ptrdiff_t>(threads_.size());
+  if (count(Status::ended) == all) return "";
+  if (at_barrier_ > 0) {
+    const unsigned missing = first([&](unsigned t) { return threads_[t].status != Status::at_barrier; });
+    return text(barrier_) + ": " + current_block() + ": " + std::to_string(at_barrier_) + " of " +
+           std::to_string(all) + " threads wait at __syncthreads(), which " +
+           std::to_string(count(Status::ended)) + " that have ended will not reach; " + state_of(missing);
   }
-  return what;
-}
-
-void BlockRunner::abandon() {
-  free_fibers_.clear();
-  for (const auto& fiber : fibers_) {
-    fiber->abandon();
-    free_fibers_.push_back(fiber.get());
-  }
+  const unsigned waiting = first([&](unsigned t) { return threads_[t].status == Status::in_meeting; });
+  const unsigned mask = threads_[waiting].mask;
+  const unsigned missing = first([&](unsigned t) {
+    return t / 32 == waiting / 32 && (mask >> t % 32 & 1u) != 0 &&
+           (threads_[t].status != Status::in_meeting || threads_[t].mask != mask);
+  });
+  return text(threads_[waiting].where) + ": " + current_block() + ", " + name_of(waiting) +
+         " waits at a warp operation for lane " + std::to_string(missing % 32) + " of its mask; " +
+         state_of(missing);
 }
 
 }  // namespace emulator

@@ -1,65 +1,60 @@
 #include "tests/cuda_emulator/driver.h"
 
-#include <dlfcn.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <string_view>
-
-#include "tests/cuda_emulator/sanitizer.h"
+#include <limits>
+#include <stdexcept>
 
 namespace convoy::emulator {
 namespace {
-
-BlockRunner* g_running = nullptr;  // for the functions that a kernel calls without any object
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value != nullptr ? value : "";
 }
 
-std::size_t number(const char* name, std::size_t otherwise) {
+template <class T>
+T number(const char* name, T otherwise) {
   const std::string text = variable(name);
-  return text.empty() ? otherwise : std::strtoull(text.c_str(), nullptr, 10);
+  if (text.empty()) return otherwise;
+  const bool is_number = text.size() <= 18 && text.find_first_not_of("0123456789") == std::string::npos;
+  const unsigned long long value =
+      is_number ? std::stoull(text) : std::numeric_limits<unsigned long long>::max();
+  if (value > static_cast<unsigned long long>(std::numeric_limits<T>::max()))
+    throw std::invalid_argument(std::string(name) + ": found '" + text + "', expected a number");
+  return static_cast<T>(value);
+}
+
+/// The place of a variable's value among its choices, the first of which it has where it is not set.
+template <class E>
+E choice(const char* name, std::initializer_list<const char*> choices) {
+  const std::string text = variable(name);
+  if (text.empty()) return E{0};
+  const auto found = std::find(choices.begin(), choices.end(), text);
+  if (found == choices.end())
+    throw std::invalid_argument(std::string(name) + ": '" + text + "' is no choice");
+  return static_cast<E>(found - choices.begin());
 }
 
 Settings from_environment() {
   Settings result;
-  result.gpus = static_cast<int>(number("CONVOY_EMULATED_GPUS", 0));
+  result.gpus = number("CONVOY_EMULATED_GPUS", 0);
+  result.driver_version = result.gpus > 0 ? CUDART_VERSION : 0;
   result.memory_bytes = number("CONVOY_EMULATED_MEMORY", result.memory_bytes);
+  result.order = choice<Order>("CONVOY_EMULATOR_ORDER", {"ascending", "descending", "random"});
+  result.streams = choice<Streams>("CONVOY_EMULATOR_STREAMS", {"eager", "random"});
   result.seed = number("CONVOY_EMULATOR_SEED", result.seed);
-  const std::string order = variable("CONVOY_EMULATOR_ORDER");
-  if (order == "descending") result.order = Order::descending;
-  if (order == "random") result.order = Order::random;
-  if (variable("CONVOY_EMULATOR_STREAMS") == "random") result.streams = Streams::random;
   return result;
 }
 
 double now_ms() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-/// The last block that begins at or before an address, if the range lies in it.
-template <class Map, class Size>
-bool contains(const Map& blocks, const void* begin, std::size_t bytes, const Size& size) {
-  auto next = blocks.upper_bound(begin);
-  if (next == blocks.begin()) return false;
-  const auto block = std::prev(next);
-  const auto offset =
-      static_cast<std::size_t>(static_cast<const char*>(begin) - static_cast<const char*>(block->first));
-  return offset + bytes <= size(block->second);
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(now).count();
 }
 
 }  // namespace
-
-BlockRunner& current_block() { return *g_running; }
 
 Driver& Driver::get() {
   // Never destroyed: a Device that outlives main still gives its memory back.
@@ -68,167 +63,132 @@ Driver& Driver::get() {
 }
 
 Driver::Driver() : settings(from_environment()), random_(settings.seed) {
-  std::atexit([] { get().write_log(); });
+  std::atexit([] { get().log_.write(); });
 }
 
-/// CONVOY_EMULATOR_LOG=FOLDER: which kernels were launched, as "program offset" a line; nm gives the names.
-void Driver::write_log() const {
-  const std::string folder = variable("CONVOY_EMULATOR_LOG");
-  if (folder.empty() || kernels_.empty()) return;
-  std::ofstream log(folder + "/" + std::to_string(getpid()) + ".txt");
-  const std::string program = std::filesystem::canonical("/proc/self/exe").string();
-  for (const void* kernel : kernels_) {
-    Dl_info module;
-    if (dladdr(kernel, &module) == 0) continue;
-    log << program << ' ' << static_cast<const char*>(kernel) - static_cast<const char*>(module.dli_fbase) << '\n';
-  }
-}
-
-cudaStream_t Driver::add_stream(int device) {
+EmulatedStream* Driver::add_stream(int gpu) {
   streams_.push_back(std::make_unique<EmulatedStream>());
-  streams_.back()->device = device;
+  streams_.back()->gpu = gpu;
   return streams_.back().get();
 }
 
-void Driver::remove_stream(cudaStream_t stream) {
-  run_until([&] { return stream->queue.empty(); });
-  std::erase_if(streams_, [&](const auto& held) { return held.get() == stream; });
+EmulatedStream* Driver::find(cudaStream_t stream) const {
+  const auto found =
+      std::find_if(streams_.begin(), streams_.end(), [&](const auto& held) { return held.get() == stream; });
+  return found != streams_.end() ? found->get() : nullptr;
 }
 
-cudaEvent_t Driver::add_event() {
+bool Driver::remove_stream(cudaStream_t stream) {
+  if (find(stream) == nullptr) return false;
+  run_all_of(*stream);
+  std::erase_if(streams_, [&](const auto& held) { return held.get() == stream; });
+  return true;
+}
+
+EmulatedEvent* Driver::add_event(bool is_timed) {
   auto event = std::make_shared<EmulatedEvent>();
-  cudaEvent_t const handle = event.get();
+  event->is_timed = is_timed;
+  EmulatedEvent* const handle = event.get();
   events_.emplace(handle, std::move(event));
   return handle;
 }
 
-void Driver::remove_event(cudaEvent_t event) { events_.erase(event); }
-
-std::shared_ptr<EmulatedEvent> Driver::find(cudaEvent_t event) {
+std::shared_ptr<EmulatedEvent> Driver::find(cudaEvent_t event) const {
   const auto found = events_.find(event);
-  return found == events_.end() ? nullptr : found->second;
+  return found != events_.end() ? found->second : nullptr;
 }
 
-void Driver::push(cudaStream_t stream, EmulatedStream::Operation operation) {
-  stream->queue.push_back(std::move(operation));
+void Driver::record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event) {
+  push(stream, [event, ticket = ++event->recorded] {
+    event->reached = std::max(event->reached, ticket);
+    event->reached_ms = now_ms();
+    return true;
+  });
+}
+
+void Driver::wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event) {
+  push(stream, [event, ticket = event->recorded] { return event->reached >= ticket; });
+}
+
+void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
+  ++launches;
+  log_.add(kernel);
+  push(stream, [this, gpu = stream.gpu, launch = std::move(launch)] {
+    memory.open(gpu);
+    try {
+      runner_.run(launch, settings.order, random_);
+    } catch (const KernelFault& fault) {
+      fail(fault.what());
+    }
+    memory.close(gpu);
+    return true;
+  });
+}
+
+void Driver::transfer(EmulatedStream& stream, std::function<void()> work) {
+  push(stream, [this, work = std::move(work)] {
+    memory.open(Memory::kEveryGpu);
+    work();
+    memory.close(Memory::kEveryGpu);
+    return true;
+  });
+}
+
+void Driver::push(EmulatedStream& stream, EmulatedStream::Operation operation) {
+  stream.queue.push_back(std::move(operation));
   if (settings.streams == Streams::eager) run_all();
+}
+
+/// The next operation of a stream chosen at random among those that can go on; false where none can.
+bool Driver::step() {
+  std::vector<EmulatedStream*> turns;
+  for (const auto& stream : streams_)
+    if (!stream->queue.empty()) turns.push_back(stream.get());
+  std::shuffle(turns.begin(), turns.end(), random_);
+  for (EmulatedStream* stream : turns) {
+    if (!stream->queue.front()()) continue;
+    stream->queue.pop_front();
+    return true;
+  }
+  return false;
+}
+
+void Driver::run_until(const std::function<bool()>& done) {
+  while (report_.empty() && !done() && step()) {
+  }
+  free_if_idle();
 }
 
 void Driver::run_all() {
   run_until([] { return false; });
 }
 
-void Driver::run_until(const std::function<bool()>& done) {
-  if (running_) return;  // a callback of ours
-  running_ = true;
-  open_memory();
-  while (report.empty() && !done() && step()) {
-  }
-  close_memory();
-  running_ = false;
+void Driver::run_all_of(const EmulatedStream& stream) {
+  run_until([&] { return stream.queue.empty(); });
 }
 
-/// One operation of a stream chosen at random among those that can go on; false where none can.
-bool Driver::step() {
-  std::vector<EmulatedStream*> ready;
-  for (const auto& stream : streams_) {
-    if (stream->queue.empty()) continue;
-    const EmulatedStream::Operation& next = stream->queue.front();
-    if (next.kind != EmulatedStream::Operation::Kind::wait || next.event->reached >= next.ticket)
-      ready.push_back(stream.get());
-  }
-  if (ready.empty()) return false;
-  EmulatedStream& stream = *ready[random_() % ready.size()];
-  const EmulatedStream::Operation next = std::move(stream.queue.front());
-  stream.queue.pop_front();
-  switch (next.kind) {
-    case EmulatedStream::Operation::Kind::work: next.work(); break;
-    case EmulatedStream::Operation::Kind::record:
-      next.event->reached = std::max(next.event->reached, next.ticket);
-      next.event->reached_ms = now_ms();
-      break;
-    case EmulatedStream::Operation::Kind::wait: break;
-  }
-  return true;
-}
-
-/// Device memory is readable only while the device works.
-void Driver::open_memory() {
-  for (const auto& [begin, block] : blocks_) unpoison(begin, block.bytes);
-}
-void Driver::close_memory() {
-  for (const auto& [begin, block] : blocks_) poison(begin, block.bytes);
-}
-
-void* Driver::allocate(int device, std::size_t bytes) {
-  if (bytes > settings.memory_bytes || used(device) > settings.memory_bytes - bytes) return nullptr;
-  void* block = nullptr;
-  constexpr std::size_t kAlignment = 256;  // as cudaMalloc gives
-  if (posix_memalign(&block, kAlignment, std::max<std::size_t>(bytes, 1)) != 0) return nullptr;
-  std::memset(block, 0xff, bytes);  // NaN, where it is taken for a number
-  blocks_[block] = {.bytes = bytes, .device = device};
-  poison(block, bytes);
-  return block;
-}
-
-bool Driver::release(void* block) {
-  run_all();  // as cudaFree waits for the device
-  const auto found = blocks_.find(block);
-  if (found == blocks_.end()) return false;
-  unpoison(block, found->second.bytes);
-  blocks_.erase(found);
-  std::free(block);
-  return true;
-}
-
-void* Driver::allocate_pinned(std::size_t bytes) {
-  void* block = nullptr;
-  constexpr std::size_t kPage = 4096;
-  if (posix_memalign(&block, kPage, std::max<std::size_t>(bytes, 1)) != 0) return nullptr;
-  pinned_[block] = bytes;
-  return block;
-}
-
-bool Driver::release_pinned(void* block) {
-  run_all();
-  if (pinned_.erase(block) == 0) return false;
-  std::free(block);
-  return true;
-}
-
-bool Driver::is_on_device(const void* begin, std::size_t bytes) const {
-  return contains(blocks_, begin, bytes, [](const Block& block) { return block.bytes; });
-}
-
-bool Driver::is_pinned(const void* begin, std::size_t bytes) const {
-  return contains(pinned_, begin, bytes, [](std::size_t size) { return size; });
-}
-
-std::size_t Driver::used(int device) const {
-  std::size_t sum = 0;
-  for (const auto& [begin, block] : blocks_) sum += block.device == device ? block.bytes : 0;
-  return sum;
-}
-
-void Driver::launch(cudaStream_t stream, Launch launch, const void* kernel) {
-  launch.number = ++launches;
-  kernels_.insert(kernel);
-  contexts.insert(stream->device);
-  push(stream, {.kind = EmulatedStream::Operation::Kind::work, .work = [this, launch = std::move(launch)] {
-                  g_running = &runner_;
-                  try {
-                    runner_.run(launch, settings.order, random_);
-                  } catch (const KernelFault& fault) {
-                    fail(fault.what());
-                  }
-                  g_running = nullptr;
-                }});
+void Driver::free_if_idle() {
+  if (std::all_of(streams_.begin(), streams_.end(), [](const auto& held) { return held->queue.empty(); }))
+    memory.free_retired();
 }
 
 void Driver::fail(const std::string& what) {
-  if (!report.empty()) return;
-  report = what;
+  report_ = what;
   std::fprintf(stderr, "CUDA emulator: %s\n", what.c_str());
+}
+
+void Driver::change(const Settings& now) {
+  run_all();
+  settings = now;
+  random_.seed(now.seed);
+}
+
+void Driver::reset() {
+  for (const auto& stream : streams_) stream->queue.clear();
+  for (const auto& [handle, event] : events_) event->reached = event->recorded;
+  memory.free_retired();
+  report_.clear();
+  contexts.clear();
 }
 
 Settings settings() {
@@ -237,23 +197,19 @@ Settings settings() {
 }
 
 void set(const Settings& settings) {
-  Driver& driver = Driver::get();
-  const std::lock_guard lock(driver.lock());
-  driver.run_all();
-  driver.settings = settings;
-  driver.random_.seed(settings.seed);
+  const std::lock_guard lock(Driver::get().lock());
+  Driver::get().change(settings);
 }
 
 std::string report() {
   const std::lock_guard lock(Driver::get().lock());
-  return Driver::get().report;
+  Driver::get().run_all();
+  return Driver::get().report();
 }
 
 void reset() {
   const std::lock_guard lock(Driver::get().lock());
-  Driver::get().report.clear();
-  Driver::get().run_all();
-  Driver::get().contexts.clear();
+  Driver::get().reset();
 }
 
 std::set<int> contexts() {

@@ -1,6 +1,9 @@
-// The emulated driver: memory, streams and events behind the runtime's functions.
+// The emulated driver: streams, events and memory behind the runtime's functions.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -13,87 +16,77 @@
 
 #include "tests/cuda_emulator/block.h"
 #include "tests/cuda_emulator/emulator.h"
+#include "tests/cuda_emulator/launch_log.h"
+#include "tests/cuda_emulator/memory.h"
 
-/// A counter of its recordings: the latest asked for, and the latest that its stream has come to.
+/// Counts its recordings: the latest asked for, and the latest that its stream has come to.
 struct EmulatedEvent {
+  bool is_timed = false;
   std::uint64_t recorded = 0;
   std::uint64_t reached = 0;
   double reached_ms = 0;
 };
 
+/// A queue of operations of one GPU.
 struct EmulatedStream {
-  struct Operation {
-    enum class Kind : std::uint8_t { work, record, wait } kind;
-    std::function<void()> work;
-    std::shared_ptr<EmulatedEvent> event;
-    std::uint64_t ticket = 0;
-  };
-  int device = 0;
+  using Operation = std::function<bool()>;  // false: it has to wait, and nothing happened
+  int gpu = 0;
   std::deque<Operation> queue;
 };
 
 namespace convoy::emulator {
 
-/// All state, behind one lock: what a machine's driver and GPUs are to a process.
+/// What a machine's driver and GPUs are to a process. Whoever calls a function holds the lock, through which
+/// the threads of the host take turns; kernels run in the thread that came to wait for them.
 class Driver {
  public:
   static Driver& get();
-  std::recursive_mutex& lock() { return lock_; }
+  std::mutex& lock() { return lock_; }
 
   Settings settings;
-  std::string report;
+  Memory memory;
   std::set<int> contexts;
   std::uint64_t launches = 0;
+  const std::string& report() const { return report_; }
 
-  // Streams and events are known by the addresses that the runtime hands out.
-  cudaStream_t add_stream(int device);
-  void remove_stream(cudaStream_t stream);
-  cudaEvent_t add_event();
-  void remove_event(cudaEvent_t event);
-  std::shared_ptr<EmulatedEvent> find(cudaEvent_t event);
+  // The handles that the runtime hands out are addresses; find… gives null, and remove_… false, for
+  // one that is none.
+  EmulatedStream* add_stream(int gpu);
+  EmulatedStream* find(cudaStream_t stream) const;
+  bool remove_stream(cudaStream_t stream);
+  EmulatedEvent* add_event(bool is_timed);
+  std::shared_ptr<EmulatedEvent> find(cudaEvent_t event) const;
+  bool remove_event(cudaEvent_t event) { return events_.erase(event) == 1; }
 
-  /// Queues an operation; under Streams::eager also runs it.
-  void push(cudaStream_t stream, EmulatedStream::Operation operation);
-  /// Runs queued work, streams in turns, until `done` or nothing is left.
+  void record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
+  void wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
+  void launch(EmulatedStream& stream, Launch launch, const void* kernel);
+  /// A copy or fill; may touch every GPU's memory.
+  void transfer(EmulatedStream& stream, std::function<void()> work);
+
+  /// Runs queued work until `done` (or a fault).
   void run_until(const std::function<bool()>& done);
   void run_all();
-
-  void* allocate(int device, std::size_t bytes);  // nullptr where there is no more
-  bool release(void* block);                      // false: it is none of ours
-  void* allocate_pinned(std::size_t bytes);
-  bool release_pinned(void* block);
-  bool is_on_device(const void* begin, std::size_t bytes) const;
-  bool is_pinned(const void* begin, std::size_t bytes) const;
-  std::size_t used(int device) const;
-
-  void launch(cudaStream_t stream, Launch launch, const void* kernel);
-  void fail(const std::string& what);
+  void run_all_of(const EmulatedStream& stream);
+  /// Memory that was given back goes when no work is left that could want it.
+  void free_if_idle();
+  /// See emulator.h.
+  void change(const Settings& now);
+  void reset();
 
  private:
-  struct Block {
-    std::size_t bytes;
-    int device;
-  };
   Driver();
-  void write_log() const;
+  void push(EmulatedStream& stream, EmulatedStream::Operation operation);
   bool step();
-  void open_memory();
-  void close_memory();
+  void fail(const std::string& what);
 
-  std::recursive_mutex lock_;
+  std::mutex lock_;
+  std::string report_;
   std::mt19937_64 random_;
-  std::vector<std::unique_ptr<EmulatedStream>> streams_;
+  std::vector<std::unique_ptr<EmulatedStream>> streams_;  // in the order of their making, for random turns
   std::map<cudaEvent_t, std::shared_ptr<EmulatedEvent>> events_;
-  std::map<const void*, Block> blocks_;  // device memory
-  std::map<const void*, std::size_t> pinned_;
-  std::set<const void*> kernels_;  // launched ones, for the log
   BlockRunner runner_;
-  bool running_ = false;
-
-  friend void convoy::emulator::set(const Settings&);
+  LaunchLog log_;
 };
-
-/// The block runner that runs now.
-BlockRunner& current_block();
 
 }  // namespace convoy::emulator

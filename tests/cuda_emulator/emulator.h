@@ -17,28 +17,30 @@ enum class Order : std::uint8_t { ascending, descending, random };
 enum class Streams : std::uint8_t { eager, random };
 
 struct Settings {
-  int gpus = 0;                                     // without any there is no driver either
+  int gpus = 0;
+  int driver_version = 0;                           // as cudaDriverGetVersion codes it; 0: no driver
   std::size_t memory_bytes = std::size_t{4} << 30;  // of each GPU
-  int driver_version = 13000;                       // as cudaDriverGetVersion codes it
+  std::size_t pinned_bytes = std::size_t{4} << 30;  // of the host's memory, at most
   Order order = Order::ascending;
   Streams streams = Streams::eager;
   std::uint64_t seed = 1;  // of the random orders
 };
 
-/// At the start, from the environment: CONVOY_EMULATED_GPUS=N, CONVOY_EMULATED_MEMORY=BYTES,
+/// At the start, from the environment (README.md): CONVOY_EMULATED_GPUS=N, CONVOY_EMULATED_MEMORY=BYTES,
 /// CONVOY_EMULATOR_ORDER=ascending|descending|random, CONVOY_EMULATOR_STREAMS=eager|random,
 /// CONVOY_EMULATOR_SEED=N.
 Settings settings();
 /// Runs what is queued, then changes the settings.
 void set(const Settings& settings);
 
-/// What the emulator found wrong first since the last reset ("" where nothing): a barrier that not all
-/// threads reached, a shuffle from a lane that is not there, … Until a reset every call that waits for the
-/// device fails, as on a GPU after a fault.
+/// Runs what is queued; then what a kernel did wrong first since the last reset, "" where none did: a barrier
+/// that not all threads reached, a shuffle from a lane outside the mask, … Also printed when it happens.
+/// Until a reset every call of the runtime fails, as on a GPU after a fault.
 std::string report();
+/// Forgets the fault, the work that waited behind it, and the contexts.
 void reset();
 
-/// GPUs on which some call has made a context.
+/// GPUs on which some call has made a context since the last reset.
 std::set<int> contexts();
 /// Kernels launched so far in this process, several launches of one counted each.
 std::uint64_t launches();
@@ -54,5 +56,12 @@ class ScopedSettings {
  private:
   Settings before_;
 };
+
+/// Most shared memory of a block, unless a kernel has asked for more, which the emulator does not offer.
+inline constexpr std::size_t kMaxSharedBytes = std::size_t{48} << 10;
+
+/// Each byte of device and shared memory that nobody has written: a NaN in every floating-point type, -1 in
+/// the signed ones.
+inline constexpr int kUninitialized = 0xff;
 
 }  // namespace convoy::emulator

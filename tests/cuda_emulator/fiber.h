@@ -2,8 +2,6 @@
 // the host. AddressSanitizer is told of every switch, so it checks what runs on them.
 #pragma once
 
-#include <ucontext.h>
-
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -22,21 +20,20 @@ class Fiber {
   void enter();
   /// Out of the fiber, from inside.
   void leave();
-  /// Forgets where it stopped: the next enter() begins anew. What lay on its stack is not destroyed.
-  void abandon();
 
  private:
-  static void start(unsigned high, unsigned low);
-  void prepare();
+  struct Context;       // where a side stopped
+  static void start();  // what a fiber runs first
 
   static constexpr std::size_t kStackBytes = std::size_t{256} << 10;  // sanitizers make large frames
+  static constexpr std::size_t kPage = 4096;                          // an overflow ends in it, with a signal
+
+  void* stack_;  // its lowest byte, after the page
   std::function<void()> body_;
-  void* stack_;
-  ucontext_t inside_{};
-  ucontext_t outside_{};
+  std::unique_ptr<Context> inside_, outside_;
   void* inside_shadow_ = nullptr;  // AddressSanitizer's state of the side that does not run
   void* outside_shadow_ = nullptr;
-  const void* outside_stack_ = nullptr;
+  const void* outside_stack_ = nullptr;  // of whoever entered last, who may be another thread each time
   std::size_t outside_bytes_ = 0;
 };
 

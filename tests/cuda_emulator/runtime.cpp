@@ -1,21 +1,34 @@
-// The functions of include/cuda_runtime_api.h, and those that kernels call, on top of the driver.
+// The functions of include/cuda_runtime_api.h on top of the driver.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "tests/cuda_emulator/driver.h"
+#include "tests/cuda_emulator/runtime.h"
 
+namespace convoy::emulator {
 namespace {
-
-using convoy::emulator::Driver;
-using Operation = EmulatedStream::Operation;
 
 thread_local int t_device = 0;                        // what cudaSetDevice chose
 thread_local cudaError_t t_last_error = cudaSuccess;  // what cudaGetLastError gives back
 
-/// Under the driver's lock, as every function here runs; remembers an error as the runtime does.
-template <class F>
-cudaError_t call(F&& f) {
+/// 13.0 and 13.1 are compatible with each other; 12.9 is too old for either.
+int major_of(int version) { return version / 1000; }
+
+cudaError_t outcome(const Driver& driver) {
+  return driver.report().empty() ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
+cudaError_t usable(const Driver& driver) {
+  if (major_of(driver.settings.driver_version) < major_of(CUDART_VERSION)) return cudaErrorInsufficientDriver;
+  if (driver.settings.gpus == 0) return cudaErrorNoDevice;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t call(const std::function<cudaError_t(Driver&)>& f) {
   Driver& driver = Driver::get();
   const std::lock_guard lock(driver.lock());
   const cudaError_t status = f(driver);
@@ -23,33 +36,40 @@ cudaError_t call(F&& f) {
   return status;
 }
 
-/// The same for what needs a GPU: without one, the error that the real runtime gives.
-template <class F>
-cudaError_t on_gpu(F&& f) {
+cudaError_t on_gpu(const std::function<cudaError_t(Driver&, int gpu)>& f) {
   return call([&](Driver& driver) {
-    if (driver.settings.gpus == 0) return cudaErrorInsufficientDriver;
+    if (const cudaError_t status = usable(driver); status != cudaSuccess) return status;
     if (t_device >= driver.settings.gpus) return cudaErrorInvalidDevice;
-    return f(driver);
+    driver.contexts.insert(t_device);
+    const cudaError_t fault = outcome(driver);
+    return fault == cudaSuccess ? f(driver, t_device) : fault;
   });
 }
 
-cudaError_t outcome(const Driver& driver) {
-  return driver.report.empty() ? cudaSuccess : cudaErrorLaunchFailure;
+cudaError_t on_stream(cudaStream_t stream, const std::function<cudaError_t(Driver&, EmulatedStream&)>& f) {
+  return on_gpu([&](Driver& driver, int) {
+    EmulatedStream* const held = driver.find(stream);
+    return held != nullptr ? f(driver, *held) : cudaErrorInvalidResourceHandle;
+  });
 }
 
-cudaError_t copy(Driver& driver, void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
-  if (bytes == 0) return cudaSuccess;
-  if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
-  driver.push(stream, {.kind = Operation::Kind::work, .work = [=] { std::memcpy(to, from, bytes); }});
-  // The host's side of a copy that is not pinned is read, or written, before the call returns.
-  const auto may_lag = [&](const void* side) {
-    return driver.is_on_device(side, bytes) || driver.is_pinned(side, bytes);
-  };
-  if (!may_lag(to) || !may_lag(from)) driver.run_until([&] { return stream->queue.empty(); });
-  return outcome(driver);
+namespace {
+
+/// What a destructor calls: does its work also after a fault.
+cudaError_t releasing(const std::function<bool(Driver&)>& is_ours) {
+  return call([&](Driver& driver) {
+    if (t_device < driver.settings.gpus) driver.contexts.insert(t_device);
+    const bool known = is_ours(driver);
+    driver.free_if_idle();
+    const cudaError_t fault = outcome(driver);
+    return fault != cudaSuccess || known ? fault : cudaErrorInvalidValue;
+  });
 }
 
 }  // namespace
+}  // namespace convoy::emulator
+
+using namespace convoy::emulator;  // NOLINT: the names below are C's
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
@@ -61,6 +81,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
   }
@@ -77,52 +98,46 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
   }
   return "unrecognized error code";
 }
 
-cudaError_t cudaGetLastError() { return std::exchange(t_last_error, cudaSuccess); }
+cudaError_t cudaGetLastError() {
+  Driver& driver = Driver::get();
+  const std::lock_guard lock(driver.lock());
+  const cudaError_t last = std::exchange(t_last_error, cudaSuccess);
+  return outcome(driver) == cudaSuccess ? last : outcome(driver);  // after a fault, for good
+}
 
 cudaError_t cudaDriverGetVersion(int* version) {
   return call([&](Driver& driver) {
-    *version = driver.settings.gpus > 0 ? driver.settings.driver_version : 0;
+    *version = driver.settings.driver_version;
     return cudaSuccess;
   });
-}
-
-cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   return call([&](Driver& driver) {
-    if (driver.settings.gpus == 0 || driver.settings.driver_version < CUDART_VERSION)
-      return cudaErrorInsufficientDriver;
     *count = driver.settings.gpus;
-    return cudaSuccess;
+    return usable(driver);
   });
-}
-
-cudaError_t cudaGetDevice(int* device) {
-  *device = t_device;
-  return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
   return call([&](Driver& driver) {
-    if (driver.settings.gpus == 0) return cudaErrorInsufficientDriver;
+    if (const cudaError_t status = usable(driver); status != cudaSuccess) return status;
     if (device < 0 || device >= driver.settings.gpus) return cudaErrorInvalidDevice;
     t_device = device;
-    driver.contexts.insert(device);  // as of CUDA 12, choosing a device makes its context
+    driver.contexts.insert(device);  // since CUDA 12
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  return on_gpu([](Driver& driver) {
+  return on_gpu([](Driver& driver, int) {
     driver.run_all();
     return outcome(driver);
   });
@@ -140,174 +155,155 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   });
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  return on_gpu([&](Driver& driver) {
-    driver.contexts.insert(t_device);
-    *stream = driver.add_stream(t_device);
+// Streams take turns at random, which any priority allows.
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return on_gpu([&](Driver&, int) {
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  if (flags != cudaStreamNonBlocking)
+    return cudaErrorInvalidValue;  // there is no stream 0 to be ordered with
+  return on_gpu([&](Driver& driver, int gpu) {
+    *stream = driver.add_stream(gpu);
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return call([&](Driver& driver) {
-    driver.remove_stream(stream);
-    return cudaSuccess;
-  });
+  return releasing([&](Driver& driver) { return driver.remove_stream(stream); });
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return on_gpu([&](Driver& driver) {
-    driver.run_until([&] { return stream->queue.empty(); });
+  return on_stream(stream, [](Driver& driver, EmulatedStream& held) {
+    driver.run_all_of(held);
     return outcome(driver);
   });
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return on_gpu([&](Driver& driver) {
-    *event = driver.add_event();
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  return on_gpu([&](Driver& driver, int) {
+    *event = driver.add_event((flags & cudaEventDisableTiming) == 0);
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  return call([&](Driver& driver) {
-    driver.remove_event(event);
-    return cudaSuccess;
-  });
+  return releasing([&](Driver& driver) { return driver.remove_event(event); });
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return on_gpu([&](Driver& driver) {
-    const auto held = driver.find(event);
-    driver.push(stream,
-                {.kind = Operation::Kind::record, .work = {}, .event = held, .ticket = ++held->recorded});
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return on_gpu([&](Driver& driver) {
-    const auto held = driver.find(event);
-    if (held->reached < held->recorded) return cudaErrorNotReady;
-    return outcome(driver);
-  });
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return on_gpu([&](Driver& driver) {
-    const auto held = driver.find(event);
-    driver.run_until([&] { return held->reached >= held->recorded; });
-    return outcome(driver);
-  });
-}
-
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  return on_gpu([&](Driver& driver) {
-    *milliseconds = static_cast<float>(driver.find(end)->reached_ms - driver.find(begin)->reached_ms);
+  return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    const auto point = driver.find(event);
+    if (point == nullptr) return cudaErrorInvalidResourceHandle;
+    driver.record(held, point);
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return on_gpu([&](Driver& driver) {
-    const auto held = driver.find(event);
-    driver.push(stream, {.kind = Operation::Kind::wait, .work = {}, .event = held, .ticket = held->recorded});
+  return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    const auto point = driver.find(event);
+    if (point == nullptr) return cudaErrorInvalidResourceHandle;
+    driver.wait(held, point);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return on_gpu([&](Driver& driver, int) {
+    const auto point = driver.find(event);
+    if (point == nullptr) return cudaErrorInvalidResourceHandle;
+    return point->reached < point->recorded ? cudaErrorNotReady : cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return on_gpu([&](Driver& driver, int) {
+    const auto point = driver.find(event);
+    if (point == nullptr) return cudaErrorInvalidResourceHandle;
+    driver.run_until([&] { return point->reached >= point->recorded; });
+    return outcome(driver);
+  });
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  return on_gpu([&](Driver& driver, int) {
+    const auto first = driver.find(begin);
+    const auto last = driver.find(end);
+    for (const auto& point : {first, last}) {
+      if (point == nullptr || !point->is_timed || point->recorded == 0) return cudaErrorInvalidResourceHandle;
+      if (point->reached < point->recorded) return cudaErrorNotReady;
+    }
+    *milliseconds = static_cast<float>(last->reached_ms - first->reached_ms);
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaMalloc(void** block, std::size_t bytes) {
-  return on_gpu([&](Driver& driver) {
-    driver.contexts.insert(t_device);
-    *block = driver.allocate(t_device, bytes);
+  return on_gpu([&](Driver& driver, int gpu) {
+    const std::size_t used = driver.memory.used(gpu);
+    const std::size_t limit = driver.settings.memory_bytes;
+    if (used > limit || bytes > limit - used) return cudaErrorMemoryAllocation;
+    *block = driver.memory.allocate(gpu, bytes);
     return *block != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
-  });
-}
-
-cudaError_t cudaFree(void* block) {
-  return call([&](Driver& driver) {
-    return block == nullptr || driver.release(block) ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
 
 cudaError_t cudaHostAlloc(void** block, std::size_t bytes, unsigned) {
-  return on_gpu([&](Driver& driver) {
-    *block = driver.allocate_pinned(bytes);
+  return on_gpu([&](Driver& driver, int) {
+    const std::size_t used = driver.memory.used_pinned();
+    const std::size_t limit = driver.settings.pinned_bytes;
+    if (used > limit || bytes > limit - used) return cudaErrorMemoryAllocation;
+    *block = driver.memory.allocate_pinned(bytes);
     return *block != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
   });
 }
 
+// Real ones wait for the GPU's work before memory goes. Here it goes when the queues are next empty, so that
+// a block's end does not put the streams' work in an order that no program may count on.
+cudaError_t cudaFree(void* block) {
+  return releasing([&](Driver& driver) { return block == nullptr || driver.memory.retire(block); });
+}
+
 cudaError_t cudaFreeHost(void* block) {
-  return call([&](Driver& driver) {
-    return block == nullptr || driver.release_pinned(block) ? cudaSuccess : cudaErrorInvalidValue;
-  });
+  return releasing([&](Driver& driver) { return block == nullptr || driver.memory.retire_pinned(block); });
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
-  return on_gpu([&](Driver& driver) {
+  return on_gpu([&](Driver& driver, int gpu) {
     *total_bytes = driver.settings.memory_bytes;
-    *free_bytes = *total_bytes - driver.used(t_device);
+    *free_bytes = *total_bytes - std::min(*total_bytes, driver.memory.used(gpu));
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  return on_gpu([&](Driver& driver) { return copy(driver, to, from, bytes, stream); });
+  return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    if (bytes == 0) return cudaSuccess;
+    if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
+    driver.transfer(held, [=] { std::memcpy(to, from, bytes); });
+    // The host's side of a copy that is not pinned is read, or written, before the call returns.
+    const auto may_lag = [&](const void* side) {
+      return driver.memory.is_on_gpu(side, bytes) || driver.memory.is_pinned(side, bytes);
+    };
+    if (!may_lag(to) || !may_lag(from)) driver.run_all_of(held);
+    return outcome(driver);
+  });
 }
 
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
                                 cudaStream_t stream) {
-  return on_gpu([&](Driver& driver) { return copy(driver, to, from, bytes, stream); });
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
 }
 
 cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t stream) {
-  return on_gpu([&](Driver& driver) {
-    driver.push(stream, {.kind = Operation::Kind::work, .work = [=] { std::memset(block, value, bytes); }});
-    return outcome(driver);
+  return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    driver.transfer(held, [=] { std::memset(block, value, bytes); });
+    return cudaSuccess;
   });
 }
-
-namespace convoy::emulator {
-
-cudaError_t check_launch(dim3 grid, dim3 block, std::size_t shared_bytes) {
-  return on_gpu([&](Driver& driver) {
-    const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
-    constexpr unsigned kMostRows = 65535;  // of blocks, on y and z
-    if (threads == 0 || threads > 1024 || block.z > 64) return cudaErrorInvalidConfiguration;
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 2147483647u || grid.y > kMostRows ||
-        grid.z > kMostRows)
-      return cudaErrorInvalidConfiguration;
-    constexpr std::size_t kShared = std::size_t{48} << 10;  // more has to be asked for first
-    if (shared_bytes > kShared) return cudaErrorInvalidValue;
-    return outcome(driver);
-  });
-}
-
-void enqueue_kernel(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes, const void* address,
-                    std::function<void()> thread) {
-  Driver& driver = Driver::get();
-  const std::lock_guard lock(driver.lock());
-  driver.launch(
-      stream,
-      {.number = 0, .grid = grid, .block = block, .shared_bytes = shared_bytes, .thread = std::move(thread)},
-      address);
-}
-
-void block_barrier(Where where) { current_block().barrier(where); }
-
-const std::uint64_t* warp_meet(unsigned mask, std::uint64_t bits, Where where) {
-  return current_block().meet(mask, bits, where);
-}
-
-unsigned lane_of_this_thread() { return current_block().lane(); }
-
-void report_foreign_lane(unsigned mask, unsigned source, Where where) {
-  char text[80];
-  std::snprintf(text, sizeof(text), "takes the value of lane %u, which mask %#x leaves out", source, mask);
-  current_block().fault(text, where);
-}
-
-void trap(Where where) { current_block().fault("__trap()", where); }
-
-}  // namespace convoy::emulator

@@ -2,9 +2,12 @@
 // operations, atomics, and the launch. A kernel is an ordinary function here; each CUDA thread runs it on a
 // fiber of its own (tests/cuda_emulator/block.h). What is missing on purpose: atomics on floating-point
 // numbers (their order is not repeatable), and __shared__ but for the one declaration behind shared_memory().
+// The meaning of each name is that of the CUDA C++ Programming Guide.
 #pragma once
 
 #include <math.h>
+
+#include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <cstring>
@@ -12,8 +15,6 @@
 #include <source_location>
 #include <type_traits>
 #include <utility>
-
-#include <cuda_runtime_api.h>
 
 #define __global__
 #define __device__
@@ -47,7 +48,13 @@ void block_barrier(Where where);
 /// All lanes of the mask meet; each brings 64 bits and gets those of all 32 lanes, valid until it meets
 /// again.
 const std::uint64_t* warp_meet(unsigned mask, std::uint64_t bits, Where where);
-unsigned lane_of_this_thread();
+
+/// A warp is cut into segments of `width` lanes, a power of two; this one's, and its own lane in the warp.
+struct Segment {
+  unsigned lane, first, last;
+};
+Segment segment_of_this_lane(int width, Where where);
+
 /// A lane takes the value of a lane that is not in the mask: undefined on a GPU, reported here.
 void report_foreign_lane(unsigned mask, unsigned source, Where where);
 /// Ends the kernel with a report.
@@ -71,10 +78,6 @@ T shuffle(unsigned mask, T value, unsigned source, Where where) {
   return result;
 }
 
-void enqueue_kernel(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes, const void* address,
-                    std::function<void()> thread);
-cudaError_t check_launch(dim3 grid, dim3 block, std::size_t shared_bytes);
-
 }  // namespace convoy::emulator
 
 inline void __syncthreads(convoy::emulator::Where where = convoy::emulator::Where::current()) {
@@ -85,38 +88,33 @@ inline void __syncwarp(unsigned mask = 0xffffffffu,
   convoy::emulator::warp_meet(mask, 0, where);
 }
 
-// The four shuffles. A source outside the lane's segment of `width` lanes is the lane itself.
+// The four shuffles. What would come from beyond a lane's segment is its own value instead; `xor` alone may
+// reach into segments before.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = warpSize,
               convoy::emulator::Where where = convoy::emulator::Where::current()) {
-  const unsigned lane = convoy::emulator::lane_of_this_thread();
-  const unsigned segment = lane & ~(static_cast<unsigned>(width) - 1);
-  return convoy::emulator::shuffle(
-      mask, value, segment + (static_cast<unsigned>(source) & (static_cast<unsigned>(width) - 1)), where);
+  const auto [lane, first, last] = convoy::emulator::segment_of_this_lane(width, where);
+  return convoy::emulator::shuffle(mask, value, first + (static_cast<unsigned>(source) & (last - first)),
+                                   where);
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
                    convoy::emulator::Where where = convoy::emulator::Where::current()) {
-  const unsigned lane = convoy::emulator::lane_of_this_thread();
-  const unsigned in_segment = lane & (static_cast<unsigned>(width) - 1);
-  return convoy::emulator::shuffle(
-      mask, value, in_segment + delta < static_cast<unsigned>(width) ? lane + delta : lane, where);
+  const auto [lane, first, last] = convoy::emulator::segment_of_this_lane(width, where);
+  return convoy::emulator::shuffle(mask, value, delta <= last - lane ? lane + delta : lane, where);
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
                  convoy::emulator::Where where = convoy::emulator::Where::current()) {
-  const unsigned lane = convoy::emulator::lane_of_this_thread();
-  const unsigned in_segment = lane & (static_cast<unsigned>(width) - 1);
-  return convoy::emulator::shuffle(mask, value, in_segment >= delta ? lane - delta : lane, where);
+  const auto [lane, first, last] = convoy::emulator::segment_of_this_lane(width, where);
+  return convoy::emulator::shuffle(mask, value, delta <= lane - first ? lane - delta : lane, where);
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = warpSize,
                   convoy::emulator::Where where = convoy::emulator::Where::current()) {
-  const unsigned lane = convoy::emulator::lane_of_this_thread();
+  const auto [lane, first, last] = convoy::emulator::segment_of_this_lane(width, where);
   const unsigned source = lane ^ static_cast<unsigned>(lane_mask);
-  const bool same_segment =
-      (source & ~(static_cast<unsigned>(width) - 1)) == (lane & ~(static_cast<unsigned>(width) - 1));
-  return convoy::emulator::shuffle(mask, value, same_segment ? source : lane, where);
+  return convoy::emulator::shuffle(mask, value, source <= last ? source : lane, where);
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate,
@@ -165,16 +163,16 @@ struct cudaLaunchConfig_t {
   cudaStream_t stream = nullptr;
 };
 
-/// Queues the kernel with its arguments, converted to its parameters' types, as the runtime does.
+namespace convoy::emulator {
+/// Queues a kernel, or says why it cannot start. `kernel` tells which; `thread` runs one thread of it.
+cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> thread);
+}  // namespace convoy::emulator
+
+/// The arguments are converted to the kernel's parameter types, and copied, as the runtime does.
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  const cudaError_t status =
-      convoy::emulator::check_launch(config->gridDim, config->blockDim, config->dynamicSmemBytes);
-  if (status != cudaSuccess) return status;
-  convoy::emulator::enqueue_kernel(config->stream, config->gridDim, config->blockDim,
-                                   config->dynamicSmemBytes, reinterpret_cast<const void*>(kernel),
-                                   [kernel, ... values = static_cast<std::decay_t<Parameters>>(
-                                                std::forward<Arguments>(arguments))] { kernel(values...); });
-  return cudaSuccess;
+  return convoy::emulator::submit(*config, reinterpret_cast<const void*>(kernel),
+                                  [kernel, ... values = static_cast<std::decay_t<Parameters>>(
+                                               std::forward<Arguments>(arguments))] { kernel(values...); });
 }
