@@ -1,2 +1,94 @@
-// CPU and GPU agree: kernels/augment.h.
+// CPU and GPU agree, bit for bit: kernels/augment.h.
 #include "kernels/augment.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/rounding.h"
+#include "tests/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::ComputeType;
+using testing::DeviceArray;
+
+constexpr Random kRandom{.seed = 3, .purpose = RandomPurpose::augmentation, .stream = 1};
+
+template <class T>
+class CudaAugment : public testing::GpuTest {
+ protected:
+  /// images: [M, H, W, C]. The batch begins `offset` elements off the alignment.
+  void compare(const AugmentOptions& options, Shape images_shape, std::int64_t batch,
+               std::size_t offset = 0) {
+    SCOPED_TRACE(::testing::Message()
+                 << batch << " of " << images_shape.text() << " at " << offset << ", padding "
+                 << options.crop_padding << ", reflect " << options.reflect << ", flip " << options.flip
+                 << ", cutout " << options.cutout);
+    using C = ComputeType<T>;
+    Array<std::uint8_t> images(images_shape);
+    for (std::size_t i = 0; i < images.size(); ++i)
+      images[i] = static_cast<std::uint8_t>(kRandom.words(i, 12345)[0] >> 24);
+    Array<std::int32_t> rows({batch}), ids({batch});
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i] = static_cast<std::int32_t>((i * 5 + 2) % static_cast<std::size_t>(images_shape[0]));
+      ids[i] = static_cast<std::int32_t>(1000003 * i);
+    }
+    const Shape out_shape{batch, images_shape[1], images_shape[2], images_shape[3]};
+    Array<C> expected(out_shape);
+    CpuStream cpu({.threads = 1});
+    augment(cpu, images.view(), rows.view(), ids.view(), options, kRandom, expected.view());
+
+    const Device gpu = Device::cuda(0);
+    const DeviceArray<std::uint8_t> gpu_images(gpu, images);
+    const DeviceArray<std::int32_t> gpu_rows(gpu, rows), gpu_ids(gpu, ids);
+    this->for_each_order([&] {
+      const DeviceArray<T> out(gpu, out_shape, offset);
+      on(gpu.stream(), [&](auto& stream) {
+        augment(stream, gpu_images.view(), gpu_rows.view(), gpu_ids.view(), options, kRandom, out.view());
+      });
+      testing::expect_rounded(out.values(), expected);
+    });
+  }
+};
+
+using Types = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaAugment, Types);
+
+// Numbers whose quotients and products need rounding.
+constexpr AugmentOptions kNormalized{.mean = {0.4914f, 0.4822f, 0.4465f, 0.3f},
+                                     .inverse_std = {4.049f, 4.107f, 3.823f, 0.7f}};
+
+TYPED_TEST(CudaAugment, EqualsTheCpuWithEveryOption) {
+  AugmentOptions options = kNormalized;
+  for (const int padding : {0, 1, 4})
+    for (const bool reflect : {false, true})
+      for (const bool flip : {false, true})
+        for (const int cutout : {0, 1, 5}) {
+          options.crop_padding = padding;
+          options.reflect = reflect;
+          options.flip = flip;
+          options.cutout = cutout;
+          this->compare(options, {9, 5, 7, 3}, 17);
+        }
+}
+
+TYPED_TEST(CudaAugment, EqualsTheCpuAtEverySize) {
+  AugmentOptions options = kNormalized;
+  options.crop_padding = 2;
+  options.flip = true;
+  options.cutout = 4;
+  for (const std::int64_t channels : {1, 2, 3, 4}) this->compare(options, {3, 6, 5, channels}, 11);
+  this->compare(options, {2, 32, 32, 3}, 3);  // CIFAR-10: packs, and several blocks an image
+  this->compare(options, {2, 27, 37, 3}, 3);  // the same without packs
+  this->compare(options, {2, 28, 28, 1}, 5);  // MNIST: a block that packs do not fill
+  this->compare(options, {2, 8, 8, 3}, 5, 1);
+  this->compare(options, {1, 3, 3, 1}, 1);
+  this->compare(options, {4, 8, 8, 3}, 0);
+  for (const std::int64_t width : testing::kTailSizes)
+    if (width > 0) this->compare({.flip = true}, {2, 1, width, 1}, 2);
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,2 +1,159 @@
 // CPU and GPU agree: kernels/conv2d.h.
 #include "kernels/conv2d.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/rounding.h"
+#include "tests/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::DeviceArray;
+using testing::dot_tolerance;
+using testing::expect_rounded_near;
+using testing::Repeats;
+
+struct Case {
+  std::int64_t n, h, w, i, o, kh, kw;
+  int stride, padding;
+
+  std::int64_t oh() const { return (h + 2 * padding - kh) / stride + 1; }
+  std::int64_t ow() const { return (w + 2 * padding - kw) / stride + 1; }
+  Shape x() const { return {n, h, w, i}; }
+  Shape filter() const { return {o, kh, kw, i}; }
+  Shape y() const { return {n, oh(), ow(), o}; }
+  Conv2dOptions options() const { return {.stride = stride, .padding = padding}; }
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.x().text() << " filters " << c.filter().text() << " stride " << c.stride << " padding "
+             << c.padding;
+}
+
+// n, h, w, i, o, kh, kw, stride, padding
+const Case kCases[] = {
+    {1, 1, 1, 1, 1, 1, 1, 1, 0},     // one number
+    {2, 8, 8, 16, 16, 3, 3, 1, 1},   // the body of a ResNet
+    {3, 7, 5, 3, 16, 3, 3, 1, 1},    // a stem, odd sizes
+    {2, 8, 8, 16, 32, 3, 3, 2, 1},   // downsampling
+    {2, 8, 8, 16, 32, 1, 1, 2, 0},   // its shortcut: windows leave the last row and column out
+    {1, 9, 9, 32, 16, 1, 1, 1, 0},   // 1x1
+    {2, 11, 13, 3, 5, 5, 5, 1, 0},   // LeNet
+    {2, 14, 14, 3, 17, 7, 7, 2, 3},  // an ImageNet stem
+    {1, 3, 2, 5, 3, 5, 5, 1, 2},     // filters larger than the image without its padding
+    {3, 7, 7, 17, 5, 7, 7, 1, 0},    // one pixel out
+    {2, 10, 11, 5, 17, 3, 3, 3, 0},  // stride 3; the last columns are in no window
+    {1, 8, 8, 4, 4, 3, 3, 3, 2},     // padding that some windows see alone
+    {2, 6, 6, 1, 16, 3, 3, 1, 1},    // grey images
+    {2, 6, 6, 16, 1, 3, 3, 2, 0},    // one output channel
+    {2, 4, 4, 3, 3, 1, 1, 1, 1},     // 1x1 with padding: a border of bias
+    {1, 5, 9, 5, 8, 1, 5, 1, 2},     // not square; packs of o alone
+    {1, 4, 4, 32, 24, 3, 3, 1, 1},   // more channels than pixels
+    {0, 8, 8, 16, 16, 3, 3, 1, 1},   // no images
+};
+
+/// The three directions by one name: of the reference, and of what a program calls.
+struct Reference {
+  static constexpr auto forward = [](auto&&... a) { conv2d_forward_reference(a...); };
+  static constexpr auto backward_data = [](auto&&... a) { conv2d_backward_data_reference(a...); };
+  static constexpr auto backward_filter = [](auto&&... a) { conv2d_backward_filter_reference(a...); };
+};
+struct Default {
+  static constexpr auto forward = [](auto&&... a) { conv2d_forward(a...); };
+  static constexpr auto backward_data = [](auto&&... a) { conv2d_backward_data(a...); };
+  static constexpr auto backward_filter = [](auto&&... a) { conv2d_backward_filter(a...); };
+};
+
+template <class T>
+class CudaConv2d : public testing::GpuTest {
+ protected:
+  /// Each direction on the GPU against the CPU in f64, the order of its sums the same in every run.
+  template <class Way>
+  void compare(const Case& c, std::size_t offset = 0) {
+    SCOPED_TRACE(::testing::Message() << c << " at " << offset);
+    const auto x = Array<T>::random(c.x(), 1);
+    const auto filter = Array<T>::random(c.filter(), 2);
+    const auto bias = Array<T>::random({c.o}, 3);
+    const auto dy = Array<T>::random(c.y(), 4);
+    const Device gpu = Device::cuda(0);
+    const DeviceArray<T> gpu_x(gpu, x, offset), gpu_filter(gpu, filter, offset), gpu_bias(gpu, bias, offset),
+        gpu_dy(gpu, dy, offset);
+    const auto exact_x = x.template to<double>(), exact_filter = filter.template to<double>(),
+               exact_bias = bias.template to<double>(), exact_dy = dy.template to<double>();
+    CpuStream cpu({.threads = 1});
+
+    for (const bool with_bias : {false, true}) {
+      const auto view = [&](const auto& array) { return with_bias ? ConstView(array.view()) : ConstView(); };
+      Array<double> y(c.y());
+      conv2d_forward_reference(cpu, exact_x.view(), exact_filter.view(), view(exact_bias), y.view(),
+                               c.options());
+      check(c.y(), Mode::write, y, c.kh * c.kw * c.i, offset, [&](auto& stream, GradView out) {
+        Way::forward(stream, gpu_x.view(), gpu_filter.view(), view(gpu_bias), out, c.options());
+      });
+    }
+    for (const Mode mode : {Mode::write, Mode::add}) {
+      Array<double> dx = before(c.x()).template to<double>();
+      conv2d_backward_data_reference(cpu, exact_dy.view(), exact_filter.view(), dx.grad(mode), c.options());
+      check(c.x(), mode, dx, c.kh * c.kw * c.o, offset, [&](auto& stream, GradView out) {
+        Way::backward_data(stream, gpu_dy.view(), gpu_filter.view(), out, c.options());
+      });
+      Array<double> dfilter = before(c.filter()).template to<double>();
+      conv2d_backward_filter_reference(cpu, exact_dy.view(), exact_x.view(), dfilter.grad(mode), c.options());
+      check(c.filter(), mode, dfilter, c.n * c.oh() * c.ow(), offset, [&](auto& stream, GradView out) {
+        Way::backward_filter(stream, gpu_dy.view(), gpu_x.view(), out, c.options());
+      });
+    }
+  }
+
+ private:
+  static Array<T> before(Shape shape) { return Array<T>::random(shape, 5); }
+
+  template <class F>
+  void check(Shape shape, Mode mode, const Array<double>& expected, std::int64_t terms, std::size_t offset,
+             F run) {
+    const Device gpu = Device::cuda(0);
+    Repeats<T> repeats;
+    this->for_each_order([&] {
+      const DeviceArray<T> out(gpu, before(shape), offset);
+      on(gpu.stream(), [&](auto& stream) { run(stream, out.grad(mode)); });
+      const Array<T> found = out.values();
+      expect_rounded_near(found, expected, dot_tolerance<T>(terms));
+      repeats.expect_same(found);
+    });
+  }
+};
+
+using Types = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaConv2d, Types);
+
+TYPED_TEST(CudaConv2d, ReferenceAgrees) {
+  for (const Case& c : kCases) this->template compare<Reference>(c);
+}
+
+TYPED_TEST(CudaConv2d, ReferenceTakesArraysThatStartAnywhere) {
+  for (const std::size_t offset : {1u, 3u}) {
+    this->template compare<Reference>({2, 6, 6, 16, 16, 3, 3, 1, 1}, offset);
+    this->template compare<Reference>({2, 7, 5, 3, 5, 3, 3, 2, 1}, offset);
+  }
+}
+
+TYPED_TEST(CudaConv2d, Agrees) {
+  for (const Case& c : {Case{2, 8, 8, 16, 8, 3, 3, 1, 1}, {2, 11, 13, 3, 5, 5, 5, 2, 0}})
+    this->template compare<Default>(c);
+}
+
+TYPED_TEST(CudaConv2d, UnwantedGradientsAreNoWork) {
+  const Device gpu = Device::cuda(0);
+  const DeviceArray<TypeParam> a(gpu, Array<TypeParam>({1, 1, 1, 1}));
+  on(gpu.stream(), [&](auto& stream) {
+    conv2d_backward_data(stream, a.view(), a.view(), GradView(), {});
+    conv2d_backward_filter(stream, a.view(), a.view(), GradView(), {});
+  });
+  gpu.synchronize();
+}
+
+}  // namespace
+}  // namespace convoy
