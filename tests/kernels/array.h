@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/runtime/view.h"
@@ -19,7 +20,7 @@ namespace convoy::testing {
 /// The half types are numbers by way of float alone.
 template <class T>
 double value_of(T x) {
-  if constexpr (dtype_of<T> == DType::f16 || dtype_of<T> == DType::bf16) {
+  if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) {
     return static_cast<float>(x);
   } else {
     return x;

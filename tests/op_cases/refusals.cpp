@@ -100,6 +100,26 @@ std::vector<Refusal> refusals() {
          batch_norm(zeros({1, 1, 1, 4}), zeros({4}), zeros({4}), running, true);
        },
        "has one value a channel"},
+      {"batch_norm_residual_shape",
+       [=] {
+         batch_norm(zeros({2, 4}), zeros({4}), zeros({4}), running, true, {}, zeros({4, 2}));
+       },
+       "batch_norm: residual [4, 2], expected [2, 4] as the input"},
+      {"batch_norm_residual_type",
+       [=] {
+         batch_norm(zeros({2, 4}), zeros({4}), zeros({4}), running, true, {}, zeros({2, 4}, DType::f64));
+       },
+       "batch_norm with a residual: f32 [2, 4] and f64 [2, 4] differ in type"},
+      {"batch_norm_scale_type",
+       [=] {
+         batch_norm(zeros({2, 4}, DType::f64), zeros({4}), zeros({4}), running, true);
+       },
+       "batch_norm: scale f32, expected f64 with an input f64"},
+      {"batch_norm_half_scale",
+       [=] {
+         batch_norm(zeros({2, 4}, DType::bf16), zeros({4}, DType::bf16), zeros({4}), running, true);
+       },
+       "batch_norm: scale bf16, expected f32 with an input bf16"},
       {"pool_padding",
        [] {
          max_pool2d(zeros({1, 4, 4, 1}), {.kernel = 2, .stride = 2, .padding = 2});
