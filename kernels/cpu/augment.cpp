@@ -43,8 +43,10 @@ class Normalizer {
   }
 
   void row(const std::uint8_t* pixels, T* out) const {
-    map_range<Mode::write>(0, std::ssize(mean_), normalize_pixel<T>, out, pixels, mean_.data(),
-                           inverse_std_.data());
+    const auto normalized = [](std::uint8_t pixel, T mean, T inverse_std) {
+      return normalize_pixel(pixel, mean, inverse_std);
+    };
+    map_range<Mode::write>(0, std::ssize(mean_), normalized, out, pixels, mean_.data(), inverse_std_.data());
   }
 
  private:

@@ -1,10 +1,10 @@
 // Division on the GPU by a number that the host knows at the launch.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <bit>
 #include <cstdint>
+
+#include "kernels/runtime/dtype.h"
 
 namespace convoy::cuda {
 
@@ -19,14 +19,14 @@ class Divisor {
         multiplier_(static_cast<std::uint32_t>(((std::uint64_t{1} << shift_) + divisor_ - 1) / divisor_)) {}
 
   /// n / divisor, n >= 0. Exact below 2^31 by the product; beyond, where arrays are of many GiB, by division.
-  __device__ std::int64_t quotient(std::int64_t n) const {
+  CONVOY_HOST_DEVICE std::int64_t quotient(std::int64_t n) const {
     if (n >> 31 != 0) return n / divisor_;
     return static_cast<std::int64_t>((static_cast<std::uint64_t>(n) * multiplier_) >> shift_);
   }
-  __device__ int quotient(int n) const {
+  CONVOY_HOST_DEVICE int quotient(int n) const {
     return static_cast<int>((static_cast<std::uint64_t>(n) * multiplier_) >> shift_);
   }
-  __device__ std::int64_t value() const { return divisor_; }
+  CONVOY_HOST_DEVICE std::int64_t value() const { return divisor_; }
 
  private:
   std::uint32_t divisor_;

@@ -27,7 +27,8 @@ struct Operand {
   std::int64_t line_stride, k_stride;
 };
 
-/// What a block shares. Two more than kTile, so that a slab that is stored along k meets no bank twice.
+/// What a block shares. Two more than kTile, so that in f32 the stores of a warp that runs along k meet no
+/// bank twice.
 template <class C>
 struct Slabs {
   C a[kDepth][kTile + 2];

@@ -53,6 +53,7 @@ __device__ void for_each_window(const PoolWindows& windows, const Place& place, 
   const Range xs = windows.columns.windows_over(place.x);
   for (int y = ys.begin; y < ys.end; ++y) {
     const std::int64_t row = (place.image * windows.rows.windows() + y) * windows.columns.windows();
+#pragma unroll 1  // there are one or two in common networks
     for (int x = xs.begin; x < xs.end; ++x) f((row + x) * windows.channels + place.channel);
   }
 }
