@@ -8,16 +8,37 @@ std::string child_path(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
 }
 
+bool is_relu(const Module& module) {
+  const auto* const activation = dynamic_cast<const Activation*>(&module);
+  return activation != nullptr && activation->kind() == ActivationKind::relu;
+}
+
+/// Runs the first `count` children, a ReLU together with the layer before it, and the epilogue with the last
+/// layer.
+template <class Children>
+Variable run(const Children& children, std::size_t count, const Variable& x, const Pass& pass,
+             const Epilogue& epilogue) {
+  Variable y = x;
+  for (std::size_t i = 0; i < count;) {
+    Module& layer = *children[i++].module;
+    const bool relu_follows = i < count && is_relu(*children[i].module);
+    if (relu_follows) ++i;
+    if (i == count && !relu_follows) return layer.forward_with(y, pass, epilogue);
+    y = layer.forward_with(y, pass, {.relu = relu_follows});
+  }
+  return epilogue.apply(y);
+}
+
 }  // namespace
 
 Sequential::Sequential(std::vector<Named> layers) {
   for (Named& layer : layers) add_child(std::move(layer.first), std::move(layer.second));
 }
 
-Variable Sequential::forward(const Variable& x, const Pass& pass) {
-  Variable y = x;
-  for (const Child& child : children()) y = child.module->forward(y, pass);
-  return y;
+Variable Sequential::forward(const Variable& x, const Pass& pass) { return forward_with(x, pass, {}); }
+
+Variable Sequential::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
+  return run(children(), children().size(), x, pass, epilogue);
 }
 
 std::string Sequential::describe() const { return fmt::format("Sequential of {}", children().size()); }
@@ -37,9 +58,8 @@ ResidualBlock::ResidualBlock(std::vector<Sequential::Named> body, std::shared_pt
 }
 
 Variable ResidualBlock::forward(const Variable& x, const Pass& pass) {
-  Variable y = x;
-  for (std::size_t i = 0; i < body_size_; ++i) y = children()[i].module->forward(y, pass);
-  return relu(y + (shortcut_ ? shortcut_->forward(x, pass) : x));
+  return run(children(), body_size_, x, pass,
+             {.residual = shortcut_ ? shortcut_->forward(x, pass) : x, .relu = true});
 }
 
 std::string ResidualBlock::describe() const { return fmt::format("ResidualBlock of {}", body_size_); }

@@ -69,6 +69,11 @@ Linear::Linear(int in_features, int out_features, bool bias) : in_(in_features),
 
 Variable Linear::forward(const Variable& x, const Pass&) { return linear(x, weight_, bias_); }
 
+Variable Linear::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
+  if (epilogue.residual.defined()) return Module::forward_with(x, pass, epilogue);
+  return linear(x, weight_, bias_, epilogue.relu);
+}
+
 std::string Linear::describe() const { return fmt::format("Linear {} -> {}", in_, out_); }
 
 Module::Inferred Linear::infer_layer(const Shape& input) const {
@@ -84,8 +89,13 @@ BatchNorm2d::BatchNorm2d(int channels, BatchNormOptions options) : channels_(cha
   running_var_ = add_buffer("running_var", {channels}, 1);
 }
 
-Variable BatchNorm2d::forward(const Variable& x, const Pass& pass) {
-  return batch_norm(x, weight_, bias_, {*running_mean_, *running_var_}, pass.training, options_);
+Variable BatchNorm2d::forward(const Variable& x, const Pass& pass) { return forward_with(x, pass, {}); }
+
+Variable BatchNorm2d::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
+  BatchNormOptions options = options_;
+  options.relu = options.relu || epilogue.relu;
+  return batch_norm(x, weight_, bias_, {*running_mean_, *running_var_}, pass.training, options,
+                    epilogue.residual);
 }
 
 std::string BatchNorm2d::describe() const { return fmt::format("BatchNorm2d {}", channels_); }

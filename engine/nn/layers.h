@@ -38,6 +38,7 @@ class Linear final : public Module {
  public:
   Linear(int in_features, int out_features, bool bias = true);
   Variable forward(const Variable& x, const Pass& pass) override;
+  Variable forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) override;
   std::string describe() const override;
 
  private:
@@ -52,6 +53,7 @@ class BatchNorm2d final : public Module {
  public:
   explicit BatchNorm2d(int channels, BatchNormOptions options = {});
   Variable forward(const Variable& x, const Pass& pass) override;
+  Variable forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) override;
   std::string describe() const override;
 
  private:
@@ -67,6 +69,7 @@ enum class ActivationKind : std::uint8_t { relu, gelu, silu, tanh, sigmoid };
 class Activation final : public Module {
  public:
   explicit Activation(ActivationKind kind) : kind_(kind) {}
+  ActivationKind kind() const { return kind_; }
   Variable forward(const Variable& x, const Pass& pass) override;
   std::string describe() const override;
 
@@ -127,12 +130,13 @@ class Flatten final : public Module {
   Inferred infer_layer(const Shape& input) const override;
 };
 
-/// Runs named children in order.
+/// Runs named children in order; a ReLU is computed with the layer before it.
 class Sequential final : public Module {
  public:
   using Named = std::pair<std::string, std::shared_ptr<Module>>;
   explicit Sequential(std::vector<Named> layers);
   Variable forward(const Variable& x, const Pass& pass) override;
+  Variable forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) override;
   std::string describe() const override;
 
  private:

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "engine/ops/ops.h"
 #include "kernels/runtime/check.h"
 #include "kernels/runtime/parallel.h"
 
@@ -55,6 +56,15 @@ std::vector<NamedBuffer> Module::buffers() const {
     for (const OwnBuffer& own : module.buffers_) all.push_back({join(path, own.name), *own.tensor});
   });
   return all;
+}
+
+Variable Epilogue::apply(const Variable& y) const {
+  const Variable sum = residual.defined() ? y + residual : y;
+  return relu ? convoy::relu(sum) : sum;
+}
+
+Variable Module::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
+  return epilogue.apply(forward(x, pass));
 }
 
 void Module::to(const Device& device) {

@@ -50,6 +50,16 @@ struct LayerSummary {
   std::int64_t flops = 0;  // forward, one sample; a multiply-add is 2
 };
 
+/// What comes right after a layer, element by element, and may be computed with it:
+/// y = relu?(layer(x) + residual?).
+struct Epilogue {
+  Variable residual = {};  // undefined: none
+  bool relu = false;
+
+  /// On a layer's finished result.
+  Variable apply(const Variable& y) const;
+};
+
 class Module {
  public:
   virtual ~Module() = default;
@@ -57,6 +67,9 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Variable forward(const Variable& x, const Pass& pass) = 0;
+  /// forward and then the epilogue. A layer with a kernel that does both in one pass over memory overrides
+  /// it; the result is the same.
+  virtual Variable forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue);
 
   /// The output shape for an input shape, without computing: how a model is checked when it is built. Layers
   /// add their row to `rows` where given. Throws UsageError that begins with the layer's path:

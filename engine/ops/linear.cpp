@@ -1,5 +1,6 @@
 #include "engine/ops/checks.h"
 #include "engine/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/reduce.h"
 
@@ -25,8 +26,9 @@ Variable matmul(const Variable& a, const Variable& b) {
                 });
 }
 
-// y = x w^T + b      dx = dy w      dw = dy^T x      db = column sums of dy
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {
+// y = x w^T + b      dx = g w      dw = g^T x      db = column sums of g
+// with g = dy, or dy [y > 0] behind a ReLU.
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias, bool with_relu) {
   detail::check_floating("linear", x);
   detail::check_alike("linear", x, weight);
   detail::check_rank("linear", "input", x.shape(), 2);
@@ -38,17 +40,28 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias)
   Tensor y = Tensor::empty({x.shape()[0], weight.shape()[0]}, x.dtype(), x.device());
   on(y.stream(), [&](auto& s) {
     matmul(s, x.value().view(), weight.value().view(), GradView(y.view()), {.transpose_b = true});
-    if (bias.defined()) add_bias(s, y.view(), bias.value().view(), y.view());
+    if (bias.defined()) {
+      add_bias(s, y.view(), bias.value().view(), y.view(), with_relu);
+    } else if (with_relu) {
+      relu_forward(s, y.view(), y.view());
+    }
   });
   std::vector<Variable> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
   return record("linear", y, std::move(inputs),
-                [x = x.value(), w = weight.value()](const Tensor& dy, std::span<GradSlot> slots) {
+                [x = x.value(), w = weight.value(), y = with_relu ? y : Tensor()](const Tensor& dy,
+                                                                                  std::span<GradSlot> slots) {
+                  Tensor g = dy;
+                  if (y.defined()) {
+                    g = Tensor::empty_like(dy);
+                    on(dy.stream(),
+                       [&](auto& s) { relu_backward(s, dy.view(), y.view(), GradView(g.view())); });
+                  }
                   on(dy.stream(), [&](auto& s) {
-                    if (slots[0].wanted()) matmul(s, dy.view(), w.view(), slots[0].view());
+                    if (slots[0].wanted()) matmul(s, g.view(), w.view(), slots[0].view());
                     if (slots[1].wanted())
-                      matmul(s, dy.view(), x.view(), slots[1].view(), {.transpose_a = true});
-                    if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, dy.view(), slots[2].view());
+                      matmul(s, g.view(), x.view(), slots[1].view(), {.transpose_a = true});
+                    if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, g.view(), slots[2].view());
                   });
                 });
 }

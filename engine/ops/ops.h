@@ -42,8 +42,9 @@ Variable mean(const Variable& x);
 // products
 /// a [M, K] times b [K, N].
 Variable matmul(const Variable& a, const Variable& b);
-/// x [N, in], weight [out, in], bias [out] or undefined -> x weight^T + bias, [N, out].
-Variable linear(const Variable& x, const Variable& weight, const Variable& bias);
+/// x [N, in], weight [out, in], bias [out] or undefined -> x weight^T + bias, [N, out]; max(., 0) of it
+/// with_relu.
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias, bool with_relu = false);
 /// x [N, H, W, I], filter [O, kH, kW, I], bias [O] or undefined.
 Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias, Conv2dOptions options = {});
 /// Size of one axis after a convolution or pooling window; UsageError where the window does not fit.

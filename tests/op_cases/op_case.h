@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct OpCase {
   /// Which arguments begin with the batch's size; the empty-batch test sets it to 0. Empty: no such test.
   std::vector<std::size_t> batched;
 };
+
+/// How GoogleTest names a case that fails.
+inline void PrintTo(const OpCase& op_case, std::ostream* out) { *out << op_case.name; }
 
 /// A call that must be refused with a UsageError whose text holds `expected`.
 struct Refusal {
