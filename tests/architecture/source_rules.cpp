@@ -31,7 +31,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"models", {"engine/nn"}},
     {"datasets", {"engine/io"}},
     {"apps", {"models", "datasets", "engine/profile"}},
-    {"bench", {"models", "datasets", "engine/profile", "tests/op_cases"}},
+    {"bench", {"apps", "tests/op_cases"}},
     {"tests/support", {"engine/io", "tests/cuda_emulator"}},
     {"tests/op_cases", {"engine/ops", "tests/support"}},
     {"tests/architecture", {}},
@@ -43,6 +43,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/datasets", {"datasets", "tests/support"}},
     {"tests/apps", {"apps", "tests/support"}},
     {"tests/faults", {"apps", "tests/support"}},
+    {"tests/bench", {"bench", "tests/support"}},
 };
 
 // Beside kernels/runtime: sources that must differ between versions of a library.

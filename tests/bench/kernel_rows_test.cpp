@@ -1,0 +1,45 @@
+// Each row of the kernel benchmark runs on every device at hand, at a size that is quick.
+#include "bench/kernel_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace convoy::bench {
+namespace {
+
+constexpr std::int64_t kFewElements = 1 << 17;
+
+void run_all(const Device& device) {
+  for (const KernelRow& row : kernel_rows(kFewElements)) {
+    SCOPED_TRACE(row.name);
+    const std::function<void()> run = row.prepare(device);
+    run();
+    run();  // what it holds outlives the first call
+    device.synchronize();
+  }
+}
+
+TEST(KernelRows, RunOnTheCpu) { run_all(Device::cpu({.threads = 1})); }
+
+TEST(KernelRows, RunOnAGpu) {
+  if (cuda_availability().count == 0) GTEST_SKIP() << cuda_availability().reason;
+  run_all(Device::cuda(0));
+}
+
+TEST(KernelRows, CountBytesInProportionToTheirArrays) {
+  const std::vector<KernelRow> once = kernel_rows(kFewElements);
+  const std::vector<KernelRow> twice = kernel_rows(2 * kFewElements);
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < once.size(); ++i) {
+    EXPECT_TRUE(names.insert(once[i].name).second) << once[i].name;
+    const double ratio = static_cast<double>(twice[i].bytes_read + twice[i].bytes_written) /
+                         static_cast<double>(once[i].bytes_read + once[i].bytes_written);
+    EXPECT_NEAR(ratio, 2, 0.05) << once[i].name;  // whole images and whole rows of logits
+  }
+  EXPECT_EQ(once.front().name, "copy");
+  EXPECT_EQ(once.front().bytes_read, once.front().bytes_written);
+}
+
+}  // namespace
+}  // namespace convoy::bench
