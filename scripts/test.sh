@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/test.sh [PRESET…]: installs what is missing, builds, and runs every test that this machine can run, closing
-# with CTest's summary over all builds. Without names: debug (AddressSanitizer, UndefinedBehaviorSanitizer), release,
-# tsan (ThreadSanitizer, the concurrent parts), and cuda where there is an nvcc.
+# with CTest's summary over all builds. Without names: debug (AddressSanitizer, UndefinedBehaviorSanitizer, GPUs emulated
+# on the CPU), tsan (ThreadSanitizer, the concurrent parts), and the optimised build: cuda where there is an nvcc, else
+# release. `release` and `cuda` differ in the device alone; with a GPU, the tests of cuda run on it.
 #
 # CONVOY_DATA=DIR: the folder of real data sets (DIR/cifar10, DIR/mnist); tests that need them are skipped without.
 set -euo pipefail
@@ -23,11 +24,12 @@ done
 "$root/scripts/setup.sh" --quiet
 presets=("$@")
 if ((${#presets[@]} == 0)); then
-  presets=(debug release tsan)
-  if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
+  presets=(debug tsan)
+  if has_nvcc; then
     presets+=(cuda)
   else
-    say "no nvcc: the cuda build and its tests are left out"
+    say "no nvcc: CUDA sources are run by the emulator alone, and not compiled for a GPU"
+    presets+=(release)
   fi
 fi
 if [[ -z ${CONVOY_DATA:-} && -d $root/data ]]; then export CONVOY_DATA=$root/data; fi

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Lists what each CUDA kernel takes of a multiprocessor: registers a thread, spilled bytes, shared memory.
+
+scripts/kernel_resources.py [--build build/cuda] [--arch sm_90] [--all] [--check]
+
+Compiles each .cu once more, as the build does, with `-Xptxas -v`. Without --all, one row for each kernel template: the most
+that any of its instances takes. --check: exit code 1 where any kernel spills registers to memory. Dynamic shared memory, which
+is all that these kernels use, is asked for at the launch and not known to ptxas.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+USED = re.compile(r"Used (\d+) registers")
+SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def report_command(entry, arch):
+    """The build's own command for one source, but for one architecture, with ptxas's report and no object file."""
+    words = shlex.split(entry["command"])
+    nvcc = next(i for i, word in enumerate(words) if os.path.basename(word) == "nvcc")
+    kept, skip = [], False
+    for word in words[nvcc:]:
+        if skip:
+            skip = False
+        elif word in ("-o", "-MF", "-MT"):
+            skip = True
+        elif word in ("-c", "-MD", "-dc") or word.startswith(("--generate-code", "-gencode", "-arch")):
+            pass
+        else:
+            kept.append(word)
+    return kept + ["-cubin", f"-arch={arch}", "-Xptxas", "-v", "-o", os.devnull]
+
+
+def kernels_of(entry, arch):
+    run = subprocess.run(report_command(entry, arch), cwd=entry["directory"], capture_output=True, text=True)
+    if run.returncode != 0:
+        sys.exit(f"{entry['file']} does not compile:\n{run.stderr}")
+    kernels = []
+    for line in run.stderr.splitlines():
+        if match := ENTRY.search(line):
+            kernels.append({"symbol": match[1], "registers": 0, "spilled": 0, "stack": 0, "shared": 0})
+        elif kernels and (match := SPILLS.search(line)):
+            kernels[-1].update(stack=int(match[1]), spilled=int(match[2]) + int(match[3]))
+        elif kernels and (match := USED.search(line)):
+            kernels[-1]["registers"] = int(match[1])
+            if match := SHARED.search(line):
+                kernels[-1]["shared"] = int(match[1])
+    names = subprocess.run(["c++filt"], input="\n".join(k["symbol"] for k in kernels), capture_output=True, text=True,
+                           check=True).stdout.splitlines()
+    for kernel, name in zip(kernels, names):
+        kernel["source"] = os.path.basename(entry["file"])
+        kernel["name"] = tidy(name)
+    return kernels
+
+
+def tidy(name):
+    name = re.sub(r"_GLOBAL__N__\w+|\(anonymous namespace\)", "", name)
+    name = name.replace("convoy::cuda::", "").replace("convoy::", "").replace("::::", "::")
+    return re.sub(r"\((?:[^()]|\([^()]*\))*\)$", "", name.removeprefix("void ")).replace("<::", "<").replace(" ::", " ").lstrip(":")
+
+
+def template_of(name):
+    return name.split("<")[0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default="build/cuda", help="a build folder of the cuda preset (default: %(default)s)")
+    parser.add_argument("--arch", default="sm_90", help="default: %(default)s")
+    parser.add_argument("--all", action="store_true", help="a row for each instance of each template")
+    parser.add_argument("--check", action="store_true", help="fail where a kernel spills")
+    arguments = parser.parse_args()
+
+    commands = pathlib.Path(arguments.build) / "compile_commands.json"
+    if not commands.exists():
+        sys.exit(f"{commands} is not there: configure with cmake --preset cuda first")
+    entries = [entry for entry in json.loads(commands.read_text()) if entry["file"].endswith(".cu")]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        kernels = [kernel for found in pool.map(lambda entry: kernels_of(entry, arguments.arch), entries) for kernel in found]
+
+    rows = {}
+    for kernel in kernels:
+        key = (kernel["source"], kernel["name"] if arguments.all else template_of(kernel["name"]))
+        row = rows.setdefault(key, {"instances": 0, "registers": 0, "spilled": 0, "stack": 0, "shared": 0})
+        row["instances"] += 1
+        for what in ("registers", "spilled", "stack", "shared"):
+            row[what] = max(row[what], kernel[what])
+    print(f"| source | kernel | instances | registers | spilled bytes | stack bytes | static shared bytes |  ({arguments.arch})")
+    print("|---|---|---|---|---|---|---|")
+    for (source, name), row in sorted(rows.items()):
+        print(f"| {source} | {name} | {row['instances']} | {row['registers']} | {row['spilled']} | {row['stack']} | {row['shared']} |")
+
+    spilling = [kernel for kernel in kernels if kernel["spilled"] > 0]
+    print(f"\n{len(kernels)} kernels, {len(spilling)} of them spill registers")
+    for kernel in spilling:
+        print(f"  {kernel['source']}: {kernel['name']}: {kernel['spilled']} bytes")
+    return 1 if arguments.check and (spilling or not kernels) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
