@@ -1,6 +1,6 @@
 // Dropout on the GPU. One draw of Philox decides on four neighbours within a sample, a quad, so that is what
-// a thread takes. Nothing is kept for the backward: it draws the same words again, for less than reading a
-// mask.
+// a thread takes. Nothing is kept for the backward, which draws the same words again: no mask is written or
+// read.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,10 +14,9 @@
 namespace convoy {
 namespace {
 
-inline constexpr int kDropoutBlock = 256;  // threads
-inline constexpr int kQuad = 4;            // words of a draw
-inline constexpr std::int64_t kDropoutRows =
-    2048;  // blocks over samples: about twice what a GPU runs at a time
+inline constexpr int kDropoutBlock = 256;           // threads
+inline constexpr int kQuad = 4;                     // words of a draw
+inline constexpr std::int64_t kDropoutRows = 2048;  // blocks over samples: twice what a GPU runs at a time
 
 /// A quad, of which the first `count` elements exist; all four in one access where they may be a pack.
 template <class T>
@@ -36,7 +35,7 @@ __device__ void store_quad(bool as_pack, int count, T* to, const cuda::Pack<T, k
 }
 
 /// x is [samples, sample_size]. A block's x runs over the quads of a sample and its y over samples, so that
-/// nothing is divided; a grid of too few rows takes the samples in turns.
+/// nothing is divided; where there are more samples than rows, each row takes several.
 template <Mode kMode, class T>
 __global__ void __launch_bounds__(kDropoutBlock)
     dropout_kernel(std::int64_t samples, std::int64_t sample_size, bool in_packs, Random random,

@@ -13,35 +13,24 @@
 #include <vector>
 
 #include "tests/kernels/device_array.h"
+#include "tests/kernels/rounding.h"
 #include "tests/support/gpu.h"
 
 namespace convoy {
 namespace {
 
 using testing::Array;
+using testing::ComputeType;
 using testing::DeviceArray;
+using testing::unit_roundoff;
 using testing::value_of;
 
-/// What the CPU computes in to check a type: halves widened to f32, as the GPU's kernels do.
-template <class T>
-using Reference = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-/// Half the distance between neighbours, relative: what rounding to T costs.
-template <class T>
-constexpr double rounding() {
-  switch (dtype_of<T>) {
-    case DType::f64: return 0x1p-53;
-    case DType::f32: return 0x1p-24;
-    case DType::f16: return 0x1p-11;
-    default: return 0x1p-8;
-  }
-}
-/// The same where T's numbers are subnormal, absolute.
+/// Half the distance between T's subnormal numbers.
 template <class T>
 constexpr double smallest_rounding() {
   switch (dtype_of<T>) {
-    case DType::f64: return 0x1p-1074;
-    case DType::f32: return 0x1p-149;
+    case DType::f64: return 0x1p-1074;  // the whole one: half of it is no number
+    case DType::f32: return 0x1p-150;
     case DType::f16: return 0x1p-25;
     default: return 0x1p-134;
   }
@@ -128,7 +117,7 @@ struct Inputs {
 
   explicit Inputs(std::int64_t n)
       : x(Array<T>::random({n}, 1)), y(Array<T>::random({n}, 2)), z(Array<T>::random({n}, 3)) {
-    for (T& element : x) element = static_cast<T>(static_cast<Reference<T>>(8 * value_of(element)));
+    for (T& element : x) element = static_cast<T>(static_cast<ComputeType<T>>(8 * value_of(element)));
   }
 };
 
@@ -140,8 +129,8 @@ Array<T> on_gpu(const Device& gpu, const Op& op, Mode mode, const Inputs<T>& in,
 }
 
 template <class T>
-Array<Reference<T>> on_cpu(const Op& op, Mode mode, const Inputs<T>& in) {
-  using R = Reference<T>;
+Array<ComputeType<T>> on_cpu(const Op& op, Mode mode, const Inputs<T>& in) {
+  using R = ComputeType<T>;
   CpuStream stream({.threads = 1});
   const Array<R> x = in.x.template to<R>(), y = in.y.template to<R>();
   Array<R> z = in.z.template to<R>();
@@ -151,15 +140,15 @@ Array<Reference<T>> on_cpu(const Op& op, Mode mode, const Inputs<T>& in) {
 
 template <class T>
 void expect_agreement(const Op& op, Mode mode, const Inputs<T>& in, const Array<T>& gpu) {
-  using R = Reference<T>;
+  using R = ComputeType<T>;
   const Array<R> cpu = on_cpu(op, mode, in);
   for (std::size_t e = 0; e < gpu.size(); ++e) {
     const double x = value_of(in.x[e]), y = value_of(in.y[e]), z = value_of(in.z[e]);
     const double found = value_of(gpu[e]);
     const double magnitude = op.magnitude(x, y);
-    double tolerance = op.ulps * 2 * rounding<R>() * magnitude;
+    double tolerance = op.ulps * 2 * unit_roundoff<R>() * magnitude;
     if (mode == Mode::add && magnitude > 0)
-      tolerance += kFused * 2 * rounding<R>() * (magnitude + std::abs(z));
+      tolerance += kFused * 2 * unit_roundoff<R>() * (magnitude + std::abs(z));
     const auto place = [&] {
       return op.name + ", element " + std::to_string(e) + " of " + gpu.shape().text() + ": of " +
              std::to_string(x) + ", " + std::to_string(y);
@@ -170,7 +159,7 @@ void expect_agreement(const Op& op, Mode mode, const Inputs<T>& in, const Array<
     } else if (tolerance == 0 || !std::isfinite(rounded)) {
       ASSERT_EQ(found, rounded) << place();
     } else {
-      if (!std::is_same_v<T, R>) tolerance += rounding<T>() * (std::abs(value_of(cpu[e])) + tolerance);
+      if (!std::is_same_v<T, R>) tolerance += unit_roundoff<T>() * (std::abs(value_of(cpu[e])) + tolerance);
       ASSERT_NEAR(found, cpu[e], tolerance + 2 * smallest_rounding<T>()) << place();
     }
   }
@@ -224,7 +213,7 @@ TYPED_TEST(CudaElementwise, WritesOverItsInputs) {
 }
 
 TYPED_TEST(CudaElementwise, TreatsExtremesAsTheCpuDoes) {
-  using R = Reference<TypeParam>;
+  using R = ComputeType<TypeParam>;
   using Limits = std::numeric_limits<R>;
   const Device gpu = Device::cuda(0);
   const std::vector<R> values = {R{0},
@@ -265,7 +254,7 @@ class CudaDropout : public testing::GpuTest {
   /// The same bits as the CPU's; added, a rounding less than it has where nvcc fuses.
   static void check(const Device& gpu, std::int64_t samples, std::int64_t sample_size, double p,
                     std::size_t offset = 0) {
-    using R = Reference<T>;
+    using R = ComputeType<T>;
     SCOPED_TRACE(std::to_string(samples) + " samples of " + std::to_string(sample_size) + ", p " +
                  std::to_string(p) + ", offset " + std::to_string(offset));
     const Random random{.seed = 0x123456789abcdef, .purpose = RandomPurpose::dropout, .stream = 3};
@@ -286,10 +275,10 @@ class CudaDropout : public testing::GpuTest {
          [&](auto& s) { dropout(s, gpu_x.view(), gpu_ids.view(), p, random, gpu_y.grad(mode)); });
       const Array<T> found = gpu_y.values();
       if (mode == Mode::write) {
-        testing::expect_same_bits(found, cpu_y.template to<T>());
+        testing::expect_rounded(found, cpu_y);
       } else {
         // |x| and what is added to are below 1, the factor at most 2.
-        testing::expect_near(found, cpu_y, 3 * (kFused * 2 * rounding<R>() + rounding<T>()));
+        testing::expect_rounded_near(found, cpu_y, 3 * kFused * 2 * unit_roundoff<R>());
       }
     }
   }
