@@ -1,0 +1,132 @@
+// All arguments of one batch norm, and its calls on any device.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "kernels/batchnorm.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/rounding.h"
+
+namespace convoy::testing {
+
+/// What a batch norm does beside its own business.
+struct Fusion {
+  bool training, relu, residual;
+
+  std::string text() const {
+    return std::string(training ? "training" : "inference") + (relu ? ", relu" : "") +
+           (residual ? ", residual" : "");
+  }
+};
+
+inline constexpr Fusion kFusions[] = {{true, false, false}, {true, true, false},   {true, true, true},
+                                      {true, false, true},  {false, false, false}, {false, true, false},
+                                      {false, true, true},  {false, false, true}};
+
+/// Which of dx, dresidual, dgamma, dbeta are wanted.
+using Wanted = std::array<bool, 4>;
+inline constexpr Wanted kWantAll = {true, true, true, true};
+
+/// By how many elements views begin off the alignment: of what has x's shape, and of what is [C].
+struct Offsets {
+  std::size_t data = 0, channels = 0;
+};
+
+/// Everything that a batch norm of T reads and writes; gradients hold what is there before.
+template <class T>
+struct Norm {
+  using C = ComputeType<T>;
+  Array<T> x, residual, dy, y, dx, dresidual;
+  Array<C> gamma, beta, mean, inverse_std, running_mean, running_var, dgamma, dbeta;
+
+  Norm(std::int64_t rows, std::int64_t channels)
+      : x(Array<T>::random({rows, channels}, 1)),
+        residual(Array<T>::random({rows, channels}, 2)),
+        dy(Array<T>::random({rows, channels}, 3)),
+        y({rows, channels}),
+        dx(Array<T>::random({rows, channels}, 4)),
+        dresidual(Array<T>::random({rows, channels}, 5)),
+        gamma(Array<C>::random({channels}, 6)),
+        beta(Array<C>::random({channels}, 7)),
+        mean({channels}),
+        inverse_std({channels}),
+        running_mean(Array<C>::random({channels}, 8)),
+        running_var({channels}, C{2}),
+        dgamma(Array<C>::random({channels}, 9)),
+        dbeta(Array<C>::random({channels}, 10)) {}
+
+  std::int64_t rows() const { return x.shape()[0]; }
+  std::int64_t channels() const { return x.shape()[1]; }
+
+  Norm<double> widened() const {
+    Norm<double> out(rows(), channels());
+    const auto widen = [](auto& to, const auto& from) { to = from.template to<double>(); };
+    widen(out.x, x), widen(out.residual, residual), widen(out.dy, dy), widen(out.y, y), widen(out.dx, dx);
+    widen(out.dresidual, dresidual), widen(out.gamma, gamma), widen(out.beta, beta), widen(out.mean, mean);
+    widen(out.inverse_std, inverse_std), widen(out.running_mean, running_mean);
+    widen(out.running_var, running_var), widen(out.dgamma, dgamma), widen(out.dbeta, dbeta);
+    return out;
+  }
+};
+
+template <class T>
+void forward(const Device& device, Norm<T>& norm, const Fusion& fusion, const Offsets& at = {}) {
+  using C = ComputeType<T>;
+  const DeviceArray<T> x(device, norm.x, at.data), residual(device, norm.residual, at.data),
+      y(device, norm.y, at.data);
+  const DeviceArray<C> gamma(device, norm.gamma, at.channels), beta(device, norm.beta, at.channels),
+      mean(device, norm.mean, at.channels), inverse_std(device, norm.inverse_std, at.channels),
+      running_mean(device, norm.running_mean, at.channels),
+      running_var(device, norm.running_var, at.channels);
+  const ConstView added = fusion.residual ? ConstView(residual.view()) : ConstView();
+  const BatchNormOptions options{.relu = fusion.relu};
+  on(device.stream(), [&](auto& s) {
+    if (fusion.training)
+      batch_norm_forward(s, x.view(), gamma.view(), beta.view(), added, y.view(), mean.view(),
+                         inverse_std.view(), running_mean.view(), running_var.view(), options);
+    else
+      batch_norm_inference(s, x.view(), gamma.view(), beta.view(), added, running_mean.view(),
+                           running_var.view(), y.view(), options);
+  });
+  norm.y = y.values();
+  norm.mean = mean.values();
+  norm.inverse_std = inverse_std.values();
+  norm.running_mean = running_mean.values();
+  norm.running_var = running_var.values();
+}
+
+/// From the statistics and the y that `norm` holds.
+template <class T>
+void backward(const Device& device, Norm<T>& norm, const Fusion& fusion, Mode mode,
+              const Wanted& wanted = kWantAll, const Offsets& at = {}) {
+  using C = ComputeType<T>;
+  const DeviceArray<T> dy(device, norm.dy, at.data), x(device, norm.x, at.data), y(device, norm.y, at.data),
+      dx(device, norm.dx, at.data), dresidual(device, norm.dresidual, at.data);
+  const DeviceArray<C> gamma(device, norm.gamma, at.channels), mean(device, norm.mean, at.channels),
+      inverse_std(device, norm.inverse_std, at.channels),
+      running_mean(device, norm.running_mean, at.channels),
+      running_var(device, norm.running_var, at.channels), dgamma(device, norm.dgamma, at.channels),
+      dbeta(device, norm.dbeta, at.channels);
+  const auto gradient = [&](bool is_wanted, const auto& array) {
+    return is_wanted ? array.grad(mode) : GradView();
+  };
+  const GradView to_x = gradient(wanted[0], dx), to_residual = gradient(wanted[1], dresidual),
+                 to_gamma = gradient(wanted[2], dgamma), to_beta = gradient(wanted[3], dbeta);
+  const ConstView result = fusion.relu ? ConstView(y.view()) : ConstView();
+  const BatchNormOptions options{.relu = fusion.relu};
+  on(device.stream(), [&](auto& s) {
+    if (fusion.training)
+      batch_norm_backward(s, dy.view(), x.view(), result, gamma.view(), mean.view(), inverse_std.view(), to_x,
+                          to_residual, to_gamma, to_beta, options);
+    else
+      batch_norm_inference_backward(s, dy.view(), x.view(), result, gamma.view(), running_mean.view(),
+                                    running_var.view(), to_x, to_residual, to_gamma, to_beta, options);
+  });
+  norm.dx = dx.values();
+  norm.dresidual = dresidual.values();
+  norm.dgamma = dgamma.values();
+  norm.dbeta = dbeta.values();
+}
+
+}  // namespace convoy::testing
