@@ -213,10 +213,10 @@ TYPED_TEST(CudaPool2d, LayoutsOfImages) {
   using C = ComputeType<T>;
   CpuStream cpu({.threads = 1});
   const Device gpu = Device::cuda(0);
-  std::vector<Shape> shapes = {{2, 5, 7, 3}, {3, 8, 8, 16}, {5, 3, 11, 65}, {0, 4, 4, 3}, {300, 1, 2, 2}};
+  std::vector<Shape> shapes = {{2, 5, 7, 3}, {3, 8, 8, 16}, {5, 3, 11, 65}, {0, 4, 4, 3}, {40, 1, 2, 2}};
   for (const std::int64_t size : testing::kTailSizes) {
     shapes.push_back({1, 1, size, 5});
-    shapes.push_back({2, 3, 1, size});
+    shapes.push_back({1, 3, 1, size});
   }
   for (const Shape& shape : shapes)
     for (const Mode mode : {Mode::write, Mode::add}) {
