@@ -251,34 +251,37 @@ TYPED_TEST(CudaElementwise, LeavesAnUnwantedGradientAlone) {
 template <class T>
 class CudaDropout : public testing::GpuTest {
  protected:
+  static constexpr Random kRandom{.seed = 0x123456789abcdef, .purpose = RandomPurpose::dropout, .stream = 3};
+
+  static std::int32_t id_of(std::size_t sample) { return static_cast<std::int32_t>(sample * 2654435761U); }
+
   /// The same bits as the CPU's; added, a rounding less than it has where nvcc fuses.
   static void check(const Device& gpu, std::int64_t samples, std::int64_t sample_size, double p,
-                    std::size_t offset = 0) {
+                    const Offsets& at = {}) {
     using R = ComputeType<T>;
     SCOPED_TRACE(std::to_string(samples) + " samples of " + std::to_string(sample_size) + ", p " +
-                 std::to_string(p) + ", offset " + std::to_string(offset));
-    const Random random{.seed = 0x123456789abcdef, .purpose = RandomPurpose::dropout, .stream = 3};
+                 std::to_string(p) + ", offsets " + std::to_string(at.x) + ", " + std::to_string(at.z));
     const auto x = Array<T>::random({samples, sample_size}, 1);
     const auto before = Array<T>::random({samples, sample_size}, 2);
     Array<std::int32_t> ids({samples});
-    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * 2654435761U);
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = id_of(i);
 
     CpuStream cpu({.threads = 1});
     const Array<R> cpu_x = x.template to<R>();
-    const DeviceArray<T> gpu_x(gpu, x, offset);
+    const DeviceArray<T> gpu_x(gpu, x, at.x);
     const DeviceArray<std::int32_t> gpu_ids(gpu, ids);
     for (const Mode mode : {Mode::write, Mode::add}) {
       Array<R> cpu_y = before.template to<R>();
-      dropout(cpu, cpu_x.view(), ids.view(), p, random, cpu_y.grad(mode));
-      const DeviceArray<T> gpu_y(gpu, before, offset);
+      dropout(cpu, cpu_x.view(), ids.view(), p, kRandom, cpu_y.grad(mode));
+      const DeviceArray<T> gpu_y(gpu, before, at.z);
       on(gpu.stream(),
-         [&](auto& s) { dropout(s, gpu_x.view(), gpu_ids.view(), p, random, gpu_y.grad(mode)); });
+         [&](auto& s) { dropout(s, gpu_x.view(), gpu_ids.view(), p, kRandom, gpu_y.grad(mode)); });
       const Array<T> found = gpu_y.values();
       if (mode == Mode::write) {
         testing::expect_rounded(found, cpu_y);
       } else {
-        // |x| and what is added to are below 1, the factor at most 2.
-        testing::expect_rounded_near(found, cpu_y, 3 * kFused * 2 * unit_roundoff<R>());
+        const double largest = 1 / (1 - p) + 1;  // |x| times the factor, and what it is added to
+        testing::expect_rounded_near(found, cpu_y, kFused * 2 * unit_roundoff<R>() * largest);
       }
     }
   }
@@ -297,9 +300,19 @@ TYPED_TEST(CudaDropout, DropsWhatTheCpuDrops) {
       this->check(gpu, 2, 1029, p);
       this->check(gpu, 2, 2056, p);
       this->check(gpu, 301, 10, p);
-      for (const std::size_t offset : {1, 2}) this->check(gpu, 3, 512, p, offset);
+      for (const Offsets& at : {Offsets{.x = 1}, Offsets{.z = 1}, Offsets{.x = 2, .z = 2}})
+        this->check(gpu, 3, 512, p, at);
     }
   });
+}
+
+TYPED_TEST(CudaDropout, DecidesAtTheVeryNumberDrawn) {
+  const Device gpu = Device::cuda(0);
+  const auto id = static_cast<std::uint64_t>(this->id_of(1));
+  for (const std::uint32_t word : this->kRandom.words(id, 0)) {
+    const double drawn = to_uniform(word);
+    for (const double p : {drawn, std::nextafter(drawn, 1.0)}) this->check(gpu, 2, 4, p);
+  }
 }
 
 TYPED_TEST(CudaDropout, DropsAllWithProbabilityOne) {
