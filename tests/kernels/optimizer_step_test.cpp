@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/kernels/array.h"
+#include "tests/kernels/half_reference.h"
 
 namespace convoy {
 namespace {
@@ -138,6 +139,39 @@ TYPED_TEST(Optimizer, ScalesTheGradientFirst) {
   adam_step(three, scaled.adam_slots(), half.view(), {.weight_decay = 0.1});
   adam_step(three, halved.adam_slots(), ConstView(), {.weight_decay = 0.1});
   expect_same_model(scaled, halved);
+}
+
+template <class Half>
+void expect_rounded_copy(const Array<Half>& copy, const auto& parameter) {
+  for (std::size_t e = 0; e < copy.size(); ++e)
+    ASSERT_EQ(copy[e].bits, testing::nearest_half<Half>(static_cast<double>(parameter[e])))
+        << "element " << e;
+}
+
+TYPED_TEST(Optimizer, RoundsAHalfCopyWhichChangesNothingElse) {
+  CpuStream three({.threads = 3});
+  Model<TypeParam> with_copies, without;
+  std::vector<Array<float16>> f16;
+  std::vector<Array<bfloat16>> bf16;
+  for (const Array<TypeParam>& parameter : without.parameters) {
+    f16.emplace_back(parameter.shape(), float16(9.0f), 1);
+    bf16.emplace_back(parameter.shape(), bfloat16(9.0f), 1);
+  }
+  const SgdOptions sgd{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true};
+  auto sgd_slots = with_copies.sgd_slots();
+  for (std::size_t i = 0; i < sgd_slots.size(); ++i) sgd_slots[i].half_copy = f16[i].view();
+  sgd_step(three, sgd_slots, ConstView(), sgd);
+  sgd_step(three, without.sgd_slots(), ConstView(), sgd);
+  expect_same_model(with_copies, without);
+  for (std::size_t i = 0; i < f16.size(); ++i) expect_rounded_copy(f16[i], without.parameters[i]);
+
+  auto adam_slots = with_copies.adam_slots();
+  for (std::size_t i = 0; i < adam_slots.size(); ++i)
+    if (i % 2 == 1) adam_slots[i].half_copy = bf16[i].view();  // some have one, some have none
+  adam_step(three, adam_slots, ConstView(), {});
+  adam_step(three, without.adam_slots(), ConstView(), {});
+  expect_same_model(with_copies, without);
+  for (std::size_t i = 1; i < bf16.size(); i += 2) expect_rounded_copy(bf16[i], without.parameters[i]);
 }
 
 TYPED_TEST(Optimizer, TakesNoSlots) {

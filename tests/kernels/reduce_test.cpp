@@ -86,6 +86,22 @@ TYPED_TEST(Reduce, SumRowsAndAddBias) {
   }
 }
 
+TYPED_TEST(Reduce, AddBiasWithRelu) {
+  const TypeParam nan = std::numeric_limits<TypeParam>::quiet_NaN();
+  const Array<TypeParam> x({3, 2}, {1, -1, -2, 3, nan, nan}), bias({2}, {0.5, -2});
+  Array<TypeParam> y({3, 2});
+  add_bias(this->three, x.view(), bias.view(), y.view(), true);
+  for (const std::size_t e : {0u, 1u, 2u, 3u}) EXPECT_EQ(y[e], (Array<TypeParam>({4}, {1.5, 0, 0, 1})[e]));
+  EXPECT_TRUE(std::isnan(y[4]) && std::isnan(y[5])) << "a diverged training must not look healthy";
+
+  const auto many = Array<TypeParam>::random({5003, 33}, 2, 1);
+  const auto many_bias = Array<TypeParam>::random({33}, 3, 2);
+  Array<TypeParam> sums(many.shape()), cut = many;
+  add_bias(this->one, many.view(), many_bias.view(), sums.view());
+  add_bias(this->three, cut.view(), many_bias.view(), cut.view(), true);  // in place
+  for (std::size_t e = 0; e < cut.size(); ++e) ASSERT_EQ(cut[e], std::max(sums[e], TypeParam{0}));
+}
+
 TYPED_TEST(Reduce, BroadcastScalar) {
   const Array<TypeParam> x({1}, {TypeParam{3}});
   for (const std::int64_t n : kSizes) {
@@ -132,6 +148,46 @@ TEST(GlobalNorm, OfFloatsNeitherOverflowsNorUnderflows) {
     global_norm(stream, {&view, 1}, norm.view());
     EXPECT_NEAR(norm[0], 2 * static_cast<double>(value), 1e-14 * static_cast<double>(value));
   }
+}
+
+template <class T>
+class CountNonFinite : public ::testing::Test {};
+using FloatingTypes = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CountNonFinite, FloatingTypes);
+
+TYPED_TEST(CountNonFinite, OfAllTensorsTogether) {
+  using T = TypeParam;
+  const auto number = [](double value) { return static_cast<T>(static_cast<float>(value)); };
+  const double infinity = std::numeric_limits<double>::infinity();
+  CpuStream three({.threads = 3});
+  std::vector<Array<T>> arrays;
+  for (const std::int64_t n : kSizes)
+    arrays.push_back(Array<T>::random({n}, static_cast<std::uint32_t>(n), 1));
+  const auto count = [&] {
+    std::vector<ConstView> views;
+    for (const Array<T>& array : arrays) views.push_back(array.view());
+    Array<std::int32_t> found({1}, -1);
+    count_non_finite(three, views, found.view());
+    return found[0];
+  };
+  EXPECT_EQ(count(), 0);
+  arrays[1][0] = number(infinity);
+  arrays.back()[0] = number(-infinity);
+  arrays.back()[100002] = number(std::numeric_limits<double>::quiet_NaN());
+  arrays.back()[8191] = number(dtype_of<T> == DType::f16 ? 65504 : 3e38);  // as large as numbers get
+  EXPECT_EQ(count(), 3);
+  for (T& element : arrays.back()) element = number(-infinity);
+  EXPECT_EQ(count(), 100004);
+  arrays.clear();
+  EXPECT_EQ(count(), 0);
+}
+
+TYPED_TEST(Reduce, ArgmaxPassesNanOverUnlessItComesFirst) {
+  const TypeParam nan = std::numeric_limits<TypeParam>::quiet_NaN();
+  const Array<TypeParam> x({3, 3}, {nan, 1, 2, 1, nan, 2, 1, nan, nan});
+  Array<std::int32_t> indices({3});
+  argmax(this->three, x.view(), indices.view());
+  testing::expect_same_bits(indices, Array<std::int32_t>({3}, {0, 2, 0}));
 }
 
 TYPED_TEST(Reduce, ArgmaxIsTheFirstLargest) {
