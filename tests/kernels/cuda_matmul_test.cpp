@@ -27,7 +27,7 @@ struct Sizes {
 
 // Around the tile of 64 by 64 and its depth of 16; a vector on each side; nothing to sum up, nothing to
 // write.
-const Sizes kSizes[] = {{1, 1, 1},     {3, 5, 7},     {17, 1, 33},   {1, 19, 4}, {64, 64, 16}, {65, 63, 17},
+const Sizes kSizes[] = {{1, 1, 1},     {3, 5, 7},    {17, 1, 33},   {1, 19, 4}, {64, 64, 16}, {65, 63, 17},
                         {63, 129, 15}, {10, 64, 50}, {130, 10, 20}, {3, 4, 0},  {0, 4, 3},    {4, 0, 3}};
 
 template <class T>
