@@ -13,23 +13,57 @@
 namespace convoy {
 namespace {
 
+/// A null pointer where the runtime says that there is no more memory.
+template <class Allocate>
+void* allocate_on(int device, Allocate&& allocate) {
+  CUDA_CHECK(cudaSetDevice(device));
+  void* block = nullptr;
+  const cudaError_t status = allocate(&block);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // the runtime remembers it, and would report it at the next launch
+    return nullptr;
+  }
+  CUDA_CHECK(status);
+  return block;
+}
+
 class CudaMemory final : public MemorySource {
  public:
   explicit CudaMemory(int device) : device_(device) {}
 
   void* allocate(std::size_t bytes) override {
-    CUDA_CHECK(cudaSetDevice(device_));
-    void* block = nullptr;
-    const cudaError_t status = cudaMalloc(&block, bytes);
-    if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // the runtime remembers it, and would report it at the next launch
-      return nullptr;
-    }
-    CUDA_CHECK(status);
-    return block;
+    return allocate_on(device_, [&](void** block) { return cudaMalloc(block, bytes); });
   }
-  void release(void* block, std::size_t) noexcept override { cudaFree(block); }
+  void release(void* block, std::size_t) noexcept override {
+    cudaSetDevice(device_);  // a thread that has chosen none would make a context on GPU 0
+    cudaFree(block);
+  }
   std::string name() const override { return fmt::format("cuda:{}", device_); }
+  std::string advice() const override {
+    std::size_t free = 0, total = 0;
+    cudaSetDevice(device_);
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return MemorySource::advice();
+    return fmt::format("the GPU has {} of {} free, with what other processes use; {}", format_bytes(free),
+                       format_bytes(total), MemorySource::advice());
+  }
+
+ private:
+  int device_;
+};
+
+class CudaPinnedMemory final : public MemorySource {
+ public:
+  explicit CudaPinnedMemory(int device) : device_(device) {}
+
+  void* allocate(std::size_t bytes) override {
+    return allocate_on(device_,
+                       [&](void** block) { return cudaHostAlloc(block, bytes, cudaHostAllocDefault); });
+  }
+  void release(void* block, std::size_t) noexcept override {
+    cudaSetDevice(device_);
+    cudaFreeHost(block);
+  }
+  std::string name() const override { return fmt::format("the pinned host memory of cuda:{}", device_); }
 
  private:
   int device_;
@@ -48,6 +82,7 @@ void copy_between_gpus(CudaStream& from_stream, ConstView from, CudaStream& to_s
     to_stream.record(ready);
     from_stream.wait(ready);
   }
+  from_stream.make_current();
   CUDA_CHECK(cudaMemcpyPeerAsync(to.data, to_stream.device(), from.data, from_stream.device(), from.bytes(),
                                  from_stream.handle()));
   if (&from_stream != &to_stream) {
@@ -60,6 +95,10 @@ void copy_between_gpus(CudaStream& from_stream, ConstView from, CudaStream& to_s
 }  // namespace
 
 std::unique_ptr<MemorySource> cuda_memory(int device) { return std::make_unique<CudaMemory>(device); }
+
+std::unique_ptr<MemorySource> cuda_pinned_memory(int device) {
+  return std::make_unique<CudaPinnedMemory>(device);
+}
 
 std::string explain_no_gpu(int driver_version, cudaError_t status) {
   if (driver_version == 0) return "no NVIDIA driver on this machine; use --device cpu, or install one";
@@ -90,10 +129,15 @@ CudaAvailability cuda_availability() {
 
 Device Device::make_cuda(int index) {
   struct CudaState final : State {
-    explicit CudaState(int gpu) : State(DeviceKind::cuda, gpu, cuda_memory(gpu), 0), compute(gpu, memory) {}
+    explicit CudaState(int gpu)
+        : State(DeviceKind::cuda, gpu, cuda_memory(gpu), 0),
+          pinned(cuda_pinned_memory(gpu), 0, CachingAllocator::policy_from_environment()),
+          compute(gpu, memory) {}
     Stream stream() override { return std::ref(compute); }
+    CachingAllocator& staging() override { return pinned; }
     void synchronize() override { compute.synchronize(); }
 
+    CachingAllocator pinned;
     // Its constructor makes the GPU current before the first call that creates a context, so GPU 0 gets none
     // for the sake of another.
     CudaStream compute;
@@ -101,7 +145,7 @@ Device Device::make_cuda(int index) {
   return Device(std::make_shared<CudaState>(index));
 }
 
-void copy_bytes(const Device& from_device, ConstView from, const Device& to_device, View to) {
+void copy_bytes_async(const Device& from_device, ConstView from, const Device& to_device, View to) {
   if (from.bytes() == 0) return;
   const bool from_gpu = from_device.kind() == DeviceKind::cuda;
   const bool to_gpu = to_device.kind() == DeviceKind::cuda;
@@ -111,10 +155,16 @@ void copy_bytes(const Device& from_device, ConstView from, const Device& to_devi
     CudaStream& stream = cuda_stream_of(from_gpu ? from_device : to_device);
     stream.make_current();
     CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, stream.handle()));
-    stream.synchronize();  // the host side of the copy is read, or reused, right after
   } else {
     std::memcpy(to.data, from.data, from.bytes());
   }
+}
+
+void copy_bytes(const Device& from_device, ConstView from, const Device& to_device, View to) {
+  copy_bytes_async(from_device, from, to_device, to);
+  // The host's side of a copy is read, or reused, right after.
+  if (from_device.kind() == to_device.kind()) return;
+  (from_device.kind() == DeviceKind::cuda ? from_device : to_device).synchronize();
 }
 
 }  // namespace convoy

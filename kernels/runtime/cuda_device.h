@@ -14,6 +14,10 @@ namespace convoy {
 /// Blocks of a GPU's memory (cudaMalloc: aligned to 256 bytes).
 std::unique_ptr<MemorySource> cuda_memory(int device);
 
+/// Blocks of host memory that the system may not move (cudaHostAlloc), so that a GPU copies to and from them
+/// by itself, while the host goes on.
+std::unique_ptr<MemorySource> cuda_pinned_memory(int device);
+
 /// Why a driver's two answers mean that no GPU can be used: its CUDA version as cudaDriverGetVersion codes it
 /// (12040 is 12.4; 0: no driver), and what cudaGetDeviceCount returned.
 std::string explain_no_gpu(int driver_version, cudaError_t status);

@@ -3,37 +3,78 @@
 #include "kernels/runtime/cuda_check.h"
 
 namespace convoy {
+namespace {
 
-// Without timing an event is cheaper, and waiting for one does not make the GPU write a time stamp.
-CudaEvent::CudaEvent(int device) {
-  CUDA_CHECK(cudaSetDevice(device));
-  CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+// Before every call, whatever it takes: a host thread that has chosen no GPU would make a context on GPU 0.
+void make_current_gpu(int device) { CUDA_CHECK(cudaSetDevice(device)); }
+
+int runtime_priority(StreamPriority priority) {
+  int least = 0, greatest = 0;  // the greatest is the smallest number
+  CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  return priority == StreamPriority::high ? greatest : least;
 }
 
-CudaEvent::~CudaEvent() { cudaEventDestroy(event_); }
+}  // namespace
+
+// Without timing an event is cheaper, and waiting for one does not make the GPU write a time stamp.
+CudaEvent::CudaEvent(int device, EventTiming timing) : device_(device) {
+  make_current_gpu(device);
+  CUDA_CHECK(cudaEventCreateWithFlags(&event_,
+                                      timing == EventTiming::on ? cudaEventDefault : cudaEventDisableTiming));
+}
+
+CudaEvent::~CudaEvent() {
+  cudaSetDevice(device_);
+  cudaEventDestroy(event_);
+}
 
 bool CudaEvent::reached() const {
+  make_current_gpu(device_);
   const cudaError_t status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) return false;
   CUDA_CHECK(status);
   return true;
 }
 
-void CudaEvent::wait() const { CUDA_CHECK(cudaEventSynchronize(event_)); }
-
-CudaStream::CudaStream(int device, CachingAllocator& memory) : device_(device), memory_(memory) {
-  make_current();
-  CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0));
+void CudaEvent::wait() const {
+  make_current_gpu(device_);
+  CUDA_CHECK(cudaEventSynchronize(event_));
 }
 
-CudaStream::~CudaStream() { cudaStreamDestroy(stream_); }
+double elapsed_ms(const CudaEvent& begin, const CudaEvent& end) {
+  begin.wait();
+  end.wait();
+  float milliseconds = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin.event_, end.event_));
+  return milliseconds;
+}
 
-void CudaStream::make_current() const { CUDA_CHECK(cudaSetDevice(device_)); }
+CudaStream::CudaStream(int device, CachingAllocator& memory, StreamPriority priority)
+    : device_(device), memory_(memory) {
+  make_current();
+  CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, runtime_priority(priority)));
+}
 
-void CudaStream::record(CudaEvent& event) { CUDA_CHECK(cudaEventRecord(event.event_, stream_)); }
+CudaStream::~CudaStream() {
+  cudaSetDevice(device_);
+  cudaStreamDestroy(stream_);
+}
 
-void CudaStream::wait(const CudaEvent& event) { CUDA_CHECK(cudaStreamWaitEvent(stream_, event.event_, 0)); }
+void CudaStream::make_current() const { make_current_gpu(device_); }
 
-void CudaStream::synchronize() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+void CudaStream::record(CudaEvent& event) {
+  make_current();
+  CUDA_CHECK(cudaEventRecord(event.event_, stream_));
+}
+
+void CudaStream::wait(const CudaEvent& event) {
+  make_current();
+  CUDA_CHECK(cudaStreamWaitEvent(stream_, event.event_, 0));
+}
+
+void CudaStream::synchronize() {
+  make_current();
+  CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
 
 }  // namespace convoy

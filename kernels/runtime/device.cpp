@@ -21,6 +21,7 @@ Device Device::cpu(const CpuOptions& options) {
                 chosen.memory_limit > 0 ? chosen.memory_limit : physical_memory()),
           compute({.threads = chosen.threads}) {}
     Stream stream() override { return std::ref(compute); }
+    CachingAllocator& staging() override { return memory; }
     void synchronize() override { compute.synchronize(); }
 
     CpuStream compute;
@@ -58,6 +59,7 @@ int Device::index() const { return state_->index; }
 std::string Device::name() const { return state_->name; }
 Stream Device::stream() const { return state_->stream(); }
 CachingAllocator& Device::memory() const { return state_->memory; }
+CachingAllocator& Device::staging() const { return state_->staging(); }
 void Device::synchronize() const { state_->synchronize(); }
 
 }  // namespace convoy

@@ -41,6 +41,8 @@ class Device {
   std::string name() const;  // "cpu", "cuda:1"
   Stream stream() const;
   CachingAllocator& memory() const;
+  /// Host memory that copies to and from this device need not wait for: pinned for a GPU, any for the CPU.
+  CachingAllocator& staging() const;
   /// Blocks until all work on the compute stream is done.
   void synchronize() const;
 
@@ -61,5 +63,11 @@ class Device {
 /// Copies the bytes of `from` (on one device) to `to` (on another, or the same); equal shapes and dtypes.
 /// Ordered on both compute streams; returns when host memory may be reused.
 void copy_bytes(const Device& from_device, ConstView from, const Device& to_device, View to);
+
+/// The same without waiting. A side on the host lies in the staging() memory of the other side's GPU, and
+/// stays untouched and allocated until that GPU's stream gets there: record an event after this call, and
+/// wait for it before the bytes are read, overwritten or released. (Other host memory costs the wait, not the
+/// result.)
+void copy_bytes_async(const Device& from_device, ConstView from, const Device& to_device, View to);
 
 }  // namespace convoy

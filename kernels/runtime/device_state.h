@@ -19,6 +19,7 @@ struct Device::State {
   State& operator=(const State&) = delete;
 
   virtual Stream stream() = 0;
+  virtual CachingAllocator& staging() = 0;
   virtual void synchronize() = 0;
 
   const DeviceKind kind;

@@ -71,11 +71,9 @@ void* CachingAllocator::allocate(std::size_t bytes) {
       block = from_source(size);
     }
     if (block == nullptr)
-      fail<DeviceError>(
-          "out of memory on {}: asked for {}, {} in use (peak {}){}; lower --batch-size or "
-          "--micro-batch-size",
-          source_->name(), format_bytes(bytes), format_bytes(stats_.in_use), format_bytes(stats_.peak_in_use),
-          limit_ > 0 ? ", limit " + format_bytes(limit_) : "");
+      fail<DeviceError>("out of memory on {}: asked for {}, {} in use (peak {}){}; {}", source_->name(),
+                        format_bytes(bytes), format_bytes(stats_.in_use), format_bytes(stats_.peak_in_use),
+                        limit_ > 0 ? ", limit " + format_bytes(limit_) : "", source_->advice());
   }
   stats_.in_use += size;
   stats_.peak_in_use = std::max(stats_.peak_in_use, stats_.in_use);

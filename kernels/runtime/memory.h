@@ -20,6 +20,8 @@ class MemorySource {
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* block, std::size_t bytes) noexcept = 0;
   virtual std::string name() const = 0;  // "cpu", "cuda:0": for messages
+  /// What to do where there is no more: the end of the message.
+  virtual std::string advice() const { return "lower --batch-size or --micro-batch-size"; }
 };
 
 std::unique_ptr<MemorySource> host_memory();

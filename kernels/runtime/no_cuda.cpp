@@ -17,4 +17,8 @@ void copy_bytes(const Device&, ConstView from, const Device&, View to) {
   if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
 }
 
+void copy_bytes_async(const Device& from_device, ConstView from, const Device& to_device, View to) {
+  copy_bytes(from_device, from, to_device, to);
+}
+
 }  // namespace convoy

@@ -66,6 +66,21 @@ TEST(ArchitectureRules, FindKernelsAndFmtWhereTheyDoNotBelong) {
                   "kernels/reduce.h -> kernels/runtime/check.h -> fmt/format.h"));
 }
 
+TEST(ArchitectureRules, FindWhatAnEmulatorCannotFollow) {
+  const std::string shared = std::string("__") + "shared__ float tile[32];\n";
+  const std::string launch = std::string("kernel<") + "<<1, 32>>>();\n";
+  const std::vector<SourceFile> files = {
+      {"kernels/cuda/reduce.cu", "// " + shared + shared + launch},
+      {"kernels/cuda/launch.h", "extern " + shared},
+      {"tests/cuda_emulator/include/cuda_runtime.h", "#define " + shared},
+  };
+  EXPECT_THAT(
+      check_device_sources(files),
+      ElementsAre("kernels/cuda/reduce.cu:2: shared memory comes from shared_memory() of "
+                  "kernels/cuda/launch.h",
+                  "kernels/cuda/reduce.cu:3: kernels are launched by launch() of kernels/cuda/launch.h"));
+}
+
 TEST(ArchitectureRules, FindLongFiles) {
   const std::vector<SourceFile> files = {{"models/a.cpp", std::string(450, '\n')},
                                          {"models/b.cpp", std::string(451, '\n')},

@@ -35,7 +35,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/support", {"engine/io", "tests/cuda_emulator"}},
     {"tests/op_cases", {"engine/ops", "tests/support"}},
     {"tests/architecture", {}},
-    {"tests/cuda_emulator", {}},
+    {"tests/cuda_emulator", {"kernels/cuda"}},
     {"tests/cuda_emulator/include", {}},
     {"tests/kernels", {"kernels/cpu", "kernels/cuda", "tests/support"}},
     {"tests/engine", {"engine/io", "engine/profile", "tests/op_cases"}},
@@ -46,8 +46,9 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/bench", {"bench", "tests/support"}},
 };
 
-// Beside kernels/runtime: sources that must differ between versions of a library.
+// Beside kernels/runtime: sources that must differ between versions of a library, or between processors.
 const std::set<std::string> kVersionShims = {"kernels/cpu/onednn.h", "datasets/http_transfer.cpp",
+                                             "tests/cuda_emulator/fiber.cpp",
                                              "tests/cuda_emulator/sanitizer.h"};
 
 constexpr std::ptrdiff_t kMaxLines = 450;
@@ -182,14 +183,24 @@ Problems check_conditionals(const std::vector<SourceFile>& files) {
 Problems check_device_sources(const std::vector<SourceFile>& files) {
   Problems problems;
   const auto index = by_path(files);
-  const std::string kernel_word = std::string("__") + "global__";  // in two, lest this file be found
+  // In two, lest this file be found.
+  const std::string kernel_word = std::string("__") + "global__";
+  const std::string shared_word = std::string("__") + "shared__";
+  const std::string launch_sign = std::string("<") + "<<";
   for (const SourceFile& file : files) {
-    if (folder_of(file.path) != "kernels/cuda" && !file.path.starts_with("tests/cuda_emulator/")) {
-      for_each_line(file, [&](int number, const std::string& line) {
-        if (line.find(kernel_word) != std::string::npos)
-          problems.push_back(fmt::format("{}:{}: a kernel outside kernels/cuda", file.path, number));
-      });
-    }
+    const bool is_emulator = file.path.starts_with("tests/cuda_emulator/");
+    for_each_line(file, [&](int number, const std::string& line) {
+      const std::string code = line.substr(0, line.find("//"));
+      const auto report = [&](const std::string& word, bool is_allowed, const char* what) {
+        if (!is_allowed && code.find(word) != std::string::npos)
+          problems.push_back(fmt::format("{}:{}: {}", file.path, number, what));
+      };
+      report(kernel_word, is_emulator || folder_of(file.path) == "kernels/cuda",
+             "a kernel outside kernels/cuda");
+      report(shared_word, is_emulator || file.path == "kernels/cuda/launch.h",
+             "shared memory comes from shared_memory() of kernels/cuda/launch.h");
+      report(launch_sign, false, "kernels are launched by launch() of kernels/cuda/launch.h");
+    });
     if (!file.path.ends_with(".cu")) continue;
     std::set<std::string> visited;
     if (const std::string way = way_to_fmt(file, index, visited); !way.empty())

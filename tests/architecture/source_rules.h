@@ -23,7 +23,8 @@ using Problems = std::vector<std::string>;
 Problems check_arrows(const std::vector<SourceFile>& files);
 /// Conditional compilation only in kernels/runtime and the named shims for versions of libraries.
 Problems check_conditionals(const std::vector<SourceFile>& files);
-/// Device code only in kernels/cuda; no fmt in what nvcc compiles, at any depth of inclusion.
+/// Device code only in kernels/cuda, which launches and shares memory as an emulator can follow; no fmt in
+/// what nvcc compiles, at any depth of inclusion.
 Problems check_device_sources(const std::vector<SourceFile>& files);
 /// No file is too long to read in one sitting.
 Problems check_lengths(const std::vector<SourceFile>& files);

@@ -37,7 +37,8 @@ std::string text(Where where) {
 }
 
 bool same_place(Where a, Where b) {
-  return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();
+  if (a.line() != b.line() || a.column() != b.column()) return false;
+  return a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name();
 }
 
 std::string current_block() { return "block " + text(blockIdx); }
@@ -46,9 +47,7 @@ std::string current_block() { return "block " + text(blockIdx); }
 
 BlockRunner* BlockRunner::current_runner_ = nullptr;
 
-std::string BlockRunner::name_of(unsigned thread) const {
-  return "thread " + text(index_in(launch_->block, thread));
-}
+std::string BlockRunner::name_of(unsigned thread) const { return "thread " + text(indices_[thread]); }
 
 void BlockRunner::fault(const std::string& what, Where where) const {
   throw KernelFault(text(where) + ": " + current_block() + ", " + name_of(thread_) + ": " + what);
@@ -71,6 +70,9 @@ void BlockRunner::run(const Launch& launch, Order order, std::mt19937_64& random
   unpoison(block_shared_bytes, kMaxSharedBytes);
   poison(block_shared_bytes + launch.shared_bytes, kMaxSharedBytes - launch.shared_bytes);
   current_runner_ = this;
+  indices_.clear();
+  for (unsigned thread = 0; thread < launch.block.x * launch.block.y * launch.block.z; ++thread)
+    indices_.push_back(index_in(launch.block, thread));
   for (const unsigned block : in_order(std::size_t{launch.grid.x} * launch.grid.y * launch.grid.z)) {
     blockIdx = index_in(launch.grid, block);
     std::memset(block_shared_bytes, kUninitialized, launch.shared_bytes);
@@ -79,7 +81,7 @@ void BlockRunner::run(const Launch& launch, Order order, std::mt19937_64& random
 }
 
 void BlockRunner::run_block() {
-  const unsigned count = launch_->block.x * launch_->block.y * launch_->block.z;
+  const std::size_t count = indices_.size();
   threads_.assign(count, {});
   meetings_.resize((count + 31) / 32);
   for (auto& of_warp : meetings_) of_warp.clear();
@@ -101,7 +103,7 @@ void BlockRunner::run_block() {
 /// Goes on with a thread: on the fiber that holds it, or, at its beginning, on a free one.
 void BlockRunner::enter(unsigned thread) {
   thread_ = thread;
-  threadIdx = index_in(launch_->block, thread);
+  threadIdx = indices_[thread];
   fiber_ = std::exchange(threads_[thread].fiber, nullptr);
   if (fiber_ == nullptr) {
     if (free_fibers_.empty()) {
@@ -130,7 +132,7 @@ void BlockRunner::run_fiber(Fiber& fiber) {
     if (fault_.empty() && !queue_.empty() && threads_[queue_.front()].status == Status::fresh) {
       thread_ = queue_.front();
       queue_.pop_front();
-      threadIdx = index_in(launch_->block, thread_);
+      threadIdx = indices_[thread_];
       continue;
     }
     free_fibers_.push_back(&fiber);

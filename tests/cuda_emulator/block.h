@@ -86,6 +86,7 @@ class BlockRunner {
   Order order_ = Order::ascending;
   std::mt19937_64* random_ = nullptr;
 
+  std::vector<uint3> indices_;  // threadIdx of each thread
   std::vector<Thread> threads_;
   std::deque<unsigned> queue_;                  // threads that may run
   std::vector<std::vector<Meeting>> meetings_;  // of each warp

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""The check of coverage.py finds a kernel that nobody launched, and says when it cannot look."""
+import contextlib
+import io
+import os
+import pathlib
+import tempfile
+import unittest
+from unittest import mock
+
+import coverage
+
+# As nvcc's objects name two kernels of sum.cu: scale(float*), and sum<2, float> of an anonymous namespace.
+SCALE = "_Z5scalePf"
+SUM = "_ZN6convoy38_GLOBAL__N__0bc0c75d_6_sum_cu_0c3d882c3sumILi2EfEEvPKT0_"
+
+
+def stub(kernel):
+    name = coverage.STUB + kernel
+    return (f"00000000000001c8 b _ZZL{len(name)}{name}PfE8__handle\n"
+            f"00000000000001c0 b _ZGVZL{len(name)}{name}PfE5__tmp\n")
+
+
+LIBRARY = "\nsum.cu.o:\n                 U cudaLaunchKernel\n" + stub(SCALE) + stub(SUM)
+PROGRAM = """\
+0000000000001000 T scale(float*)
+0000000000002000 t void convoy::(anonymous namespace)::sum<2, float>(float const*)
+0000000000002000 d not_code
+                 U malloc
+"""
+
+
+class Coverage(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enter(tempfile.TemporaryDirectory()))
+        self.library = self.folder / "lib.a"
+        self.sources = self.folder / "kernels"
+        self.sources.mkdir()
+        (self.sources / "sum.cu").touch()
+        self.library.touch()
+        os.utime(self.sources / "sum.cu", (1000, 1000))
+        os.utime(self.library, (2000, 2000))
+
+    def enter(self, context):
+        value = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return value
+
+    def outcome(self, log):
+        """Exit code and output where the processes logged these lines."""
+        (self.folder / "1.txt").write_text(log)
+
+        def run(*command, text=None):
+            if command[0] == "nm":
+                return LIBRARY if command[-1] == str(self.library) else PROGRAM
+            return real_run(*command, text=text)
+
+        real_run = coverage.run
+        output = io.StringIO()
+        with mock.patch.object(coverage, "run", run), contextlib.redirect_stdout(output):
+            code = coverage.main(["--library", str(self.library), "--log", str(self.folder),
+                                  "--sources", str(self.sources)])
+        return code, output.getvalue()
+
+    def test_all_launched(self):
+        code, output = self.outcome("/bin/a test 1000\n/bin/a test 2000\n")
+        self.assertEqual(code, 0, output)
+        self.assertIn("2 of 2 kernels", output)
+
+    def test_a_kernel_that_nobody_launched_is_named(self):
+        code, output = self.outcome("/bin/a test 1000\n")
+        self.assertEqual(code, 1)
+        self.assertIn("never launched: void convoy::(anonymous namespace)::sum<2, float>(float const*)\n", output)
+        self.assertNotIn("scale", output)
+
+    def test_no_process_logged(self):
+        code, output = self.outcome("")
+        self.assertEqual(code, 1)
+        self.assertIn("0 of 2 kernels", output)
+
+    def test_what_the_compilers_write_differently_is_left_out(self):
+        ours = "k<int>(std::conditional<(is_same_v<int, h>)||(is_same_v<int, b>), float, int>::type*, long)"
+        nvcc = "k<int>(std::conditional<std::is_same_v||std::is_same_v, float, int>::type*, long)"
+        other = "k<int>(std::conditional<std::is_same_v, float, int>::type*, int)"
+        self.assertEqual(coverage.missing([nvcc], [ours]), [])
+        self.assertEqual(coverage.missing([other], [ours]), [other])
+
+    def test_no_library_is_a_skip(self):
+        self.library.unlink()
+        code, output = self.outcome("/bin/a 1000\n")
+        self.assertEqual(code, coverage.SKIPPED)
+        self.assertIn("build the cuda preset", output)
+
+    def test_an_old_library_is_a_skip(self):
+        os.utime(self.library, (500, 500))
+        code, output = self.outcome("/bin/a 1000\n")
+        self.assertEqual(code, coverage.SKIPPED)
+        self.assertIn("older than", output)
+
+
+if __name__ == "__main__":
+    unittest.main()
