@@ -22,7 +22,7 @@ inline constexpr std::int64_t kDropoutRows = 2048;  // blocks over samples: twic
 template <class T>
 __device__ cuda::Pack<T, kQuad> load_quad(bool as_pack, int count, const T* from) {
   if (as_pack) return cuda::load_pack<kQuad>(from);
-  cuda::Pack<T, kQuad> quad;
+  cuda::Pack<T, kQuad> quad{};
   for (int k = 0; k < kQuad; ++k)
     if (k < count) quad.values[k] = from[k];
   return quad;

@@ -39,7 +39,7 @@ struct PacksOfThread {
 /// Those of the thread's packs that lie within the first `count`.
 template <int kWidth, int kPacks, class T>
 __device__ PacksOfThread<T, kWidth, kPacks> load_packs(int count, const T* from) {
-  PacksOfThread<T, kWidth, kPacks> in;
+  PacksOfThread<T, kWidth, kPacks> in{};
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const int pack = p * kMapBlock + static_cast<int>(threadIdx.x);
