@@ -37,18 +37,18 @@ struct PartialSums {
 /// channels.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    mean_kernel(std::int64_t pixels, std::int64_t channels, cuda::Divisor chunks, const T* x, T* y) {
+    mean_kernel(std::int64_t pixels, std::int64_t packs, cuda::Divisor chunks, const T* x, T* y) {
   auto& sums = cuda::shared_memory<PartialSums<T, kWidth>>();
   const std::int64_t image = chunks.quotient(std::int64_t{blockIdx.x});
   const std::int64_t chunk = blockIdx.x - image * chunks.value();
-  const std::int64_t channel = (chunk * blockDim.x + threadIdx.x) * kWidth;
+  const std::int64_t pack = chunk * blockDim.x + threadIdx.x;
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
 
   compute_t<T> sum[kWidth] = {};
-  if (channel < channels)
+  if (pack < packs)
     for (std::int64_t pixel = threadIdx.y; pixel < pixels; pixel += blockDim.y) {
-      const auto pack = load_pack<kWidth>(x + (image * pixels + pixel) * channels + channel);
-      for (int i = 0; i < kWidth; ++i) sum[i] += widen(pack.values[i]);
+      const auto terms = load_pack<kWidth>(x + ((image * pixels + pixel) * packs + pack) * kWidth);
+      for (int i = 0; i < kWidth; ++i) sum[i] += widen(terms.values[i]);
     }
   for (int i = 0; i < kWidth; ++i) sums.of[i][thread] = sum[i];
   for (unsigned rows = blockDim.y / 2; rows > 0; rows /= 2) {
@@ -56,37 +56,36 @@ __global__ void __launch_bounds__(kThreads)
     if (threadIdx.y < rows)
       for (int i = 0; i < kWidth; ++i) sums.of[i][thread] += sums.of[i][thread + rows * blockDim.x];
   }
-  if (threadIdx.y > 0 || channel >= channels) return;
+  if (threadIdx.y > 0 || pack >= packs) return;
   Pack<T, kWidth> mean;
   for (int i = 0; i < kWidth; ++i)
     mean.values[i] = narrow<T>(sums.of[i][thread] / static_cast<compute_t<T>>(pixels));
-  store_pack(y + image * channels + channel, mean);
+  store_pack(y + (image * packs + pack) * kWidth, mean);
 }
 
 /// dx [image][pixel][channel] = dy [image][channel] / pixels, or += . One block an image, chunk of
 /// blockDim.y kPixelsAThread pixels and chunk of channels, the last counting fastest.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    spread_kernel(std::int64_t pixels, std::int64_t channels, cuda::Divisor pixel_chunks,
+    spread_kernel(std::int64_t pixels, std::int64_t packs, cuda::Divisor pixel_chunks,
                   cuda::Divisor channel_chunks, Mode mode, const T* dy, T* dx) {
   const std::int64_t row = channel_chunks.quotient(std::int64_t{blockIdx.x});
   const std::int64_t image = pixel_chunks.quotient(row);
-  const std::int64_t channel =
-      ((blockIdx.x - row * channel_chunks.value()) * blockDim.x + threadIdx.x) * kWidth;
-  if (channel >= channels) return;
+  const std::int64_t pack = (blockIdx.x - row * channel_chunks.value()) * blockDim.x + threadIdx.x;
+  if (pack >= packs) return;
   const std::int64_t begin = (row - image * pixel_chunks.value()) * blockDim.y * kPixelsAThread;
   const std::int64_t end = std::min<std::int64_t>(begin + blockDim.y * kPixelsAThread, pixels);
 
-  const auto total = load_pack<kWidth>(dy + image * channels + channel);
+  const auto total = load_pack<kWidth>(dy + (image * packs + pack) * kWidth);
   compute_t<T> share[kWidth];
   for (int i = 0; i < kWidth; ++i) share[i] = widen(total.values[i]) / static_cast<compute_t<T>>(pixels);
   for (std::int64_t pixel = begin + threadIdx.y; pixel < end; pixel += blockDim.y) {
-    T* const to = dx + (image * pixels + pixel) * channels + channel;
-    Pack<T, kWidth> pack{};
-    if (mode == Mode::add) pack = load_pack<kWidth>(to);
+    T* const to = dx + ((image * pixels + pixel) * packs + pack) * kWidth;
+    Pack<T, kWidth> result{};
+    if (mode == Mode::add) result = load_pack<kWidth>(to);
     for (int i = 0; i < kWidth; ++i)
-      pack.values[i] = narrow<T>(mode == Mode::add ? widen(pack.values[i]) + share[i] : share[i]);
-    store_pack(to, pack);
+      result.values[i] = narrow<T>(mode == Mode::add ? widen(result.values[i]) + share[i] : share[i]);
+    store_pack(to, result);
   }
 }
 
@@ -101,10 +100,11 @@ void global_avg_pool2d_forward(CudaStream& stream, ConstView x, View y) {
     using T = decltype(zero);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(channels, x.data, y.data), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
-      const dim3 block = block_for(channels / kWidth);
-      const std::int64_t chunks = blocks_for(channels / kWidth, static_cast<int>(block.x));
+      const std::int64_t packs = channels / kWidth;
+      const dim3 block = block_for(packs);
+      const std::int64_t chunks = blocks_for(packs, static_cast<int>(block.x));
       launch(stream, static_cast<unsigned>(images * chunks), block, sizeof(PartialSums<T, kWidth>),
-             mean_kernel<T, kWidth>, pixels, channels, cuda::Divisor(chunks), x.as<T>(), y.as<T>());
+             mean_kernel<T, kWidth>, pixels, packs, cuda::Divisor(chunks), x.as<T>(), y.as<T>());
     });
   });
 }
@@ -118,11 +118,12 @@ void global_avg_pool2d_backward(CudaStream& stream, ConstView dy, GradView dx) {
     using T = decltype(zero);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(channels, dy.data, dx.data), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
-      const dim3 block = block_for(channels / kWidth);
-      const std::int64_t channel_chunks = blocks_for(channels / kWidth, static_cast<int>(block.x));
+      const std::int64_t packs = channels / kWidth;
+      const dim3 block = block_for(packs);
+      const std::int64_t channel_chunks = blocks_for(packs, static_cast<int>(block.x));
       const std::int64_t pixel_chunks = blocks_for(pixels, static_cast<int>(block.y) * kPixelsAThread);
       launch(stream, static_cast<unsigned>(images * pixel_chunks * channel_chunks), block, 0,
-             spread_kernel<T, kWidth>, pixels, channels, cuda::Divisor(pixel_chunks),
+             spread_kernel<T, kWidth>, pixels, packs, cuda::Divisor(pixel_chunks),
              cuda::Divisor(channel_chunks), dx.mode, dy.as<T>(), dx.as<T>());
     });
   });
