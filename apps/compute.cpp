@@ -1,8 +1,16 @@
 #include "apps/compute.h"
 
+#include <variant>
+
 #include "kernels/runtime/check.h"
 
 namespace convoy {
+namespace {
+
+/// A stream of such a build may be one of two kinds.
+constexpr bool kBuiltForGpus = std::variant_size_v < Stream >> 1;
+
+}  // namespace
 
 void add_compute_flags(CommandLine& line, ComputeOptions& options) {
   line.add("device", &options.device, "Where to compute: auto, cpu, cuda, cuda:N", {.value = "DEVICE"});
@@ -13,6 +21,8 @@ void add_compute_flags(CommandLine& line, ComputeOptions& options) {
 Device open_device(ComputeOptions& options) {
   if (options.threads == 0) options.threads = available_cores();
   Device device = Device::parse(options.device, {.threads = static_cast<int>(options.threads)});
+  if (kBuiltForGpus && options.device == "auto" && device.kind() == DeviceKind::cpu)
+    options.no_gpu = cuda_availability().reason;
   options.device = device.name();
   return device;
 }

@@ -12,6 +12,7 @@ namespace convoy {
 struct ComputeOptions {
   std::string device = "auto";
   std::int64_t threads = 0;
+  std::string no_gpu = "";  // where a build for GPUs has to make do with the CPU: why. Set by open_device
 };
 
 void add_compute_flags(CommandLine& line, ComputeOptions& options);

@@ -137,7 +137,10 @@ int run(int argc, char** argv) {
   const ImageSet& images = options.split == "train" ? data.train : data.test;
   print_table({{"checkpoint", checkpoint.string()},
                {"model", fmt::format("{}, step {}", loaded.model.name(), loaded.manifest.step)},
-               {"data", fmt::format("{}: {} {} images", data.note, images.size(), options.split)}});
+               {"data", fmt::format("{}: {} {} images", data.note, images.size(), options.split)},
+               {"device", options.compute.no_gpu.empty()
+                              ? options.compute.device
+                              : fmt::format("{} ({})", options.compute.device, options.compute.no_gpu)}});
   const Evaluation evaluation = *evaluate(loaded.model, device, images,
                                           {.transform = loaded.input.transform,
                                            .batch_size = options.batch_size,

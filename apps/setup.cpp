@@ -50,7 +50,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
   std::string batch = fmt::format("{}", *o.batch_size);
   if (o.micro_batch_size > 0) batch += fmt::format(" in parts of {}", o.micro_batch_size);
-  return {
+  std::vector<std::pair<std::string, std::string>> table = {
       {"model", fmt::format("{}, {} parameters, {:.1f} MFLOP forward an image, {}", setup.model.name(),
                             setup.model.parameter_count(), static_cast<double>(setup.model.flops()) / 1e6,
                             o.precision)},
@@ -63,9 +63,11 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
       {"batch", batch},
       {"device",
        fmt::format("{}, {} threads, {} loader workers", o.compute.device, o.compute.threads, o.data.workers)},
-      {"seed", fmt::format("{}", o.seed)},
-      {"out", *o.out},
   };
+  if (!o.compute.no_gpu.empty()) table.emplace_back("gpu", "none: " + o.compute.no_gpu);
+  table.emplace_back("seed", fmt::format("{}", o.seed));
+  table.emplace_back("out", *o.out);
+  return table;
 }
 
 std::string summarize(const TrainOptions& options) {

@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--dataset", "folder", "--data", "absent"}, 3, "--data: absent is no folder"},
         Mistake{{"--dataset", "shapes", "--resume", "absent"}, 5, "--resume absent: no checkpoint there"},
         Mistake{{"--dataset", "shapes", "--init-from", "absent.safetensors"}, 5, "absent.safetensors"},
-        Mistake{{"--dataset", "shapes", "--device", "cuda"}, 7, "cuda:0"},
+        Mistake{{"--dataset", "shapes", "--device", "cuda:99"}, 7, "cuda:99"},
         Mistake{{"--dataset", "shapes", "--out", "/proc/run"}, 8, "--out /proc/run: cannot be created"},
         Mistake{{"--dataset", "shapes", "--max-steps", "1", "--trace", "/proc/trace.json"}, 8, "/proc/"}));
 
@@ -110,7 +110,7 @@ TEST(OtherPrograms, RefuseWhatTheyDoNotKnow) {
                               {{"--checkpint", "x"}, 2, "did you mean '--checkpoint'?"},
                               {{"--checkpoint", "absent"}, 5, "absent: no checkpoint"},
                               {{"--checkpoint", "x", "--split", "tests"}, 2, "did you mean 'test'?"},
-                              {{"--checkpoint", "x", "--device", "cuda"}, 7, "cuda:0"}};
+                              {{"--checkpoint", "x", "--device", "cuda:99"}, 7, "cuda:99"}};
   for (const Mistake& mistake : evaluate) {
     Arguments arguments = {program("convoy-evaluate")};
     arguments.insert(arguments.end(), mistake.arguments.begin(), mistake.arguments.end());

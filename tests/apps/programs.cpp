@@ -101,6 +101,8 @@ Arguments Workshop::train_arguments(const std::string& out, const Arguments& mor
                          path("digits"),
                          "--out",
                          path(out),
+                         "--device",
+                         "cpu",
                          "--threads",
                          "1",
                          "--workers",

@@ -32,7 +32,8 @@ class Workshop {
  public:
   Workshop();
 
-  /// Runs convoy-train on the digits, with few threads and a line of log for each step; `more` comes last.
+  /// Runs convoy-train on the digits, on the CPU, with few threads and a line of log for each step; `more`
+  /// comes last.
   ProcessResult train(const std::string& out, const Arguments& more = {}) const;
   Arguments train_arguments(const std::string& out, const Arguments& more = {}) const;
   ProcessResult run(const std::string& name, const Arguments& arguments,
