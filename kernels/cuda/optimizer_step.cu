@@ -1,4 +1,5 @@
-// Optimizer steps on the GPU: one launch for dozens of parameters, each byte read once and written once.
+// Optimizer steps on the GPU: one launch for dozens of parameters (of momentum 82, of Adam 70), and each byte
+// read once and written once: 20 an element of f32 with momentum, 28 with Adam, and 2 for a half copy.
 #include "kernels/optimizer_step.h"
 
 #include <cmath>
@@ -15,6 +16,7 @@ using cuda::Pack, cuda::Piece, cuda::SlotTable;
 
 constexpr int kStepBlock = 256;
 constexpr int kStepPiece = 4096;  // elements of a block: 4 packs of floats a thread
+// In flight are a thread's loads of one pack of each array, three or four of 16 bytes: enough for a full SM.
 
 /// An update with its number of states and how to call it on a pack's elements.
 template <class T, class Update, int kStateCount>
@@ -86,8 +88,7 @@ __global__ void __launch_bounds__(kStepBlock)
     step_pack<1>(slot, piece.begin + i, step, scale);
 }
 
-/// The slots of one type, as the kernel takes them; `states` gives those of a slot, or nothing where the slot
-/// is another step's.
+/// The slots that one kind of step updates, as its kernel takes them.
 template <class Step>
 class Launcher {
   using T = typename Step::Element;

@@ -1,6 +1,7 @@
-// Reductions of whole tensors on the GPU: sum, norm, count. A block reduces a piece of one tensor to a
-// partial sum; one more block adds the partial sums. Both in f64, whatever the elements are: squares of large
-// floats do not overflow, and these kernels wait for memory, not for arithmetic.
+// Reductions of whole tensors on the GPU: sum, norm, count, and the gradient of a sum. A block reduces a
+// piece of one tensor to a partial sum; one more block adds the partial sums. Both in f64, whatever the
+// elements are: squares of large floats do not overflow, and these kernels wait for memory, not for
+// arithmetic.
 #include "kernels/reduce.h"
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include <limits>
 
 #include "kernels/cuda/block_reduce.h"
-#include "kernels/cuda/map.h"
 #include "kernels/cuda/multi_tensor.h"
 
 namespace convoy {
@@ -155,6 +155,30 @@ struct Multiple {
   }
 };
 
+/// One block a piece of y. No `map`, so that the scalar is read and converted once a thread.
+template <class T>
+__global__ void __launch_bounds__(kReduceBlock)
+    broadcast_kernel(std::int64_t n, Multiple multiple, Mode mode, T* y) {
+  constexpr int kWidth = cuda::kVectorWidth<T>;
+  const std::int64_t begin = std::int64_t{blockIdx.x} * kReducePiece;
+  const int count = static_cast<int>(n - begin < kReducePiece ? n - begin : kReducePiece);
+  T* const to = y + begin;
+  const double value = multiple();
+  const auto after = [value, mode](T before) {
+    return narrow<T>(static_cast<compute_t<T>>(mode == Mode::add ? widen(before) + value : value));
+  };
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int packs = cuda::packs_may_begin(to) ? count / kWidth : 0;
+  for (int pack = thread; pack < packs; pack += kReduceBlock) {
+    cuda::Pack<T, kWidth> out{};
+    if (mode == Mode::add) out = cuda::load_pack<kWidth>(to + pack * kWidth);
+    for (int i = 0; i < kWidth; ++i) out.values[i] = after(out.values[i]);
+    cuda::store_pack(to + pack * kWidth, out);
+  }
+  for (int i = packs * kWidth + thread; i < count; i += kReduceBlock)
+    to[i] = after(mode == Mode::add ? to[i] : T{});
+}
+
 }  // namespace
 
 void sum(CudaStream& stream, ConstView x, GradView y) {
@@ -174,8 +198,13 @@ void count_non_finite(CudaStream& stream, std::span<const ConstView> tensors, Vi
 }
 
 void broadcast_scalar(CudaStream& stream, ConstView x, double a, GradView y) {
+  if (!y.wanted() || y.numel() == 0) return;
   dispatch_floating(x.dtype, [](auto) {});
-  cuda::map_arrays(stream, Multiple{.x = x.data, .dtype = x.dtype, .a = a}, y);
+  dispatch_floating(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    launch(stream, blocks_for(y.numel(), kReducePiece), kReduceBlock, 0, broadcast_kernel<T>, y.numel(),
+           Multiple{.x = x.data, .dtype = x.dtype, .a = a}, y.mode, y.as<T>());
+  });
 }
 
 }  // namespace convoy
