@@ -20,7 +20,8 @@ struct BatchNormOptions {
 
 // Normalizes by the batch's own mean and (biased) variance, saves mean and 1 / sqrt(var + epsilon) for
 // backward, and updates the running statistics, the variance with the unbiased n / (n - 1). n = 1 row is the
-// caller's error; no rows at all leave the running statistics alone. Null residual: nothing is added.
+// caller's error; no rows at all save zeros and leave the running statistics alone. Null residual: nothing is
+// added.
 void batch_norm_forward(CpuStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual, View y,
                         View mean, View inverse_std, View running_mean, View running_var,
                         BatchNormOptions options);

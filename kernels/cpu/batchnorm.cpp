@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cpu/map.h"
+#include "kernels/elementwise.h"
 
 namespace convoy {
 namespace {
@@ -211,7 +212,11 @@ void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstVi
                         View y, View mean, View inverse_std, View running_mean, View running_var,
                         BatchNormOptions options) {
   const Matrix m(x.shape);
-  if (m.rows == 0) return;
+  if (m.rows == 0) {
+    fill(stream, 0, mean);
+    fill(stream, 0, inverse_std);
+    return;
+  }
   dispatch_compute(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto& scratch = stream.local<Scratch<T>>();

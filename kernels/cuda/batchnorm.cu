@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cuda/channel_tiles.h"
+#include "kernels/elementwise.h"
 
 namespace convoy {
 namespace {
@@ -201,7 +202,11 @@ void normalize(CudaStream& stream, const ConstView& x, const ConstView& residual
 void batch_norm_forward(CudaStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
                         View y, View mean, View inverse_std, View running_mean, View running_var,
                         BatchNormOptions options) {
-  if (x.numel() == 0) return;
+  if (x.numel() == 0) {
+    fill(stream, 0, mean);
+    fill(stream, 0, inverse_std);
+    return;
+  }
   const std::int64_t channels = x.shape[-1];
   const std::int64_t rows = x.numel() / channels;
   dispatch_floating(x.dtype, [&](auto zero) {
