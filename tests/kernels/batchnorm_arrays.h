@@ -28,9 +28,11 @@ inline constexpr Fusion kFusions[] = {{true, false, false}, {true, true, false},
 using Wanted = std::array<bool, 4>;
 inline constexpr Wanted kWantAll = {true, true, true, true};
 
-/// By how many elements views begin off the alignment: of what has x's shape, and of what is [C].
+/// By how many elements views begin off the alignment.
 struct Offsets {
-  std::size_t data = 0, channels = 0;
+  std::size_t x = 0, residual = 0, dy = 0, y = 0, dx = 0, dresidual = 0;
+  std::size_t gamma = 0, beta = 0, mean = 0, inverse_std = 0, running_mean = 0, running_var = 0, dgamma = 0,
+              dbeta = 0;
 };
 
 /// Everything that a batch norm of T reads and writes; gradients hold what is there before.
@@ -73,12 +75,12 @@ struct Norm {
 template <class T>
 void forward(const Device& device, Norm<T>& norm, const Fusion& fusion, const Offsets& at = {}) {
   using C = ComputeType<T>;
-  const DeviceArray<T> x(device, norm.x, at.data), residual(device, norm.residual, at.data),
-      y(device, norm.y, at.data);
-  const DeviceArray<C> gamma(device, norm.gamma, at.channels), beta(device, norm.beta, at.channels),
-      mean(device, norm.mean, at.channels), inverse_std(device, norm.inverse_std, at.channels),
-      running_mean(device, norm.running_mean, at.channels),
-      running_var(device, norm.running_var, at.channels);
+  const DeviceArray<T> x(device, norm.x, at.x), residual(device, norm.residual, at.residual),
+      y(device, norm.y, at.y);
+  const DeviceArray<C> gamma(device, norm.gamma, at.gamma), beta(device, norm.beta, at.beta),
+      mean(device, norm.mean, at.mean), inverse_std(device, norm.inverse_std, at.inverse_std),
+      running_mean(device, norm.running_mean, at.running_mean),
+      running_var(device, norm.running_var, at.running_var);
   const ConstView added = fusion.residual ? ConstView(residual.view()) : ConstView();
   const BatchNormOptions options{.relu = fusion.relu};
   on(device.stream(), [&](auto& s) {
@@ -101,13 +103,13 @@ template <class T>
 void backward(const Device& device, Norm<T>& norm, const Fusion& fusion, Mode mode,
               const Wanted& wanted = kWantAll, const Offsets& at = {}) {
   using C = ComputeType<T>;
-  const DeviceArray<T> dy(device, norm.dy, at.data), x(device, norm.x, at.data), y(device, norm.y, at.data),
-      dx(device, norm.dx, at.data), dresidual(device, norm.dresidual, at.data);
-  const DeviceArray<C> gamma(device, norm.gamma, at.channels), mean(device, norm.mean, at.channels),
-      inverse_std(device, norm.inverse_std, at.channels),
-      running_mean(device, norm.running_mean, at.channels),
-      running_var(device, norm.running_var, at.channels), dgamma(device, norm.dgamma, at.channels),
-      dbeta(device, norm.dbeta, at.channels);
+  const DeviceArray<T> dy(device, norm.dy, at.dy), x(device, norm.x, at.x), y(device, norm.y, at.y),
+      dx(device, norm.dx, at.dx), dresidual(device, norm.dresidual, at.dresidual);
+  const DeviceArray<C> gamma(device, norm.gamma, at.gamma), mean(device, norm.mean, at.mean),
+      inverse_std(device, norm.inverse_std, at.inverse_std),
+      running_mean(device, norm.running_mean, at.running_mean),
+      running_var(device, norm.running_var, at.running_var), dgamma(device, norm.dgamma, at.dgamma),
+      dbeta(device, norm.dbeta, at.dbeta);
   const auto gradient = [&](bool is_wanted, const auto& array) {
     return is_wanted ? array.grad(mode) : GradView();
   };

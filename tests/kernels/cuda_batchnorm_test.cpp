@@ -135,8 +135,7 @@ class CudaBatchNorm : public testing::GpuTest {
   const Device cpu_ = Device::cpu({.threads = 1});
 
   void check(Norm<T> norm, const Fusion& fusion, const Offsets& at = {}) const {
-    SCOPED_TRACE(norm.x.shape().text() + " " + std::string(name_of(dtype_of<T>)) + ", " + fusion.text() +
-                 (at.data + at.channels > 0 ? ", misaligned" : ""));
+    SCOPED_TRACE(norm.x.shape().text() + " " + std::string(name_of(dtype_of<T>)) + ", " + fusion.text());
     const Device gpu = Device::cuda(0);
     Norm<double> exact = norm.widened();
     forward(cpu_, exact, fusion);
@@ -170,9 +169,17 @@ TYPED_TEST(CudaBatchNorm, EqualsTheCpu) {
   }
 }
 
+// Any one of the arrays rules packs out.
 TYPED_TEST(CudaBatchNorm, TakesMisalignedViews) {
-  for (const Offsets& at : {Offsets{1, 0}, Offsets{0, 1}, Offsets{1, 1}})
-    for (const Fusion& fusion : kFusions) this->check(Norm<TypeParam>(65, 16), fusion, at);
+  for (const auto array :
+       {&Offsets::x, &Offsets::residual, &Offsets::dy, &Offsets::y, &Offsets::dx, &Offsets::dresidual,
+        &Offsets::gamma, &Offsets::beta, &Offsets::mean, &Offsets::inverse_std, &Offsets::running_mean,
+        &Offsets::running_var, &Offsets::dgamma, &Offsets::dbeta}) {
+    Offsets at;
+    at.*array = 1;
+    for (const bool training : {true, false})
+      this->check(Norm<TypeParam>(33, 16), {.training = training, .relu = true, .residual = true}, at);
+  }
 }
 
 TYPED_TEST(CudaBatchNorm, RepeatsInEveryOrder) {
