@@ -1,5 +1,7 @@
 #include "tests/cuda_emulator/block.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -27,13 +29,11 @@ uint3 index_in(dim3 size, unsigned linear) {
   return {linear % size.x, linear / size.x % size.y, linear / size.x / size.y};
 }
 
-std::string text(uint3 v) {
-  return "(" + std::to_string(v.x) + ", " + std::to_string(v.y) + ", " + std::to_string(v.z) + ")";
-}
+std::string text(uint3 v) { return fmt::format("({}, {}, {})", v.x, v.y, v.z); }
 
 std::string text(Where where) {
   const std::string_view path = where.file_name();
-  return std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(where.line());
+  return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), where.line());
 }
 
 bool same_place(Where a, Where b) {
@@ -50,7 +50,7 @@ BlockRunner* BlockRunner::current_runner_ = nullptr;
 std::string BlockRunner::name_of(unsigned thread) const { return "thread " + text(indices_[thread]); }
 
 void BlockRunner::fault(const std::string& what, Where where) const {
-  throw KernelFault(text(where) + ": " + current_block() + ", " + name_of(thread_) + ": " + what);
+  throw KernelFault(fmt::format("{}: {}, {}: {}", text(where), current_block(), name_of(thread_), what));
 }
 
 std::vector<unsigned> BlockRunner::in_order(std::size_t count) {
@@ -185,11 +185,10 @@ BlockRunner::Meeting& BlockRunner::meeting_of(unsigned warp, unsigned mask) {
 
 const std::uint64_t* BlockRunner::meet(unsigned mask, std::uint64_t bits, Where where) {
   const unsigned warp = thread_ / 32;
-  if ((mask >> lane() & 1u) == 0) fault("lane " + std::to_string(lane()) + " is not in its own mask", where);
+  if ((mask >> lane() & 1u) == 0) fault(fmt::format("lane {} is not in its own mask", lane()), where);
   const auto in_warp = static_cast<unsigned>(std::min<std::size_t>(32, threads_.size() - warp * 32));
   if (in_warp < 32 && mask >> in_warp != 0)
-    fault("the mask names lanes that are not there: the warp has " + std::to_string(in_warp) + " threads",
-          where);
+    fault(fmt::format("the mask names lanes that are not there: the warp has {} threads", in_warp), where);
 
   Meeting& meeting = meeting_of(warp, mask);
   if (meeting.arrived != 0 && !same_place(meeting.where, where))
@@ -232,9 +231,9 @@ std::string BlockRunner::describe_waiting() const {
   if (count(Status::ended) == all) return "";
   if (at_barrier_ > 0) {
     const unsigned missing = first([&](unsigned t) { return threads_[t].status != Status::at_barrier; });
-    return text(barrier_) + ": " + current_block() + ": " + std::to_string(at_barrier_) + " of " +
-           std::to_string(all) + " threads wait at __syncthreads(), which " +
-           std::to_string(count(Status::ended)) + " that have ended will not reach; " + state_of(missing);
+    return fmt::format(
+        "{}: {}: {} of {} threads wait at __syncthreads(), which {} that have ended will not reach; {}",
+        text(barrier_), current_block(), at_barrier_, all, count(Status::ended), state_of(missing));
   }
   const unsigned waiting = first([&](unsigned t) { return threads_[t].status == Status::in_meeting; });
   const unsigned mask = threads_[waiting].mask;
@@ -242,9 +241,9 @@ std::string BlockRunner::describe_waiting() const {
     return t / 32 == waiting / 32 && (mask >> t % 32 & 1u) != 0 &&
            (threads_[t].status != Status::in_meeting || threads_[t].mask != mask);
   });
-  return text(threads_[waiting].where) + ": " + current_block() + ", " + name_of(waiting) +
-         " waits at a warp operation for lane " + std::to_string(missing % 32) + " of its mask; " +
-         state_of(missing);
+  return fmt::format("{}: {}, {} waits at a warp operation for lane {} of its mask; {}",
+                     text(threads_[waiting].where), current_block(), name_of(waiting), missing % 32,
+                     state_of(missing));
 }
 
 }  // namespace emulator

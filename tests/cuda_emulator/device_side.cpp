@@ -1,7 +1,7 @@
 // What kernels call, and how they get onto a stream: the functions behind include/cuda_runtime.h.
 #include <cuda_runtime.h>
+#include <fmt/format.h>
 
-#include <cstdio>
 #include <utility>
 
 #include "tests/cuda_emulator/block.h"
@@ -47,7 +47,7 @@ const std::uint64_t* warp_meet(unsigned mask, std::uint64_t bits, Where where) {
 Segment segment_of_this_lane(int width, Where where) {
   if (width < 1 || width > warpSize || (width & (width - 1)) != 0)
     BlockRunner::current().fault(
-        "a width of " + std::to_string(width) + ", which is no power of two up to 32", where);
+        fmt::format("a width of {}, which is no power of two up to {}", width, warpSize), where);
   const auto lanes = static_cast<unsigned>(width);
   const unsigned lane = BlockRunner::current().lane();
   const unsigned first = lane & ~(lanes - 1);
@@ -55,9 +55,8 @@ Segment segment_of_this_lane(int width, Where where) {
 }
 
 void report_foreign_lane(unsigned mask, unsigned source, Where where) {
-  char text[80];
-  std::snprintf(text, sizeof(text), "takes the value of lane %u, which mask %#x leaves out", source, mask);
-  BlockRunner::current().fault(text, where);
+  BlockRunner::current().fault(
+      fmt::format("takes the value of lane {}, which mask {:#x} leaves out", source, mask), where);
 }
 
 void trap(Where where) { BlockRunner::current().fault("__trap()", where); }
