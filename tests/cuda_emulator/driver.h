@@ -61,7 +61,7 @@ class Driver {
   void record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
   void wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
   void launch(EmulatedStream& stream, Launch launch, const void* kernel);
-  /// A copy or fill; may touch every GPU's memory.
+  /// A copy; may touch every GPU's memory.
   void transfer(EmulatedStream& stream, std::function<void()> work);
 
   /// Runs queued work until `done` (or a fault).

@@ -1,6 +1,5 @@
 // The functions of include/cuda_runtime_api.h on top of the driver.
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -132,25 +131,6 @@ cudaError_t cudaSetDevice(int device) {
     if (device < 0 || device >= driver.settings.gpus) return cudaErrorInvalidDevice;
     t_device = device;
     driver.contexts.insert(device);  // since CUDA 12
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceSynchronize() {
-  return on_gpu([](Driver& driver, int) {
-    driver.run_all();
-    return outcome(driver);
-  });
-}
-
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  return call([&](Driver& driver) {
-    if (device < 0 || device >= driver.settings.gpus) return cudaErrorInvalidDevice;
-    *properties = {};
-    std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
-    properties->totalGlobalMem = driver.settings.memory_bytes;
-    properties->major = 9;
-    properties->multiProcessorCount = 1;
     return cudaSuccess;
   });
 }
@@ -299,11 +279,4 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
                                 cudaStream_t stream) {
   return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
-}
-
-cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t stream) {
-  return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
-    driver.transfer(held, [=] { std::memset(block, value, bytes); });
-    return cudaSuccess;
-  });
 }

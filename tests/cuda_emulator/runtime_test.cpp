@@ -1,5 +1,8 @@
 // What becomes of errors: launches that cannot start, faults, machines without a usable GPU, and memory that
 // runs out.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <functional>
 #include <thread>
 
@@ -23,6 +26,20 @@ std::string error_of(const std::function<void()>& f) {
 }
 
 __global__ void nothing() {}
+
+/// This program again, in an environment with name=value.
+void run_again(const char* name, const char* value) {
+  setenv(name, value, 1);
+  execl("/proc/self/exe", "cuda_emulator_test", "--gtest_filter=ThreadOrder.*", "--gtest_catch_exceptions=0",
+        nullptr);
+}
+
+TEST(Environment, MistakesAreNotPassedOver) {
+  EXPECT_DEATH(run_again("CONVOY_EMULATOR_ORDER", "sideways"),
+               "CONVOY_EMULATOR_ORDER: 'sideways' is no choice");
+  EXPECT_DEATH(run_again("CONVOY_EMULATED_GPUS", "two"),
+               "CONVOY_EMULATED_GPUS: found 'two', expected a number");
+}
 
 class LaunchErrors : public EmulatorTest {};
 

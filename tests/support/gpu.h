@@ -10,8 +10,8 @@ namespace convoy::testing {
 /// Whether the GPUs of this build are the emulator's.
 bool gpus_are_emulated();
 
-/// The orders in which an emulated GPU can run threads, blocks and streams: results may depend on none. A
-/// real GPU has one, its own.
+/// The orders in which an emulated GPU can run threads, blocks and streams: results may depend on none. The
+/// first is what the environment asks for, by default the simplest. A real GPU has one, its own.
 int gpu_orders();
 void set_gpu_order(int order);
 

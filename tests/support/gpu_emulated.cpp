@@ -9,11 +9,13 @@ int gpu_orders() { return 4; }
 
 void set_gpu_order(int order) {
   using emulator::Order;
-  using emulator::Streams;
-  emulator::Settings settings = emulator::settings();
-  settings.order = order == 0 ? Order::ascending : order == 1 ? Order::descending : Order::random;
-  settings.streams = order == 0 ? Streams::eager : Streams::random;
-  settings.seed = static_cast<std::uint64_t>(order);
+  static const emulator::Settings from_environment = emulator::settings();
+  emulator::Settings settings = from_environment;
+  if (order > 0) {
+    settings.order = order == 1 ? Order::descending : Order::random;
+    settings.streams = emulator::Streams::random;
+    settings.seed = static_cast<std::uint64_t>(order);
+  }
   emulator::set(settings);
 }
 

@@ -26,15 +26,6 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
-cudaError_t cudaDeviceSynchronize();
-
-struct cudaDeviceProp {
-  char name[256];
-  std::size_t totalGlobalMem;
-  int major, minor;
-  int multiProcessorCount;
-};
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 
 struct EmulatedStream;
 using cudaStream_t = EmulatedStream*;
@@ -68,4 +59,3 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
                             cudaStream_t stream);
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
                                 cudaStream_t stream);
-cudaError_t cudaMemsetAsync(void* block, int value, std::size_t bytes, cudaStream_t stream);
