@@ -8,6 +8,7 @@ die() {
   exit 1
 }
 
+has_gpu() { nvidia-smi --list-gpus >/dev/null 2>&1; }
 has_nvcc() { command -v nvcc >/dev/null || [[ -x ${CUDA_HOME:-/usr/local/cuda}/bin/nvcc ]]; }
 
 # Compilers at once: a core each, and 1.5 GiB of free memory each, which the largest sources need.

@@ -9,7 +9,7 @@ source "$root/scripts/lib.sh"
 
 "$root/scripts/setup.sh" --quiet
 preset=release
-if nvidia-smi --list-gpus >/dev/null 2>&1; then
+if has_gpu; then
   if has_nvcc; then
     preset=cuda
   else

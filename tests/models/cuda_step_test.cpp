@@ -1,6 +1,7 @@
 // Whole training steps on a GPU, real or emulated, beside the same steps on the CPU: forward, backward,
 // clipping and the optimizer, from the same parameters on the same batches.
 #include <cmath>
+#include <ostream>
 
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
@@ -17,6 +18,9 @@ struct Scene {
   std::int64_t batch;
   const char* optimizer;
 };
+
+/// How GoogleTest names a parameter.
+void PrintTo(const Scene& scene, std::ostream* out) { *out << scene.model; }
 
 struct Steps {
   std::vector<double> losses;
