@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Lists what each CUDA kernel takes of a multiprocessor: registers a thread, spilled bytes, shared memory.
 
-scripts/kernel_resources.py [--build build/cuda] [--arch sm_90] [--all] [--check]
+scripts/kernel_resources.py [--build build/cuda] [--arch sm_90] [--launches build/debug/kernel_log] [--all] [--check]
 
 Compiles each .cu once more, as the build does, with `-Xptxas -v`. Without --all, one row for each kernel template: the most
-that any of its instances takes. --check: exit code 1 where any kernel spills registers to memory. Dynamic shared memory, which
-is all that these kernels use, is asked for at the launch and not known to ptxas.
+that any of its instances takes. --check: exit code 1 where any kernel spills registers to memory. Shared memory is asked for
+at the launch and not known to ptxas: it is the most that a test asked for under the emulator, which logs its launches.
 """
 
 import argparse
@@ -18,10 +18,16 @@ import shlex
 import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "cuda_emulator"))
+sys.dont_write_bytecode = True
+import coverage  # noqa: E402  the emulator's log of launches
+
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers")
-SHARED = re.compile(r"(\d+) bytes smem")
+
+MEASURES = ("registers", "spilled", "stack", "threads", "shared")
 
 
 def report_command(entry, arch):
@@ -48,17 +54,16 @@ def kernels_of(entry, arch):
     kernels = []
     for line in run.stderr.splitlines():
         if match := ENTRY.search(line):
-            kernels.append({"symbol": match[1], "registers": 0, "spilled": 0, "stack": 0, "shared": 0})
+            kernels.append({"symbol": match[1], "registers": 0, "spilled": 0, "stack": 0})
         elif kernels and (match := SPILLS.search(line)):
             kernels[-1].update(stack=int(match[1]), spilled=int(match[2]) + int(match[3]))
         elif kernels and (match := USED.search(line)):
             kernels[-1]["registers"] = int(match[1])
-            if match := SHARED.search(line):
-                kernels[-1]["shared"] = int(match[1])
     names = subprocess.run(["c++filt"], input="\n".join(k["symbol"] for k in kernels), capture_output=True, text=True,
                            check=True).stdout.splitlines()
     for kernel, name in zip(kernels, names):
         kernel["source"] = os.path.basename(entry["file"])
+        kernel["demangled"] = coverage.without_conditionals(name)
         kernel["name"] = tidy(name)
     return kernels
 
@@ -77,6 +82,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build/cuda", help="a build folder of the cuda preset (default: %(default)s)")
     parser.add_argument("--arch", default="sm_90", help="default: %(default)s")
+    parser.add_argument("--launches", type=pathlib.Path, default=ROOT / "build" / "debug" / "kernel_log",
+                        help="what tests under the emulator logged (default: that of build/debug)")
     parser.add_argument("--all", action="store_true", help="a row for each instance of each template")
     parser.add_argument("--check", action="store_true", help="fail where a kernel spills")
     arguments = parser.parse_args()
@@ -88,17 +95,21 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         kernels = [kernel for found in pool.map(lambda entry: kernels_of(entry, arguments.arch), entries) for kernel in found]
 
+    launches = {coverage.without_conditionals(name): shape
+                for name, shape in coverage.launched_kernels(arguments.launches).items()}
     rows = {}
     for kernel in kernels:
         key = (kernel["source"], kernel["name"] if arguments.all else template_of(kernel["name"]))
-        row = rows.setdefault(key, {"instances": 0, "registers": 0, "spilled": 0, "stack": 0, "shared": 0})
+        row = rows.setdefault(key, {"instances": 0, **dict.fromkeys(MEASURES, 0)})
         row["instances"] += 1
-        for what in ("registers", "spilled", "stack", "shared"):
+        kernel["threads"], kernel["shared"] = launches.get(kernel["demangled"], (0, 0))
+        for what in MEASURES:
             row[what] = max(row[what], kernel[what])
-    print(f"| source | kernel | instances | registers | spilled bytes | stack bytes | static shared bytes |  ({arguments.arch})")
-    print("|---|---|---|---|---|---|---|")
+    print(f"{arguments.arch}\n\n| source | kernel | instances | registers | spilled bytes | stack bytes "
+          "| threads a block | shared bytes |\n|---|---|---|---|---|---|---|---|")
     for (source, name), row in sorted(rows.items()):
-        print(f"| {source} | {name} | {row['instances']} | {row['registers']} | {row['spilled']} | {row['stack']} | {row['shared']} |")
+        launch = f"{row['threads']} | {row['shared']}" if row["threads"] > 0 else "not launched |"
+        print(f"| {source} | {name} | {row['instances']} | {row['registers']} | {row['spilled']} | {row['stack']} | {launch} |")
 
     spilling = [kernel for kernel in kernels if kernel["spilled"] > 0]
     print(f"\n{len(kernels)} kernels, {len(spilling)} of them spill registers")

@@ -40,23 +40,36 @@ def without_conditionals(name):
     return result + name[at:]
 
 
-def addresses_in(log_lines):
-    """{program: addresses} from lines "program address", hexadecimal."""
+def launches_in(log_lines):
+    """{program: {address: (threads, shared bytes)}} from lines "program address threads bytes", the address in hexadecimal."""
     programs = {}
     for line in log_lines:
-        program, address = line.rsplit(" ", 1)
-        programs.setdefault(program, set()).add(int(address, 16))
+        program, address, threads, shared = line.rsplit(" ", 3)
+        launches = programs.setdefault(program, {})
+        most = launches.get(int(address, 16), (0, 0))
+        launches[int(address, 16)] = (max(most[0], int(threads)), max(most[1], int(shared)))
     return programs
 
 
-def names_at(addresses, symbols):
-    """Demangled functions at addresses, from nm -C's listing of a program."""
-    names = set()
+def named(launches, symbols):
+    """The same by demangled function, from nm -C's listing of the program."""
+    by_name = {}
     for line in symbols.splitlines():
         match = re.fullmatch(r"([0-9a-f]+) [tTwW] (.*)", line)
-        if match and int(match.group(1), 16) in addresses:
-            names.add(match.group(2))
-    return names
+        if match and int(match.group(1), 16) in launches:
+            by_name[match.group(2)] = launches[int(match.group(1), 16)]
+    return by_name
+
+
+def launched_kernels(log_folder):
+    """{demangled kernel: the most threads of a block and bytes of shared memory that it was launched with}."""
+    lines = [line for log in sorted(log_folder.glob("*.txt")) for line in log.read_text().splitlines()]
+    kernels = {}
+    for program, launches in launches_in(lines).items():
+        for name, (threads, shared) in named(launches, run("nm", "-C", program)).items():
+            most = kernels.get(name, (0, 0))
+            kernels[name] = (max(most[0], threads), max(most[1], shared))
+    return kernels
 
 
 def missing(kernels, launched):
@@ -88,11 +101,7 @@ def main(arguments):
 
     mangled = kernels_in(run("nm", str(options.library)))
     kernels = set(run("c++filt", text="\n".join(sorted(mangled))).splitlines())
-    lines = [line for log in sorted(options.log.glob("*.txt")) for line in log.read_text().splitlines()]
-    launched = set()
-    for program, addresses in addresses_in(lines).items():
-        launched |= names_at(addresses, run("nm", "-C", program))
-
+    launched = launched_kernels(options.log)
     if not kernels:
         print(f"{options.library} has no kernels: was it built by nvcc?")
         return 1

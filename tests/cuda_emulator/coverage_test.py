@@ -63,15 +63,21 @@ class Coverage(unittest.TestCase):
         return code, output.getvalue()
 
     def test_all_launched(self):
-        code, output = self.outcome("/bin/a test 1000\n/bin/a test 2000\n")
+        code, output = self.outcome("/bin/a test 1000 256 0\n/bin/a test 2000 64 128\n")
         self.assertEqual(code, 0, output)
         self.assertIn("2 of 2 kernels", output)
 
     def test_a_kernel_that_nobody_launched_is_named(self):
-        code, output = self.outcome("/bin/a test 1000\n")
+        code, output = self.outcome("/bin/a test 1000 256 0\n")
         self.assertEqual(code, 1)
         self.assertIn("never launched: void convoy::(anonymous namespace)::sum<2, float>(float const*)\n", output)
         self.assertNotIn("scale", output)
+
+    def test_the_largest_launch_of_each_kernel_counts(self):
+        launches = coverage.launches_in(["/bin/a 1000 256 0", "/bin/a 1000 64 128", "/bin/a 2000 32 4"])
+        self.assertEqual(coverage.named(launches["/bin/a"], PROGRAM),
+                         {"scale(float*)": (256, 128),
+                          "void convoy::(anonymous namespace)::sum<2, float>(float const*)": (32, 4)})
 
     def test_no_process_logged(self):
         code, output = self.outcome("")
@@ -87,13 +93,13 @@ class Coverage(unittest.TestCase):
 
     def test_no_library_is_a_skip(self):
         self.library.unlink()
-        code, output = self.outcome("/bin/a 1000\n")
+        code, output = self.outcome("/bin/a 1000 256 0\n")
         self.assertEqual(code, coverage.SKIPPED)
         self.assertIn("build the cuda preset", output)
 
     def test_an_old_library_is_a_skip(self):
         os.utime(self.library, (500, 500))
-        code, output = self.outcome("/bin/a 1000\n")
+        code, output = self.outcome("/bin/a 1000 256 0\n")
         self.assertEqual(code, coverage.SKIPPED)
         self.assertIn("older than", output)
 

@@ -112,7 +112,7 @@ void Driver::wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& 
 
 void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
   ++launches;
-  log_.add(kernel);
+  log_.add(kernel, launch.block.x * launch.block.y * launch.block.z, launch.shared_bytes);
   push(stream, [this, gpu = stream.gpu, launch = std::move(launch)] {
     memory.open(gpu);
     try {

@@ -21,13 +21,14 @@ void LaunchLog::write() const {
   // Added to what is there: numbers of processes come again.
   const std::string path = std::string(folder) + "/" + std::to_string(getpid()) + ".txt";
   std::ofstream log(path, std::ios::app);
-  for (const void* kernel : kernels_) {
+  for (const auto& [kernel, most] : kernels_) {
     Dl_info place;
     link_map* module = nullptr;
     if (dladdr1(kernel, &place, reinterpret_cast<void**>(&module), RTLD_DL_LINKMAP) == 0) continue;
     const std::filesystem::path program = *module->l_name != '\0' ? module->l_name : "/proc/self/exe";
     log << std::filesystem::canonical(program).string() << ' ' << std::hex
-        << reinterpret_cast<std::uintptr_t>(kernel) - module->l_addr << '\n';
+        << reinterpret_cast<std::uintptr_t>(kernel) - module->l_addr << std::dec << ' ' << most.threads << ' '
+        << most.shared_bytes << '\n';
   }
   if (!log.flush()) std::fprintf(stderr, "CUDA emulator: cannot write %s\n", path.c_str());
 }
