@@ -33,6 +33,7 @@ CommandLine command_line(Options& o) {
   line.add("batch-size", &o.batch_size, "Images computed at once",
            {.value = "N", .least = 1, .most = 1 << 20});
   add_compute_flags(line, o.compute);
+  add_data_on_device_flag(line, o.compute);
   line.add("json", &o.json, "Write the result to this file too", {.value = "FILE"});
   return line;
 }
@@ -141,13 +142,15 @@ int run(int argc, char** argv) {
                {"device", options.compute.no_gpu.empty()
                               ? options.compute.device
                               : fmt::format("{} ({})", options.compute.device, options.compute.no_gpu)}});
-  const Evaluation evaluation = *evaluate(loaded.model, device, images,
-                                          {.transform = loaded.input.transform,
-                                           .batch_size = options.batch_size,
-                                           .workers = static_cast<int>(options.data.workers),
-                                           .dtype = loaded.dtype,
-                                           .stop = {},
-                                           .progress = {}});
+  const Evaluation evaluation =
+      *evaluate(loaded.model, device, images,
+                {.transform = loaded.input.transform,
+                 .batch_size = options.batch_size,
+                 .workers = static_cast<int>(options.data.workers),
+                 .dtype = loaded.dtype,
+                 .data_on_device = keeps_on_device(options.compute, device, images.images.bytes()),
+                 .stop = {},
+                 .progress = {}});
   print_confusion(evaluation, loaded.input.classes);
   fmt::print("\n");
   print_table({{"accuracy", fmt::format("{:.2f}%", evaluation.accuracy * 100)},

@@ -26,7 +26,8 @@ std::optional<Evaluation> evaluate(const Model& model, const Device& device, con
                           .dtype = options.dtype,
                           .workers = options.workers,
                           .max_epochs = 1,
-                          .device = device});
+                          .device = device,
+                          .resident = options.data_on_device});
   Evaluation result{.classes = model.classes()};
   const auto classes = static_cast<std::size_t>(result.classes);
   result.confusion.resize(classes * classes);

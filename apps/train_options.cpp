@@ -60,6 +60,7 @@ CommandLine train_command_line(TrainOptions& o) {
 
   line.heading("Machine");
   add_compute_flags(line, o.compute);
+  add_data_on_device_flag(line, o.compute);
   line.add("precision", &o.precision, "Of parameters and arithmetic",
            {.value = "NAME", .choices = {"fp64", "fp32"}});
 

@@ -42,15 +42,17 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
   const std::int64_t steps_per_epoch = (train_.size() + *options_.batch_size - 1) / *options_.batch_size;
   total_steps_ = count_steps(options_, steps_per_epoch);
   loader_ = std::make_unique<DataLoader>(
-      train_, LoaderOptions{.global_batch = *options_.batch_size,
-                            .micro_batch = options_.micro_batch_size,
-                            .seed = seed,
-                            .shuffle = !options_.overfit_batch,
-                            .transform = parts_.transform,
-                            .dtype = parse_precision(options_.precision),
-                            .workers = static_cast<int>(options_.data.workers),
-                            .max_epochs = (total_steps_ + steps_per_epoch - 1) / steps_per_epoch,
-                            .device = parts_.device});
+      train_,
+      LoaderOptions{.global_batch = *options_.batch_size,
+                    .micro_batch = options_.micro_batch_size,
+                    .seed = seed,
+                    .shuffle = !options_.overfit_batch,
+                    .transform = parts_.transform,
+                    .dtype = parse_precision(options_.precision),
+                    .workers = static_cast<int>(options_.data.workers),
+                    .max_epochs = (total_steps_ + steps_per_epoch - 1) / steps_per_epoch,
+                    .device = parts_.device,
+                    .resident = keeps_on_device(options_.compute, parts_.device, train_.images.bytes())});
   optimizer_ =
       make_optimizer(options_.optimizer, decay_groups(parts_.model.parameters(), *options_.weight_decay),
                      {.momentum = options_.momentum, .nesterov = options_.nesterov.value_or(false)});
@@ -196,6 +198,7 @@ void Trainer::run_evaluation() {
        .batch_size = options_.micro_batch_size > 0 ? options_.micro_batch_size : *options_.batch_size,
        .workers = static_cast<int>(options_.data.workers),
        .dtype = parse_precision(options_.precision),
+       .data_on_device = keeps_on_device(options_.compute, parts_.device, parts_.data.test.images.bytes()),
        .stop = [this] { return parts_.stop_signal && parts_.stop_signal() != 0; },
        .progress = callbacks_.on_evaluation_progress});
   if (!evaluation) return;  // stopped: still due after a resume

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "datasets/batch_maker.h"
+#include "datasets/resident_batches.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
@@ -37,6 +38,9 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
   check(options.prefetch >= 1, "loader: prefetch {}, expected 1 or more", options.prefetch);
   check(options.max_epochs <= kEpochLimit, "--epochs: found {}, expected at most {}", options.max_epochs,
         kEpochLimit);
+  check(!options.resident || (options.device && options.device->kind() == DeviceKind::cuda),
+        "loader: images are to stay on {}, expected a GPU",
+        options.device ? options.device->name() : std::string("no device"));
   options.transform.check_image_size(images.size(1), images.size(2));
   return options;
 }
@@ -130,7 +134,8 @@ struct DataLoader::Implementation {
   double wait_ms = 0;
   bool failed = false;        // the last update was not made: part of what was prefetched is gone
   TaskSequence own_sequence;  // without workers: what comes next
-  std::unique_ptr<Prefetcher> prefetcher;  // null without workers
+  std::unique_ptr<Prefetcher> prefetcher;     // null without workers
+  std::unique_ptr<ResidentBatches> resident;  // null where the CPU makes the batches
 
   Implementation(const ImageSet& set, LoaderOptions wanted)
       : options(checked(set, std::move(wanted))),
@@ -141,8 +146,11 @@ struct DataLoader::Implementation {
              .world = options.world},
         maker(set, options, plan),
         own_sequence(options, plan, 0, 0) {
-    if (options.workers > 0)
+    if (options.resident) {
+      resident = std::make_unique<ResidentBatches>(set, options, plan);
+    } else if (options.workers > 0) {
       prefetcher = std::make_unique<Prefetcher>(maker, own_sequence, options.workers, options.prefetch);
+    }
   }
 
   void restart() {
@@ -155,16 +163,20 @@ struct DataLoader::Implementation {
     if (prefetcher) {
       for (Batch& batch : batches) batch = prefetcher->take();
     } else {
-      CpuStream& stream = std::get<std::reference_wrapper<CpuStream>>(maker.device().stream());
       TaskSequence sequence = own_sequence;  // after a failure the update can be asked for again, as a whole
-      for (Batch& batch : batches) batch = maker.make(stream, sequence.take());
+      for (Batch& batch : batches) batch = make_here(sequence.take());
       own_sequence = sequence;
     }
-    if (options.device && options.device->kind() == DeviceKind::cuda)
+    if (!resident && options.device && options.device->kind() == DeviceKind::cuda)
       for (Batch& batch : batches)
         for (Tensor* tensor : {&batch.images, &batch.labels, &batch.ids})
           *tensor = tensor->to(*options.device);
     return batches;
+  }
+
+  Batch make_here(const BatchTask& task) {
+    if (resident) return resident->make(task);
+    return maker.make(std::get<std::reference_wrapper<CpuStream>>(maker.device().stream()), task);
   }
 };
 

@@ -37,6 +37,9 @@ struct LoaderOptions {
   // Where batches go; none: where the set's images are. On the CPU they are made in this device's memory,
   // since ops run on the stream of what they are given; for a GPU they are made on the CPU and copied.
   std::optional<Device> device;
+  // The images are kept in the memory of `device`, a GPU, which makes the batches itself; workers have
+  // nothing to do.
+  bool resident = false;
 };
 
 /// Batches of an epoch come in order; contents are a function of (options, epoch, step), whatever the number

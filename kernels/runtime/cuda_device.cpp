@@ -39,6 +39,12 @@ class CudaMemory final : public MemorySource {
     cudaFree(block);
   }
   std::string name() const override { return fmt::format("cuda:{}", device_); }
+  std::size_t free_bytes() const override {
+    std::size_t free = 0, total = 0;
+    CUDA_CHECK(cudaSetDevice(device_));
+    CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return free;
+  }
   std::string advice() const override {
     std::size_t free = 0, total = 0;
     cudaSetDevice(device_);

@@ -1,5 +1,7 @@
 #include "kernels/runtime/memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -25,6 +27,10 @@ class HostMemory final : public MemorySource {
     return posix_memalign(&block, alignment, bytes) == 0 ? block : nullptr;
   }
   void release(void* block, std::size_t) noexcept override { std::free(block); }
+  std::size_t free_bytes() const override {
+    return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) *
+           static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+  }
   std::string name() const override { return "cpu"; }
 
  private:
@@ -96,6 +102,11 @@ void CachingAllocator::release(void* block, std::size_t bytes) noexcept {
   if (policy_ == Policy::exact) return source_->release(block, size);
   stats_.cached += size;
   free_[size].push_back(block);
+}
+
+std::size_t CachingAllocator::available() const {
+  const std::lock_guard lock(mutex_);
+  return source_->free_bytes() + stats_.cached;
 }
 
 MemoryStats CachingAllocator::stats() const {

@@ -19,6 +19,8 @@ class MemorySource {
   /// nullptr where there is no more. Blocks are aligned to 64 bytes or better.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* block, std::size_t bytes) noexcept = 0;
+  /// What may still be had, in bytes; 0 where the source cannot tell.
+  virtual std::size_t free_bytes() const { return 0; }
   virtual std::string name() const = 0;  // "cpu", "cuda:0": for messages
   /// What to do where there is no more: the end of the message.
   virtual std::string advice() const { return "lower --batch-size or --micro-batch-size"; }
@@ -56,6 +58,8 @@ class CachingAllocator {
   void release(void* block, std::size_t bytes) noexcept;
 
   MemoryStats stats() const;
+  /// What may still be handed out, in bytes, as far as the source can tell: others may take it meanwhile.
+  std::size_t available() const;
   void reset_peak();
   /// Gives all cached blocks back to the source.
   void trim() noexcept;

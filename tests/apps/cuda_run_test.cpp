@@ -81,6 +81,18 @@ TEST_F(CudaRun, ACheckpointGoesBetweenDevices) {
   EXPECT_NEAR(on_gpu["loss"].get<double>(), on_cpu["loss"].get<double>(), 1e-5);
 }
 
+TEST_F(CudaRun, DataOnTheDeviceChangesNothingButWhoMakesTheBatches) {
+  ASSERT_EQ(train("there", {"--device", "cuda", "--data-on-device"}).exit_code, 0);
+  ASSERT_EQ(train("here", {"--device", "cuda", "--no-data-on-device"}).exit_code, 0);
+  EXPECT_EQ(workshop.result("there")["parameters_hash"], workshop.result("here")["parameters_hash"]);
+  EXPECT_EQ(workshop.result("there")["test_loss"], workshop.result("here")["test_loss"]);
+  EXPECT_EQ(losses(workshop, "there"), losses(workshop, "here"));
+
+  const ProcessResult refused = train("cpu", {"--device", "cpu", "--data-on-device"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(error_line(refused), HasSubstr("--data-on-device: found --device cpu, expected a GPU"));
+}
+
 TEST_F(CudaRun, AutoTakesTheGpu) {
   const ProcessResult run = train("auto", {"--device", "auto", "--max-steps", "1"});
   ASSERT_EQ(run.exit_code, 0) << run.err;

@@ -3,82 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <numeric>
 #include <thread>
 
 #include "kernels/runtime/error.h"
+#include "tests/datasets/loader_scene.h"
 
-namespace convoy {
+namespace convoy::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr std::int64_t kHeight = 6, kWidth = 5, kChannels = 3;
-constexpr std::int64_t kPixels = kHeight * kWidth * kChannels;
-
-/// Every pixel differs from its neighbours and from the same one of other images; label = id mod 7.
-ImageSet make_set(std::int64_t n) {
-  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(n * kPixels));
-  for (std::size_t i = 0; i < pixels.size(); ++i)
-    pixels[i] = static_cast<std::uint8_t>(i * 37 + i / 256 * 11);
-  std::vector<std::int32_t> labels(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i % 7);
-  const Device device = Device::cpu();
-  return {.images = Tensor::from(pixels, {n, kHeight, kWidth, kChannels}, device),
-          .labels = Tensor::from(labels, {n}, device)};
-}
-
-TransformSpec random_transform() {
-  return {.augment = {.crop_padding = 2,
-                      .reflect = true,
-                      .flip = true,
-                      .cutout = 2,
-                      .mean = {0.5f, 0.4f, 0.3f},
-                      .inverse_std = {4, 5, 6}}};
-}
-
-/// A batch as plain values, so that runs can be compared.
-struct Copy {
-  std::vector<float> images;
-  std::vector<std::int32_t> labels, ids;
-  std::int64_t epoch, step, index, global_count;
-  friend bool operator==(const Copy&, const Copy&) = default;
-};
-
-Copy copy_of(const Batch& batch) {
-  EXPECT_EQ(batch.images.shape(), (Shape{batch.ids.numel(), kHeight, kWidth, kChannels}));
-  EXPECT_EQ(batch.labels.numel(), batch.ids.numel());
-  return {batch.images.to_vector<float>(),
-          batch.labels.to_vector<std::int32_t>(),
-          batch.ids.to_vector<std::int32_t>(),
-          batch.epoch,
-          batch.step,
-          batch.index,
-          batch.global_count};
-}
-
-/// All batches from where the loader stands to the end of its epoch.
-std::vector<Copy> rest_of_epoch(DataLoader& loader) {
-  std::vector<Copy> copies;
-  while (true) {
-    const std::vector<Batch> update = loader.next_update();
-    if (update.empty()) return copies;
-    for (const Batch& batch : update) copies.push_back(copy_of(batch));
-  }
-}
-
-std::vector<std::vector<Copy>> run(const ImageSet& set, const LoaderOptions& options, int epochs) {
-  DataLoader loader(set, options);
-  std::vector<std::vector<Copy>> result;
-  for (int epoch = 0; epoch < epochs; ++epoch) result.push_back(rest_of_epoch(loader));
-  return result;
-}
 
 TEST(DataLoader, TheNumberOfWorkersChangesNoByte) {
   const ImageSet set = make_set(103);
@@ -359,4 +298,4 @@ TEST(DataLoader, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace convoy
+}  // namespace convoy::testing
