@@ -21,7 +21,7 @@ for program in convoy-train convoy-evaluate convoy-bench-kernels cuda_runtime_te
   strip -o "$packed/bin/$program" "$folder/bin/$program"
   # All but the C and C++ runtimes, which every system has, and the driver's.
   ldd "$folder/bin/$program" | awk '$3 ~ /^\// {print $3}' |
-    grep -Ev '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux-x86-64|libcuda)\.so' || true
+    grep -Ev '/(libc|libm|libdl|librt|libpthread|libresolv|libstdc\+\+|libgcc_s|ld-linux-x86-64|libcuda)\.so' || true
 done | sort -u | while read -r library; do cp -L "$library" "$packed/lib/"; done
 tar -C "$packed" -cf - . | xz -T0 -6 >"$file"
 say "$file: $(du -h "$file" | cut -f1)"
