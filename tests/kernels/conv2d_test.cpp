@@ -3,59 +3,23 @@
 #include <malloc.h>
 
 #include "tests/kernels/array.h"
+#include "tests/kernels/conv2d_cases.h"
 
 namespace convoy {
 namespace {
 
 using testing::Array;
+using testing::ConvCase;
 using testing::dot;
 using testing::expect_near;
 using testing::expect_same_bits;
 using testing::kEps;
 
-struct Case {
-  std::int64_t n, h, w, i, o, kh, kw;
-  int stride, padding;
-
-  std::int64_t oh() const { return (h + 2 * padding - kh) / stride + 1; }
-  std::int64_t ow() const { return (w + 2 * padding - kw) / stride + 1; }
-  Shape x() const { return {n, h, w, i}; }
-  Shape filter() const { return {o, kh, kw, i}; }
-  Shape y() const { return {n, oh(), ow(), o}; }
-  Conv2dOptions options() const { return {.stride = stride, .padding = padding}; }
-};
-
-std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.x().text() << " filters " << c.filter().text() << " stride " << c.stride << " padding "
-             << c.padding;
-}
-
-// n, h, w, i, o, kh, kw, stride, padding
-const Case kCases[] = {
-    {1, 1, 1, 1, 1, 1, 1, 1, 0},     // one number
-    {2, 8, 8, 16, 16, 3, 3, 1, 1},   // the body of a ResNet
-    {5, 7, 5, 3, 16, 3, 3, 1, 1},    // a stem, odd sizes
-    {2, 8, 8, 16, 32, 3, 3, 2, 1},   // downsampling
-    {2, 8, 8, 16, 32, 1, 1, 2, 0},   // its shortcut: windows leave the last row and column out
-    {1, 9, 9, 32, 16, 1, 1, 1, 0},   // 1x1
-    {2, 11, 13, 3, 5, 5, 5, 1, 0},   // LeNet
-    {2, 14, 14, 3, 17, 7, 7, 2, 3},  // an ImageNet stem
-    {1, 3, 2, 5, 3, 5, 5, 1, 2},     // filters larger than the image without its padding
-    {5, 7, 7, 17, 5, 7, 7, 1, 0},    // one pixel out
-    {2, 10, 11, 5, 17, 3, 3, 3, 0},  // stride 3; the last columns are in no window
-    {1, 8, 8, 4, 4, 3, 3, 3, 2},     // padding that some windows see alone
-    {2, 6, 6, 1, 16, 3, 3, 1, 1},    // grey images
-    {2, 6, 6, 16, 1, 3, 3, 2, 0},    // one output channel
-    {2, 4, 4, 3, 3, 1, 1, 1, 1},     // 1x1 with padding: a border of bias
-    {1, 5, 9, 5, 7, 1, 5, 1, 2},     // not square
-    {2, 4, 4, 64, 48, 3, 3, 1, 1},   // more channels than pixels
-};
-
 /// Values are the same in f32 and f64.
 template <class T>
 struct Arrays {
   Array<T> x, filter, bias, dy;
-  explicit Arrays(const Case& c, std::size_t offset = 0)
+  explicit Arrays(const ConvCase& c, std::size_t offset = 0)
       : x(Array<T>::random(c.x(), 1, offset)),
         filter(Array<T>::random(c.filter(), 2, offset)),
         bias(Array<T>::random({c.o}, 3, offset)),
@@ -69,7 +33,7 @@ double tolerance(std::int64_t terms) {
   return 4 * kEps * (std::sqrt(k) * std::sqrt(k) / 3 + 1);
 }
 
-void compare_with_reference(CpuStream& stream, const Case& c, Mode mode, std::size_t offset = 0) {
+void compare_with_reference(CpuStream& stream, const ConvCase& c, Mode mode, std::size_t offset = 0) {
   SCOPED_TRACE(::testing::Message() << c << (mode == Mode::add ? ", added" : ""));
   const Arrays<float> in(c, offset);
   const Arrays<double> exact(c);
@@ -133,7 +97,7 @@ TEST(Conv2dReference, TwoChannelsInAndOut) {
 // dfilter>. For random arguments nothing but the right gradient passes.
 TEST(Conv2dReference, GradientsAreTheAdjoints) {
   CpuStream stream({.threads = 2});
-  for (const Case& c : kCases) {
+  for (const ConvCase& c : testing::kConvCases) {
     SCOPED_TRACE(::testing::Message() << c);
     const Arrays<double> in(c);
     Array<double> y(c.y());
@@ -152,7 +116,7 @@ TEST(Conv2dReference, GradientsAreTheAdjoints) {
 TEST(Conv2dReference, BitsDoNotDependOnThreads) {
   CpuStream one({.threads = 1});
   CpuStream three({.threads = 3});
-  const Case c{5, 7, 7, 5, 6, 3, 3, 2, 1};
+  const ConvCase c{5, 7, 7, 5, 6, 3, 3, 2, 1};
   const Arrays<double> in(c);
   Array<double> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
   const auto run = [&](CpuStream& stream, Array<double>& y, Array<double>& dx, Array<double>& dfilter) {
@@ -169,23 +133,23 @@ TEST(Conv2dReference, BitsDoNotDependOnThreads) {
 
 TEST(Conv2d, EqualsTheReference) {
   CpuStream stream({.threads = 2});
-  for (const Case& c : kCases) compare_with_reference(stream, c, Mode::write);
+  for (const ConvCase& c : testing::kConvCases) compare_with_reference(stream, c, Mode::write);
 }
 
 TEST(Conv2d, AddsToWhatIsThere) {
   CpuStream stream({.threads = 2});
-  for (const Case& c : kCases) compare_with_reference(stream, c, Mode::add);
+  for (const ConvCase& c : testing::kConvCases) compare_with_reference(stream, c, Mode::add);
 }
 
 TEST(Conv2d, ArraysMayStartAnywhere) {
   CpuStream stream({.threads = 2});
-  for (const Case& c : kCases)
+  for (const ConvCase& c : testing::kConvCases)
     for (const std::size_t offset : {1u, 3u}) compare_with_reference(stream, c, Mode::write, offset);
 }
 
 TEST(Conv2d, F64IsTheReference) {
   CpuStream stream({.threads = 2});
-  const Case c{2, 5, 5, 3, 4, 3, 3, 1, 1};
+  const ConvCase c{2, 5, 5, 3, 4, 3, 3, 1, 1};
   const Arrays<double> in(c);
   Array<double> y(c.y()), expected(c.y());
   conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
@@ -196,7 +160,7 @@ TEST(Conv2d, F64IsTheReference) {
 
 TEST(Conv2d, EmptyBatch) {
   CpuStream stream({.threads = 2});
-  const Case c{0, 8, 8, 16, 16, 3, 3, 1, 1};
+  const ConvCase c{0, 8, 8, 16, 16, 3, 3, 1, 1};
   const Arrays<float> in(c);
   Array<float> y(c.y()), dx(c.x()), dfilter(c.filter(), 3);
   conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
@@ -208,7 +172,7 @@ TEST(Conv2d, EmptyBatch) {
 }
 
 TEST(Conv2d, RepeatsBitForBitOnStreamsOfTheSameThreads) {
-  const Case c{4, 8, 8, 16, 32, 3, 3, 1, 1};
+  const ConvCase c{4, 8, 8, 16, 32, 3, 3, 1, 1};
   const Arrays<float> in(c);
   Array<float> first(c.filter()), second(c.filter());
   CpuStream a({.threads = 3});
@@ -225,7 +189,7 @@ TEST(Conv2d, RepeatsBitForBitOnStreamsOfTheSameThreads) {
 
 TEST(Conv2d, SteadyStateHoldsNoMoreMemory) {
   CpuStream stream({.threads = 2});
-  const Case c{4, 16, 16, 16, 32, 3, 3, 1, 1};
+  const ConvCase c{4, 16, 16, 16, 32, 3, 3, 1, 1};
   const Arrays<float> in(c);
   Array<float> y(c.y()), dx(c.x()), dfilter(c.filter());
   const auto step = [&] {

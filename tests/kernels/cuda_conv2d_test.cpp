@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/conv2d_cases.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
 #include "tests/support/gpu.h"
@@ -11,49 +12,11 @@ namespace convoy {
 namespace {
 
 using testing::Array;
+using testing::ConvCase;
 using testing::DeviceArray;
 using testing::dot_tolerance;
 using testing::expect_rounded_near;
 using testing::Repeats;
-
-struct Case {
-  std::int64_t n, h, w, i, o, kh, kw;
-  int stride, padding;
-
-  std::int64_t oh() const { return (h + 2 * padding - kh) / stride + 1; }
-  std::int64_t ow() const { return (w + 2 * padding - kw) / stride + 1; }
-  Shape x() const { return {n, h, w, i}; }
-  Shape filter() const { return {o, kh, kw, i}; }
-  Shape y() const { return {n, oh(), ow(), o}; }
-  Conv2dOptions options() const { return {.stride = stride, .padding = padding}; }
-};
-
-std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.x().text() << " filters " << c.filter().text() << " stride " << c.stride << " padding "
-             << c.padding;
-}
-
-// n, h, w, i, o, kh, kw, stride, padding
-const Case kCases[] = {
-    {1, 1, 1, 1, 1, 1, 1, 1, 0},     // one number
-    {2, 8, 8, 16, 16, 3, 3, 1, 1},   // the body of a ResNet
-    {3, 7, 5, 3, 16, 3, 3, 1, 1},    // a stem, odd sizes
-    {2, 8, 8, 16, 32, 3, 3, 2, 1},   // downsampling
-    {2, 8, 8, 16, 32, 1, 1, 2, 0},   // its shortcut: windows leave the last row and column out
-    {1, 9, 9, 32, 16, 1, 1, 1, 0},   // 1x1
-    {2, 11, 13, 3, 5, 5, 5, 1, 0},   // LeNet
-    {2, 14, 14, 3, 17, 7, 7, 2, 3},  // an ImageNet stem
-    {1, 3, 2, 5, 3, 5, 5, 1, 2},     // filters larger than the image without its padding
-    {3, 7, 7, 17, 5, 7, 7, 1, 0},    // one pixel out
-    {2, 10, 11, 5, 17, 3, 3, 3, 0},  // stride 3; the last columns are in no window
-    {1, 8, 8, 4, 4, 3, 3, 3, 2},     // padding that some windows see alone
-    {2, 6, 6, 1, 16, 3, 3, 1, 1},    // grey images
-    {2, 6, 6, 16, 1, 3, 3, 2, 0},    // one output channel
-    {2, 4, 4, 3, 3, 1, 1, 1, 1},     // 1x1 with padding: a border of bias
-    {1, 5, 9, 5, 8, 1, 5, 1, 2},     // not square; packs of o alone
-    {1, 4, 4, 32, 24, 3, 3, 1, 1},   // more channels than pixels
-    {0, 8, 8, 16, 16, 3, 3, 1, 1},   // no images
-};
 
 /// The three directions by one name: of the reference, and of what a program calls.
 struct Reference {
@@ -72,7 +35,7 @@ class CudaConv2d : public testing::GpuTest {
  protected:
   /// Each direction on the GPU against the CPU in f64, the order of its sums the same in every run.
   template <class Way>
-  void compare(const Case& c, std::size_t offset = 0) {
+  void compare(const ConvCase& c, std::size_t offset = 0) {
     SCOPED_TRACE(::testing::Message() << c << " at " << offset);
     const auto x = Array<T>::random(c.x(), 1);
     const auto filter = Array<T>::random(c.filter(), 2);
@@ -130,7 +93,8 @@ using Types = ::testing::Types<float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(CudaConv2d, Types);
 
 TYPED_TEST(CudaConv2d, ReferenceAgrees) {
-  for (const Case& c : kCases) this->template compare<Reference>(c);
+  for (const ConvCase& c : testing::kConvCases) this->template compare<Reference>(c);
+  this->template compare<Reference>({0, 8, 8, 16, 16, 3, 3, 1, 1});  // no images
 }
 
 TYPED_TEST(CudaConv2d, ReferenceTakesArraysThatStartAnywhere) {
@@ -141,7 +105,7 @@ TYPED_TEST(CudaConv2d, ReferenceTakesArraysThatStartAnywhere) {
 }
 
 TYPED_TEST(CudaConv2d, Agrees) {
-  for (const Case& c : {Case{2, 8, 8, 16, 8, 3, 3, 1, 1}, {2, 11, 13, 3, 5, 5, 5, 2, 0}})
+  for (const ConvCase& c : {ConvCase{2, 8, 8, 16, 8, 3, 3, 1, 1}, {2, 11, 13, 3, 5, 5, 5, 2, 0}})
     this->template compare<Default>(c);
 }
 
