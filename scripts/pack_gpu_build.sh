@@ -6,6 +6,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
 architecture=${1:-90}
+[[ $architecture =~ ^[0-9]+$ ]] || die "found the architecture '$architecture', expected a number such as 90 (Hopper) or 80 (Ampere)"
 file=${2:-$root/build/gpu-$architecture.tar.xz}
 folder=$root/build/gpu-$architecture
 

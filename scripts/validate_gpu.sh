@@ -15,7 +15,7 @@ for ((i = 1; i < $#; ++i)); do
   next=$((i + 1))
   [[ ${!i} == --build ]] && folder=${!next}
 done
-if [[ ! -x $folder/bin/convoy-train && $folder == "$root/build/cuda" ]]; then
+if [[ ! -x $folder/bin/convoy-train && $folder == "$root/build/cuda" && " $* " != *" -h "* && " $* " != *" --help "* ]]; then
   build cuda
 fi
 

@@ -87,28 +87,28 @@ def newest(folder):
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--library", type=pathlib.Path, required=True, help="libconvoy_kernels.a as nvcc built it")
+    parser.add_argument("--library", dest="archive", metavar="LIBRARY", type=pathlib.Path, required=True, help="libconvoy_kernels.a as nvcc built it")
     parser.add_argument("--log", type=pathlib.Path, required=True, help="the folder of CONVOY_EMULATOR_LOG")
     parser.add_argument("--sources", type=pathlib.Path, required=True, help="the folder of the library's sources")
     options = parser.parse_args(arguments)
 
-    if not options.library.exists():
-        print(f"skipped: no {options.library}; build the cuda preset (no GPU needed), or set CONVOY_NVCC_LIBRARY")
+    if not options.archive.exists():
+        print(f"skipped: no {options.archive}; build the cuda preset (no GPU needed), or set CONVOY_NVCC_LIBRARY")
         return SKIPPED
-    if options.library.stat().st_mtime < newest(options.sources):
-        print(f"skipped: {options.library} is older than {options.sources}; build the cuda preset again")
+    if options.archive.stat().st_mtime < newest(options.sources):
+        print(f"skipped: {options.archive} is older than {options.sources}; build the cuda preset again")
         return SKIPPED
 
-    mangled = kernels_in(run("nm", str(options.library)))
+    mangled = kernels_in(run("nm", str(options.archive)))
     kernels = set(run("c++filt", text="\n".join(sorted(mangled))).splitlines())
     launched = launched_kernels(options.log)
     if not kernels:
-        print(f"{options.library} has no kernels: was it built by nvcc?")
+        print(f"{options.archive} has no kernels: was it built by nvcc?")
         return 1
     unseen = missing(kernels, launched)
     for name in unseen:
         print(f"never launched: {name}")
-    print(f"{len(kernels) - len(unseen)} of {len(kernels)} kernels of {options.library} were launched")
+    print(f"{len(kernels) - len(unseen)} of {len(kernels)} kernels of {options.archive} were launched")
     return 1 if unseen else 0
 
 
