@@ -8,7 +8,7 @@ namespace convoy {
 namespace {
 
 /// A stream of such a build may be one of two kinds.
-constexpr bool kBuiltForGpus = std::variant_size_v < Stream >> 1;
+constexpr bool kBuiltForGpus = std::variant_size_v<Stream> != 1;
 
 }  // namespace
 

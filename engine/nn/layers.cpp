@@ -92,6 +92,8 @@ BatchNorm2d::BatchNorm2d(int channels, BatchNormOptions options) : channels_(cha
 Variable BatchNorm2d::forward(const Variable& x, const Pass& pass) { return forward_with(x, pass, {}); }
 
 Variable BatchNorm2d::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
+  // A ReLU of its own comes before the sum, where the kernel's comes after it.
+  if (options_.relu && epilogue.residual.defined()) return Module::forward_with(x, pass, epilogue);
   BatchNormOptions options = options_;
   options.relu = options.relu || epilogue.relu;
   return batch_norm(x, weight_, bias_, {*running_mean_, *running_var_}, pass.training, options,

@@ -81,6 +81,49 @@ TEST(Module, ForwardGivesTheInferredShape) {
   EXPECT_EQ(net->forward(images, Pass::inference()).shape(), (Shape{2, 10}));
 }
 
+// A layer's own way to compute an epilogue gives what the layer and the epilogue give one after the other,
+// bit for bit.
+TEST(Module, AnEpilogueIsWhatComesAfterTheLayer) {
+  const auto with = [](std::vector<Sequential::Named> layers) {
+    return std::make_shared<Sequential>(std::move(layers));
+  };
+  const auto relu = [] { return std::make_shared<Activation>(ActivationKind::relu); };
+  const auto norm = [](bool own_relu) {
+    return std::make_shared<BatchNorm2d>(5, BatchNormOptions{.relu = own_relu});
+  };
+  const std::shared_ptr<Module> images[] = {
+      norm(false),
+      norm(true),
+      relu(),
+      with({}),
+      with({{"0", norm(false)}}),
+      with({{"0", norm(false)}, {"1", relu()}}),
+      with({{"0", relu()}, {"1", relu()}, {"2", norm(true)}}),
+      std::make_shared<ResidualBlock>(std::vector<Sequential::Named>{{"0", norm(false)}}, nullptr)};
+  const std::shared_ptr<Module> rows[] = {std::make_shared<Linear>(5, 5),
+                                          std::make_shared<Linear>(5, 5, false)};
+  const auto compare = [](Module& module, const Shape& shape) {
+    module.initialize(3);
+    std::vector<float> values[2];
+    for (std::int64_t i = 0; i < shape.numel(); ++i) {
+      values[0].push_back(static_cast<float>(i * 7919 % 101 - 50) / 32);
+      values[1].push_back(static_cast<float>(i * 7907 % 103 - 51) / 32);
+    }
+    const Variable x(Tensor::from(values[0], shape, Device::cpu()));
+    const Variable residual(Tensor::from(values[1], shape, Device::cpu()));
+    for (const bool relu_after : {false, true})
+      for (const Variable& sum : {Variable(), residual}) {
+        SCOPED_TRACE(fmt::format("{}, residual {}, relu {}", module.describe(), sum.defined(), relu_after));
+        const Epilogue epilogue{.residual = sum, .relu = relu_after};
+        const Pass pass{.training = true};
+        EXPECT_EQ(module.forward_with(x, pass, epilogue).value().to_vector<float>(),
+                  epilogue.apply(module.forward(x, pass)).value().to_vector<float>());
+      }
+  };
+  for (const auto& module : images) compare(*module, {3, 2, 2, 5});
+  for (const auto& module : rows) compare(*module, {6, 5});
+}
+
 TEST(Module, InitialisationIsAFunctionOfSeedAndName) {
   const auto a = small_net(), b = small_net();
   a->initialize(1);
