@@ -24,6 +24,37 @@ void add_data_on_device_flag(CommandLine& line, ComputeOptions& options) {
            {.default_is = "where they take at most a quarter of what the GPU has free"});
 }
 
+void add_algorithm_flags(CommandLine& line, ComputeOptions& options) {
+  line.add(
+      "deterministic", &options.deterministic,
+      "On a GPU, time no algorithms and take none that does not repeat itself: the same bytes on every run");
+  line.add(
+      "plan-cache", &options.plan_cache,
+      "Where a GPU's timed algorithms are kept for the next run: a file; auto: in the user's cache; none",
+      {.value = "FILE"});
+}
+
+void check_plan_cache(const ComputeOptions& options, const Device& device) {
+  if (options.plan_cache == "auto" || options.plan_cache == "none") return;
+  check(device.kind() == DeviceKind::cuda, "--plan-cache {}: the CPU times no algorithms, expected a GPU",
+        options.plan_cache);
+  check(!options.deterministic,
+        "--plan-cache {}: --deterministic times no algorithms, expected one of the two", options.plan_cache);
+}
+
+void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options) {
+  line.add("cuda-graph", &options.cuda_graph,
+           "Record an update as one CUDA graph and replay it, in the place of hundreds of launches",
+           {.default_is = "true on a GPU"});
+}
+
+bool records_updates(const ComputeOptions& options, const Device& device) {
+  const bool is_gpu = device.kind() == DeviceKind::cuda;
+  check(is_gpu || !options.cuda_graph.value_or(false), "--cuda-graph: found --device {}, expected a GPU",
+        device.name());
+  return options.cuda_graph.value_or(is_gpu);
+}
+
 bool keeps_on_device(const ComputeOptions& options, const Device& device, std::size_t bytes) {
   const bool is_gpu = device.kind() == DeviceKind::cuda;
   check(is_gpu || !options.data_on_device.value_or(false),
@@ -31,19 +62,14 @@ bool keeps_on_device(const ComputeOptions& options, const Device& device, std::s
   return options.data_on_device.value_or(is_gpu && bytes <= device.memory().available() / 4);
 }
 
-Device open_device(ComputeOptions& options) {
+Device open_device(ComputeOptions& options, const Precision& precision) {
   if (options.threads == 0) options.threads = available_cores();
-  Device device = Device::parse(options.device, {.threads = static_cast<int>(options.threads)});
+  Device device = Device::parse(options.device, {.threads = static_cast<int>(options.threads)},
+                                {.tf32 = precision.tf32, .deterministic = options.deterministic});
   if (kBuiltForGpus && options.device == "auto" && device.kind() == DeviceKind::cpu)
     options.no_gpu = cuda_availability().reason;
   options.device = device.name();
   return device;
-}
-
-DType parse_precision(std::string_view text) {
-  if (text == "fp32") return DType::f32;
-  if (text == "fp64") return DType::f64;
-  fail<UsageError>("--precision: found '{}', expected fp32 or fp64", text);
 }
 
 }  // namespace convoy

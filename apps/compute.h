@@ -7,6 +7,7 @@
 #include <string>
 
 #include "apps/command_line.h"
+#include "apps/precision.h"
 #include "kernels/runtime/device.h"
 
 namespace convoy {
@@ -15,6 +16,9 @@ struct ComputeOptions {
   std::string device = "auto";
   std::int64_t threads = 0;
   std::optional<bool> data_on_device;  // by default on a GPU that has the room
+  std::optional<bool> cuda_graph;      // by default on a GPU
+  bool deterministic = false;
+  std::string plan_cache = "auto";
   std::string no_gpu = "";  // where a build for GPUs has to make do with the CPU: why. Set by open_device
 };
 
@@ -22,15 +26,22 @@ void add_compute_flags(CommandLine& line, ComputeOptions& options);
 /// --data-on-device, for programs that go over whole data sets.
 void add_data_on_device_flag(CommandLine& line, ComputeOptions& options);
 
+/// --deterministic and --plan-cache, for programs that use the same shapes again and again.
+void add_algorithm_flags(CommandLine& line, ComputeOptions& options);
+/// UsageError for a file of --plan-cache that would neither be read nor written.
+void check_plan_cache(const ComputeOptions& options, const Device& device);
+/// --cuda-graph, for programs that train.
+void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options);
+
 /// Replaces what stands for a choice of the program's ("auto", 0) by the choice. DeviceError for what this
 /// build or machine has not.
-Device open_device(ComputeOptions& options);
+Device open_device(ComputeOptions& options, const Precision& precision);
 
 /// Whether a set of so many bytes is to lie in the memory of a GPU: as the flag says, else where it takes at
 /// most a quarter of what is free there. UsageError for a CPU, in whose memory every set lies.
 bool keeps_on_device(const ComputeOptions& options, const Device& device, std::size_t bytes);
 
-/// "fp32" and "fp64" are the flag's words for f32 and f64.
-DType parse_precision(std::string_view text);
+/// Whether updates are recorded and replayed as graphs. UsageError where the flag asks for that on a CPU.
+bool records_updates(const ComputeOptions& options, const Device& device);
 
 }  // namespace convoy

@@ -21,6 +21,7 @@ struct Options {
   std::string split = "test";
   std::int64_t batch_size = 128;
   ComputeOptions compute;
+  std::optional<std::string> precision;
   std::string json;
 };
 
@@ -34,6 +35,10 @@ CommandLine command_line(Options& o) {
            {.value = "N", .least = 1, .most = 1 << 20});
   add_compute_flags(line, o.compute);
   add_data_on_device_flag(line, o.compute);
+  line.add("precision", &o.precision, "Of arithmetic, as of convoy-train",
+           {.value = "NAME",
+            .default_is = "that of the training, fp32 where the device has no such",
+            .choices = precision_names()});
   line.add("json", &o.json, "Write the result to this file too", {.value = "FILE"});
   return line;
 }
@@ -124,9 +129,18 @@ int run(int argc, char** argv) {
   if (!line.parse(argc, argv)) return 0;
   check(!options.checkpoint.empty(),
         "--checkpoint: missing, expected the folder of a checkpoint or of a run");
-  const Device device = open_device(options.compute);
   const std::filesystem::path checkpoint = find_checkpoint(options.checkpoint);
+  const std::string trained_in = stored_flags(read_manifest(checkpoint))["precision"];
+  Precision precision = parse_precision(options.precision    ? *options.precision
+                                        : trained_in.empty() ? std::string("fp32")
+                                                             : trained_in);
+  const Device device = open_device(options.compute, precision);
+  if (options.precision) check_precision(precision, device);
+  device.set_may_time(false);  // one pass over a data set is too short to gain by it
+  if (!supports(device, precision)) precision = parse_precision("fp32");
   const LoadedModel loaded = load_model(checkpoint, device);
+  loaded.model.to(precision.parameters);
+  if (precision.is_half()) loaded.model.root().keep_half_copies(precision.compute);
   take_from_checkpoint(options.data, line, loaded);
   const auto seed = loaded.flags.find("seed");
   const DataSet data = read_data(locate_data(options.data), options.data,
@@ -136,19 +150,22 @@ int run(int argc, char** argv) {
   check_fit(loaded, data, checkpoint);
 
   const ImageSet& images = options.split == "train" ? data.train : data.test;
-  print_table({{"checkpoint", checkpoint.string()},
-               {"model", fmt::format("{}, step {}", loaded.model.name(), loaded.manifest.step)},
-               {"data", fmt::format("{}: {} {} images", data.note, images.size(), options.split)},
-               {"device", options.compute.no_gpu.empty()
-                              ? options.compute.device
-                              : fmt::format("{} ({})", options.compute.device, options.compute.no_gpu)}});
+  print_table(
+      {{"checkpoint", checkpoint.string()},
+       {"model", fmt::format("{}, step {}, {}", loaded.model.name(), loaded.manifest.step, precision.name)},
+       {"data", fmt::format("{}: {} {} images", data.note, images.size(), options.split)},
+       {"device", options.compute.no_gpu.empty()
+                      ? options.compute.device
+                      : fmt::format("{} ({})", options.compute.device, options.compute.no_gpu)}});
   const Evaluation evaluation =
       *evaluate(loaded.model, device, images,
                 {.transform = loaded.input.transform,
                  .batch_size = options.batch_size,
                  .workers = static_cast<int>(options.data.workers),
-                 .dtype = loaded.dtype,
-                 .data_on_device = keeps_on_device(options.compute, device, images.images.bytes()),
+                 .dtype = precision.compute,
+                 .resident_images = keeps_on_device(options.compute, device, images.images.bytes())
+                                        ? images.images.to(device)
+                                        : Tensor(),
                  .stop = {},
                  .progress = {}});
   print_confusion(evaluation, loaded.input.classes);

@@ -27,7 +27,8 @@ std::optional<Evaluation> evaluate(const Model& model, const Device& device, con
                           .workers = options.workers,
                           .max_epochs = 1,
                           .device = device,
-                          .resident = options.data_on_device});
+                          .resident = options.resident_images.defined(),
+                          .resident_images = options.resident_images});
   Evaluation result{.classes = model.classes()};
   const auto classes = static_cast<std::size_t>(result.classes);
   result.confusion.resize(classes * classes);

@@ -24,7 +24,7 @@ struct EvaluationOptions {
   std::int64_t batch_size = 128;
   int workers = 2;
   DType dtype = DType::f32;
-  bool data_on_device = false;  // the GPU keeps the images, and makes the batches
+  Tensor resident_images = {};  // the set's, on a GPU that makes the batches itself; undefined: the CPU does
   std::function<bool()> stop;   // asked between batches
   std::function<void(std::int64_t done, std::int64_t count)> progress;  // after each batch
 };

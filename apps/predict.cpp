@@ -145,7 +145,8 @@ int run(int argc, char** argv) {
   check(!options.files.empty(), "no images: name files, folders, or - for standard input");
   check(std::count(options.files.begin(), options.files.end(), "-") <= 1,
         "'-': standard input can be read once only");
-  const Device device = open_device(options.compute);
+  const Device device = open_device(options.compute, parse_precision("fp32"));
+  device.set_may_time(false);  // a few images are too short to gain by it
   const LoadedModel loaded = load_model(find_checkpoint(options.checkpoint), device);
   const std::vector<std::string> files = expand(options.files);
 

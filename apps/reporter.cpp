@@ -47,6 +47,7 @@ TrainerCallbacks Reporter::callbacks() {
   callbacks.on_evaluation = [this](std::int64_t step, const Evaluation& evaluation, bool is_best) {
     on_evaluation(step, evaluation, is_best);
   };
+  callbacks.on_warning = [this](std::int64_t step, const std::string& text) { warn(text, step); };
   callbacks.on_save = [this](std::int64_t step, const std::filesystem::path& path) {
     log_.write("save", {{"step", step}, {"path", path.string()}});
   };
@@ -61,16 +62,21 @@ void Reporter::result(const Json& result) { log_.write("result", result); }
 void Reporter::on_step(const StepReport& report) {
   if (report.measured) {
     const StepMeasurements& measured = *report.measured;
-    log_.write("step", {{"step", report.step},
-                        {"epoch", report.epoch},
-                        {"samples", report.samples},
-                        {"loss", measured.loss},
-                        {"average_loss", measured.average_loss},
-                        {"lr", report.lr},
-                        {"images_per_second", measured.images_per_second},
-                        {"step_ms", measured.step_ms},
-                        {"data_ms", measured.data_ms},
-                        {"memory_bytes", measured.memory_bytes}});
+    Json step = {{"step", report.step},
+                 {"epoch", report.epoch},
+                 {"samples", report.samples},
+                 {"loss", measured.loss},
+                 {"average_loss", measured.average_loss},
+                 {"lr", report.lr},
+                 {"images_per_second", measured.images_per_second},
+                 {"step_ms", measured.step_ms},
+                 {"data_ms", measured.data_ms},
+                 {"memory_bytes", measured.memory_bytes}};
+    if (measured.scale) {
+      step["scale"] = measured.scale->scale;
+      step["skipped"] = measured.scale->skipped;
+    }
+    log_.write("step", step);
   }
   progress_.step(report);
 }

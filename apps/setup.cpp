@@ -12,10 +12,12 @@ namespace {
 Model make_model(const TrainOptions& options, const DataSet& data, const Device& device) {
   Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
                             static_cast<std::uint64_t>(options.seed), device);
-  model.to(parse_precision(options.precision));
+  const Precision precision = parse_precision(options.precision);
+  model.to(precision.parameters);
   if (!options.init_from.empty())
     import_tensors(model.root(), read_safetensors(options.init_from, Device::cpu()).tensors,
                    options.init_from);
+  if (precision.is_half()) model.root().keep_half_copies(precision.compute);
   return model;
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/input_spec.h"
+#include "apps/plan_cache.h"
 #include "apps/reporter.h"
 #include "apps/run_folder.h"
 #include "apps/run_main.h"
@@ -46,20 +47,23 @@ int train(const Setup& setup, const RunFolder& folder) {
       parts.extra);
   Trainer trainer(options, std::move(parts));
 
+  PlanCache plans(options.compute.deterministic ? "none" : options.compute.plan_cache, setup.device);
+  std::vector<std::string> warnings = setup.warnings;
+  if (auto warning = plans.load()) warnings.push_back(std::move(*warning));
+
   print_table(describe(setup, trainer.total_steps()));
   if (options.dry_run) {
     const double loss = trainer.try_batch();
     fmt::print("dry run: one batch gives a loss of {:.4f}; nothing was written\n", loss);
     return 0;
   }
-  std::vector<std::string> warnings = setup.warnings;
   const auto add = [&](const std::vector<std::string>& more) {
     warnings.insert(warnings.end(), more.begin(), more.end());
   };
   add(folder.warnings());
   if (const auto& checkpoint = folder.checkpoint()) {
     add(compare_flags(stored_flags(read_manifest(*checkpoint)), flags_by_name(setup.config), *checkpoint));
-    trainer.resume(*checkpoint);
+    if (auto warning = trainer.resume(*checkpoint)) warnings.push_back(std::move(*warning));
     if (trainer.finished()) {
       if (const auto result = read_result(folder.path("log.jsonl"))) {
         fmt::print("this training is finished, there is nothing left to do\n");
@@ -84,6 +88,7 @@ int train(const Setup& setup, const RunFolder& folder) {
   const StopSignals signals;
   const int signal = trainer.run(reporter.callbacks());
   write_trace(profiler, options.trace);
+  if (const auto warning = plans.store()) reporter.warn(*warning, trainer.state().step);
   if (signal != 0) {
     progress.line(
         fmt::format("stopped by signal {} after step {}, which is saved; --resume auto goes on from there",
@@ -109,7 +114,10 @@ int run(int argc, char** argv) {
   TrainOptions as_asked = options;
   resolve_recipe(as_asked);
   check_consistency(as_asked, line);
-  Device device = open_device(options.compute);
+  const Precision precision = parse_precision(options.precision);
+  Device device = open_device(options.compute, precision);
+  check_precision(precision, device);
+  check_plan_cache(options.compute, device);
   if (options.print_config) {
     resolve_recipe(options);
     fmt::print("{}", line.config());

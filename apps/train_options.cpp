@@ -1,9 +1,16 @@
 #include "apps/train_options.h"
 
+#include <charconv>
+
 #include "kernels/runtime/check.h"
 #include "models/models.h"
 
 namespace convoy {
+namespace {
+
+constexpr double kMostLossScale = 1 << 24;
+
+}  // namespace
 
 CommandLine train_command_line(TrainOptions& o) {
   CommandLine line(
@@ -61,8 +68,16 @@ CommandLine train_command_line(TrainOptions& o) {
   line.heading("Machine");
   add_compute_flags(line, o.compute);
   add_data_on_device_flag(line, o.compute);
-  line.add("precision", &o.precision, "Of parameters and arithmetic",
-           {.value = "NAME", .choices = {"fp64", "fp32"}});
+  add_cuda_graph_flag(line, o.compute);
+  add_algorithm_flags(line, o.compute);
+  line.add("precision", &o.precision,
+           "Of arithmetic. The parameters of fp16 and bf16 stay fp32; tf32 rounds the factors of products; "
+           "these three "
+           "need a GPU",
+           {.value = "NAME", .choices = precision_names()});
+  line.add("loss-scale", &o.loss_scale,
+           "Of fp16: what the loss is multiplied by to keep small gradients; dynamic, or a number",
+           {.value = "dynamic|N"});
 
   line.heading("Output");
   line.add("out", &o.out, "Folder of the run", {.value = "DIR", .default_is = "runs/MODEL-DATASET"});
@@ -92,6 +107,17 @@ CommandLine train_command_line(TrainOptions& o) {
   return line;
 }
 
+LossScaleSettings loss_scale_settings(const TrainOptions& options) {
+  if (options.loss_scale == "dynamic") return {};
+  double scale = 0;
+  const char* const end = options.loss_scale.data() + options.loss_scale.size();
+  const auto [rest, problem] = std::from_chars(options.loss_scale.data(), end, scale);
+  check(problem == std::errc() && rest == end && scale >= 1 && scale <= kMostLossScale,
+        "--loss-scale: found '{}', expected dynamic, or a number from 1 to {}", options.loss_scale,
+        kMostLossScale);
+  return LossScaleSettings::fixed(scale);
+}
+
 void check_consistency(const TrainOptions& o, const CommandLine& line) {
   const bool stem_matters = o.model == "resnet18" || o.model == "resnet34" || o.model == "resnet50";
   check(o.stem == "auto" || stem_matters, "--stem {}: {} has one stem only, expected auto", o.stem, o.model);
@@ -105,6 +131,9 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
     for (const char* name : {"momentum", "nesterov"})
       check(!line.given(name), "--{}: {} has none, expected --optimizer sgd with it", name, o.optimizer);
   }
+  check(o.precision == "fp16" || o.loss_scale == "dynamic",
+        "--loss-scale: {} needs none, expected --precision fp16 with it", o.precision);
+  loss_scale_settings(o);
   check(*o.label_smoothing < 1, "--label-smoothing {}: expected less than 1", *o.label_smoothing);
   check(o.schedule != "triangle" || *o.warmup == 0,
         "--warmup {}: the triangle schedule rises by itself, expected 0", *o.warmup);

@@ -8,6 +8,7 @@
 #include "apps/command_line.h"
 #include "apps/compute.h"
 #include "apps/data_source.h"
+#include "engine/optim/loss_scaler.h"
 
 namespace convoy {
 
@@ -38,6 +39,7 @@ struct TrainOptions {
 
   ComputeOptions compute;
   std::string precision = "fp32";
+  std::string loss_scale = "dynamic";  // or a number
 
   std::optional<std::string> out;
   std::string resume;                      // "auto", or a checkpoint's folder, or a run's
@@ -60,6 +62,9 @@ CommandLine train_command_line(TrainOptions& options);
 
 /// Fills what depends on other flags, from the recipes that docs and --help name.
 void resolve_recipe(TrainOptions& options);
+
+/// What --loss-scale asks for. UsageError for what is neither "dynamic" nor a number of at least 1.
+LossScaleSettings loss_scale_settings(const TrainOptions& options);
 
 /// UsageError for flags that contradict each other: before any file is touched.
 void check_consistency(const TrainOptions& options, const CommandLine& line);

@@ -1,15 +1,17 @@
 #include "apps/trainer.h"
 
-#include <chrono>
 #include <cmath>
 
-#include "engine/autograd/backward.h"
+#include "apps/plan_cache.h"
 #include "engine/ops/ops.h"
 #include "kernels/reduce.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
 namespace {
+
+constexpr const char* kChoicesKey = "timed_choices";  // of a manifest
+constexpr std::int64_t kMostUnreadLosses = 4096;
 
 /// The first global batch of epoch 0, in the order that training would see it.
 ImageSet first_batch(const ImageSet& set, std::int64_t count, std::uint64_t seed) {
@@ -32,27 +34,40 @@ std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epo
   return by_epochs == 0 ? options.max_steps : std::min(by_epochs, options.max_steps);
 }
 
+/// null where the loss needs no scale: only f16 has so few exponents that gradients vanish.
+std::unique_ptr<LossScaler> make_scaler(const TrainOptions& options, const Precision& precision,
+                                        const Device& device) {
+  if (precision.compute != DType::f16) return nullptr;
+  return std::make_unique<LossScaler>(device, precision.parameters, loss_scale_settings(options));
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
-    : options_(options), parts_(std::move(parts)), train_(parts_.data.train) {
+    : options_(options),
+      parts_(std::move(parts)),
+      precision_(parse_precision(options.precision)),
+      train_(parts_.data.train),
+      scaler_(make_scaler(options, precision_, parts_.device)),
+      timer_(parts_.device) {
   const auto seed = static_cast<std::uint64_t>(options_.seed);
   if (options_.overfit_batch) train_ = first_batch(train_, *options_.batch_size, seed);
   if (train_.size() == 0) fail<DataError>("{}: no training images", parts_.data.note);
   const std::int64_t steps_per_epoch = (train_.size() + *options_.batch_size - 1) / *options_.batch_size;
   total_steps_ = count_steps(options_, steps_per_epoch);
+  const bool resident = keeps_on_device(options_.compute, parts_.device, train_.images.bytes());
   loader_ = std::make_unique<DataLoader>(
-      train_,
-      LoaderOptions{.global_batch = *options_.batch_size,
-                    .micro_batch = options_.micro_batch_size,
-                    .seed = seed,
-                    .shuffle = !options_.overfit_batch,
-                    .transform = parts_.transform,
-                    .dtype = parse_precision(options_.precision),
-                    .workers = static_cast<int>(options_.data.workers),
-                    .max_epochs = (total_steps_ + steps_per_epoch - 1) / steps_per_epoch,
-                    .device = parts_.device,
-                    .resident = keeps_on_device(options_.compute, parts_.device, train_.images.bytes())});
+      train_, LoaderOptions{.global_batch = *options_.batch_size,
+                            .micro_batch = options_.micro_batch_size,
+                            .seed = seed,
+                            .shuffle = !options_.overfit_batch,
+                            .transform = parts_.transform,
+                            .dtype = precision_.compute,
+                            .workers = static_cast<int>(options_.data.workers),
+                            .max_epochs = (total_steps_ + steps_per_epoch - 1) / steps_per_epoch,
+                            .device = parts_.device,
+                            .resident = resident,
+                            .defer_images = resident});
   optimizer_ =
       make_optimizer(options_.optimizer, decay_groups(parts_.model.parameters(), *options_.weight_decay),
                      {.momentum = options_.momentum, .nesterov = options_.nesterov.value_or(false)});
@@ -60,12 +75,32 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
   schedule_ = make_schedule(*options_.schedule, {.peak = *options_.lr,
                                                  .steps = total_steps_,
                                                  .warmup = std::min<std::int64_t>(warmup, total_steps_ - 1)});
+  step_ = std::make_unique<TrainStep>(
+      parts_.model, *optimizer_, scaler_.get(), *loader_, parts_.device,
+      TrainStepSettings{
+          .seed = seed,
+          .label_smoothing = *options_.label_smoothing,
+          .clip_norm = options_.clip_norm > 0 ? std::optional(options_.clip_norm) : std::nullopt,
+          .dtype = precision_.compute,
+          .record = records_updates(options_.compute, parts_.device),
+          .profiler = parts_.profiler});
+  loss_log_ = std::make_unique<LossLog>(
+      parts_.device, precision_.parameters,
+      std::min(options_.log_every, kMostUnreadLosses) * loader_->micro_batches_per_step());
 }
 
-void Trainer::resume(const std::filesystem::path& checkpoint) {
+std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoint) {
   const Manifest manifest = load_checkpoint(checkpoint, parts_.model.root(), optimizer_.get());
   state_ = read_state(manifest, checkpoint);
   saved_step_ = state_.step;
+  if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
+  const auto choices = manifest.extra.find(kChoicesKey);
+  if (choices == manifest.extra.end() || options_.compute.deterministic) return std::nullopt;
+  const std::optional<std::string> problem = take_choices(choices->second, parts_.device);
+  if (!problem) return std::nullopt;
+  return fmt::format(
+      "{}: its table of timed algorithms {}; they are timed anew, and sums may round otherwise",
+      checkpoint.string(), *problem);
 }
 
 int Trainer::run(TrainerCallbacks callbacks) {
@@ -77,6 +112,7 @@ int Trainer::run(TrainerCallbacks callbacks) {
     if (signal == 0 && evaluation_due()) run_evaluation();
     const bool stopped = parts_.stop_signal && parts_.stop_signal() != 0;
     if (save_due() || (stopped && saved_step_ != state_.step)) save();
+    if (stopped || finished()) settle();  // nothing is due where the last step was saved, but reports may be
     if (stopped) return parts_.stop_signal();
     if (finished()) return 0;
     take_step();
@@ -84,7 +120,8 @@ int Trainer::run(TrainerCallbacks callbacks) {
 }
 
 void Trainer::take_step() {
-  const auto begin = std::chrono::steady_clock::now();
+  deliver_reports(Wait::no);
+  timer_.run();
   std::vector<Batch> batches;
   {
     const Profiler::Range range(parts_.profiler, "data wait", "data");
@@ -92,40 +129,13 @@ void Trainer::take_step() {
     if (batches.empty()) batches = loader_->next_update();  // the end of an epoch was passed
   }
   const std::int64_t samples = batches.front().global_count;
-  compute_gradients(batches);
   const double lr = schedule_(state_.step);
-  {
-    const Profiler::Range range(parts_.profiler, "optimizer");
-    optimizer_->step(lr, options_.clip_norm > 0 ? std::optional(options_.clip_norm) : std::nullopt);
-  }
-  // A GPU works behind the host; a rate that is about to be reported counts steps that are done.
-  const bool epoch_ends = state_.epoch_step + 1 == loader_->steps_per_epoch();
-  if (epoch_ends || is_reported(state_.step + 1)) parts_.device.synchronize();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  window_seconds_ += elapsed.count();
-  state_.train_seconds += elapsed.count();
+  if (loss_log_->full(batches.size())) settle();
+  loss_log_->add(state_.step + 1, step_->run(batches, lr));
+  if (const auto problem = step_->take_problem(); problem && callbacks_.on_warning)
+    callbacks_.on_warning(state_.step + 1, *problem);
+  if (parts_.profiler != nullptr && parts_.profiler->enabled()) trace_phases();
   finish_step(samples, lr);
-}
-
-void Trainer::compute_gradients(const std::vector<Batch>& batches) {
-  PendingLoss pending{.step = state_.step + 1, .parts = {}};
-  for (std::size_t k = 0; k < batches.size(); ++k) {
-    const Batch& batch = batches[k];
-    const Pass pass{.training = true,
-                    .seed = static_cast<std::uint64_t>(options_.seed),
-                    .epoch = batch.epoch,
-                    .sample_ids = batch.ids};
-    Variable loss;
-    {
-      const Profiler::Range range(parts_.profiler, "forward");
-      loss = cross_entropy_sum(parts_.model(batch.images, pass), batch.labels, *options_.label_smoothing) /
-             static_cast<double>(batch.global_count);
-    }
-    const Profiler::Range range(parts_.profiler, "backward");
-    backward(loss, {.accumulate = k > 0});
-    pending.parts.push_back(loss.value());
-  }
-  pending_.push_back(std::move(pending));
 }
 
 void Trainer::finish_step(std::int64_t samples, double lr) {
@@ -139,9 +149,8 @@ void Trainer::finish_step(std::int64_t samples, double lr) {
     state_.epoch_step = 0;
     ++state_.epoch;
   }
-  StepReport report{.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = lr, .measured = {}};
-  if (is_reported(state_.step)) report.measured = measure();
-  if (callbacks_.on_step) callbacks_.on_step(report);
+  queue_report({.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = lr, .measured = {}});
+  deliver_reports(Wait::no);
   if (epoch_ends && callbacks_.on_epoch) callbacks_.on_epoch(epoch);
 }
 
@@ -149,37 +158,106 @@ bool Trainer::is_reported(std::int64_t step) const {
   return step % options_.log_every == 0 || step >= total_steps_;
 }
 
-StepMeasurements Trainer::measure() {
-  read_losses();
+void Trainer::queue_report(StepReport report) {
+  if (!is_reported(report.step)) {
+    reports_.push_back({.report = std::move(report), .measurement = {}});
+    return;
+  }
+  deliver_reports(Wait::yes);  // one measurement at a time is on its way: the host runs ahead no further
   const auto steps = static_cast<double>(window_steps_);
-  const StepMeasurements measured{
-      .loss = state_.last_loss,
-      .average_loss = state_.loss.value(),
-      .images_per_second = static_cast<double>(window_samples_) / window_seconds_,
-      .step_ms = window_seconds_ * 1e3 / steps,
-      .data_ms = loader_->take_wait_ms() / steps,
-      .memory_bytes = parts_.device.memory().stats().peak_in_use,
-  };
-  window_steps_ = window_samples_ = 0;
-  window_seconds_ = 0;
-  return measured;
+  report.measured = StepMeasurements{.data_ms = loader_->take_wait_ms() / steps,
+                                     .memory_bytes = parts_.device.memory().stats().peak_in_use};
+  reports_.push_back(
+      {.report = std::move(report),
+       .measurement = Report::Measurement{.losses = loss_log_->take(),
+                                          .window = timer_.take(),
+                                          .carried_seconds = std::exchange(carried_seconds_, 0),
+                                          .steps = std::exchange(window_steps_, 0),
+                                          .samples = std::exchange(window_samples_, 0),
+                                          .scale = scaler_ ? scaler_->start_reading() : nullptr}});
 }
 
-void Trainer::read_losses() {
-  for (const PendingLoss& pending : pending_) {
-    double loss = 0;
-    for (const Tensor& part : pending.parts) loss += part.item();
-    if (!std::isfinite(loss))
-      fail<NumericError>(
-          "the loss of step {} is {}{}; lower --lr (now {}) or set --clip-norm; {}", pending.step, loss,
-          pending.step > 1 ? fmt::format(", after {} at step {}", state_.last_loss, pending.step - 1) : "",
-          *options_.lr,
-          saved_step_ < 0 ? "there is no checkpoint yet"
-                          : fmt::format("the checkpoint of step {} is intact", saved_step_));
-    state_.last_loss = loss;
-    state_.loss.add(loss);
+void Trainer::deliver_reports(Wait wait) {
+  while (!reports_.empty()) {
+    Report& next = reports_.front();
+    if (wait == Wait::no && next.measurement && !next.measurement->losses.ready()) return;
+    deliver(next);
+    reports_.pop_front();
   }
-  pending_.clear();
+}
+
+void Trainer::deliver(Report& report) {
+  if (report.measurement) {
+    const Report::Measurement& arrived = *report.measurement;
+    StepMeasurements& measured = *report.report.measured;
+    if (arrived.scale) measured.scale = arrived.scale->state();
+    take_losses(arrived.losses, measured.scale);
+    const double seconds = StepTimer::seconds(arrived.window);
+    state_.train_seconds += seconds;
+    const double all_seconds = seconds + arrived.carried_seconds;
+    measured.loss = state_.last_loss;
+    measured.average_loss = state_.loss.value();
+    measured.images_per_second = static_cast<double>(arrived.samples) / all_seconds;
+    measured.step_ms = all_seconds * 1e3 / static_cast<double>(arrived.steps);
+  }
+  if (callbacks_.on_step) callbacks_.on_step(report.report);
+}
+
+void Trainer::take_losses(const LossesInFlight& in_flight, const std::optional<LossScaler::State>& scale) {
+  for (const LossesInFlight::Loss& loss : in_flight.losses()) {
+    // A loss that overflows f16 makes an update that is skipped, and counts for nothing.
+    if (scale && !std::isfinite(loss.value)) continue;
+    if (!std::isfinite(loss.value))
+      fail<NumericError>(
+          "the loss of step {} is {}{}; lower --lr (now {}) or set --clip-norm; {}", loss.step, loss.value,
+          loss.step > 1 ? fmt::format(", after {} at step {}", state_.last_loss, loss.step - 1) : "",
+          *options_.lr, last_checkpoint());
+    state_.last_loss = loss.value;
+    state_.loss.add(loss.value);
+  }
+  state_.scale = scale;
+  if (scale && scale->failed) fail_scaling(*scale);
+}
+
+void Trainer::fail_scaling(const LossScaler::State& scale) const {
+  const std::string layer = first_non_finite(parts_.model.parameters());
+  fail<NumericError>(
+      "by step {} gradients overflow f16 even at the least loss scale, {}{}, and {} updates were skipped; "
+      "lower "
+      "--lr (now {}), set --clip-norm or use --precision bf16; {}",
+      state_.step, scale.scale, layer.empty() ? "" : fmt::format(", the first in {}", layer), scale.skipped,
+      *options_.lr, last_checkpoint());
+}
+
+std::string Trainer::last_checkpoint() const {
+  return saved_step_ < 0 ? "there is no checkpoint yet"
+                         : fmt::format("the checkpoint of step {} is intact", saved_step_);
+}
+
+void Trainer::settle() {
+  timer_.pause();
+  deliver_reports(Wait::yes);
+  const std::optional<LossScaler::State> scale = scaler_ ? std::optional(scaler_->read()) : std::nullopt;
+  take_losses(loss_log_->take(), scale);
+  const double seconds = StepTimer::seconds(timer_.take());
+  state_.train_seconds += seconds;
+  carried_seconds_ += seconds;
+}
+
+void Trainer::trace_phases() {
+  if (parts_.device.kind() == DeviceKind::cpu) return;
+  const TrainStep::Phases phases =
+      step_->phases();  // waits: a trace is there to be looked at, not to be fast
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  const auto span = [](double ms) {
+    return std::chrono::duration_cast<Profiler::Clock::duration>(Milliseconds(ms));
+  };
+  auto begin = Profiler::Clock::now() - span(phases.forward + phases.backward + phases.update);
+  for (const auto& [name, ms] : {std::pair("forward", phases.forward), std::pair("backward", phases.backward),
+                                 std::pair("optimizer", phases.update)}) {
+    parts_.profiler->add(parts_.device.name(), name, "compute", begin, span(ms));
+    begin += span(ms);
+  }
 }
 
 bool Trainer::evaluation_due() const {
@@ -190,15 +268,19 @@ bool Trainer::evaluation_due() const {
 }
 
 void Trainer::run_evaluation() {
-  read_losses();
+  settle();
   const Profiler::Range range(parts_.profiler, "evaluation");
+  const Tensor& test_images = parts_.data.test.images;
+  if (!resident_test_images_.defined() &&
+      keeps_on_device(options_.compute, parts_.device, test_images.bytes()))
+    resident_test_images_ = test_images.to(parts_.device);
   const std::optional<Evaluation> evaluation = evaluate(
       parts_.model, parts_.device, parts_.data.test,
       {.transform = parts_.transform,
        .batch_size = options_.micro_batch_size > 0 ? options_.micro_batch_size : *options_.batch_size,
        .workers = static_cast<int>(options_.data.workers),
-       .dtype = parse_precision(options_.precision),
-       .data_on_device = keeps_on_device(options_.compute, parts_.device, parts_.data.test.images.bytes()),
+       .dtype = precision_.compute,
+       .resident_images = resident_test_images_,
        .stop = [this] { return parts_.stop_signal && parts_.stop_signal() != 0; },
        .progress = callbacks_.on_evaluation_progress});
   if (!evaluation) return;  // stopped: still due after a resume
@@ -221,12 +303,14 @@ bool Trainer::save_due() const {
 }
 
 void Trainer::save() {
-  read_losses();
+  settle();
   check_parameters();
   const Profiler::Range range(parts_.profiler, "save", "io");
   Manifest manifest;
   manifest.model = parts_.model.name();
   manifest.extra = parts_.extra;
+  if (std::string choices = choices_text(parts_.device); !choices.empty())
+    manifest.extra[kChoicesKey] = std::move(choices);
   write_state(state_, manifest);
   const std::filesystem::path path =
       parts_.checkpoints.save(parts_.model.root(), *optimizer_, manifest, best_unsaved_);
@@ -253,8 +337,16 @@ double Trainer::try_batch() {
   loader_->seek(state_.epoch, state_.epoch_step);
   const std::vector<Batch> batches = loader_->next_update();
   const Batch& batch = batches.front();
-  const double sum = cross_entropy_sum(parts_.model(batch.images), batch.labels).value().item();
-  return sum / static_cast<double>(batch.images.size(0));
+  Tensor images = batch.images;
+  if (!images.defined()) {
+    const Shape& image = parts_.model.input();
+    images =
+        Tensor::empty({batch.ids.size(0), image[0], image[1], image[2]}, precision_.compute, parts_.device);
+    const auto epoch = static_cast<std::int32_t>(state_.epoch);
+    loader_->make_images(batch.ids, Tensor::full({1}, epoch, DType::i32, parts_.device), images);
+  }
+  const double sum = cross_entropy_sum(parts_.model(images), batch.labels).value().item();
+  return sum / static_cast<double>(images.size(0));
 }
 
 }  // namespace convoy

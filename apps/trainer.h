@@ -1,6 +1,7 @@
 // The training loop: updates, evaluations and checkpoints in an order that depends on the step alone.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,7 +10,11 @@
 #include <vector>
 
 #include "apps/evaluator.h"
+#include "apps/loss_log.h"
+#include "apps/precision.h"
+#include "apps/step_timer.h"
 #include "apps/train_options.h"
+#include "apps/train_step.h"
 #include "apps/training_state.h"
 #include "datasets/loader.h"
 #include "engine/io/checkpoint.h"
@@ -20,16 +25,15 @@
 
 namespace convoy {
 
-/// What is known of the steps since the last report; reading losses back makes the device wait, so it is done
-/// every
-/// --log-every steps only.
+/// What is known of the steps since the last report, every --log-every steps.
 struct StepMeasurements {
   double loss = 0;          // of this step: mean over the global batch, before the update
   double average_loss = 0;  // exponential moving average
   double images_per_second = 0;
   double step_ms = 0;
-  double data_ms = 0;            // of step_ms, waiting for the loader
-  std::size_t memory_bytes = 0;  // peak of the device's allocator
+  double data_ms = 0;                      // of step_ms, waiting for the loader
+  std::size_t memory_bytes = 0;            // peak of the device's allocator
+  std::optional<LossScaler::State> scale;  // of a training that scales its loss
 };
 
 struct StepReport {
@@ -40,13 +44,15 @@ struct StepReport {
   std::optional<StepMeasurements> measured;
 };
 
-/// Called from run(), in the order of events. Empty ones are skipped.
+/// Called from run(), in the order of events. Empty ones are skipped. A GPU works behind the host, so a
+/// measured step is reported once the GPU has come to its end, and those after it wait behind it.
 struct TrainerCallbacks {
   std::function<void(const StepReport&)> on_step;
   std::function<void(std::int64_t epoch)> on_epoch;  // after its last update
   std::function<void(std::int64_t step, const Evaluation&, bool is_best)> on_evaluation;
   std::function<void(std::int64_t step, const std::filesystem::path&)> on_save;
   std::function<void(std::int64_t done, std::int64_t count)> on_evaluation_progress;
+  std::function<void(std::int64_t step, const std::string& text)> on_warning;
 };
 
 /// What a trainer works with; all must outlive it.
@@ -66,8 +72,9 @@ class Trainer {
   /// options: resolved.
   Trainer(const TrainOptions& options, TrainerParts parts);
 
-  /// Takes parameters, optimizer and position from a checkpoint.
-  void resume(const std::filesystem::path& checkpoint);
+  /// Takes parameters, optimizer and position from a checkpoint. What it returns is a warning: its timed
+  /// algorithms are of other hardware, or damaged.
+  std::optional<std::string> resume(const std::filesystem::path& checkpoint);
 
   /// Trains to the end, or until stopped: the signal, else 0. NumericError where a loss or the parameters are
   /// not finite; what was saved before stays.
@@ -82,17 +89,33 @@ class Trainer {
   bool finished() const { return state_.step >= total_steps_; }
 
  private:
-  struct PendingLoss {
-    std::int64_t step;
-    std::vector<Tensor> parts;  // of each micro-batch; their sum is the step's loss
+  /// A step's report, and what is still on its way from the device.
+  struct Report {
+    StepReport report;
+    struct Measurement {
+      LossesInFlight losses;
+      StepTimer::Window window;
+      double carried_seconds;  // of the same steps, before a pause
+      std::int64_t steps, samples;
+      std::unique_ptr<LossScaler::Reading> scale;  // null where the loss is not scaled
+    };
+    std::optional<Measurement> measurement;
   };
 
   void take_step();
-  void compute_gradients(const std::vector<Batch>& batches);
   void finish_step(std::int64_t samples, double lr);
   bool is_reported(std::int64_t step) const;
-  StepMeasurements measure();
-  void read_losses();
+  void queue_report(StepReport report);
+  /// Reports what has arrived; with Wait::yes everything.
+  enum class Wait : bool { no, yes };
+  void deliver_reports(Wait wait);
+  void deliver(Report& report);
+  void take_losses(const LossesInFlight& losses, const std::optional<LossScaler::State>& scale);
+  /// Waits for the device, so that state_ is that of the last step; the clock stands still until the next.
+  void settle();
+  void trace_phases();
+  [[noreturn]] void fail_scaling(const LossScaler::State& scale) const;
+  std::string last_checkpoint() const;
   bool evaluation_due() const;
   void run_evaluation();
   bool save_due() const;
@@ -101,20 +124,26 @@ class Trainer {
 
   const TrainOptions& options_;
   TrainerParts parts_;
+  Precision precision_;
   TrainerCallbacks callbacks_;
-  ImageSet train_;  // all training images, or the one batch of --overfit-batch
+  ImageSet train_;               // all training images, or the one batch of --overfit-batch
+  Tensor resident_test_images_;  // on the GPU, from the first evaluation on; undefined where they stay here
   std::unique_ptr<DataLoader> loader_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<LossScaler> scaler_;  // null where the loss is not scaled
+  std::unique_ptr<TrainStep> step_;
   Schedule schedule_;
   std::int64_t total_steps_ = 0;
   TrainingState state_;
   std::int64_t saved_step_ = -1;  // of the newest checkpoint
   bool best_unsaved_ = false;     // the last evaluation was the best, and no checkpoint holds it yet
 
-  std::vector<PendingLoss> pending_;
+  std::unique_ptr<LossLog> loss_log_;
+  StepTimer timer_;
+  std::deque<Report> reports_;  // in order; the first has a measurement that has not arrived
   // Since the last measurement:
   std::int64_t window_steps_ = 0, window_samples_ = 0;
-  double window_seconds_ = 0;
+  double carried_seconds_ = 0;  // what settle() has already counted
 };
 
 }  // namespace convoy

@@ -27,6 +27,17 @@ std::optional<TrainingState::Score> score_from_json(const Json& json) {
                               .count = json.at("count")};
 }
 
+Json scale_to_json(const std::optional<LossScaler::State>& scale) {
+  if (!scale) return nullptr;
+  return {{"scale", scale->scale}, {"good_steps", scale->good_steps}, {"skipped", scale->skipped}};
+}
+
+std::optional<LossScaler::State> scale_from_json(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  return LossScaler::State{
+      .scale = json.at("scale"), .good_steps = json.at("good_steps"), .skipped = json.at("skipped")};
+}
+
 }  // namespace
 
 void write_state(const TrainingState& state, Manifest& manifest) {
@@ -43,6 +54,7 @@ void write_state(const TrainingState& state, Manifest& manifest) {
                               {"loss_sum", loss.sum},
                               {"loss_weight", loss.weight},
                               {"last_loss", state.last_loss},
+                              {"loss_scale", scale_to_json(state.scale)},
                               {"evaluated", score_to_json(state.evaluated)},
                               {"best", score_to_json(state.best)}}
                              .dump();
@@ -61,6 +73,7 @@ TrainingState read_state(const Manifest& manifest, const std::filesystem::path& 
                         .samples = manifest.samples,
                         .train_seconds = json.at("train_seconds"),
                         .last_loss = json.at("last_loss"),
+                        .scale = scale_from_json(json.value("loss_scale", Json())),
                         .evaluated = score_from_json(json.at("evaluated")),
                         .best = score_from_json(json.at("best"))};
     state.loss.restore({.sum = json.at("loss_sum"), .weight = json.at("loss_weight")});

@@ -7,6 +7,7 @@
 
 #include "engine/io/manifest.h"
 #include "engine/optim/loss_average.h"
+#include "engine/optim/loss_scaler.h"
 
 namespace convoy {
 
@@ -18,6 +19,8 @@ struct TrainingState {
   double train_seconds = 0;  // in steps; without evaluation and saving
   LossAverage loss = LossAverage();
   double last_loss = 0;  // of the last update whose loss was read
+
+  std::optional<LossScaler::State> scale;  // of a training that scales its loss
 
   /// The newest evaluation, and the best.
   struct Score {

@@ -1,116 +1,295 @@
 #!/usr/bin/env python3
-"""Training steps a second, Convoy beside PyTorch, on the same cores, in alternating runs.
+"""Training steps a second, Convoy beside PyTorch, on the same processor or GPU, in alternating runs.
 
     python3 bench/compare_step.py --convoy build/release/bin/convoy-train --model resnet18 --batch-size 128
+    python3 bench/compare_step.py --convoy build/cuda/bin/convoy-train --device cuda --precision bf16
 
-Runs with any Python that has torch (and torchvision for the ResNets' definition of the network). Both sides train the
-CIFAR form of the network (3x3 stem, no max-pool) with Nesterov SGD on data in memory: Convoy through convoy-train on
-the generated `shapes` set, loader included; PyTorch on one fixed batch, which leaves its loader out. The first steps of
-each run warm up and are not counted; the figure is the median step. PyTorch is timed in both memory formats.
+Both sides train the same network with Nesterov SGD: Convoy through convoy-train on generated images, which it gathers
+and normalises in each step; PyTorch (pytorch_step.py) on one fixed batch, which leaves its loader out. A round is one
+run of Convoy, a process of its own, and then windows of each PyTorch side, which stay warm in between. A side's figure
+is the median over the rounds of the median window. On a GPU, Convoy's timed choices are made before the first round and
+kept (--plan-cache), as PyTorch's are made in its warm-up. Needs a Python that has torch.
 """
 
 import argparse
 import json
 import os
+import pathlib
+import queue
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
-WARMUP = 3
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import generated_images  # noqa: E402
+
+PEER = pathlib.Path(__file__).resolve().parent / "pytorch_step.py"
+MODELS = ("lenet", "resnet20", "resnet18", "resnet34", "resnet50")
+ROUND_SECONDS = 3  # what is left must be more than this and the last round
 
 
-def convoy_step_ms(arguments):
+class Unavailable(Exception):
+    """Why a side has no figure, in one line."""
+
+
+def last_line(text):
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "no output"
+
+
+class Peer:
+    """A process of pytorch_step.py that waits, warm, until it is asked for windows."""
+
+    def __init__(self, python, flags):
+        self.errors = tempfile.TemporaryFile(mode="w+")
+        self.begin = time.monotonic()
+        self.process = subprocess.Popen([str(word) for word in (python, PEER, *flags)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.errors, text=True, bufsize=1)
+        self.lines = queue.Queue()  # (seconds from the start, line), and None at the end
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.put((time.monotonic() - self.begin, line))
+        self.lines.put(None)
+
+    def answer(self, event, seconds):
+        """The next line of output, and the seconds from the start of the process to it."""
+        try:
+            found = self.lines.get(timeout=max(seconds, 0))
+        except queue.Empty:
+            raise Unavailable(f"no {event} after {time.monotonic() - self.begin:.0f} s") from None
+        if found is None:
+            self.process.wait()
+            self.errors.seek(0)
+            raise Unavailable(last_line(self.errors.read()))
+        answer = json.loads(found[1])
+        if answer["event"] != event:
+            raise Unavailable(f"found the event '{answer['event']}', expected '{event}'")
+        return answer, found[0]
+
+    def windows(self, steps, count, seconds):
+        """The median milliseconds a step, and the most memory that PyTorch has had in use (0 on the CPU)."""
+        found = []
+        for _ in range(count):
+            print(steps, file=self.process.stdin, flush=True)
+            found.append(self.answer("window", seconds)[0])
+        return statistics.median(window["step_ms"] for window in found), found[-1].get("peak_bytes", 0)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.reader.join()
+        for stream in (self.process.stdin, self.process.stdout, self.errors):
+            stream.close()
+
+
+def convoy_command(arguments, data, out):
+    command = [arguments.convoy, "--model", arguments.model, "--dataset", "folder", "--data", data, "--augment", "none",
+               "--batch-size", arguments.batch_size, "--device", arguments.device, "--precision", arguments.precision,
+               "--lr", 0.01, "--schedule", "constant", "--threads", arguments.threads, "--eval-every", 0,
+               "--save-every", 1000000, "--keep-last", 1, "--out", out]
+    return [str(word) for word in command]
+
+
+def read_windows(log, warmup):
+    """The windows of a run's log after the first ones, and the most memory in use."""
+    steps = [event for event in map(json.loads, log.splitlines()) if event["event"] == "step"]
+    if len(steps) <= warmup:
+        raise Unavailable(f"{len(steps)} lines of log, expected more than {warmup}")
+    return [step["step_ms"] for step in steps[warmup:]], steps[-1]["memory_bytes"]
+
+
+def convoy_windows(arguments, data, extra, seconds):
+    """As Peer.windows, from a process of its own."""
     with tempfile.TemporaryDirectory() as out:
-        command = [arguments.convoy, "--model", arguments.model, "--dataset", "shapes", "--batch-size",
-                   str(arguments.batch_size), "--max-steps", str(WARMUP + arguments.steps), "--threads",
-                   str(arguments.threads), "--log-every", "1", "--eval-every", "0", "--out", out]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        with open(os.path.join(out, "log.jsonl"), encoding="utf-8") as log:
-            steps = [event["step_ms"] for event in map(json.loads, log) if event["event"] == "step"]
-    return statistics.median(steps[WARMUP:])
+        command = convoy_command(arguments, data, out) + [
+            "--max-steps", str((arguments.warmup + arguments.windows) * arguments.steps),
+            "--log-every", str(arguments.steps), *extra]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=max(seconds, 1))
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"convoy-train: not done after {seconds:.0f} s") from None
+        if done.returncode != 0:
+            raise Unavailable(f"convoy-train: code {done.returncode}, {last_line(done.stderr)}")
+        windows, memory = read_windows((pathlib.Path(out) / "log.jsonl").read_text(), arguments.warmup)
+    return statistics.median(windows), memory
 
 
-def pytorch_network(name):
-    import torch
-    import torchvision
-
-    if name == "lenet":
-        nn = torch.nn
-        return nn.Sequential(nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
-                             nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84),
-                             nn.ReLU(), nn.Linear(84, 10))
-    network = getattr(torchvision.models, name)(num_classes=10)
-    network.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
-    network.maxpool = torch.nn.Identity()
-    return network
+def write_images(arguments, folder):
+    """Whole batches alone: many of small images, so that the ends of epochs do not count, two of large ones."""
+    most = 10240 if arguments.image_size < 64 and arguments.device == "cuda" else generated_images.CLASSES
+    batches = max(2, -(-most // arguments.batch_size))
+    generated_images.write_folder(folder, arguments.image_size, batches * arguments.batch_size)
 
 
-def pytorch_step_ms(arguments, memory_format):
-    import torch
+def peer_flags(arguments, side):
+    compiled, memory_format = side.split(":")
+    return ["--model", arguments.model, "--image-size", arguments.image_size, "--batch-size", arguments.batch_size,
+            "--device", arguments.device, "--precision", arguments.precision, "--threads", arguments.threads,
+            "--memory-format", memory_format, "--compile", "no" if compiled == "eager" else compiled]
 
-    torch.manual_seed(1)
-    torch.set_num_threads(arguments.threads)
-    layout = getattr(torch, memory_format)
-    network = pytorch_network(arguments.model).to(memory_format=layout)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    images = torch.randn(arguments.batch_size, 3, 32, 32).to(memory_format=layout)
-    labels = torch.randint(0, 10, (arguments.batch_size,))
-    times = []
-    for _ in range(WARMUP + arguments.steps):
-        begin = time.perf_counter()
-        loss = torch.nn.functional.cross_entropy(network(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        times.append((time.perf_counter() - begin) * 1e3)
-    return statistics.median(times[WARMUP:])
+
+def start_peers(arguments, peers, left, left_out, about):
+    """Starts and warms each side in turn, so that none disturbs the choices that another times."""
+    for side in arguments.sides:
+        peer = Peer(arguments.python, peer_flags(arguments, side))
+        try:
+            about["torch"] = peer.answer("first step", left() - ROUND_SECONDS * arguments.rounds)[0]["torch"]
+            _, about[f"seconds until {side} is warm"] = peer.answer("warm", left() - ROUND_SECONDS * arguments.rounds)
+            peers[side] = peer
+        except Unavailable as problem:
+            peer.close()
+            left_out[side] = str(problem)
+
+
+def summary(batch_size, times_ms, memory):
+    rates = sorted(batch_size / time_ms * 1e3 for time_ms in times_ms)
+    return {
+        "images_per_second": statistics.median(rates),
+        "lowest": rates[0],
+        "highest": rates[-1],
+        "rounds": len(rates),
+        "peak_bytes": memory
+    }
+
+
+def compare(arguments):
+    """The figures of every side; Unavailable where Convoy has none."""
+    end = time.monotonic() + arguments.time_limit if arguments.time_limit else float("inf")
+
+    def left():
+        return min(end - time.monotonic(), 86400)
+
+    peers, left_out, about, times, memory = {}, {}, {}, {"convoy": []}, {}
+    with tempfile.TemporaryDirectory() as work:
+        data = pathlib.Path(work) / "data"
+        write_images(arguments, data)
+        extra = ["--plan-cache", str(pathlib.Path(work) / "plans")] if arguments.device == "cuda" else []
+        if extra:
+            convoy_windows(arguments, data, extra, left())
+        try:
+            start_peers(arguments, peers, left, left_out, about)
+            times.update({side: [] for side in peers})
+            longest = 0
+            for _ in range(arguments.rounds):
+                begin = time.monotonic()
+                if times["convoy"] and left() < longest + ROUND_SECONDS:
+                    break
+                time_ms, memory["convoy"] = convoy_windows(arguments, data, extra, left())
+                times["convoy"].append(time_ms)
+                for side, peer in peers.items():
+                    time_ms, memory[side] = peer.windows(arguments.steps, arguments.windows, left())
+                    times[side].append(time_ms)
+                longest = max(longest, time.monotonic() - begin)
+        finally:
+            for peer in peers.values():
+                peer.close()
+    sides = {side: summary(arguments.batch_size, found, memory[side]) for side, found in times.items()}
+    ours = sides["convoy"]
+    ratios = {side: ours["images_per_second"] / sides[side]["images_per_second"] for side in peers}
+    return {"model": arguments.model, "image_size": arguments.image_size, "batch_size": arguments.batch_size,
+            "device": arguments.device, "precision": arguments.precision, "threads": arguments.threads, **about,
+            "sides": sides, "ratios": ratios, "left_out": left_out}
+
+
+def cold_start(arguments):
+    """Seconds from the start of a process to the end of its first step: Convoy's and PyTorch's, in turn."""
+    times = {"convoy": [], "pytorch": []}
+    with tempfile.TemporaryDirectory() as work:
+        work = pathlib.Path(work)
+        count = max(2 * arguments.batch_size, generated_images.CLASSES)
+        generated_images.write_folder(work / "data", arguments.image_size, count)
+        for i in range(arguments.rounds):
+            log = work / f"out{i}" / "log.jsonl"
+            # Into a file: a pipe that nobody reads would fill.
+            with tempfile.TemporaryFile(mode="w+") as output:
+                begin = time.monotonic()
+                command = convoy_command(arguments, work / "data", log.parent)
+                command += ["--max-steps", "1", "--log-every", "1"]
+                command += ["--plan-cache", "none"] if arguments.device == "cuda" else []
+                process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+                while not (log.exists() and '"event":"step"' in log.read_text()):
+                    if process.poll() is not None and process.returncode != 0:
+                        output.seek(0)
+                        raise Unavailable(f"convoy-train: code {process.returncode}, {last_line(output.read())}")
+                    time.sleep(0.002)
+                times["convoy"].append(time.monotonic() - begin)
+                process.wait()
+            peer = Peer(arguments.python, [*peer_flags(arguments, "eager:channels_last"), "--warmup", 1])
+            try:
+                times["pytorch"].append(peer.answer("first step", 120)[1])
+            finally:
+                peer.close()
+    medians = {side: statistics.median(found) for side, found in times.items()}
+    return {"seconds": medians, "all": times, "ratio": medians["convoy"] / medians["pytorch"]}
+
+
+def print_figures(figures):
+    print(f"{figures['model']}, {figures['image_size']} pixels, batch {figures['batch_size']}, {figures['device']}, "
+          f"{figures['precision']}, PyTorch {figures.get('torch', 'not compared')}, median of "
+          f"{figures['sides']['convoy']['rounds']} rounds (lowest to highest)")
+    for side, entry in figures["sides"].items():
+        memory = f", {entry['peak_bytes'] / 1e6:.0f} MB" if entry["peak_bytes"] else ""
+        print(f"  {side:32s} {entry['images_per_second']:10.1f} images/s "
+              f"({entry['lowest']:.1f} to {entry['highest']:.1f}){memory}")
+    for side, why in figures["left_out"].items():
+        print(f"  {side:32s} left out: {why}")
+    for side, ratio in figures["ratios"].items():
+        print(f"  convoy / {side:23s} {ratio:10.2f}")
+
+
+def parser():
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--convoy", default="build/release/bin/convoy-train")
+    flags.add_argument("--python", default=sys.executable, help="the Python with torch; default: this one")
+    flags.add_argument("--model", default="resnet18", choices=MODELS)
+    flags.add_argument("--image-size", type=int, default=32)
+    flags.add_argument("--batch-size", type=int, default=128)
+    flags.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    flags.add_argument("--precision", default="fp32", choices=["fp64", "fp32", "tf32", "bf16", "fp16"])
+    flags.add_argument(
+        "--sides",
+        help="PyTorch's sides: a comma list of MODE:FORMAT, where MODE is eager or one of torch.compile's and FORMAT "
+        "contiguous_format or channels_last; default: eager in both on the CPU, eager and max-autotune in "
+        "channels_last on a GPU")
+    flags.add_argument("--steps", type=int, help="steps in a window; default: 1 on the CPU, 100 on a GPU")
+    flags.add_argument("--windows", type=int, default=5, help="windows of each side in a round")
+    flags.add_argument("--warmup", type=int, default=3, help="windows of each run of Convoy that are not counted")
+    flags.add_argument("--rounds", type=int, default=5)
+    flags.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    flags.add_argument("--time-limit", type=float, help="seconds for all: what is not done then is left out")
+    flags.add_argument("--cold-start",
+                       action="store_true",
+                       help="time the first step from the start of the process instead")
+    flags.add_argument("--json", type=pathlib.Path, help="write the figures to this file too")
+    return flags
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--convoy", default="build/release/bin/convoy-train")
-    parser.add_argument("--model", default="resnet18", choices=["lenet", "resnet18", "resnet34", "resnet50"])
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=5, help="timed steps in each run")
-    parser.add_argument("--rounds", type=int, default=5, help="alternating runs of each side")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", help="write the figures to this file too")
-    parser.add_argument("--pytorch-only", choices=["contiguous_format", "channels_last"], help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.pytorch_only:
-        print(pytorch_step_ms(arguments, arguments.pytorch_only))
-        return
-
-    import torch
-
-    sides = {"convoy": [], "pytorch contiguous_format": [], "pytorch channels_last": []}
-    for _ in range(arguments.rounds):
-        sides["convoy"].append(convoy_step_ms(arguments))
-        for memory_format in ("contiguous_format", "channels_last"):
-            # A process of its own, so that neither side meets the other's threads or memory.
-            command = [sys.executable, __file__, "--pytorch-only", memory_format, "--model", arguments.model,
-                       "--batch-size", str(arguments.batch_size), "--steps", str(arguments.steps), "--threads",
-                       str(arguments.threads)]
-            printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            sides["pytorch " + memory_format].append(float(printed))
-
-    print(f"{arguments.model}, batch {arguments.batch_size}, {arguments.threads} threads, fp32, "
-          f"PyTorch {torch.__version__}, median of {arguments.rounds} runs (lowest to highest)")
-    figures = {}
-    for side, times in sides.items():
-        rates = sorted(arguments.batch_size / time_ms * 1e3 for time_ms in times)
-        figures[side] = {"images_per_second": statistics.median(rates), "lowest": rates[0], "highest": rates[-1]}
-        print(f"  {side:28s} {statistics.median(rates):8.1f} images/s ({rates[0]:.1f} to {rates[-1]:.1f})")
-    best = max(value["images_per_second"] for side, value in figures.items() if side != "convoy")
-    ratio = figures["convoy"]["images_per_second"] / best
-    print(f"  convoy / the faster PyTorch  {ratio:8.2f}")
+    arguments = parser().parse_args()
+    on_gpu = arguments.device == "cuda"
+    arguments.steps = arguments.steps or (100 if on_gpu else 1)
+    if arguments.sides is None:
+        second = "max-autotune:channels_last" if on_gpu else "eager:contiguous_format"
+        arguments.sides = f"eager:channels_last,{second}"
+    arguments.sides = [side for side in arguments.sides.split(",") if side]
+    try:
+        figures = cold_start(arguments) if arguments.cold_start else compare(arguments)
+    except Unavailable as problem:
+        sys.exit(f"compare_step: {problem}")
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"model": arguments.model, "batch_size": arguments.batch_size, "threads": arguments.threads,
-                       "torch": torch.__version__, "sides": figures, "ratio": ratio}, file, indent=2)
-            file.write("\n")
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    if arguments.cold_start:
+        seconds = figures["seconds"]
+        print(f"first step after {seconds['convoy']:.2f} s, PyTorch's after {seconds['pytorch']:.2f} s")
+    else:
+        print_figures(figures)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include "kernels/augment.h"
 #include "kernels/batchnorm.h"
 #include "kernels/elementwise.h"
+#include "kernels/matmul.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/pool2d.h"
 #include "kernels/reduce.h"
@@ -120,6 +121,22 @@ void add_reductions(Rows& rows) {
   });
 }
 
+// Few features, so that memory and not arithmetic decides.
+void add_products(Rows& rows) {
+  const Shape shape{rows.image_shape().numel() / kChannels, kChannels};
+  rows.add("linear_forward_relu", shape, rows.array_bytes(), rows.array_bytes(),
+           [shape](const Device& device) {
+             const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
+             const Tensor weight = Tensor::full({kChannels, kChannels}, 0.5, DType::f32, device);
+             const Tensor bias = Tensor::full({kChannels}, 0.5, DType::f32, device);
+             const Tensor y = Tensor::empty_like(x);
+             return [=] {
+               on(device.stream(),
+                  [&](auto& s) { linear_forward(s, x.view(), weight.view(), bias.view(), y.view(), true); });
+             };
+           });
+}
+
 void add_batch_norms(Rows& rows) {
   const Shape shape = rows.image_shape();
   const auto norm = [&](std::string name, int reads, int writes, auto kernel) {
@@ -213,17 +230,37 @@ void add_losses(Rows& rows) {
        });
 }
 
+/// One update of `count` arrays at a small rate, as the first of a training.
+template <std::size_t count, class Kernel>
+void add_step(Rows& rows, std::string name, int reads, int writes, Kernel kernel) {
+  const Shape shape = rows.image_shape();
+  rows.add(std::move(name), shape, reads * rows.array_bytes(), writes * rows.array_bytes(),
+           [shape, kernel](const Device& device) {
+             std::array<Tensor, count> arrays;
+             for (Tensor& array : arrays) array = Tensor::full(shape, 0.5, DType::f32, device);
+             const Tensor lr = Tensor::full({1}, 1e-3, DType::f64, device);
+             const Tensor steps = Tensor::full({1}, 1, DType::f64, device);
+             return [=] {
+               const StepScalars scalars{
+                   .lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps.view()};
+               on(device.stream(), [&](auto& s) { kernel(s, arrays, scalars); });
+             };
+           });
+}
+
 void add_optimizers(Rows& rows) {
-  rows.add_map<3>("sgd_step_momentum", 3, 2, [](auto& s, auto& a) {
-    const SgdSlot slots[] = {{.parameter = a[0].view(), .gradient = a[1].view(), .momentum = a[2].view()}};
-    sgd_step(s, slots, {}, {.momentum = 0.9, .weight_decay = 1e-4, .nesterov = true});
+  add_step<3>(rows, "sgd_step_momentum", 3, 2, [](auto& s, auto& a, const StepScalars& scalars) {
+    const SgdSlot slots[] = {
+        {.parameter = a[0].view(), .gradient = a[1].view(), .momentum = a[2].view(), .half_copy = {}}};
+    sgd_step(s, slots, scalars, {.momentum = 0.9, .weight_decay = 1e-4, .nesterov = true});
   });
-  rows.add_map<4>("adam_step", 4, 3, [](auto& s, auto& a) {
+  add_step<4>(rows, "adam_step", 4, 3, [](auto& s, auto& a, const StepScalars& scalars) {
     const AdamSlot slots[] = {{.parameter = a[0].view(),
                                .gradient = a[1].view(),
                                .first_moment = a[2].view(),
-                               .second_moment = a[3].view()}};
-    adam_step(s, slots, {}, {.weight_decay = 1e-2, .decoupled = true});
+                               .second_moment = a[3].view(),
+                               .half_copy = {}}};
+    adam_step(s, slots, scalars, {.weight_decay = 1e-2, .decoupled = true});
   });
 }
 
@@ -251,8 +288,8 @@ void add_augmentation(Rows& rows) {
 
 std::vector<KernelRow> kernel_rows(std::int64_t elements) {
   Rows rows(elements);
-  for (const auto& add : {add_elementwise, add_reductions, add_batch_norms, add_pools, add_losses,
-                          add_optimizers, add_augmentation})
+  for (const auto& add : {add_elementwise, add_reductions, add_products, add_batch_norms, add_pools,
+                          add_losses, add_optimizers, add_augmentation})
     add(rows);
   return rows.take();
 }

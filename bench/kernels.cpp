@@ -75,7 +75,7 @@ int run(int argc, char** argv) {
     print_bytes(rows);
     return 0;
   }
-  const Device device = open_device(compute);
+  const Device device = open_device(compute, parse_precision("fp32"));
   const double copy = copy_bandwidth(device, rows.front());
   benchmark::AddCustomContext("device", device.name());
   benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.1f}", copy / 1e9));

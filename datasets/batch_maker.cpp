@@ -8,9 +8,9 @@
 namespace convoy {
 namespace {
 
-/// A CPU device, whatever the batches' own is.
+/// A CPU, whatever the batches' own device is.
 Device making_device(const ImageSet& set, const LoaderOptions& options) {
-  return options.device && options.device->kind() == DeviceKind::cpu ? *options.device : set.images.device();
+  return options.device ? options.device->host() : set.images.device();
 }
 
 }  // namespace

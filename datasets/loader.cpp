@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "datasets/batch_maker.h"
+#include "datasets/device_feed.h"
 #include "datasets/resident_batches.h"
 #include "kernels/runtime/check.h"
+#include "kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -27,8 +29,10 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
   check(set.labels.dtype() == DType::i32 && set.labels.shape() == Shape{set.size()},
         "loader: labels {} {}, expected i32 [{}]", name_of(set.labels.dtype()), set.labels.shape().text(),
         set.size());
-  check(options.dtype == DType::f32 || options.dtype == DType::f64,
-        "loader: batches of {}, expected f32 or f64", name_of(options.dtype));
+  const bool on_gpu = options.device && options.device->kind() == DeviceKind::cuda;
+  check(options.dtype == DType::f32 || options.dtype == DType::f64 || (on_gpu && is_floating(options.dtype)),
+        "loader: batches of {} on {}, expected f32 or f64, or on a GPU also f16 or bf16",
+        name_of(options.dtype), (options.device ? *options.device : images.device()).name());
   check(options.global_batch >= 1, "--batch-size: found {}, expected 1 or more", options.global_batch);
   check(options.micro_batch >= 0, "--micro-batch-size: found {}, expected 0 or more", options.micro_batch);
   check(options.world >= 1 && 0 <= options.rank && options.rank < options.world,
@@ -38,9 +42,16 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
   check(options.prefetch >= 1, "loader: prefetch {}, expected 1 or more", options.prefetch);
   check(options.max_epochs <= kEpochLimit, "--epochs: found {}, expected at most {}", options.max_epochs,
         kEpochLimit);
-  check(!options.resident || (options.device && options.device->kind() == DeviceKind::cuda),
-        "loader: images are to stay on {}, expected a GPU",
+  check(!options.resident || on_gpu, "loader: images are to stay on {}, expected a GPU",
         options.device ? options.device->name() : std::string("no device"));
+  check(options.resident || !options.defer_images,
+        "loader: images of a set that is not on the GPU cannot be made there; expected resident with "
+        "defer_images");
+  if (const Tensor& there = options.resident_images; there.defined())
+    check(options.resident && there.dtype() == DType::u8 && there.shape() == images.shape() &&
+              there.device().is(*options.device),
+          "loader: resident images {} {} on {}, expected u8 {} on the loader's GPU", name_of(there.dtype()),
+          there.shape().text(), there.device().name(), images.shape().text());
   options.transform.check_image_size(images.size(1), images.size(2));
   return options;
 }
@@ -72,15 +83,17 @@ class Prefetcher {
   /// Blocks until the next batch is there. One that failed stays where it is, so that it fails again.
   Batch take() {
     std::unique_lock lock(mutex_);
-    Slot& slot = slots_[taken_ % slots_.size()];
+    Slot& slot = next();
     ready_.wait(lock, [&] { return slot.batch || slot.failure; });
     if (slot.failure) std::rethrow_exception(slot.failure);
-    Batch batch = std::move(*slot.batch);
-    slot.batch.reset();
-    ++taken_;
-    lock.unlock();
-    room_.notify_one();
-    return batch;
+    return take_from(slot);
+  }
+
+  /// The next batch, where it is there.
+  std::optional<Batch> take_if_ready() {
+    const std::lock_guard lock(mutex_);
+    if (!next().batch) return std::nullopt;
+    return take_from(next());
   }
 
  private:
@@ -88,6 +101,16 @@ class Prefetcher {
     std::optional<Batch> batch;
     std::exception_ptr failure;
   };
+
+  // With the mutex held:
+  Slot& next() { return slots_[taken_ % slots_.size()]; }
+  Batch take_from(Slot& slot) {
+    Batch batch = std::move(*slot.batch);
+    slot.batch.reset();
+    ++taken_;
+    room_.notify_one();
+    return batch;
+  }
 
   void work(const std::stop_token& stop) {
     CpuStream stream({.threads = 1});
@@ -101,6 +124,7 @@ class Prefetcher {
       lock.unlock();
       Slot made;
       try {
+        const NamedRange range("make batch");
         made.batch = maker_.make(stream, task);
       } catch (...) {
         made.failure = std::current_exception();
@@ -132,10 +156,11 @@ struct DataLoader::Implementation {
   BatchMaker maker;
   std::int64_t epoch = 0, step = 0;  // of the update that next_update() returns
   double wait_ms = 0;
-  bool failed = false;        // the last update was not made: part of what was prefetched is gone
-  TaskSequence own_sequence;  // without workers: what comes next
+  std::exception_ptr failure;                 // of the last update, part of which is gone
+  TaskSequence own_sequence;                  // without workers: what comes next
   std::unique_ptr<Prefetcher> prefetcher;     // null without workers
   std::unique_ptr<ResidentBatches> resident;  // null where the CPU makes the batches
+  std::unique_ptr<DeviceFeed> feed;           // null where batches stay where they are made
 
   Implementation(const ImageSet& set, LoaderOptions wanted)
       : options(checked(set, std::move(wanted))),
@@ -148,33 +173,53 @@ struct DataLoader::Implementation {
         own_sequence(options, plan, 0, 0) {
     if (options.resident) {
       resident = std::make_unique<ResidentBatches>(set, options, plan);
-    } else if (options.workers > 0) {
-      prefetcher = std::make_unique<Prefetcher>(maker, own_sequence, options.workers, options.prefetch);
+      return;
     }
+    if (options.device && options.device->kind() == DeviceKind::cuda)
+      feed = std::make_unique<DeviceFeed>(*options.device, static_cast<std::size_t>(options.prefetch));
+    if (options.workers > 0)
+      prefetcher = std::make_unique<Prefetcher>(maker, own_sequence, options.workers, options.prefetch);
   }
 
   void restart() {
     own_sequence = TaskSequence(options, plan, epoch, step);
     if (prefetcher) prefetcher->restart(own_sequence);
+    if (feed) feed->clear();
+    failure = nullptr;
   }
 
   std::vector<Batch> make_update() {
     std::vector<Batch> batches(static_cast<std::size_t>(plan.micro_batches(step)));
-    if (prefetcher) {
-      for (Batch& batch : batches) batch = prefetcher->take();
-    } else {
-      TaskSequence sequence = own_sequence;  // after a failure the update can be asked for again, as a whole
-      for (Batch& batch : batches) batch = make_here(sequence.take());
-      own_sequence = sequence;
-    }
-    if (!resident && options.device && options.device->kind() == DeviceKind::cuda)
-      for (Batch& batch : batches)
-        for (Tensor* tensor : {&batch.images, &batch.labels, &batch.ids})
-          *tensor = tensor->to(*options.device);
+    for (Batch& batch : batches) batch = feed ? take_uploaded() : take_made();
+    if (feed && prefetcher) upload_ahead();
     return batches;
   }
 
+  Batch take_uploaded() {
+    if (feed->sent() == 0) feed->send(take_made());
+    return feed->receive();
+  }
+
+  /// Begins the upload of as much as the next update may have, where it is made. The GPU still has this
+  /// update to compute.
+  void upload_ahead() {
+    const auto most = static_cast<std::size_t>(plan.micro_batches_of(options.global_batch));
+    while (feed->sent() < most) {
+      std::optional<Batch> batch = prefetcher->take_if_ready();
+      if (!batch) return;
+      feed->send(std::move(*batch));
+    }
+  }
+
+  Batch take_made() {
+    const auto start = std::chrono::steady_clock::now();
+    Batch batch = prefetcher ? prefetcher->take() : make_here(own_sequence.take());
+    wait_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    return batch;
+  }
+
   Batch make_here(const BatchTask& task) {
+    const NamedRange range("make batch");
     if (resident) return resident->make(task);
     return maker.make(std::get<std::reference_wrapper<CpuStream>>(maker.device().stream()), task);
   }
@@ -195,7 +240,7 @@ void DataLoader::seek(std::int64_t epoch, std::int64_t step) {
   const std::int64_t end = impl_->options.max_epochs >= 0 ? impl_->options.max_epochs : kEpochLimit;
   check(0 <= epoch && epoch <= end, "loader: epoch {}, expected 0 to {}", epoch, end);
   check(0 <= step && step <= steps_per_epoch(), "loader: step {} of an epoch of {}", step, steps_per_epoch());
-  if (epoch == impl_->epoch && step == impl_->step && !impl_->failed) return;
+  if (epoch == impl_->epoch && step == impl_->step && !impl_->failure) return;
   impl_->epoch = epoch;
   impl_->step = step;
   impl_->restart();
@@ -210,13 +255,20 @@ std::vector<Batch> DataLoader::next_update() {
   }
   check(own.options.max_epochs < 0 || own.epoch < own.options.max_epochs,
         "loader: epoch {} of {} was asked for", own.epoch + 1, own.options.max_epochs);
-  const auto start = std::chrono::steady_clock::now();
-  own.failed = true;  // unless the next line returns
-  std::vector<Batch> batches = own.make_update();
-  own.failed = false;
-  own.wait_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  ++own.step;
-  return batches;
+  if (own.failure) std::rethrow_exception(own.failure);
+  try {
+    std::vector<Batch> batches = own.make_update();
+    ++own.step;
+    return batches;
+  } catch (...) {
+    own.failure = std::current_exception();
+    throw;
+  }
+}
+
+void DataLoader::make_images(const Tensor& ids, const Tensor& epoch_cell, const Tensor& images) const {
+  check(impl_->options.defer_images, "loader: make_images() of a loader whose batches have images");
+  impl_->resident->make_images(ids, epoch_cell, images);
 }
 
 DataLoader::EpochRange DataLoader::epoch(std::int64_t epoch) {

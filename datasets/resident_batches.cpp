@@ -1,41 +1,78 @@
 #include "datasets/resident_batches.h"
 
 #include <algorithm>
+#include <span>
+
+#include "kernels/runtime/check.h"
 
 namespace convoy {
 
 ResidentBatches::ResidentBatches(const ImageSet& set, const LoaderOptions& options, const BatchPlan& plan)
-    : set_(set), options_(options), plan_(plan), images_(set.images.to(*options.device)) {}
+    : set_(set),
+      options_(options),
+      plan_(plan),
+      images_(options.resident_images.defined() ? options.resident_images : set.images.to(*options.device)),
+      sent_(Tensor::empty({2, plan.samples}, DType::i32, options.device->host())),
+      uploader_(*options.device) {}
 
+// The host does not wait: it prepares the next epoch while the GPU is in the one before.
 void ResidentBatches::send_order(const BatchTask& task) {
   const std::vector<std::int32_t>& order = task.order->get();
+  const std::int64_t n = plan_.samples;
   const auto* set_labels = set_.labels.view().as<const std::int32_t>();
-  std::vector<std::int32_t> labels(order.size());
-  std::transform(order.begin(), order.end(), labels.begin(), [&](std::int32_t id) { return set_labels[id]; });
-  order_ = Tensor::from(order, {plan_.samples}, *options_.device);
-  labels_ = Tensor::from(labels, {plan_.samples}, *options_.device);
+  if (upload_) upload_->wait();  // of the epoch before, an epoch ago
+  auto* const sent = sent_.view().as<std::int32_t>();
+  std::copy(order.begin(), order.end(), sent);
+  std::transform(order.begin(), order.end(), sent + n, [&](std::int32_t id) { return set_labels[id]; });
+
+  const Tensor arrived = Tensor::empty(sent_.shape(), DType::i32, *options_.device);
+  const Uploader::Copy copy{.from = sent_.view(), .to = arrived.view()};
+  upload_ = uploader_.start(std::span(&copy, 1));
+  upload_->join();
+  order_ = arrived.slice(0, {n});
+  labels_ = arrived.slice(n, {n});
   epoch_ = task.epoch;
 }
 
 Batch ResidentBatches::make(const BatchTask& task) {
   if (task.epoch != epoch_) send_order(task);
   const Share positions = plan_.positions(task.step, task.index);
-  const Shape& stored = images_.shape();
-  Batch batch{.images = Tensor::empty({positions.size(), stored[1], stored[2], stored[3]}, options_.dtype,
-                                      *options_.device),
+  Batch batch{.images = {},
               .labels = labels_.rows(positions.begin, positions.end),
               .ids = order_.rows(positions.begin, positions.end),
               .epoch = task.epoch,
               .step = task.step,
               .index = task.index,
               .global_count = plan_.global_count(task.step)};
-  if (positions.size() == 0) return batch;
-  const Random random{options_.seed, RandomPurpose::augmentation, static_cast<std::uint32_t>(task.epoch)};
-  on(batch.images.stream(), [&](auto& s) {
-    augment(s, images_.view(), batch.ids.view(), batch.ids.view(), options_.transform.augment, random,
-            batch.images.view());
-  });
+  if (options_.defer_images) return batch;
+  const Shape& stored = images_.shape();
+  batch.images =
+      Tensor::empty({positions.size(), stored[1], stored[2], stored[3]}, options_.dtype, *options_.device);
+  augment_into(batch.images, batch.ids, static_cast<std::uint32_t>(task.epoch), nullptr);
   return batch;
+}
+
+void ResidentBatches::make_images(const Tensor& ids, const Tensor& epoch_cell, const Tensor& images) const {
+  const auto check_there = [&](std::string_view what, const Tensor& tensor, DType dtype, const Shape& shape) {
+    check(tensor.dtype() == dtype && tensor.shape() == shape && tensor.device().is(*options_.device),
+          "loader: {} {} {} on {}, expected {} {} on the loader's {}", what, name_of(tensor.dtype()),
+          tensor.shape().text(), tensor.device().name(), name_of(dtype), shape.text(),
+          options_.device->name());
+  };
+  const Shape& stored = images_.shape();
+  const std::int64_t n = images.shape().rank() > 0 ? images.size(0) : 0;
+  check_there("images", images, options_.dtype, {n, stored[1], stored[2], stored[3]});
+  check_there("ids", ids, DType::i32, {n});
+  check_there("an epoch", epoch_cell, DType::i32, {1});
+  augment_into(images, ids, 0, epoch_cell.view().as<const std::int32_t>());
+}
+
+void ResidentBatches::augment_into(const Tensor& images, const Tensor& ids, std::uint32_t epoch,
+                                   const std::int32_t* epoch_cell) const {
+  const Random random{options_.seed, RandomPurpose::augmentation, epoch, epoch_cell};
+  on(images.stream(), [&](auto& s) {
+    augment(s, images_.view(), ids.view(), ids.view(), options_.transform.augment, random, images.view());
+  });
 }
 
 }  // namespace convoy

@@ -22,8 +22,8 @@ struct AugmentOptions {
 };
 
 // images u8 [M, H, W, C], C at most 4; rows i32 [N]: which images; ids i32 [N]: global sample ids that key
-// the choices; out [N, H, W, C], f32 or f64, of the same bits on every device; on CUDA also f16 and
-// bf16, computed in f32 and rounded once: (pixel / 255 - mean) inverse_std. The choices, from words(id) of
+// the choices; out [N, H, W, C], of the same bits on every device: (pixel / 255 - mean) inverse_std in f32 or
+// f64; f16 and bf16 are computed in f32 and rounded once. The choices, from words(id) of
 // Random{seed, augmentation, epoch}: [0] how far the image moves down and [1] right, as to_below(word, 2
 // padding + 1) - padding; then [2], the flip, by its top bit. From words(id, 1): [0] and [1] row and column
 // of the cutout's centre, by to_below; its square begins cutout / 2 above and left of that.

@@ -1,7 +1,8 @@
 // Two-dimensional convolution (cross-correlation, as everywhere in the field). x [N, H, W, I], filter
 // [O, kH, kW, I], bias [O], y [N, oH, oW, O] with oH = (H + 2 padding - kH) / stride + 1, rounded down.
-// CPU: oneDNN in f32; plain loops in f64, the oracle. CUDA: the plain loops below, in every floating-point
-// type; half types sum in f32 and round once.
+// CPU: oneDNN in f32; plain loops in f64, the oracle. CUDA: cuDNN in f32, f16 and bf16, plain loops in f64
+// and where the build has no cuDNN; half types sum in f32. f32 stays f32 unless CudaOptions::tf32 says
+// otherwise.
 #pragma once
 
 #include "kernels/runtime/stream.h"
@@ -10,11 +11,14 @@
 namespace convoy {
 
 struct Conv2dOptions {
-  int stride = 1;   // both axes
-  int padding = 0;  // zeros on all four sides
+  int stride = 1;     // both axes
+  int padding = 0;    // zeros on all four sides
+  bool relu = false;  // forward: y = max(., 0) of the sum with its bias. The gradients take no notice: theirs
+                      // is the dy in front of the ReLU
 };
 
-// bias.data may be null.
+// bias.data may be null. NaN passes through the ReLU, except that cuDNN does not say what its own makes of
+// it.
 void conv2d_forward(CpuStream&, ConstView x, ConstView filter, ConstView bias, View y, Conv2dOptions options);
 void conv2d_forward(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options);

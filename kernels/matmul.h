@@ -1,5 +1,5 @@
-// Matrix products, row-major. CPU: OpenBLAS, in f32 and f64. CUDA: the plain product below, in every
-// floating-point type; half types sum in f32 and round once.
+// Matrix products, row-major. CPU: OpenBLAS, in f32 and f64. CUDA: cuBLASLt, in every floating-point type;
+// half types sum in f32 and round once, and f32 stays f32 unless CudaOptions::tf32 says otherwise.
 #pragma once
 
 #include "kernels/runtime/stream.h"
@@ -17,8 +17,14 @@ struct MatmulOptions {
 void matmul(CpuStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 void matmul(CudaStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 
-// The same in plain tiles, to read and to hold faster products against. (The CPU's reference is the
-// definition.)
+// A linear layer: y [M, N] = x [M, K] weight [N, K]^T + bias [N], behind which `relu` takes max(., 0).
+// bias.data may be null; y overlaps no input. A NaN passes through the ReLU on the CPU and where plain
+// kernels compute, and becomes 0 in cuBLASLt's.
+void linear_forward(CpuStream&, ConstView x, ConstView weight, ConstView bias, View y, bool relu);
+void linear_forward(CudaStream&, ConstView x, ConstView weight, ConstView bias, View y, bool relu);
+
+// The product in plain tiles, to read, to hold the library's against, and for what the library has no
+// algorithm for. (The CPU's reference is the definition.)
 void matmul_reference(CudaStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 
 }  // namespace convoy

@@ -5,27 +5,51 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 
 #include "kernels/optimizer_step.h"
 
 namespace convoy {
 
+/// Where StepScalars lie, without their shapes: what a kernel takes.
+struct StepPointers {
+  const double* lr;
+  const double* grad_scale;
+  const std::int32_t* skip;
+  const double* steps;
+
+  explicit StepPointers(const StepScalars& scalars)
+      : lr(scalars.lr.as<double>()),
+        grad_scale(scalars.grad_scale.as<double>()),
+        skip(scalars.skip.as<std::int32_t>()),
+        steps(scalars.steps.as<double>()) {}
+
+  CONVOY_HOST_DEVICE bool skipped() const { return skip != nullptr && *skip != 0; }
+  CONVOY_HOST_DEVICE double gradient_factor() const { return grad_scale != nullptr ? *grad_scale : 1; }
+};
+
 template <class T>
 struct SgdUpdate {
+  using Element = T;
+  using Options = SgdOptions;
+  static constexpr int kStates = 0;
   T lr, weight_decay;
 
-  explicit SgdUpdate(const SgdOptions& options)
-      : lr(static_cast<T>(options.lr)), weight_decay(static_cast<T>(options.weight_decay)) {}
+  CONVOY_HOST_DEVICE SgdUpdate(const SgdOptions& options, const StepPointers& step)
+      : lr(static_cast<T>(*step.lr * options.lr_scale)), weight_decay(static_cast<T>(options.weight_decay)) {}
 
   CONVOY_HOST_DEVICE void operator()(T grad, T& p) const { p -= lr * (grad + weight_decay * p); }
 };
 
 template <class T, bool kNesterov>
 struct MomentumUpdate {
+  using Element = T;
+  using Options = SgdOptions;
+  static constexpr int kStates = 1;
   T lr, momentum, weight_decay;
 
-  explicit MomentumUpdate(const SgdOptions& options)
-      : lr(static_cast<T>(options.lr)),
+  CONVOY_HOST_DEVICE MomentumUpdate(const SgdOptions& options, const StepPointers& step)
+      : lr(static_cast<T>(*step.lr * options.lr_scale)),
         momentum(static_cast<T>(options.momentum)),
         weight_decay(static_cast<T>(options.weight_decay)) {}
 
@@ -38,20 +62,26 @@ struct MomentumUpdate {
 
 template <class T>
 struct AdamUpdate {
+  using Element = T;
+  using Options = AdamOptions;
+  static constexpr int kStates = 2;
   T beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
-  T step_size, inverse_root_correction2;  // lr / (1 - beta1^step), 1 / sqrt(1 - beta2^step)
+  T step_size, inverse_root_correction2;  // lr / (1 - beta1^steps), 1 / sqrt(1 - beta2^steps)
   T joined_decay, kept;                   // the two kinds of weight decay: g += joined_decay p;  p *= kept
 
-  explicit AdamUpdate(const AdamOptions& options)
+  CONVOY_HOST_DEVICE AdamUpdate(const AdamOptions& options, const StepPointers& step)
+      : AdamUpdate(options, *step.lr * options.lr_scale, *step.steps) {}
+
+  CONVOY_HOST_DEVICE AdamUpdate(const AdamOptions& options, double lr, double steps)
       : beta1(static_cast<T>(options.beta1)),
         one_minus_beta1(static_cast<T>(1 - options.beta1)),
         beta2(static_cast<T>(options.beta2)),
         one_minus_beta2(static_cast<T>(1 - options.beta2)),
         epsilon(static_cast<T>(options.epsilon)),
-        step_size(static_cast<T>(options.lr / (1 - std::pow(options.beta1, options.step)))),
-        inverse_root_correction2(static_cast<T>(1 / std::sqrt(1 - std::pow(options.beta2, options.step)))),
+        step_size(static_cast<T>(lr / (1 - std::pow(options.beta1, steps)))),
+        inverse_root_correction2(static_cast<T>(1 / std::sqrt(1 - std::pow(options.beta2, steps)))),
         joined_decay(static_cast<T>(options.decoupled ? 0 : options.weight_decay)),
-        kept(static_cast<T>(options.decoupled ? 1 - options.lr * options.weight_decay : 1)) {}
+        kept(static_cast<T>(options.decoupled ? 1 - lr * options.weight_decay : 1)) {}
 
   CONVOY_HOST_DEVICE void operator()(T grad, T& p, T& m, T& v) const {
     const T g = grad + joined_decay * p;
@@ -60,5 +90,14 @@ struct AdamUpdate {
     p = kept * p - step_size * m / (std::sqrt(v) * inverse_root_correction2 + epsilon);
   }
 };
+
+/// clip_coefficient, from a norm or none and a scale or none.
+template <class T>
+CONVOY_HOST_DEVICE double clip_coefficient_of(const double* norm, double max_norm, const T* loss_scale) {
+  const double scale = loss_scale != nullptr ? static_cast<double>(*loss_scale) : 1;
+  if (norm == nullptr) return 1 / scale;
+  const double wanted = max_norm / (*norm / scale + 1e-6);
+  return (wanted > 1 ? 1 : wanted) / scale;  // in this order NaN stays NaN
+}
 
 }  // namespace convoy

@@ -44,12 +44,20 @@ struct Random {
   std::uint64_t seed = 0;
   RandomPurpose purpose = RandomPurpose::test;
   std::uint32_t stream = 0;  // epoch or layer: up to 2^24 of them
+  // Where not null, the epoch: *cell is xor-ed into stream. Read by whoever draws, so it lies in that
+  // device's memory, where work that was recorded once finds another epoch each time it is repeated.
+  const std::int32_t* cell = nullptr;
+
+  /// The same draws without a cell: what a kernel's thread makes first, so that it reads the cell once.
+  CONVOY_HOST_DEVICE constexpr Random resolved() const {
+    return {seed, purpose, cell != nullptr ? stream ^ static_cast<std::uint32_t>(*cell) : stream};
+  }
 
   /// Four independent 32-bit words for item (a, b): a up to 2^64, b up to 2^32.
   CONVOY_HOST_DEVICE constexpr std::array<std::uint32_t, 4> words(std::uint64_t a,
                                                                   std::uint32_t b = 0) const {
     return philox({static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(a >> 32), b,
-                   (static_cast<std::uint32_t>(purpose) << 24) ^ stream},
+                   (static_cast<std::uint32_t>(purpose) << 24) ^ resolved().stream},
                   {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   }
 };

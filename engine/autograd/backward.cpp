@@ -6,6 +6,7 @@
 #include "engine/autograd/variable_state.h"
 #include "kernels/elementwise.h"
 #include "kernels/runtime/check.h"
+#include "kernels/runtime/named_range.h"
 
 namespace convoy {
 
@@ -131,7 +132,10 @@ class BackwardPass {
     slots.reserve(node.inputs.size());
     for (const Variable& input : node.inputs)
       slots.push_back(input.requires_grad() ? GradSlot(&target_of(input)) : GradSlot());
-    if (target.has_value) node.backward(target.gradient, slots);
+    if (target.has_value) {
+      const NamedRange range(node.name);
+      node.backward(target.gradient, slots);
+    }
 
     // What the operation saved is not needed again. Its inputs go last: they may be the only hold on their
     // creators.

@@ -37,6 +37,13 @@ const std::shared_ptr<Node>& Variable::creator() const { return state_->creator;
 const Tensor& Variable::grad() const { return state_->grad; }
 bool Variable::has_fresh_grad() const { return state_->grad_is_fresh; }
 void Variable::consume_grad() const { state_->grad_is_fresh = false; }
+
+void Variable::mark_grad_fresh() const {
+  check(grad().defined(), "a gradient that is nowhere was called fresh");
+  state_->grad_is_fresh = true;
+}
+
+const Tensor& Variable::half_copy() const { return state_->half_copy; }
 void Variable::on_grad_ready(std::function<void()> hook) const { state_->grad_ready = std::move(hook); }
 
 void Variable::set_grad_storage(Tensor slice) const {
@@ -51,8 +58,18 @@ void Variable::set_value(Tensor value) const {
   if (!is_leaf())  // not check(): it would look at the creator that a leaf does not have
     fail<UsageError>("set_value: '{}' computed this variable; only leaves can be replaced", creator()->name);
   state_->value = std::move(value);
+  state_->half_copy = Tensor();
   state_->grad = Tensor();
   state_->grad_is_fresh = false;
+}
+
+void Variable::set_half_copy(Tensor copy) const {
+  if (!is_leaf())
+    fail<UsageError>("set_half_copy: '{}' computed this variable; only leaves keep one", creator()->name);
+  check(!copy.defined() || (is_half(copy.dtype()) && copy.shape() == shape() && copy.device() == device()),
+        "a half copy {} {} of a variable {} {}", copy.defined() ? name_of(copy.dtype()) : "undefined",
+        copy.shape().text(), name_of(dtype()), shape().text());
+  state_->half_copy = std::move(copy);
 }
 
 Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward) {

@@ -38,13 +38,22 @@ class Variable {
   /// stale one, and nobody has to zero anything.
   bool has_fresh_grad() const;
   void consume_grad() const;
+  /// The storage holds this update's gradient although no backward wrote it: it came from other ranks, or was
+  /// copied there.
+  void mark_grad_fresh() const;
   /// Where this leaf's gradient is born: a slice of a bucket, of the value's shape and dtype.
   void set_grad_storage(Tensor slice) const;
   /// Called inside backward, the moment the last contribution to this leaf's gradient has been enqueued. The
   /// hook must not own this variable: the two would keep each other alive.
   void on_grad_ready(std::function<void()> hook) const;
-  /// Replaces the tensor of a leaf: a model moving to another device or precision.
+  /// Replaces the tensor of a leaf: a model moving to another device or precision. Its gradient and its half
+  /// copy go.
   void set_value(Tensor value) const;
+  /// A leaf's value rounded to f16 or bf16, which cast() takes where it is asked for that type; undefined
+  /// where there is none. Whoever writes the value keeps the copy up to date.
+  const Tensor& half_copy() const;
+  /// UsageError where `copy` is of another shape, device or type; undefined: none from now on.
+  void set_half_copy(Tensor copy) const;
 
   /// The same tensor, outside the graph.
   Variable detach() const { return Variable(value()); }

@@ -11,6 +11,7 @@ struct Variable::State {
   bool requires_grad = false;
 
   // Leaves only.
+  Tensor half_copy;
   Tensor grad;
   bool grad_is_fresh = false;
   std::function<void()> grad_ready;

@@ -238,6 +238,7 @@ Manifest load_checkpoint(const fs::path& checkpoint, Module& model, Optimizer* o
         PreparedImport::of(*optimizer, read_safetensors(state_file, cpu).tensors, state_file.string()));
   }
   for (const PreparedImport& import : imports) import.apply();
+  model.refresh_half_copies();
   if (optimizer != nullptr) optimizer->set_steps(manifest.optimizer_steps);
   return manifest;
 }

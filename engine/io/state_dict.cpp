@@ -161,6 +161,7 @@ std::vector<NamedTensor> export_state(const Optimizer& optimizer) {
 
 void import_tensors(Module& model, const std::vector<NamedTensor>& tensors, const std::string& source) {
   PreparedImport::of(model, tensors, source).apply();
+  model.refresh_half_copies();
 }
 
 std::string parameters_hash(const Module& model) { return parameters_hash(export_tensors(model)); }

@@ -1,5 +1,6 @@
 #include "engine/nn/layers.h"
 #include "kernels/runtime/check.h"
+#include "kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -20,6 +21,7 @@ Variable run(const Children& children, std::size_t count, const Variable& x, con
              const Epilogue& epilogue) {
   Variable y = x;
   for (std::size_t i = 0; i < count;) {
+    const NamedRange range(children[i].name);
     Module& layer = *children[i++].module;
     const bool relu_follows = i < count && is_relu(*children[i].module);
     if (relu_follows) ++i;

@@ -29,6 +29,11 @@ std::string window(int kernel, int stride, int padding) {
   return text;
 }
 
+/// A parameter, possibly undefined, as a layer computes with it: in a half type where its input is of one.
+Variable for_input(const Variable& parameter, const Variable& x) {
+  return parameter.defined() && is_half(x.dtype()) ? cast(parameter, x.dtype()) : parameter;
+}
+
 }  // namespace
 
 Conv2d::Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options)
@@ -43,8 +48,12 @@ Conv2d::Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options)
   if (options.bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
 }
 
-Variable Conv2d::forward(const Variable& x, const Pass&) {
-  return conv2d(x, weight_, bias_, {.stride = options_.stride, .padding = options_.padding});
+Variable Conv2d::forward(const Variable& x, const Pass& pass) { return forward_with(x, pass, {}); }
+
+Variable Conv2d::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
+  if (epilogue.residual.defined()) return Module::forward_with(x, pass, epilogue);
+  return conv2d(x, for_input(weight_, x), for_input(bias_, x),
+                {.stride = options_.stride, .padding = options_.padding, .relu = epilogue.relu});
 }
 
 std::string Conv2d::describe() const {
@@ -67,11 +76,11 @@ Linear::Linear(int in_features, int out_features, bool bias) : in_(in_features),
   if (bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
 }
 
-Variable Linear::forward(const Variable& x, const Pass&) { return linear(x, weight_, bias_); }
+Variable Linear::forward(const Variable& x, const Pass& pass) { return forward_with(x, pass, {}); }
 
 Variable Linear::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
   if (epilogue.residual.defined()) return Module::forward_with(x, pass, epilogue);
-  return linear(x, weight_, bias_, epilogue.relu);
+  return linear(x, for_input(weight_, x), for_input(bias_, x), epilogue.relu);
 }
 
 std::string Linear::describe() const { return fmt::format("Linear {} -> {}", in_, out_); }
@@ -132,9 +141,9 @@ std::string Activation::describe() const {
 Variable Dropout::forward(const Variable& x, const Pass& pass) {
   if (!pass.training || p_ == 0) return x;
   // One stream of draws for each (layer, epoch): 64 layers, 2^18 epochs.
-  const auto stream = static_cast<std::uint32_t>((layer_ << 18) ^ static_cast<std::uint32_t>(pass.epoch));
-  return dropout(x, pass.sample_ids, p_,
-                 {.seed = pass.seed, .purpose = RandomPurpose::dropout, .stream = stream});
+  Random random{.seed = pass.seed, .purpose = RandomPurpose::dropout, .stream = layer_ << 18};
+  if (!pass.epoch_cell.defined()) random.stream ^= static_cast<std::uint32_t>(pass.epoch);
+  return dropout(x, pass.sample_ids, p_, random, pass.epoch_cell);
 }
 
 std::string Dropout::describe() const { return fmt::format("Dropout {}", p_); }

@@ -25,6 +25,7 @@ class Conv2d final : public Module {
  public:
   Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options);
   Variable forward(const Variable& x, const Pass& pass) override;
+  Variable forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) override;
   std::string describe() const override;
 
  private:

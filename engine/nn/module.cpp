@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "engine/ops/ops.h"
+#include "kernels/elementwise.h"
 #include "kernels/runtime/check.h"
 #include "kernels/runtime/parallel.h"
 
@@ -31,6 +32,18 @@ std::array<double, 2> to_normals(const std::array<std::uint32_t, 4>& words) {
 /// Two numbers of U(-1, 1).
 std::array<double, 2> to_uniforms(const std::array<std::uint32_t, 4>& words) {
   return {2 * to_uniform53(words[0], words[1]) - 1, 2 * to_uniform53(words[2], words[3]) - 1};
+}
+
+/// What layers compute with in the type of their input; a batch norm's arrays stay what they are.
+bool is_cast(ParameterKind kind) {
+  return kind == ParameterKind::filter || kind == ParameterKind::weight || kind == ParameterKind::bias;
+}
+
+/// The half copy of the old value becomes one of the new.
+void replace_value(const Variable& parameter, const Tensor& value) {
+  const Tensor copy = parameter.half_copy();
+  parameter.set_value(value);
+  if (copy.defined()) parameter.set_half_copy(value.to(copy.dtype()));
 }
 
 }  // namespace
@@ -76,7 +89,7 @@ void Module::to(const Device& device) {
   };
   visit("", [&](const Module& module, const std::string&) {
     for (const OwnParameter& own : module.parameters_)
-      own.named.variable.set_value(moved(own.named.variable.value()));
+      replace_value(own.named.variable, moved(own.named.variable.value()));
     for (const OwnBuffer& own : module.buffers_) *own.tensor = moved(*own.tensor);
   });
 }
@@ -86,8 +99,26 @@ void Module::to(DType dtype) {
         name_of(dtype));
   visit("", [&](const Module& module, const std::string&) {
     for (const OwnParameter& own : module.parameters_)
-      own.named.variable.set_value(own.named.variable.value().to(dtype));
+      replace_value(own.named.variable, own.named.variable.value().to(dtype));
     for (const OwnBuffer& own : module.buffers_) *own.tensor = own.tensor->to(dtype);
+  });
+}
+
+void Module::keep_half_copies(DType dtype) {
+  check(is_half(dtype), "half copies of {} were asked for; expected f16 or bf16", name_of(dtype));
+  visit("", [&](const Module& module, const std::string&) {
+    for (const OwnParameter& own : module.parameters_)
+      if (is_cast(own.named.kind)) own.named.variable.set_half_copy(own.named.variable.value().to(dtype));
+  });
+}
+
+void Module::refresh_half_copies() {
+  visit("", [&](const Module& module, const std::string&) {
+    for (const OwnParameter& own : module.parameters_) {
+      const Tensor& copy = own.named.variable.half_copy();
+      if (!copy.defined()) continue;
+      on(copy.stream(), [&](auto& s) { cast(s, own.named.variable.value().view(), copy.view()); });
+    }
   });
 }
 
@@ -117,6 +148,7 @@ void Module::initialize(std::uint64_t seed) {
     for (const OwnBuffer& own : module.buffers_)
       own.tensor->copy_from(Tensor::full(own.tensor->shape(), own.initial, own.tensor->dtype(), host));
   });
+  refresh_half_copies();
 }
 
 Variable Module::add_parameter(std::string name, const Shape& shape, ParameterKind kind, Init init) {

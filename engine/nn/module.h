@@ -17,6 +17,7 @@ struct Pass {
   std::uint64_t seed = 0;  // of the run; with epoch and sample_ids it keys dropout
   std::int64_t epoch = 0;
   Tensor sample_ids;  // i32 [N]: global ids of the batch's samples; needed where a model drops out
+  Tensor epoch_cell;  // i32 [1] on the model's device: where defined, the epoch is read there, not above
 
   static Pass inference() { return {}; }
 };
@@ -89,6 +90,12 @@ class Module {
   void to(const Device& device);
   /// To another floating-point type, f32 or f64.
   void to(DType dtype);
+  /// Gives every parameter that a layer computes with in the type of its input a copy in f16 or bf16
+  /// (filters, weights and biases; batch norms compute in f32), so that it is rounded once an update and not
+  /// in every forward pass. The optimizer writes the copies with the parameters; whatever else writes
+  /// parameters calls refresh_half_copies(), which does nothing where no copies are kept.
+  void keep_half_copies(DType dtype);
+  void refresh_half_copies();
   /// Draws all parameters anew, each by PyTorch's default or what the module was told, keyed by (seed, its
   /// name).
   void initialize(std::uint64_t seed);

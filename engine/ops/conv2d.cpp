@@ -2,6 +2,7 @@
 
 #include "engine/ops/checks.h"
 #include "engine/ops/ops.h"
+#include "engine/ops/relu_gradient.h"
 #include "kernels/reduce.h"
 
 namespace convoy {
@@ -14,6 +15,8 @@ std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stri
   return room / stride + 1;
 }
 
+// y = x * w + b      dx = g transposed-* w      dw = x * g      db = sums of g over all pixels
+// with g = dy, or dy [y > 0] behind a ReLU.
 Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias, Conv2dOptions options) {
   detail::check_floating("conv2d", x);
   detail::check_alike("conv2d", x, filter);
@@ -35,14 +38,16 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   std::vector<Variable> inputs = {x, filter};
   if (bias.defined()) inputs.push_back(bias);
   return record("conv2d", y, std::move(inputs),
-                [x = x.value(), w = filter.value(), options](const Tensor& dy, std::span<GradSlot> slots) {
+                [x = x.value(), w = filter.value(), y = options.relu ? y : Tensor(), options](
+                    const Tensor& dy, std::span<GradSlot> slots) {
+                  const Tensor g = detail::before_relu(dy, y);
                   on(dy.stream(), [&](auto& s) {
                     // Parameters first: their all-reduce can start while dx is computed.
                     if (slots[1].wanted())
-                      conv2d_backward_filter(s, dy.view(), x.view(), slots[1].view(), options);
-                    if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, dy.view(), slots[2].view());
+                      conv2d_backward_filter(s, g.view(), x.view(), slots[1].view(), options);
+                    if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, g.view(), slots[2].view());
                     if (slots[0].wanted())
-                      conv2d_backward_data(s, dy.view(), w.view(), slots[0].view(), options);
+                      conv2d_backward_data(s, g.view(), w.view(), slots[0].view(), options);
                   });
                 });
 }

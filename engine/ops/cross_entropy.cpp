@@ -27,10 +27,11 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
   check_labels(labels, logits.shape()[1]);
 
   const Shape per_sample{logits.shape()[0]};
-  Tensor losses = Tensor::empty(per_sample, logits.dtype(), logits.device());
+  const DType computed = is_half(logits.dtype()) ? DType::f32 : logits.dtype();
+  Tensor losses = Tensor::empty(per_sample, computed, logits.device());
   Tensor log_sum_exp = Tensor::empty_like(losses);
   Tensor correct = Tensor::empty(per_sample, DType::i32, logits.device());
-  Tensor total = Tensor::empty({1}, logits.dtype(), logits.device());
+  Tensor total = Tensor::empty({1}, computed, logits.device());
   on(losses.stream(), [&](auto& s) {
     softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), smoothing, losses.view(),
                                   log_sum_exp.view(), correct.view());

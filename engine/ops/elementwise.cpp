@@ -88,25 +88,42 @@ Variable sigmoid(const Variable& x) {
       [](auto& s, ConstView dy, ConstView y, GradView dx) { sigmoid_backward(s, dy, y, dx); });
 }
 
-Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random) {
+Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random,
+                 const Tensor& epoch_cell) {
   detail::check_floating("dropout", x);
   check(x.shape().rank() >= 1, "dropout: a scalar has no samples; expected [N, …]");
   check(p >= 0 && p < 1, "dropout: p = {}, expected 0 <= p < 1", p);
   detail::check_indices("dropout", "sample ids", sample_ids, x);
+  if (epoch_cell.defined()) {
+    check(epoch_cell.dtype() == DType::i32 && epoch_cell.shape() == Shape{1} &&
+              epoch_cell.device() == x.device(),
+          "dropout: an epoch {} {} on {}, expected i32 [1] on {}", name_of(epoch_cell.dtype()),
+          epoch_cell.shape().text(), epoch_cell.device().name(), x.device().name());
+    random.cell = epoch_cell.view().as<std::int32_t>();
+  }
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(),
      [&](auto& s) { dropout(s, x.value().view(), sample_ids.view(), p, random, GradView(y.view())); });
-  return record("dropout", y, {x}, [sample_ids, p, random](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { dropout(s, dy.view(), sample_ids.view(), p, random, dx[0].view()); });
-  });
+  return record(
+      "dropout", y, {x}, [sample_ids, p, random, epoch_cell](const Tensor& dy, std::span<GradSlot> dx) {
+        on(dy.stream(), [&](auto& s) { dropout(s, dy.view(), sample_ids.view(), p, random, dx[0].view()); });
+      });
 }
 
 Variable cast(const Variable& x, DType dtype) {
   detail::check_floating("cast", x);
   check(is_floating(dtype), "cast: to {}, expected floating point", name_of(dtype));
   if (dtype == x.dtype()) return x;
-  return record("cast", x.value().to(dtype), {x},
-                [from = x.dtype()](const Tensor& dy, std::span<GradSlot> dx) { dx[0].take(dy.to(from)); });
+  const Tensor& copy = x.half_copy();
+  const bool is_kept = copy.defined() && copy.dtype() == dtype;
+  return record("cast", is_kept ? copy : x.value().to(dtype), {x},
+                [from = x.dtype()](const Tensor& dy, std::span<GradSlot> dx) {
+                  const GradView to = dx[0].view();
+                  on(dy.stream(), [&](auto& s) {
+                    if (to.mode == Mode::write) return cast(s, dy.view(), to);
+                    scale(s, dy.to(from).view(), 1, to);
+                  });
+                });
 }
 
 }  // namespace convoy

@@ -1,6 +1,6 @@
 #include "engine/ops/checks.h"
 #include "engine/ops/ops.h"
-#include "kernels/elementwise.h"
+#include "engine/ops/relu_gradient.h"
 #include "kernels/matmul.h"
 #include "kernels/reduce.h"
 
@@ -39,24 +39,15 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
 
   Tensor y = Tensor::empty({x.shape()[0], weight.shape()[0]}, x.dtype(), x.device());
   on(y.stream(), [&](auto& s) {
-    matmul(s, x.value().view(), weight.value().view(), GradView(y.view()), {.transpose_b = true});
-    if (bias.defined()) {
-      add_bias(s, y.view(), bias.value().view(), y.view(), with_relu);
-    } else if (with_relu) {
-      relu_forward(s, y.view(), y.view());
-    }
+    linear_forward(s, x.value().view(), weight.value().view(), bias.defined() ? bias.value().view() : View{},
+                   y.view(), with_relu);
   });
   std::vector<Variable> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
   return record("linear", y, std::move(inputs),
                 [x = x.value(), w = weight.value(), y = with_relu ? y : Tensor()](const Tensor& dy,
                                                                                   std::span<GradSlot> slots) {
-                  Tensor g = dy;
-                  if (y.defined()) {
-                    g = Tensor::empty_like(dy);
-                    on(dy.stream(),
-                       [&](auto& s) { relu_backward(s, dy.view(), y.view(), GradView(g.view())); });
-                  }
+                  const Tensor g = detail::before_relu(dy, y);
                   on(dy.stream(), [&](auto& s) {
                     if (slots[0].wanted()) matmul(s, g.view(), w.view(), slots[0].view());
                     if (slots[1].wanted())

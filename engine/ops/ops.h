@@ -24,8 +24,10 @@ Variable gelu(const Variable& x);
 Variable silu(const Variable& x);
 Variable tanh(const Variable& x);
 Variable sigmoid(const Variable& x);
-/// x [N, …], sample_ids i32 [N]; p in [0, 1). See kernels/elementwise.h.
-Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random);
+/// x [N, …], sample_ids i32 [N]; p in [0, 1). See kernels/elementwise.h. epoch_cell: i32 [1], which becomes
+/// random.cell; it must hold the same number still when backward runs.
+Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random,
+                 const Tensor& epoch_cell = {});
 /// To another floating-point type; the gradient is cast back.
 Variable cast(const Variable& x, DType dtype);
 
@@ -45,7 +47,7 @@ Variable matmul(const Variable& a, const Variable& b);
 /// x [N, in], weight [out, in], bias [out] or undefined -> x weight^T + bias, [N, out]; max(., 0) of it
 /// with_relu.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, bool with_relu = false);
-/// x [N, H, W, I], filter [O, kH, kW, I], bias [O] or undefined.
+/// x [N, H, W, I], filter [O, kH, kW, I], bias [O] or undefined; max(., 0) of it with options.relu.
 Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias, Conv2dOptions options = {});
 /// Size of one axis after a convolution or pooling window; UsageError where the window does not fit.
 std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stride, int padding);

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/elementwise.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/reduce.h"
 #include "kernels/runtime/check.h"
@@ -18,6 +19,11 @@ std::vector<ParameterGroup> one_group(const std::vector<NamedParameter>& paramet
 void check_group_decay(const char* optimizer, double weight_decay) {
   check(weight_decay == 0, "{}: weight decay {} beside parameter groups, which have their own", optimizer,
         weight_decay);
+}
+
+View half_copy_of(const NamedParameter& parameter) {
+  const Tensor& copy = parameter.variable.half_copy();
+  return copy.defined() ? copy.view() : View{};
 }
 
 }  // namespace
@@ -54,6 +60,8 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups) : groups_(std::move(gro
     }
   }
   check(!seen.empty(), "optimizer: no parameters");
+  steps_ = Tensor::zeros({1}, DType::f64, device());
+  lr_ = Tensor::zeros({1}, DType::f64, device());
 }
 
 const Device& Optimizer::device() const {
@@ -80,33 +88,66 @@ Tensor Optimizer::norm_of(const std::vector<ConstView>& gradients) const {
 
 double Optimizer::gradient_norm() const { return norm_of(fresh_gradients()).item(); }
 
-void Optimizer::step(double lr, std::optional<double> clip_norm) {
+void Optimizer::step(double lr, const UpdateOptions& options) {
   check(std::isfinite(lr) && lr >= 0, "optimizer {}: rate {}, expected at least 0", name(), lr);
-  check(!clip_norm || *clip_norm > 0, "optimizer {}: clip norm {}, expected above 0", name(),
-        clip_norm.value_or(0));
+  on(lr_.stream(), [&](auto& s) { fill(s, lr, lr_.view()); });
+  step(lr_, options);
+}
+
+void Optimizer::step(const Tensor& lr, const UpdateOptions& options) {
+  check(steps_.device() == device(), "optimizer {}: the model has moved from {} to {}; build it afterwards",
+        name(), steps_.device().name(), device().name());
+  check(lr.defined() && lr.dtype() == DType::f64 && lr.numel() == 1 && lr.device() == device(),
+        "optimizer {}: a rate {} {} on {}, expected one f64 on {}", name(),
+        lr.defined() ? name_of(lr.dtype()) : "undefined", lr.shape().text(),
+        lr.defined() ? lr.device().name() : "none", device().name());
+  check(!options.clip_norm || *options.clip_norm > 0, "optimizer {}: clip norm {}, expected above 0", name(),
+        options.clip_norm.value_or(0));
+  check(options.scaler == nullptr || options.scaler->seed().device() == device(),
+        "optimizer {}: its loss scale is on another device than {}", name(), device().name());
   const std::vector<ConstView> gradients = fresh_gradients();
 
-  Tensor coefficient;  // outlives the enqueued steps' reading of it: memory returns to its stream's pool in
-                       // order
-  ConstView grad_scale;
-  if (clip_norm) {
-    const Tensor norm = norm_of(gradients);
-    coefficient = Tensor::empty({1}, DType::f64, norm.device());
-    on(norm.stream(), [&](auto& s) { clip_coefficient(s, norm.view(), *clip_norm, coefficient.view()); });
-    grad_scale = coefficient.view();
+  StepScalars scalars{.lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps_.view()};
+  if (options.scaler != nullptr) scalars.skip = options.scaler->find_non_finite(gradients);
+  Tensor coefficient;  // lives until the steps that read it are enqueued: then its memory may be used again
+  if (options.clip_norm || options.scaler != nullptr) {
+    coefficient = gradient_coefficient(gradients, options);
+    scalars.grad_scale = coefficient.view();
   }
+  on(steps_.stream(), [&](auto& s) { count_update(s, scalars.skip, steps_.view()); });
 
-  ++steps_;
   std::vector<std::size_t> fresh;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::vector<NamedParameter>& parameters = groups_[g].parameters;
     fresh.clear();
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (parameters[i].variable.has_fresh_grad()) fresh.push_back(i);
-    if (!fresh.empty()) step_group(g, fresh, lr * groups_[g].lr_scale, grad_scale);
+    if (!fresh.empty()) step_group(g, fresh, scalars);
   }
+  if (options.scaler != nullptr) options.scaler->update();
   for (const ParameterGroup& group : groups_)
     for (const NamedParameter& parameter : group.parameters) parameter.variable.consume_grad();
+}
+
+Tensor Optimizer::gradient_coefficient(const std::vector<ConstView>& gradients,
+                                       const UpdateOptions& options) const {
+  Tensor norm;
+  if (options.clip_norm) norm = norm_of(gradients);
+  const Tensor coefficient = Tensor::empty({1}, DType::f64, device());
+  on(coefficient.stream(), [&](auto& s) {
+    clip_coefficient(s, norm.defined() ? ConstView(norm.view()) : ConstView(), options.clip_norm.value_or(0),
+                     options.scaler != nullptr ? ConstView(options.scaler->seed().view()) : ConstView(),
+                     coefficient.view());
+  });
+  return coefficient;
+}
+
+std::int64_t Optimizer::steps() const {
+  return std::llround(steps_.item());  // waits: a checkpoint or a message needs the number
+}
+
+void Optimizer::set_steps(std::int64_t steps) {
+  on(steps_.stream(), [&](auto& s) { fill(s, static_cast<double>(steps), steps_.view()); });
 }
 
 std::vector<std::vector<Tensor>> Optimizer::make_state() const {
@@ -157,21 +198,22 @@ std::vector<NamedState> Sgd::state() const {
   return all;
 }
 
-void Sgd::step_group(std::size_t group, std::span<const std::size_t> fresh, double lr, ConstView grad_scale) {
+void Sgd::step_group(std::size_t group, std::span<const std::size_t> fresh, const StepScalars& scalars) {
   std::vector<SgdSlot> slots;
   slots.reserve(fresh.size());
   for (const std::size_t i : fresh) {
     const NamedParameter& parameter = groups_[group].parameters[i];
     slots.push_back({.parameter = parameter.variable.value().view(),
                      .gradient = parameter.variable.grad().view(),
-                     .momentum = momentum_.empty() ? View{} : state_view(parameter, momentum_[group][i])});
+                     .momentum = momentum_.empty() ? View{} : state_view(parameter, momentum_[group][i]),
+                     .half_copy = half_copy_of(parameter)});
   }
-  const SgdOptions options{.lr = lr,
+  const SgdOptions options{.lr_scale = groups_[group].lr_scale,
                            .momentum = settings_.momentum,
                            .weight_decay = groups_[group].weight_decay,
                            .nesterov = settings_.nesterov};
   on(groups_[group].parameters[fresh[0]].variable.value().stream(),
-     [&](auto& s) { sgd_step(s, slots, grad_scale, options); });
+     [&](auto& s) { sgd_step(s, slots, scalars, options); });
 }
 
 Adam::Adam(const std::vector<NamedParameter>& parameters, AdamSettings settings)
@@ -198,8 +240,7 @@ std::vector<NamedState> Adam::state() const {
   return all;
 }
 
-void Adam::step_group(std::size_t group, std::span<const std::size_t> fresh, double lr,
-                      ConstView grad_scale) {
+void Adam::step_group(std::size_t group, std::span<const std::size_t> fresh, const StepScalars& scalars) {
   std::vector<AdamSlot> slots;
   slots.reserve(fresh.size());
   for (const std::size_t i : fresh) {
@@ -207,17 +248,17 @@ void Adam::step_group(std::size_t group, std::span<const std::size_t> fresh, dou
     slots.push_back({.parameter = parameter.variable.value().view(),
                      .gradient = parameter.variable.grad().view(),
                      .first_moment = state_view(parameter, first_[group][i]),
-                     .second_moment = state_view(parameter, second_[group][i])});
+                     .second_moment = state_view(parameter, second_[group][i]),
+                     .half_copy = half_copy_of(parameter)});
   }
-  const AdamOptions options{.lr = lr,
+  const AdamOptions options{.lr_scale = groups_[group].lr_scale,
                             .beta1 = settings_.beta1,
                             .beta2 = settings_.beta2,
                             .epsilon = settings_.epsilon,
                             .weight_decay = groups_[group].weight_decay,
-                            .decoupled = settings_.decoupled,
-                            .step = steps_};
+                            .decoupled = settings_.decoupled};
   on(groups_[group].parameters[fresh[0]].variable.value().stream(),
-     [&](auto& s) { adam_step(s, slots, grad_scale, options); });
+     [&](auto& s) { adam_step(s, slots, scalars, options); });
 }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,

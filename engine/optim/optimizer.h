@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "engine/nn/module.h"
+#include "engine/optim/loss_scaler.h"
+#include "kernels/optimizer_step.h"
 
 namespace convoy {
 
@@ -31,26 +33,35 @@ struct NamedState {
   ParameterKind kind = ParameterKind::weight;  // its layout in a checkpoint
 };
 
+struct UpdateOptions {
+  std::optional<double> clip_norm = {};  // all gradients are scaled so that their common norm is at most this
+  LossScaler* scaler = nullptr;          // whose seed backward started from; it may skip the update
+};
+
 /// State is made with the optimizer, as zeros beside each parameter, so a checkpoint of any step is complete;
-/// a model therefore moves to its device and precision before its optimizer is built.
+/// a model therefore moves to its device and precision before its optimizer is built. Everything that changes
+/// from step to step lies in the device's memory, so that a step can be recorded in a graph and replayed.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates every parameter whose gradient is fresh, and consumes the gradients; the others stay as they
-  /// are. lr: this step's rate. clip_norm: all gradients are scaled so that their common norm is at most
-  /// this, without waiting for the device. UsageError where no gradient is fresh (there was no backward since
-  /// the last step), or where a parameter has left the device or precision of its state.
-  void step(double lr, std::optional<double> clip_norm = {});
+  /// Updates every parameter whose gradient is fresh, and its half copy, and consumes the gradients; the
+  /// others stay as they are. lr: this step's rate. Never waits for the device. UsageError where no gradient
+  /// is fresh (there was no backward since the last step), or where a parameter has left the device or
+  /// precision of its state.
+  void step(double lr, const UpdateOptions& options = {});
+  /// The rate is f64 [1], on the parameters' device: what a graph reads anew at each replay.
+  void step(const Tensor& lr, const UpdateOptions& options = {});
 
   /// The common norm of the fresh gradients (before any clipping); waits for the device.
   double gradient_norm() const;
 
-  /// Number of steps taken; Adam's bias corrections count these, for all parameters alike.
-  std::int64_t steps() const { return steps_; }
-  void set_steps(std::int64_t steps) { steps_ = steps; }
+  /// Number of updates done, skipped ones not counted; Adam's bias corrections count these, for all
+  /// parameters alike. They are counted on the device: waits for it.
+  std::int64_t steps() const;
+  void set_steps(std::int64_t steps);
   /// Everything that a checkpoint has to keep but the number of steps, by kind of state, then group, then
   /// parameter; restored by writing into the tensors.
   virtual std::vector<NamedState> state() const = 0;
@@ -61,8 +72,8 @@ class Optimizer {
   /// Throws UsageError where a parameter or a name occurs twice, or where there is none.
   explicit Optimizer(std::vector<ParameterGroup> groups);
   /// Updates the parameters of one group; `fresh` are indices into it.
-  virtual void step_group(std::size_t group, std::span<const std::size_t> fresh, double lr,
-                          ConstView grad_scale) = 0;
+  virtual void step_group(std::size_t group, std::span<const std::size_t> fresh,
+                          const StepScalars& scalars) = 0;
   /// Zeros like every parameter, by group and parameter.
   std::vector<std::vector<Tensor>> make_state() const;
   /// The view of a parameter's state; UsageError where the parameter has moved since.
@@ -72,13 +83,17 @@ class Optimizer {
                     const std::vector<std::vector<Tensor>>& state) const;
 
   std::vector<ParameterGroup> groups_;
-  std::int64_t steps_ = 0;
 
  private:
   std::vector<ConstView> fresh_gradients() const;
   /// A one-element f64 tensor on the parameters' device.
   Tensor norm_of(const std::vector<ConstView>& gradients) const;
+  /// What every gradient is multiplied by, f64 [1]: for clipping and the loss scale.
+  Tensor gradient_coefficient(const std::vector<ConstView>& gradients, const UpdateOptions& options) const;
   const Device& device() const;
+
+  Tensor steps_;  // f64 [1]
+  Tensor lr_;     // f64 [1]: a rate that the host gave
 };
 
 struct SgdSettings {
@@ -96,8 +111,7 @@ class Sgd final : public Optimizer {
   std::string name() const override { return "sgd"; }
 
  private:
-  void step_group(std::size_t group, std::span<const std::size_t> fresh, double lr,
-                  ConstView grad_scale) override;
+  void step_group(std::size_t group, std::span<const std::size_t> fresh, const StepScalars& scalars) override;
   SgdSettings settings_;
   std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty where momentum = 0
 };
@@ -118,8 +132,7 @@ class Adam final : public Optimizer {
   std::string name() const override { return settings_.decoupled ? "adamw" : "adam"; }
 
  private:
-  void step_group(std::size_t group, std::span<const std::size_t> fresh, double lr,
-                  ConstView grad_scale) override;
+  void step_group(std::size_t group, std::span<const std::size_t> fresh, const StepScalars& scalars) override;
   AdamSettings settings_;
   std::vector<std::vector<Tensor>> first_, second_;
 };

@@ -16,7 +16,7 @@ double microseconds(Profiler::Clock::duration time) {
 }  // namespace
 
 Profiler::Range::Range(Profiler* profiler, std::string_view name, std::string_view category)
-    : profiler_(profiler) {
+    : named_(name), profiler_(profiler) {
   if (profiler_ == nullptr) return;
   if (!profiler_->enabled()) {
     profiler_ = nullptr;
@@ -42,14 +42,30 @@ void Profiler::record(std::string name, std::string category, Clock::time_point 
   sum.time += end - begin;
   ++sum.count;
   const int row = row_of_this_thread();
-  if (events_.size() < max_events_)
-    events_.push_back({std::move(name), std::move(category), row, begin, end - begin});
-  else
+  keep({std::move(name), std::move(category), row, begin, end - begin});
+}
+
+void Profiler::add(std::string_view row, std::string name, std::string category, Clock::time_point begin,
+                   Clock::duration duration) {
+  const std::scoped_lock lock(mutex_);
+  auto place = named_rows_.find(row);
+  if (place == named_rows_.end()) {
+    row_names_[next_row()] = row;
+    place = named_rows_.emplace(row, next_row()).first;
+  }
+  keep({std::move(name), std::move(category), place->second, begin, duration});
+}
+
+void Profiler::keep(Event event) {
+  if (events_.size() < max_events_) {
+    events_.push_back(std::move(event));
+  } else {
     ++dropped_;
+  }
 }
 
 int Profiler::row_of_this_thread() {
-  return rows_.try_emplace(std::this_thread::get_id(), static_cast<int>(rows_.size())).first->second;
+  return rows_.try_emplace(std::this_thread::get_id(), next_row()).first->second;
 }
 
 void Profiler::name_thread(std::string name) {

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/runtime/named_range.h"
+
 namespace convoy {
 
 /// Thread-safe; a range costs two clock reads and a push. Nothing is recorded while disabled.
@@ -26,8 +28,8 @@ class Profiler {
   void enable(bool on) { enabled_ = on; }
   bool enabled() const { return enabled_; }
 
-  /// Records from construction to destruction where the profiler was enabled at construction. A null profiler
-  /// costs one comparison. Must not outlive the profiler.
+  /// Records from construction to destruction where the profiler was enabled at construction; always a
+  /// NamedRange, too. Must not outlive the profiler. A null profiler costs one comparison.
   class Range {
    public:
     Range(Profiler* profiler, std::string_view name, std::string_view category = "compute");
@@ -36,6 +38,7 @@ class Profiler {
     Range& operator=(const Range&) = delete;
 
    private:
+    NamedRange named_;
     Profiler* profiler_;  // null: nothing is recorded
     std::string name_, category_;
     Clock::time_point begin_;
@@ -43,6 +46,11 @@ class Profiler {
 
   /// Labels the calling thread's row: "loader 2".
   void name_thread(std::string name);
+
+  /// A span that somebody else has timed (a GPU's), on a row of this name. In the trace alone: in totals() it
+  /// would count beside the host's ranges of the same work.
+  void add(std::string_view row, std::string name, std::string category, Clock::time_point begin,
+           Clock::duration duration);
 
   /// {"traceEvents": […]} with one process per rank (`process` is its number and label) and one row a thread.
   std::string chrome_trace(int process = 0, std::string_view label = "convoy") const;
@@ -68,7 +76,10 @@ class Profiler {
     std::int64_t count = 0;
   };
   void record(std::string name, std::string category, Clock::time_point begin, Clock::time_point end);
-  int row_of_this_thread();  // with the mutex held
+  // With the mutex held:
+  void keep(Event event);
+  int row_of_this_thread();
+  int next_row() const { return static_cast<int>(rows_.size() + named_rows_.size()); }
 
   const std::size_t max_events_;
   const Clock::time_point origin_ = Clock::now();
@@ -78,6 +89,7 @@ class Profiler {
   std::int64_t dropped_ = 0;
   std::map<std::string, Sum> sums_;
   std::map<std::thread::id, int> rows_;  // small numbers, in order of first appearance
+  std::map<std::string, int, std::less<>> named_rows_;
   std::map<int, std::string> row_names_;
 };
 

@@ -220,6 +220,8 @@ void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView 
   stream.local<ConvCache>().run(
       {Direction::forward, bias.data != nullptr, ConvSizes(x.shape, filter.shape, y.shape, options)},
       {unconst(x), unconst(filter), unconst(bias), y.data});
+  // A pass of its own: the library's fused one makes NaN 0, and a diverged training would go on unnoticed.
+  if (options.relu) relu_forward(stream, y, y);
 }
 
 void conv2d_backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx,

@@ -71,7 +71,7 @@ void conv2d_forward_reference(CpuStream& stream, ConstView x, ConstView filter, 
                                       [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
                                         sum += dot(image + in, taps + tap, length);
                                       });
-                         pixel[o] = static_cast<T>(sum);
+                         pixel[o] = static_cast<T>(options.relu && 0 > sum ? 0 : sum);  // NaN passes
                        }
                      }
                    }

@@ -88,6 +88,7 @@ void sigmoid_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx)
 
 void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Random random, GradView y) {
   if (!y.wanted() || y.numel() == 0) return;
+  random = random.resolved();
   const auto* const ids = sample_ids.as<std::int32_t>();
   const std::int64_t sample_size = y.numel() / sample_ids.numel();
   const std::int64_t sample_quads = (sample_size + 3) / 4;  // one draw gives four words

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
 #include "kernels/runtime/check.h"
 #include "kernels/runtime/parallel.h"
 
@@ -46,6 +48,15 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
          n, k, a.as<T>(), blas_size(a.shape[1]), b.as<T>(), blas_size(b.shape[1]),
          c.mode == Mode::add ? T{1} : T{0}, c.as<T>(), n);
   });
+}
+
+void linear_forward(CpuStream& stream, ConstView x, ConstView weight, ConstView bias, View y, bool relu) {
+  matmul(stream, x, weight, GradView(y), {.transpose_b = true});
+  if (bias.data != nullptr) {
+    add_bias(stream, y, bias, y, relu);
+  } else if (relu) {
+    relu_forward(stream, y, y);
+  }
 }
 
 }  // namespace convoy

@@ -28,8 +28,6 @@ void for_each_range(const CpuStream& stream, std::span<const Slot> slots, F f) {
   });
 }
 
-double value_or_one(const ConstView& scale) { return scale.data != nullptr ? *scale.as<double>() : 1; }
-
 /// update(scaled gradient, p, its states…) for each element.
 template <class T, class Update, class... State>
 void update_range(std::int64_t begin, std::int64_t end, Update update, T grad_scale, const T* grad, T* p,
@@ -65,33 +63,45 @@ void step_range(std::int64_t begin, std::int64_t end, const Slot& slot, Update u
 
 }  // namespace
 
-void sgd_step(CpuStream& stream, std::span<const SgdSlot> slots, ConstView grad_scale, SgdOptions options) {
+void sgd_step(CpuStream& stream, std::span<const SgdSlot> slots, const StepScalars& scalars,
+              SgdOptions options) {
+  const StepPointers step(scalars);
+  if (step.skipped()) return;
   for_each_range(stream, slots, [&](const SgdSlot& slot, std::int64_t begin, std::int64_t end) {
     dispatch_compute(slot.parameter.dtype, [&](auto zero) {
       using T = decltype(zero);
-      const T scale = static_cast<T>(value_or_one(grad_scale));
+      const T scale = static_cast<T>(step.gradient_factor());
       T* const m = slot.momentum.as<T>();
-      if (m == nullptr) return step_range(begin, end, slot, SgdUpdate<T>(options), scale);
-      if (options.nesterov) return step_range(begin, end, slot, MomentumUpdate<T, true>(options), scale, m);
-      step_range(begin, end, slot, MomentumUpdate<T, false>(options), scale, m);
+      if (m == nullptr) return step_range(begin, end, slot, SgdUpdate<T>(options, step), scale);
+      if (options.nesterov)
+        return step_range(begin, end, slot, MomentumUpdate<T, true>(options, step), scale, m);
+      step_range(begin, end, slot, MomentumUpdate<T, false>(options, step), scale, m);
     });
   });
 }
 
-void adam_step(CpuStream& stream, std::span<const AdamSlot> slots, ConstView grad_scale,
+void adam_step(CpuStream& stream, std::span<const AdamSlot> slots, const StepScalars& scalars,
                AdamOptions options) {
+  const StepPointers step(scalars);
+  if (step.skipped()) return;
   for_each_range(stream, slots, [&](const AdamSlot& slot, std::int64_t begin, std::int64_t end) {
     dispatch_compute(slot.parameter.dtype, [&](auto zero) {
       using T = decltype(zero);
-      step_range(begin, end, slot, AdamUpdate<T>(options), static_cast<T>(value_or_one(grad_scale)),
+      step_range(begin, end, slot, AdamUpdate<T>(options, step), static_cast<T>(step.gradient_factor()),
                  slot.first_moment.as<T>(), slot.second_moment.as<T>());
     });
   });
 }
 
-void clip_coefficient(CpuStream&, ConstView norm, double max_norm, View coefficient) {
-  const double wanted = max_norm / (*norm.as<double>() + 1e-6);
-  *coefficient.as<double>() = wanted > 1 ? 1 : wanted;  // in this order NaN stays NaN
+void count_update(CpuStream&, ConstView skip, View steps) {
+  if (skip.data == nullptr || *skip.as<std::int32_t>() == 0) *steps.as<double>() += 1;
+}
+
+void clip_coefficient(CpuStream&, ConstView norm, double max_norm, ConstView loss_scale, View coefficient) {
+  dispatch_compute(loss_scale.dtype, [&](auto zero) {
+    *coefficient.as<double>() =
+        clip_coefficient_of(norm.as<double>(), max_norm, loss_scale.as<decltype(zero)>());
+  });
 }
 
 }  // namespace convoy

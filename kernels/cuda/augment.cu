@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kAugmentBlock)
   Sample<C>& shared = cuda::shared_memory<Sample<C>>();
   const std::int64_t sample = blocks_an_image.quotient(std::int64_t{blockIdx.x});
   if (threadIdx.x == 0) {
-    shared.choices = choose_augmentation(options, random, static_cast<std::uint64_t>(ids[sample]),
+    shared.choices = choose_augmentation(options, random.resolved(), static_cast<std::uint64_t>(ids[sample]),
                                          sizes.height, sizes.width);
     for (int c = 0; c < 4; ++c) {
       shared.mean[c] = static_cast<C>(options.mean[c]);

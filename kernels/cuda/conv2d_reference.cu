@@ -41,7 +41,8 @@ struct ConvWindows {
 /// x and in a filter, of which kWidth are loaded at a time.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kConvBlock)
-    forward_kernel(PackGrid grid, ConvWindows windows, const T* x, const T* filter, const T* bias, T* y) {
+    forward_kernel(PackGrid grid, ConvWindows windows, bool relu, const T* x, const T* filter, const T* bias,
+                   T* y) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
   const Place place = grid.place(index);
@@ -70,8 +71,10 @@ __global__ void __launch_bounds__(kConvBlock)
       }
     }
   }
-  for (int o = 0; o < kOutputs && place.channel + o < windows.outputs; ++o)
-    y[place.pixel * windows.outputs + place.channel + o] = narrow<T>(sum[o]);
+  for (int o = 0; o < kOutputs && place.channel + o < windows.outputs; ++o) {
+    const compute_t<T> value = relu && compute_t<T>{0} > sum[o] ? compute_t<T>{0} : sum[o];  // NaN passes
+    y[place.pixel * windows.outputs + place.channel + o] = narrow<T>(value);
+  }
 }
 
 /// A pack of channels of one pixel of dx a thread: from each window over the pixel, what its outputs' filters
@@ -221,8 +224,8 @@ void conv2d_forward_reference(CudaStream& stream, ConstView x, ConstView filter,
     const PackGrid grid(y.shape, kOutputs);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(c.i, x.data, filter.data), [&](auto width) {
       launch(stream, blocks_for(grid.size(), kConvBlock), kConvBlock, 0,
-             forward_kernel<T, decltype(width)::value>, grid, ConvWindows(c), x.as<T>(), filter.as<T>(),
-             bias.as<T>(), y.as<T>());
+             forward_kernel<T, decltype(width)::value>, grid, ConvWindows(c), options.relu, x.as<T>(),
+             filter.as<T>(), bias.as<T>(), y.as<T>());
     });
   });
 }

@@ -44,6 +44,7 @@ __global__ void __launch_bounds__(kDropoutBlock)
   const std::int64_t quad = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int count = static_cast<int>(std::min<std::int64_t>(kQuad, sample_size - kQuad * quad));
   if (count <= 0) return;
+  const Random draws = random.resolved();
   const std::int64_t rows = std::int64_t{gridDim.y} * blockDim.y;
   for (std::int64_t sample = std::int64_t{blockIdx.y} * blockDim.y + threadIdx.y; sample < samples;
        sample += rows) {
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kDropoutBlock)
     cuda::Pack<T, kQuad> out;
     if constexpr (kMode == Mode::add) out = load_quad<T>(in_packs, count, y + first);
     const std::array<std::uint32_t, kQuad> words =
-        random.words(static_cast<std::uint64_t>(ids[sample]), static_cast<std::uint32_t>(quad));
+        draws.words(static_cast<std::uint64_t>(ids[sample]), static_cast<std::uint32_t>(quad));
     for (int k = 0; k < kQuad; ++k) {
       using Compute = cuda::compute_t<T>;
       const Compute value = (words[k] >> 8) < dropped_below ? Compute{0} : cuda::widen(in.values[k]) * factor;

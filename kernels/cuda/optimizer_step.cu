@@ -18,18 +18,29 @@ constexpr int kStepBlock = 256;
 constexpr int kStepPiece = 4096;  // elements of a block: 4 packs of floats a thread
 // In flight are a thread's loads of one pack of each array, three or four of 16 bytes: enough for a full SM.
 
-/// An update with its number of states and how to call it on a pack's elements.
-template <class T, class Update, int kStateCount>
+/// All that an update takes from the step's scalars. One thread computes it, in a launch of its own: the
+/// powers and roots in f64 cost more than a thread's share of the elements, and keep no registers from the
+/// kernel that has to wait for memory.
+template <class Update>
 struct Step {
-  using Element = T;
-  static constexpr int kWritten = 1 + kStateCount;  // the parameter, then its states
+  using T = typename Update::Element;
+  static constexpr int kWritten = 1 + Update::kStates;  // the parameter, then its states
   Update update;
+  T grad_scale;
+  bool skipped;
 
   template <class Packs, std::size_t... kIndex>
   __device__ void apply(T grad, Packs& packs, int i, std::index_sequence<kIndex...>) const {
-    update(grad, packs[kIndex].values[i]...);
+    update(grad_scale * grad, packs[kIndex].values[i]...);
   }
 };
+
+template <class Update>
+__global__ void prepare_kernel(StepPointers scalars, typename Update::Options options, Step<Update>* step) {
+  *step = {.update = Update(options, scalars),
+           .grad_scale = static_cast<typename Update::Element>(scalars.gradient_factor()),
+           .skipped = scalars.skipped()};
+}
 
 template <class T, int kWritten>
 struct StepSlot {
@@ -49,13 +60,13 @@ __device__ void store_rounded(void* half_copy, std::int64_t at, const Pack<T, kW
 }
 
 /// The kWidth elements from `at` on.
-template <int kWidth, class T, class Step, class Slot>
-__device__ void step_pack(const Slot& slot, std::int64_t at, Step step, T grad_scale) {
+template <int kWidth, class Step, class Slot>
+__device__ void step_pack(const Slot& slot, std::int64_t at, const Step& step) {
   const auto grad = cuda::load_pack<kWidth>(slot.gradient + at);
-  Pack<T, kWidth> packs[Step::kWritten];
+  Pack<typename Step::T, kWidth> packs[Step::kWritten];
   for (int k = 0; k < Step::kWritten; ++k) packs[k] = cuda::load_pack<kWidth>(slot.written[k] + at);
   for (int i = 0; i < kWidth; ++i)
-    step.apply(grad_scale * grad.values[i], packs, i, std::make_index_sequence<Step::kWritten>{});
+    step.apply(grad.values[i], packs, i, std::make_index_sequence<Step::kWritten>{});
   for (int k = 0; k < Step::kWritten; ++k) cuda::store_pack(slot.written[k] + at, packs[k]);
   if (slot.half_copy == nullptr) return;
   if (slot.half_dtype == DType::f16) {
@@ -72,27 +83,27 @@ __device__ bool slot_is_aligned(const Slot& slot) {
   return aligned;
 }
 
-template <class Step, class Slot>
+template <class Update, class Slot>
 __global__ void __launch_bounds__(kStepBlock)
-    step_kernel(const SlotTable<Slot> table, Step step, const double* grad_scale) {
-  using T = typename Step::Element;
-  constexpr int kWidth = cuda::kVectorWidth<T>;
+    step_kernel(const SlotTable<Slot> table, const Step<Update>* prepared) {
+  constexpr int kWidth = cuda::kVectorWidth<typename Update::Element>;
+  const Step<Update> step = *prepared;
+  if (step.skipped) return;
   const Piece piece = cuda::piece_of_block<kStepPiece>(table);
   const Slot& slot = table.slots[piece.slot];
-  const T scale = grad_scale != nullptr ? static_cast<T>(*grad_scale) : T{1};
   const auto thread = static_cast<int>(threadIdx.x);
   const int packs = slot_is_aligned(slot) ? piece.count / kWidth : 0;
   for (int pack = thread; pack < packs; pack += kStepBlock)
-    step_pack<kWidth>(slot, piece.begin + pack * kWidth, step, scale);
+    step_pack<kWidth>(slot, piece.begin + pack * kWidth, step);
   for (int i = packs * kWidth + thread; i < piece.count; i += kStepBlock)
-    step_pack<1>(slot, piece.begin + i, step, scale);
+    step_pack<1>(slot, piece.begin + i, step);
 }
 
-/// The slots that one kind of step updates, as its kernel takes them.
-template <class Step>
+/// The slots that one kind of update works on, as its kernel takes them.
+template <class Update>
 class Launcher {
-  using T = typename Step::Element;
-  using Slot = StepSlot<T, Step::kWritten>;
+  using T = typename Update::Element;
+  using Slot = StepSlot<T, Step<Update>::kWritten>;
 
  public:
   template <class... State>
@@ -105,9 +116,14 @@ class Launcher {
                       .half_dtype = half_copy.dtype});
   }
 
-  void launch_all(CudaStream& stream, Step step, const ConstView& grad_scale) const {
+  void launch_all(CudaStream& stream, const StepScalars& scalars,
+                  const typename Update::Options& options) const {
+    if (slots_.empty()) return;
+    const cuda::Scratch scratch(stream, sizeof(Step<Update>));
+    auto* const step = scratch.as<Step<Update>>();
+    launch(stream, 1, 1, 0, prepare_kernel<Update>, StepPointers(scalars), options, step);
     cuda::for_each_table<kStepPiece>(slots_, [&](const SlotTable<Slot>& table, unsigned blocks) {
-      launch(stream, blocks, kStepBlock, 0, step_kernel<Step, Slot>, table, step, grad_scale.as<double>());
+      launch(stream, blocks, kStepBlock, 0, step_kernel<Update, Slot>, table, step);
     });
   }
 
@@ -124,14 +140,12 @@ void for_each_type(const Slots& slots, F f) {
 }
 
 template <bool kNesterov>
-void sgd_step_of(CudaStream& stream, std::span<const SgdSlot> slots, const ConstView& grad_scale,
+void sgd_step_of(CudaStream& stream, std::span<const SgdSlot> slots, const StepScalars& scalars,
                  const SgdOptions& options) {
   for_each_type(slots, [&](auto zero) {
     using T = decltype(zero);
-    using Plain = Step<T, SgdUpdate<T>, 0>;
-    using WithMomentum = Step<T, MomentumUpdate<T, kNesterov>, 1>;
-    Launcher<Plain> plain;
-    Launcher<WithMomentum> with_momentum;
+    Launcher<SgdUpdate<T>> plain;
+    Launcher<MomentumUpdate<T, kNesterov>> with_momentum;
     for (const SgdSlot& slot : slots) {
       if (slot.parameter.dtype != dtype_of<T>) continue;
       if (slot.momentum.data == nullptr) {
@@ -140,38 +154,51 @@ void sgd_step_of(CudaStream& stream, std::span<const SgdSlot> slots, const Const
         with_momentum.add(slot.parameter, slot.gradient, slot.half_copy, slot.momentum);
       }
     }
-    plain.launch_all(stream, Plain{SgdUpdate<T>(options)}, grad_scale);
-    with_momentum.launch_all(stream, WithMomentum{MomentumUpdate<T, kNesterov>(options)}, grad_scale);
+    plain.launch_all(stream, scalars, options);
+    with_momentum.launch_all(stream, scalars, options);
   });
 }
 
-__global__ void clip_kernel(const double* norm, double max_norm, double* coefficient) {
-  const double wanted = max_norm / (*norm + 1e-6);
-  *coefficient = wanted > 1 ? 1 : wanted;  // in this order NaN stays NaN
+__global__ void count_kernel(const std::int32_t* skip, double* steps) {
+  if (skip == nullptr || *skip == 0) *steps += 1;
+}
+
+template <class T>
+__global__ void clip_kernel(const double* norm, double max_norm, const T* loss_scale, double* coefficient) {
+  *coefficient = clip_coefficient_of(norm, max_norm, loss_scale);
 }
 
 }  // namespace
 
-void sgd_step(CudaStream& stream, std::span<const SgdSlot> slots, ConstView grad_scale, SgdOptions options) {
-  if (options.nesterov) return sgd_step_of<true>(stream, slots, grad_scale, options);
-  sgd_step_of<false>(stream, slots, grad_scale, options);
+void sgd_step(CudaStream& stream, std::span<const SgdSlot> slots, const StepScalars& scalars,
+              SgdOptions options) {
+  if (options.nesterov) return sgd_step_of<true>(stream, slots, scalars, options);
+  sgd_step_of<false>(stream, slots, scalars, options);
 }
 
-void adam_step(CudaStream& stream, std::span<const AdamSlot> slots, ConstView grad_scale,
+void adam_step(CudaStream& stream, std::span<const AdamSlot> slots, const StepScalars& scalars,
                AdamOptions options) {
   for_each_type(slots, [&](auto zero) {
     using T = decltype(zero);
-    using Adam = Step<T, AdamUpdate<T>, 2>;
-    Launcher<Adam> adam;
+    Launcher<AdamUpdate<T>> adam;
     for (const AdamSlot& slot : slots)
       if (slot.parameter.dtype == dtype_of<T>)
         adam.add(slot.parameter, slot.gradient, slot.half_copy, slot.first_moment, slot.second_moment);
-    adam.launch_all(stream, Adam{AdamUpdate<T>(options)}, grad_scale);
+    adam.launch_all(stream, scalars, options);
   });
 }
 
-void clip_coefficient(CudaStream& stream, ConstView norm, double max_norm, View coefficient) {
-  launch(stream, 1, 1, 0, clip_kernel, norm.as<double>(), max_norm, coefficient.as<double>());
+void count_update(CudaStream& stream, ConstView skip, View steps) {
+  launch(stream, 1, 1, 0, count_kernel, skip.as<std::int32_t>(), steps.as<double>());
+}
+
+void clip_coefficient(CudaStream& stream, ConstView norm, double max_norm, ConstView loss_scale,
+                      View coefficient) {
+  dispatch_compute(loss_scale.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    launch(stream, 1, 1, 0, clip_kernel<T>, norm.as<double>(), max_norm, loss_scale.as<T>(),
+           coefficient.as<double>());
+  });
 }
 
 }  // namespace convoy

@@ -11,12 +11,19 @@
 
 namespace convoy {
 
+/// Of calls that stream capture forbids, and of what was captured wrongly.
+constexpr bool is_about_capturing(cudaError_t status) {
+  return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
+}
+
 inline void cuda_check(cudaError_t status, const char* call, const char* file, int line) {
   if (status == cudaSuccess) return;
   const char* const slash = std::strrchr(file, '/');  // CMake passes whole paths
   if (slash != nullptr) file = slash + 1;
-  throw DeviceError(std::string(call) + " failed: " + cudaGetErrorString(status) + " (" +
-                    cudaGetErrorName(status) + ", " + file + ":" + std::to_string(line) + ")");
+  const std::string message = std::string(call) + " failed: " + cudaGetErrorString(status) + " (" +
+                              cudaGetErrorName(status) + ", " + file + ":" + std::to_string(line) + ")";
+  if (is_about_capturing(status)) throw CaptureError(message);
+  throw DeviceError(message);
 }
 
 }  // namespace convoy

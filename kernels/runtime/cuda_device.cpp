@@ -9,6 +9,7 @@
 #include "kernels/runtime/cuda_check.h"
 #include "kernels/runtime/cuda_stream.h"
 #include "kernels/runtime/device_state.h"
+#include "kernels/runtime/library_versions.h"
 
 namespace convoy {
 namespace {
@@ -75,10 +76,22 @@ class CudaPinnedMemory final : public MemorySource {
   int device_;
 };
 
+cudaDeviceProp properties_of(int device) {
+  cudaDeviceProp properties{};
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  return properties;
+}
+
 std::string version_text(int coded) { return fmt::format("{}.{}", coded / 1000, coded % 1000 / 10); }
 
 CudaStream& cuda_stream_of(const Device& device) {
   return std::get<std::reference_wrapper<CudaStream>>(device.stream());
+}
+
+bool is_pinned(const void* host_memory) {
+  cudaPointerAttributes attributes{};
+  CUDA_CHECK(cudaPointerGetAttributes(&attributes, host_memory));
+  return attributes.type == cudaMemoryTypeHost;
 }
 
 /// Between GPUs, or two handles of one: after all work so far on both streams, before all later work on both.
@@ -133,22 +146,30 @@ CudaAvailability cuda_availability() {
   return {.count = count, .reason = ""};
 }
 
-Device Device::make_cuda(int index) {
+Device Device::make_cuda(int index, const CudaOptions& options) {
   struct CudaState final : State {
-    explicit CudaState(int gpu)
-        : State(DeviceKind::cuda, gpu, cuda_memory(gpu), 0),
-          pinned(cuda_pinned_memory(gpu), 0, CachingAllocator::policy_from_environment()),
-          compute(gpu, memory) {}
+    CudaState(int gpu, const CudaOptions& chosen)
+        : State(DeviceKind::cuda, gpu, fmt::format("cuda:{}", gpu), cuda_memory(gpu), 0),
+          properties(properties_of(gpu)),
+          compute(gpu, memory, {.cuda = chosen, .choices = &choices}) {
+      host = make_cpu({}, cuda_pinned_memory(gpu));
+    }
     Stream stream() override { return std::ref(compute); }
-    CachingAllocator& staging() override { return pinned; }
     void synchronize() override { compute.synchronize(); }
+    void set_may_time(bool may) override { compute.set_may_time(may); }
+    std::string hardware() const override {
+      const std::string cudnn = cudnn_version_text();
+      return fmt::format("{}, sm_{}{}", properties.name, compute_capability(),
+                         cudnn.empty() ? "" : ", " + cudnn);
+    }
+    int compute_capability() const override { return 10 * properties.major + properties.minor; }
 
-    CachingAllocator pinned;
+    const cudaDeviceProp properties;
     // Its constructor makes the GPU current before the first call that creates a context, so GPU 0 gets none
     // for the sake of another.
     CudaStream compute;
   };
-  return Device(std::make_shared<CudaState>(index));
+  return Device(std::make_shared<CudaState>(index, options));
 }
 
 void copy_bytes_async(const Device& from_device, ConstView from, const Device& to_device, View to) {
@@ -159,6 +180,9 @@ void copy_bytes_async(const Device& from_device, ConstView from, const Device& t
     copy_between_gpus(cuda_stream_of(from_device), from, cuda_stream_of(to_device), to);
   } else if (from_gpu || to_gpu) {
     CudaStream& stream = cuda_stream_of(from_gpu ? from_device : to_device);
+    // A replay would read, or write, whatever those addresses hold by then.
+    if (stream.is_capturing() && !is_pinned(from_gpu ? to.data : from.data))
+      throw CaptureError("a copy between a GPU and host memory that is not its staging memory");
     stream.make_current();
     CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, stream.handle()));
   } else {
@@ -167,10 +191,12 @@ void copy_bytes_async(const Device& from_device, ConstView from, const Device& t
 }
 
 void copy_bytes(const Device& from_device, ConstView from, const Device& to_device, View to) {
+  if (from_device.kind() == to_device.kind()) return copy_bytes_async(from_device, from, to_device, to);
+  const Device& gpu = from_device.kind() == DeviceKind::cuda ? from_device : to_device;
+  if (from.bytes() > 0 && cuda_stream_of(gpu).is_capturing())
+    throw CaptureError("a copy between a GPU and the host that the host waits for");
   copy_bytes_async(from_device, from, to_device, to);
-  // The host's side of a copy is read, or reused, right after.
-  if (from_device.kind() == to_device.kind()) return;
-  (from_device.kind() == DeviceKind::cuda ? from_device : to_device).synchronize();
+  gpu.synchronize();  // the host's side of a copy is read, or reused, right after
 }
 
 }  // namespace convoy

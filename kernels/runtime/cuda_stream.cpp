@@ -49,22 +49,40 @@ double elapsed_ms(const CudaEvent& begin, const CudaEvent& end) {
   return milliseconds;
 }
 
-CudaStream::CudaStream(int device, CachingAllocator& memory, StreamPriority priority)
-    : device_(device), memory_(memory) {
+CudaStream::CudaStream(int device, CachingAllocator& memory, const CudaStreamOptions& options)
+    : device_(device),
+      memory_(memory),
+      options_(options.cuda),
+      choices_(options.choices != nullptr ? options.choices : &own_choices_),
+      may_time_(!options.cuda.deterministic) {
   make_current();
-  CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, runtime_priority(priority)));
+  CUDA_CHECK(
+      cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, runtime_priority(options.priority)));
 }
 
 CudaStream::~CudaStream() {
   cudaSetDevice(device_);
+  locals_.clear();
   cudaStreamDestroy(stream_);
 }
 
 void CudaStream::make_current() const { make_current_gpu(device_); }
 
+bool CudaStream::is_capturing() const {
+  make_current();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  CUDA_CHECK(cudaStreamIsCapturing(stream_, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 void CudaStream::record(CudaEvent& event) {
   make_current();
   CUDA_CHECK(cudaEventRecord(event.event_, stream_));
+}
+
+void CudaStream::record_in_replays(CudaEvent& event) {
+  if (!is_capturing()) return record(event);  // the flag is for recordings alone
+  CUDA_CHECK(cudaEventRecordWithFlags(event.event_, stream_, cudaEventRecordExternal));
 }
 
 void CudaStream::wait(const CudaEvent& event) {
@@ -74,6 +92,10 @@ void CudaStream::wait(const CudaEvent& event) {
 
 void CudaStream::synchronize() {
   make_current();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaStreamIsCapturing(stream_,
+                        &status);  // if that fails, so does the next call, whose text is better known
+  if (status != cudaStreamCaptureStatusNone) throw CaptureError("a host wait inside recorded work");
   CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 

@@ -14,42 +14,47 @@ std::size_t physical_memory() {
 
 }  // namespace
 
-Device Device::cpu(const CpuOptions& options) {
+std::shared_ptr<Device::State> Device::make_cpu(const CpuOptions& options,
+                                                std::unique_ptr<MemorySource> source) {
   struct CpuState final : State {
-    explicit CpuState(const CpuOptions& chosen)
-        : State(DeviceKind::cpu, 0, host_memory(),
-                chosen.memory_limit > 0 ? chosen.memory_limit : physical_memory()),
+    CpuState(const CpuOptions& chosen, std::unique_ptr<MemorySource> from)
+        : State(DeviceKind::cpu, 0, "cpu", std::move(from), chosen.memory_limit),
           compute({.threads = chosen.threads}) {}
     Stream stream() override { return std::ref(compute); }
-    CachingAllocator& staging() override { return memory; }
     void synchronize() override { compute.synchronize(); }
 
     CpuStream compute;
   };
-  return Device(std::make_shared<CpuState>(options));
+  return std::make_shared<CpuState>(options, std::move(source));
 }
 
-Device Device::cuda(int index) {
+Device Device::cpu(const CpuOptions& options) {
+  CpuOptions complete = options;
+  if (complete.memory_limit == 0) complete.memory_limit = physical_memory();
+  return Device(make_cpu(complete, host_memory()));
+}
+
+Device Device::cuda(int index, const CudaOptions& options) {
   const CudaAvailability gpus = cuda_availability();
   if (gpus.count == 0) fail<DeviceError>("cuda:{}: {}", index, gpus.reason);
   if (index < 0 || index >= gpus.count)
     fail<DeviceError>(
         "cuda:{}: no such GPU; this process sees {}, cuda:0 to cuda:{} (CUDA_VISIBLE_DEVICES decides)", index,
         gpus.count, gpus.count - 1);
-  return make_cuda(index);
+  return make_cuda(index, options);
 }
 
 Device Device::best(int local_rank) { return cuda_availability().count > 0 ? cuda(local_rank) : cpu(); }
 
-Device Device::parse(std::string_view text, const CpuOptions& options) {
+Device Device::parse(std::string_view text, const CpuOptions& options, const CudaOptions& cuda_options) {
   if (text == "cpu") return cpu(options);
-  if (text == "auto") return cuda_availability().count > 0 ? cuda(0) : cpu(options);
-  if (text == "cuda") return cuda(0);
+  if (text == "auto") return cuda_availability().count > 0 ? cuda(0, cuda_options) : cpu(options);
+  if (text == "cuda") return cuda(0, cuda_options);
   if (text.starts_with("cuda:")) {
     const std::string_view digits = text.substr(5);
     if (!digits.empty() && digits.size() <= 4 &&
         digits.find_first_not_of("0123456789") == std::string_view::npos)
-      return cuda(std::stoi(std::string(digits)));
+      return cuda(std::stoi(std::string(digits)), cuda_options);
   }
   fail<UsageError>("--device: found '{}', expected auto, cpu, cuda or cuda:N", text);
 }
@@ -57,9 +62,13 @@ Device Device::parse(std::string_view text, const CpuOptions& options) {
 DeviceKind Device::kind() const { return state_->kind; }
 int Device::index() const { return state_->index; }
 std::string Device::name() const { return state_->name; }
+std::string Device::hardware() const { return state_->hardware(); }
+int Device::compute_capability() const { return state_->compute_capability(); }
 Stream Device::stream() const { return state_->stream(); }
 CachingAllocator& Device::memory() const { return state_->memory; }
-CachingAllocator& Device::staging() const { return state_->staging(); }
+Device Device::host() const { return state_->host ? Device(state_->host) : *this; }
+TimedChoices& Device::choices() const { return state_->choices; }
+void Device::set_may_time(bool may) const { state_->set_may_time(may); }
 void Device::synchronize() const { state_->synchronize(); }
 
 }  // namespace convoy

@@ -5,8 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/runtime/cuda_options.h"
 #include "kernels/runtime/memory.h"
 #include "kernels/runtime/stream.h"
+#include "kernels/runtime/timed_choices.h"
 #include "kernels/runtime/view.h"
 
 namespace convoy {
@@ -30,19 +32,29 @@ class Device {
  public:
   static Device cpu(const CpuOptions& options = {});
   /// Throws DeviceError where this build, this machine or this index has no GPU, and says which of the three.
-  static Device cuda(int index);
+  static Device cuda(int index, const CudaOptions& options = {});
   /// "auto" (a GPU where there is one, else the CPU), "cpu", "cuda", "cuda:1".
-  static Device parse(std::string_view text, const CpuOptions& options = {});
+  static Device parse(std::string_view text, const CpuOptions& options = {}, const CudaOptions& cuda = {});
   /// The GPU of this local rank on a machine with GPUs (throws where there are fewer of them), else the CPU.
   static Device best(int local_rank = 0);
 
   DeviceKind kind() const;
   int index() const;
   std::string name() const;  // "cpu", "cuda:1"
+  /// What a timed choice holds for: "NVIDIA H200, sm_90, cuDNN 9.19.0"; "" for the CPU, where none is made.
+  std::string hardware() const;
+  int compute_capability() const;  // of a GPU: 90 is 9.0; 0 for the CPU
   Stream stream() const;
   CachingAllocator& memory() const;
   /// Host memory that copies to and from this device need not wait for: pinned for a GPU, any for the CPU.
-  CachingAllocator& staging() const;
+  CachingAllocator& staging() const { return host().memory(); }
+  /// The CPU, with staging() for its memory: where host tensors lie that go to this device or come from it.
+  Device host() const;
+  /// What was timed and chosen on the compute stream.
+  TimedChoices& choices() const;
+  /// Whether choices may be timed from now on, which takes a while; off, what has not been timed is computed
+  /// by a first guess. A device that times nothing takes no notice.
+  void set_may_time(bool may) const;
   /// Blocks until all work on the compute stream is done.
   void synchronize() const;
 
@@ -55,7 +67,9 @@ class Device {
 
  private:
   struct State;
-  static Device make_cuda(int index);  // of an index that exists
+  /// memory_limit: 0 for none here.
+  static std::shared_ptr<State> make_cpu(const CpuOptions& options, std::unique_ptr<MemorySource> source);
+  static Device make_cuda(int index, const CudaOptions& options);  // of an index that exists
   explicit Device(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
 };

@@ -47,6 +47,7 @@ constexpr std::string_view name_of(DType dtype) {
 }
 
 constexpr bool is_floating(DType dtype) { return dtype != DType::i32 && dtype != DType::u8; }
+constexpr bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 /// bfloat16: the upper half of a float, rounded to nearest even; NaN stays NaN.
 struct bfloat16 {

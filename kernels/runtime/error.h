@@ -41,4 +41,9 @@ using NumericError = ErrorOf<ExitCode::numeric>;
 using DeviceError = ErrorOf<ExitCode::device>;
 using OutputError = ErrorOf<ExitCode::output>;
 
+/// Work that cannot be recorded for replay (kernels/runtime/work_graph.h). It can run all the same.
+struct CaptureError : DeviceError {
+  using DeviceError::DeviceError;
+};
+
 }  // namespace convoy

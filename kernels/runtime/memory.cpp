@@ -65,24 +65,43 @@ void* CachingAllocator::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const std::size_t size = taken_for(bytes);
   const std::lock_guard lock(mutex_);
-  void* block = nullptr;
-  if (const auto found = free_.find(size); found != free_.end() && !found->second.empty()) {
-    block = found->second.back();
-    found->second.pop_back();
-    stats_.cached -= size;
-  } else {
+  MemoryPool* const pool = pool_of_this_thread();
+  if (pool != nullptr)
+    if (void* const block = take(pool->free_, size)) return block;  // in use already
+  void* block = from_cache(size);
+  if (block == nullptr) block = from_source(size);
+  if (block == nullptr) {
+    trim_locked();
     block = from_source(size);
-    if (block == nullptr) {
-      trim_locked();
-      block = from_source(size);
-    }
-    if (block == nullptr)
-      fail<DeviceError>("out of memory on {}: asked for {}, {} in use (peak {}){}; {}", source_->name(),
-                        format_bytes(bytes), format_bytes(stats_.in_use), format_bytes(stats_.peak_in_use),
-                        limit_ > 0 ? ", limit " + format_bytes(limit_) : "", source_->advice());
   }
+  if (block == nullptr)
+    fail<DeviceError>(
+        "out of memory on {}: asked for {}, {} in use (peak {}{}){}; {}", source_->name(),
+        format_bytes(bytes), format_bytes(stats_.in_use), format_bytes(stats_.peak_in_use),
+        stats_.in_pools > 0 ? ", " + format_bytes(stats_.in_pools) + " of it for recorded work" : "",
+        limit_ > 0 ? ", limit " + format_bytes(limit_) : "", source_->advice());
   stats_.in_use += size;
   stats_.peak_in_use = std::max(stats_.peak_in_use, stats_.in_use);
+  if (pool != nullptr) {
+    pooled_.emplace(block, pool);
+    pool->bytes_ += size;
+    stats_.in_pools += size;
+  }
+  return block;
+}
+
+void* CachingAllocator::take(Blocks& blocks, std::size_t size) {
+  const auto found = blocks.find(size);
+  if (found == blocks.end() || found->second.empty()) return nullptr;
+  void* const block = found->second.back();
+  found->second.pop_back();
+  return block;
+}
+
+void* CachingAllocator::from_cache(std::size_t size) {
+  if (policy_ == Policy::exact) return nullptr;  // what waits there is for the source
+  void* const block = take(free_, size);
+  if (block != nullptr) stats_.cached -= size;
   return block;
 }
 
@@ -98,10 +117,48 @@ void CachingAllocator::release(void* block, std::size_t bytes) noexcept {
   if (block == nullptr) return;
   const std::size_t size = taken_for(bytes);
   const std::lock_guard lock(mutex_);
+  if (const auto found = pooled_.find(block); found != pooled_.end())
+    found->second->free_[size].push_back(block);
+  else
+    give_back(block, size);
+}
+
+void CachingAllocator::give_back(void* block, std::size_t size) noexcept {
   stats_.in_use -= size;
-  if (policy_ == Policy::exact) return source_->release(block, size);
+  if (policy_ == Policy::exact && scopes_.empty()) return source_->release(block, size);
   stats_.cached += size;
   free_[size].push_back(block);
+}
+
+MemoryPool* CachingAllocator::pool_of_this_thread() const {
+  if (scopes_.empty()) return nullptr;
+  const auto found = scopes_.find(std::this_thread::get_id());
+  return found != scopes_.end() ? found->second : nullptr;
+}
+
+MemoryPool::~MemoryPool() {
+  const std::lock_guard lock(allocator_.mutex_);
+  std::erase_if(allocator_.pooled_, [this](const auto& entry) { return entry.second == this; });
+  allocator_.stats_.in_pools -= bytes_;
+  for (const auto& [size, blocks] : free_)
+    for (void* const block : blocks) allocator_.give_back(block, size);
+}
+
+std::size_t MemoryPool::bytes() const {
+  const std::lock_guard lock(allocator_.mutex_);
+  return bytes_;
+}
+
+MemoryPool::Scope::Scope(MemoryPool& pool) : allocator_(pool.allocator_) {
+  const std::lock_guard lock(allocator_.mutex_);
+  check(allocator_.scopes_.emplace(thread_, &pool).second, "two pools of {} for one thread",
+        allocator_.source_->name());
+}
+
+MemoryPool::Scope::~Scope() {
+  const std::lock_guard lock(allocator_.mutex_);
+  allocator_.scopes_.erase(thread_);
+  if (allocator_.policy_ == CachingAllocator::Policy::exact) allocator_.trim_locked();
 }
 
 std::size_t CachingAllocator::available() const {
@@ -125,6 +182,7 @@ void CachingAllocator::trim() noexcept {
 }
 
 void CachingAllocator::trim_locked() noexcept {
+  if (!scopes_.empty()) return;
   for (auto& [size, blocks] : free_)
     for (void* block : blocks) source_->release(block, size);
   free_.clear();

@@ -8,6 +8,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace convoy {
@@ -30,10 +33,49 @@ std::unique_ptr<MemorySource> host_memory();
 
 /// All in bytes, counted in whole size classes (what is really held).
 struct MemoryStats {
-  std::size_t in_use = 0;
+  std::size_t in_use = 0;    // by somebody, or reserved by a pool
+  std::size_t in_pools = 0;  // the part of it that pools have reserved, whether somebody holds it or not
   std::size_t peak_in_use = 0;
   std::size_t cached = 0;          // held, and free to be handed out
   std::uint64_t source_calls = 0;  // allocations that reached the source; constant in a steady state
+};
+
+class CachingAllocator;
+
+/// Blocks set apart from an allocator's others, for work that is recorded once and replayed often: its
+/// addresses may be nobody else's as long as it may be replayed. All of a pool counts as in use.
+class MemoryPool {
+ public:
+  explicit MemoryPool(CachingAllocator& allocator) : allocator_(allocator) {}
+  /// Blocks that nobody holds go back to the allocator; those held do when they are released.
+  ~MemoryPool();
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  std::size_t bytes() const;
+
+  /// While it lives, the thread that made it gets all that it allocates from the pool: a block that was
+  /// released to the pool, else one of the allocator's, which from then on is the pool's. Other threads
+  /// notice nothing but that the allocator gives no block back to its source meanwhile, since a source may
+  /// wait for the device then, which cannot be recorded. One at a time for a thread and an allocator.
+  class Scope {
+   public:
+    explicit Scope(MemoryPool& pool);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    CachingAllocator& allocator_;
+    std::thread::id thread_ = std::this_thread::get_id();
+  };
+
+ private:
+  friend class CachingAllocator;
+  CachingAllocator& allocator_;
+  // Under the allocator's lock:
+  std::map<std::size_t, std::vector<void*>> free_;  // size class -> blocks that nobody holds
+  std::size_t bytes_ = 0;                           // of all its blocks
 };
 
 /// Thread-safe: loader threads allocate too.
@@ -61,7 +103,7 @@ class CachingAllocator {
   /// What may still be handed out, in bytes, as far as the source can tell: others may take it meanwhile.
   std::size_t available() const;
   void reset_peak();
-  /// Gives all cached blocks back to the source.
+  /// Gives all cached blocks back to the source, unless a pool's scope forbids that now.
   void trim() noexcept;
 
   /// Bytes actually taken for a request: 64-byte multiples up to 512, then eight classes for each power of
@@ -69,15 +111,24 @@ class CachingAllocator {
   static std::size_t size_class(std::size_t bytes);
 
  private:
-  void trim_locked() noexcept;
-  std::size_t taken_for(std::size_t bytes) const;  // by the policy
+  friend class MemoryPool;
+  using Blocks = std::map<std::size_t, std::vector<void*>>;  // by size class
+
+  static void* take(Blocks& blocks, std::size_t size);
+  void* from_cache(std::size_t size);
   void* from_source(std::size_t size);
+  void give_back(void* block, std::size_t size) noexcept;
+  void trim_locked() noexcept;
+  MemoryPool* pool_of_this_thread() const;
+  std::size_t taken_for(std::size_t bytes) const;  // by the policy
 
   std::unique_ptr<MemorySource> source_;
   std::size_t limit_;
   Policy policy_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::vector<void*>> free_;  // size class -> blocks
+  Blocks free_;
+  std::unordered_map<void*, MemoryPool*> pooled_;  // whose blocks are a pool's
+  std::map<std::thread::id, MemoryPool*> scopes_;  // open ones
   MemoryStats stats_;
 };
 

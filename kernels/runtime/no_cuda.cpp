@@ -11,7 +11,7 @@ CudaAvailability cuda_availability() {
           .reason = "this build has no CUDA; use --device cpu, or configure with the cuda preset"};
 }
 
-Device Device::make_cuda(int index) { fail<DeviceError>("cuda:{}: {}", index, cuda_availability().reason); }
+Device Device::make_cuda(int index, const CudaOptions&) { fail<DeviceError>("cuda:{}: {}", index, cuda_availability().reason); }
 
 void copy_bytes(const Device&, ConstView from, const Device&, View to) {
   if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());

@@ -78,6 +78,10 @@ TEST_F(Colors, EvaluationTakesOtherImages) {
   const ProcessResult train =
       workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--split", "train"});
   EXPECT_THAT(train.out, HasSubstr("36 train images"));
+  const ProcessResult elsewhere =
+      workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--device", "cuda:99"});
+  EXPECT_EQ(elsewhere.exit_code, 7);
+  EXPECT_THAT(elsewhere.err, HasSubstr("cuda:99"));
   // The same colours at another size, in a folder of another name.
   write_color_folders(workshop->path("larger"), 24, 5);
   const Arguments larger = {"--checkpoint", checkpoint(), "--dataset",

@@ -49,7 +49,10 @@ void write_idx(const fs::path& folder, const std::string& split, int count, std:
 
 }  // namespace
 
-std::string program(const std::string& name) { return std::string(CONVOY_BIN_DIR) + "/" + name; }
+std::string program(const std::string& name) {
+  // Beside the test itself: a build may have been carried to another machine.
+  return fs::read_symlink("/proc/self/exe").parent_path() / name;
+}
 
 void write_digits(const fs::path& folder, int train, int test) {
   fs::create_directories(folder);

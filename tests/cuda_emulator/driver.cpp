@@ -1,7 +1,7 @@
 #include "tests/cuda_emulator/driver.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -38,6 +38,18 @@ E choice(const char* name, std::initializer_list<const char*> choices) {
   return static_cast<E>(found - choices.begin());
 }
 
+/// "9.0" as 90.
+int capability_from_environment(int otherwise) {
+  const std::string text = variable("CONVOY_EMULATED_CAPABILITY");
+  if (text.empty()) return otherwise;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const std::size_t point = text.find('.');
+  if (point + 2 != text.size() || point < 1 || point > 2 || !is_digit(text.back()) ||
+      !std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(point), is_digit))
+    throw std::invalid_argument("CONVOY_EMULATED_CAPABILITY: found '" + text + "', expected one like 9.0");
+  return 10 * std::stoi(text) + (text.back() - '0');
+}
+
 Settings from_environment() {
   Settings result;
   result.gpus = number("CONVOY_EMULATED_GPUS", 0);
@@ -46,12 +58,8 @@ Settings from_environment() {
   result.order = choice<Order>("CONVOY_EMULATOR_ORDER", {"ascending", "descending", "random"});
   result.streams = choice<Streams>("CONVOY_EMULATOR_STREAMS", {"eager", "random"});
   result.seed = number("CONVOY_EMULATOR_SEED", result.seed);
+  result.capability = capability_from_environment(result.capability);
   return result;
-}
-
-double now_ms() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::milli>(now).count();
 }
 
 }  // namespace
@@ -73,15 +81,16 @@ EmulatedStream* Driver::add_stream(int gpu) {
 }
 
 EmulatedStream* Driver::find(cudaStream_t stream) const {
-  const auto found =
-      std::find_if(streams_.begin(), streams_.end(), [&](const auto& held) { return held.get() == stream; });
+  const auto found = std::find_if(streams_.begin(), streams_.end(), [&](const auto& held) {
+    return held.get() == stream && !held->is_destroyed;
+  });
   return found != streams_.end() ? found->get() : nullptr;
 }
 
 bool Driver::remove_stream(cudaStream_t stream) {
   if (find(stream) == nullptr) return false;
-  run_all_of(*stream);
-  std::erase_if(streams_, [&](const auto& held) { return held.get() == stream; });
+  Capture::abandon(*stream);
+  stream->is_destroyed = true;
   return true;
 }
 
@@ -98,16 +107,22 @@ std::shared_ptr<EmulatedEvent> Driver::find(cudaEvent_t event) const {
   return found != events_.end() ? found->second : nullptr;
 }
 
-void Driver::record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event) {
-  push(stream, [event, ticket = ++event->recorded] {
-    event->reached = std::max(event->reached, ticket);
-    event->reached_ms = now_ms();
-    return true;
-  });
+void Driver::record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event, bool is_external) {
+  if (stream.capture != nullptr && is_external) {
+    stream.capture->add(stream, {.work = {}, .event = event});
+  } else if (stream.capture != nullptr) {
+    event->capture = stream.capture;
+    event->captured_after = stream.captured;
+  } else {
+    event->capture = nullptr;
+    push(stream, event->next_recording());
+  }
 }
 
-void Driver::wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event) {
+cudaError_t Driver::wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event) {
+  if (event->capture != nullptr || stream.capture != nullptr) return Capture::wait(stream, *event);
   push(stream, [event, ticket = event->recorded] { return event->reached >= ticket; });
+  return cudaSuccess;
 }
 
 void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
@@ -125,6 +140,15 @@ void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
   });
 }
 
+void Driver::compute(EmulatedStream& stream, std::function<void()> work) {
+  push(stream, [this, gpu = stream.gpu, work = std::move(work)] {
+    memory.open(gpu);
+    work();
+    memory.close(gpu);
+    return true;
+  });
+}
+
 void Driver::transfer(EmulatedStream& stream, std::function<void()> work) {
   push(stream, [this, work = std::move(work)] {
     memory.open(Memory::kEveryGpu);
@@ -135,6 +159,7 @@ void Driver::transfer(EmulatedStream& stream, std::function<void()> work) {
 }
 
 void Driver::push(EmulatedStream& stream, EmulatedStream::Operation operation) {
+  if (stream.capture != nullptr) return stream.capture->add(stream, {.work = std::move(operation)});
   stream.queue.push_back(std::move(operation));
   if (settings.streams == Streams::eager) run_all();
 }
@@ -168,6 +193,7 @@ void Driver::run_all_of(const EmulatedStream& stream) {
 }
 
 void Driver::free_if_idle() {
+  std::erase_if(streams_, [](const auto& held) { return held->is_destroyed && held->queue.empty(); });
   if (std::all_of(streams_.begin(), streams_.end(), [](const auto& held) { return held->queue.empty(); }))
     memory.free_retired();
 }
@@ -184,8 +210,14 @@ void Driver::change(const Settings& now) {
 }
 
 void Driver::reset() {
-  for (const auto& stream : streams_) stream->queue.clear();
-  for (const auto& [handle, event] : events_) event->reached = event->recorded;
+  for (const auto& stream : streams_) {
+    stream->queue.clear();
+    stream->capture = nullptr;
+  }
+  for (const auto& [handle, event] : events_) {
+    event->reached = event->recorded;
+    event->capture = nullptr;
+  }
   memory.free_retired();
   report_.clear();
   contexts.clear();

@@ -15,24 +15,10 @@
 #include <vector>
 
 #include "tests/cuda_emulator/block.h"
+#include "tests/cuda_emulator/capture.h"
 #include "tests/cuda_emulator/emulator.h"
 #include "tests/cuda_emulator/launch_log.h"
 #include "tests/cuda_emulator/memory.h"
-
-/// Counts its recordings: the latest asked for, and the latest that its stream has come to.
-struct EmulatedEvent {
-  bool is_timed = false;
-  std::uint64_t recorded = 0;
-  std::uint64_t reached = 0;
-  double reached_ms = 0;
-};
-
-/// A queue of operations of one GPU.
-struct EmulatedStream {
-  using Operation = std::function<bool()>;  // false: it has to wait, and nothing happened
-  int gpu = 0;
-  std::deque<Operation> queue;
-};
 
 namespace convoy::emulator {
 
@@ -58,11 +44,26 @@ class Driver {
   std::shared_ptr<EmulatedEvent> find(cudaEvent_t event) const;
   bool remove_event(cudaEvent_t event) { return events_.erase(event) == 1; }
 
-  void record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
-  void wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
+  /// External: as a node where the stream is captured.
+  void record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event, bool is_external = false);
+  cudaError_t wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
   void launch(EmulatedStream& stream, Launch launch, const void* kernel);
+  /// A library's work, which may touch its own GPU's memory. Recorded where the stream is captured, and so
+  /// possibly run often, as is a copy.
+  void compute(EmulatedStream& stream, std::function<void()> work);
   /// A copy; may touch every GPU's memory.
   void transfer(EmulatedStream& stream, std::function<void()> work);
+
+  // Graphs. A capture that this thread has begun forbids it what is unsafe then; invalidates the capture.
+  cudaError_t begin_capture(EmulatedStream& stream, cudaStreamCaptureMode mode);
+  cudaError_t end_capture(EmulatedStream& stream, cudaGraph_t* graph);
+  bool forbids_allocation();
+  bool forbids_release();
+  EmulatedGraphExec* instantiate(cudaGraph_t graph);
+  EmulatedGraphExec* find(cudaGraphExec_t executable) const;
+  void launch(EmulatedStream& stream, EmulatedGraphExec& executable);
+  bool remove_graph(cudaGraph_t graph) { return graphs_.erase(graph) == 1; }
+  bool remove_executable(cudaGraphExec_t executable) { return executables_.erase(executable) == 1; }
 
   /// Runs queued work until `done` (or a fault).
   void run_until(const std::function<bool()>& done);
@@ -76,7 +77,9 @@ class Driver {
 
  private:
   Driver();
+  /// The one way onto a stream: queues the operation, or records it where the stream is captured.
   void push(EmulatedStream& stream, EmulatedStream::Operation operation);
+  bool invalidate_if(const std::function<bool(const Capture&)>& is_hurt);
   bool step();
   void fail(const std::string& what);
 
@@ -85,6 +88,8 @@ class Driver {
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<EmulatedStream>> streams_;  // in the order of their making, for random turns
   std::map<cudaEvent_t, std::shared_ptr<EmulatedEvent>> events_;
+  std::map<cudaGraph_t, std::shared_ptr<EmulatedGraph>> graphs_;
+  std::map<cudaGraphExec_t, std::unique_ptr<EmulatedGraphExec>> executables_;
   BlockRunner runner_;
   LaunchLog log_;
 };

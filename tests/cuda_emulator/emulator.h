@@ -13,7 +13,8 @@ namespace convoy::emulator {
 enum class Order : std::uint8_t { ascending, descending, random };
 
 /// When queued work runs: at once, or not before the host waits for some of it, and then the streams take
-/// turns at random as far as their events allow, which shows a missing wait.
+/// turns at random as far as their events allow, which shows a missing wait. A graph's nodes run in the order
+/// of their recording, or in a random one that their dependencies allow.
 enum class Streams : std::uint8_t { eager, random };
 
 struct Settings {
@@ -24,11 +25,12 @@ struct Settings {
   Order order = Order::ascending;
   Streams streams = Streams::eager;
   std::uint64_t seed = 1;  // of the random orders
+  int capability = 90;     // of each GPU: 90 is 9.0
 };
 
 /// At the start, from the environment (README.md): CONVOY_EMULATED_GPUS=N, CONVOY_EMULATED_MEMORY=BYTES,
 /// CONVOY_EMULATOR_ORDER=ascending|descending|random, CONVOY_EMULATOR_STREAMS=eager|random,
-/// CONVOY_EMULATOR_SEED=N.
+/// CONVOY_EMULATOR_SEED=N, CONVOY_EMULATED_CAPABILITY=MAJOR.MINOR.
 Settings settings();
 /// Runs what is queued, then changes the settings.
 void set(const Settings& settings);
@@ -42,7 +44,7 @@ void reset();
 
 /// GPUs on which some call has made a context since the last reset.
 std::set<int> contexts();
-/// Kernels launched so far in this process, several launches of one counted each.
+/// Kernels launched so far in this process, several launches of one counted each, those recorded once.
 std::uint64_t launches();
 
 /// Puts back the settings that it found.

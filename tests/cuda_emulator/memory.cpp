@@ -77,6 +77,11 @@ bool Memory::is_on_gpu(const void* begin, std::size_t bytes) const {
   return block != nullptr && block->place != kPinned;
 }
 
+bool Memory::is_on(int gpu, const void* begin, std::size_t bytes) const {
+  const Block* const block = find(begin, bytes);
+  return block != nullptr && block->place == gpu;
+}
+
 bool Memory::is_pinned(const void* begin, std::size_t bytes) const {
   const Block* const block = find(begin, bytes);
   return block != nullptr && block->place == kPinned;

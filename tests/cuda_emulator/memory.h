@@ -25,6 +25,7 @@ class Memory {
 
   // Of the blocks not retired.
   bool is_on_gpu(const void* begin, std::size_t bytes) const;
+  bool is_on(int gpu, const void* begin, std::size_t bytes) const;
   bool is_pinned(const void* begin, std::size_t bytes) const;
   std::size_t used(int gpu) const;
   std::size_t used_pinned() const { return used(kPinned); }

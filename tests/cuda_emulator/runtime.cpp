@@ -45,14 +45,33 @@ cudaError_t on_gpu(const std::function<cudaError_t(Driver&, int gpu)>& f) {
   });
 }
 
-cudaError_t on_stream(cudaStream_t stream, const std::function<cudaError_t(Driver&, EmulatedStream&)>& f) {
+cudaError_t on_any_stream(cudaStream_t stream,
+                          const std::function<cudaError_t(Driver&, EmulatedStream&)>& f) {
   return on_gpu([&](Driver& driver, int) {
     EmulatedStream* const held = driver.find(stream);
     return held != nullptr ? f(driver, *held) : cudaErrorInvalidResourceHandle;
   });
 }
 
+cudaError_t on_stream(cudaStream_t stream, const std::function<cudaError_t(Driver&, EmulatedStream&)>& f) {
+  return on_any_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    const bool is_lost = held.capture != nullptr && !held.capture->is_valid();
+    return is_lost ? cudaErrorStreamCaptureInvalidated : f(driver, held);
+  });
+}
+
+cudaError_t unsupported(Capture& capture) {
+  capture.invalidate();
+  return cudaErrorStreamCaptureUnsupported;
+}
+
 namespace {
+
+/// An event that a host asks about, and that a capture has instead: each such capture has no answer.
+cudaError_t captured(const EmulatedEvent& event) {
+  event.capture->invalidate();
+  return cudaErrorCapturedEvent;
+}
 
 /// What a destructor calls: does its work also after a fault.
 cudaError_t releasing(const std::function<bool(Driver&)>& is_ours) {
@@ -81,8 +100,18 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
+    case cudaErrorIllegalState: return "cudaErrorIllegalState";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureMerge: return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched: return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
+    case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+    case cudaErrorStreamCaptureWrongThread: return "cudaErrorStreamCaptureWrongThread";
   }
   return "unrecognized error code";
 }
@@ -98,8 +127,22 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorInvalidResourceHandle: return "invalid resource handle";
+    case cudaErrorIllegalState: return "the operation cannot be performed in the present state";
     case cudaErrorNotReady: return "device not ready";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureMerge:
+      return "operation would result in a merge of separate capture sequences";
+    case cudaErrorStreamCaptureUnmatched: return "capture was not ended in the same stream as it began";
+    case cudaErrorStreamCaptureUnjoined: return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureIsolation: return "dependency created on uncaptured work in another stream";
+    case cudaErrorStreamCaptureImplicit:
+      return "operation would make the legacy stream depend on a capturing blocking stream";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
+    case cudaErrorStreamCaptureWrongThread:
+      return "attempt to terminate a thread-local capture sequence from another thread";
   }
   return "unrecognized error code";
 }
@@ -135,6 +178,19 @@ cudaError_t cudaSetDevice(int device) {
   });
 }
 
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return call([&](Driver& driver) {
+    if (const cudaError_t status = usable(driver); status != cudaSuccess) return status;
+    if (device < 0 || device >= driver.settings.gpus) return cudaErrorInvalidDevice;
+    *properties = {.name = "Emulated GPU",
+                   .totalGlobalMem = driver.settings.memory_bytes,
+                   .major = driver.settings.capability / 10,
+                   .minor = driver.settings.capability % 10,
+                   .multiProcessorCount = 1};
+    return cudaSuccess;
+  });
+}
+
 // Streams take turns at random, which any priority allows.
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return on_gpu([&](Driver&, int) {
@@ -159,6 +215,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return on_stream(stream, [](Driver& driver, EmulatedStream& held) {
+    if (held.capture != nullptr) return unsupported(*held.capture);
     driver.run_all_of(held);
     return outcome(driver);
   });
@@ -176,10 +233,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    const bool is_external = flags == cudaEventRecordExternal;
+    if (flags != cudaEventRecordDefault && !(is_external && held.capture != nullptr))
+      return cudaErrorInvalidValue;
     const auto point = driver.find(event);
     if (point == nullptr) return cudaErrorInvalidResourceHandle;
-    driver.record(held, point);
+    driver.record(held, point, is_external);
     return cudaSuccess;
   });
 }
@@ -188,8 +252,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
     const auto point = driver.find(event);
     if (point == nullptr) return cudaErrorInvalidResourceHandle;
-    driver.wait(held, point);
-    return cudaSuccess;
+    return driver.wait(held, point);
   });
 }
 
@@ -197,6 +260,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return on_gpu([&](Driver& driver, int) {
     const auto point = driver.find(event);
     if (point == nullptr) return cudaErrorInvalidResourceHandle;
+    if (point->capture != nullptr) return captured(*point);
     return point->reached < point->recorded ? cudaErrorNotReady : cudaSuccess;
   });
 }
@@ -205,6 +269,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return on_gpu([&](Driver& driver, int) {
     const auto point = driver.find(event);
     if (point == nullptr) return cudaErrorInvalidResourceHandle;
+    if (point->capture != nullptr) return captured(*point);
     driver.run_until([&] { return point->reached >= point->recorded; });
     return outcome(driver);
   });
@@ -215,7 +280,9 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
     const auto first = driver.find(begin);
     const auto last = driver.find(end);
     for (const auto& point : {first, last}) {
-      if (point == nullptr || !point->is_timed || point->recorded == 0) return cudaErrorInvalidResourceHandle;
+      if (point == nullptr || !point->is_timed) return cudaErrorInvalidResourceHandle;
+      if (point->capture != nullptr) return captured(*point);
+      if (point->recorded == 0) return cudaErrorInvalidResourceHandle;
       if (point->reached < point->recorded) return cudaErrorNotReady;
     }
     *milliseconds = static_cast<float>(last->reached_ms - first->reached_ms);
@@ -225,6 +292,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 
 cudaError_t cudaMalloc(void** block, std::size_t bytes) {
   return on_gpu([&](Driver& driver, int gpu) {
+    if (driver.forbids_allocation()) return cudaErrorStreamCaptureUnsupported;
     const std::size_t used = driver.memory.used(gpu);
     const std::size_t limit = driver.settings.memory_bytes;
     if (used > limit || bytes > limit - used) return cudaErrorMemoryAllocation;
@@ -235,6 +303,7 @@ cudaError_t cudaMalloc(void** block, std::size_t bytes) {
 
 cudaError_t cudaHostAlloc(void** block, std::size_t bytes, unsigned) {
   return on_gpu([&](Driver& driver, int) {
+    if (driver.forbids_allocation()) return cudaErrorStreamCaptureUnsupported;
     const std::size_t used = driver.memory.used_pinned();
     const std::size_t limit = driver.settings.pinned_bytes;
     if (used > limit || bytes > limit - used) return cudaErrorMemoryAllocation;
@@ -243,15 +312,30 @@ cudaError_t cudaHostAlloc(void** block, std::size_t bytes, unsigned) {
   });
 }
 
+namespace convoy::emulator {
+namespace {
+
 // Real ones wait for the GPU's work before memory goes. Here it goes when the queues are next empty, so that
 // a block's end does not put the streams' work in an order that no program may count on.
-cudaError_t cudaFree(void* block) {
-  return releasing([&](Driver& driver) { return block == nullptr || driver.memory.retire(block); });
+cudaError_t free_block(void* block, bool (Memory::*retire)(void*)) {
+  if (block == nullptr) return cudaSuccess;
+  cudaError_t status = cudaSuccess;
+  const cudaError_t released = releasing([&](Driver& driver) {
+    if (driver.forbids_release()) {
+      status = cudaErrorStreamCaptureUnsupported;
+      return true;
+    }
+    return (driver.memory.*retire)(block);
+  });
+  return status != cudaSuccess ? status : released;
 }
 
-cudaError_t cudaFreeHost(void* block) {
-  return releasing([&](Driver& driver) { return block == nullptr || driver.memory.retire_pinned(block); });
-}
+}  // namespace
+}  // namespace convoy::emulator
+
+cudaError_t cudaFree(void* block) { return free_block(block, &Memory::retire); }
+
+cudaError_t cudaFreeHost(void* block) { return free_block(block, &Memory::retire_pinned); }
 
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   return on_gpu([&](Driver& driver, int gpu) {
@@ -261,17 +345,37 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   });
 }
 
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  return on_gpu([&](Driver& driver, int) {
+    attributes->type = driver.memory.is_pinned(pointer, 1)   ? cudaMemoryTypeHost
+                       : driver.memory.is_on_gpu(pointer, 1) ? cudaMemoryTypeDevice
+                                                             : cudaMemoryTypeUnregistered;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    if (bytes == 0) return cudaSuccess;
+    if (!driver.memory.is_on_gpu(to, bytes)) return cudaErrorInvalidValue;
+    driver.transfer(held, [=] { std::memset(to, value, bytes); });
+    return outcome(driver);
+  });
+}
+
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
     if (bytes == 0) return cudaSuccess;
     if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
-    driver.transfer(held, [=] { std::memcpy(to, from, bytes); });
     // The host's side of a copy that is not pinned is read, or written, before the call returns.
     const auto may_lag = [&](const void* side) {
       return driver.memory.is_on_gpu(side, bytes) || driver.memory.is_pinned(side, bytes);
     };
-    if (!may_lag(to) || !may_lag(from)) driver.run_all_of(held);
+    const bool has_to_run = !may_lag(to) || !may_lag(from);
+    if (has_to_run && held.capture != nullptr) return unsupported(*held.capture);
+    driver.transfer(held, [=] { std::memcpy(to, from, bytes); });
+    if (has_to_run) driver.run_all_of(held);
     return outcome(driver);
   });
 }

@@ -39,6 +39,9 @@ TEST(Environment, MistakesAreNotPassedOver) {
                "CONVOY_EMULATOR_ORDER: 'sideways' is no choice");
   EXPECT_DEATH(run_again("CONVOY_EMULATED_GPUS", "two"),
                "CONVOY_EMULATED_GPUS: found 'two', expected a number");
+  for (const char* wrong : {"9", "9.", ".0", "9.00", "nine.0"})
+    EXPECT_DEATH(run_again("CONVOY_EMULATED_CAPABILITY", wrong),
+                 "CONVOY_EMULATED_CAPABILITY: found '.*', expected one like 9.0");
 }
 
 class LaunchErrors : public EmulatorTest {};
@@ -193,7 +196,10 @@ TEST_F(Contexts, OneGpusWorkMakesNoneOnAnother) {
   };
   const auto view = [](void* data) { return View{data, {4}, DType::f32}; };
   in_thread([&] { gpu = std::make_unique<Device>(Device::cuda(1)); });
-  in_thread([&] { second = std::make_unique<CudaStream>(1, gpu->memory(), StreamPriority::high); });
+  in_thread([&] {
+    second =
+        std::make_unique<CudaStream>(1, gpu->memory(), CudaStreamOptions{.priority = StreamPriority::high});
+  });
   in_thread([&] { block = gpu->memory().allocate(16); });
   in_thread([&] { staged = gpu->staging().allocate(16); });
   in_thread([&] { begin = std::make_unique<CudaEvent>(1, EventTiming::on); });

@@ -49,6 +49,30 @@ TEST_F(StreamOrder, AMissingWaitShows) {
   EXPECT_TRUE(sum_reaches_the_other(false)) << "eager streams hide it";
 }
 
+/// Staging memory that is used again after the stream that copied from it is gone.
+bool arrives_from_a_stream_that_is_gone(bool waits) {
+  Gpu gpu;
+  const auto pinned = cuda_pinned_memory(0);
+  auto* const staged = static_cast<float*>(pinned->allocate(32 * sizeof(float)));
+  const Numbers<float> x(gpu, 32);
+  std::fill_n(staged, 32, 1.0f);
+  {
+    CudaStream other(0, gpu.memory);
+    copy_on(other, x.data(), staged, 32 * sizeof(float));
+    if (waits) other.synchronize();
+  }
+  std::fill_n(staged, 32, 2.0f);
+  const bool arrived = x.values() == std::vector<float>(32, 1);
+  pinned->release(staged, 32 * sizeof(float));
+  return arrived;
+}
+
+TEST_F(StreamOrder, AStreamThatIsDestroyedIsNotWaitedFor) {
+  EXPECT_EQ(wrong_seeds([] { return arrives_from_a_stream_that_is_gone(true); }), 0u);
+  EXPECT_EQ(wrong_seeds([] { return arrives_from_a_stream_that_is_gone(false); }), kSeeds);
+  EXPECT_TRUE(arrives_from_a_stream_that_is_gone(false)) << "eager streams hide it";
+}
+
 /// A buffer of staging memory that carries two copies.
 bool both_copies_arrive(bool waits) {
   Gpu gpu;

@@ -1,8 +1,9 @@
-// Batches for a GPU: made on the CPU and copied, or by the GPU from images that lie in its memory. They are
+// Batches for a GPU: made on the CPU and uploaded, or by the GPU from images that lie in its memory. They are
 // the same.
 #include <gmock/gmock.h>
 
 #include "kernels/runtime/error.h"
+#include "kernels/runtime/work_graph.h"
 #include "tests/datasets/loader_scene.h"
 #include "tests/support/gpu.h"
 
@@ -29,6 +30,142 @@ TEST_F(CudaLoader, InMicroBatchesOfOneRankOfThree) {
   compare({.global_batch = 16, .micro_batch = 2, .rank = 2, .world = 3});
 }
 TEST_F(CudaLoader, WithoutWorkers) { compare({.global_batch = 16, .workers = 0}); }
+
+/// What the CPU's batches are in a half type.
+std::vector<std::vector<Copy>> rounded(std::vector<std::vector<Copy>> epochs, DType dtype) {
+  for (std::vector<Copy>& epoch : epochs)
+    for (Copy& batch : epoch)
+      for (float& value : batch.images)
+        value =
+            dtype == DType::f16 ? static_cast<float>(float16(value)) : static_cast<float>(bfloat16(value));
+  return epochs;
+}
+
+TEST_F(CudaLoader, RoundsToAHalfOnceWhoeverMakesTheBatch) {
+  const ImageSet set = make_set(43);
+  LoaderOptions options{.global_batch = 16, .seed = 5, .transform = random_transform()};
+  options.transform.augment.inverse_std = {4.049f, 4.107f, 3.823f};
+  const auto exact = run(set, options, 2);
+  options.device = Device::cuda(0);
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    options.dtype = dtype;
+    const auto expected = rounded(exact, dtype);
+    EXPECT_NE(expected, exact);
+    options.resident = false;
+    DataLoader loader(set, options);
+    EXPECT_EQ(loader.next_update().front().images.dtype(), dtype);
+    EXPECT_EQ(run(set, options, 2), expected);
+    options.resident = true;
+    for_each_order([&] { EXPECT_EQ(run(set, options, 2), expected); });
+  }
+}
+
+/// Of a loader that leaves images to make_images(): the batch with them.
+Batch with_images(const DataLoader& loader, Batch batch, DType dtype, const Device& gpu) {
+  EXPECT_FALSE(batch.images.defined());
+  batch.images = Tensor::empty({batch.ids.numel(), kHeight, kWidth, kChannels}, dtype, gpu);
+  const Tensor epoch = Tensor::full({1}, static_cast<double>(batch.epoch), DType::i32, gpu);
+  loader.make_images(batch.ids, epoch, batch.images);
+  return batch;
+}
+
+TEST_F(CudaLoader, MakesDeferredImagesWhenAsked) {
+  const ImageSet set = make_set(43);
+  const Device gpu = Device::cuda(0);
+  LoaderOptions options{.global_batch = 16,
+                        .micro_batch = 7,
+                        .seed = 5,
+                        .transform = random_transform(),
+                        .device = gpu,
+                        .resident = true};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    options.dtype = dtype;
+    options.defer_images = false;
+    const auto expected = run(set, options, 2);
+    options.defer_images = true;
+    for_each_order([&] {
+      DataLoader loader(set, options);
+      for (const std::vector<Copy>& epoch : expected) {
+        for (std::size_t next = 0; next < epoch.size();)
+          for (const Batch& batch : loader.next_update())
+            EXPECT_EQ(copy_of(with_images(loader, batch, dtype, gpu)), epoch[next++]);
+        EXPECT_TRUE(loader.next_update().empty());
+      }
+    });
+  }
+}
+
+TEST_F(CudaLoader, RecordsTheMakingOfImages) {
+  const ImageSet set = make_set(48);
+  const Device gpu = Device::cuda(0);
+  LoaderOptions options{.global_batch = 16, .transform = random_transform(), .device = gpu, .resident = true};
+  const auto expected = run(set, options, 3);
+  options.defer_images = true;
+  for_each_order([&] {
+    DataLoader loader(set, options);
+    const Tensor images = Tensor::zeros({16, kHeight, kWidth, kChannels}, DType::f32, gpu);
+    const Tensor ids = Tensor::zeros({16}, DType::i32, gpu);
+    const Tensor epoch = Tensor::zeros({1}, DType::i32, gpu);
+    WorkGraph graph(gpu, [&] { loader.make_images(ids, epoch, images); });
+    EXPECT_EQ(graph.pool_bytes(), 0u);
+    for (const std::vector<Copy>& copies : expected) {
+      for (const Copy& copy : copies) {
+        Batch batch = loader.next_update().front();
+        ids.copy_from(batch.ids);
+        epoch.copy_from(Tensor::full({1}, static_cast<double>(batch.epoch), DType::i32, gpu));
+        graph.replay();
+        batch.images = images;
+        EXPECT_EQ(copy_of(batch), copy);
+      }
+      EXPECT_TRUE(loader.next_update().empty());
+    }
+  });
+}
+
+TEST_F(CudaLoader, RefusesImagesThatItCannotMake) {
+  const ImageSet set = make_set(24);
+  const Device gpu = Device::cuda(0);
+  EXPECT_THROW(DataLoader(set, {.device = gpu, .defer_images = true}), UsageError);
+  EXPECT_THROW(DataLoader(set, {.defer_images = true}), UsageError);
+  const Tensor ids = Tensor::zeros({8}, DType::i32, gpu), epoch = Tensor::zeros({1}, DType::i32, gpu);
+  const auto images = [&](std::int64_t n, DType dtype, const Device& device) {
+    return Tensor::zeros({n, kHeight, kWidth, kChannels}, dtype, device);
+  };
+  DataLoader whole(set, {.global_batch = 8, .device = gpu, .resident = true});
+  EXPECT_THROW(whole.make_images(ids, epoch, images(8, DType::f32, gpu)), UsageError);
+  DataLoader loader(set, {.global_batch = 8, .device = gpu, .resident = true, .defer_images = true});
+  EXPECT_NO_THROW(loader.make_images(ids, epoch, images(8, DType::f32, gpu)));
+  EXPECT_THROW(loader.make_images(ids, epoch, images(7, DType::f32, gpu)), UsageError);
+  EXPECT_THROW(loader.make_images(ids, epoch, images(8, DType::f16, gpu)), UsageError);
+  EXPECT_THROW(loader.make_images(ids, epoch, images(8, DType::f32, Device::cpu())), UsageError);
+  EXPECT_THROW(loader.make_images(ids, epoch, ids), UsageError);
+  EXPECT_THROW(loader.make_images(ids, ids, images(8, DType::f32, gpu)), UsageError);
+  gpu.synchronize();
+}
+
+TEST_F(CudaLoader, TakesImagesThatAreOnTheGpuAlready) {
+  const ImageSet set = make_set(2000);
+  const Device gpu = Device::cuda(0);
+  LoaderOptions options{.global_batch = 500, .device = gpu, .resident = true};
+  const auto expected = run(set, options, 1);
+  const Tensor images = set.images.to(gpu);
+  const std::size_t before = gpu.memory().stats().in_use;
+  options.resident_images = images;
+  {
+    DataLoader loader(set, options);
+    EXPECT_EQ(gpu.memory().stats().in_use, before);
+    EXPECT_EQ(rest_of_epoch(loader), expected[0]);
+  }
+  const auto refuses = [&](const Tensor& there, bool resident) {
+    options.resident_images = there;
+    options.resident = resident;
+    EXPECT_THROW(DataLoader(set, options), UsageError);
+  };
+  refuses(images.rows(0, 100), true);
+  refuses(set.images, true);
+  refuses(set.images.to(Device::cuda(0)), true);  // another handle has another stream
+  refuses(images, false);
+}
 
 TEST_F(CudaLoader, GoesOnFromAnywhere) {
   const ImageSet set = make_set(43);

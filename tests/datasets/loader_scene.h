@@ -42,10 +42,11 @@ struct Copy {
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 
+/// Images of any type, as floats.
 inline Copy copy_of(const Batch& batch) {
   EXPECT_EQ(batch.images.shape(), (Shape{batch.ids.numel(), kHeight, kWidth, kChannels}));
   EXPECT_EQ(batch.labels.numel(), batch.ids.numel());
-  return {batch.images.to_vector<float>(),
+  return {batch.images.to(DType::f32).to_vector<float>(),
           batch.labels.to_vector<std::int32_t>(),
           batch.ids.to_vector<std::int32_t>(),
           batch.epoch,

@@ -290,7 +290,8 @@ TEST(DataLoader, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal({.rank = 2, .world = 2}), HasSubstr("rank 2 of 2"));
   EXPECT_THAT(refusal({.workers = -1}), HasSubstr("--workers: found -1"));
   EXPECT_THAT(refusal({.prefetch = 0}), HasSubstr("prefetch 0"));
-  EXPECT_THAT(refusal({.dtype = DType::f16}), HasSubstr("batches of f16"));
+  EXPECT_THAT(refusal({.dtype = DType::f16}),
+              HasSubstr("batches of f16 on cpu, expected f32 or f64, or on a GPU also f16 or bf16"));
   EXPECT_THAT(refusal({.transform = {.augment = {.crop_padding = 5}}}), HasSubstr("crop=5"));
   EXPECT_THROW(DataLoader(ImageSet{}, {}), UsageError);
   EXPECT_THROW(DataLoader(ImageSet{.images = set.images, .labels = make_set(3).labels}, {}), UsageError);

@@ -5,7 +5,9 @@
 
 #include <cmath>
 
+#include "engine/autograd/backward.h"
 #include "engine/nn/layers.h"
+#include "engine/ops/ops.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
@@ -94,6 +96,8 @@ TEST(Module, AnEpilogueIsWhatComesAfterTheLayer) {
   const std::shared_ptr<Module> images[] = {
       norm(false),
       norm(true),
+      std::make_shared<Conv2d>(5, 5, Conv2dLayerOptions{.padding = 1}),
+      std::make_shared<Conv2d>(5, 5, Conv2dLayerOptions{.padding = 1, .bias = false}),
       relu(),
       with({}),
       with({{"0", norm(false)}}),
@@ -184,6 +188,29 @@ TEST(Module, DropoutActsInTrainingAloneAndByEpoch) {
   EXPECT_EQ(dropout.forward(x, pass).value().to_vector<float>(), first);
   pass.epoch = 1;
   EXPECT_NE(dropout.forward(x, pass).value().to_vector<float>(), first);
+}
+
+TEST(Module, DropoutReadsTheEpochWhereItLies) {
+  Dropout dropout(0.5, 3);
+  const Device device = Device::cpu();
+  Pass pass{.training = true,
+            .seed = 1,
+            .epoch = 9,
+            .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
+  const auto output_and_gradient = [&] {
+    const Variable x(Tensor::full({4, 64}, 1, DType::f32, device), true);
+    const Variable y = dropout.forward(x, pass);
+    pass.epoch_cell = {};  // the operation keeps it for its backward
+    backward(sum(y));
+    return std::pair(y.value().to_vector<float>(), x.grad().to_vector<float>());
+  };
+  const auto expected = output_and_gradient();
+  pass.epoch = 0;
+  EXPECT_NE(output_and_gradient(), expected);
+  pass.epoch_cell = Tensor::full({1}, 9, DType::i32, device);
+  EXPECT_EQ(output_and_gradient(), expected);
+  pass.epoch_cell = Tensor::full({1}, 9, DType::f32, device);
+  EXPECT_THROW(output_and_gradient(), UsageError);
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ TEST(Optimizer, ClipsByTheCommonNormOfAllParameters) {
   give_gradient(a, {3, 0});
   give_gradient(b, {-4});
   EXPECT_EQ(optimizer.gradient_norm(), 5);
-  optimizer.step(0.1, 2.0);
+  optimizer.step(0.1, {.clip_norm = 2.0});
   // torch.nn.utils.clip_grad_norm_([p], 2.0), then SGD
   EXPECT_NEAR(values_of(a)[0], 0.88000002399999522, 1e-15);
   EXPECT_EQ(values_of(a)[1], -2);
@@ -103,7 +103,7 @@ TEST(Optimizer, ANormBelowTheLimitChangesNothing) {
   Sgd one({clipped}, {}), other({plain}, {});
   give_gradient(clipped, {0.3, 0.1, -0.7});
   give_gradient(plain, {0.3, 0.1, -0.7});
-  one.step(0.1, 1.0);
+  one.step(0.1, {.clip_norm = 1.0});
   other.step(0.1);
   EXPECT_EQ(values_of(clipped), values_of(plain));
 }
@@ -154,7 +154,7 @@ TEST(Optimizer, RefusesSettingsThatMakeNoSense) {
   Sgd optimizer(p, {});
   give_gradient(p[0], {1});
   EXPECT_THROW(optimizer.step(std::nan("")), UsageError);
-  EXPECT_THROW(optimizer.step(0.1, 0.0), UsageError);
+  EXPECT_THROW(optimizer.step(0.1, {.clip_norm = 0.0}), UsageError);
 }
 
 TEST(Optimizer, GroupsHaveTheirOwnDecayAndRate) {
@@ -202,6 +202,56 @@ TEST(Optimizer, StateIsCompleteBeforeTheFirstStep) {
               ElementsAre("first_moment/w", "first_moment/b", "second_moment/w", "second_moment/b"));
   EXPECT_THAT(adam.state()[0].tensor.to_vector<double>(), ElementsAre(0, 0));
   EXPECT_EQ(adam.state()[3].kind, ParameterKind::bias);
+}
+
+TEST(Optimizer, ReadsARateInDeviceMemory) {
+  const NamedParameter one = parameter("p", {1, -2, 3}), other = parameter("p", {1, -2, 3});
+  Adam by_number({one}, {}), by_tensor({other}, {});
+  const Tensor rate = Tensor::full({1}, 0.1, DType::f64, Device::cpu());
+  for (const double lr : {0.1, 0.025}) {
+    give_gradient(one, {0.3, 0.1, -0.7});
+    give_gradient(other, {0.3, 0.1, -0.7});
+    by_number.step(lr);
+    rate.copy_from(Tensor::full({1}, lr, DType::f64, Device::cpu()));
+    by_tensor.step(rate);
+  }
+  EXPECT_EQ(values_of(one), values_of(other));
+  EXPECT_EQ(by_tensor.steps(), 2);
+  give_gradient(other, {1, 1, 1});
+  EXPECT_THROW(by_tensor.step(Tensor()), UsageError);
+  EXPECT_THROW(by_tensor.step(Tensor::full({1}, 0.1, DType::f32, Device::cpu())), UsageError);
+  EXPECT_THROW(by_tensor.step(Tensor::full({2}, 0.1, DType::f64, Device::cpu())), UsageError);
+}
+
+TEST(Optimizer, GoesOnFromANumberOfSteps) {
+  const NamedParameter p = parameter("p", {1}), q = parameter("p", {1});
+  Adam late({p}, {}), early({q}, {});
+  late.set_steps(1000);
+  EXPECT_EQ(late.steps(), 1000);
+  give_gradient(p, {0.5});
+  give_gradient(q, {0.5});
+  late.step(0.1);
+  early.step(0.1);
+  EXPECT_EQ(late.steps(), 1001);
+  // m = 0.1 g and v = 0.001 g^2: what is left of the bias at step 1 is all, at step 1001 v's 1 - 0.999^1001.
+  EXPECT_NEAR(values_of(q)[0], 1 - 0.1, 1e-8);
+  EXPECT_NEAR(values_of(p)[0], 1 - 0.1 * 0.1 / std::sqrt(0.001 / (1 - std::pow(0.999, 1001))), 1e-6);
+}
+
+TEST(Optimizer, WritesHalfCopies) {
+  const Values start{1.003, -2.7};
+  const NamedParameter kept = parameter("kept", start), plain = parameter("plain", start);
+  kept.variable.set_half_copy(kept.variable.value().to(DType::bf16));
+  const Tensor copy = kept.variable.half_copy();
+  for (const MakeOptimizer& make : {with<Sgd>(SgdSettings{.momentum = 0.9}), with<Adam>(AdamSettings{})}) {
+    const auto optimizer = make({kept, plain});
+    give_gradient(kept, {0.5, -1});
+    give_gradient(plain, {0.5, -1});
+    optimizer->step(0.1);
+    EXPECT_EQ(values_of(kept), values_of(plain));
+    EXPECT_EQ(copy.to(DType::f64).to_vector<double>(),
+              kept.variable.value().to(DType::bf16).to(DType::f64).to_vector<double>());
+  }
 }
 
 TEST(Optimizer, SaysSoWhereAModelMovedAfterwards) {

@@ -101,6 +101,44 @@ TYPED_TEST(Augment, FollowsItsDefinition) {
   for (const int channels : {1, 2, 4}) this->check(options, channels);
 }
 
+/// Every value of a pixel, in every channel, with and without draws.
+template <class Half>
+void expect_rounded_once() {
+  Array<std::uint8_t> images({2, 16, 16, 4});
+  for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i / 4 + 64 * (i % 4));
+  AugmentOptions options{.mean = {0.4914f, 0.4822f, 0.4465f, 0.3f},
+                         .inverse_std = {4.049f, 4.107f, 3.823f, 0.7f}};
+  CpuStream stream({.threads = 2});
+  for (const int padding : {0, 2}) {
+    options.crop_padding = options.cutout = padding;
+    const Array<std::int32_t> rows({3}, {1, 0, 1}), ids({3}, {4, 5, 6});
+    Array<float> expected({3, 16, 16, 4});
+    Array<Half> found(expected.shape());
+    augment(stream, images.view(), rows.view(), ids.view(), options, kRandom, expected.view());
+    augment(stream, images.view(), rows.view(), ids.view(), options, kRandom, found.view());
+    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i].bits, Half(expected[i]).bits) << i;
+  }
+}
+TEST(Augmentation, RoundsToAHalfOnce) {
+  expect_rounded_once<float16>();
+  expect_rounded_once<bfloat16>();
+}
+
+TEST(Augmentation, ReadsTheEpochFromItsCell) {
+  const auto images = random_images({5, 8, 8, 3});
+  const Array<std::int32_t> ids({5}, {3, 1, 4, 0, 2});
+  const AugmentOptions options{.crop_padding = 2, .flip = true, .cutout = 3};
+  const std::int32_t epoch = 6;
+  Array<float> expected({5, 8, 8, 3}), found(expected.shape());
+  CpuStream stream({.threads = 2});
+  Random random{.seed = 3, .purpose = RandomPurpose::augmentation, .stream = 6};
+  augment(stream, images.view(), ids.view(), ids.view(), options, random, expected.view());
+  random.stream = 0;
+  random.cell = &epoch;
+  augment(stream, images.view(), ids.view(), ids.view(), options, random, found.view());
+  testing::expect_same_bits(found, expected);
+}
+
 TEST(Augmentation, OfNothingIsTheImage) {
   const auto images = random_images({3, 4, 4, 3});
   const Array<std::int32_t> rows({3}, {2, 0, 1});

@@ -2,6 +2,9 @@
 
 #include <malloc.h>
 
+#include <cmath>
+#include <limits>
+
 #include "tests/kernels/array.h"
 #include "tests/kernels/conv2d_cases.h"
 
@@ -38,15 +41,18 @@ void compare_with_reference(CpuStream& stream, const ConvCase& c, Mode mode, std
   const Arrays<float> in(c, offset);
   const Arrays<double> exact(c);
 
-  for (const bool with_bias : {false, true}) {
-    Array<float> y(c.y(), 9, offset);
-    Array<double> expected(c.y(), 9);
-    conv2d_forward(stream, in.x.view(), in.filter.view(), with_bias ? in.bias.view() : ConstView(), y.view(),
-                   c.options());
-    conv2d_forward_reference(stream, exact.x.view(), exact.filter.view(),
-                             with_bias ? exact.bias.view() : ConstView(), expected.view(), c.options());
-    expect_near(y, expected, tolerance(c.kh * c.kw * c.i));
-  }
+  for (const bool relu : {false, true})
+    for (const bool with_bias : {false, true}) {
+      Conv2dOptions options = c.options();
+      options.relu = relu;
+      Array<float> y(c.y(), 9, offset);
+      Array<double> expected(c.y(), 9);
+      conv2d_forward(stream, in.x.view(), in.filter.view(), with_bias ? in.bias.view() : ConstView(),
+                     y.view(), options);
+      conv2d_forward_reference(stream, exact.x.view(), exact.filter.view(),
+                               with_bias ? exact.bias.view() : ConstView(), expected.view(), options);
+      expect_near(y, expected, tolerance(c.kh * c.kw * c.i));
+    }
   {
     auto dx = Array<float>::random(c.x(), 5, offset);
     auto expected = Array<double>::random(c.x(), 5);
@@ -82,6 +88,27 @@ TEST(Conv2dReference, EqualsAnExampleByHand) {
   conv2d_forward_reference(stream, x.view(), filter.view(), ConstView(), strided.view(),
                            {.stride = 2, .padding = 1});
   expect_near(strided, Array<double>({1, 2, 2, 1}, {1000, 3200, 7040, 9865}), 0);
+}
+
+template <class T>
+void expect_relu(void (*forward)(CpuStream&, ConstView, ConstView, ConstView, View, Conv2dOptions)) {
+  CpuStream stream({.threads = 1});
+  const T nan = std::numeric_limits<T>::quiet_NaN();
+  const Array<T> x({1, 1, 4, 1}, {1, -1, nan, 3});
+  const Array<T> filter({1, 1, 1, 1}, {1});
+  const Array<T> bias({1}, {-2});
+  Array<T> y({1, 1, 4, 1});
+  forward(stream, x.view(), filter.view(), bias.view(), y.view(), {.relu = true});
+  EXPECT_EQ(y[0], 0);
+  EXPECT_EQ(y[1], 0);
+  EXPECT_TRUE(std::isnan(y[2]));
+  EXPECT_EQ(y[3], 1);
+}
+
+TEST(Conv2d, ReluComesAfterTheBiasAndLetsNanPass) {
+  expect_relu<double>(conv2d_forward_reference);
+  expect_relu<float>(conv2d_forward_reference);
+  expect_relu<float>(conv2d_forward);
 }
 
 TEST(Conv2dReference, TwoChannelsInAndOut) {

@@ -1,4 +1,5 @@
-// CPU and GPU agree, bit for bit: kernels/augment.h.
+// CPU and GPU agree, bit for bit, and so do an epoch that is given and one that lies in the GPU's memory:
+// kernels/augment.h.
 #include "kernels/augment.h"
 
 #include <gtest/gtest.h>
@@ -39,6 +40,8 @@ class CudaAugment : public testing::GpuTest {
     Array<C> expected(out_shape);
     CpuStream cpu({.threads = 1});
     augment(cpu, images.view(), rows.view(), ids.view(), options, kRandom, expected.view());
+    Array<T> same_type(out_shape);
+    augment(cpu, images.view(), rows.view(), ids.view(), options, kRandom, same_type.view());
 
     const Device gpu = Device::cuda(0);
     const DeviceArray<std::uint8_t> gpu_images(gpu, images);
@@ -49,6 +52,7 @@ class CudaAugment : public testing::GpuTest {
         augment(stream, gpu_images.view(), gpu_rows.view(), gpu_ids.view(), options, kRandom, out.view());
       });
       testing::expect_rounded(out.values(), expected);
+      testing::expect_same_bits(out.values(), same_type);
     });
   }
 };
@@ -88,6 +92,29 @@ TYPED_TEST(CudaAugment, EqualsTheCpuAtEverySize) {
   this->compare(options, {4, 8, 8, 3}, 0);
   for (const std::int64_t width : testing::kTailSizes)
     if (width > 0) this->compare({.flip = true}, {2, 1, width, 1}, 2);
+}
+
+TYPED_TEST(CudaAugment, ReadsTheEpochFromItsMemory) {
+  const Device gpu = Device::cuda(0);
+  const Shape shape{7, 6, 5, 3};
+  Array<std::uint8_t> images(shape);
+  for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(37 * i);
+  const DeviceArray<std::uint8_t> gpu_images(gpu, images);
+  const DeviceArray<std::int32_t> ids(gpu, Array<std::int32_t>({7}, {6, 1, 4, 0, 2, 5, 3}));
+  const DeviceArray<std::int32_t> epoch(gpu, Array<std::int32_t>({1}, {1}));  // kRandom's stream
+  Random by_cell = kRandom;
+  by_cell.stream = 0;
+  by_cell.cell = epoch.view().template as<std::int32_t>();
+  AugmentOptions options = kNormalized;
+  options.crop_padding = 2;
+  options.flip = true;
+  options.cutout = 3;
+  const DeviceArray<TypeParam> expected(gpu, shape), found(gpu, shape);
+  on(gpu.stream(), [&](auto& stream) {
+    augment(stream, gpu_images.view(), ids.view(), ids.view(), options, kRandom, expected.view());
+    augment(stream, gpu_images.view(), ids.view(), ids.view(), options, by_cell, found.view());
+  });
+  testing::expect_same_bits(found.values(), expected.values());
 }
 
 }  // namespace

@@ -315,6 +315,24 @@ TYPED_TEST(CudaDropout, DecidesAtTheVeryNumberDrawn) {
   }
 }
 
+TYPED_TEST(CudaDropout, ReadsTheEpochFromItsMemory) {
+  const Device gpu = Device::cuda(0);
+  const DeviceArray<TypeParam> x(gpu, Array<TypeParam>::random({33, 21}, 1)), y(gpu, {33, 21}),
+      z(gpu, {33, 21});
+  Array<std::int32_t> ids({33});
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = this->id_of(i);
+  const DeviceArray<std::int32_t> gpu_ids(gpu, ids);
+  const DeviceArray<std::int32_t> epoch(gpu, Array<std::int32_t>({1}, {3}));  // kRandom's stream
+  Random by_cell = this->kRandom;
+  by_cell.stream = 0;
+  by_cell.cell = epoch.view().template as<std::int32_t>();
+  on(gpu.stream(), [&](auto& s) {
+    dropout(s, x.view(), gpu_ids.view(), 0.5, this->kRandom, y.grad());
+    dropout(s, x.view(), gpu_ids.view(), 0.5, by_cell, z.grad());
+  });
+  testing::expect_same_bits(z.values(), y.values());
+}
+
 TYPED_TEST(CudaDropout, DropsAllWithProbabilityOne) {
   const Device gpu = Device::cuda(0);
   const auto x = Array<TypeParam>::random({3, 7}, 1);

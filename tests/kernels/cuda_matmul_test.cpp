@@ -5,8 +5,10 @@
 
 #include <cmath>
 #include <functional>
+#include <utility>
 #include <variant>
 
+#include "kernels/cuda/cublas_matmul.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
 #include "tests/support/gpu.h"
@@ -16,6 +18,7 @@ namespace {
 
 using testing::Array;
 using testing::DeviceArray;
+using testing::dot_tolerance;
 
 CudaStream& cuda_stream_of(const Device& gpu) {
   return std::get<std::reference_wrapper<CudaStream>>(gpu.stream());
@@ -53,7 +56,7 @@ class CudaMatmul : public testing::GpuTest {
       const DeviceArray<T> c(gpu, before, offset);
       product(cuda_stream_of(gpu), gpu_a.view(), gpu_b.view(), c.grad(mode), options);
       const Array<T> found = c.values();
-      testing::expect_rounded_near(found, expected, testing::dot_tolerance<T>(s.k));
+      testing::expect_rounded_near(found, expected, dot_tolerance<T>(s.k));
       repeats.expect_same(found);
     });
   }
@@ -75,12 +78,27 @@ TYPED_TEST(CudaMatmul, ReferenceTakesArraysThatStartAnywhere) {
   this->compare(matmul_reference, {17, 33, 20}, {.transpose_a = true, .transpose_b = true}, Mode::add, 3);
 }
 
+// With leading dimensions and addresses that halves leave off every vector, and others that fill vectors.
 TYPED_TEST(CudaMatmul, AgreesInEveryTransposition) {
-  for (const Sizes s : {Sizes{1, 1, 1}, {17, 33, 20}, {3, 4, 0}, {0, 4, 3}})
+  for (const Sizes s : kSizes)
     for (const bool ta : {false, true})
       for (const bool tb : {false, true})
         for (const Mode mode : {Mode::write, Mode::add})
           this->compare(matmul, s, {.transpose_a = ta, .transpose_b = tb}, mode);
+}
+
+TYPED_TEST(CudaMatmul, TakesArraysThatStartAnywhere) {
+  for (const std::size_t offset : {1, 2, 3, 8}) {
+    this->compare(matmul, {17, 33, 20}, {}, Mode::write, offset);
+    this->compare(matmul, {64, 16, 32}, {.transpose_a = true}, Mode::add, offset);
+    this->compare(matmul, {16, 64, 32}, {.transpose_b = true}, Mode::write, offset);
+  }
+}
+
+// Where K is split among blocks, their sums meet before they are rounded.
+TYPED_TEST(CudaMatmul, RoundsALongSumOnce) {
+  this->compare(matmul, {8, 16, 4096}, {.transpose_b = true}, Mode::write);
+  this->compare(matmul, {8, 16, 4096}, {.transpose_a = true}, Mode::add);
 }
 
 TYPED_TEST(CudaMatmul, UnwantedProductsAreNoWork) {
@@ -88,6 +106,173 @@ TYPED_TEST(CudaMatmul, UnwantedProductsAreNoWork) {
   const DeviceArray<TypeParam> a(gpu, Array<TypeParam>({2, 2}));
   matmul(cuda_stream_of(gpu), a.view(), a.view(), GradView());
   gpu.synchronize();
+}
+
+template <class T>
+class CudaLinear : public CudaMatmul<T> {
+ protected:
+  void compare(Sizes s, bool with_bias, bool relu, std::size_t offset = 0) {
+    SCOPED_TRACE(::testing::Message() << s.m << " rows, " << s.k << " -> " << s.n << ", bias " << with_bias
+                                      << ", relu " << relu << ", offset " << offset);
+    const auto x = Array<T>::random({s.m, s.k}, 1);
+    const auto weight = Array<T>::random({s.n, s.k}, 2);
+    const auto bias = Array<T>::random({s.n}, 3);
+    const auto exact_x = x.template to<double>(), exact_weight = weight.template to<double>(),
+               exact_bias = bias.template to<double>();
+    CpuStream cpu({.threads = 1});
+    Array<double> expected({s.m, s.n});
+    linear_forward(cpu, exact_x.view(), exact_weight.view(), with_bias ? exact_bias.view() : ConstView(),
+                   expected.view(), relu);
+
+    const Device gpu = Device::cuda(0);
+    const DeviceArray<T> gpu_x(gpu, x, offset), gpu_weight(gpu, weight, offset), gpu_bias(gpu, bias, offset);
+    testing::Repeats<T> repeats;
+    this->for_each_order([&] {
+      const DeviceArray<T> y(gpu, Array<T>({s.m, s.n}, static_cast<T>(NAN)), offset);
+      linear_forward(cuda_stream_of(gpu), gpu_x.view(), gpu_weight.view(),
+                     with_bias ? ConstView(gpu_bias.view()) : ConstView(), y.view(), relu);
+      const Array<T> found = y.values();
+      // Where the parts follow each other, the product, of size sqrt(K) / 3, is rounded before the bias is
+      // added.
+      const double of_product =
+          testing::unit_roundoff<T>() * (4 * std::sqrt(static_cast<double>(s.k)) / 3 + 1);
+      testing::expect_rounded_near(found, expected, dot_tolerance<T>(s.k) + of_product);
+      repeats.expect_same(found);
+    });
+  }
+};
+TYPED_TEST_SUITE(CudaLinear, Types);
+
+TYPED_TEST(CudaLinear, AgreesWithItsParts) {
+  for (const Sizes s : kSizes)
+    for (const bool bias : {false, true})
+      for (const bool relu : {false, true}) this->compare(s, bias, relu);
+}
+
+TYPED_TEST(CudaLinear, TakesArraysThatStartAnywhere) {
+  for (const std::size_t offset : {1, 2, 3, 8}) this->compare({17, 32, 64}, true, true, offset);
+}
+
+// The library's description of a layer is kept; the bias that it names is each call's own.
+TYPED_TEST(CudaLinear, EachCallReadsItsOwnBias) {
+  using T = TypeParam;
+  const Device gpu = Device::cuda(0);
+  const DeviceArray<T> x(gpu, Array<T>({8, 8})), weight(gpu, Array<T>({8, 8}));
+  const DeviceArray<T> ones(gpu, Array<T>({8}, static_cast<T>(1))),
+      twos(gpu, Array<T>({8}, static_cast<T>(2)));
+  for (const auto& [bias, value] : {std::pair{&ones, 1}, {&twos, 2}, {&ones, 1}}) {
+    const DeviceArray<T> y(gpu, {8, 8});
+    linear_forward(cuda_stream_of(gpu), x.view(), weight.view(), bias->view(), y.view(), false);
+    testing::expect_same_bits(y.values(), Array<T>({8, 8}, static_cast<T>(value)));
+  }
+}
+
+/// The library alone: nothing stands in where it refuses.
+template <class T>
+class CublasProduct : public CudaMatmul<T> {
+ protected:
+  /// Whether `library` computes [m, k] times [n, k]^T, in which case the result is checked.
+  bool multiplies(cuda::CublasLt& library, Sizes s, bool with_bias = false, bool relu = false) {
+    SCOPED_TRACE(::testing::Message() << s.m << "x" << s.k << " times " << s.k << "x" << s.n << ", bias "
+                                      << with_bias << ", relu " << relu);
+    const auto a = Array<T>::random({s.m, s.k}, 1);
+    const auto b = Array<T>::random({s.n, s.k}, 2);
+    const auto bias = Array<T>::random({s.n}, 3);
+    const auto exact_a = a.template to<double>(), exact_b = b.template to<double>(),
+               exact_bias = bias.template to<double>();
+    CpuStream cpu({.threads = 1});
+    const Device gpu = Device::cuda(0);
+    Array<double> expected({s.m, s.n});
+    linear_forward(cpu, exact_a.view(), exact_b.view(), with_bias ? exact_bias.view() : ConstView(),
+                   expected.view(), relu);
+    const DeviceArray<T> gpu_a(gpu, a), gpu_b(gpu, b), gpu_bias(gpu, bias), c(gpu, {s.m, s.n});
+    const cuda::Product product{.dtype = dtype_of<T>,
+                                .m = s.m,
+                                .n = s.n,
+                                .k = s.k,
+                                .transpose_b = true,
+                                .relu = relu,
+                                .a_alignment = cuda::alignment_of(gpu_a.view().data),
+                                .b_alignment = cuda::alignment_of(gpu_b.view().data),
+                                .c_alignment = cuda::alignment_of(c.view().data),
+                                .bias_alignment = with_bias ? cuda::alignment_of(gpu_bias.view().data) : 0};
+    const cuda::Operands operands{.a = gpu_a.view().data,
+                                  .b = gpu_b.view().data,
+                                  .bias = with_bias ? gpu_bias.view().data : nullptr,
+                                  .c = c.view().data};
+    if (!library.multiply(cuda_stream_of(gpu), product, operands, Mode::write)) return false;
+    testing::expect_rounded_near(c.values(), expected, dot_tolerance<T>(s.k));
+    return true;
+  }
+};
+TYPED_TEST_SUITE(CublasProduct, Types);
+
+TYPED_TEST(CublasProduct, IsThereForOrdinarySizes) {
+  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)));
+  for (const Sizes s : {Sizes{64, 64, 64}, {128, 10, 64}, {32, 24, 400}, {17, 33, 20}, {1, 1, 1}})
+    EXPECT_TRUE(this->multiplies(library, s));
+}
+
+// The documentation lists bias and ReLU for these types; in f64 they may be missing.
+TYPED_TEST(CublasProduct, FusesWhatComesAfterIt) {
+  if (dtype_of<TypeParam> == DType::f64) return;
+  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)));
+  for (const bool bias : {false, true})
+    for (const bool relu : {false, true}) {
+      EXPECT_TRUE(this->multiplies(library, {64, 64, 64}, bias, relu));
+      EXPECT_TRUE(this->multiplies(library, {32, 40, 128}, bias, relu));
+    }
+}
+
+TYPED_TEST(CublasProduct, IsThereWithoutAWorkspace) {
+  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)), 0);
+  EXPECT_TRUE(this->multiplies(library, {8, 16, 4096}));
+  EXPECT_TRUE(this->multiplies(library, {3, 5, 2049}));
+}
+
+TYPED_TEST(CublasProduct, OnlyTheLastUsedAreKept) {
+  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)));
+  const auto shapes = static_cast<std::int64_t>(cuda::CublasLt::kCapacity) + 3;
+  for (std::int64_t m = 1; m <= shapes; ++m) {
+    EXPECT_TRUE(this->multiplies(library, {m, 4, 8}));
+    EXPECT_TRUE(this->multiplies(library, {1, 4, 8}));  // used all along, so it stays
+  }
+  EXPECT_EQ(library.size(), cuda::CublasLt::kCapacity);
+  EXPECT_TRUE(this->multiplies(library, {2, 4, 8}));  // made once more
+}
+
+class CudaTf32 : public testing::GpuTest {
+ protected:
+  /// The largest error of a product, of the sizes of its terms.
+  static double error_with(bool tf32) {
+    constexpr std::int64_t kSize = 128;
+    const auto a = Array<float>::random({kSize, kSize}, 1);
+    const auto b = Array<float>::random({kSize, kSize}, 2);
+    Array<double> expected({kSize, kSize});
+    CpuStream cpu({.threads = 1});
+    matmul(cpu, a.to<double>().view(), b.to<double>().view(), expected.grad());
+
+    const Device gpu = Device::cuda(0);
+    const DeviceArray<float> gpu_a(gpu, a), gpu_b(gpu, b), c(gpu, {kSize, kSize});
+    gpu.synchronize();  // what follows runs on another stream
+    CudaStream stream(0, gpu.memory(), {.cuda = {.tf32 = tf32}});
+    matmul(stream, gpu_a.view(), gpu_b.view(), c.grad());
+    stream.synchronize();
+    const Array<float> found = c.values();
+    double largest = 0;
+    for (std::size_t e = 0; e < found.size(); ++e)
+      largest = std::max(largest, std::abs(found[e] - expected[e]));
+    return largest;
+  }
+};
+
+// f32 is exact to its last bits unless somebody asked for less: factors of 10 bits are off by up to 2^-11,
+// their products, of size 1/3 at most in the mean, by twice that, and a sum of 128 of them by sqrt(128) times
+// as much: at most 0.004 or so, and with this many elements at least a hundredth of it.
+TEST_F(CudaTf32, IsUsedWhereItIsAskedForAlone) {
+  EXPECT_LT(error_with(false), dot_tolerance<float>(128));
+  EXPECT_LT(error_with(true), 0.03);
+  EXPECT_GT(error_with(true), 4 * dot_tolerance<float>(128));
 }
 
 }  // namespace

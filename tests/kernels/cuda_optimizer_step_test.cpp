@@ -83,27 +83,57 @@ std::vector<Parameter<T>> make_model() {
   return model;
 }
 
+/// The numbers of a step.
+struct Numbers {
+  Array<double> lr{{1}, {0.1}}, grad_scale{{1}, {0.375}}, steps{{1}, {7.0}};
+  Array<std::int32_t> skip{{1}, {0}};
+
+  StepScalars scalars(bool scaled) const {
+    return {.lr = lr.view(),
+            .grad_scale = scaled ? grad_scale.view() : ConstView(),
+            .skip = scaled ? skip.view() : ConstView(),
+            .steps = steps.view()};
+  }
+};
+
+/// The same on a GPU.
+struct OnDevice {
+  DeviceArray<double> lr, grad_scale, steps;
+  DeviceArray<std::int32_t> skip;
+
+  OnDevice(const Device& gpu, const Numbers& numbers)
+      : lr(gpu, numbers.lr),
+        grad_scale(gpu, numbers.grad_scale),
+        steps(gpu, numbers.steps),
+        skip(gpu, numbers.skip) {}
+  StepScalars scalars(bool scaled) const {
+    return {.lr = lr.view(),
+            .grad_scale = scaled ? ConstView(grad_scale.view()) : ConstView(),
+            .skip = scaled ? ConstView(skip.view()) : ConstView(),
+            .steps = steps.view()};
+  }
+};
+
 template <class T>
 class CudaOptimizer : public testing::GpuTest {
  protected:
   Device gpu = Device::best();  // without a GPU the test is skipped
   CpuStream cpu{{.threads = 1}};
 
-  /// step(stream, parameter views, grad_scale) on both devices, in every order.
+  /// step(stream, parameter views, scalars) on both devices, in every order.
   template <class Slots, class Step>
   void expect_same(Slots slots, Step step, double tolerance) {
     for (const bool scaled : {false, true}) {
       SCOPED_TRACE(scaled ? "scaled" : "not scaled");
-      const Array<double> scale({1}, {0.375});
       auto expected = make_model<T>();
       const auto start = expected;
-      step(cpu, slots(expected), scaled ? scale.view() : ConstView());
-      const DeviceArray<double> gpu_scale(gpu, scale);
+      step(cpu, slots(expected), numbers.scalars(scaled));
+      const OnDevice gpu_numbers(gpu, numbers);
       std::vector<Array<T>> first_found;
       this->for_each_order([&] {
         std::deque<OnGpu<T>> held;
         for (const Parameter<T>& p : start) held.emplace_back(gpu, p);
-        on(gpu.stream(), [&](auto& s) { step(s, slots(held), scaled ? gpu_scale.view() : ConstView()); });
+        on(gpu.stream(), [&](auto& s) { step(s, slots(held), gpu_numbers.scalars(scaled)); });
         for (std::size_t i = 0; i < held.size(); ++i) {
           SCOPED_TRACE("parameter " + std::to_string(i));
           const Array<T> found = held[i].value.values();
@@ -117,6 +147,30 @@ class CudaOptimizer : public testing::GpuTest {
       });
     }
   }
+
+  /// step(stream, parameter views, scalars) with a flag that skips it.
+  template <class Slots, class Step>
+  void expect_unchanged(Slots slots, Step step) {
+    const auto start = make_model<T>();
+    Numbers skipping = numbers;
+    skipping.skip[0] = 1;
+    const OnDevice gpu_numbers(gpu, skipping);
+    std::deque<OnGpu<T>> held;
+    for (const Parameter<T>& p : start) held.emplace_back(gpu, p);
+    std::vector<Array<float16>> copies;
+    for (const OnGpu<T>& p : held) copies.push_back(p.f16.values());
+    on(gpu.stream(), [&](auto& s) { step(s, slots(held), gpu_numbers.scalars(true)); });
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      SCOPED_TRACE("parameter " + std::to_string(i));
+      testing::expect_same_bits(held[i].value.values(), start[i].value);
+      testing::expect_same_bits(held[i].first.values(), start[i].first);
+      testing::expect_same_bits(held[i].second.values(), start[i].second);
+      const Array<float16> copy = held[i].f16.values();
+      for (std::size_t e = 0; e < copy.size(); ++e) ASSERT_EQ(copy[e].bits, copies[i][e].bits);
+    }
+  }
+
+  Numbers numbers;
 
  private:
   static void expect_rounded_copy(const Array<T>& found, const OnGpu<T>& parameter) {
@@ -154,39 +208,51 @@ TYPED_TEST(CudaOptimizer, SgdOfHundredsOfParameters) {
   const auto check = [this](const SgdOptions& options, auto momentum_of) {
     this->expect_same(
         sgd_slots(momentum_of),
-        [&](auto& stream, const std::vector<SgdSlot>& slots, const ConstView& scale) {
-          sgd_step(stream, slots, scale, options);
+        [&](auto& stream, const std::vector<SgdSlot>& slots, const StepScalars& scalars) {
+          sgd_step(stream, slots, scalars, options);
         },
         kSgdTolerance<TypeParam>);
   };
-  check({.lr = 0.1, .weight_decay = 0.01}, [](std::size_t) { return false; });
-  check({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01}, [](std::size_t) { return true; });
-  check({.lr = 0.1, .momentum = 0.9, .nesterov = true}, [](std::size_t i) { return i % 5 != 0; });
+  check({.weight_decay = 0.01}, [](std::size_t) { return false; });
+  check({.momentum = 0.9, .weight_decay = 0.01}, [](std::size_t) { return true; });
+  check({.momentum = 0.9, .nesterov = true}, [](std::size_t i) { return i % 5 != 0; });
 }
 
+constexpr auto adam_slots = [](auto& model) {
+  std::vector<AdamSlot> slots;
+  for (auto& p : model)
+    slots.push_back({.parameter = p.value.view(),
+                     .gradient = p.gradient.view(),
+                     .first_moment = p.first.view(),
+                     .second_moment = p.second.view(),
+                     .half_copy = p.half_copy()});
+  return slots;
+};
+
 TYPED_TEST(CudaOptimizer, AdamOfHundredsOfParameters) {
-  const auto slots_of = [](auto& model) {
-    std::vector<AdamSlot> slots;
-    for (auto& p : model)
-      slots.push_back({.parameter = p.value.view(),
-                       .gradient = p.gradient.view(),
-                       .first_moment = p.first.view(),
-                       .second_moment = p.second.view(),
-                       .half_copy = p.half_copy()});
-    return slots;
-  };
   for (const bool decoupled : {false, true}) {
     const AdamOptions options{
-        .lr = 0.01, .epsilon = 1e-3, .weight_decay = 0.1, .decoupled = decoupled, .step = 7};
+        .lr_scale = 0.1, .epsilon = 1e-3, .weight_decay = 0.1, .decoupled = decoupled};  // a rate of 0.01
     // As for sgd_step. Besides, v of about (1 - beta2) g^2 may have lost as much, which m / sqrt(v) shows at
     // most lr / 2 epsilon times as large.
     this->expect_same(
-        slots_of,
-        [&](auto& stream, const std::vector<AdamSlot>& slots, const ConstView& scale) {
-          adam_step(stream, slots, scale, options);
+        adam_slots,
+        [&](auto& stream, const std::vector<AdamSlot>& slots, const StepScalars& scalars) {
+          adam_step(stream, slots, scalars, options);
         },
         kSgdTolerance<TypeParam> * (1 + 0.01 / 2e-3));
   }
+}
+
+TYPED_TEST(CudaOptimizer, ASkippedStepChangesNothing) {
+  this->expect_unchanged(sgd_slots([](std::size_t i) { return i % 2 == 0; }),
+                         [](auto& stream, const std::vector<SgdSlot>& slots, const StepScalars& scalars) {
+                           sgd_step(stream, slots, scalars, {.momentum = 0.9, .weight_decay = 0.1});
+                         });
+  this->expect_unchanged(adam_slots,
+                         [](auto& stream, const std::vector<AdamSlot>& slots, const StepScalars& scalars) {
+                           adam_step(stream, slots, scalars, {.weight_decay = 0.1});
+                         });
 }
 
 TEST(CudaMixedOptimizer, TakesParametersOfBothTypesAtOnceAndNone) {
@@ -199,30 +265,69 @@ TEST(CudaMixedOptimizer, TakesParametersOfBothTypesAtOnceAndNone) {
       {.parameter = narrow.value.view(), .gradient = narrow.gradient.view()},
       {.parameter = wide.value.view(), .gradient = wide.gradient.view(), .half_copy = wide.half_copy()}};
   const SgdSlot half{.parameter = narrow.f16.view(), .gradient = narrow.f16.view()};
+  Numbers numbers;
+  numbers.lr[0] = 0.5;
+  const OnDevice gpu_numbers(gpu, numbers);
+  const StepScalars scalars = gpu_numbers.scalars(false);
   on(gpu.stream(), [&](auto& s) {
-    sgd_step(s, {}, ConstView(), {});
-    adam_step(s, {}, ConstView(), {});
-    sgd_step(s, slots, ConstView(), {.lr = 0.5});
-    EXPECT_THROW(sgd_step(s, {&half, 1}, ConstView(), {}), UsageError);  // master parameters are no halves
+    sgd_step(s, {}, scalars, {});
+    adam_step(s, {}, scalars, {});
+    sgd_step(s, slots, scalars, {});
+    EXPECT_THROW(sgd_step(s, {&half, 1}, scalars, {}), UsageError);  // master parameters are no halves
   });
   // 1 - 0.5 of multiples of 2^-20: exact in both.
   testing::expect_same_bits(narrow.value.values().to<double>(), wide.value.values());
   EXPECT_NE(narrow.value.values()[99], Parameter<float>(100, 1, Unaligned::none, DType::f32).value[99]);
 }
 
-class CudaClipCoefficient : public testing::GpuTest {};
+class CudaUpdateNumbers : public testing::GpuTest {
+ protected:
+  CpuStream cpu{{.threads = 1}};
+};
 
-TEST_F(CudaClipCoefficient, ShrinksOnlyWhatIsTooLong) {
-  CpuStream cpu({.threads = 1});
+TEST_F(CudaUpdateNumbers, ClipShrinksOnlyWhatIsTooLong) {
   const Device gpu = Device::cuda(0);
-  for (const double norm : {0.0, 0.5, 4.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
-    const Array<double> from({1}, {norm});
+  const auto expect_same = [&](const Array<double>* norm, const auto* scale) {
+    const auto coefficient = [&](auto& stream, const ConstView& from, const ConstView& by, const View& to) {
+      clip_coefficient(stream, from, 1, by, to);
+    };
     Array<double> expected({1});
-    clip_coefficient(cpu, from.view(), 1, expected.view());
-    const DeviceArray<double> gpu_from(gpu, from), found(gpu, {1});
-    on(gpu.stream(), [&](auto& s) { clip_coefficient(s, gpu_from.view(), 1, found.view()); });
+    coefficient(cpu, norm != nullptr ? norm->view() : ConstView(),
+                scale != nullptr ? scale->view() : ConstView(), expected.view());
+    const DeviceArray<double> gpu_norm(gpu, norm != nullptr ? *norm : Array<double>({1}));
+    const DeviceArray gpu_scale(gpu, scale != nullptr ? *scale : std::decay_t<decltype(*scale)>({1}));
+    const DeviceArray<double> found(gpu, {1});
+    on(gpu.stream(), [&](auto& s) {
+      coefficient(s, norm != nullptr ? ConstView(gpu_norm.view()) : ConstView(),
+                  scale != nullptr ? ConstView(gpu_scale.view()) : ConstView(), found.view());
+    });
     testing::expect_rounded(found.values(), expected);
+  };
+  const Array<float> f32({1}, {1024.0f});
+  const Array<double> f64({1}, {3.0});
+  const Array<float>* const none = nullptr;
+  for (const double value :
+       {0.0, 0.5, 4.0, 4096.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    const Array<double> norm({1}, {value});
+    expect_same(&norm, none);
+    expect_same(&norm, &f32);
+    expect_same(&norm, &f64);
   }
+  expect_same(nullptr, &f32);
+  expect_same(nullptr, &f64);
+}
+
+TEST_F(CudaUpdateNumbers, CountsWhatIsNotSkipped) {
+  const Device gpu = Device::cuda(0);
+  const DeviceArray<double> steps(gpu, Array<double>({1}, {41.0}));
+  const DeviceArray<std::int32_t> goes(gpu, Array<std::int32_t>({1}, {0}));
+  const DeviceArray<std::int32_t> skips(gpu, Array<std::int32_t>({1}, {5}));
+  on(gpu.stream(), [&](auto& s) {
+    count_update(s, ConstView(), steps.view());
+    count_update(s, goes.view(), steps.view());
+    count_update(s, skips.view(), steps.view());
+  });
+  EXPECT_EQ(steps.values()[0], 43);
 }
 
 }  // namespace

@@ -33,8 +33,11 @@ double order_tolerance(double n) { return 0x1p-52 * n; }
 
 class CudaReduceTest : public testing::GpuTest {
  protected:
-  Device gpu() const { return Device::cuda(0); }
+  Device gpu() const { return gpu_; }  // one handle: each Device::cuda(0) has a stream of its own
   CpuStream cpu{{.threads = 1}};
+
+ private:
+  const Device gpu_ = Device::best();
 };
 
 template <class T>

@@ -15,6 +15,7 @@
 #include "kernels/runtime/cuda_check.h"
 #include "kernels/runtime/cuda_device.h"
 #include "kernels/runtime/cuda_stream.h"
+#include "kernels/runtime/library_versions.h"
 #include "tests/kernels/device_array.h"
 #include "tests/support/gpu.h"
 
@@ -23,6 +24,7 @@ namespace {
 
 using testing::Array;
 using testing::DeviceArray;
+using ::testing::EndsWith;
 using testing::expect_same_bits;
 using ::testing::HasSubstr;
 
@@ -81,6 +83,15 @@ TEST_F(CudaRuntime, RefusesAnIndexThatIsNotThere) {
   EXPECT_EQ(Device::parse("auto").name(), "cuda:0");
 }
 
+TEST_F(CudaRuntime, NamesTheHardwareThatTimedChoicesHoldFor) {
+  const Device gpu = Device::cuda(0);
+  const std::string capability = std::to_string(gpu.compute_capability());
+  EXPECT_GE(gpu.compute_capability(), 50);
+  const std::string cudnn = cudnn_version_text();
+  EXPECT_THAT(gpu.hardware(), EndsWith(", sm_" + capability + (cudnn.empty() ? "" : ", " + cudnn)));
+  EXPECT_GT(gpu.hardware().find(", sm_"), 3u) << "the GPU's name";
+}
+
 TEST_F(CudaRuntime, CopiesBetweenTwoStreamsInOrder) {
   // On a real GPU long enough that an unordered reader would be early.
   const std::int64_t count = testing::gpus_are_emulated() ? 1025 : std::int64_t{1} << 24;
@@ -124,7 +135,7 @@ TEST_F(CudaRuntime, TimesTheWorkBetweenTwoEvents) {
 
 TEST_F(CudaRuntime, AStreamOfHighPriorityTakesKernelsToo) {
   CachingAllocator memory(cuda_memory(0), 0);
-  CudaStream stream(0, memory, StreamPriority::high);
+  CudaStream stream(0, memory, {.priority = StreamPriority::high});
   const Device gpu = Device::cuda(0);
   const DeviceArray<float> x(gpu, Array<float>({33}, -1));
   gpu.synchronize();

@@ -262,6 +262,17 @@ TEST_F(Dropout, DependsOnTheSampleNotOnItsBatch) {
   EXPECT_NEAR(static_cast<double>(kept), 0.75 * kLarge, 5 * std::sqrt(0.75 * 0.25 * kLarge));
 }
 
+TEST_F(Dropout, ReadsTheEpochFromItsCell) {
+  const Array<std::int32_t> ids({4}, {5, 0, 1000000, 7});
+  const Array<float> x = Array<float>::random({4, 7, 3}, 3);
+  Array<float> y({4, 7, 3}), expected({4, 7, 3});
+  dropout(three, x.view(), ids.view(), 0.3, random, expected.grad());
+  const std::int32_t epoch = 2;
+  const Random by_cell{.seed = 11, .purpose = RandomPurpose::dropout, .cell = &epoch};
+  dropout(three, x.view(), ids.view(), 0.3, by_cell, y.grad());
+  testing::expect_same_bits(y, expected);
+}
+
 TEST_F(Dropout, TakesAnEmptyBatch) {
   Array<float> x({0, 5}), y({0, 5});
   const Array<std::int32_t> ids({0});

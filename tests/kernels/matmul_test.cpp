@@ -1,5 +1,9 @@
 #include "kernels/matmul.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "tests/kernels/array.h"
 
 namespace convoy {
@@ -73,6 +77,43 @@ TEST(Matmul, OverwritesWhateverWasThere) {
   Array<float> c({1, 1}, std::numeric_limits<float>::quiet_NaN());
   matmul(stream, one.view(), one.view(), c.grad());
   EXPECT_EQ(c[0], 4);
+}
+
+TEST(Linear, IsItsProductBiasAndReluOneAfterTheOther) {
+  CpuStream stream({.threads = 2});
+  const auto x = Array<float>::random({5, 7}, 1, 1);
+  const auto weight = Array<float>::random({3, 7}, 2, 3);
+  const auto bias = Array<float>::random({3}, 3);
+  for (const bool with_bias : {false, true})
+    for (const bool relu : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << "bias " << with_bias << ", relu " << relu);
+      Array<float> expected({5, 3});
+      matmul(stream, x.view(), weight.view(), expected.grad(), {.transpose_b = true});
+      for (std::size_t e = 0; e < expected.size(); ++e) {
+        if (with_bias) expected[e] += bias[e % 3];
+        if (relu) expected[e] = std::max(expected[e], 0.0f);
+      }
+      Array<float> y({5, 3}, std::numeric_limits<float>::quiet_NaN());
+      linear_forward(stream, x.view(), weight.view(), with_bias ? bias.view() : ConstView(), y.view(), relu);
+      testing::expect_same_bits(y, expected);
+    }
+}
+
+TEST(Linear, OfNoFeaturesIsItsBias) {
+  CpuStream stream({.threads = 1});
+  const Array<float> bias({2}, {3, -4});
+  Array<float> y({2, 2});
+  linear_forward(stream, Array<float>({2, 0}).view(), Array<float>({2, 0}).view(), bias.view(), y.view(),
+                 true);
+  testing::expect_same_bits(y, Array<float>({2, 2}, {3, 0, 3, 0}));
+}
+
+TEST(Linear, ReluLetsNanPass) {
+  CpuStream stream({.threads = 1});
+  const Array<float> x({1, 1}, {std::numeric_limits<float>::quiet_NaN()}), weight({1, 1}, {1});
+  Array<float> y({1, 1});
+  linear_forward(stream, x.view(), weight.view(), ConstView(), y.view(), true);
+  EXPECT_TRUE(std::isnan(y[0]));
 }
 
 TEST(Matmul, RefusesSizesThatBlasWouldWrap) {

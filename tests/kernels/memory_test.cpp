@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -183,6 +185,161 @@ TEST(CachingAllocator, ReturnsEverythingAtItsEnd) {
     EXPECT_GT(ledger.held, 0u);
   }
   EXPECT_EQ(ledger.held, 0u);
+}
+
+/// Both policies: exact ones give blocks back to the source, where caching ones keep them.
+class Pool : public ::testing::TestWithParam<CachingAllocator::Policy> {
+ protected:
+  bool caches() const { return GetParam() == CachingAllocator::Policy::caching; }
+
+  Ledger ledger_;
+  CachingAllocator allocator_{std::make_unique<FakeMemory>(ledger_), kNoLimit, GetParam()};
+};
+
+INSTANTIATE_TEST_SUITE_P(MemoryPool, Pool,
+                         ::testing::Values(CachingAllocator::Policy::caching,
+                                           CachingAllocator::Policy::exact));
+
+TEST_P(Pool, KeepsItsBlocksForItself) {
+  MemoryPool pool(allocator_);
+  void* pooled = nullptr;
+  {
+    const MemoryPool::Scope scope(pool);
+    pooled = allocator_.allocate(640);
+    allocator_.release(pooled, 640);
+    EXPECT_EQ(allocator_.allocate(640), pooled) << "released blocks serve the same pool";
+    allocator_.release(pooled, 640);
+  }
+  EXPECT_EQ(pool.bytes(), 640u);
+  MemoryPool second(allocator_);
+  const MemoryPool::Scope scope(second);
+  void* const other = allocator_.allocate(640);
+  EXPECT_NE(other, pooled) << "another pool";
+  allocator_.release(other, 640);
+}
+
+TEST_P(Pool, GivesNothingToThoseOutside) {
+  MemoryPool pool(allocator_);
+  void* pooled = nullptr;
+  {
+    const MemoryPool::Scope scope(pool);
+    pooled = allocator_.allocate(640);
+  }
+  allocator_.release(pooled, 640);  // after the scope: still the pool's
+  void* const other = allocator_.allocate(640);
+  EXPECT_NE(other, pooled);
+  allocator_.trim();
+  EXPECT_EQ(ledger_.held, 1280u) << "a trim leaves the pool alone";
+  allocator_.release(other, 640);
+}
+
+TEST_P(Pool, TakesCachedBlocksAndReturnsThemAtItsEnd) {
+  void* const before = allocator_.allocate(640);
+  allocator_.release(before, 640);
+  {
+    MemoryPool pool(allocator_);
+    const MemoryPool::Scope scope(pool);
+    void* const pooled = allocator_.allocate(640);
+    if (caches()) {
+      EXPECT_EQ(pooled, before);
+    }
+    allocator_.release(pooled, 640);
+    EXPECT_EQ(allocator_.stats().cached, 0u);
+  }
+  EXPECT_EQ(allocator_.stats().cached, caches() ? 640u : 0u);
+  EXPECT_EQ(ledger_.held, caches() ? 640u : 0u);
+}
+
+TEST_P(Pool, CountsAsInUseWhetherHeldOrNot) {
+  auto pool = std::make_unique<MemoryPool>(allocator_);
+  void* held = nullptr;
+  {
+    const MemoryPool::Scope scope(*pool);
+    allocator_.release(allocator_.allocate(640), 640);
+    held = allocator_.allocate(1024);
+    EXPECT_EQ(allocator_.stats().peak_in_use, 1664u);
+  }
+  allocator_.reset_peak();
+  EXPECT_EQ(pool->bytes(), 1664u);
+  EXPECT_EQ(allocator_.stats().in_use, 1664u);
+  EXPECT_EQ(allocator_.stats().in_pools, 1664u);
+  EXPECT_EQ(allocator_.stats().peak_in_use, 1664u) << "replays use it all";
+  pool.reset();
+  EXPECT_EQ(allocator_.stats().in_use, 1024u);
+  EXPECT_EQ(allocator_.stats().in_pools, 0u);
+  allocator_.release(held, 1024);
+  EXPECT_EQ(allocator_.stats().in_use, 0u);
+  EXPECT_EQ(allocator_.stats().cached, caches() ? 1664u : 0u);
+}
+
+TEST_P(Pool, WhatSomebodyHoldsOutlivesThePool) {
+  void* held = nullptr;
+  {
+    MemoryPool pool(allocator_);
+    const MemoryPool::Scope scope(pool);
+    held = allocator_.allocate(640);
+  }
+  std::memset(held, 1, 640);  // AddressSanitizer knows whether it is there
+  EXPECT_EQ(ledger_.held, 640u);
+  allocator_.release(held, 640);
+  EXPECT_EQ(ledger_.held, caches() ? 640u : 0u);
+  void* const again = allocator_.allocate(640);
+  if (caches()) {
+    EXPECT_EQ(again, held) << "it is a block as any other";
+  }
+  allocator_.release(again, 640);
+}
+
+TEST_P(Pool, KeepsThePolicysSizes) {
+  MemoryPool pool(allocator_);
+  const MemoryPool::Scope scope(pool);
+  void* const block = allocator_.allocate(601);
+  EXPECT_EQ(ledger_.held, caches() ? 640u : 601u);
+  allocator_.release(block, 601);
+}
+
+TEST_P(Pool, IsForTheThreadOfItsScopeAlone) {
+  MemoryPool pool(allocator_);
+  const MemoryPool::Scope scope(pool);
+  void* const pooled = allocator_.allocate(640);
+  allocator_.release(pooled, 640);
+  std::thread([&] {
+    void* const other = allocator_.allocate(640);
+    EXPECT_NE(other, pooled);
+    allocator_.release(other, 640);
+    MemoryPool own(allocator_);
+    const MemoryPool::Scope own_scope(own);
+    allocator_.release(allocator_.allocate(1024), 1024);
+    EXPECT_EQ(own.bytes(), 1024u);
+  }).join();
+  EXPECT_EQ(pool.bytes(), 640u);
+  EXPECT_THROW(MemoryPool::Scope second(pool), UsageError);
+}
+
+TEST_P(Pool, NothingReachesTheSourceWhileAScopeIsOpen) {
+  void* const before = allocator_.allocate(640);
+  MemoryPool pool(allocator_);
+  {
+    const MemoryPool::Scope scope(pool);
+    allocator_.release(before, 640);
+    { const MemoryPool gone(allocator_); }
+    allocator_.trim();
+    EXPECT_EQ(ledger_.held, 640u);
+    EXPECT_EQ(allocator_.stats().cached, 640u);
+  }
+  EXPECT_EQ(ledger_.held, caches() ? 640u : 0u);
+  allocator_.trim();
+  EXPECT_EQ(ledger_.held, 0u);
+}
+
+TEST_P(Pool, ThatFindsNoMemorySaysHowMuchRecordedWorkHolds) {
+  ledger_.capacity = 2048;
+  MemoryPool pool(allocator_);
+  const MemoryPool::Scope scope(pool);
+  void* const block = allocator_.allocate(1024);
+  EXPECT_NE(message_of(allocator_, 4096).find("1.00 KiB of it for recorded work"), std::string::npos);
+  EXPECT_EQ(pool.bytes(), 1024u);
+  allocator_.release(block, 1024);
 }
 
 TEST(CachingAllocator, ServesSeveralThreads) {

@@ -35,6 +35,25 @@ TEST(Random, EachCoordinateMatters) {
   EXPECT_EQ(base.words(7, 2), base.words(7, 2));
 }
 
+TEST(Random, ReadsTheEpochFromItsCell) {
+  constexpr Random layer{.seed = 5, .purpose = RandomPurpose::dropout, .stream = 3 << 18};
+  std::int32_t epoch = 12;
+  Random draws = layer;
+  draws.cell = &epoch;
+  const auto expected = [&](std::uint32_t e) {
+    Random random = layer;
+    random.stream ^= e;
+    return random.words(7, 2);
+  };
+  EXPECT_EQ(draws.words(7, 2), expected(12));
+  const Random resolved = draws.resolved();
+  EXPECT_EQ(resolved.cell, nullptr);
+  epoch = 13;
+  EXPECT_EQ(draws.words(7, 2), expected(13));
+  EXPECT_EQ(resolved.words(7, 2), expected(12));
+  static_assert(layer.words(1) != Random{.seed = 5, .purpose = RandomPurpose::dropout}.words(1));
+}
+
 TEST(Random, UniformStaysBelowOne) {
   EXPECT_EQ(to_uniform(0), 0.0f);
   EXPECT_EQ(to_uniform(0xffffffff), 1.0f - 0x1p-24f);

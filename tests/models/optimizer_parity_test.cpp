@@ -55,7 +55,7 @@ TEST_P(OptimizerParity, FiveSteps) {
         const Shape& shape = parameter.variable.shape();
         backward(sum(parameter.variable * Variable(formula_values(gradient, shape, GetParam()))));
       }
-      optimizer->step(c.lr * (1 - step / 10.0), c.clip);
+      optimizer->step(c.lr * (1 - step / 10.0), {.clip_norm = c.clip});
       for (const NamedParameter& parameter : parameters) {
         const Tensor trajectory = reference.at(c.name + "/" + parameter.name);
         const Tensor expected = trajectory.rows(step, step + 1).reshape(parameter.variable.shape());

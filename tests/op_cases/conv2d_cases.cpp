@@ -26,6 +26,8 @@ std::vector<OpCase> conv2d_cases() {
       convolution("1x1", {2, 3, 4, 5}, {6, 1, 1, 5}, {}),
       convolution("3x3", {2, 5, 6, 3}, {4, 3, 3, 3}, {.padding = 1}),
       convolution("3x3_bias", {2, 5, 6, 3}, {4, 3, 3, 3}, {.padding = 1}, true),
+      convolution("3x3_relu", {2, 5, 6, 3}, {4, 3, 3, 3}, {.padding = 1, .relu = true}),
+      convolution("3x3_bias_relu", {2, 5, 6, 3}, {4, 3, 3, 3}, {.padding = 1, .relu = true}, true),
       convolution("3x3_stride2", {2, 7, 6, 3}, {5, 3, 3, 3}, {.stride = 2, .padding = 1}),
       convolution("5x5_valid", {1, 8, 7, 2}, {3, 5, 5, 2}, {}, true),
       convolution("7x7_stride2", {1, 9, 9, 3}, {2, 7, 7, 3}, {.stride = 2, .padding = 3}),

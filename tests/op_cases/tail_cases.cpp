@@ -52,6 +52,10 @@ void add_products(std::vector<OpCase>& cases) {
                      .inputs = {{m, k}, {n, k}, {n}},
                      .op = [](auto x) { return linear(x[0], x[1], x[2]); },
                      .terms = static_cast<double>(std::max({m, k, n}))});
+    cases.push_back({.name = named("linear_relu", {m, k, n}),
+                     .inputs = {{m, k}, {n, k}, {n}},
+                     .op = [](auto x) { return linear(x[0], x[1], x[2], true); },
+                     .terms = static_cast<double>(std::max({m, k, n}))});
   }
 }
 

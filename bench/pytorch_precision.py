@@ -1,0 +1,24 @@
+"""What Convoy's --precision means in PyTorch."""
+
+import contextlib
+
+import torch
+
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16")
+
+
+def set_arithmetic(precision):
+    """fp32 in full, unless tf32 is asked for: on its own, PyTorch lets convolutions round to tf32."""
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
+
+def master_dtype(precision):
+    return torch.float64 if precision == "fp64" else torch.float32
+
+
+def autocast(device, precision):
+    """Half arithmetic over single-precision parameters, as PyTorch's own recipe has it."""
+    if precision not in ("bf16", "fp16"):
+        return contextlib.nullcontext()
+    return torch.autocast(device, torch.bfloat16 if precision == "bf16" else torch.float16)

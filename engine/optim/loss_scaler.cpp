@@ -1,0 +1,98 @@
+#include "engine/optim/loss_scaler.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+void set(const Tensor& number, double value) {
+  on(number.stream(), [&](auto& s) { fill(s, value, number.view()); });
+}
+
+}  // namespace
+
+LossScaleSettings LossScaleSettings::fixed(double scale) {
+  return {.initial = scale, .options = {.growth = 1, .backoff = 1, .least = scale, .most = scale}};
+}
+
+LossScaler::LossScaler(const Device& device, DType loss_dtype, const LossScaleSettings& settings)
+    : options_(settings.options) {
+  check(loss_dtype == DType::f32 || loss_dtype == DType::f64, "loss scale: a loss of {}, expected f32 or f64",
+        name_of(loss_dtype));
+  check(options_.least > 0 && options_.least <= settings.initial && settings.initial <= options_.most &&
+            std::isfinite(options_.most),
+        "loss scale: {}, from {} to {}; expected positive numbers, the first between the others",
+        settings.initial, options_.least, options_.most);
+  check(options_.growth >= 1 && std::isfinite(options_.growth),
+        "loss scale: grows by a factor of {}, expected at least 1", options_.growth);
+  check(options_.backoff > 0 && options_.backoff <= 1,
+        "loss scale: backs off by a factor of {}, expected above 0 and at most 1", options_.backoff);
+  check(options_.interval >= 1, "loss scale: grows every {} updates, expected at least 1", options_.interval);
+  scale_ = Tensor::full({1}, settings.initial, loss_dtype, device);
+  good_steps_ = Tensor::zeros({1}, DType::i32, device);
+  skipped_ = Tensor::zeros({1}, DType::i32, device);
+  failed_ = Tensor::zeros({1}, DType::i32, device);
+  non_finite_ = Tensor::zeros({1}, DType::i32, device);
+}
+
+ConstView LossScaler::find_non_finite(std::span<const ConstView> gradients) const {
+  on(scale_.stream(), [&](auto& s) { count_non_finite(s, gradients, non_finite_.view()); });
+  return non_finite_.view();
+}
+
+void LossScaler::update() const {
+  on(scale_.stream(), [&](auto& s) { update_loss_scale(s, non_finite_.view(), view(), options_); });
+}
+
+LossScaleView LossScaler::view() const {
+  return {.scale = scale_.view(),
+          .good_steps = good_steps_.view(),
+          .skipped = skipped_.view(),
+          .failed = failed_.view()};
+}
+
+LossScaler::Reading::Reading(const LossScaler& scaler)
+    : scale_(scaler.scale_),
+      good_steps_(scaler.good_steps_),
+      skipped_(scaler.skipped_),
+      failed_(scaler.failed_) {}
+
+LossScaler::State LossScaler::Reading::state() const {
+  return {.scale = scale_.values()[0],
+          .good_steps = std::llround(good_steps_.values()[0]),
+          .skipped = std::llround(skipped_.values()[0]),
+          .failed = failed_.values()[0] != 0};
+}
+
+void LossScaler::restore(const State& state) const {
+  check(std::isfinite(state.scale) && state.scale > 0 && state.good_steps >= 0 && state.skipped >= 0,
+        "loss scale: cannot go on from a scale of {} after {} good and {} skipped updates", state.scale,
+        state.good_steps, state.skipped);
+  set(scale_, std::clamp(state.scale, options_.least, options_.most));
+  set(good_steps_, static_cast<double>(state.good_steps));
+  set(skipped_, static_cast<double>(state.skipped));
+  set(failed_, state.failed ? 1 : 0);
+}
+
+std::string first_non_finite(const std::vector<NamedParameter>& parameters) {
+  if (parameters.empty()) return "";
+  const auto size = static_cast<std::int64_t>(parameters.size());
+  const Tensor counts = Tensor::zeros({size}, DType::i32, parameters.front().variable.device());
+  for (std::int64_t i = 0; i < size; ++i) {
+    const Tensor& gradient = parameters[static_cast<std::size_t>(i)].variable.grad();
+    if (!gradient.defined()) continue;
+    const ConstView view = gradient.view();
+    on(counts.stream(), [&](auto& s) { count_non_finite(s, {&view, 1}, counts.slice(i, {1}).view()); });
+  }
+  const std::vector<std::int32_t> found =
+      counts.to_vector<std::int32_t>();  // waits: the message needs it now
+  const auto first = std::find_if(found.begin(), found.end(), [](std::int32_t count) { return count != 0; });
+  return first == found.end() ? "" : parameters[static_cast<std::size_t>(first - found.begin())].name;
+}
+
+}  // namespace convoy

@@ -1,0 +1,1 @@
+"""The stages of scripts/validate_gpu.py, one module each."""

@@ -1,0 +1,141 @@
+"""The project's tests on the device, and some of them under compute-sanitizer."""
+
+import functools
+import json
+import os
+import pathlib
+import re
+import tempfile
+
+from gpu_validation.environment import need_device, sanitizer_problem
+from gpu_validation.work import Failed, NotHere, last_line
+
+# What names a test of a GPU, of its suite or its own.
+OF_A_GPU = re.compile(r"Cuda|Cudnn|Cublas|Gpu")
+# For a rehearsal: single precision alone, of the tests that come in several.
+QUICK = "*/0.*:CudaRuntime*:CudaDispatch*:KernelRows.RunOnAGpu:CudaRun.AutoTakesTheGpu"
+# Few enough to end in minutes under a tool that slows kernels a hundredfold: single precision where there are several.
+# racecheck and initcheck look into our own kernels; the libraries' are not ours to mend, and large.
+SANITIZED = (
+    ("memcheck", "CudaBatchNorm/0.*:CudaPool2d/0.*:CudaAugment/0.*:CudaConv2d/0.*:CudaMatmul/0.*"),
+    ("memcheck", "CudaElementwise/0.*:CudaReduce/0.*:CudaCrossEntropy/0.*:CudaOptimizer/0.*:CudaLossScale*"),
+    ("memcheck", "CudaGraph*:CudaCapture*:CudaRecordedKernels*"),
+    ("racecheck", "CudaBatchNorm/0.*:CudaReduce/0.*:CudaCrossEntropy/0.*"),
+    ("initcheck", "CudaReduce/0.*:CudaCrossEntropy/0.*:CudaLossScale*"),
+    ("synccheck", "CudaReduce/0.*"),
+)
+
+
+def suites_in(listing):
+    """What --gtest_list_tests prints, as {suite: [tests]}."""
+    suites, suite = {}, None
+    for line in listing.splitlines():
+        name = line.split("#")[0].rstrip()
+        if name.startswith("  ") and suite:
+            suites[suite].append(name.strip())
+        elif name.endswith(".") and " " not in name:
+            suite = name[:-1]
+            suites[suite] = []
+    return suites
+
+
+def of_a_gpu(suites):
+    return [
+        f"{suite}.{test}" for suite, tests in suites.items() for test in tests if OF_A_GPU.search(f"{suite}.{test}")
+    ]
+
+
+def test_programs(work):
+    """{program: {suite: [tests]}} of those that test a GPU."""
+    found = {}
+    for program in sorted(work.programs.glob("*_test")):
+        done = work.run([program, "--gtest_list_tests"], 30)
+        if done.returncode != 0:
+            work.problems.append(f"{program.name}: does not start: {last_line(done.stderr)}")
+            continue
+        suites = suites_in(done.stdout)
+        if of_a_gpu(suites) and not program.name.startswith("cuda_emulator"):
+            found[program.name] = suites
+    return found
+
+
+def outcome_of_report(report):
+    """Google Test's JSON report: how many tests ran, which failed and how, which were skipped."""
+    each = [test for suite in report["testsuites"] for test in suite["testsuite"]]
+    ran = [test for test in each if test["status"] == "RUN"]
+
+    def name(test):
+        return f"{test['classname']}.{test['name']}"
+
+    return {
+        "tests": len(ran),
+        "failed": {
+            name(test): test["failures"][0]["failure"].splitlines()[:6] for test in ran if "failures" in test
+        },
+        "skipped": [name(test) for test in ran if test["result"] == "SKIPPED"]
+    }
+
+
+def run_shard(work, program, shard, shards):
+    """Every so manieth test of a program; what it finds joins that of the other shards."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.json"
+        chosen = ["--gtest_filter=" + QUICK] if work.quick else []
+        environment = {**os.environ, "GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard)}
+        done = work.run([work.programs / program, f"--gtest_output=json:{report}", *chosen], env=environment)
+        if not report.exists():
+            raise Failed(f"ended with code {done.returncode}: {last_line(done.stderr or done.stdout)}")
+        outcome = outcome_of_report(json.loads(report.read_text()))
+    found = work.found.setdefault(program, {"tests": 0, "failed": {}, "skipped": []})
+    found["tests"] += outcome["tests"]
+    found["failed"].update(outcome["failed"])
+    found["skipped"] += outcome["skipped"]
+    if outcome["failed"]:
+        first, lines = next(iter(outcome["failed"].items()))
+        raise Failed(
+            f"{len(outcome['failed'])} of {outcome['tests']} tests failed, the first is {first}: {' '.join(lines)}")
+
+
+def run(work):
+    need_device(work)
+    programs = test_programs(work)
+    if not programs:
+        raise Failed(f"no test program in {work.programs}; cmake --build … --target convoy_tests makes them")
+    shards = work.at_once(4)
+    work.trials({f"{program}, part {shard + 1} of {shards}": functools.partial(run_shard, work, program, shard, shards)
+                 for program in programs for shard in range(shards)}, shards)
+
+
+def matching(programs, patterns):
+    """The programs that have a test of a suite that one of these Google Test patterns names."""
+    expressions = [re.compile(re.escape(pattern).replace(r"\*", ".*")) for pattern in patterns.split(":")]
+    return [program for program, suites in programs.items()
+            if any(expression.fullmatch(f"{suite}.{test}") for expression in expressions
+                   for suite, tests in suites.items() for test in tests)]
+
+
+def sanitize(work, tool, program, chosen):
+    done = work.run(["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", work.programs / program,
+                     f"--gtest_filter={chosen}"])
+    summary = [line for line in done.stdout.splitlines() if "SUMMARY" in line]
+    ran = re.search(r"Running (\d+) tests?", done.stdout)
+    entry = {"tests": int(ran.group(1)) if ran else 0, "summary": summary[-1].strip("= ") if summary else "none"}
+    work.found[f"{tool} {program} {chosen}"] = entry
+    if done.returncode != 0:
+        raise Failed(f"code {done.returncode}, {entry['summary']}, {last_line(done.stdout)}")
+
+
+def run_sanitizer(work):
+    need_device(work)
+    problem = sanitizer_problem(work)
+    if problem:
+        raise NotHere(f"compute-sanitizer: {problem}")
+    programs = test_programs(work)
+    parts = {}
+    for tool, patterns in SANITIZED:
+        found = matching(programs, patterns)
+        if not found:
+            work.problems.append(f"{tool}: no test is called {patterns}")
+        parts.update({f"{tool} {program} {patterns}": functools.partial(sanitize, work, tool, program, patterns)
+                      for program in found})
+    work.trials(parts, work.at_once(2))

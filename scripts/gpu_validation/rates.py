@@ -1,0 +1,105 @@
+"""Training steps a second beside PyTorch's (bench/compare_step.py), and the seconds to the first one."""
+
+import functools
+import json
+import pathlib
+import tempfile
+
+from gpu_validation.environment import need_device
+from gpu_validation.losses import need_pytorch
+from gpu_validation.work import Failed, NotHere, last_line
+
+PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "bench" / "compare_step.py"
+EAGER, COMPILED = "eager:channels_last", "max-autotune:channels_last"
+
+
+def case(name, flags, seconds, **goals):
+    return {"name": name, "flags": flags, "seconds": seconds, "goals": goals}
+
+
+# Goals: ratios to PyTorch's images a second, images a second, and a ratio of memory that should be at most so much.
+CASES = (
+    case("resnet18_128", ("--model", "resnet18", "--batch-size", 128, "--precision", "bf16", "--steps", 100),
+         140,
+         eager=2.0,
+         compiled=1.15,
+         images_per_second=100e3),
+    case("resnet18_512", ("--model", "resnet18", "--batch-size", 512, "--precision", "bf16", "--steps", 30),
+         90,
+         compiled=1.1,
+         memory=0.7),
+    case("resnet18_1024", ("--model", "resnet18", "--batch-size", 1024, "--precision", "bf16", "--steps", 15),
+         70,
+         compiled=1.1),
+    case("resnet50_256", ("--model", "resnet50", "--image-size", 224, "--batch-size", 256, "--precision", "bf16",
+                          "--steps", 8, "--rounds", 3),
+         110,
+         compiled=1.2),
+    case("lenet_128", ("--model", "lenet", "--batch-size", 128, "--precision", "fp32", "--steps", 300), 50),
+)
+
+
+def call(work, flags):
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "figures.json"
+        done = work.run([
+            work.python, PROGRAM, "--convoy", work.programs / "convoy-train", "--device", "cuda", "--json", report,
+            *flags
+        ])
+        if done.returncode != 0:
+            raise Failed(last_line(done.stderr))
+        return json.loads(report.read_text())
+
+
+def goal_rows(goals, figures):
+    """[what, measured or None, goal, reached or None] for each goal."""
+    sides, ratios = figures["sides"], figures["ratios"]
+    rows = []
+
+    def add(what, measured, goal, at_most=False):
+        reached = None if measured is None else measured <= goal if at_most else measured >= goal
+        rows.append([what, measured, goal, reached])
+
+    for key, side in (("eager", EAGER), ("compiled", COMPILED)):
+        if key in goals:
+            add(f"times PyTorch, {key}", ratios.get(side), goals[key])
+    if "images_per_second" in goals:
+        add("images/s", sides["convoy"]["images_per_second"], goals["images_per_second"])
+    if "memory" in goals:
+        theirs = sides.get(EAGER, {}).get("peak_bytes")
+        add("of PyTorch's peak memory, eager", sides["convoy"]["peak_bytes"] / theirs if theirs else None,
+            goals["memory"], True)
+    return rows
+
+
+def run_case(chosen, work):
+    need_device(work)
+    flags = list(chosen["flags"])
+    if work.quick:  # emulated GPUs are Convoy's alone
+        flags += [
+            "--batch-size", 4, "--steps", 2, "--windows", 1, "--warmup", 1, "--rounds", 1, "--image-size", 32,
+            "--sides", "", "--model", "lenet"
+        ]
+    else:
+        need_pytorch(work)
+        flags += ["--sides", f"{EAGER},{COMPILED}"]
+    figures = call(work, [*flags, "--time-limit", int(work.left() - 3)])
+    work.found = figures
+    work.left_out += [f"{side}: {why}" for side, why in figures["left_out"].items()]
+    figures["goals"] = goal_rows(chosen["goals"], figures)
+
+
+def run_cold_start(work):
+    need_device(work)
+    need_pytorch(work)
+    flags = ["--model", "resnet18", "--batch-size", 128, "--precision", "bf16", "--rounds", 3, "--cold-start"]
+    if work.quick:
+        raise NotHere("PyTorch has no emulated GPU to start on")
+    figures = call(work, flags)
+    figures["goals"] = [[
+        "of PyTorch's seconds to the end of the first step", figures["ratio"], 0.25, figures["ratio"] <= 0.25
+    ]]
+    work.found = figures
+
+
+STAGES = tuple((f"rate_{chosen['name']}", functools.partial(run_case, chosen), chosen["seconds"]) for chosen in CASES)

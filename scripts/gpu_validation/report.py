@@ -1,0 +1,114 @@
+"""The Markdown table of a validation's JSON file."""
+
+import re
+
+
+def one_line(text, most=300):
+    return re.sub(r"\s+", " ", str(text))[:most].replace("|", "\\|")
+
+
+def table(head, rows):
+    return ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)] + [
+        "| " + " | ".join(one_line(cell) for cell in row) + " |" for row in rows]
+
+
+def number(value, digits=2):
+    return "not measured" if value is None else f"{value:,.{digits}f}" if value < 1000 else f"{value:,.0f}"
+
+
+def outcome(entry):
+    what = entry.get("problems", []) + entry.get("left_out", [])
+    return entry["outcome"] + (": " + "; ".join(what) if what else "")
+
+
+def goals(stages):
+    rows = []
+    for name, entry in stages.items():
+        for what, measured, goal, reached in entry.get("found", {}).get("goals", []):
+            rows.append([name, what, number(measured), number(goal), {True: "yes", False: "no", None: ""}[reached]])
+    if rows:
+        return ["", "## Goals"] + table(("stage", "figure", "measured", "goal", "reached"), rows)
+    return []
+
+
+def machine(found):
+    return ["", "## Machine"] + table(("", ""), found.items())
+
+
+def tests(found):
+    return ["", "## Tests on the device"] + table(
+        ("program", "run", "failed", "skipped"),
+        [(name, entry["tests"], len(entry["failed"]), len(entry["skipped"])) for name, entry in found.items()])
+
+
+def sanitizer(found):
+    return ["", "## compute-sanitizer"] + table(
+        ("what", "tests", "summary"), [(name, entry["tests"], entry["summary"]) for name, entry in found.items()])
+
+
+def training(found):
+    lines = ["", "## Trainings"]
+    compared = {name: entry for name, entry in found.items() if "tolerance" in entry}
+    equal = {name: entry for name, entry in found.items() if "parameters_hash" in entry}
+    if compared:
+        lines += table(("runs", "steps", "losses differ by at most", "allowed"),
+                       [(name, entry["steps"], f"{entry['worst_relative_difference']:.1e}", f"{entry['tolerance']:.0e}")
+                        for name, entry in compared.items()])
+    if equal:
+        lines += table(("runs", "steps", "parameters"),
+                       [(name, entry["steps"], entry["parameters_hash"]) for name, entry in equal.items()])
+    return lines
+
+
+def losses(found):
+    lines = [
+        "", "## Losses beside PyTorch's", "", "Relative errors against PyTorch in double precision, after all updates."
+    ]
+    return lines + table(
+        ("", "updates", "loss", "PyTorch's", "parameters", "PyTorch's", "agree"),
+        [(name, entry["steps"], f"{entry['loss_error']:.1e}", f"{entry['loss_error_pytorch']:.1e}",
+          f"{entry['state_error']:.1e}", f"{entry['state_error_pytorch']:.1e}", "yes" if entry["agree"] else "no")
+         for name, entry in found.items()])
+
+
+def bandwidth(found):
+    lines = ["", "## Kernels", "", f"A copy moves {found['copy_GB/s']} GB/s (bytes read and written)."]
+    return lines + table(("kernel", "GB/s", "of the copy", "goal"),
+                         [(name, f"{row['GB/s']:.0f}", f"{row['of_copy']:.2f}", f"{row['goal']:.2f}")
+                          for name, row in found["kernels"].items()])
+
+
+def rate(found):
+    lines = [
+        "", f"## {found['model']}, {found['image_size']} pixels, batch {found['batch_size']}, {found['precision']}"
+    ]
+    lines += table(
+        ("side", "images/s", "lowest", "highest", "rounds", "peak memory, MB", "Convoy's rate over it"),
+        [(side, number(entry["images_per_second"], 0), number(entry["lowest"], 0), number(entry["highest"], 0),
+          entry["rounds"], number(entry["peak_bytes"] / 1e6, 0), number(found["ratios"].get(side, 1.0)))
+         for side, entry in found["sides"].items()])
+    return lines
+
+
+def cold_start(found):
+    return ["", "## From the start of the process to the end of the first step"] + table(
+        ("side", "seconds"), [(side, number(seconds)) for side, seconds in found["seconds"].items()])
+
+
+SECTIONS = {"environment": machine, "tests": tests, "sanitizer": sanitizer, "training": training, "losses": losses,
+            "bandwidth": bandwidth, "cold_start": cold_start}
+
+
+def markdown(results):
+    stages = results["stages"]
+    lines = [f"# {results['gpu']}", "",
+             f"`scripts/validate_gpu.sh`, {results['date']}, {results['version']}" +
+             (", sizes of a rehearsal: the figures mean nothing." if results.get("quick") else ".")]
+    lines += table(("stage", "outcome", "seconds"), [(name, outcome(entry), f"{entry['seconds']:.0f}")
+                                                     for name, entry in stages.items()])
+    lines += goals(stages)
+    for name, entry in stages.items():
+        section = rate if name.startswith("rate_") else SECTIONS.get(name)
+        if section and entry.get("found"):
+            lines += section(entry["found"])
+    return "\n".join(lines) + "\n"

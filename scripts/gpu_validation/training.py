@@ -1,0 +1,130 @@
+"""Whole trainings: the CPU beside the GPU, each precision beside fp32, one graph beside op by op, the same twice."""
+
+import dataclasses
+import json
+import pathlib
+import sys
+import tempfile
+
+from gpu_validation.environment import need_device
+from gpu_validation.work import Failed, last_line
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import generated_images  # noqa: E402
+
+# Unit roundoff of what is multiplied. A few roundings between image and loss, which five updates amplify.
+ROUNDOFF = {"tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
+ROUNDINGS = 8
+
+
+@dataclasses.dataclass
+class Run:
+    losses: list
+    images_per_second: float
+    parameters_hash: str
+    tensors: bytes  # the checkpoint's file
+    warnings: list
+
+
+class Trainer:
+    """Runs convoy-train on generated images: 64 of 32x32 pixels to train on, so that the end of an epoch is met."""
+
+    def __init__(self, work, folder):
+        self.work = work
+        self.folder = pathlib.Path(folder)
+        generated_images.write_folder(self.folder / "data", 32, 64)
+        self.count = 0
+
+    def __call__(self, device, *flags):
+        self.count += 1
+        out = self.folder / f"run{self.count}"
+        command = [
+            self.work.programs / "convoy-train", "--dataset", "folder", "--data", self.folder / "data", "--device",
+            device, "--log-every", 1, "--eval-every", 0, "--save-every", 1000000, "--plan-cache", "none", "--out", out,
+            *flags
+        ]
+        done = self.work.run(command)
+        if done.returncode != 0:
+            raise Failed(f"convoy-train --device {device}: code {done.returncode}, {last_line(done.stderr)}")
+        log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+        checkpoints = out / "checkpoints"
+        return Run([line["loss"] for line in log if line["event"] == "step"], log[-1]["images_per_second"],
+                   log[-1]["parameters_hash"],
+                   (checkpoints / (checkpoints / "LATEST").read_text().strip() / "model.safetensors").read_bytes(),
+                   [line["message"] for line in log if line["event"] == "warning"])
+
+
+def worst_difference(found, expected):
+    """The largest relative difference of two lists of losses; infinite where one is longer, or no number."""
+    if len(found) != len(expected) or not found:
+        return float("inf")
+    worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
+    return worst if worst == worst else float("inf")
+
+
+def compare(work, name, found, expected, tolerance):
+    worst = worst_difference(found.losses, expected.losses)
+    work.found[name] = {"steps": len(found.losses), "worst_relative_difference": worst, "tolerance": tolerance}
+    if not worst <= tolerance:
+        raise Failed(f"losses differ by {worst:.1e}, at most {tolerance:.0e} expected")
+
+
+def beside_the_cpu(work, train):
+    # Without batch norm single precision stays together; with it only double does.
+    for name, tolerance, flags in (("lenet fp32", 1e-5, ("--model", "lenet", "--max-steps", 20, "--batch-size", 24)),
+                                   ("resnet20 fp64", 1e-9, ("--model", "resnet20", "--max-steps", 3, "--batch-size", 8,
+                                                            "--precision", "fp64"))):
+        name = f"{name}, CPU beside GPU"
+        work.trial(name, lambda name=name, tolerance=tolerance, flags=flags:
+                   compare(work, name, train("cuda", *flags), train("cpu", *flags), tolerance))
+
+
+def each_precision(work, train):
+    flags = ("--model", "lenet", "--max-steps", 5, "--batch-size", 24) if work.quick else (
+        "--model", "resnet20", "--max-steps", 5, "--batch-size", 64)
+    exact = []
+
+    def part(name, precision):
+        if not exact:
+            exact.append(train("cuda", *flags))
+        run = train("cuda", *flags, "--precision", precision)
+        compare(work, name, run, exact[0], ROUNDINGS * ROUNDOFF[precision])
+        if precision != "tf32" and run.losses == exact[0].losses:  # tf32 is free to choose exact algorithms
+            raise Failed("the losses are those of fp32, bit for bit: the precision was not used")
+
+    for precision in ROUNDOFF:
+        name = f"{flags[1]} {precision} beside fp32"
+        work.trial(name, lambda name=name, precision=precision: part(name, precision))
+
+
+def same_bytes(work, train):
+    """Op by op, as a graph, and once more: the same parameters, bit for bit."""
+    def part(name, flags):
+        first = train("cuda", *flags)
+        others = {"once more": train("cuda", *flags), "without a graph": train("cuda", *flags, "--no-cuda-graph")}
+        work.found[name] = {
+            "steps": len(first.losses),
+            "parameters_hash": first.parameters_hash,
+            "warnings": first.warnings
+        }
+        for what, other in others.items():
+            if other.losses != first.losses or other.tensors != first.tensors:
+                raise Failed(f"{what}: losses differ by {worst_difference(other.losses, first.losses):.1e}, parameters "
+                             f"{other.parameters_hash} and {first.parameters_hash}")
+        if any("graph" in warning for warning in first.warnings):
+            raise Failed("; ".join(first.warnings))
+
+    model = "lenet" if work.quick else "resnet20"
+    for precision in ("fp32", "bf16", "fp16"):
+        flags = ("--model", model, "--max-steps", 9, "--batch-size", 24, "--precision", precision, "--deterministic")
+        name = f"{model} {precision}, one graph and op by op, each the same bytes"
+        work.trial(name, lambda name=name, flags=flags: part(name, flags))
+
+
+def run(work):
+    need_device(work)
+    with tempfile.TemporaryDirectory() as folder:
+        train = Trainer(work, folder)
+        beside_the_cpu(work, train)
+        each_precision(work, train)
+        same_bytes(work, train)

@@ -1,0 +1,141 @@
+// What the trainer is made of: losses on their way to the host, the clock of steps, precisions, the cache of
+// plans.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <thread>
+
+#include "apps/loss_log.h"
+#include "apps/plan_cache.h"
+#include "apps/precision.h"
+#include "apps/step_timer.h"
+#include "apps/train_options.h"
+#include "kernels/runtime/error.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_folder.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Tensor number(double value) { return Tensor::full({1}, value, DType::f64, Device::cpu()); }
+
+TEST(LossLog, SumsTheMicroBatchesOfEachStep) {
+  LossLog log(Device::cpu(), DType::f64, 4);
+  log.add(7, {number(0.25), number(0.5)});
+  log.add(8, {number(3)});
+  EXPECT_FALSE(log.full(1));
+  EXPECT_TRUE(log.full(2));
+  const std::vector<LossesInFlight::Loss> losses = log.take().losses();
+  ASSERT_EQ(losses.size(), 2U);
+  EXPECT_EQ(losses[0].step, 7);
+  EXPECT_EQ(losses[0].value, 0.75);
+  EXPECT_EQ(losses[1].step, 8);
+  EXPECT_EQ(losses[1].value, 3);
+  EXPECT_TRUE(log.take().losses().empty()) << "each loss is taken once";
+}
+
+TEST(LossLog, WhatWasTakenDoesNotChangeWithWhatComes) {
+  LossLog log(Device::cpu(), DType::f64, 1);
+  log.add(1, {number(10)});
+  const LossesInFlight taken = log.take();
+  log.add(2, {number(20)});
+  EXPECT_EQ(taken.losses().at(0).value, 10);
+  EXPECT_THROW(log.add(3, {number(30)}), UsageError) << "there was room for one";
+}
+
+TEST(StepTimer, LeavesPausesOut) {
+  using namespace std::chrono_literals;
+  StepTimer timer(Device::cpu());
+  timer.run();
+  std::this_thread::sleep_for(20ms);
+  timer.run();  // of the next step: the clock goes on
+  timer.pause();
+  std::this_thread::sleep_for(200ms);
+  timer.run();
+  std::this_thread::sleep_for(20ms);
+  const double both = StepTimer::seconds(timer.take());
+  EXPECT_GE(both, 0.040);
+  EXPECT_LT(both, 0.200) << "the pause was counted";
+  std::this_thread::sleep_for(20ms);
+  EXPECT_GE(StepTimer::seconds(timer.take()), 0.020) << "the clock stopped at take()";
+  timer.pause();
+  timer.take();
+  EXPECT_EQ(StepTimer::seconds(timer.take()), 0);
+}
+
+TEST(Precision, HalvesKeepTheirParametersInSinglePrecision) {
+  for (const auto& [name, compute] : {std::pair("fp16", DType::f16), std::pair("bf16", DType::bf16)}) {
+    const Precision precision = parse_precision(name);
+    EXPECT_TRUE(precision.is_half());
+    EXPECT_EQ(precision.compute, compute);
+    EXPECT_EQ(precision.parameters, DType::f32);
+  }
+  EXPECT_TRUE(parse_precision("tf32").tf32);
+  EXPECT_FALSE(parse_precision("fp32").tf32);
+  EXPECT_EQ(parse_precision("fp64").parameters, DType::f64);
+  EXPECT_THAT(message_of<UsageError>([] { parse_precision("fp8"); }),
+              AllOf(HasSubstr("found 'fp8'"), HasSubstr("fp64, fp32, tf32, bf16, fp16")));
+}
+
+TEST(Precision, TheCpuRefusesWhatItDoesNotComputeIn) {
+  const Device cpu = Device::cpu();
+  for (const char* name : {"fp32", "fp64"})
+    EXPECT_NO_THROW(check_precision(parse_precision(name), cpu)) << name;
+  for (const char* name : {"tf32", "bf16", "fp16"}) {
+    EXPECT_FALSE(supports(cpu, parse_precision(name)));
+    EXPECT_THAT(message_of<UsageError>([&] { check_precision(parse_precision(name), cpu); }),
+                AllOf(HasSubstr(name), HasSubstr("expected a GPU")));
+  }
+}
+
+TEST(LossScale, IsDynamicOrANumber) {
+  TrainOptions options;
+  EXPECT_EQ(loss_scale_settings(options).initial, LossScaleSettings().initial);
+  options.loss_scale = "1024";
+  EXPECT_EQ(loss_scale_settings(options).initial, 1024);
+  EXPECT_EQ(loss_scale_settings(options).options.growth, 1);
+  for (const char* text : {"", "static", "0", "0.5", "-3", "nan", "inf", "8x", "1e9"}) {
+    options.loss_scale = text;
+    EXPECT_THROW(loss_scale_settings(options), UsageError) << text;
+  }
+}
+
+// The CPU has no hardware() that choices hold for, so what a file needs of a device is tried with its text.
+TEST(PlanCache, ChoicesAreTakenUpInTheirOrder) {
+  const Device from = Device::cpu();
+  const Device to = Device::cpu();
+  EXPECT_EQ(choices_text(from), "");
+  from.choices().insert("conv2d a", "engine 1");
+  from.choices().insert("conv2d b", "engine 2");
+  from.choices().find("conv2d a");  // the last used
+  EXPECT_EQ(take_choices(choices_text(from), to), std::nullopt);
+  EXPECT_EQ(to.choices().entries(), from.choices().entries());
+}
+
+TEST(PlanCache, RefusesWhatDoesNotHoldHere) {
+  const Device device = Device::cpu();
+  const auto problem = [&](const std::string& text) { return take_choices(text, device).value_or("none"); };
+  EXPECT_THAT(problem(R"({"format": 1, "hardware": "NVIDIA X", "choices": [["a", "b"]]})"),
+              HasSubstr("holds for NVIDIA X, this is"));
+  EXPECT_THAT(problem(R"({"format": 2, "hardware": "", "choices": []})"), HasSubstr("format 2, expected 1"));
+  for (const char* text :
+       {"", "x", "[]", R"({"format": 1})", R"({"format": 1, "hardware": "", "choices": [["a"]]})",
+        R"({"format": 1, "hardware": "", "choices": {"a": 1}})", R"({"format": "1"})"})
+    EXPECT_THAT(problem(text), HasSubstr("is damaged")) << text;
+  EXPECT_EQ(device.choices().size(), 0U) << "nothing of a refused text is taken";
+}
+
+TEST(PlanCache, OfADeviceWithoutChoicesWritesNothing) {
+  const TempFolder folder;
+  PlanCache cache((folder.path() / "plans.json").string(), Device::cpu());
+  EXPECT_EQ(cache.load(), std::nullopt);
+  EXPECT_EQ(cache.store(), std::nullopt);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,68 @@
+// The numbers behind cuBLASLt's names, as far as Convoy uses them: X(name, value). The emulator's cublasLt.h
+// makes its enums of them, and vendor_interface_test.cpp holds them against the real headers.
+#pragma once
+
+// cublasStatus_t.
+#define CONVOY_CUBLAS_STATUSES(X)       \
+  X(CUBLAS_STATUS_SUCCESS, 0)           \
+  X(CUBLAS_STATUS_NOT_INITIALIZED, 1)   \
+  X(CUBLAS_STATUS_ALLOC_FAILED, 3)      \
+  X(CUBLAS_STATUS_INVALID_VALUE, 7)     \
+  X(CUBLAS_STATUS_ARCH_MISMATCH, 8)     \
+  X(CUBLAS_STATUS_MAPPING_ERROR, 11)    \
+  X(CUBLAS_STATUS_EXECUTION_FAILED, 13) \
+  X(CUBLAS_STATUS_INTERNAL_ERROR, 14)   \
+  X(CUBLAS_STATUS_NOT_SUPPORTED, 15)    \
+  X(CUBLAS_STATUS_LICENSE_ERROR, 16)
+
+// cublasOperation_t.
+#define CONVOY_CUBLAS_OPERATIONS(X) \
+  X(CUBLAS_OP_N, 0)                 \
+  X(CUBLAS_OP_T, 1)                 \
+  X(CUBLAS_OP_C, 2)
+
+// cublasComputeType_t.
+#define CONVOY_CUBLAS_COMPUTE_TYPES(X) \
+  X(CUBLAS_COMPUTE_32F, 68)            \
+  X(CUBLAS_COMPUTE_32F_PEDANTIC, 69)   \
+  X(CUBLAS_COMPUTE_32F_FAST_TF32, 77)  \
+  X(CUBLAS_COMPUTE_64F, 70)
+
+// cudaDataType_t.
+#define CONVOY_CUDA_DATA_TYPES(X) \
+  X(CUDA_R_16F, 2)                \
+  X(CUDA_R_16BF, 14)              \
+  X(CUDA_R_32F, 0)                \
+  X(CUDA_R_64F, 1)
+
+// cublasLtMatmulDescAttributes_t.
+#define CONVOY_CUBLASLT_MATMUL_ATTRIBUTES(X) \
+  X(CUBLASLT_MATMUL_DESC_TRANSA, 3)          \
+  X(CUBLASLT_MATMUL_DESC_TRANSB, 4)          \
+  X(CUBLASLT_MATMUL_DESC_EPILOGUE, 7)        \
+  X(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)    \
+  X(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, 26)
+
+// cublasLtEpilogue_t.
+#define CONVOY_CUBLASLT_EPILOGUES(X) \
+  X(CUBLASLT_EPILOGUE_DEFAULT, 1)    \
+  X(CUBLASLT_EPILOGUE_RELU, 2)       \
+  X(CUBLASLT_EPILOGUE_BIAS, 4)       \
+  X(CUBLASLT_EPILOGUE_RELU_BIAS, 6)
+
+// cublasLtMatmulPreferenceAttributes_t.
+#define CONVOY_CUBLASLT_PREFERENCES(X)             \
+  X(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)   \
+  X(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3) \
+  X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5) \
+  X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 6) \
+  X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 7) \
+  X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8)
+
+// cublasLtReductionScheme_t.
+#define CONVOY_CUBLASLT_REDUCTIONS(X)          \
+  X(CUBLASLT_REDUCTION_SCHEME_NONE, 0)         \
+  X(CUBLASLT_REDUCTION_SCHEME_INPLACE, 1)      \
+  X(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2) \
+  X(CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, 4)  \
+  X(CUBLASLT_REDUCTION_SCHEME_MASK, 7)

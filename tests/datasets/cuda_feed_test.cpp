@@ -1,0 +1,177 @@
+// Batches on their way to a GPU that is behind the host: nothing is read before it is there, nothing is
+// overwritten that is still wanted, and the memory for it has a bound.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "tests/datasets/loader_scene.h"
+#include "tests/support/gpu.h"
+
+namespace convoy::testing {
+namespace {
+
+/// Allocators made meanwhile hand out again what was just given back, as in a training, though the tests of a
+/// sanitizer build ask for the contrary.
+class ReusedMemory {
+ public:
+  ReusedMemory() {
+    if (const char* value = std::getenv(kVariable)) before_ = value;
+    unsetenv(kVariable);
+  }
+  ~ReusedMemory() {
+    if (before_) setenv(kVariable, before_->c_str(), 1);
+  }
+  ReusedMemory(const ReusedMemory&) = delete;
+  ReusedMemory& operator=(const ReusedMemory&) = delete;
+
+ private:
+  static constexpr const char* kVariable = "CONVOY_MEMORY_CACHE";
+  std::optional<std::string> before_;
+};
+
+/// Waits for workers, which no call can be asked about.
+bool eventually(const auto& condition) {
+  for (int waited_ms = 0; waited_ms < 5000; ++waited_ms) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+class CudaFeed : public GpuTest {
+ protected:
+  /// Two epochs of which the GPU keeps a copy of each batch, while nothing but the loader ever waits for it.
+  static std::vector<Copy> run_behind(const ImageSet& set, const LoaderOptions& options) {
+    DataLoader loader(set, options);
+    std::vector<Batch> kept;
+    for (int epoch = 0; epoch < 2; ++epoch)
+      for (std::vector<Batch> update = loader.next_update(); !update.empty(); update = loader.next_update())
+        for (Batch& batch : update) {
+          for (Tensor* tensor : {&batch.images, &batch.labels, &batch.ids}) *tensor = tensor->clone();
+          kept.push_back(std::move(batch));
+        }
+    std::vector<Copy> copies;
+    for (const Batch& batch : kept) copies.push_back(copy_of(batch));
+    return copies;
+  }
+
+  static std::size_t block(std::size_t bytes) { return CachingAllocator::size_class(bytes); }
+  /// What the allocator takes for a batch of n: images f32, labels and ids.
+  static std::size_t batch_bytes(std::int64_t n) {
+    return block(static_cast<std::size_t>(n * kPixels) * sizeof(float)) +
+           2 * block(static_cast<std::size_t>(n) * sizeof(std::int32_t));
+  }
+
+  const ReusedMemory reused_memory_;
+};
+
+TEST_F(CudaFeed, BatchesAreThoseOfTheCpu) {
+  const ImageSet set = make_set(150);
+  LoaderOptions options{.global_batch = 16, .seed = 3, .transform = random_transform(), .prefetch = 3};
+  for (const int workers : {0, 1, 3})
+    for (const std::int64_t micro_batch : {0, 5}) {
+      SCOPED_TRACE(std::to_string(workers) + " workers, micro-batches of " + std::to_string(micro_batch));
+      options.workers = workers;
+      options.micro_batch = micro_batch;
+      options.device.reset();
+      std::vector<Copy> expected;
+      for (const std::vector<Copy>& epoch : run(set, options, 2))
+        expected.insert(expected.end(), epoch.begin(), epoch.end());
+      for_each_order([&] {
+        options.device = Device::cuda(0);
+        EXPECT_EQ(run_behind(set, options), expected);
+      });
+    }
+}
+
+TEST_F(CudaFeed, SoAreThoseOfAResidentSetWhoseNextEpochIsSentMeanwhile) {
+  const ImageSet set = make_set(60);
+  LoaderOptions options{.global_batch = 16, .seed = 3, .transform = random_transform()};
+  std::vector<Copy> expected;
+  for (const std::vector<Copy>& epoch : run(set, options, 2))
+    expected.insert(expected.end(), epoch.begin(), epoch.end());
+  options.resident = true;
+  for_each_order([&] {
+    options.device = Device::cuda(0);
+    EXPECT_EQ(run_behind(set, options), expected);
+  });
+}
+
+TEST_F(CudaFeed, UploadsTheNextUpdateAhead) {
+  const ImageSet set = make_set(160);
+  const Device gpu = Device::cuda(0);
+  DataLoader loader(set, {.global_batch = 16, .workers = 1, .prefetch = 2, .device = gpu});
+  ASSERT_TRUE(eventually([&] { return gpu.staging().stats().in_use >= 2 * batch_bytes(16); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // both are made, not only begun
+  const std::vector<Batch> update = loader.next_update();
+  EXPECT_EQ(gpu.memory().stats().in_use, 2 * batch_bytes(16));
+}
+
+TEST_F(CudaFeed, WhatASeekDiscardsIsNotWrittenLater) {
+  const ImageSet set = make_set(160);
+  for_each_order([&] {
+    const Device gpu = Device::cuda(0);
+    DataLoader loader(set, {.global_batch = 16, .workers = 1, .prefetch = 2, .device = gpu});
+    for (int round = 0; round < 5; ++round) {
+      loader.seek(0, round);
+      EXPECT_TRUE(eventually([&] { return gpu.staging().stats().in_use >= 2 * batch_bytes(16); }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      { const std::vector<Batch> update = loader.next_update(); }
+      loader.seek(1, round);  // drops the next batch, whose upload may not have run
+      std::vector<Tensor> sevens;
+      for (int i = 0; i < 3; ++i)
+        sevens.push_back(Tensor::full({16, kHeight, kWidth, kChannels}, 7, DType::f32, gpu));
+      gpu.synchronize();
+      loader.seek(0, 9);  // waits for the workers to be elsewhere
+      loader.next_update().front().ids.to_vector<std::int32_t>();
+      for (const Tensor& tensor : sevens)
+        EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(16 * kPixels, 7.0f));
+    }
+  });
+}
+
+TEST_F(CudaFeed, MemoryHasABoundHoweverFarTheGpuIsBehind) {
+  const ImageSet set = make_set(640);
+  for_each_order([&] {
+    const Device gpu = Device::cuda(0);
+    constexpr int kPrefetch = 3;
+    DataLoader loader(set, {.global_batch = 16, .workers = 2, .prefetch = kPrefetch, .device = gpu});
+    for (int epoch = 0; epoch < 3; ++epoch)
+      for (std::vector<Batch> update = loader.next_update(); !update.empty();) update = loader.next_update();
+    // Made or being made, sent ahead, and received with their copies to come.
+    EXPECT_LE(gpu.staging().stats().peak_in_use, (kPrefetch + 1 + kPrefetch) * batch_bytes(16));
+    // In use, the one before it, and the one sent ahead.
+    EXPECT_LE(gpu.memory().stats().peak_in_use, 3 * batch_bytes(16));
+    gpu.synchronize();
+  });
+}
+
+TEST_F(CudaFeed, AnEmptyBatchArrives) {
+  const ImageSet set = make_set(5);
+  DataLoader loader(set, {.global_batch = 4, .rank = 3, .world = 4, .device = Device::cuda(0)});
+  EXPECT_EQ(loader.next_update().front().ids.numel(), 1);
+  EXPECT_EQ(loader.next_update().front().images.shape(), (Shape{0, kHeight, kWidth, kChannels}));
+}
+
+TEST_F(CudaFeed, EndsAtAnyMoment) {
+  const ImageSet set = make_set(500);
+  for_each_order([&] {
+    for (int taken = 0; taken < 12; ++taken) {
+      const Device gpu = Device::cuda(0);
+      std::vector<Batch> kept;
+      {
+        DataLoader loader(set, {.global_batch = 16, .workers = 1 + taken % 3, .device = gpu});
+        for (int i = 0; i < taken; ++i) kept = loader.next_update();
+        if (taken % 3 == 0) loader.seek(taken);
+      }
+      for (const Batch& batch : kept) EXPECT_EQ(batch.ids.to_vector<std::int32_t>().size(), 16u);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace convoy::testing

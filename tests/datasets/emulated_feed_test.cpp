@@ -1,0 +1,71 @@
+// Batches for a GPU whose memory, or whose host's pinned memory, runs out.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/runtime/error.h"
+#include "tests/cuda_emulator/emulator.h"
+#include "tests/datasets/loader_scene.h"
+#include "tests/support/gpu.h"
+
+namespace convoy::testing {
+namespace {
+
+using emulator::ScopedSettings;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kBatchBytes = 16 * (kPixels * sizeof(float) + 2 * sizeof(std::int32_t));
+
+class EmulatedFeed : public GpuTest {
+ protected:
+  static std::string failure(DataLoader& loader) {
+    try {
+      loader.next_update();
+    } catch (const DeviceError& error) {
+      return error.what();
+    }
+    return "no DeviceError";
+  }
+};
+
+TEST_F(EmulatedFeed, RecoversFromAHostWithoutPinnedMemory) {
+  const ImageSet set = make_set(160);
+  for (const int workers : {0, 2}) {
+    const Device gpu = Device::cuda(0);
+    emulator::Settings settings = emulator::settings();
+    settings.pinned_bytes = kBatchBytes / 2;
+    std::optional<ScopedSettings> scarce(settings);
+    DataLoader loader(set, {.global_batch = 16, .workers = workers, .prefetch = 2, .device = gpu});
+    EXPECT_THAT(failure(loader), HasSubstr("out of memory on the pinned host memory of cuda:0: asked for"));
+    EXPECT_THAT(failure(loader), HasSubstr("out of memory on the pinned host memory of cuda:0: asked for"));
+    scarce.reset();
+    EXPECT_THAT(failure(loader), HasSubstr("out of memory")) << "until a seek";
+    loader.seek(0, 0);
+    EXPECT_EQ(loader.next_update().front().step, 0);
+    EXPECT_EQ(loader.next_update().front().step, 1);
+  }
+}
+
+TEST_F(EmulatedFeed, RecoversFromAGpuThatIsFull) {
+  const ImageSet set = make_set(160);
+  for (const int workers : {0, 2}) {
+    emulator::Settings settings = emulator::settings();
+    settings.memory_bytes = 3 * kBatchBytes + kBatchBytes / 2;
+    const ScopedSettings scarce(settings);
+    const Device gpu = Device::cuda(0);
+    const LoaderOptions options{.global_batch = 16, .workers = workers, .prefetch = 2, .device = gpu};
+    const auto expected = run(set, options, 1);
+    DataLoader loader(set, options);
+    std::vector<std::vector<Batch>> held;
+    for (int i = 0; i < 3; ++i)
+      held.push_back(loader.next_update());  // what was sent ahead may not have room
+    EXPECT_THAT(failure(loader), HasSubstr("out of memory on cuda:0: asked for"));
+    EXPECT_THAT(failure(loader), HasSubstr("out of memory on cuda:0: asked for"));
+    held.clear();
+    loader.seek(0, 3);
+    const std::vector<Copy> rest(expected[0].begin() + 3, expected[0].end());
+    EXPECT_EQ(rest_of_epoch(loader), rest);
+  }
+}
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""The validation on a GPU, where it needs none: reading reports, judging figures, resuming, and the table."""
+import contextlib
+import functools
+import io
+import json
+import math
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench")]
+import compare_step  # noqa: E402
+import generated_images  # noqa: E402
+import validate_gpu  # noqa: E402
+from gpu_validation import bandwidth, build, device_tests, environment, rates, report, training  # noqa: E402
+from gpu_validation.work import Failed, NotHere, Work, outcome_of  # noqa: E402
+
+LISTING = """Running main() from gtest_main.cc
+CudaReduce/0.  # TypeParam = float
+  SumOfRows
+  Norm
+KernelRows.
+  RunOnTheCpu
+  RunOnAGpu
+Sizes/Loader.
+  Shards/0  # GetParam() = 4
+"""
+
+
+def work(seconds=100, programs="/nowhere"):
+    return Work(programs, seconds, sys.executable)
+
+
+class Stages(unittest.TestCase):
+    def test_a_failed_part_does_not_stop_the_others(self):
+        def stage(work):
+            def fail():
+                raise Failed("it is 3, expected 4")
+
+            work.trial("first", fail)
+            work.trial("second", lambda: work.found.update(second=1))
+
+        entry = outcome_of(stage, work())
+        self.assertEqual((entry["outcome"], entry["problems"], entry["found"]),
+                         ("failed", ["first: it is 3, expected 4"], {"second": 1}))
+
+    def test_parts_that_run_at_once_all_report(self):
+        def stage(work):
+            def part(i):
+                if i % 2:
+                    raise Failed("odd")
+                work.found[i] = True
+
+            work.trials({str(i): functools.partial(part, i) for i in range(6)}, at_once=3)
+
+        entry = outcome_of(stage, work())
+        self.assertEqual((sorted(entry["problems"]), sorted(entry["found"])),
+                         (["1: odd", "3: odd", "5: odd"], [0, 2, 4]))
+
+    def test_what_this_machine_lacks_is_no_failure(self):
+        def stage(_):
+            raise NotHere("no PyTorch")
+
+        entry = outcome_of(stage, work())
+        self.assertEqual((entry["outcome"], entry["left_out"]), ("left out", ["no PyTorch"]))
+
+    def test_without_time_a_part_is_left_out(self):
+        entry = outcome_of(lambda work: work.trial("late", lambda: self.fail("was run")), work(seconds=0))
+        self.assertEqual(entry["left_out"], ["late: no time left"])
+
+    def test_a_process_ends_with_its_time(self):
+        with self.assertRaisesRegex(Failed, "sleep: not done after"):
+            work(seconds=0.5).run(["sleep", "5"])
+        with self.assertRaisesRegex(Failed, "No such file"):
+            work().run(["/nowhere/program"])
+
+    def test_exit_codes(self):
+        self.assertEqual([validate_gpu.exit_code(outcomes) for outcomes in
+                          (["passed"], ["passed", "left out"], ["left out", "failed"])], [0, 3, 1])
+
+
+class Resuming(unittest.TestCase):
+    """The whole program with stages of our own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "bin").mkdir()
+        program = self.folder / "bin" / "convoy-train"
+        program.write_text("#!/bin/sh\necho convoy-train 9.9\n")
+        program.chmod(0o755)
+        self.runs = []
+        self.breaks = True
+
+    def validate(self, *flags):
+        def first(work):
+            self.runs.append("first")
+
+        def second(work):
+            self.runs.append("second")
+            if self.breaks:
+                raise Failed("broken")
+
+        command = ["validate_gpu.py", "--build", str(self.folder), "--out", str(self.folder / "out"), *flags]
+        with mock.patch.object(validate_gpu, "STAGES", (("first", first, 9), ("second", second, 9))), \
+                mock.patch.object(sys, "argv", command), mock.patch.dict(os.environ, CONVOY_EMULATED_GPUS="1"), \
+                contextlib.redirect_stdout(io.StringIO()):
+            return validate_gpu.main()
+
+    def stages(self):
+        return json.loads((self.folder / "out" / "validation.json").read_text())["stages"]
+
+    def test_what_passed_is_not_run_again(self):
+        self.assertEqual(self.validate(), 1)
+        self.breaks = False
+        self.assertEqual(self.validate(), 0)
+        self.assertEqual(self.runs, ["first", "second", "second"])
+        self.validate("--again")
+        self.assertEqual(self.runs[3:], ["first", "second"])
+
+    def test_other_stages_keep_their_findings(self):
+        self.validate()
+        self.breaks = False
+        self.assertEqual(self.validate("--stages", "second"), 0)
+        self.assertEqual({name: entry["outcome"] for name, entry in self.stages().items()},
+                         {"first": "passed", "second": "passed"})
+
+    def test_without_time_the_next_call_goes_on(self):
+        self.assertEqual(self.validate("--budget", "0"), 3)
+        self.assertEqual(self.stages()["second"]["outcome"], "left out")
+        self.breaks = False
+        self.assertEqual(self.validate(), 0)
+        self.assertEqual(self.runs, ["first", "second"])
+
+    def test_the_table_is_written(self):
+        self.validate()
+        table = (self.folder / "out" / "validation.md").read_text()
+        self.assertIn("# emulated GPU", table)
+        self.assertIn("convoy-train 9.9", table)
+        self.assertIn("| second | failed: broken |", table)
+
+
+class Tests(unittest.TestCase):
+    def test_suites_of_a_listing(self):
+        suites = device_tests.suites_in(LISTING)
+        self.assertEqual(suites, {"CudaReduce/0": ["SumOfRows", "Norm"], "KernelRows": ["RunOnTheCpu", "RunOnAGpu"],
+                                  "Sizes/Loader": ["Shards/0"]})
+        self.assertEqual(device_tests.of_a_gpu(suites),
+                         ["CudaReduce/0.SumOfRows", "CudaReduce/0.Norm", "KernelRows.RunOnAGpu"])
+
+    def test_programs_with_the_tests_of_a_pattern(self):
+        programs = {"one": {"CudaReduce/0": ["Norm"]}, "two": {"CudaReduce/1": ["Norm"], "Other": ["CudaReduce"]}}
+        self.assertEqual(device_tests.matching(programs, "CudaReduce/0.*:CudaMatmul/0.*"), ["one"])
+        self.assertEqual(device_tests.matching(programs, "CudaReduce*"), ["one", "two"])
+        self.assertEqual(device_tests.matching(programs, "CudaGraph*"), [])
+
+    def test_outcome_of_a_report(self):
+        tests = [{"classname": "A", "name": "good", "status": "RUN", "result": "COMPLETED"},
+                 {"classname": "A", "name": "bad", "status": "RUN", "result": "COMPLETED",
+                  "failures": [{"failure": "a.cpp:1\nis 3"}]},
+                 {"classname": "A", "name": "no_gpu", "status": "RUN", "result": "SKIPPED"},
+                 {"classname": "A", "name": "not_chosen", "status": "NOTRUN", "result": "SUPPRESSED"}]
+        self.assertEqual(device_tests.outcome_of_report({"testsuites": [{"testsuite": tests}]}),
+                         {"tests": 3, "failed": {"A.bad": ["a.cpp:1", "is 3"]}, "skipped": ["A.no_gpu"]})
+
+
+class Figures(unittest.TestCase):
+    def test_versions(self):
+        self.assertEqual(environment.version_text("CUDA runtime", 13020), "13.2")
+        self.assertEqual(environment.version_text("cuDNN", 91900), "9.19.0")
+        self.assertEqual(environment.version_text("cuBLASLt", 130002), "13.0.2")
+        self.assertEqual(environment.version_text("NCCL", 22907), "2.29.7")
+
+    def test_libraries_that_are_nowhere(self):
+        listing = "\tlibm.so.6 => /lib/libm.so.6 (0x1)\n\tlibcudnn.so.9 => not found\n\tlinux-vdso.so.1 (0x2)\n"
+        self.assertEqual(build.missing_libraries(listing), ["libcudnn.so.9"])
+
+    def test_losses_differ_by_the_worst(self):
+        self.assertAlmostEqual(training.worst_difference([2.0, 1.1], [2.0, 1.0]), 0.1)
+        self.assertEqual(training.worst_difference([2.0], [2.0, 1.0]), math.inf)
+        self.assertEqual(training.worst_difference([math.nan], [2.0]), math.inf)
+
+    def test_goals_of_kernels(self):
+        row = {"run_name": "batch_norm_forward/manual_time", "aggregate_name": "median", "GB/s": 4.0, "of_copy": 0.9}
+        mean = {**row, "aggregate_name": "mean", "GB/s": 5.0}
+        self.assertEqual(bandwidth.rows_in({"benchmarks": [row, mean]}),
+                         {"batch_norm_forward": {"GB/s": 4.0, "of_copy": 0.9, "goal": 0.88}})
+        self.assertEqual([bandwidth.goal_of(name) for name in ("softmax_cross_entropy_forward", "add")], [0.92, 0.95])
+
+    def test_goals_of_rates(self):
+        def side(rate, peak):
+            return {"images_per_second": rate, "peak_bytes": peak}
+
+        figures = {"sides": {"convoy": side(90e3, 600), rates.EAGER: side(40e3, 1000)}, "ratios": {rates.EAGER: 2.25}}
+        found = rates.goal_rows({"eager": 2.0, "compiled": 1.15, "images_per_second": 100e3, "memory": 0.7}, figures)
+        self.assertEqual([row[1:] for row in found],
+                         [[2.25, 2.0, True], [None, 1.15, None], [90e3, 100e3, False], [0.6, 0.7, True]])
+
+    def test_windows_of_a_log(self):
+        log = "".join(json.dumps({"event": event, "step_ms": ms, "memory_bytes": 7}) + "\n"
+                      for event, ms in (("start", 0), ("step", 9), ("step", 2), ("eval", 0), ("step", 3)))
+        self.assertEqual(compare_step.read_windows(log, 1), ([2, 3], 7))
+        with self.assertRaisesRegex(compare_step.Unavailable, "3 lines of log, expected more than 3"):
+            compare_step.read_windows(log, 3)
+
+    def test_summary_of_rounds(self):
+        entry = compare_step.summary(100, [2.0, 4.0, 1.0], 7)
+        self.assertEqual((entry["images_per_second"], entry["lowest"], entry["highest"], entry["rounds"]),
+                         (50e3, 25e3, 100e3, 3))
+
+
+class Peers(unittest.TestCase):
+    """What speaks pytorch_step.py's language in its place."""
+
+    def peer(self, program):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(program)
+            file.flush()
+            with mock.patch.object(compare_step, "PEER", file.name):
+                peer = compare_step.Peer(sys.executable, [])
+            self.addCleanup(peer.close)
+            peer.answer("first step", 20)
+            return peer
+
+    def test_windows(self):
+        peer = self.peer("""if True:
+            import json, sys
+            print('{"event": "first step"}\\n{"event": "warm"}', flush=True)
+            for line in sys.stdin:
+                print(json.dumps({"event": "window", "step_ms": int(line), "peak_bytes": 5}), flush=True)
+        """)
+        peer.answer("warm", 20)
+        self.assertEqual(peer.windows(3, 2, 20), (3, 5))
+
+    def test_one_that_ends_says_why(self):
+        peer = self.peer("""if True:
+            import sys
+            print('{"event": "first step"}', flush=True)
+            sys.exit("no GPU")
+        """)
+        with self.assertRaisesRegex(compare_step.Unavailable, "no GPU"):
+            peer.answer("warm", 20)
+
+    def test_one_that_takes_too_long_is_given_up(self):
+        peer = self.peer("""if True:
+            import time
+            print('{"event": "first step"}', flush=True)
+            time.sleep(60)
+        """)
+        with self.assertRaisesRegex(compare_step.Unavailable, "no warm after"):
+            peer.answer("warm", 0.1)
+
+
+class Images(unittest.TestCase):
+    def test_files_hold_the_returned_pixels(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            kept = generated_images.write_folder(folder, 3, 12, test=2)
+            self.assertEqual([label for label, _ in kept], [*range(10), 0, 1])
+            file = (folder / "train" / "class1" / "11.bmp").read_bytes()
+            self.assertEqual(len(list((folder / "test").glob("*/*.bmp"))), 2)
+        rows = [file[54 + 12 * y:][:9] for y in (2, 1, 0)]  # rows of 9 bytes and 3 of filling, from the bottom
+        colours = b"".join(bytes([row[i + 2], row[i + 1], row[i]]) for row in rows for i in (0, 3, 6))
+        self.assertEqual(colours, kept[11][1])
+
+
+class Table(unittest.TestCase):
+    def test_a_row_is_a_line(self):
+        self.assertEqual(report.table(("a",), [("one\ntwo | three",)])[-1], "| one two \\| three |")
+
+    def test_every_section(self):
+        side = {"images_per_second": 1e5, "lowest": 9e4, "highest": 1.1e5, "rounds": 5, "peak_bytes": 2e9}
+        found = {
+            "environment": {"GPU": "H"},
+            "tests": {"a_test": {"tests": 3, "failed": {}, "skipped": ["x"]}},
+            "sanitizer": {"memcheck a": {"tests": 2, "summary": "ERROR SUMMARY: 0 errors"}},
+            "training": {"lenet": {"steps": 5, "worst_relative_difference": 1e-7, "tolerance": 1e-5},
+                         "twice": {"steps": 5, "parameters_hash": "abc", "warnings": []}},
+            "losses": {"lenet fp32": {"steps": 20, "loss_error": 1e-7, "loss_error_pytorch": 2e-7,
+                                      "state_error": 3e-7, "state_error_pytorch": 4e-7, "agree": True}},
+            "bandwidth": {"copy_GB/s": "4300.0", "kernels": {"add": {"GB/s": 4200, "of_copy": 0.977, "goal": 0.95}}},
+            "cold_start": {"seconds": {"convoy": 1.5, "pytorch": 8}, "goals": [["of PyTorch's", 0.19, 0.25, True]]},
+            "rate_resnet18_128": {"model": "resnet18", "image_size": 32, "batch_size": 128, "precision": "bf16",
+                                  "sides": {"convoy": side, rates.EAGER: side}, "ratios": {rates.EAGER: 1.0},
+                                  "goals": [["images/s", None, 1e5, None]]},
+        }
+        stages = {name: {"outcome": "passed", "seconds": 1, "found": entry} for name, entry in found.items()}
+        text = report.markdown({"gpu": "H", "date": "today", "version": "1", "stages": stages})
+        for line in ("| GPU | H |", "| a_test | 3 | 0 | 1 |", "| memcheck a | 2 | ERROR SUMMARY: 0 errors |",
+                     "| lenet | 5 | 1.0e-07 | 1e-05 |", "| twice | 5 | abc |",
+                     "| lenet fp32 | 20 | 1.0e-07 | 2.0e-07 | 3.0e-07 | 4.0e-07 | yes |",
+                     "| add | 4200 | 0.98 | 0.95 |", "| convoy | 1.50 |",
+                     "| cold_start | of PyTorch's | 0.19 | 0.25 | yes |",
+                     "| rate_resnet18_128 | images/s | not measured | 100,000 |  |",
+                     "| convoy | 100,000 | 90,000 | 110,000 | 5 | 2,000 | 1.00 |"):
+            self.assertIn(line + "\n", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
