@@ -1,0 +1,139 @@
+#include "comm/bucket_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <sstream>
+
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+using Groups = std::vector<std::vector<std::size_t>>;  // parameters by bucket
+
+std::int64_t aligned(std::int64_t numel, std::size_t element_bytes) {
+  const auto step = static_cast<std::int64_t>(BucketPlan::kAlignment / element_bytes);
+  return (numel + step - 1) / step * step;
+}
+
+void check_sizes(std::span<const std::int64_t> numels, std::size_t element_bytes) {
+  check(!numels.empty(), "buckets: no parameters");
+  check(std::all_of(numels.begin(), numels.end(), [](std::int64_t numel) { return numel > 0; }),
+        "buckets: a parameter without elements");
+  check(element_bytes > 0 && BucketPlan::kAlignment % element_bytes == 0, "buckets: elements of {} bytes",
+        element_bytes);
+}
+
+BucketPlan lay_out(const Groups& groups, std::span<const std::int64_t> numels, std::size_t element_bytes) {
+  BucketPlan plan;
+  for (const std::vector<std::size_t>& group : groups) {
+    BucketPlan::Bucket& bucket = plan.buckets.emplace_back();
+    for (const std::size_t parameter : group) {
+      bucket.slices.push_back({.parameter = parameter, .offset = bucket.numel, .numel = numels[parameter]});
+      bucket.numel += aligned(numels[parameter], element_bytes);
+    }
+  }
+  return plan;
+}
+
+BucketPlan fill_from_the_end(const std::vector<std::size_t>& order, std::span<const std::int64_t> numels,
+                             const BucketLimits& limits) {
+  check(limits.bucket_bytes >= limits.last_bytes && limits.last_bytes > 0,
+        "buckets: {} bytes in the last and {} in the others, expected at least 1 and no fewer",
+        limits.last_bytes, limits.bucket_bytes);
+  Groups groups(1);  // from the last
+  std::size_t limit = limits.last_bytes, held = 0;
+  for (auto parameter = order.rbegin(); parameter != order.rend(); ++parameter) {
+    const std::size_t bytes =
+        static_cast<std::size_t>(aligned(numels[*parameter], limits.element_bytes)) * limits.element_bytes;
+    if (!groups.back().empty() && held + bytes > limit) {
+      groups.emplace_back();
+      held = 0;
+      limit = limit > limits.bucket_bytes / BucketPlan::kGrowth ? limits.bucket_bytes
+                                                                : limit * BucketPlan::kGrowth;
+    }
+    groups.back().push_back(*parameter);
+    held += bytes;
+  }
+  std::reverse(groups.begin(), groups.end());
+  for (std::vector<std::size_t>& group : groups) std::reverse(group.begin(), group.end());
+  return lay_out(groups, numels, limits.element_bytes);
+}
+
+std::vector<std::size_t> reverse_registration(std::size_t count) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return order;
+}
+
+std::string header(std::size_t parameters, std::int64_t elements) {
+  return fmt::format("buckets of {} parameters, {} elements:", parameters, elements);
+}
+
+}  // namespace
+
+BucketPlan BucketPlan::by_order(std::span<const std::int64_t> numels, const BucketLimits& limits) {
+  check_sizes(numels, limits.element_bytes);
+  return fill_from_the_end(reverse_registration(numels.size()), numels, limits);
+}
+
+BucketPlan BucketPlan::by_ready_times(std::span<const std::int64_t> numels, std::span<const double> ready_ms,
+                                      const BucketLimits& limits) {
+  check_sizes(numels, limits.element_bytes);
+  check(ready_ms.size() == numels.size(), "buckets: {} ready times for {} parameters", ready_ms.size(),
+        numels.size());
+  check(std::none_of(ready_ms.begin(), ready_ms.end(), [](double ms) { return std::isnan(ms); }),
+        "buckets: a ready time that is no number");
+  std::vector<std::size_t> order = reverse_registration(numels.size());
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return ready_ms[a] < ready_ms[b]; });
+  return fill_from_the_end(order, numels, limits);
+}
+
+std::string BucketPlan::text() const {
+  std::size_t parameters = 0;
+  std::int64_t elements = 0;
+  std::string lists;
+  for (const Bucket& bucket : buckets) {
+    if (!lists.empty()) lists += " |";
+    for (const Slice& slice : bucket.slices) {
+      lists += fmt::format(" {}", slice.parameter);
+      elements += slice.numel;
+      ++parameters;
+    }
+  }
+  return header(parameters, elements) + lists;
+}
+
+BucketPlan BucketPlan::parse(const std::string& text, std::span<const std::int64_t> numels,
+                             std::size_t element_bytes) {
+  check_sizes(numels, element_bytes);
+  const std::string expected =
+      header(numels.size(), std::accumulate(numels.begin(), numels.end(), std::int64_t{0}));
+  check(text.starts_with(expected), "bucket plan \"{}\": expected {} …", text.substr(0, 80), expected);
+
+  Groups groups(1);
+  std::vector<bool> seen(numels.size(), false);
+  std::istringstream words(text.substr(expected.size()));
+  for (std::string word; words >> word;) {
+    if (word == "|") {
+      groups.emplace_back();
+      continue;
+    }
+    std::size_t parameter = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), parameter);
+    check(error == std::errc{} && end == word.data() + word.size() && parameter < numels.size(),
+          "bucket plan: no parameter \"{}\" among {}", word, numels.size());
+    check(!seen[parameter], "bucket plan: parameter {} twice", parameter);
+    seen[parameter] = true;
+    groups.back().push_back(parameter);
+  }
+  const auto missing = std::find(seen.begin(), seen.end(), false);
+  check(missing == seen.end(), "bucket plan: parameter {} is in no bucket", missing - seen.begin());
+  for (const std::vector<std::size_t>& group : groups) check(!group.empty(), "bucket plan: an empty bucket");
+  return lay_out(groups, numels, element_bytes);
+}
+
+}  // namespace convoy

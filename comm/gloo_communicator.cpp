@@ -1,0 +1,59 @@
+#include "comm/gloo_communicator.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include "comm/cpu_communicator.h"
+#include "comm/gloo_links.h"
+#include "comm/message_transport.h"
+#include "comm/store_member.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+/// Of the first interface that leads somewhere; "" where there is none.
+std::string address_of_an_interface() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "";
+  std::string address;
+  for (const ifaddrs* entry = list; entry != nullptr && address.empty(); entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    if ((entry->ifa_flags & IFF_LOOPBACK) != 0 || (entry->ifa_flags & IFF_UP) == 0) continue;
+    char digits[NI_MAXHOST] = {};
+    if (getnameinfo(entry->ifa_addr, sizeof(sockaddr_in), digits, sizeof digits, nullptr, 0,
+                    NI_NUMERICHOST) == 0)
+      address = digits;
+  }
+  freeifaddrs(list);
+  return address;
+}
+
+std::string address_for(const RankInfo& info) {
+  if (info.nodes == 1) return "127.0.0.1";
+  if (!info.address.empty()) return info.address;
+  const std::string address = address_of_an_interface();
+  check(!address.empty(),
+        "--comm gloo: host {} has no address for others: name an interface by GLOO_SOCKET_IFNAME", info.host);
+  return address;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_gloo_communicator(Rendezvous& rendezvous, const CommOptions& options) {
+  const RankInfo& info = rendezvous.info();
+  Store* const store = rendezvous.store();
+  check(store != nullptr || info.world == 1,
+        "--comm gloo: the ranks met without a store ({}): give --rendezvous tcp://HOST:PORT",
+        rendezvous.note());
+  std::shared_ptr<gloo::transport::Device> device = GlooLinks::open_device(address_for(info));
+  // Rank 0's, for all: a name that no other group has. Whoever failed above does not come, which ends this.
+  const std::string name = rendezvous.all_gather(random_token()).front();
+  auto links = std::make_unique<GlooLinks>(store, std::move(device), info.rank, info.world, name,
+                                           Deadline(options.timeout_seconds));
+  return std::make_unique<CpuCommunicator>(std::make_unique<MessageTransport>(std::move(links)), options);
+}
+
+}  // namespace convoy

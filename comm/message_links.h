@@ -1,0 +1,53 @@
+// Messages between the ranks of a group: all that a library must be able to do to carry collectives.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/deadline.h"
+
+namespace convoy {
+
+/// Used by one thread at a time, apart from abort(). Between two ranks messages arrive in their order, and
+/// whoever receives knows how long they are. After an error only abort() and the destructor are called.
+class MessageLinks {
+ public:
+  virtual ~MessageLinks() = default;
+  MessageLinks() = default;
+  MessageLinks(const MessageLinks&) = delete;
+  MessageLinks& operator=(const MessageLinks&) = delete;
+
+  virtual std::string name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// On the thread of the calls, before the first.
+  virtual void start() {}
+  /// Begin; the memory stays as it is until wait() returns. Not to or from this rank, at least one byte.
+  virtual void send(int to, std::span<const std::byte> bytes) = 0;
+  virtual void receive(int from, std::span<std::byte> bytes) = 0;
+  /// For all that has begun. PeerError that names the ranks which are missing or gone, or that gives the
+  /// reason of the rank that gave up.
+  virtual void wait(const Deadline& deadline) = 0;
+
+  /// A name for a group that this rank is the first of: no group that any rank of this one is in has it.
+  virtual std::string new_group_name() = 0;
+  /// With a name that all members got from the first; `members` are ranks of this group.
+  virtual std::unique_ptr<MessageLinks> make_group(std::span<const int> members, const std::string& name,
+                                                   const Deadline& deadline) = 0;
+  /// All ranks have called it, and have received all messages: what happens to the others no longer matters.
+  virtual void leave(const Deadline& deadline) = 0;
+  /// From any thread: waits end with a PeerError of this reason, here and on the others.
+  virtual void abort(const std::string& reason) noexcept = 0;
+};
+
+/// Everybody's text, by rank.
+std::vector<std::string> exchange_texts(MessageLinks& links, const std::string& mine,
+                                        const Deadline& deadline);
+/// The same on rank 0, and nothing elsewhere.
+std::vector<std::string> gather_texts(MessageLinks& links, const std::string& mine, const Deadline& deadline);
+
+}  // namespace convoy

@@ -1,0 +1,156 @@
+#include "comm/message_transport.h"
+
+#include <algorithm>
+
+#include "comm/cpu_sum.h"
+#include "comm/view_parts.h"
+
+namespace convoy {
+namespace {
+
+// Of one message: far more than a message costs, and few enough that scratch memory stays in a cache.
+constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
+
+std::int64_t elements_of_message(DType dtype) {
+  return static_cast<std::int64_t>(kMessageBytes / size_of(dtype));
+}
+
+/// The part of a piece of data that a rank sums.
+template <class AnyView>
+AnyView share_of(const AnyView& piece, int rank, int ranks) {
+  const std::int64_t begin = piece.numel() * rank / ranks, end = piece.numel() * (rank + 1) / ranks;
+  return part_of(piece, begin, end - begin);
+}
+
+}  // namespace
+
+template <class F>
+void MessageTransport::for_each_other(F&& f) const {
+  for (int other = 0; other < size(); ++other)
+    if (other != rank()) f(other);
+}
+
+void MessageTransport::enter(const Call& call) {
+  std::vector<Collective> by_rank(static_cast<std::size_t>(size()));
+  by_rank[static_cast<std::size_t>(rank())] = call.collective;
+  for_each_other([&](int other) {
+    links_->send(other, std::as_bytes(std::span(&call.collective, 1)));
+    links_->receive(other, std::as_writable_bytes(std::span(&by_rank[static_cast<std::size_t>(other)], 1)));
+  });
+  links_->wait(call.deadline);
+  check_same(by_rank);
+}
+
+void MessageTransport::send(int to, const ConstView& view) {
+  if (view.bytes() > 0) links_->send(to, {view.as<std::byte>(), view.bytes()});
+}
+
+void MessageTransport::receive(int from, const View& view) {
+  if (view.bytes() > 0) links_->receive(from, {view.as<std::byte>(), view.bytes()});
+}
+
+std::vector<ConstView> MessageTransport::receive_parts(const ConstView& mine) {
+  if (scratch_.size() < mine.bytes() * static_cast<std::size_t>(size()))
+    scratch_.resize(mine.bytes() * static_cast<std::size_t>(size()));
+  std::vector<ConstView> parts;
+  for (int other = 0; other < size(); ++other) {
+    const View place{scratch_.data() + static_cast<std::size_t>(other) * mine.bytes(), mine.shape,
+                     mine.dtype};
+    if (other != rank()) receive(other, place);
+    parts.push_back(other == rank() ? mine : ConstView(place));
+  }
+  return parts;
+}
+
+/// In pieces: while the parts of one travel, the sums of the piece before do, too.
+void MessageTransport::all_reduce(const Call& call, View data) {
+  enter(call);
+  const std::int64_t most = elements_of_message(data.dtype) * size();
+  const std::int64_t pieces = (data.numel() + most - 1) / most;
+  const auto share = [&](std::int64_t number, int of) {
+    const View piece = part_of(data, number * most, std::min(most, data.numel() - number * most));
+    return share_of(piece, of, size());
+  };
+  for (std::int64_t number = 0; number <= pieces; ++number) {
+    std::vector<ConstView> parts;
+    if (number < pieces) {
+      for_each_other([&](int other) { send(other, share(number, other)); });
+      parts = receive_parts(share(number, rank()));
+    }
+    if (number > 0) {
+      for_each_other([&](int other) {
+        send(other, share(number - 1, rank()));
+        receive(other, share(number - 1, other));
+      });
+    }
+    links_->wait(call.deadline);
+    if (number < pieces) sum_in_order(call.stream, parts, share(number, rank()));
+  }
+}
+
+void MessageTransport::reduce_scatter(const Call& call, ConstView in, View out) {
+  enter(call);
+  const std::int64_t most = elements_of_message(in.dtype);
+  for (std::int64_t begin = 0; begin < out.numel(); begin += most) {
+    const View sum = part_of(out, begin, std::min(most, out.numel() - begin));
+    const auto part_for = [&](int other) { return part_of(in, out.numel() * other + begin, sum.numel()); };
+    for_each_other([&](int other) { send(other, part_for(other)); });
+    const std::vector<ConstView> parts = receive_parts(part_for(rank()));
+    links_->wait(call.deadline);
+    sum_in_order(call.stream, parts, sum);
+  }
+}
+
+void MessageTransport::broadcast(const Call& call, View data) {
+  enter(call);
+  const int root = call.collective.root;
+  const std::int64_t most = elements_of_message(data.dtype);
+  for (std::int64_t begin = 0; begin < data.numel(); begin += most) {
+    const View piece = part_of(data, begin, std::min(most, data.numel() - begin));
+    if (rank() == root) {
+      for_each_other([&](int other) { send(other, piece); });
+    } else {
+      receive(root, piece);
+    }
+    links_->wait(call.deadline);
+  }
+}
+
+void MessageTransport::all_gather(const Call& call, ConstView in, View out) {
+  enter(call);
+  copy_view(in, part_of(out, in.numel() * rank(), in.numel()));
+  const std::int64_t most = elements_of_message(in.dtype);
+  for (std::int64_t begin = 0; begin < in.numel(); begin += most) {
+    const ConstView piece = part_of(in, begin, std::min(most, in.numel() - begin));
+    for_each_other([&](int other) {
+      send(other, piece);
+      receive(other, part_of(out, in.numel() * other + begin, piece.numel()));
+    });
+    links_->wait(call.deadline);
+  }
+}
+
+std::vector<std::string> MessageTransport::gather(const Call& call, const std::string& mine) {
+  enter(call);
+  return gather_texts(*links_, mine, call.deadline);
+}
+
+std::unique_ptr<Transport> MessageTransport::split(const Call& call, int color) {
+  enter(call);
+  const std::string mine = std::to_string(color) + " " + links_->new_group_name();
+  const std::vector<std::string> all = exchange_texts(*links_, mine, call.deadline);
+  const std::string prefix = std::to_string(color) + " ";
+  std::vector<int> members;
+  for (int other = 0; other < size(); ++other)
+    if (all[static_cast<std::size_t>(other)].starts_with(prefix)) members.push_back(other);
+  const std::string& of_first = all[static_cast<std::size_t>(members.front())];
+  return std::make_unique<MessageTransport>(
+      links_->make_group(members, of_first.substr(prefix.size()), call.deadline));
+}
+
+void MessageTransport::finish(const Call& call) {
+  enter(call);
+  links_->leave(call.deadline);
+}
+
+}  // namespace convoy

@@ -1,0 +1,19 @@
+// In place of what needs MPI, where the build has none.
+#include "comm/mpi_communicator.h"
+#include "comm/mpi_rendezvous.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+
+std::unique_ptr<Rendezvous> meet_by_mpi(const MeetingPlan& plan, const RendezvousOptions&) {
+  fail<UsageError>(
+      "{}: this build has no MPI: install libopenmpi-dev and configure again, or give --rendezvous "
+      "tcp://HOST:PORT",
+      plan.note);
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(Rendezvous&, const CommOptions&) {
+  fail<UsageError>("--comm mpi: this build has no MPI: install libopenmpi-dev and configure again");
+}
+
+}  // namespace convoy

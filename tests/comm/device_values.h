@@ -1,0 +1,49 @@
+// Numbers in the memory of a communicator's device.
+#pragma once
+
+#include <vector>
+
+#include "comm/communicator.h"
+#include "kernels/runtime/stream_event.h"
+
+namespace convoy::testing {
+
+/// Until everything that was enqueued has ended, well or not.
+inline void wait_for(Communicator& comm) {
+  StreamEvent end(comm.stream());
+  end.record(comm.stream());
+  end.wait();
+}
+
+template <class T>
+class DeviceValues {
+ public:
+  DeviceValues(const Communicator& comm, std::vector<T> values)
+      : device_(comm.device()), host_(std::move(values)) {
+    data_ = device_.memory().allocate(bytes());
+    copy_bytes(host_device_, ConstView(host_.data(), shape(), dtype_of<T>), device_, view());
+  }
+  ~DeviceValues() { device_.memory().release(data_, bytes()); }
+  DeviceValues(const DeviceValues&) = delete;
+  DeviceValues& operator=(const DeviceValues&) = delete;
+
+  View view() const { return {data_, shape(), dtype_of<T>}; }
+  /// After all that the communicator was given to do, with its errors.
+  const std::vector<T>& read(Communicator& comm) {
+    wait_for(comm);
+    comm.check_errors();
+    copy_bytes(device_, view(), host_device_, View{host_.data(), shape(), dtype_of<T>});
+    return host_;
+  }
+
+ private:
+  Shape shape() const { return {static_cast<std::int64_t>(host_.size())}; }
+  std::size_t bytes() const { return host_.size() * sizeof(T); }
+
+  Device device_;
+  Device host_device_ = Device::cpu({.threads = 1});
+  std::vector<T> host_;
+  void* data_ = nullptr;
+};
+
+}  // namespace convoy::testing

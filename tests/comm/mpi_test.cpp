@@ -1,0 +1,62 @@
+// MPI as users have it: under mpirun, with all that this does when a rank fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "tests/support/process.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// tests/comm/mpi_ranks.cpp on so many ranks.
+ProcessResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = {CONVOY_MPIRUN, "-n", std::to_string(ranks), CONVOY_MPI_RANKS};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return run_program(command, {.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                               {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                               {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                                               {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+                                               {"ASAN_OPTIONS", "detect_leaks=0"}}});  // MPI's own, thousands
+}
+
+class Mpirun : public ::testing::TestWithParam<int> {};
+
+TEST_P(Mpirun, Conforms) {
+  const ProcessResult result = run_ranks(GetParam(), {});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Mpirun, ::testing::Values(1, 2, 3, 4),
+                         [](const auto& ranks) { return std::to_string(ranks.param); });
+
+struct Fault {
+  const char* name;
+  std::vector<int> exit_codes;  // whoever ends first: who failed, or who was told
+  const char* text;
+  friend std::ostream& operator<<(std::ostream& out, const Fault& fault) { return out << fault.name; }
+};
+
+class MpirunFaults : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(MpirunFaults, EndTheJob) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ProcessResult result = run_ranks(3, {std::string("--fault=") + GetParam().name});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_THAT(GetParam().exit_codes, ::testing::Contains(result.exit_code)) << result.out << result.err;
+  EXPECT_THAT(result.out + result.err, HasSubstr(GetParam().text));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MpirunFaults,
+    ::testing::Values(
+        Fault{"throws", {3, 4}, "rank 1: no data set here"},
+        Fault{"all_throw", {2}, ": no such flag"},  // of one rank at least: mpirun ends the others at the first
+        Fault{"does_not_come", {4}, "rank 0: all-reduce 2 (1 f32) on rank 0 of 3 (mpi): rank 0 waited"},
+        Fault{"killed", {137}, "signal 9"}),
+    [](const auto& fault) { return std::string(fault.param.name); });
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,31 @@
+// Ranks that are threads of the test.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/thread_communicator.h"
+
+namespace convoy::testing {
+
+/// Runs `body` on every rank; what it throws fails the test.
+inline void on_ranks(int ranks, const std::function<void(Communicator&)>& body,
+                     const CommOptions& options = {.timeout_seconds = 20}) {
+  std::vector<std::thread> threads;
+  for (auto& comm : make_thread_communicators(ranks, options))
+    threads.emplace_back([&body, own = std::move(comm)] {
+      try {
+        body(*own);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << own->rank() << " of " << own->size() << ": " << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace convoy::testing

@@ -1,0 +1,420 @@
+// Stores by themselves: what they keep, whom they refuse, and what strangers can do to them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "comm/file_lock.h"
+#include "comm/file_store.h"
+#include "comm/tcp_store.h"
+#include "kernels/runtime/error.h"
+#include "tests/comm/meeting_ranks.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_folder.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+double seconds_of(const std::function<void()>& action) {
+  const auto begin = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// A place for a store of either kind, and members that come to it.
+struct Place {
+  virtual ~Place() = default;
+  virtual std::unique_ptr<Store> open_as(const StoreMember& member, double seconds) const = 0;
+  std::unique_ptr<Store> open(int rank, int world = 2) const { return open_as({rank, world, "job"}, 5); }
+};
+
+struct TcpPlace : Place {
+  Endpoint endpoint{"127.0.0.1", free_port()};
+  std::unique_ptr<Store> open_as(const StoreMember& member, double seconds) const override {
+    return std::make_unique<TcpStore>(endpoint, member, Deadline(seconds));
+  }
+};
+
+struct FilePlace : Place {
+  TempFolder folder;
+  std::filesystem::path path = folder.path() / "meeting";
+  std::unique_ptr<Store> open_as(const StoreMember& member, double seconds) const override {
+    return std::make_unique<FileStore>(path.string(), member, Deadline(seconds));
+  }
+};
+
+template <class P>
+class Stores : public ::testing::Test {
+ protected:
+  P place;
+};
+using Places = ::testing::Types<TcpPlace, FilePlace>;
+TYPED_TEST_SUITE(Stores, Places);
+
+TYPED_TEST(Stores, KeepTheFirstValueOfAKey) {
+  const auto first = this->place.open(0);
+  const auto second = this->place.open(1);
+  first->set("a", "1");
+  second->set("b", std::string("\0binary\n", 8));
+  second->set("a", "2");
+  second->set("empty", "");
+  for (Store* store : {first.get(), second.get()}) {
+    EXPECT_EQ(store->get("a", Deadline(5)), "1");
+    EXPECT_EQ(store->get("b", Deadline(0)), std::string("\0binary\n", 8));
+    EXPECT_EQ(store->get("empty", Deadline(0)), "");
+    EXPECT_EQ(store->get("c", Deadline(0)), std::nullopt);
+  }
+}
+
+TYPED_TEST(Stores, WaitForAKey) {
+  const auto first = this->place.open(0);
+  const auto second = this->place.open(1);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    first->set("late", "here");
+  });
+  EXPECT_EQ(second->get("late", Deadline(5)), "here");
+  later.join();
+  const double waited = seconds_of([&] { EXPECT_EQ(second->get("never", Deadline(0.3)), std::nullopt); });
+  EXPECT_GE(waited, 0.29);
+  EXPECT_LT(waited, 2);
+}
+
+TYPED_TEST(Stores, MayBeUsedByManyThreads) {
+  const auto first = this->place.open(0);
+  const auto second = this->place.open(1);
+  std::vector<std::thread> threads;
+  std::atomic<int> found = 0;
+  for (int i = 0; i < 6; ++i)
+    threads.emplace_back([&, i] {
+      Store& mine = i % 2 == 0 ? *first : *second;
+      for (int round = 0; round < 10; ++round) {
+        mine.set(std::to_string(round) + "/" + std::to_string(i), std::to_string(i * round));
+        const int other = (i + 1) % 6;
+        const auto value = mine.get(std::to_string(round) + "/" + std::to_string(other), Deadline(10));
+        found += value == std::to_string(other * round) ? 1 : 0;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(found, 60);
+}
+
+TYPED_TEST(Stores, TakeLongValuesAndRefuseEndlessOnes) {
+  const auto first = this->place.open(0);
+  const auto second = this->place.open(1);
+  const std::string longest(StoreFrame::kLongestValue, 'x');
+  first->set("long", longest);
+  EXPECT_EQ(second->get("long", Deadline(5)), longest);
+  EXPECT_THAT(message_of<UsageError>([&] { first->set("longer", longest + "x"); }),
+              HasSubstr("1048576 bytes"));
+  EXPECT_THROW(first->set(std::string(2000, 'k'), "x"), UsageError);
+  EXPECT_EQ(second->get("long", Deadline(5)), longest);
+}
+
+TYPED_TEST(Stores, RefuseASecondProcessOfARank) {
+  const auto first = this->place.open(0, 3);
+  const auto second = this->place.open(1, 3);
+  const double seconds = seconds_of([&] {
+    EXPECT_THAT(message_of<PeerError>([&] { this->place.open(1, 3); }),
+                HasSubstr("a rank 1 has come already"));
+  });
+  EXPECT_LT(seconds, 3);  // at once
+  this->place.open(2, 3)->set("a", "1");
+  EXPECT_EQ(second->get("a", Deadline(5)), "1");
+}
+
+TYPED_TEST(Stores, RefuseAnotherJob) {
+  const auto first = this->place.open(0);
+  EXPECT_THAT(message_of<PeerError>([&] {
+                this->place.open_as({1, 2, "other"}, 5);
+              }),
+              HasSubstr("this is job 'job', not 'other'"));
+  EXPECT_THAT(message_of<PeerError>([&] { this->place.open(1, 3); }),
+              HasSubstr("waits for 2 ranks, rank 1 for 3"));
+}
+
+TYPED_TEST(Stores, RefuseASecondRank0) {
+  const auto first = this->place.open(0);
+  EXPECT_THAT(message_of<UsageError>([&] { this->place.open(0); }),
+              ::testing::AnyOf(HasSubstr("is in use: choose another"), HasSubstr("another job meets there")));
+  this->place.open(1)->set("a", "1");
+  EXPECT_EQ(first->get("a", Deadline(5)), "1");
+}
+
+TYPED_TEST(Stores, WaitForRank0) {
+  std::thread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    this->place.open(0)->get("done", Deadline(5));
+  });
+  this->place.open(1)->set("done", "");
+  late.join();
+}
+
+TYPED_TEST(Stores, SayWhereRank0DidNotCome) {
+  const double seconds = seconds_of([&] {
+    EXPECT_THAT(message_of<PeerError>([&] {
+                  this->place.open_as({1, 2, "job"}, 0.4);
+                }),
+                HasSubstr("rank 1 waited 0.4 s for rank 0 at "));
+  });
+  EXPECT_LT(seconds, 2);
+}
+
+TYPED_TEST(Stores, SayThatRank0HasGone) {
+  auto first = this->place.open(0);
+  const auto second = this->place.open(1);
+  second->set("a", "1");
+  std::thread leaving([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    first.reset();
+  });
+  const double seconds = seconds_of([&] {
+    EXPECT_THAT(message_of<PeerError>([&] { second->get("b", Deadline(30)); }), HasSubstr("rank 0 has gone"));
+    EXPECT_THROW(second->get("b", Deadline(30)), PeerError);
+  });
+  leaving.join();
+  EXPECT_LT(seconds, 5);
+}
+
+TYPED_TEST(Stores, AreThereUntilAllHaveLeft) {
+  auto first = this->place.open(0);
+  auto second = this->place.open(1);
+  first->set("last", "word");
+  std::thread leaving([&] { first.reset(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(second->get("last", Deadline(1)), "word");
+  const double seconds = seconds_of([&] {
+    second.reset();
+    leaving.join();
+  });
+  EXPECT_LT(seconds, 0.5);                // of the second that it would wait
+  const auto next = this->place.open(0);  // and the place is free
+}
+
+Socket connect_raw(const Endpoint& endpoint) {
+  std::string reason;
+  return std::move(*try_connect(endpoint, Deadline(5), reason));
+}
+
+bool is_hung_up_on(const Socket& socket, double seconds) {
+  std::string bytes;
+  const Deadline deadline(seconds);
+  while (receive_some(socket, bytes, deadline)) bytes.clear();
+  return !deadline.passed();
+}
+
+class TcpStoreStrangers : public ::testing::Test {
+ protected:
+  TcpPlace place;
+  std::unique_ptr<Store> first = place.open(0);
+  std::unique_ptr<Store> second = place.open(1);
+
+  void expect_to_work(const std::string& key) {
+    first->set(key, "1");
+    EXPECT_EQ(second->get(key, Deadline(5)), "1");
+  }
+};
+
+TEST_F(TcpStoreStrangers, WithGarbageAreHungUpOn) {
+  const std::string hello = StoreFrame{StoreFrame::Kind::hello, "job", "1 2 x"}.bytes();
+  std::string endless = StoreFrame{StoreFrame::Kind::set, "k", "v"}.bytes();
+  endless[10] = endless[11] = endless[12] = '\x7f';  // the value's length
+  const std::string long_hello = StoreFrame{StoreFrame::Kind::hello, "job", std::string(5000, ' ')}.bytes();
+  const std::string set_before_hello = StoreFrame{StoreFrame::Kind::set, "a", "stolen"}.bytes();
+  std::string other_kind = hello;
+  other_kind[5] = '\x63';
+  for (const std::string& garbage :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("SSH-2.0-x\r\n"), std::string(100000, '\0'),
+        endless, set_before_hello, other_kind, hello + hello, std::string("CVOY2"),
+        StoreFrame{StoreFrame::Kind::ok, "", ""}.bytes()}) {
+    const Socket stranger = connect_raw(place.endpoint);
+    send_all(stranger, garbage, Deadline(1));
+    EXPECT_TRUE(is_hung_up_on(stranger, 2)) << garbage.substr(0, 20);
+  }
+  EXPECT_EQ(first->get("a", Deadline(0)), std::nullopt);
+  expect_to_work("after garbage");
+}
+
+TEST_F(TcpStoreStrangers, WithRandomBytesDoNoHarm) {
+  std::mt19937 random(7);
+  const std::string hello = StoreFrame{StoreFrame::Kind::hello, "job", "1 2 x"}.bytes();
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes = hello;
+    for (int flips = 0; flips < 3; ++flips) bytes[random() % bytes.size()] = static_cast<char>(random());
+    bytes.resize(random() % (bytes.size() + 1));
+    const Socket stranger = connect_raw(place.endpoint);
+    send_all(stranger, bytes, Deadline(1));
+  }
+  expect_to_work("after random bytes");
+}
+
+TEST_F(TcpStoreStrangers, ThatSayNothingHoldUpNobody) {
+  std::vector<Socket> silent;
+  for (int i = 0; i < 200; ++i) silent.push_back(connect_raw(place.endpoint));
+  const double seconds = seconds_of([&] { expect_to_work("beside the silent"); });
+  EXPECT_LT(seconds, 2);
+  EXPECT_TRUE(is_hung_up_on(silent.front(), 2));  // the oldest make room
+  EXPECT_TRUE(is_hung_up_on(silent.back(), 8));   // and the others have their time
+  expect_to_work("after the silent");
+}
+
+TEST_F(TcpStoreStrangers, MaySpeakSlowly) {
+  const Socket slow = connect_raw(place.endpoint);
+  const std::string hello = StoreFrame{StoreFrame::Kind::hello, "other job", "1 2 x"}.bytes();
+  for (std::size_t i = 0; i + 1 < hello.size(); ++i) {
+    send_all(slow, hello.substr(i, 1), Deadline(1));
+    if (i == 10) expect_to_work("amid a slow hello");
+  }
+  send_all(slow, hello.substr(hello.size() - 1), Deadline(1));
+  std::string answer;
+  ASSERT_TRUE(receive_some(slow, answer, Deadline(2)));
+  EXPECT_THAT(answer, HasSubstr("this is job 'job'"));
+}
+
+TEST_F(TcpStoreStrangers, OfARankAreFew) {
+  std::vector<Socket> connections;
+  const std::string hello = StoreFrame{StoreFrame::Kind::hello, "job", "1 2 x"}.bytes();
+  const Socket stranger = connect_raw(place.endpoint);
+  send_all(stranger, hello, Deadline(1));
+  std::string answer;
+  ASSERT_TRUE(receive_some(stranger, answer, Deadline(2)));
+  EXPECT_THAT(answer, HasSubstr("a rank 1 has come already"));
+  EXPECT_TRUE(is_hung_up_on(stranger, 2));
+}
+
+TEST(TcpStore, ListensWhereItIsTold) {
+  for (const char* host : {"127.0.0.1", "localhost", "::1"}) {
+    const Endpoint endpoint{host, free_port()};
+    try {
+      listen_at(endpoint);
+    } catch (const UsageError&) {
+      continue;  // a machine without IPv6
+    }
+    TcpStore first(endpoint, {0, 2, ""}, Deadline(5));
+    TcpStore second(endpoint, {1, 2, ""}, Deadline(5));
+    second.set("a", host);
+    EXPECT_EQ(first.get("a", Deadline(5)), host);
+    EXPECT_EQ(second.address_of_rank_0(), std::string(host) == "localhost" ? second.local_address() : host);
+  }
+}
+
+TEST(TcpStore, SaysThatAnotherProgramHasThePort) {
+  const Endpoint endpoint{"127.0.0.1", free_port()};
+  const Socket other = listen_at(endpoint);
+  EXPECT_THAT(message_of<UsageError>([&] {
+                TcpStore(endpoint, {0, 2, ""}, Deadline(5));
+              }),
+              HasSubstr("of this host is in use: choose another"));
+  std::thread answering([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    Socket client;
+    while (!client) client = Socket(accept(other.descriptor(), nullptr, nullptr));
+    send_all(client, "220 smtp.example ready\r\n", Deadline(1));
+  });
+  EXPECT_THAT(message_of<PeerError>([&] {
+                TcpStore(endpoint, {1, 2, ""}, Deadline(5));
+              }),
+              HasSubstr("is no rendezvous; another program has the port"));
+  answering.join();
+}
+
+TEST(TcpStore, SaysWhyNobodyIsReached) {
+  const auto error_of = [](const Endpoint& endpoint) {
+    return message_of<PeerError>([&] { TcpStore(endpoint, {1, 2, ""}, Deadline(0.3)); });
+  };
+  EXPECT_THAT(error_of({"127.0.0.1", free_port()}), HasSubstr("Connection refused"));
+  EXPECT_THAT(error_of({"no-such-host.invalid", 1}), HasSubstr("no-such-host.invalid"));
+}
+
+TEST(FileStore, ReplacesWhatAKilledJobLeft) {
+  const FilePlace place;
+  StoreFrame stale{StoreFrame::Kind::hello, "job", "2"};
+  place.folder.write("meeting", stale.bytes() + StoreFrame{StoreFrame::Kind::set, "a", "stale"}.bytes());
+  // Before rank 0 is there nobody takes it for the job's.
+  EXPECT_THAT(message_of<PeerError>([&] { place.open_as({1, 2, "job"}, 0.2); }), HasSubstr("a former job's"));
+  const auto first = place.open(0);
+  const auto second = place.open(1);
+  EXPECT_EQ(second->get("a", Deadline(0)), std::nullopt);
+  first->set("a", "new");
+  EXPECT_EQ(second->get("a", Deadline(5)), "new");
+}
+
+TEST(FileStore, ReplacesAnEmptyFile) {  // $(mktemp)
+  const FilePlace place;
+  place.folder.write("meeting", "");
+  const auto first = place.open(0);
+  place.open(1)->set("a", "1");
+  EXPECT_EQ(first->get("a", Deadline(5)), "1");
+}
+
+TEST(FileStore, TouchesNoFileOfAnotherKind) {
+  const FilePlace place;
+  place.folder.write("meeting", "my thesis");
+  EXPECT_THAT(message_of<UsageError>([&] { place.open(0); }), HasSubstr("it exists and is no rendezvous"));
+  EXPECT_THAT(message_of<PeerError>([&] { place.open_as({1, 2, "job"}, 0.2); }), HasSubstr("rank 1 waited"));
+  std::ifstream in(place.path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "my thesis");
+  EXPECT_THAT(message_of<UsageError>([&] {
+                FileStore("/no/such/folder/x", {0, 2, ""}, Deadline(1));
+              }),
+              HasSubstr("rank 0 cannot make it: No such file"));
+}
+
+TEST(FileStore, WritesBehindTheLastWholeRecord) {
+  const FilePlace place;
+  const auto first = place.open(0);
+  first->set("a", "1");
+  {
+    std::ofstream torn(place.path, std::ios::binary | std::ios::app);
+    const std::string bytes = StoreFrame{StoreFrame::Kind::set, "torn", std::string(500, 'x')}.bytes();
+    torn << bytes.substr(0, bytes.size() / 2);
+  }
+  const auto second = place.open(1);
+  second->set("b", "2");
+  EXPECT_EQ(first->get("b", Deadline(5)), "2");
+  EXPECT_EQ(first->get("torn", Deadline(0)), std::nullopt);
+  EXPECT_EQ(second->get("a", Deadline(0)), "1");
+}
+
+TEST(FileStore, LeavesNothing) {
+  const FilePlace place;
+  {
+    auto first = place.open(0);
+    auto second = place.open(1);
+    std::thread leaving([&] { first.reset(); });
+    second.reset();
+    leaving.join();
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(place.folder.path()));
+}
+
+TEST(StoreFrames, AreReadAsTheyCome) {
+  const StoreFrame frame{StoreFrame::Kind::value, "key", std::string("a\0b", 3)};
+  const std::string two = frame.bytes() + frame.bytes();
+  std::string bytes;
+  int found = 0;
+  for (const char c : two) {
+    bytes += c;
+    while (const std::optional<StoreFrame> next = take_frame(bytes)) {
+      ++found;
+      EXPECT_EQ(next->key, "key");
+      EXPECT_EQ(next->value, frame.value);
+      EXPECT_EQ(next->kind, frame.kind);
+    }
+  }
+  EXPECT_EQ(found, 2);
+  EXPECT_TRUE(bytes.empty());
+}
+
+}  // namespace
+}  // namespace convoy::testing
