@@ -76,6 +76,7 @@ GradientSynchronizer::GradientSynchronizer(std::vector<NamedParameter> parameter
         "gradients of {} sent as {}, expected {}, f16 or bf16", name_of(dtype),
         name_of(sent_dtype_.value_or(dtype)), name_of(dtype));
   if (sent_dtype_ == dtype) sent_dtype_.reset();
+  if (options.time_buckets) timer_.emplace(comm.device());
   make_buckets();
   // Hooks know a number, not the variable that holds them: the two would keep each other alive.
   for (std::size_t p = 0; p < parameters_.size(); ++p)
@@ -150,9 +151,16 @@ void GradientSynchronizer::launch_next() {
   if (bucket.sent.defined()) cast_to(bucket.gradients, bucket.sent);
   bucket.ready.record(compute_stream());
   bucket.ready.wait(comm_.stream());
+  if (timer_) timer_->begin(launched_, travelling.bytes(), comm_.stream());
   comm_.all_reduce(travelling.view());
+  if (timer_) timer_->end(launched_, comm_.stream());
   bucket.done.record(comm_.stream());
   ++launched_;
+}
+
+std::vector<BucketTime> GradientSynchronizer::bucket_times(const TimeMark& origin) const {
+  check(timer_.has_value(), "times of buckets from a synchronizer without time_buckets");
+  return timer_->times(origin);
 }
 
 void GradientSynchronizer::finish() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/bucket_plan.h"
+#include "comm/bucket_timer.h"
 #include "comm/communicator.h"
 #include "engine/nn/module.h"
 #include "kernels/runtime/stream_event.h"
@@ -24,6 +25,8 @@ struct GradientSynchronizerOptions {
   bool deterministic = false;
   /// An earlier run's plan().text(), which is kept: libraries may sum in another order for another plan.
   std::optional<std::string> plan = {};
+  /// Marks around every bucket's transfer, for bucket_times().
+  bool time_buckets = false;
 };
 
 /// Gives every parameter's gradient its place in a bucket, a flat tensor that is summed over the ranks as
@@ -67,6 +70,11 @@ class GradientSynchronizer {
     std::vector<std::string> here, everywhere;
   };
   const Missing& missing() const { return missing_; }
+
+  /// When the buckets of the latest update (or replay of a recorded one) travelled, in milliseconds after
+  /// the origin, a mark on the communicator's device; in the middle of an update, those on their way. Waits
+  /// for them. UsageError without time_buckets.
+  std::vector<BucketTime> bucket_times(const TimeMark& origin) const;
 
   const BucketPlan& plan() const { return plan_; }
   /// True once neither the plan nor the gradients' addresses will change: updates may be recorded in a graph.
@@ -114,6 +122,7 @@ class GradientSynchronizer {
   std::size_t launched_ = 0;  // buckets of this update
   std::int64_t updates_ = 0;
   Missing missing_;
+  std::optional<BucketTimer> timer_;
   std::vector<TimeMark> marks_;  // in the order of measured_
   std::vector<std::size_t> measured_;
 };

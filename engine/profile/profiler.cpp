@@ -1,5 +1,7 @@
 #include "engine/profile/profiler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -73,26 +75,51 @@ void Profiler::name_thread(std::string name) {
   row_names_[row_of_this_thread()] = std::move(name);
 }
 
-std::string Profiler::chrome_trace(int process, std::string_view label) const {
+void Profiler::start_clock() {
+  const std::scoped_lock lock(mutex_);
+  origin_ = Clock::now();
+}
+
+std::string Profiler::trace_events(int process, std::string_view label) const {
   using Json = nlohmann::ordered_json;
   const std::scoped_lock lock(mutex_);
-  Json trace = {{"traceEvents", Json::array()}, {"displayTimeUnit", "ms"}};
-  Json& events = trace["traceEvents"];
-  events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", process}, {"args", {{"name", label}}}});
+  std::string text;
+  const auto add = [&](const Json& event) {
+    if (!text.empty()) text += ",\n";
+    // A name that is not UTF-8 (a file's) must not cost the trace.
+    text += event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  const auto describe = [&](const char* name, const Json& value) {
+    add({{"ph", "M"}, {"name", name}, {"pid", process}, {"args", value}});
+  };
+  describe("process_name", {{"name", label}});
+  describe("process_sort_index", {{"sort_index", process}});
+  if (dropped_ > 0) describe("process_labels", {{"labels", fmt::format("{} ranges are left out", dropped_)}});
   for (const auto& [row, name] : row_names_)
-    events.push_back(
-        {{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", row}, {"args", {{"name", name}}}});
+    add({{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", row}, {"args", {{"name", name}}}});
   for (const Event& event : events_)
-    events.push_back({{"ph", "X"},  // a complete event: begin and duration
-                      {"name", event.name},
-                      {"cat", event.category},
-                      {"pid", process},
-                      {"tid", event.row},
-                      {"ts", microseconds(event.begin - origin_)},
-                      {"dur", microseconds(event.duration)}});
-  if (dropped_ > 0) trace["otherData"] = {{"dropped_ranges", dropped_}};
-  // A name that is not UTF-8 (a file's) must not cost the trace.
-  return trace.dump(-1, ' ', false, Json::error_handler_t::replace);
+    add({{"ph", "X"},  // a complete event: begin and duration
+         {"name", event.name},
+         {"cat", event.category},
+         {"pid", process},
+         {"tid", event.row},
+         {"ts", microseconds(event.begin - origin_)},
+         {"dur", microseconds(event.duration)}});
+  return text;
+}
+
+std::string Profiler::chrome_trace(int process, std::string_view label) const {
+  return chrome_trace_of({trace_events(process, label)});
+}
+
+std::string chrome_trace_of(std::vector<std::string> processes) {
+  std::string trace = R"({"displayTimeUnit":"ms","traceEvents":[)";
+  for (std::string& events : processes) {
+    if (trace.back() != '[') trace += ',';
+    trace += '\n';
+    trace += std::exchange(events, {});  // of a long run it is large
+  }
+  return trace + "\n]}\n";
 }
 
 std::vector<Profiler::Total> Profiler::totals() const {

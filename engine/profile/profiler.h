@@ -52,8 +52,16 @@ class Profiler {
   void add(std::string_view row, std::string name, std::string category, Clock::time_point begin,
            Clock::duration duration);
 
-  /// {"traceEvents": […]} with one process per rank (`process` is its number and label) and one row a thread.
+  /// Time 0 of the trace is now. For ranks, whose clocks differ, to call when they leave a common barrier:
+  /// then their traces have one axis, up to what the barrier takes to let everybody go. What has begun before
+  /// has a negative time, and Perfetto does not show it.
+  void start_clock();
+
+  /// A trace file of this process alone.
   std::string chrome_trace(int process = 0, std::string_view label = "convoy") const;
+  /// What it adds to a trace of several processes, one per rank (`process` is its number and place, and label
+  /// its name), with one row a thread: JSON objects, with commas between them.
+  std::string trace_events(int process, std::string_view label) const;
   /// Total milliseconds and count by name, largest first. A range counts the ranges within it.
   struct Total {
     std::string name;
@@ -82,9 +90,9 @@ class Profiler {
   int next_row() const { return static_cast<int>(rows_.size() + named_rows_.size()); }
 
   const std::size_t max_events_;
-  const Clock::time_point origin_ = Clock::now();
   std::atomic<bool> enabled_ = false;
   mutable std::mutex mutex_;
+  Clock::time_point origin_ = Clock::now();
   std::vector<Event> events_;
   std::int64_t dropped_ = 0;
   std::map<std::string, Sum> sums_;
@@ -92,5 +100,8 @@ class Profiler {
   std::map<std::string, int, std::less<>> named_rows_;
   std::map<int, std::string> row_names_;
 };
+
+/// The trace file, {"traceEvents": […]}, of what each process adds to it; the texts are given up.
+std::string chrome_trace_of(std::vector<std::string> processes);
 
 }  // namespace convoy

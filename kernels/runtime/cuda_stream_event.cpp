@@ -1,22 +1,15 @@
 #include "kernels/runtime/cuda_stream.h"
-#include "kernels/runtime/error.h"
 #include "kernels/runtime/stream_point.h"
 
 namespace convoy {
 namespace {
 
-CudaStream& cuda(const Stream& stream) {
-  const auto* const found = std::get_if<std::reference_wrapper<CudaStream>>(&stream);
-  if (found == nullptr) throw UsageError("an event of a GPU's streams meets a stream of the CPU");
-  return *found;
-}
-
 class CudaStreamPoint final : public StreamEvent::Point {
  public:
   explicit CudaStreamPoint(int device) : event_(device) {}
 
-  void record(const Stream& stream) override { cuda(stream).record(event_); }
-  void wait(const Stream& stream) const override { cuda(stream).wait(event_); }
+  void record(const Stream& stream) override { stream_as<CudaStream>(stream).record(event_); }
+  void wait(const Stream& stream) const override { stream_as<CudaStream>(stream).wait(event_); }
   bool reached() const override { return event_.reached(); }
   void wait() const override { event_.wait(); }
 

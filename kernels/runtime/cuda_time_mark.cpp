@@ -1,4 +1,5 @@
 #include "kernels/runtime/cuda_stream.h"
+#include "kernels/runtime/stream_point.h"
 #include "kernels/runtime/time_point.h"
 
 namespace convoy {
@@ -6,9 +7,9 @@ namespace {
 
 class CudaTimePoint final : public TimeMark::Point {
  public:
-  explicit CudaTimePoint(CudaStream& stream) : stream_(stream), event_(stream.device(), EventTiming::on) {}
+  explicit CudaTimePoint(int device) : event_(device, EventTiming::on) {}
 
-  void record() override { stream_.record_in_replays(event_); }
+  void record(const Stream& stream) override { stream_as<CudaStream>(stream).record_in_replays(event_); }
   bool reached() const override { return event_.reached(); }
   void wait() const override { event_.wait(); }
   double ms_until(const TimeMark::Point& later) const override {
@@ -16,14 +17,13 @@ class CudaTimePoint final : public TimeMark::Point {
   }
 
  private:
-  CudaStream& stream_;
   CudaEvent event_;
 };
 
 }  // namespace
 
 std::unique_ptr<TimeMark::Point> make_time_point(CudaStream& stream) {
-  return std::make_unique<CudaTimePoint>(stream);
+  return std::make_unique<CudaTimePoint>(stream.device());
 }
 
 }  // namespace convoy

@@ -1,21 +1,14 @@
 #include "kernels/runtime/stream_event.h"
 
-#include "kernels/runtime/error.h"
 #include "kernels/runtime/stream_point.h"
 
 namespace convoy {
 namespace {
 
-CpuStream& cpu(const Stream& stream) {
-  const auto* const found = std::get_if<std::reference_wrapper<CpuStream>>(&stream);
-  if (found == nullptr) throw UsageError("an event of the CPU's streams meets a stream of a GPU");
-  return *found;
-}
-
 class CpuStreamPoint final : public StreamEvent::Point {
  public:
-  void record(const Stream& stream) override { cpu(stream).record(event_); }
-  void wait(const Stream& stream) const override { cpu(stream).wait(event_); }
+  void record(const Stream& stream) override { stream_as<CpuStream>(stream).record(event_); }
+  void wait(const Stream& stream) const override { stream_as<CpuStream>(stream).wait(event_); }
   bool reached() const override { return event_.reached(); }
   void wait() const override { event_.wait(); }
 

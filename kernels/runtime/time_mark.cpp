@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "kernels/runtime/check.h"
+#include "kernels/runtime/stream_point.h"
 #include "kernels/runtime/time_point.h"
 
 namespace convoy {
@@ -10,20 +11,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A compute stream of the CPU works inline: it is where its caller is.
+/// The stream reads the clock: at once where it works inline, else on its own thread, when it gets there.
 class CpuTimePoint final : public TimeMark::Point {
  public:
-  void record() override { time_ = Clock::now(); }
-  bool reached() const override { return true; }
-  void wait() const override {}
+  void record(const Stream& stream) override {
+    CpuStream& cpu = stream_as<CpuStream>(stream);
+    latest_ = std::make_shared<Reading>();  // an earlier one that is still queued shall not be the last
+    cpu.submit([reading = latest_] { reading->time = Clock::now(); });
+    cpu.record(latest_->taken);
+  }
+  bool reached() const override { return latest_->taken.reached(); }
+  void wait() const override { latest_->taken.wait(); }
   double ms_until(const TimeMark::Point& later) const override {
     const std::chrono::duration<double, std::milli> elapsed =
-        static_cast<const CpuTimePoint&>(later).time_ - time_;
+        static_cast<const CpuTimePoint&>(later).latest_->time - latest_->time;
     return elapsed.count();
   }
 
  private:
-  Clock::time_point time_;
+  struct Reading {
+    Clock::time_point time;  // the stream's to write until `taken`
+    CpuEvent taken;
+  };
+  std::shared_ptr<Reading> latest_ = std::make_shared<Reading>();
 };
 
 }  // namespace
@@ -33,8 +43,8 @@ std::unique_ptr<TimeMark::Point> make_time_point(CpuStream&) { return std::make_
 TimeMark::TimeMark(const Device& device)
     : device_(device), point_(on(device.stream(), [](auto& stream) { return make_time_point(stream); })) {}
 
-void TimeMark::record() {
-  point_->record();
+void TimeMark::record(const Stream& stream) {
+  point_->record(stream);
   recorded_ = true;
 }
 
