@@ -15,6 +15,7 @@
 #include "tests/comm/device_values.h"
 #include "tests/comm/meeting_ranks.h"
 #include "tests/support/errors.h"
+#include "tests/support/notice.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/temp_folder.h"
 
@@ -24,12 +25,10 @@ namespace {
 using ::testing::HasSubstr;
 using Body = std::function<void(std::unique_ptr<Communicator>)>;
 
-/// With a communicator of each rank. The ranks end together: rank 0 keeps the store.
+/// With a communicator of each rank.
 void run_gloo(int ranks, const std::string& where, const CommOptions& options, const Body& body) {
-  run_meeting_ranks(ranks, where, [&](Rendezvous& meeting) {
-    body(make_gloo_communicator(meeting, options));
-    meeting.barrier();
-  });
+  run_meeting_ranks(ranks, where,
+                    [&](Rendezvous& meeting) { body(make_gloo_communicator(meeting, options)); });
 }
 
 std::string new_tcp_place() { return "tcp://127.0.0.1:" + std::to_string(free_port()); }
@@ -78,7 +77,7 @@ TEST(GlooFaults, ARankThatIsKilledIsNamedAtOnce) {
     }
     const double seconds = seconds_of(
         [&] { EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("rank 2 has gone")); });
-    EXPECT_LT(seconds, 4);
+    EXPECT_LT(seconds, 20);
   });
 }
 
@@ -104,18 +103,18 @@ TEST(GlooFaults, ARankThatIsKilledAmidDataIsNamed) {
 }
 
 TEST(GlooFaults, ARankThatIsStoppedMeetsTheDeadline) {
+  const Notice told;
   run_meeting_ranks(
       3, new_tcp_place(),
-      [](Rendezvous& meeting) {
-        const auto comm = make_gloo_communicator(meeting, {.timeout_seconds = 1});
+      [&](Rendezvous& meeting) {
+        const auto comm = make_gloo_communicator(meeting, {.timeout_seconds = 2});
         comm->barrier();
-        if (comm->rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(30));  // until it is killed
-        EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("waited 1 s for rank 1"));
+        if (comm->rank() == 1) raise(SIGSTOP);  // until it is killed
+        EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("waited 2 s for rank 1"));
+        told.give();
       },
-      [](const std::vector<pid_t>& processes) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(400));
-        kill(processes[1], SIGSTOP);
-        std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+      [&](const std::vector<pid_t>& processes) {
+        EXPECT_TRUE(told.await(2));
         kill(processes[1], SIGKILL);
       });
 }
@@ -124,11 +123,10 @@ TEST(GlooFaults, ARankThatDoesNotConnectIsNamed) {
   run_meeting_ranks(3, new_tcp_place(), [](Rendezvous& meeting) {
     if (meeting.info().rank == 1) {
       meeting.all_gather("");  // as the others do, to agree on a name
-      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
       return;
     }
-    EXPECT_THAT(message_of<PeerError>([&] { make_gloo_communicator(meeting, {.timeout_seconds = 0.5}); }),
-                HasSubstr("waited 0.5 s for the address of rank 1"));
+    EXPECT_THAT(message_of<PeerError>([&] { make_gloo_communicator(meeting, {.timeout_seconds = 2}); }),
+                HasSubstr("waited 2 s for the address of rank 1"));
   });
 }
 
@@ -143,7 +141,7 @@ TEST(GlooFaults, RanksThatWaitTakeNoTime) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
                            1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
-    EXPECT_LT(seconds, 0.1);
+    EXPECT_LT(seconds, 0.2);  // of the 0.4 s that one that spins takes
     comm->finish();
   });
 }
@@ -164,8 +162,10 @@ TEST(GlooCommunicator, LeavesNoThreadAndNoConnection) {
       comm->finish();
     }
     EXPECT_LE(entries_of("/proc/self/fd"), files + 1);  // one more connection to the store, at most
+    // A thread that was joined is still listed for a moment.
+    for (int ms = 0; ms < 20'000 && entries_of("/proc/self/task") > threads; ++ms)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(entries_of("/proc/self/task"), threads);
-    meeting.barrier();
   });
 }
 

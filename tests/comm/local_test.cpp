@@ -57,7 +57,7 @@ TEST(ThreadCommunicator, ThatWaitsTakesNoTime) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
                            1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
-    EXPECT_LT(seconds, 0.1);
+    EXPECT_LT(seconds, 0.2);  // of the 0.8 s that two that spin take
     comm->finish();
   });
 }

@@ -1,26 +1,11 @@
 #include "tests/comm/meeting_ranks.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
 #include "comm/environment.h"
-#include "comm/socket.h"
 #include "tests/support/rank_processes.h"
 
 namespace convoy::testing {
-
-int free_port() {
-  const Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  if (bind(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
-      getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
-    throw std::runtime_error("no free port");
-  return ntohs(address.sin_port);
-}
 
 void set_launch(int rank, int world) {
   for (const auto& [name, value] : environment_variables())
@@ -37,8 +22,9 @@ void run_meeting_ranks(int ranks, const std::string& where, const std::function<
       ranks,
       [&](const ForkedRank& rank) {
         set_launch(rank.rank, rank.size);
-        const auto meeting = Rendezvous::meet({.where = where, .timeout_seconds = 20});
+        const auto meeting = Rendezvous::meet({.where = where, .timeout_seconds = 40});
         body(*meeting);
+        rank.wait_for_the_rest();  // or rank 0 might take the store away from those who are late
       },
       beside);
 }

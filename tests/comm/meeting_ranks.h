@@ -6,11 +6,9 @@
 #include <vector>
 
 #include "comm/rendezvous.h"
+#include "tests/support/free_port.h"
 
 namespace convoy::testing {
-
-/// A port of the loopback that nobody listens at.
-int free_port();
 
 /// This process has these variables and no others of any launcher, from now on.
 void set_launch(int rank, int world);

@@ -4,22 +4,20 @@
 
 #include <chrono>
 
+#include "tests/support/mpirun.h"
 #include "tests/support/process.h"
 
 namespace convoy::testing {
 namespace {
 
-using ::testing::HasSubstr;
+using ::testing::ContainsRegex;
 
 /// tests/comm/mpi_ranks.cpp on so many ranks.
 ProcessResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {CONVOY_MPIRUN, "-n", std::to_string(ranks), CONVOY_MPI_RANKS};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return run_program(command, {.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                                               {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-                                               {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-                                               {"OMPI_MCA_hwloc_base_binding_policy", "none"},
-                                               {"ASAN_OPTIONS", "detect_leaks=0"}}});  // MPI's own, thousands
+  const TempFolder session;
+  return run_program(command, {.environment = mpirun_environment(session)});
 }
 
 class Mpirun : public ::testing::TestWithParam<int> {};
@@ -35,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Mpirun, ::testing::Values(1, 2, 3, 4),
 struct Fault {
   const char* name;
   std::vector<int> exit_codes;  // whoever ends first: who failed, or who was told
-  const char* text;
+  const char* text;             // a regular expression
   friend std::ostream& operator<<(std::ostream& out, const Fault& fault) { return out << fault.name; }
 };
 
@@ -44,19 +42,22 @@ class MpirunFaults : public ::testing::TestWithParam<Fault> {};
 TEST_P(MpirunFaults, EndTheJob) {
   const auto begin = std::chrono::steady_clock::now();
   const ProcessResult result = run_ranks(3, {std::string("--fault=") + GetParam().name});
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));  // not minutes
   EXPECT_THAT(GetParam().exit_codes, ::testing::Contains(result.exit_code)) << result.out << result.err;
-  EXPECT_THAT(result.out + result.err, HasSubstr(GetParam().text));
+  EXPECT_THAT(result.out + result.err, ContainsRegex(GetParam().text));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, MpirunFaults,
-    ::testing::Values(
-        Fault{"throws", {3, 4}, "rank 1: no data set here"},
-        Fault{"all_throw", {2}, ": no such flag"},  // of one rank at least: mpirun ends the others at the first
-        Fault{"does_not_come", {4}, "rank 0: all-reduce 2 (1 f32) on rank 0 of 3 (mpi): rank 0 waited"},
-        Fault{"killed", {137}, "signal 9"}),
-    [](const auto& fault) { return std::string(fault.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, MpirunFaults,
+                         ::testing::Values(
+                             // Of one rank at least: mpirun ends the others at the first.
+                             Fault{"throws", {3, 4}, "rank 1: no data set here"},
+                             Fault{"all_throw", {2}, "rank .: no such flag"},
+                             Fault{"does_not_come",
+                                   {4},
+                                   "rank [02]: all-reduce 2 \\(1 f32\\) on rank [02] of 3 \\(mpi\\): rank "
+                                   "[02] waited 2 s for rank 1"},
+                             Fault{"killed", {137}, "signal 9"}),
+                         [](const auto& fault) { return std::string(fault.param.name); });
 
 }  // namespace
 }  // namespace convoy::testing

@@ -11,13 +11,13 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <thread>
 
 #include "comm/shared_memory.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/device_values.h"
 #include "tests/support/errors.h"
+#include "tests/support/notice.h"
 #include "tests/support/rank_processes.h"
 
 namespace convoy::testing {
@@ -25,14 +25,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using Body = std::function<void(std::unique_ptr<Communicator>)>;
-
-std::set<std::string> names_in_dev_shm() {
-  std::set<std::string> names;
-  if (std::filesystem::exists("/dev/shm"))
-    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
-      names.insert(entry.path().filename());
-  return names;
-}
 
 std::unique_ptr<Communicator> make(const ForkedRank& rank, const ShmOptions& options) {
   return make_shm_communicator(rank.rank, rank.size, rank.exchange, options);
@@ -66,6 +58,8 @@ INSTANTIATE_TEST_SUITE_P(Failures, ShmCommunicator,
                                                               {disagreement_cases(), departure_cases()})),
                          name_of_run);
 
+constexpr std::chrono::seconds kAtOnce(20);  // far more than it takes, far less than a deadline of minutes
+
 TEST(ShmFaults, ARankThatIsKilledIsNamedAtOnce) {
   const auto body = [](const ForkedRank& rank) {
     const auto comm = make(rank, {});  // a deadline of minutes
@@ -77,7 +71,7 @@ TEST(ShmFaults, ARankThatIsKilledIsNamedAtOnce) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string error = message_of<PeerError>([&] { comm->barrier(); });
     EXPECT_THAT(error, HasSubstr("rank 1 has died"));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kAtOnce);
   };
   run_forked_ranks(2, body);
   run_forked_ranks(4, body);
@@ -136,19 +130,19 @@ TEST(ShmFaults, ARankThatIsStoppedAndGoesOnIsWaitedFor) {
 }
 
 TEST(ShmFaults, ARankThatStaysStoppedMeetsTheDeadline) {
+  const Notice told;
   run_forked_ranks(
       3,
-      [](const ForkedRank& rank) {
-        const auto comm = make(rank, {.comm = {.timeout_seconds = 0.5}});
+      [&](const ForkedRank& rank) {
+        const auto comm = make(rank, {.comm = {.timeout_seconds = 2}});
         comm->barrier();
-        if (rank.rank == 0) std::this_thread::sleep_for(std::chrono::seconds(30));  // until it is killed
+        if (rank.rank == 0) raise(SIGSTOP);  // until it is killed
         const std::string error = message_of<PeerError>([&] { comm->barrier(); });
-        EXPECT_THAT(error, HasSubstr("waited 0.5 s for rank 0"));
+        EXPECT_THAT(error, HasSubstr("waited 2 s for rank 0"));
+        told.give();
       },
-      [](const std::vector<pid_t>& processes) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        kill(processes[0], SIGSTOP);
-        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      [&](const std::vector<pid_t>& processes) {
+        EXPECT_TRUE(told.await(2));
         kill(processes[0], SIGKILL);
       });
 }
@@ -185,7 +179,7 @@ TEST(ShmFaults, RanksThatWaitTakeNoTime) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
                            1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
-    EXPECT_LT(seconds, 0.05);
+    EXPECT_LT(seconds, 0.25);  // of the half second that one that spins takes
     comm->finish();
   });
 }
@@ -194,13 +188,16 @@ TEST(ShmFaults, RanksThatWaitAreWokenWhenTheLastComes) {
   run_forked_ranks(2, [](const ForkedRank& rank) {
     const auto comm = make(rank, {});
     comm->barrier();
-    const auto begin = std::chrono::steady_clock::now();
+    int woken = 0;
     for (int round = 0; round < 60; ++round) {
       // Long enough for the other to have gone to sleep, from which it wakes by itself after 50 ms.
-      if (round % 2 == rank.rank) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      const bool waits = round % 2 != rank.rank;
+      if (!waits) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      const auto begin = std::chrono::steady_clock::now();
       comm->barrier();
+      woken += waits && std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(40) ? 1 : 0;
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1200));
+    EXPECT_GE(woken, 10) << "of 30 waits";  // a busy machine may be late to let some of them go on
     comm->finish();
   });
 }
@@ -218,22 +215,20 @@ std::size_t open_files() {
 }
 
 TEST(ShmMemory, HasNoNameAndIsGivenBack) {
-  const std::set<std::string> before = names_in_dev_shm();
   run_forked_ranks(2, [&](const ForkedRank& rank) {
     const std::size_t files = open_files();
     for (int round = 0; round < 20; ++round) {
       const auto comm = make(rank, {});
       comm->barrier();
       EXPECT_EQ(open_files(), files);
-      EXPECT_EQ(names_in_dev_shm(), before);
       EXPECT_EQ(lines_of_maps_with("memfd:convoy"), 1U);
+      EXPECT_EQ(lines_of_maps_with("/dev/shm"), 0U);  // also where the name had been removed
       const auto part = comm->split(0);
       part->finish();
       comm->finish();
     }
     EXPECT_EQ(lines_of_maps_with("memfd:convoy"), 0U);
   });
-  EXPECT_EQ(names_in_dev_shm(), before);
 }
 
 TEST(ShmMemory, OfNobodyIsRefused) {

@@ -25,6 +25,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr double kPatience = 40;  // seconds, for what comes soon
+constexpr double kAtOnce = 20;    // far more than it takes, far less than that
+constexpr int kTries = 4;         // where a machine that is busy elsewhere for seconds spoils one
+
 double seconds_of(const std::function<void()>& action) {
   const auto begin = std::chrono::steady_clock::now();
   action();
@@ -35,7 +39,9 @@ double seconds_of(const std::function<void()>& action) {
 struct Place {
   virtual ~Place() = default;
   virtual std::unique_ptr<Store> open_as(const StoreMember& member, double seconds) const = 0;
-  std::unique_ptr<Store> open(int rank, int world = 2) const { return open_as({rank, world, "job"}, 5); }
+  std::unique_ptr<Store> open(int rank, int world = 2) const {
+    return open_as({rank, world, "job"}, kPatience);
+  }
 };
 
 struct TcpPlace : Place {
@@ -69,7 +75,7 @@ TYPED_TEST(Stores, KeepTheFirstValueOfAKey) {
   second->set("a", "2");
   second->set("empty", "");
   for (Store* store : {first.get(), second.get()}) {
-    EXPECT_EQ(store->get("a", Deadline(5)), "1");
+    EXPECT_EQ(store->get("a", Deadline(kPatience)), "1");
     EXPECT_EQ(store->get("b", Deadline(0)), std::string("\0binary\n", 8));
     EXPECT_EQ(store->get("empty", Deadline(0)), "");
     EXPECT_EQ(store->get("c", Deadline(0)), std::nullopt);
@@ -83,11 +89,11 @@ TYPED_TEST(Stores, WaitForAKey) {
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     first->set("late", "here");
   });
-  EXPECT_EQ(second->get("late", Deadline(5)), "here");
+  EXPECT_EQ(second->get("late", Deadline(kPatience)), "here");
   later.join();
   const double waited = seconds_of([&] { EXPECT_EQ(second->get("never", Deadline(0.3)), std::nullopt); });
   EXPECT_GE(waited, 0.29);
-  EXPECT_LT(waited, 2);
+  EXPECT_LT(waited, kAtOnce);
 }
 
 TYPED_TEST(Stores, MayBeUsedByManyThreads) {
@@ -101,7 +107,7 @@ TYPED_TEST(Stores, MayBeUsedByManyThreads) {
       for (int round = 0; round < 10; ++round) {
         mine.set(std::to_string(round) + "/" + std::to_string(i), std::to_string(i * round));
         const int other = (i + 1) % 6;
-        const auto value = mine.get(std::to_string(round) + "/" + std::to_string(other), Deadline(10));
+        const auto value = mine.get(std::to_string(round) + "/" + std::to_string(other), Deadline(kPatience));
         found += value == std::to_string(other * round) ? 1 : 0;
       }
     });
@@ -114,11 +120,11 @@ TYPED_TEST(Stores, TakeLongValuesAndRefuseEndlessOnes) {
   const auto second = this->place.open(1);
   const std::string longest(StoreFrame::kLongestValue, 'x');
   first->set("long", longest);
-  EXPECT_EQ(second->get("long", Deadline(5)), longest);
+  EXPECT_EQ(second->get("long", Deadline(kPatience)), longest);
   EXPECT_THAT(message_of<UsageError>([&] { first->set("longer", longest + "x"); }),
               HasSubstr("1048576 bytes"));
   EXPECT_THROW(first->set(std::string(2000, 'k'), "x"), UsageError);
-  EXPECT_EQ(second->get("long", Deadline(5)), longest);
+  EXPECT_EQ(second->get("long", Deadline(kPatience)), longest);
 }
 
 TYPED_TEST(Stores, RefuseASecondProcessOfARank) {
@@ -128,15 +134,15 @@ TYPED_TEST(Stores, RefuseASecondProcessOfARank) {
     EXPECT_THAT(message_of<PeerError>([&] { this->place.open(1, 3); }),
                 HasSubstr("a rank 1 has come already"));
   });
-  EXPECT_LT(seconds, 3);  // at once
+  EXPECT_LT(seconds, kAtOnce);
   this->place.open(2, 3)->set("a", "1");
-  EXPECT_EQ(second->get("a", Deadline(5)), "1");
+  EXPECT_EQ(second->get("a", Deadline(kPatience)), "1");
 }
 
 TYPED_TEST(Stores, RefuseAnotherJob) {
   const auto first = this->place.open(0);
   EXPECT_THAT(message_of<PeerError>([&] {
-                this->place.open_as({1, 2, "other"}, 5);
+                this->place.open_as({1, 2, "other"}, kPatience);
               }),
               HasSubstr("this is job 'job', not 'other'"));
   EXPECT_THAT(message_of<PeerError>([&] { this->place.open(1, 3); }),
@@ -148,13 +154,13 @@ TYPED_TEST(Stores, RefuseASecondRank0) {
   EXPECT_THAT(message_of<UsageError>([&] { this->place.open(0); }),
               ::testing::AnyOf(HasSubstr("is in use: choose another"), HasSubstr("another job meets there")));
   this->place.open(1)->set("a", "1");
-  EXPECT_EQ(first->get("a", Deadline(5)), "1");
+  EXPECT_EQ(first->get("a", Deadline(kPatience)), "1");
 }
 
 TYPED_TEST(Stores, WaitForRank0) {
   std::thread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    this->place.open(0)->get("done", Deadline(5));
+    this->place.open(0)->get("done", Deadline(kPatience));
   });
   this->place.open(1)->set("done", "");
   late.join();
@@ -167,7 +173,7 @@ TYPED_TEST(Stores, SayWhereRank0DidNotCome) {
                 }),
                 HasSubstr("rank 1 waited 0.4 s for rank 0 at "));
   });
-  EXPECT_LT(seconds, 2);
+  EXPECT_LT(seconds, kAtOnce);
 }
 
 TYPED_TEST(Stores, SayThatRank0HasGone) {
@@ -179,26 +185,39 @@ TYPED_TEST(Stores, SayThatRank0HasGone) {
     first.reset();
   });
   const double seconds = seconds_of([&] {
-    EXPECT_THAT(message_of<PeerError>([&] { second->get("b", Deadline(30)); }), HasSubstr("rank 0 has gone"));
-    EXPECT_THROW(second->get("b", Deadline(30)), PeerError);
+    EXPECT_THAT(message_of<PeerError>([&] { second->get("b", Deadline(kPatience)); }),
+                HasSubstr("rank 0 has gone"));
+    EXPECT_THROW(second->get("b", Deadline(kPatience)), PeerError);
   });
   leaving.join();
-  EXPECT_LT(seconds, 5);
+  EXPECT_LT(seconds, kAtOnce);
 }
 
 TYPED_TEST(Stores, AreThereUntilAllHaveLeft) {
-  auto first = this->place.open(0);
-  auto second = this->place.open(1);
-  first->set("last", "word");
-  std::thread leaving([&] { first.reset(); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_EQ(second->get("last", Deadline(1)), "word");
-  const double seconds = seconds_of([&] {
-    second.reset();
-    leaving.join();
-  });
-  EXPECT_LT(seconds, 0.5);                // of the second that it would wait
-  const auto next = this->place.open(0);  // and the place is free
+  // Rank 0 waits for the others, but no longer than a second; nor so long where all have left.
+  constexpr double kFarewell = 0.95;
+  bool told = false, at_once = false;
+  for (int tries = 0; tries < kTries && !(told && at_once); ++tries) {
+    auto first = this->place.open(0);
+    auto second = this->place.open(1);
+    first->set("last", "word");
+    std::thread leaving;
+    const double seconds = seconds_of([&] {
+      leaving = std::thread([&] { first.reset(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      try {
+        told = second->get("last", Deadline(1)) == "word";
+      } catch (const PeerError&) {  // too late
+        told = false;
+      }
+      second.reset();
+      leaving.join();
+    });
+    at_once = seconds < kFarewell;
+    const auto next = this->place.open(0);  // and the place is free
+  }
+  EXPECT_TRUE(told);
+  EXPECT_TRUE(at_once);
 }
 
 Socket connect_raw(const Endpoint& endpoint) {
@@ -206,6 +225,7 @@ Socket connect_raw(const Endpoint& endpoint) {
   return std::move(*try_connect(endpoint, Deadline(5), reason));
 }
 
+/// Whether the other side ends the connection within that time.
 bool is_hung_up_on(const Socket& socket, double seconds) {
   std::string bytes;
   const Deadline deadline(seconds);
@@ -219,9 +239,21 @@ class TcpStoreStrangers : public ::testing::Test {
   std::unique_ptr<Store> first = place.open(0);
   std::unique_ptr<Store> second = place.open(1);
 
+  static constexpr double kSilence = 5;  // seconds, after which who has not said hello is hung up on
+
   void expect_to_work(const std::string& key) {
     first->set(key, "1");
-    EXPECT_EQ(second->get(key, Deadline(5)), "1");
+    EXPECT_EQ(second->get(key, Deadline(kPatience)), "1");
+  }
+
+  /// Not for silence: before its time is up.
+  bool is_hung_up_on_for(const std::string& bytes) const {
+    for (int tries = 0; tries < kTries; ++tries) {
+      const Socket stranger = connect_raw(place.endpoint);
+      send_all(stranger, bytes, Deadline(1));
+      if (is_hung_up_on(stranger, 0.8 * kSilence)) return true;
+    }
+    return false;
   }
 };
 
@@ -236,11 +268,8 @@ TEST_F(TcpStoreStrangers, WithGarbageAreHungUpOn) {
   for (const std::string& garbage :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("SSH-2.0-x\r\n"), std::string(100000, '\0'),
         endless, set_before_hello, other_kind, hello + hello, std::string("CVOY2"),
-        StoreFrame{StoreFrame::Kind::ok, "", ""}.bytes()}) {
-    const Socket stranger = connect_raw(place.endpoint);
-    send_all(stranger, garbage, Deadline(1));
-    EXPECT_TRUE(is_hung_up_on(stranger, 2)) << garbage.substr(0, 20);
-  }
+        StoreFrame{StoreFrame::Kind::ok, "", ""}.bytes()})
+    EXPECT_TRUE(is_hung_up_on_for(garbage)) << garbage.substr(0, 20);
   EXPECT_EQ(first->get("a", Deadline(0)), std::nullopt);
   expect_to_work("after garbage");
 }
@@ -259,12 +288,17 @@ TEST_F(TcpStoreStrangers, WithRandomBytesDoNoHarm) {
 }
 
 TEST_F(TcpStoreStrangers, ThatSayNothingHoldUpNobody) {
-  std::vector<Socket> silent;
-  for (int i = 0; i < 200; ++i) silent.push_back(connect_raw(place.endpoint));
-  const double seconds = seconds_of([&] { expect_to_work("beside the silent"); });
-  EXPECT_LT(seconds, 2);
-  EXPECT_TRUE(is_hung_up_on(silent.front(), 2));  // the oldest make room
-  EXPECT_TRUE(is_hung_up_on(silent.back(), 8));   // and the others have their time
+  double seconds = kSilence;
+  for (int tries = 0; tries < kTries && seconds >= 0.8 * kSilence; ++tries) {
+    std::vector<Socket> silent;
+    seconds = seconds_of([&] {
+      for (int i = 0; i < 200; ++i) silent.push_back(connect_raw(place.endpoint));
+      expect_to_work("beside the silent, " + std::to_string(tries));
+      EXPECT_TRUE(is_hung_up_on(silent.front(), kPatience));  // the oldest make room
+    });
+    EXPECT_TRUE(is_hung_up_on(silent.back(), kPatience));  // and the others have their time
+  }
+  EXPECT_LT(seconds, 0.8 * kSilence);
   expect_to_work("after the silent");
 }
 
@@ -277,7 +311,7 @@ TEST_F(TcpStoreStrangers, MaySpeakSlowly) {
   }
   send_all(slow, hello.substr(hello.size() - 1), Deadline(1));
   std::string answer;
-  ASSERT_TRUE(receive_some(slow, answer, Deadline(2)));
+  ASSERT_TRUE(receive_some(slow, answer, Deadline(kPatience)));
   EXPECT_THAT(answer, HasSubstr("this is job 'job'"));
 }
 
@@ -287,9 +321,9 @@ TEST_F(TcpStoreStrangers, OfARankAreFew) {
   const Socket stranger = connect_raw(place.endpoint);
   send_all(stranger, hello, Deadline(1));
   std::string answer;
-  ASSERT_TRUE(receive_some(stranger, answer, Deadline(2)));
+  ASSERT_TRUE(receive_some(stranger, answer, Deadline(kPatience)));
   EXPECT_THAT(answer, HasSubstr("a rank 1 has come already"));
-  EXPECT_TRUE(is_hung_up_on(stranger, 2));
+  EXPECT_TRUE(is_hung_up_on_for(hello));
 }
 
 TEST(TcpStore, ListensWhereItIsTold) {
@@ -300,10 +334,10 @@ TEST(TcpStore, ListensWhereItIsTold) {
     } catch (const UsageError&) {
       continue;  // a machine without IPv6
     }
-    TcpStore first(endpoint, {0, 2, ""}, Deadline(5));
-    TcpStore second(endpoint, {1, 2, ""}, Deadline(5));
+    TcpStore first(endpoint, {0, 2, ""}, Deadline(kPatience));
+    TcpStore second(endpoint, {1, 2, ""}, Deadline(kPatience));
     second.set("a", host);
-    EXPECT_EQ(first.get("a", Deadline(5)), host);
+    EXPECT_EQ(first.get("a", Deadline(kPatience)), host);
     EXPECT_EQ(second.address_of_rank_0(), std::string(host) == "localhost" ? second.local_address() : host);
   }
 }
@@ -312,7 +346,7 @@ TEST(TcpStore, SaysThatAnotherProgramHasThePort) {
   const Endpoint endpoint{"127.0.0.1", free_port()};
   const Socket other = listen_at(endpoint);
   EXPECT_THAT(message_of<UsageError>([&] {
-                TcpStore(endpoint, {0, 2, ""}, Deadline(5));
+                TcpStore(endpoint, {0, 2, ""}, Deadline(kPatience));
               }),
               HasSubstr("of this host is in use: choose another"));
   std::thread answering([&] {
@@ -322,7 +356,7 @@ TEST(TcpStore, SaysThatAnotherProgramHasThePort) {
     send_all(client, "220 smtp.example ready\r\n", Deadline(1));
   });
   EXPECT_THAT(message_of<PeerError>([&] {
-                TcpStore(endpoint, {1, 2, ""}, Deadline(5));
+                TcpStore(endpoint, {1, 2, ""}, Deadline(kPatience));
               }),
               HasSubstr("is no rendezvous; another program has the port"));
   answering.join();
@@ -346,7 +380,7 @@ TEST(FileStore, ReplacesWhatAKilledJobLeft) {
   const auto second = place.open(1);
   EXPECT_EQ(second->get("a", Deadline(0)), std::nullopt);
   first->set("a", "new");
-  EXPECT_EQ(second->get("a", Deadline(5)), "new");
+  EXPECT_EQ(second->get("a", Deadline(kPatience)), "new");
 }
 
 TEST(FileStore, ReplacesAnEmptyFile) {  // $(mktemp)
@@ -354,7 +388,7 @@ TEST(FileStore, ReplacesAnEmptyFile) {  // $(mktemp)
   place.folder.write("meeting", "");
   const auto first = place.open(0);
   place.open(1)->set("a", "1");
-  EXPECT_EQ(first->get("a", Deadline(5)), "1");
+  EXPECT_EQ(first->get("a", Deadline(kPatience)), "1");
 }
 
 TEST(FileStore, TouchesNoFileOfAnotherKind) {
@@ -381,7 +415,7 @@ TEST(FileStore, WritesBehindTheLastWholeRecord) {
   }
   const auto second = place.open(1);
   second->set("b", "2");
-  EXPECT_EQ(first->get("b", Deadline(5)), "2");
+  EXPECT_EQ(first->get("b", Deadline(kPatience)), "2");
   EXPECT_EQ(first->get("torn", Deadline(0)), std::nullopt);
   EXPECT_EQ(second->get("a", Deadline(0)), "1");
 }

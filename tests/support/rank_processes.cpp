@@ -1,5 +1,6 @@
 #include "tests/support/rank_processes.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -49,6 +50,32 @@ std::vector<std::string> exchange_through(int socket, int size, const std::strin
   return texts;
 }
 
+/// A pipe into which nothing is ever written. Every rank holds an end to write to, so who reads comes to the
+/// end of the file when all of them have closed theirs, or have died.
+struct Latch {
+  Latch() {
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  }
+  ~Latch() {
+    for (int& end : ends) leave(end);
+  }
+  Latch(const Latch&) = delete;
+  Latch& operator=(const Latch&) = delete;
+
+  static void leave(int& end) {
+    if (end >= 0) close(end);
+    end = -1;
+  }
+  void wait() {
+    leave(ends[1]);
+    char nothing;
+    while (read(ends[0], &nothing, 1) != 0) {
+    }
+  }
+
+  int ends[2];
+};
+
 int run_body(const ForkedRank& rank, const std::function<void(const ForkedRank&)>& body) {
   try {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, "rank " + std::to_string(rank.rank));
@@ -85,6 +112,7 @@ void run_forked_ranks(int ranks, const std::function<void(const ForkedRank&)>& b
   std::vector<int> sockets;
   std::vector<pid_t> processes;
   const pid_t parent = getpid();
+  Latch latch;
   for (int rank = 0; rank < ranks; ++rank) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
@@ -98,12 +126,17 @@ void run_forked_ranks(int ranks, const std::function<void(const ForkedRank&)>& b
       close(ends[0]);
       const auto exchange = [&](const std::string& mine) { return exchange_through(ends[1], ranks, mine); };
       // No destructors, no reports of what this process only has a copy of.
-      _exit(run_body({.rank = rank, .size = ranks, .exchange = exchange}, body));
+      _exit(run_body({.rank = rank,
+                      .size = ranks,
+                      .exchange = exchange,
+                      .wait_for_the_rest = [&latch] { latch.wait(); }},
+                     body));
     }
     close(ends[1]);
     sockets.push_back(ends[0]);
     processes.push_back(process);
   }
+  Latch::leave(latch.ends[1]);
   const auto limit =
       std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                              std::chrono::duration<double>(limit_seconds));

@@ -15,6 +15,7 @@ struct ForkedRank {
   int rank;
   int size;
   std::function<std::vector<std::string>(const std::string&)> exchange;  // all texts, by rank
+  std::function<void()> wait_for_the_rest;  // once: until every other rank has called it, too, or has ended
 };
 
 /// Forks `ranks` processes that run `body`, and waits for all of them. A failed expectation or an exception
@@ -24,6 +25,6 @@ struct ForkedRank {
 /// gets the processes' ids.
 void run_forked_ranks(int ranks, const std::function<void(const ForkedRank&)>& body,
                       const std::function<void(const std::vector<pid_t>&)>& beside = nullptr,
-                      double limit_seconds = 60);
+                      double limit_seconds = 100);
 
 }  // namespace convoy::testing
