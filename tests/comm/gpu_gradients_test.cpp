@@ -100,5 +100,39 @@ TEST_F(GpuGradients, AreSummedInARecordedUpdate) {
   });
 }
 
+TEST_F(GpuGradients, AreTimedInEachReplay) {
+  for_each_order([] {
+    const Device gpu = Device::cuda(0);
+    Twins comm(gpu);
+    const NamedParameter a = parameter("a", 1000, gpu), b = parameter("b", 3000, gpu);
+    GradientSynchronizer gradients({a, b}, comm,
+                                   {.bucket_mb = 0.001, .deterministic = true, .time_buckets = true});
+    const auto update = [&] {
+      backward(loss(a, b, 1));
+      gradients.finish();
+    };
+    update();  // makes what a recording finds
+    WorkGraph graph(gpu, update);
+    TimeMark begin(gpu), end(gpu);
+    for (const bool replayed : {false, true, true}) {
+      SCOPED_TRACE(replayed);
+      begin.record();
+      if (replayed) {
+        graph.replay();
+      } else {
+        update();
+      }
+      end.record();
+      const std::vector<BucketTime> times = gradients.bucket_times(begin);
+      ASSERT_EQ(times.size(), 2U);
+      EXPECT_GE(times[0].begin_ms, 0) << "a time of an earlier update";
+      EXPECT_GT(times[0].end_ms, times[0].begin_ms);
+      EXPECT_GE(times[1].begin_ms, times[0].end_ms);
+      EXPECT_GT(times[1].end_ms, times[1].begin_ms);
+      EXPECT_LE(times[1].end_ms, elapsed_ms(begin, end));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace convoy::testing

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/runtime/stream_event.h"
 #include "kernels/runtime/time_mark.h"
 #include "kernels/runtime/work_graph.h"
 #include "tests/kernels/graph_fixture.h"
@@ -252,6 +253,44 @@ TEST_F(CudaGraph, MarksTimeEachReplay) {
     EXPECT_NEAR(elapsed_ms(begin, middle) + elapsed_ms(middle, end), elapsed_ms(begin, end), 0.01);
     graph.replay();
     EXPECT_GT(elapsed_ms(outside, end), first) << "the second replay's time";
+  });
+}
+
+TEST_F(CudaGraph, MarksOfAnotherStreamHaveTheSameClock) {
+  for_each_order([] {
+    const Device gpu = Device::cuda(0);
+    CudaStream side(0, gpu.memory());
+    const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
+    StreamEvent fork(gpu.stream()), join(gpu.stream());
+    TimeMark start(gpu), begin(gpu), side_begin(gpu), side_end(gpu), end(gpu);
+    const auto work = [&] {
+      begin.record();
+      relu_forward(stream_of(gpu), x.view(), x.view());
+      fork.record(gpu.stream());
+      fork.wait(std::ref(side));
+      side_begin.record(std::ref(side));
+      relu_forward(side, x.view(), x.view());
+      side_end.record(std::ref(side));
+      join.record(std::ref(side));
+      join.wait(gpu.stream());
+      end.record();
+    };
+    WorkGraph graph(gpu, work);
+    for (const bool replayed : {false, true, true}) {
+      SCOPED_TRACE(replayed);
+      start.record();
+      if (replayed) {
+        graph.replay();
+      } else {
+        work();
+      }
+      end.wait();
+      EXPECT_TRUE(side_end.reached());
+      EXPECT_GE(elapsed_ms(start, begin), 0) << "a time of an earlier round";
+      EXPECT_GE(elapsed_ms(begin, side_begin), 0);
+      EXPECT_GT(elapsed_ms(side_begin, side_end), 0);
+      EXPECT_GE(elapsed_ms(side_end, end), 0);
+    }
   });
 }
 

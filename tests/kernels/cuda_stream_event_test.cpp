@@ -5,6 +5,7 @@
 #include "kernels/runtime/cuda_device.h"
 #include "kernels/runtime/cuda_stream.h"
 #include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/time_mark.h"
 #include "tests/kernels/device_array.h"
 #include "tests/support/gpu.h"
 
@@ -46,6 +47,8 @@ TEST_F(CudaStreamEvent, RefusesStreamsOfAnotherKind) {
   StreamEvent of_gpu(gpu.stream()), of_cpu(cpu.stream());
   EXPECT_THROW(of_gpu.record(cpu.stream()), UsageError);
   EXPECT_THROW(of_cpu.wait(gpu.stream()), UsageError);
+  EXPECT_THROW(TimeMark(gpu).record(cpu.stream()), UsageError);
+  EXPECT_THROW(TimeMark(cpu).record(gpu.stream()), UsageError);
 }
 
 }  // namespace

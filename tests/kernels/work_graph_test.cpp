@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
+#include <mutex>
 #include <thread>
 
 #include "kernels/runtime/device.h"
@@ -33,6 +35,44 @@ TEST(TimeMark, OnTheCpuIsTheTimeOfTheCall) {
   EXPECT_GE(elapsed_ms(begin, end), 20);
   EXPECT_LT(elapsed_ms(begin, end), 20'000);
   EXPECT_DOUBLE_EQ(elapsed_ms(end, begin), -elapsed_ms(begin, end));
+}
+
+TEST(TimeMark, IsReadWhenAStreamWithAThreadGetsThere) {
+  const Device cpu = Device::cpu();
+  CpuStream comm({.own_thread = true});
+  TimeMark begin(cpu), there(cpu), here(cpu);
+  begin.record(std::ref(comm));
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  comm.submit([&] { const std::lock_guard passed(gate); });
+  there.record(std::ref(comm));
+  EXPECT_FALSE(there.reached());
+  begin.wait();
+  EXPECT_TRUE(begin.reached());
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  here.record();
+  EXPECT_TRUE(here.reached());
+  closed.unlock();
+  EXPECT_GE(elapsed_ms(here, there), 0) << "of the time of the call";  // which waits
+  EXPECT_TRUE(there.reached());
+  EXPECT_GE(elapsed_ms(begin, there), 2);
+}
+
+TEST(TimeMark, CountsTheRecordingThatWasAskedForLast) {
+  const Device cpu = Device::cpu();
+  CpuStream comm({.own_thread = true});
+  TimeMark mark(cpu), end(cpu);
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  comm.submit([&] { const std::lock_guard passed(gate); });
+  mark.record(std::ref(comm));
+  mark.record();
+  EXPECT_TRUE(mark.reached());
+  end.record();
+  { TimeMark(cpu).record(std::ref(comm)); }  // it goes before the stream gets there
+  closed.unlock();
+  comm.synchronize();
+  EXPECT_GE(elapsed_ms(mark, end), 0);
 }
 
 TEST(Hardware, OfTheCpuHasNoChoicesToHoldFor) {
