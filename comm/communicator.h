@@ -16,6 +16,9 @@ namespace convoy {
 struct CommOptions {
   /// The longest that a collective, once it has its turn on the stream, waits for other ranks.
   double timeout_seconds = 300;
+  /// Compare every collective between the ranks before it is launched (--debug-comm). Those of the CPU are
+  /// compared always; on GPUs, where the host has to wait for it, otherwise only the first ones.
+  bool check_always = false;
 };
 
 /// One rank's end of a group of ranks. Every rank launches the same collectives in the same order; one thread

@@ -1,11 +1,13 @@
 #include "tests/cuda_emulator/driver.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <stdexcept>
+#include <thread>
 
 namespace convoy::emulator {
 namespace {
@@ -179,13 +181,20 @@ bool Driver::step() {
 }
 
 void Driver::run_until(const std::function<bool()>& done) {
-  while (report_.empty() && !done() && step()) {
+  while (report_.empty() && !done()) {
+    if (step()) continue;
+    if (others_ == 0) break;
+    lock_.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    lock_.lock();
   }
   free_if_idle();
 }
 
 void Driver::run_all() {
-  run_until([] { return false; });
+  while (report_.empty() && step()) {
+  }
+  free_if_idle();
 }
 
 void Driver::run_all_of(const EmulatedStream& stream) {

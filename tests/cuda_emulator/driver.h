@@ -53,6 +53,11 @@ class Driver {
   void compute(EmulatedStream& stream, std::function<void()> work);
   /// A copy; may touch every GPU's memory.
   void transfer(EmulatedStream& stream, std::function<void()> work);
+  /// A library's work with other threads or processes, tried again until they have come and it says true. It
+  /// opens the memory that it touches.
+  void attempt(EmulatedStream& stream, EmulatedStream::Operation work) { push(stream, std::move(work)); }
+  /// One more, or one less, that has such work: who waits for a GPU where nothing can go on waits for others.
+  void expect_others(int change) { others_ += change; }
 
   // Graphs. A capture that this thread has begun forbids it what is unsafe then; invalidates the capture.
   cudaError_t begin_capture(EmulatedStream& stream, cudaStreamCaptureMode mode);
@@ -65,10 +70,11 @@ class Driver {
   bool remove_graph(cudaGraph_t graph) { return graphs_.erase(graph) == 1; }
   bool remove_executable(cudaGraphExec_t executable) { return executables_.erase(executable) == 1; }
 
-  /// Runs queued work until `done` (or a fault).
+  /// Runs queued work until `done` (or a fault). Gives up the lock while it waits for others.
   void run_until(const std::function<bool()>& done);
-  void run_all();
   void run_all_of(const EmulatedStream& stream);
+  /// All that can go on; waits for nobody.
+  void run_all();
   /// Memory that was given back goes when no work is left that could want it.
   void free_if_idle();
   /// See emulator.h.
@@ -85,6 +91,7 @@ class Driver {
 
   std::mutex lock_;
   std::string report_;
+  int others_ = 0;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<EmulatedStream>> streams_;  // in the order of their making, for random turns
   std::map<cudaEvent_t, std::shared_ptr<EmulatedEvent>> events_;

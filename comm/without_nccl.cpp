@@ -1,0 +1,17 @@
+// In place of what needs NCCL, where the build has none.
+#include "comm/nccl_communicator.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+
+bool nccl_supported() { return false; }
+
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, const Device&,
+                                                     const CommOptions&) {
+  fail<UsageError>(
+      "--comm nccl: this build has no NCCL: install libnccl-dev and configure again, with the cuda preset");
+}
+
+void let_nccl_share_gpus(int) {}
+
+}  // namespace convoy
