@@ -1,5 +1,6 @@
 #include "apps/compute.h"
 
+#include <algorithm>
 #include <variant>
 
 #include "kernels/runtime/check.h"
@@ -62,9 +63,15 @@ bool keeps_on_device(const ComputeOptions& options, const Device& device, std::s
   return options.data_on_device.value_or(is_gpu && bytes <= device.memory().available() / 4);
 }
 
-Device open_device(ComputeOptions& options, const Precision& precision) {
-  if (options.threads == 0) options.threads = available_cores();
-  Device device = Device::parse(options.device, {.threads = static_cast<int>(options.threads)},
+Device open_device(ComputeOptions& options, const Precision& precision, const RankInfo& rank,
+                   int ranks_on_my_cores) {
+  if (options.threads == 0) options.threads = std::max(1, available_cores() / ranks_on_my_cores);
+  // Where each rank sees one GPU alone (a launcher has hidden the others), that is its own, whatever its
+  // number.
+  std::string name = options.device;
+  if (const int gpus = cuda_availability().count; gpus > 0 && (name == "auto" || name == "cuda"))
+    name = fmt::format("cuda:{}", rank.local_rank % gpus);
+  Device device = Device::parse(name, {.threads = static_cast<int>(options.threads)},
                                 {.tf32 = precision.tf32, .deterministic = options.deterministic});
   if (kBuiltForGpus && options.device == "auto" && device.kind() == DeviceKind::cpu)
     options.no_gpu = cuda_availability().reason;

@@ -8,6 +8,7 @@
 
 #include "apps/command_line.h"
 #include "apps/precision.h"
+#include "comm/rank_info.h"
 #include "kernels/runtime/device.h"
 
 namespace convoy {
@@ -33,9 +34,11 @@ void check_plan_cache(const ComputeOptions& options, const Device& device);
 /// --cuda-graph, for programs that train.
 void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options);
 
-/// Replaces what stands for a choice of the program's ("auto", 0) by the choice. DeviceError for what this
-/// build or machine has not.
-Device open_device(ComputeOptions& options, const Precision& precision);
+/// Replaces what stands for a choice of the program's ("auto", 0) by the choice: each rank of a host takes a
+/// GPU of its own, and its part of the cores that `ranks_on_my_cores` ranks may run on. DeviceError for what
+/// this build or machine has not.
+Device open_device(ComputeOptions& options, const Precision& precision, const RankInfo& rank = {},
+                   int ranks_on_my_cores = 1);
 
 /// Whether a set of so many bytes is to lie in the memory of a GPU: as the flag says, else where it takes at
 /// most a quarter of what is free there. UsageError for a CPU, in whose memory every set lies.

@@ -6,6 +6,7 @@
 
 #include "datasets/download.h"
 #include "datasets/readers.h"
+#include "engine/io/file.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
@@ -42,22 +43,22 @@ std::string layout_of(const std::string& dataset) {
 }
 
 /// Downloads into the cache, with one line of progress on a terminal.
-fs::path download_set(const std::string& dataset) {
+fs::path download_set(const std::string& dataset, bool quiet) {
   const fs::path folder = cache_folder() / dataset;
   const auto files = dataset == "mnist" ? mnist_files() : cifar10_files();
   for (const auto& mirrors : files) {
     DownloadOptions options;
     const bool terminal = isatty(STDERR_FILENO) != 0;
-    if (terminal)
+    if (terminal && !quiet)
       options.progress = [name = mirrors.front().name](std::int64_t received, std::int64_t total) {
         fmt::print(stderr, "\rdownloading {}: {}{}\x1b[K", name,
                    format_bytes(static_cast<std::size_t>(received)),
                    total > 0 ? fmt::format(" of {}", format_bytes(static_cast<std::size_t>(total))) : "");
       };
-    else
+    else if (!quiet)
       fmt::print(stderr, "downloading {} into {}\n", mirrors.front().name, folder.string());
     download(mirrors, folder, options);
-    if (terminal) fmt::print(stderr, "\r\x1b[K");
+    if (terminal && !quiet) fmt::print(stderr, "\r\x1b[K");
   }
   return folder;
 }
@@ -120,7 +121,7 @@ DataLocation locate_data(const DataOptions& options) {
   std::string why = fmt::format("no {} in {}", dataset, looked);
   if (options.download) {
     try {
-      return located(dataset, download_set(dataset));
+      return located(dataset, download_set(dataset, options.quiet));
     } catch (const Error& error) {
       why += fmt::format(", and it could not be downloaded: {}", error.what());
     }
@@ -141,6 +142,13 @@ DataSet read_data(const DataLocation& location, const DataOptions& options, std:
   if (location.dataset == "mnist") return read_mnist(location.folder, read);
   if (location.dataset == "cifar10") return read_cifar10(location.folder, read);
   return read_image_folder(location.folder, read);
+}
+
+std::string hash_of(const ImageSet& set) {
+  const auto bytes = [](const Tensor& tensor) {
+    return std::string_view(tensor.view().as<char>(), tensor.bytes());
+  };
+  return hash_bytes(bytes(set.images)) + hash_bytes(bytes(set.labels));
 }
 
 }  // namespace convoy

@@ -19,6 +19,7 @@ struct DataOptions {
   std::int64_t image_size = 0;
   bool skip_corrupt = false;
   std::int64_t workers = 2;
+  bool quiet = false;  // no flag: another rank tells of downloads
 };
 
 /// The flags that every program with a data set has. default_is: what --help says of --dataset where the
@@ -37,5 +38,8 @@ DataLocation locate_data(const DataOptions& options);
 
 /// Reads what was located. seed: of generated sets, and of the split of folders without train/ and test/.
 DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed);
+
+/// Of a split's images and labels, whatever folder they came from.
+std::string hash_of(const ImageSet& set);
 
 }  // namespace convoy

@@ -7,6 +7,7 @@
 #include "apps/data_source.h"
 #include "apps/evaluator.h"
 #include "apps/input_spec.h"
+#include "apps/job.h"
 #include "apps/progress.h"
 #include "apps/run_main.h"
 #include "engine/io/file.h"
@@ -21,6 +22,7 @@ struct Options {
   std::string split = "test";
   std::int64_t batch_size = 128;
   ComputeOptions compute;
+  JobOptions job;
   std::optional<std::string> precision;
   std::string json;
 };
@@ -40,6 +42,7 @@ CommandLine command_line(Options& o) {
             .default_is = "that of the training, fp32 where the device has no such",
             .choices = precision_names()});
   line.add("json", &o.json, "Write the result to this file too", {.value = "FILE"});
+  add_job_flags(line, o.job);
   return line;
 }
 
@@ -63,14 +66,15 @@ void take_from_checkpoint(DataOptions& data, const CommandLine& line, const Load
   }
 }
 
-void check_fit(const LoadedModel& loaded, const DataSet& data, const std::filesystem::path& checkpoint) {
+void check_fit(const LoadedModel& loaded, const DataSet& data, const std::filesystem::path& checkpoint,
+               bool warns) {
   check(data.image_shape() == loaded.input.image,
         "--dataset: {} has {} images, expected {}, as {} was trained with", data.name,
         data.image_shape().text(), loaded.input.image.text(), checkpoint.string());
   check(data.classes.size() == loaded.input.classes.size(),
         "--dataset: {} has {} classes, expected {}, as {} has", data.name, data.classes.size(),
         loaded.input.classes.size(), checkpoint.string());
-  if (data.classes != loaded.input.classes)
+  if (warns && data.classes != loaded.input.classes)
     fmt::print(stderr, "convoy-evaluate: warning: the classes are named otherwise than in training\n");
 }
 
@@ -123,18 +127,16 @@ void write_json(const std::string& file, const std::filesystem::path& checkpoint
   write_file_atomically(file, json.dump(2) + "\n");
 }
 
-int run(int argc, char** argv) {
-  Options options;
-  CommandLine line = command_line(options);
-  if (!line.parse(argc, argv)) return 0;
-  check(!options.checkpoint.empty(),
-        "--checkpoint: missing, expected the folder of a checkpoint or of a run");
+/// Every rank evaluates its share of the images; rank 0 shows what all of them found.
+int run_rank(Options& options, const CommandLine& line, Job& job) {
+  const bool first = job.is_first();
   const std::filesystem::path checkpoint = find_checkpoint(options.checkpoint);
   const std::string trained_in = stored_flags(read_manifest(checkpoint))["precision"];
   Precision precision = parse_precision(options.precision    ? *options.precision
                                         : trained_in.empty() ? std::string("fp32")
                                                              : trained_in);
-  const Device device = open_device(options.compute, precision);
+  const Device device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
+  job.connect(device);
   if (options.precision) check_precision(precision, device);
   device.set_may_time(false);  // one pass over a data set is too short to gain by it
   if (!supports(device, precision)) precision = parse_precision("fp32");
@@ -142,21 +144,29 @@ int run(int argc, char** argv) {
   loaded.model.to(precision.parameters);
   if (precision.is_half()) loaded.model.root().keep_half_copies(precision.compute);
   take_from_checkpoint(options.data, line, loaded);
+  options.data.quiet = !first;
   const auto seed = loaded.flags.find("seed");
   const DataSet data = read_data(locate_data(options.data), options.data,
                                  seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
-  for (const std::string& warning : data.warnings)
-    fmt::print(stderr, "convoy-evaluate: warning: {}\n", warning);
-  check_fit(loaded, data, checkpoint);
-
+  if (first)
+    for (const std::string& warning : data.warnings)
+      fmt::print(stderr, "convoy-evaluate: warning: {}\n", warning);
+  check_fit(loaded, data, checkpoint, first);
   const ImageSet& images = options.split == "train" ? data.train : data.test;
-  print_table(
-      {{"checkpoint", checkpoint.string()},
-       {"model", fmt::format("{}, step {}, {}", loaded.model.name(), loaded.manifest.step, precision.name)},
-       {"data", fmt::format("{}: {} {} images", data.note, images.size(), options.split)},
-       {"device", options.compute.no_gpu.empty()
-                      ? options.compute.device
-                      : fmt::format("{} ({})", options.compute.device, options.compute.no_gpu)}});
+  job.check_same({{"parameters", loaded.manifest.parameters_hash},
+                  {"--batch-size", std::to_string(options.batch_size)},
+                  {"--precision", precision.name},
+                  {fmt::format("{} data", options.split), hash_of(images)}});
+
+  std::vector<std::pair<std::string, std::string>> table = {
+      {"checkpoint", checkpoint.string()},
+      {"model", fmt::format("{}, step {}, {}", loaded.model.name(), loaded.manifest.step, precision.name)},
+      {"data", fmt::format("{}: {} {} images", data.note, images.size(), options.split)},
+      {"device", options.compute.no_gpu.empty()
+                     ? options.compute.device
+                     : fmt::format("{} ({})", options.compute.device, options.compute.no_gpu)}};
+  if (!job.is_alone()) table.emplace_back("ranks", job.describe());
+  if (first) print_table(table);
   const Evaluation evaluation =
       *evaluate(loaded.model, device, images,
                 {.transform = loaded.input.transform,
@@ -166,8 +176,10 @@ int run(int argc, char** argv) {
                  .resident_images = keeps_on_device(options.compute, device, images.images.bytes())
                                         ? images.images.to(device)
                                         : Tensor(),
+                 .comm = job.control(),
                  .stop = {},
                  .progress = {}});
+  if (!first) return 0;
   print_confusion(evaluation, loaded.input.classes);
   fmt::print("\n");
   print_table({{"accuracy", fmt::format("{:.2f}%", evaluation.accuracy * 100)},
@@ -175,6 +187,24 @@ int run(int argc, char** argv) {
                {"images", fmt::format("{}", evaluation.count)}});
   if (!options.json.empty()) write_json(options.json, checkpoint, loaded, data, options.split, evaluation);
   return 0;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CommandLine line = command_line(options);
+  std::optional<Job> job;
+  in_turn([&] {
+    if (!line.parse(argc, argv)) return;
+    check(!options.checkpoint.empty(),
+          "--checkpoint: missing, expected the folder of a checkpoint or of a run");
+    job.emplace(options.job);
+  });
+  if (!job) return 0;
+  return job->run("convoy-evaluate", [&] {
+    const int result = run_rank(options, line, *job);
+    job->finish();
+    return result;
+  });
 }
 
 }  // namespace

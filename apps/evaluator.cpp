@@ -1,5 +1,9 @@
 #include "apps/evaluator.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "comm/broadcast.h"
 #include "datasets/loader.h"
 #include "engine/ops/ops.h"
 #include "kernels/reduce.h"
@@ -15,12 +19,27 @@ std::vector<std::int32_t> predicted_classes(const Tensor& logits) {
   return classes.to_vector<std::int32_t>();
 }
 
+/// The sums of all ranks in the place of this one's. Counts are exact: doubles hold whole numbers up to 2^53.
+void add_up(Communicator& comm, Evaluation& result, double& loss_sum) {
+  std::vector<double> numbers = {loss_sum, static_cast<double>(result.count)};
+  numbers.insert(numbers.end(), result.confusion.begin(), result.confusion.end());
+  const auto size = static_cast<std::int64_t>(numbers.size());
+  all_reduce_and_wait(comm, {numbers.data(), {size}, DType::f64});
+  loss_sum = numbers[0];
+  result.count = std::llround(numbers[1]);
+  for (std::size_t i = 0; i < result.confusion.size(); ++i)
+    result.confusion[i] = std::llround(numbers[i + 2]);
+}
+
 }  // namespace
 
 std::optional<Evaluation> evaluate(const Model& model, const Device& device, const ImageSet& set,
                                    const EvaluationOptions& options) {
   const NoGrad no_grad;
-  DataLoader loader(set, {.global_batch = options.batch_size,
+  const int ranks = options.comm != nullptr ? options.comm->size() : 1;
+  DataLoader loader(set, {.global_batch = options.batch_size * ranks,
+                          .rank = options.comm != nullptr ? options.comm->rank() : 0,
+                          .world = ranks,
                           .shuffle = false,
                           .transform = options.transform.evaluation(),
                           .dtype = options.dtype,
@@ -35,6 +54,7 @@ std::optional<Evaluation> evaluate(const Model& model, const Device& device, con
   double loss_sum = 0;
   for (const Batch& batch : loader.epoch(0)) {
     if (options.stop && options.stop()) return std::nullopt;
+    if (batch.labels.size(0) == 0) continue;  // of the last few images, other ranks have them
     const Variable logits = model(batch.images);
     loss_sum += cross_entropy_sum(logits, batch.labels).value().item();
     const std::vector<std::int32_t> labels = batch.labels.to_vector<std::int32_t>();
@@ -43,8 +63,9 @@ std::optional<Evaluation> evaluate(const Model& model, const Device& device, con
       ++result.confusion[static_cast<std::size_t>(labels[i]) * classes +
                          static_cast<std::size_t>(predictions[i])];
     result.count += static_cast<std::int64_t>(labels.size());
-    if (options.progress) options.progress(result.count, set.size());
+    if (options.progress) options.progress(std::min(result.count * ranks, set.size()), set.size());
   }
+  if (options.comm != nullptr) add_up(*options.comm, result, loss_sum);
   if (result.count == 0) fail<DataError>("evaluation: the set has no images");
   std::int64_t correct = 0;
   for (std::size_t c = 0; c < classes; ++c) correct += result.confusion[c * classes + c];

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "datasets/transforms.h"
 #include "models/model.h"
 
@@ -20,12 +21,14 @@ struct Evaluation {
 };
 
 struct EvaluationOptions {
-  TransformSpec transform;  // its random part is left out
-  std::int64_t batch_size = 128;
+  TransformSpec transform;        // its random part is left out
+  std::int64_t batch_size = 128;  // most images that a rank computes at once
   int workers = 2;
   DType dtype = DType::f32;
   Tensor resident_images = {};  // the set's, on a GPU that makes the batches itself; undefined: the CPU does
-  std::function<bool()> stop;   // asked between batches
+  /// Of the ranks that share the set, on the CPU; each gets the whole result. Null: this one has it all.
+  Communicator* comm = nullptr;
+  std::function<bool()> stop;  // asked between batches, by all ranks equally often, who must answer alike
   std::function<void(std::int64_t done, std::int64_t count)> progress;  // after each batch
 };
 

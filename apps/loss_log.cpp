@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "comm/broadcast.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
@@ -22,8 +23,8 @@ std::vector<LossesInFlight::Loss> LossesInFlight::losses() const {
   return losses;
 }
 
-LossLog::LossLog(const Device& device, DType dtype, std::int64_t capacity)
-    : values_(Tensor::empty({capacity}, dtype, device)) {}
+LossLog::LossLog(const Device& device, DType dtype, std::int64_t capacity, Communicator* comm)
+    : comm_(comm), values_(Tensor::empty({capacity}, dtype, device)) {}
 
 void LossLog::add(std::int64_t step, const std::vector<Tensor>& parts) {
   check(!full(parts.size()), "loss log: no room for step {} among {} losses", step, values_.size(0));
@@ -35,6 +36,7 @@ void LossLog::add(std::int64_t step, const std::vector<Tensor>& parts) {
 }
 
 LossesInFlight LossLog::take() {
+  if (comm_ != nullptr && next_ > 0) all_reduce_in_order(*comm_, values_.rows(0, next_));
   LossesInFlight taken(std::exchange(steps_, {}), values_.rows(0, next_));
   next_ = 0;
   return taken;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "engine/tensor/readback.h"
 
 namespace convoy {
@@ -34,16 +35,18 @@ class LossesInFlight {
 
 class LossLog {
  public:
-  /// Of losses in dtype, at most so many parts between two calls of take().
-  LossLog(const Device& device, DType dtype, std::int64_t capacity);
+  /// Of losses in dtype, at most so many parts between two calls of take(). With a communicator a loss is the
+  /// sum of all ranks' parts of it.
+  LossLog(const Device& device, DType dtype, std::int64_t capacity, Communicator* comm = nullptr);
 
   /// Copies the loss of each micro-batch of a step, one element each.
   void add(std::int64_t step, const std::vector<Tensor>& parts);
   bool full(std::size_t parts) const { return next_ + static_cast<std::int64_t>(parts) > values_.size(0); }
-  /// Everything since the last call.
+  /// Everything since the last call. With a communicator, every rank calls it after the same steps.
   LossesInFlight take();
 
  private:
+  Communicator* comm_;
   Tensor values_;
   std::int64_t next_ = 0;
   std::vector<LossesInFlight::Step> steps_;

@@ -34,8 +34,8 @@ std::string format_duration(double seconds) {
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
-Progress::Progress(std::int64_t total_steps, std::int64_t steps_per_epoch)
-    : terminal_(isatty(STDOUT_FILENO) != 0), total_(total_steps), per_epoch_(steps_per_epoch) {}
+Progress::Progress(std::int64_t total_steps, std::int64_t steps_per_epoch, bool may_redraw)
+    : terminal_(may_redraw && isatty(STDOUT_FILENO) != 0), total_(total_steps), per_epoch_(steps_per_epoch) {}
 
 Progress::~Progress() { clear(); }
 

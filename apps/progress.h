@@ -17,7 +17,9 @@ std::string format_duration(double seconds);
 
 class Progress {
  public:
-  Progress(std::int64_t total_steps, std::int64_t steps_per_epoch);
+  /// may_redraw: whether what looks like a terminal is one. mpirun gives its ranks one of its own, and sends
+  /// what they write there to wherever its own output goes.
+  Progress(std::int64_t total_steps, std::int64_t steps_per_epoch, bool may_redraw = true);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

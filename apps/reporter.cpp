@@ -1,7 +1,5 @@
 #include "apps/reporter.h"
 
-#include <unistd.h>
-
 #include <nlohmann/json.hpp>
 
 #include "apps/version.h"
@@ -12,25 +10,20 @@ namespace convoy {
 
 using Json = nlohmann::ordered_json;
 
-namespace {
-
-std::string host_name() {
-  char name[256] = {};  // longer ones are cut; gethostname leaves the last byte alone then
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
-}  // namespace
-
-void Reporter::start(const Setup& setup, const Trainer& trainer) {
+void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job) {
+  std::vector<std::string> hosts;  // by number
+  for (const RankInfo& rank : job.all())
+    if (rank.node == static_cast<int>(hosts.size())) hosts.push_back(rank.host);
   log_.write("start", {{"schema", kLogSchema},
                        {"version", kVersion},
                        {"step", trainer.state().step},
                        {"total_steps", trainer.total_steps()},
                        {"steps_per_epoch", trainer.steps_per_epoch()},
                        {"config", flags_by_name(setup.config)},
-                       {"hosts", {host_name()}},
+                       {"hosts", hosts},
                        {"devices", {setup.device.name()}},
-                       {"world_size", 1},
+                       {"world_size", job.info().world},
+                       {"ranks", job.describe()},
                        {"model_parameters", setup.model.parameter_count()},
                        {"train_images", setup.data.train.size()},
                        {"test_images", setup.data.test.size()}});
@@ -72,6 +65,7 @@ void Reporter::on_step(const StepReport& report) {
                  {"step_ms", measured.step_ms},
                  {"data_ms", measured.data_ms},
                  {"memory_bytes", measured.memory_bytes}};
+    if (measured.comm_ms) step["comm_ms"] = *measured.comm_ms;
     if (measured.scale) {
       step["scale"] = measured.scale->scale;
       step["skipped"] = measured.scale->skipped;
@@ -92,7 +86,7 @@ void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bo
                              evaluation.accuracy * 100, evaluation.loss, is_best ? ", the best so far" : ""));
 }
 
-Json result_of(const Setup& setup, const TrainingState& state) {
+Json result_of(const Setup& setup, const TrainingState& state, const Job& job) {
   return {{"test_accuracy", state.evaluated->accuracy},
           {"test_loss", state.evaluated->loss},
           {"best_accuracy", state.best->accuracy},
@@ -101,7 +95,7 @@ Json result_of(const Setup& setup, const TrainingState& state) {
           {"images_per_second", static_cast<double>(state.samples) / state.train_seconds},
           {"steps", state.step},
           {"samples", state.samples},
-          {"world_size", 1},
+          {"world_size", job.info().world},
           {"parameters_hash", parameters_hash(setup.model.root())}};
 }
 

@@ -17,7 +17,7 @@ class Reporter {
  public:
   Reporter(RunLog& log, Progress& progress) : log_(log), progress_(progress) {}
 
-  void start(const Setup& setup, const Trainer& trainer);
+  void start(const Setup& setup, const Trainer& trainer, const Job& job);
   void warn(const std::string& text, std::int64_t step);
   TrainerCallbacks callbacks();
   void result(const nlohmann::ordered_json& result);
@@ -31,7 +31,7 @@ class Reporter {
 };
 
 /// The fields of the result event, and the summary that a person sees.
-nlohmann::ordered_json result_of(const Setup& setup, const TrainingState& state);
+nlohmann::ordered_json result_of(const Setup& setup, const TrainingState& state, const Job& job);
 void print_result(const nlohmann::ordered_json& result, const std::string& out);
 
 }  // namespace convoy

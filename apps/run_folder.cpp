@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 constexpr const char* kDecisive[] = {
     "model",     "stem",     "dataset",  "image-size", "augment",   "overfit-batch", "batch-size",
     "optimizer", "lr",       "momentum", "nesterov",   "precision", "weight-decay",  "label-smoothing",
-    "clip-norm", "schedule", "warmup",   "seed"};
+    "clip-norm", "schedule", "warmup",   "seed",       "grad-dtype"};
 // A longer or shorter training is a reasonable wish; its schedule is then another one from here on.
 constexpr const char* kLength[] = {"epochs", "max-steps"};
 

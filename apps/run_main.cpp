@@ -12,18 +12,24 @@ namespace convoy {
 namespace {
 
 int report(const char* program, const char* what, ExitCode code) {
-  std::fflush(stdout);
-  fmt::print(stderr, "{}: error: {}\n", program, what);
+  print_error(program, what);
   return static_cast<int>(code);
 }
 
 }  // namespace
+
+void print_error(const char* program, const std::string& what) {
+  std::fflush(stdout);
+  fmt::print(stderr, "{}: error: {}\n", program, what);
+}
 
 int run_main(const char* program, const std::function<int()>& body) {
   // A file at the size limit of `ulimit -f` is then an error of write(), reported like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     return body();
+  } catch (const ReportedError& error) {
+    return static_cast<int>(error.code());
   } catch (const Error& error) {
     return report(program, error.what(), error.code());
   } catch (const std::bad_alloc&) {

@@ -2,8 +2,19 @@
 #pragma once
 
 #include <functional>
+#include <string>
+
+#include "kernels/runtime/error.h"
 
 namespace convoy {
+
+/// "PROGRAM: error: WHAT" on stderr, after all that stdout has got.
+void print_error(const char* program, const std::string& what);
+
+/// An error whose line is out already.
+struct ReportedError : Error {
+  using Error::Error;
+};
 
 /// Runs `body` and returns its result. An Error becomes "PROGRAM: error: …" and its code, anything else
 /// thrown (out of memory, a bug) becomes the same line and code 7 or 1.

@@ -41,7 +41,8 @@ Setup set_up(TrainOptions& options, const CommandLine& line, Device device, cons
           .warnings = std::move(warnings)};
 }
 
-std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps) {
+std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
+                                                          const Job& job) {
   const TrainOptions& o = setup.options;
   const DataSet& data = setup.data;
   std::string optimizer = o.optimizer;
@@ -66,6 +67,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
       {"device",
        fmt::format("{}, {} threads, {} loader workers", o.compute.device, o.compute.threads, o.data.workers)},
   };
+  if (!job.is_alone()) table.emplace_back("ranks", job.describe());
   if (!o.compute.no_gpu.empty()) table.emplace_back("gpu", "none: " + o.compute.no_gpu);
   table.emplace_back("seed", fmt::format("{}", o.seed));
   table.emplace_back("out", *o.out);

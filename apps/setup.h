@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/data_source.h"
+#include "apps/job.h"
 #include "apps/train_options.h"
 #include "datasets/transforms.h"
 #include "models/model.h"
@@ -27,7 +28,8 @@ struct Setup {
 Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location);
 
 /// The table at the start of a run.
-std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps);
+std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
+                                                          const Job& job);
 
 /// --summary: the model's layers. Of data sets whose images have a known size, nothing is read.
 std::string summarize(const TrainOptions& options);

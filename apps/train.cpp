@@ -3,21 +3,20 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/input_spec.h"
+#include "apps/job.h"
 #include "apps/plan_cache.h"
 #include "apps/reporter.h"
 #include "apps/run_folder.h"
 #include "apps/run_main.h"
 #include "apps/samples.h"
 #include "apps/signals.h"
+#include "apps/trace.h"
 #include "apps/version.h"
+#include "comm/broadcast.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
 namespace {
-
-void write_trace(const Profiler& profiler, const std::string& file) {
-  if (!file.empty()) write_file_atomically(file, profiler.chrome_trace(0, "convoy-train"));
-}
 
 void write_start_files(const Setup& setup, const RunFolder& folder) {
   write_file_atomically(folder.path("config.toml"), setup.config);
@@ -26,10 +25,74 @@ void write_start_files(const Setup& setup, const RunFolder& folder) {
                 {.seed = static_cast<std::uint64_t>(setup.options.seed), .transform = setup.transform});
 }
 
-/// The training itself: 0, or 128 + the signal that stopped it.
-int train(const Setup& setup, const RunFolder& folder) {
+/// The flags that all ranks must have alike. The others say where this rank computes and finds its data.
+std::vector<Claim> claims_of(const TrainOptions& options, const CommandLine& line) {
+  constexpr const char* kOwn[] = {"device", "threads", "workers", "data", "download", "plan-cache", "out"};
+  std::vector<Claim> claims;
+  for (const auto& [name, value] : flags_by_name(line.config()))
+    if (std::find(std::begin(kOwn), std::end(kOwn), name) == std::end(kOwn))
+      claims.push_back({"--" + name, value});
+  claims.push_back({"--dry-run", options.dry_run ? "true" : "false"});
+  return claims;
+}
+
+std::vector<Claim> claims_of(const Setup& setup) {
+  std::vector<Claim> claims = claims_of(setup.model.root());
+  for (const auto& [split, set] :
+       {std::pair("training", &setup.data.train), std::pair("test", &setup.data.test)})
+    claims.push_back(
+        {fmt::format("{} data", split), fmt::format("{} images, hash {}", set->size(), hash_of(*set))});
+  return claims;
+}
+
+/// Where rank 0 goes on from, on all ranks: what a training is to do with its parameters. On the others
+/// nothing is read.
+enum class Beginning { fresh, resumed, finished };
+
+Beginning begin(Trainer& trainer, const Setup& setup, const RunFolder* folder, Job& job,
+                std::vector<std::string>& warnings) {
+  std::string found = "fresh";
+  if (folder != nullptr && folder->checkpoint()) {
+    const auto add = [&](const std::vector<std::string>& more) {
+      warnings.insert(warnings.end(), more.begin(), more.end());
+    };
+    const std::filesystem::path& checkpoint = *folder->checkpoint();
+    add(compare_flags(stored_flags(read_manifest(checkpoint)), flags_by_name(setup.config), checkpoint));
+    if (auto warning = trainer.resume(checkpoint)) warnings.push_back(std::move(*warning));
+    found = trainer.finished() && read_result(folder->path("log.jsonl")) ? "finished" : "resumed";
+  }
+  if (Communicator* comm = job.control()) found = broadcast_text(*comm, found);
+  if (found == "finished") return Beginning::finished;
+  trainer.share_state();
+  return found == "fresh" ? Beginning::fresh : Beginning::resumed;
+}
+
+/// What rank 0 alone does of a training: files and what a person sees.
+class FirstRank {
+ public:
+  FirstRank(const Setup& setup, const RunFolder& folder, const Trainer& trainer, Beginning beginning,
+            const Job& job)
+      : log_(folder.path("log.jsonl"),
+             beginning == Beginning::resumed ? std::optional(trainer.state().step) : std::nullopt),
+        progress_(trainer.total_steps(), trainer.steps_per_epoch(), !job.by_mpirun()),
+        reporter_(log_, progress_) {
+    write_start_files(setup, folder);
+  }
+
+  Reporter& reporter() { return reporter_; }
+  Progress& progress() { return progress_; }
+
+ private:
+  RunLog log_;
+  Progress progress_;
+  Reporter reporter_;
+};
+
+/// The training itself: 0, or 128 + the signal that stopped it. folder: rank 0's, null on the others.
+int train(const Setup& setup, const RunFolder* folder, Job& job) {
   const TrainOptions& options = setup.options;
-  CheckpointFolder checkpoints(folder.path("checkpoints"));
+  const bool first = job.is_first();
+  CheckpointFolder checkpoints(std::filesystem::path(*options.out) / "checkpoints");
   checkpoints.set_keep_last(static_cast<int>(options.keep_last));
   checkpoints.set_keep_best(options.keep_best);
   Profiler profiler;
@@ -41,7 +104,9 @@ int train(const Setup& setup, const RunFolder& folder) {
                      .checkpoints = checkpoints,
                      .extra = {{"config", setup.config}, {"version", kVersion}},
                      .profiler = &profiler,
-                     .stop_signal = StopSignals::received};
+                     .stop_signal = StopSignals::received,
+                     .gradients = job.gradients(),
+                     .control = job.control()};
   write_input_spec(
       {setup.data.name, setup.data.classes, setup.data.image_shape(), setup.transform.evaluation()},
       parts.extra);
@@ -51,84 +116,100 @@ int train(const Setup& setup, const RunFolder& folder) {
   std::vector<std::string> warnings = setup.warnings;
   if (auto warning = plans.load()) warnings.push_back(std::move(*warning));
 
-  print_table(describe(setup, trainer.total_steps()));
+  if (first) print_table(describe(setup, trainer.total_steps(), job));
   if (options.dry_run) {
     const double loss = trainer.try_batch();
-    fmt::print("dry run: one batch gives a loss of {:.4f}; nothing was written\n", loss);
+    if (first) fmt::print("dry run: one batch gives a loss of {:.4f}; nothing was written\n", loss);
     return 0;
   }
-  const auto add = [&](const std::vector<std::string>& more) {
-    warnings.insert(warnings.end(), more.begin(), more.end());
-  };
-  add(folder.warnings());
-  if (const auto& checkpoint = folder.checkpoint()) {
-    add(compare_flags(stored_flags(read_manifest(*checkpoint)), flags_by_name(setup.config), *checkpoint));
-    if (auto warning = trainer.resume(*checkpoint)) warnings.push_back(std::move(*warning));
-    if (trainer.finished()) {
-      if (const auto result = read_result(folder.path("log.jsonl"))) {
-        fmt::print("this training is finished, there is nothing left to do\n");
-        print_result(*result, folder.out().string());
-        return 0;
-      }
-    }
-    fmt::print("going on from {}\n", checkpoint->string());
+  if (folder != nullptr)
+    warnings.insert(warnings.end(), folder->warnings().begin(), folder->warnings().end());
+  const Beginning beginning = begin(trainer, setup, folder, job, warnings);
+  if (beginning == Beginning::finished) {
+    if (!first) return 0;
+    fmt::print("this training is finished, there is nothing left to do\n");
+    print_result(*read_result(folder->path("log.jsonl")), folder->out().string());
+    return 0;
   }
+  if (first && beginning == Beginning::resumed)
+    fmt::print("going on from {}\n", folder->checkpoint()->string());
 
   // Now, so that a path that cannot be written is found before the training.
-  write_trace(profiler, options.trace);
-  folder.create();
-  RunLog log(folder.path("log.jsonl"),
-             folder.checkpoint() ? std::optional(trainer.state().step) : std::nullopt);
-  write_start_files(setup, folder);
-  Progress progress(trainer.total_steps(), trainer.steps_per_epoch());
-  Reporter reporter(log, progress);
-  reporter.start(setup, trainer);
-  for (const std::string& warning : warnings) reporter.warn(warning, trainer.state().step);
+  write_trace(profiler, job.control(), options.trace);
+  start_trace(profiler, job.control());
+  std::optional<FirstRank> shown;
+  if (first) {
+    folder->create();
+    Reporter& reporter = shown.emplace(setup, *folder, trainer, beginning, job).reporter();
+    reporter.start(setup, trainer, job);
+    for (const std::string& warning : warnings) reporter.warn(warning, trainer.state().step);
+  }
 
   const StopSignals signals;
-  const int signal = trainer.run(reporter.callbacks());
-  write_trace(profiler, options.trace);
-  if (const auto warning = plans.store()) reporter.warn(*warning, trainer.state().step);
+  const int signal = trainer.run(first ? shown->reporter().callbacks() : TrainerCallbacks());
+  write_trace(profiler, job.control(), options.trace);
+  if (!first) return signal == 0 ? 0 : 128 + signal;
+  if (const auto warning = plans.store()) shown->reporter().warn(*warning, trainer.state().step);
   if (signal != 0) {
-    progress.line(
+    shown->progress().line(
         fmt::format("stopped by signal {} after step {}, which is saved; --resume auto goes on from there",
                     signal, trainer.state().step));
     return 128 + signal;
   }
-  const nlohmann::ordered_json result = result_of(setup, trainer.state());
-  reporter.result(result);
-  print_result(result, folder.out().string());
+  const nlohmann::ordered_json result = result_of(setup, trainer.state(), job);
+  shown->reporter().result(result);
+  print_result(result, folder->out().string());
   return 0;
+}
+
+/// One rank's part of a training, from the moment that it knows the others.
+int run_rank(TrainOptions& options, const CommandLine& line, Job& job) {
+  job.check_same(claims_of(options, line));
+  if (options.summary) {
+    if (job.is_first()) fmt::print("{}", summarize(options));
+    return 0;
+  }
+  const Precision precision = parse_precision(options.precision);
+  Device device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
+  check_precision(precision, device);
+  check_plan_cache(options.compute, device);
+  job.connect(device);
+  if (options.print_config) {
+    resolve_recipe(options);
+    if (job.is_first()) fmt::print("{}", line.config());
+    return 0;
+  }
+  options.data.quiet = !job.is_first();
+  const DataLocation location = locate_data(options.data);
+  options.data.dataset = location.dataset;
+  resolve_recipe(options);
+  std::optional<RunFolder> folder;
+  if (job.is_first()) folder.emplace(options);
+  const Setup setup = set_up(options, line, std::move(device), location);
+  job.check_same(claims_of(setup));
+  return train(setup, folder ? &*folder : nullptr, job);
 }
 
 int run(int argc, char** argv) {
   TrainOptions options;
   CommandLine line = train_command_line(options);
-  if (!line.parse(argc, argv)) return 0;
-  if (!options.config.empty()) line.apply_config(options.config);
-  if (options.summary) {
-    fmt::print("{}", summarize(options));
-    return 0;
-  }
-  // On a copy, before any download: the data set may still turn into another, with another recipe.
-  TrainOptions as_asked = options;
-  resolve_recipe(as_asked);
-  check_consistency(as_asked, line);
-  const Precision precision = parse_precision(options.precision);
-  Device device = open_device(options.compute, precision);
-  check_precision(precision, device);
-  check_plan_cache(options.compute, device);
-  if (options.print_config) {
-    resolve_recipe(options);
-    fmt::print("{}", line.config());
-    return 0;
-  }
-  const DataLocation location = locate_data(options.data);
-  options.data.dataset = location.dataset;
-  resolve_recipe(options);
-  const RunFolder folder(options);
-  const Setup setup = set_up(options, line, std::move(device), location);
-  return train(setup, folder);
+  std::optional<Job> job;
+  in_turn([&] {
+    if (!line.parse(argc, argv)) return;
+    if (!options.config.empty()) line.apply_config(options.config);
+    // On a copy, before any download: the data set may still turn into another, with another recipe.
+    TrainOptions as_asked = options;
+    resolve_recipe(as_asked);
+    check_consistency(as_asked, line);
+    parse_precision(options.precision);
+    job.emplace(options.job);
+  });
+  if (!job) return 0;
+  return job->run("convoy-train", [&] {
+    const int result = run_rank(options, line, *job);
+    job->finish();
+    return result;
+  });
 }
 
 }  // namespace

@@ -79,6 +79,15 @@ CommandLine train_command_line(TrainOptions& o) {
            "Of fp16: what the loss is multiplied by to keep small gradients; dynamic, or a number",
            {.value = "dynamic|N"});
 
+  add_job_flags(line, o.job);
+  line.add("bucket-mb", &o.bucket_mb, "Gradients that travel together between ranks, in MiB at most",
+           {.value = "MIB", .least = 0.001, .most = 1e5});
+  line.add("grad-dtype", &o.grad_dtype, "What gradients are rounded to for their way between ranks",
+           {.value = "NAME", .default_is = "as they are computed", .choices = {"fp32", "bf16", "fp16"}});
+  line.add("check-replicas", &o.check_replicas,
+           "Steps between comparisons of the parameters of all ranks, bit by bit; 0: at the end alone",
+           {.value = "STEPS", .least = 0});
+
   line.heading("Output");
   line.add("out", &o.out, "Folder of the run", {.value = "DIR", .default_is = "runs/MODEL-DATASET"});
   line.add("resume", &o.resume,
@@ -131,6 +140,9 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
     for (const char* name : {"momentum", "nesterov"})
       check(!line.given(name), "--{}: {} has none, expected --optimizer sgd with it", name, o.optimizer);
   }
+  check(
+      o.precision != "fp64" || o.grad_dtype != "fp32",
+      "--grad-dtype fp32: the gradients of --precision fp64 are fp64; expected bf16, fp16, or no such flag");
   check(o.precision == "fp16" || o.loss_scale == "dynamic",
         "--loss-scale: {} needs none, expected --precision fp16 with it", o.precision);
   loss_scale_settings(o);

@@ -8,6 +8,7 @@
 #include "apps/command_line.h"
 #include "apps/compute.h"
 #include "apps/data_source.h"
+#include "apps/job.h"
 #include "engine/optim/loss_scaler.h"
 
 namespace convoy {
@@ -40,6 +41,11 @@ struct TrainOptions {
   ComputeOptions compute;
   std::string precision = "fp32";
   std::string loss_scale = "dynamic";  // or a number
+
+  JobOptions job;
+  double bucket_mb = 10;                  // MiB
+  std::optional<std::string> grad_dtype;  // none: as they are computed
+  std::int64_t check_replicas = 0;        // steps; 0: at the end alone
 
   std::optional<std::string> out;
   std::string resume;                      // "auto", or a checkpoint's folder, or a run's

@@ -1,5 +1,8 @@
 #include "apps/train_step.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
 #include "kernels/elementwise.h"
@@ -39,6 +42,7 @@ TrainStep::TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scale
       settings_(settings),
       epoch_(Tensor::empty({1}, DType::i32, device_)),
       lr_(Tensor::empty({1}, DType::f64, device_)),
+      summed_(device_),
       end_(device_) {
   check(!settings_.record || WorkGraph::supported(device_), "work graphs: found {}, expected a GPU",
         device_.name());
@@ -80,43 +84,57 @@ void TrainStep::set_numbers(std::int64_t epoch, double lr) {
 
 void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_count,
                         std::vector<Tensor>& losses) {
-  const Shape& image = model_.input();
-  for (std::size_t k = 0; k < inputs.size(); ++k) {
-    const Input& input = inputs[k];
+  // A rank's share of the last samples of an epoch may be empty, or less than its number of micro-batches.
+  const auto is_empty = [](const Input& input) { return input.labels.size(0) == 0; };
+  const auto filled =
+      static_cast<std::size_t>(std::count_if(inputs.begin(), inputs.end(), std::not_fn(is_empty)));
+  for (std::size_t k = 0, computed = 0; k < inputs.size(); ++k) {
     Marks& marks = *marks_[k];
     marks.begin.record();
     Variable loss;
-    {
-      const Profiler::Range range(settings_.profiler, "forward");
-      Tensor images = input.images;
-      if (!images.defined()) {
-        images = Tensor::empty({input.ids.size(0), image[0], image[1], image[2]}, settings_.dtype, device_);
-        loader_.make_images(input.ids, epoch_, images);
-      }
-      const Pass pass{
-          .training = true, .seed = settings_.seed, .sample_ids = input.ids, .epoch_cell = epoch_};
-      loss = cross_entropy_sum(model_(images, pass), input.labels, settings_.label_smoothing) /
-             static_cast<double>(global_count);
-    }
+    if (!is_empty(inputs[k])) loss = loss_of(inputs[k], global_count);
     marks.forward.record();
-    {
+    if (loss.defined()) {
       const Profiler::Range range(settings_.profiler, "backward");
-      backward(loss, {.accumulate = k > 0, .seed = scaler_ != nullptr ? scaler_->seed() : Tensor()});
+      if (gradients_ != nullptr) gradients_->begin_update(computed + 1 == filled);
+      backward(loss, {.accumulate = computed > 0, .seed = scaler_ != nullptr ? scaler_->seed() : Tensor()});
+      ++computed;
     }
     marks.backward.record();
-    losses.push_back(loss.value());
+    losses.push_back(loss.defined() ? loss.value() : Tensor::zeros({1}, settings_.loss_dtype, device_));
   }
+  if (gradients_ != nullptr) {
+    const Profiler::Range range(settings_.profiler, "wait for gradients", "communication");
+    gradients_->finish();
+  }
+  summed_.record();
   const Profiler::Range range(settings_.profiler, "optimizer");
   optimizer_.step(lr_, {.clip_norm = settings_.clip_norm, .scaler = scaler_});
   end_.record();
 }
 
+Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
+  const Profiler::Range range(settings_.profiler, "forward");
+  const Shape& image = model_.input();
+  Tensor images = input.images;
+  if (!images.defined()) {
+    images = Tensor::empty({input.ids.size(0), image[0], image[1], image[2]}, settings_.dtype, device_);
+    loader_.make_images(input.ids, epoch_, images);
+  }
+  const Pass pass{.training = true, .seed = settings_.seed, .sample_ids = input.ids, .epoch_cell = epoch_};
+  return cross_entropy_sum(model_(images, pass), input.labels, settings_.label_smoothing) /
+         static_cast<double>(global_count);
+}
+
 const TrainStep::Recording* TrainStep::recording_of(const std::vector<Batch>& batches) {
   if (!settings_.record) return nullptr;
+  // With an empty share the host waits, to learn which parameters have a gradient on other ranks.
+  const auto is_empty = [](const Batch& batch) { return batch.labels.size(0) == 0; };
+  if (std::any_of(batches.begin(), batches.end(), is_empty)) return nullptr;
   const auto [place, is_new] = recordings_.try_emplace(signature_of(batches));
   if (is_new) place->second = std::make_unique<Recording>();
   // Recording needs an update of this shape that ran op by op, with its algorithms chosen.
-  if (is_new || eager_updates_ < 2) return nullptr;
+  if (is_new || eager_updates_ < 2 || (gradients_ != nullptr && !gradients_->settled())) return nullptr;
   if (!place->second->graph && !record(*place->second, batches)) return nullptr;
   return place->second.get();
 }
@@ -132,6 +150,7 @@ bool TrainStep::record(Recording& recording, const std::vector<Batch>& batches) 
   } catch (const DeviceError& error) {
     // What was recorded has not run, so this update can still be computed op by op; if the GPU itself is the
     // problem, that will say so.
+    if (gradients_ != nullptr) gradients_->abandon_update();
     recordings_.clear();
     settings_.record = false;
     problem_ = fmt::format("updates are computed op by op, not as one CUDA graph: {}", error.what());
@@ -147,7 +166,9 @@ TrainStep::Phases TrainStep::phases() const {
     phases.forward += elapsed_ms(marks_[k]->begin, marks_[k]->forward);
     phases.backward += elapsed_ms(marks_[k]->forward, marks_[k]->backward);
   }
-  if (micro_batches_ > 0) phases.update = elapsed_ms(marks_[micro_batches_ - 1]->backward, end_);
+  if (micro_batches_ == 0) return phases;
+  phases.communication = elapsed_ms(marks_[micro_batches_ - 1]->backward, summed_);
+  phases.update = elapsed_ms(summed_, end_);
   return phases;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/gradient_synchronizer.h"
 #include "datasets/loader.h"
 #include "engine/optim/loss_scaler.h"
 #include "engine/optim/optimizer.h"
@@ -23,8 +24,9 @@ struct TrainStepSettings {
   std::uint64_t seed = 1;
   double label_smoothing = 0;
   std::optional<double> clip_norm;
-  DType dtype = DType::f32;  // of images and activations
-  bool record = false;       // as work graphs; a GPU only
+  DType dtype = DType::f32;       // of images and activations
+  DType loss_dtype = DType::f32;  // of losses: the parameters'
+  bool record = false;            // as work graphs; a GPU only
   Profiler* profiler = nullptr;
 };
 
@@ -36,6 +38,8 @@ class TrainStep {
   /// All must outlive it. scaler: null for none.
   TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scaler, DataLoader& loader, Device device,
             TrainStepSettings settings);
+  /// Gradients are summed over the ranks from now on. Before the first update.
+  void set_gradients(GradientSynchronizer* gradients) { gradients_ = gradients; }
   ~TrainStep();
 
   /// Enqueues the update of these micro-batches. Returns the loss of each, one element, a part of the mean
@@ -49,6 +53,7 @@ class TrainStep {
   struct Phases {
     double forward = 0;  // with gathering and augmenting where the GPU does that
     double backward = 0;
+    double communication = 0;  // from the end of backward until the gradients of all ranks were here
     double update = 0;
   };
   Phases phases() const;
@@ -73,11 +78,13 @@ class TrainStep {
   /// Null where the update is to be computed op by op.
   const Recording* recording_of(const std::vector<Batch>& batches);
   bool record(Recording& recording, const std::vector<Batch>& batches);
+  Variable loss_of(const Input& input, std::int64_t global_count);
 
   const Model& model_;
   Optimizer& optimizer_;
   LossScaler* scaler_;
   DataLoader& loader_;
+  GradientSynchronizer* gradients_ = nullptr;  // null: one rank
   Device device_;
   TrainStepSettings settings_;
 
@@ -86,7 +93,7 @@ class TrainStep {
   Tensor lr_;                                  // f64 [1]
   std::vector<std::unique_ptr<Marks>> marks_;  // by micro-batch
   std::size_t micro_batches_ = 0;              // of the latest update
-  TimeMark end_;
+  TimeMark summed_, end_;
   std::vector<Tensor> losses_;  // of an update that ran op by op
   std::map<Signature, std::unique_ptr<Recording>> recordings_;
   std::int64_t eager_updates_ = 0;

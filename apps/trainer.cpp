@@ -1,8 +1,11 @@
 #include "apps/trainer.h"
 
 #include <cmath>
+#include <tuple>
 
 #include "apps/plan_cache.h"
+#include "apps/trace.h"
+#include "comm/broadcast.h"
 #include "engine/ops/ops.h"
 #include "kernels/reduce.h"
 #include "kernels/runtime/check.h"
@@ -11,6 +14,8 @@ namespace convoy {
 namespace {
 
 constexpr const char* kChoicesKey = "timed_choices";  // of a manifest
+constexpr const char* kPlanKey = "bucket_plan";
+constexpr const char* kBucketKey = "bucket_mb";  // what the plan was made for
 constexpr std::int64_t kMostUnreadLosses = 4096;
 
 /// The first global batch of epoch 0, in the order that training would see it.
@@ -59,6 +64,8 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
   loader_ = std::make_unique<DataLoader>(
       train_, LoaderOptions{.global_batch = *options_.batch_size,
                             .micro_batch = options_.micro_batch_size,
+                            .rank = parts_.rank(),
+                            .world = parts_.world(),
                             .seed = seed,
                             .shuffle = !options_.overfit_batch,
                             .transform = parts_.transform,
@@ -82,11 +89,12 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
           .label_smoothing = *options_.label_smoothing,
           .clip_norm = options_.clip_norm > 0 ? std::optional(options_.clip_norm) : std::nullopt,
           .dtype = precision_.compute,
+          .loss_dtype = precision_.parameters,
           .record = records_updates(options_.compute, parts_.device),
           .profiler = parts_.profiler});
   loss_log_ = std::make_unique<LossLog>(
       parts_.device, precision_.parameters,
-      std::min(options_.log_every, kMostUnreadLosses) * loader_->micro_batches_per_step());
+      std::min(options_.log_every, kMostUnreadLosses) * loader_->micro_batches_per_step(), parts_.gradients);
 }
 
 std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoint) {
@@ -94,6 +102,10 @@ std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoi
   state_ = read_state(manifest, checkpoint);
   saved_step_ = state_.step;
   if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
+  const auto plan = manifest.extra.find(kPlanKey), limit = manifest.extra.find(kBucketKey);
+  if (plan != manifest.extra.end() && limit != manifest.extra.end() &&
+      limit->second == fmt::format("{}", options_.bucket_mb))
+    bucket_plan_ = plan->second;
   const auto choices = manifest.extra.find(kChoicesKey);
   if (choices == manifest.extra.end() || options_.compute.deterministic) return std::nullopt;
   const std::optional<std::string> problem = take_choices(choices->second, parts_.device);
@@ -105,15 +117,20 @@ std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoi
 
 int Trainer::run(TrainerCallbacks callbacks) {
   callbacks_ = std::move(callbacks);
+  make_synchronizer();
   if (!finished()) loader_->seek(state_.epoch, state_.epoch_step);
   while (true) {
     // What is due at this step comes before the next one, so that a resume from here finds the same duties.
-    const int signal = parts_.stop_signal ? parts_.stop_signal() : 0;
-    if (signal == 0 && evaluation_due()) run_evaluation();
-    const bool stopped = parts_.stop_signal && parts_.stop_signal() != 0;
+    int signal = agreed_stop();
+    if (signal == 0 && evaluation_due()) {
+      run_evaluation();
+      signal = agreed_stop();
+    }
+    const bool stopped = signal != 0;
     if (save_due() || (stopped && saved_step_ != state_.step)) save();
     if (stopped || finished()) settle();  // nothing is due where the last step was saved, but reports may be
-    if (stopped) return parts_.stop_signal();
+    if (finished()) check_replicas();
+    if (stopped) return signal;
     if (finished()) return 0;
     take_step();
   }
@@ -134,8 +151,10 @@ void Trainer::take_step() {
   loss_log_->add(state_.step + 1, step_->run(batches, lr));
   if (const auto problem = step_->take_problem(); problem && callbacks_.on_warning)
     callbacks_.on_warning(state_.step + 1, *problem);
-  if (parts_.profiler != nullptr && parts_.profiler->enabled()) trace_phases();
+  if (is_traced()) trace_step();
+  if (gradients_ && parts_.device.kind() == DeviceKind::cpu) window_comm_ms_ += step_->phases().communication;
   finish_step(samples, lr);
+  if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0) check_replicas();
 }
 
 void Trainer::finish_step(std::int64_t samples, double lr) {
@@ -167,6 +186,7 @@ void Trainer::queue_report(StepReport report) {
   const auto steps = static_cast<double>(window_steps_);
   report.measured = StepMeasurements{.data_ms = loader_->take_wait_ms() / steps,
                                      .memory_bytes = parts_.device.memory().stats().peak_in_use};
+  if (gradients_) report.measured->comm_ms = std::exchange(window_comm_ms_, 0) / steps;
   reports_.push_back(
       {.report = std::move(report),
        .measurement = Report::Measurement{.losses = loss_log_->take(),
@@ -199,6 +219,9 @@ void Trainer::deliver(Report& report) {
     measured.average_loss = state_.loss.value();
     measured.images_per_second = static_cast<double>(arrived.samples) / all_seconds;
     measured.step_ms = all_seconds * 1e3 / static_cast<double>(arrived.steps);
+    // A GPU's marks hold the times of its latest step, and are no older than this report's.
+    if (gradients_ && parts_.device.kind() == DeviceKind::cuda)
+      measured.comm_ms = step_->phases().communication;
   }
   if (callbacks_.on_step) callbacks_.on_step(report.report);
 }
@@ -244,18 +267,27 @@ void Trainer::settle() {
   carried_seconds_ += seconds;
 }
 
-void Trainer::trace_phases() {
-  if (parts_.device.kind() == DeviceKind::cpu) return;
-  const TrainStep::Phases phases =
-      step_->phases();  // waits: a trace is there to be looked at, not to be fast
-  using Milliseconds = std::chrono::duration<double, std::milli>;
+void Trainer::trace_step() {
+  const bool is_gpu = parts_.device.kind() == DeviceKind::cuda;
+  if (!is_gpu && !gradients_) return;  // the CPU's phases are ranges of the host
+  TimeMark now(parts_.device);
+  now.record();
+  now.wait();  // a trace is there to be looked at, not to be fast
+  const Profiler::Clock::time_point origin = Profiler::Clock::now();
+  if (gradients_) trace_buckets(*parts_.profiler, gradients_->bucket_times(now), origin);
+  if (!is_gpu) return;
+  const TrainStep::Phases phases = step_->phases();
   const auto span = [](double ms) {
-    return std::chrono::duration_cast<Profiler::Clock::duration>(Milliseconds(ms));
+    return std::chrono::duration_cast<Profiler::Clock::duration>(
+        std::chrono::duration<double, std::milli>(ms));
   };
-  auto begin = Profiler::Clock::now() - span(phases.forward + phases.backward + phases.update);
-  for (const auto& [name, ms] : {std::pair("forward", phases.forward), std::pair("backward", phases.backward),
-                                 std::pair("optimizer", phases.update)}) {
-    parts_.profiler->add(parts_.device.name(), name, "compute", begin, span(ms));
+  auto begin = origin - span(phases.forward + phases.backward + phases.communication + phases.update);
+  for (const auto& [name, category, ms] :
+       {std::tuple("forward", "compute", phases.forward), std::tuple("backward", "compute", phases.backward),
+        std::tuple("wait for gradients", "communication", phases.communication),
+        std::tuple("optimizer", "compute", phases.update)}) {
+    if (gradients_ || std::string_view(category) == "compute")
+      parts_.profiler->add(parts_.device.name(), name, category, begin, span(ms));
     begin += span(ms);
   }
 }
@@ -270,6 +302,7 @@ bool Trainer::evaluation_due() const {
 void Trainer::run_evaluation() {
   settle();
   const Profiler::Range range(parts_.profiler, "evaluation");
+  if (parts_.world() > 1) broadcast_buffers(*parts_.gradients, parts_.model.root());
   const Tensor& test_images = parts_.data.test.images;
   if (!resident_test_images_.defined() &&
       keeps_on_device(options_.compute, parts_.device, test_images.bytes()))
@@ -281,7 +314,8 @@ void Trainer::run_evaluation() {
        .workers = static_cast<int>(options_.data.workers),
        .dtype = precision_.compute,
        .resident_images = resident_test_images_,
-       .stop = [this] { return parts_.stop_signal && parts_.stop_signal() != 0; },
+       .comm = parts_.control,
+       .stop = [this] { return agreed_stop() != 0; },
        .progress = callbacks_.on_evaluation_progress});
   if (!evaluation) return;  // stopped: still due after a resume
   state_.evaluated = {.step = state_.step,
@@ -305,17 +339,25 @@ bool Trainer::save_due() const {
 void Trainer::save() {
   settle();
   check_parameters();
+  if (parts_.rank() == 0) write_checkpoint();
+  saved_step_ = state_.step;
+  best_unsaved_ = false;
+}
+
+void Trainer::write_checkpoint() {
   const Profiler::Range range(parts_.profiler, "save", "io");
   Manifest manifest;
   manifest.model = parts_.model.name();
   manifest.extra = parts_.extra;
   if (std::string choices = choices_text(parts_.device); !choices.empty())
     manifest.extra[kChoicesKey] = std::move(choices);
+  if (gradients_ && gradients_->settled()) {
+    manifest.extra[kPlanKey] = gradients_->plan().text();
+    manifest.extra[kBucketKey] = fmt::format("{}", options_.bucket_mb);
+  }
   write_state(state_, manifest);
   const std::filesystem::path path =
       parts_.checkpoints.save(parts_.model.root(), *optimizer_, manifest, best_unsaved_);
-  saved_step_ = state_.step;
-  best_unsaved_ = false;
   if (callbacks_.on_save) callbacks_.on_save(state_.step, path);
 }
 

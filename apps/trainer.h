@@ -16,6 +16,7 @@
 #include "apps/train_options.h"
 #include "apps/train_step.h"
 #include "apps/training_state.h"
+#include "comm/gradient_synchronizer.h"
 #include "datasets/loader.h"
 #include "engine/io/checkpoint.h"
 #include "engine/optim/optimizer.h"
@@ -32,6 +33,7 @@ struct StepMeasurements {
   double images_per_second = 0;
   double step_ms = 0;
   double data_ms = 0;                      // of step_ms, waiting for the loader
+  std::optional<double> comm_ms;           // of step_ms, waiting for other ranks' gradients; of several ranks
   std::size_t memory_bytes = 0;            // peak of the device's allocator
   std::optional<LossScaler::State> scale;  // of a training that scales its loss
 };
@@ -65,16 +67,28 @@ struct TrainerParts {
   std::map<std::string, std::string> extra;  // of every manifest
   Profiler* profiler = nullptr;
   std::function<int()> stop_signal;  // non-zero: finish the step, save, return
+
+  /// Of several ranks, each of which has a trainer with the same data, options and model: what carries
+  /// gradients, and what carries small things in the CPU's memory (the same, on the CPU). Null: one rank.
+  Communicator* gradients = nullptr;
+  Communicator* control = nullptr;
+
+  int rank() const { return control != nullptr ? control->rank() : 0; }
+  int world() const { return control != nullptr ? control->size() : 1; }
 };
 
+/// With several ranks all of them call the same things in the same order. Rank 0 alone writes checkpoints;
+/// stops, losses and evaluations are those of all ranks together; running statistics are those of rank 0.
 class Trainer {
  public:
   /// options: resolved.
   Trainer(const TrainOptions& options, TrainerParts parts);
 
   /// Takes parameters, optimizer and position from a checkpoint. What it returns is a warning: its timed
-  /// algorithms are of other hardware, or damaged.
+  /// algorithms are of other hardware, or damaged. Of several ranks, rank 0 alone; share_state() follows.
   std::optional<std::string> resume(const std::filesystem::path& checkpoint);
+  /// What rank 0 has, on every rank: parameters, buffers, optimizer, position. Nothing with one rank.
+  void share_state();
 
   /// Trains to the end, or until stopped: the signal, else 0. NumericError where a loss or the parameters are
   /// not finite; what was saved before stays.
@@ -113,13 +127,20 @@ class Trainer {
   void take_losses(const LossesInFlight& losses, const std::optional<LossScaler::State>& scale);
   /// Waits for the device, so that state_ is that of the last step; the clock stands still until the next.
   void settle();
-  void trace_phases();
+  bool is_traced() const { return parts_.profiler != nullptr && parts_.profiler->enabled(); }
+  void trace_step();
   [[noreturn]] void fail_scaling(const LossScaler::State& scale) const;
   std::string last_checkpoint() const;
+  void make_synchronizer();
+  std::optional<std::string> kept_plan() const;
+  /// The signal that stops all ranks, or 0. With several ranks each call is an exchange.
+  int agreed_stop() const;
+  void check_replicas() const;
   bool evaluation_due() const;
   void run_evaluation();
   bool save_due() const;
   void save();
+  void write_checkpoint();
   void check_parameters() const;
 
   const TrainOptions& options_;
@@ -130,11 +151,13 @@ class Trainer {
   Tensor resident_test_images_;  // on the GPU, from the first evaluation on; undefined where they stay here
   std::unique_ptr<DataLoader> loader_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<LossScaler> scaler_;  // null where the loss is not scaled
+  std::unique_ptr<LossScaler> scaler_;               // null where the loss is not scaled
+  std::unique_ptr<GradientSynchronizer> gradients_;  // null with one rank, and before run()
   std::unique_ptr<TrainStep> step_;
   Schedule schedule_;
   std::int64_t total_steps_ = 0;
   TrainingState state_;
+  std::string bucket_plan_;       // of the checkpoint; empty: none
   std::int64_t saved_step_ = -1;  // of the newest checkpoint
   bool best_unsaved_ = false;     // the last evaluation was the best, and no checkpoint holds it yet
 
@@ -144,6 +167,7 @@ class Trainer {
   // Since the last measurement:
   std::int64_t window_steps_ = 0, window_samples_ = 0;
   double carried_seconds_ = 0;  // what settle() has already counted
+  double window_comm_ms_ = 0;   // on the CPU, where each step's is known at its end
 };
 
 }  // namespace convoy

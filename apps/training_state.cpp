@@ -60,6 +60,28 @@ void write_state(const TrainingState& state, Manifest& manifest) {
                              .dump();
 }
 
+std::string text_of_state(const TrainingState& state) {
+  Manifest manifest;
+  write_state(state, manifest);
+  return Json{{"step", manifest.step},
+              {"epoch", manifest.epoch},
+              {"epoch_step", manifest.epoch_step},
+              {"samples", manifest.samples},
+              {kKey, manifest.extra[kKey]}}
+      .dump();
+}
+
+TrainingState state_from_text(const std::string& text) {
+  const Json json = Json::parse(text);
+  Manifest manifest;
+  manifest.step = json.at("step");
+  manifest.epoch = json.at("epoch");
+  manifest.epoch_step = json.at("epoch_step");
+  manifest.samples = json.at("samples");
+  manifest.extra[kKey] = json.at(kKey).get<std::string>();
+  return read_state(manifest, "rank 0's position");
+}
+
 TrainingState read_state(const Manifest& manifest, const std::filesystem::path& checkpoint) {
   const auto found = manifest.extra.find(kKey);
   if (found == manifest.extra.end())

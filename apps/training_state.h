@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "engine/io/manifest.h"
 #include "engine/optim/loss_average.h"
@@ -37,5 +38,9 @@ struct TrainingState {
 void write_state(const TrainingState& state, Manifest& manifest);
 /// CheckpointError where the manifest has no such state, or a damaged one.
 TrainingState read_state(const Manifest& manifest, const std::filesystem::path& checkpoint);
+
+/// For other ranks, who have no checkpoint.
+std::string text_of_state(const TrainingState& state);
+TrainingState state_from_text(const std::string& text);
 
 }  // namespace convoy

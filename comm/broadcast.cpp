@@ -6,15 +6,38 @@
 
 namespace convoy {
 
-void broadcast_tensors(Communicator& comm, std::span<const Tensor> tensors) {
-  if (tensors.empty()) return;
-  const Stream compute = tensors.front().stream();
+namespace {
+
+/// Calls exchange between all that the compute stream holds so far and all that comes later.
+template <class F>
+void in_order(Communicator& comm, const Stream& compute, const F& exchange) {
   StreamEvent ready(compute), done(compute);
   ready.record(compute);
   ready.wait(comm.stream());
-  for (const Tensor& tensor : tensors) comm.broadcast(tensor.view(), 0);
+  exchange();
   done.record(comm.stream());
   done.wait(compute);
+}
+
+}  // namespace
+
+void broadcast_tensors(Communicator& comm, std::span<const Tensor> tensors) {
+  if (tensors.empty()) return;
+  in_order(comm, tensors.front().stream(), [&] {
+    for (const Tensor& tensor : tensors) comm.broadcast(tensor.view(), 0);
+  });
+}
+
+void all_reduce_in_order(Communicator& comm, const Tensor& tensor) {
+  in_order(comm, tensor.stream(), [&] { comm.all_reduce(tensor.view()); });
+}
+
+void all_reduce_and_wait(Communicator& comm, View data) {
+  comm.all_reduce(data);
+  StreamEvent done(comm.stream());
+  done.record(comm.stream());
+  done.wait();
+  comm.check_errors();
 }
 
 std::string broadcast_text(Communicator& comm, const std::string& mine) {
@@ -37,11 +60,17 @@ std::string broadcast_text(Communicator& comm, const std::string& mine) {
 }
 
 void broadcast_model(Communicator& comm, Module& model) {
-  std::vector<Tensor> state;
-  for (const NamedParameter& parameter : model.parameters()) state.push_back(parameter.variable.value());
-  for (const NamedBuffer& buffer : model.buffers()) state.push_back(buffer.tensor);
-  broadcast_tensors(comm, state);
+  std::vector<Tensor> parameters;
+  for (const NamedParameter& parameter : model.parameters()) parameters.push_back(parameter.variable.value());
+  broadcast_tensors(comm, parameters);
+  broadcast_buffers(comm, model);
   model.refresh_half_copies();
+}
+
+void broadcast_buffers(Communicator& comm, const Module& model) {
+  std::vector<Tensor> buffers;
+  for (const NamedBuffer& buffer : model.buffers()) buffers.push_back(buffer.tensor);
+  broadcast_tensors(comm, buffers);
 }
 
 }  // namespace convoy

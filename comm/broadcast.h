@@ -1,4 +1,5 @@
-// What every rank takes from rank 0: texts, and the state of a model.
+// Exchanges in the order of the compute stream: what every rank takes from rank 0 (texts, the state of a
+// model), and sums.
 #pragma once
 
 #include <span>
@@ -16,7 +17,16 @@ std::string broadcast_text(Communicator& comm, const std::string& mine);
 /// compute stream waits, not the host; errors: comm.check_errors().
 void broadcast_tensors(Communicator& comm, std::span<const Tensor> tensors);
 
+/// The sum over the ranks in the tensor's place. The compute stream waits, not the host; errors:
+/// comm.check_errors().
+void all_reduce_in_order(Communicator& comm, const Tensor& tensor);
+
+/// The same in host memory: every rank has the sum when it returns. Of ranks that talk on the CPU.
+void all_reduce_and_wait(Communicator& comm, View data);
+
 /// Rank 0's parameters and buffers into every rank's model, whose half copies follow.
 void broadcast_model(Communicator& comm, Module& model);
+/// The buffers alone: a rank's running statistics are those of its share of the samples.
+void broadcast_buffers(Communicator& comm, const Module& model);
 
 }  // namespace convoy

@@ -162,6 +162,12 @@ Device Device::make_cuda(int index, const CudaOptions& options) {
       return fmt::format("{}, sm_{}{}", properties.name, compute_capability(),
                          cudnn.empty() ? "" : ", " + cudnn);
     }
+    std::string uuid() const override {
+      std::string text = "GPU-";
+      for (const char byte : properties.uuid.bytes)
+        text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+      return text;
+    }
     int compute_capability() const override { return 10 * properties.major + properties.minor; }
 
     const cudaDeviceProp properties;

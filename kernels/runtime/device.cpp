@@ -63,6 +63,7 @@ DeviceKind Device::kind() const { return state_->kind; }
 int Device::index() const { return state_->index; }
 std::string Device::name() const { return state_->name; }
 std::string Device::hardware() const { return state_->hardware(); }
+std::string Device::uuid() const { return state_->uuid(); }
 int Device::compute_capability() const { return state_->compute_capability(); }
 Stream Device::stream() const { return state_->stream(); }
 CachingAllocator& Device::memory() const { return state_->memory; }

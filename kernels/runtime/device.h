@@ -43,6 +43,8 @@ class Device {
   std::string name() const;  // "cpu", "cuda:1"
   /// What a timed choice holds for: "NVIDIA H200, sm_90, cuDNN 9.19.0"; "" for the CPU, where none is made.
   std::string hardware() const;
+  /// Tells this GPU from all others, also from another process: "GPU-1f3a…"; "" for the CPU.
+  std::string uuid() const;
   int compute_capability() const;  // of a GPU: 90 is 9.0; 0 for the CPU
   Stream stream() const;
   CachingAllocator& memory() const;

@@ -23,6 +23,7 @@ struct Device::State {
   virtual void synchronize() = 0;
   virtual void set_may_time(bool) {}
   virtual std::string hardware() const { return ""; }
+  virtual std::string uuid() const { return ""; }
   virtual int compute_capability() const { return 0; }
 
   const DeviceKind kind;

@@ -183,6 +183,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     if (const cudaError_t status = usable(driver); status != cudaSuccess) return status;
     if (device < 0 || device >= driver.settings.gpus) return cudaErrorInvalidDevice;
     *properties = {.name = "Emulated GPU",
+                   .uuid = {{'e', 'm', 'u', static_cast<char>(device)}},
                    .totalGlobalMem = driver.settings.memory_bytes,
                    .major = driver.settings.capability / 10,
                    .minor = driver.settings.capability % 10,

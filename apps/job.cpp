@@ -1,0 +1,183 @@
+#include "apps/job.h"
+
+#include <sched.h>
+
+#include <chrono>
+#include <exception>
+#include <new>
+#include <optional>
+#include <thread>
+
+#include "apps/run_main.h"
+#include "comm/environment.h"
+#include "comm/gloo_communicator.h"
+#include "comm/gpu_sharing.h"
+#include "comm/mpi_communicator.h"
+#include "comm/nccl_communicator.h"
+#include "comm/shm_communicator.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy {
+namespace {
+
+// mpirun ends a job when its first process fails, and takes that one's exit code. So who knows the cause
+// tells it and leaves, and who was only told of it waits for its own end. Without mpirun everybody has a
+// terminal, or a log, of its own, and tells what it knows.
+constexpr std::chrono::seconds kRankZero{
+    3};  // which speaks for all where nobody knows more than that a rank is missing
+constexpr std::chrono::seconds kOthers{10};
+
+/// The cores that this process may run on: "ff".
+std::string affinity_text() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return "";
+  std::string text;
+  for (int core = 0; core < CPU_SETSIZE; core += 4) {
+    int digit = 0;
+    for (int bit = 0; bit < 4; ++bit) digit |= CPU_ISSET(core + bit, &mask) ? 1 << bit : 0;
+    text += "0123456789abcdef"[digit];
+  }
+  text.erase(text.find_last_not_of('0') + 1);
+  return text;
+}
+
+/// What "auto" stands for: memory where all ranks share it, else what they met through.
+std::string resolve(const std::string& comm, const Job& job) {
+  if (comm != "auto" && comm != "nccl") return comm;
+  if (job.info().nodes == 1) return "shm";
+  return job.by_mpirun() ? "mpi" : "gloo";
+}
+
+std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Rendezvous& rendezvous,
+                                                    const CommOptions& options) {
+  const RankInfo& info = rendezvous.info();
+  if (kind == "mpi") return make_mpi_communicator(rendezvous, options);
+  if (kind == "gloo") return make_gloo_communicator(rendezvous, options);
+  check(info.nodes == 1, "--comm shm: found ranks on {} hosts, expected one; use mpi or gloo", info.nodes);
+  return make_shm_communicator(info.rank, info.world,
+                               [&](const std::string& text) { return rendezvous.all_gather(text); },
+                               {.comm = options});
+}
+
+}  // namespace
+
+void add_job_flags(CommandLine& line, JobOptions& options) {
+  line.heading("Ranks");
+  line.add("rendezvous", &options.rendezvous,
+           "How the processes of a job meet: auto (as their launcher says), mpi, env (RANK, WORLD_SIZE, "
+           "MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT, file:///PATH",
+           {.value = "PLACE"});
+  line.add("comm", &options.comm,
+           "What carries gradients; auto: nccl between GPUs, on the CPU shm within a host, else mpi or gloo",
+           {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "gloo"}});
+  line.add("comm-timeout", &options.comm_timeout,
+           "The longest that a rank waits for the others, in seconds: to meet, and in each exchange",
+           {.value = "SECONDS", .least = 0.1, .most = 1e6});
+  line.add("debug-comm", &options.debug_comm,
+           "Between GPUs, compare what each rank is about to exchange every time, not in the first steps "
+           "alone; the CPU always does");
+  line.add("allow-shared-gpu", &options.allow_shared_gpu,
+           "Let several ranks compute on one GPU: for tests, since it gains nothing");
+}
+
+Job::Job(const JobOptions& options)
+    : options_(options),
+      rendezvous_(Rendezvous::meet({.where = options.rendezvous, .timeout_seconds = options.comm_timeout})) {
+  if (is_alone()) return;
+  const std::string mine = fmt::format("{} {}", info().node, affinity_text());
+  ranks_on_my_cores_ = 0;
+  for (const std::string& text : rendezvous_->all_gather(mine)) ranks_on_my_cores_ += text == mine ? 1 : 0;
+  control_ = make_cpu_communicator(resolve(options_.comm, *this), *rendezvous_,
+                                   {.timeout_seconds = options_.comm_timeout});
+}
+
+Job::~Job() = default;
+
+Communicator* Job::gradients() const { return gradients_ ? gradients_.get() : control_.get(); }
+
+int Job::run(const char* program, const std::function<int()>& body) {
+  program_ = program;
+  try {
+    return body();
+  } catch (const ReportedError&) {
+    throw;
+  } catch (const Error& error) {
+    fail_together(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    fail_together(ExitCode::device, "out of memory; lower --batch-size or --micro-batch-size");
+  } catch (const std::exception& error) {
+    fail_together(static_cast<ExitCode>(1), error.what());
+  }
+}
+
+void Job::fail_together(ExitCode code, const std::string& what) {
+  if (is_alone()) throw Error(code, what);
+  const std::string told = fmt::format("rank {}: {}", info().rank, what);
+  const bool is_cause = code != ExitCode::peer;
+  if (is_cause) print_error(program_, told);
+  if (gradients_) gradients_->abort(told);
+  control_->abort(told);
+  if (!is_cause) {
+    if (by_mpirun()) std::this_thread::sleep_for(is_first() ? kRankZero : kOthers);
+    print_error(program_, told);
+  }
+  throw ReportedError(code, told);
+}
+
+void Job::agree(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UsageError& error) {
+    if (is_first() || !by_mpirun()) print_error(program_, error.what());
+    control_->barrier();  // nobody leaves before that is out
+    throw ReportedError(error.code(), error.what());
+  }
+}
+
+void Job::connect(const Device& device) {
+  const bool is_gpu = device.kind() == DeviceKind::cuda;
+  check(is_gpu || options_.comm != "nccl", "--comm nccl: found --device {}, expected a GPU", device.name());
+  if (is_alone()) return;
+  check(!is_gpu || options_.comm == "auto" || options_.comm == "nccl",
+        "--comm {}: carries what lies in the CPU's memory, found --device {}; expected nccl", options_.comm,
+        device.name());
+  check_same({{"--device", is_gpu ? "cuda" : "cpu"}});
+  if (!is_gpu) return;
+  agree([&] { check_gpu_sharing(*rendezvous_, device.uuid(), options_.allow_shared_gpu); });
+  gradients_ =
+      make_nccl_communicator(control_->split(0), device,
+                             {.timeout_seconds = options_.comm_timeout, .check_always = options_.debug_comm});
+}
+
+void Job::check_same(const std::vector<Claim>& mine) {
+  if (control_) agree([&] { check_same_claims(*control_, mine); });
+}
+
+std::string Job::describe() const {
+  if (is_alone()) return "one process";
+  return fmt::format("{} on {} {}, {}; met by {}", info().world, info().nodes,
+                     info().nodes == 1 ? "host" : "hosts", gradients()->name(), rendezvous_->note());
+}
+
+void Job::finish() {
+  if (gradients_) gradients_->finish();
+  if (control_) control_->finish();
+}
+
+void in_turn(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error&) {
+    bool is_other = false;
+    try {
+      const std::optional<Launch> launch = launch_from(environment_variables());
+      is_other = launch && launch->by_mpi && launch->rank > 0;
+    } catch (const Error&) {  // who this is, is then what went wrong
+    }
+    if (is_other) std::this_thread::sleep_for(kOthers);
+    throw;
+  }
+}
+
+}  // namespace convoy

@@ -1,0 +1,83 @@
+// The ranks of a program: how its processes meet, through what they talk, and how they fail together.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/command_line.h"
+#include "comm/agreement.h"
+#include "comm/communicator.h"
+#include "comm/rendezvous.h"
+
+namespace convoy {
+
+struct JobOptions {
+  std::string rendezvous = "auto";
+  std::string comm = "auto";
+  double comm_timeout = 300;  // seconds
+  bool debug_comm = false;
+  bool allow_shared_gpu = false;
+};
+
+/// --rendezvous, --comm, --comm-timeout, --debug-comm and --allow-shared-gpu.
+void add_job_flags(CommandLine& line, JobOptions& options);
+
+/// All ranks of one program. A program that runs alone is a job of one rank, which has no communicators.
+class Job {
+ public:
+  /// Meets the other ranks. From then on whatever one of them fails with ends all of them (run()). UsageError
+  /// for flags that contradict each other; PeerError where somebody does not come.
+  explicit Job(const JobOptions& options);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  const RankInfo& info() const { return rendezvous_->info(); }
+  const std::vector<RankInfo>& all() const { return rendezvous_->all(); }
+  bool is_alone() const { return info().world == 1; }
+  /// Rank 0: the one that writes and prints.
+  bool is_first() const { return info().rank == 0; }
+  bool by_mpirun() const { return info().source == "mpi"; }
+  /// Ranks of this host that may run on the very same cores as this one, itself included.
+  int ranks_on_my_cores() const { return ranks_on_my_cores_; }
+
+  /// Calls body. What it throws is printed as the program's error, with the rank's name in front, told to the
+  /// other ranks, and goes on as ReportedError. Under mpirun the first line is that of the cause.
+  int run(const char* program, const std::function<int()>& body);
+
+  /// Opens the way for the gradients of models on this device. Every rank calls it, once. UsageError, on all
+  /// ranks alike, where their devices differ in kind or two of them are one GPU.
+  void connect(const Device& device);
+  /// Null where this rank is alone.
+  Communicator* gradients() const;
+  /// For what is small and lies in the CPU's memory; where ranks compute on the CPU, the same as gradients().
+  Communicator* control() const { return control_.get(); }
+
+  /// UsageError on all ranks where a claim of theirs differs.
+  void check_same(const std::vector<Claim>& mine);
+  /// "2 ranks on 1 host, shm; met by OMPI_COMM_WORLD_*, MPI".
+  std::string describe() const;
+
+  /// The end, on which all ranks agree.
+  void finish();
+
+ private:
+  /// Calls body, which throws UsageError on all ranks alike or on none.
+  void agree(const std::function<void()>& body);
+  [[noreturn]] void fail_together(ExitCode code, const std::string& what);
+
+  JobOptions options_;
+  const char* program_ = "";
+  std::unique_ptr<Rendezvous> rendezvous_;
+  int ranks_on_my_cores_ = 1;
+  std::unique_ptr<Communicator> control_;
+  std::unique_ptr<Communicator> gradients_;  // of GPUs; null on the CPU
+};
+
+/// Calls body, before the ranks have met. Under mpirun, which ends all ranks when the first one fails, rank 0
+/// speaks for the others where all make the same mistake.
+void in_turn(const std::function<void()>& body);
+
+}  // namespace convoy

@@ -1,0 +1,242 @@
+// Ranks that do not fit together, fail, are killed or stopped: one line says why, and all of them end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "comm/socket.h"
+#include "tests/apps/rank_runs.h"
+#include "tests/support/free_port.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+/// The lines in which a program of ours tells its error; mpirun has its own.
+std::vector<std::string> errors_of(const ProcessResult& result) {
+  std::vector<std::string> errors;
+  std::istringstream lines(result.err);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("convoy-train: error: ") != std::string::npos) errors.push_back(line);
+  return errors;
+}
+
+/// `first` on rank 0 and `second` on rank 1, under one mpirun.
+ProcessResult run_two(const Arguments& first, const Arguments& second) {
+  Arguments command = mpirun(1, first);
+  command.insert(command.end(), {":", "-n", "1"});
+  command.insert(command.end(), second.begin(), second.end());
+  return run_program(command, {.environment = mpirun_environment()});
+}
+
+class RankFaults : public ::testing::Test {
+ protected:
+  Arguments arguments(const std::string& out, const Arguments& more = {}) const {
+    return workshop.train_arguments(out, more);
+  }
+  /// The run's step events so far.
+  std::size_t steps_of(const std::string& out) const {
+    std::ifstream in(workshop.path(out) / "log.jsonl");
+    std::size_t steps = 0;
+    for (std::string line; std::getline(in, line);) steps += line.starts_with(R"({"event":"step")") ? 1 : 0;
+    return steps;
+  }
+  void wait_for_step(const std::string& out, std::size_t step) const {
+    for (int i = 0; i < 6000 && steps_of(out) < step; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_GE(steps_of(out), step) << "the training has not come to its step";
+  }
+
+  /// No process trains into this folder any more.
+  void wait_until_gone(const std::string& out) const {
+    const std::string folder = workshop.path(out);
+    const auto is_there = [&] {
+      std::error_code ignored;  // processes come and go
+      for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored))
+        if (read_text(entry.path() / "cmdline").find(folder) != std::string::npos) return true;
+      return false;
+    };
+    for (int i = 0; i < 3000 && is_there(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_FALSE(is_there()) << "ranks have outlived their mpirun";
+  }
+
+  Workshop workshop;
+};
+
+TEST_F(RankFaults, OneThatFindsNobodySaysWhereItLooked) {
+  const int port = free_port();
+  const ProcessResult result =
+      run_program(arguments("run", {"--comm-timeout", "1"}), {.environment = rank_environment(1, 2, port)});
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1));
+  EXPECT_THAT(result.err,
+              HasSubstr("rank 1 waited 1 s for rank 0 at tcp://127.0.0.1:" + std::to_string(port)));
+}
+
+TEST_F(RankFaults, TheOneThatIsMissingIsNamed) {
+  const ProcessResult result = run_program(arguments("run", {"--comm-timeout", "1"}),
+                                           {.environment = rank_environment(0, 2, free_port())});
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1));
+  EXPECT_THAT(result.err, HasSubstr("rank 0 has come, rank 1 is missing"));
+}
+
+TEST_F(RankFaults, TheSecondOfOneNumberIsRefused) {
+  const int port = free_port();
+  const Arguments program = arguments("run", {"--comm-timeout", "3"});
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (const int rank : {0, 1, 1})
+    ranks.push_back(
+        std::make_unique<Process>(program, ProcessOptions{.environment = rank_environment(rank, 3, port)}));
+  int refused = 0;
+  for (const auto& rank : ranks) {
+    const ProcessResult result = rank->wait();
+    EXPECT_THAT(errors_of(result), SizeIs(1));
+    const bool is_refused = result.err.find("a rank 1 has come already") != std::string::npos;
+    refused += is_refused ? 1 : 0;
+    EXPECT_THAT(result.exit_code, AnyOf(2, 4)) << result.err;
+    EXPECT_THAT(result.err, AnyOf(HasSubstr("a rank 1 has come already"), HasSubstr("rank 2 is missing")));
+  }
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_F(RankFaults, APortThatIsTakenIsNamed) {
+  const Socket taken(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t bytes = sizeof address;
+  ASSERT_EQ(::bind(taken.descriptor(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(::listen(taken.descriptor(), 1), 0);
+  ASSERT_EQ(::getsockname(taken.descriptor(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  const int port = ntohs(address.sin_port);
+  const ProcessResult result =
+      run_program(arguments("run", {"--comm-timeout", "2"}), {.environment = rank_environment(0, 2, port)});
+  EXPECT_THAT(result.exit_code, AnyOf(2, 4)) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1));
+  EXPECT_THAT(result.err, HasSubstr(std::to_string(port)));
+  EXPECT_THAT(result.err, HasSubstr("in use"));
+}
+
+TEST_F(RankFaults, OtherFlagsAreRefused) {
+  const ProcessResult result = run_two(arguments("run", {"--lr", "0.1"}), arguments("run", {"--lr", "0.2"}));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--lr 0.2, rank 0 has 0.1"));
+  EXPECT_FALSE(std::filesystem::exists(workshop.path("run"))) << "something was written";
+}
+
+TEST_F(RankFaults, AnotherModelIsRefused) {
+  const ProcessResult result = run_two(arguments("run"), arguments("run", {"--model", "resnet20"}));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--model resnet20, rank 0 has lenet"));
+}
+
+TEST_F(RankFaults, OtherDataAreRefused) {
+  write_digits(workshop.path("more"), 330);
+  const ProcessResult result = run_two(arguments("run"), arguments("run", {"--data", workshop.path("more")}));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("training data 330 images"));
+  EXPECT_THAT(result.err, HasSubstr("rank 0 has 320 images"));
+}
+
+TEST_F(RankFaults, AMistakeOfAllIsToldOnce) {
+  const ProcessResult result = run_by_mpi(3, arguments("run", {"--schedule", "cosin"}));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("did you mean 'cosine'?"));
+}
+
+TEST_F(RankFaults, WhatEndsOneEndsAll) {
+  const Arguments program = arguments("run", {"--comm-timeout", "60"});
+  const Arguments without_data =
+      arguments("run", {"--comm-timeout", "60", "--data", workshop.path("absent")});
+  // Under mpirun, which takes the first one's exit code …
+  const ProcessResult together = run_two(program, without_data);
+  EXPECT_THAT(together.exit_code, AnyOf(3, 4)) << together.err;
+  EXPECT_THAT(together.err, HasSubstr("rank 1: --data: "));
+  // … and without: who failed says why, and the other one who failed.
+  const int port = free_port();
+  Process first(program, {.environment = rank_environment(0, 2, port)});
+  Process second(without_data, {.environment = rank_environment(1, 2, port)});
+  const ProcessResult told = first.wait(), cause = second.wait();
+  EXPECT_EQ(cause.exit_code, 3) << cause.err;
+  EXPECT_THAT(cause.err, HasSubstr("error: rank 1: --data: "));
+  EXPECT_EQ(told.exit_code, 4) << told.err;
+  EXPECT_THAT(errors_of(told), SizeIs(1));
+  EXPECT_THAT(told.err, HasSubstr("rank 1: --data: "));
+}
+
+TEST_F(RankFaults, ARankThatIsKilledEndsTheOthers) {
+  const int port = free_port();
+  const Arguments program = arguments("run", {"--max-steps", "100000", "--comm-timeout", "300"});
+  Process first(program, {.environment = rank_environment(0, 2, port)});
+  Process second(program, {.environment = rank_environment(1, 2, port)});
+  wait_for_step("run", 3);
+  second.send(SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  const ProcessResult result = first.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "the deadline is 300 s";
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1));
+  EXPECT_THAT(result.err, HasSubstr("rank 1"));
+}
+
+TEST_F(RankFaults, AStopSignalOfOneStopsAllAfterTheSameStep) {
+  const Arguments flags = {"--epochs", "30", "--precision", "fp64", "--deterministic"};
+  const std::string expected = train_on(workshop, "whole", 2, "shm", flags).hash;
+
+  const int port = free_port();
+  const Arguments program = arguments("run", flags);
+  Process first(program, {.environment = rank_environment(0, 2, port)});
+  Process second(program, {.environment = rank_environment(1, 2, port)});
+  wait_for_step("run", 3);
+  second.send(SIGTERM);
+  const ProcessResult stopped = first.wait(), other = second.wait();
+  ASSERT_EQ(stopped.exit_code, 128 + SIGTERM) << stopped.out << stopped.err;
+  EXPECT_EQ(other.exit_code, 128 + SIGTERM) << other.err;
+  EXPECT_THAT(stopped.out, HasSubstr("which is saved"));
+
+  Arguments resumed = flags;
+  resumed.insert(resumed.end(), {"--resume", "auto"});
+  EXPECT_EQ(train_on(workshop, "run", 2, "shm", resumed).hash, expected) << "other bytes than uninterrupted";
+}
+
+/// Invariant 3: killed at any moment, and resumed, by as many ranks and by others.
+TEST_F(RankFaults, KilledAndResumedTrainingsComeToTheSame) {
+  const Arguments flags = {"--epochs", "6", "--precision", "fp64", "--deterministic", "--save-every", "4"};
+  const Outcome whole = train_on(workshop, "whole", 2, "shm", flags);
+  for (const int ranks : {2, 3}) {
+    const std::string out = "killed" + std::to_string(ranks);
+    Arguments endless = arguments(out, flags);
+    Process job(mpirun(2, endless), {.environment = mpirun_environment()});
+    wait_for_step(out, 11);
+    job.send(SIGKILL);
+    job.wait();
+    wait_until_gone(out);  // its ranks, once they have noticed
+    Arguments resumed = flags;
+    resumed.insert(resumed.end(), {"--resume", "auto"});
+    const Outcome outcome = train_on(workshop, out, ranks, "shm", resumed);
+    ASSERT_EQ(outcome.losses.size(), whole.losses.size());
+    for (std::size_t step = 0; step < whole.losses.size(); ++step)
+      EXPECT_NEAR(outcome.losses[step], whole.losses[step], 1e-9 * whole.losses[step]) << "step " << step + 1;
+    EXPECT_EQ(outcome.samples, whole.samples);
+    if (ranks == 2) {
+      EXPECT_EQ(outcome.hash, whole.hash);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace convoy::testing
