@@ -145,7 +145,7 @@ TEST(Idx, HugeClaimsAreRefusedWithoutAllocating) {
   EXPECT_THAT(images_refusal(big32(0x803) + big32(1) + big32(0x7FFFFFFF) + big32(0x7FFFFFFF)),
               HasSubstr("expected sides of 1 to 16384"));
   // Petabytes would not be filled in this time; nine refusals take well under a millisecond.
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
 TEST(Idx, EmptySetsAreRefused) {

@@ -131,9 +131,9 @@ TEST(Profiler, TimesCountFromTheStartOfTheClock) {
 TEST(Profiler, TotalsAreLargestFirst) {
   Profiler profiler;
   profiler.enable(true);
-  { const Range range(&profiler, "a short one"); }
   {
     const Range range(&profiler, "long");
+    { const Range within(&profiler, "a short one"); }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   const std::vector<Profiler::Total> totals = profiler.totals();

@@ -130,9 +130,12 @@ void HttpServer::send_body(int connection, const HttpReply& reply) {
       reply.bytes_per_ms > 0 ? static_cast<std::size_t>(reply.bytes_per_ms) * kPace : 65536;
   for (std::size_t begin = 0; begin < end; begin += piece) {
     const std::size_t count = std::min(piece, end - begin);
+    {
+      const std::lock_guard lock(mutex_);  // before, for who asks as soon as it has them
+      body_bytes_ += static_cast<std::int64_t>(count);
+    }
     if (!send_all(connection, reply.body.data() + begin, count)) return;
     std::unique_lock lock(mutex_);
-    body_bytes_ += static_cast<std::int64_t>(count);
     if (reply.bytes_per_ms > 0)
       stopped_.wait_for(lock, std::chrono::milliseconds(kPace), [&] { return stopping_; });
     if (stopping_) return;
