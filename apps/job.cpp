@@ -138,11 +138,13 @@ void Job::agree(const std::function<void()>& body) {
 void Job::connect(const Device& device) {
   const bool is_gpu = device.kind() == DeviceKind::cuda;
   check(is_gpu || options_.comm != "nccl", "--comm nccl: found --device {}, expected a GPU", device.name());
+  devices_ = {device.name()};
   if (is_alone()) return;
   check(!is_gpu || options_.comm == "auto" || options_.comm == "nccl",
         "--comm {}: carries what lies in the CPU's memory, found --device {}; expected nccl", options_.comm,
         device.name());
   check_same({{"--device", is_gpu ? "cuda" : "cpu"}});
+  devices_ = rendezvous_->all_gather(device.name());
   if (!is_gpu) return;
   agree([&] { check_gpu_sharing(*rendezvous_, device.uuid(), options_.allow_shared_gpu); });
   gradients_ =

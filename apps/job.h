@@ -55,6 +55,9 @@ class Job {
   /// For what is small and lies in the CPU's memory; where ranks compute on the CPU, the same as gradients().
   Communicator* control() const { return control_.get(); }
 
+  /// By rank, once they are connected: "cuda:1".
+  const std::vector<std::string>& devices() const { return devices_; }
+
   /// UsageError on all ranks where a claim of theirs differs.
   void check_same(const std::vector<Claim>& mine);
   /// "2 ranks on 1 host, shm; met by OMPI_COMM_WORLD_*, MPI".
@@ -72,6 +75,7 @@ class Job {
   const char* program_ = "";
   std::unique_ptr<Rendezvous> rendezvous_;
   int ranks_on_my_cores_ = 1;
+  std::vector<std::string> devices_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Communicator> gradients_;  // of GPUs; null on the CPU
 };

@@ -21,7 +21,7 @@ void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job)
                        {"steps_per_epoch", trainer.steps_per_epoch()},
                        {"config", flags_by_name(setup.config)},
                        {"hosts", hosts},
-                       {"devices", {setup.device.name()}},
+                       {"devices", job.devices()},
                        {"world_size", job.info().world},
                        {"ranks", job.describe()},
                        {"model_parameters", setup.model.parameter_count()},

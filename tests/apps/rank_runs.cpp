@@ -96,14 +96,6 @@ void expect_success(const ProcessResult& result) {
 
 }  // namespace
 
-Environment mpirun_environment() {
-  return {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-          {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-          {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-          {"OMPI_MCA_hwloc_base_binding_policy", "none"},
-          {"ASAN_OPTIONS", "detect_leaks=0"}};  // MPI's own, thousands
-}
-
 Arguments mpirun(int ranks, const Arguments& program) {
   Arguments command = {CONVOY_MPIRUN, "-n", std::to_string(ranks)};
   command.insert(command.end(), program.begin(), program.end());
@@ -111,7 +103,8 @@ Arguments mpirun(int ranks, const Arguments& program) {
 }
 
 ProcessResult run_by_mpi(int ranks, const Arguments& program) {
-  return run_program(mpirun(ranks, program), {.environment = mpirun_environment()});
+  const TempFolder session;
+  return run_program(mpirun(ranks, program), {.environment = mpirun_environment(session)});
 }
 
 Environment rank_environment(int rank, int world, int port) {

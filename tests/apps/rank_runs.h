@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/apps/programs.h"
+#include "tests/support/mpirun.h"
 
 namespace convoy::testing {
 
@@ -31,7 +32,6 @@ using Environment = std::map<std::string, std::string>;
 /// A program under mpirun, which may run here as root and with more ranks than cores.
 ProcessResult run_by_mpi(int ranks, const Arguments& program);
 Arguments mpirun(int ranks, const Arguments& program);
-Environment mpirun_environment();
 
 /// Of one of several processes that meet at a port of this machine.
 Environment rank_environment(int rank, int world, int port);

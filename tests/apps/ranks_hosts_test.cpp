@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "tests/apps/rank_runs.h"
-#include "tests/comm/two_hosts.h"
+#include "tests/support/two_hosts.h"
 
 namespace convoy::testing {
 namespace {
@@ -108,7 +108,8 @@ TEST_F(TwoHostTraining, ByMpi) {
   for (const auto& [name, value] : settings) command.insert(command.end(), {"--mca", name, value});
   const Arguments train = arguments("run");
   command.insert(command.end(), train.begin(), train.end());
-  const ProcessResult result = run_program(command, {.environment = mpirun_environment()});
+  const TempFolder session;
+  const ProcessResult result = run_program(command, {.environment = mpirun_environment(session)});
   ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(result.out, HasSubstr("4 on 2 hosts, mpi"));
   expect_as_alone("run");

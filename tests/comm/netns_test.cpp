@@ -11,7 +11,7 @@
 #include "tests/comm/conformance.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/meeting_ranks.h"
-#include "tests/comm/two_hosts.h"
+#include "tests/support/two_hosts.h"
 #include "tests/support/errors.h"
 #include "tests/support/mpirun.h"
 #include "tests/support/notice.h"

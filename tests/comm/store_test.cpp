@@ -16,7 +16,7 @@
 #include "comm/file_store.h"
 #include "comm/tcp_store.h"
 #include "kernels/runtime/error.h"
-#include "tests/comm/meeting_ranks.h"
+#include "tests/comm/store_places.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_folder.h"
 
@@ -25,39 +25,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kPatience = 40;  // seconds, for what comes soon
-constexpr double kAtOnce = 20;    // far more than it takes, far less than that
-constexpr int kTries = 4;         // where a machine that is busy elsewhere for seconds spoils one
+constexpr double kAtOnce = 20;  // far more than it takes, far less than that
+constexpr int kTries = 4;       // where a machine that is busy elsewhere for seconds spoils one
 
 double seconds_of(const std::function<void()>& action) {
   const auto begin = std::chrono::steady_clock::now();
   action();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
-
-/// A place for a store of either kind, and members that come to it.
-struct Place {
-  virtual ~Place() = default;
-  virtual std::unique_ptr<Store> open_as(const StoreMember& member, double seconds) const = 0;
-  std::unique_ptr<Store> open(int rank, int world = 2) const {
-    return open_as({rank, world, "job"}, kPatience);
-  }
-};
-
-struct TcpPlace : Place {
-  Endpoint endpoint{"127.0.0.1", free_port()};
-  std::unique_ptr<Store> open_as(const StoreMember& member, double seconds) const override {
-    return std::make_unique<TcpStore>(endpoint, member, Deadline(seconds));
-  }
-};
-
-struct FilePlace : Place {
-  TempFolder folder;
-  std::filesystem::path path = folder.path() / "meeting";
-  std::unique_ptr<Store> open_as(const StoreMember& member, double seconds) const override {
-    return std::make_unique<FileStore>(path.string(), member, Deadline(seconds));
-  }
-};
 
 template <class P>
 class Stores : public ::testing::Test {
@@ -368,68 +343,6 @@ TEST(TcpStore, SaysWhyNobodyIsReached) {
   };
   EXPECT_THAT(error_of({"127.0.0.1", free_port()}), HasSubstr("Connection refused"));
   EXPECT_THAT(error_of({"no-such-host.invalid", 1}), HasSubstr("no-such-host.invalid"));
-}
-
-TEST(FileStore, ReplacesWhatAKilledJobLeft) {
-  const FilePlace place;
-  StoreFrame stale{StoreFrame::Kind::hello, "job", "2"};
-  place.folder.write("meeting", stale.bytes() + StoreFrame{StoreFrame::Kind::set, "a", "stale"}.bytes());
-  // Before rank 0 is there nobody takes it for the job's.
-  EXPECT_THAT(message_of<PeerError>([&] { place.open_as({1, 2, "job"}, 0.2); }), HasSubstr("a former job's"));
-  const auto first = place.open(0);
-  const auto second = place.open(1);
-  EXPECT_EQ(second->get("a", Deadline(0)), std::nullopt);
-  first->set("a", "new");
-  EXPECT_EQ(second->get("a", Deadline(kPatience)), "new");
-}
-
-TEST(FileStore, ReplacesAnEmptyFile) {  // $(mktemp)
-  const FilePlace place;
-  place.folder.write("meeting", "");
-  const auto first = place.open(0);
-  place.open(1)->set("a", "1");
-  EXPECT_EQ(first->get("a", Deadline(kPatience)), "1");
-}
-
-TEST(FileStore, TouchesNoFileOfAnotherKind) {
-  const FilePlace place;
-  place.folder.write("meeting", "my thesis");
-  EXPECT_THAT(message_of<UsageError>([&] { place.open(0); }), HasSubstr("it exists and is no rendezvous"));
-  EXPECT_THAT(message_of<PeerError>([&] { place.open_as({1, 2, "job"}, 0.2); }), HasSubstr("rank 1 waited"));
-  std::ifstream in(place.path);
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "my thesis");
-  EXPECT_THAT(message_of<UsageError>([&] {
-                FileStore("/no/such/folder/x", {0, 2, ""}, Deadline(1));
-              }),
-              HasSubstr("rank 0 cannot make it: No such file"));
-}
-
-TEST(FileStore, WritesBehindTheLastWholeRecord) {
-  const FilePlace place;
-  const auto first = place.open(0);
-  first->set("a", "1");
-  {
-    std::ofstream torn(place.path, std::ios::binary | std::ios::app);
-    const std::string bytes = StoreFrame{StoreFrame::Kind::set, "torn", std::string(500, 'x')}.bytes();
-    torn << bytes.substr(0, bytes.size() / 2);
-  }
-  const auto second = place.open(1);
-  second->set("b", "2");
-  EXPECT_EQ(first->get("b", Deadline(kPatience)), "2");
-  EXPECT_EQ(first->get("torn", Deadline(0)), std::nullopt);
-  EXPECT_EQ(second->get("a", Deadline(0)), "1");
-}
-
-TEST(FileStore, LeavesNothing) {
-  const FilePlace place;
-  {
-    auto first = place.open(0);
-    auto second = place.open(1);
-    std::thread leaving([&] { first.reset(); });
-    second.reset();
-    leaving.join();
-  }
-  EXPECT_TRUE(std::filesystem::is_empty(place.folder.path()));
 }
 
 TEST(StoreFrames, AreReadAsTheyCome) {

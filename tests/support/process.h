@@ -39,7 +39,7 @@ class Process {
   bool running();
   /// Waits for the end and returns everything that was printed. One that takes longer than `limit` is killed,
   /// which shows as its signal.
-  ProcessResult wait(std::chrono::seconds limit = std::chrono::seconds(100));
+  ProcessResult wait(std::chrono::seconds limit = std::chrono::seconds(240));
 
  private:
   pid_t id_ = -1;

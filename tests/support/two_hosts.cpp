@@ -1,4 +1,4 @@
-#include "tests/comm/two_hosts.h"
+#include "tests/support/two_hosts.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Draws one update of a trace as SVG: what each rank computed, and when its buckets of gradients travelled.
+
+    convoy-train … --trace trace.json
+    python3 scripts/plot_trace.py trace.json docs/images/overlap.svg [--step 8]
+
+Needs nothing but Python.
+"""
+
+import argparse
+import html
+import json
+import sys
+
+WIDTH, LEFT, RIGHT, TOP, ROW, GAP, BOTTOM = 860, 96, 16, 34, 24, 16, 40
+COLORS = {"data wait": "#999999", "forward": "#2a78b5", "backward": "#5a9e4b", "wait for gradients": "#eeeeee",
+          "optimizer": "#8a62a8"}
+BUCKET, INK, GRID = "#c2571a", "#333333", "#dddddd"
+
+
+def read_trace(path):
+    with open(path, encoding="utf-8") as trace:
+        return json.load(trace)["traceEvents"]
+
+
+def update_of(events, step):
+    """Spans of each rank in the update of this number, from its first forward to the end of its optimizer."""
+    spans = [event for event in events if event["ph"] == "X"]
+    ranks = sorted({event["pid"] for event in spans})
+    update = {}
+    for rank in ranks:
+        mine = sorted((event for event in spans if event["pid"] == rank), key=lambda event: event["ts"])
+        ends = [event["ts"] + event["dur"] for event in mine if event["name"] == "optimizer"]
+        if len(ends) < step:
+            sys.exit(f"plot_trace.py: rank {rank} has {len(ends)} updates, expected {step} or more")
+        begin, end = ([0.0] + ends)[step - 1], ends[step - 1]
+        chosen = [event for event in mine if event["name"] in COLORS or event["name"].startswith("bucket")]
+        update[rank] = [event for event in chosen if begin <= event["ts"] + event["dur"] / 2 <= end]
+    return update
+
+
+def box(x, y, width, height, color, words):
+    label = html.escape(words)
+    parts = [f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.8):.1f}" height="{height}" fill="{color}">'
+             f"<title>{label}</title></rect>"]
+    if width > 7 * len(words):
+        ink = INK if color == COLORS["wait for gradients"] else "white"
+        parts.append(f'<text x="{x + width / 2:.1f}" y="{y + height / 2 + 4:.1f}" text-anchor="middle" fill="{ink}">'
+                     f"{label}</text>")
+    return "".join(parts)
+
+
+def draw(update):
+    everything = [event for spans in update.values() for event in spans]
+    begin = min(event["ts"] for event in everything)
+    length = max(event["ts"] + event["dur"] for event in everything) - begin
+    height = TOP + len(update) * (2 * ROW + GAP) + BOTTOM
+
+    def x(time):
+        return LEFT + (WIDTH - LEFT - RIGHT) * (time - begin) / length
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+             f'height="{height}" font-family="sans-serif" font-size="11">',
+             f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
+    for fifth in range(6):
+        place = x(begin + length * fifth / 5)
+        parts.append(f'<line x1="{place:.1f}" x2="{place:.1f}" y1="{TOP - 6}" y2="{height - BOTTOM}" stroke="{GRID}"/>')
+        parts.append(f'<text x="{place:.1f}" y="{height - BOTTOM + 16}" text-anchor="middle" fill="{INK}">'
+                     f"{length * fifth / 5 / 1e3:.0f} ms</text>")
+    for row, (rank, spans) in enumerate(sorted(update.items())):
+        top = TOP + row * (2 * ROW + GAP)
+        for words, y in ((f"rank {rank}", top), ("gradients", top + ROW)):
+            parts.append(f'<text x="{LEFT - 8}" y="{y + ROW / 2 + 3:.1f}" text-anchor="end" fill="{INK}">{words}</text>')
+        for span in spans:
+            is_bucket = span["name"].startswith("bucket")
+            parts.append(box(x(span["ts"]), top + (ROW if is_bucket else 0) + 1, x(span["ts"] + span["dur"]) - x(span["ts"]),
+                             ROW - 2, BUCKET if is_bucket else COLORS[span["name"]], span["name"]))
+    parts.append(f'<text x="{WIDTH / 2}" y="18" text-anchor="middle" fill="{INK}">one update on {len(update)} '
+                 f'{"rank" if len(update) == 1 else "ranks"}</text>')
+    return "\n".join(parts + ["</svg>"]) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("trace")
+    parser.add_argument("svg")
+    parser.add_argument("--step", type=int, default=4, help="which update of the trace, from 1")
+    arguments = parser.parse_args()
+    with open(arguments.svg, "w", encoding="utf-8") as out:
+        out.write(draw(update_of(read_trace(arguments.trace), arguments.step)))
+
+
+if __name__ == "__main__":
+    main()
