@@ -146,8 +146,10 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   take_from_checkpoint(options.data, line, loaded);
   options.data.quiet = !first;
   const auto seed = loaded.flags.find("seed");
-  const DataSet data = read_data(locate_data(options.data), options.data,
-                                 seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
+  DataLocation location;
+  job.first_before_others([&] { location = locate_data(options.data); });
+  const DataSet data =
+      read_data(location, options.data, seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
   if (first)
     for (const std::string& warning : data.warnings)
       fmt::print(stderr, "convoy-evaluate: warning: {}\n", warning);

@@ -135,6 +135,24 @@ void Job::agree(const std::function<void()>& body) {
   }
 }
 
+void Job::first_before_others(const std::function<void()>& body) {
+  if (is_alone()) return body();
+  constexpr double kPatience = 86400;  // seconds; a rank that is gone is noticed before
+  const auto patient =
+      make_cpu_communicator(resolve(options_.comm, *this), *rendezvous_, {.timeout_seconds = kPatience});
+  if (is_first()) {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      patient->abort(fmt::format("rank 0: {}", error.what()));
+      throw;
+    }
+  }
+  patient->barrier();
+  if (!is_first()) body();
+  patient->finish();
+}
+
 void Job::connect(const Device& device) {
   const bool is_gpu = device.kind() == DeviceKind::cuda;
   check(is_gpu || options_.comm != "nccl", "--comm nccl: found --device {}, expected a GPU", device.name());

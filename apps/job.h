@@ -58,6 +58,9 @@ class Job {
   /// By rank, once they are connected: "cuda:1".
   const std::vector<std::string>& devices() const { return devices_; }
 
+  /// Calls body on rank 0, and then on the others: what rank 0 downloads they find. It may take a day.
+  void first_before_others(const std::function<void()>& body);
+
   /// UsageError on all ranks where a claim of theirs differs.
   void check_same(const std::vector<Claim>& mine);
   /// "2 ranks on 1 host, shm; met by OMPI_COMM_WORLD_*, MPI".

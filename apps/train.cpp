@@ -180,7 +180,8 @@ int run_rank(TrainOptions& options, const CommandLine& line, Job& job) {
     return 0;
   }
   options.data.quiet = !job.is_first();
-  const DataLocation location = locate_data(options.data);
+  DataLocation location;
+  job.first_before_others([&] { location = locate_data(options.data); });
   options.data.dataset = location.dataset;
   resolve_recipe(options);
   std::optional<RunFolder> folder;

@@ -48,38 +48,47 @@ TEST_P(TrainMistakes, EndWithOneLineAndTheDocumentedCode) {
 
 INSTANTIATE_TEST_SUITE_P(
     Usage, TrainMistakes,
-    ::testing::Values(Mistake{{"--epohcs", "3"}, 2, "--epohcs: unknown flag; did you mean '--epochs'?"},
-                      Mistake{{"--batchsize=3"}, 2, "did you mean '--batch-size'?"},
-                      Mistake{{"--no-nesterof"}, 2, "did you mean '--no-nesterov'?"},
-                      Mistake{{"resnet20"}, 2, "'resnet20': no flag takes this argument"},
-                      Mistake{{"--model", "resnet21"}, 2, "did you mean 'resnet20'?"},
-                      Mistake{{"--dataset", "cifar"}, 2, "did you mean 'cifar10'?"},
-                      Mistake{{"--optimizer", "adma"}, 2, "did you mean 'adam'?"},
-                      Mistake{{"--schedule", "cosin"}, 2, "did you mean 'cosine'?"},
-                      Mistake{{"--precision", "fp8"}, 2, "expected fp64, fp32, tf32, bf16, fp16"},
-                      Mistake{{"--precision", "fp16", "--device", "cpu"}, 2, "--precision fp16"},
-                      Mistake{{"--epochs", "three"}, 2, "--epochs: found 'three', expected a whole number"},
-                      Mistake{{"--epochs", "1.5"}, 2, "expected a whole number"},
-                      Mistake{{"--epochs", "-1"}, 2, "--epochs: found -1, expected at least 0"},
-                      Mistake{{"--epochs"}, 2, "--epochs"},
-                      Mistake{{"--lr", "nan"}, 2, "--lr: found 'nan', expected a number"},
-                      Mistake{{"--lr", "-0.1"}, 2, "--lr: found -0.1, expected at least 0"},
-                      Mistake{{"--lr", "0.1", "--lr", "0.2"}, 2, "--lr"},
-                      Mistake{{"--label-smoothing", "1"}, 2, "--label-smoothing 1: expected less than 1"},
-                      Mistake{{"--momentum", "1"}, 2, "--momentum 1: expected less than 1"},
-                      Mistake{{"--warmup", "1"}, 2, "--warmup: found 1, expected at most"},
-                      Mistake{{"--seed", "99999999999999999999"}, 2, "--seed"},
-                      Mistake{{"--config", "absent.toml"}, 2, "--config: absent.toml cannot be read"},
-                      Mistake{{"--dataset", "shapes", "--augment", "rotate"}, 2, "--augment: found 'rotate'"},
-                      Mistake{{"--dataset", "folder"}, 2, "--data is missing"},
-                      Mistake{
-                          {"--dataset", "shapes", "--data", "x"}, 2, "--data: the shapes set is generated"},
-                      Mistake{{"--device", "tpu"}, 2, "--device: found 'tpu'"}));
+    ::testing::Values(
+        Mistake{{"--epohcs", "3"}, 2, "--epohcs: unknown flag; did you mean '--epochs'?"},
+        Mistake{{"--batchsize=3"}, 2, "did you mean '--batch-size'?"},
+        Mistake{{"--no-nesterof"}, 2, "did you mean '--no-nesterov'?"},
+        Mistake{{"resnet20"}, 2, "'resnet20': no flag takes this argument"},
+        Mistake{{"--model", "resnet21"}, 2, "did you mean 'resnet20'?"},
+        Mistake{{"--dataset", "cifar"}, 2, "did you mean 'cifar10'?"},
+        Mistake{{"--optimizer", "adma"}, 2, "did you mean 'adam'?"},
+        Mistake{{"--schedule", "cosin"}, 2, "did you mean 'cosine'?"},
+        Mistake{{"--precision", "fp8"}, 2, "expected fp64, fp32, tf32, bf16, fp16"},
+        Mistake{{"--precision", "fp16", "--device", "cpu"}, 2, "--precision fp16"},
+        Mistake{{"--epochs", "three"}, 2, "--epochs: found 'three', expected a whole number"},
+        Mistake{{"--epochs", "1.5"}, 2, "expected a whole number"},
+        Mistake{{"--epochs", "-1"}, 2, "--epochs: found -1, expected at least 0"},
+        Mistake{{"--epochs"}, 2, "--epochs"},
+        Mistake{{"--lr", "nan"}, 2, "--lr: found 'nan', expected a number"},
+        Mistake{{"--lr", "-0.1"}, 2, "--lr: found -0.1, expected at least 0"},
+        Mistake{{"--lr", "0.1", "--lr", "0.2"}, 2, "--lr"},
+        Mistake{{"--label-smoothing", "1"}, 2, "--label-smoothing 1: expected less than 1"},
+        Mistake{{"--momentum", "1"}, 2, "--momentum 1: expected less than 1"},
+        Mistake{{"--warmup", "1"}, 2, "--warmup: found 1, expected at most"},
+        Mistake{{"--seed", "99999999999999999999"}, 2, "--seed"},
+        Mistake{{"--comm", "smoke"}, 2, "--comm: found 'smoke'"},
+        Mistake{{"--comm-timeout", "0"}, 2, "--comm-timeout: found 0, expected at least"},
+        Mistake{{"--bucket-mb", "0"}, 2, "--bucket-mb: found 0, expected at least"},
+        Mistake{{"--grad-dtype", "fp64"}, 2, "--grad-dtype: found 'fp64'"},
+        Mistake{{"--dataset", "shapes", "--rendezvous", "tcp:/x"}, 2, "--rendezvous tcp:/x: found"},
+        Mistake{{"--dataset", "shapes", "--comm", "nccl", "--device", "cpu"},
+                2,
+                "--comm nccl: found --device cpu, expected a GPU"},
+        Mistake{{"--config", "absent.toml"}, 2, "--config: absent.toml cannot be read"},
+        Mistake{{"--dataset", "shapes", "--augment", "rotate"}, 2, "--augment: found 'rotate'"},
+        Mistake{{"--dataset", "folder"}, 2, "--data is missing"},
+        Mistake{{"--dataset", "shapes", "--data", "x"}, 2, "--data: the shapes set is generated"},
+        Mistake{{"--device", "tpu"}, 2, "--device: found 'tpu'"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Contradictions, TrainMistakes,
     ::testing::Values(
         Mistake{{"--epochs", "0"}, 2, "--epochs 0: expected --max-steps"},
+        Mistake{{"--precision", "fp64", "--grad-dtype", "fp32"}, 2, "--grad-dtype fp32: the gradients of"},
         Mistake{{"--batch-size", "8", "--micro-batch-size", "9"},
                 2,
                 "--micro-batch-size 9: more than --batch-size 8"},
@@ -185,6 +194,14 @@ TEST(Help, NamesEveryFlagWithItsDefault) {
       {"--device", "[default: auto]"},
       {"--threads", "[default: 0]"},
       {"--precision", "[default: fp32]"},
+      {"--rendezvous", "[default: auto]"},
+      {"--comm", "[default: auto]"},
+      {"--comm-timeout", "[default: 300]"},
+      {"--debug-comm", "[default: false]"},
+      {"--allow-shared-gpu", "[default: false]"},
+      {"--bucket-mb", "[default: 10]"},
+      {"--grad-dtype", "[default: as they are computed]"},
+      {"--check-replicas", "[default: 0]"},
       {"--out", "[default: runs/MODEL-DATASET]"},
       {"--resume", "[default: none]"},
       {"--save-every", "[default: 0;"},
@@ -204,7 +221,7 @@ TEST(Help, NamesEveryFlagWithItsDefault) {
   for (const char* action : {"--summary", "--config", "--print-config", "--dry-run", "--version", "--help"})
     EXPECT_EQ(entries.count(action), 1u) << action;
   // What later work brings is absent until then.
-  for (const char* later : {"--devices", "--comm", "--rendezvous", "--zero", "--tta", "--sync-bn"})
+  for (const char* later : {"--devices", "--zero", "--tta", "--sync-bn"})
     EXPECT_EQ(entries.count(later), 0u) << later;
 }
 
