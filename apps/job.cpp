@@ -140,17 +140,16 @@ void Job::first_before_others(const std::function<void()>& body) {
   constexpr double kPatience = 86400;  // seconds; a rank that is gone is noticed before
   const auto patient =
       make_cpu_communicator(resolve(options_.comm, *this), *rendezvous_, {.timeout_seconds = kPatience});
-  if (is_first()) {
-    try {
-      body();
-    } catch (const std::exception& error) {
-      patient->abort(fmt::format("rank 0: {}", error.what()));
-      throw;
-    }
+  try {
+    if (is_first()) body();
+    patient->barrier();
+    if (!is_first()) body();
+    patient->finish();
+  } catch (const std::exception& error) {
+    patient->abort(
+        fmt::format("rank {}: {}", info().rank, error.what()));  // the cause, not only that it left
+    throw;
   }
-  patient->barrier();
-  if (!is_first()) body();
-  patient->finish();
 }
 
 void Job::connect(const Device& device) {

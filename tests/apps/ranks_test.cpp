@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
 #include <utility>
 
 #include "tests/apps/rank_rows.h"
@@ -58,6 +60,74 @@ TEST(Repeated, WhateverConnectsTheRanks) {
     const Outcome found = train_on(workshop, comm, 3, comm, flags);
     EXPECT_EQ(found.losses, expected.losses) << comm;
     EXPECT_EQ(found.hash, expected.hash) << comm;
+  }
+}
+
+TEST(RankFlags, GradTypeRoundsWhatTravels) {
+  Workshop workshop;
+  const Outcome exact = train_on(workshop, "fp32", 2, "shm", {"--max-steps", "10"});
+  const Outcome same = train_on(workshop, "named", 2, "shm", {"--max-steps", "10", "--grad-dtype", "fp32"});
+  const Outcome rounded = train_on(workshop, "bf16", 2, "shm", {"--max-steps", "10", "--grad-dtype", "bf16"});
+  EXPECT_EQ(same.hash, exact.hash);
+  EXPECT_NE(rounded.hash, exact.hash);
+  ASSERT_EQ(rounded.losses.size(), exact.losses.size());
+  EXPECT_EQ(rounded.losses.front(), exact.losses.front());  // before any gradient travelled
+  // A gradient is off by 2^-8 of itself at most, and ten steps take the loss down by a part of it only.
+  for (std::size_t step = 0; step < exact.losses.size(); ++step)
+    EXPECT_NEAR(rounded.losses[step], exact.losses[step], 0x1p-8 * exact.losses.front())
+        << "step " << step + 1;
+}
+
+/// The whole timeline, and what each line of the log says of it.
+TEST(RankFlags, TraceHasEveryRanksBuckets) {
+  Workshop workshop;
+  const std::string trace = workshop.path("trace.json");
+  train_on(workshop, "run", 3, "mpi", {"--max-steps", "4", "--bucket-mb", "0.05", "--trace", trace});
+  std::map<int, int> spans;
+  std::set<std::string> buckets, processes;
+  const Json timeline = Json::parse(read_text(trace));
+  for (const Json& event : timeline["traceEvents"]) {
+    const std::string name = event["name"];
+    if (name == "process_name") processes.insert(event["args"]["name"].get<std::string>().substr(0, 6));
+    if (!name.starts_with("bucket ")) continue;
+    ++spans[event["pid"]];
+    buckets.insert(name.substr(0, name.find(" (")));
+  }
+  EXPECT_THAT(processes, ::testing::ElementsAre("rank 0", "rank 1", "rank 2"));
+  EXPECT_GT(buckets.size(), 2U) << "of 174 KiB of gradients";
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(spans[rank], 4 * static_cast<int>(buckets.size()));
+  for (const Json& step : workshop.events("run", "step")) {
+    EXPECT_GT(step["comm_ms"].get<double>(), 0);
+    EXPECT_LT(step["comm_ms"].get<double>() + step["data_ms"].get<double>(), step["step_ms"].get<double>());
+  }
+}
+
+TEST(RankFlags, EvaluationCountsEveryImageOnce) {
+  Workshop workshop;
+  train_on(workshop, "run", 1, "", {"--max-steps", "10", "--precision", "fp64"});
+  const auto evaluate = [&](int ranks) {
+    const std::string json = workshop.path("evaluation" + std::to_string(ranks));
+    const Arguments arguments = {program("convoy-evaluate"),
+                                 "--checkpoint",
+                                 workshop.path("run"),
+                                 "--device",
+                                 "cpu",
+                                 "--threads",
+                                 "1",
+                                 "--batch-size",
+                                 "7",
+                                 "--json",
+                                 json};
+    const ProcessResult result = ranks == 1 ? run_program(arguments) : run_by_mpi(ranks, arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(read_text(json));
+  };
+  const Json alone = evaluate(1);
+  for (const int ranks : {2, 3}) {
+    const Json found = evaluate(ranks);
+    EXPECT_EQ(found["count"], 100);
+    EXPECT_EQ(found["confusion"], alone["confusion"]);
+    EXPECT_NEAR(found["loss"].get<double>(), alone["loss"].get<double>(), 1e-12);
   }
 }
 
