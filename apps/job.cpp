@@ -20,12 +20,13 @@
 namespace convoy {
 namespace {
 
-// mpirun ends a job when its first process fails, and takes that one's exit code. So who knows the cause
-// tells it and leaves, and who was only told of it waits for its own end. Without mpirun everybody has a
-// terminal, or a log, of its own, and tells what it knows.
-constexpr std::chrono::seconds kRankZero{
-    3};  // which speaks for all where nobody knows more than that a rank is missing
-constexpr std::chrono::seconds kOthers{10};
+// mpirun ends a job when its first process fails, and takes that one's exit code. So ranks speak, and leave,
+// one after the other, and the first one speaks for all: rank 0 if it knows a cause, since all may have met
+// the same; another one that does; rank 0 if nobody knows more than that a rank is missing. Without mpirun
+// everybody has a terminal, or a log, of its own, and tells what it knows.
+constexpr std::chrono::milliseconds kOtherCauses{1500};
+constexpr std::chrono::milliseconds kRankZero{4000};
+constexpr std::chrono::milliseconds kOthers{10000};
 
 /// The cores that this process may run on: "ff".
 std::string affinity_text() {
@@ -111,15 +112,22 @@ int Job::run(const char* program, const std::function<int()>& body) {
   }
 }
 
+void Job::tell(const std::string& what) noexcept {
+  if (is_alone()) return;
+  const std::string told = fmt::format("rank {}: {}", info().rank, what);
+  if (gradients_) gradients_->abort(told);
+  control_->abort(told);
+}
+
 void Job::fail_together(ExitCode code, const std::string& what) {
   if (is_alone()) throw Error(code, what);
   const std::string told = fmt::format("rank {}: {}", info().rank, what);
   const bool is_cause = code != ExitCode::peer;
-  if (is_cause) print_error(program_, told);
-  if (gradients_) gradients_->abort(told);
-  control_->abort(told);
-  if (!is_cause) {
-    if (by_mpirun()) std::this_thread::sleep_for(is_first() ? kRankZero : kOthers);
+  const bool speaks_at_once = !by_mpirun() || (is_cause && is_first());
+  if (speaks_at_once) print_error(program_, told);
+  tell(what);
+  if (!speaks_at_once) {
+    std::this_thread::sleep_for(is_cause ? kOtherCauses : is_first() ? kRankZero : kOthers);
     print_error(program_, told);
   }
   throw ReportedError(code, told);

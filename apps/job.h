@@ -47,6 +47,10 @@ class Job {
   /// other ranks, and goes on as ReportedError. Under mpirun the first line is that of the cause.
   int run(const char* program, const std::function<int()>& body);
 
+  /// Ends the other ranks' waiting with the reason why this one leaves. run() does so, too, but comes after
+  /// everything that leaves first.
+  void tell(const std::string& what) noexcept;
+
   /// Opens the way for the gradients of models on this device. Every rank calls it, once. UsageError, on all
   /// ranks alike, where their devices differ in kind or two of them are one GPU.
   void connect(const Device& device);

@@ -146,7 +146,13 @@ int train(const Setup& setup, const RunFolder* folder, Job& job) {
   }
 
   const StopSignals signals;
-  const int signal = trainer.run(first ? shown->reporter().callbacks() : TrainerCallbacks());
+  int signal = 0;
+  try {
+    signal = trainer.run(first ? shown->reporter().callbacks() : TrainerCallbacks());
+  } catch (const std::exception& error) {
+    job.tell(error.what());  // before the trainer goes, in the middle of an update perhaps
+    throw;
+  }
   write_trace(profiler, job.control(), options.trace);
   if (!first) return signal == 0 ? 0 : 128 + signal;
   if (const auto warning = plans.store()) shown->reporter().warn(*warning, trainer.state().step);
