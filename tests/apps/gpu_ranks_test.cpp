@@ -14,8 +14,9 @@ using ::testing::HasSubstr;
 class GpuRanks : public ::testing::Test {
  protected:
   /// LeNet in fp64, where ranks and one process differ by rounding in the 16th digit.
-  ProcessResult train(const std::string& out, int ranks, const Arguments& more = {}) const {
-    Arguments flags = {"--device", "cuda", "--precision", "fp64", "--batch-size", "5", "--max-steps", "4"};
+  ProcessResult train(const std::string& out, int ranks, const Arguments& more = {},
+                      const std::string& device = "cuda") const {
+    Arguments flags = {"--device", device, "--precision", "fp64", "--batch-size", "5", "--max-steps", "4"};
     flags.insert(flags.end(), more.begin(), more.end());
     const Arguments arguments = workshop.train_arguments(out, flags);
     return ranks == 1 ? run_program(arguments) : run_by_mpi(ranks, arguments);
@@ -60,8 +61,7 @@ TEST_F(GpuRanks, MoreThanThereAreGpusAreRefused) {
 }
 
 TEST_F(GpuRanks, MayShareAGpuWhereTheyAreTold) {
-  const ProcessResult result =
-      train("run", 2, {"--device", "cuda:0", "--allow-shared-gpu", "--max-steps", "2"});
+  const ProcessResult result = train("run", 2, {"--allow-shared-gpu"}, "cuda:0");
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
 }
 
