@@ -195,7 +195,7 @@ TEST_F(RankFaults, ARankThatIsKilledEndsTheOthers) {
 }
 
 TEST_F(RankFaults, AStopSignalOfOneStopsAllAfterTheSameStep) {
-  const Arguments flags = {"--epochs", "15", "--precision", "fp64", "--deterministic"};
+  const Arguments flags = {"--epochs", "8", "--eval-every", "0", "--precision", "fp64", "--deterministic"};
   const std::string expected = train_on(workshop, "whole", 2, "shm", flags).hash;
 
   ProcessResult stopped;
@@ -221,7 +221,8 @@ TEST_F(RankFaults, AStopSignalOfOneStopsAllAfterTheSameStep) {
 
 /// Invariant 3: killed at any moment, and resumed, by as many ranks and by others.
 TEST_F(RankFaults, KilledAndResumedTrainingsComeToTheSame) {
-  const Arguments flags = {"--epochs", "4", "--precision", "fp64", "--deterministic", "--save-every", "4"};
+  const Arguments flags = {"--epochs",     "3", "--eval-every", "0", "--precision", "fp64", "--deterministic",
+                           "--save-every", "4"};
   const Outcome whole = train_on(workshop, "whole", 2, "shm", flags);
   for (const int ranks : {2, 3}) {
     const std::string out = "killed" + std::to_string(ranks);
