@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -19,9 +20,9 @@
 namespace convoy {
 namespace {
 
-/// Collectives whose fingerprints are compared in any case: those of a program's first steps, in which ranks
-/// that were told different things show it.
-constexpr std::uint64_t kComparedFirst = 32;
+/// Collectives of each kind whose fingerprints are compared in any case: those of a program's first steps, in
+/// which ranks that were told different things show it.
+constexpr int kComparedFirst = 32;
 constexpr std::chrono::microseconds kDrainPeriod{100};
 
 ncclDataType_t nccl_type(DType dtype) {
@@ -97,7 +98,6 @@ class NcclCommunicator final : public Communicator {
         control_->split(0),
         NcclWatchdog::Watched{.handle = handle_,
                               .progress = progress_,
-                              .check_control = [this] { control_->check_errors(); },
                               .name = who(),
                               .timeout_seconds = options_.timeout_seconds},
         [this](std::exception_ptr found) { give_up(std::move(found), Finder::watchdog); });
@@ -172,7 +172,7 @@ class NcclCommunicator final : public Communicator {
   void launch(const Collective& collective, bool has_elements, const F& enqueue) {
     if (failed_) return;
     guarded(collective, [&] {
-      // A recording waits for nobody. Each rank's launch is its own, and all of them are replayed together.
+      // A recording waits for nobody.
       if (!stream_.is_capturing()) compare(collective);
       if (!has_elements) return;
       progress_.enter(stream_, collective);
@@ -208,7 +208,7 @@ class NcclCommunicator final : public Communicator {
 
   /// Before anything is launched: ranks that do not do the same thing must not sum.
   void compare(const Collective& collective) {
-    if (collective.number >= kComparedFirst && !options_.check_always) return;
+    if (++compared_[collective.op] > kComparedFirst && !options_.check_always) return;
     Collective mine = collective;
     std::vector<Collective> by_rank(static_cast<std::size_t>(size()));
     control_->all_gather(bytes_of(&mine, 1), bytes_of(by_rank.data(), size()));
@@ -265,6 +265,7 @@ class NcclCommunicator final : public Communicator {
   CudaEvent drained_;
   GpuProgress progress_;
   NcclHandle handle_;
+  std::map<CollectiveOp, int> compared_;
   std::mutex mutex_;
   std::exception_ptr failure_;  // the first
   std::atomic<bool> failed_ = false;

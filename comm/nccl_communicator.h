@@ -17,11 +17,12 @@ bool nccl_supported();
 /// Collectives run on a stream of their own, and may be recorded in a WorkGraph, which then goes before the
 /// communicator. Sums are NCCL's; those of f16 and bf16 may be rounded after each addition.
 ///
-/// The first 32 collectives, and all of them with CommOptions::check_always, are compared between the ranks
-/// before they are launched; the host waits for that. Those that are being recorded are not: a recording may
-/// not wait, and each rank makes its own. What differs all the same ends at the deadline. So does whatever
-/// waits for a rank that does not come: a thread watches how far the GPU has come, in replays too, and has
-/// heard of the other ranks a tenth of a second ago. It ends the work under way, by ncclCommAbort.
+/// The first 32 collectives of each kind, and all of them with CommOptions::check_always, are compared
+/// between the ranks before they are launched; the host waits for that. Those that are being recorded are
+/// not: a recording may not wait, and each rank makes its own. What differs all the same ends at the
+/// deadline. So does whatever waits for a rank that does not come: a thread watches how far the GPU has come,
+/// in replays too, and has heard of the other ranks a tenth of a second ago. It ends the work under way, by
+/// ncclCommAbort.
 ///
 /// UsageError where the build has no NCCL or the device is no GPU; PeerError where a rank does not come.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,

@@ -18,6 +18,7 @@ NcclWatchdog::NcclWatchdog(std::unique_ptr<Communicator> heartbeat, Watched watc
       on_failure_(std::move(on_failure)),
       heartbeat_(std::move(heartbeat)),
       until_(watched_.timeout_seconds),
+      end_by_(watched_.timeout_seconds),
       thread_([this] { watch(); }) {}
 
 NcclWatchdog::~NcclWatchdog() {
@@ -67,13 +68,17 @@ void NcclWatchdog::look() {
   }
   if (now.entered == now.left || now.entered != seen_.entered || now.left != seen_.left)
     until_ = Deadline(watched_.timeout_seconds);
+  if (now.is_ending == 0) end_by_ = Deadline(watched_.timeout_seconds);
   seen_ = now;
   // First what says most.
   if (until_.passed())
     fail<PeerError>("{} on {}: waited {} s for {}", text_of(watched_.progress.current()), watched_.name,
-                    until_.seconds(), late_ranks());
+                    until_.seconds(),
+                    ranks_that([&](const Beat& beat) { return beat.entered < now.entered; }));
+  if (end_by_.passed())
+    fail<PeerError>("the end on {}: waited {} s for {}", watched_.name, end_by_.seconds(),
+                    ranks_that([](const Beat& beat) { return beat.is_ending == 0; }));
   try {
-    watched_.check_control();
     heartbeat_.tick(now);
     watched_.handle.check();
   } catch (const PeerError& error) {
@@ -81,10 +86,10 @@ void NcclWatchdog::look() {
   }
 }
 
-std::string NcclWatchdog::late_ranks() const {
+std::string NcclWatchdog::ranks_that(const std::function<bool(const Beat&)>& is_late) const {
   std::vector<int> late;
   for (std::size_t rank = 0; rank < heartbeat_.latest().size(); ++rank)
-    if (heartbeat_.latest()[rank].entered < seen_.entered) late.push_back(static_cast<int>(rank));
+    if (is_late(heartbeat_.latest()[rank])) late.push_back(static_cast<int>(rank));
   return late.empty() ? "other ranks, which have all come" : text_of_ranks(late);
 }
 

@@ -23,8 +23,7 @@ class NcclWatchdog {
   struct Watched {
     NcclHandle& handle;
     const GpuProgress& progress;
-    std::function<void()> check_control;  // throws what it knows
-    std::string name;                     // "rank 1 of 4 (nccl)"
+    std::string name;  // "rank 1 of 4 (nccl)"
     double timeout_seconds;
   };
 
@@ -35,7 +34,8 @@ class NcclWatchdog {
   NcclWatchdog(const NcclWatchdog&) = delete;
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
-  /// Waits until all ranks have called it, or a failure was found.
+  /// Waits until all ranks have called it, or a failure was found: also that one has not for the whole
+  /// timeout.
   void end();
   /// Tells the other ranks. From any thread.
   void abort(const std::string& reason) noexcept { heartbeat_.abort(reason); }
@@ -44,13 +44,15 @@ class NcclWatchdog {
   void watch();
   void look();
   bool wait();
-  std::string late_ranks() const;
+  /// "rank 2", of those of which `is_late` in the latest beat.
+  std::string ranks_that(const std::function<bool(const Beat&)>& is_late) const;
 
   Watched watched_;
   std::function<void(std::exception_ptr)> on_failure_;
   Heartbeat heartbeat_;
-  Beat seen_;       // when the GPU last moved
-  Deadline until_;  // it has to move again
+  Beat seen_;        // when the GPU last moved
+  Deadline until_;   // it has to move again
+  Deadline end_by_;  // the others have to want to end, too
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_stopping_ = false, is_ending_ = false;

@@ -24,6 +24,7 @@ packed=$(mktemp -d)
 trap 'rm -rf "$packed"' EXIT
 mkdir -p "$packed/bin" "$packed/lib"
 programs=("$folder"/bin/convoy-*)
+[[ -x $folder/bin/comm_nccl_ranks ]] && programs+=("$folder/bin/comm_nccl_ranks")
 for test in "$folder"/bin/*_test; do
   # As validate_gpu.py chooses what it runs: by the names of suites and tests.
   "$test" --gtest_list_tests | grep -qE 'Cuda|Gpu' && programs+=("$test")

@@ -15,7 +15,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from gpu_validation import bandwidth, build, device_tests, environment, losses, rates, report, training
+from gpu_validation import bandwidth, build, device_tests, environment, losses, nccl, rates, report, training
 from gpu_validation.work import Failed, Work, last_line, outcome_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -26,6 +26,7 @@ STAGES = (
     ("tests", device_tests.run, 100),
     ("training", training.run, 80),
     ("losses", losses.run, 90),
+    ("nccl", nccl.run, 120),
     ("bandwidth", bandwidth.run, 40),
     rates.STAGES[0],
     ("sanitizer", device_tests.run_sanitizer, 120),

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # scripts/validate_gpu.sh [--build DIR] [--stages LIST] [--again] [--budget SECONDS]: on a machine with a GPU, runs what
-# only a GPU can show (tests on the device, compute-sanitizer, whole trainings beside the CPU's and PyTorch's, the
-# bandwidth of each kernel, training rates beside PyTorch's) and writes bench/results/<gpu>/validation.{json,md}.
-# Installs nothing, and goes on past a stage that fails; stages that passed before are not run again, so that another
-# call takes up what the time did not suffice for.
+# only a GPU can show (tests on the device, compute-sanitizer, whole trainings beside the CPU's and PyTorch's, ranks that
+# share the GPU through NCCL, the bandwidth of each kernel, training rates beside PyTorch's) and writes
+# bench/results/<gpu>/validation.{json,md}. Installs nothing, and goes on past a stage that fails; stages that passed
+# before are not run again, so that another call takes up what the time did not suffice for.
 #
 # Without a build it makes one, which needs what scripts/setup.sh installs. Where nothing can be installed, bring one:
 # scripts/pack_gpu_build.sh makes an archive elsewhere, to be unpacked into build/cuda here.

@@ -78,6 +78,19 @@ def bandwidth(found):
                           for name, row in found["kernels"].items()])
 
 
+def nccl(found):
+    lines = ["", "## Ranks that share one GPU through NCCL"]
+    if "conformance" in found:
+        lines += table(("ranks", "cases", "failures"),
+                       [(ranks, entry["cases"], len(entry["failed"])) for ranks, entry in found["conformance"].items()])
+    if "training" in found:
+        entry = found["training"]
+        lines += table(("runs", "steps", "losses differ by at most", "allowed"),
+                       [("lenet fp32, 2 ranks beside 1", entry["steps"], f"{entry['worst_relative_difference']:.1e}",
+                         f"{entry['tolerance']:.0e}")])
+    return lines
+
+
 def rate(found):
     lines = [
         "", f"## {found['model']}, {found['image_size']} pixels, batch {found['batch_size']}, {found['precision']}"
@@ -96,7 +109,7 @@ def cold_start(found):
 
 
 SECTIONS = {"environment": machine, "tests": tests, "sanitizer": sanitizer, "training": training, "losses": losses,
-            "bandwidth": bandwidth, "cold_start": cold_start}
+            "bandwidth": bandwidth, "nccl": nccl, "cold_start": cold_start}
 
 
 def markdown(results):

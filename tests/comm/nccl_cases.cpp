@@ -21,8 +21,8 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr double kShort = 1.5;  // deadline, in seconds
-constexpr double kLong = 60;    // a test that waits for this one has failed
+constexpr double kShort = 2;  // deadline, in seconds
+constexpr double kLong = 60;  // a test that waits for this one has failed
 
 bool is_last(const Communicator& comm) { return comm.rank() == comm.size() - 1; }
 
@@ -105,7 +105,7 @@ void a_rank_whose_replay_is_missing_is_named(std::unique_ptr<Communicator> comm)
   EXPECT_EQ(data.read(*comm)[1], 2.0F * static_cast<float>(comm->size()));
   const std::string error = is_last(*comm) ? error_of_another(*comm) : replay_error(*comm, *graph);
   EXPECT_THAT(error, AllOf(HasSubstr("all-reduce 0 (2 f32) on rank "),
-                           HasSubstr("waited 1.5 s for rank " + std::to_string(comm->size() - 1))));
+                           HasSubstr("waited 2 s for rank " + std::to_string(comm->size() - 1))));
   EXPECT_THROW(comm->barrier(), PeerError);
 }
 
@@ -138,7 +138,13 @@ void what_was_not_compared_ends_at_the_deadline(std::unique_ptr<Communicator> co
   if (!is_last(*comm)) comm->all_reduce(data.view());
   const std::string error = error_of_another(*comm);
   wait_for(*comm);  // which ends
-  EXPECT_THAT(error, AllOf(HasSubstr("all-reduce 33 (16 f32)"), HasSubstr("waited 1.5 s for rank ")));
+  EXPECT_THAT(error, AllOf(HasSubstr("all-reduce 33 (16 f32)"), HasSubstr("waited 2 s for rank ")));
+}
+
+void a_rank_that_does_not_finish_is_named(std::unique_ptr<Communicator> comm) {
+  const std::string error =
+      is_last(*comm) ? error_of_another(*comm) : message_of<PeerError>([&] { comm->finish(); });
+  EXPECT_THAT(error, HasSubstr("waited 2 s for rank " + std::to_string(comm->size() - 1)));
 }
 
 constexpr ConformanceCase kCases[] = {
@@ -147,6 +153,7 @@ constexpr ConformanceCase kCases[] = {
     {"ARankThatLeavesEndsAReplay", 2, kLong, a_rank_that_leaves_ends_a_replay},
     {"ARankThatGivesUpEndsAReplay", 2, kLong, a_rank_that_gives_up_ends_a_replay},
     {"WhatWasNotComparedEndsAtTheDeadline", 2, kShort, what_was_not_compared_ends_at_the_deadline},
+    {"ARankThatDoesNotFinishIsNamed", 2, kShort, a_rank_that_does_not_finish_is_named},
 };
 
 }  // namespace
@@ -155,7 +162,7 @@ std::span<const ConformanceCase> nccl_cases() { return kCases; }
 
 void pass_the_compared(Communicator& comm) {
   DeviceValues<float> value(comm, {1.0F});
-  while (comm.launched() < 32) comm.broadcast(value.view(), 0);
+  for (int i = 0; i < 32; ++i) comm.all_reduce(value.view());
   wait_for(comm);
   comm.check_errors();
 }

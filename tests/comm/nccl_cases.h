@@ -9,7 +9,7 @@ namespace convoy::testing {
 /// their GPUs alone.
 std::span<const ConformanceCase> nccl_cases();
 
-/// Past the collectives that are compared in any case, all of which have ended.
+/// Past the all-reduces that are compared in any case, all of which have ended.
 void pass_the_compared(Communicator& comm);
 
 }  // namespace convoy::testing

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "comm/nccl_communicator.h"
+#include "comm/nccl_watchdog.h"
 #include "comm/shm_communicator.h"
 #include "comm/thread_communicator.h"
 #include "tests/comm/conformance.h"
@@ -27,8 +28,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Body = std::function<void(std::unique_ptr<Communicator>)>;
 
-constexpr double kShort = 1.5;  // deadline, in seconds
-constexpr double kLong = 60;    // a test that waits for this one has failed
+constexpr double kShort = 2;  // deadline, in seconds
+constexpr double kLong = 60;  // a test that waits for this one has failed
 
 void run_rank(std::unique_ptr<Communicator> control, int gpu, const CommOptions& options, const Body& body) {
   const std::string rank = "rank " + std::to_string(control->rank());
@@ -90,7 +91,7 @@ TEST_F(NcclCommunicator, EndsAtTheDeadlineWhatDiffersAndWasNotCompared) {
     comm->all_reduce(View{view.data, {16 - comm->rank()}, view.dtype});
     wait_for(*comm);
     EXPECT_THAT(message_of<PeerError>([&] { comm->check_errors(); }),
-                AllOf(HasSubstr("all-reduce 32 (1"), HasSubstr("waited 1.5 s for ")));
+                AllOf(HasSubstr("all-reduce 32 (1"), HasSubstr("waited 2 s for ")));
   });
 }
 
@@ -130,12 +131,30 @@ TEST_F(NcclCommunicator, WaitsForCallsThatTakeLong) {
   emulator::set_nccl_questions(3);
 }
 
+TEST_F(NcclCommunicator, IsNotLeftAloneAtItsEnd) {
+  auto heartbeats = make_thread_communicators(2, {.timeout_seconds = kLong});
+  const Device gpu = Device::cuda(0);
+  NcclHandle nothing;
+  const GpuProgress idle(gpu);
+  const auto watched = [&](const char* name) {
+    return NcclWatchdog::Watched{
+        .handle = nothing, .progress = idle, .name = name, .timeout_seconds = kShort};
+  };
+  std::string found;
+  NcclWatchdog first(std::move(heartbeats[0]), watched("rank 0"), [&](std::exception_ptr failure) {
+    found = message_of<PeerError>([&] { std::rethrow_exception(failure); });
+  });
+  NcclWatchdog other(std::move(heartbeats[1]), watched("rank 1"), [](std::exception_ptr) {});
+  first.end();
+  EXPECT_EQ(found, "the end on rank 0: waited 2 s for rank 1");
+}
+
 TEST_F(NcclCommunicator, IsNotMadeWithoutAllRanks) {
   auto controls = make_thread_communicators(2, {.timeout_seconds = kShort});
   EXPECT_THAT(message_of<PeerError>([&] {
                 make_nccl_communicator(std::move(controls[0]), Device::cuda(0), {.timeout_seconds = kShort});
               }),
-              HasSubstr("waited 1.5 s for rank 1"));
+              HasSubstr("waited 2 s for rank 1"));
 }
 
 TEST_F(NcclCommunicator, RefusesTheCpuAndASharedGpu) {

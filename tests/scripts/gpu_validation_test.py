@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench")]
 import compare_step  # noqa: E402
 import generated_images  # noqa: E402
 import validate_gpu  # noqa: E402
-from gpu_validation import bandwidth, build, device_tests, environment, rates, report, training  # noqa: E402
+from gpu_validation import bandwidth, build, device_tests, environment, nccl, rates, report, training  # noqa: E402
 from gpu_validation.work import Failed, NotHere, Work, outcome_of  # noqa: E402
 
 LISTING = """Running main() from gtest_main.cc
@@ -170,6 +170,61 @@ class Tests(unittest.TestCase):
                          {"tests": 3, "failed": {"A.bad": ["a.cpp:1", "is 3"]}, "skipped": ["A.no_gpu"]})
 
 
+class Ranks(unittest.TestCase):
+    """Programs of our own in the place of those that use NCCL."""
+
+    def programs(self, **texts):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for name, text in texts.items():
+            program = pathlib.Path(folder.name) / name.replace("_train", "-train")
+            program.write_text(f"#!{sys.executable}\nimport json, os, pathlib, sys\n"
+                               "rank, world = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n" + text)
+            program.chmod(0o755)
+        return work(programs=folder.name)
+
+    def test_all_run_at_once_and_know_who_they_are(self):
+        asked = self.programs(who="print(rank, world, os.environ['NCCL_HOSTID'], os.environ['MASTER_PORT'])")
+        found = [done.stdout.split() for done in nccl.run_ranks(asked, 3, lambda _: [asked.programs / "who"])]
+        self.assertEqual([words[:2] for words in found], [["0", "3"], ["1", "3"], ["2", "3"]])
+        self.assertEqual(len({words[2] for words in found}), 3)
+        self.assertEqual(len({words[3] for words in found}), 1)
+
+    def test_a_case_fails_where_it_fails_on_one_rank(self):
+        report = '''
+report = {"testsuites": [{"testsuite": [
+    {"classname": "C", "name": "sums", "status": "RUN", "result": "COMPLETED"},
+    {"classname": "C", "name": "for_more", "status": "RUN", "result": "SKIPPED"}]}]}
+if rank == 1:
+    report["testsuites"][0]["testsuite"][0]["failures"] = [{"failure": "it is 3"}]
+pathlib.Path(sys.argv[2].split("json:")[1]).write_text(json.dumps(report))
+'''
+        asked = self.programs(comm_nccl_ranks=report)
+        nccl.conform(asked, 1)
+        with self.assertRaisesRegex(Failed, "1 failures, the first: rank 1: C.sums: it is 3"):
+            nccl.conform(asked, 2)
+        self.assertEqual(asked.found["conformance"], {"1": {"cases": 1, "failed": {}},
+                                                      "2": {"cases": 1, "failed": {"rank 1: C.sums": ["it is 3"]}}})
+
+    def test_a_rank_that_ends_early_is_named(self):
+        asked = self.programs(comm_nccl_ranks="sys.exit('no GPU' if rank == 1 else "
+                                              "pathlib.Path(sys.argv[2].split('json:')[1]).write_text('{}') and 0)")
+        with self.assertRaisesRegex(Failed, "rank 1 ended with code 1: no GPU"):
+            nccl.conform(asked, 2)
+
+    def test_losses_beside_those_of_one_rank(self):
+        training_program = '''
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+if rank == 0:
+    out.mkdir(parents=True)
+    loss = 2.0 + (DIFFERENCE if world == 2 else 0)
+    (out / "log.jsonl").write_text(json.dumps({"event": "step", "loss": loss}))
+'''
+        nccl.train(self.programs(convoy_train=training_program.replace("DIFFERENCE", "1e-6")))
+        with self.assertRaisesRegex(Failed, "losses differ by 5.0e-04"):
+            nccl.train(self.programs(convoy_train=training_program.replace("DIFFERENCE", "1e-3")))
+
+
 class Figures(unittest.TestCase):
     def test_versions(self):
         self.assertEqual(environment.version_text("CUDA runtime", 13020), "13.2")
@@ -285,6 +340,8 @@ class Table(unittest.TestCase):
             "losses": {"lenet fp32": {"steps": 20, "loss_error": 1e-7, "loss_error_pytorch": 2e-7,
                                       "state_error": 3e-7, "state_error_pytorch": 4e-7, "agree": True}},
             "bandwidth": {"copy_GB/s": "4300.0", "kernels": {"add": {"GB/s": 4200, "of_copy": 0.977, "goal": 0.95}}},
+            "nccl": {"conformance": {"2": {"cases": 27, "failed": {"rank 1: a": ["b"]}}},
+                     "training": {"steps": 20, "worst_relative_difference": 1e-7, "tolerance": 1e-5}},
             "cold_start": {"seconds": {"convoy": 1.5, "pytorch": 8}, "goals": [["of PyTorch's", 0.19, 0.25, True]]},
             "rate_resnet18_128": {"model": "resnet18", "image_size": 32, "batch_size": 128, "precision": "bf16",
                                   "sides": {"convoy": side, rates.EAGER: side}, "ratios": {rates.EAGER: 1.0},
@@ -295,6 +352,7 @@ class Table(unittest.TestCase):
         for line in ("| GPU | H |", "| a_test | 3 | 0 | 1 |", "| memcheck a | 2 | ERROR SUMMARY: 0 errors |",
                      "| lenet | 5 | 1.0e-07 | 1e-05 |", "| twice | 5 | abc |",
                      "| lenet fp32 | 20 | 1.0e-07 | 2.0e-07 | 3.0e-07 | 4.0e-07 | yes |",
+                     "| 2 | 27 | 1 |", "| lenet fp32, 2 ranks beside 1 | 20 | 1.0e-07 | 1e-05 |",
                      "| add | 4200 | 0.98 | 0.95 |", "| convoy | 1.50 |",
                      "| cold_start | of PyTorch's | 0.19 | 0.25 | yes |",
                      "| rate_resnet18_128 | images/s | not measured | 100,000 |  |",
