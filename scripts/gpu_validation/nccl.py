@@ -79,6 +79,8 @@ def losses_of(work, ranks):
             if process.returncode != 0:
                 raise Failed(f"rank {rank} of {ranks}: code {process.returncode}, {last_line(process.stderr)}")
         log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    if log[0]["world_size"] != ranks:
+        raise Failed(f"{ranks} processes made a job of {log[0]['world_size']}: {log[0]['ranks']}")
     return [line["loss"] for line in log if line["event"] == "step"]
 
 

@@ -218,11 +218,19 @@ out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
 if rank == 0:
     out.mkdir(parents=True)
     loss = 2.0 + (DIFFERENCE if world == 2 else 0)
-    (out / "log.jsonl").write_text(json.dumps({"event": "step", "loss": loss}))
+    lines = [{"event": "start", "world_size": RANKS, "ranks": "one process"}, {"event": "step", "loss": loss}]
+    (out / "log.jsonl").write_text("".join(json.dumps(line) + chr(10) for line in lines))
 '''
-        nccl.train(self.programs(convoy_train=training_program.replace("DIFFERENCE", "1e-6")))
+
+        def programs(ranks, difference):
+            return self.programs(
+                convoy_train=training_program.replace("RANKS", ranks).replace("DIFFERENCE", difference))
+
+        nccl.train(programs("world", "1e-6"))
         with self.assertRaisesRegex(Failed, "losses differ by 5.0e-04"):
-            nccl.train(self.programs(convoy_train=training_program.replace("DIFFERENCE", "1e-3")))
+            nccl.train(programs("world", "1e-3"))
+        with self.assertRaisesRegex(Failed, "2 processes made a job of 1: one process"):
+            nccl.train(programs("1", "0"))
 
 
 class Figures(unittest.TestCase):
