@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <new>
@@ -172,6 +173,9 @@ void Job::connect(const Device& device) {
   devices_ = rendezvous_->all_gather(device.name());
   if (!is_gpu) return;
   agree([&] { check_gpu_sharing(*rendezvous_, device.uuid(), options_.allow_shared_gpu); });
+  const std::vector<std::string> gpus = rendezvous_->all_gather(device.uuid());
+  // Ranks that have a GPU each are better off with NCCL knowing that they are of one host.
+  if (std::count(gpus.begin(), gpus.end(), device.uuid()) > 1) let_nccl_share_gpus(info().rank);
   gradients_ =
       make_nccl_communicator(control_->split(0), device,
                              {.timeout_seconds = options_.comm_timeout, .check_always = options_.debug_comm});

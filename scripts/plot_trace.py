@@ -12,7 +12,7 @@ import html
 import json
 import sys
 
-WIDTH, LEFT, RIGHT, TOP, ROW, GAP, BOTTOM = 860, 96, 16, 34, 24, 16, 40
+WIDTH, LEFT, RIGHT, TOP, ROW, GAP, BOTTOM = 860, 96, 36, 34, 24, 16, 40
 COLORS = {"data wait": "#999999", "forward": "#2a78b5", "backward": "#5a9e4b", "wait for gradients": "#eeeeee",
           "optimizer": "#8a62a8"}
 BUCKET, INK, GRID = "#c2571a", "#333333", "#dddddd"
