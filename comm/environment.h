@@ -30,11 +30,12 @@ struct Launch {
 
 /// The first complete source wins; nothing where there is none, which means one process:
 ///
-///   RANK, WORLD_SIZE         and LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun and most platforms
-///   OMPI_COMM_WORLD_*        RANK, SIZE, LOCAL_RANK, LOCAL_SIZE: Open MPI's mpirun
-///   SLURM_*                  PROCID, STEP_NUM_TASKS, LOCALID: srun. A batch script without srun is one
-///   process PMI_*                    RANK, SIZE: mpiexec of MPICH and its kin MLP_* WORKER_NUM nodes of
-///   WORKER_GPU processes; this one is LOCAL_RANK of node ROLE_INDEX
+/// - RANK, WORLD_SIZE, and LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun and most platforms.
+/// - OMPI_COMM_WORLD_{RANK, SIZE, LOCAL_RANK, LOCAL_SIZE}: Open MPI's mpirun.
+/// - SLURM_{PROCID, STEP_NUM_TASKS, LOCALID}: srun. A batch script without srun is one process.
+/// - PMI_{RANK, SIZE}: mpiexec of MPICH and its kin.
+/// - MLP_{WORKER_NUM, WORKER_GPU}: so many nodes of so many processes; this one is LOCAL_RANK of node
+///   MLP_ROLE_INDEX.
 ///
 /// Where rank 0 is to be found: MASTER_ADDR and MASTER_PORT, else MLP_WORKER_0_HOST and _PORT, else under
 /// Slurm the first host of the step and a port made of the job's number. Torchrun's agent may itself listen
