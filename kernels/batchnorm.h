@@ -58,4 +58,43 @@ void batch_norm_inference_backward(CudaStream&, ConstView dy, ConstView x, Const
                                    GradView dresidual, GradView dgamma, GradView dbeta,
                                    BatchNormOptions options);
 
+// The same for a batch in P parts, such as the shares of a job's ranks (engine/ops/ops.h, sync_batch_norm):
+// of each direction two halves, between which the parts exchange a vector [1 + 2C] each, in f64 on both
+// devices. x, y, residual and their gradients are those of one part, which may have no rows; statistics and n
+// are those of all.
+
+// moments = (n, mean, m2) of this part: its rows, and of each channel their mean and the sum of squared
+// differences from it.
+void batch_norm_moments(CpuStream&, ConstView x, View moments);
+void batch_norm_moments(CudaStream&, ConstView x, View moments);
+
+// moments [P, 1 + 2C], of all parts, are combined in their order by the formula of Chan, Golub and LeVeque
+// ("Updating formulae and a pairwise algorithm for computing sample variances", 1979), with d = mean_p -
+// mean:
+//   mean += d n_p / (n + n_p),  m2 += m2_p + d^2 n n_p / (n + n_p),  n += n_p.
+// What follows is batch_norm_forward, but that fewer than two rows in all leave the running statistics alone.
+void batch_norm_forward_of_part(CpuStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
+                                ConstView moments, View y, View mean, View inverse_std, View running_mean,
+                                View running_var, BatchNormOptions options);
+void batch_norm_forward_of_part(CudaStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
+                                ConstView moments, View y, View mean, View inverse_std, View running_mean,
+                                View running_var, BatchNormOptions options);
+
+// sums = (n, sum g, sum g (x - mean)) of this part, and as in batch_norm_backward dgamma and dbeta, of this
+// part too: who adds up the parts' gradients has those of the batch.
+void batch_norm_gradient_sums(CpuStream&, ConstView dy, ConstView x, ConstView y, ConstView mean,
+                              ConstView inverse_std, View sums, GradView dgamma, GradView dbeta,
+                              BatchNormOptions options);
+void batch_norm_gradient_sums(CudaStream&, ConstView dy, ConstView x, ConstView y, ConstView mean,
+                              ConstView inverse_std, View sums, GradView dgamma, GradView dbeta,
+                              BatchNormOptions options);
+
+// dx and dresidual as in batch_norm_backward, from the sums [1 + 2C] added up over the parts.
+void batch_norm_backward_of_part(CpuStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma,
+                                 ConstView mean, ConstView inverse_std, ConstView sums, GradView dx,
+                                 GradView dresidual, BatchNormOptions options);
+void batch_norm_backward_of_part(CudaStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma,
+                                 ConstView mean, ConstView inverse_std, ConstView sums, GradView dx,
+                                 GradView dresidual, BatchNormOptions options);
+
 }  // namespace convoy

@@ -105,8 +105,9 @@ Variable BatchNorm2d::forward_with(const Variable& x, const Pass& pass, const Ep
   if (options_.relu && epilogue.residual.defined()) return Module::forward_with(x, pass, epilogue);
   BatchNormOptions options = options_;
   options.relu = options.relu || epilogue.relu;
-  return batch_norm(x, weight_, bias_, {*running_mean_, *running_var_}, pass.training, options,
-                    epilogue.residual);
+  if (pass.training && exchange_)
+    return sync_batch_norm(x, weight_, bias_, running(), exchange_, options, epilogue.residual);
+  return batch_norm(x, weight_, bias_, running(), pass.training, options, epilogue.residual);
 }
 
 std::string BatchNorm2d::describe() const { return fmt::format("BatchNorm2d {}", channels_); }

@@ -57,12 +57,17 @@ class BatchNorm2d final : public Module {
   Variable forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) override;
   std::string describe() const override;
 
+  BatchNormStatistics running() const { return {*running_mean_, *running_var_}; }
+  /// In training, normalize from now on by the statistics of a batch in parts, of which this model has one.
+  void synchronize(std::shared_ptr<BatchNormExchange> exchange) { exchange_ = std::move(exchange); }
+
  private:
   Inferred infer_layer(const Shape& input) const override;
   int channels_;
   BatchNormOptions options_;
   Variable weight_, bias_;
   std::shared_ptr<Tensor> running_mean_, running_var_;
+  std::shared_ptr<BatchNormExchange> exchange_;  // null: this model has the whole batch
 };
 
 enum class ActivationKind : std::uint8_t { relu, gelu, silu, tanh, sigmoid };

@@ -54,6 +54,15 @@ void Module::visit(const std::string& path, F&& f) const {
   for (const Child& child : children_) child.module->visit(join(path, child.name), f);
 }
 
+std::vector<Module*> Module::modules() {
+  std::vector<Module*> all = {this};
+  for (const Child& child : children_) {
+    const std::vector<Module*> below = child.module->modules();
+    all.insert(all.end(), below.begin(), below.end());
+  }
+  return all;
+}
+
 std::vector<NamedParameter> Module::parameters() const {
   std::vector<NamedParameter> all;
   visit("", [&](const Module& module, const std::string& path) {

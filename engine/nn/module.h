@@ -83,6 +83,8 @@ class Module {
   /// "Conv2d 64 -> 128, 3x3 stride 2 padding 1".
   virtual std::string describe() const = 0;
 
+  /// This one and all below it, depth first, in order of registration.
+  std::vector<Module*> modules();
   /// Depth first, in order of registration; names joined by dots.
   std::vector<NamedParameter> parameters() const;
   std::vector<NamedBuffer> buffers() const;

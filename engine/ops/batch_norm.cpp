@@ -74,6 +74,35 @@ Variable train(const Variable& x, const Variable& gamma, const Variable& beta, c
                            });
 }
 
+Variable train_part(const Variable& x, const Variable& gamma, const Variable& beta, const Variable& residual,
+                    const BatchNormStatistics& running, const std::shared_ptr<BatchNormExchange>& exchange,
+                    BatchNormOptions options) {
+  const std::int64_t numbers = 1 + 2 * gamma.value().numel();
+  Tensor y = Tensor::empty_like(x.value());
+  Tensor mean = Tensor::empty_like(gamma.value());
+  Tensor inverse_std = Tensor::empty_like(gamma.value());
+  const Tensor mine = Tensor::empty({numbers}, DType::f64, x.device());
+  const Tensor all = Tensor::empty({exchange->parts(), numbers}, DType::f64, x.device());
+  on(y.stream(), [&](auto& s) { batch_norm_moments(s, x.value().view(), mine.view()); });
+  exchange->all_gather(mine, all);
+  on(y.stream(), [&](auto& s) {
+    batch_norm_forward_of_part(s, x.value().view(), gamma.value().view(), beta.value().view(),
+                               view_of(residual), all.view(), y.view(), mean.view(), inverse_std.view(),
+                               running.running_mean.view(), running.running_var.view(), options);
+  });
+  return record_batch_norm(
+      y, x, gamma, beta, residual, options.relu,
+      [x = x.value(), gamma = gamma.value(), mean, inverse_std, exchange, options, numbers](
+          auto& s, ConstView dy, ConstView out, const Slots& to) {
+        const Tensor sums = Tensor::empty({numbers}, DType::f64, x.device());
+        batch_norm_gradient_sums(s, dy, x.view(), out, mean.view(), inverse_std.view(), sums.view(), to.gamma,
+                                 to.beta, options);
+        exchange->all_reduce(sums);  // also where no gradient of x is wanted: others may want theirs
+        batch_norm_backward_of_part(s, dy, x.view(), out, gamma.view(), mean.view(), inverse_std.view(),
+                                    sums.view(), to.x, to.residual, options);
+      });
+}
+
 Variable infer(const Variable& x, const Variable& gamma, const Variable& beta, const Variable& residual,
                const BatchNormStatistics& running, BatchNormOptions options) {
   Tensor y = Tensor::empty_like(x.value());
@@ -90,11 +119,9 @@ Variable infer(const Variable& x, const Variable& gamma, const Variable& beta, c
                            });
 }
 
-}  // namespace
-
-Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
-                    const BatchNormStatistics& running, bool training, BatchNormOptions options,
-                    const Variable& residual) {
+/// Returns the channels.
+std::int64_t check_arguments(const Variable& x, const Variable& gamma, const Variable& beta,
+                             const Variable& residual, const BatchNormStatistics& running) {
   detail::check_floating("batch_norm", x);
   check(x.shape().rank() >= 2, "batch_norm: input {}, expected [N, …, C]", x.shape().text());
   const std::int64_t channels = x.shape()[-1];
@@ -103,12 +130,29 @@ Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& be
   check_parameter("running mean", running.running_mean, x, channels);
   check_parameter("running variance", running.running_var, x, channels);
   if (residual.defined()) check_residual(residual, x);
+  return channels;
+}
+
+}  // namespace
+
+Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
+                    const BatchNormStatistics& running, bool training, BatchNormOptions options,
+                    const Variable& residual) {
+  const std::int64_t channels = check_arguments(x, gamma, beta, residual, running);
   if (!training) return infer(x, gamma, beta, residual, running, options);
   check(channels == 0 || x.value().numel() != channels,
         "batch_norm: input {} has one value a channel, whose variance is not defined; train with a larger "
         "batch",
         x.shape().text());
   return train(x, gamma, beta, residual, running, options);
+}
+
+Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
+                         const BatchNormStatistics& running,
+                         const std::shared_ptr<BatchNormExchange>& exchange, BatchNormOptions options,
+                         const Variable& residual) {
+  check_arguments(x, gamma, beta, residual, running);
+  return train_part(x, gamma, beta, residual, running, exchange, options);
 }
 
 }  // namespace convoy

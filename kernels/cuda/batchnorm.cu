@@ -110,6 +110,7 @@ struct Statistics {
     // Makes up for the rounding of the mean, so that a large one cancels exactly.
     offset[c] =
         static_cast<C>(static_cast<double>(beta[c]) - (batch_mean - static_cast<double>(rounded)) * scale);
+    if (n < 2) return;  // of parts: alone, a row is the caller's error
     update(running_mean[c], batch_mean);
     update(running_var[c], batch_var * n / (n - 1));
   }
@@ -118,11 +119,15 @@ struct Statistics {
   }
 };
 
-// A thread for each channel in the end. Reads partials, writes what is [C].
+/// The mean and the (biased) variance of a channel: of its final thread.
+struct MeanAndVariance {
+  double mean, var;
+};
+
+/// By all threads of a kernel that sums partials.
 template <class T>
-__global__ void __launch_bounds__(kChannelBlock)
-    batch_norm_statistics_kernel(ChannelTiling tiling, const compute_t<T>* partials, const T* x,
-                                 Statistics<T> statistics) {
+__device__ MeanAndVariance combine_blocks(const ChannelTiling& tiling, const compute_t<T>* partials,
+                                          const T* x) {
   // The sums of x - x[0] and of its square, in f64: what cancels there is of the size of the deviation.
   const auto moments_to_sums = [&](int block, double mean, double squares) {
     const std::int64_t before = block * tiling.block_rows;
@@ -131,13 +136,56 @@ __global__ void __launch_bounds__(kChannelBlock)
   };
   const ChannelPairs<double, 1> sums =
       sum_partials(shared_memory<FinalTree>(), partials, tiling.row_blocks, tiling.channels, moments_to_sums);
-  if (!is_final_thread(tiling.channels)) return;
-  const std::int64_t c = final_channel();
+  if (!is_final_thread(tiling.channels)) return {};
   const double n = static_cast<double>(tiling.rows);
   const double shift = sums.first[0] / n;
   const double var = sums.second[0] / n - shift * shift;
-  statistics.set(c, n, static_cast<double>(widen(x[c])) + shift,
-                 var < 0 ? 0 : var);  // in this order, NaN stays NaN
+  return {static_cast<double>(widen(x[final_channel()])) + shift,
+          var < 0 ? 0 : var};  // in this order, NaN stays NaN
+}
+
+// A thread for each channel in the end. Reads partials, writes what is [C].
+template <class T>
+__global__ void __launch_bounds__(kChannelBlock)
+    batch_norm_statistics_kernel(ChannelTiling tiling, const compute_t<T>* partials, const T* x,
+                                 Statistics<T> statistics) {
+  const MeanAndVariance batch = combine_blocks<T>(tiling, partials, x);
+  if (is_final_thread(tiling.channels))
+    statistics.set(final_channel(), static_cast<double>(tiling.rows), batch.mean, batch.var);
+}
+
+// The same, but that it writes the moments [1 + 2C] of a part.
+template <class T>
+__global__ void __launch_bounds__(kChannelBlock)
+    batch_norm_part_moments_kernel(ChannelTiling tiling, const compute_t<T>* partials, const T* x,
+                                   double* moments) {
+  const MeanAndVariance part = combine_blocks<T>(tiling, partials, x);
+  if (!is_final_thread(tiling.channels)) return;
+  const std::int64_t c = final_channel();
+  const double n = static_cast<double>(tiling.rows);
+  if (c == 0) moments[0] = n;
+  moments[1 + c] = part.mean;
+  moments[1 + tiling.channels + c] = part.var * n;
+}
+
+// A thread for each channel. Reads the moments [parts, 1 + 2C], writes what is [C].
+template <class T>
+__global__ void __launch_bounds__(kChannelBlock)
+    batch_norm_part_statistics_kernel(std::int64_t parts, std::int64_t channels, const double* moments,
+                                      Statistics<T> statistics) {
+  const std::int64_t c = std::int64_t{blockIdx.x} * kChannelBlock + threadIdx.x;
+  if (c >= channels) return;
+  double n = 0, mean = 0, squares = 0;
+  for (const double* part = moments; part < moments + parts * (1 + 2 * channels); part += 1 + 2 * channels) {
+    const double rows = part[0];
+    if (rows == 0) continue;
+    const double weight = rows / (n + rows);
+    const double delta = part[1 + c] - mean;
+    mean += delta * weight;
+    squares += part[1 + channels + c] + delta * delta * n * weight;
+    n += rows;
+  }
+  statistics.set(c, n, mean, n > 0 ? squares / n : 0);
 }
 
 // A thread for each channel: factor = gamma / sqrt(var + epsilon).
@@ -197,6 +245,42 @@ void normalize(CudaStream& stream, const ConstView& x, const ConstView& residual
   });
 }
 
+/// The factor and the offset of a normalization, [C] each, while it is computed.
+template <class T>
+class Normalization {
+ public:
+  using C = compute_t<T>;
+  Normalization(CudaStream& stream, std::int64_t channels)
+      : channels_(channels), memory_(stream, 2 * static_cast<std::size_t>(channels) * sizeof(C)) {}
+
+  C* factor() const { return memory_.as<C>(); }
+  C* offset() const { return factor() + channels_; }
+  Statistics<T> statistics(const ConstView& gamma, const ConstView& beta, const View& mean,
+                           const View& inverse_std, const View& running_mean, const View& running_var,
+                           const BatchNormOptions& options) const {
+    return {gamma.as<C>(),       beta.as<C>(), mean.as<C>(), inverse_std.as<C>(), running_mean.as<C>(),
+            running_var.as<C>(), factor(),     offset(),     options.epsilon,     options.momentum};
+  }
+
+ private:
+  std::int64_t channels_;
+  Scratch memory_;
+};
+
+/// Calls f(tiling, partials) with the moments of x's blocks; x is not empty.
+template <class T, class F>
+void with_moments(CudaStream& stream, const ConstView& x, const F& f) {
+  using C = compute_t<T>;
+  const std::int64_t channels = x.shape[-1];
+  choose_width<T>(channels, is_aligned(x.data), [&](auto width) {
+    const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kReductionBlocks);
+    const Scratch partials(stream, partial_values(tiling) * sizeof(C));
+    launch(stream, tiling.blocks(), kChannelBlock, sizeof(RowTree<C, width()>),
+           batch_norm_moments_kernel<width(), T>, tiling, x.as<T>(), partials.as<C>());
+    f(tiling, partials.as<C>());
+  });
+}
+
 }  // namespace
 
 void batch_norm_forward(CudaStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
@@ -207,26 +291,45 @@ void batch_norm_forward(CudaStream& stream, ConstView x, ConstView gamma, ConstV
     fill(stream, 0, inverse_std);
     return;
   }
-  const std::int64_t channels = x.shape[-1];
-  const std::int64_t rows = x.numel() / channels;
   dispatch_floating(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    using C = compute_t<T>;
-    const Scratch factors(stream, 2 * static_cast<std::size_t>(channels) * sizeof(C));
-    C* const factor = factors.as<C>();
-    C* const offset = factor + channels;
-    choose_width<T>(channels, is_aligned(x.data), [&](auto width) {
-      const ChannelTiling tiling = tile_channels(rows, channels, width, kReductionBlocks);
-      const Scratch partials(stream, partial_values(tiling) * sizeof(C));
-      launch(stream, tiling.blocks(), kChannelBlock, sizeof(RowTree<C, width()>),
-             batch_norm_moments_kernel<width(), T>, tiling, x.as<T>(), partials.as<C>());
-      launch(
-          stream, blocks_for(channels, kFinalLanes), kChannelBlock, sizeof(FinalTree),
-          batch_norm_statistics_kernel<T>, tiling, partials.as<C>(), x.as<T>(),
-          Statistics<T>{gamma.as<C>(), beta.as<C>(), mean.as<C>(), inverse_std.as<C>(), running_mean.as<C>(),
-                        running_var.as<C>(), factor, offset, options.epsilon, options.momentum});
+    const Normalization<T> to(stream, x.shape[-1]);
+    const Statistics<T> statistics =
+        to.statistics(gamma, beta, mean, inverse_std, running_mean, running_var, options);
+    with_moments<T>(stream, x, [&](const ChannelTiling& tiling, const compute_t<T>* partials) {
+      launch(stream, blocks_for(tiling.channels, kFinalLanes), kChannelBlock, sizeof(FinalTree),
+             batch_norm_statistics_kernel<T>, tiling, partials, x.as<T>(), statistics);
     });
-    normalize<T>(stream, x, residual, mean.as<C>(), factor, offset, options.relu, y);
+    normalize<T>(stream, x, residual, statistics.mean, to.factor(), to.offset(), options.relu, y);
+  });
+}
+
+void batch_norm_moments(CudaStream& stream, ConstView x, View moments) {
+  if (x.numel() == 0) return fill(stream, 0, moments);
+  dispatch_floating(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_moments<T>(stream, x, [&](const ChannelTiling& tiling, const compute_t<T>* partials) {
+      launch(stream, blocks_for(tiling.channels, kFinalLanes), kChannelBlock, sizeof(FinalTree),
+             batch_norm_part_moments_kernel<T>, tiling, partials, x.as<T>(), moments.as<double>());
+    });
+  });
+}
+
+void batch_norm_forward_of_part(CudaStream& stream, ConstView x, ConstView gamma, ConstView beta,
+                                ConstView residual, ConstView moments, View y, View mean, View inverse_std,
+                                View running_mean, View running_var, BatchNormOptions options) {
+  const std::int64_t channels = x.shape[-1];
+  if (channels == 0) return;
+  dispatch_floating(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Normalization<T> to(stream, channels);
+    const Statistics<T> statistics =
+        to.statistics(gamma, beta, mean, inverse_std, running_mean, running_var, options);
+    launch(stream, blocks_for(channels, kChannelBlock), kChannelBlock, 0,
+           batch_norm_part_statistics_kernel<T>, moments.shape[0], channels, moments.as<double>(),
+           statistics);
+    if (x.numel() > 0)
+      normalize<T>(stream, x, residual, statistics.mean, to.factor(), to.offset(), options.relu, y);
   });
 }
 

@@ -91,12 +91,17 @@ struct GradientRules {
   ChannelGradient<C> dgamma, dbeta;
   ChannelFactors<C> factors;  // direct is null where dx is unwanted
 
-  __device__ void apply(std::int64_t c, double n, double sum, double product) const {
+  __device__ double inverse_std_of(std::int64_t c) const {
     const double given = static_cast<double>(spread[c]);
-    const double inverse_std = spread_is_var ? 1 / std::sqrt(given + epsilon) : given;
-    dgamma.put(c, product * inverse_std);
+    return spread_is_var ? 1 / std::sqrt(given + epsilon) : given;
+  }
+  __device__ void put_gradients(std::int64_t c, double sum, double product) const {
+    dgamma.put(c, product * inverse_std_of(c));
     dbeta.put(c, sum);
+  }
+  __device__ void put_factors(std::int64_t c, double n, double sum, double product) const {
     if (factors.direct == nullptr) return;
+    const double inverse_std = inverse_std_of(c);
     const double direct = static_cast<double>(gamma[c]) * inverse_std;
     factors.direct[c] = static_cast<C>(direct);
     if (factors.slope == nullptr) return;
@@ -105,18 +110,34 @@ struct GradientRules {
   }
 };
 
-// A thread for each channel in the end. Reads partials (there may be none), writes what is [C].
+// A thread for each channel in the end. Reads partials (there may be none), writes what is [C], and the sums
+// [1 + 2C] where they are not null.
 template <class C>
 __global__ void __launch_bounds__(kChannelBlock)
     batch_norm_gradients_kernel(std::int64_t rows, std::int64_t channels, int row_blocks, const C* partials,
-                                GradientRules<C> rules) {
+                                GradientRules<C> rules, double* part_sums) {
   const auto as_they_are = [](int /*block*/, double sum, double product) {
     return ChannelPairs<double, 1>{{sum}, {product}};
   };
   const ChannelPairs<double, 1> sums =
       sum_partials(shared_memory<FinalTree>(), partials, row_blocks, channels, as_they_are);
-  if (is_final_thread(channels))
-    rules.apply(final_channel(), static_cast<double>(rows), sums.first[0], sums.second[0]);
+  if (!is_final_thread(channels)) return;
+  const std::int64_t c = final_channel();
+  const double n = static_cast<double>(rows), sum = sums.first[0], product = sums.second[0];
+  rules.put_gradients(c, sum, product);
+  rules.put_factors(c, n, sum, product);
+  if (part_sums == nullptr) return;
+  if (c == 0) part_sums[0] = n;
+  part_sums[1 + c] = sum;
+  part_sums[1 + channels + c] = product;
+}
+
+// A thread for each channel. Reads the sums [1 + 2C] of all parts, writes the factors.
+template <class C>
+__global__ void __launch_bounds__(kChannelBlock)
+    batch_norm_part_factors_kernel(std::int64_t channels, const double* sums, GradientRules<C> rules) {
+  const std::int64_t c = std::int64_t{blockIdx.x} * kChannelBlock + threadIdx.x;
+  if (c < channels) rules.put_factors(c, sums[0], sums[1 + c], sums[1 + channels + c]);
 }
 
 /// A gradient of x's shape and its mode; null where unwanted.
@@ -176,10 +197,10 @@ __global__ void __launch_bounds__(kChannelBlock)
   });
 }
 
-/// What the two backwards share, and in what they differ.
+/// What the backwards share, and in what they differ.
 struct BackwardArguments {
   ConstView dy, x, y, gamma, mean, spread;
-  bool statistics_are_constants;  // spread: the running variance, else inverse_std
+  bool statistics_are_constants = false;  // spread: the running variance, else inverse_std
   GradView dx, dresidual, dgamma, dbeta;
   BatchNormOptions options;
 
@@ -191,50 +212,83 @@ struct BackwardArguments {
   }
 };
 
+/// The arguments in the types of a kernel, with memory for its factors.
 template <class T>
-void backward(CudaStream& stream, const BackwardArguments& a) {
-  using C = compute_t<T>;
-  const std::int64_t channels = a.channels();
-  const std::int64_t rows = a.rows();
-  const T* const y = a.options.relu ? a.y.as<T>() : nullptr;
-  const bool dx_wants_sums = a.dx.wanted() && !a.statistics_are_constants;
-  const bool wants_sums = rows > 0 && (a.dgamma.wanted() || a.dbeta.wanted() || dx_wants_sums);
-
-  const Scratch memory(stream, 3 * static_cast<std::size_t>(channels) * sizeof(C));
-  ChannelFactors<C> factors{};
-  if (a.dx.wanted()) factors.direct = memory.as<C>();
-  if (dx_wants_sums) {
-    factors.slope = factors.direct + channels;
-    factors.constant = factors.slope + channels;
+class Backward {
+ public:
+  Backward(CudaStream& stream, const BackwardArguments& arguments)
+      : stream_(stream),
+        a_(arguments),
+        y_(a_.options.relu ? a_.y.as<T>() : nullptr),
+        memory_(stream, 3 * static_cast<std::size_t>(a_.channels()) * sizeof(C)),
+        rules_{a_.gamma.as<C>(),
+               a_.spread.as<C>(),
+               a_.statistics_are_constants,
+               a_.options.epsilon,
+               ChannelGradient<C>(a_.dgamma),
+               ChannelGradient<C>(a_.dbeta),
+               {}} {
+    if (a_.dx.wanted()) rules_.factors.direct = memory_.as<C>();
+    if (!dx_wants_sums()) return;
+    rules_.factors.slope = rules_.factors.direct + a_.channels();
+    rules_.factors.constant = rules_.factors.slope + a_.channels();
   }
-  const GradientRules<C> rules{a.gamma.as<C>(),
-                               a.spread.as<C>(),
-                               a.statistics_are_constants,
-                               a.options.epsilon,
-                               ChannelGradient<C>(a.dgamma),
-                               ChannelGradient<C>(a.dbeta),
-                               factors};
-  choose_width<T>(channels, a.aligned(), [&](auto width) {
-    const auto put_channel_gradients = [&](int row_blocks, const C* partials) {
-      launch(stream, blocks_for(channels, kFinalLanes), kChannelBlock, sizeof(FinalTree),
-             batch_norm_gradients_kernel<C>, rows, channels, row_blocks, partials, rules);
-    };
-    if (wants_sums) {
-      const ChannelTiling tiling = tile_channels(rows, channels, width, kReductionBlocks);
-      const Scratch partials(stream, partial_values(tiling) * sizeof(C));
-      launch(stream, tiling.blocks(), kChannelBlock, sizeof(RowTree<C, width()>),
-             batch_norm_gradient_sums_kernel<width(), T>, tiling, a.dy.as<T>(), a.x.as<T>(), y,
-             a.mean.as<C>(), partials.as<C>());
-      put_channel_gradients(tiling.row_blocks, partials.as<C>());
-    } else if (a.dx.wanted() || a.dgamma.wanted() || a.dbeta.wanted()) {
-      put_channel_gradients(0, nullptr);
+
+  bool dx_wants_sums() const { return a_.dx.wanted() && !a_.statistics_are_constants; }
+
+  /// dgamma, dbeta, the factors, and where it is not null `part_sums` [1 + 2C], from the sums over the rows.
+  void put_channel_gradients(double* part_sums = nullptr) const {
+    const bool wants_sums =
+        a_.dgamma.wanted() || a_.dbeta.wanted() || dx_wants_sums() || part_sums != nullptr;
+    if (a_.rows() == 0 || !wants_sums) {
+      if (wants_sums || a_.dx.wanted()) put_channel_gradients(0, nullptr, part_sums);
+      return;
     }
-    if (rows == 0 || !(a.dx.wanted() || a.dresidual.wanted())) return;
-    const ChannelTiling tiling = tile_channels(rows, channels, width, kMapBlocks);
-    launch(stream, tiling.blocks(), kChannelBlock, 0, batch_norm_data_gradients_kernel<width(), T>, tiling,
-           a.dy.as<T>(), a.x.as<T>(), y, a.mean.as<C>(), factors, DataGradient<T>(a.dx),
-           DataGradient<T>(a.dresidual));
-  });
+    choose_width<T>(a_.channels(), a_.aligned(), [&](auto width) {
+      const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kReductionBlocks);
+      const Scratch partials(stream_, partial_values(tiling) * sizeof(C));
+      launch(stream_, tiling.blocks(), kChannelBlock, sizeof(RowTree<C, width()>),
+             batch_norm_gradient_sums_kernel<width(), T>, tiling, a_.dy.as<T>(), a_.x.as<T>(), y_,
+             a_.mean.as<C>(), partials.as<C>());
+      put_channel_gradients(tiling.row_blocks, partials.as<C>(), part_sums);
+    });
+  }
+  /// The factors from the sums [1 + 2C] of all parts.
+  void put_factors(const double* sums) const {
+    launch(stream_, blocks_for(a_.channels(), kChannelBlock), kChannelBlock, 0,
+           batch_norm_part_factors_kernel<C>, a_.channels(), sums, rules_);
+  }
+  /// dx and dresidual from the factors.
+  void put_data_gradients() const {
+    if (a_.rows() == 0 || !(a_.dx.wanted() || a_.dresidual.wanted())) return;
+    choose_width<T>(a_.channels(), a_.aligned(), [&](auto width) {
+      const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kMapBlocks);
+      launch(stream_, tiling.blocks(), kChannelBlock, 0, batch_norm_data_gradients_kernel<width(), T>, tiling,
+             a_.dy.as<T>(), a_.x.as<T>(), y_, a_.mean.as<C>(), rules_.factors, DataGradient<T>(a_.dx),
+             DataGradient<T>(a_.dresidual));
+    });
+  }
+
+ private:
+  using C = compute_t<T>;
+
+  void put_channel_gradients(int row_blocks, const C* partials, double* part_sums) const {
+    launch(stream_, blocks_for(a_.channels(), kFinalLanes), kChannelBlock, sizeof(FinalTree),
+           batch_norm_gradients_kernel<C>, a_.rows(), a_.channels(), row_blocks, partials, rules_, part_sums);
+  }
+
+  CudaStream& stream_;
+  const BackwardArguments& a_;
+  const T* y_;
+  Scratch memory_;
+  GradientRules<C> rules_;
+};
+
+/// Calls f(backward) for the type of x.
+template <class F>
+void with_backward(CudaStream& stream, const BackwardArguments& arguments, const F& f) {
+  if (arguments.channels() == 0) return;
+  dispatch_floating(arguments.x.dtype, [&](auto zero) { f(Backward<decltype(zero)>(stream, arguments)); });
 }
 
 }  // namespace
@@ -242,22 +296,40 @@ void backward(CudaStream& stream, const BackwardArguments& a) {
 void batch_norm_backward(CudaStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
                          ConstView mean, ConstView inverse_std, GradView dx, GradView dresidual,
                          GradView dgamma, GradView dbeta, BatchNormOptions options) {
-  if (x.shape[-1] == 0) return;
-  dispatch_floating(x.dtype, [&](auto zero) {
-    backward<decltype(zero)>(
-        stream, {dy, x, y, gamma, mean, inverse_std, false, dx, dresidual, dgamma, dbeta, options});
-  });
+  with_backward(stream, {dy, x, y, gamma, mean, inverse_std, false, dx, dresidual, dgamma, dbeta, options},
+                [](const auto& backward) {
+                  backward.put_channel_gradients();
+                  backward.put_data_gradients();
+                });
+}
+
+void batch_norm_gradient_sums(CudaStream& stream, ConstView dy, ConstView x, ConstView y, ConstView mean,
+                              ConstView inverse_std, View sums, GradView dgamma, GradView dbeta,
+                              BatchNormOptions options) {
+  with_backward(stream, {dy, x, y, {}, mean, inverse_std, false, {}, {}, dgamma, dbeta, options},
+                [&](const auto& backward) { backward.put_channel_gradients(sums.as<double>()); });
+}
+
+void batch_norm_backward_of_part(CudaStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
+                                 ConstView mean, ConstView inverse_std, ConstView sums, GradView dx,
+                                 GradView dresidual, BatchNormOptions options) {
+  with_backward(stream, {dy, x, y, gamma, mean, inverse_std, false, dx, dresidual, {}, {}, options},
+                [&](const auto& backward) {
+                  if (dx.wanted()) backward.put_factors(sums.as<double>());
+                  backward.put_data_gradients();
+                });
 }
 
 void batch_norm_inference_backward(CudaStream& stream, ConstView dy, ConstView x, ConstView y,
                                    ConstView gamma, ConstView running_mean, ConstView running_var,
                                    GradView dx, GradView dresidual, GradView dgamma, GradView dbeta,
                                    BatchNormOptions options) {
-  if (x.shape[-1] == 0) return;
-  dispatch_floating(x.dtype, [&](auto zero) {
-    backward<decltype(zero)>(
-        stream, {dy, x, y, gamma, running_mean, running_var, true, dx, dresidual, dgamma, dbeta, options});
-  });
+  with_backward(stream,
+                {dy, x, y, gamma, running_mean, running_var, true, dx, dresidual, dgamma, dbeta, options},
+                [](const auto& backward) {
+                  backward.put_channel_gradients();
+                  backward.put_data_gradients();
+                });
 }
 
 }  // namespace convoy

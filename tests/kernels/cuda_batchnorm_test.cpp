@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "tests/kernels/batchnorm_arrays.h"
+#include "tests/kernels/batchnorm_parts.h"
 #include "tests/support/gpu.h"
 
 namespace convoy {
@@ -20,6 +20,7 @@ using testing::kFusions;
 using testing::kWantAll;
 using testing::Norm;
 using testing::Offsets;
+using testing::PartEnds;
 using testing::value_of;
 using testing::Wanted;
 
@@ -151,6 +152,21 @@ class CudaBatchNorm : public testing::GpuTest {
       if (::testing::Test::HasFailure()) return;
     }
   }
+
+  /// The GPU's parts against the CPU's whole.
+  void check_parts(Norm<T> norm, const Fusion& fusion, Mode mode, const PartEnds& ends) const {
+    SCOPED_TRACE(norm.x.shape().text() + " " + std::string(name_of(dtype_of<T>)) + ", " + fusion.text());
+    const Device gpu = Device::cuda(0);
+    Norm<double> exact = norm.widened();
+    forward(cpu_, exact, fusion);
+    forward_in_parts(gpu, norm, fusion, ends);
+    expect_same_forward(norm, exact, fusion);
+    const Norm<double> before = norm.widened();
+    Norm<double> expected = before;
+    backward(cpu_, expected, fusion, mode);
+    backward_in_parts(gpu, norm, fusion, mode, ends);
+    expect_same_backward(norm, expected, before, fusion);
+  }
 };
 using Types = ::testing::Types<float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(CudaBatchNorm, Types);
@@ -167,6 +183,32 @@ TYPED_TEST(CudaBatchNorm, EqualsTheCpu) {
     this->check(Norm<TypeParam>(rows, channels), kFusions[4 + (turn + 1) % 4]);
     ++turn;
   }
+}
+
+TYPED_TEST(CudaBatchNorm, OfPartsEqualsTheCpu) {
+  std::size_t turn = 0;
+  for (const auto& [rows, channels] : kShapes) {
+    const PartEnds ends =
+        turn % 2 == 0 ? PartEnds{0, rows / 3, rows / 3, rows} : PartEnds{rows - 1, rows, rows};
+    this->check_parts(Norm<TypeParam>(rows, channels), kFusions[turn % 4],
+                      turn % 3 == 0 ? Mode::add : Mode::write, ends);
+    ++turn;
+  }
+}
+
+TYPED_TEST(CudaBatchNorm, OfPartsWithFewerThanTwoRows) {
+  const Device gpu = Device::cuda(0);
+  const Fusion fusion{.training = true, .relu = false, .residual = false};
+  for (const std::int64_t rows : {0, 1})
+    for (const std::int64_t channels : {0, 5, 16}) {
+      Norm<TypeParam> norm(rows, channels);
+      const Norm<TypeParam> before = norm;
+      forward_in_parts(gpu, norm, fusion, {0, rows});
+      expect_same_bits(norm.running_mean, before.running_mean);
+      expect_same_bits(norm.running_var, before.running_var);
+      backward_in_parts(gpu, norm, fusion, Mode::write, {0, rows});
+      testing::expect_near(norm.dgamma, Array<double>({channels}), 0);
+    }
 }
 
 // Any one of the arrays rules packs out.

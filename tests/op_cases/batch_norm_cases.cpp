@@ -42,6 +42,35 @@ OpCase of_itself(std::string name, const Shape& x, bool relu) {
   return c;
 }
 
+/// One of two parts. The other one is constant, and its loss is 0: 4 rows of mean 0.25 and variance 0.5.
+class ConstantPart final : public BatchNormExchange {
+ public:
+  int parts() const override { return 2; }
+  void all_gather(const Tensor& mine, const Tensor& all) override {
+    constexpr double kRows = 4, kMean = 0.25, kSquares = 2;
+    const std::int64_t size = mine.numel(), channels = (size - 1) / 2;
+    const auto put = [&](std::int64_t offset, std::int64_t count, double value) {
+      all.slice(offset, {count}).copy_from(Tensor::full({count}, value, DType::f64, all.device()));
+    };
+    put(0, 1, kRows), put(1, channels, kMean), put(1 + channels, channels, kSquares);
+    all.slice(size, {size}).copy_from(mine);
+  }
+  void all_reduce(const Tensor& sums) override {
+    const Tensor rows = sums.slice(0, {1});
+    rows.copy_from(Tensor::full({1}, rows.item() + 4, DType::f64, sums.device()));
+  }
+};
+
+OpCase of_part(std::string name, const Shape& x, bool relu, bool residual) {
+  OpCase c = with_residual(std::move(name), x, true, relu);
+  if (!residual) c.inputs.pop_back(), c.batched.pop_back();
+  c.op = [relu, residual](std::span<const Variable> in) {
+    return sync_batch_norm(in[0], in[1], in[2], statistics(in[1]), std::make_shared<ConstantPart>(),
+                           {.relu = relu}, residual ? in[3] : Variable());
+  };
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> batch_norm_cases() {
@@ -59,6 +88,9 @@ std::vector<OpCase> batch_norm_cases() {
       with_residual("residual_relu_inference", {9, 5}, false, true),
       of_itself("of_itself", {9, 5}, false),
       of_itself("relu_of_itself", {9, 5}, true),
+      of_part("part", {3, 4, 5, 6}, false, false),
+      of_part("part_matrix", {9, 5}, true, true),
+      of_part("part_of_one_row", {1, 5}, false, true),
   };
 }
 

@@ -1,0 +1,188 @@
+// kernels/batchnorm.h on the CPU: backward.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "kernels/batchnorm.h"
+#include "kernels/cpu/channel_sums.h"
+
+namespace convoy {
+namespace {
+
+// g: the gradient of what a ReLU is applied to, from that of the result y. By bits, because a choice of the
+// sign of y keeps the compiler from vectorising sums, and is mispredicted half the time.
+template <class T, bool kRelu>
+struct Upstream {
+  const T* dy;
+  const T* y;  // null without a ReLU
+  T operator()(std::int64_t e) const {
+    if constexpr (!kRelu) return dy[e];
+    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    const Bits all_where_positive = Bits{0} - static_cast<Bits>(y[e] > 0);
+    return std::bit_cast<T>(std::bit_cast<Bits>(dy[e]) & all_where_positive);
+  }
+};
+
+template <class T>
+void store(GradView gradient, std::size_t c, double value) {
+  T* out = gradient.as<T>() + c;
+  *out = static_cast<T>(gradient.mode == Mode::add ? static_cast<double>(*out) + value : value);
+}
+
+// scratch.first = sum g and .second = sum g (x - mean), with the mean in scratch.origin; from them dgamma
+// and dbeta.
+template <class T, class G>
+void parameter_gradients(CpuStream& stream, ChannelMatrix m, ChannelScratch<T>& scratch, G g, const T* x,
+                         GradView dgamma, GradView dbeta) {
+  const double* origin = scratch.origin.data();
+  const std::int64_t channels = m.channels;
+  sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& product) {
+    const double gradient = static_cast<double>(g(row * channels + c));
+    sum += gradient;
+    product += gradient * (static_cast<double>(x[row * channels + c]) - origin[c]);
+  });
+  for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
+    if (dgamma.wanted()) store<T>(dgamma, c, scratch.second[c] * scratch.inverse_std[c]);
+    if (dbeta.wanted()) store<T>(dbeta, c, scratch.first[c]);
+  }
+}
+
+// dx = of_element(element, channel) and dresidual = g, a few rows of the one and then of the other: both read
+// dy and y, which the caches hold by then.
+template <class T, class G, class F>
+void data_gradients(CpuStream& stream, ChannelMatrix m, G g, GradView dx, const F& of_element,
+                    GradView dresidual) {
+  const std::int64_t rows_at_once = dresidual.wanted() ? item_grain(4 * m.channels) : m.rows;
+  const auto write_rows = [&](std::int64_t begin, std::int64_t end) {
+    if (dx.wanted()) {
+      T* to = dx.as<T>();
+      choose(dx.mode == Mode::add, [&](auto adds) {
+        for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
+          to[e] = adds ? to[e] + of_element(e, c) : of_element(e, c);
+        });
+      });
+    }
+    if (dresidual.wanted()) {
+      T* to = dresidual.as<T>();
+      choose(dresidual.mode == Mode::add, [&](auto adds) {
+        for (std::int64_t e = begin * m.channels; e < end * m.channels; ++e)
+          to[e] = adds ? to[e] + g(e) : g(e);
+      });
+    }
+  };
+  parallel_for(stream, m.rows, item_grain(m.channels), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; row += rows_at_once)
+      write_rows(row, std::min(row + rows_at_once, end));
+  });
+}
+
+// What forward has saved of the channels.
+template <class T>
+void take_saved(ChannelScratch<T>& scratch, std::int64_t channels, ConstView mean, ConstView inverse_std) {
+  scratch.resize(channels);
+  std::copy_n(mean.as<T>(), channels, scratch.origin.begin());
+  std::copy_n(inverse_std.as<T>(), channels, scratch.inverse_std.begin());
+}
+
+// dx and dresidual from scratch.first and .second, parameter_gradients()' sums over n rows.
+template <class T, class G>
+void data_gradients_of_sums(CpuStream& stream, ChannelMatrix m, ChannelScratch<T>& scratch, G g, const T* x,
+                            const T* gamma, const T* mean, double n, GradView dx, GradView dresidual) {
+  const std::vector<double>& istd = scratch.inverse_std;
+  for (std::size_t c = 0; dx.wanted() && c < istd.size(); ++c) {
+    const double factor = static_cast<double>(gamma[c]) * istd[c];
+    scratch.a[c] = static_cast<T>(factor);
+    scratch.b[c] = static_cast<T>(-factor * istd[c] * istd[c] * scratch.second[c] / n);
+    scratch.c[c] = static_cast<T>(-factor * scratch.first[c] / n);
+  }
+  const T *a = scratch.a.data(), *b = scratch.b.data(), *offset = scratch.c.data();
+  const auto of_element = [=](std::int64_t e, std::int64_t c) {
+    return a[c] * g(e) + (b[c] * (x[e] - mean[c]) + offset[c]);
+  };
+  data_gradients<T>(stream, m, g, dx, of_element, dresidual);
+}
+
+}  // namespace
+
+void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
+                         ConstView mean, ConstView inverse_std, GradView dx, GradView dresidual,
+                         GradView dgamma, GradView dbeta, BatchNormOptions options) {
+  const ChannelMatrix m(x.shape);
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<ChannelScratch<T>>();
+    take_saved(scratch, m.channels, mean, inverse_std);
+    choose(options.relu, [&](auto relu) {
+      const Upstream<T, relu> g{dy.as<T>(), y.as<T>()};
+      if (dx.wanted() || dgamma.wanted() || dbeta.wanted())
+        parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
+      data_gradients_of_sums(stream, m, scratch, g, x.as<T>(), gamma.as<T>(), mean.as<T>(),
+                             static_cast<double>(m.rows), dx, dresidual);
+    });
+  });
+}
+
+void batch_norm_gradient_sums(CpuStream& stream, ConstView dy, ConstView x, ConstView y, ConstView mean,
+                              ConstView inverse_std, View sums, GradView dgamma, GradView dbeta,
+                              BatchNormOptions options) {
+  const ChannelMatrix m(x.shape);
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<ChannelScratch<T>>();
+    take_saved(scratch, m.channels, mean, inverse_std);
+    choose(options.relu, [&](auto relu) {
+      parameter_gradients(stream, m, scratch, Upstream<T, relu>{dy.as<T>(), y.as<T>()}, x.as<T>(), dgamma,
+                          dbeta);
+    });
+    const PartSums<double> part(sums.as<double>(), m.channels);
+    *part.rows = static_cast<double>(m.rows);
+    std::copy(scratch.first.begin(), scratch.first.end(), part.first);
+    std::copy(scratch.second.begin(), scratch.second.end(), part.second);
+  });
+}
+
+void batch_norm_backward_of_part(CpuStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
+                                 ConstView mean, ConstView inverse_std, ConstView sums, GradView dx,
+                                 GradView dresidual, BatchNormOptions options) {
+  const ChannelMatrix m(x.shape);
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<ChannelScratch<T>>();
+    take_saved(scratch, m.channels, mean, inverse_std);
+    const PartSums<const double> all(sums.as<double>(), m.channels);
+    scratch.first.assign(all.first, all.first + m.channels);
+    scratch.second.assign(all.second, all.second + m.channels);
+    choose(options.relu, [&](auto relu) {
+      data_gradients_of_sums(stream, m, scratch, Upstream<T, relu>{dy.as<T>(), y.as<T>()}, x.as<T>(),
+                             gamma.as<T>(), mean.as<T>(), *all.rows, dx, dresidual);
+    });
+  });
+}
+
+void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
+                                   ConstView running_mean, ConstView running_var, GradView dx,
+                                   GradView dresidual, GradView dgamma, GradView dbeta,
+                                   BatchNormOptions options) {
+  const ChannelMatrix m(x.shape);
+  dispatch_compute(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<ChannelScratch<T>>();
+    scratch.resize(m.channels);
+    std::copy_n(running_mean.as<T>(), m.channels, scratch.origin.begin());
+    std::vector<double>& istd = scratch.inverse_std;
+    for (std::size_t c = 0; c < istd.size(); ++c) {
+      istd[c] = 1 / std::sqrt(static_cast<double>(running_var.as<T>()[c]) + options.epsilon);
+      scratch.a[c] = static_cast<T>(static_cast<double>(gamma.as<T>()[c]) * istd[c]);
+    }
+    choose(options.relu, [&](auto relu) {
+      const Upstream<T, relu> g{dy.as<T>(), y.as<T>()};
+      if (dgamma.wanted() || dbeta.wanted())
+        parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
+      const T* factor = scratch.a.data();
+      const auto of_element = [=](std::int64_t e, std::int64_t c) { return factor[c] * g(e); };
+      data_gradients<T>(stream, m, g, dx, of_element, dresidual);
+    });
+  });
+}
+
+}  // namespace convoy
