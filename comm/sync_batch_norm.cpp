@@ -1,0 +1,113 @@
+#include "comm/sync_batch_norm.h"
+
+#include <memory>
+#include <vector>
+
+#include "engine/nn/layers.h"
+#include "kernels/runtime/check.h"
+#include "kernels/runtime/stream_event.h"
+
+namespace convoy {
+namespace {
+
+/// The ranks as parts of a batch, by number.
+class RankExchange final : public BatchNormExchange {
+ public:
+  explicit RankExchange(Communicator& comm)
+      : comm_(comm), ready_(comm.device().stream()), done_(comm.device().stream()) {}
+
+  int parts() const override { return comm_.size(); }
+  void all_gather(const Tensor& mine, const Tensor& all) override {
+    in_order(mine.stream(), [&] { comm_.all_gather(mine.view(), all.reshape({all.numel()}).view()); });
+  }
+  void all_reduce(const Tensor& sums) override {
+    in_order(sums.stream(), [&] { comm_.all_reduce(sums.view()); });
+  }
+
+ private:
+  /// Between all that the compute stream holds so far and all that comes later.
+  template <class F>
+  void in_order(const Stream& compute, const F& exchange) {
+    ready_.record(compute);
+    ready_.wait(comm_.stream());
+    exchange();
+    done_.record(comm_.stream());
+    done_.wait(compute);
+    comm_.check_errors();  // of the CPU, which has waited, this one's; of a GPU, what is known by now
+  }
+
+  Communicator& comm_;
+  StreamEvent ready_, done_;
+};
+
+std::vector<BatchNorm2d*> batch_norms_of(Module& model) {
+  std::vector<BatchNorm2d*> norms;
+  for (Module* module : model.modules())
+    if (auto* const norm = dynamic_cast<BatchNorm2d*>(module)) norms.push_back(norm);
+  return norms;
+}
+
+void append(std::vector<double>& numbers, const Tensor& tensor) {
+  const std::vector<double> values = tensor.to(DType::f64).to_vector<double>();
+  numbers.insert(numbers.end(), values.begin(), values.end());
+}
+
+/// What every rank has, by rank.
+std::vector<double> all_gather_and_wait(Communicator& comm, const std::vector<double>& mine) {
+  const auto size = static_cast<std::int64_t>(mine.size());
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(comm.size()));
+  comm.all_gather({mine.data(), {size}, DType::f64}, {all.data(), {size * comm.size()}, DType::f64});
+  StreamEvent done(comm.stream());
+  done.record(comm.stream());
+  done.wait();
+  comm.check_errors();
+  return all;
+}
+
+}  // namespace
+
+int synchronize_batch_norms(Module& model, Communicator& comm) {
+  const std::vector<BatchNorm2d*> norms = batch_norms_of(model);
+  const auto exchange = std::make_shared<RankExchange>(comm);
+  for (BatchNorm2d* norm : norms) norm->synchronize(exchange);
+  return static_cast<int>(norms.size());
+}
+
+int count_batch_norms(Module& model) { return static_cast<int>(batch_norms_of(model).size()); }
+
+void average_running_statistics(Communicator& comm, Module& model, double weight) {
+  const std::vector<BatchNorm2d*> norms = batch_norms_of(model);
+  std::vector<double> mine = {weight};
+  for (BatchNorm2d* norm : norms) append(mine, norm->running().running_mean);
+  const std::size_t channels = mine.size() - 1;
+  for (BatchNorm2d* norm : norms) append(mine, norm->running().running_var);
+  const std::vector<double> all = all_gather_and_wait(comm, mine);
+
+  std::vector<double> mean(channels), var(channels);
+  double sum = 0;
+  for (std::size_t rank = 0; rank < all.size(); rank += mine.size()) {
+    if (all[rank] == 0) continue;
+    const double share = all[rank] / (sum + all[rank]);  // of the ranks so far
+    sum += all[rank];
+    for (std::size_t c = 0; c < channels; ++c) {
+      const double delta = all[rank + 1 + c] - mean[c];
+      var[c] += share * (all[rank + 1 + channels + c] - var[c] + (1 - share) * delta * delta);
+      mean[c] += share * delta;
+    }
+  }
+  check(sum > 0, "running statistics of {} ranks: none has a sample", comm.size());
+
+  std::size_t c = 0;
+  const auto put = [](const Tensor& to, const double* values) {
+    const std::span<const double> channel_values(values, static_cast<std::size_t>(to.numel()));
+    to.copy_from(Tensor::from(channel_values, to.shape(), to.device()).to(to.dtype()));
+  };
+  for (BatchNorm2d* norm : norms) {
+    const BatchNormStatistics running = norm->running();
+    put(running.running_mean, mean.data() + c);
+    put(running.running_var, var.data() + c);
+    c += static_cast<std::size_t>(running.running_mean.numel());
+  }
+}
+
+}  // namespace convoy
