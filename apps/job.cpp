@@ -98,6 +98,12 @@ Job::~Job() = default;
 
 Communicator* Job::gradients() const { return gradients_ ? gradients_.get() : control_.get(); }
 
+Communicator* Job::statistics() {
+  if (gradients_) return gradients_.get();
+  if (control_ && !statistics_) statistics_ = control_->split(0);
+  return statistics_.get();
+}
+
 int Job::run(const char* program, const std::function<int()>& body) {
   program_ = program;
   try {
@@ -117,6 +123,7 @@ void Job::tell(const std::string& what) noexcept {
   if (is_alone()) return;
   const std::string told = fmt::format("rank {}: {}", info().rank, what);
   if (gradients_) gradients_->abort(told);
+  if (statistics_) statistics_->abort(told);
   control_->abort(told);
 }
 
@@ -193,6 +200,7 @@ std::string Job::describe() const {
 
 void Job::finish() {
   if (gradients_) gradients_->finish();
+  if (statistics_) statistics_->finish();
   if (control_) control_->finish();
 }
 

@@ -58,6 +58,9 @@ class Job {
   Communicator* gradients() const;
   /// For what is small and lies in the CPU's memory; where ranks compute on the CPU, the same as gradients().
   Communicator* control() const { return control_.get(); }
+  /// For the statistics of batch norms, which are exchanged while gradients travel: on the CPU a communicator
+  /// of their own, which the first call, by every rank, makes; on GPUs gradients().
+  Communicator* statistics();
 
   /// By rank, once they are connected: "cuda:1".
   const std::vector<std::string>& devices() const { return devices_; }
@@ -84,7 +87,8 @@ class Job {
   int ranks_on_my_cores_ = 1;
   std::vector<std::string> devices_;
   std::unique_ptr<Communicator> control_;
-  std::unique_ptr<Communicator> gradients_;  // of GPUs; null on the CPU
+  std::unique_ptr<Communicator> gradients_;   // of GPUs; null on the CPU
+  std::unique_ptr<Communicator> statistics_;  // of the CPU, where somebody has asked for it
 };
 
 /// Calls body, before the ranks have met. Under mpirun, which ends all ranks when the first one fails, rank 0

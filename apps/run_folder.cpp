@@ -15,9 +15,9 @@ namespace fs = std::filesystem;
 
 // A training continued with another of these would be neither the old one nor the new one.
 constexpr const char* kDecisive[] = {
-    "model",     "stem",     "dataset",  "image-size", "augment",   "overfit-batch", "batch-size",
-    "optimizer", "lr",       "momentum", "nesterov",   "precision", "weight-decay",  "label-smoothing",
-    "clip-norm", "schedule", "warmup",   "seed",       "grad-dtype"};
+    "model",     "stem",     "dataset",  "image-size", "augment",    "overfit-batch", "batch-size",
+    "optimizer", "lr",       "momentum", "nesterov",   "precision",  "weight-decay",  "label-smoothing",
+    "clip-norm", "schedule", "warmup",   "seed",       "grad-dtype", "sync-bn",       "bn-buffers"};
 // A longer or shorter training is a reasonable wish; its schedule is then another one from here on.
 constexpr const char* kLength[] = {"epochs", "max-steps"};
 

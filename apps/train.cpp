@@ -13,7 +13,9 @@
 #include "apps/trace.h"
 #include "apps/version.h"
 #include "comm/broadcast.h"
+#include "datasets/sampler.h"
 #include "kernels/runtime/check.h"
+#include "models/models.h"
 
 namespace convoy {
 namespace {
@@ -67,6 +69,26 @@ Beginning begin(Trainer& trainer, const Setup& setup, const RunFolder* folder, J
   return found == "fresh" ? Beginning::fresh : Beginning::resumed;
 }
 
+/// Where a rank's batch norms see few samples at a time.
+std::optional<std::string> batch_norm_warning(const Setup& setup, int world) {
+  constexpr std::int64_t kFew = 16;
+  const TrainOptions& options = setup.options;
+  if (world == 1 || options.sync_bn || !models::has_batch_norm(options.model)) return std::nullopt;
+  const std::int64_t batch = std::min(*options.batch_size, setup.data.train.size());
+  const BatchPlan plan{.samples = batch,
+                       .global_batch = batch,
+                       .micro_batch = options.micro_batch_size,
+                       .rank = world - 1,
+                       .world = world};
+  const std::int64_t samples = plan.positions(0, plan.micro_batches(0) - 1).size();
+  if (samples >= kFew) return std::nullopt;
+  return fmt::format(
+      "batch norm takes its statistics from {} samples at a time, a rank's part of --batch-size {}; "
+      "--sync-bn "
+      "takes them from all ranks'",
+      samples, *options.batch_size);
+}
+
 /// What rank 0 alone does of a training: files and what a person sees.
 class FirstRank {
  public:
@@ -106,7 +128,8 @@ int train(const Setup& setup, const RunFolder* folder, Job& job) {
                      .profiler = &profiler,
                      .stop_signal = StopSignals::received,
                      .gradients = job.gradients(),
-                     .control = job.control()};
+                     .control = job.control(),
+                     .statistics = options.sync_bn ? job.statistics() : nullptr};
   write_input_spec(
       {setup.data.name, setup.data.classes, setup.data.image_shape(), setup.transform.evaluation()},
       parts.extra);
@@ -115,6 +138,7 @@ int train(const Setup& setup, const RunFolder* folder, Job& job) {
   PlanCache plans(options.compute.deterministic ? "none" : options.compute.plan_cache, setup.device);
   std::vector<std::string> warnings = setup.warnings;
   if (auto warning = plans.load()) warnings.push_back(std::move(*warning));
+  if (auto warning = batch_norm_warning(setup, job.info().world)) warnings.push_back(std::move(*warning));
 
   if (first) print_table(describe(setup, trainer.total_steps(), job));
   if (options.dry_run) {

@@ -84,6 +84,13 @@ CommandLine train_command_line(TrainOptions& o) {
            {.value = "MIB", .least = 0.001, .most = 1e5});
   line.add("grad-dtype", &o.grad_dtype, "What gradients are rounded to for their way between ranks",
            {.value = "NAME", .default_is = "as they are computed", .choices = {"fp32", "bf16", "fp16"}});
+  line.add("sync-bn", &o.sync_bn,
+           "Normalize by the statistics of all ranks' samples, not of a rank's own, as one process would");
+  line.add(
+      "bn-buffers", &o.bn_buffers,
+      "Running statistics that evaluations and checkpoints take where ranks have each its own: local (rank "
+      "0's), or mean (those of all samples together)",
+      {.value = "NAME", .choices = {"local", "mean"}});
   line.add("check-replicas", &o.check_replicas,
            "Steps between comparisons of the parameters of all ranks, bit by bit; 0: at the end alone",
            {.value = "STEPS", .least = 0});
@@ -133,6 +140,12 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(*o.epochs > 0 || o.max_steps > 0, "--epochs 0: expected --max-steps with it, or at least one epoch");
   check(o.micro_batch_size <= *o.batch_size, "--micro-batch-size {}: more than --batch-size {}",
         o.micro_batch_size, *o.batch_size);
+  const bool has_batch_norm = models::has_batch_norm(o.model);
+  check(!o.sync_bn || has_batch_norm, "--sync-bn: {} has no batch norm, expected a model with one", o.model);
+  check(o.bn_buffers == "local" || has_batch_norm, "--bn-buffers {}: {} has no batch norm, expected local",
+        o.bn_buffers, o.model);
+  check(o.bn_buffers == "local" || !o.sync_bn,
+        "--bn-buffers {}: with --sync-bn all ranks have the same ones, expected local", o.bn_buffers);
   if (o.optimizer == "sgd") {
     check(!*o.nesterov || *o.momentum > 0, "--nesterov: --momentum is 0, expected more");
     check(*o.momentum < 1, "--momentum {}: expected less than 1", *o.momentum);

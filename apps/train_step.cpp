@@ -1,7 +1,6 @@
 #include "apps/train_step.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
@@ -85,18 +84,19 @@ void TrainStep::set_numbers(std::int64_t epoch, double lr) {
 void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_count,
                         std::vector<Tensor>& losses) {
   // A rank's share of the last samples of an epoch may be empty, or less than its number of micro-batches.
-  const auto is_empty = [](const Input& input) { return input.labels.size(0) == 0; };
-  const auto filled =
-      static_cast<std::size_t>(std::count_if(inputs.begin(), inputs.end(), std::not_fn(is_empty)));
+  const auto is_computed = [&](const Input& input) {
+    return settings_.computes_empty || input.labels.size(0) > 0;
+  };
+  const auto most = static_cast<std::size_t>(std::count_if(inputs.begin(), inputs.end(), is_computed));
   for (std::size_t k = 0, computed = 0; k < inputs.size(); ++k) {
     Marks& marks = *marks_[k];
     marks.begin.record();
     Variable loss;
-    if (!is_empty(inputs[k])) loss = loss_of(inputs[k], global_count);
+    if (is_computed(inputs[k])) loss = loss_of(inputs[k], global_count);
     marks.forward.record();
     if (loss.defined()) {
       const Profiler::Range range(settings_.profiler, "backward");
-      if (gradients_ != nullptr) gradients_->begin_update(computed + 1 == filled);
+      if (gradients_ != nullptr) gradients_->begin_update(computed + 1 == most);
       backward(loss, {.accumulate = computed > 0, .seed = scaler_ != nullptr ? scaler_->seed() : Tensor()});
       ++computed;
     }

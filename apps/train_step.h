@@ -27,6 +27,7 @@ struct TrainStepSettings {
   DType dtype = DType::f32;       // of images and activations
   DType loss_dtype = DType::f32;  // of losses: the parameters'
   bool record = false;            // as work graphs; a GPU only
+  bool computes_empty = false;    // also on no samples: other ranks' batch norms wait for what this one adds
   Profiler* profiler = nullptr;
 };
 

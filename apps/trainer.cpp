@@ -5,7 +5,6 @@
 
 #include "apps/plan_cache.h"
 #include "apps/trace.h"
-#include "comm/broadcast.h"
 #include "engine/ops/ops.h"
 #include "kernels/reduce.h"
 #include "kernels/runtime/check.h"
@@ -55,6 +54,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
       train_(parts_.data.train),
       scaler_(make_scaler(options, precision_, parts_.device)),
       timer_(parts_.device) {
+  synchronize_statistics();
   const auto seed = static_cast<std::uint64_t>(options_.seed);
   if (options_.overfit_batch) train_ = first_batch(train_, *options_.batch_size, seed);
   if (train_.size() == 0) fail<DataError>("{}: no training images", parts_.data.note);
@@ -91,6 +91,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
           .dtype = precision_.compute,
           .loss_dtype = precision_.parameters,
           .record = records_updates(options_.compute, parts_.device),
+          .computes_empty = parts_.statistics != nullptr,
           .profiler = parts_.profiler});
   loss_log_ = std::make_unique<LossLog>(
       parts_.device, precision_.parameters,
@@ -302,7 +303,7 @@ bool Trainer::evaluation_due() const {
 void Trainer::run_evaluation() {
   settle();
   const Profiler::Range range(parts_.profiler, "evaluation");
-  if (parts_.world() > 1) broadcast_buffers(*parts_.gradients, parts_.model.root());
+  share_running_statistics();
   const Tensor& test_images = parts_.data.test.images;
   if (!resident_test_images_.defined() &&
       keeps_on_device(options_.compute, parts_.device, test_images.bytes()))
@@ -339,6 +340,7 @@ bool Trainer::save_due() const {
 void Trainer::save() {
   settle();
   check_parameters();
+  share_running_statistics();
   if (parts_.rank() == 0) write_checkpoint();
   saved_step_ = state_.step;
   best_unsaved_ = false;

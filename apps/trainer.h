@@ -72,13 +72,15 @@ struct TrainerParts {
   /// gradients, and what carries small things in the CPU's memory (the same, on the CPU). Null: one rank.
   Communicator* gradients = nullptr;
   Communicator* control = nullptr;
+  /// With --sync-bn, of several ranks: what carries statistics of batch norm; on the CPU nothing else.
+  Communicator* statistics = nullptr;
 
   int rank() const { return control != nullptr ? control->rank() : 0; }
   int world() const { return control != nullptr ? control->size() : 1; }
 };
 
 /// With several ranks all of them call the same things in the same order. Rank 0 alone writes checkpoints;
-/// stops, losses and evaluations are those of all ranks together; running statistics are those of rank 0.
+/// stops, losses and evaluations are those of all ranks together.
 class Trainer {
  public:
   /// options: resolved.
@@ -131,6 +133,8 @@ class Trainer {
   void trace_step();
   [[noreturn]] void fail_scaling(const LossScaler::State& scale) const;
   std::string last_checkpoint() const;
+  void synchronize_statistics();
+  void share_running_statistics();
   void make_synchronizer();
   std::optional<std::string> kept_plan() const;
   /// The signal that stops all ranks, or 0. With several ranks each call is an exchange.

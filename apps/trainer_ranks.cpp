@@ -1,4 +1,5 @@
 // What a trainer does because it is one of several.
+#include <algorithm>
 #include <array>
 #include <csignal>
 
@@ -6,6 +7,8 @@
 #include "apps/trainer.h"
 #include "comm/agreement.h"
 #include "comm/broadcast.h"
+#include "comm/sync_batch_norm.h"
+#include "datasets/sampler.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
@@ -37,6 +40,23 @@ void Trainer::share_state() {
   const std::string choices = from_first(choices_text(parts_.device));
   if (parts_.rank() > 0 && !choices.empty()) take_choices(choices, parts_.device);
   comm.check_errors();
+}
+
+void Trainer::synchronize_statistics() {
+  if (parts_.world() == 1) return;
+  check(options_.sync_bn == (parts_.statistics != nullptr), "--sync-bn {}: {} a communicator for it",
+        options_.sync_bn, parts_.statistics != nullptr ? "found" : "without");
+  if (parts_.statistics != nullptr) synchronize_batch_norms(parts_.model.root(), *parts_.statistics);
+}
+
+/// What evaluations and checkpoints take, live on every rank: a resume goes on from the same.
+void Trainer::share_running_statistics() {
+  if (parts_.world() == 1) return;
+  Module& model = parts_.model.root();
+  if (options_.bn_buffers != "mean") return broadcast_buffers(*parts_.gradients, model);
+  const std::int64_t batch = std::min(*options_.batch_size, train_.size());
+  const auto samples = static_cast<double>(share_of(batch, parts_.rank(), parts_.world()).size());
+  average_running_statistics(*parts_.control, model, samples);
 }
 
 std::optional<std::string> Trainer::kept_plan() const {

@@ -36,5 +36,7 @@ Model resnet50(const Options& options = {});
 /// By name; UsageError with the nearest name and the list of all for any other.
 Model make(std::string_view name, const Options& options = {});
 std::vector<std::string> names();
+/// Of what make() makes.
+bool has_batch_norm(std::string_view name);
 
 }  // namespace convoy::models

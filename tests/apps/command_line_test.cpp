@@ -97,6 +97,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--nesterov", "--momentum", "0"}, 2, "--nesterov: --momentum is 0"},
         Mistake{{"--schedule", "triangle", "--warmup", "0.1"}, 2, "the triangle schedule rises by itself"},
         Mistake{{"--stem", "cifar"}, 2, "--stem cifar: resnet20 has one stem only"},
+        Mistake{{"--model", "lenet", "--sync-bn"}, 2, "--sync-bn: lenet has no batch norm"},
+        Mistake{
+            {"--model", "lenet", "--bn-buffers", "mean"}, 2, "--bn-buffers mean: lenet has no batch norm"},
+        Mistake{{"--sync-bn", "--bn-buffers", "mean"}, 2, "--bn-buffers mean: with --sync-bn"},
         Mistake{{"--resume", "x", "--init-from", "y"}, 2, "--init-from: --resume x takes the parameters"},
         Mistake{{"--overfit-batch", "--augment", "flip"}, 2, "--augment flip: --overfit-batch"},
         Mistake{{"--overfit-batch", "--micro-batch-size", "2"}, 2, "--micro-batch-size: --overfit-batch"}));

@@ -40,13 +40,15 @@ Outcome train_in_this_thread(const Arguments& arguments, Communicator& comm) {
   Device device = open_device(options.compute, parse_precision(options.precision));
   const Setup setup = set_up(options, line, device, locate_data(options.data));
   CheckpointFolder checkpoints(std::filesystem::path(*options.out) / "checkpoints");
+  const std::unique_ptr<Communicator> statistics = options.sync_bn ? comm.split(0) : nullptr;
   Trainer trainer(options, {.model = setup.model,
                             .device = setup.device,
                             .data = setup.data,
                             .transform = setup.transform,
                             .checkpoints = checkpoints,
                             .gradients = &comm,
-                            .control = &comm});
+                            .control = &comm,
+                            .statistics = statistics.get()});
   trainer.share_state();
   Outcome outcome;
   TrainerCallbacks callbacks;
@@ -60,6 +62,7 @@ Outcome train_in_this_thread(const Arguments& arguments, Communicator& comm) {
     outcome.test_accuracy = evaluation.accuracy;
   };
   trainer.run(callbacks);
+  if (statistics) statistics->finish();
   comm.finish();
   outcome.hash = parameters_hash(setup.model.root());
   return outcome;

@@ -82,6 +82,13 @@ TEST(Models, HaveTheirPublishedSize) {
   EXPECT_EQ(models::resnet18().parameter_count(), 11173962);
 }
 
+TEST(Models, TellWhetherTheyHaveABatchNorm) {
+  for (const std::string& name : models::names()) {
+    if (name == "resnet50") continue;  // which takes long to initialize, and has those of resnet18
+    EXPECT_EQ(models::has_batch_norm(name), !models::make(name).buffers().empty()) << name;
+  }
+}
+
 TEST(Models, ChooseTheStemByTheImageSize) {
   const auto stem_of = [](const models::Options& options) {
     return models::resnet18(options).parameters().front().variable.shape();
