@@ -86,7 +86,8 @@ void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bo
                              evaluation.accuracy * 100, evaluation.loss, is_best ? ", the best so far" : ""));
 }
 
-Json result_of(const Setup& setup, const TrainingState& state, const Job& job) {
+Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
+  const TrainingState& state = trainer.state();
   return {{"test_accuracy", state.evaluated->accuracy},
           {"test_loss", state.evaluated->loss},
           {"best_accuracy", state.best->accuracy},
@@ -96,6 +97,8 @@ Json result_of(const Setup& setup, const TrainingState& state, const Job& job) {
           {"steps", state.step},
           {"samples", state.samples},
           {"world_size", job.info().world},
+          {"optimizer_bytes", trainer.optimizer_bytes()},
+          {"gradient_bytes", trainer.gradient_bytes()},
           {"parameters_hash", parameters_hash(setup.model.root())}};
 }
 

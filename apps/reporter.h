@@ -31,7 +31,7 @@ class Reporter {
 };
 
 /// The fields of the result event, and the summary that a person sees.
-nlohmann::ordered_json result_of(const Setup& setup, const TrainingState& state, const Job& job);
+nlohmann::ordered_json result_of(const Setup& setup, const Trainer& trainer, const Job& job);
 void print_result(const nlohmann::ordered_json& result, const std::string& out);
 
 }  // namespace convoy

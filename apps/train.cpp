@@ -186,7 +186,7 @@ int train(const Setup& setup, const RunFolder* folder, Job& job) {
                     signal, trainer.state().step));
     return 128 + signal;
   }
-  const nlohmann::ordered_json result = result_of(setup, trainer.state(), job);
+  const nlohmann::ordered_json result = result_of(setup, trainer, job);
   shown->reporter().result(result);
   print_result(result, folder->out().string());
   return 0;

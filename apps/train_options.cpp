@@ -84,6 +84,10 @@ CommandLine train_command_line(TrainOptions& o) {
            {.value = "MIB", .least = 0.001, .most = 1e5});
   line.add("grad-dtype", &o.grad_dtype, "What gradients are rounded to for their way between ranks",
            {.value = "NAME", .default_is = "as they are computed", .choices = {"fp32", "bf16", "fp16"}});
+  line.add("zero", &o.zero,
+           "What is divided over the ranks instead of being the same on each: 0 nothing, 1 the optimizer's "
+           "state, 2 the sums of gradients, too",
+           {.value = "0|1|2", .least = 0, .most = 2});
   line.add("sync-bn", &o.sync_bn,
            "Normalize by the statistics of all ranks' samples, not of a rank's own, as one process would");
   line.add(
@@ -146,6 +150,9 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
         o.bn_buffers, o.model);
   check(o.bn_buffers == "local" || !o.sync_bn,
         "--bn-buffers {}: with --sync-bn all ranks have the same ones, expected local", o.bn_buffers);
+  check(o.zero == 0 || !o.grad_dtype,
+        "--grad-dtype {}: with --zero {} gradients are summed as they are computed, expected one of the two",
+        o.grad_dtype.value_or(""), o.zero);
   if (o.optimizer == "sgd") {
     check(!*o.nesterov || *o.momentum > 0, "--nesterov: --momentum is 0, expected more");
     check(*o.momentum < 1, "--momentum {}: expected less than 1", *o.momentum);

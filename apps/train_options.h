@@ -45,6 +45,7 @@ struct TrainOptions {
   JobOptions job;
   double bucket_mb = 10;                  // MiB
   std::optional<std::string> grad_dtype;  // none: as they are computed
+  std::int64_t zero = 0;                  // what is divided over the ranks
   bool sync_bn = false;
   std::string bn_buffers = "local";  // or mean
   std::int64_t check_replicas = 0;   // steps; 0: at the end alone

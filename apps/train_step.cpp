@@ -57,6 +57,7 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& batches, dou
   if (const Recording* recording = recording_of(batches)) {
     recording->load(batches);
     recording->graph->replay();
+    if (gradients_ != nullptr) gradients_->end_update();
     return recording->losses;
   }
   // The first update is computed by first guesses, to be there soon; the second times the alternatives.
@@ -66,6 +67,7 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& batches, dou
   for (const Batch& batch : batches) inputs.push_back({batch.images, batch.labels, batch.ids});
   losses_.clear();
   compute(inputs, batches.front().global_count, losses_);
+  if (gradients_ != nullptr) gradients_->end_update();
   return losses_;
 }
 
@@ -88,6 +90,8 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     return settings_.computes_empty || input.labels.size(0) > 0;
   };
   const auto most = static_cast<std::size_t>(std::count_if(inputs.begin(), inputs.end(), is_computed));
+  const bool accumulates = gradients_ == nullptr || gradients_->accumulates();
+  if (gradients_ != nullptr) gradients_->begin_forward();
   for (std::size_t k = 0, computed = 0; k < inputs.size(); ++k) {
     Marks& marks = *marks_[k];
     marks.begin.record();
@@ -97,9 +101,11 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     if (loss.defined()) {
       const Profiler::Range range(settings_.profiler, "backward");
       if (gradients_ != nullptr) gradients_->begin_update(computed + 1 == most);
-      backward(loss, {.accumulate = computed > 0, .seed = scaler_ != nullptr ? scaler_->seed() : Tensor()});
+      backward(loss, {.accumulate = accumulates && computed > 0,
+                      .seed = scaler_ != nullptr ? scaler_->seed() : Tensor()});
       ++computed;
     }
+    if (gradients_ != nullptr) gradients_->end_micro_batch();
     marks.backward.record();
     losses.push_back(loss.defined() ? loss.value() : Tensor::zeros({1}, settings_.loss_dtype, device_));
   }
@@ -109,7 +115,7 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
   }
   summed_.record();
   const Profiler::Range range(settings_.profiler, "optimizer");
-  optimizer_.step(lr_, {.clip_norm = settings_.clip_norm, .scaler = scaler_});
+  optimizer_.step(lr_, {.clip_norm = settings_.clip_norm, .scaler = scaler_, .others = others_});
   end_.record();
 }
 

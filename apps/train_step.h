@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/gradient_synchronizer.h"
+#include "comm/gradient_exchange.h"
 #include "datasets/loader.h"
 #include "engine/optim/loss_scaler.h"
 #include "engine/optim/optimizer.h"
@@ -39,8 +39,12 @@ class TrainStep {
   /// All must outlive it. scaler: null for none.
   TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scaler, DataLoader& loader, Device device,
             TrainStepSettings settings);
-  /// Gradients are summed over the ranks from now on. Before the first update.
-  void set_gradients(GradientSynchronizer* gradients) { gradients_ = gradients; }
+  /// Gradients are summed over the ranks from now on. Before the first update. others: those of a sharded
+  /// optimizer (UpdateOptions), else null.
+  void set_gradients(GradientExchange* gradients, PartExchange* others) {
+    gradients_ = gradients;
+    others_ = others;
+  }
   ~TrainStep();
 
   /// Enqueues the update of these micro-batches. Returns the loss of each, one element, a part of the mean
@@ -85,7 +89,8 @@ class TrainStep {
   Optimizer& optimizer_;
   LossScaler* scaler_;
   DataLoader& loader_;
-  GradientSynchronizer* gradients_ = nullptr;  // null: one rank
+  GradientExchange* gradients_ = nullptr;  // null: one rank
+  PartExchange* others_ = nullptr;
   Device device_;
   TrainStepSettings settings_;
 

@@ -75,9 +75,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
                             .device = parts_.device,
                             .resident = resident,
                             .defer_images = resident});
-  optimizer_ =
-      make_optimizer(options_.optimizer, decay_groups(parts_.model.parameters(), *options_.weight_decay),
-                     {.momentum = options_.momentum, .nesterov = options_.nesterov.value_or(false)});
+  make_optimizer();
   const auto warmup = std::llround(*options_.warmup * static_cast<double>(total_steps_));
   schedule_ = make_schedule(*options_.schedule, {.peak = *options_.lr,
                                                  .steps = total_steps_,
@@ -99,7 +97,10 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
 }
 
 std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoint) {
-  const Manifest manifest = load_checkpoint(checkpoint, parts_.model.root(), optimizer_.get());
+  if (sharded_) restored_ = sharded_->make_whole();
+  const Manifest manifest = restored_ ? load_checkpoint(checkpoint, parts_.model.root(), *restored_)
+                                      : load_checkpoint(checkpoint, parts_.model.root(), optimizer_.get());
+  if (restored_) optimizer_->set_steps(restored_->steps);
   state_ = read_state(manifest, checkpoint);
   saved_step_ = state_.step;
   if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
@@ -118,7 +119,7 @@ std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoi
 
 int Trainer::run(TrainerCallbacks callbacks) {
   callbacks_ = std::move(callbacks);
-  make_synchronizer();
+  make_exchange();
   if (!finished()) loader_->seek(state_.epoch, state_.epoch_step);
   while (true) {
     // What is due at this step comes before the next one, so that a resume from here finds the same duties.
@@ -244,7 +245,10 @@ void Trainer::take_losses(const LossesInFlight& in_flight, const std::optional<L
 }
 
 void Trainer::fail_scaling(const LossScaler::State& scale) const {
-  const std::string layer = first_non_finite(parts_.model.parameters());
+  std::vector<NamedParameter> parameters;  // those that the gradients examined are of
+  for (const ParameterGroup& group : optimizer_->groups())
+    parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
+  const std::string layer = first_non_finite(shards_ ? parameters : parts_.model.parameters());
   fail<NumericError>(
       "by step {} gradients overflow f16 even at the least loss scale, {}{}, and {} updates were skipped; "
       "lower "
@@ -266,6 +270,7 @@ void Trainer::settle() {
   const double seconds = StepTimer::seconds(timer_.take());
   state_.train_seconds += seconds;
   carried_seconds_ += seconds;
+  if (gradients_) gradients_->gather_parameters();
 }
 
 void Trainer::trace_step() {
@@ -341,25 +346,27 @@ void Trainer::save() {
   settle();
   check_parameters();
   share_running_statistics();
-  if (parts_.rank() == 0) write_checkpoint();
+  std::optional<OptimizerState> optimizer;
+  if (sharded_) optimizer = sharded_->gather();
+  if (parts_.rank() == 0) write_checkpoint(optimizer ? *optimizer : state_of(*optimizer_));
   saved_step_ = state_.step;
   best_unsaved_ = false;
 }
 
-void Trainer::write_checkpoint() {
+void Trainer::write_checkpoint(const OptimizerState& optimizer) {
   const Profiler::Range range(parts_.profiler, "save", "io");
   Manifest manifest;
   manifest.model = parts_.model.name();
   manifest.extra = parts_.extra;
   if (std::string choices = choices_text(parts_.device); !choices.empty())
     manifest.extra[kChoicesKey] = std::move(choices);
-  if (gradients_ && gradients_->settled()) {
-    manifest.extra[kPlanKey] = gradients_->plan().text();
+  if (std::optional<std::string> plan = gradients_ ? gradients_->kept_plan() : std::nullopt) {
+    manifest.extra[kPlanKey] = std::move(*plan);
     manifest.extra[kBucketKey] = fmt::format("{}", options_.bucket_mb);
   }
   write_state(state_, manifest);
   const std::filesystem::path path =
-      parts_.checkpoints.save(parts_.model.root(), *optimizer_, manifest, best_unsaved_);
+      parts_.checkpoints.save(parts_.model.root(), optimizer, manifest, best_unsaved_);
   if (callbacks_.on_save) callbacks_.on_save(state_.step, path);
 }
 
@@ -374,6 +381,22 @@ void Trainer::check_parameters() const {
         "the parameters after step {} are not finite, the last loss was {}; lower --lr (now {}) or set "
         "--clip-norm; they are not saved",
         state_.step, state_.last_loss, *options_.lr);
+}
+
+std::size_t Trainer::optimizer_bytes() const {
+  std::size_t bytes = 0;
+  for (const NamedState& state : optimizer_->state()) bytes += state.tensor.bytes();
+  return bytes;
+}
+
+std::size_t Trainer::gradient_bytes() const {
+  if (gradients_) return gradients_->gradient_bytes();
+  std::size_t bytes = 0;
+  for (const NamedParameter& parameter : parts_.model.parameters()) {
+    const Tensor& gradient = parameter.variable.grad();
+    bytes += gradient.defined() ? gradient.bytes() : 0;
+  }
+  return bytes;
 }
 
 double Trainer::try_batch() {

@@ -16,7 +16,10 @@
 #include "apps/train_options.h"
 #include "apps/train_step.h"
 #include "apps/training_state.h"
-#include "comm/gradient_synchronizer.h"
+#include "comm/gradient_exchange.h"
+#include "comm/rank_exchange.h"
+#include "comm/sharded_optimizer.h"
+#include "comm/sharded_parameters.h"
 #include "datasets/loader.h"
 #include "engine/io/checkpoint.h"
 #include "engine/optim/optimizer.h"
@@ -103,6 +106,9 @@ class Trainer {
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return loader_->steps_per_epoch(); }
   bool finished() const { return state_.step >= total_steps_; }
+  /// What this rank's optimizer keeps beside the parameters, and the most that gradients have taken.
+  std::size_t optimizer_bytes() const;
+  std::size_t gradient_bytes() const;
 
  private:
   /// A step's report, and what is still on its way from the device.
@@ -135,7 +141,10 @@ class Trainer {
   std::string last_checkpoint() const;
   void synchronize_statistics();
   void share_running_statistics();
-  void make_synchronizer();
+  bool is_sharded() const { return options_.zero > 0 && parts_.world() > 1; }
+  void make_optimizer();
+  void make_exchange();
+  void share_optimizer();
   std::optional<std::string> kept_plan() const;
   /// The signal that stops all ranks, or 0. With several ranks each call is an exchange.
   int agreed_stop() const;
@@ -144,7 +153,7 @@ class Trainer {
   void run_evaluation();
   bool save_due() const;
   void save();
-  void write_checkpoint();
+  void write_checkpoint(const OptimizerState& optimizer);
   void check_parameters() const;
 
   const TrainOptions& options_;
@@ -155,8 +164,14 @@ class Trainer {
   Tensor resident_test_images_;  // on the GPU, from the first evaluation on; undefined where they stay here
   std::unique_ptr<DataLoader> loader_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<LossScaler> scaler_;               // null where the loss is not scaled
-  std::unique_ptr<GradientSynchronizer> gradients_;  // null with one rank, and before run()
+  std::unique_ptr<LossScaler> scaler_;  // null where the loss is not scaled
+
+  // Of several ranks.
+  std::unique_ptr<ShardedParameters> shards_;    // this and the next three: null but with --zero
+  std::unique_ptr<ShardedOptimizer> sharded_;    // optimizer_, whose parts lie with all ranks
+  std::unique_ptr<RankExchange> others_;         // that have the other parts
+  std::optional<OptimizerState> restored_;       // of all ranks; rank 0's, until share_state()
+  std::unique_ptr<GradientExchange> gradients_;  // null before run()
   std::unique_ptr<TrainStep> step_;
   Schedule schedule_;
   std::int64_t total_steps_ = 0;

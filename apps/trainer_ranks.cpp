@@ -7,8 +7,11 @@
 #include "apps/trainer.h"
 #include "comm/agreement.h"
 #include "comm/broadcast.h"
+#include "comm/gradient_synchronizer.h"
+#include "comm/sharded_gradients.h"
 #include "comm/sync_batch_norm.h"
 #include "datasets/sampler.h"
+#include "engine/ops/ops.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
@@ -27,9 +30,7 @@ void Trainer::share_state() {
   if (parts_.world() == 1) return;
   Communicator& comm = *parts_.gradients;
   broadcast_model(comm, parts_.model.root());
-  std::vector<Tensor> tensors;
-  for (const NamedState& state : optimizer_->state()) tensors.push_back(state.tensor);
-  broadcast_tensors(comm, tensors);
+  share_optimizer();
   const auto from_first = [&](const std::string& mine) { return broadcast_text(*parts_.control, mine); };
   optimizer_->set_steps(std::stoll(from_first(std::to_string(optimizer_->steps()))));
   state_ = state_from_text(from_first(text_of_state(state_)));
@@ -64,15 +65,55 @@ std::optional<std::string> Trainer::kept_plan() const {
   return bucket_plan_;
 }
 
-void Trainer::make_synchronizer() {
+void Trainer::make_exchange() {
   if (parts_.world() == 1 || gradients_) return;
-  const GradientSynchronizerOptions options{.bucket_mb = options_.bucket_mb,
-                                            .grad_dtype = sent_dtype(options_),
-                                            .deterministic = options_.compute.deterministic,
-                                            .plan = kept_plan(),
-                                            .time_buckets = is_traced()};
-  gradients_ = std::make_unique<GradientSynchronizer>(parts_.model.parameters(), *parts_.gradients, options);
-  step_->set_gradients(gradients_.get());
+  if (shards_) {
+    const ZeroStage stage = options_.zero == 1 ? ZeroStage::optimizer : ZeroStage::gradients;
+    gradients_ = std::make_unique<ShardedGradients>(*shards_, stage, is_traced());
+  } else {
+    const GradientSynchronizerOptions options{.bucket_mb = options_.bucket_mb,
+                                              .grad_dtype = sent_dtype(options_),
+                                              .deterministic = options_.compute.deterministic,
+                                              .plan = kept_plan(),
+                                              .time_buckets = is_traced()};
+    gradients_ =
+        std::make_unique<GradientSynchronizer>(parts_.model.parameters(), *parts_.gradients, options);
+  }
+  step_->set_gradients(gradients_.get(), others_.get());
+}
+
+/// Of this rank's parts of the parameters with --zero, else of all.
+void Trainer::make_optimizer() {
+  std::vector<ParameterGroup> groups = decay_groups(parts_.model.parameters(), *options_.weight_decay);
+  const std::vector<ParameterGroup> whole = groups;
+  if (is_sharded()) {
+    std::vector<NamedParameter> parameters = parts_.model.parameters();
+    std::erase_if(parameters, [](const auto& parameter) { return !parameter.variable.requires_grad(); });
+    // One image as in an evaluation, which changes nothing, goes the way of every batch.
+    const Shape& image = parts_.model.input();
+    const Tensor images = Tensor::zeros({1, image[0], image[1], image[2]}, precision_.compute, parts_.device);
+    const Variable loss =
+        cross_entropy_sum(parts_.model(images), Tensor::zeros({1}, DType::i32, parts_.device));
+    shards_ = std::make_unique<ShardedParameters>(
+        parameters, plan_of_graph(parameters, loss, options_.bucket_mb), *parts_.gradients);
+    groups = shards_->pieces_of(groups);
+    others_ = std::make_unique<RankExchange>(*parts_.gradients);
+  }
+  optimizer_ =
+      convoy::make_optimizer(options_.optimizer, std::move(groups),
+                             {.momentum = options_.momentum, .nesterov = options_.nesterov.value_or(false)});
+  if (shards_) sharded_ = std::make_unique<ShardedOptimizer>(*optimizer_, whole, *shards_, *parts_.control);
+}
+
+void Trainer::share_optimizer() {
+  if (sharded_) {
+    sharded_->scatter(restored_ ? *restored_ : sharded_->make_whole());
+    restored_.reset();
+    return;
+  }
+  std::vector<Tensor> tensors;
+  for (const NamedState& state : optimizer_->state()) tensors.push_back(state.tensor);
+  broadcast_tensors(*parts_.gradients, tensors);
 }
 
 int Trainer::agreed_stop() const {
@@ -86,6 +127,7 @@ int Trainer::agreed_stop() const {
 
 void Trainer::check_replicas() const {
   if (parts_.world() == 1) return;
+  if (gradients_) gradients_->gather_parameters();
   convoy::check_replicas(*parts_.gradients, parts_.model.parameters(),
                          fmt::format("after step {}", state_.step));
 }

@@ -19,6 +19,14 @@ void in_order(Communicator& comm, const Stream& compute, const F& exchange) {
   done.wait(compute);
 }
 
+/// The host waits for all that was launched.
+void wait_for(Communicator& comm) {
+  StreamEvent done(comm.stream());
+  done.record(comm.stream());
+  done.wait();
+  comm.check_errors();
+}
+
 }  // namespace
 
 void broadcast_tensors(Communicator& comm, std::span<const Tensor> tensors) {
@@ -34,10 +42,12 @@ void all_reduce_in_order(Communicator& comm, const Tensor& tensor) {
 
 void all_reduce_and_wait(Communicator& comm, View data) {
   comm.all_reduce(data);
-  StreamEvent done(comm.stream());
-  done.record(comm.stream());
-  done.wait();
-  comm.check_errors();
+  wait_for(comm);
+}
+
+void all_gather_and_wait(Communicator& comm, ConstView mine, View all) {
+  comm.all_gather(mine, all);
+  wait_for(comm);
 }
 
 std::string broadcast_text(Communicator& comm, const std::string& mine) {

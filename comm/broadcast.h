@@ -23,6 +23,8 @@ void all_reduce_in_order(Communicator& comm, const Tensor& tensor);
 
 /// The same in host memory: every rank has the sum when it returns. Of ranks that talk on the CPU.
 void all_reduce_and_wait(Communicator& comm, View data);
+/// mine [n] of every rank, by rank, into all [n size], in host memory. Of ranks that talk on the CPU.
+void all_gather_and_wait(Communicator& comm, ConstView mine, View all);
 
 /// Rank 0's parameters and buffers into every rank's model, whose half copies follow.
 void broadcast_model(Communicator& comm, Module& model);

@@ -13,26 +13,26 @@ namespace {
 
 using Groups = std::vector<std::vector<std::size_t>>;  // parameters by bucket
 
-std::int64_t aligned(std::int64_t numel, std::size_t element_bytes) {
-  const auto step = static_cast<std::int64_t>(BucketPlan::kAlignment / element_bytes);
+std::int64_t aligned(std::int64_t numel, const BucketLimits& limits) {
+  const auto step = static_cast<std::int64_t>(limits.alignment / limits.element_bytes);
   return (numel + step - 1) / step * step;
 }
 
-void check_sizes(std::span<const std::int64_t> numels, std::size_t element_bytes) {
+void check_sizes(std::span<const std::int64_t> numels, const BucketLimits& limits) {
   check(!numels.empty(), "buckets: no parameters");
   check(std::all_of(numels.begin(), numels.end(), [](std::int64_t numel) { return numel > 0; }),
         "buckets: a parameter without elements");
-  check(element_bytes > 0 && BucketPlan::kAlignment % element_bytes == 0, "buckets: elements of {} bytes",
-        element_bytes);
+  check(limits.element_bytes > 0 && limits.alignment > 0 && limits.alignment % limits.element_bytes == 0,
+        "buckets: elements of {} bytes at multiples of {}", limits.element_bytes, limits.alignment);
 }
 
-BucketPlan lay_out(const Groups& groups, std::span<const std::int64_t> numels, std::size_t element_bytes) {
+BucketPlan lay_out(const Groups& groups, std::span<const std::int64_t> numels, const BucketLimits& limits) {
   BucketPlan plan;
   for (const std::vector<std::size_t>& group : groups) {
     BucketPlan::Bucket& bucket = plan.buckets.emplace_back();
     for (const std::size_t parameter : group) {
       bucket.slices.push_back({.parameter = parameter, .offset = bucket.numel, .numel = numels[parameter]});
-      bucket.numel += aligned(numels[parameter], element_bytes);
+      bucket.numel += aligned(numels[parameter], limits);
     }
   }
   return plan;
@@ -47,7 +47,7 @@ BucketPlan fill_from_the_end(const std::vector<std::size_t>& order, std::span<co
   std::size_t limit = limits.last_bytes, held = 0;
   for (auto parameter = order.rbegin(); parameter != order.rend(); ++parameter) {
     const std::size_t bytes =
-        static_cast<std::size_t>(aligned(numels[*parameter], limits.element_bytes)) * limits.element_bytes;
+        static_cast<std::size_t>(aligned(numels[*parameter], limits)) * limits.element_bytes;
     if (!groups.back().empty() && held + bytes > limit) {
       groups.emplace_back();
       held = 0;
@@ -59,7 +59,7 @@ BucketPlan fill_from_the_end(const std::vector<std::size_t>& order, std::span<co
   }
   std::reverse(groups.begin(), groups.end());
   for (std::vector<std::size_t>& group : groups) std::reverse(group.begin(), group.end());
-  return lay_out(groups, numels, limits.element_bytes);
+  return lay_out(groups, numels, limits);
 }
 
 std::vector<std::size_t> reverse_registration(std::size_t count) {
@@ -74,14 +74,22 @@ std::string header(std::size_t parameters, std::int64_t elements) {
 
 }  // namespace
 
+BucketLimits BucketLimits::of(double bucket_mb, DType dtype) {
+  check(bucket_mb > 0 && bucket_mb <= 1 << 20, "buckets of {} MiB, expected more than 0", bucket_mb);
+  BucketLimits limits{.element_bytes = size_of(dtype),
+                      .bucket_bytes = std::max<std::size_t>(1, static_cast<std::size_t>(bucket_mb * 0x1p20))};
+  limits.last_bytes = std::min(limits.last_bytes, limits.bucket_bytes);
+  return limits;
+}
+
 BucketPlan BucketPlan::by_order(std::span<const std::int64_t> numels, const BucketLimits& limits) {
-  check_sizes(numels, limits.element_bytes);
+  check_sizes(numels, limits);
   return fill_from_the_end(reverse_registration(numels.size()), numels, limits);
 }
 
 BucketPlan BucketPlan::by_ready_times(std::span<const std::int64_t> numels, std::span<const double> ready_ms,
                                       const BucketLimits& limits) {
-  check_sizes(numels, limits.element_bytes);
+  check_sizes(numels, limits);
   check(ready_ms.size() == numels.size(), "buckets: {} ready times for {} parameters", ready_ms.size(),
         numels.size());
   check(std::none_of(ready_ms.begin(), ready_ms.end(), [](double ms) { return std::isnan(ms); }),
@@ -108,8 +116,8 @@ std::string BucketPlan::text() const {
 }
 
 BucketPlan BucketPlan::parse(const std::string& text, std::span<const std::int64_t> numels,
-                             std::size_t element_bytes) {
-  check_sizes(numels, element_bytes);
+                             const BucketLimits& limits) {
+  check_sizes(numels, limits);
   const std::string expected =
       header(numels.size(), std::accumulate(numels.begin(), numels.end(), std::int64_t{0}));
   check(text.starts_with(expected), "bucket plan \"{}\": expected {} …", text.substr(0, 80), expected);
@@ -133,7 +141,7 @@ BucketPlan BucketPlan::parse(const std::string& text, std::span<const std::int64
   const auto missing = std::find(seen.begin(), seen.end(), false);
   check(missing == seen.end(), "bucket plan: parameter {} is in no bucket", missing - seen.begin());
   for (const std::vector<std::size_t>& group : groups) check(!group.empty(), "bucket plan: an empty bucket");
-  return lay_out(groups, numels, element_bytes);
+  return lay_out(groups, numels, limits);
 }
 
 }  // namespace convoy

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/runtime/dtype.h"
+
 namespace convoy {
 
 /// Bytes of gradients as backward writes them.
@@ -17,6 +19,12 @@ struct BucketLimits {
   /// The most that the last one holds. Nothing is left to compute when it is complete, so its transfer is
   /// time lost.
   std::size_t last_bytes = std::size_t{512} << 10;
+  /// Where slices begin, in bytes: a multiple of the element's, by default what every vector load and every
+  /// library's copy is content with.
+  std::size_t alignment = 256;
+
+  /// Buckets of so many MiB; UsageError where that is not above 0.
+  static BucketLimits of(double bucket_mb, DType dtype);
 };
 
 /// Buckets are filled from the end: the last holds last_bytes at most, each one before it kGrowth times more,
@@ -26,8 +34,6 @@ struct BucketLimits {
 /// Parameters are numbered in the order of registration.
 struct BucketPlan {
   static constexpr std::size_t kGrowth = 4;
-  /// Where slices begin, in bytes: what every vector load and every library's copy is content with.
-  static constexpr std::size_t kAlignment = 256;
 
   struct Slice {
     std::size_t parameter = 0;
@@ -52,9 +58,10 @@ struct BucketPlan {
 
   /// One line: "buckets of 4 parameters, 1234 elements: 3 2 | 1 | 0".
   std::string text() const;
-  /// UsageError where the text is no plan for parameters of these sizes: each of them exactly once.
+  /// UsageError where the text is no plan for parameters of these sizes: each of them exactly once. Of the
+  /// limits, how slices are laid out counts, not how many bytes a bucket holds.
   static BucketPlan parse(const std::string& text, std::span<const std::int64_t> numels,
-                          std::size_t element_bytes);
+                          const BucketLimits& limits = {});
 
   friend bool operator==(const BucketPlan&, const BucketPlan&) = default;
 };

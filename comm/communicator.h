@@ -50,7 +50,7 @@ class Communicator {
   virtual Stream stream() = 0;
 
   // Sums take f64, f32, f16, bf16 and i32; what only moves takes any type. Sizes may be 0; in and out do not
-  // overlap.
+  // overlap, or the smaller one is this rank's part of the other, in its place.
   void all_reduce(View data);                   // sum over the ranks, in place
   void reduce_scatter(ConstView in, View out);  // in: [n size], out: [n], the sum of every rank's part of me
   void broadcast(View data, int root);          // in place

@@ -42,14 +42,6 @@ std::vector<NamedParameter> wanting_gradients(std::vector<NamedParameter> parame
   return parameters;
 }
 
-BucketLimits limits_for(double bucket_mb, DType dtype) {
-  check(bucket_mb > 0 && bucket_mb <= 1 << 20, "buckets of {} MiB, expected more than 0", bucket_mb);
-  BucketLimits limits{.element_bytes = size_of(dtype),
-                      .bucket_bytes = std::max<std::size_t>(1, static_cast<std::size_t>(bucket_mb * 0x1p20))};
-  limits.last_bytes = std::min(limits.last_bytes, limits.bucket_bytes);
-  return limits;
-}
-
 }  // namespace
 
 // The gaps between slices travel with them, and stay the zeros that they are here.
@@ -67,8 +59,8 @@ GradientSynchronizer::GradientSynchronizer(std::vector<NamedParameter> parameter
       comm_(comm),
       sent_dtype_(options.grad_dtype),
       numels_(sizes_of(parameters_, comm.device())),
-      limits_(limits_for(options.bucket_mb, parameters_.front().variable.dtype())),
-      plan_(options.plan ? BucketPlan::parse(*options.plan, numels_, limits_.element_bytes)
+      limits_(BucketLimits::of(options.bucket_mb, parameters_.front().variable.dtype())),
+      plan_(options.plan ? BucketPlan::parse(*options.plan, numels_, limits_)
                          : BucketPlan::by_order(numels_, limits_)),
       settled_(options.deterministic || options.plan || comm.size() == 1) {
   const DType dtype = parameters_.front().variable.dtype();
@@ -163,6 +155,13 @@ std::vector<BucketTime> GradientSynchronizer::bucket_times(const TimeMark& origi
   return timer_->times(origin);
 }
 
+std::size_t GradientSynchronizer::gradient_bytes() const {
+  std::size_t bytes = 0;
+  for (const Bucket& bucket : buckets_)
+    bytes += bucket.gradients.bytes() + (bucket.sent.defined() ? bucket.sent.bytes() : 0);
+  return bytes;
+}
+
 void GradientSynchronizer::finish() {
   zero_missing();
   while (launched_ < buckets_.size()) launch_next();
@@ -223,7 +222,7 @@ void GradientSynchronizer::plan_anew() {
     for (std::size_t i = 0; i < marks_.size(); ++i) ready_ms[measured_[i]] = elapsed_ms(marks_[0], marks_[i]);
     plan = BucketPlan::by_ready_times(numels_, ready_ms, limits_);
   }
-  plan = BucketPlan::parse(broadcast_text(comm_, plan.text()), numels_, limits_.element_bytes);
+  plan = BucketPlan::parse(broadcast_text(comm_, plan.text()), numels_, limits_);
   settled_ = true;
   marks_.clear();
   measured_.clear();

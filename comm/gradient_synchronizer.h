@@ -10,6 +10,7 @@
 #include "comm/bucket_plan.h"
 #include "comm/bucket_timer.h"
 #include "comm/communicator.h"
+#include "comm/gradient_exchange.h"
 #include "engine/nn/module.h"
 #include "kernels/runtime/stream_event.h"
 #include "kernels/runtime/time_mark.h"
@@ -42,28 +43,27 @@ struct GradientSynchronizerOptions {
 ///
 /// Errors of the communicator are thrown by begin_update(), by a launch inside backward, and by finish(); on
 /// a GPU, which the host is ahead of, by a later one of them. After one of them the job is over.
-class GradientSynchronizer {
+class GradientSynchronizer final : public GradientExchange {
  public:
   /// The model has its device and type by now. The communicator outlives the synchronizer. UsageError where
   /// the parameters are not all of one type, on the communicator's device.
   GradientSynchronizer(std::vector<NamedParameter> parameters, Communicator& comm,
                        const GradientSynchronizerOptions& options = {});
   /// In the middle of an update: ends the others' waiting for it.
-  ~GradientSynchronizer();
+  ~GradientSynchronizer() override;
   GradientSynchronizer(const GradientSynchronizer&) = delete;
   GradientSynchronizer& operator=(const GradientSynchronizer&) = delete;
 
   /// Before each backward. launch: this is the update's last one, and buckets go as they become complete;
   /// what holds where this is not called.
-  void begin_update(bool launch);
+  void begin_update(bool launch) override;
   /// After it the compute stream has the sums: what is enqueued there next may use them. The host waits on
   /// the CPU; on a GPU only where a parameter got no gradient here, to learn whether it did elsewhere, and
   /// in the one update after which the plan changes.
   ///
   /// A parameter without a gradient here adds zeros. Its gradient is fresh here too where any rank has one.
-  void finish();
-  /// Forgets an update of which nothing has run: its recording in a graph failed.
-  void abandon_update();
+  void finish() override;
+  void abandon_update() override;
 
   /// What the latest finished update's backward gave no gradient, by name: here, and of these, on no rank.
   struct Missing {
@@ -71,14 +71,16 @@ class GradientSynchronizer {
   };
   const Missing& missing() const { return missing_; }
 
-  /// When the buckets of the latest update (or replay of a recorded one) travelled, in milliseconds after
-  /// the origin, a mark on the communicator's device; in the middle of an update, those on their way. Waits
-  /// for them. UsageError without time_buckets.
-  std::vector<BucketTime> bucket_times(const TimeMark& origin) const;
+  /// UsageError without time_buckets.
+  std::vector<BucketTime> bucket_times(const TimeMark& origin) const override;
+  std::size_t gradient_bytes() const override;
 
   const BucketPlan& plan() const { return plan_; }
-  /// True once neither the plan nor the gradients' addresses will change: updates may be recorded in a graph.
-  bool settled() const { return settled_; }
+  /// True once neither the plan nor the gradients' addresses will change.
+  bool settled() const override { return settled_; }
+  std::optional<std::string> kept_plan() const override {
+    return settled_ ? std::optional(plan_.text()) : std::nullopt;
+  }
   /// Elements at the end of the last bucket's transfer that are no gradients: a flag a parameter.
   std::int64_t flag_count() const { return static_cast<std::int64_t>(parameters_.size()); }
 

@@ -3,42 +3,13 @@
 #include <memory>
 #include <vector>
 
+#include "comm/broadcast.h"
+#include "comm/rank_exchange.h"
 #include "engine/nn/layers.h"
 #include "kernels/runtime/check.h"
-#include "kernels/runtime/stream_event.h"
 
 namespace convoy {
 namespace {
-
-/// The ranks as parts of a batch, by number.
-class RankExchange final : public BatchNormExchange {
- public:
-  explicit RankExchange(Communicator& comm)
-      : comm_(comm), ready_(comm.device().stream()), done_(comm.device().stream()) {}
-
-  int parts() const override { return comm_.size(); }
-  void all_gather(const Tensor& mine, const Tensor& all) override {
-    in_order(mine.stream(), [&] { comm_.all_gather(mine.view(), all.reshape({all.numel()}).view()); });
-  }
-  void all_reduce(const Tensor& sums) override {
-    in_order(sums.stream(), [&] { comm_.all_reduce(sums.view()); });
-  }
-
- private:
-  /// Between all that the compute stream holds so far and all that comes later.
-  template <class F>
-  void in_order(const Stream& compute, const F& exchange) {
-    ready_.record(compute);
-    ready_.wait(comm_.stream());
-    exchange();
-    done_.record(comm_.stream());
-    done_.wait(compute);
-    comm_.check_errors();  // of the CPU, which has waited, this one's; of a GPU, what is known by now
-  }
-
-  Communicator& comm_;
-  StreamEvent ready_, done_;
-};
 
 std::vector<BatchNorm2d*> batch_norms_of(Module& model) {
   std::vector<BatchNorm2d*> norms;
@@ -53,14 +24,11 @@ void append(std::vector<double>& numbers, const Tensor& tensor) {
 }
 
 /// What every rank has, by rank.
-std::vector<double> all_gather_and_wait(Communicator& comm, const std::vector<double>& mine) {
+std::vector<double> by_rank(Communicator& comm, const std::vector<double>& mine) {
   const auto size = static_cast<std::int64_t>(mine.size());
   std::vector<double> all(mine.size() * static_cast<std::size_t>(comm.size()));
-  comm.all_gather({mine.data(), {size}, DType::f64}, {all.data(), {size * comm.size()}, DType::f64});
-  StreamEvent done(comm.stream());
-  done.record(comm.stream());
-  done.wait();
-  comm.check_errors();
+  all_gather_and_wait(comm, {mine.data(), {size}, DType::f64},
+                      {all.data(), {size * comm.size()}, DType::f64});
   return all;
 }
 
@@ -81,7 +49,7 @@ void average_running_statistics(Communicator& comm, Module& model, double weight
   for (BatchNorm2d* norm : norms) append(mine, norm->running().running_mean);
   const std::size_t channels = mine.size() - 1;
   for (BatchNorm2d* norm : norms) append(mine, norm->running().running_var);
-  const std::vector<double> all = all_gather_and_wait(comm, mine);
+  const std::vector<double> all = by_rank(comm, mine);
 
   std::vector<double> mean(channels), var(channels);
   double sum = 0;

@@ -16,9 +16,9 @@ AnyView part_of(const AnyView& whole, std::int64_t offset, std::int64_t count) {
   return part;
 }
 
-/// On the CPU; of as many bytes.
+/// On the CPU; of as many bytes. Apart, or the very same.
 inline void copy_view(ConstView from, View to) {
-  if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
+  if (from.bytes() > 0 && from.data != to.data) std::memcpy(to.data, from.data, from.bytes());
 }
 
 }  // namespace convoy

@@ -21,12 +21,20 @@ struct GradTarget {
 
   /// Makes `gradient` a tensor that may be written to, and says how.
   Mode prepare() {
+    if (is_leaf() && !has_value) ask_for_storage();
     if (!gradient.defined()) {
       gradient = Tensor::empty_like(variable.value());
     } else if (has_value && !is_leaf() && !gradient.is_only_owner()) {
       gradient = gradient.clone();  // it was taken from a neighbour, who still needs the old value
     }
     return std::exchange(has_value, true) ? Mode::add : Mode::write;
+  }
+
+  void ask_for_storage() {
+    Variable::State& leaf = *variable.state_;
+    if (!leaf.grad_begin) return;
+    leaf.grad_begin();
+    gradient = leaf.grad;
   }
 };
 
@@ -53,22 +61,36 @@ void GradSlot::take(const Tensor& gradient) {
 /// target.
 class BackwardPass {
  public:
-  BackwardPass(const Variable& loss, const BackwardOptions& options) : accumulate_(options.accumulate) {
-    GradTarget& start = target_of(loss);
-    start.pending = 1;
+  explicit BackwardPass(const Variable& loss) {
+    target_of(loss).pending = 1;
     count_consumers(loss);
-    start.gradient =
-        options.seed.defined() ? options.seed : Tensor::full(loss.shape(), 1, loss.dtype(), loss.device());
-    start.has_value = true;
-    arrive(loss);
+    ready_.push(loss);
   }
 
-  void run() {
+  /// Starts from `seed`, the gradient of the loss.
+  void run(const Tensor& seed, bool accumulate) {
+    for (auto& [state, target] : targets_)
+      if (target.is_leaf()) begin_leaf(target, accumulate);
+    GradTarget& start = target_of(ready_.top());
+    start.gradient = seed;
+    start.has_value = true;
+    while (!ready_.empty()) run_node(next());
+  }
+
+  /// The same walk, in which nothing is computed: the leaves in the order of their last contributions.
+  std::vector<Variable> leaves() {
+    std::vector<Variable> complete;
     while (!ready_.empty()) {
-      const Variable result = ready_.top();
-      ready_.pop();
-      run_node(result);
+      const Variable result = next();
+      for (const Variable& input : result.creator()->inputs) {
+        if (!input.requires_grad() || --target_of(input).pending > 0) continue;
+        if (input.is_leaf())
+          complete.push_back(input);
+        else
+          ready_.push(input);
+      }
     }
+    return complete;
   }
 
  private:
@@ -77,6 +99,12 @@ class BackwardPass {
       return a.creator()->sequence < b.creator()->sequence;
     }
   };
+
+  Variable next() {
+    Variable result = ready_.top();
+    ready_.pop();
+    return result;
+  }
 
   GradTarget& target_of(const Variable& variable) {
     const auto [place, is_new] = targets_.try_emplace(variable.state_.get());
@@ -96,20 +124,19 @@ class BackwardPass {
         if (!input.requires_grad()) continue;
         const bool is_new = !targets_.contains(input.state_.get());
         ++target_of(input).pending;
-        if (is_new && input.is_leaf()) begin_leaf(target_of(input));
         if (is_new && !input.is_leaf()) unvisited.push_back(input.creator().get());
       }
     }
   }
 
-  void begin_leaf(GradTarget& target) {
+  static void begin_leaf(GradTarget& target, bool accumulate) {
     Variable::State& leaf = *target.variable.state_;
     target.gradient = leaf.grad;
-    target.has_value = accumulate_ && leaf.grad_is_fresh;
+    target.has_value = accumulate && leaf.grad_is_fresh;
     leaf.grad_is_fresh = false;
   }
 
-  /// One of the variable's consumers has run (or backward starts here). The last one completes its gradient.
+  /// One of the variable's consumers has run. The last one completes its gradient.
   void arrive(const Variable& variable) {
     GradTarget& target = target_of(variable);
     if (--target.pending > 0) return;
@@ -145,13 +172,25 @@ class BackwardPass {
       if (input.requires_grad()) arrive(input);
   }
 
-  bool accumulate_;
   std::unordered_map<Variable::State*, GradTarget> targets_;
   std::priority_queue<Variable, std::vector<Variable>, EarlierRecorded> ready_;
 };
 
-void backward(const Variable& loss, const BackwardOptions& options) {
+namespace {
+
+void check_recorded(const Variable& loss) {
   check(loss.requires_grad() && !loss.is_leaf(), "backward: nothing was recorded: no input wants a gradient");
+}
+
+}  // namespace
+
+std::vector<Variable> backward_order(const Variable& loss) {
+  check_recorded(loss);
+  return BackwardPass(loss).leaves();
+}
+
+void backward(const Variable& loss, const BackwardOptions& options) {
+  check_recorded(loss);
   if (options.seed.defined()) {
     check(options.seed.shape() == loss.shape() && options.seed.dtype() == loss.dtype(),
           "backward: a seed {} {} for {} {}", name_of(options.seed.dtype()), options.seed.shape().text(),
@@ -161,7 +200,9 @@ void backward(const Variable& loss, const BackwardOptions& options) {
           "backward: a variable {} needs a seed; only one element has an obvious one", loss.shape().text());
   }
   const NoGrad no_grad;
-  BackwardPass(loss, options).run();
+  BackwardPass(loss).run(
+      options.seed.defined() ? options.seed : Tensor::full(loss.shape(), 1, loss.dtype(), loss.device()),
+      options.accumulate);
 }
 
 }  // namespace convoy

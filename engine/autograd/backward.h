@@ -19,4 +19,8 @@ struct BackwardOptions {
 /// second backward through it is an error.
 void backward(const Variable& loss, const BackwardOptions& options = {});
 
+/// The leaves behind `loss` that want a gradient, in the order in which backward(loss) would fire their
+/// ready-hooks. Computes nothing, and leaves the graph as it is.
+std::vector<Variable> backward_order(const Variable& loss);
+
 }  // namespace convoy

@@ -27,9 +27,19 @@ Variable::Variable(Tensor value, std::shared_ptr<Node> creator) : state_(std::ma
   state_->requires_grad = true;
 }
 
-const Tensor& Variable::value() const {
+const Tensor& Variable::tensor() const {
   check(defined(), "an undefined variable was used");
   return state_->value;
+}
+
+const Tensor& Variable::value() const {
+  const Tensor& value = tensor();
+  arrive();
+  return value;
+}
+
+void Variable::arrive() const {
+  if (state_->arrive) std::exchange(state_->arrive, nullptr)();
 }
 
 bool Variable::requires_grad() const { return state_ != nullptr && state_->requires_grad; }
@@ -43,8 +53,14 @@ void Variable::mark_grad_fresh() const {
   state_->grad_is_fresh = true;
 }
 
-const Tensor& Variable::half_copy() const { return state_->half_copy; }
+const Tensor& Variable::half_copy() const {
+  arrive();
+  return state_->half_copy;
+}
+
+void Variable::on_grad_begin(std::function<void()> hook) const { state_->grad_begin = std::move(hook); }
 void Variable::on_grad_ready(std::function<void()> hook) const { state_->grad_ready = std::move(hook); }
+void Variable::set_arrival(std::function<void()> arrive) const { state_->arrive = std::move(arrive); }
 
 void Variable::set_grad_storage(Tensor slice) const {
   check(slice.shape() == shape() && slice.dtype() == dtype() && slice.device() == device(),
@@ -58,6 +74,7 @@ void Variable::set_value(Tensor value) const {
   if (!is_leaf())  // not check(): it would look at the creator that a leaf does not have
     fail<UsageError>("set_value: '{}' computed this variable; only leaves can be replaced", creator()->name);
   state_->value = std::move(value);
+  state_->arrive = nullptr;
   state_->half_copy = Tensor();
   state_->grad = Tensor();
   state_->grad_is_fresh = false;

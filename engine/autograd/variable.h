@@ -25,9 +25,9 @@ class Variable {
 
   bool defined() const { return state_ != nullptr; }
   const Tensor& value() const;
-  const Shape& shape() const { return value().shape(); }
-  DType dtype() const { return value().dtype(); }
-  const Device& device() const { return value().device(); }
+  const Shape& shape() const { return tensor().shape(); }
+  DType dtype() const { return tensor().dtype(); }
+  const Device& device() const { return tensor().device(); }
   bool requires_grad() const;
   bool is_leaf() const { return creator() == nullptr; }
   const std::shared_ptr<Node>& creator() const;
@@ -46,6 +46,12 @@ class Variable {
   /// Called inside backward, the moment the last contribution to this leaf's gradient has been enqueued. The
   /// hook must not own this variable: the two would keep each other alive.
   void on_grad_ready(std::function<void()> hook) const;
+  /// Called inside backward before the first contribution to this leaf's gradient is enqueued, where nothing
+  /// is to be added to: the last moment for set_grad_storage(). Owns this variable as little as the other.
+  void on_grad_begin(std::function<void()> hook) const;
+  /// The bytes of this leaf's value (and half copy) are on their way: `arrive` is called before either is
+  /// next asked for, once, and has the compute stream wait for them. Empty: they are here.
+  void set_arrival(std::function<void()> arrive) const;
   /// Replaces the tensor of a leaf: a model moving to another device or precision. Its gradient and its half
   /// copy go.
   void set_value(Tensor value) const;
@@ -63,6 +69,8 @@ class Variable {
   friend struct GradTarget;
   friend class BackwardPass;
   struct State;
+  const Tensor& tensor() const;  // the value, its bytes here or not
+  void arrive() const;
   std::shared_ptr<State> state_;
 };
 

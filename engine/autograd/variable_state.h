@@ -14,7 +14,8 @@ struct Variable::State {
   Tensor half_copy;
   Tensor grad;
   bool grad_is_fresh = false;
-  std::function<void()> grad_ready;
+  std::function<void()> grad_begin, grad_ready;
+  std::function<void()> arrive;  // empty: the value is here
 };
 
 }  // namespace convoy

@@ -91,8 +91,8 @@ void CheckpointFolder::set_keep_last(int count) {
   keep_last_ = count;
 }
 
-fs::path CheckpointFolder::save(const Module& model, const Optimizer& optimizer, const Manifest& manifest,
-                                bool best) {
+fs::path CheckpointFolder::save(const Module& model, const OptimizerState& optimizer,
+                                const Manifest& manifest, bool best) {
   check(manifest.step >= 0, "checkpoint: step {}, expected at least 0", manifest.step);
   std::error_code error;
   const bool is_new = fs::create_directories(root_, error);
@@ -117,14 +117,14 @@ fs::path CheckpointFolder::save(const Module& model, const Optimizer& optimizer,
 }
 
 void CheckpointFolder::write_checkpoint(const fs::path& folder, const Module& model,
-                                        const Optimizer& optimizer, const Manifest& manifest) const {
+                                        const OptimizerState& optimizer, const Manifest& manifest) const {
   std::error_code error;
   fs::create_directory(folder, error);
   if (error) fail<OutputError>("{}: cannot be created: {}", folder.string(), error.message());
 
   Manifest filled = manifest;
-  filled.optimizer = optimizer.name();
-  filled.optimizer_steps = optimizer.steps();
+  filled.optimizer = optimizer.name;
+  filled.optimizer_steps = optimizer.steps;
   filled.dtype = dtype_of_parameters(model);
   std::map<std::string, FileRecord> files;
   {
@@ -132,7 +132,8 @@ void CheckpointFolder::write_checkpoint(const fs::path& folder, const Module& mo
     filled.parameters_hash = parameters_hash(tensors);
     files[std::string(kModelFile)] = write_recorded(folder / kModelFile, tensors);
   }
-  files[std::string(kOptimizerFile)] = write_recorded(folder / kOptimizerFile, export_state(optimizer));
+  files[std::string(kOptimizerFile)] =
+      write_recorded(folder / kOptimizerFile, export_state(optimizer.tensors));
   write_manifest(folder, filled, files);
   sync_folder(folder);
 }
@@ -222,24 +223,41 @@ void CheckpointFolder::prune() const {
   }
 }
 
-Manifest load_checkpoint(const fs::path& checkpoint, Module& model, Optimizer* optimizer) {
+namespace {
+
+/// state: null for none.
+Manifest load(const fs::path& checkpoint, Module& model, OptimizerState* state) {
   Manifest manifest = read_manifest(checkpoint);
   const Device cpu = Device::cpu();
   std::vector<PreparedImport> imports;
   const fs::path model_file = checkpoint / kModelFile;
   imports.push_back(
       PreparedImport::of(model, read_safetensors(model_file, cpu).tensors, model_file.string()));
-  if (optimizer != nullptr) {
-    if (manifest.optimizer != optimizer->name())
+  if (state != nullptr) {
+    if (manifest.optimizer != state->name)
       fail<CheckpointError>("{}: was saved with optimizer {}, found {}", checkpoint.string(),
-                            manifest.optimizer, optimizer->name());
+                            manifest.optimizer, state->name);
     const fs::path state_file = checkpoint / kOptimizerFile;
     imports.push_back(
-        PreparedImport::of(*optimizer, read_safetensors(state_file, cpu).tensors, state_file.string()));
+        PreparedImport::of(state->tensors, read_safetensors(state_file, cpu).tensors, state_file.string()));
+    state->steps = manifest.optimizer_steps;
   }
   for (const PreparedImport& import : imports) import.apply();
   model.refresh_half_copies();
-  if (optimizer != nullptr) optimizer->set_steps(manifest.optimizer_steps);
+  return manifest;
+}
+
+}  // namespace
+
+Manifest load_checkpoint(const fs::path& checkpoint, Module& model, OptimizerState& state) {
+  return load(checkpoint, model, &state);
+}
+
+Manifest load_checkpoint(const fs::path& checkpoint, Module& model, Optimizer* optimizer) {
+  if (optimizer == nullptr) return load(checkpoint, model, nullptr);
+  OptimizerState state = state_of(*optimizer);  // whose tensors are the optimizer's
+  Manifest manifest = load(checkpoint, model, &state);
+  optimizer->set_steps(state.steps);
   return manifest;
 }
 

@@ -28,8 +28,12 @@ class CheckpointFolder {
   /// Writes step_000123 through a temporary folder: files, fsync, rename, fsync of the parent, then LATEST
   /// (and BEST where `best`, unless the best is not kept). Then prunes. Transient write errors are retried;
   /// OutputError when they stay, with the temporary removed and everything older untouched.
-  std::filesystem::path save(const Module& model, const Optimizer& optimizer, const Manifest& manifest,
+  std::filesystem::path save(const Module& model, const OptimizerState& optimizer, const Manifest& manifest,
                              bool best);
+  std::filesystem::path save(const Module& model, const Optimizer& optimizer, const Manifest& manifest,
+                             bool best) {
+    return save(model, state_of(optimizer), manifest, best);
+  }
   /// How many of the newest stay; what LATEST and BEST name always does. 0: all.
   void set_keep_last(int count);
   /// false: save writes no BEST, so the best one goes when its turn comes.
@@ -44,8 +48,8 @@ class CheckpointFolder {
   const std::filesystem::path& root() const { return root_; }
 
  private:
-  void write_checkpoint(const std::filesystem::path& folder, const Module& model, const Optimizer& optimizer,
-                        const Manifest& manifest) const;
+  void write_checkpoint(const std::filesystem::path& folder, const Module& model,
+                        const OptimizerState& optimizer, const Manifest& manifest) const;
   void put_in_place(const std::filesystem::path& temporary, const std::string& name) const;
   std::optional<std::string> named_by(std::string_view pointer) const;
   /// Names of all checkpoints, newest first.
@@ -60,5 +64,7 @@ class CheckpointFolder {
 /// Into a model, and an optimizer where given. CheckpointError for another model, optimizer or a damaged
 /// file; neither is touched then.
 Manifest load_checkpoint(const std::filesystem::path& checkpoint, Module& model, Optimizer* optimizer);
+/// The same into the tensors of a state, and its number of steps.
+Manifest load_checkpoint(const std::filesystem::path& checkpoint, Module& model, OptimizerState& state);
 
 }  // namespace convoy

@@ -126,10 +126,10 @@ PreparedImport PreparedImport::of(Module& model, const std::vector<NamedTensor>&
   return match(targets, tensors, source);
 }
 
-PreparedImport PreparedImport::of(Optimizer& optimizer, const std::vector<NamedTensor>& tensors,
-                                  const std::string& source) {
+PreparedImport PreparedImport::of(const std::vector<NamedState>& state,
+                                  const std::vector<NamedTensor>& tensors, const std::string& source) {
   std::vector<Target> targets;
-  for (const NamedState& state : optimizer.state()) targets.push_back({state.name, state.tensor, state.kind});
+  for (const auto& [name, tensor, kind] : state) targets.push_back({name, tensor, kind});
   return match(targets, tensors, source);
 }
 
@@ -151,11 +151,10 @@ std::vector<NamedTensor> export_tensors(const Module& model) {
   return tensors;
 }
 
-std::vector<NamedTensor> export_state(const Optimizer& optimizer) {
+std::vector<NamedTensor> export_state(const std::vector<NamedState>& state) {
   const Device cpu = Device::cpu();
   std::vector<NamedTensor> tensors;
-  for (const NamedState& state : optimizer.state())
-    tensors.push_back({state.name, exported(state.tensor, state.kind, cpu)});
+  for (const auto& [name, tensor, kind] : state) tensors.push_back({name, exported(tensor, kind, cpu)});
   return tensors;
 }
 

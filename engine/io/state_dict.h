@@ -14,7 +14,7 @@ namespace convoy {
 /// Parameters, then buffers; num_batches_tracked of batch norms is left out (PyTorch supplies it). A tensor
 /// that needs neither moving nor permuting shares the model's bytes: write it before the next step.
 std::vector<NamedTensor> export_tensors(const Module& model);
-std::vector<NamedTensor> export_state(const Optimizer& optimizer);
+std::vector<NamedTensor> export_state(const std::vector<NamedState>& state);
 
 /// Copies tensors into a model by name. CheckpointError that begins with `source` and lists what is missing,
 /// unexpected or of another shape; nothing is changed then. Floating-point types convert into the model's;
@@ -25,7 +25,7 @@ void import_tensors(Module& model, const std::vector<NamedTensor>& tensors, cons
 class PreparedImport {
  public:
   static PreparedImport of(Module& model, const std::vector<NamedTensor>& tensors, const std::string& source);
-  static PreparedImport of(Optimizer& optimizer, const std::vector<NamedTensor>& tensors,
+  static PreparedImport of(const std::vector<NamedState>& state, const std::vector<NamedTensor>& tensors,
                            const std::string& source);
   void apply() const;
 

@@ -59,7 +59,7 @@ class BatchNorm2d final : public Module {
 
   BatchNormStatistics running() const { return {*running_mean_, *running_var_}; }
   /// In training, normalize from now on by the statistics of a batch in parts, of which this model has one.
-  void synchronize(std::shared_ptr<BatchNormExchange> exchange) { exchange_ = std::move(exchange); }
+  void synchronize(std::shared_ptr<PartExchange> exchange) { exchange_ = std::move(exchange); }
 
  private:
   Inferred infer_layer(const Shape& input) const override;
@@ -67,7 +67,7 @@ class BatchNorm2d final : public Module {
   BatchNormOptions options_;
   Variable weight_, bias_;
   std::shared_ptr<Tensor> running_mean_, running_var_;
-  std::shared_ptr<BatchNormExchange> exchange_;  // null: this model has the whole batch
+  std::shared_ptr<PartExchange> exchange_;  // null: this model has the whole batch
 };
 
 enum class ActivationKind : std::uint8_t { relu, gelu, silu, tanh, sigmoid };

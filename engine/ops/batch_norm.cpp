@@ -75,7 +75,7 @@ Variable train(const Variable& x, const Variable& gamma, const Variable& beta, c
 }
 
 Variable train_part(const Variable& x, const Variable& gamma, const Variable& beta, const Variable& residual,
-                    const BatchNormStatistics& running, const std::shared_ptr<BatchNormExchange>& exchange,
+                    const BatchNormStatistics& running, const std::shared_ptr<PartExchange>& exchange,
                     BatchNormOptions options) {
   const std::int64_t numbers = 1 + 2 * gamma.value().numel();
   Tensor y = Tensor::empty_like(x.value());
@@ -148,9 +148,8 @@ Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& be
 }
 
 Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
-                         const BatchNormStatistics& running,
-                         const std::shared_ptr<BatchNormExchange>& exchange, BatchNormOptions options,
-                         const Variable& residual) {
+                         const BatchNormStatistics& running, const std::shared_ptr<PartExchange>& exchange,
+                         BatchNormOptions options, const Variable& residual) {
   check_arguments(x, gamma, beta, residual, running);
   return train_part(x, gamma, beta, residual, running, exchange, options);
 }

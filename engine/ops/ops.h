@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/autograd/variable.h"
+#include "engine/tensor/part_exchange.h"
 #include "kernels/batchnorm.h"
 #include "kernels/conv2d.h"
 #include "kernels/pool2d.h"
@@ -62,25 +63,12 @@ struct BatchNormStatistics {
 Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
                     const BatchNormStatistics& running, bool training, BatchNormOptions options = {},
                     const Variable& residual = {});
-/// How the parts of a batch, on as many devices or ranks, come to common statistics. All parts call the same
-/// in the same order; neither the host nor the compute stream goes on before that stream may use what it
-/// gets.
-class BatchNormExchange {
- public:
-  virtual ~BatchNormExchange() = default;
-  virtual int parts() const = 0;
-  /// mine [n] of every part, by their number, into all [parts, n].
-  virtual void all_gather(const Tensor& mine, const Tensor& all) = 0;
-  /// The sum over the parts, in place.
-  virtual void all_reduce(const Tensor& sums) = 0;
-};
 /// batch_norm in training, of a batch in parts: normalizes this one's x, which may have no rows, by the
 /// statistics of all. Every part records its backward where one does, and runs it. The gradients of gamma and
 /// beta are this part's contributions.
 Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
-                         const BatchNormStatistics& running,
-                         const std::shared_ptr<BatchNormExchange>& exchange, BatchNormOptions options = {},
-                         const Variable& residual = {});
+                         const BatchNormStatistics& running, const std::shared_ptr<PartExchange>& exchange,
+                         BatchNormOptions options = {}, const Variable& residual = {});
 
 // pooling
 Variable max_pool2d(const Variable& x, Pool2dOptions options);

@@ -40,9 +40,9 @@ LossScaler::LossScaler(const Device& device, DType loss_dtype, const LossScaleSe
   non_finite_ = Tensor::zeros({1}, DType::i32, device);
 }
 
-ConstView LossScaler::find_non_finite(std::span<const ConstView> gradients) const {
+const Tensor& LossScaler::find_non_finite(std::span<const ConstView> gradients) const {
   on(scale_.stream(), [&](auto& s) { count_non_finite(s, gradients, non_finite_.view()); });
-  return non_finite_.view();
+  return non_finite_;
 }
 
 void LossScaler::update() const {

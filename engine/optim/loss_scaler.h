@@ -39,7 +39,7 @@ class LossScaler {
 
   /// What Optimizer::step does with it, in this order; all of it is enqueued.
   /// How many elements are NaN or infinite, i32 [1]: not 0 skips the update. Valid until the next call.
-  ConstView find_non_finite(std::span<const ConstView> gradients) const;
+  const Tensor& find_non_finite(std::span<const ConstView> gradients) const;
   /// Moves the scale by what find_non_finite found.
   void update() const;
 

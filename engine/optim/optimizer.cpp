@@ -70,23 +70,28 @@ const Device& Optimizer::device() const {
   fail<UsageError>("optimizer: no parameters");
 }
 
-std::vector<ConstView> Optimizer::fresh_gradients() const {
+std::vector<ConstView> Optimizer::fresh_gradients(bool may_be_none) const {
   std::vector<ConstView> gradients;
   for (const ParameterGroup& group : groups_)
     for (const NamedParameter& parameter : group.parameters)
       if (parameter.variable.has_fresh_grad()) gradients.push_back(parameter.variable.grad().view());
-  check(!gradients.empty(), "optimizer {}: no gradient is fresh; was there a backward since the last step?",
-        name());
+  check(may_be_none || !gradients.empty(),
+        "optimizer {}: no gradient is fresh; was there a backward since the last step?", name());
   return gradients;
 }
 
-Tensor Optimizer::norm_of(const std::vector<ConstView>& gradients) const {
+Tensor Optimizer::norm_of(const std::vector<ConstView>& gradients, PartExchange* others) const {
   Tensor norm = Tensor::empty({1}, DType::f64, device());
   on(norm.stream(), [&](auto& s) { global_norm(s, gradients, norm.view()); });
+  if (others == nullptr) return norm;
+  const Tensor norms = Tensor::empty({others->parts(), 1}, DType::f64, device());
+  others->all_gather(norm, norms);
+  const ConstView all = norms.view();
+  on(norm.stream(), [&](auto& s) { global_norm(s, {&all, 1}, norm.view()); });
   return norm;
 }
 
-double Optimizer::gradient_norm() const { return norm_of(fresh_gradients()).item(); }
+double Optimizer::gradient_norm() const { return norm_of(fresh_gradients(false)).item(); }
 
 void Optimizer::step(double lr, const UpdateOptions& options) {
   check(std::isfinite(lr) && lr >= 0, "optimizer {}: rate {}, expected at least 0", name(), lr);
@@ -105,10 +110,15 @@ void Optimizer::step(const Tensor& lr, const UpdateOptions& options) {
         options.clip_norm.value_or(0));
   check(options.scaler == nullptr || options.scaler->seed().device() == device(),
         "optimizer {}: its loss scale is on another device than {}", name(), device().name());
-  const std::vector<ConstView> gradients = fresh_gradients();
+  // Of a part there may be none where the others have some.
+  const std::vector<ConstView> gradients = fresh_gradients(options.others != nullptr);
 
   StepScalars scalars{.lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps_.view()};
-  if (options.scaler != nullptr) scalars.skip = options.scaler->find_non_finite(gradients);
+  if (options.scaler != nullptr) {
+    const Tensor& found = options.scaler->find_non_finite(gradients);
+    if (options.others != nullptr) options.others->all_reduce(found);
+    scalars.skip = found.view();
+  }
   Tensor coefficient;  // lives until the steps that read it are enqueued: then its memory may be used again
   if (options.clip_norm || options.scaler != nullptr) {
     coefficient = gradient_coefficient(gradients, options);
@@ -132,7 +142,7 @@ void Optimizer::step(const Tensor& lr, const UpdateOptions& options) {
 Tensor Optimizer::gradient_coefficient(const std::vector<ConstView>& gradients,
                                        const UpdateOptions& options) const {
   Tensor norm;
-  if (options.clip_norm) norm = norm_of(gradients);
+  if (options.clip_norm) norm = norm_of(gradients, options.others);
   const Tensor coefficient = Tensor::empty({1}, DType::f64, device());
   on(coefficient.stream(), [&](auto& s) {
     clip_coefficient(s, norm.defined() ? ConstView(norm.view()) : ConstView(), options.clip_norm.value_or(0),
@@ -177,6 +187,10 @@ void Optimizer::append_state(std::vector<NamedState>& all, std::string_view kind
       const NamedParameter& parameter = groups_[g].parameters[i];
       all.push_back({fmt::format("{}/{}", kind, parameter.name), state[g][i], parameter.kind});
     }
+}
+
+OptimizerState state_of(const Optimizer& optimizer) {
+  return {.name = optimizer.name(), .steps = optimizer.steps(), .tensors = optimizer.state()};
 }
 
 Sgd::Sgd(const std::vector<NamedParameter>& parameters, SgdSettings settings)

@@ -11,6 +11,7 @@
 
 #include "engine/nn/module.h"
 #include "engine/optim/loss_scaler.h"
+#include "engine/tensor/part_exchange.h"
 #include "kernels/optimizer_step.h"
 
 namespace convoy {
@@ -33,9 +34,19 @@ struct NamedState {
   ParameterKind kind = ParameterKind::weight;  // its layout in a checkpoint
 };
 
+/// What a checkpoint keeps of an optimizer.
+struct OptimizerState {
+  std::string name;  // of the optimizer
+  std::int64_t steps = 0;
+  std::vector<NamedState> tensors;
+};
+
 struct UpdateOptions {
   std::optional<double> clip_norm = {};  // all gradients are scaled so that their common norm is at most this
   LossScaler* scaler = nullptr;          // whose seed backward started from; it may skip the update
+  /// Of an optimizer that has a part of the parameters: how it comes to the norm of all gradients, and knows
+  /// of an overflow in any. Null: it has them all.
+  PartExchange* others = nullptr;
 };
 
 /// State is made with the optimizer, as zeros beside each parameter, so a checkpoint of any step is complete;
@@ -66,6 +77,9 @@ class Optimizer {
   /// parameter; restored by writing into the tensors.
   virtual std::vector<NamedState> state() const = 0;
   virtual std::string name() const = 0;  // "sgd", "adam", "adamw"
+  /// Whether each element's update depends on its own gradient and state alone (but for clipping): then an
+  /// optimizer of parts of parameters does what one of whole parameters does.
+  virtual bool is_elementwise() const = 0;
   const std::vector<ParameterGroup>& groups() const { return groups_; }
 
  protected:
@@ -85,9 +99,10 @@ class Optimizer {
   std::vector<ParameterGroup> groups_;
 
  private:
-  std::vector<ConstView> fresh_gradients() const;
-  /// A one-element f64 tensor on the parameters' device.
-  Tensor norm_of(const std::vector<ConstView>& gradients) const;
+  std::vector<ConstView> fresh_gradients(bool may_be_none) const;
+  /// A one-element f64 tensor on the parameters' device; the norm of the others' gradients, too, where there
+  /// are others.
+  Tensor norm_of(const std::vector<ConstView>& gradients, PartExchange* others = nullptr) const;
   /// What every gradient is multiplied by, f64 [1]: for clipping and the loss scale.
   Tensor gradient_coefficient(const std::vector<ConstView>& gradients, const UpdateOptions& options) const;
   const Device& device() const;
@@ -95,6 +110,9 @@ class Optimizer {
   Tensor steps_;  // f64 [1]
   Tensor lr_;     // f64 [1]: a rate that the host gave
 };
+
+/// Of tensors that are the optimizer's own.
+OptimizerState state_of(const Optimizer& optimizer);
 
 struct SgdSettings {
   double momentum = 0;
@@ -109,6 +127,7 @@ class Sgd final : public Optimizer {
   Sgd(std::vector<ParameterGroup> groups, SgdSettings settings);
   std::vector<NamedState> state() const override;
   std::string name() const override { return "sgd"; }
+  bool is_elementwise() const override { return true; }
 
  private:
   void step_group(std::size_t group, std::span<const std::size_t> fresh, const StepScalars& scalars) override;
@@ -130,6 +149,7 @@ class Adam final : public Optimizer {
   Adam(std::vector<ParameterGroup> groups, AdamSettings settings);
   std::vector<NamedState> state() const override;
   std::string name() const override { return settings_.decoupled ? "adamw" : "adam"; }
+  bool is_elementwise() const override { return true; }
 
  private:
   void step_group(std::size_t group, std::span<const std::size_t> fresh, const StepScalars& scalars) override;

@@ -225,7 +225,7 @@ TEST(Help, NamesEveryFlagWithItsDefault) {
   for (const char* action : {"--summary", "--config", "--print-config", "--dry-run", "--version", "--help"})
     EXPECT_EQ(entries.count(action), 1u) << action;
   // What later work brings is absent until then.
-  for (const char* later : {"--devices", "--zero", "--tta", "--sync-bn"})
+  for (const char* later : {"--devices", "--tta"})
     EXPECT_EQ(entries.count(later), 0u) << later;
 }
 

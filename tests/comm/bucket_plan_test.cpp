@@ -45,12 +45,12 @@ void expect_sound(const BucketPlan& plan, const std::vector<std::int64_t>& numel
       found.push_back(slice.parameter);
       EXPECT_EQ(slice.numel, numels[slice.parameter]);
       EXPECT_GE(slice.offset, end);
-      EXPECT_EQ(static_cast<std::size_t>(slice.offset) * limits.element_bytes % BucketPlan::kAlignment, 0U);
+      EXPECT_EQ(static_cast<std::size_t>(slice.offset) * limits.element_bytes % limits.alignment, 0U);
       end = slice.offset + slice.numel;
     }
     EXPECT_GE(bucket.numel, end);
     EXPECT_LT(bytes_of(bucket, limits.element_bytes),
-              static_cast<std::size_t>(end) * limits.element_bytes + BucketPlan::kAlignment);
+              static_cast<std::size_t>(end) * limits.element_bytes + limits.alignment);
   }
   EXPECT_EQ(found, order);  // each parameter once, in its place
 
@@ -63,7 +63,7 @@ void expect_sound(const BucketPlan& plan, const std::vector<std::int64_t>& numel
     if (b > 0) {  // no bucket is cut short: the parameter before it had no place
       const std::int64_t before = plan.buckets[b - 1].slices.back().numel;
       EXPECT_GT(bytes_of(bucket, limits.element_bytes) +
-                    static_cast<std::size_t>(before) * limits.element_bytes + BucketPlan::kAlignment,
+                    static_cast<std::size_t>(before) * limits.element_bytes + limits.alignment,
                 limit);
     }
     limit = std::min(limits.bucket_bytes, limit * BucketPlan::kGrowth);
@@ -112,7 +112,7 @@ TEST(BucketPlan, IsSoundWhateverTheSizes) {
       ready[order[place]] = static_cast<double>(place);
     const BucketPlan by_times = BucketPlan::by_ready_times(numels, ready, limits);
     expect_sound(by_times, numels, order, limits);
-    EXPECT_EQ(BucketPlan::parse(by_times.text(), numels, limits.element_bytes), by_times);
+    EXPECT_EQ(BucketPlan::parse(by_times.text(), numels, limits), by_times);
   }
 }
 
@@ -126,7 +126,7 @@ TEST(BucketPlan, RefusesTextsOfAnotherModelAndDamagedOnes) {
   const std::vector<std::int64_t> numels = {10, 20, 30};
   const std::string header = "buckets of 3 parameters, 60 elements:";
   const auto message = [&](const std::string& text) {
-    return message_of<UsageError>([&] { BucketPlan::parse(text, numels, 4); });
+    return message_of<UsageError>([&] { BucketPlan::parse(text, numels); });
   };
   EXPECT_THAT(message("buckets of 3 parameters, 61 elements: 2 1 0"), HasSubstr(header));
   EXPECT_THAT(message(""), HasSubstr(header));

@@ -132,7 +132,7 @@ TEST(LossScaler, GoesOnFromItsState) {
   EXPECT_EQ(state.good_steps, 1999);
   EXPECT_EQ(state.skipped, 3);
   EXPECT_TRUE(state.failed);
-  EXPECT_EQ(scaler.find_non_finite({}).as<std::int32_t>()[0], 0);
+  EXPECT_EQ(scaler.find_non_finite({}).view().as<std::int32_t>()[0], 0);
   scaler.update();
   state = scaler.read();
   EXPECT_EQ(state.scale, 1024) << "the 2000th good update";
