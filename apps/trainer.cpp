@@ -100,7 +100,6 @@ std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoi
   if (sharded_) restored_ = sharded_->make_whole();
   const Manifest manifest = restored_ ? load_checkpoint(checkpoint, parts_.model.root(), *restored_)
                                       : load_checkpoint(checkpoint, parts_.model.root(), optimizer_.get());
-  if (restored_) optimizer_->set_steps(restored_->steps);
   state_ = read_state(manifest, checkpoint);
   saved_step_ = state_.step;
   if (scaler_ && state_.scale) scaler_->restore(*state_.scale);

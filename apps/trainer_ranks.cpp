@@ -32,7 +32,6 @@ void Trainer::share_state() {
   broadcast_model(comm, parts_.model.root());
   share_optimizer();
   const auto from_first = [&](const std::string& mine) { return broadcast_text(*parts_.control, mine); };
-  optimizer_->set_steps(std::stoll(from_first(std::to_string(optimizer_->steps()))));
   state_ = state_from_text(from_first(text_of_state(state_)));
   saved_step_ = std::stoll(from_first(std::to_string(saved_step_)));
   if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
@@ -114,6 +113,7 @@ void Trainer::share_optimizer() {
   std::vector<Tensor> tensors;
   for (const NamedState& state : optimizer_->state()) tensors.push_back(state.tensor);
   broadcast_tensors(*parts_.gradients, tensors);
+  optimizer_->set_steps(std::stoll(broadcast_text(*parts_.control, std::to_string(optimizer_->steps()))));
 }
 
 int Trainer::agreed_stop() const {

@@ -10,8 +10,9 @@
 namespace convoy {
 
 /// Every bucket is cut into as many equal parts as there are ranks, without regard to where parameters begin:
-/// so the parts of all ranks are alike to within kAlignment bytes a bucket, and a reduce-scatter gives a rank
-/// the sums of its part. (Rajbhandari et al., ZeRO, arXiv:1910.02054)
+/// so the parts of all ranks are alike to within kAlignment bytes a bucket (and the few gaps between
+/// parameters), and a reduce-scatter gives a rank the sums of its part. (Rajbhandari et al., ZeRO,
+/// arXiv:1910.02054)
 struct ShardPlan {
   /// Where parts begin, in bytes: whole vector loads.
   static constexpr std::size_t kAlignment = 64;

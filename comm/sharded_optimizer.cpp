@@ -88,6 +88,7 @@ void ShardedOptimizer::scatter(const OptimizerState& whole) const {
   sent.record(control_.stream());
   sent.wait();
   control_.check_errors();
+  optimizer_.set_steps(std::stoll(broadcast_text(control_, std::to_string(whole.steps))));
   std::map<std::string, Tensor> by_name;
   for (const NamedState& state : whole.tensors) by_name.emplace(state.name, state.tensor);
   for (const std::string& kind : kinds()) {

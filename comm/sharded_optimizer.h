@@ -23,8 +23,8 @@ class ShardedOptimizer {
   OptimizerState make_whole() const;
   /// All ranks' state, in host memory. Every rank calls it; the host waits.
   OptimizerState gather() const;
-  /// Rank 0's state into the pieces of all ranks. Every rank calls it, with tensors as make_whole() makes
-  /// them, which hold rank 0's values then; the host waits.
+  /// Rank 0's state, and its number of steps, into the pieces of all ranks. Every rank calls it, with tensors
+  /// as make_whole() makes them, which hold rank 0's values then; the host waits.
   void scatter(const OptimizerState& whole) const;
 
  private:

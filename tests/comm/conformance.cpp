@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "comm/view_parts.h"
 #include "kernels/runtime/stream_event.h"
 #include "tests/comm/device_values.h"
 
@@ -132,6 +133,21 @@ void all_gather_puts_parts_by_rank(Communicator& comm) {
       for (int rank = 0; rank < comm.size(); ++rank)
         for (const T value : values_of<T>(rank, count)) expected.push_back(value);
       expect_same(out.read(comm), expected, "all-gather");
+    }
+  });
+}
+
+void parts_may_lie_in_their_place(Communicator& comm) {
+  for_each_sum_type([&](auto zero) {
+    using T = decltype(zero);
+    for (const std::int64_t count : sizes_around(comm.size())) {
+      DeviceValues<T> data(comm, values_of<T>(comm.rank(), count * comm.size()));
+      const View mine = part_of(data.view(), count * comm.rank(), count);
+      comm.reduce_scatter(data.view(), mine);
+      comm.all_gather(mine, data.view());
+      std::vector<T> expected;
+      for (std::int64_t i = 0; i < count * comm.size(); ++i) expected.push_back(sum_at<T>(comm.size(), i));
+      expect_same(data.read(comm), expected, "reduce-scatter and all-gather in place");
     }
   });
 }
@@ -348,6 +364,7 @@ constexpr ConformanceCase kResults[] = {
     {"ReduceScatterSumsEachPart", 1, 60, to_the_end<reduce_scatter_sums_each_part>},
     {"BroadcastComesFromAnyRoot", 1, 60, to_the_end<broadcast_comes_from_any_root>},
     {"AllGatherPutsPartsByRank", 1, 60, to_the_end<all_gather_puts_parts_by_rank>},
+    {"PartsMayLieInTheirPlace", 1, 60, to_the_end<parts_may_lie_in_their_place>},
     {"ManyInFlightKeepTheirOrder", 1, 60, to_the_end<many_in_flight_keep_their_order>},
     {"EveryRankAndRepeatHasTheSameBits", 1, 60, to_the_end<every_rank_and_repeat_has_the_same_bits>},
     {"SumsGoByRankAndRoundOnce", 1, 60, to_the_end<sums_go_by_rank_and_round_once>},

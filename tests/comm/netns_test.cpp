@@ -11,13 +11,13 @@
 #include "tests/comm/conformance.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/meeting_ranks.h"
-#include "tests/support/two_hosts.h"
 #include "tests/support/errors.h"
 #include "tests/support/mpirun.h"
 #include "tests/support/notice.h"
 #include "tests/support/process.h"
 #include "tests/support/rank_processes.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/two_hosts.h"
 
 namespace convoy::testing {
 namespace {

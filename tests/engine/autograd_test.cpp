@@ -6,6 +6,7 @@
 #include "engine/ops/ops.h"
 #include "kernels/elementwise.h"
 #include "kernels/runtime/check.h"
+#include "tests/support/errors.h"
 
 namespace convoy {
 namespace {
@@ -108,6 +109,61 @@ TEST_F(Autograd, HookWaitsForTheLastOfSeveralUses) {
   });
   backward(sum(shared * other + shared * other * other));
   EXPECT_EQ(calls, 1);
+}
+
+TEST_F(Autograd, TellsTheOrderOfHooksBeforehand) {
+  const Variable a = leaf({1}), b = leaf({2}), c = leaf({3}), unused = leaf({4});
+  const Variable first = a * b, second = first * c;
+  const Variable loss = sum(second + scale(b, 2));
+  const std::vector<Variable> expected = backward_order(loss);
+  EXPECT_EQ(expected.size(), 3U);
+  EXPECT_FALSE(a.has_fresh_grad());
+  std::vector<Variable> found;
+  for (const Variable* each : {&a, &b, &c, &unused})
+    each->on_grad_ready([&found, each] { found.push_back(*each); });
+  backward(loss);  // the graph is whole still
+  EXPECT_EQ(found, expected);
+  EXPECT_THAT(convoy::testing::message_of<UsageError>([&] { backward_order(loss); }),
+              HasSubstr("an earlier backward freed"));
+}
+
+TEST_F(Autograd, AGradientMayBeGivenItsStorageAtTheLastMoment) {
+  const Variable x = leaf({1, 2}), unused = leaf({1});
+  const Tensor place = Tensor::full({2}, 7, DType::f64, device);
+  int calls = 0;
+  x.on_grad_begin([&] {
+    ++calls;
+    x.set_grad_storage(place);
+  });
+  unused.on_grad_begin([&] { FAIL() << "nothing is written there"; });
+  backward(sum(scale(x, 2) + scale(x, 3)));
+  EXPECT_EQ(calls, 1);
+  EXPECT_THAT(place.to_vector<double>(), ElementsAre(5, 5));
+  backward(sum(x), {.accumulate = true});  // to what is there, where it is
+  EXPECT_EQ(calls, 1);
+  EXPECT_THAT(place.to_vector<double>(), ElementsAre(6, 6));
+  x.on_grad_begin(nullptr);
+}
+
+TEST_F(Autograd, AValueIsWaitedForWhereItIsAskedFor) {
+  const Variable x = leaf({1, 2});
+  int arrivals = 0;
+  const auto arrive = [&] {
+    ++arrivals;
+    EXPECT_EQ(x.value().numel(), 2);  // which asks nobody a second time
+  };
+  x.set_arrival(arrive);
+  EXPECT_EQ(x.shape(), Shape({2}));
+  EXPECT_EQ(x.dtype(), DType::f64);
+  EXPECT_EQ(arrivals, 0);
+  const Variable y = scale(x, 2);
+  EXPECT_EQ(arrivals, 1);
+  backward(sum(y));
+  EXPECT_FALSE(x.half_copy().defined());
+  EXPECT_EQ(arrivals, 1);
+  x.set_arrival(arrive);
+  EXPECT_FALSE(x.half_copy().defined());
+  EXPECT_EQ(arrivals, 2);
 }
 
 TEST_F(Autograd, AnOperationThatContributesNothingLeavesALeafStale) {
