@@ -15,8 +15,8 @@ class GpuRanks : public ::testing::Test {
  protected:
   /// LeNet in fp64, where ranks and one process differ by rounding in the 16th digit.
   ProcessResult train(const std::string& out, int ranks, const Arguments& more = {},
-                      const std::string& device = "cuda") const {
-    Arguments flags = {"--device", device, "--precision", "fp64", "--batch-size", "5", "--max-steps", "4"};
+                      const std::string& device = "cuda", const std::string& precision = "fp64") const {
+    Arguments flags = {"--device", device, "--precision", precision, "--batch-size", "5", "--max-steps", "4"};
     flags.insert(flags.end(), more.begin(), more.end());
     const Arguments arguments = workshop.train_arguments(out, flags);
     return ranks == 1 ? run_program(arguments) : run_by_mpi(ranks, arguments);
@@ -49,6 +49,69 @@ TEST_F(GpuRanks, TrainAsOneDoes) {
     const Json start = workshop.events(out, "start").front();
     EXPECT_EQ(start["devices"], (Json{"cuda:0", "cuda:1"}));
     for (const Json& step : workshop.events(out, "step")) EXPECT_GE(step["comm_ms"].get<double>(), 0);
+    EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
+  }
+}
+
+TEST_F(GpuRanks, DivideTheOptimizer) {
+  const Arguments flags = {"--optimizer", "adamw", "--clip-norm", "0.5", "--bucket-mb", "0.05"};
+  const auto with = [&](const Arguments& more) {
+    Arguments all = flags;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const ProcessResult alone = train("alone", 1, flags);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  const std::vector<double> expected = losses_of("alone");
+  const double all_bytes = workshop.result("alone")["optimizer_bytes"];
+  int run = 0;
+  for (const Arguments& more :
+       {Arguments{"--zero", "1", "--cuda-graph"}, Arguments{"--zero", "2", "--no-cuda-graph"},
+        Arguments{"--zero", "2", "--cuda-graph", "--micro-batch-size", "2"}}) {
+    const std::string out = "divided" + std::to_string(run++);
+    SCOPED_TRACE(out);
+    const ProcessResult two = train(out, 2, with(more));
+    ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
+    const std::vector<double> found = losses_of(out);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t step = 0; step < found.size(); ++step)
+      EXPECT_NEAR(found[step], expected[step], 1e-9 * expected[step]) << "step " << step + 1;
+    EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
+    EXPECT_LE(workshop.result(out)["optimizer_bytes"].get<double>(), all_bytes / 2 + 1024);
+  }
+}
+
+/// Half precision: copies follow what was gathered, and both ranks find an overflow that one of them has.
+TEST_F(GpuRanks, DivideTheOptimizerOfHalfPrecision) {
+  const auto train_halves = [&](const std::string& out, const char* zero) {
+    const ProcessResult result = train(out, 2, {"--zero", zero, "--deterministic"}, "cuda", "fp16");
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    return losses_of(out);
+  };
+  const std::vector<double> whole = train_halves("whole", "0");
+  for (const char* zero : {"1", "2"}) {
+    const std::vector<double> divided = train_halves(std::string("divided") + zero, zero);
+    ASSERT_EQ(divided.size(), whole.size());
+    // Two ranks' sums are the same in any order, and everything after them is.
+    for (std::size_t step = 0; step < whole.size(); ++step) EXPECT_EQ(divided[step], whole[step]) << step;
+  }
+}
+
+TEST_F(GpuRanks, NormalizeByTheStatisticsOfAll) {
+  const Arguments flags = {"--model", "resnet20", "--image-size", "8", "--sync-bn"};
+  const ProcessResult alone = train("alone", 1, flags);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  const std::vector<double> expected = losses_of("alone");
+  for (const char* graph : {"--cuda-graph", "--no-cuda-graph"}) {
+    Arguments more = flags;
+    more.insert(more.end(), {graph, "--zero", "2"});
+    const std::string out = std::string("two") + graph;
+    const ProcessResult two = train(out, 2, more);
+    ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
+    const std::vector<double> found = losses_of(out);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t step = 0; step < found.size(); ++step)
+      EXPECT_NEAR(found[step], expected[step], 1e-9 * expected[step]) << graph << ", step " << step + 1;
     EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
   }
 }
