@@ -84,10 +84,9 @@ def nccl(found):
         lines += table(("ranks", "cases", "failures"),
                        [(ranks, entry["cases"], len(entry["failed"])) for ranks, entry in found["conformance"].items()])
     if "training" in found:
-        entry = found["training"]
-        lines += table(("runs", "steps", "losses differ by at most", "allowed"),
-                       [("lenet fp32, 2 ranks beside 1", entry["steps"], f"{entry['worst_relative_difference']:.1e}",
-                         f"{entry['tolerance']:.0e}")])
+        lines += table(("2 ranks beside 1", "steps", "losses differ by at most", "allowed"),
+                       [(name, entry["steps"], f"{entry['worst_relative_difference']:.1e}", f"{entry['tolerance']:.0e}")
+                        for name, entry in found["training"].items()])
     return lines
 
 
