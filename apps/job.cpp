@@ -13,6 +13,7 @@
 #include "comm/environment.h"
 #include "comm/gloo_communicator.h"
 #include "comm/gpu_sharing.h"
+#include "comm/hierarchical_communicator.h"
 #include "comm/mpi_communicator.h"
 #include "comm/nccl_communicator.h"
 #include "comm/shm_communicator.h"
@@ -44,10 +45,12 @@ std::string affinity_text() {
   return text;
 }
 
-/// What "auto" stands for: memory where all ranks share it, else what they met through.
+/// What "auto" stands for: memory where all ranks share it, else what they met through, with memory inside
+/// the hosts that have several.
 std::string resolve(const std::string& comm, const Job& job) {
   if (comm != "auto" && comm != "nccl") return comm;
   if (job.info().nodes == 1) return "shm";
+  if (job.info().nodes < job.info().world) return "hierarchical";
   return job.by_mpirun() ? "mpi" : "gloo";
 }
 
@@ -56,6 +59,7 @@ std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Ren
   const RankInfo& info = rendezvous.info();
   if (kind == "mpi") return make_mpi_communicator(rendezvous, options);
   if (kind == "gloo") return make_gloo_communicator(rendezvous, options);
+  if (kind == "hierarchical") return make_hierarchical_communicator(rendezvous, {.comm = options});
   check(info.nodes == 1, "--comm shm: found ranks on {} hosts, expected one; use mpi or gloo", info.nodes);
   return make_shm_communicator(info.rank, info.world,
                                [&](const std::string& text) { return rendezvous.all_gather(text); },
@@ -70,9 +74,11 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
            "How the processes of a job meet: auto (as their launcher says), mpi, env (RANK, WORLD_SIZE, "
            "MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT, file:///PATH",
            {.value = "PLACE"});
-  line.add("comm", &options.comm,
-           "What carries gradients; auto: nccl between GPUs, on the CPU shm within a host, else mpi or gloo",
-           {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "gloo"}});
+  line.add(
+      "comm", &options.comm,
+      "What carries gradients; auto: nccl between GPUs, on the CPU shm within a host, mpi or gloo between "
+      "hosts",
+      {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "gloo"}});
   line.add("comm-timeout", &options.comm_timeout,
            "The longest that a rank waits for the others, in seconds: to meet, and in each exchange",
            {.value = "SECONDS", .least = 0.1, .most = 1e6});

@@ -32,8 +32,9 @@ struct CommOptions {
 /// An error of enqueued work reaches its caller later: by check_errors(), and by everything here that waits.
 /// After it no collective runs any more, here nor, as far as the others can be told, on them.
 ///
-/// Sums have a fixed order (rank 0 + 1 + 2 …, on GPUs the library's), so every rank and every repeat gets the
-/// same bits; f16 and bf16 are added in f32 and rounded once.
+/// Sums have a fixed order (rank 0 + 1 + 2 …; through hierarchical_communicator.h within hosts first; on GPUs
+/// the library's), so every rank and every repeat gets the same bits; f16 and bf16 are added in f32 and
+/// rounded once.
 class Communicator {
  public:
   virtual ~Communicator() = default;  // starts no collective; without finish() the other ranks see one leave

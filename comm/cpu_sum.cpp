@@ -18,8 +18,8 @@ using Wide = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, 
 constexpr std::int64_t kBlock = 1024;   // partial sums that stay in the nearest cache
 constexpr std::int64_t kGrain = 65536;  // elements that are worth another thread
 
-template <class T>
-void sum_range(std::span<const ConstView> parts, T* out, std::int64_t begin, std::int64_t end) {
+template <class T, class Out>
+void sum_range(std::span<const ConstView> parts, Out* out, std::int64_t begin, std::int64_t end) {
   std::array<Wide<T>, kBlock> sums;
   for (std::int64_t at = begin; at < end; at += kBlock) {
     const std::int64_t n = std::min(kBlock, end - at);
@@ -30,21 +30,30 @@ void sum_range(std::span<const ConstView> parts, T* out, std::int64_t begin, std
       for (std::int64_t i = 0; i < n; ++i) sums[static_cast<std::size_t>(i)] += static_cast<Wide<T>>(next[i]);
     }
     // Not before all parts of this block were read: one of them may lie here.
-    for (std::int64_t i = 0; i < n; ++i) out[at + i] = static_cast<T>(sums[static_cast<std::size_t>(i)]);
+    for (std::int64_t i = 0; i < n; ++i) out[at + i] = static_cast<Out>(sums[static_cast<std::size_t>(i)]);
   }
 }
+
+/// Sums of halves may be kept in f32, and sums of f32 be rounded to halves; else the types are the same.
+template <class T, class Out>
+constexpr bool kSumsInto =
+    std::is_same_v<T, Out> || std::is_same_v<Out, Wide<T>> || std::is_same_v<T, Wide<Out>>;
 
 }  // namespace
 
 void sum_in_order(const CpuStream& stream, std::span<const ConstView> parts, View out) {
-  dispatch(out.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    if constexpr (std::is_same_v<T, std::uint8_t>) {
-      fail<UsageError>("bytes have no sum");
-    } else {
-      parallel_for(stream, out.numel(), kGrain,
-                   [&](std::int64_t begin, std::int64_t end) { sum_range(parts, out.as<T>(), begin, end); });
-    }
+  dispatch(parts.front().dtype, [&](auto zero) {
+    dispatch(out.dtype, [&](auto zero_of_out) {
+      using T = decltype(zero);
+      using Out = decltype(zero_of_out);
+      if constexpr (std::is_same_v<T, std::uint8_t> || !kSumsInto<T, Out>) {
+        fail<UsageError>("no sum of {} is {}", name_of(parts.front().dtype), name_of(out.dtype));
+      } else {
+        parallel_for(stream, out.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+          sum_range<T>(parts, out.as<Out>(), begin, end);
+        });
+      }
+    });
   });
 }
 

@@ -42,7 +42,7 @@ std::string address_for(const RankInfo& info) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_gloo_communicator(Rendezvous& rendezvous, const CommOptions& options) {
+std::unique_ptr<MessageLinks> make_gloo_links(Rendezvous& rendezvous, const CommOptions& options) {
   const RankInfo& info = rendezvous.info();
   Store* const store = rendezvous.store();
   check(store != nullptr || info.world == 1,
@@ -51,9 +51,13 @@ std::unique_ptr<Communicator> make_gloo_communicator(Rendezvous& rendezvous, con
   std::shared_ptr<gloo::transport::Device> device = GlooLinks::open_device(address_for(info));
   // Rank 0's, for all: a name that no other group has. Whoever failed above does not come, which ends this.
   const std::string name = rendezvous.all_gather(random_token()).front();
-  auto links = std::make_unique<GlooLinks>(store, std::move(device), info.rank, info.world, name,
-                                           Deadline(options.timeout_seconds));
-  return std::make_unique<CpuCommunicator>(std::make_unique<MessageTransport>(std::move(links)), options);
+  return std::make_unique<GlooLinks>(store, std::move(device), info.rank, info.world, name,
+                                     Deadline(options.timeout_seconds));
+}
+
+std::unique_ptr<Communicator> make_gloo_communicator(Rendezvous& rendezvous, const CommOptions& options) {
+  return std::make_unique<CpuCommunicator>(
+      std::make_unique<MessageTransport>(make_gloo_links(rendezvous, options)), options);
 }
 
 }  // namespace convoy

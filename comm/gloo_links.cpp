@@ -210,6 +210,7 @@ std::string GlooLinks::end_of(const Begun& begun, const Deadline& deadline) {
       const std::lock_guard lock(mutex_);
       if (!reason_.empty()) return kInterrupted;
     }
+    look();
     // What has ended meanwhile has ended well, also where it was interrupted.
     if (deadline.passed() || has_hung_up(begun.other))
       return error_of_wait(*begun.buffer, begun.receives, kAtOnce);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/deadline.h"
@@ -33,6 +35,10 @@ class MessageLinks {
   /// reason of the rank that gave up.
   virtual void wait(const Deadline& deadline) = 0;
 
+  /// Who waits calls it now and then, between messages: what it throws ends the wait. For ranks that may also
+  /// fail by other ways than these. On the thread of the calls, before start().
+  void watch(std::function<void()> look) { look_ = std::move(look); }
+
   /// A name for a group that this rank is the first of: no group that any rank of this one is in has it.
   virtual std::string new_group_name() = 0;
   /// With a name that all members got from the first; `members` are ranks of this group.
@@ -42,6 +48,14 @@ class MessageLinks {
   virtual void leave(const Deadline& deadline) = 0;
   /// From any thread: waits end with a PeerError of this reason, here and on the others.
   virtual void abort(const std::string& reason) noexcept = 0;
+
+ protected:
+  void look() const {
+    if (look_) look_();
+  }
+
+ private:
+  std::function<void()> look_;
 };
 
 /// Everybody's text, by rank.

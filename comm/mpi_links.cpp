@@ -81,6 +81,7 @@ void MpiLinks::wait(const Deadline& deadline) {
       look_for_reasons();
       if (deadline.passed()) break;
     }
+    look();
     pause.take();
   }
   const auto lock = session_->lock();

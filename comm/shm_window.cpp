@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <numeric>
+#include <utility>
 
 #include "comm/rank_text.h"
 #include "kernels/runtime/check.h"
@@ -30,8 +32,13 @@ struct ShmWindow::Control {
   std::string text() const { return {reason, strnlen(reason, sizeof reason)}; }
 };
 
-ShmWindow::ShmWindow(int rank, int size, const TextExchange& exchange, std::size_t chunk_bytes)
-    : rank_(rank), size_(size) {
+ShmWindow::ShmWindow(int rank, int size, const TextExchange& exchange, std::size_t chunk_bytes,
+                     std::vector<int> names)
+    : rank_(rank), size_(size), names_(std::move(names)) {
+  if (names_.empty()) {
+    names_.resize(static_cast<std::size_t>(size_));
+    std::iota(names_.begin(), names_.end(), 0);
+  }
   // Everybody says what went wrong, so that all ranks fail alike and none waits for one that did.
   const auto together = [&](auto&& work) {
     std::string mine;
@@ -42,7 +49,7 @@ ShmWindow::ShmWindow(int rank, int size, const TextExchange& exchange, std::size
     }
     const std::vector<std::string> all = exchange(mine);
     for (std::size_t other = 0; other < all.size(); ++other)
-      if (!all[other].starts_with("ok ")) convoy::fail<PeerError>("rank {}: {}", other, all[other]);
+      if (!all[other].starts_with("ok ")) convoy::fail<PeerError>("rank {}: {}", names_[other], all[other]);
     return all.front().substr(3);
   };
   const auto layout = [&](std::size_t bytes) {
@@ -128,6 +135,18 @@ bool ShmWindow::has_come(int rank, std::uint32_t target) const {
   return static_cast<std::int32_t>(steps - target) >= 0;
 }
 
+template <class F>
+void ShmWindow::look_for_the_dead(F&& matters) {
+  for (int other = 0; other < size_; ++other) {
+    if (other == rank_) continue;
+    pthread_mutex_t& alive = block(other).alive;
+    const int status = pthread_mutex_trylock(&alive);
+    if (status == 0 || status == EOWNERDEAD) pthread_mutex_unlock(&alive);  // of a dead holder: for good
+    if ((status == EOWNERDEAD || status == ENOTRECOVERABLE) && matters(other))
+      fail(fmt::format("rank {} has died", name_of(other)));
+  }
+}
+
 void ShmWindow::sleep_until_come(int rank, std::uint32_t target, const Deadline& deadline) {
   for (int spin = 0; spin < kSpins; ++spin) {
     if (has_come(rank, target)) return;
@@ -142,24 +161,24 @@ void ShmWindow::sleep_until_come(int rank, std::uint32_t target, const Deadline&
       futex_wait(other.steps, seen, std::min<std::chrono::nanoseconds>(kLook, deadline.left()));
     other.sleepers.fetch_sub(1);
     if (has_come(rank, target)) return;
-    look_for_the_dead();
+    look_for_the_dead([&](int) { return !has_come(rank, target); });
     if (!deadline.passed()) continue;
     std::vector<int> missing;
     for (int late = 0; late < size_; ++late)
-      if (!has_come(late, target)) missing.push_back(late);
+      if (!has_come(late, target)) missing.push_back(name_of(late));
     if (!missing.empty())
-      fail(fmt::format("rank {} waited {} s for {}", rank_, deadline.seconds(), text_of_ranks(missing)));
+      fail(fmt::format("rank {} waited {} s for {}", name_of(rank_), deadline.seconds(),
+                       text_of_ranks(missing)));
   }
 }
 
-void ShmWindow::look_for_the_dead() {
-  for (int other = 0; other < size_; ++other) {
-    if (other == rank_) continue;
-    pthread_mutex_t& alive = block(other).alive;
-    const int status = pthread_mutex_trylock(&alive);
-    if (status == 0 || status == EOWNERDEAD) pthread_mutex_unlock(&alive);  // of a dead holder: for good
-    if (status == EOWNERDEAD || status == ENOTRECOVERABLE) fail(fmt::format("rank {} has died", other));
-  }
+void ShmWindow::look() {
+  throw_failure();
+  const auto now = Deadline::Clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kLook;
+  look_for_the_dead([&](int other) { return !has_come(other, steps_); });
+  throw_failure();
 }
 
 void ShmWindow::throw_failure() const {

@@ -24,8 +24,11 @@ class ShmWindow {
  public:
   static constexpr int kBuffers = 2;  // of each kind: one is filled while the other is read
 
-  /// Every rank, together. `chunk_bytes` is rank 0's.
-  ShmWindow(int rank, int size, const TextExchange& exchange, std::size_t chunk_bytes);
+  /// Every rank, together. `chunk_bytes` is rank 0's. `names`: by rank, the number by which messages call it,
+  /// where the ranks are part of a larger group; else empty.
+  ShmWindow(int rank, int size, const TextExchange& exchange, std::size_t chunk_bytes,
+            std::vector<int> names = {});
+  static constexpr int kExchanges = 2;  // that the constructor takes part in, unless it throws
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -46,6 +49,9 @@ class ShmWindow {
   /// gone, or has failed with what.
   void wait(const Deadline& deadline, std::uint32_t back = 0);
   void wait_for(int rank, const Deadline& deadline);
+  /// Throws what wait() would but for the deadline, for those who wait elsewhere and ask again and again. Who
+  /// has counted as many steps may be gone.
+  void look();
   /// From any thread: everybody's waits end, with the reason that came first.
   void fail(const std::string& reason) noexcept;
 
@@ -63,15 +69,20 @@ class ShmWindow {
   bool has_come(int rank, std::uint32_t target) const;
   void sleep_until_come(int rank, std::uint32_t target, const Deadline& deadline);
   void throw_failure() const;
-  void look_for_the_dead();
+  /// `matters`: asked after the death is known, since a rank that all are done with may go.
+  template <class F>
+  void look_for_the_dead(F&& matters);
+  int name_of(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   RankBlock& block(int rank) const;
   Control& control() const;
 
   int rank_;
   int size_;
   std::size_t chunk_bytes_ = 0;
+  std::vector<int> names_;
   std::unique_ptr<SharedMemory> memory_;
   std::uint32_t steps_ = kFirstStep;
+  Deadline::Clock::time_point next_look_{};  // for the dead, by look()
 };
 
 }  // namespace convoy

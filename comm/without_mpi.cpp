@@ -12,8 +12,13 @@ std::unique_ptr<Rendezvous> meet_by_mpi(const MeetingPlan& plan, const Rendezvou
       plan.note);
 }
 
-std::unique_ptr<Communicator> make_mpi_communicator(Rendezvous&, const CommOptions&) {
+std::unique_ptr<MessageLinks> make_mpi_links(Rendezvous&) {
   fail<UsageError>("--comm mpi: this build has no MPI: install libopenmpi-dev and configure again");
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(Rendezvous& rendezvous, const CommOptions&) {
+  make_mpi_links(rendezvous);
+  return nullptr;  // never: that throws
 }
 
 }  // namespace convoy

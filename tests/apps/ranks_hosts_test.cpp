@@ -111,7 +111,7 @@ TEST_F(TwoHostTraining, ByMpi) {
   const TempFolder session;
   const ProcessResult result = run_program(command, {.environment = mpirun_environment(session)});
   ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
-  EXPECT_THAT(result.out, HasSubstr("4 on 2 hosts, mpi"));
+  EXPECT_THAT(result.out, HasSubstr("4 on 2 hosts, shm+mpi"));
   expect_as_alone("run");
 }
 

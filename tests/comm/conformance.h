@@ -23,6 +23,11 @@ struct ConformanceCase {
 
 /// Collectives and their results. Each ends with finish().
 std::span<const ConformanceCase> result_cases();
+/// All of them but the one which says that sums go by rank: for communicators that add in another order.
+std::span<const ConformanceCase> result_cases_of_any_order();
+/// On the CPU: sums are of what ranks of one host have, by rank, and then of these, by host in the order of
+/// their first ranks, and are rounded once.
+void expect_sums_by_host(Communicator& comm, const std::vector<int>& host_of_rank);
 /// Ranks that disagree, or do not come: all others end with a PeerError that says so.
 std::span<const ConformanceCase> disagreement_cases();
 /// A rank that leaves or gives up: the others learn it at once, where the transport can tell them.

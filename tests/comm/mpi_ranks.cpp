@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "comm/hierarchical_communicator.h"
 #include "comm/mpi_communicator.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/device_values.h"
@@ -40,6 +41,38 @@ INSTANTIATE_TEST_SUITE_P(All, MpiRanks,
                                                               {result_cases(), disagreement_cases(),
                                                                departure_cases()})),
                          [](const auto& run) { return run.param.name(); });
+
+/// Hosts as they are, or, where there is one alone, two of which the ranks take turns.
+std::vector<int> hosts_of_ranks() {
+  std::vector<int> hosts;
+  for (const RankInfo& info : meeting->all()) hosts.push_back(info.nodes > 1 ? info.node : info.rank % 2);
+  return hosts;
+}
+
+std::unique_ptr<Communicator> make_hierarchical(const CommOptions& options) {
+  return make_hierarchical_communicator(make_mpi_links(*meeting), hosts_of_ranks(),
+                                        [](const std::string& mine) { return meeting->all_gather(mine); },
+                                        {.comm = options});
+}
+
+void run_hierarchical(int, const CommOptions& options,
+                      const std::function<void(std::unique_ptr<Communicator>)>& body) {
+  body(make_hierarchical(options));
+  meeting->barrier();
+}
+
+INSTANTIATE_TEST_SUITE_P(Hierarchical, MpiRanks,
+                         ::testing::ValuesIn(conformance_runs({"hierarchical", run_hierarchical}, {4},
+                                                              {result_cases_of_any_order(),
+                                                               disagreement_cases(), departure_cases()})),
+                         [](const auto& run) { return run.param.name(); });
+
+TEST(MpiHierarchical, AddsByRankThenByHost) {
+  const auto comm = make_hierarchical({});
+  EXPECT_EQ(comm->name(), "shm+mpi");
+  expect_sums_by_host(*comm, hosts_of_ranks());
+  comm->finish();
+}
 
 TEST(MpiMeeting, KnowsEverybody) {
   const RankInfo& info = meeting->info();

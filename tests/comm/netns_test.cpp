@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "comm/gloo_communicator.h"
+#include "comm/hierarchical_communicator.h"
 #include "kernels/runtime/error.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/device_values.h"
@@ -99,6 +100,28 @@ const auto name_of_case = [](const auto& what) { return std::string(what.param.n
 INSTANTIATE_TEST_SUITE_P(Results, GlooHosts, ::testing::ValuesIn(result_cases()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Departures, GlooHosts, ::testing::ValuesIn(departure_cases()), name_of_case);
 
+class HierarchicalHosts : public GlooHosts {};
+
+TEST_P(HierarchicalHosts, Conform) {
+  run(tcp(), [&](Rendezvous& meeting) {
+    GetParam().run(
+        make_hierarchical_communicator(meeting, {.comm = {.timeout_seconds = GetParam().timeout_seconds}}));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Results, HierarchicalHosts, ::testing::ValuesIn(result_cases_of_any_order()),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Departures, HierarchicalHosts, ::testing::ValuesIn(departure_cases()), name_of_case);
+
+TEST_F(Hosts, AddUpInsideEachBeforeBetweenThem) {
+  run(tcp(), [&](Rendezvous& meeting) {
+    const auto comm = make_hierarchical_communicator(meeting);
+    EXPECT_EQ(comm->name(), "shm+gloo");
+    expect_sums_by_host(*comm, {0, 0, 1, 1});
+    comm->finish();
+  });
+}
+
 TEST_F(Hosts, OfAFileFindTheirAddressesForGloo) {
   const TempFolder folder;
   run("file://" + (folder.path() / "meeting").string(), [](Rendezvous& meeting) {
@@ -130,12 +153,16 @@ TEST_F(Hosts, OfAFileFailTogether) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));  // not a minute
 }
 
-TEST_F(Hosts, WithoutACableMeetTheDeadline) {
+using Make = std::function<std::unique_ptr<Communicator>(Rendezvous&, const CommOptions&)>;
+
+class WithoutACable : public Hosts, public ::testing::WithParamInterface<Make> {};
+
+TEST_P(WithoutACable, MeetTheDeadline) {
   const Notice connected, pulled;
   run(
       tcp(),
       [&](Rendezvous& meeting) {
-        const auto comm = make_gloo_communicator(meeting, {.timeout_seconds = 2});
+        const auto comm = GetParam()(meeting, {.timeout_seconds = 2});
         comm->barrier();
         connected.give();
         ASSERT_TRUE(pulled.await());
@@ -148,6 +175,15 @@ TEST_F(Hosts, WithoutACableMeetTheDeadline) {
         pulled.give(4);
       });
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WithoutACable,
+    ::testing::Values([](Rendezvous& meeting,
+                         const CommOptions& options) { return make_gloo_communicator(meeting, options); },
+                      [](Rendezvous& meeting, const CommOptions& options) {
+                        return make_hierarchical_communicator(meeting, {.comm = options});
+                      }),
+    [](const auto& make) { return make.index == 0 ? "Gloo" : "Hierarchical"; });
 
 TEST_F(Hosts, MeetByMpi) {
   const TempFolder folder;
