@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "apps/debugger.h"
 #include "apps/run_main.h"
 #include "comm/environment.h"
 #include "comm/gloo_communicator.h"
@@ -45,13 +46,13 @@ std::string affinity_text() {
   return text;
 }
 
-/// What "auto" stands for: memory where all ranks share it, else what they met through, with memory inside
-/// the hosts that have several.
-std::string resolve(const std::string& comm, const Job& job) {
+}  // namespace
+
+std::string cpu_communicator_kind(const std::string& comm, const RankInfo& info) {
   if (comm != "auto" && comm != "nccl") return comm;
-  if (job.info().nodes == 1) return "shm";
-  if (job.info().nodes < job.info().world) return "hierarchical";
-  return job.by_mpirun() ? "mpi" : "gloo";
+  if (info.nodes == 1) return "shm";
+  if (info.nodes < info.world) return "hierarchical";
+  return info.source == "mpi" ? "mpi" : "gloo";
 }
 
 std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Rendezvous& rendezvous,
@@ -66,7 +67,20 @@ std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Ren
                                {.comm = options});
 }
 
-}  // namespace
+void with_patience(Rendezvous& rendezvous, const std::string& comm,
+                   const std::function<void(Communicator&)>& body) {
+  constexpr double kPatience = 86400;  // seconds; a rank that is gone is noticed before
+  const RankInfo& info = rendezvous.info();
+  const auto patient =
+      make_cpu_communicator(cpu_communicator_kind(comm, info), rendezvous, {.timeout_seconds = kPatience});
+  try {
+    body(*patient);
+    patient->finish();
+  } catch (const std::exception& error) {
+    patient->abort(fmt::format("rank {}: {}", info.rank, error.what()));  // the cause, not only that it left
+    throw;
+  }
+}
 
 void add_job_flags(CommandLine& line, JobOptions& options) {
   line.heading("Ranks");
@@ -87,6 +101,9 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
            "alone; the CPU always does");
   line.add("allow-shared-gpu", &options.allow_shared_gpu,
            "Let several ranks compute on one GPU: for tests, since it gains nothing");
+  line.add("wait-debugger", &options.wait_debugger,
+           "Let this rank say how to attach a debugger to it, and all wait until one is",
+           {.value = "RANK", .default_is = "none", .in_config = false});
 }
 
 Job::Job(const JobOptions& options)
@@ -96,7 +113,7 @@ Job::Job(const JobOptions& options)
   const std::string mine = fmt::format("{} {}", info().node, affinity_text());
   ranks_on_my_cores_ = 0;
   for (const std::string& text : rendezvous_->all_gather(mine)) ranks_on_my_cores_ += text == mine ? 1 : 0;
-  control_ = make_cpu_communicator(resolve(options_.comm, *this), *rendezvous_,
+  control_ = make_cpu_communicator(cpu_communicator_kind(options_.comm, info()), *rendezvous_,
                                    {.timeout_seconds = options_.comm_timeout});
 }
 
@@ -113,6 +130,7 @@ Communicator* Job::statistics() {
 int Job::run(const char* program, const std::function<int()>& body) {
   program_ = program;
   try {
+    agree([&] { wait_for_debugger(program, options_.wait_debugger, *rendezvous_, options_.comm); });
     return body();
   } catch (const ReportedError&) {
     throw;
@@ -151,6 +169,7 @@ void Job::agree(const std::function<void()>& body) {
   try {
     body();
   } catch (const UsageError& error) {
+    if (is_alone()) throw;
     if (is_first() || !by_mpirun()) print_error(program_, error.what());
     control_->barrier();  // nobody leaves before that is out
     throw ReportedError(error.code(), error.what());
@@ -159,19 +178,11 @@ void Job::agree(const std::function<void()>& body) {
 
 void Job::first_before_others(const std::function<void()>& body) {
   if (is_alone()) return body();
-  constexpr double kPatience = 86400;  // seconds; a rank that is gone is noticed before
-  const auto patient =
-      make_cpu_communicator(resolve(options_.comm, *this), *rendezvous_, {.timeout_seconds = kPatience});
-  try {
+  with_patience(*rendezvous_, options_.comm, [&](Communicator& patient) {
     if (is_first()) body();
-    patient->barrier();
+    patient.barrier();
     if (!is_first()) body();
-    patient->finish();
-  } catch (const std::exception& error) {
-    patient->abort(
-        fmt::format("rank {}: {}", info().rank, error.what()));  // the cause, not only that it left
-    throw;
-  }
+  });
 }
 
 void Job::connect(const Device& device) {

@@ -1,8 +1,10 @@
 // The ranks of a program: how its processes meet, through what they talk, and how they fail together.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,10 +21,23 @@ struct JobOptions {
   double comm_timeout = 300;  // seconds
   bool debug_comm = false;
   bool allow_shared_gpu = false;
+  std::optional<std::int64_t> wait_debugger;  // rank
 };
 
-/// --rendezvous, --comm, --comm-timeout, --debug-comm and --allow-shared-gpu.
+/// --rendezvous, --comm, --comm-timeout, --debug-comm, --allow-shared-gpu and --wait-debugger.
 void add_job_flags(CommandLine& line, JobOptions& options);
+
+/// What carries texts and sums between the memories of CPUs where --comm says `comm`: memory where all ranks
+/// share it, else what they met through, with memory inside the hosts that have several.
+std::string cpu_communicator_kind(const std::string& comm, const RankInfo& info);
+/// All ranks call it. UsageError where memory is to be shared by several hosts.
+std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Rendezvous& rendezvous,
+                                                    const CommOptions& options);
+
+/// Calls body, on all ranks, with a communicator among them that waits for a day: for a download, or a
+/// person.
+void with_patience(Rendezvous& rendezvous, const std::string& comm,
+                   const std::function<void(Communicator&)>& body);
 
 /// All ranks of one program. A program that runs alone is a job of one rank, which has no communicators.
 class Job {
@@ -43,7 +58,8 @@ class Job {
   /// Ranks of this host that may run on the very same cores as this one, itself included.
   int ranks_on_my_cores() const { return ranks_on_my_cores_; }
 
-  /// Calls body. What it throws is printed as the program's error, with the rank's name in front, told to the
+  /// Calls body, once a debugger is attached to the rank that --wait-debugger names. What body throws is
+  /// printed as the program's error, with the rank's name in front, told to the
   /// other ranks, and goes on as ReportedError. Under mpirun the first line is that of the cause.
   int run(const char* program, const std::function<int()>& body);
 

@@ -1,5 +1,6 @@
 #include "comm/mpi_session.h"
 
+#include "comm/library_versions.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
@@ -42,6 +43,8 @@ std::string MpiSession::library() {
   const std::string whole = text;
   return whole.substr(0, whole.find(','));
 }
+
+std::string mpi_version_text() { return MpiSession::library(); }
 
 int MpiSession::new_tags() {
   // Each rank has a range of its own, so that nobody must be asked.

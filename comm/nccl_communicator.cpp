@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "comm/gpu_progress.h"
+#include "comm/library_versions.h"
 #include "comm/nccl_check.h"
 #include "comm/nccl_handle.h"
 #include "comm/nccl_watchdog.h"
@@ -274,6 +275,12 @@ class NcclCommunicator final : public Communicator {
 };
 
 }  // namespace
+
+std::string nccl_version_text() {
+  int version = 0;
+  NCCL_CHECK(ncclGetVersion(&version));
+  return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
 
 bool nccl_supported() { return true; }
 

@@ -114,6 +114,12 @@ Socket listen_at(const Endpoint& endpoint) {
   return socket;
 }
 
+std::optional<Socket> accept_waiting(const Socket& listener) {
+  Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket) return std::nullopt;
+  return socket;
+}
+
 std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason) {
   const Addresses addresses = resolve(endpoint, 0, reason);
   for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
@@ -162,6 +168,14 @@ bool receive_some(const Socket& socket, std::string& bytes, const Deadline& dead
     if (now == 0) return false;
     if (errno != EINTR && (errno != EAGAIN || !wait_ready(socket, POLLIN, deadline))) return false;
   }
+}
+
+int local_port_of(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &bytes);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
 std::string local_address_of(const Socket& socket) {

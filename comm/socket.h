@@ -34,6 +34,9 @@ class Socket {
 /// something else on each machine, so with one all come in. UsageError where the port is in use.
 Socket listen_at(const Endpoint& endpoint);
 
+/// One that has connected there meanwhile, or nothing.
+std::optional<Socket> accept_waiting(const Socket& listener);
+
 /// One try, of all addresses that the name has. Nothing, with the reason, where nobody answers.
 std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason);
 
@@ -42,6 +45,8 @@ bool send_all(const Socket& socket, const std::string& bytes, const Deadline& de
 /// At least one byte, appended; false likewise.
 bool receive_some(const Socket& socket, std::string& bytes, const Deadline& deadline);
 
+/// What listen_at() has got for port 0, which is any that is free.
+int local_port_of(const Socket& socket);
 /// Of the connection, in digits: this side's address, and the other's.
 std::string local_address_of(const Socket& socket);
 std::string remote_address_of(const Socket& socket);

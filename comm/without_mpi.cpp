@@ -1,9 +1,12 @@
 // In place of what needs MPI, where the build has none.
+#include "comm/library_versions.h"
 #include "comm/mpi_communicator.h"
 #include "comm/mpi_rendezvous.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
+
+std::string mpi_version_text() { return ""; }
 
 std::unique_ptr<Rendezvous> meet_by_mpi(const MeetingPlan& plan, const RendezvousOptions&) {
   fail<UsageError>(

@@ -1,8 +1,11 @@
 // In place of what needs NCCL, where the build has none.
+#include "comm/library_versions.h"
 #include "comm/nccl_communicator.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
+
+std::string nccl_version_text() { return ""; }
 
 bool nccl_supported() { return false; }
 

@@ -82,8 +82,6 @@ cudaDeviceProp properties_of(int device) {
   return properties;
 }
 
-std::string version_text(int coded) { return fmt::format("{}.{}", coded / 1000, coded % 1000 / 10); }
-
 CudaStream& cuda_stream_of(const Device& device) {
   return std::get<std::reference_wrapper<CudaStream>>(device.stream());
 }
@@ -119,12 +117,20 @@ std::unique_ptr<MemorySource> cuda_pinned_memory(int device) {
   return std::make_unique<CudaPinnedMemory>(device);
 }
 
+std::string cuda_version_text(int coded) { return fmt::format("{}.{}", coded / 1000, coded % 1000 / 10); }
+
+std::string cuda_uuid_text(std::span<const char, 16> bytes) {
+  std::string text = "GPU-";
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
 std::string explain_no_gpu(int driver_version, cudaError_t status) {
   if (driver_version == 0) return "no NVIDIA driver on this machine; use --device cpu, or install one";
   if (status == cudaErrorInsufficientDriver)
     return fmt::format(
         "the NVIDIA driver is too old: it supports CUDA {}, this build needs {}; update the driver",
-        version_text(driver_version), version_text(CUDART_VERSION));
+        cuda_version_text(driver_version), cuda_version_text(CUDART_VERSION));
   if (status == cudaErrorNoDevice || status == cudaSuccess) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
     return visible != nullptr ? fmt::format("no GPU is visible: CUDA_VISIBLE_DEVICES is '{}'", visible)
@@ -162,12 +168,7 @@ Device Device::make_cuda(int index, const CudaOptions& options) {
       return fmt::format("{}, sm_{}{}", properties.name, compute_capability(),
                          cudnn.empty() ? "" : ", " + cudnn);
     }
-    std::string uuid() const override {
-      std::string text = "GPU-";
-      for (const char byte : properties.uuid.bytes)
-        text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-      return text;
-    }
+    std::string uuid() const override { return cuda_uuid_text(properties.uuid.bytes); }
     int compute_capability() const override { return 10 * properties.major + properties.minor; }
 
     const cudaDeviceProp properties;

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "kernels/runtime/device.h"
@@ -21,5 +22,11 @@ std::unique_ptr<MemorySource> cuda_pinned_memory(int device);
 /// Why a driver's two answers mean that no GPU can be used: its CUDA version as cudaDriverGetVersion codes it
 /// (12040 is 12.4; 0: no driver), and what cudaGetDeviceCount returned.
 std::string explain_no_gpu(int driver_version, cudaError_t status);
+
+/// Of 12040: "12.4".
+std::string cuda_version_text(int coded);
+
+/// "GPU-1f3a…", of the 16 bytes by which a driver tells GPUs apart.
+std::string cuda_uuid_text(std::span<const char, 16> bytes);
 
 }  // namespace convoy

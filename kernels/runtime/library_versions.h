@@ -1,4 +1,4 @@
-// Which libraries compute on the GPU: a timed choice holds for one version of one library.
+// Which libraries compute: a timed choice holds for one version of one library.
 #pragma once
 
 #include <string>
@@ -10,5 +10,9 @@ std::string cudnn_version_text();
 
 /// "cuBLASLt 13.1.0".
 std::string cublaslt_version_text();
+
+/// Of the CPU: "oneDNN 2.6.3", "OpenBLAS 0.3.21".
+std::string onednn_version_text();
+std::string openblas_version_text();
 
 }  // namespace convoy

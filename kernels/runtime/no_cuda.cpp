@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/runtime/check.h"
+#include "kernels/runtime/cuda_facts.h"
 #include "kernels/runtime/device.h"
 
 namespace convoy {
@@ -11,7 +12,11 @@ CudaAvailability cuda_availability() {
           .reason = "this build has no CUDA; use --device cpu, or configure with the cuda preset"};
 }
 
-Device Device::make_cuda(int index, const CudaOptions&) { fail<DeviceError>("cuda:{}: {}", index, cuda_availability().reason); }
+CudaFacts cuda_facts() { return {.reason = cuda_availability().reason}; }
+
+Device Device::make_cuda(int index, const CudaOptions&) {
+  fail<DeviceError>("cuda:{}: {}", index, cuda_availability().reason);
+}
 
 void copy_bytes(const Device&, ConstView from, const Device&, View to) {
   if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());

@@ -108,8 +108,9 @@ template <class T>
 void expect_same_bits(const Array<T>& a, const Array<T>& b) {
   ASSERT_EQ(a.shape(), b.shape());
   for (std::size_t e = 0; e < a.size(); ++e)
-    if (!std::isnan(value_of(a[e])) || !std::isnan(value_of(b[e])))
+    if (!std::isnan(value_of(a[e])) || !std::isnan(value_of(b[e]))) {
       ASSERT_EQ(value_of(a[e]), value_of(b[e])) << "element " << e;
+    }
 }
 
 /// Of f32: the distance from 1 to the next number.
