@@ -5,17 +5,18 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <new>
 #include <optional>
 #include <thread>
 
-#include "apps/run_main.h"
+#include "apps/endings.h"
 #include "comm/environment.h"
 #include "comm/gloo_communicator.h"
 #include "comm/gpu_sharing.h"
 #include "comm/mpi_communicator.h"
 #include "comm/nccl_communicator.h"
 #include "comm/shm_communicator.h"
+#include "comm/thread_communicator.h"
+#include "comm/thread_rendezvous.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
@@ -47,6 +48,7 @@ std::string affinity_text() {
 /// What "auto" stands for: memory where all ranks share it, else what they met through.
 std::string resolve(const std::string& comm, const Job& job) {
   if (comm != "auto" && comm != "nccl") return comm;
+  if (job.in_threads()) return "thread";
   if (job.info().nodes == 1) return "shm";
   return job.by_mpirun() ? "mpi" : "gloo";
 }
@@ -55,6 +57,7 @@ std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Ren
                                                     const CommOptions& options) {
   const RankInfo& info = rendezvous.info();
   if (kind == "mpi") return make_mpi_communicator(rendezvous, options);
+  if (kind == "thread") return make_thread_communicator(rendezvous, options);
   if (kind == "gloo") return make_gloo_communicator(rendezvous, options);
   check(info.nodes == 1, "--comm shm: found ranks on {} hosts, expected one; use mpi or gloo", info.nodes);
   return make_shm_communicator(info.rank, info.world,
@@ -66,13 +69,18 @@ std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Ren
 
 void add_job_flags(CommandLine& line, JobOptions& options) {
   line.heading("Ranks");
+  line.add(
+      "devices", &options.devices,
+      "Compute on so many GPUs, or parts of the CPU's cores, in this one process: a thread and a rank each",
+      {.value = "N", .default_is = "one for each process", .least = 1, .most = 256});
   line.add("rendezvous", &options.rendezvous,
            "How the processes of a job meet: auto (as their launcher says), mpi, env (RANK, WORLD_SIZE, "
            "MASTER_ADDR, MASTER_PORT), tcp://HOST:PORT, file:///PATH",
            {.value = "PLACE"});
   line.add("comm", &options.comm,
-           "What carries gradients; auto: nccl between GPUs, on the CPU shm within a host, else mpi or gloo",
-           {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "gloo"}});
+           "What carries gradients; auto: nccl between GPUs, on the CPU shm within a host, else mpi or "
+           "gloo; thread with --devices",
+           {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "gloo", "thread"}});
   line.add("comm-timeout", &options.comm_timeout,
            "The longest that a rank waits for the others, in seconds: to meet, and in each exchange",
            {.value = "SECONDS", .least = 0.1, .most = 1e6});
@@ -86,6 +94,15 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
 Job::Job(const JobOptions& options)
     : options_(options),
       rendezvous_(Rendezvous::meet({.where = options.rendezvous, .timeout_seconds = options.comm_timeout})) {
+  open();
+}
+
+Job::Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous, Endings& endings)
+    : options_(options), rendezvous_(std::move(rendezvous)), endings_(&endings) {
+  open();
+}
+
+void Job::open() {
   if (is_alone()) return;
   const std::string mine = fmt::format("{} {}", info().node, affinity_text());
   ranks_on_my_cores_ = 0;
@@ -110,12 +127,8 @@ int Job::run(const char* program, const std::function<int()>& body) {
     return body();
   } catch (const ReportedError&) {
     throw;
-  } catch (const Error& error) {
-    fail_together(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    fail_together(ExitCode::device, "out of memory; lower --batch-size or --micro-batch-size");
-  } catch (const std::exception& error) {
-    fail_together(static_cast<ExitCode>(1), error.what());
+  } catch (const std::exception&) {
+    fail_together(failure_of(std::current_exception()));
   }
 }
 
@@ -127,9 +140,17 @@ void Job::tell(const std::string& what) noexcept {
   control_->abort(told);
 }
 
-void Job::fail_together(ExitCode code, const std::string& what) {
+void Job::fail_together(const Failure& failure) {
+  const auto& [code, what] = failure;
   if (is_alone()) throw Error(code, what);
-  const std::string told = fmt::format("rank {}: {}", info().rank, what);
+  // The flags are those of all threads.
+  const std::string told =
+      in_threads() && code == ExitCode::usage ? what : fmt::format("rank {}: {}", info().rank, what);
+  if (endings_ != nullptr) {
+    endings_->add_failure(code, told);
+    tell(what);
+    throw ReportedError(code, told);
+  }
   const bool is_cause = code != ExitCode::peer;
   const bool speaks_at_once = !by_mpirun() || (is_cause && is_first());
   if (speaks_at_once) print_error(program_, told);
@@ -145,7 +166,8 @@ void Job::agree(const std::function<void()>& body) {
   try {
     body();
   } catch (const UsageError& error) {
-    if (is_first() || !by_mpirun()) print_error(program_, error.what());
+    if (endings_ != nullptr) endings_->add_failure(error.code(), error.what());
+    if (endings_ == nullptr && (is_first() || !by_mpirun())) print_error(program_, error.what());
     control_->barrier();  // nobody leaves before that is out
     throw ReportedError(error.code(), error.what());
   }
@@ -166,6 +188,12 @@ void Job::first_before_others(const std::function<void()>& body) {
         fmt::format("rank {}: {}", info().rank, error.what()));  // the cause, not only that it left
     throw;
   }
+}
+
+std::shared_ptr<void> Job::share(std::shared_ptr<void> mine) {
+  auto* const met = dynamic_cast<ThreadRendezvous*>(rendezvous_.get());
+  check(met != nullptr, "ranks share memory that are threads of one process, found {}", rendezvous_->note());
+  return met->share(std::move(mine));
 }
 
 void Job::connect(const Device& device) {
