@@ -75,7 +75,9 @@ Device open_device(ComputeOptions& options, const Precision& precision, const Ra
                                 {.tf32 = precision.tf32, .deterministic = options.deterministic});
   if (kBuiltForGpus && options.device == "auto" && device.kind() == DeviceKind::cpu)
     options.no_gpu = cuda_availability().reason;
-  options.device = device.name();
+  // Of one rank; of several each has another, and the flags of all are the same.
+  const bool is_own = name != options.device && rank.world > 1;
+  options.device = is_own ? "cuda" : device.name();
   return device;
 }
 

@@ -8,6 +8,7 @@
 #include "apps/evaluator.h"
 #include "apps/input_spec.h"
 #include "apps/job.h"
+#include "apps/local_ranks.h"
 #include "apps/progress.h"
 #include "apps/run_main.h"
 #include "engine/io/file.h"
@@ -43,6 +44,7 @@ CommandLine command_line(Options& o) {
             .choices = precision_names()});
   line.add("json", &o.json, "Write the result to this file too", {.value = "FILE"});
   add_job_flags(line, o.job);
+  add_devices_flag(line, o.job);
   return line;
 }
 
@@ -148,11 +150,13 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   const auto seed = loaded.flags.find("seed");
   DataLocation location;
   job.first_before_others([&] { location = locate_data(options.data); });
-  const DataSet data =
-      read_data(location, options.data, seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
+  const DataSet data = *job.make_once<DataSet>([&] {
+    return read_data(location, options.data, seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
+  });
+  std::vector<std::string> warnings = data.warnings;
+  if (auto warning = warning_of_cores(job, device)) warnings.push_back(std::move(*warning));
   if (first)
-    for (const std::string& warning : data.warnings)
-      fmt::print(stderr, "convoy-evaluate: warning: {}\n", warning);
+    for (const std::string& warning : warnings) fmt::print(stderr, "convoy-evaluate: warning: {}\n", warning);
   check_fit(loaded, data, checkpoint, first);
   const ImageSet& images = options.split == "train" ? data.train : data.test;
   job.check_same({{"parameters", loaded.manifest.parameters_hash},
@@ -165,8 +169,8 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
       {"model", fmt::format("{}, step {}, {}", loaded.model.name(), loaded.manifest.step, precision.name)},
       {"data", fmt::format("{}: {} {} images", data.note, images.size(), options.split)},
       {"device", options.compute.no_gpu.empty()
-                     ? options.compute.device
-                     : fmt::format("{} ({})", options.compute.device, options.compute.no_gpu)}};
+                     ? device.name()
+                     : fmt::format("{} ({})", device.name(), options.compute.no_gpu)}};
   if (!job.is_alone()) table.emplace_back("ranks", job.describe());
   if (first) print_table(table);
   const Evaluation evaluation =
@@ -194,18 +198,17 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
 int run(int argc, char** argv) {
   Options options;
   CommandLine line = command_line(options);
-  std::optional<Job> job;
+  std::optional<LocalRanks> ranks;
   in_turn([&] {
     if (!line.parse(argc, argv)) return;
     check(!options.checkpoint.empty(),
           "--checkpoint: missing, expected the folder of a checkpoint or of a run");
-    job.emplace(options.job);
+    ranks.emplace(options.job, options.compute);
   });
-  if (!job) return 0;
-  return job->run("convoy-evaluate", [&] {
-    const int result = run_rank(options, line, *job);
-    job->finish();
-    return result;
+  if (!ranks) return 0;
+  return ranks->run("convoy-evaluate", [&](Job& job) {
+    Options own = options;  // a rank's, which its device and data complete
+    return run_rank(own, line, job);
   });
 }
 

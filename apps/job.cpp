@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <new>
 #include <optional>
 #include <thread>
 
 #include "apps/debugger.h"
-#include "apps/run_main.h"
+#include "apps/endings.h"
 #include "comm/environment.h"
 #include "comm/gloo_communicator.h"
 #include "comm/gpu_sharing.h"
@@ -18,6 +17,8 @@
 #include "comm/mpi_communicator.h"
 #include "comm/nccl_communicator.h"
 #include "comm/shm_communicator.h"
+#include "comm/thread_communicator.h"
+#include "comm/thread_rendezvous.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
@@ -50,6 +51,7 @@ std::string affinity_text() {
 
 std::string cpu_communicator_kind(const std::string& comm, const RankInfo& info) {
   if (comm != "auto" && comm != "nccl") return comm;
+  if (info.source == "threads") return "thread";
   if (info.nodes == 1) return "shm";
   if (info.nodes < info.world) return "hierarchical";
   return info.source == "mpi" ? "mpi" : "gloo";
@@ -59,6 +61,7 @@ std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Ren
                                                     const CommOptions& options) {
   const RankInfo& info = rendezvous.info();
   if (kind == "mpi") return make_mpi_communicator(rendezvous, options);
+  if (kind == "thread") return make_thread_communicator(rendezvous, options);
   if (kind == "gloo") return make_gloo_communicator(rendezvous, options);
   if (kind == "hierarchical") return make_hierarchical_communicator(rendezvous, {.comm = options});
   check(info.nodes == 1, "--comm shm: found ranks on {} hosts, expected one; use mpi or gloo", info.nodes);
@@ -91,8 +94,8 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
   line.add(
       "comm", &options.comm,
       "What carries gradients; auto: nccl between GPUs, on the CPU shm within a host, mpi or gloo between "
-      "hosts",
-      {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "gloo"}});
+      "hosts; thread with --devices",
+      {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "gloo", "thread"}});
   line.add("comm-timeout", &options.comm_timeout,
            "The longest that a rank waits for the others, in seconds: to meet, and in each exchange",
            {.value = "SECONDS", .least = 0.1, .most = 1e6});
@@ -109,6 +112,15 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
 Job::Job(const JobOptions& options)
     : options_(options),
       rendezvous_(Rendezvous::meet({.where = options.rendezvous, .timeout_seconds = options.comm_timeout})) {
+  open();
+}
+
+Job::Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous, Endings& endings)
+    : options_(options), rendezvous_(std::move(rendezvous)), endings_(&endings) {
+  open();
+}
+
+void Job::open() {
   if (is_alone()) return;
   const std::string mine = fmt::format("{} {}", info().node, affinity_text());
   ranks_on_my_cores_ = 0;
@@ -134,12 +146,8 @@ int Job::run(const char* program, const std::function<int()>& body) {
     return body();
   } catch (const ReportedError&) {
     throw;
-  } catch (const Error& error) {
-    fail_together(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    fail_together(ExitCode::device, "out of memory; lower --batch-size or --micro-batch-size");
-  } catch (const std::exception& error) {
-    fail_together(static_cast<ExitCode>(1), error.what());
+  } catch (const std::exception&) {
+    fail_together(failure_of(std::current_exception()));
   }
 }
 
@@ -151,9 +159,17 @@ void Job::tell(const std::string& what) noexcept {
   control_->abort(told);
 }
 
-void Job::fail_together(ExitCode code, const std::string& what) {
+void Job::fail_together(const Failure& failure) {
+  const auto& [code, what] = failure;
   if (is_alone()) throw Error(code, what);
-  const std::string told = fmt::format("rank {}: {}", info().rank, what);
+  // The flags are those of all threads.
+  const std::string told =
+      in_threads() && code == ExitCode::usage ? what : fmt::format("rank {}: {}", info().rank, what);
+  if (endings_ != nullptr) {
+    endings_->add_failure(code, told);
+    tell(what);
+    throw ReportedError(code, told);
+  }
   const bool is_cause = code != ExitCode::peer;
   const bool speaks_at_once = !by_mpirun() || (is_cause && is_first());
   if (speaks_at_once) print_error(program_, told);
@@ -170,7 +186,8 @@ void Job::agree(const std::function<void()>& body) {
     body();
   } catch (const UsageError& error) {
     if (is_alone()) throw;
-    if (is_first() || !by_mpirun()) print_error(program_, error.what());
+    if (endings_ != nullptr) endings_->add_failure(error.code(), error.what());
+    if (endings_ == nullptr && (is_first() || !by_mpirun())) print_error(program_, error.what());
     control_->barrier();  // nobody leaves before that is out
     throw ReportedError(error.code(), error.what());
   }
@@ -183,6 +200,12 @@ void Job::first_before_others(const std::function<void()>& body) {
     patient.barrier();
     if (!is_first()) body();
   });
+}
+
+std::shared_ptr<void> Job::share(std::shared_ptr<void> mine) {
+  auto* const met = dynamic_cast<ThreadRendezvous*>(rendezvous_.get());
+  check(met != nullptr, "ranks share memory that are threads of one process, found {}", rendezvous_->note());
+  return met->share(std::move(mine));
 }
 
 void Job::connect(const Device& device) {

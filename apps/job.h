@@ -9,13 +9,17 @@
 #include <vector>
 
 #include "apps/command_line.h"
+#include "apps/run_main.h"
 #include "comm/agreement.h"
 #include "comm/communicator.h"
 #include "comm/rendezvous.h"
 
 namespace convoy {
 
+class Endings;
+
 struct JobOptions {
+  std::optional<std::int64_t> devices;  // of one process, a thread each
   std::string rendezvous = "auto";
   std::string comm = "auto";
   double comm_timeout = 300;  // seconds
@@ -45,6 +49,9 @@ class Job {
   /// Meets the other ranks. From then on whatever one of them fails with ends all of them (run()). UsageError
   /// for flags that contradict each other; PeerError where somebody does not come.
   explicit Job(const JobOptions& options);
+  /// A rank that is one thread of a process (in_threads()) and has met the others. All of them share
+  /// `endings`, which prints what goes wrong.
+  Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous, Endings& endings);
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -55,6 +62,7 @@ class Job {
   /// Rank 0: the one that writes and prints.
   bool is_first() const { return info().rank == 0; }
   bool by_mpirun() const { return info().source == "mpi"; }
+  bool in_threads() const { return info().source == "threads"; }
   /// Ranks of this host that may run on the very same cores as this one, itself included.
   int ranks_on_my_cores() const { return ranks_on_my_cores_; }
 
@@ -84,6 +92,14 @@ class Job {
   /// Calls body on rank 0, and then on the others: what rank 0 downloads they find. It may take a day.
   void first_before_others(const std::function<void()>& body);
 
+  /// What `make` gives in the first rank of this process, in all ranks of it: what is large, and nobody
+  /// changes.
+  template <class T>
+  std::shared_ptr<const T> make_once(const std::function<T()>& make) {
+    if (!in_threads()) return std::make_shared<const T>(make());
+    return std::static_pointer_cast<T>(share(is_first() ? std::make_shared<T>(make()) : nullptr));
+  }
+
   /// UsageError on all ranks where a claim of theirs differs.
   void check_same(const std::vector<Claim>& mine);
   /// "2 ranks on 1 host, shm; met by OMPI_COMM_WORLD_*, MPI".
@@ -93,13 +109,17 @@ class Job {
   void finish();
 
  private:
+  void open();
   /// Calls body, which throws UsageError on all ranks alike or on none.
   void agree(const std::function<void()>& body);
-  [[noreturn]] void fail_together(ExitCode code, const std::string& what);
+  [[noreturn]] void fail_together(const Failure& failure);
+  /// Rank 0's, in all ranks of this process.
+  std::shared_ptr<void> share(std::shared_ptr<void> mine);
 
   JobOptions options_;
   const char* program_ = "";
   std::unique_ptr<Rendezvous> rendezvous_;
+  Endings* endings_ = nullptr;  // of threads
   int ranks_on_my_cores_ = 1;
   std::vector<std::string> devices_;
   std::unique_ptr<Communicator> control_;

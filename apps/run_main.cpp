@@ -9,18 +9,23 @@
 #include "kernels/runtime/check.h"
 
 namespace convoy {
-namespace {
-
-int report(const char* program, const char* what, ExitCode code) {
-  print_error(program, what);
-  return static_cast<int>(code);
-}
-
-}  // namespace
-
 void print_error(const char* program, const std::string& what) {
   std::fflush(stdout);
   fmt::print(stderr, "{}: error: {}\n", program, what);
+}
+
+Failure failure_of(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::device, "out of memory; lower --batch-size or --micro-batch-size"};
+  } catch (const std::filesystem::filesystem_error& error) {
+    return {ExitCode::output, error.what()};
+  } catch (const std::exception& error) {
+    return {static_cast<ExitCode>(1), error.what()};
+  }
 }
 
 int run_main(const char* program, const std::function<int()>& body) {
@@ -30,14 +35,10 @@ int run_main(const char* program, const std::function<int()>& body) {
     return body();
   } catch (const ReportedError& error) {
     return static_cast<int>(error.code());
-  } catch (const Error& error) {
-    return report(program, error.what(), error.code());
-  } catch (const std::bad_alloc&) {
-    return report(program, "out of memory; lower --batch-size or --micro-batch-size", ExitCode::device);
-  } catch (const std::filesystem::filesystem_error& error) {
-    return report(program, error.what(), ExitCode::output);
-  } catch (const std::exception& error) {
-    return report(program, error.what(), static_cast<ExitCode>(1));
+  } catch (const std::exception&) {
+    const Failure failure = failure_of(std::current_exception());
+    print_error(program, failure.what);
+    return static_cast<int>(failure.code);
   }
 }
 

@@ -1,6 +1,7 @@
 // What every program's main is made of: errors become one line on stderr and the documented exit code.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <string>
 
@@ -15,6 +16,13 @@ void print_error(const char* program, const std::string& what);
 struct ReportedError : Error {
   using Error::Error;
 };
+
+/// What an exception means to who called the program.
+struct Failure {
+  ExitCode code;
+  std::string what;
+};
+Failure failure_of(const std::exception_ptr& exception);
 
 /// Runs `body` and returns its result. An Error becomes "PROGRAM: error: …" and its code, anything else
 /// thrown (out of memory, a bug) becomes the same line and code 7 or 1.

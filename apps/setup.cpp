@@ -23,10 +23,12 @@ Model make_model(const TrainOptions& options, const DataSet& data, const Device&
 
 }  // namespace
 
-Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location) {
+Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location,
+             Job& job) {
   options.data.data = location.folder.string();
   std::string config = line.config();
-  DataSet data = read_data(location, options.data, static_cast<std::uint64_t>(options.seed));
+  DataSet data = *job.make_once<DataSet>(
+      [&] { return read_data(location, options.data, static_cast<std::uint64_t>(options.seed)); });
   // One statistic for training, evaluation and prediction: the checkpoint carries it along.
   TransformSpec transform = make_transform(*options.augment, channel_statistics(data.train), false);
   Model model = make_model(options, data, device);
@@ -64,8 +66,8 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
       {"rate", fmt::format("{} from a peak of {}, {} steps, of which {:.0f}% warm-up", *o.schedule, *o.lr,
                            total_steps, *o.warmup * 100)},
       {"batch", batch},
-      {"device",
-       fmt::format("{}, {} threads, {} loader workers", o.compute.device, o.compute.threads, o.data.workers)},
+      {"device", fmt::format("{}, {} threads, {} loader workers", setup.device.name(), o.compute.threads,
+                             o.data.workers)},
   };
   if (!job.is_alone()) table.emplace_back("ranks", job.describe());
   if (!o.compute.no_gpu.empty()) table.emplace_back("gpu", "none: " + o.compute.no_gpu);

@@ -24,8 +24,9 @@ struct Setup {
   std::vector<std::string> warnings;
 };
 
-/// Reads the data and builds the model.
-Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location);
+/// Reads the data, once for all ranks of this process, and builds the model.
+Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location,
+             Job& job);
 
 /// The table at the start of a run.
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,

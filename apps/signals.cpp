@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <mutex>
 
 namespace convoy {
 namespace {
@@ -12,6 +13,8 @@ namespace {
 std::atomic<int> g_received{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a handler may not wait for a lock");
 
+std::mutex g_mutex;  // of what follows
+int g_alive = 0;
 struct sigaction g_previous_int, g_previous_term;
 
 void note(int signal) {
@@ -21,6 +24,8 @@ void note(int signal) {
 }  // namespace
 
 StopSignals::StopSignals() {
+  const std::lock_guard lock(g_mutex);
+  if (g_alive++ > 0) return;
   g_received = 0;
   struct sigaction action {};
   action.sa_handler = note;
@@ -31,6 +36,8 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
+  const std::lock_guard lock(g_mutex);
+  if (--g_alive > 0) return;
   sigaction(SIGINT, &g_previous_int, nullptr);
   sigaction(SIGTERM, &g_previous_term, nullptr);
 }

@@ -4,7 +4,8 @@
 namespace convoy {
 
 /// From construction on, the first SIGINT or SIGTERM is only noted; a second SIGINT ends the process at once.
-/// The destructor restores what was there. One at a time.
+/// The destructor restores what was there. Of several at a time, a thread each, the first installs and the
+/// last restores; all see the same signal.
 class StopSignals {
  public:
   StopSignals();

@@ -4,6 +4,7 @@
 
 #include "apps/input_spec.h"
 #include "apps/job.h"
+#include "apps/local_ranks.h"
 #include "apps/plan_cache.h"
 #include "apps/reporter.h"
 #include "apps/run_folder.h"
@@ -139,6 +140,7 @@ int train(const Setup& setup, const RunFolder* folder, Job& job) {
   std::vector<std::string> warnings = setup.warnings;
   if (auto warning = plans.load()) warnings.push_back(std::move(*warning));
   if (auto warning = batch_norm_warning(setup, job.info().world)) warnings.push_back(std::move(*warning));
+  if (auto warning = warning_of_cores(job, setup.device)) warnings.push_back(std::move(*warning));
 
   if (first) print_table(describe(setup, trainer.total_steps(), job));
   if (options.dry_run) {
@@ -216,7 +218,7 @@ int run_rank(TrainOptions& options, const CommandLine& line, Job& job) {
   resolve_recipe(options);
   std::optional<RunFolder> folder;
   if (job.is_first()) folder.emplace(options);
-  const Setup setup = set_up(options, line, std::move(device), location);
+  const Setup setup = set_up(options, line, std::move(device), location, job);
   job.check_same(claims_of(setup));
   return train(setup, folder ? &*folder : nullptr, job);
 }
@@ -224,7 +226,7 @@ int run_rank(TrainOptions& options, const CommandLine& line, Job& job) {
 int run(int argc, char** argv) {
   TrainOptions options;
   CommandLine line = train_command_line(options);
-  std::optional<Job> job;
+  std::optional<LocalRanks> ranks;
   in_turn([&] {
     if (!line.parse(argc, argv)) return;
     if (!options.config.empty()) line.apply_config(options.config);
@@ -233,13 +235,13 @@ int run(int argc, char** argv) {
     resolve_recipe(as_asked);
     check_consistency(as_asked, line);
     parse_precision(options.precision);
-    job.emplace(options.job);
+    ranks.emplace(options.job, options.compute);
   });
-  if (!job) return 0;
-  return job->run("convoy-train", [&] {
-    const int result = run_rank(options, line, *job);
-    job->finish();
-    return result;
+  if (!ranks) return 0;
+  return ranks->run("convoy-train", [&](Job& job) {
+    TrainOptions own = options;  // a rank's, which its device and data complete
+    const CommandLine flags = train_command_line(own);
+    return run_rank(own, flags, job);
   });
 }
 

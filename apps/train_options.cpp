@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "apps/local_ranks.h"
 #include "kernels/runtime/check.h"
 #include "models/models.h"
 
@@ -80,6 +81,7 @@ CommandLine train_command_line(TrainOptions& o) {
            {.value = "dynamic|N"});
 
   add_job_flags(line, o.job);
+  add_devices_flag(line, o.job);
   line.add("bucket-mb", &o.bucket_mb, "Gradients that travel together between ranks, in MiB at most",
            {.value = "MIB", .least = 0.001, .most = 1e5});
   line.add("grad-dtype", &o.grad_dtype, "What gradients are rounded to for their way between ranks",

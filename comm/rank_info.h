@@ -16,7 +16,7 @@ struct RankInfo {
   int nodes = 1;
   std::string host;
   std::string address;  // at which the others reach this host, in digits; "" where nobody has found out
-  std::string source = "one process";  // or "mpi", "environment", "tcp", "file": who said so
+  std::string source = "one process";  // or "mpi", "environment", "tcp", "file", "threads": who said so
 };
 
 }  // namespace convoy

@@ -7,6 +7,7 @@
 #include "comm/cpu_communicator.h"
 #include "comm/cpu_sum.h"
 #include "comm/rank_text.h"
+#include "comm/thread_rendezvous.h"
 #include "comm/view_parts.h"
 #include "kernels/runtime/check.h"
 
@@ -201,6 +202,19 @@ std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks, 
     communicators.push_back(
         std::make_unique<CpuCommunicator>(std::make_unique<ThreadTransport>(rank, group), options));
   return communicators;
+}
+
+std::unique_ptr<Communicator> make_thread_communicator(Rendezvous& rendezvous, const CommOptions& options) {
+  using Communicators = std::vector<std::unique_ptr<Communicator>>;
+  auto* const met = dynamic_cast<ThreadRendezvous*>(&rendezvous);
+  check(met != nullptr,
+        "--comm thread: the ranks are no threads of one process ({}): start one, with --devices",
+        rendezvous.note());
+  const RankInfo& info = rendezvous.info();
+  std::shared_ptr<Communicators> mine;
+  if (info.rank == 0) mine = std::make_shared<Communicators>(make_thread_communicators(info.world, options));
+  const auto by_rank = std::static_pointer_cast<Communicators>(met->share(std::move(mine)));
+  return std::move((*by_rank)[static_cast<std::size_t>(info.rank)]);
 }
 
 }  // namespace convoy

@@ -71,6 +71,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--warmup", "1"}, 2, "--warmup: found 1, expected at most"},
         Mistake{{"--seed", "99999999999999999999"}, 2, "--seed"},
         Mistake{{"--comm", "smoke"}, 2, "--comm: found 'smoke'"},
+        Mistake{{"--devices", "0"}, 2, "--devices: found 0, expected at least 1"},
+        Mistake{{"--devices", "-1"}, 2, "--devices: found -1, expected at least 1"},
+        Mistake{{"--devices", "two"}, 2, "--devices: found 'two', expected a whole number"},
         Mistake{{"--comm-timeout", "0"}, 2, "--comm-timeout: found 0, expected at least"},
         Mistake{{"--bucket-mb", "0"}, 2, "--bucket-mb: found 0, expected at least"},
         Mistake{{"--grad-dtype", "fp64"}, 2, "--grad-dtype: found 'fp64'"},
@@ -102,6 +105,13 @@ INSTANTIATE_TEST_SUITE_P(
             {"--model", "lenet", "--bn-buffers", "mean"}, 2, "--bn-buffers mean: lenet has no batch norm"},
         Mistake{{"--sync-bn", "--bn-buffers", "mean"}, 2, "--bn-buffers mean: with --sync-bn"},
         Mistake{{"--resume", "x", "--init-from", "y"}, 2, "--init-from: --resume x takes the parameters"},
+        Mistake{{"--comm", "thread"}, 2, "--comm thread: between the threads of one process"},
+        Mistake{{"--devices", "2", "--comm", "mpi"}, 2, "--comm mpi: between processes, found --devices 2"},
+        Mistake{
+            {"--devices", "2", "--device", "cuda:1"}, 2, "--device cuda:1: one device, found --devices 2"},
+        Mistake{{"--devices", "2", "--rendezvous", "env"}, 2, "--devices 2: threads of one process need no"},
+        Mistake{{"--devices", "2", "--allow-shared-gpu"}, 2, "--allow-shared-gpu: NCCL lets no two ranks"},
+        Mistake{{"--devices", "2", "--device", "cpu", "--precision", "fp16"}, 2, "--precision fp16"},
         Mistake{{"--overfit-batch", "--augment", "flip"}, 2, "--augment flip: --overfit-batch"},
         Mistake{{"--overfit-batch", "--micro-batch-size", "2"}, 2, "--micro-batch-size: --overfit-batch"}));
 
@@ -116,6 +126,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--dataset", "shapes", "--resume", "absent"}, 5, "--resume absent: no checkpoint there"},
         Mistake{{"--dataset", "shapes", "--init-from", "absent.safetensors"}, 5, "absent.safetensors"},
         Mistake{{"--dataset", "shapes", "--device", "cuda:99"}, 7, "cuda:99"},
+        Mistake{{"--dataset", "shapes", "--device", "cuda", "--devices", "99"}, 7, "--devices 99: "},
+        Mistake{{"--devices", "2", "--device", "cpu", "--data", "absent"}, 3, "--data: no cifar10 in absent"},
         Mistake{{"--dataset", "shapes", "--out", "/proc/run"}, 8, "--out /proc/run: cannot be created"},
         Mistake{{"--dataset", "shapes", "--max-steps", "1", "--trace", "/proc/trace.json"}, 8, "/proc/"}));
 
@@ -198,6 +210,7 @@ TEST(Help, NamesEveryFlagWithItsDefault) {
       {"--device", "[default: auto]"},
       {"--threads", "[default: 0]"},
       {"--precision", "[default: fp32]"},
+      {"--devices", "[default: one for each process]"},
       {"--rendezvous", "[default: auto]"},
       {"--comm", "[default: auto]"},
       {"--comm-timeout", "[default: 300]"},
@@ -225,8 +238,7 @@ TEST(Help, NamesEveryFlagWithItsDefault) {
   for (const char* action : {"--summary", "--config", "--print-config", "--dry-run", "--version", "--help"})
     EXPECT_EQ(entries.count(action), 1u) << action;
   // What later work brings is absent until then.
-  for (const char* later : {"--devices", "--tta"})
-    EXPECT_EQ(entries.count(later), 0u) << later;
+  for (const char* later : {"--tta"}) EXPECT_EQ(entries.count(later), 0u) << later;
 }
 
 TEST(Help, VersionIsOfTheProject) {

@@ -1,7 +1,8 @@
-// Ranks with a GPU each, through NCCL: convoy-train on emulated GPUs.
+// Ranks with a GPU each, through NCCL: convoy-train on emulated GPUs, as processes and as threads of one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/apps/rank_runs.h"
@@ -114,6 +115,57 @@ TEST_F(GpuRanks, NormalizeByTheStatisticsOfAll) {
       EXPECT_NEAR(found[step], expected[step], 1e-9 * expected[step]) << graph << ", step " << step + 1;
     EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
   }
+}
+
+/// Each thread has its GPU, its recording of the update and its end of NCCL's communicator.
+TEST_F(GpuRanks, OfOneProcessHaveTheBytesOfProcesses) {
+  const Arguments flags = {"--deterministic", "--check-replicas", "2"};
+  const auto with_devices = [&](const char* graph) {
+    Arguments more = flags;
+    more.insert(more.end(), {"--devices", "2", graph});
+    return more;
+  };
+  ASSERT_EQ(train("processes", 2, flags).exit_code, 0);
+  for (const char* graph : {"--cuda-graph", "--no-cuda-graph"}) {
+    const std::string out = std::string("threads") + graph;
+    const ProcessResult result = train(out, 1, with_devices(graph), "auto");
+    ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+    EXPECT_THAT(result.out, HasSubstr("2 on 1 host, nccl; met by --devices 2"));
+    EXPECT_EQ(losses_of(out), losses_of("processes")) << graph;
+    EXPECT_EQ(workshop.result(out)["parameters_hash"], workshop.result("processes")["parameters_hash"])
+        << graph;
+    const Json start = workshop.events(out, "start").front();
+    EXPECT_EQ(start["devices"], (Json{"cuda:0", "cuda:1"}));
+    EXPECT_EQ(start["config"]["device"], "cuda") << "each rank has another";
+    EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
+  }
+  // A run's configuration starts it again.
+  const ProcessResult again = workshop.run(
+      "convoy-train",
+      {"--config", workshop.path("threads--cuda-graph/config.toml"), "--out", workshop.path("again")});
+  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
+  EXPECT_EQ(losses_of("again"), losses_of("processes"));
+}
+
+TEST_F(GpuRanks, OfOneProcessFailTogether) {
+  const ProcessResult result = train("run", 1, {"--devices", "2", "--lr", "1e300", "--schedule", "constant"});
+  EXPECT_EQ(result.exit_code, 6) << result.out << result.err;
+  EXPECT_THAT(result.err, ::testing::StartsWith("convoy-train: error: rank "));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST_F(GpuRanks, MoreDevicesThanThereAreGpusAreRefused) {
+  for (const char* device : {"auto", "cuda"}) {
+    const ProcessResult result = train("run", 1, {"--devices", "3"}, device);
+    EXPECT_EQ(result.exit_code, 7) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("--devices 3: found 2 GPUs"));
+  }
+}
+
+TEST_F(GpuRanks, OfOneProcessTakeNoCommunicatorOfTheCpu) {
+  const ProcessResult result = train("run", 1, {"--devices", "2", "--comm", "thread"});
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--comm thread: carries what lies in the CPU's memory"));
 }
 
 TEST_F(GpuRanks, MoreThanThereAreGpusAreRefused) {

@@ -21,9 +21,8 @@ struct Outcome {
 };
 
 /// A training on so many ranks: convoy-train under mpirun ("mpi", "shm"), as processes started by hand that
-/// meet at a TCP port ("gloo"), or trainers that are threads of this process ("threads"). One rank: alone,
-/// without any of that. flags: beside those of Workshop::train_arguments. A training that fails fails the
-/// test.
+/// meet at a TCP port ("gloo"), or as one process with --devices ("thread"). One rank: alone, without any of
+/// that. flags: beside those of Workshop::train_arguments. A training that fails fails the test.
 Outcome train_on(const Workshop& workshop, const std::string& out, int ranks, const std::string& comm,
                  const Arguments& flags);
 

@@ -41,7 +41,7 @@ TEST_F(SyncBn, TrainsAsOneProcess) {
   const Outcome alone = train_on(workshop, "alone", 1, "", flags);
   ASSERT_EQ(alone.losses.size(), 6U);
   for (const auto& [ranks, comm] :
-       {std::pair(2, "shm"), std::pair(3, "mpi"), std::pair(4, "threads"), std::pair(3, "gloo")}) {
+       {std::pair(2, "shm"), std::pair(3, "mpi"), std::pair(4, "thread"), std::pair(3, "gloo")}) {
     SCOPED_TRACE(comm);
     const Outcome found = train_on(workshop, comm, ranks, comm, flags);
     ASSERT_EQ(found.losses.size(), alone.losses.size());
@@ -54,8 +54,8 @@ TEST_F(SyncBn, TrainsAsOneProcess) {
 
 TEST_F(SyncBn, RepeatsWithTheSameBytes) {
   const Arguments flags = with(kSmall, {"--sync-bn", "--micro-batch-size", "1"});
-  const Outcome first = train_on(workshop, "first", 3, "threads", flags);
-  const Outcome second = train_on(workshop, "second", 3, "threads", flags);
+  const Outcome first = train_on(workshop, "first", 3, "thread", flags);
+  const Outcome second = train_on(workshop, "second", 3, "thread", flags);
   EXPECT_EQ(first.losses, second.losses);
   EXPECT_EQ(first.hash, second.hash);
 }

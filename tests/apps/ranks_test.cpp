@@ -55,7 +55,7 @@ TEST(Repeated, ReplicasOfABatchNormNetAgree) {
 TEST(Repeated, WhateverConnectsTheRanks) {
   Workshop workshop;
   const Arguments flags = {"--epochs", "1", "--deterministic"};
-  const Outcome expected = train_on(workshop, "threads", 3, "threads", flags);
+  const Outcome expected = train_on(workshop, "thread", 3, "thread", flags);
   for (const char* comm : {"mpi", "shm", "gloo"}) {
     const Outcome found = train_on(workshop, comm, 3, comm, flags);
     EXPECT_EQ(found.losses, expected.losses) << comm;
@@ -132,7 +132,7 @@ TEST(RankFlags, EvaluationCountsEveryImageOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Repeated,
-                         ::testing::Values(std::pair(2, "mpi"), std::pair(4, "shm"), std::pair(3, "threads"),
+                         ::testing::Values(std::pair(2, "mpi"), std::pair(4, "shm"), std::pair(3, "thread"),
                                            std::pair(2, "gloo")),
                          [](const auto& row) {
                            return std::string(row.param.second) + std::to_string(row.param.first);

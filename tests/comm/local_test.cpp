@@ -1,4 +1,5 @@
 // The communicators of one process: alone, and between threads.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <time.h>
 
@@ -6,7 +7,9 @@
 
 #include "comm/self_communicator.h"
 #include "comm/thread_communicator.h"
+#include "comm/thread_rendezvous.h"
 #include "tests/comm/conformance.h"
+#include "tests/support/errors.h"
 
 namespace convoy::testing {
 namespace {
@@ -60,6 +63,88 @@ TEST(ThreadCommunicator, ThatWaitsTakesNoTime) {
     EXPECT_LT(seconds, 0.2);  // of the 0.8 s that two that spin take
     comm->finish();
   });
+}
+
+/// Each rank of so many threads, with its end of their meeting; what it throws fails the test.
+void run_meeting(int ranks, double timeout_seconds,
+                 const std::function<void(std::unique_ptr<ThreadRendezvous>)>& body) {
+  std::vector<std::thread> threads;
+  for (auto& place : meet_in_threads(ranks, timeout_seconds))
+    threads.emplace_back(
+        [&body](std::unique_ptr<ThreadRendezvous> own) {
+          const int rank = own->info().rank;
+          try {
+            body(std::move(own));
+          } catch (const std::exception& error) {
+            ADD_FAILURE() << "rank " << rank << ": " << error.what();
+          }
+        },
+        std::move(place));
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ThreadRendezvous, RanksAreOfOneHost) {
+  const auto places = meet_in_threads(3, 1);
+  ASSERT_EQ(places.size(), 3U);
+  for (int rank = 0; rank < 3; ++rank) {
+    const RankInfo& info = places[static_cast<std::size_t>(rank)]->info();
+    EXPECT_EQ(info.rank, rank);
+    EXPECT_EQ(info.world, 3);
+    EXPECT_EQ(info.local_rank, rank);
+    EXPECT_EQ(info.local_world, 3);
+    EXPECT_EQ(info.nodes, 1);
+    EXPECT_EQ(info.source, "threads");
+  }
+  EXPECT_EQ(places.front()->all().size(), 3U);
+}
+
+TEST(ThreadRendezvous, GathersTextsByRankAndSharesWhatRankZeroHas) {
+  run_meeting(4, 60, [](std::unique_ptr<ThreadRendezvous> place) {
+    const int rank = place->info().rank;
+    for (int round = 0; round < 50; ++round) {
+      const std::string suffix = " of round " + std::to_string(round);
+      std::vector<std::string> expected;
+      for (int other = 0; other < 4; ++other) expected.push_back(std::to_string(other) + suffix);
+      EXPECT_EQ(place->all_gather(std::to_string(rank) + suffix), expected);
+      const auto mine = std::make_shared<int>(100 * rank + round);
+      EXPECT_EQ(*std::static_pointer_cast<int>(place->share(mine)), round);
+    }
+  });
+}
+
+TEST(ThreadRendezvous, WhoDoesNotComeIsNamedAtTheDeadline) {
+  const auto places = meet_in_threads(3, 0.05);
+  const std::string expected = "rank 1 waited 0.05 s for ranks 0, 2";
+  EXPECT_EQ(message_of<PeerError>([&] { places[1]->all_gather(""); }), expected);
+  EXPECT_EQ(message_of<PeerError>([&] { places[2]->all_gather(""); }), expected) << "who comes too late";
+}
+
+TEST(ThreadRendezvous, WhoLeavesEndsTheWaiting) {
+  run_meeting(3, 300, [](std::unique_ptr<ThreadRendezvous> place) {
+    if (place->info().rank == 1) return;
+    EXPECT_EQ(message_of<PeerError>([&] { place->share(nullptr); }), "rank 1 left before the end");
+    EXPECT_EQ(message_of<PeerError>([&] { place->all_gather(""); }), "rank 1 left before the end");
+  });
+}
+
+TEST(ThreadRendezvous, CommunicatorsAreHandedOut) {
+  run_meeting(3, 60, [](std::unique_ptr<ThreadRendezvous> place) {
+    const std::unique_ptr<Communicator> comm = make_thread_communicator(*place, {.timeout_seconds = 60});
+    const std::unique_ptr<Communicator> other = make_thread_communicator(*place, {.timeout_seconds = 60});
+    EXPECT_EQ(comm->rank(), place->info().rank);
+    for (Communicator* one : {comm.get(), other.get()}) {
+      std::int32_t sum = 1 << one->rank();
+      one->all_reduce({&sum, {1}, DType::i32});
+      one->finish();
+      EXPECT_EQ(sum, 7);
+    }
+  });
+}
+
+TEST(ThreadRendezvous, HasNoCommunicatorForOtherProcesses) {
+  const std::unique_ptr<Rendezvous> alone = Rendezvous::meet();
+  EXPECT_THAT(message_of<UsageError>([&] { make_thread_communicator(*alone); }),
+              ::testing::HasSubstr("--comm thread: the ranks are no threads of one process (one process)"));
 }
 
 TEST(ThreadCommunicator, GroupsOfNobodyAreRefused) { EXPECT_THROW(make_thread_communicators(0), UsageError); }
