@@ -43,7 +43,7 @@ DIVERGED = 6  # convoy-train's exit code for numbers that are none
 
 COLORS = ("#555555", "#c2571a", "#8a62a8", "#2a78b5")
 INK, GRID = "#333333", "#dddddd"
-WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 860, 64, 16, 64, 200, 64
+WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 860, 56, 60, 64, 200, 64
 
 
 def fail(words):
@@ -258,7 +258,7 @@ def draw_panel(results, dataset, top, options):
     if level > 0:
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(level):.1f}" y2="{y(level):.1f}" stroke="{INK}" '
                      'stroke-dasharray="4 3"/>')
-        parts.append(words_at(WIDTH - RIGHT, y(level) - 4, "by chance", "end", size=9))
+        parts.append(words_at(WIDTH - RIGHT + 4, y(level) + 3, "by chance", "start", size=10))
     return parts
 
 
