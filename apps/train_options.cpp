@@ -29,7 +29,8 @@ CommandLine train_command_line(TrainOptions& o) {
   add_data_flags(line, o.data);
   line.add("fallback-shapes", &o.data.fallback_shapes,
            "Train on the generated shapes where the data set is found nowhere and cannot be downloaded");
-  line.add("augment", &o.augment, "auto, none, or a comma list of crop[=4], reflect, flip, cutout[=8]",
+  line.add("augment", &o.augment,
+           "auto, none, or a comma list of crop[=4], reflect, resized-crop[=8], flip, cutout[=8]",
            {.value = "LIST", .default_is = "crop=4,flip for photographs, else none"});
   line.add("overfit-batch", &o.overfit_batch,
            "Train on the first batch alone: a correct set-up drives its loss to 0");

@@ -11,12 +11,14 @@ namespace {
 
 constexpr int kDefaultCropPadding = 4;  // He et al., arXiv:1512.03385, section 4.2
 constexpr int kDefaultCutout = 8;
+constexpr int kDefaultLeastArea = 8;  // percent
 constexpr int kLargestNumber = 1024;  // pixels; check_image_size() knows the images and asks for less
 // One level of a pixel: a flat channel is not blown up to noise.
 constexpr float kSmallestStd = 1.0f / 255.0f;
 
 constexpr const char* kExpected =
-    "expected auto, none, or a comma list of crop[=PIXELS], reflect, flip and cutout[=PIXELS]";
+    "expected auto, none, or a comma list of crop[=PIXELS], reflect, resized-crop[=PERCENT], flip and "
+    "cutout[=PIXELS]";
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(' ');
@@ -25,14 +27,15 @@ std::string_view trimmed(std::string_view text) {
 }
 
 /// The 4 of "crop=4"; `otherwise` for "crop".
-int pixels(std::string_view word, int otherwise) {
+int number(std::string_view word, int otherwise, const char* what = "number of pixels",
+           int most = kLargestNumber) {
   const std::size_t equals = word.find('=');
   if (equals == std::string_view::npos) return otherwise;
   const std::string_view digits = trimmed(word.substr(equals + 1));
   int value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  check(error == std::errc() && end == digits.data() + digits.size() && 1 <= value && value <= kLargestNumber,
-        "--augment: found '{}', expected a number of pixels from 1 to {} after '='", word, kLargestNumber);
+  check(error == std::errc() && end == digits.data() + digits.size() && 1 <= value && value <= most,
+        "--augment: found '{}', expected a {} from 1 to {} after '='", word, what, most);
   return value;
 }
 
@@ -41,9 +44,11 @@ std::string_view name_of_word(std::string_view word) { return trimmed(word.subst
 /// One word of the list, "crop=4", into the options.
 void apply(std::string_view word, AugmentOptions& augment) {
   if (name_of_word(word) == "crop") {
-    augment.crop_padding = pixels(word, kDefaultCropPadding);
+    augment.crop_padding = number(word, kDefaultCropPadding);
   } else if (name_of_word(word) == "cutout") {
-    augment.cutout = pixels(word, kDefaultCutout);
+    augment.cutout = number(word, kDefaultCutout);
+  } else if (name_of_word(word) == "resized-crop") {
+    augment.least_area = number(word, kDefaultLeastArea, "percentage", 100);
   } else if (word == "reflect") {
     augment.reflect = true;
   } else if (word == "flip") {
@@ -66,6 +71,8 @@ AugmentOptions parse(std::string_view text) {
   }
   check(!augment.reflect || augment.crop_padding > 0,
         "--augment: found 'reflect' without 'crop', expected both: it says what lies outside the image");
+  check(augment.least_area == 0 || augment.crop_padding == 0,
+        "--augment: found 'crop' and 'resized-crop', expected one of them");
   return augment;
 }
 
@@ -79,6 +86,7 @@ std::string TransformSpec::describe() const {
   std::string text;
   if (augment.crop_padding > 0)
     text += fmt::format("crop {}{}, ", augment.crop_padding, augment.reflect ? " (reflected)" : "");
+  if (augment.least_area > 0) text += fmt::format("resized crop from {}%, ", augment.least_area);
   if (augment.flip) text += "flip, ";
   if (augment.cutout > 0) text += fmt::format("cutout {}, ", augment.cutout);
 

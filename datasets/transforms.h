@@ -21,9 +21,9 @@ struct TransformSpec {
   void check_image_size(std::int64_t height, std::int64_t width) const;
 };
 
-/// From the text of --augment: "none", or a comma list of "crop[=4]", "reflect", "flip", "cutout[=8]";
-/// normalisation by the statistics of the training images. "auto" is crop=4,flip for three-channel sets of
-/// natural images
+/// From the text of --augment: "none", or a comma list of "crop[=4]", "reflect", "resized-crop[=8]", "flip",
+/// "cutout[=8]"; normalisation by the statistics of the training images. "auto" is crop=4,flip for
+/// three-channel sets of natural images
 /// (`natural`), and none else. UsageError for any other word, a word said twice, or a number out of range.
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics, bool natural);
 

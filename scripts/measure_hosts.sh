@@ -43,5 +43,5 @@ for rate in "${@:-1gbit}"; do
   done
   echo "cable: $rate"
   ip netns exec "${hosts[0]}" mpirun --host 10.213.78.1:2,10.213.78.2:2 --mca plm_rsh_agent "$folder/agent" \
-    --mca btl tcp,self --mca btl_tcp_if_include 10.213.78.0/24,127.0.0.0/8 --mca oob_tcp_if_include 10.213.78.0/24 "$program"
+    --mca btl tcp,self --mca btl_tcp_if_include 10.213.78.0/24 --mca oob_tcp_if_include 10.213.78.0/24 "$program"
 done

@@ -95,6 +95,7 @@ class Augmenter {
         width_(static_cast<int>(images[2])),
         channels_(static_cast<int>(images[3])),
         columns_(static_cast<std::size_t>(width_)),
+        pairs_(columns_.size()),
         row_(static_cast<std::size_t>(width_ * channels_)) {}
 
   /// As for evaluation: nothing is drawn, nothing moves.
@@ -103,6 +104,18 @@ class Augmenter {
   }
 
   void augment(const std::uint8_t* image, const AugmentChoices& choices, T* out) {
+    if (options_.least_area > 0) {
+      stretch(image, choices, out);
+    } else {
+      shift(image, choices, out);
+    }
+    cut_out(choices, out);
+  }
+
+ private:
+  std::int64_t row_size() const { return std::ssize(row_); }
+
+  void shift(const std::uint8_t* image, const AugmentChoices& choices, T* out) {
     for (int x = 0; x < width_; ++x)
       columns_[static_cast<std::size_t>(x)] =
           source_index((choices.flip ? width_ - 1 - x : x) - choices.right, width_, options_.reflect);
@@ -117,11 +130,26 @@ class Augmenter {
       }
       normalizer_.row(row_.data(), out + y * row_size());
     }
-    cut_out(choices, out);
   }
 
- private:
-  std::int64_t row_size() const { return std::ssize(row_); }
+  void stretch(const std::uint8_t* image, const AugmentChoices& choices, T* out) {
+    const ImageBox& box = choices.box;
+    for (int x = 0; x < width_; ++x)
+      pairs_[static_cast<std::size_t>(x)] =
+          stretched_from(choices.flip ? width_ - 1 - x : x, width_, box.left, box.width);
+    for (int y = 0; y < height_; ++y) {
+      const PixelPair rows = stretched_from(y, height_, box.top, box.height);
+      const std::uint8_t* const upper = image + rows.first * row_size();
+      const std::uint8_t* const lower = image + rows.second * row_size();
+      std::uint8_t* to = row_.data();
+      for (const PixelPair& columns : pairs_)
+        for (int c = 0; c < channels_; ++c) {
+          const int left = columns.first * channels_ + c, right = columns.second * channels_ + c;
+          *to++ = blend(upper[left], upper[right], lower[left], lower[right], rows.weight, columns.weight);
+        }
+      normalizer_.row(row_.data(), out + y * row_size());
+    }
+  }
 
   void cut_out(const AugmentChoices& choices, T* out) const {
     const int first = std::max(choices.hole_left, 0);
@@ -135,6 +163,7 @@ class Augmenter {
   const NormalizerFor<T>& normalizer_;
   int height_, width_, channels_;
   std::vector<int> columns_;       // for each column of the output, the image's that it comes from, or kBlack
+  std::vector<PixelPair> pairs_;   // the same where a box is stretched
   std::vector<std::uint8_t> row_;  // of the output, before normalisation
 };
 
@@ -149,7 +178,7 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
   if (out.numel() == 0) return;
   const std::int64_t grain = std::max<std::int64_t>(1, kElementGrain / image_size);
   random = random.resolved();
-  const bool draws = options.crop_padding > 0 || options.flip || options.cutout > 0;
+  const bool draws = options.crop_padding > 0 || options.least_area > 0 || options.flip || options.cutout > 0;
   const auto augment_to = [&](auto zero) {
     using T = decltype(zero);
     const NormalizerFor<T> normalizer(options, width, channels);

@@ -34,6 +34,19 @@ struct Sample {
   C mean[4], inverse_std[4];  // by channel
 };
 
+__device__ std::uint8_t stretched_pixel(const ImageSizes& sizes, const AugmentChoices& choices,
+                                        const std::uint8_t* image, int y, int x, int channel) {
+  const PixelPair rows = stretched_from(y, sizes.height, choices.box.top, choices.box.height);
+  const PixelPair columns = stretched_from(choices.flip ? sizes.width - 1 - x : x, sizes.width,
+                                           choices.box.left, choices.box.width);
+  const auto pixel = [&](int row, int column) {
+    return int{image[(row * sizes.width + column) * sizes.channels + channel]};
+  };
+  return blend(pixel(rows.first, columns.first), pixel(rows.first, columns.second),
+               pixel(rows.second, columns.first), pixel(rows.second, columns.second), rows.weight,
+               columns.weight);
+}
+
 template <class C>
 __device__ C augmented_element(const ImageSizes& sizes, int cutout, bool reflect, const Sample<C>& sample,
                                const std::uint8_t* image, int element) {
@@ -45,6 +58,9 @@ __device__ C augmented_element(const ImageSizes& sizes, int cutout, bool reflect
   if (choices.hole_top <= y && y < choices.hole_top + cutout && choices.hole_left <= x &&
       x < choices.hole_left + cutout)
     return C{0};
+  if (choices.box.height > 0)
+    return normalize_pixel(stretched_pixel(sizes, choices, image, y, x, channel), sample.mean[channel],
+                           sample.inverse_std[channel]);
   const int from_y = source_index(y - choices.down, sizes.height, reflect);
   const int from_x =
       source_index((choices.flip ? sizes.width - 1 - x : x) - choices.right, sizes.width, reflect);

@@ -41,6 +41,9 @@ TEST(Transforms, ReadsLists) {
   const AugmentOptions defaults = make("cutout,crop").augment;
   EXPECT_EQ(defaults.crop_padding, 4);
   EXPECT_EQ(defaults.cutout, 8);
+  EXPECT_EQ(defaults.least_area, 0);
+  EXPECT_EQ(make("resized-crop").augment.least_area, 8);
+  EXPECT_EQ(make("flip,resized-crop=30").augment.least_area, 30);
   EXPECT_FALSE(defaults.reflect);
   EXPECT_FALSE(defaults.flip);
   EXPECT_EQ(make("none").augment.crop_padding, 0);
@@ -50,7 +53,8 @@ TEST(Transforms, RefusesWhatItDoesNotKnow) {
   for (const char* word :
        {"rotate", "", "none,flip", "auto,flip", "flip,", "Crop", "flip=2", "reflect=1", "rotate=x"}) {
     EXPECT_THAT(refusal(word), HasSubstr("--augment: ")) << word;
-    EXPECT_THAT(refusal(word), HasSubstr("crop[=PIXELS], reflect, flip and cutout[=PIXELS]")) << word;
+    EXPECT_THAT(refusal(word), HasSubstr("reflect, resized-crop[=PERCENT], flip and cutout[=PIXELS]"))
+        << word;
   }
   EXPECT_THAT(refusal("flip,rotate"), HasSubstr("found 'rotate'"));
 }
@@ -67,6 +71,8 @@ TEST(Transforms, RefusesContradictions) {
   EXPECT_THAT(refusal("crop=2,crop=4"), HasSubstr("twice"));
   EXPECT_THAT(refusal("flip,flip"), HasSubstr("twice"));
   EXPECT_THAT(refusal("reflect,flip"), HasSubstr("'reflect' without 'crop'"));
+  EXPECT_THAT(refusal("crop,resized-crop"), HasSubstr("expected one of them"));
+  EXPECT_THAT(refusal("resized-crop=101"), HasSubstr("expected a percentage from 1 to 100"));
 }
 
 TEST(Transforms, NormalisesByTheStatistics) {
@@ -87,6 +93,8 @@ TEST(Transforms, EvaluationKeepsTheNormalisationAlone) {
   EXPECT_FALSE(evaluation.reflect);
   EXPECT_FALSE(evaluation.flip);
   EXPECT_EQ(evaluation.cutout, 0);
+  EXPECT_EQ(make("resized-crop").evaluation().augment.least_area, 0);
+  EXPECT_THAT(make("resized-crop,flip").describe(), HasSubstr("resized crop from 8%, flip, "));
   EXPECT_EQ(evaluation.mean, training.augment.mean);
   EXPECT_EQ(evaluation.inverse_std, training.augment.inverse_std);
 }

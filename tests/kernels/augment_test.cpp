@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "kernels/augment_choices.h"
 #include "tests/kernels/array.h"
 
 namespace convoy {
@@ -99,6 +102,80 @@ TYPED_TEST(Augment, FollowsItsDefinition) {
           this->check(options, 3);
         }
   for (const int channels : {1, 2, 4}) this->check(options, channels);
+}
+
+TEST(StretchedBoxes, HaveTheAreaTheShapeAndThePlaceThatTheyShould) {
+  constexpr int kHeight = 60, kWidth = 80, kLeast = 25;
+  int upright = 0, at_the_corner = 0, small = 0;
+  constexpr int kDraws = 4000;
+  for (std::uint64_t id = 0; id < kDraws; ++id) {
+    const ImageBox box = choose_box(kLeast, kRandom, id, kHeight, kWidth);
+    ASSERT_GE(box.top, 0);
+    ASSERT_GE(box.left, 0);
+    ASSERT_LE(box.top + box.height, kHeight);
+    ASSERT_LE(box.left + box.width, kWidth);
+    const double area = static_cast<double>(box.height * box.width) / (kHeight * kWidth);
+    const double ratio = static_cast<double>(box.width) / box.height;
+    ASSERT_GE(area, 0.25 * 0.96);  // sides are rounded by half of at least 30 pixels each
+    if (box.height < kHeight && box.width < kWidth) {
+      ASSERT_GE(ratio, 0.75 * 0.96);
+      ASSERT_LE(ratio, 1.34 * 1.04);
+    }
+    at_the_corner += box.top + box.height == kHeight && box.left + box.width == kWidth ? 1 : 0;
+    if (area >= 0.5) continue;  // their longer side may be that of the image
+    ++small;
+    upright += box.height > box.width ? 1 : 0;
+  }
+  EXPECT_NEAR(small, kDraws / 3, 200);  // of areas from 1/4 to 1, uniform
+  EXPECT_NEAR(upright, small / 2, 100);
+  EXPECT_GT(at_the_corner, 0);
+}
+
+TEST(StretchedBoxes, AreOfAllImagesThatThereAre) {
+  for (const auto& [height, width] : {std::pair{1, 1}, {1, 9}, {2, 3}, {1024, 2}})
+    for (std::uint64_t id = 0; id < 200; ++id) {
+      const ImageBox box = choose_box(1, kRandom, id, height, width);
+      ASSERT_TRUE(box.height >= 1 && box.width >= 1 && box.top + box.height <= height &&
+                  box.left + box.width <= width);
+    }
+}
+
+/// Of pixels whose value is linear in their place, interpolation gives the value at the place that it reads.
+TEST(StretchedBoxes, AreInterpolated) {
+  constexpr int kHeight = 40, kWidth = 56, kBatch = 60;
+  Array<std::uint8_t> images({1, kHeight, kWidth, 2});
+  for (int y = 0; y < kHeight; ++y)
+    for (int x = 0; x < kWidth; ++x) {
+      const auto at = static_cast<std::size_t>(2 * (y * kWidth + x));
+      images[at] = static_cast<std::uint8_t>(6 * y);
+      images[at + 1] = static_cast<std::uint8_t>(4 * x);
+    }
+  Array<std::int32_t> rows({kBatch}), ids({kBatch});
+  for (std::size_t n = 0; n < kBatch; ++n) {
+    rows[n] = 0;
+    ids[n] = static_cast<std::int32_t>(977 * n);
+  }
+  Array<double> out({kBatch, kHeight, kWidth, 2});
+  CpuStream stream({.threads = 2});
+  augment(stream, images.view(), rows.view(), ids.view(), {.least_area = 8, .flip = true}, kRandom,
+          out.view());
+  for (std::size_t n = 0; n < kBatch; ++n) {
+    const auto id = static_cast<std::uint64_t>(ids[n]);
+    const ImageBox box = choose_box(8, kRandom, id, kHeight, kWidth);
+    const bool flip = kRandom.words(id)[2] >= 0x80000000u;
+    for (int y = 0; y < kHeight; ++y)
+      for (int x = 0; x < kWidth; ++x) {
+        const auto place = [](int i, int size, int begin, int length) {
+          return begin + std::clamp((i + 0.5) * length / size - 0.5, 0.0, length - 1.0);
+        };
+        const auto at =
+            2 * ((n * kHeight + static_cast<std::size_t>(y)) * kWidth + static_cast<std::size_t>(x));
+        const double tolerance = 0.5 + 6.0 / 256;  // rounded to a byte; the place, to 1/256 of a pixel
+        ASSERT_NEAR(255 * out[at], 6 * place(y, kHeight, box.top, box.height), tolerance);
+        ASSERT_NEAR(255 * out[at + 1], 4 * place(flip ? kWidth - 1 - x : x, kWidth, box.left, box.width),
+                    tolerance);
+      }
+  }
 }
 
 /// Every value of a pixel, in every channel, with and without draws.

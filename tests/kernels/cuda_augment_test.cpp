@@ -26,7 +26,7 @@ class CudaAugment : public testing::GpuTest {
     SCOPED_TRACE(::testing::Message()
                  << batch << " of " << images_shape.text() << " at " << offset << ", padding "
                  << options.crop_padding << ", reflect " << options.reflect << ", flip " << options.flip
-                 << ", cutout " << options.cutout);
+                 << ", cutout " << options.cutout << ", least area " << options.least_area);
     using C = ComputeType<T>;
     Array<std::uint8_t> images(images_shape);
     for (std::size_t i = 0; i < images.size(); ++i)
@@ -76,6 +76,19 @@ TYPED_TEST(CudaAugment, EqualsTheCpuWithEveryOption) {
           options.cutout = cutout;
           this->compare(options, {9, 5, 7, 3}, 17);
         }
+}
+
+TYPED_TEST(CudaAugment, EqualsTheCpuWithStretchedBoxes) {
+  AugmentOptions options = kNormalized;
+  for (const int least_area : {1, 8, 100})
+    for (const bool flip : {false, true}) {
+      options.least_area = least_area;
+      options.flip = flip;
+      options.cutout = flip ? 3 : 0;
+      this->compare(options, {9, 5, 7, 3}, 17);
+      this->compare(options, {2, 32, 32, 3}, 5);
+      this->compare(options, {2, 9, 1, 1}, 5);
+    }
 }
 
 TYPED_TEST(CudaAugment, EqualsTheCpuAtEverySize) {

@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""What makes a training on several ranks worse: a batch norm that sees little, a learning rate that a loss scale has
+divided, or images that look larger in training than in the test?
+
+    python3 scripts/batch_norm_experiment.py --data DIR --out runs/batch-norm [--seeds 3] [--datasets cifar10]
+
+DIR has cifar10/ and flowers/. Trains a ResNet in every combination of
+
+    normalization  1 rank; N ranks with statistics of their own, of which rank 0's are evaluated; N ranks whose running
+                   statistics are averaged (--bn-buffers mean); N ranks with common ones (--sync-bn)
+    rate           as meant; divided by 1,024, as where an optimizer divides gradients by a loss scale that nothing
+                   has multiplied the loss by
+    view           the test's: shifted by up to 4 pixels; or boxes of the image stretched to all of it
+                   (resized-crop), so that the test's whole images look smaller than those of the training
+
+on batches of one global size, and writes OUT/results.json, OUT/table.md and OUT/plot.svg. A combination that OUT has
+is not trained again, so a run that was stopped goes on; --draw trains nothing. Ranks are processes of this machine.
+
+Needs nothing but Python.
+"""
+
+import argparse
+import html
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+NORMS = {"one": ("1 rank", []), "local": ("{n} ranks, own statistics", ["--bn-buffers", "local"]),
+         "mean": ("{n} ranks, averaged statistics", ["--bn-buffers", "mean"]),
+         "sync": ("{n} ranks, common statistics", ["--sync-bn"])}
+RATES = {"meant": ("rate as meant", 1), "divided": ("rate / 1024", 1024)}
+VIEWS = {"same": ("same view", "crop=4,flip"), "boxes": ("trained on boxes", "resized-crop={area},flip")}
+# Flowers are photographs of some 500 pixels; small ones train as fast as CIFAR-10.
+DATASETS = {"cifar10": {"title": "CIFAR-10", "kind": "cifar10", "folder": "cifar10", "size": 0, "epochs": 2},
+            "flowers": {"title": "flowers", "kind": "folder", "folder": "flowers", "size": 48, "epochs": 12}}
+DIVERGED = 6  # convoy-train's exit code for numbers that are none
+
+COLORS = ("#555555", "#c2571a", "#8a62a8", "#2a78b5")
+INK, GRID = "#333333", "#dddddd"
+WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 860, 56, 60, 64, 200, 64
+
+
+def fail(words):
+    sys.exit(f"batch_norm_experiment.py: {words}")
+
+
+def combinations(datasets, seeds):
+    return [(dataset, norm, rate, view, seed) for dataset, view, rate, norm, seed in
+            itertools.product(datasets, VIEWS, RATES, NORMS, range(1, seeds + 1))]
+
+
+def key_of(combination):
+    return "/".join(str(part) for part in combination)
+
+
+def settings_of(options):
+    return {"model": options.model, "ranks": options.ranks, "batch_size": options.batch_size, "lr": options.lr,
+            "least_area": options.least_area, "max_steps": options.max_steps, "epochs": options.epochs,
+            "image_size": options.image_size}
+
+
+def load(path, settings):
+    """Results of earlier calls, if they were made alike."""
+    if not path.exists():
+        return {"settings": settings, "cells": {}}
+    results = json.loads(path.read_text(encoding="utf-8"))
+    for name, value in settings.items():
+        if results["settings"].get(name) != value:
+            fail(f"{path}: was made with {name} {results['settings'].get(name)}, found {value}: give another --out")
+    return results
+
+
+def store(path, text):
+    """All of it or what was there before, whenever this process ends."""
+    beside = path.with_suffix(".new")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, path)
+
+
+def command_of(options, combination, ranks, out):
+    dataset, norm, rate, view, seed = combination
+    what = DATASETS[dataset]
+    size = what["size"] if options.image_size is None else options.image_size
+    words = [str(options.train), "--model", options.model, "--dataset", what["kind"],
+             "--data", str(options.data / what["folder"]), "--image-size", str(size),
+             "--batch-size", str(options.batch_size), "--lr", repr(options.lr / RATES[rate][1]),
+             "--augment", VIEWS[view][1].format(area=options.least_area), "--seed", str(seed), "--device", "cpu",
+             "--threads", str(max(1, options.threads // ranks)), "--workers", "1", "--eval-every", "0",
+             "--keep-last", "1", "--out", str(out)]
+    if options.max_steps > 0:
+        words += ["--max-steps", str(options.max_steps)]
+    else:
+        words += ["--epochs", str(what["epochs"] if options.epochs is None else options.epochs)]
+    return words + NORMS[norm][1]
+
+
+def wait_for(processes, logs):
+    """Exit code 0, or that of the first rank that failed; the others are then ended, too."""
+    while True:
+        codes = [process.poll() for process in processes]
+        failed = [(rank, code) for rank, code in enumerate(codes) if code not in (None, 0)]
+        if failed:
+            time.sleep(2)  # they tell each other
+            for process in processes:
+                process.kill()
+                process.wait()
+            rank, code = failed[0]
+            logs[rank].seek(0)
+            return code, logs[rank].read().decode(errors="replace").strip().splitlines()[-1:]
+        if all(code == 0 for code in codes):
+            return 0, []
+        time.sleep(0.05)
+
+
+def train(options, combination):
+    ranks = 1 if combination[1] == "one" else options.ranks
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "run"
+        command = command_of(options, combination, ranks, out)
+        processes, logs = [], []
+        begin = time.monotonic()
+        try:
+            for rank in range(ranks):
+                environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), OMP_WAIT_POLICY="passive")
+                meeting = ["--rendezvous", f"file://{folder}/meeting"] if ranks > 1 else []
+                logs.append(open(pathlib.Path(folder) / f"rank{rank}.txt", "w+b"))
+                processes.append(subprocess.Popen(command + meeting, env=environment, stdin=subprocess.DEVNULL,
+                                                  stdout=logs[-1], stderr=logs[-1]))
+            code, last_words = wait_for(processes, logs)
+        finally:  # also where somebody presses Ctrl-C
+            for process in processes:
+                process.kill()
+                process.wait()
+            for log in logs:
+                log.close()
+        cell = {"seconds": round(time.monotonic() - begin, 1), "command": " ".join(command[1:])}
+        if code == DIVERGED:
+            return dict(cell, test_accuracy=None)
+        if code != 0:
+            fail(f"{key_of(combination)}: {' '.join(last_words) or 'no word'} (exit code {code})\n  "
+                 f"{' '.join(command)}")
+        events = [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+        result = next(event for event in reversed(events) if event["event"] == "result")
+        losses = [event["average_loss"] for event in events if event["event"] == "step"]
+        cell.update({name: result[name] for name in ("test_accuracy", "test_loss", "images_per_second", "steps")})
+        return dict(cell, train_loss=losses[-1] if losses else None)
+
+
+def accuracies(results, dataset, **wanted):
+    """Of all cells with these levels, None where a training diverged."""
+    found = []
+    for key, cell in results["cells"].items():
+        levels = dict(zip(("dataset", "norm", "rate", "view", "seed"), key.split("/")))
+        if levels["dataset"] == dataset and all(levels[name] == level for name, level in wanted.items()):
+            found.append(cell["test_accuracy"])
+    return found
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def text_of(values):
+    if not values:
+        return "–"
+    known = [100 * value for value in values if value is not None]
+    gone = len(values) - len(known)
+    text = f"{mean(known):.1f}" if known else ""
+    if len(known) > 1:
+        text += f" ({min(known):.1f} to {max(known):.1f})"
+    return ", ".join(part for part in (text, f"{gone} diverged" if gone else "") if part)
+
+
+def norm_title(norm, results):
+    return NORMS[norm][0].format(n=results["settings"]["ranks"])
+
+
+def chance(dataset, options):
+    if dataset == "cifar10":
+        return 0.1
+    folder = options.data / DATASETS[dataset]["folder"] / "train"
+    return 1 / max(1, sum(1 for entry in folder.iterdir() if entry.is_dir())) if folder.is_dir() else 0
+
+
+def table_of(results, datasets):
+    lines = []
+    groups = [(rate, view) for rate in RATES for view in VIEWS]
+    for dataset in datasets:
+        lines += [f"**{DATASETS[dataset]['title']}**, test accuracy in %", "",
+                  f"| normalization | {' | '.join(f'{RATES[rate][0]}, {VIEWS[view][0]}' for rate, view in groups)} |",
+                  "|---|" + "---|" * len(groups)]
+        for norm in NORMS:
+            cells = [text_of(accuracies(results, dataset, norm=norm, rate=rate, view=view)) for rate, view in groups]
+            lines.append(f"| {norm_title(norm, results)} | " + " | ".join(cells) + " |")
+        lines += ["", "| one choice, over all others | test accuracy in %, mean |", "|---|---|"]
+        choices = [("norm", norm, norm_title(norm, results)) for norm in NORMS]
+        choices += [("rate", rate, RATES[rate][0]) for rate in RATES]
+        choices += [("view", view, VIEWS[view][0]) for view in VIEWS]
+        for factor, level, title in choices:
+            known = [100 * value for value in accuracies(results, dataset, **{factor: level}) if value is not None]
+            lines.append(f"| {title} | {f'{mean(known):.1f}' if known else '–'} |")
+        lines.append("")
+    settings = results["settings"]
+    length = f"{settings['max_steps']} steps" if settings["max_steps"] > 0 else ", ".join(
+        f"{DATASETS[dataset]['title']} {settings['epochs'] or DATASETS[dataset]['epochs']} epochs"
+        for dataset in datasets)
+    lines.append(f"{settings['model']}, batches of {settings['batch_size']} in all, {length}; {settings['ranks']} "
+                 f"ranks have {settings['batch_size'] // settings['ranks']} samples each. Seconds of training in all: "
+                 f"{sum(cell['seconds'] for cell in results['cells'].values()):.0f}.")
+    return "\n".join(lines) + "\n"
+
+
+def words_at(x, y, words, anchor="middle", color=INK, size=11):
+    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}" font-size="{size}">'
+            f"{html.escape(words)}</text>")
+
+
+def draw_panel(results, dataset, top, options):
+    """Bars of a data set: a group for each rate and view, a bar in it for each normalization."""
+    groups = [(rate, view) for rate in RATES for view in VIEWS]
+    group_width = (WIDTH - LEFT - RIGHT) / len(groups)
+    bar = group_width * 0.8 / len(NORMS)
+
+    def y(share):
+        return top + PANEL * (1 - share)
+
+    parts = [words_at(LEFT, top - 14, DATASETS[dataset]["title"], "start", size=13)]
+    for fifth in range(6):
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(fifth / 5):.1f}" y2="{y(fifth / 5):.1f}" '
+                     f'stroke="{GRID}"/>')
+        parts.append(words_at(LEFT - 8, y(fifth / 5) + 4, f"{20 * fifth}%", "end"))
+    for at, (rate, view) in enumerate(groups):
+        begin = LEFT + group_width * (at + 0.1)
+        parts.append(words_at(begin + 0.4 * group_width, top + PANEL + 16, RATES[rate][0]))
+        parts.append(words_at(begin + 0.4 * group_width, top + PANEL + 30, VIEWS[view][0]))
+        for number, norm in enumerate(NORMS):
+            x = begin + bar * number
+            values = accuracies(results, dataset, norm=norm, rate=rate, view=view)
+            known = [value for value in values if value is not None]
+            if not known:
+                parts.append(words_at(x + bar / 2, y(0) - 4, "diverged" if values else "–", size=9))
+                continue
+            high = mean(known)
+            parts.append(f'<rect x="{x + 1:.1f}" y="{y(high):.1f}" width="{bar - 2:.1f}" height="{PANEL * high:.1f}" '
+                         f'fill="{COLORS[number]}"><title>{html.escape(norm_title(norm, results))}: {text_of(values)}'
+                         "</title></rect>")
+            if len(known) > 1:  # every seed
+                parts += [f'<circle cx="{x + bar / 2:.1f}" cy="{y(value):.1f}" r="2.5" fill="white" stroke="{INK}"/>'
+                          for value in known]
+            parts.append(words_at(x + bar / 2, y(max(known)) - 5, f"{100 * high:.0f}"))
+    level = chance(dataset, options)
+    if level > 0:
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(level):.1f}" y2="{y(level):.1f}" stroke="{INK}" '
+                     'stroke-dasharray="4 3"/>')
+        parts.append(words_at(WIDTH - RIGHT + 4, y(level) + 3, "by chance", "start", size=10))
+    return parts
+
+
+def draw(results, datasets, options):
+    height = TOP + len(datasets) * (PANEL + GAP)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+             f'height="{height}" font-family="sans-serif">',
+             f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
+    x = LEFT
+    for number, norm in enumerate(NORMS):
+        title = norm_title(norm, results)
+        parts.append(f'<rect x="{x}" y="12" width="12" height="12" fill="{COLORS[number]}"/>')
+        parts.append(words_at(x + 18, 22, title, "start"))
+        x += 40 + 6 * len(title)
+    for number, dataset in enumerate(datasets):
+        parts += draw_panel(results, dataset, TOP + number * (PANEL + GAP), options)
+    return "\n".join(parts + ["</svg>"]) + "\n"
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0],
+                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    root = pathlib.Path(__file__).resolve().parent.parent
+    parser.add_argument("--train", type=pathlib.Path, default=root / "build/release/bin/convoy-train",
+                        help="the program")
+    parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("CONVOY_DATA", "data"),
+                        help="folder with cifar10/ and flowers/")
+    parser.add_argument("--out", type=pathlib.Path, default="runs/batch-norm")
+    parser.add_argument("--datasets", default=",".join(DATASETS), help="of " + ", ".join(DATASETS))
+    parser.add_argument("--model", default="resnet20")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of all ranks together")
+    parser.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
+    parser.add_argument("--lr", type=float, default=0.1, help="the rate as meant")
+    parser.add_argument("--least-area", type=int, default=8, help="of a box, in percent of the image")
+    parser.add_argument("--epochs", type=int, help="cifar10 2, flowers 12 where not given")
+    parser.add_argument("--max-steps", type=int, default=0, help="in the place of epochs")
+    parser.add_argument("--image-size", type=int, help="cifar10 as it is, flowers 48 where not given")
+    parser.add_argument("--seeds", type=int, default=1, help="trainings of each combination")
+    parser.add_argument("--draw", action="store_true", help="train nothing, draw what there is")
+    options = parser.parse_args()
+    for name in ("ranks", "threads", "batch_size", "seeds"):
+        if getattr(options, name) < 1:
+            fail(f"--{name.replace('_', '-')}: found {getattr(options, name)}, expected 1 or more")
+    options.datasets = options.datasets.split(",")
+    for dataset in options.datasets:
+        if dataset not in DATASETS:
+            fail(f"--datasets: found {dataset}, expected {', '.join(DATASETS)}")
+    if not options.draw and shutil.which(str(options.train)) is None:
+        fail(f"--train: no program {options.train}")
+    return options
+
+
+def main():
+    options = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "results.json"
+    results = load(path, settings_of(options))
+    todo = [] if options.draw else [combination for combination in combinations(options.datasets, options.seeds)
+                                    if key_of(combination) not in results["cells"]]
+    for number, combination in enumerate(todo, 1):
+        print(f"{number} of {len(todo)}: {key_of(combination)}", end=" ", flush=True)
+        cell = train(options, combination)
+        results["cells"][key_of(combination)] = cell
+        store(path, json.dumps(results, indent=1) + "\n")
+        print(f"{text_of([cell['test_accuracy']])}% in {cell['seconds']:.0f} s", flush=True)
+    store(options.out / "table.md", table_of(results, options.datasets))
+    store(options.out / "plot.svg", draw(results, options.datasets, options))
+    print(f"{options.out}/table.md, {options.out}/plot.svg")
+
+
+if __name__ == "__main__":
+    main()
