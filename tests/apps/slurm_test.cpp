@@ -22,8 +22,8 @@ TEST(RealSlurm, StartsRanksThatMeet) {
       {"SBATCH_OUTPUT", folder.path() / "batch.log"},
       {"CONVOY_OUT", folder.path() / "run"}};
   const ProcessResult result =
-      run_program({"/bin/bash", source / "tests/apps/slurm_one_machine.sh", folder.path() / "slurm",
-                   "/bin/sh", "-c", "srun -n 4 convoy-doctor && sbatch --wait docs/launch/job.sbatch"},
+      run_program({"/bin/bash", source / "tests/apps/slurm_one_machine.sh", "/bin/sh", "-c",
+                   "srun -n 4 convoy-doctor && sbatch --wait docs/launch/job.sbatch"},
                   {.environment = environment, .folder = source});
   if (result.exit_code == 77) GTEST_SKIP() << "needs root and slurmctld, slurmd, slurm-client and munge";
   const std::string batch = read_text(folder.path() / "batch.log");
