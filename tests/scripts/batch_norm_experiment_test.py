@@ -1,0 +1,92 @@
+"""scripts/batch_norm_experiment.py, with a stand-in for the program that trains."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "batch_norm_experiment.py"
+
+# Rank 0 says how often it was called, and with what it was asked for an accuracy that tells combinations apart.
+STAND_IN = """#!/usr/bin/env python3
+import json, os, pathlib, sys
+def value(flag):
+    return sys.argv[sys.argv.index(flag) + 1]
+if os.environ["RANK"] != "0":
+    sys.exit(0)
+if value("--augment").startswith("FAILING"):
+    print("convoy-train: error: no such thing", file=sys.stderr)
+    sys.exit(3)
+with open(CALLS, "a") as calls:
+    calls.write(" ".join(sys.argv[1:]) + "\\n")
+if float(value("--lr")) > 0.01 and "--sync-bn" in sys.argv:
+    sys.exit(6)
+accuracy = 0.5 + 0.25 * (os.environ["WORLD_SIZE"] == "1") + 0.125 * (float(value("--lr")) > 0.01)
+out = pathlib.Path(value("--out"))
+out.mkdir(parents=True)
+lines = [{"event": "step", "average_loss": 1.5},
+         {"event": "result", "test_accuracy": accuracy, "test_loss": 1, "images_per_second": 10, "steps": 7}]
+(out / "log.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in lines))
+"""
+
+
+class Experiment(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.calls = self.folder / "calls.txt"
+        self.train = self.folder / "train"
+        self.program(STAND_IN)
+
+    def program(self, text):
+        self.train.write_text(text.replace("CALLS", repr(str(self.calls))))
+        self.train.chmod(0o755)
+
+    def run_script(self, *more):
+        return subprocess.run([sys.executable, SCRIPT, "--train", self.train, "--data", self.folder, "--out",
+                               self.folder / "out", "--datasets", "cifar10", "--ranks", "2", *more],
+                              capture_output=True, text=True, check=False)
+
+    def test_trains_each_combination_once(self):
+        done = self.run_script()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        calls = self.calls.read_text().splitlines()
+        self.assertEqual(len(calls), 16)
+        self.assertEqual(sum("--sync-bn" in call for call in calls), 4)
+        self.assertEqual(sum("--bn-buffers mean" in call for call in calls), 4)
+        self.assertEqual(sum("resized-crop=" in call for call in calls), 8)
+        self.assertEqual(len({call.split(" --out")[0] + call.split("/run")[1] for call in calls}), 16)
+        again = self.run_script()
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(len(self.calls.read_text().splitlines()), 16)
+        other = self.run_script("--batch-size", "32")
+        self.assertNotEqual(other.returncode, 0)
+        self.assertIn("was made with batch_size 64, found 32", other.stderr)
+
+    def test_shows_what_it_found(self):
+        self.run_script()
+        table = (self.folder / "out" / "table.md").read_text()
+        self.assertIn("| 1 rank | 87.5 | 87.5 | 75.0 | 75.0 |", table)
+        self.assertIn("| 2 ranks, own statistics | 62.5 | 62.5 | 50.0 | 50.0 |", table)
+        self.assertIn("| 2 ranks, common statistics | 1 diverged | 1 diverged | 50.0 | 50.0 |", table)
+        plot = (self.folder / "out" / "plot.svg").read_text()
+        self.assertEqual(plot.count("diverged"), 2)
+        self.assertIn("2 ranks, averaged statistics: 62.5", plot)
+
+    def test_says_what_went_wrong_and_goes_on_there(self):
+        self.program(STAND_IN.replace("FAILING", "resized-crop"))
+        done = self.run_script()
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("convoy-train: error: no such thing (exit code 3)", done.stderr)
+        finished = len(json.loads((self.folder / "out" / "results.json").read_text())["cells"])
+        self.program(STAND_IN)
+        self.assertEqual(self.run_script().returncode, 0)
+        self.assertEqual(len(self.calls.read_text().splitlines()), 16)
+        self.assertEqual(finished, 8)
+
+
+if __name__ == "__main__":
+    unittest.main()
