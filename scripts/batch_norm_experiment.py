@@ -37,8 +37,8 @@ NORMS = {"one": ("1 rank", []), "local": ("{n} ranks, own statistics", ["--bn-bu
 RATES = {"meant": ("rate as meant", 1), "divided": ("rate / 1024", 1024)}
 VIEWS = {"same": ("same view", "crop=4,flip"), "boxes": ("trained on boxes", "resized-crop={area},flip")}
 # Flowers are photographs of some 500 pixels; small ones train as fast as CIFAR-10.
-DATASETS = {"cifar10": {"title": "CIFAR-10", "kind": "cifar10", "folder": "cifar10", "size": 0, "epochs": 2},
-            "flowers": {"title": "flowers", "kind": "folder", "folder": "flowers", "size": 48, "epochs": 12}}
+DATASETS = {"cifar10": {"title": "CIFAR-10", "kind": "cifar10", "folder": "cifar10", "size": 0, "epochs": 1},
+            "flowers": {"title": "flowers", "kind": "folder", "folder": "flowers", "size": 48, "epochs": 4}}
 DIVERGED = 6  # convoy-train's exit code for numbers that are none
 
 COLORS = ("#555555", "#c2571a", "#8a62a8", "#2a78b5")
@@ -291,10 +291,10 @@ def parse():
     parser.add_argument("--model", default="resnet20")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of all ranks together")
-    parser.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
+    parser.add_argument("--batch-size", type=int, default=32, help="of all ranks together")
     parser.add_argument("--lr", type=float, default=0.1, help="the rate as meant")
     parser.add_argument("--least-area", type=int, default=8, help="of a box, in percent of the image")
-    parser.add_argument("--epochs", type=int, help="cifar10 2, flowers 12 where not given")
+    parser.add_argument("--epochs", type=int, help="cifar10 1, flowers 4 where not given")
     parser.add_argument("--max-steps", type=int, default=0, help="in the place of epochs")
     parser.add_argument("--image-size", type=int, help="cifar10 as it is, flowers 48 where not given")
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each combination")

@@ -62,9 +62,9 @@ class Experiment(unittest.TestCase):
         again = self.run_script()
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(len(self.calls.read_text().splitlines()), 16)
-        other = self.run_script("--batch-size", "32")
+        other = self.run_script("--batch-size", "64")
         self.assertNotEqual(other.returncode, 0)
-        self.assertIn("was made with batch_size 64, found 32", other.stderr)
+        self.assertIn("was made with batch_size 32, found 64", other.stderr)
 
     def test_shows_what_it_found(self):
         self.run_script()
