@@ -28,7 +28,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"engine/nn", {"engine/ops"}},
     {"engine/optim", {"engine/nn"}},
     {"engine/io", {"engine/optim"}},
-    {"comm", {"engine/nn"}},
+    {"comm", {"engine/optim"}},
     {"models", {"engine/nn"}},
     {"datasets", {"engine/io"}},
     {"apps", {"models", "datasets", "comm", "engine/profile"}},
