@@ -125,7 +125,9 @@ class Examiner {
     const std::string kind = rendezvous_->info().world == 1
                                  ? "one rank"
                                  : cpu_communicator_kind(options_.job.comm, rendezvous_->info());
-    attempt(kind, [&] {
+    // As communicators call themselves: also where there is none, since it could not be made.
+    const std::string between = rendezvous_->info().source == "mpi" ? "mpi" : "gloo";
+    attempt(kind == "hierarchical" ? "shm+" + between : kind, [&] {
       control = make_control(kind);
       return try_collectives(*control->split(0), Device::cpu({.threads = 1}));
     });

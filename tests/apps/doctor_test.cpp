@@ -279,7 +279,7 @@ TEST_F(Doctor, FindsAWayThatLeadsNowhereBetweenTwoHosts) {
   for (const auto& rank : ranks) {
     const ProcessResult result = rank->wait();
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-    EXPECT_THAT(result.out, HasSubstr("gloo: all-gather [0 1 2]"));
+    EXPECT_THAT(result.out, HasSubstr("shm+gloo: all-gather [0 1 2]"));
   }
   EXPECT_THAT(findings(), Contains(HasSubstr("over its lonely (10.214.78.1)")));
   EXPECT_THAT(

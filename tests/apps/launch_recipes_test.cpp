@@ -157,7 +157,7 @@ TEST_F(TwoHostRecipes, ByMpirun) {
                     {.environment = of_command, .folder = kSource});
     expect_ranks(result, 4, 4);
     EXPECT_THAT(result.out, HasSubstr("4 ranks on 2 hosts"));
-    EXPECT_THAT(result.out, HasSubstr("mpi: all-gather"));
+    EXPECT_THAT(result.out, HasSubstr("shm+mpi: all-gather"));
   }
 }
 
@@ -173,7 +173,7 @@ TEST_F(TwoHostRecipes, WithoutMpi) {
   for (const auto& host : of_hosts) {
     const ProcessResult result = host->wait();
     expect_ranks(result, 4, 2);
-    EXPECT_THAT(result.out, HasSubstr("gloo: all-gather"));
+    EXPECT_THAT(result.out, HasSubstr("shm+gloo: all-gather"));
   }
 }
 
