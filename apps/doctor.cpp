@@ -98,8 +98,9 @@ class Examiner {
             all.front());
     const bool wants_gpus = options_.job.comm == "nccl";
     check(options_.job.comm != "thread",
-          "--comm thread: between the threads of one process, which a doctor has no question to; expected "
-          "auto");
+          "--comm thread: between the threads of one process, found processes; expected auto, nccl, mpi, shm "
+          "or "
+          "gloo");
     check(!wants_gpus || options_.device != "cpu", "--comm nccl: found --device cpu, expected auto or cuda");
     check(options_.job.comm == "auto" || wants_gpus || options_.device != "cuda",
           "--comm {}: carries what lies in the CPU's memory, found --device cuda; expected nccl",

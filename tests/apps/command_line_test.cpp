@@ -173,7 +173,7 @@ std::map<std::string, std::string> help_entries(const std::string& help) {
       if (flag == "-h,--help") flag = "--help";
       entries[flag] = line.substr(2);
     } else {
-      entries[flag] += " " + line.substr(start);
+      entries[flag].append(" ").append(line, start);
     }
   }
   return entries;

@@ -172,8 +172,10 @@ TEST(DoctorChecks, TooFewCores) {
 
 TEST(DoctorChecks, ThreadsThatContradictCores) {
   Examination all = well();
-  for (RankFacts& rank : all.ranks) rank.variables["OMP_NUM_THREADS"] = "9";
-  all.ranks.back().variables["OMP_NUM_THREADS"] = all.ranks[2].variables["OMP_NUM_THREADS"] = "8";
+  for (std::size_t rank = 0; rank < all.ranks.size(); ++rank) {
+    const int threads = rank == 2 || rank + 1 == all.ranks.size() ? 8 : 9;
+    all.ranks[rank].variables.insert_or_assign("OMP_NUM_THREADS", std::to_string(threads));
+  }
   ASSERT_THAT(check_all(all), SizeIs(2)) << "of both ranks of alpha";
   EXPECT_THAT(check_all(all)[0].found, HasSubstr("OMP_NUM_THREADS=9, and 8 cores"));
   all = well();

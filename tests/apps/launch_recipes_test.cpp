@@ -75,7 +75,7 @@ class LaunchRecipes : public ::testing::Test {
   static void expect_ranks(const ProcessResult& result, int ranks, int gathered_by) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     std::string all = "[0";
-    for (int rank = 1; rank < ranks; ++rank) all += " " + std::to_string(rank);
+    for (int rank = 1; rank < ranks; ++rank) all.append(" ").append(std::to_string(rank));
     EXPECT_EQ(count_of(result.out, "all-gather " + all + "]\n"), gathered_by) << result.out << result.err;
   }
 
