@@ -317,10 +317,10 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "results.json"
     results = load(path, settings_of(options))
-    todo = [] if options.draw else [combination for combination in combinations(options.datasets, options.seeds)
-                                    if key_of(combination) not in results["cells"]]
-    for number, combination in enumerate(todo, 1):
-        print(f"{number} of {len(todo)}: {key_of(combination)}", end=" ", flush=True)
+    missing = [] if options.draw else [combination for combination in combinations(options.datasets, options.seeds)
+                                       if key_of(combination) not in results["cells"]]
+    for number, combination in enumerate(missing, 1):
+        print(f"{number} of {len(missing)}: {key_of(combination)}", end=" ", flush=True)
         cell = train(options, combination)
         results["cells"][key_of(combination)] = cell
         store(path, json.dumps(results, indent=1) + "\n")

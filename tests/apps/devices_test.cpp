@@ -1,11 +1,12 @@
 // --devices: one process whose threads train as several processes do, and as one alone.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <fstream>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -27,6 +28,20 @@ Arguments joined(Arguments flags, const Arguments& more) {
   return flags;
 }
 
+/// Of a folder that a program writes to, and may make anew meanwhile.
+void put_a_file_in_the_place_of(const std::filesystem::path& folder) {
+  for (int i = 0; i < 1000; ++i) {
+    std::error_code gone;  // where there is no folder to move
+    std::filesystem::rename(folder, folder.string() + "-moved" + std::to_string(i), gone);
+    const int file = open(folder.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+    if (file >= 0) {
+      close(file);
+      return;
+    }
+  }
+  FAIL() << folder << " comes back again and again";
+}
+
 class Devices : public ::testing::Test {
  protected:
   static constexpr int kImages = 96, kTestImages = 20;  // three updates an epoch
@@ -35,17 +50,6 @@ class Devices : public ::testing::Test {
 
   Arguments arguments(const std::string& out, const Arguments& more) const {
     return workshop.train_arguments(out, joined({"--devices", "2"}, more));
-  }
-  std::size_t steps_of(const std::string& out) const {
-    std::ifstream in(workshop.path(out) / "log.jsonl");
-    std::size_t steps = 0;
-    for (std::string line; std::getline(in, line);) steps += line.starts_with(R"({"event":"step")") ? 1 : 0;
-    return steps;
-  }
-  void wait_for_step(const std::string& out, std::size_t step) const {
-    for (int i = 0; i < 6000 && steps_of(out) < step; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    ASSERT_GE(steps_of(out), step) << "the training has not come to its step";
   }
 
   Workshop workshop;
@@ -139,7 +143,7 @@ class InterruptedDevices : public Devices {
   }
   /// The resumed run comes to the bytes of one that nobody interrupted.
   void expect_to_go_on() const {
-    const Arguments flags = to_step(steps_of("run") + 3);
+    const Arguments flags = to_step(steps_of(workshop, "run") + 3);
     const Outcome resumed = train_on(workshop, "run", 2, "thread", joined(flags, {"--resume", "auto"}));
     const Outcome whole = train_on(workshop, "whole", 2, "thread", flags);
     EXPECT_EQ(resumed.losses, whole.losses);
@@ -152,7 +156,7 @@ class InterruptedDevices : public Devices {
 
 TEST_F(InterruptedDevices, KilledAndResumedComeToTheSame) {
   const std::unique_ptr<Process> process = start_endless();
-  wait_for_step("run", 7);
+  wait_for_step(workshop, "run", 7);
   process->send(SIGKILL);
   process->wait();
   expect_to_go_on();
@@ -160,7 +164,7 @@ TEST_F(InterruptedDevices, KilledAndResumedComeToTheSame) {
 
 TEST_F(InterruptedDevices, AStopSignalIsObeyedOnce) {
   const std::unique_ptr<Process> process = start_endless();
-  wait_for_step("run", 3);
+  wait_for_step(workshop, "run", 3);
   process->send(SIGTERM);
   const ProcessResult stopped = process->wait();
   ASSERT_EQ(stopped.exit_code, 128 + SIGTERM) << stopped.out << stopped.err;
@@ -174,9 +178,8 @@ TEST_F(InterruptedDevices, AStopSignalIsObeyedOnce) {
 /// What goes wrong on one rank alone: rank 0 writes.
 TEST_F(Devices, AFailureOfOneIsToldOnceAndEndsTheProcess) {
   Process process(arguments("run", {"--epochs", "1000", "--save-every", "2", "--eval-every", "0"}));
-  wait_for_step("run", 3);
-  std::filesystem::remove_all(workshop.path("run"));
-  std::ofstream(workshop.path("run")) << "no folder any more";
+  wait_for_step(workshop, "run", 3);
+  put_a_file_in_the_place_of(workshop.path("run"));
   const ProcessResult result = process.wait();
   EXPECT_EQ(result.exit_code, 8) << result.err;
   EXPECT_THAT(result.err, StartsWith("convoy-train: error: rank 0: "));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <fstream>
 #include <memory>
 
 #include "tests/support/free_port.h"
@@ -28,6 +30,19 @@ void expect_success(const ProcessResult& result) {
 }
 
 }  // namespace
+
+std::size_t steps_of(const Workshop& workshop, const std::string& out) {
+  std::ifstream in(workshop.path(out) / "log.jsonl");
+  std::size_t steps = 0;
+  for (std::string line; std::getline(in, line);) steps += line.starts_with(R"({"event":"step")") ? 1 : 0;
+  return steps;
+}
+
+void wait_for_step(const Workshop& workshop, const std::string& out, std::size_t step) {
+  for (int i = 0; i < 6000 && steps_of(workshop, out) < step; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_GE(steps_of(workshop, out), step) << "the training has not come to its step";
+}
 
 Arguments mpirun(int ranks, const Arguments& program) {
   Arguments command = {CONVOY_MPIRUN, "-n", std::to_string(ranks)};

@@ -26,6 +26,11 @@ struct Outcome {
 Outcome train_on(const Workshop& workshop, const std::string& out, int ranks, const std::string& comm,
                  const Arguments& flags);
 
+/// The step events that a run has logged so far.
+std::size_t steps_of(const Workshop& workshop, const std::string& out);
+/// Until there are so many; a minute without them fails the test.
+void wait_for_step(const Workshop& workshop, const std::string& out, std::size_t step);
+
 using Environment = std::map<std::string, std::string>;
 
 /// A program under mpirun, which may run here as root and with more ranks than cores.

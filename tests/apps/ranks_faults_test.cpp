@@ -44,18 +44,6 @@ class RankFaults : public ::testing::Test {
   Arguments arguments(const std::string& out, const Arguments& more = {}) const {
     return workshop.train_arguments(out, more);
   }
-  /// The run's step events so far.
-  std::size_t steps_of(const std::string& out) const {
-    std::ifstream in(workshop.path(out) / "log.jsonl");
-    std::size_t steps = 0;
-    for (std::string line; std::getline(in, line);) steps += line.starts_with(R"({"event":"step")") ? 1 : 0;
-    return steps;
-  }
-  void wait_for_step(const std::string& out, std::size_t step) const {
-    for (int i = 0; i < 6000 && steps_of(out) < step; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    ASSERT_GE(steps_of(out), step) << "the training has not come to its step";
-  }
 
   /// No process trains into this folder any more.
   void wait_until_gone(const std::string& out) const {
@@ -184,7 +172,7 @@ TEST_F(RankFaults, ARankThatIsKilledEndsTheOthers) {
   const Arguments program = arguments("run", {"--max-steps", "100000", "--comm-timeout", "300"});
   Process first(program, {.environment = rank_environment(0, 2, port)});
   Process second(program, {.environment = rank_environment(1, 2, port)});
-  wait_for_step("run", 3);
+  wait_for_step(workshop, "run", 3);
   second.send(SIGKILL);
   const auto begin = std::chrono::steady_clock::now();
   const ProcessResult result = first.wait();
@@ -206,7 +194,7 @@ TEST_F(RankFaults, AStopSignalOfOneStopsAllAfterTheSameStep) {
     const Arguments program = arguments(out, flags);
     Process first(program, {.environment = rank_environment(0, 2, port)});
     Process second(program, {.environment = rank_environment(1, 2, port)});
-    wait_for_step(out, 3);
+    wait_for_step(workshop, out, 3);
     second.send(SIGTERM);
     stopped = first.wait();
     EXPECT_EQ(second.wait().exit_code, stopped.exit_code) << stopped.err;
@@ -229,7 +217,7 @@ TEST_F(RankFaults, KilledAndResumedTrainingsComeToTheSame) {
     Arguments endless = arguments(out, flags);
     const TempFolder session;
     Process job(mpirun(2, endless), {.environment = mpirun_environment(session)});
-    wait_for_step(out, 11);
+    wait_for_step(workshop, out, 11);
     job.send(SIGKILL);
     job.wait();
     wait_until_gone(out);  // its ranks, once they have noticed
