@@ -160,7 +160,10 @@ void GlooLinks::begin(int other, void* data, std::size_t bytes, bool receives) {
   const std::uint64_t slot = receives ? ++received_[at] : ++sent_[at];
   auto buffer = context_->createUnboundBuffer(data, bytes);
   const std::lock_guard lock(mutex_);
-  if (!reason_.empty()) throw PeerError(reason_);
+  if (!reason_.empty()) {
+    begun_.clear();
+    throw PeerError(reason_);
+  }
   std::string error;
   try {
     if (receives) {
@@ -187,11 +190,22 @@ void GlooLinks::interrupt_waits() {
   }
 }
 
-void GlooLinks::set_waiting(bool waiting) {
-  const std::lock_guard lock(mutex_);
-  waiting_ = waiting;
-  if (!waiting) begun_.clear();
-  changed_.notify_all();
+template <class F>
+void GlooLinks::while_waiting(F&& work) {
+  const auto set = [this](bool waiting) {
+    const std::lock_guard lock(mutex_);
+    waiting_ = waiting;
+    if (!waiting) begun_.clear();
+    changed_.notify_all();
+  };
+  set(true);
+  try {
+    work();
+  } catch (...) {
+    set(false);
+    throw;
+  }
+  set(false);
 }
 
 bool GlooLinks::has_hung_up(int other) {
@@ -218,19 +232,19 @@ std::string GlooLinks::end_of(const Begun& begun, const Deadline& deadline) {
 }
 
 void GlooLinks::wait(const Deadline& deadline) {
-  set_waiting(true);
-  // Only this thread adds to the list, so it needs no lock to read it.
-  for (std::size_t at = 0; at < begun_.size(); ++at) {
-    const std::string error = end_of(begun_[at], deadline);
-    if (!error.empty()) fail_waiting(at, error, deadline);
-  }
-  set_waiting(false);
+  while_waiting([&] {
+    // Only this thread adds to the list, so it needs no lock to read it.
+    for (std::size_t at = 0; at < begun_.size(); ++at) {
+      const std::string error = end_of(begun_[at], deadline);
+      if (!error.empty()) fail_waiting(at, error, deadline);
+    }
+  });
 }
 
 void GlooLinks::fail_waiting(std::size_t at, const std::string& error, const Deadline& deadline) {
   {
     const std::lock_guard lock(mutex_);
-    waiting_ = false;
+    waiting_ = false;  // no more interruptions
     if (!reason_.empty()) throw PeerError(reason_);
   }
   const int gone = begun_[at].other;
@@ -249,7 +263,8 @@ void GlooLinks::fail_waiting(std::size_t at, const std::string& error, const Dea
   std::optional<std::string> reason;
   try {
     reason = store_->get(key_of("failure", gone), Deadline(kExplaining));
-  } catch (const PeerError&) {  // the store has gone, too
+  } catch (const PeerError& of_store) {  // whoever kept it may have gone first, and the others because of it
+    fail<PeerError>("rank {} has gone ({}); {}", gone, error, of_store.what());
   }
   if (reason) throw PeerError(*reason);
   fail<PeerError>("rank {} has gone ({})", gone, error);
@@ -274,9 +289,9 @@ void GlooLinks::leave(const Deadline& deadline) {
     send(other, {&mine, 1});
     receive(other, {&theirs[static_cast<std::size_t>(other)], 1});
   }
-  set_waiting(true);
-  for (const Begun& begun : begun_) end_of(begun, deadline);
-  set_waiting(false);
+  while_waiting([&] {
+    for (const Begun& begun : begun_) end_of(begun, deadline);
+  });
 }
 
 void GlooLinks::abort(const std::string& reason) noexcept {

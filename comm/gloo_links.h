@@ -62,7 +62,10 @@ class GlooLinks final : public MessageLinks {
   /// Of begun_: all before it has ended.
   [[noreturn]] void fail_waiting(std::size_t at, const std::string& error, const Deadline& deadline);
   void interrupt_waits();
-  void set_waiting(bool waiting);
+  /// With interruptions. After it, gloo touches no memory of what has begun: also where it throws, since the
+  /// memory may go with the error.
+  template <class F>
+  void while_waiting(F&& work);
 
   Store* store_;
   std::shared_ptr<gloo::transport::Device> device_;

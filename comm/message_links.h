@@ -14,7 +14,8 @@
 namespace convoy {
 
 /// Used by one thread at a time, apart from abort(). Between two ranks messages arrive in their order, and
-/// whoever receives knows how long they are. After an error only abort() and the destructor are called.
+/// whoever receives knows how long they are. After an error only abort() and the destructor are called, and
+/// nothing touches the memory of messages any more: it may be gone.
 class MessageLinks {
  public:
   virtual ~MessageLinks() = default;
@@ -28,7 +29,8 @@ class MessageLinks {
 
   /// On the thread of the calls, before the first.
   virtual void start() {}
-  /// Begin; the memory stays as it is until wait() returns. Not to or from this rank, at least one byte.
+  /// Begin; the memory stays as it is until wait() returns, or one of the three throws. Not to or from this
+  /// rank, at least one byte.
   virtual void send(int to, std::span<const std::byte> bytes) = 0;
   virtual void receive(int from, std::span<std::byte> bytes) = 0;
   /// For all that has begun. PeerError that names the ranks which are missing or gone, or that gives the

@@ -66,6 +66,16 @@ void MpiLinks::receive(int from, std::span<std::byte> bytes) {
 }
 
 void MpiLinks::wait(const Deadline& deadline) {
+  try {
+    wait_for_requests(deadline);
+  } catch (...) {
+    const auto lock = session_->lock();
+    drop_requests();
+    throw;
+  }
+}
+
+void MpiLinks::wait_for_requests(const Deadline& deadline) {
   Pause pause;
   while (true) {
     {
@@ -153,6 +163,7 @@ void MpiLinks::drop_requests() noexcept {
     }
   }
   requests_.clear();
+  begun_.clear();
 }
 
 std::unique_ptr<MessageLinks> MpiLinks::make_group(std::span<const int> members, const std::string& name,

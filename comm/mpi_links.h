@@ -33,11 +33,13 @@ class MpiLinks final : public MessageLinks {
 
  private:
   int world_rank(int rank) const { return world_ranks_[static_cast<std::size_t>(rank)]; }
+  void wait_for_requests(const Deadline& deadline);
   /// Throws where this rank has given up, or one that something is to come from or go to. What ranks that are
   /// well send each other still arrives: they have all they need of a collective that the other one ended
   /// well. The session is locked.
   void look_for_reasons();
-  /// Takes back what can be: receives. The session is locked.
+  /// Takes back what can be: receives, which MPI would go on to write to memory that may be gone. What is
+  /// being sent MPI may still read. The session is locked.
   void drop_requests() noexcept;
 
   std::shared_ptr<MpiSession> session_;

@@ -135,16 +135,20 @@ bool ShmWindow::has_come(int rank, std::uint32_t target) const {
   return static_cast<std::int32_t>(steps - target) >= 0;
 }
 
+bool ShmWindow::has_died(int rank) {
+  RankBlock& other = block(rank);
+  if (other.dead.load()) return true;
+  const int status = pthread_mutex_trylock(&other.alive);
+  if (status == EOWNERDEAD) other.dead.store(true);
+  if (status == 0 || status == EOWNERDEAD) pthread_mutex_unlock(&other.alive);
+  return other.dead.load();  // also where another rank has just found it
+}
+
 template <class F>
 void ShmWindow::look_for_the_dead(F&& matters) {
-  for (int other = 0; other < size_; ++other) {
-    if (other == rank_) continue;
-    pthread_mutex_t& alive = block(other).alive;
-    const int status = pthread_mutex_trylock(&alive);
-    if (status == 0 || status == EOWNERDEAD) pthread_mutex_unlock(&alive);  // of a dead holder: for good
-    if ((status == EOWNERDEAD || status == ENOTRECOVERABLE) && matters(other))
+  for (int other = 0; other < size_; ++other)
+    if (other != rank_ && has_died(other) && matters(other))
       fail(fmt::format("rank {} has died", name_of(other)));
-  }
 }
 
 void ShmWindow::sleep_until_come(int rank, std::uint32_t target, const Deadline& deadline) {

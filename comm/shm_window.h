@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -63,6 +64,8 @@ class ShmWindow {
     FutexWord steps;
     FutexWord sleepers;
     pthread_mutex_t alive;  // robust: the kernel marks it when its holder dies
+    // What the mutex tells only once: the first look that finds its holder dead uses it up.
+    std::atomic<bool> dead;
     Collective posted[2];
   };
 
@@ -72,6 +75,7 @@ class ShmWindow {
   /// `matters`: asked after the death is known, since a rank that all are done with may go.
   template <class F>
   void look_for_the_dead(F&& matters);
+  bool has_died(int rank);
   int name_of(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   RankBlock& block(int rank) const;
   Control& control() const;

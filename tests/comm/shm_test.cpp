@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "comm/shared_memory.h"
+#include "comm/shm_window.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/device_values.h"
 #include "tests/support/errors.h"
@@ -104,6 +105,23 @@ TEST(ShmFaults, ARankThatEndsWithoutAWordIsNamed) {
     comm->barrier();
     if (rank.rank == 0) _exit(0);
     EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("rank 0 has died"));
+  });
+}
+
+TEST(ShmFaults, ADeathThatDidNotMatterYetIsStillKnownWhenItDoes) {
+  run_forked_ranks(2, [](const ForkedRank& rank) {
+    ShmWindow window(rank.rank, rank.size, rank.exchange, 4096);
+    window.hold();
+    window.step();
+    window.wait(Deadline(60));
+    if (rank.rank == 1) raise(SIGKILL);  // with all done that was asked of it
+    rank.wait_for_the_rest();
+    for (int look = 0; look < 3; ++look) {
+      window.look();
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));  // or the next look is none
+    }
+    window.step();
+    EXPECT_THAT(message_of<PeerError>([&] { window.wait(Deadline(20)); }), HasSubstr("rank 1 has died"));
   });
 }
 
