@@ -39,10 +39,7 @@ HierarchicalTransport::HierarchicalTransport(std::unique_ptr<MessageLinks> links
   links_->watch([this] { window_->look(); });
 }
 
-void HierarchicalTransport::start() {
-  window_->hold();
-  links_->start();
-}
+void HierarchicalTransport::start() { links_->start(); }
 
 template <class F>
 void HierarchicalTransport::for_each_other_host(F&& f) const {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "comm/file_lock.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy {
@@ -68,6 +69,16 @@ void SharedMemory::map() {
   }
   data_ = static_cast<char*>(mapped);
 }
+
+// By locks of the opened file, which every rank has opened for itself: the kernel takes them back in whatever
+// way a process ends, and asking changes nothing. (A robust mutex in the memory tells of a death once, and
+// belongs to a thread.)
+void SharedMemory::hold(int rank) {
+  if (!try_lock(file_, kRankLocks + rank))
+    fail<PeerError>("shared memory: rank {}: {}", rank, std::strerror(errno));
+}
+
+bool SharedMemory::is_held(int rank) const { return is_locked(file_, kRankLocks + rank); }
 
 void SharedMemory::close() {
   if (file_ >= 0) ::close(std::exchange(file_, -1));

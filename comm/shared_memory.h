@@ -22,11 +22,14 @@ class SharedMemory {
   char* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   const std::string& address() const { return address_; }
-  /// All have mapped it; nobody can any more.
-  void close();
+  /// Of ranks, each of which calls hold() with its own number once: held until this object, or its process,
+  /// is no more. Asked of others only.
+  void hold(int rank);
+  bool is_held(int rank) const;
 
  private:
   void map();
+  void close();
 
   std::string address_;
   int file_ = -1;

@@ -22,8 +22,6 @@ class ShmTransport final : public Transport {
   int rank() const override { return window_->rank(); }
   int size() const override { return window_->size(); }
 
-  void start() override { window_->hold(); }
-
   /// Each rank sums its slice of the chunk; its own part of that never leaves its memory. While a chunk is
   /// summed the next is copied in: its first step comes before the wait for the sums of the last.
   void all_reduce(const Call& call, View data) override {

@@ -3,7 +3,6 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <new>
 #include <numeric>
@@ -64,27 +63,20 @@ ShmWindow::ShmWindow(int rank, int size, const TextExchange& exchange, std::size
     if (rank_ != 0) return "";
     memory_ = std::make_unique<SharedMemory>(layout(chunk_bytes));
     new (memory_->data()) Control{};
-    pthread_mutexattr_t attributes;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    for (int other = 0; other < size_; ++other) {
-      new (&block(other)) RankBlock{.steps = kFirstStep};
-      pthread_mutex_init(&block(other).alive, &attributes);
-    }
-    pthread_mutexattr_destroy(&attributes);
+    for (int other = 0; other < size_; ++other) new (&block(other)) RankBlock{.steps = kFirstStep};
     return fmt::format("{} {}", chunk_bytes_, memory_->address());
   });
   together([&]() -> std::string {
-    if (rank_ == 0) return "";
-    const std::size_t space = found.find(' ');
-    memory_ = std::make_unique<SharedMemory>(found.substr(space + 1));
-    if (layout(std::stoull(found.substr(0, space))) != memory_->bytes())
-      convoy::fail<PeerError>("shared memory of {} bytes, which is not what {} ranks need", memory_->bytes(),
-                              size_);
+    if (rank_ != 0) {
+      const std::size_t space = found.find(' ');
+      memory_ = std::make_unique<SharedMemory>(found.substr(space + 1));
+      if (layout(std::stoull(found.substr(0, space))) != memory_->bytes())
+        convoy::fail<PeerError>("shared memory of {} bytes, which is not what {} ranks need",
+                                memory_->bytes(), size_);
+    }
+    memory_->hold(rank_);  // who dies before has not come to the exchange, and that says so
     return "";
   });
-  memory_->close();
 }
 
 ShmWindow::Control& ShmWindow::control() const {
@@ -111,8 +103,6 @@ char* ShmWindow::slice(int rank, std::int64_t number) const {
 
 Collective& ShmWindow::posted(int rank, std::uint64_t number) const { return block(rank).posted[number % 2]; }
 
-void ShmWindow::hold() { pthread_mutex_lock(&block(rank_).alive); }
-
 void ShmWindow::step() {
   RankBlock& mine = block(rank_);
   // First count, then look for sleepers; they first say that they sleep, then look at the count.
@@ -135,19 +125,10 @@ bool ShmWindow::has_come(int rank, std::uint32_t target) const {
   return static_cast<std::int32_t>(steps - target) >= 0;
 }
 
-bool ShmWindow::has_died(int rank) {
-  RankBlock& other = block(rank);
-  if (other.dead.load()) return true;
-  const int status = pthread_mutex_trylock(&other.alive);
-  if (status == EOWNERDEAD) other.dead.store(true);
-  if (status == 0 || status == EOWNERDEAD) pthread_mutex_unlock(&other.alive);
-  return other.dead.load();  // also where another rank has just found it
-}
-
 template <class F>
 void ShmWindow::look_for_the_dead(F&& matters) {
   for (int other = 0; other < size_; ++other)
-    if (other != rank_ && has_died(other) && matters(other))
+    if (other != rank_ && !memory_->is_held(other) && matters(other))
       fail(fmt::format("rank {} has died", name_of(other)));
 }
 

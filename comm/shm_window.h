@@ -1,9 +1,6 @@
 // The window of memory that the ranks of a host share: buffers, and how the ranks keep step.
 #pragma once
 
-#include <pthread.h>
-
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,9 +38,6 @@ class ShmWindow {
   char* slice(int rank, std::int64_t number) const;  // slice_bytes
   Collective& posted(int rank, std::uint64_t number) const;
 
-  /// From the thread that takes part, once: as long as it lives, this rank is alive.
-  void hold();
-
   /// Everything that this rank wrote before is there for those who wait for the step.
   void step();
   /// Until all, or one, have counted `back` steps less than this rank. PeerError that says who is missing,
@@ -63,9 +57,6 @@ class ShmWindow {
   struct alignas(64) RankBlock {
     FutexWord steps;
     FutexWord sleepers;
-    pthread_mutex_t alive;  // robust: the kernel marks it when its holder dies
-    // What the mutex tells only once: the first look that finds its holder dead uses it up.
-    std::atomic<bool> dead;
     Collective posted[2];
   };
 
@@ -75,7 +66,6 @@ class ShmWindow {
   /// `matters`: asked after the death is known, since a rank that all are done with may go.
   template <class F>
   void look_for_the_dead(F&& matters);
-  bool has_died(int rank);
   int name_of(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   RankBlock& block(int rank) const;
   Control& control() const;

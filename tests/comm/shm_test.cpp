@@ -108,10 +108,17 @@ TEST(ShmFaults, ARankThatEndsWithoutAWordIsNamed) {
   });
 }
 
+TEST(ShmFaults, ARankThatIsKilledBeforeTheFirstCollectiveIsNamed) {
+  run_forked_ranks(3, [](const ForkedRank& rank) {
+    const auto comm = make(rank, {});
+    if (rank.rank == 1) raise(SIGKILL);
+    EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("rank 1 has died"));
+  });
+}
+
 TEST(ShmFaults, ADeathThatDidNotMatterYetIsStillKnownWhenItDoes) {
   run_forked_ranks(2, [](const ForkedRank& rank) {
     ShmWindow window(rank.rank, rank.size, rank.exchange, 4096);
-    window.hold();
     window.step();
     window.wait(Deadline(60));
     if (rank.rank == 1) raise(SIGKILL);  // with all done that was asked of it
@@ -238,13 +245,14 @@ TEST(ShmMemory, HasNoNameAndIsGivenBack) {
     for (int round = 0; round < 20; ++round) {
       const auto comm = make(rank, {});
       comm->barrier();
-      EXPECT_EQ(open_files(), files);
+      EXPECT_EQ(open_files(), files + 1);
       EXPECT_EQ(lines_of_maps_with("memfd:convoy"), 1U);
       EXPECT_EQ(lines_of_maps_with("/dev/shm"), 0U);  // also where the name had been removed
       const auto part = comm->split(0);
       part->finish();
       comm->finish();
     }
+    EXPECT_EQ(open_files(), files);
     EXPECT_EQ(lines_of_maps_with("memfd:convoy"), 0U);
   });
 }
