@@ -1,8 +1,8 @@
 // Two-dimensional convolution (cross-correlation, as everywhere in the field). x [N, H, W, I], filter
 // [O, kH, kW, I], bias [O], y [N, oH, oW, O] with oH = (H + 2 padding - kH) / stride + 1, rounded down.
-// CPU: oneDNN in f32; plain loops in f64, the oracle. CUDA: cuDNN in f32, f16 and bf16, plain loops in f64
-// and where the build has no cuDNN; half types sum in f32. f32 stays f32 unless CudaOptions::tf32 says
-// otherwise.
+// CPU: oneDNN or, where it pays, Winograd's algorithm in f32; plain loops in f64, the oracle. CUDA: cuDNN in
+// f32, f16 and bf16, plain loops in f64 and where the build has no cuDNN; half types sum in f32. f32 stays
+// f32 unless CudaOptions::tf32 says otherwise.
 #pragma once
 
 #include "kernels/runtime/stream.h"

@@ -1,18 +1,21 @@
-// f32 convolutions by oneDNN, f64 by the plain loops. Images are NHWC in memory; the layout of the filter is
-// the library's own choice, into which ours (OHWI) is packed at each call: it changes at each training step
-// anyway, and is small beside the images.
+// f32 convolutions by Winograd's algorithm where that pays, else by oneDNN; f64 by the plain loops. Images
+// are NHWC in memory; the layout of the filter is the library's own choice, into which ours (OHWI) is packed
+// at each call: it changes at each training step anyway, and is small beside the images.
 #include "kernels/conv2d.h"
 
 #include <algorithm>
 #include <compare>
 #include <cstddef>
+#include <cstdlib>
 #include <map>
 #include <memory>
-#include <new>
+#include <string_view>
 #include <unordered_map>
 
 #include "kernels/conv2d_geometry.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/winograd_conv2d.h"
+#include "kernels/cpu/workspace.h"
 #include "kernels/elementwise.h"
 #include "kernels/runtime/check.h"
 #include "kernels/runtime/parallel.h"
@@ -30,28 +33,6 @@ struct ConvKey {
   bool bias;
   ConvSizes sizes;
   friend auto operator<=>(const ConvKey&, const ConvKey&) = default;
-};
-
-/// Working memory that grows to the largest request and stays, so that a steady state allocates nothing.
-class Workspace {
- public:
-  void* get(std::size_t bytes) {
-    if (bytes > bytes_) {
-      block_.reset();  // before the larger one is asked for
-      bytes_ = 0;
-      block_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
-      bytes_ = bytes;
-    }
-    return block_.get();
-  }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};  // a cache line, and the widest vector
-  struct Release {
-    void operator()(std::byte* block) const { ::operator delete(block, kAlignment); }
-  };
-  std::unique_ptr<std::byte, Release> block_;
-  std::size_t bytes_ = 0;
 };
 
 /// One call's arrays; in backward, x, filter or y stand for their gradients.
@@ -200,6 +181,18 @@ bool by_loops(ConstView output, ConstView x, ConstView filter) {
   return output.dtype == DType::f64 || x.numel() == 0 || filter.numel() == 0;
 }
 
+struct WinogradSwitch {
+  explicit WinogradSwitch(const CpuStream&) {
+    const char* const wanted = std::getenv("CONVOY_WINOGRAD");
+    on = wanted == nullptr || std::string_view(wanted) != "off";
+  }
+  bool on;
+};
+
+bool by_winograd(CpuStream& stream, const ConvSizes& sizes) {
+  return stream.local<WinogradSwitch>().on && winograd::pays(sizes);
+}
+
 // Calls make(where) with the place where a gradient is to be written, and adds it to its destination if so
 // wanted.
 template <class Make>
@@ -216,10 +209,11 @@ void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView 
                     Conv2dOptions options) {
   if (by_loops(y, x, filter)) return conv2d_forward_reference(stream, x, filter, bias, y, options);
   if (y.numel() == 0) return;
+  const ConvSizes sizes(x.shape, filter.shape, y.shape, options);
+  if (by_winograd(stream, sizes)) return winograd::forward(stream, x, filter, bias, y, options);
   set_library_threads(stream);
-  stream.local<ConvCache>().run(
-      {Direction::forward, bias.data != nullptr, ConvSizes(x.shape, filter.shape, y.shape, options)},
-      {unconst(x), unconst(filter), unconst(bias), y.data});
+  stream.local<ConvCache>().run({Direction::forward, bias.data != nullptr, sizes},
+                                {unconst(x), unconst(filter), unconst(bias), y.data});
   // A pass of its own: the library's fused one makes NaN 0, and a diverged training would go on unnoticed.
   if (options.relu) relu_forward(stream, y, y);
 }
@@ -227,22 +221,24 @@ void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView 
 void conv2d_backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx,
                           Conv2dOptions options) {
   if (by_loops(dx, dx, filter)) return conv2d_backward_data_reference(stream, dy, filter, dx, options);
+  const ConvSizes sizes(dx.shape, filter.shape, dy.shape, options);
+  if (by_winograd(stream, sizes)) return winograd::backward_data(stream, dy, filter, dx, options);
   set_library_threads(stream);
   make_gradient(stream, dx, [&](void* where) {
-    stream.local<ConvCache>().run(
-        {Direction::backward_data, false, ConvSizes(dx.shape, filter.shape, dy.shape, options)},
-        {where, unconst(filter), nullptr, unconst(dy)});
+    stream.local<ConvCache>().run({Direction::backward_data, false, sizes},
+                                  {where, unconst(filter), nullptr, unconst(dy)});
   });
 }
 
 void conv2d_backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter,
                             Conv2dOptions options) {
   if (by_loops(dfilter, x, dfilter)) return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
+  const ConvSizes sizes(x.shape, dfilter.shape, dy.shape, options);
+  if (by_winograd(stream, sizes)) return winograd::backward_filter(stream, dy, x, dfilter, options);
   set_library_threads(stream);
   make_gradient(stream, dfilter, [&](void* where) {
-    stream.local<ConvCache>().run(
-        {Direction::backward_filter, false, ConvSizes(x.shape, dfilter.shape, dy.shape, options)},
-        {unconst(x), where, nullptr, unconst(dy)});
+    stream.local<ConvCache>().run({Direction::backward_filter, false, sizes},
+                                  {unconst(x), where, nullptr, unconst(dy)});
   });
 }
 

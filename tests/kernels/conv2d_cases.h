@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <ostream>
 
 #include "kernels/conv2d.h"
@@ -45,6 +46,15 @@ inline const ConvCase kConvCases[] = {
     {1, 5, 9, 5, 7, 1, 5, 1, 2},     // not square
     {1, 5, 9, 5, 8, 1, 5, 1, 2},     // the same, its output channels in whole packs
     {1, 4, 4, 32, 24, 3, 3, 1, 1},   // more channels than pixels
+};
+
+/// While it lives, a CPU stream that convolves for the first time will do so without Winograd's algorithm,
+/// which rounds more.
+struct DirectConvolutions {
+  DirectConvolutions() { setenv("CONVOY_WINOGRAD", "off", 1); }
+  ~DirectConvolutions() { unsetenv("CONVOY_WINOGRAD"); }
+  DirectConvolutions(const DirectConvolutions&) = delete;
+  DirectConvolutions& operator=(const DirectConvolutions&) = delete;
 };
 
 }  // namespace convoy::testing

@@ -13,6 +13,7 @@ namespace {
 
 using testing::Array;
 using testing::ConvCase;
+using testing::DirectConvolutions;
 using testing::dot;
 using testing::expect_near;
 using testing::expect_same_bits;
@@ -159,16 +160,19 @@ TEST(Conv2dReference, BitsDoNotDependOnThreads) {
 }
 
 TEST(Conv2d, EqualsTheReference) {
+  const DirectConvolutions direct;  // the others: winograd_test.cpp
   CpuStream stream({.threads = 2});
   for (const ConvCase& c : testing::kConvCases) compare_with_reference(stream, c, Mode::write);
 }
 
 TEST(Conv2d, AddsToWhatIsThere) {
+  const DirectConvolutions direct;
   CpuStream stream({.threads = 2});
   for (const ConvCase& c : testing::kConvCases) compare_with_reference(stream, c, Mode::add);
 }
 
 TEST(Conv2d, ArraysMayStartAnywhere) {
+  const DirectConvolutions direct;
   CpuStream stream({.threads = 2});
   for (const ConvCase& c : testing::kConvCases)
     for (const std::size_t offset : {1u, 3u}) compare_with_reference(stream, c, Mode::write, offset);

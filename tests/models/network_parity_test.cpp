@@ -86,7 +86,8 @@ TEST(ResNet20Parity, TwentyLossesInF64AndEachStepInF32) {
     }
     EXPECT_NEAR(loss_and_gradients(single, step, kCount), losses_f32[i], 1e-5 * losses_f32[i])
         << "step " << step;
-    EXPECT_NEAR(gradient_norm(single), norms_f32[i], 1e-5 * norms_f32[i]) << "step " << step;
+    // Winograd's convolutions round several times more than PyTorch's, and a ReLU here and there turns over.
+    EXPECT_NEAR(gradient_norm(single), norms_f32[i], 2e-4 * norms_f32[i]) << "step " << step;
 
     EXPECT_NEAR(loss_and_gradients(model, step, kCount), losses[i], 1e-9 * losses[i]) << "step " << step;
     optimizer.step(0.02);

@@ -1,0 +1,319 @@
+#include "kernels/cpu/winograd_conv2d.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cpu/map.h"
+#include "kernels/cpu/small_product.h"
+#include "kernels/cpu/winograd_tiles.h"
+#include "kernels/cpu/workspace.h"
+#include "kernels/runtime/parallel.h"
+
+namespace convoy::winograd {
+namespace {
+
+using simd::kLanes;
+using simd::load;
+using simd::store;
+
+constexpr std::int64_t kPanel = simd::kBlockColumns * kLanes;  // columns of a product that are done at once
+
+// Floats. Of the values at the points, those that a thread makes and uses up again before it goes on: what
+// its own cache holds. And those that all threads make for the gradient of the filter: what is left of the
+// cache that they share.
+constexpr std::int64_t kOwnCache = std::int64_t{192} << 10;
+constexpr std::int64_t kSharedCache = std::int64_t{1} << 20;
+constexpr std::int64_t kFewestTiles = 56;  // for which filters, large ones from memory, are read once
+
+/// A stream's working memory.
+struct Scratch {
+  explicit Scratch(const CpuStream&) {}
+  Workspace filters, values, zeros;
+};
+
+/// For pixels outside of an image.
+const float* zeros(Scratch& scratch, std::int64_t channels) {
+  float* const data =
+      static_cast<float*>(scratch.zeros.get(static_cast<std::size_t>(channels) * sizeof(float)));
+  std::fill_n(data, channels, 0.0F);
+  return data;
+}
+
+float* floats(Workspace& workspace, std::int64_t count) {
+  return static_cast<float*>(workspace.get(static_cast<std::size_t>(count) * sizeof(float)));
+}
+
+/// A matrix in panels of kPanel columns, the last of which may be half as wide: each row of a panel is
+/// contiguous, and so are its rows.
+struct Panels {
+  std::int64_t rows, columns;
+
+  std::int64_t size() const { return rows * columns; }
+  std::int64_t width(std::int64_t column) const {
+    return std::min(kPanel, columns - column / kPanel * kPanel);
+  }
+  std::int64_t at(std::int64_t row, std::int64_t column) const {
+    return column / kPanel * kPanel * rows + row * width(column) + column % kPanel;
+  }
+};
+
+/// The filter's values at the points, a matrix [input channels, output channels] for each, from a filter
+/// [o, 3, 3, i].
+void transform_filters(CpuStream& stream, const float* filter, std::int64_t o, std::int64_t i, float* u) {
+  const Panels panels{i, o};
+  parallel_for(stream, o / kLanes, 1, [&](std::int64_t begin, std::int64_t end) {
+    // Vectors are of input channels here and of output channels there: squares of both are turned.
+    std::vector<float> square(static_cast<std::size_t>(kPoints * kLanes * kLanes));
+    for (std::int64_t first = begin * kLanes; first < end * kLanes; first += kLanes)
+      for (std::int64_t channel = 0; channel < i; channel += kLanes) {
+        for (std::int64_t row = 0; row < kLanes; ++row) {
+          const float* const taps = filter + (first + row) * kTaps * kTaps * i + channel;
+          transform<FilterTransform>([&](int y, int x, Vec& tap) { load(taps + (y * kTaps + x) * i, tap); },
+                                     [&](int y, int x, const Vec& value) {
+                                       store(square.data() + ((y * kIn + x) * kLanes + row) * kLanes, value);
+                                     });
+        }
+        for (std::int64_t point = 0; point < kPoints; ++point)
+          for (std::int64_t column = 0; column < kLanes; ++column) {
+            const float* const from = square.data() + point * kLanes * kLanes + column;
+            float* const to = u + point * panels.size() + panels.at(channel + column, first);
+            for (std::int64_t row = 0; row < kLanes; ++row) to[row] = from[row * kLanes];
+          }
+      }
+  });
+}
+
+/// The same for the convolution that takes dy to dx: the filter turned by half, [o, i] at each point.
+void transform_turned_filters(CpuStream& stream, const float* filter, std::int64_t o, std::int64_t i,
+                              float* u) {
+  const Panels panels{o, i};
+  parallel_for(stream, o, item_grain(kPoints * i), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t channel = 0; channel < i; channel += kLanes) {
+        const float* const taps = filter + row * kTaps * kTaps * i + channel;
+        transform<FilterTransform>(
+            [&](int y, int x, Vec& tap) { load(taps + ((kTaps - 1 - y) * kTaps + kTaps - 1 - x) * i, tap); },
+            [&](int y, int x, const Vec& value) {
+              store(u + (y * kIn + x) * panels.size() + panels.at(row, channel), value);
+            });
+      }
+  });
+}
+
+/// out = in correlated with the filters whose values at the points are `u`.
+struct Correlation {
+  const float* in;
+  Images inputs;
+  const float* u;
+  std::int64_t padding;
+  const float* bias;  // null: none
+  bool relu;
+  GradView out;
+  Images outputs;
+
+  void run(CpuStream& stream, Scratch& scratch) const;
+
+ private:
+  void run_tiles(const Tiling& tiling, std::int64_t begin, std::int64_t end, const float* outside, float* v,
+                 float* m) const;
+  void put_outputs(const Tiling& tiling, std::int64_t tile, const float* m, std::int64_t point_stride) const;
+  // A line more than the values, so that those of a pixel at all points do not fall into one set of a cache.
+  std::int64_t input_stride(std::int64_t tiles) const { return tiles * inputs.channels + kLanes; }
+  std::int64_t output_stride(std::int64_t tiles) const { return tiles * outputs.channels + kLanes; }
+};
+
+void Correlation::run(CpuStream& stream, Scratch& scratch) const {
+  const Tiling tiling(outputs);
+  const std::int64_t most = std::clamp(kOwnCache / (kPoints * (inputs.channels + outputs.channels)),
+                                       kFewestTiles, std::max(kFewestTiles, tiling.count));
+  const std::int64_t threads = std::min<std::int64_t>(stream.threads(), tiling.count);
+  const std::int64_t room = kPoints * (input_stride(most) + output_stride(most));
+  float* const values = floats(scratch.values, threads * room);
+  const float* const outside = zeros(scratch, inputs.channels);
+  parallel_for(stream, threads, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t thread = first; thread < last; ++thread) {
+      const std::int64_t begin = tiling.count * thread / threads;
+      const std::int64_t count = tiling.count * (thread + 1) / threads - begin;
+      const std::int64_t blocks = (count + most - 1) / most;
+      float* const v = values + thread * room;
+      for (std::int64_t block = 0; block < blocks; ++block)
+        run_tiles(tiling, begin + count * block / blocks, begin + count * (block + 1) / blocks, outside, v,
+                  v + kPoints * input_stride(most));
+    }
+  });
+}
+
+void Correlation::run_tiles(const Tiling& tiling, std::int64_t begin, std::int64_t end, const float* outside,
+                            float* v, float* m) const {
+  const std::int64_t tiles = end - begin, i = inputs.channels, o = outputs.channels;
+  const std::int64_t v_stride = input_stride(tiles), m_stride = output_stride(tiles);
+  for (std::int64_t tile = 0; tile < tiles; ++tile) {
+    const Window<kIn, const float> window(in, inputs, tiling, begin + tile, -padding, outside);
+    transform_window<InputTransform>(window, i, [&](int point, std::int64_t channel, const Vec& value) {
+      store(v + point * v_stride + tile * i + channel, value);
+    });
+  }
+  const Panels panels{i, o};
+  for (std::int64_t point = 0; point < kPoints; ++point)
+    for (std::int64_t column = 0; column < o; column += kPanel)
+      simd::multiply_panel(tiles, panels.width(column), i, {v + point * v_stride, i, 1},
+                           {u + point * panels.size() + panels.at(0, column), panels.width(column)},
+                           m + point * m_stride + column, o, false);
+  for (std::int64_t tile = 0; tile < tiles; ++tile) put_outputs(tiling, begin + tile, m + tile * o, m_stride);
+}
+
+void Correlation::put_outputs(const Tiling& tiling, std::int64_t tile, const float* m,
+                              std::int64_t point_stride) const {
+  const Window<kOut, float> window(out.as<float>(), outputs, tiling, tile, 0, nullptr);
+  for (std::int64_t channel = 0; channel < outputs.channels; channel += kLanes) {
+    Vec shift{};
+    if (bias != nullptr) load(bias + channel, shift);
+    transform<OutputTransform>(
+        [&](int y, int x, Vec& value) { load(m + (y * kIn + x) * point_stride + channel, value); },
+        [&](int y, int x, const Vec& value) {
+          float* const pixel = window.pixels[y][x];
+          if (pixel == nullptr) return;
+          Vec sum = value + shift;
+          if (relu) sum = 0.0F > sum ? Vec{} : sum;  // NaN passes
+          if (out.mode == Mode::add) {
+            Vec before;
+            load(pixel + channel, before);
+            sum += before;
+          }
+          store(pixel + channel, sum);
+        });
+  }
+}
+
+/// du [o, i] at each point: the sums over all tiles of what dy and x are there. Chunk by chunk of tiles:
+/// first all threads transform, then each multiplies at points of its own. So the order of every sum depends
+/// on the sizes alone.
+struct FilterGradient {
+  const float* x;
+  Images inputs;
+  const float* dy;
+  Images outputs;
+  std::int64_t padding;
+
+  void run(CpuStream& stream, Scratch& scratch, float* du) const;
+};
+
+void FilterGradient::run(CpuStream& stream, Scratch& scratch, float* du) const {
+  const Tiling tiling(outputs);
+  const std::int64_t i = inputs.channels, o = outputs.channels;
+  const std::int64_t most =
+      std::clamp(kSharedCache / (kPoints * (i + o)), kFewestTiles, std::max(kFewestTiles, tiling.count));
+  const std::int64_t chunks = (tiling.count + most - 1) / most;
+  float* const v = floats(scratch.values, kPoints * (most * (i + o) + 2 * kLanes));
+  const float* const outside = zeros(scratch, std::max(i, o));
+  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const std::int64_t first = tiling.count * chunk / chunks;
+    const std::int64_t tiles = tiling.count * (chunk + 1) / chunks - first;
+    const Panels of_x{tiles, i};
+    // Rows of the product, in blocks of a vector.
+    const auto at_dy = [&](std::int64_t tile, std::int64_t channel) {
+      return channel / kLanes * kLanes * tiles + tile * kLanes + channel % kLanes;
+    };
+    const std::int64_t v_stride = of_x.size() + kLanes, z_stride = tiles * o + kLanes;
+    float* const z = v + kPoints * v_stride;
+    parallel_for(stream, tiles, 4, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t tile = begin; tile < end; ++tile) {
+        const Window<kIn, const float> window(x, inputs, tiling, first + tile, -padding, outside);
+        transform_window<InputTransform>(window, i, [&](int point, std::int64_t channel, const Vec& value) {
+          store(v + point * v_stride + of_x.at(tile, channel), value);
+        });
+        const Window<kOut, const float> gradient(dy, outputs, tiling, first + tile, 0, outside);
+        transform_window<OutputGradientTransform>(gradient, o,
+                                                  [&](int point, std::int64_t channel, const Vec& value) {
+                                                    store(z + point * z_stride + at_dy(tile, channel), value);
+                                                  });
+      }
+    });
+    const std::int64_t row_blocks = o / kLanes;
+    parallel_for(stream, kPoints * row_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t item = begin; item < end; ++item) {
+        const std::int64_t point = item / row_blocks, row = item % row_blocks * kLanes;
+        for (std::int64_t column = 0; column < i; column += kPanel)
+          simd::multiply_panel(kLanes, of_x.width(column), tiles,
+                               {z + point * z_stride + at_dy(0, row), 1, kLanes},
+                               {v + point * v_stride + of_x.at(0, column), of_x.width(column)},
+                               du + point * o * i + row * i + column, i, chunk > 0);
+      }
+    });
+  }
+}
+
+}  // namespace
+
+bool pays(const ConvSizes& s) {
+  if (s.kh != kTaps || s.kw != kTaps || s.stride != 1 || s.padding >= kTaps) return false;
+  if (s.i % kLanes != 0 || s.o % kLanes != 0) return false;
+  const Tiling tiling({s.n, s.oh, s.ow, s.o});
+  // Products at the points over products of the definition.
+  return 2 * kPoints * tiling.count <= kTaps * kTaps * s.n * s.oh * s.ow;
+}
+
+void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
+             Conv2dOptions options) {
+  const ConvSizes s(x.shape, filter.shape, y.shape, options);
+  Scratch& scratch = stream.local<Scratch>();
+  float* const u = floats(scratch.filters, kPoints * s.i * s.o);
+  transform_filters(stream, filter.as<float>(), s.o, s.i, u);
+  Correlation{.in = x.as<float>(),
+              .inputs = {s.n, s.h, s.w, s.i},
+              .u = u,
+              .padding = s.padding,
+              .bias = bias.data != nullptr ? bias.as<float>() : nullptr,
+              .relu = options.relu,
+              .out = GradView(y),
+              .outputs = {s.n, s.oh, s.ow, s.o}}
+      .run(stream, scratch);
+}
+
+void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options) {
+  const ConvSizes s(dx.shape, filter.shape, dy.shape, options);
+  Scratch& scratch = stream.local<Scratch>();
+  float* const u = floats(scratch.filters, kPoints * s.i * s.o);
+  transform_turned_filters(stream, filter.as<float>(), s.o, s.i, u);
+  Correlation{.in = dy.as<float>(),
+              .inputs = {s.n, s.oh, s.ow, s.o},
+              .u = u,
+              .padding = kTaps - 1 - s.padding,
+              .bias = nullptr,
+              .relu = false,
+              .out = dx,
+              .outputs = {s.n, s.h, s.w, s.i}}
+      .run(stream, scratch);
+}
+
+void backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options) {
+  const ConvSizes s(x.shape, dfilter.shape, dy.shape, options);
+  Scratch& scratch = stream.local<Scratch>();
+  float* const du = floats(scratch.filters, kPoints * s.i * s.o);
+  FilterGradient{.x = x.as<float>(),
+                 .inputs = {s.n, s.h, s.w, s.i},
+                 .dy = dy.as<float>(),
+                 .outputs = {s.n, s.oh, s.ow, s.o},
+                 .padding = s.padding}
+      .run(stream, scratch, du);
+  parallel_for(stream, s.o, item_grain(kPoints * s.i), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t channel = 0; channel < s.i; channel += kLanes)
+        transform<FilterGradientTransform>(
+            [&](int py, int px, Vec& value) {
+              load(du + (py * kIn + px) * s.o * s.i + row * s.i + channel, value);
+            },
+            [&](int ty, int tx, const Vec& value) {
+              float* const tap = dfilter.as<float>() + ((row * kTaps + ty) * kTaps + tx) * s.i + channel;
+              Vec sum = value;
+              if (dfilter.mode == Mode::add) {
+                Vec before;
+                load(tap, before);
+                sum += before;
+              }
+              store(tap, sum);
+            });
+  });
+}
+
+}  // namespace convoy::winograd

@@ -1,0 +1,169 @@
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/conv2d.h"
+#include "kernels/cpu/winograd_conv2d.h"
+#include "tests/kernels/array.h"
+#include "tests/kernels/conv2d_cases.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::ConvCase;
+using testing::expect_near;
+using testing::expect_same_bits;
+using testing::kEps;
+
+ConvCase case_of(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t i, std::int64_t o,
+                 int padding) {
+  return {n, h, w, i, o, 3, 3, 1, padding};
+}
+
+// Channels: one vector, several, and as many as fill neither a panel of a product nor one step of its terms.
+// Sizes: whole tiles, tiles that overhang by one to three pixels, and images smaller than a tile.
+const std::vector<ConvCase> kCases = {
+    case_of(2, 8, 8, 16, 16, 1),  case_of(1, 4, 4, 32, 48, 1),    case_of(3, 7, 5, 48, 16, 1),
+    case_of(1, 9, 10, 16, 80, 0), case_of(2, 3, 3, 16, 32, 1),    case_of(1, 2, 1, 32, 16, 2),
+    case_of(2, 6, 11, 80, 96, 2), case_of(1, 12, 13, 144, 64, 1), case_of(40, 5, 5, 16, 16, 1)};
+
+/// Of the sums of `terms` products of uniforms in [-1, 1]. Direct, each rounding costs eps of a partial sum,
+/// in all eps sqrt(terms) of sqrt(terms) / 3 (conv2d_test.cpp has it so, times 4 for the worst of many). Here
+/// the products are of values at points, |B^T d| |G g|, put together by A^T. For an axis' last output, the
+/// worst one, the root of the sum of squares of what its products contribute is sqrt(2 0.70^2 + 2 2.36^2
+/// + 3.04^2) = 4.6, where the three of the definition have sqrt(3): 2.7 times, and 7.1 times for two axes.
+double tolerance(std::int64_t terms) { return 7.1 * 4 * kEps * (static_cast<double>(terms) / 3 + 1); }
+
+template <class T>
+struct Arrays {
+  Array<T> x, filter, bias, dy;
+  explicit Arrays(const ConvCase& c, std::size_t offset = 0)
+      : x(Array<T>::random(c.x(), 1, offset)),
+        filter(Array<T>::random(c.filter(), 2, offset)),
+        bias(Array<T>::random({c.o}, 3, offset)),
+        dy(Array<T>::random(c.y(), 4, offset)) {}
+};
+
+void compare(CpuStream& stream, const ConvCase& c, Mode mode, std::size_t offset) {
+  SCOPED_TRACE(::testing::Message() << c << (mode == Mode::add ? ", added" : ""));
+  const Arrays<float> in(c, offset);
+  const Arrays<double> exact(c);
+  for (const bool relu : {false, true})
+    for (const bool with_bias : {false, true}) {
+      Conv2dOptions options = c.options();
+      options.relu = relu;
+      Array<float> y(c.y(), 9, offset);
+      Array<double> expected(c.y(), 9);
+      winograd::forward(stream, in.x.view(), in.filter.view(), with_bias ? in.bias.view() : ConstView(),
+                        y.view(), options);
+      conv2d_forward_reference(stream, exact.x.view(), exact.filter.view(),
+                               with_bias ? exact.bias.view() : ConstView(), expected.view(), options);
+      expect_near(y, expected, tolerance(9 * c.i));
+    }
+  auto dx = Array<float>::random(c.x(), 5, offset);
+  auto expected_dx = Array<double>::random(c.x(), 5);
+  winograd::backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(mode), c.options());
+  conv2d_backward_data_reference(stream, exact.dy.view(), exact.filter.view(), expected_dx.grad(mode),
+                                 c.options());
+  expect_near(dx, expected_dx, tolerance(9 * c.o));
+
+  auto dfilter = Array<float>::random(c.filter(), 6, offset);
+  auto expected = Array<double>::random(c.filter(), 6);
+  winograd::backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(mode), c.options());
+  conv2d_backward_filter_reference(stream, exact.dy.view(), exact.x.view(), expected.grad(mode), c.options());
+  expect_near(dfilter, expected, tolerance(c.n * c.oh() * c.ow()));
+}
+
+TEST(Winograd, EqualsTheReference) {
+  for (const int threads : {1, 3}) {
+    CpuStream stream({.threads = threads});
+    for (const ConvCase& c : kCases) compare(stream, c, Mode::write, 0);
+  }
+}
+
+TEST(Winograd, AddsToWhatIsThereAndArraysMayStartAnywhere) {
+  CpuStream stream({.threads = 2});
+  for (const ConvCase& c : kCases) compare(stream, c, Mode::add, 3);
+}
+
+// Small integers: the transforms' thirds and twenty-fourths round, but what comes out is far nearer to the
+// integer than to the next one.
+TEST(Winograd, CountsPixels) {
+  CpuStream stream({.threads = 1});
+  const ConvCase c = case_of(1, 5, 6, 16, 16, 1);
+  const Array<float> x(c.x(), 1), filter(c.filter(), 1);
+  Array<float> y(c.y());
+  winograd::forward(stream, x.view(), filter.view(), ConstView(), y.view(), c.options());
+  for (std::int64_t row = 0; row < 5; ++row)
+    for (std::int64_t column = 0; column < 6; ++column) {
+      const int rows = row == 0 || row == 4 ? 2 : 3, columns = column == 0 || column == 5 ? 2 : 3;
+      EXPECT_NEAR(y[static_cast<std::size_t>((row * 6 + column) * 16 + 5)], 16 * rows * columns, 1e-3);
+    }
+}
+
+TEST(Winograd, BitsDoNotDependOnThreads) {
+  CpuStream one({.threads = 1});
+  CpuStream three({.threads = 3});
+  const ConvCase c = case_of(23, 9, 9, 80, 48, 1);
+  const Arrays<float> in(c);
+  Array<float> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
+  const auto run = [&](CpuStream& stream, Array<float>& y, Array<float>& dx, Array<float>& dfilter) {
+    winograd::forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+    winograd::backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+    winograd::backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
+  };
+  run(one, y1, dx1, dfilter1);
+  run(three, y3, dx3, dfilter3);
+  expect_same_bits(y1, y3);
+  expect_same_bits(dx1, dx3);
+  expect_same_bits(dfilter1, dfilter3);
+}
+
+TEST(Winograd, NanPassesTheRelu) {
+  CpuStream stream({.threads = 1});
+  const ConvCase c = case_of(1, 4, 4, 16, 16, 1);
+  Array<float> x(c.x(), 1);
+  const Array<float> filter(c.filter(), -1);
+  x[0] = std::numeric_limits<float>::quiet_NaN();
+  Array<float> y(c.y());
+  winograd::forward(stream, x.view(), filter.view(), ConstView(), y.view(),
+                    {.stride = 1, .padding = 1, .relu = true});
+  EXPECT_TRUE(std::isnan(y[0]));
+}
+
+bool pays(const ConvCase& c) { return winograd::pays(ConvSizes(c.x(), c.filter(), c.y(), c.options())); }
+
+TEST(Winograd, PaysForTheBodiesOfResidualNetworks) {
+  for (const std::int64_t size : {32, 16, 8, 4}) EXPECT_TRUE(pays(case_of(128, size, size, 64, 64, 1)));
+  EXPECT_TRUE(pays(case_of(8, 7, 7, 512, 512, 1)));
+  EXPECT_TRUE(pays(case_of(4, 3, 3, 256, 256, 1)));  // 36 products in the place of 81
+  EXPECT_FALSE(pays(case_of(4, 2, 2, 256, 256, 1))) << "36 products in the place of 36";
+  EXPECT_FALSE(pays(case_of(128, 32, 32, 3, 64, 1))) << "a stem";
+  EXPECT_FALSE(pays(case_of(8, 32, 32, 24, 64, 1))) << "not whole vectors";
+  EXPECT_FALSE(pays({8, 32, 32, 64, 64, 3, 3, 2, 1})) << "a stride";
+  EXPECT_FALSE(pays({8, 32, 32, 64, 64, 1, 1, 1, 0})) << "other filters";
+  EXPECT_FALSE(pays({8, 32, 32, 64, 64, 5, 5, 1, 2})) << "other filters";
+  EXPECT_FALSE(pays(case_of(8, 32, 32, 64, 64, 3))) << "a border of zeros that only padding gives";
+}
+
+TEST(Winograd, IsWhatConv2dUsesUnlessTheEnvironmentSaysOtherwise) {
+  const ConvCase c = case_of(2, 8, 8, 16, 16, 1);
+  const Arrays<float> in(c);
+  CpuStream fast({.threads = 1});
+  CpuStream direct({.threads = 1});
+  Array<float> by_winograd(c.y()), by_default(c.y()), without(c.y());
+  winograd::forward(fast, in.x.view(), in.filter.view(), ConstView(), by_winograd.view(), c.options());
+  conv2d_forward(fast, in.x.view(), in.filter.view(), ConstView(), by_default.view(), c.options());
+  {
+    const testing::DirectConvolutions switched_off;
+    conv2d_forward(direct, in.x.view(), in.filter.view(), ConstView(), without.view(), c.options());
+  }
+  expect_same_bits(by_winograd, by_default);
+  bool differs = false;
+  for (std::size_t k = 0; k < 2 * 8 * 8 * 16; ++k) differs = differs || without[k] != by_default[k];
+  EXPECT_TRUE(differs) << "two algorithms that round alike: are they two?";
+}
+
+}  // namespace
+}  // namespace convoy
