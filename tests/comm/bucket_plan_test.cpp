@@ -8,9 +8,9 @@
 #include <numeric>
 #include <random>
 
+#include "comm/pytorch_plan.h"
 #include "kernels/runtime/error.h"
 #include "models/models.h"
-#include "tests/comm/pytorch_buckets.h"
 #include "tests/support/errors.h"
 
 namespace convoy::testing {
@@ -32,6 +32,13 @@ std::vector<std::vector<std::size_t>> parameters_of(const BucketPlan& plan) {
 
 std::size_t bytes_of(const BucketPlan::Bucket& bucket, std::size_t element_bytes) {
   return static_cast<std::size_t>(bucket.numel) * element_bytes;
+}
+
+std::vector<double> megabytes_of(const BucketPlan& plan) {
+  std::vector<double> megabytes;
+  for (const BucketPlan::Bucket& bucket : plan.buckets)
+    megabytes.push_back(static_cast<double>(bytes_of(bucket, 4)) / 1e6);
+  return megabytes;
 }
 
 /// What holds for every plan, whatever the sizes, whose parameters are to be in this order.
@@ -150,24 +157,32 @@ TEST(BucketPlan, RefusesWhatCannotBe) {
   EXPECT_THROW(BucketPlan::by_ready_times(one, no_number), UsageError);
 }
 
+TEST(PytorchPlan, ClosesABucketOnceItIsFullAndLeavesTheRest) {
+  // In 256 KiB; the gradients become ready in the order 0, 2, 1, 4, 3, 5.
+  const std::int64_t quarter = std::int64_t{1} << 16;
+  const std::vector<std::int64_t> numels = {2 * quarter, 99 * quarter, 3 * quarter, 2 * quarter, quarter, 1};
+  const std::vector<double> ready = {0, 2, 1, 4, 3, 5};
+  const BucketPlan plan = pytorch_plan(numels, ready);
+  EXPECT_THAT(parameters_of(plan), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 4), ElementsAre(3, 5)));
+  EXPECT_EQ(BucketPlan::parse(plan.text(), numels), plan);
+  // Exactly full is closed; what is never ready comes last.
+  EXPECT_THAT(parameters_of(pytorch_plan(std::vector<std::int64_t>{4 * quarter, 1, 1},
+                                         std::vector<double>{0, kNever, 1})),
+              ElementsAre(ElementsAre(0), ElementsAre(2, 1)));
+}
+
 /// The figures of docs/overlap.md.
 TEST(BucketPlan, LeavesLittleOfResNet18ForTheEnd) {
   std::vector<std::int64_t> numels;
   for (const NamedParameter& parameter : models::resnet18().parameters())
     numels.push_back(parameter.variable.value().numel());
-  const std::vector<std::size_t> pytorch = pytorch_bucket_bytes(numels);
-  ASSERT_EQ(pytorch.size(), 3U);
-  EXPECT_NEAR(static_cast<double>(pytorch[0]), 9.46e6, 5e3);
-  EXPECT_NEAR(static_cast<double>(pytorch[1]), 26.49e6, 5e3);
-  EXPECT_NEAR(static_cast<double>(pytorch[2]), 8.74e6, 5e3);
-
-  const BucketPlan plan = BucketPlan::by_order(numels);
-  std::vector<double> megabytes;
-  for (const BucketPlan::Bucket& bucket : plan.buckets)
-    megabytes.push_back(static_cast<double>(bytes_of(bucket, 4)) / 1e6);
   const auto near = [](double x) { return ::testing::DoubleNear(x, 0.005); };
-  EXPECT_THAT(megabytes, ElementsAre(near(9.46), near(9.44), near(9.97), near(7.08), near(6.63), near(1.66),
-                                     near(0.45)));
+  const std::vector<double> at_once(numels.size(), 0);
+  EXPECT_THAT(megabytes_of(pytorch_plan(numels, at_once)), ElementsAre(near(9.46), near(26.49), near(8.74)));
+
+  EXPECT_THAT(
+      megabytes_of(BucketPlan::by_order(numels)),
+      ElementsAre(near(9.46), near(9.44), near(9.97), near(7.08), near(6.63), near(1.66), near(0.45)));
 }
 
 }  // namespace

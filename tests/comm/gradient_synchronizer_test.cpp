@@ -7,10 +7,10 @@
 #include <chrono>
 #include <future>
 
+#include "comm/pytorch_plan.h"
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
 #include "models/models.h"
-#include "tests/comm/pytorch_buckets.h"
 #include "tests/comm/rank_threads.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_communicator.h"
@@ -311,6 +311,8 @@ TEST(GradientSynchronizer, ResNet18sBucketsGoWhileBackwardRuns) {
   std::vector<std::int64_t> numels;
   for (const NamedParameter& each : parameters) numels.push_back(each.variable.value().numel());
 
+  const BucketPlan pytorch = pytorch_plan(numels, std::vector<double>(numels.size(), 0));
+
   std::vector<std::size_t> incomplete;  // gradients, at each launch
   FakeCommunicator comm(0, 2, [&](const FakeCommunicator::Launch&, View) {
     incomplete.push_back(
@@ -342,7 +344,7 @@ TEST(GradientSynchronizer, ResNet18sBucketsGoWhileBackwardRuns) {
       if (incomplete[b] == 0) exposed += comm.launches()[b].bytes;
     }
     EXPECT_GT(incomplete.front(), 50U);  // of 62: almost all of backward is yet to run
-    EXPECT_LE(exposed * 10, pytorch_bucket_bytes(numels).back());
+    EXPECT_LE(exposed * 10, static_cast<std::size_t>(pytorch.buckets.back().numel) * 4);
     EXPECT_LT(exposed, 460000U);
     EXPECT_EQ(gradients.settled(), update > 0);
   }
