@@ -98,7 +98,9 @@ class HelpFormatter final : public CLI::Formatter {
   HelpFormatter() { column_width(30); }
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
     if (option->get_fnames().empty()) return CLI::Formatter::make_option_name(option, is_positional);
-    return "--[no-]" + option->get_lnames().front();
+    const std::string short_name =
+        option->get_snames().empty() ? "" : fmt::format("-{},", option->get_snames().front());
+    return short_name + "--[no-]" + option->get_lnames().front();
   }
 };
 
@@ -135,7 +137,9 @@ bool CommandLine::parse(int argc, const char* const* argv) {
   app.allow_extras();  // so that the message about an unknown flag is ours
   std::vector<CLI::Option*> options;
   for (const Flag& flag : flags_) {
-    const std::string name = "--" + flag.name;
+    const std::string short_name =
+        flag.details.short_name == '\0' ? "" : fmt::format("-{},", flag.details.short_name);
+    const std::string name = short_name + "--" + flag.name;
     CLI::Option* option = nullptr;
     if (!is_boolean(flag.target))
       option = app.add_option(name)->expected(1)->type_name(flag.details.value);

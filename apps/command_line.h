@@ -18,6 +18,7 @@ using FlagTarget = std::variant<std::string*, std::int64_t*, double*, bool*, std
                                 std::optional<std::int64_t>*, std::optional<double>*, std::optional<bool>*>;
 
 struct FlagDetails {
+  char short_name = '\0';       // 'b' for -b, beside the long name
   std::string value = "";       // what --help calls the value: "DIR"
   std::string default_is = "";  // what --help says of a default that no single value tells
   std::vector<std::string> choices = {};

@@ -59,6 +59,8 @@ class Job {
   const RankInfo& info() const { return rendezvous_->info(); }
   const std::vector<RankInfo>& all() const { return rendezvous_->all(); }
   bool is_alone() const { return info().world == 1; }
+  /// As the ranks met, for what needs more of it than its communicators.
+  Rendezvous& rendezvous() { return *rendezvous_; }
   /// Rank 0: the one that writes and prints.
   bool is_first() const { return info().rank == 0; }
   bool by_mpirun() const { return info().source == "mpi"; }

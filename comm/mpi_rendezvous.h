@@ -27,6 +27,7 @@ class MpiRendezvous final : public Rendezvous {
 
   /// A group of all ranks, with messages of its own. Every rank calls it.
   std::unique_ptr<MessageLinks> new_links();
+  std::shared_ptr<MpiSession> session() const { return session_; }
 
  private:
   const double timeout_;
