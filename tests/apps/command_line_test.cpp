@@ -5,7 +5,9 @@
 #include <map>
 #include <sstream>
 
+#include "apps/command_line.h"
 #include "tests/apps/programs.h"
+#include "tests/support/errors.h"
 
 namespace convoy::testing {
 namespace {
@@ -157,6 +159,57 @@ TEST(OtherPrograms, RefuseWhatTheyDoNotKnow) {
     EXPECT_THAT(result.err, HasSubstr(mistake.message));
     expect_one_line(result, "convoy-predict");
   }
+}
+
+/// A table with short names, as a program has it that takes those of another.
+struct ShortNames {
+  std::int64_t number = 1;
+  bool is_on = false, is_action = false;
+  CommandLine line{"program", "Does something."};
+
+  ShortNames() {
+    line.add("number", &number, "A number", {.short_name = 'n', .value = "N", .most = 99});
+    line.add("switch", &is_on, "A setting", {.short_name = 's'});
+    line.add("act", &is_action, "An action", {.short_name = 'a', .in_config = false});
+  }
+  bool parse(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "program");
+    return line.parse(static_cast<int>(arguments.size()), arguments.data());
+  }
+};
+
+TEST(ShortFlags, AreTheLongOnes) {
+  for (const auto& arguments : std::vector<std::vector<const char*>>{
+           {"-n", "7", "-s", "-a"}, {"-n7", "-sa"}, {"--number", "7", "--switch", "--act"}}) {
+    ShortNames flags;
+    ASSERT_TRUE(flags.parse(arguments));
+    EXPECT_EQ(flags.number, 7);
+    EXPECT_TRUE(flags.is_on);
+    EXPECT_TRUE(flags.is_action);
+    EXPECT_TRUE(flags.line.given("number"));
+    EXPECT_EQ(flags.line.config(), "number = 7\nswitch = true\n");
+  }
+}
+
+TEST(ShortFlags, AreToldOfByTheirLongNames) {
+  const auto message = [](const std::vector<const char*>& arguments) {
+    return message_of<UsageError>([&] { ShortNames().parse(arguments); });
+  };
+  EXPECT_EQ(message({"-n", "100"}), "--number: found 100, expected at most 99");
+  EXPECT_EQ(message({"-x"}), "-x: unknown flag (--help lists all)");
+  EXPECT_EQ(message({"-number"}), "--number: found 'umber', expected a whole number");
+  EXPECT_THAT(message({"-n"}), HasSubstr("--number"));
+  EXPECT_THAT(message({"-n", "3", "--number", "4"}), HasSubstr("--number"));
+}
+
+TEST(ShortFlags, StandInHelp) {
+  ShortNames flags;
+  ::testing::internal::CaptureStdout();
+  EXPECT_FALSE(flags.parse({"--help"}));
+  const std::string help = ::testing::internal::GetCapturedStdout();
+  EXPECT_THAT(help, HasSubstr("  -n,--number N "));
+  EXPECT_THAT(help, HasSubstr("  -s,--[no-]switch "));
+  EXPECT_THAT(help, HasSubstr("  -a,--act "));
 }
 
 /// The text of each flag, without the line breaks of the layout.
