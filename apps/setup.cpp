@@ -7,7 +7,6 @@
 #include "kernels/runtime/check.h"
 
 namespace convoy {
-namespace {
 
 Model make_model(const TrainOptions& options, const DataSet& data, const Device& device) {
   Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
@@ -20,8 +19,6 @@ Model make_model(const TrainOptions& options, const DataSet& data, const Device&
   if (precision.is_half()) model.root().keep_half_copies(precision.compute);
   return model;
 }
-
-}  // namespace
 
 Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location,
              Job& job) {

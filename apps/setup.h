@@ -24,6 +24,9 @@ struct Setup {
   std::vector<std::string> warnings;
 };
 
+/// The network of --model in the types of --precision, from --init-from where that names a file.
+Model make_model(const TrainOptions& options, const DataSet& data, const Device& device);
+
 /// Reads the data, once for all ranks of this process, and builds the model.
 Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location,
              Job& job);

@@ -17,6 +17,12 @@ constexpr const char* kPlanKey = "bucket_plan";
 constexpr const char* kBucketKey = "bucket_mb";  // what the plan was made for
 constexpr std::int64_t kMostUnreadLosses = 4096;
 
+using StepClock = std::chrono::steady_clock;
+
+double milliseconds(StepClock::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
 /// The first global batch of epoch 0, in the order that training would see it.
 ImageSet first_batch(const ImageSet& set, std::int64_t count, std::uint64_t seed) {
   const std::vector<std::int32_t> order = epoch_order(set.size(), seed, 0);
@@ -140,12 +146,15 @@ int Trainer::run(TrainerCallbacks callbacks) {
 void Trainer::take_step() {
   deliver_reports(Wait::no);
   timer_.run();
+  if (callbacks_.on_parts && !step_began_) step_began_ = StepClock::now();
   std::vector<Batch> batches;
+  const auto data_begin = StepClock::now();
   {
     const Profiler::Range range(parts_.profiler, "data wait", "data");
     batches = loader_->next_update();
     if (batches.empty()) batches = loader_->next_update();  // the end of an epoch was passed
   }
+  const double data_ms = milliseconds(StepClock::now() - data_begin);
   const std::int64_t samples = batches.front().global_count;
   const double lr = schedule_(state_.step);
   if (loss_log_->full(batches.size())) settle();
@@ -153,6 +162,7 @@ void Trainer::take_step() {
   if (const auto problem = step_->take_problem(); problem && callbacks_.on_warning)
     callbacks_.on_warning(state_.step + 1, *problem);
   if (is_traced()) trace_step();
+  if (callbacks_.on_parts) report_parts(data_ms);
   if (gradients_ && parts_.device.kind() == DeviceKind::cpu) window_comm_ms_ += step_->phases().communication;
   finish_step(samples, lr);
   if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0) check_replicas();
@@ -295,6 +305,23 @@ void Trainer::trace_step() {
       parts_.profiler->add(parts_.device.name(), name, category, begin, span(ms));
     begin += span(ms);
   }
+}
+
+void Trainer::report_parts(double data_ms) {
+  TimeMark now(parts_.device);
+  now.record();
+  now.wait();
+  const TrainStep::Phases phases = step_->phases();
+  const auto end = StepClock::now();
+  const double step_ms = milliseconds(end - std::exchange(*step_began_, end));
+  callbacks_.on_parts(state_.step + 1, {.step = step_ms,
+                                        .data = data_ms,
+                                        .forward = phases.forward,
+                                        .backward = phases.backward,
+                                        .communication = phases.communication,
+                                        .update = phases.update,
+                                        .idle = step_ms - data_ms - phases.forward - phases.backward -
+                                                phases.communication - phases.update});
 }
 
 bool Trainer::evaluation_due() const {

@@ -1,6 +1,7 @@
 // The training loop: updates, evaluations and checkpoints in an order that depends on the step alone.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -49,6 +50,17 @@ struct StepReport {
   std::optional<StepMeasurements> measured;
 };
 
+/// Where the time of one step went on this rank, in milliseconds; the parts add up to step.
+struct StepParts {
+  double step =
+      0;  // from the end of the step before, once the device was done with it, to the end of this one
+  double data = 0;  // waiting for the loader
+  double forward = 0, backward = 0;
+  double communication = 0;  // exposed: from the end of backward until all ranks' gradients were here
+  double update = 0;
+  double idle = 0;  // what remains: the host between its calls, and the device before its work reaches it
+};
+
 /// Called from run(), in the order of events. Empty ones are skipped. A GPU works behind the host, so a
 /// measured step is reported once the GPU has come to its end, and those after it wait behind it.
 struct TrainerCallbacks {
@@ -58,6 +70,8 @@ struct TrainerCallbacks {
   std::function<void(std::int64_t step, const std::filesystem::path&)> on_save;
   std::function<void(std::int64_t done, std::int64_t count)> on_evaluation_progress;
   std::function<void(std::int64_t step, const std::string& text)> on_warning;
+  /// After every step, before its report. Where it is set, each step waits for the device to be done.
+  std::function<void(std::int64_t step, const StepParts&)> on_parts;
 };
 
 /// What a trainer works with; all must outlive it.
@@ -137,6 +151,7 @@ class Trainer {
   void settle();
   bool is_traced() const { return parts_.profiler != nullptr && parts_.profiler->enabled(); }
   void trace_step();
+  void report_parts(double data_ms);
   [[noreturn]] void fail_scaling(const LossScaler::State& scale) const;
   std::string last_checkpoint() const;
   void synchronize_statistics();
@@ -181,6 +196,7 @@ class Trainer {
   bool best_unsaved_ = false;     // the last evaluation was the best, and no checkpoint holds it yet
 
   std::unique_ptr<LossLog> loss_log_;
+  std::optional<std::chrono::steady_clock::time_point> step_began_;  // of on_parts: where the last one ended
   StepTimer timer_;
   std::deque<Report> reports_;  // in order; the first has a measurement that has not arrived
   // Since the last measurement:

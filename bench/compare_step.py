@@ -159,6 +159,12 @@ def summary(batch_size, times_ms, memory):
     }
 
 
+def ratios_by_round(ours_ms, theirs_ms):
+    """How many times as fast as the other side: the median over the rounds, the lowest and the highest."""
+    ratios = sorted(theirs / ours for ours, theirs in zip(ours_ms, theirs_ms))
+    return {"median": statistics.median(ratios), "lowest": ratios[0], "highest": ratios[-1]}
+
+
 def compare(arguments):
     """The figures of every side; Unavailable where Convoy has none."""
     end = time.monotonic() + arguments.time_limit if arguments.time_limit else float("inf")
@@ -193,9 +199,10 @@ def compare(arguments):
     sides = {side: summary(arguments.batch_size, found, memory[side]) for side, found in times.items()}
     ours = sides["convoy"]
     ratios = {side: ours["images_per_second"] / sides[side]["images_per_second"] for side in peers}
+    by_round = {side: ratios_by_round(times["convoy"], times[side]) for side in peers}
     return {"model": arguments.model, "image_size": arguments.image_size, "batch_size": arguments.batch_size,
             "device": arguments.device, "precision": arguments.precision, "threads": arguments.threads, **about,
-            "sides": sides, "ratios": ratios, "left_out": left_out}
+            "sides": sides, "ratios": ratios, "ratios_by_round": by_round, "left_out": left_out}
 
 
 def cold_start(arguments):
@@ -241,7 +248,8 @@ def print_figures(figures):
     for side, why in figures["left_out"].items():
         print(f"  {side:32s} left out: {why}")
     for side, ratio in figures["ratios"].items():
-        print(f"  convoy / {side:23s} {ratio:10.2f}")
+        rounds = figures["ratios_by_round"][side]
+        print(f"  convoy / {side:23s} {ratio:10.2f} ({rounds['lowest']:.2f} to {rounds['highest']:.2f})")
 
 
 def parser():

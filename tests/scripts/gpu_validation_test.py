@@ -277,6 +277,10 @@ class Figures(unittest.TestCase):
         self.assertEqual((entry["images_per_second"], entry["lowest"], entry["highest"], entry["rounds"]),
                          (50e3, 25e3, 100e3, 3))
 
+    def test_ratios_by_round(self):
+        self.assertEqual(compare_step.ratios_by_round([2.0, 4.0, 1.0], [4.0, 4.0, 5.0]),
+                         {"median": 2.0, "lowest": 1.0, "highest": 5.0})
+
 
 class Peers(unittest.TestCase):
     """What speaks pytorch_step.py's language in its place."""

@@ -1,0 +1,102 @@
+#include "bench/step_measure.h"
+
+#include <algorithm>
+
+#include "apps/plan_cache.h"
+#include "apps/setup.h"
+#include "apps/signals.h"
+#include "bench/passing_folder.h"
+#include "datasets/readers.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy::bench {
+namespace {
+
+/// Sums of what the counted steps had.
+struct PartsSum {
+  StepParts sum;
+  double steps = 0;
+
+  void add(const StepParts& parts) {
+    ++steps;
+    for (double StepParts::*part : kParts) sum.*part += parts.*part;
+  }
+  StepParts mean() const {
+    StepParts mean = sum;
+    for (double StepParts::*part : kParts) mean.*part /= steps;
+    return mean;
+  }
+
+  static constexpr double StepParts::*kParts[] = {
+      &StepParts::step,          &StepParts::data,   &StepParts::forward, &StepParts::backward,
+      &StepParts::communication, &StepParts::update, &StepParts::idle};
+};
+
+}  // namespace
+
+DataSet step_images(const StepOptions& options) {
+  constexpr std::int64_t kImages = 2048, kLargeSide = 64;
+  const TrainOptions& training = options.training;
+  const std::int64_t batch = *training.batch_size;
+  std::int64_t batches = 2;
+  if (training.data.image_size < kLargeSide) batches = std::max(batches, (kImages + batch - 1) / batch);
+  return generate_shapes({.train = batch * std::min(batches, options.total_steps()),
+                          .test = 10,  // the one evaluation that ends a training
+                          .size = static_cast<int>(training.data.image_size),
+                          .seed = static_cast<std::uint64_t>(training.seed)});
+}
+
+StepFigures measure_steps(const StepOptions& options, const Device& device, const DataSet& data, Job& job) {
+  const TrainOptions& training = options.training;
+  const Model model = make_model(training, data, device);
+  const PassingFolder folder;  // for the checkpoint with which a training ends
+  CheckpointFolder checkpoints(folder.path());
+  Trainer trainer(training,
+                  {.model = model,
+                   .device = device,
+                   .data = data,
+                   .transform = make_transform(*training.augment, channel_statistics(data.train), false),
+                   .checkpoints = checkpoints,
+                   .extra = {},
+                   .stop_signal = StopSignals::received,
+                   .gradients = job.gradients(),
+                   .control = job.control()});
+  PlanCache plans(training.compute.deterministic ? "none" : training.compute.plan_cache, device);
+  const auto say = [&](const std::string& warning) {
+    if (job.is_first()) fmt::print(stderr, "convoy-bench-step: warning: {}\n", warning);
+  };
+  if (const auto warning = plans.load()) say(*warning);
+  trainer.share_state();
+
+  StepFigures figures;
+  PartsSum parts;
+  const std::int64_t first = options.warmup * *options.steps + 1;  // step that counts
+  TrainerCallbacks callbacks;
+  callbacks.on_warning = [&](std::int64_t, const std::string& text) { say(text); };
+  callbacks.on_step = [&](const StepReport& report) {
+    if (!report.measured || report.step < first) return;
+    figures.step_ms.push_back(report.measured->step_ms);
+    figures.images_per_second.push_back(report.measured->images_per_second);
+    figures.peak_bytes = report.measured->memory_bytes;
+  };
+  if (options.breakdown)
+    callbacks.on_parts = [&](std::int64_t step, const StepParts& step_parts) {
+      if (step >= first) parts.add(step_parts);
+    };
+  const StopSignals signals;
+  int signal = 0;
+  try {
+    signal = trainer.run(std::move(callbacks));
+  } catch (const std::exception& error) {
+    job.tell(error.what());  // before the trainer goes, in the middle of an update perhaps
+    throw;
+  }
+  if (signal != 0)
+    throw Error(static_cast<ExitCode>(128 + signal), fmt::format("stopped by signal {}", signal));
+  if (job.is_first())
+    if (const auto warning = plans.store()) say(*warning);
+  if (options.breakdown) figures.parts = parts.mean();
+  return figures;
+}
+
+}  // namespace convoy::bench

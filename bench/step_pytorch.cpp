@@ -1,0 +1,170 @@
+#include "bench/step_pytorch.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "apps/progress.h"
+#include "bench/passing_folder.h"
+#include "kernels/runtime/check.h"
+
+namespace convoy::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kCannotStart = 127;  // as a shell has it
+
+struct Outcome {
+  int code = kCannotStart;  // 128 + the signal that ended it
+  std::string out, err;
+};
+
+std::string read_all(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// Runs a program to its end. Its streams go to files: nobody has to read along.
+Outcome run_to_end(std::vector<std::string> words) {
+  const PassingFolder folder;
+  const std::string out = folder.path() / "out", err = folder.path() / "err";
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out.c_str(), O_CREAT | O_WRONLY, 0600);
+  posix_spawn_file_actions_addopen(&files, STDERR_FILENO, err.c_str(), O_CREAT | O_WRONLY, 0600);
+  pid_t process = 0;
+  const int problem = posix_spawnp(&process, words[0].c_str(), &files, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&files);
+  if (problem != 0) return {.code = kCannotStart, .out = "", .err = std::strerror(problem)};
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+          .out = read_all(out),
+          .err = read_all(err)};
+}
+
+std::string last_line(std::string text) {
+  text.erase(text.find_last_not_of(" \n") + 1);
+  return text.empty() ? "no output" : text.substr(text.rfind('\n') + 1);
+}
+
+fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+fs::path comparison_program() {
+  for (fs::path folder = own_folder(); folder != folder.root_path(); folder = folder.parent_path())
+    if (fs::path file = folder / "bench" / "compare_step.py"; fs::exists(file)) return file;
+  throw UsageError(
+      fmt::format("--compare-pytorch: no bench/compare_step.py in a folder above {}", own_folder().string()));
+}
+
+std::vector<std::string> command_of(const StepOptions& options, const std::string& report) {
+  const TrainOptions& training = options.training;
+  const bool on_gpu = training.compute.device != "cpu";
+  std::vector<std::string> words = {options.python, comparison_program(),
+                                    "--python",     options.python,
+                                    "--convoy",     own_folder() / "convoy-train",
+                                    "--model",      training.model,
+                                    "--image-size", fmt::format("{}", training.data.image_size),
+                                    "--batch-size", fmt::format("{}", *training.batch_size),
+                                    "--device",     on_gpu ? "cuda" : "cpu",
+                                    "--precision",  training.precision,
+                                    "--threads",    fmt::format("{}", training.compute.threads),
+                                    "--rounds",     fmt::format("{}", options.rounds),
+                                    "--json",       report};
+  if (options.cold_start) {
+    words.emplace_back("--cold-start");
+  } else {
+    const std::vector<std::string> windows = {"--steps", fmt::format("{}", *options.steps), "--warmup",
+                                              fmt::format("{}", options.warmup)};
+    words.insert(words.end(), windows.begin(), windows.end());
+  }
+  return words;
+}
+
+std::string fastest_of(const Json& comparison) {
+  std::string fastest;
+  double most = 0;
+  for (const auto& [side, ratio] : comparison["ratios"].items())
+    if (const double rate = comparison["sides"][side]["images_per_second"].get<double>(); rate > most) {
+      most = rate;
+      fastest = side;
+    }
+  return fastest;
+}
+
+}  // namespace
+
+std::string torch_version(const std::string& python) {
+  const Outcome asked = run_to_end({python, "-c", "import torch; print(torch.__version__)"});
+  check(asked.code == 0, "--python {}: found '{}', expected a Python that has torch", python,
+        last_line(asked.err));
+  return last_line(asked.out);
+}
+
+Json compare_with_pytorch(const StepOptions& options) {
+  const PassingFolder folder;
+  const std::string report = folder.path() / "figures.json";
+  const Outcome done = run_to_end(command_of(options, report));
+  if (done.code != 0)
+    throw Error(static_cast<ExitCode>(1),
+                fmt::format("compare_step.py: code {}, {}", done.code, last_line(done.err)));
+  Json comparison = Json::parse(read_all(report));
+  if (options.cold_start) return comparison;
+  comparison["fastest"] = fastest_of(comparison);
+  if (comparison["fastest"].get<std::string>().empty()) {
+    std::string why;
+    for (const auto& [side, problem] : comparison["left_out"].items())
+      why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", side, problem.get<std::string>());
+    throw Error(static_cast<ExitCode>(1), "PyTorch has no figure: " + why);
+  }
+  return comparison;
+}
+
+void print_comparison(const Json& comparison) {
+  if (comparison.contains("seconds")) {
+    const Json& seconds = comparison["seconds"];
+    fmt::print("first step after {:.2f} s, PyTorch's after {:.2f} s: ratio {:.2f}\n",
+               seconds["convoy"].get<double>(), seconds["pytorch"].get<double>(),
+               comparison["ratio"].get<double>());
+    return;
+  }
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const auto& [side, figures] : comparison["sides"].items()) {
+    const auto bytes = figures["peak_bytes"].get<std::size_t>();
+    rows.emplace_back(side, fmt::format("{:.1f} images/s (lowest {:.1f}, highest {:.1f}){}",
+                                        figures["images_per_second"].get<double>(),
+                                        figures["lowest"].get<double>(), figures["highest"].get<double>(),
+                                        bytes > 0 ? ", " + format_bytes(bytes) + " at most" : ""));
+  }
+  for (const auto& [side, why] : comparison["left_out"].items())
+    rows.emplace_back(side, "left out: " + why.get<std::string>());
+  const auto fastest = comparison["fastest"].get<std::string>();
+  const Json& ratio = comparison["ratios_by_round"][fastest];
+  rows.emplace_back("ratio", fmt::format("{:.2f} times {} (lowest {:.2f}, highest {:.2f}), round by round",
+                                         ratio["median"].get<double>(), fastest,
+                                         ratio["lowest"].get<double>(), ratio["highest"].get<double>()));
+  const auto theirs = comparison["sides"][fastest]["peak_bytes"].get<double>();
+  const auto ours = comparison["sides"]["convoy"]["peak_bytes"].get<double>();
+  rows.emplace_back("memory", theirs > 0 ? fmt::format("{:.2f} of PyTorch's", ours / theirs)
+                                         : "PyTorch does not say what it takes of the CPU's");
+  print_table(rows);
+}
+
+}  // namespace convoy::bench
