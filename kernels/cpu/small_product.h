@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/simd.h"
+#include "kernels/runtime/simd.h"
 
 namespace convoy::simd {
 
@@ -78,24 +78,24 @@ void multiply_rows(std::int64_t rows, std::int64_t terms, LeftFactor a, RightFac
   }
 }
 
+template <int Columns = kBlockColumns>
+void multiply_columns(std::int64_t columns, std::int64_t rows, std::int64_t terms, LeftFactor a,
+                      RightFactor b, float* c, std::int64_t c_stride, bool add) {
+  if (columns == Columns * kLanes) {
+    multiply_rows<Columns>(rows, terms, a, b, c, c_stride, add);
+  } else if constexpr (Columns > 1) {
+    multiply_columns<Columns - 1>(columns, rows, terms, a, b, c, c_stride, add);
+  }
+}
+
 /// c [rows, columns] = a b, or +=: each sum in the order of its terms. `columns`: of 1 to kBlockColumns
 /// vectors.
 inline void multiply_panel(std::int64_t rows, std::int64_t columns, std::int64_t terms, LeftFactor a,
                            RightFactor b, float* c, std::int64_t c_stride, bool add) {
-  for (std::int64_t done = 0; done < terms; done += kTermsAtOnce) {
-    const std::int64_t some = std::min(kTermsAtOnce, terms - done);
-    const LeftFactor left{a.data + done * a.k_stride, a.row_stride, a.k_stride};
-    const RightFactor right{b.data + done * b.k_stride, b.k_stride};
-    const bool sums = add || done > 0;
-    switch (columns / kLanes) {
-      case 1: multiply_rows<1>(rows, some, left, right, c, c_stride, sums); break;
-      case 2: multiply_rows<2>(rows, some, left, right, c, c_stride, sums); break;
-#if defined(__AVX512F__)
-      case 3: multiply_rows<3>(rows, some, left, right, c, c_stride, sums); break;
-      case 4: multiply_rows<4>(rows, some, left, right, c, c_stride, sums); break;
-#endif
-    }
-  }
+  for (std::int64_t done = 0; done < terms; done += kTermsAtOnce)
+    multiply_columns(columns, rows, std::min(kTermsAtOnce, terms - done),
+                     {a.data + done * a.k_stride, a.row_stride, a.k_stride},
+                     {b.data + done * b.k_stride, b.k_stride}, c, c_stride, add || done > 0);
 }
 
 }  // namespace convoy::simd

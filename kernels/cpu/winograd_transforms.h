@@ -10,7 +10,7 @@
 // the matrices transposed, give the gradient of the filter: dg = G^T [(B^T d) . (A dy)].
 #pragma once
 
-#include "kernels/cpu/simd.h"
+#include "kernels/runtime/simd.h"
 
 namespace convoy::winograd {
 
