@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "apps/command_line.h"
+#include "kernels/runtime/error.h"
 #include "tests/apps/programs.h"
 #include "tests/support/errors.h"
 
