@@ -5,13 +5,13 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/kernels/array.h"
-#include "tests/kernels/conv2d_cases.h"
+#include "tests/kernels/conv2d_comparison.h"
 
 namespace convoy {
 namespace {
 
 using testing::Array;
+using testing::ConvArrays;
 using testing::ConvCase;
 using testing::DirectConvolutions;
 using testing::dot;
@@ -19,57 +19,12 @@ using testing::expect_near;
 using testing::expect_same_bits;
 using testing::kEps;
 
-/// Values are the same in f32 and f64.
-template <class T>
-struct Arrays {
-  Array<T> x, filter, bias, dy;
-  explicit Arrays(const ConvCase& c, std::size_t offset = 0)
-      : x(Array<T>::random(c.x(), 1, offset)),
-        filter(Array<T>::random(c.filter(), 2, offset)),
-        bias(Array<T>::random({c.o}, 3, offset)),
-        dy(Array<T>::random(c.y(), 4, offset)) {}
-};
-
-// A sum of K products of uniforms in [-1, 1] has size sqrt(K) / 3; its roundings cost eps sqrt(K) of that.
-// One more for what is added to it (a bias, a gradient).
-double tolerance(std::int64_t terms) {
-  const double k = static_cast<double>(terms);
-  return 4 * kEps * (std::sqrt(k) * std::sqrt(k) / 3 + 1);
-}
-
-void compare_with_reference(CpuStream& stream, const ConvCase& c, Mode mode, std::size_t offset = 0) {
-  SCOPED_TRACE(::testing::Message() << c << (mode == Mode::add ? ", added" : ""));
-  const Arrays<float> in(c, offset);
-  const Arrays<double> exact(c);
-
-  for (const bool relu : {false, true})
-    for (const bool with_bias : {false, true}) {
-      Conv2dOptions options = c.options();
-      options.relu = relu;
-      Array<float> y(c.y(), 9, offset);
-      Array<double> expected(c.y(), 9);
-      conv2d_forward(stream, in.x.view(), in.filter.view(), with_bias ? in.bias.view() : ConstView(),
-                     y.view(), options);
-      conv2d_forward_reference(stream, exact.x.view(), exact.filter.view(),
-                               with_bias ? exact.bias.view() : ConstView(), expected.view(), options);
-      expect_near(y, expected, tolerance(c.kh * c.kw * c.i));
-    }
-  {
-    auto dx = Array<float>::random(c.x(), 5, offset);
-    auto expected = Array<double>::random(c.x(), 5);
-    conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(mode), c.options());
-    conv2d_backward_data_reference(stream, exact.dy.view(), exact.filter.view(), expected.grad(mode),
-                                   c.options());
-    expect_near(dx, expected, tolerance(c.kh * c.kw * c.o));
-  }
-  {
-    auto dfilter = Array<float>::random(c.filter(), 6, offset);
-    auto expected = Array<double>::random(c.filter(), 6);
-    conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(mode), c.options());
-    conv2d_backward_filter_reference(stream, exact.dy.view(), exact.x.view(), expected.grad(mode),
-                                     c.options());
-    expect_near(dfilter, expected, tolerance(c.n * c.oh() * c.ow()));
-  }
+/// Of the library: the others are in winograd_test.cpp.
+void compare(const ConvCase& c, Mode mode, std::size_t offset = 0) {
+  const DirectConvolutions direct;
+  CpuStream stream({.threads = 2});
+  testing::compare_with_reference(stream, {conv2d_forward, conv2d_backward_data, conv2d_backward_filter}, 1,
+                                  c, mode, offset);
 }
 
 TEST(Conv2dReference, EqualsAnExampleByHand) {
@@ -127,7 +82,7 @@ TEST(Conv2dReference, GradientsAreTheAdjoints) {
   CpuStream stream({.threads = 2});
   for (const ConvCase& c : testing::kConvCases) {
     SCOPED_TRACE(::testing::Message() << c);
-    const Arrays<double> in(c);
+    const ConvArrays<double> in(c);
     Array<double> y(c.y());
     Array<double> dx(c.x(), 9);  // must not matter
     Array<double> dfilter(c.filter(), 9);
@@ -145,7 +100,7 @@ TEST(Conv2dReference, BitsDoNotDependOnThreads) {
   CpuStream one({.threads = 1});
   CpuStream three({.threads = 3});
   const ConvCase c{5, 7, 7, 5, 6, 3, 3, 2, 1};
-  const Arrays<double> in(c);
+  const ConvArrays<double> in(c);
   Array<double> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
   const auto run = [&](CpuStream& stream, Array<double>& y, Array<double>& dx, Array<double>& dfilter) {
     conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
@@ -160,28 +115,22 @@ TEST(Conv2dReference, BitsDoNotDependOnThreads) {
 }
 
 TEST(Conv2d, EqualsTheReference) {
-  const DirectConvolutions direct;  // the others: winograd_test.cpp
-  CpuStream stream({.threads = 2});
-  for (const ConvCase& c : testing::kConvCases) compare_with_reference(stream, c, Mode::write);
+  for (const ConvCase& c : testing::kConvCases) compare(c, Mode::write);
 }
 
 TEST(Conv2d, AddsToWhatIsThere) {
-  const DirectConvolutions direct;
-  CpuStream stream({.threads = 2});
-  for (const ConvCase& c : testing::kConvCases) compare_with_reference(stream, c, Mode::add);
+  for (const ConvCase& c : testing::kConvCases) compare(c, Mode::add);
 }
 
 TEST(Conv2d, ArraysMayStartAnywhere) {
-  const DirectConvolutions direct;
-  CpuStream stream({.threads = 2});
   for (const ConvCase& c : testing::kConvCases)
-    for (const std::size_t offset : {1u, 3u}) compare_with_reference(stream, c, Mode::write, offset);
+    for (const std::size_t offset : {1u, 3u}) compare(c, Mode::write, offset);
 }
 
 TEST(Conv2d, F64IsTheReference) {
   CpuStream stream({.threads = 2});
   const ConvCase c{2, 5, 5, 3, 4, 3, 3, 1, 1};
-  const Arrays<double> in(c);
+  const ConvArrays<double> in(c);
   Array<double> y(c.y()), expected(c.y());
   conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
   conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), expected.view(),
@@ -192,7 +141,7 @@ TEST(Conv2d, F64IsTheReference) {
 TEST(Conv2d, EmptyBatch) {
   CpuStream stream({.threads = 2});
   const ConvCase c{0, 8, 8, 16, 16, 3, 3, 1, 1};
-  const Arrays<float> in(c);
+  const ConvArrays<float> in(c);
   Array<float> y(c.y()), dx(c.x()), dfilter(c.filter(), 3);
   conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
   conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
@@ -204,7 +153,7 @@ TEST(Conv2d, EmptyBatch) {
 
 TEST(Conv2d, RepeatsBitForBitOnStreamsOfTheSameThreads) {
   const ConvCase c{4, 8, 8, 16, 32, 3, 3, 1, 1};
-  const Arrays<float> in(c);
+  const ConvArrays<float> in(c);
   Array<float> first(c.filter()), second(c.filter());
   CpuStream a({.threads = 3});
   CpuStream b({.threads = 1});  // what another stream asks for in between must not matter
@@ -221,7 +170,7 @@ TEST(Conv2d, RepeatsBitForBitOnStreamsOfTheSameThreads) {
 TEST(Conv2d, SteadyStateHoldsNoMoreMemory) {
   CpuStream stream({.threads = 2});
   const ConvCase c{4, 16, 16, 16, 32, 3, 3, 1, 1};
-  const Arrays<float> in(c);
+  const ConvArrays<float> in(c);
   Array<float> y(c.y()), dx(c.x()), dfilter(c.filter());
   const auto step = [&] {
     conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());

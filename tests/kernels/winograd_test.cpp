@@ -4,17 +4,15 @@
 
 #include "kernels/conv2d.h"
 #include "kernels/cpu/winograd_conv2d.h"
-#include "tests/kernels/array.h"
-#include "tests/kernels/conv2d_cases.h"
+#include "tests/kernels/conv2d_comparison.h"
 
 namespace convoy {
 namespace {
 
 using testing::Array;
+using testing::ConvArrays;
 using testing::ConvCase;
-using testing::expect_near;
 using testing::expect_same_bits;
-using testing::kEps;
 
 ConvCase case_of(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t i, std::int64_t o,
                  int padding) {
@@ -28,51 +26,16 @@ const std::vector<ConvCase> kCases = {
     case_of(1, 9, 10, 16, 80, 0), case_of(2, 3, 3, 16, 32, 1),    case_of(1, 2, 1, 32, 16, 2),
     case_of(2, 6, 11, 80, 96, 2), case_of(1, 12, 13, 144, 64, 1), case_of(40, 5, 5, 16, 16, 1)};
 
-/// Of the sums of `terms` products of uniforms in [-1, 1]. Direct, each rounding costs eps of a partial sum,
-/// in all eps sqrt(terms) of sqrt(terms) / 3 (conv2d_test.cpp has it so, times 4 for the worst of many). Here
-/// the products are of values at points, |B^T d| |G g|, put together by A^T. For an axis' last output, the
-/// worst one, the root of the sum of squares of what its products contribute is sqrt(2 0.70^2 + 2 2.36^2
-/// + 3.04^2) = 4.6, where the three of the definition have sqrt(3): 2.7 times, and 7.1 times for two axes.
-double tolerance(std::int64_t terms) { return 7.1 * 4 * kEps * (static_cast<double>(terms) / 3 + 1); }
-
-template <class T>
-struct Arrays {
-  Array<T> x, filter, bias, dy;
-  explicit Arrays(const ConvCase& c, std::size_t offset = 0)
-      : x(Array<T>::random(c.x(), 1, offset)),
-        filter(Array<T>::random(c.filter(), 2, offset)),
-        bias(Array<T>::random({c.o}, 3, offset)),
-        dy(Array<T>::random(c.y(), 4, offset)) {}
-};
+/// Errors beside those of direct sums (conv2d_comparison.h). Products are of values at points, |B^T d| |G g|,
+/// put together by A^T. For an axis' last output, the worst one, the root of the sum of squares of what its
+/// products contribute is sqrt(2 0.70^2 + 2 2.36^2 + 3.04^2) = 4.6, where the three of the definition have
+/// sqrt(3): 2.7 times, and 7.1 times for two axes.
+constexpr double kRounding = 7.1;
 
 void compare(CpuStream& stream, const ConvCase& c, Mode mode, std::size_t offset) {
-  SCOPED_TRACE(::testing::Message() << c << (mode == Mode::add ? ", added" : ""));
-  const Arrays<float> in(c, offset);
-  const Arrays<double> exact(c);
-  for (const bool relu : {false, true})
-    for (const bool with_bias : {false, true}) {
-      Conv2dOptions options = c.options();
-      options.relu = relu;
-      Array<float> y(c.y(), 9, offset);
-      Array<double> expected(c.y(), 9);
-      winograd::forward(stream, in.x.view(), in.filter.view(), with_bias ? in.bias.view() : ConstView(),
-                        y.view(), options);
-      conv2d_forward_reference(stream, exact.x.view(), exact.filter.view(),
-                               with_bias ? exact.bias.view() : ConstView(), expected.view(), options);
-      expect_near(y, expected, tolerance(9 * c.i));
-    }
-  auto dx = Array<float>::random(c.x(), 5, offset);
-  auto expected_dx = Array<double>::random(c.x(), 5);
-  winograd::backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(mode), c.options());
-  conv2d_backward_data_reference(stream, exact.dy.view(), exact.filter.view(), expected_dx.grad(mode),
-                                 c.options());
-  expect_near(dx, expected_dx, tolerance(9 * c.o));
-
-  auto dfilter = Array<float>::random(c.filter(), 6, offset);
-  auto expected = Array<double>::random(c.filter(), 6);
-  winograd::backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(mode), c.options());
-  conv2d_backward_filter_reference(stream, exact.dy.view(), exact.x.view(), expected.grad(mode), c.options());
-  expect_near(dfilter, expected, tolerance(c.n * c.oh() * c.ow()));
+  testing::compare_with_reference(stream,
+                                  {winograd::forward, winograd::backward_data, winograd::backward_filter},
+                                  kRounding, c, mode, offset);
 }
 
 TEST(Winograd, EqualsTheReference) {
@@ -106,7 +69,7 @@ TEST(Winograd, BitsDoNotDependOnThreads) {
   CpuStream one({.threads = 1});
   CpuStream three({.threads = 3});
   const ConvCase c = case_of(23, 9, 9, 80, 48, 1);
-  const Arrays<float> in(c);
+  const ConvArrays<float> in(c);
   Array<float> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
   const auto run = [&](CpuStream& stream, Array<float>& y, Array<float>& dx, Array<float>& dfilter) {
     winograd::forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
@@ -149,7 +112,7 @@ TEST(Winograd, PaysForTheBodiesOfResidualNetworks) {
 
 TEST(Winograd, IsWhatConv2dUsesUnlessTheEnvironmentSaysOtherwise) {
   const ConvCase c = case_of(2, 8, 8, 16, 16, 1);
-  const Arrays<float> in(c);
+  const ConvArrays<float> in(c);
   CpuStream fast({.threads = 1});
   CpuStream direct({.threads = 1});
   Array<float> by_winograd(c.y()), by_default(c.y()), without(c.y());
