@@ -183,8 +183,10 @@ bool by_loops(ConstView output, ConstView x, ConstView filter) {
 
 struct WinogradSwitch {
   explicit WinogradSwitch(const CpuStream&) {
-    const char* const wanted = std::getenv("CONVOY_WINOGRAD");
-    on = wanted == nullptr || std::string_view(wanted) != "off";
+    const char* const found = std::getenv("CONVOY_WINOGRAD");
+    const std::string_view wanted = found != nullptr ? found : "on";
+    check(wanted == "on" || wanted == "off", "CONVOY_WINOGRAD: found '{}', expected on or off", wanted);
+    on = wanted == "on";
   }
   bool on;
 };

@@ -51,7 +51,7 @@ inline const ConvCase kConvCases[] = {
 /// While it lives, a CPU stream that convolves for the first time will do so without Winograd's algorithm,
 /// which rounds more.
 struct DirectConvolutions {
-  DirectConvolutions() { setenv("CONVOY_WINOGRAD", "off", 1); }
+  explicit DirectConvolutions(const char* value = "off") { setenv("CONVOY_WINOGRAD", value, 1); }
   ~DirectConvolutions() { unsetenv("CONVOY_WINOGRAD"); }
   DirectConvolutions(const DirectConvolutions&) = delete;
   DirectConvolutions& operator=(const DirectConvolutions&) = delete;

@@ -1,10 +1,14 @@
+#include <gmock/gmock.h>
+
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "kernels/conv2d.h"
 #include "kernels/cpu/winograd_conv2d.h"
+#include "kernels/runtime/error.h"
 #include "tests/kernels/conv2d_comparison.h"
+#include "tests/support/errors.h"
 
 namespace convoy {
 namespace {
@@ -126,6 +130,14 @@ TEST(Winograd, IsWhatConv2dUsesUnlessTheEnvironmentSaysOtherwise) {
   bool differs = false;
   for (std::size_t k = 0; k < 2 * 8 * 8 * 16; ++k) differs = differs || without[k] != by_default[k];
   EXPECT_TRUE(differs) << "two algorithms that round alike: are they two?";
+
+  const testing::DirectConvolutions misspelt("of");
+  CpuStream other({.threads = 1});
+  EXPECT_THAT(testing::message_of<UsageError>([&] {
+                conv2d_forward(other, in.x.view(), in.filter.view(), ConstView(), without.view(),
+                               c.options());
+              }),
+              ::testing::HasSubstr("CONVOY_WINOGRAD: found 'of', expected on or off"));
 }
 
 }  // namespace
