@@ -43,14 +43,19 @@ struct ChannelScratch {
 inline constexpr std::int64_t kMostRowBlocks = 64;  // of rows: work for as many threads
 inline constexpr std::int64_t kLeastBlockRows = 32;
 inline constexpr std::size_t kSumLanes = 16;  // channels whose f64 sums fit the vector registers
+// Rows that are read for some channels before the next ones' turn: few, so that memory is read nearly in
+// order, and enough that what is added to waits in registers.
+inline constexpr std::int64_t kRowsAtOnce = 16;
 
-/// Sums the rows [begin, end) of `lanes` neighbouring channels; terms(row, c, sum1, sum2) adds those of one
+/// Adds the rows [begin, end) of `lanes` neighbouring channels; terms(row, c, sum1, sum2) adds those of one
 /// element.
 template <std::size_t lanes, class Terms>
 void sum_lanes(std::int64_t begin, std::int64_t end, std::int64_t c, const Terms& terms, double* first,
                double* second) {
-  std::array<double, lanes> sum1{};
-  std::array<double, lanes> sum2{};
+  std::array<double, lanes> sum1;
+  std::array<double, lanes> sum2;
+  std::copy_n(first + c, lanes, sum1.begin());
+  std::copy_n(second + c, lanes, sum2.begin());
   for (std::int64_t row = begin; row < end; ++row)
     for (std::size_t lane = 0; lane < lanes; ++lane)
       terms(row, c + static_cast<std::int64_t>(lane), sum1[lane], sum2[lane]);
@@ -71,12 +76,15 @@ void sum_channels(CpuStream& stream, ChannelMatrix m, ChannelScratch<T>& scratch
                  for (std::int64_t block = first_block; block < last_block; ++block) {
                    double* first = scratch.block_sums.data() + block * 2 * m.channels;
                    double* second = first + m.channels;
-                   const std::int64_t begin = block * block_rows;
-                   const std::int64_t end = std::min(begin + block_rows, m.rows);
-                   std::int64_t c = 0;
-                   for (; c + static_cast<std::int64_t>(kSumLanes) <= m.channels; c += kSumLanes)
-                     sum_lanes<kSumLanes>(begin, end, c, terms, first, second);
-                   for (; c < m.channels; ++c) sum_lanes<1>(begin, end, c, terms, first, second);
+                   std::fill_n(first, 2 * m.channels, 0.0);
+                   const std::int64_t end = std::min((block + 1) * block_rows, m.rows);
+                   for (std::int64_t row = block * block_rows; row < end; row += kRowsAtOnce) {
+                     const std::int64_t last = std::min(row + kRowsAtOnce, end);
+                     std::int64_t c = 0;
+                     for (; c + static_cast<std::int64_t>(kSumLanes) <= m.channels; c += kSumLanes)
+                       sum_lanes<kSumLanes>(row, last, c, terms, first, second);
+                     for (; c < m.channels; ++c) sum_lanes<1>(row, last, c, terms, first, second);
+                   }
                  }
                });
   const auto channels = static_cast<std::size_t>(m.channels);

@@ -32,9 +32,12 @@ constexpr int rows_at_once(int columns) {
 /// So many terms at once that their part of the right factor stays in the nearest cache for all rows.
 constexpr std::int64_t kTermsAtOnce = 64;
 
+/// What each term asks the memory for ahead of its use, from `soon` on: a cache line.
+constexpr std::int64_t kAheadATerm = 64 / sizeof(float);
+
 template <int Rows, int Columns>
 void multiply_block(std::int64_t terms, LeftFactor a, RightFactor b, float* c, std::int64_t c_stride,
-                    bool add) {
+                    bool add, const float* soon) {
   Vec sums[Rows][Columns];
 #pragma GCC unroll 16
   for (int row = 0; row < Rows; ++row)
@@ -47,6 +50,7 @@ void multiply_block(std::int64_t terms, LeftFactor a, RightFactor b, float* c, s
       }
     }
   for (std::int64_t k = 0; k < terms; ++k) {
+    __builtin_prefetch(soon + k * kAheadATerm);
     Vec of_b[Columns];
 #pragma GCC unroll 4
     for (int column = 0; column < Columns; ++column)
@@ -65,16 +69,28 @@ void multiply_block(std::int64_t terms, LeftFactor a, RightFactor b, float* c, s
       store(c + row * c_stride + column * kLanes, sums[row][column]);
 }
 
-template <int Columns, int Rows = rows_at_once(Columns)>
-void multiply_rows(std::int64_t rows, std::int64_t terms, LeftFactor a, RightFactor b, float* c,
-                   std::int64_t c_stride, bool add) {
-  for (; rows >= Rows; rows -= Rows) {
-    multiply_block<Rows, Columns>(terms, a, b, c, c_stride, add);
-    a.data += Rows * a.row_stride;
-    c += Rows * c_stride;
+/// multiply_block of 1 to `Most` rows.
+template <int Most, int Columns, class... Arguments>
+void multiply_some_rows(std::int64_t rows, const Arguments&... arguments) {
+  if (rows == Most) {
+    multiply_block<Most, Columns>(arguments...);
+  } else if constexpr (Most > 1) {
+    multiply_some_rows<Most - 1, Columns>(rows, arguments...);
   }
-  if constexpr (Rows > 1) {
-    if (rows > 0) multiply_rows<Columns, Rows / 2>(rows, terms, a, b, c, c_stride, add);
+}
+
+/// Blocks of nearly the same height: what a few rows load for their products takes longer than these.
+template <int Columns>
+void multiply_rows(std::int64_t rows, std::int64_t terms, LeftFactor a, RightFactor b, float* c,
+                   std::int64_t c_stride, bool add, const float* soon) {
+  constexpr int kMost = rows_at_once(Columns);
+  const std::int64_t blocks = (rows + kMost - 1) / kMost;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const std::int64_t first = rows * block / blocks;
+    multiply_some_rows<kMost, Columns>(rows * (block + 1) / blocks - first, terms,
+                                       LeftFactor{a.data + first * a.row_stride, a.row_stride, a.k_stride}, b,
+                                       c + first * c_stride, c_stride, add,
+                                       soon + block * terms * kAheadATerm);
   }
 }
 
@@ -82,7 +98,9 @@ template <int Columns = kBlockColumns>
 void multiply_columns(std::int64_t columns, std::int64_t rows, std::int64_t terms, LeftFactor a,
                       RightFactor b, float* c, std::int64_t c_stride, bool add) {
   if (columns == Columns * kLanes) {
-    multiply_rows<Columns>(rows, terms, a, b, c, c_stride, add);
+    // The right factor's next rows, which mostly lie behind these: while all of the left one's rows are
+    // multiplied by these there is time for them to arrive.
+    multiply_rows<Columns>(rows, terms, a, b, c, c_stride, add, b.data + terms * b.k_stride);
   } else if constexpr (Columns > 1) {
     multiply_columns<Columns - 1>(columns, rows, terms, a, b, c, c_stride, add);
   }
