@@ -1,10 +1,12 @@
 #include "kernels/cpu/winograd_conv2d.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "kernels/cpu/map.h"
 #include "kernels/cpu/small_product.h"
+#include "kernels/cpu/winograd_strided_transforms.h"
 #include "kernels/cpu/winograd_tiles.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/runtime/parallel.h"
@@ -23,7 +25,35 @@ constexpr std::int64_t kPanel = simd::kBlockColumns * kLanes;  // columns of a p
 // cache that they share.
 constexpr std::int64_t kOwnCache = std::int64_t{192} << 10;
 constexpr std::int64_t kSharedCache = std::int64_t{1} << 20;
-constexpr std::int64_t kFewestTiles = 56;  // for which filters, large ones from memory, are read once
+// Products of one value of the filter for which it, large and from memory, is read once.
+constexpr std::int64_t kFewestProducts = 56;
+
+// Tiles whose products are added up before a gradient's values, as large as those of the filter, are written.
+constexpr std::int64_t kFewestTerms = 128;
+
+constexpr int kFilters = kValues * kValues;  // matrices [input channels, output channels], one a value
+
+/// The points of both axes, by the value of the filter that is multiplied there.
+template <class Scheme>
+struct Points {
+  static constexpr int kAxis = Scheme::Input::kTo, kCount = kAxis * kAxis;
+  std::array<int, kCount> ordered{};
+  std::array<int, kFilters + 1> first{};  // of a filter's points in `ordered`
+
+  constexpr Points() {
+    int n = 0;
+    for (int filter = 0; filter < kFilters; ++filter) {
+      first[filter] = n;
+      for (int point = 0; point < kCount; ++point)
+        if (Scheme::kValueAt[point / kAxis] * kValues + Scheme::kValueAt[point % kAxis] == filter)
+          ordered[n++] = point;
+    }
+    first[kFilters] = n;
+  }
+  static constexpr std::int64_t fewest_tiles() { return kFewestProducts * kFilters / kCount; }
+};
+template <class Scheme>
+constexpr Points<Scheme> kPointsOf;
 
 /// A stream's working memory.
 struct Scratch {
@@ -59,24 +89,25 @@ struct Panels {
 
 /// The filter's values at the points, a matrix [input channels, output channels] for each, from a filter
 /// [o, 3, 3, i].
+template <class Transform>
 void transform_filters(CpuStream& stream, const float* filter, std::int64_t o, std::int64_t i, float* u) {
   const Panels panels{i, o};
   parallel_for(stream, o / kLanes, 1, [&](std::int64_t begin, std::int64_t end) {
     // Vectors are of input channels here and of output channels there: squares of both are turned.
-    std::vector<float> square(static_cast<std::size_t>(kPoints * kLanes * kLanes));
+    std::vector<float> square(static_cast<std::size_t>(kFilters * kLanes * kLanes));
     for (std::int64_t first = begin * kLanes; first < end * kLanes; first += kLanes)
       for (std::int64_t channel = 0; channel < i; channel += kLanes) {
         for (std::int64_t row = 0; row < kLanes; ++row) {
           const float* const taps = filter + (first + row) * kTaps * kTaps * i + channel;
-          transform<FilterTransform>([&](int y, int x, Vec& tap) { load(taps + (y * kTaps + x) * i, tap); },
-                                     [&](int y, int x, const Vec& value) {
-                                       store(square.data() + ((y * kIn + x) * kLanes + row) * kLanes, value);
-                                     });
+          transform<Transform>([&](int y, int x, Vec& tap) { load(taps + (y * kTaps + x) * i, tap); },
+                               [&](int y, int x, const Vec& value) {
+                                 store(square.data() + ((y * kValues + x) * kLanes + row) * kLanes, value);
+                               });
         }
-        for (std::int64_t point = 0; point < kPoints; ++point)
+        for (std::int64_t matrix = 0; matrix < kFilters; ++matrix)
           for (std::int64_t column = 0; column < kLanes; ++column) {
-            const float* const from = square.data() + point * kLanes * kLanes + column;
-            float* const to = u + point * panels.size() + panels.at(channel + column, first);
+            const float* const from = square.data() + matrix * kLanes * kLanes + column;
+            float* const to = u + matrix * panels.size() + panels.at(channel + column, first);
             for (std::int64_t row = 0; row < kLanes; ++row) to[row] = from[row * kLanes];
           }
       }
@@ -84,24 +115,30 @@ void transform_filters(CpuStream& stream, const float* filter, std::int64_t o, s
 }
 
 /// The same for the convolution that takes dy to dx: the filter turned by half, [o, i] at each point.
+template <class Transform>
 void transform_turned_filters(CpuStream& stream, const float* filter, std::int64_t o, std::int64_t i,
                               float* u) {
   const Panels panels{o, i};
-  parallel_for(stream, o, item_grain(kPoints * i), [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(stream, o, item_grain(kFilters * i), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
       for (std::int64_t channel = 0; channel < i; channel += kLanes) {
         const float* const taps = filter + row * kTaps * kTaps * i + channel;
-        transform<FilterTransform>(
+        transform<Transform>(
             [&](int y, int x, Vec& tap) { load(taps + ((kTaps - 1 - y) * kTaps + kTaps - 1 - x) * i, tap); },
             [&](int y, int x, const Vec& value) {
-              store(u + (y * kIn + x) * panels.size() + panels.at(row, channel), value);
+              store(u + (y * kValues + x) * panels.size() + panels.at(row, channel), value);
             });
       }
   });
 }
 
 /// out = in correlated with the filters whose values at the points are `u`.
+template <class Scheme>
 struct Correlation {
+  using Input = typename Scheme::Input;
+  using Output = typename Scheme::Output;
+  static constexpr const Points<Scheme>& kPoints = kPointsOf<Scheme>;
+
   const float* in;
   Images inputs;
   const float* u;
@@ -122,12 +159,14 @@ struct Correlation {
   std::int64_t output_stride(std::int64_t tiles) const { return tiles * outputs.channels + kLanes; }
 };
 
-void Correlation::run(CpuStream& stream, Scratch& scratch) const {
-  const Tiling tiling(outputs);
-  const std::int64_t most = std::clamp(kOwnCache / (kPoints * (inputs.channels + outputs.channels)),
-                                       kFewestTiles, std::max(kFewestTiles, tiling.count));
+template <class Scheme>
+void Correlation<Scheme>::run(CpuStream& stream, Scratch& scratch) const {
+  const Tiling tiling(outputs, Output::kTo);
+  const std::int64_t fewest = kPoints.fewest_tiles();
+  const std::int64_t most = std::clamp(kOwnCache / (kPoints.kCount * (inputs.channels + outputs.channels)),
+                                       fewest, std::max(fewest, tiling.count));
   const std::int64_t threads = std::min<std::int64_t>(stream.threads(), tiling.count);
-  const std::int64_t room = kPoints * (input_stride(most) + output_stride(most));
+  const std::int64_t room = kPoints.kCount * (input_stride(most) + output_stride(most));
   float* const values = floats(scratch.values, threads * room);
   const float* const outside = zeros(scratch, inputs.channels);
   parallel_for(stream, threads, 1, [&](std::int64_t first, std::int64_t last) {
@@ -138,38 +177,42 @@ void Correlation::run(CpuStream& stream, Scratch& scratch) const {
       float* const v = values + thread * room;
       for (std::int64_t block = 0; block < blocks; ++block)
         run_tiles(tiling, begin + count * block / blocks, begin + count * (block + 1) / blocks, outside, v,
-                  v + kPoints * input_stride(most));
+                  v + kPoints.kCount * input_stride(most));
     }
   });
 }
 
-void Correlation::run_tiles(const Tiling& tiling, std::int64_t begin, std::int64_t end, const float* outside,
-                            float* v, float* m) const {
+template <class Scheme>
+void Correlation<Scheme>::run_tiles(const Tiling& tiling, std::int64_t begin, std::int64_t end,
+                                    const float* outside, float* v, float* m) const {
   const std::int64_t tiles = end - begin, i = inputs.channels, o = outputs.channels;
   const std::int64_t v_stride = input_stride(tiles), m_stride = output_stride(tiles);
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
-    const Window<kIn, const float> window(in, inputs, tiling, begin + tile, -padding, outside);
-    transform_window<InputTransform>(window, i, [&](int point, std::int64_t channel, const Vec& value) {
+    const Window<Input::kFrom, const float> window(in, inputs, tiling, begin + tile, Scheme::kStep, -padding,
+                                                   outside);
+    transform_window<Input>(window, i, [&](int point, std::int64_t channel, const Vec& value) {
       store(v + point * v_stride + tile * i + channel, value);
     });
   }
   const Panels panels{i, o};
-  for (std::int64_t point = 0; point < kPoints; ++point)
+  for (int filter = 0; filter < kFilters; ++filter)
     for (std::int64_t column = 0; column < o; column += kPanel)
-      simd::multiply_panel(tiles, panels.width(column), i, {v + point * v_stride, i, 1},
-                           {u + point * panels.size() + panels.at(0, column), panels.width(column)},
-                           m + point * m_stride + column, o, false);
+      for (int k = kPoints.first[filter]; k < kPoints.first[filter + 1]; ++k)
+        simd::multiply_panel(tiles, panels.width(column), i, {v + kPoints.ordered[k] * v_stride, i, 1},
+                             {u + filter * panels.size() + panels.at(0, column), panels.width(column)},
+                             m + kPoints.ordered[k] * m_stride + column, o, false);
   for (std::int64_t tile = 0; tile < tiles; ++tile) put_outputs(tiling, begin + tile, m + tile * o, m_stride);
 }
 
-void Correlation::put_outputs(const Tiling& tiling, std::int64_t tile, const float* m,
-                              std::int64_t point_stride) const {
-  const Window<kOut, float> window(out.as<float>(), outputs, tiling, tile, 0, nullptr);
+template <class Scheme>
+void Correlation<Scheme>::put_outputs(const Tiling& tiling, std::int64_t tile, const float* m,
+                                      std::int64_t point_stride) const {
+  const Window<Output::kTo, float> window(out.as<float>(), outputs, tiling, tile, Output::kTo, 0, nullptr);
   for (std::int64_t channel = 0; channel < outputs.channels; channel += kLanes) {
     Vec shift{};
     if (bias != nullptr) load(bias + channel, shift);
-    transform<OutputTransform>(
-        [&](int y, int x, Vec& value) { load(m + (y * kIn + x) * point_stride + channel, value); },
+    transform<Output>(
+        [&](int y, int x, Vec& value) { load(m + (y * kPoints.kAxis + x) * point_stride + channel, value); },
         [&](int y, int x, const Vec& value) {
           float* const pixel = window.pixels[y][x];
           if (pixel == nullptr) return;
@@ -188,7 +231,12 @@ void Correlation::put_outputs(const Tiling& tiling, std::int64_t tile, const flo
 /// du [o, i] at each point: the sums over all tiles of what dy and x are there. Chunk by chunk of tiles:
 /// first all threads transform, then each multiplies at points of its own. So the order of every sum depends
 /// on the sizes alone.
+template <class Scheme>
 struct FilterGradient {
+  using Input = typename Scheme::Input;
+  using OutputGradient = typename Scheme::OutputGradient;
+  static constexpr const Points<Scheme>& kPoints = kPointsOf<Scheme>;
+
   const float* x;
   Images inputs;
   const float* dy;
@@ -198,13 +246,14 @@ struct FilterGradient {
   void run(CpuStream& stream, Scratch& scratch, float* du) const;
 };
 
-void FilterGradient::run(CpuStream& stream, Scratch& scratch, float* du) const {
-  const Tiling tiling(outputs);
+template <class Scheme>
+void FilterGradient<Scheme>::run(CpuStream& stream, Scratch& scratch, float* du) const {
+  const Tiling tiling(outputs, OutputGradient::kFrom);
   const std::int64_t i = inputs.channels, o = outputs.channels;
-  const std::int64_t most =
-      std::clamp(kSharedCache / (kPoints * (i + o)), kFewestTiles, std::max(kFewestTiles, tiling.count));
+  const std::int64_t most = std::clamp(kSharedCache / (kPoints.kCount * (i + o)), kFewestTerms,
+                                       std::max(kFewestTerms, tiling.count));
   const std::int64_t chunks = (tiling.count + most - 1) / most;
-  float* const v = floats(scratch.values, kPoints * (most * (i + o) + 2 * kLanes));
+  float* const v = floats(scratch.values, kPoints.kCount * (most * (i + o) + 2 * kLanes));
   const float* const outside = zeros(scratch, std::max(i, o));
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const std::int64_t first = tiling.count * chunk / chunks;
@@ -215,93 +264,93 @@ void FilterGradient::run(CpuStream& stream, Scratch& scratch, float* du) const {
       return channel / kLanes * kLanes * tiles + tile * kLanes + channel % kLanes;
     };
     const std::int64_t v_stride = of_x.size() + kLanes, z_stride = tiles * o + kLanes;
-    float* const z = v + kPoints * v_stride;
+    float* const z = v + kPoints.kCount * v_stride;
     parallel_for(stream, tiles, 4, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t tile = begin; tile < end; ++tile) {
-        const Window<kIn, const float> window(x, inputs, tiling, first + tile, -padding, outside);
-        transform_window<InputTransform>(window, i, [&](int point, std::int64_t channel, const Vec& value) {
+        const Window<Input::kFrom, const float> window(x, inputs, tiling, first + tile, Scheme::kStep,
+                                                       -padding, outside);
+        transform_window<Input>(window, i, [&](int point, std::int64_t channel, const Vec& value) {
           store(v + point * v_stride + of_x.at(tile, channel), value);
         });
-        const Window<kOut, const float> gradient(dy, outputs, tiling, first + tile, 0, outside);
-        transform_window<OutputGradientTransform>(gradient, o,
-                                                  [&](int point, std::int64_t channel, const Vec& value) {
-                                                    store(z + point * z_stride + at_dy(tile, channel), value);
-                                                  });
+        const Window<kOut, const float> gradient(dy, outputs, tiling, first + tile, kOut, 0, outside);
+        transform_window<OutputGradient>(gradient, o, [&](int point, std::int64_t channel, const Vec& value) {
+          store(z + point * z_stride + at_dy(tile, channel), value);
+        });
       }
     });
     const std::int64_t row_blocks = o / kLanes;
-    parallel_for(stream, kPoints * row_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(stream, kFilters * row_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t item = begin; item < end; ++item) {
-        const std::int64_t point = item / row_blocks, row = item % row_blocks * kLanes;
-        for (std::int64_t column = 0; column < i; column += kPanel)
-          simd::multiply_panel(kLanes, of_x.width(column), tiles,
-                               {z + point * z_stride + at_dy(0, row), 1, kLanes},
-                               {v + point * v_stride + of_x.at(0, column), of_x.width(column)},
-                               du + point * o * i + row * i + column, i, chunk > 0);
+        const std::int64_t filter = item / row_blocks, row = item % row_blocks * kLanes;
+        const int from = kPoints.first[filter], to = kPoints.first[filter + 1];
+        for (int k = from; k < to; ++k) {
+          const std::int64_t point = kPoints.ordered[k];
+          for (std::int64_t column = 0; column < i; column += kPanel)
+            simd::multiply_panel(kLanes, of_x.width(column), tiles,
+                                 {z + point * z_stride + at_dy(0, row), 1, kLanes},
+                                 {v + point * v_stride + of_x.at(0, column), of_x.width(column)},
+                                 du + filter * o * i + row * i + column, i, chunk > 0 || k > from);
+        }
       }
     });
   }
 }
 
-}  // namespace
+/// The sizes of the three directions, whatever the scheme.
+struct Sizes : ConvSizes {
+  using ConvSizes::ConvSizes;
+  Images inputs() const { return {n, h, w, i}; }
+  Images outputs() const { return {n, oh, ow, o}; }
+};
 
-bool pays(const ConvSizes& s) {
-  if (s.kh != kTaps || s.kw != kTaps || s.stride != 1 || s.padding >= kTaps) return false;
-  if (s.i % kLanes != 0 || s.o % kLanes != 0) return false;
-  const Tiling tiling({s.n, s.oh, s.ow, s.o});
-  // Products at the points over products of the definition.
-  return 2 * kPoints * tiling.count <= kTaps * kTaps * s.n * s.oh * s.ow;
-}
-
-void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
-             Conv2dOptions options) {
-  const ConvSizes s(x.shape, filter.shape, y.shape, options);
+template <class Scheme>
+void run_forward(CpuStream& stream, const Sizes& s, const float* x, const float* filter, const float* bias,
+                 bool relu, View y) {
   Scratch& scratch = stream.local<Scratch>();
-  float* const u = floats(scratch.filters, kPoints * s.i * s.o);
-  transform_filters(stream, filter.as<float>(), s.o, s.i, u);
-  Correlation{.in = x.as<float>(),
-              .inputs = {s.n, s.h, s.w, s.i},
-              .u = u,
-              .padding = s.padding,
-              .bias = bias.data != nullptr ? bias.as<float>() : nullptr,
-              .relu = options.relu,
-              .out = GradView(y),
-              .outputs = {s.n, s.oh, s.ow, s.o}}
+  float* const u = floats(scratch.filters, kFilters * s.i * s.o);
+  transform_filters<typename Scheme::Filter>(stream, filter, s.o, s.i, u);
+  Correlation<Scheme>{.in = x,
+                      .inputs = s.inputs(),
+                      .u = u,
+                      .padding = s.padding,
+                      .bias = bias,
+                      .relu = relu,
+                      .out = GradView(y),
+                      .outputs = s.outputs()}
       .run(stream, scratch);
 }
 
-void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options) {
-  const ConvSizes s(dx.shape, filter.shape, dy.shape, options);
+/// `padding`: of dy.
+template <class Scheme>
+void run_backward_data(CpuStream& stream, const Sizes& s, const float* dy, const float* filter,
+                       std::int64_t padding, GradView dx) {
   Scratch& scratch = stream.local<Scratch>();
-  float* const u = floats(scratch.filters, kPoints * s.i * s.o);
-  transform_turned_filters(stream, filter.as<float>(), s.o, s.i, u);
-  Correlation{.in = dy.as<float>(),
-              .inputs = {s.n, s.oh, s.ow, s.o},
-              .u = u,
-              .padding = kTaps - 1 - s.padding,
-              .bias = nullptr,
-              .relu = false,
-              .out = dx,
-              .outputs = {s.n, s.h, s.w, s.i}}
+  float* const u = floats(scratch.filters, kFilters * s.i * s.o);
+  transform_turned_filters<typename Scheme::Filter>(stream, filter, s.o, s.i, u);
+  Correlation<Scheme>{.in = dy,
+                      .inputs = s.outputs(),
+                      .u = u,
+                      .padding = padding,
+                      .bias = nullptr,
+                      .relu = false,
+                      .out = dx,
+                      .outputs = s.inputs()}
       .run(stream, scratch);
 }
 
-void backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options) {
-  const ConvSizes s(x.shape, dfilter.shape, dy.shape, options);
+template <class Scheme>
+void run_backward_filter(CpuStream& stream, const Sizes& s, const float* dy, const float* x,
+                         GradView dfilter) {
   Scratch& scratch = stream.local<Scratch>();
-  float* const du = floats(scratch.filters, kPoints * s.i * s.o);
-  FilterGradient{.x = x.as<float>(),
-                 .inputs = {s.n, s.h, s.w, s.i},
-                 .dy = dy.as<float>(),
-                 .outputs = {s.n, s.oh, s.ow, s.o},
-                 .padding = s.padding}
+  float* const du = floats(scratch.filters, kFilters * s.i * s.o);
+  FilterGradient<Scheme>{.x = x, .inputs = s.inputs(), .dy = dy, .outputs = s.outputs(), .padding = s.padding}
       .run(stream, scratch, du);
-  parallel_for(stream, s.o, item_grain(kPoints * s.i), [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(stream, s.o, item_grain(kFilters * s.i), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
       for (std::int64_t channel = 0; channel < s.i; channel += kLanes)
-        transform<FilterGradientTransform>(
-            [&](int py, int px, Vec& value) {
-              load(du + (py * kIn + px) * s.o * s.i + row * s.i + channel, value);
+        transform<typename Scheme::FilterGradient>(
+            [&](int vy, int vx, Vec& value) {
+              load(du + (vy * kValues + vx) * s.o * s.i + row * s.i + channel, value);
             },
             [&](int ty, int tx, const Vec& value) {
               float* const tap = dfilter.as<float>() + ((row * kTaps + ty) * kTaps + tx) * s.i + channel;
@@ -314,6 +363,40 @@ void backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfil
               store(tap, sum);
             });
   });
+}
+
+}  // namespace
+
+bool pays(const ConvSizes& s) {
+  if (s.kh != kTaps || s.kw != kTaps || s.i % kLanes != 0 || s.o % kLanes != 0) return false;
+  const std::int64_t tiles = Tiling({s.n, s.oh, s.ow, s.o}, kOut).count;
+  const std::int64_t direct = kTaps * kTaps * s.n * s.oh * s.ow;  // products, for each pair of channels
+  if (s.stride == 1) return s.padding < kTaps && 2 * Points<UnitStride>::kCount * tiles <= direct;
+  if (s.stride == 2) return s.padding == 1 && 3 * Points<StrideTwo>::kCount * tiles <= 2 * direct;
+  return false;
+}
+
+void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
+             Conv2dOptions options) {
+  const Sizes s(x.shape, filter.shape, y.shape, options);
+  const auto run = s.stride == 1 ? run_forward<UnitStride> : run_forward<StrideTwo>;
+  run(stream, s, x.as<float>(), filter.as<float>(), bias.data != nullptr ? bias.as<float>() : nullptr,
+      options.relu, y);
+}
+
+void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options) {
+  const Sizes s(dx.shape, filter.shape, dy.shape, options);
+  if (s.stride == 1) {
+    run_backward_data<UnitStride>(stream, s, dy.as<float>(), filter.as<float>(), kTaps - 1 - s.padding, dx);
+  } else {
+    run_backward_data<StrideTwoTurned>(stream, s, dy.as<float>(), filter.as<float>(), 0, dx);
+  }
+}
+
+void backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options) {
+  const Sizes s(x.shape, dfilter.shape, dy.shape, options);
+  const auto run = s.stride == 1 ? run_backward_filter<UnitStride> : run_backward_filter<StrideTwo>;
+  run(stream, s, dy.as<float>(), x.as<float>(), dfilter);
 }
 
 }  // namespace convoy::winograd

@@ -1,4 +1,5 @@
-// 3x3 convolutions of stride 1 with a quarter of the multiplications, in f32 on the CPU.
+// 3x3 convolutions in f32 on the CPU, with a quarter of the multiplications, or for stride 2 with 9
+// sixteenths.
 #pragma once
 
 #include "kernels/conv2d.h"
@@ -7,8 +8,9 @@
 namespace convoy::winograd {
 
 /// Whether the three directions below compute this convolution, and sooner than oneDNN's direct ones: 3x3
-/// filters, stride 1, whole vectors of channels on both sides, and images that tiles of 4x4 do not overhang
-/// too far. A rule of the sizes, not a measurement: so the bits of a training depend on nothing else.
+/// filters, stride 1, or stride 2 and a padding of 1, whole vectors of channels on both sides, and images
+/// that tiles of 4x4 outputs do not overhang too far. A rule of the sizes, not a measurement: so the bits of
+/// a training depend on nothing else.
 bool pays(const ConvSizes& sizes);
 
 /// As conv2d_forward and the rest (kernels/conv2d.h). Products are of values at points and put together with

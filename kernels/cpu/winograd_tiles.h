@@ -13,13 +13,14 @@ struct Images {
   std::int64_t n, h, w, channels;
 };
 
-/// Tiles of kOut x kOut outputs, counted through all images by rows. The last ones of an axis may overhang.
+/// Squares of outputs, counted through all images by rows. The last ones of an axis may overhang.
 struct Tiling {
   std::int64_t rows, columns, count;
 
-  explicit Tiling(const Images& outputs)
-      : rows((outputs.h + kOut - 1) / kOut),
-        columns((outputs.w + kOut - 1) / kOut),
+  /// `side`: of a tile, in outputs.
+  Tiling(const Images& outputs, int side)
+      : rows((outputs.h + side - 1) / side),
+        columns((outputs.w + side - 1) / side),
         count(outputs.n * rows * columns) {}
 };
 
@@ -28,12 +29,13 @@ template <int Size, class Float>
 struct Window {
   Float* pixels[Size][Size];
 
-  /// `shift`: of the first window's corner from the image's, so -padding for inputs.
-  Window(Float* data, const Images& images, const Tiling& tiling, std::int64_t tile, std::int64_t shift,
-         Float* outside) {
+  /// `step`: from one window to the next one. `shift`: of the first window's corner from the image's, so
+  /// -padding for inputs.
+  Window(Float* data, const Images& images, const Tiling& tiling, std::int64_t tile, std::int64_t step,
+         std::int64_t shift, Float* outside) {
     const std::int64_t in_image = tile % (tiling.rows * tiling.columns);
-    const std::int64_t top = in_image / tiling.columns * kOut + shift;
-    const std::int64_t left = in_image % tiling.columns * kOut + shift;
+    const std::int64_t top = in_image / tiling.columns * step + shift;
+    const std::int64_t left = in_image % tiling.columns * step + shift;
     Float* const image = data + tile / (tiling.rows * tiling.columns) * images.h * images.w * images.channels;
     for (std::int64_t y = 0; y < Size; ++y)
       for (std::int64_t x = 0; x < Size; ++x) {
@@ -48,8 +50,9 @@ struct Window {
 template <class Transform, int Size, class Put>
 void transform_window(const Window<Size, const float>& window, std::int64_t channels, Put&& put) {
   for (std::int64_t channel = 0; channel < channels; channel += simd::kLanes)
-    transform<Transform>([&](int y, int x, Vec& value) { simd::load(window.pixels[y][x] + channel, value); },
-                         [&](int y, int x, const Vec& value) { put(y * kIn + x, channel, value); });
+    transform<Transform>(
+        [&](int y, int x, Vec& value) { simd::load(window.pixels[y][x] + channel, value); },
+        [&](int y, int x, const Vec& value) { put(y * Transform::kTo + x, channel, value); });
 }
 
 }  // namespace convoy::winograd

@@ -10,16 +10,18 @@
 // the matrices transposed, give the gradient of the filter: dg = G^T [(B^T d) . (A dy)].
 #pragma once
 
+#include <array>
+
 #include "kernels/runtime/simd.h"
 
 namespace convoy::winograd {
 
 using simd::Vec;
 
-constexpr int kOut = 4;   // outputs of a tile, each axis
-constexpr int kTaps = 3;  // of the filter
-constexpr int kIn = 6;    // inputs of a tile, and points
-constexpr int kPoints = kIn * kIn;
+constexpr int kOut = 4;     // outputs of a tile, each axis
+constexpr int kTaps = 3;    // of the filter
+constexpr int kIn = 6;      // inputs of a tile, and points
+constexpr int kValues = 6;  // that a filter has at the points, whatever the stride
 
 // The points, and infinity. That they are each other's reciprocals halves the rounding errors that the usual
 // 1 and 2 have; what follows from ab = 1 is used below.
@@ -43,8 +45,8 @@ struct InputTransform {  // B^T
 };
 
 struct FilterTransform {  // G
-  static constexpr int kFrom = kTaps, kTo = kIn;
-  static void apply(const Vec (&g)[kTaps], Vec (&u)[kIn]) {
+  static constexpr int kFrom = kTaps, kTo = kValues;
+  static void apply(const Vec (&g)[kTaps], Vec (&u)[kValues]) {
     const Vec even_a = kOverA * g[0] + kOverA * kA2 * g[2], odd_a = kOverA * kA * g[1];
     const Vec even_b = kOverB * g[0] + kOverB * kB2 * g[2], odd_b = kOverB * kB * g[1];
     u[0] = g[0];
@@ -83,8 +85,8 @@ struct OutputGradientTransform {  // A
 };
 
 struct FilterGradientTransform {  // G^T
-  static constexpr int kFrom = kIn, kTo = kTaps;
-  static void apply(const Vec (&m)[kIn], Vec (&g)[kTaps]) {
+  static constexpr int kFrom = kValues, kTo = kTaps;
+  static void apply(const Vec (&m)[kValues], Vec (&g)[kTaps]) {
     const Vec even_a = kOverA * (m[1] + m[2]), odd_a = kOverA * (m[1] - m[2]);
     const Vec even_b = kOverB * (m[3] + m[4]), odd_b = kOverB * (m[3] - m[4]);
     g[0] = m[0] + even_a + even_b;
@@ -93,25 +95,37 @@ struct FilterGradientTransform {  // G^T
   }
 };
 
+/// A convolution along one axis: its transforms, and how they are put together.
+struct UnitStride {
+  using Input = InputTransform;
+  using Filter = FilterTransform;
+  using Output = OutputTransform;
+  using OutputGradient = OutputGradientTransform;
+  using FilterGradient = FilterGradientTransform;
+  static constexpr int kStep = kOut;  // pixels from one tile's inputs to the next one's
+  /// Which of the filter's values is multiplied at each point.
+  static constexpr std::array<int, kIn> kValueAt{0, 1, 2, 3, 4, 5};
+};
+
 /// Both axes: get(y, x, value) gives what is transformed, put(y, x, value) takes the result.
 template <class Transform, class Get, class Put>
 inline __attribute__((always_inline)) void transform(Get&& get, Put&& put) {
   constexpr int kFrom = Transform::kFrom, kTo = Transform::kTo;
   Vec half[kTo][kFrom];
-#pragma GCC unroll 6
+#pragma GCC unroll 9
   for (int x = 0; x < kFrom; ++x) {
     Vec from[kFrom], to[kTo];
-#pragma GCC unroll 6
+#pragma GCC unroll 9
     for (int y = 0; y < kFrom; ++y) get(y, x, from[y]);
     Transform::apply(from, to);
-#pragma GCC unroll 6
+#pragma GCC unroll 9
     for (int y = 0; y < kTo; ++y) half[y][x] = to[y];
   }
-#pragma GCC unroll 6
+#pragma GCC unroll 9
   for (int y = 0; y < kTo; ++y) {
     Vec to[kTo];
     Transform::apply(half[y], to);
-#pragma GCC unroll 6
+#pragma GCC unroll 9
     for (int x = 0; x < kTo; ++x) put(y, x, to[x]);
   }
 }

@@ -23,17 +23,26 @@ ConvCase case_of(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t i,
   return {n, h, w, i, o, 3, 3, 1, padding};
 }
 
+ConvCase strided(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t i, std::int64_t o) {
+  return {n, h, w, i, o, 3, 3, 2, 1};
+}
+
 // Channels: one vector, several, and as many as fill neither a panel of a product nor one step of its terms.
 // Sizes: whole tiles, tiles that overhang by one to three pixels, and images smaller than a tile.
 const std::vector<ConvCase> kCases = {
-    case_of(2, 8, 8, 16, 16, 1),  case_of(1, 4, 4, 32, 48, 1),    case_of(3, 7, 5, 48, 16, 1),
-    case_of(1, 9, 10, 16, 80, 0), case_of(2, 3, 3, 16, 32, 1),    case_of(1, 2, 1, 32, 16, 2),
-    case_of(2, 6, 11, 80, 96, 2), case_of(1, 12, 13, 144, 64, 1), case_of(40, 5, 5, 16, 16, 1)};
+    case_of(2, 8, 8, 16, 16, 1), case_of(1, 4, 4, 32, 48, 1), case_of(3, 7, 5, 48, 16, 1),
+    case_of(1, 9, 10, 16, 80, 0), case_of(2, 3, 3, 16, 32, 1), case_of(1, 2, 1, 32, 16, 2),
+    case_of(2, 6, 11, 80, 96, 2), case_of(1, 12, 13, 144, 64, 1), case_of(40, 5, 5, 16, 16, 1),
+    // With stride 2 tiles are of 8 x 8 inputs; even and odd sizes end differently.
+    strided(2, 8, 8, 16, 16), strided(1, 16, 8, 32, 48), strided(3, 7, 9, 48, 16), strided(1, 6, 5, 16, 80),
+    strided(2, 1, 2, 16, 32), strided(2, 11, 14, 80, 96), strided(1, 15, 13, 144, 64),
+    strided(40, 10, 10, 16, 16)};
 
 /// Errors beside those of direct sums (conv2d_comparison.h). Products are of values at points, |B^T d| |G g|,
 /// put together by A^T. For an axis' last output, the worst one, the root of the sum of squares of what its
 /// products contribute is sqrt(2 0.70^2 + 2 2.36^2 + 3.04^2) = 4.6, where the three of the definition have
-/// sqrt(3): 2.7 times, and 7.1 times for two axes.
+/// sqrt(3): 2.7 times, and 7.1 times for two axes. With stride 2 the outer taps' worst output has 2.6 times
+/// the two products of the definition, and the middle tap's product is as it was.
 constexpr double kRounding = 7.1;
 
 void compare(CpuStream& stream, const ConvCase& c, Mode mode, std::size_t offset) {
@@ -69,10 +78,9 @@ TEST(Winograd, CountsPixels) {
     }
 }
 
-TEST(Winograd, BitsDoNotDependOnThreads) {
+void expect_bits_of_any_threads(const ConvCase& c) {
   CpuStream one({.threads = 1});
   CpuStream three({.threads = 3});
-  const ConvCase c = case_of(23, 9, 9, 80, 48, 1);
   const ConvArrays<float> in(c);
   Array<float> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
   const auto run = [&](CpuStream& stream, Array<float>& y, Array<float>& dx, Array<float>& dfilter) {
@@ -85,6 +93,11 @@ TEST(Winograd, BitsDoNotDependOnThreads) {
   expect_same_bits(y1, y3);
   expect_same_bits(dx1, dx3);
   expect_same_bits(dfilter1, dfilter3);
+}
+
+TEST(Winograd, BitsDoNotDependOnThreads) {
+  expect_bits_of_any_threads(case_of(23, 9, 9, 80, 48, 1));
+  expect_bits_of_any_threads(strided(23, 18, 17, 80, 48));
 }
 
 TEST(Winograd, NanPassesTheRelu) {
@@ -108,7 +121,11 @@ TEST(Winograd, PaysForTheBodiesOfResidualNetworks) {
   EXPECT_FALSE(pays(case_of(4, 2, 2, 256, 256, 1))) << "36 products in the place of 36";
   EXPECT_FALSE(pays(case_of(128, 32, 32, 3, 64, 1))) << "a stem";
   EXPECT_FALSE(pays(case_of(8, 32, 32, 24, 64, 1))) << "not whole vectors";
-  EXPECT_FALSE(pays({8, 32, 32, 64, 64, 3, 3, 2, 1})) << "a stride";
+  for (const std::int64_t size : {32, 16, 8}) EXPECT_TRUE(pays(strided(128, size, size, 64, 128)));
+  EXPECT_TRUE(pays(strided(8, 56, 56, 128, 128)));
+  EXPECT_FALSE(pays(strided(8, 14, 14, 512, 512))) << "324 products in the place of 441";
+  EXPECT_FALSE(pays({8, 32, 32, 64, 64, 3, 3, 2, 0})) << "no padding, which says whose tap comes first";
+  EXPECT_FALSE(pays({8, 32, 32, 64, 64, 3, 3, 3, 1})) << "a larger stride";
   EXPECT_FALSE(pays({8, 32, 32, 64, 64, 1, 1, 1, 0})) << "other filters";
   EXPECT_FALSE(pays({8, 32, 32, 64, 64, 5, 5, 1, 2})) << "other filters";
   EXPECT_FALSE(pays(case_of(8, 32, 32, 64, 64, 3))) << "a border of zeros that only padding gives";
