@@ -71,10 +71,17 @@ StepFigures measure_steps(const StepOptions& options, const Device& device, cons
   StepFigures figures;
   PartsSum parts;
   const std::int64_t first = options.warmup * *options.steps + 1;  // step that counts
+  std::uint64_t allocations_before = 0;
   TrainerCallbacks callbacks;
   callbacks.on_warning = [&](std::int64_t, const std::string& text) { say(text); };
   callbacks.on_step = [&](const StepReport& report) {
-    if (!report.measured || report.step < first) return;
+    if (!report.measured) return;
+    const std::uint64_t allocations = device.memory().stats().source_calls;
+    if (report.step < first) {
+      allocations_before = allocations;
+      return;
+    }
+    figures.allocations = allocations - allocations_before;
     figures.step_ms.push_back(report.measured->step_ms);
     figures.images_per_second.push_back(report.measured->images_per_second);
     figures.peak_bytes = report.measured->memory_bytes;

@@ -16,6 +16,9 @@ struct StepFigures {
   std::vector<double> step_ms;  // by round
   std::vector<double> images_per_second;
   std::size_t peak_bytes = 0;  // of the device's allocator: the most in use at once, images on it included
+  // How often the allocator has asked the system or the driver for memory since the warm-up: 0 in a steady
+  // state.
+  std::uint64_t allocations = 0;
   std::optional<StepParts> parts;  // with --breakdown: the mean over the counted steps
 };
 

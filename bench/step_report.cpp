@@ -78,7 +78,8 @@ Json to_json(const StepFigures& figures) {
   Json json = {{"images_per_second", to_json(spread_of(figures.images_per_second))},
                {"step_ms", to_json(spread_of(figures.step_ms))},
                {"step_ms_by_round", figures.step_ms},
-               {"peak_bytes", figures.peak_bytes}};
+               {"peak_bytes", figures.peak_bytes},
+               {"allocations", figures.allocations}};
   if (figures.parts) json["breakdown"] = to_json(*figures.parts);
   return json;
 }
@@ -108,7 +109,9 @@ void print_about(const Json& about) {
 void print_figures(const Json& figures) {
   print_table({{"rate", text_of(figures["images_per_second"], "images/s")},
                {"step", text_of(figures["step_ms"], "ms")},
-               {"memory", format_bytes(figures["peak_bytes"].get<std::size_t>()) + " at most"}});
+               {"memory", fmt::format("{} at most; asked the system for more {} times after the warm-up",
+                                      format_bytes(figures["peak_bytes"].get<std::size_t>()),
+                                      figures["allocations"].get<std::uint64_t>())}});
   if (!figures.contains("breakdown")) return;
   const Json& breakdown = figures["breakdown"];
   fmt::print("\n| part | ms | % |\n|---|---|---|\n");

@@ -101,6 +101,15 @@ TEST_F(Step, SaysWhatItMeasuredAndOnWhat) {
   EXPECT_FALSE(figures.contains("breakdown"));
 }
 
+// Without threads that prepare batches: how many of these exist at once is a matter of time.
+TEST_F(Step, ASteadyStateAsksTheSystemForNoMemory) {
+  EXPECT_EQ(measure({"--workers", "0"})["allocations"], 0);
+  setenv("CONVOY_MEMORY_CACHE", "off", 1);
+  const Json without = measure({"--workers", "0"});
+  unsetenv("CONVOY_MEMORY_CACHE");
+  EXPECT_GT(without["allocations"].get<int>(), 0) << "a count that cannot count";
+}
+
 void expect_parts(const Json& breakdown, const std::vector<std::string>& positive) {
   const double step = breakdown["step_ms"];
   double sum = 0, percent = 0;
