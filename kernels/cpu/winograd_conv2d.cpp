@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <vector>
 
 #include "kernels/cpu/map.h"
@@ -67,6 +68,18 @@ const float* zeros(Scratch& scratch, std::int64_t channels) {
       static_cast<float*>(scratch.zeros.get(static_cast<std::size_t>(channels) * sizeof(float)));
   std::fill_n(data, channels, 0.0F);
   return data;
+}
+
+/// Calls f(thread, item) for every item, by whichever thread is free next: items differ in length, and others
+/// may want a core too. Results must not depend on who made them.
+template <class F>
+void share_out(CpuStream& stream, std::int64_t items, const F& f) {
+  std::atomic<std::int64_t> next = 0;
+  const std::int64_t threads = std::min<std::int64_t>(stream.threads(), items);
+  parallel_for(stream, threads, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t thread = begin; thread < end; ++thread)
+      for (std::int64_t item = next++; item < items; item = next++) f(thread, item);
+  });
 }
 
 float* floats(Workspace& workspace, std::int64_t count) {
@@ -166,19 +179,14 @@ void Correlation<Scheme>::run(CpuStream& stream, Scratch& scratch) const {
   const std::int64_t most = std::clamp(kOwnCache / (kPoints.kCount * (inputs.channels + outputs.channels)),
                                        fewest, std::max(fewest, tiling.count));
   const std::int64_t threads = std::min<std::int64_t>(stream.threads(), tiling.count);
+  const std::int64_t blocks = std::max(threads, (tiling.count + most - 1) / most);
   const std::int64_t room = kPoints.kCount * (input_stride(most) + output_stride(most));
   float* const values = floats(scratch.values, threads * room);
   const float* const outside = zeros(scratch, inputs.channels);
-  parallel_for(stream, threads, 1, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t thread = first; thread < last; ++thread) {
-      const std::int64_t begin = tiling.count * thread / threads;
-      const std::int64_t count = tiling.count * (thread + 1) / threads - begin;
-      const std::int64_t blocks = (count + most - 1) / most;
-      float* const v = values + thread * room;
-      for (std::int64_t block = 0; block < blocks; ++block)
-        run_tiles(tiling, begin + count * block / blocks, begin + count * (block + 1) / blocks, outside, v,
-                  v + kPoints.kCount * input_stride(most));
-    }
+  share_out(stream, blocks, [&](std::int64_t thread, std::int64_t block) {
+    float* const v = values + thread * room;
+    run_tiles(tiling, tiling.count * block / blocks, tiling.count * (block + 1) / blocks, outside, v,
+              v + kPoints.kCount * input_stride(most));
   });
 }
 
@@ -265,7 +273,9 @@ void FilterGradient<Scheme>::run(CpuStream& stream, Scratch& scratch, float* du)
     };
     const std::int64_t v_stride = of_x.size() + kLanes, z_stride = tiles * o + kLanes;
     float* const z = v + kPoints.kCount * v_stride;
-    parallel_for(stream, tiles, 4, [&](std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t kTilesAtOnce = 4;
+    share_out(stream, (tiles + kTilesAtOnce - 1) / kTilesAtOnce, [&](std::int64_t, std::int64_t item) {
+      const std::int64_t begin = item * kTilesAtOnce, end = std::min(begin + kTilesAtOnce, tiles);
       for (std::int64_t tile = begin; tile < end; ++tile) {
         const Window<Input::kFrom, const float> window(x, inputs, tiling, first + tile, Scheme::kStep,
                                                        -padding, outside);
@@ -279,18 +289,16 @@ void FilterGradient<Scheme>::run(CpuStream& stream, Scratch& scratch, float* du)
       }
     });
     const std::int64_t row_blocks = o / kLanes;
-    parallel_for(stream, kFilters * row_blocks, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t item = begin; item < end; ++item) {
-        const std::int64_t filter = item / row_blocks, row = item % row_blocks * kLanes;
-        const int from = kPoints.first[filter], to = kPoints.first[filter + 1];
-        for (int k = from; k < to; ++k) {
-          const std::int64_t point = kPoints.ordered[k];
-          for (std::int64_t column = 0; column < i; column += kPanel)
-            simd::multiply_panel(kLanes, of_x.width(column), tiles,
-                                 {z + point * z_stride + at_dy(0, row), 1, kLanes},
-                                 {v + point * v_stride + of_x.at(0, column), of_x.width(column)},
-                                 du + filter * o * i + row * i + column, i, chunk > 0 || k > from);
-        }
+    share_out(stream, kFilters * row_blocks, [&](std::int64_t, std::int64_t item) {
+      const std::int64_t filter = item / row_blocks, row = item % row_blocks * kLanes;
+      const int from = kPoints.first[filter], to = kPoints.first[filter + 1];
+      for (int k = from; k < to; ++k) {
+        const std::int64_t point = kPoints.ordered[k];
+        for (std::int64_t column = 0; column < i; column += kPanel)
+          simd::multiply_panel(kLanes, of_x.width(column), tiles,
+                               {z + point * z_stride + at_dy(0, row), 1, kLanes},
+                               {v + point * v_stride + of_x.at(0, column), of_x.width(column)},
+                               du + filter * o * i + row * i + column, i, chunk > 0 || k > from);
       }
     });
   }
