@@ -16,7 +16,7 @@ using TextExchange = std::function<std::vector<std::string>(const std::string&)>
 struct ShmOptions {
   CommOptions comm = {};
   /// Of each rank's part of the window: a chunk of data, in and out. Larger data goes through in pieces.
-  std::size_t chunk_bytes = std::size_t{512} << 10;
+  std::size_t chunk_bytes = std::size_t{128} << 10;
 };
 
 /// Every rank calls it. No name is left in /dev/shm when it returns, nor when it throws or the process dies
