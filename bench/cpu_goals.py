@@ -69,6 +69,10 @@ def memory(part):
     return judge
 
 
+def layers(figures):
+    return f"{text_of(figures['share'])}; a step of {figures['step_ms']['median']:.0f} ms", figures["share"]["median"]
+
+
 def cold_start(figures):
     ratio, seconds = figures["ratios_by_round"], figures["seconds"]
     return f"{text_of(ratio)}; {seconds['convoy']:.2f} s beside {seconds['pytorch']:.2f}", ratio["median"]
@@ -138,6 +142,10 @@ STAGES = (
         Goal("its memory, of PyTorch's process", 0.7, memory("whole"), at_most=True),
         Goal("its memory beyond the libraries, of PyTorch's", 0.7, memory("growth"), at_most=True),
     )),
+    Stage("layers", 180, (), "convoy-bench-layers --model resnet18 --batch-size 128",
+          "--model resnet20 --batch-size 10 --rounds 1 --warmup 1", (
+              Goal("ResNet-18's convolutions and batch norms alone, of the step", 0.9, layers),
+          )),
     Stage("step_resnet18_bf16", 480, ("torch", "bf16"),
           "compare_step.py --model resnet18 --batch-size 128 --precision bf16", QUICK_STEP, (
               Goal("ResNet-18 step, batch 128, bf16, times PyTorch", 1.2, times_pytorch),
