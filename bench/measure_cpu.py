@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures every goal on the CPU, one stage after another, and writes the tables.
 
-    python3 bench/measure_cpu.py --python /path/to/python          # all; about an hour and a half on two cores
+    python3 bench/measure_cpu.py --python /path/to/python          # all, within two hours
     python3 bench/measure_cpu.py --only allreduce,overlap          # some, whose rows alone are replaced
     python3 bench/measure_cpu.py --tables                          # the tables again, from the JSON files
     python3 bench/measure_cpu.py --quick --out /tmp/rehearsal      # tiny sizes: does everything run?
