@@ -19,9 +19,10 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from comparison import Deadline, Unavailable, run_to_end, write_json  # noqa: E402
+from comparison import Deadline, Unavailable, collect_rounds, run_to_end, write_json  # noqa: E402
 
 SIDES = ("on", "off")  # values of CONVOY_WINOGRAD
+LEAST_SEEDS = 2  # one has no spread
 
 
 def train(arguments, side, seed, seconds):
@@ -52,17 +53,23 @@ def differences(on, off):
 
 def compare(arguments):
     left = Deadline(arguments.time_limit).left
-    found = {side: [] for side in SIDES}
-    for seed in range(1, arguments.seeds + 1):
+
+    def run_seed(before):
+        found = {}
         for side in SIDES:
-            found[side].append(train(arguments, side, seed, left()))
-            print(f"  seed {seed}, Winograd {side:3s}  {100 * found[side][-1]['accuracy']:.2f} %", flush=True)
+            found[side] = train(arguments, side, before + 1, left())
+            print(f"  seed {before + 1}, Winograd {side:3s}  {100 * found[side]['accuracy']:.2f} %", flush=True)
+        return found
+
+    found = collect_rounds(arguments.seeds, left, run_seed)
+    if len(found) < LEAST_SEEDS:
+        raise Unavailable(f"{len(found)} seed in {arguments.time_limit:.0f} s, expected {LEAST_SEEDS} or more")
 
     def all_of(side, what):
-        return [entry[what] for entry in found[side]]
+        return [each[side][what] for each in found]
 
     return {"dataset": arguments.dataset, "model": arguments.model, "max_steps": arguments.max_steps,
-            "batch_size": arguments.batch_size, "seeds": arguments.seeds,
+            "batch_size": arguments.batch_size, "seeds": len(found),
             "accuracy": {side: of_several(all_of(side, "accuracy")) for side in SIDES},
             "loss": {side: of_several(all_of(side, "loss")) for side in SIDES},
             "accuracy_difference": differences(all_of("on", "accuracy"), all_of("off", "accuracy")),
@@ -98,8 +105,8 @@ def parser():
 def main():
     flags = parser()
     arguments = flags.parse_args()
-    if arguments.seeds < 2:
-        flags.error(f"--seeds: found {arguments.seeds}, expected 2 or more")
+    if arguments.seeds < LEAST_SEEDS:
+        flags.error(f"--seeds: found {arguments.seeds}, expected {LEAST_SEEDS} or more")
     try:
         figures = compare(arguments)
     except Unavailable as problem:

@@ -5,9 +5,10 @@
 
 Both open and decode the same files, cut a random crop out of the padded image, flip, normalise, and make batches with
 as many workers. PyTorch decodes in each epoch, Convoy once: a training's first epoch has the decoding in it, and is
-what is compared; the later ones, from memory, stand beside it. A round is one run of convoy-bench-loader, a process of its
-own, and one epoch of each PyTorch side, which stays warm. Rates are by the clock, and by the time of all cores together
-(user and system, of every thread and worker): images a second of one core. Needs a Python that has torchvision.
+what is compared; the later ones, from memory, stand beside it. A round is one run of convoy-bench-loader, a process of
+its own, and one epoch of each PyTorch side, which stays warm. Rates are by the clock, and by the time of all cores
+together (user and system, of every thread and worker): images a second of one core. Needs a Python that has
+torchvision.
 """
 
 import argparse
@@ -17,8 +18,8 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from comparison import (Deadline, Peer, Unavailable, ratios_by_round, rounds, run_for_json, spread,  # noqa: E402
-                        text_of, write_json)
+from comparison import (Deadline, Peer, Unavailable, collect_rounds, ratios_by_round, run_for_json,  # noqa: E402
+                        spread, text_of, write_json)
 
 PEER = pathlib.Path(__file__).resolve().parent / "pytorch_loader.py"
 SIDES = ("pillow", "torchvision")
@@ -63,28 +64,29 @@ def start_peers(arguments, left, left_out, about):
 
 def compare(arguments):
     left = Deadline(arguments.time_limit).left
-    found, left_out, about = {FIRST: [], LATER: []}, {}, {}
+    left_out, about = {}, {}
     convoy_rates(arguments, left())  # all files are in the page cache from here on
     peers = start_peers(arguments, left, left_out, about)
     try:
-        found.update({side: [] for side in peers})
-        for _ in rounds(arguments.rounds, left):
+
+        def run_round(_):
             first, later, report = convoy_rates(arguments, left())
-            found[FIRST].append(first)
-            found[LATER].append(later)
-            for side, peer in peers.items():
-                found[side].append(peer_rates(peer, left()))
+            return report, {FIRST: first, LATER: later,
+                            **{side: peer_rates(peer, left()) for side, peer in peers.items()}}
+
+        found = collect_rounds(arguments.rounds, left, run_round)
     finally:
         for peer in peers.values():
             peer.close()
-    rates = {side: {rate: [entry[rate] for entry in entries] for rate in RATES} for side, entries in found.items()}
+    report = found[0][0]
+    rates = {side: {rate: [each[side][rate] for _, each in found] for rate in RATES} for side in found[0][1]}
 
     def ratios(ours):
         return {side: {rate: ratios_by_round(rates[ours][rate], rates[side][rate]) for rate in RATES} for side in peers}
 
     return {"image": report["image"], "images": report["first_epoch"]["images"], "transform": report["transform"],
             "batch_size": arguments.batch_size, "workers": arguments.workers, "cores": report["machine"]["cores"],
-            "rounds": len(found[FIRST]), **about,
+            "rounds": len(found), **about,
             "sides": {side: {rate: spread(each[rate]) for rate in RATES} for side, each in rates.items()},
             "ratios_by_round": ratios(FIRST), "ratios_of_later_epochs": ratios(LATER), "left_out": left_out}
 

@@ -16,8 +16,8 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from comparison import (Deadline, Unavailable, ratios_by_round, rounds, run_for_json, spread, text_of,  # noqa: E402
-                        write_json)
+from comparison import (Deadline, Unavailable, collect_rounds, ratios_by_round, run_for_json, spread,  # noqa: E402
+                        text_of, write_json)
 
 
 def step_command(arguments, threads):
@@ -32,17 +32,22 @@ def compare(arguments):
         "ranks": [*shlex.split(arguments.mpirun), "-n", arguments.ranks, *step_command(arguments, 1)],
         "threads": step_command(arguments, arguments.ranks)
     }
-    rates = {side: [] for side in commands}
-    for _ in rounds(arguments.rounds, left):
+
+    def run_round(_):
+        found = {}
         for side, command in commands.items():
             report = run_for_json(command, left())
             ranks = arguments.ranks if side == "ranks" else 1
             if report["world_size"] != ranks:
                 raise Unavailable(f"{ranks} processes made a job of {report['world_size']}: {report['ranks']}")
-            rates[side].append(report["images_per_second"]["median"])
+            found[side] = report["images_per_second"]["median"]
+        return found
+
+    found = collect_rounds(arguments.rounds, left, run_round)
+    rates = {side: [each[side] for each in found] for side in commands}
     return {"model": arguments.model, "image_size": arguments.image_size, "batch_size": arguments.batch_size,
-            "precision": arguments.precision, "ranks": arguments.ranks, "rounds": len(rates["ranks"]),
-            "images_per_second": {side: spread(found) for side, found in rates.items()},
+            "precision": arguments.precision, "ranks": arguments.ranks, "rounds": len(found),
+            "images_per_second": {side: spread(each) for side, each in rates.items()},
             "ratio": ratios_by_round(rates["ranks"], rates["threads"])}
 
 

@@ -24,8 +24,8 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import generated_images  # noqa: E402
-from comparison import (Deadline, Peer, ROUND_SECONDS, Unavailable, last_line, ratios_by_round, rounds,  # noqa: E402
-                        run_to_end, spread, write_json)
+from comparison import (Deadline, Peer, ROUND_SECONDS, Unavailable, collect_rounds, last_line,  # noqa: E402
+                        ratios_by_round, run_to_end, spread, write_json)
 
 PEER = pathlib.Path(__file__).resolve().parent / "pytorch_step.py"
 MODELS = ("lenet", "resnet20", "resnet18", "resnet34", "resnet50")
@@ -138,7 +138,7 @@ def memory_ratios(ours, theirs):
 def compare(arguments):
     """The figures of every side; Unavailable where Convoy has none."""
     left = Deadline(arguments.time_limit).left
-    peers, left_out, about, times, memory = {}, {}, {}, {"convoy": []}, {}
+    peers, left_out, about = {}, {}, {}
     start_bytes = run_to_end([arguments.convoy, "--version"], left()).peak_resident_bytes
     with tempfile.TemporaryDirectory() as work:
         data = pathlib.Path(work) / "data"
@@ -148,17 +148,19 @@ def compare(arguments):
             convoy_windows(arguments, data, extra, left())
         try:
             start_peers(arguments, peers, left, left_out, about)
-            times.update({side: [] for side in peers})
-            for _ in rounds(arguments.rounds, left):
-                time_ms, memory["convoy"] = convoy_windows(arguments, data, extra, left())
-                times["convoy"].append(time_ms)
+
+            def run_round(_):
+                found = {"convoy": convoy_windows(arguments, data, extra, left())}
                 for side, peer in peers.items():
-                    time_ms, memory[side] = peer.windows(arguments.steps, arguments.windows, left())
-                    times[side].append(time_ms)
+                    found[side] = peer.windows(arguments.steps, arguments.windows, left())
+                return found
+
+            found = collect_rounds(arguments.rounds, left, run_round)
         finally:
             for peer in peers.values():
                 peer.close()
-    sides = {side: summary(arguments.batch_size, found, memory[side]) for side, found in times.items()}
+    times = {side: [each[side][0] for each in found] for side in found[0]}
+    sides = {side: summary(arguments.batch_size, found_ms, found[-1][side][1]) for side, found_ms in times.items()}
     ours = sides["convoy"]
     ratios = {side: ours["images_per_second"] / sides[side]["images_per_second"] for side in peers}
     by_round = {side: ratios_by_round(times[side], times["convoy"]) for side in peers}

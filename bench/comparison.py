@@ -149,15 +149,22 @@ class Deadline:
         return self.end - time.monotonic()
 
 
-def rounds(count, left):
-    """Numbers the rounds of a comparison: one, and as many more as there seems to be time for."""
-    longest = 0
-    for i in range(count):
-        if i > 0 and left() < longest + ROUND_SECONDS:
-            return
+def collect_rounds(count, left, run_round):
+    """What run_round(i) found: of one round, and of as many more as there is time for.
+
+    A round that the end of the time cut short is dropped; where that was the first, nobody has a figure.
+    """
+    found, longest = [], 0
+    while len(found) < count and (not found or left() >= longest + ROUND_SECONDS):
         begin = time.monotonic()
-        yield i
+        try:
+            found.append(run_round(len(found)))
+        except Unavailable:
+            if not found or left() > 0:
+                raise
+            break
         longest = max(longest, time.monotonic() - begin)
+    return found
 
 
 def write_json(file, figures):

@@ -253,8 +253,24 @@ for line in sys.stdin:
             comparison.run_to_end([bad], 60)
 
     def test_as_many_rounds_as_there_is_time_for(self):
-        self.assertEqual(list(comparison.rounds(3, lambda: 100)), [0, 1, 2])
-        self.assertEqual(list(comparison.rounds(3, lambda: 0)), [0])
+        self.assertEqual(comparison.collect_rounds(3, lambda: 100, lambda i: i), [0, 1, 2])
+        self.assertEqual(comparison.collect_rounds(3, lambda: 0, lambda i: i), [0])
+
+    def test_a_round_that_time_cuts_short_is_dropped(self):
+        left = [100]
+
+        def run_round(i):
+            if i == until:
+                left[0] = -1 if is_late else 100
+                raise comparison.Unavailable("no window")
+            return i
+
+        until, is_late = 2, True
+        self.assertEqual(comparison.collect_rounds(5, lambda: left[0], run_round), [0, 1])
+        for until, is_late in ((0, True), (2, False)):  # nothing yet, or another reason
+            left[0] = 100
+            with self.assertRaisesRegex(comparison.Unavailable, "no window"):
+                comparison.collect_rounds(5, lambda: left[0], run_round)
 
     def test_memory_ratios(self):
         ours = {"peak_resident_bytes": 50, "start_resident_bytes": 10}
