@@ -15,78 +15,42 @@ import argparse
 import json
 import os
 import pathlib
-import queue
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import generated_images  # noqa: E402
+from comparison import (Deadline, Peer, ROUND_SECONDS, Unavailable, collect_rounds, last_line,  # noqa: E402
+                        ratios_by_round, run_to_end, spread, write_json)
 
 PEER = pathlib.Path(__file__).resolve().parent / "pytorch_step.py"
 MODELS = ("lenet", "resnet20", "resnet18", "resnet34", "resnet50")
-ROUND_SECONDS = 3  # what is left must be more than this and the last round
 
 
-class Unavailable(Exception):
-    """Why a side has no figure, in one line."""
-
-
-def last_line(text):
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "no output"
-
-
-class Peer:
-    """A process of pytorch_step.py that waits, warm, until it is asked for windows."""
+class StepPeer(Peer):
+    """A process of pytorch_step.py."""
 
     def __init__(self, python, flags):
-        self.errors = tempfile.TemporaryFile(mode="w+")
-        self.begin = time.monotonic()
-        self.process = subprocess.Popen([str(word) for word in (python, PEER, *flags)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=self.errors, text=True, bufsize=1)
-        self.lines = queue.Queue()  # (seconds from the start, line), and None at the end
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
+        super().__init__(python, PEER, flags)
 
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.put((time.monotonic() - self.begin, line))
-        self.lines.put(None)
-
-    def answer(self, event, seconds):
-        """The next line of output, and the seconds from the start of the process to it."""
-        try:
-            found = self.lines.get(timeout=max(seconds, 0))
-        except queue.Empty:
-            raise Unavailable(f"no {event} after {time.monotonic() - self.begin:.0f} s") from None
-        if found is None:
-            self.process.wait()
-            self.errors.seek(0)
-            raise Unavailable(last_line(self.errors.read()))
-        answer = json.loads(found[1])
-        if answer["event"] != event:
-            raise Unavailable(f"found the event '{answer['event']}', expected '{event}'")
-        return answer, found[0]
+    def wait_until_first_step(self, seconds):
+        """What it says there, and the seconds from its start."""
+        answer, after = self.answer("first step", seconds)
+        self.start_resident_bytes = answer.get("start_resident_bytes", 0)
+        return answer, after
 
     def windows(self, steps, count, seconds):
-        """The median milliseconds a step, and the most memory that PyTorch has had in use (0 on the CPU)."""
-        found = []
-        for _ in range(count):
-            print(steps, file=self.process.stdin, flush=True)
-            found.append(self.answer("window", seconds)[0])
-        return statistics.median(window["step_ms"] for window in found), found[-1].get("peak_bytes", 0)
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.reader.join()
-        for stream in (self.process.stdin, self.process.stdout, self.errors):
-            stream.close()
+        """The median milliseconds a step, and its memory."""
+        found = [self.ask(steps, "window", seconds) for _ in range(count)]
+        return statistics.median(window["step_ms"] for window in found), {
+            "peak_bytes": found[-1].get("peak_bytes", 0),
+            "peak_resident_bytes": found[-1].get("peak_resident_bytes", 0),
+            "start_resident_bytes": self.start_resident_bytes
+        }
 
 
 def convoy_command(arguments, data, out):
@@ -106,25 +70,23 @@ def read_windows(log, warmup):
 
 
 def convoy_windows(arguments, data, extra, seconds):
-    """As Peer.windows, from a process of its own."""
+    """As StepPeer.windows, from a process of its own."""
     with tempfile.TemporaryDirectory() as out:
         command = convoy_command(arguments, data, out) + [
             "--max-steps", str((arguments.warmup + arguments.windows) * arguments.steps),
             "--log-every", str(arguments.steps), *extra]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=max(seconds, 1))
-        except subprocess.TimeoutExpired:
-            raise Unavailable(f"convoy-train: not done after {seconds:.0f} s") from None
-        if done.returncode != 0:
-            raise Unavailable(f"convoy-train: code {done.returncode}, {last_line(done.stderr)}")
+        done = run_to_end(command, seconds)
         windows, memory = read_windows((pathlib.Path(out) / "log.jsonl").read_text(), arguments.warmup)
-    return statistics.median(windows), memory
+    return statistics.median(windows), {"peak_bytes": memory, "peak_resident_bytes": done.peak_resident_bytes}
 
 
 def write_images(arguments, folder):
-    """Whole batches alone: many of small images, so that the ends of epochs do not count, two of large ones."""
-    most = 10240 if arguments.image_size < 64 and arguments.device == "cuda" else generated_images.CLASSES
-    batches = max(2, -(-most // arguments.batch_size))
+    """Whole batches alone: of small images so many that the ends of epochs do not count, of large ones two."""
+    most = 0
+    if arguments.image_size < 64:
+        most = 10240 if arguments.device == "cuda" else 2048
+    steps = (arguments.warmup + arguments.windows) * arguments.steps
+    batches = max(2, -(-generated_images.CLASSES // arguments.batch_size), min(-(-most // arguments.batch_size), steps))
     generated_images.write_folder(folder, arguments.image_size, batches * arguments.batch_size)
 
 
@@ -138,9 +100,9 @@ def peer_flags(arguments, side):
 def start_peers(arguments, peers, left, left_out, about):
     """Starts and warms each side in turn, so that none disturbs the choices that another times."""
     for side in arguments.sides:
-        peer = Peer(arguments.python, peer_flags(arguments, side))
+        peer = StepPeer(arguments.python, peer_flags(arguments, side))
         try:
-            about["torch"] = peer.answer("first step", left() - ROUND_SECONDS * arguments.rounds)[0]["torch"]
+            about["torch"] = peer.wait_until_first_step(left() - ROUND_SECONDS * arguments.rounds)[0]["torch"]
             _, about[f"seconds until {side} is warm"] = peer.answer("warm", left() - ROUND_SECONDS * arguments.rounds)
             peers[side] = peer
         except Unavailable as problem:
@@ -149,30 +111,35 @@ def start_peers(arguments, peers, left, left_out, about):
 
 
 def summary(batch_size, times_ms, memory):
-    rates = sorted(batch_size / time_ms * 1e3 for time_ms in times_ms)
+    rates = spread([batch_size / time_ms * 1e3 for time_ms in times_ms])
     return {
-        "images_per_second": statistics.median(rates),
-        "lowest": rates[0],
-        "highest": rates[-1],
-        "rounds": len(rates),
-        "peak_bytes": memory
+        "images_per_second": rates["median"],
+        "lowest": rates["lowest"],
+        "highest": rates["highest"],
+        "rounds": len(times_ms),
+        **memory
     }
 
 
-def ratios_by_round(ours_ms, theirs_ms):
-    """How many times as fast as the other side: the median over the rounds, the lowest and the highest."""
-    ratios = sorted(theirs / ours for ours, theirs in zip(ours_ms, theirs_ms))
-    return {"median": statistics.median(ratios), "lowest": ratios[0], "highest": ratios[-1]}
+def memory_ratios(ours, theirs):
+    """Resident memory over the other side's: of the whole processes, and of what each takes beyond its libraries."""
+
+    def growth(side):
+        return side["peak_resident_bytes"] - side["start_resident_bytes"]
+
+    if not theirs["peak_resident_bytes"]:
+        return {}
+    return {
+        "whole": ours["peak_resident_bytes"] / theirs["peak_resident_bytes"],
+        "growth": growth(ours) / growth(theirs)
+    }
 
 
 def compare(arguments):
     """The figures of every side; Unavailable where Convoy has none."""
-    end = time.monotonic() + arguments.time_limit if arguments.time_limit else float("inf")
-
-    def left():
-        return min(end - time.monotonic(), 86400)
-
-    peers, left_out, about, times, memory = {}, {}, {}, {"convoy": []}, {}
+    left = Deadline(arguments.time_limit).left
+    peers, left_out, about = {}, {}, {}
+    start_bytes = run_to_end([arguments.convoy, "--version"], left()).peak_resident_bytes
     with tempfile.TemporaryDirectory() as work:
         data = pathlib.Path(work) / "data"
         write_images(arguments, data)
@@ -181,28 +148,28 @@ def compare(arguments):
             convoy_windows(arguments, data, extra, left())
         try:
             start_peers(arguments, peers, left, left_out, about)
-            times.update({side: [] for side in peers})
-            longest = 0
-            for _ in range(arguments.rounds):
-                begin = time.monotonic()
-                if times["convoy"] and left() < longest + ROUND_SECONDS:
-                    break
-                time_ms, memory["convoy"] = convoy_windows(arguments, data, extra, left())
-                times["convoy"].append(time_ms)
+
+            def run_round(_):
+                found = {"convoy": convoy_windows(arguments, data, extra, left())}
                 for side, peer in peers.items():
-                    time_ms, memory[side] = peer.windows(arguments.steps, arguments.windows, left())
-                    times[side].append(time_ms)
-                longest = max(longest, time.monotonic() - begin)
+                    found[side] = peer.windows(arguments.steps, arguments.windows, left())
+                return found
+
+            found = collect_rounds(arguments.rounds, left, run_round)
         finally:
             for peer in peers.values():
                 peer.close()
-    sides = {side: summary(arguments.batch_size, found, memory[side]) for side, found in times.items()}
+    times = {side: [each[side][0] for each in found] for side in found[0]}
+    sides = {side: summary(arguments.batch_size, found_ms, found[-1][side][1]) for side, found_ms in times.items()}
     ours = sides["convoy"]
     ratios = {side: ours["images_per_second"] / sides[side]["images_per_second"] for side in peers}
-    by_round = {side: ratios_by_round(times["convoy"], times[side]) for side in peers}
+    by_round = {side: ratios_by_round(times[side], times["convoy"]) for side in peers}
+    ours["start_resident_bytes"] = start_bytes
+    memory_of = {side: memory_ratios(ours, sides[side]) for side in peers}
     return {"model": arguments.model, "image_size": arguments.image_size, "batch_size": arguments.batch_size,
             "device": arguments.device, "precision": arguments.precision, "threads": arguments.threads, **about,
-            "sides": sides, "ratios": ratios, "ratios_by_round": by_round, "left_out": left_out}
+            "sides": sides, "ratios": ratios, "ratios_by_round": by_round, "memory_ratios": memory_of,
+            "left_out": left_out}
 
 
 def cold_start(arguments):
@@ -228,13 +195,16 @@ def cold_start(arguments):
                     time.sleep(0.002)
                 times["convoy"].append(time.monotonic() - begin)
                 process.wait()
-            peer = Peer(arguments.python, [*peer_flags(arguments, "eager:channels_last"), "--warmup", 1])
+            peer = StepPeer(arguments.python, [*peer_flags(arguments, "eager:channels_last"), "--warmup", 1])
             try:
-                times["pytorch"].append(peer.answer("first step", 120)[1])
+                answer, seconds = peer.wait_until_first_step(120)
+                times["pytorch"].append(seconds)
             finally:
                 peer.close()
     medians = {side: statistics.median(found) for side, found in times.items()}
-    return {"seconds": medians, "all": times, "ratio": medians["convoy"] / medians["pytorch"]}
+    return {"torch": answer["torch"], "seconds": medians, "all": times,
+            "ratio": medians["convoy"] / medians["pytorch"],
+            "ratios_by_round": ratios_by_round(times["convoy"], times["pytorch"])}
 
 
 def print_figures(figures):
@@ -243,13 +213,18 @@ def print_figures(figures):
           f"{figures['sides']['convoy']['rounds']} rounds (lowest to highest)")
     for side, entry in figures["sides"].items():
         memory = f", {entry['peak_bytes'] / 1e6:.0f} MB" if entry["peak_bytes"] else ""
+        if entry["peak_resident_bytes"]:
+            memory += (f", process {entry['peak_resident_bytes'] / 1e6:.0f} MB, of which "
+                       f"{entry['start_resident_bytes'] / 1e6:.0f} before it began")
         print(f"  {side:32s} {entry['images_per_second']:10.1f} images/s "
               f"({entry['lowest']:.1f} to {entry['highest']:.1f}){memory}")
     for side, why in figures["left_out"].items():
         print(f"  {side:32s} left out: {why}")
     for side, ratio in figures["ratios"].items():
         rounds = figures["ratios_by_round"][side]
-        print(f"  convoy / {side:23s} {ratio:10.2f} ({rounds['lowest']:.2f} to {rounds['highest']:.2f})")
+        memory = figures["memory_ratios"][side]
+        more = f"; memory {memory['whole']:.2f}, growth {memory['growth']:.2f}" if memory else ""
+        print(f"  convoy / {side:23s} {ratio:10.2f} ({rounds['lowest']:.2f} to {rounds['highest']:.2f}){more}")
 
 
 def parser():
@@ -291,8 +266,7 @@ def main():
         figures = cold_start(arguments) if arguments.cold_start else compare(arguments)
     except Unavailable as problem:
         sys.exit(f"compare_step: {problem}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+    write_json(arguments.json, figures)
     if arguments.cold_start:
         seconds = figures["seconds"]
         print(f"first step after {seconds['convoy']:.2f} s, PyTorch's after {seconds['pytorch']:.2f} s")

@@ -20,6 +20,7 @@ import torch
 sys.dont_write_bytecode = True
 import pytorch_models  # noqa: E402  from the folder of this file
 import pytorch_precision  # noqa: E402
+from resident_memory import resident_bytes  # noqa: E402
 
 WARMUP_STEPS = 10  # cuDNN's and the compiler's choices, CUDA graphs: made within the first few
 
@@ -94,9 +95,10 @@ def main():
     if arguments.device == "cuda" and not torch.cuda.is_available():
         sys.exit("PyTorch sees no GPU")
 
+    imported_bytes = resident_bytes("VmRSS")
     training = Training(arguments)
     training.window_ms(1)
-    say(event="first step", torch=torch.__version__)
+    say(event="first step", torch=torch.__version__, start_resident_bytes=imported_bytes)
     for _ in range(arguments.warmup - 1):
         training.step()
     training.wait()
@@ -104,6 +106,7 @@ def main():
     for line in sys.stdin:
         for steps in line.split():
             figures = {"event": "window", "step_ms": training.window_ms(int(steps))}
+            figures["peak_resident_bytes"] = resident_bytes("VmHWM")
             if training.on_gpu:
                 figures["peak_bytes"] = torch.cuda.max_memory_allocated()
             say(**figures)

@@ -109,6 +109,17 @@ std::string fastest_of(const Json& comparison) {
   return fastest;
 }
 
+/// Of the devices' allocators on a GPU, of the processes on the CPU.
+std::string text_of_memory(const Json& comparison, const std::string& side) {
+  const Json& sides = comparison["sides"];
+  if (const auto theirs = sides[side]["peak_bytes"].get<double>(); theirs > 0)
+    return fmt::format("{:.2f} of PyTorch's", sides["convoy"]["peak_bytes"].get<double>() / theirs);
+  const Json& ratios = comparison["memory_ratios"][side];
+  if (!ratios.contains("whole")) return "PyTorch's side does not say what it takes";
+  return fmt::format("{:.2f} of PyTorch's process; {:.2f} of what it takes beyond its libraries",
+                     ratios["whole"].get<double>(), ratios["growth"].get<double>());
+}
+
 }  // namespace
 
 std::string torch_version(const std::string& python) {
@@ -160,10 +171,7 @@ void print_comparison(const Json& comparison) {
   rows.emplace_back("ratio", fmt::format("{:.2f} times {} (lowest {:.2f}, highest {:.2f}), round by round",
                                          ratio["median"].get<double>(), fastest,
                                          ratio["lowest"].get<double>(), ratio["highest"].get<double>()));
-  const auto theirs = comparison["sides"][fastest]["peak_bytes"].get<double>();
-  const auto ours = comparison["sides"]["convoy"]["peak_bytes"].get<double>();
-  rows.emplace_back("memory", theirs > 0 ? fmt::format("{:.2f} of PyTorch's", ours / theirs)
-                                         : "PyTorch does not say what it takes of the CPU's");
+  rows.emplace_back("memory", text_of_memory(comparison, fastest));
   print_table(rows);
 }
 

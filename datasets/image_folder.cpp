@@ -51,6 +51,7 @@ std::optional<Decoded> decode_all(const ClassFolders& folders, const std::string
   std::atomic<bool> sizes_differ = false;
   const CpuStream stream({.threads = std::max(workers, 1)});
   parallel_for(stream, count, 1, [&](std::int64_t begin, std::int64_t end) {
+    SquareResizer resizer(size.width);
     for (std::int64_t i = begin; i < end && !sizes_differ; ++i) {
       try {
         const Pixels pixels = decode_file(folders.files[static_cast<std::size_t>(i)]);
@@ -59,7 +60,7 @@ std::optional<Decoded> decode_all(const ClassFolders& folders, const std::string
         if (width == size.width && height == size.height)
           std::memcpy(target, pixels.rgb.data(), pixels.rgb.size());
         else if (resize)
-          resize_to_square({pixels.rgb.data(), height, width, 3}, size.width, target);
+          resizer.run({pixels.rgb.data(), height, width, 3}, target);
         else
           sizes_differ = true;
       } catch (const std::exception& error) {  // bad_alloc too: parallel_for lets nothing through

@@ -235,6 +235,32 @@ TEST(Resize, ShrinksByATriangleOfTwiceTheStep) {
   for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], row[i % 4]) << "at " << i;
 }
 
+// One after another, of sizes and channels that differ: nothing of an image is left in the next.
+TEST(Resize, KeepsNothingOfTheLastImageButItsMemory) {
+  SquareResizer resizer(5);
+  for (const auto& [width, height, channels] :
+       {std::array{9, 7, 3}, std::array{9, 7, 3}, std::array{3, 4, 1}, std::array{30, 20, 4},
+        std::array{5, 5, 2}, std::array{7, 9, 2}, std::array{9, 7, 3}}) {
+    const Picture picture = Picture::ramp(width, height, channels);
+    std::vector<std::uint8_t> out(static_cast<std::size_t>(5 * 5 * channels));
+    resizer.run({picture.pixels.data(), height, width, channels}, out.data());
+    EXPECT_EQ(out, resize(picture, 5)) << width << " x " << height << " x " << channels;
+  }
+}
+
+TEST(Resize, TakesEachChannelByItself) {
+  const Picture all = Picture::ramp(9, 7, 4);
+  const std::vector<std::uint8_t> expected = resize(all, 6);
+  for (int c = 0; c < 4; ++c) {
+    Picture one{9, 7, 1, {}};
+    for (std::size_t i = 0; i < 63; ++i)
+      one.pixels.push_back(all.pixels[i * 4 + static_cast<std::size_t>(c)]);
+    const std::vector<std::uint8_t> found = resize(one, 6);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_EQ(found[i], expected[i * 4 + static_cast<std::size_t>(c)]) << "channel " << c << " at " << i;
+  }
+}
+
 TEST(Resize, CutsTheCentreOutOfTheLongSide) {
   Picture wide = Picture::plain(12, 4, 3, 0);
   for (int y = 0; y < 4; ++y)

@@ -104,6 +104,30 @@ TEST(ChannelStatistics, AreThoseOfThePixels) {
   EXPECT_EQ(statistics.mean[2], 0.0f);
 }
 
+// More values than are summed in 32 bits at once, and some beyond the last whole vector.
+TEST(ChannelStatistics, AreThoseOfTheLoopForAnyNumberOfChannels) {
+  constexpr std::int64_t kPixels = 1050001;
+  for (const std::int64_t channels : {1, 2, 3, 4}) {
+    const Tensor images = Tensor::empty({1, 1, kPixels, channels}, DType::u8, Device::cpu());
+    auto* values = images.view().as<std::uint8_t>();
+    std::array<std::uint64_t, 4> sum{}, sum_of_squares{};
+    for (std::int64_t i = 0; i < images.numel(); ++i) {
+      const std::int64_t c = i % channels;
+      values[i] = static_cast<std::uint8_t>(255 - (i / 7 + i * c) % 31);
+      sum[static_cast<std::size_t>(c)] += values[i];
+      sum_of_squares[static_cast<std::size_t>(c)] += std::uint64_t{values[i]} * values[i];
+    }
+    const ChannelStatistics found =
+        channel_statistics({images, Tensor::from(std::vector<std::int32_t>{0}, {1}, Device::cpu())});
+    for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
+      const double mean = static_cast<double>(sum[c]) / kPixels;
+      const double variance = static_cast<double>(sum_of_squares[c]) / kPixels - mean * mean;
+      EXPECT_FLOAT_EQ(found.mean[c], static_cast<float>(mean / 255)) << channels << " channels";
+      EXPECT_NEAR(found.std[c], std::sqrt(variance) / 255, 1e-7) << channels << " channels";
+    }
+  }
+}
+
 TEST(ChannelStatistics, RefuseAnEmptySet) { EXPECT_THROW(channel_statistics({}), UsageError); }
 
 }  // namespace

@@ -15,6 +15,7 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench")]
 import compare_step  # noqa: E402
+import comparison  # noqa: E402
 import generated_images  # noqa: E402
 import validate_gpu  # noqa: E402
 from gpu_validation import bandwidth, build, device_tests, environment, nccl, rates, report, training  # noqa: E402
@@ -273,12 +274,12 @@ class Figures(unittest.TestCase):
             compare_step.read_windows(log, 3)
 
     def test_summary_of_rounds(self):
-        entry = compare_step.summary(100, [2.0, 4.0, 1.0], 7)
-        self.assertEqual((entry["images_per_second"], entry["lowest"], entry["highest"], entry["rounds"]),
-                         (50e3, 25e3, 100e3, 3))
+        entry = compare_step.summary(100, [2.0, 4.0, 1.0], {"peak_bytes": 7})
+        self.assertEqual((entry["images_per_second"], entry["lowest"], entry["highest"], entry["rounds"],
+                          entry["peak_bytes"]), (50e3, 25e3, 100e3, 3, 7))
 
     def test_ratios_by_round(self):
-        self.assertEqual(compare_step.ratios_by_round([2.0, 4.0, 1.0], [4.0, 4.0, 5.0]),
+        self.assertEqual(comparison.ratios_by_round([4.0, 4.0, 5.0], [2.0, 4.0, 1.0]),
                          {"median": 2.0, "lowest": 1.0, "highest": 5.0})
 
 
@@ -290,20 +291,22 @@ class Peers(unittest.TestCase):
             file.write(program)
             file.flush()
             with mock.patch.object(compare_step, "PEER", file.name):
-                peer = compare_step.Peer(sys.executable, [])
+                peer = compare_step.StepPeer(sys.executable, [])
             self.addCleanup(peer.close)
-            peer.answer("first step", 20)
+            peer.wait_until_first_step(20)
             return peer
 
     def test_windows(self):
         peer = self.peer("""if True:
             import json, sys
-            print('{"event": "first step"}\\n{"event": "warm"}', flush=True)
+            print('{"event": "first step", "start_resident_bytes": 2}\\n{"event": "warm"}', flush=True)
             for line in sys.stdin:
-                print(json.dumps({"event": "window", "step_ms": int(line), "peak_bytes": 5}), flush=True)
+                window = {"event": "window", "step_ms": int(line), "peak_bytes": 5, "peak_resident_bytes": 6}
+                print(json.dumps(window), flush=True)
         """)
         peer.answer("warm", 20)
-        self.assertEqual(peer.windows(3, 2, 20), (3, 5))
+        self.assertEqual(peer.windows(3, 2, 20),
+                         (3, {"peak_bytes": 5, "peak_resident_bytes": 6, "start_resident_bytes": 2}))
 
     def test_one_that_ends_says_why(self):
         peer = self.peer("""if True:
