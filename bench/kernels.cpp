@@ -1,89 +1,91 @@
-// convoy-bench-kernels: the bandwidth of each kernel, beside a copy of the same size in the same process.
+// convoy-bench-kernels: the bandwidth of each kernel beside a copy's, and each op in both directions, as
+// networks run it, beside what the device can do.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "apps/command_line.h"
 #include "apps/compute.h"
 #include "apps/run_main.h"
-#include "bench/kernel_rows.h"
+#include "bench/kernel_benchmarks.h"
 #include "kernels/runtime/check.h"
 
 namespace convoy::bench {
 namespace {
 
-constexpr int kCalls = 20;  // enqueued between two synchronizations: a launch costs less than a kernel takes
+struct Flags {
+  ComputeOptions compute;
+  std::string precision = "fp32";
+  std::int64_t batch = 128;
+  std::int64_t elements = std::int64_t{1} << 25;
+  bool table = false;
+};
 
-double seconds_a_call(const Device& device, const std::function<void()>& run) {
-  device.synchronize();
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < kCalls; ++i) run();
-  device.synchronize();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kCalls;
+void add_flags(CommandLine& line, Flags& flags) {
+  add_compute_flags(line, flags.compute);
+  line.add("precision", &flags.precision, "In what the ops compute; the kernels' rows are fp32",
+           {.value = "NAME", .choices = precision_names()});
+  line.add("batch-size", &flags.batch, "Images in the arguments of the ops",
+           {.value = "N", .least = 1, .most = 65536});
+  line.add("elements", &flags.elements,
+           "About how many elements each array of the kernels' rows has: more than the caches hold",
+           {.value = "N", .least = 1, .most = 1e10});
+  line.add("table", &flags.table, "Print what each kernel and op moves and computes, and measure nothing",
+           {.in_config = false});
 }
 
-double bytes_of(const KernelRow& row) { return static_cast<double>(row.bytes_read + row.bytes_written); }
-
-/// Bytes a second of the copy: what the others are held against. The median of seven, after a warm-up.
-double copy_bandwidth(const Device& device, const KernelRow& copy) {
-  const std::function<void()> run = copy.prepare(device);
-  seconds_a_call(device, run);
-  std::vector<double> seconds(7);
-  for (double& one : seconds) one = seconds_a_call(device, run);
-  std::nth_element(seconds.begin(), seconds.begin() + 3, seconds.end());
-  return bytes_of(copy) / seconds[3];
+/// Google Benchmark answers an unknown word here with its usage and exit code 0.
+void check_word(const std::string& argument, const std::string& flag, const std::vector<std::string>& words) {
+  if (!argument.starts_with(flag + "=")) return;
+  const std::string word = argument.substr(flag.size() + 1);
+  check(std::find(words.begin(), words.end(), word) != words.end(), "{}: found '{}', expected one of {}",
+        flag, word, fmt::join(words, ", "));
 }
 
-void print_bytes(const std::vector<KernelRow>& rows) {
-  fmt::print("| kernel | largest argument | reads, MB | writes, MB |\n|---|---|---|---|\n");
-  for (const KernelRow& row : rows)
-    fmt::print("| {} | {} | {:.2f} | {:.2f} |\n", row.name, row.shape,
-               static_cast<double>(row.bytes_read) / 1e6, static_cast<double>(row.bytes_written) / 1e6);
-}
-
-void measure(benchmark::State& state, const Device& device, const KernelRow& row, double copy) {
-  const std::function<void()> run = row.prepare(device);
-  seconds_a_call(device, run);
-  double total = 0;
-  for (auto _ : state) {
-    const double seconds = seconds_a_call(device, run);
-    state.SetIterationTime(seconds);
-    total += seconds;
+/// Google Benchmark's flags go to it, all others to `line`, which refuses what neither knows. False where
+/// --help or --version has been answered.
+bool parse(int argc, char** argv, CommandLine& line, bool& lists) {
+  std::vector<char*> theirs = {argv[0]}, ours = {argv[0]};
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const bool is_theirs = argument.starts_with("--benchmark_");
+    (is_theirs ? theirs : ours).push_back(argv[i]);
+    lists = lists || argument == "--benchmark_list_tests" || argument == "--benchmark_list_tests=true";
+    for (const char* flag : {"--benchmark_format", "--benchmark_out_format"})
+      check_word(argument, flag, {"console", "json", "csv"});
   }
-  const double bandwidth = bytes_of(row) * static_cast<double>(state.iterations()) / total;
-  state.counters["GB/s"] = bandwidth / 1e9;
-  state.counters["of_copy"] = bandwidth / copy;
+  int left = static_cast<int>(theirs.size());
+  benchmark::Initialize(&left, theirs.data());
+  ours.insert(ours.end(), theirs.begin() + 1, theirs.begin() + left);
+  return line.parse(static_cast<int>(ours.size()), ours.data());
 }
 
 int run(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);  // takes its own --benchmark_… flags out
-  ComputeOptions compute;
-  std::int64_t elements = std::int64_t{1} << 25;
-  bool table = false;
-  CommandLine line("convoy-bench-kernels",
-                   "Measures the bandwidth of each kernel beside a copy. Takes Google Benchmark's flags too "
-                   "(--benchmark_filter=REGEX, --benchmark_format=json, --benchmark_repetitions=N, …).");
-  add_compute_flags(line, compute);
-  line.add("elements", &elements, "About how many elements each array has: more than the caches hold",
-           {.value = "N", .least = 1, .most = 1e10});
-  line.add("table", &table, "Print what each kernel reads and writes, and measure nothing");
-  if (!line.parse(argc, argv)) return 0;
+  Flags flags;
+  bool lists = false;
+  CommandLine line(
+      "convoy-bench-kernels",
+      "Measures the bandwidth of each kernel beside a copy, and each op in both directions beside "
+      "the bandwidth and the products of the device. Takes Google Benchmark's flags too "
+      "(--benchmark_filter=REGEX, --benchmark_format=json, --benchmark_repetitions=N, …).");
+  add_flags(line, flags);
+  if (!parse(argc, argv, line, lists)) return 0;
 
-  const std::vector<KernelRow> rows = kernel_rows(elements);
-  if (table) {
-    print_bytes(rows);
+  const Precision precision = parse_precision(flags.precision);
+  KernelBenchmarks benchmarks(kernel_rows(flags.elements),
+                              testing::all_model_cases({.batch = flags.batch, .dtype = precision.compute}),
+                              benchmark::GetBenchmarkFilter());
+  if (flags.table) {
+    fmt::print("{}", benchmarks.table());
     return 0;
   }
-  const Device device = open_device(compute, parse_precision("fp32"));
-  const double copy = copy_bandwidth(device, rows.front());
-  benchmark::AddCustomContext("device", device.name());
-  benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.1f}", copy / 1e9));
-  for (const KernelRow& row : rows)
-    benchmark::RegisterBenchmark(row.name.c_str(),
-                                 [&](benchmark::State& state) { measure(state, device, row, copy); })
-        ->UseManualTime()
-        ->Unit(benchmark::kMicrosecond);
+  if (!lists) {
+    const Device device = open_device(flags.compute, precision);
+    check_precision(precision, device);
+    benchmarks.measure_ceilings(device);
+    benchmarks.describe(flags.compute, precision, flags.batch);
+  }
+  benchmarks.register_all();
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

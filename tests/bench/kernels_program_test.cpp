@@ -1,0 +1,155 @@
+// convoy-bench-kernels as a program: what it writes, and what it refuses. How long things take is not tested.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/op_cases/model_case.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Json = nlohmann::ordered_json;
+using Arguments = std::vector<std::string>;
+
+ProcessResult run(const Arguments& more) {
+  Arguments arguments = {std::filesystem::read_symlink("/proc/self/exe").parent_path() /
+                         "convoy-bench-kernels"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run_program(arguments);
+}
+
+/// A few arguments of few elements, and no more calls than it takes to have a figure.
+Json measure(Arguments more) {
+  const TempFolder folder;
+  const std::string file = folder.path() / "figures.json";
+  more.insert(more.end(), {"--device", "cpu", "--threads", "1", "--elements", "4096", "--batch-size", "2",
+                           "--benchmark_min_time=0.0001", "--benchmark_out=" + file});
+  const ProcessResult result = run(more);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::ifstream in(file);
+  return Json::parse(in);
+}
+
+double number(const Json& context, const std::string& key) {
+  return std::stod(context[key].get<std::string>());
+}
+
+TEST(BenchKernels, HoldsOpsAgainstTheRoofline) {
+  const Json figures = measure({"--benchmark_filter=^lenet/(linear_120x84|flatten)"});
+  const Json& context = figures["context"];
+  EXPECT_EQ(context["precision"], "fp32");
+  EXPECT_EQ(context["batch_size"], "2");
+  EXPECT_EQ(context["device"], "cpu");
+  EXPECT_EQ(context["threads"], "1");
+  EXPECT_THAT(context["libraries"].get<std::string>(), HasSubstr("oneDNN"));
+  const double copy = number(context, "copy_GB/s"), product = number(context, "product_GFLOP/s");
+  EXPECT_GT(copy, 0);
+  EXPECT_GT(product, 0);
+
+  const std::vector<ModelCase> cases = lenet_cases({.batch = 2});
+  std::size_t rows = 0;
+  for (const ModelCase& c : cases) {
+    for (const bool is_forward : {true, false}) {
+      const std::string name = c.name() + (is_forward ? "/forward/manual_time" : "/backward/manual_time");
+      for (const Json& row : figures["benchmarks"]) {
+        if (row["name"] != name) continue;
+        SCOPED_TRACE(name);
+        ++rows;
+        const Cost& cost = is_forward ? c.forward : c.backward;
+        const double ns = row["real_time"].get<double>() * 1e3;  // rows are in microseconds
+        const auto bytes = static_cast<double>(cost.bytes), flops = static_cast<double>(cost.flops);
+        EXPECT_NEAR(row["GB/s"].get<double>(), bytes / ns, 1e-6 * bytes / ns);
+        EXPECT_NEAR(row["GFLOP/s"].get<double>(), flops / ns, 1e-6 * flops / ns);
+        const double share = std::max(bytes / copy, flops / product) / ns;
+        EXPECT_NEAR(row["of_ceiling"].get<double>(), share, 0.05 * share);  // the context has one decimal
+        EXPECT_EQ(row["per_step"], 1);
+        EXPECT_EQ(row["label"].get<std::string>().substr(0, 3), "[2,");
+      }
+    }
+  }
+  EXPECT_EQ(rows, 4U);
+  EXPECT_EQ(figures["benchmarks"].size(), 4U);
+}
+
+TEST(BenchKernels, MeasuresNoProductForKernelsAlone) {
+  const Json figures = measure({"--benchmark_filter=^relu_backward"});
+  ASSERT_EQ(figures["benchmarks"].size(), 1U);
+  EXPECT_GT(figures["benchmarks"][0]["of_copy"].get<double>(), 0);
+  EXPECT_GT(number(figures["context"], "copy_GB/s"), 0);
+  EXPECT_FALSE(figures["context"].contains("product_GFLOP/s"));
+}
+
+TEST(BenchKernels, ComputesInThePrecisionThatIsAskedFor) {
+  const Json figures = measure({"--precision", "fp64", "--benchmark_filter=ops/relu_.*forward"});
+  EXPECT_EQ(figures["context"]["precision"], "fp64");
+  const Json& row = figures["benchmarks"][0];
+  EXPECT_NEAR(row["GB/s"].get<double>(), 2 * 2 * 32 * 32 * 64 * 8 / (row["real_time"].get<double>() * 1e3),
+              1e-6 * row["GB/s"].get<double>());
+}
+
+// As compare.py wants them. Google Benchmark aborts where they differ in their iterations, and how many calls
+// fill some milliseconds differs from time to time.
+TEST(BenchKernels, RepeatsItsRows) {
+  const Json figures =
+      measure({"--benchmark_filter=^lenet/(linear_84x10|scale_loss)", "--benchmark_repetitions=5"});
+  std::map<std::string, std::set<std::int64_t>> iterations;
+  for (const Json& row : figures["benchmarks"])
+    if (row["run_type"] == "iteration") iterations[row["name"]].insert(row["iterations"].get<std::int64_t>());
+  EXPECT_EQ(iterations.size(), 4U);
+  for (const auto& [name, found] : iterations) EXPECT_EQ(found.size(), 1U) << name;
+}
+
+TEST(BenchKernels, ListsAndTabulatesWithoutMeasuring) {
+  const ProcessResult list = run({"--benchmark_list_tests", "--benchmark_filter=lenet/flatten"});
+  EXPECT_EQ(list.exit_code, 0) << list.err;
+  EXPECT_EQ(list.out,
+            "lenet/flatten_16_5px/forward/manual_time\nlenet/flatten_16_5px/backward/manual_time\n");
+  EXPECT_THAT(list.err, IsEmpty());
+
+  const ProcessResult table =
+      run({"--table", "--batch-size", "1", "--benchmark_filter=conv2d_3x3_64x64_32px"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  // 2 x 32^2 x 64 x 9 x 64 operations; two maps of 262,144 bytes and a filter of 147,456.
+  EXPECT_THAT(table.out,
+              AllOf(Not(HasSubstr("| kernel |")),
+                    HasSubstr("| resnet18/conv2d_3x3_64x64_32px | [1, 32, 32, 64] [64, 3, 3, 64] | 4 "
+                              "| 75.50 | 0.67 | 150.99 | 1.34 |\n")));
+}
+
+TEST(BenchKernels, RefusesInOneLine) {
+  const std::vector<std::pair<Arguments, std::string>> refusals = {
+      {{"--batch-size", "0"}, "--batch-size: found 0, expected at least 1"},
+      {{"--precision", "bf17"}, "--precision: found 'bf17'"},
+      {{"--precision", "bf16", "--device", "cpu"}, "--precision bf16: the CPU computes in fp32 and fp64"},
+      {{"--elemnts", "1"}, "did you mean '--elements'?"},
+      {{"--benchmark_filter=("}, "--benchmark_filter: found '(', expected a regular expression"},
+      {{"--benchmark_filter=resnet81"}, "--benchmark_filter: found 'resnet81', which matches no row"},
+      {{"--benchmark_format=xml"}, "--benchmark_format: found 'xml', expected one of console, json, csv"},
+      {{"--benchmark_repetition=2"}, "--benchmark_repetition: unknown flag"},
+  };
+  for (const auto& [arguments, expected] : refusals) {
+    const ProcessResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 2) << expected;
+    EXPECT_THAT(result.err, AllOf(StartsWith("convoy-bench-kernels: error: "), HasSubstr(expected)));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,292 @@
+// The ops that the benchmark measures are those of engine/ops/ops.h and of the networks, at their cost.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "bench/op_run.h"
+#include "engine/ops/ops.h"
+#include "models/models.h"
+
+namespace convoy::bench {
+namespace {
+
+using testing::Cost;
+using testing::ModelCase;
+
+constexpr std::int64_t kImages = 2;
+
+const Device& cpu() {
+  static const Device device = Device::cpu({.threads = 1});
+  return device;
+}
+
+/// The functions of ops.h that give a Variable, or what holds one.
+std::vector<std::string> functions_of_ops_h() {
+  static const std::regex kDeclaration(R"(^(?:Variable|CrossEntropy) (\w+)\(.*)");
+  std::ifstream header(CONVOY_SOURCE_DIR "/engine/ops/ops.h");
+  std::vector<std::string> names;
+  std::smatch match;
+  for (std::string line; std::getline(header, line);)
+    if (std::regex_match(line, match, kDeclaration)) names.push_back(match[1]);
+  return names;
+}
+
+/// The longest name of a function with which the case's begins; "" where there is none.
+std::string function_of(const ModelCase& c) {
+  std::string longest;
+  for (const std::string& name : functions_of_ops_h())
+    if ((c.op.name + "_").starts_with(name + "_") && name.size() > longest.size()) longest = name;
+  return longest;
+}
+
+const ModelCase& case_named(const std::vector<ModelCase>& cases, const std::string& name) {
+  const auto found =
+      std::find_if(cases.begin(), cases.end(), [&](const ModelCase& c) { return c.name() == name; });
+  if (found == cases.end()) throw std::runtime_error("no case " + name);
+  return *found;
+}
+
+TEST(ModelCases, HaveEachOpOfTheHeader) {
+  const std::vector<std::string> functions = functions_of_ops_h();
+  EXPECT_THAT(functions, ::testing::IsSupersetOf({"add", "conv2d", "sync_batch_norm", "cross_entropy"}));
+  std::set<std::string> covered;
+  for (const ModelCase& c : testing::all_model_cases({.batch = kImages})) {
+    EXPECT_NE(function_of(c), "") << c.name();
+    covered.insert(function_of(c));
+  }
+  for (const std::string& function : functions)
+    EXPECT_TRUE(covered.contains(function)) << "tests/op_cases/model_cases.cpp has no case of " << function;
+}
+
+TEST(ModelCases, CallTheOpsThatTheyAreNamedAfter) {
+  // Ops that are another one with something around it, or that have nothing to do.
+  const std::map<std::string, std::string> recorded_as = {
+      {"mean", "scale"}, {"cross_entropy_sum", "cross_entropy"}, {"sync_batch_norm", "batch_norm"}};
+  for (const ModelCase& c : testing::all_model_cases({.batch = kImages})) {
+    const Variable y = OpRun(c, cpu()).forward(1).front();
+    const auto other = recorded_as.find(function_of(c));
+    const std::string expected = c.op.name == "flatten_256_1px" ? "reshape"
+                                 : other != recorded_as.end()   ? other->second
+                                                                : function_of(c);
+    EXPECT_EQ(y.creator()->name, expected) << c.name();
+  }
+}
+
+TEST(ModelCases, HaveNamesOfTheirOwn) {
+  static const std::regex kName("[a-z0-9_]+/[a-z0-9_]+");
+  std::set<std::string> names;
+  for (const ModelCase& c : testing::all_model_cases({.batch = kImages})) {
+    EXPECT_TRUE(names.insert(c.name()).second) << c.name();
+    EXPECT_TRUE(std::regex_match(c.name(), kName)) << c.name();
+    EXPECT_EQ(c.arguments.size(), c.op.inputs.size()) << c.name();
+  }
+}
+
+/// "conv2d [2, 32, 32, 3] (data) [64, 3, 3, 3] (parameter) -> [2, 32, 32, 64]", and whether a ReLU was in it.
+std::string text_of(const Variable& result) {
+  const Node& node = *result.creator();
+  std::string text(node.name);
+  for (const Variable& input : node.inputs)
+    text += fmt::format(" {} ({})", input.shape().text(),
+                        !input.requires_grad() ? "data"
+                        : input.is_leaf()      ? "parameter"
+                                               : "result");
+  text += fmt::format(" -> {}", result.shape().text());
+  const bool may_have_relu = node.name == "conv2d" || node.name == "linear" || node.name == "batch_norm";
+  const std::vector<float> values = result.value().to_vector<float>();
+  if (may_have_relu && *std::min_element(values.begin(), values.end()) >= 0) text += " >= 0";
+  return text;
+}
+
+using Recorded = std::map<std::string, int>;
+
+/// All ops behind `result`.
+Recorded recorded_behind(const Variable& result) {
+  Recorded ops;
+  std::set<const Node*> seen;
+  std::vector<Variable> left = {result};
+  while (!left.empty()) {
+    const Variable one = left.back();
+    left.pop_back();
+    if (one.is_leaf() || !seen.insert(one.creator().get()).second) continue;
+    ++ops[text_of(one)];
+    left.insert(left.end(), one.creator()->inputs.begin(), one.creator()->inputs.end());
+  }
+  return ops;
+}
+
+Recorded recorded_by(const std::vector<ModelCase>& cases) {
+  Recorded ops;
+  for (const ModelCase& c : cases) ops[text_of(OpRun(c, cpu()).forward(1).front())] += c.count;
+  return ops;
+}
+
+/// What a step of training `model` records, as apps/train_step.cpp does.
+Recorded recorded_by(const Model& model) {
+  const Shape& image = model.input();
+  const Tensor images =
+      testing::drawn({kImages, image[0], image[1], image[2]}, DType::f32, cpu(), "images of a step");
+  const Tensor labels = Tensor::from(std::vector<std::int32_t>{3, 7}, {kImages}, cpu());
+  return recorded_behind(cross_entropy_sum(model(images, {.training = true}), labels) /
+                         static_cast<double>(kImages));
+}
+
+TEST(ModelCases, OfLeNetAreTheOpsOfAStep) {
+  EXPECT_EQ(recorded_by(testing::lenet_cases({.batch = kImages})),
+            recorded_by(models::lenet({.device = cpu()})));
+}
+
+TEST(ModelCases, OfResNet18AreTheOpsOfAStep) {
+  EXPECT_EQ(recorded_by(testing::resnet18_cases({.batch = kImages})),
+            recorded_by(models::resnet18({.device = cpu()})));
+}
+
+/// Operations of the convolutions and linear layers in the forward pass of one image.
+std::int64_t product_flops(const std::vector<ModelCase>& cases, std::int64_t batch) {
+  std::int64_t flops = 0;
+  for (const ModelCase& c : cases)
+    if (const std::string function = function_of(c); function == "conv2d" || function == "linear")
+      flops += c.count * c.forward.flops / batch;
+  return flops;
+}
+
+TEST(ModelCases, SumUpToWhatTheModelsCount) {
+  const std::int64_t lenet = models::lenet().flops();
+  EXPECT_EQ(product_flops(testing::lenet_cases({}), 128), lenet);
+  const std::int64_t resnet18 = models::resnet18().flops();
+  EXPECT_EQ(product_flops(testing::resnet18_cases({}), 128), resnet18);
+  EXPECT_NEAR(static_cast<double>(resnet18), 1.11e9, 0.005e9);
+}
+
+TEST(ModelCases, OfTheSpeedRecipeSumUpToItsFacts) {
+  // By hand, a multiply-add being 2: 2x2 whitening, six convolutions, the head.
+  const std::int64_t forward =
+      2 * (31 * 31 * 24 * 4 * 3 + 31 * 31 * 64 * 9 * 24 + 15 * 15 * 64 * 9 * 64 + 15 * 15 * 256 * 9 * 64 +
+           2 * 7 * 7 * 256 * 9 * 256 + 3 * 3 * 256 * 9 * 256 + 256 * 10);
+  EXPECT_EQ(product_flops(testing::speed_recipe_cases({}), 128), forward);
+  EXPECT_NEAR(static_cast<double>(forward), 236e6, 1e6);
+  // 1.97 million parameters; the scales of its six batch norms are fixed.
+  std::int64_t parameters = 0, trained = 0;
+  for (const ModelCase& c : testing::speed_recipe_cases({}))
+    for (std::size_t i = 0; i < c.arguments.size(); ++i)
+      if (c.arguments[i].is_parameter) {
+        parameters += c.count * c.op.inputs[i].numel();
+        if (c.arguments[i].wants_gradient) trained += c.count * c.op.inputs[i].numel();
+      }
+  EXPECT_NEAR(static_cast<double>(parameters), 1.97e6, 0.005e6);
+  EXPECT_EQ(parameters - trained, 24 * 2 * 2 * 3 + 2 * 64 + 4 * 256);
+}
+
+void expect_cost(const Cost& found, std::int64_t flops, std::int64_t bytes) {
+  EXPECT_EQ(found.flops, flops);
+  EXPECT_EQ(found.bytes, bytes);
+}
+
+TEST(ModelCases, CountAConvolution) {
+  const std::vector<ModelCase> cases = testing::resnet18_cases({});
+  const std::int64_t map = 128 * 32 * 32 * 64;  // elements of x, and of y
+  const std::int64_t product = 2 * map * 9 * 64;
+  const std::int64_t bytes = (2 * map + 64 * 9 * 64) * 4;
+  const ModelCase& c = case_named(cases, "resnet18/conv2d_3x3_64x64_32px");
+  EXPECT_EQ(c.count, 4);
+  expect_cost(c.forward, product, bytes);
+  expect_cost(c.backward, 2 * product, 2 * bytes);
+  // Images want no gradient: of backward there is only the filter's.
+  const ModelCase& stem = case_named(cases, "resnet18/conv2d_3x3_3x64_32px");
+  expect_cost(stem.backward, 2 * map * 27, (128 * 32 * 32 * 3 + map + 64 * 27) * 4);
+  // In halves, half the bytes.
+  const std::vector<ModelCase> halves = testing::resnet18_cases({.dtype = DType::bf16});
+  expect_cost(case_named(halves, "resnet18/conv2d_3x3_64x64_32px").forward, product, bytes / 2);
+}
+
+TEST(ModelCases, CountWhatALinearLayerHasWithIt) {
+  // 3 images of 84 features to 10, without a ReLU, and of 120 to 84 with one.
+  const std::vector<ModelCase> cases = testing::lenet_cases({.batch = 3});
+  const ModelCase& plain = case_named(cases, "lenet/linear_84x10_bias");
+  expect_cost(plain.forward, 2 * 3 * 84 * 10, 4 * (3 * 84 + 84 * 10 + 3 * 10));
+  expect_cost(plain.backward, 2 * 2 * 3 * 84 * 10, 4 * (2 * (3 * 84 + 84 * 10 + 3 * 10) + 3 * 10));
+  const ModelCase& relu = case_named(cases, "lenet/linear_120x84_bias_relu");
+  expect_cost(relu.backward, 2 * 2 * 3 * 120 * 84, 4 * (2 * (3 * 120 + 120 * 84 + 3 * 84) + 4 * 3 * 84));
+}
+
+TEST(ModelCases, CountPassesOverMaps) {
+  const std::vector<ModelCase> resnet18 = testing::resnet18_cases({.batch = 1});
+  const std::int64_t map = 32 * 32 * 64;
+  const ModelCase& norm = case_named(resnet18, "resnet18/batch_norm_64_32px_residual_relu");
+  expect_cost(norm.forward, 9 * map, 4 * map * 4);    // x twice, the residual, y
+  expect_cost(norm.backward, 13 * map, 8 * map * 4);  // dy, x and y twice; dx and the residual's
+  const ModelCase& plain = case_named(resnet18, "resnet18/batch_norm_128_16px");
+  expect_cost(plain.backward, 11 * map / 2, 5 * map / 2 * 4);  // dy and x twice; dx
+  const ModelCase& loss = case_named(resnet18, "resnet18/cross_entropy_sum_10");
+  expect_cost(loss.forward, 40, 10 * 4 + 2 * 4 + 3 * 4);
+  expect_cost(loss.backward, 40, 2 * 10 * 4 + 2 * 4);
+
+  const std::vector<ModelCase> lenet = testing::lenet_cases({.batch = 1});
+  const ModelCase& pool = case_named(lenet, "lenet/max_pool2d_2x2_6_28px");
+  expect_cost(pool.forward, 28 * 28 * 6, (28 * 28 + 14 * 14 * 2) * 6 * 4);  // positions are 4 bytes too
+  const std::vector<ModelCase> halves = testing::lenet_cases({.batch = 1, .dtype = DType::f16});
+  expect_cost(case_named(halves, "lenet/max_pool2d_2x2_6_28px").backward, 28 * 28 * 6,
+              (28 * 28 * 2 + 14 * 14 * (2 + 4)) * 6);
+
+  const std::vector<ModelCase> others = testing::other_op_cases({.batch = 1});
+  expect_cost(case_named(others, "ops/add_64_32px").backward, 0, 0);  // dy itself is both gradients
+  expect_cost(case_named(others, "ops/cast_to_bf16_64_32px").forward, 0, map * 6);
+}
+
+/// Both directions, several graphs at a time, as the benchmark runs them.
+void run_both_ways(const std::vector<ModelCase>& cases, const Device& device) {
+  for (const ModelCase& c : cases) {
+    SCOPED_TRACE(c.name());
+    const OpRun run(c, device);
+    EXPECT_GT(run.forward_seconds(2), 0);
+    const std::vector<Variable> results = run.forward(1);
+    const std::vector<Variable> inputs = results[0].creator()->inputs;
+    EXPECT_GT(run.backward_seconds(2), 0);
+    for (const double value : results[0].value().to(DType::f64).to_vector<double>())
+      ASSERT_TRUE(std::isfinite(value));
+    for (const Variable& input : inputs)
+      EXPECT_EQ(input.has_fresh_grad(), input.is_leaf() && input.requires_grad()) << input.shape().text();
+  }
+}
+
+TEST(OpRun, RunsEachCaseOnTheCpu) { run_both_ways(testing::all_model_cases({.batch = kImages}), cpu()); }
+
+TEST(OpRun, RunsInDoublePrecision) {
+  run_both_ways(testing::lenet_cases({.batch = kImages, .dtype = DType::f64}), cpu());
+}
+
+TEST(OpRun, RunsOnAGpu) {
+  if (cuda_availability().count == 0) GTEST_SKIP() << cuda_availability().reason;
+  const Device gpu = Device::cuda(0);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    SCOPED_TRACE(name_of(dtype));
+    run_both_ways(testing::lenet_cases({.batch = kImages, .dtype = dtype}), gpu);
+    // Of the other networks what LeNet has not, at sizes that an emulator can do.
+    std::vector<ModelCase> more;
+    for (const auto& network : {testing::resnet18_cases, testing::speed_recipe_cases})
+      for (ModelCase& c : network({.batch = kImages, .dtype = dtype}))
+        if (c.op.inputs[0].numel() <= kImages * 7 * 7 * 256 && c.forward.flops < 1'000'000)
+          more.push_back(std::move(c));
+    EXPECT_GT(more.size(), 10U);
+    run_both_ways(more, gpu);
+  }
+}
+
+TEST(OpRun, StartsFromAGradientOfOnes) {
+  const std::vector<ModelCase> cases = testing::lenet_cases({.batch = kImages});
+  const OpRun run(case_named(cases, "lenet/linear_84x10_bias"), cpu());
+  const Variable y = run.forward(1).front();
+  const Variable bias = y.creator()->inputs[2];
+  run.backward_seconds(3);  // written each time, not added to
+  EXPECT_THAT(bias.grad().to_vector<float>(), ::testing::Each(static_cast<float>(kImages)));
+}
+
+}  // namespace
+}  // namespace convoy::bench
