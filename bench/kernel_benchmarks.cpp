@@ -179,12 +179,12 @@ void KernelBenchmarks::describe(const ComputeOptions& compute, const Precision& 
   benchmark::AddCustomContext("libraries", joined(libraries));
   benchmark::AddCustomContext("device", device_->name());
   benchmark::AddCustomContext("threads", fmt::format("{}", compute.threads));
-  benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.1f}", ceilings_.bytes_per_second / 1e9));
+  benchmark::AddCustomContext("copy_GB/s", fmt::format("{:.6g}", ceilings_.bytes_per_second / 1e9));
   if (ops_.empty()) return;
   const std::int64_t n = product_size(*device_);
   benchmark::AddCustomContext("precision", precision.name);
   benchmark::AddCustomContext("batch_size", fmt::format("{}", batch));
-  benchmark::AddCustomContext("product_GFLOP/s", fmt::format("{:.1f}", ceilings_.flops_per_second / 1e9));
+  benchmark::AddCustomContext("product_GFLOP/s", fmt::format("{:.6g}", ceilings_.flops_per_second / 1e9));
   benchmark::AddCustomContext("product", fmt::format("{}x{} times {}x{}", n, n, n, n));
 }
 

@@ -76,7 +76,7 @@ TEST(BenchKernels, HoldsOpsAgainstTheRoofline) {
         EXPECT_NEAR(row["GB/s"].get<double>(), bytes / ns, 1e-6 * bytes / ns);
         EXPECT_NEAR(row["GFLOP/s"].get<double>(), flops / ns, 1e-6 * flops / ns);
         const double share = std::max(bytes / copy, flops / product) / ns;
-        EXPECT_NEAR(row["of_ceiling"].get<double>(), share, 0.05 * share);  // the context has one decimal
+        EXPECT_NEAR(row["of_ceiling"].get<double>(), share, 1e-5 * share);  // the context has six digits
         EXPECT_EQ(row["per_step"], 1);
         EXPECT_EQ(row["label"].get<std::string>().substr(0, 3), "[2,");
       }
