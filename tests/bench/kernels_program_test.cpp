@@ -76,7 +76,7 @@ TEST(BenchKernels, HoldsOpsAgainstTheRoofline) {
         EXPECT_NEAR(row["GB/s"].get<double>(), bytes / ns, 1e-6 * bytes / ns);
         EXPECT_NEAR(row["GFLOP/s"].get<double>(), flops / ns, 1e-6 * flops / ns);
         const double share = std::max(bytes / copy, flops / product) / ns;
-        EXPECT_NEAR(row["of_ceiling"].get<double>(), share, 0.05 * share);  // the context has one decimal
+        EXPECT_NEAR(row["of_ceiling"].get<double>(), share, 1e-5 * share);  // the context has six digits
         EXPECT_EQ(row["per_step"], 1);
         EXPECT_EQ(row["label"].get<std::string>().substr(0, 3), "[2,");
       }
@@ -120,6 +120,9 @@ TEST(BenchKernels, ListsAndTabulatesWithoutMeasuring) {
   EXPECT_EQ(list.out,
             "lenet/flatten_16_5px/forward/manual_time\nlenet/flatten_16_5px/backward/manual_time\n");
   EXPECT_THAT(list.err, IsEmpty());
+  EXPECT_EQ(run({"--benchmark_list_tests", "--benchmark_filter=ops/(add|reshape)"}).out,
+            "ops/add_64_32px/forward/manual_time\nops/reshape_64_32px/forward/manual_time\n"
+            "ops/reshape_64_32px/backward/manual_time\n");
 
   const ProcessResult table =
       run({"--table", "--batch-size", "1", "--benchmark_filter=conv2d_3x3_64x64_32px"});
