@@ -71,11 +71,12 @@ def run_to_end(command, seconds, environment=None):
     return done
 
 
-def run_for_json(command, seconds, environment=None):
-    """What a program writes to the file of its --json."""
+def run_for_json(command, seconds, environment=None, flag="--json"):
+    """What a program writes to the file of a flag, which may end with the '=' that belongs before it."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "figures.json")
-        run_to_end([*command, "--json", report], seconds, environment)
+        told = [flag + report] if flag.endswith("=") else [flag, report]
+        run_to_end([*command, *told], seconds, environment)
         with open(report) as file:
             return json.load(file)
 

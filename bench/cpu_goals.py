@@ -26,8 +26,8 @@ class Stage:
     words: {data}, {out}, {mpirun} stand for this machine's; quick: the flags of a rehearsal, which come after.
     """
 
-    def __init__(self, name, seconds, needs, words, quick, goals):
-        self.name, self.seconds, self.needs, self.goals = name, seconds, needs, goals
+    def __init__(self, name, seconds, needs, words, quick, goals, json_flag="--json"):
+        self.name, self.seconds, self.needs, self.goals, self.json_flag = name, seconds, needs, goals, json_flag
         self.words, self.quick = words.split(), quick.split()
 
 
@@ -137,6 +137,10 @@ QUICK_STEP = ("--model lenet --image-size 32 --batch-size 10 --precision fp32 --
 QUICK_LOADER = "--data {out}/images --image-size 0 --batch-size 10 --epochs 1 --rounds 1 --workers 1 --sides pillow"
 
 STAGES = (
+    # No goal: what each op takes, and of what it could take, has a table of its own.
+    Stage("kernels", 600, (), "convoy-bench-kernels --benchmark_min_time=0.1",
+          "--benchmark_min_time=0.001 --benchmark_filter=^lenet/|^copy --batch-size 2 --elements 100000", (),
+          json_flag="--benchmark_out="),
     Stage("step_resnet18", 480, ("torch",), "compare_step.py --model resnet18 --batch-size 128", QUICK_STEP, (
         Goal("ResNet-18 step, batch 128, fp32, times PyTorch", 2.4, times_pytorch),
         Goal("its memory, of PyTorch's process", 0.7, memory("whole"), at_most=True),

@@ -1,4 +1,4 @@
-"""What measure_cpu.py measured as Markdown: goals.md of each machine, and the tables in bench/README.md."""
+"""What measure_cpu.py measured as Markdown: goals.md and kernels.md of each machine, the tables in bench/README.md."""
 
 import json
 import pathlib
@@ -65,6 +65,60 @@ def goals_text(entries):
     ])
 
 
+def directions(benchmarks):
+    """{network/op: {"forward" and "backward": row}} of the rows that convoy-bench-kernels has for ops."""
+    ops = {}
+    for row in benchmarks:
+        network, *rest = row["name"].removesuffix("/manual_time").split("/")
+        if rest:
+            ops.setdefault((network, rest[0]), {})[rest[1]] = row
+    return ops
+
+
+def time_of(row):
+    """Milliseconds, and the part of the ceiling; nothing where an op has no such direction."""
+    if not row:
+        return "", ""
+    per_ms = {"ns": 1e6, "us": 1e3, "ms": 1, "s": 1e-3}[row["time_unit"]]
+    return f"{row['real_time'] / per_ms:.3f}", f"{row['of_ceiling']:.2f}"
+
+
+def kernels_text(entry):
+    """kernels.md: what each op of the networks takes, and each kernel."""
+    figures = entry["figures"]
+    context, ops = figures["context"], directions(figures["benchmarks"])
+    lines = ["# Ops and kernels on this CPU", "",
+             f"{entry['processor']}, {entry['cores']} cores; {context['libraries']}; {context['precision']}, batch "
+             f"{context['batch_size']}. Written by `bench/measure_cpu.py` from `kernels.json`; "
+             "[what is counted](../../README.md#kernels-and-ops). "
+             f"`{entry['command']}`, {entry['date']}.", "",
+             f"Ceilings, measured first: copy {float(context['copy_GB/s']):.1f} GB/s, product "
+             f"{float(context['product_GFLOP/s']):.1f} GFLOP/s."]
+    for network in dict.fromkeys(network for network, _ in ops):
+        rows = []
+        for (of, op), row in ops.items():
+            if of == network:
+                forward, backward = row.get("forward"), row.get("backward")
+                count = f"{(forward or backward)['per_step']:.0f}"
+                rows.append((op, count, *time_of(forward), *time_of(backward)))
+        lines += ["", f"## {network}", "",
+                  *table(("op", "a step has", "forward, ms", "of ceiling", "backward, ms", "of ceiling"), rows)]
+    kernels = [(row["name"].removesuffix("/manual_time"), f"{row['GB/s']:.1f}", f"{row['of_copy']:.2f}")
+               for row in figures["benchmarks"] if "of_copy" in row]
+    if kernels:
+        lines += ["", "## Kernels", "", *table(("kernel", "GB/s", "of a copy"), kernels)]
+    return "\n".join([*lines, ""])
+
+
+def files_of(folder):
+    """{name: text} of what is written beside a folder's JSON files."""
+    entries = read_entries(folder)
+    files = {"goals.md": goals_text(entries)} if entries else {}
+    if entries.get("kernels", {}).get("outcome") == "measured":
+        files["kernels.md"] = kernels_text(entries["kernels"])
+    return files
+
+
 def readme_tables(results):
     """The tables of all machines that measure_cpu.py has measured."""
     lines = []
@@ -73,7 +127,9 @@ def readme_tables(results):
         if entries:
             rows = [row[:4] for stage in STAGES if stage.name in entries
                     for row in rows_of(stage, entries[stage.name])]
-            lines += ["", f"**[{folder.name}](results/{folder.name}/goals.md)**: {machine_of(entries)}", "",
+            has_ops = "kernels.md" in files_of(folder)
+            ops = f" ([its ops and kernels](results/{folder.name}/kernels.md))" if has_ops else ""
+            lines += ["", f"**[{folder.name}](results/{folder.name}/goals.md)**: {machine_of(entries)}{ops}", "",
                       *table(("goal", "median (lowest to highest)", "target", ""), rows)]
     return "\n".join([BEGIN, *lines, "", END])
 
@@ -87,14 +143,13 @@ def with_tables(readme, results):
     return before + readme_tables(results) + after
 
 
-def write_goals(folder):
-    entries = read_entries(folder)
-    if entries:
-        (folder / "goals.md").write_text(goals_text(entries))
+def write_folder(folder):
+    for name, text in files_of(folder).items():
+        (folder / name).write_text(text)
 
 
 def write_all(results=RESULTS, readme=README):
     for folder in sorted(results.iterdir()):
         if folder.is_dir():
-            write_goals(folder)
+            write_folder(folder)
     readme.write_text(with_tables(readme.read_text(), results))

@@ -7,8 +7,8 @@
     python3 bench/measure_cpu.py --quick --out /tmp/rehearsal      # tiny sizes: does everything run?
 
 A stage is a command of bench/README.md. What it wrote as JSON, and on what it was measured, goes to STAGE.json in the
-folder of the machine, bench/results/xeon-2-cores or such; goals.md there and the tables in bench/README.md follow from
-these files. What a stage needs and this machine lacks (PyTorch, mpirun, a data set, vectors of bf16) leaves it out, by
+folder of the machine, bench/results/xeon-2-cores or such; goals.md and kernels.md there and the tables in
+bench/README.md follow from these files. What a stage needs and this machine lacks (PyTorch, mpirun, a data set, vectors of bf16) leaves it out, by
 name and with the reason, and keeps what was measured before. Exit code 0, or 1 where a stage failed.
 """
 
@@ -143,9 +143,11 @@ def measure(stage, machine):
         return {**entry, "outcome": "left out", "why": why}
     begin = time.monotonic()
     try:
-        figures = run_for_json(as_run(stage, options), stage.seconds + END_SECONDS)
+        figures = run_for_json(as_run(stage, options), stage.seconds + END_SECONDS, flag=stage.json_flag)
     except Unavailable as problem:
         return {**entry, "outcome": "failed", "why": str(problem)}
+    for place in ("executable", "host_name"):  # Google Benchmark's, of no use elsewhere
+        figures.get("context", {}).pop(place, None)
     return {**entry, "seconds": round(time.monotonic() - begin), "figures": figures}
 
 
@@ -242,7 +244,7 @@ def main():
         failed = failed or entry["outcome"] == "failed"
         say(stage, entry)
         keep(entry, options.out)
-        cpu_tables.write_goals(options.out)  # after each: a run that is cut short has what it found
+        cpu_tables.write_folder(options.out)  # after each: a run that is cut short has what it found
     if is_own:
         cpu_tables.write_all()
     print(options.out / "goals.md")

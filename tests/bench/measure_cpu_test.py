@@ -130,6 +130,17 @@ class Stages(Programs):
         self.assertIn("no no_such_module: ModuleNotFoundError", machine.has_python_with("no_such_module"))
         self.assertEqual(machine.has_python_with("json"), "")
 
+    def test_ops_get_a_file_of_their_own(self):
+        self.program("convoy-bench-kernels", """
+flag = next(word for word in sys.argv if word.startswith("--benchmark_out="))
+context = {"libraries": "", "precision": "fp32", "batch_size": "4", "copy_GB/s": "1", "product_GFLOP/s": "1"}
+row = {"name": "net/conv/forward/manual_time", "real_time": 1.0, "time_unit": "ms", "of_ceiling": 0.5, "per_step": 2.0}
+pathlib.Path(flag.partition("=")[2]).write_text(json.dumps({"context": context, "benchmarks": [row]}))
+""")
+        done = self.measure("--only", "kernels")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| conv | 2 | 1.000 | 0.50 |  |  |", (self.out / "kernels.md").read_text())
+
     def test_figures_of_two_machines_do_not_meet(self):
         self.out.mkdir()
         entry = {"stage": "overlap", "outcome": "failed", "why": "", "processor": "Z80", "cores": 1, "quick": False}
@@ -156,7 +167,7 @@ class Arguments(Programs):
 
     def test_what_makes_no_sense_is_refused(self):
         for flags, what in (
-            (("measure_cpu.py", "--only", "allreduse"), "--only: found 'allreduse', expected step_resnet18"),
+            (("measure_cpu.py", "--only", "allreduse"), "--only: found 'allreduse', expected kernels, step_resnet18"),
             (("measure_cpu.py", "--quick", "--build", self.folder), "--quick: its figures mean nothing"),
             (("measure_cpu.py", "--build", "/nowhere"), "--build: no /nowhere/bin/convoy-train"),
             (("measure_cpu.py", "--build", self.folder, "--out", self.out, "--machine", "m"), "--machine: found --out"),
@@ -337,9 +348,26 @@ class Tables(unittest.TestCase):
             entries = cpu_tables.read_entries(folder)
             if entries:
                 found += 1
-                self.assertEqual((folder / "goals.md").read_text(), cpu_tables.goals_text(entries),
-                                 "run python3 bench/measure_cpu.py --tables")
+                for name, text in cpu_tables.files_of(folder).items():
+                    self.assertEqual((folder / name).read_text(), text, "run python3 bench/measure_cpu.py --tables")
         self.assertGreater(found, 0)
+
+    def test_ops_have_both_directions_in_a_row(self):
+        def row(name, **counters):
+            return {"name": f"{name}/manual_time", "real_time": 1500.0, "time_unit": "us", **counters}
+
+        context = {"libraries": "oneDNN 0", "precision": "fp32", "batch_size": "4", "copy_GB/s": "12.34",
+                   "product_GFLOP/s": "100"}
+        benchmarks = [row("copy", **{"GB/s": 12.3, "of_copy": 1.0}),
+                      row("net/conv/forward", of_ceiling=0.5, per_step=3.0),
+                      row("net/conv/backward", of_ceiling=0.25, per_step=3.0),
+                      row("ops/add/forward", of_ceiling=0.75, per_step=1.0)]
+        text = cpu_tables.kernels_text({"figures": {"context": context, "benchmarks": benchmarks}, "processor": "P",
+                                        "cores": 2, "command": "c", "date": "d"})
+        self.assertIn("copy 12.3 GB/s, product 100.0 GFLOP/s", text)
+        self.assertIn("| conv | 3 | 1.500 | 0.50 | 1.500 | 0.25 |", text)
+        self.assertIn("| add | 1 | 1.500 | 0.75 |  |  |", text)
+        self.assertIn("| copy | 12.3 | 1.00 |", text)
 
     def test_a_text_without_a_place_for_tables_is_refused(self):
         with self.assertRaisesRegex(comparison.Unavailable, "bench/README.md: expected the lines"):
