@@ -35,10 +35,10 @@ class Step : public ::testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_program(arguments, options);
   }
-  Json measure(Arguments more) const {
+  Json measure(Arguments more, const ProcessOptions& options = {}) const {
     more.insert(more.end(),
                 {"--threads", "1", "--steps", "2", "--rounds", "3", "--warmup", "1", "--json", json()});
-    const ProcessResult result = run(more);
+    const ProcessResult result = run(more, options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return read(json());
   }
@@ -103,11 +103,12 @@ TEST_F(Step, SaysWhatItMeasuredAndOnWhat) {
 
 // Without threads that prepare batches: how many of these exist at once is a matter of time.
 TEST_F(Step, ASteadyStateAsksTheSystemForNoMemory) {
-  EXPECT_EQ(measure({"--workers", "0"})["allocations"], 0);
-  setenv("CONVOY_MEMORY_CACHE", "off", 1);
-  const Json without = measure({"--workers", "0"});
-  unsetenv("CONVOY_MEMORY_CACHE");
-  EXPECT_GT(without["allocations"].get<int>(), 0) << "a count that cannot count";
+  const auto allocations = [&](const char* cache) {
+    return measure({"--workers", "0"}, {.environment = {{"CONVOY_MEMORY_CACHE", cache}}})["allocations"]
+        .get<int>();
+  };
+  EXPECT_EQ(allocations("on"), 0);
+  EXPECT_GT(allocations("off"), 0) << "a count that cannot count";
 }
 
 void expect_parts(const Json& breakdown, const std::vector<std::string>& positive) {
