@@ -19,7 +19,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from comparison import Deadline, Unavailable, collect_rounds, run_to_end, write_json  # noqa: E402
+from comparison import Deadline, Unavailable, collect_rounds, conclude, run_to_end  # noqa: E402
 
 SIDES = ("on", "off")  # values of CONVOY_WINOGRAD
 LEAST_SEEDS = 2  # one has no spread
@@ -107,12 +107,7 @@ def main():
     arguments = flags.parse_args()
     if arguments.seeds < LEAST_SEEDS:
         flags.error(f"--seeds: found {arguments.seeds}, expected {LEAST_SEEDS} or more")
-    try:
-        figures = compare(arguments)
-    except Unavailable as problem:
-        sys.exit(f"compare_accuracy: {problem}")
-    write_json(arguments.json, figures)
-    print_figures(figures)
+    conclude("compare_accuracy", compare, arguments, print_figures)
 
 
 if __name__ == "__main__":

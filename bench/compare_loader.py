@@ -18,8 +18,8 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from comparison import (Deadline, Peer, Unavailable, collect_rounds, ratios_by_round, run_for_json,  # noqa: E402
-                        spread, text_of, write_json)
+from comparison import (Deadline, Peer, Unavailable, collect_rounds, conclude, ratios_by_round,  # noqa: E402
+                        run_for_json, spread, text_of)
 
 PEER = pathlib.Path(__file__).resolve().parent / "pytorch_loader.py"
 SIDES = ("pillow", "torchvision")
@@ -132,12 +132,7 @@ def main():
     for side in arguments.sides:
         if side not in SIDES:
             flags.error(f"--sides: found '{side}', expected {', '.join(SIDES)}")
-    try:
-        figures = compare(arguments)
-    except Unavailable as problem:
-        sys.exit(f"compare_loader: {problem}")
-    write_json(arguments.json, figures)
-    print_figures(figures)
+    conclude("compare_loader", compare, arguments, print_figures)
 
 
 if __name__ == "__main__":

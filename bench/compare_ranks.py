@@ -16,8 +16,8 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from comparison import (Deadline, Unavailable, collect_rounds, ratios_by_round, run_for_json, spread,  # noqa: E402
-                        text_of, write_json)
+from comparison import (Deadline, Unavailable, collect_rounds, conclude, ratios_by_round, run_for_json,  # noqa: E402
+                        spread, text_of)
 
 
 def step_command(arguments, threads):
@@ -83,12 +83,7 @@ def main():
     arguments = flags.parse_args()
     if arguments.ranks < 2:
         flags.error(f"--ranks: found {arguments.ranks}, expected 2 or more")
-    try:
-        figures = compare(arguments)
-    except Unavailable as problem:
-        sys.exit(f"compare_ranks: {problem}")
-    write_json(arguments.json, figures)
-    print_figures(figures)
+    conclude("compare_ranks", compare, arguments, print_figures)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import queue
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -166,6 +167,16 @@ def collect_rounds(count, left, run_round):
             break
         longest = max(longest, time.monotonic() - begin)
     return found
+
+
+def conclude(name, compare, arguments, print_figures):
+    """The end of a comparison's main: its figures to --json and to whoever looks on, or one line why there are none."""
+    try:
+        figures = compare(arguments)
+    except Unavailable as problem:
+        sys.exit(f"{name}: {problem}")
+    write_json(arguments.json, figures)
+    print_figures(figures)
 
 
 def write_json(file, figures):
