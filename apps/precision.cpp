@@ -42,7 +42,7 @@ Precision parse_precision(std::string_view name) {
 
 bool supports(const Device& device, const Precision& precision) {
   if (!precision.tf32 && !precision.is_half()) return true;
-  if (device.kind() == DeviceKind::cpu) return false;
+  if (device.kind() == DeviceKind::cpu) return precision.compute == DType::bf16;
   // Pascal and later compute in f16; what is older, cuDNN 9 does not support at all.
   return precision.compute == DType::f16 || device.compute_capability() >= kAmpere;
 }
@@ -50,7 +50,7 @@ bool supports(const Device& device, const Precision& precision) {
 void check_precision(const Precision& precision, const Device& device) {
   if (supports(device, precision)) return;
   check(device.kind() == DeviceKind::cuda,
-        "--precision {}: the CPU computes in fp32 and fp64, expected a GPU", precision.name);
+        "--precision {}: the CPU computes in fp64, fp32 and bf16, expected a GPU", precision.name);
   const int capability = device.compute_capability();
   fail<DeviceError>("--precision {}: {} has compute capability {}.{}, expected 8.0 or more; use fp16 or fp32",
                     precision.name, device.name(), capability / 10, capability % 10);

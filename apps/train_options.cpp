@@ -74,8 +74,7 @@ CommandLine train_command_line(TrainOptions& o) {
   add_algorithm_flags(line, o.compute);
   line.add("precision", &o.precision,
            "Of arithmetic. The parameters of fp16 and bf16 stay fp32; tf32 rounds the factors of products; "
-           "these three "
-           "need a GPU",
+           "fp16 and tf32 need a GPU",
            {.value = "NAME", .choices = precision_names()});
   line.add("loss-scale", &o.loss_scale,
            "Of fp16: what the loss is multiplied by to keep small gradients; dynamic, or a number",

@@ -30,8 +30,8 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
         "loader: labels {} {}, expected i32 [{}]", name_of(set.labels.dtype()), set.labels.shape().text(),
         set.size());
   const bool on_gpu = options.device && options.device->kind() == DeviceKind::cuda;
-  check(options.dtype == DType::f32 || options.dtype == DType::f64 || (on_gpu && is_floating(options.dtype)),
-        "loader: batches of {} on {}, expected f32 or f64, or on a GPU also f16 or bf16",
+  check(is_floating(options.dtype) && (on_gpu || options.dtype != DType::f16),
+        "loader: batches of {} on {}, expected f32, f64 or bf16, or on a GPU also f16",
         name_of(options.dtype), (options.device ? *options.device : images.device()).name());
   check(options.global_batch >= 1, "--batch-size: found {}, expected 1 or more", options.global_batch);
   check(options.micro_batch >= 0, "--micro-batch-size: found {}, expected 0 or more", options.micro_batch);

@@ -29,7 +29,7 @@ struct LoaderOptions {
   std::uint64_t seed = 1;
   bool shuffle = true;
   TransformSpec transform;
-  DType dtype = DType::f32;  // of images: f32 or f64; for a GPU also f16 or bf16, f32 rounded once
+  DType dtype = DType::f32;  // of images: f32, f64 or bf16; for a GPU also f16. Halves are f32, rounded once
   int workers = 2;           // threads that make batches; 0: made in the caller
   int prefetch = 4;          // batches ready ahead, across epochs; a GPU gets one update more
   std::int64_t max_epochs =

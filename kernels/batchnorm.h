@@ -2,7 +2,7 @@
 // activation that follow it in a residual block (He et al., arXiv:1512.03385, figure 2):
 //   y = act(gamma (x - mean) / sqrt(var + epsilon) + beta + residual)
 // x, y, residual and their gradients are [rows, C] or [N, H, W, C], all else [C]. What is [C] has the type
-// that is computed in: that of x, but f32 where x is f16 or bf16 (on the GPU). Statistics are taken about a
+// that is computed in: that of x, but f32 where x is bf16 or (on a GPU) f16. Statistics are taken about a
 // shifted origin, on the CPU in f64, on the GPU in f32 for few rows and from there in f64: no cancellation
 // for large means. The result is rounded to x's type once.
 #pragma once

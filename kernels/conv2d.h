@@ -1,8 +1,8 @@
 // Two-dimensional convolution (cross-correlation, as everywhere in the field). x [N, H, W, I], filter
 // [O, kH, kW, I], bias [O], y [N, oH, oW, O] with oH = (H + 2 padding - kH) / stride + 1, rounded down.
-// CPU: oneDNN or, where it pays, Winograd's algorithm in f32; plain loops in f64, the oracle. CUDA: cuDNN in
-// f32, f16 and bf16, plain loops in f64 and where the build has no cuDNN; half types sum in f32. f32 stays
-// f32 unless CudaOptions::tf32 says otherwise.
+// CPU: oneDNN or, where it pays, Winograd's algorithm, in f32 and bf16; plain loops in f64, the oracle. CUDA:
+// cuDNN in f32, f16 and bf16, plain loops in f64 and where the build has no cuDNN. Half types sum in f32. f32
+// stays f32 unless CudaOptions::tf32 says otherwise.
 #pragma once
 
 #include "kernels/runtime/stream.h"
@@ -31,8 +31,8 @@ void conv2d_backward_data(CudaStream&, ConstView dy, ConstView filter, GradView 
 void conv2d_backward_filter(CpuStream&, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options);
 void conv2d_backward_filter(CudaStream&, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options);
 
-// The same three as plain loops in any precision: what the fast paths are compared with. Each sum has an
-// order that the shapes alone fix.
+// The same three as plain loops, on the CPU in f32 and f64: what the fast paths are compared with. Each sum
+// has an order that the shapes alone fix.
 void conv2d_forward_reference(CpuStream&, ConstView x, ConstView filter, ConstView bias, View y,
                               Conv2dOptions options);
 void conv2d_forward_reference(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y,

@@ -13,20 +13,20 @@
 #include "kernels/runtime/dtype.h"
 
 namespace convoy {
-namespace detail {
 
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 
-/// The half types compute as float; the others are what they are.
+/// What is computed in where T is stored: f32 for the half types, else the type itself.
 template <class T>
-CONVOY_HOST_DEVICE auto widened(T x) {
-  if constexpr (kIsHalf<T>) {
-    return static_cast<float>(x);
-  } else {
-    return x;
-  }
+using compute_t = std::conditional_t<kIsHalf<T>, float, T>;
+
+template <class T>
+CONVOY_HOST_DEVICE constexpr compute_t<T> widened(T x) {
+  return static_cast<compute_t<T>>(x);
 }
+
+namespace detail {
 
 /// x as a float, cut towards zero, with the last bit set where anything was lost. Rounding that to a half
 /// type gives what rounding x itself would have: the last bit keeps what is just above a tie from being taken
@@ -44,8 +44,8 @@ CONVOY_HOST_DEVICE inline float rounded_to_odd(double x) {
 
 template <class To, class From>
 CONVOY_HOST_DEVICE To converted(From value) {
-  const auto x = detail::widened(value);
-  if constexpr (detail::kIsHalf<To>) {
+  const auto x = widened(value);
+  if constexpr (kIsHalf<To>) {
     if constexpr (std::is_same_v<decltype(x), const float>) {
       return To(x);
     } else {

@@ -1,6 +1,6 @@
 // Elementwise operations. Shapes of all arguments are equal unless said otherwise; sizes are checked by the
-// caller (engine/ops), kernels assume. Outputs may alias inputs of the same type. f32 and f64, but for fill
-// and cast.
+// caller (engine/ops), kernels assume. Outputs may alias inputs of the same type. f32, f64, and half types
+// (the CPU: bf16 only), computed in f32 and rounded once; fill and cast take every type.
 #pragma once
 
 #include "kernels/random.h"

@@ -1,5 +1,6 @@
-// Matrix products, row-major. CPU: OpenBLAS, in f32 and f64. CUDA: cuBLASLt, in every floating-point type;
-// half types sum in f32 and round once, and f32 stays f32 unless CudaOptions::tf32 says otherwise.
+// Matrix products, row-major. CPU: OpenBLAS, in f32 and f64, bf16 on copies in f32. CUDA: cuBLASLt, in every
+// floating-point type. Half types sum in f32 and round once, and f32 stays f32 unless CudaOptions::tf32 says
+// otherwise.
 #pragma once
 
 #include "kernels/runtime/stream.h"

@@ -1,5 +1,5 @@
 // Pooling of [N, H, W, C] to [N, oH, oW, C]; oH = (H + 2 padding - kernel) / stride + 1, rounded down. f32
-// and f64; on CUDA also f16 and bf16, computed in f32 and rounded once.
+// and f64; bf16 and, on CUDA, f16 are computed in f32 and rounded once.
 #pragma once
 
 #include "kernels/runtime/stream.h"

@@ -1,6 +1,6 @@
 // Reductions. The order of every sum is fixed by the shape alone, so results repeat bit for bit, on any
-// number of threads. Sums of f32 (on a GPU also of f16 and bf16) are carried in f64 and rounded once. The CPU
-// computes in f32 and f64, a GPU in the half types too.
+// number of threads. Sums of f32 and of half types are carried in f64 and rounded once. The CPU computes in
+// f32, f64 and bf16, a GPU in f16 too.
 #pragma once
 
 #include <span>

@@ -1,7 +1,7 @@
 // Softmax and cross-entropy in one pass, with label smoothing (Szegedy et al., arXiv:1512.00567): the target
 // is 1 - s + s / C for the label and s / C for every other of the C classes. logits [N, C], labels i32 [N].
-// The CPU computes in f32 and f64, a GPU in the half types too; then losses, log_sum_exp and dloss are f32,
-// else of the logits' type.
+// The CPU takes f32, f64 and bf16, a GPU f16 too; of half types losses, log_sum_exp and dloss are f32, else
+// of the logits' type.
 #pragma once
 
 #include "kernels/runtime/stream.h"

@@ -12,12 +12,13 @@ namespace {
 
 // scratch.mean and .var of x, which has rows.
 template <class T>
-void compute_moments(CpuStream& stream, ChannelMatrix m, ChannelScratch<T>& scratch, const T* x) {
-  std::copy_n(x, m.channels, scratch.origin.begin());  // any row is near enough to the mean
+void compute_moments(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, const T* x) {
+  std::transform(x, x + m.channels, scratch.origin.begin(),
+                 widened<T>);  // any row is near enough to the mean
   const double* origin = scratch.origin.data();
   const std::int64_t channels = m.channels;
   sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& square) {
-    const double difference = static_cast<double>(x[row * channels + c]) - origin[c];
+    const double difference = static_cast<double>(widened(x[row * channels + c])) - origin[c];
     sum += difference;
     square += difference * difference;
   });
@@ -30,8 +31,8 @@ void compute_moments(CpuStream& stream, ChannelMatrix m, ChannelScratch<T>& scra
 }
 
 // scratch.mean and .var of all parts together. Returns their rows.
-template <class T>
-double combine_moments(ChannelScratch<T>& scratch, std::int64_t channels, ConstView moments) {
+template <class C>
+double combine_moments(ChannelScratch<C>& scratch, std::int64_t channels, ConstView moments) {
   double n = 0;
   std::fill(scratch.mean.begin(), scratch.mean.end(), 0.0);
   std::fill(scratch.var.begin(), scratch.var.end(), 0.0);  // the sum of squares, for now
@@ -51,16 +52,16 @@ double combine_moments(ChannelScratch<T>& scratch, std::int64_t channels, ConstV
   return n;
 }
 
-// y = (x - origin) factor + offset with scratch.{a, b, c}: origin is the mean rounded to T and offset makes
+// y = (x - origin) factor + offset with scratch.{a, b, c}: origin is the mean rounded to C and offset makes
 // up for the rounding, so that a large mean cancels exactly.
-template <class T>
-void set_normalization(ChannelScratch<T>& scratch, std::size_t c, double mean, double inverse_std, T gamma,
-                       T beta) {
+template <class C>
+void set_normalization(ChannelScratch<C>& scratch, std::size_t c, double mean, double inverse_std, C gamma,
+                       C beta) {
   const double factor = static_cast<double>(gamma) * inverse_std;
-  scratch.a[c] = static_cast<T>(mean);
-  scratch.b[c] = static_cast<T>(factor);
+  scratch.a[c] = static_cast<C>(mean);
+  scratch.b[c] = static_cast<C>(factor);
   scratch.c[c] =
-      static_cast<T>(static_cast<double>(beta) - (mean - static_cast<double>(scratch.a[c])) * factor);
+      static_cast<C>(static_cast<double>(beta) - (mean - static_cast<double>(scratch.a[c])) * factor);
 }
 
 // What forward knows of the channels, all [C].
@@ -71,40 +72,41 @@ struct Statistics {
 };
 
 // All of them from the n rows' scratch.mean and .var, and what normalize() takes.
-template <class T>
-void set_statistics(ChannelScratch<T>& scratch, double n, const Statistics& to) {
+template <class C>
+void set_statistics(ChannelScratch<C>& scratch, double n, const Statistics& to) {
   const double momentum = to.options.momentum;
   const auto update = [&](View running, std::size_t c, double batch) {
-    T& value = running.as<T>()[c];
-    value = static_cast<T>((1 - momentum) * static_cast<double>(value) + momentum * batch);
+    C& value = running.as<C>()[c];
+    value = static_cast<C>((1 - momentum) * static_cast<double>(value) + momentum * batch);
   };
   for (std::size_t c = 0; c < scratch.mean.size(); ++c) {
     const double mean = scratch.mean[c], var = scratch.var[c];
     const double inverse_std = 1 / std::sqrt(var + to.options.epsilon);
-    to.mean.as<T>()[c] = static_cast<T>(mean);
-    to.inverse_std.as<T>()[c] = static_cast<T>(inverse_std);
+    to.mean.as<C>()[c] = static_cast<C>(mean);
+    to.inverse_std.as<C>()[c] = static_cast<C>(inverse_std);
     if (n > 1) {
       update(to.running_mean, c, mean);
       update(to.running_var, c, var * n / (n - 1));
     }
-    set_normalization(scratch, c, mean, inverse_std, to.gamma.as<T>()[c], to.beta.as<T>()[c]);
+    set_normalization(scratch, c, mean, inverse_std, to.gamma.as<C>()[c], to.beta.as<C>()[c]);
   }
 }
 
 template <class T>
-void normalize(CpuStream& stream, ChannelMatrix m, const ChannelScratch<T>& scratch, const T* x,
+void normalize(CpuStream& stream, ChannelMatrix m, const ChannelScratch<compute_t<T>>& scratch, const T* x,
                const T* residual, T* y, bool relu) {
-  const T* origin = scratch.a.data();
-  const T* factor = scratch.b.data();
-  const T* offset = scratch.c.data();
+  using C = compute_t<T>;
+  const C* origin = scratch.a.data();
+  const C* factor = scratch.b.data();
+  const C* offset = scratch.c.data();
   choose(residual != nullptr, [&](auto adds) {
     choose(relu, [&](auto rectifies) {
       parallel_for(stream, m.rows, item_grain(m.channels), [&](std::int64_t begin, std::int64_t end) {
         for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
-          T value = (x[e] - origin[c]) * factor[c] + offset[c];
-          if constexpr (adds) value += residual[e];
-          if constexpr (rectifies) value = T{0} > value ? T{0} : value;  // in this order, NaN stays NaN
-          y[e] = value;
+          C value = (widened(x[e]) - origin[c]) * factor[c] + offset[c];
+          if constexpr (adds) value += widened(residual[e]);
+          if constexpr (rectifies) value = C{0} > value ? C{0} : value;  // in this order, NaN stays NaN
+          y[e] = stored<T>(value);
         });
       });
     });
@@ -122,9 +124,9 @@ void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstVi
     fill(stream, 0, inverse_std);
     return;
   }
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    auto& scratch = stream.local<ChannelScratch<T>>();
+    auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     scratch.resize(m.channels);
     compute_moments(stream, m, scratch, x.as<T>());
     const Statistics statistics{gamma, beta, mean, inverse_std, running_mean, running_var, options};
@@ -137,9 +139,9 @@ void batch_norm_moments(CpuStream& stream, ConstView x, View moments) {
   const ChannelMatrix m(x.shape);
   fill(stream, 0, moments);
   if (m.rows == 0) return;
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    auto& scratch = stream.local<ChannelScratch<T>>();
+    auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     scratch.resize(m.channels);
     compute_moments(stream, m, scratch, x.as<T>());
     PartSums<double> part(moments.as<double>(), m.channels);
@@ -155,9 +157,9 @@ void batch_norm_forward_of_part(CpuStream& stream, ConstView x, ConstView gamma,
                                 ConstView residual, ConstView moments, View y, View mean, View inverse_std,
                                 View running_mean, View running_var, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    auto& scratch = stream.local<ChannelScratch<T>>();
+    auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     scratch.resize(m.channels);
     const double n = combine_moments(scratch, m.channels, moments);
     const Statistics statistics{gamma, beta, mean, inverse_std, running_mean, running_var, options};
@@ -169,14 +171,15 @@ void batch_norm_forward_of_part(CpuStream& stream, ConstView x, ConstView gamma,
 void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
                           ConstView running_mean, ConstView running_var, View y, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    auto& scratch = stream.local<ChannelScratch<T>>();
+    using C = compute_t<T>;
+    auto& scratch = stream.local<ChannelScratch<C>>();
     scratch.resize(m.channels);
     for (std::size_t c = 0; c < static_cast<std::size_t>(m.channels); ++c)
-      set_normalization(scratch, c, static_cast<double>(running_mean.as<T>()[c]),
-                        1 / std::sqrt(static_cast<double>(running_var.as<T>()[c]) + options.epsilon),
-                        gamma.as<T>()[c], beta.as<T>()[c]);
+      set_normalization(scratch, c, static_cast<double>(running_mean.as<C>()[c]),
+                        1 / std::sqrt(static_cast<double>(running_var.as<C>()[c]) + options.epsilon),
+                        gamma.as<C>()[c], beta.as<C>()[c]);
     normalize(stream, m, scratch, x.as<T>(), residual.as<T>(), y.as<T>(), options.relu);
   });
 }

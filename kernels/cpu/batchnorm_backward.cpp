@@ -15,35 +15,36 @@ template <class T, bool kRelu>
 struct Upstream {
   const T* dy;
   const T* y;  // null without a ReLU
-  T operator()(std::int64_t e) const {
-    if constexpr (!kRelu) return dy[e];
-    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-    const Bits all_where_positive = Bits{0} - static_cast<Bits>(y[e] > 0);
-    return std::bit_cast<T>(std::bit_cast<Bits>(dy[e]) & all_where_positive);
+  compute_t<T> operator()(std::int64_t e) const {
+    using C = compute_t<T>;
+    if constexpr (!kRelu) return widened(dy[e]);
+    using Bits = std::conditional_t<sizeof(C) == 4, std::uint32_t, std::uint64_t>;
+    const Bits all_where_positive = Bits{0} - static_cast<Bits>(widened(y[e]) > 0);
+    return std::bit_cast<C>(std::bit_cast<Bits>(widened(dy[e])) & all_where_positive);
   }
 };
 
-template <class T>
+template <class C>
 void store(GradView gradient, std::size_t c, double value) {
-  T* out = gradient.as<T>() + c;
-  *out = static_cast<T>(gradient.mode == Mode::add ? static_cast<double>(*out) + value : value);
+  C* out = gradient.as<C>() + c;
+  *out = static_cast<C>(gradient.mode == Mode::add ? static_cast<double>(*out) + value : value);
 }
 
 // scratch.first = sum g and .second = sum g (x - mean), with the mean in scratch.origin; from them dgamma
 // and dbeta.
 template <class T, class G>
-void parameter_gradients(CpuStream& stream, ChannelMatrix m, ChannelScratch<T>& scratch, G g, const T* x,
-                         GradView dgamma, GradView dbeta) {
+void parameter_gradients(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, G g,
+                         const T* x, GradView dgamma, GradView dbeta) {
   const double* origin = scratch.origin.data();
   const std::int64_t channels = m.channels;
   sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& product) {
     const double gradient = static_cast<double>(g(row * channels + c));
     sum += gradient;
-    product += gradient * (static_cast<double>(x[row * channels + c]) - origin[c]);
+    product += gradient * (static_cast<double>(widened(x[row * channels + c])) - origin[c]);
   });
   for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
-    if (dgamma.wanted()) store<T>(dgamma, c, scratch.second[c] * scratch.inverse_std[c]);
-    if (dbeta.wanted()) store<T>(dbeta, c, scratch.first[c]);
+    if (dgamma.wanted()) store<compute_t<T>>(dgamma, c, scratch.second[c] * scratch.inverse_std[c]);
+    if (dbeta.wanted()) store<compute_t<T>>(dbeta, c, scratch.first[c]);
   }
 }
 
@@ -58,7 +59,7 @@ void data_gradients(CpuStream& stream, ChannelMatrix m, G g, GradView dx, const 
       T* to = dx.as<T>();
       choose(dx.mode == Mode::add, [&](auto adds) {
         for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
-          to[e] = adds ? to[e] + of_element(e, c) : of_element(e, c);
+          put<adds ? Mode::add : Mode::write>(to[e], of_element(e, c));
         });
       });
     }
@@ -66,7 +67,7 @@ void data_gradients(CpuStream& stream, ChannelMatrix m, G g, GradView dx, const 
       T* to = dresidual.as<T>();
       choose(dresidual.mode == Mode::add, [&](auto adds) {
         for (std::int64_t e = begin * m.channels; e < end * m.channels; ++e)
-          to[e] = adds ? to[e] + g(e) : g(e);
+          put<adds ? Mode::add : Mode::write>(to[e], g(e));
       });
     }
   };
@@ -77,27 +78,29 @@ void data_gradients(CpuStream& stream, ChannelMatrix m, G g, GradView dx, const 
 }
 
 // What forward has saved of the channels.
-template <class T>
-void take_saved(ChannelScratch<T>& scratch, std::int64_t channels, ConstView mean, ConstView inverse_std) {
+template <class C>
+void take_saved(ChannelScratch<C>& scratch, std::int64_t channels, ConstView mean, ConstView inverse_std) {
   scratch.resize(channels);
-  std::copy_n(mean.as<T>(), channels, scratch.origin.begin());
-  std::copy_n(inverse_std.as<T>(), channels, scratch.inverse_std.begin());
+  std::copy_n(mean.as<C>(), channels, scratch.origin.begin());
+  std::copy_n(inverse_std.as<C>(), channels, scratch.inverse_std.begin());
 }
 
 // dx and dresidual from scratch.first and .second, parameter_gradients()' sums over n rows.
 template <class T, class G>
-void data_gradients_of_sums(CpuStream& stream, ChannelMatrix m, ChannelScratch<T>& scratch, G g, const T* x,
-                            const T* gamma, const T* mean, double n, GradView dx, GradView dresidual) {
+void data_gradients_of_sums(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, G g,
+                            const T* x, const compute_t<T>* gamma, const compute_t<T>* mean, double n,
+                            GradView dx, GradView dresidual) {
+  using C = compute_t<T>;
   const std::vector<double>& istd = scratch.inverse_std;
   for (std::size_t c = 0; dx.wanted() && c < istd.size(); ++c) {
     const double factor = static_cast<double>(gamma[c]) * istd[c];
-    scratch.a[c] = static_cast<T>(factor);
-    scratch.b[c] = static_cast<T>(-factor * istd[c] * istd[c] * scratch.second[c] / n);
-    scratch.c[c] = static_cast<T>(-factor * scratch.first[c] / n);
+    scratch.a[c] = static_cast<C>(factor);
+    scratch.b[c] = static_cast<C>(-factor * istd[c] * istd[c] * scratch.second[c] / n);
+    scratch.c[c] = static_cast<C>(-factor * scratch.first[c] / n);
   }
-  const T *a = scratch.a.data(), *b = scratch.b.data(), *offset = scratch.c.data();
+  const C *a = scratch.a.data(), *b = scratch.b.data(), *offset = scratch.c.data();
   const auto of_element = [=](std::int64_t e, std::int64_t c) {
-    return a[c] * g(e) + (b[c] * (x[e] - mean[c]) + offset[c]);
+    return a[c] * g(e) + (b[c] * (widened(x[e]) - mean[c]) + offset[c]);
   };
   data_gradients<T>(stream, m, g, dx, of_element, dresidual);
 }
@@ -108,15 +111,16 @@ void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView
                          ConstView mean, ConstView inverse_std, GradView dx, GradView dresidual,
                          GradView dgamma, GradView dbeta, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    auto& scratch = stream.local<ChannelScratch<T>>();
+    using C = compute_t<T>;
+    auto& scratch = stream.local<ChannelScratch<C>>();
     take_saved(scratch, m.channels, mean, inverse_std);
     choose(options.relu, [&](auto relu) {
       const Upstream<T, relu> g{dy.as<T>(), y.as<T>()};
       if (dx.wanted() || dgamma.wanted() || dbeta.wanted())
         parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
-      data_gradients_of_sums(stream, m, scratch, g, x.as<T>(), gamma.as<T>(), mean.as<T>(),
+      data_gradients_of_sums(stream, m, scratch, g, x.as<T>(), gamma.as<C>(), mean.as<C>(),
                              static_cast<double>(m.rows), dx, dresidual);
     });
   });
@@ -126,9 +130,9 @@ void batch_norm_gradient_sums(CpuStream& stream, ConstView dy, ConstView x, Cons
                               ConstView inverse_std, View sums, GradView dgamma, GradView dbeta,
                               BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    auto& scratch = stream.local<ChannelScratch<T>>();
+    auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     take_saved(scratch, m.channels, mean, inverse_std);
     choose(options.relu, [&](auto relu) {
       parameter_gradients(stream, m, scratch, Upstream<T, relu>{dy.as<T>(), y.as<T>()}, x.as<T>(), dgamma,
@@ -145,16 +149,17 @@ void batch_norm_backward_of_part(CpuStream& stream, ConstView dy, ConstView x, C
                                  ConstView mean, ConstView inverse_std, ConstView sums, GradView dx,
                                  GradView dresidual, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    auto& scratch = stream.local<ChannelScratch<T>>();
+    using C = compute_t<T>;
+    auto& scratch = stream.local<ChannelScratch<C>>();
     take_saved(scratch, m.channels, mean, inverse_std);
     const PartSums<const double> all(sums.as<double>(), m.channels);
     scratch.first.assign(all.first, all.first + m.channels);
     scratch.second.assign(all.second, all.second + m.channels);
     choose(options.relu, [&](auto relu) {
       data_gradients_of_sums(stream, m, scratch, Upstream<T, relu>{dy.as<T>(), y.as<T>()}, x.as<T>(),
-                             gamma.as<T>(), mean.as<T>(), *all.rows, dx, dresidual);
+                             gamma.as<C>(), mean.as<C>(), *all.rows, dx, dresidual);
     });
   });
 }
@@ -164,21 +169,22 @@ void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x,
                                    GradView dresidual, GradView dgamma, GradView dbeta,
                                    BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    auto& scratch = stream.local<ChannelScratch<T>>();
+    using C = compute_t<T>;
+    auto& scratch = stream.local<ChannelScratch<C>>();
     scratch.resize(m.channels);
-    std::copy_n(running_mean.as<T>(), m.channels, scratch.origin.begin());
+    std::copy_n(running_mean.as<C>(), m.channels, scratch.origin.begin());
     std::vector<double>& istd = scratch.inverse_std;
     for (std::size_t c = 0; c < istd.size(); ++c) {
-      istd[c] = 1 / std::sqrt(static_cast<double>(running_var.as<T>()[c]) + options.epsilon);
-      scratch.a[c] = static_cast<T>(static_cast<double>(gamma.as<T>()[c]) * istd[c]);
+      istd[c] = 1 / std::sqrt(static_cast<double>(running_var.as<C>()[c]) + options.epsilon);
+      scratch.a[c] = static_cast<C>(static_cast<double>(gamma.as<C>()[c]) * istd[c]);
     }
     choose(options.relu, [&](auto relu) {
       const Upstream<T, relu> g{dy.as<T>(), y.as<T>()};
       if (dgamma.wanted() || dbeta.wanted())
         parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
-      const T* factor = scratch.a.data();
+      const C* factor = scratch.a.data();
       const auto of_element = [=](std::int64_t e, std::int64_t c) { return factor[c] * g(e); };
       data_gradients<T>(stream, m, g, dx, of_element, dresidual);
     });

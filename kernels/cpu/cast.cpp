@@ -13,7 +13,8 @@ void cast(CpuStream& stream, ConstView x, View y) {
       using From = decltype(from);
       using To = decltype(to);
       parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
-        map_range<Mode::write>(begin, end, converted<To, From>, y.as<To>(), x.as<From>());
+        map_range<Mode::write>(
+            begin, end, [](compute_t<From> value) { return converted<To>(value); }, y.as<To>(), x.as<From>());
       });
     });
   });

@@ -1,6 +1,7 @@
-// f32 convolutions by Winograd's algorithm where that pays, else by oneDNN; f64 by the plain loops. Images
-// are NHWC in memory; the layout of the filter is the library's own choice, into which ours (OHWI) is packed
-// at each call: it changes at each training step anyway, and is small beside the images.
+// f32 convolutions by Winograd's algorithm where that pays, else by oneDNN; f64 by the plain loops; bf16 by
+// what is fastest of Winograd in f32, oneDNN in bf16, and oneDNN on copies in f32. Images are NHWC in memory;
+// the layout of the filter is the library's own choice, into which ours (OHWI) is packed at each call: it
+// changes at each training step anyway, and is small beside the images.
 #include "kernels/conv2d.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <unordered_map>
 
 #include "kernels/conv2d_geometry.h"
+#include "kernels/cpu/float_copies.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/winograd_conv2d.h"
 #include "kernels/cpu/workspace.h"
@@ -30,6 +32,7 @@ enum class Direction { forward, backward_data, backward_filter };
 /// All that a created primitive depends on.
 struct ConvKey {
   Direction direction;
+  DType dtype;  // f32 or bf16, of all arrays
   bool bias;
   ConvSizes sizes;
   friend auto operator<=>(const ConvKey&, const ConvKey&) = default;
@@ -61,16 +64,17 @@ class Convolution {
 Convolution::Convolution(const dnnl::engine& engine, const ConvKey& key)
     : filter_is_output_(key.direction == Direction::backward_filter) {
   const ConvSizes& s = key.sizes;
-  const auto f32 = [](const memory::dims& dims, memory::format_tag tag) {
-    return memory::desc(dims, memory::data_type::f32, tag);
+  const auto type = key.dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+  const auto array = [type](const memory::dims& dims, memory::format_tag tag) {
+    return memory::desc(dims, type, tag);
   };
   const memory::dims filter_dims{s.o, s.i, s.kh,
                                  s.kw};  // oneDNN's order of sizes, whatever the order in memory
   onednn::ConvolutionArguments arguments{
-      .x = f32({s.n, s.i, s.h, s.w}, memory::format_tag::nhwc),
-      .filter = f32(filter_dims, memory::format_tag::any),
-      .bias = key.bias ? f32({s.o}, memory::format_tag::x) : memory::desc(),
-      .y = f32({s.n, s.o, s.oh, s.ow}, memory::format_tag::nhwc),
+      .x = array({s.n, s.i, s.h, s.w}, memory::format_tag::nhwc),
+      .filter = array(filter_dims, memory::format_tag::any),
+      .bias = key.bias ? array({s.o}, memory::format_tag::x) : memory::desc(),
+      .y = array({s.n, s.o, s.oh, s.ow}, memory::format_tag::nhwc),
       .stride = {s.stride, s.stride},
       .padding = {s.padding, s.padding},
   };
@@ -110,7 +114,7 @@ Convolution::Convolution(const dnnl::engine& engine, const ConvKey& key)
   }
   convolution_arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
 
-  const memory::desc held = f32(filter_dims, memory::format_tag::ohwi);
+  const memory::desc held = array(filter_dims, memory::format_tag::ohwi);
   if (packed_filter_.get_desc() == held) {
     filter_ = packed_filter_;
     return;
@@ -176,23 +180,57 @@ class ConvCache {
 // oneDNN's interface does not tell inputs from outputs.
 void* unconst(ConstView view) { return const_cast<void*>(view.data); }
 
-// The library refuses or ignores what is empty; the loops give it its natural meaning (sums of no terms).
-bool by_loops(ConstView output, ConstView x, ConstView filter) {
-  return output.dtype == DType::f64 || x.numel() == 0 || filter.numel() == 0;
-}
-
-struct WinogradSwitch {
-  explicit WinogradSwitch(const CpuStream&) {
-    const char* const found = std::getenv("CONVOY_WINOGRAD");
-    const std::string_view wanted = found != nullptr ? found : "on";
-    check(wanted == "on" || wanted == "off", "CONVOY_WINOGRAD: found '{}', expected on or off", wanted);
-    on = wanted == "on";
+/// What the environment says of the choices below, and what the processor has.
+struct Switches {
+  explicit Switches(const CpuStream&) {
+    const std::string_view algorithm = of_environment("CONVOY_WINOGRAD", "on");
+    check(algorithm == "on" || algorithm == "off", "CONVOY_WINOGRAD: found '{}', expected on or off",
+          algorithm);
+    winograd = algorithm == "on";
+    const std::string_view library = of_environment("CONVOY_ONEDNN_BF16", "auto");
+    check(library == "on" || library == "off" || library == "auto",
+          "CONVOY_ONEDNN_BF16: found '{}', expected on, off or auto", library);
+    library_bf16 = library == "on" || (library == "auto" && onednn::has_bf16_products());
   }
-  bool on;
+
+  bool winograd;
+  bool library_bf16;  // convolutions that Winograd does not pay for
+  bool tiles = onednn::has_bf16_tiles();
+
+ private:
+  static std::string_view of_environment(const char* name, const char* otherwise) {
+    const char* const found = std::getenv(name);
+    return found != nullptr ? found : otherwise;
+  }
 };
 
-bool by_winograd(CpuStream& stream, const ConvSizes& sizes) {
-  return stream.local<WinogradSwitch>().on && winograd::pays(sizes);
+enum class Way { loops, winograd, library, in_f32 };
+
+/// How all three directions of a convolution are computed. bf16: with instructions for its products oneDNN
+/// is as fast as Winograd in f32 is, which rounds less; with those for tiles it is faster. Where there are
+/// none, copies in f32 are. A rule of sizes and processor, not a measurement: bits depend on nothing else.
+Way way_of(CpuStream& stream, DType dtype, const ConvSizes& s) {
+  if (dtype == DType::f64) return Way::loops;
+  dispatch_stored(dtype, [](auto) {});  // refuses the others
+  const bool half = is_half(dtype);
+  // The library refuses or ignores what is empty; the loops give it its natural meaning (sums of no terms).
+  const bool empty = s.n * s.h * s.w * s.i == 0 || s.o * s.kh * s.kw * s.i == 0;
+  if (empty) return half ? Way::in_f32 : Way::loops;
+  const Switches& switches = stream.local<Switches>();
+  const bool library_is_faster = half && switches.library_bf16 && switches.tiles;
+  if (switches.winograd && winograd::pays(s) && !library_is_faster) return Way::winograd;
+  return half && !switches.library_bf16 ? Way::in_f32 : Way::library;
+}
+
+// convolve(first, second, third, result) on copies in f32, of which the third may be null.
+template <class Convolve>
+void in_f32(CpuStream& stream, ConstView first, ConstView second, ConstView third, GradView out,
+            const Convolve& convolve) {
+  FloatCopies& copies = stream.local<FloatCopies>();
+  const View result = copies.room(0, out.shape);
+  convolve(copies.widen(stream, 1, first), copies.widen(stream, 2, second), copies.widen(stream, 3, third),
+           result);
+  round_into(stream, result, out);
 }
 
 // Calls make(where) with the place where a gradient is to be written, and adds it to its destination if so
@@ -209,12 +247,20 @@ void make_gradient(CpuStream& stream, GradView gradient, const Make& make) {
 
 void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options) {
-  if (by_loops(y, x, filter)) return conv2d_forward_reference(stream, x, filter, bias, y, options);
   if (y.numel() == 0) return;
   const ConvSizes sizes(x.shape, filter.shape, y.shape, options);
-  if (by_winograd(stream, sizes)) return winograd::forward(stream, x, filter, bias, y, options);
+  switch (way_of(stream, y.dtype, sizes)) {
+    case Way::loops: return conv2d_forward_reference(stream, x, filter, bias, y, options);
+    case Way::winograd: return winograd::forward(stream, x, filter, bias, y, options);
+    case Way::in_f32:
+      return in_f32(stream, x, filter, bias, GradView(y),
+                    [&](ConstView wide_x, ConstView wide_filter, ConstView wide_bias, View wide_y) {
+                      conv2d_forward(stream, wide_x, wide_filter, wide_bias, wide_y, options);
+                    });
+    case Way::library: break;
+  }
   set_library_threads(stream);
-  stream.local<ConvCache>().run({Direction::forward, bias.data != nullptr, sizes},
+  stream.local<ConvCache>().run({Direction::forward, y.dtype, bias.data != nullptr, sizes},
                                 {unconst(x), unconst(filter), unconst(bias), y.data});
   // A pass of its own: the library's fused one makes NaN 0, and a diverged training would go on unnoticed.
   if (options.relu) relu_forward(stream, y, y);
@@ -222,24 +268,40 @@ void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView 
 
 void conv2d_backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx,
                           Conv2dOptions options) {
-  if (by_loops(dx, dx, filter)) return conv2d_backward_data_reference(stream, dy, filter, dx, options);
   const ConvSizes sizes(dx.shape, filter.shape, dy.shape, options);
-  if (by_winograd(stream, sizes)) return winograd::backward_data(stream, dy, filter, dx, options);
+  switch (way_of(stream, dx.dtype, sizes)) {
+    case Way::loops: return conv2d_backward_data_reference(stream, dy, filter, dx, options);
+    case Way::winograd: return winograd::backward_data(stream, dy, filter, dx, options);
+    case Way::in_f32:
+      return in_f32(stream, dy, filter, {}, dx,
+                    [&](ConstView wide_dy, ConstView wide_filter, ConstView, View wide_dx) {
+                      conv2d_backward_data(stream, wide_dy, wide_filter, GradView(wide_dx), options);
+                    });
+    case Way::library: break;
+  }
   set_library_threads(stream);
   make_gradient(stream, dx, [&](void* where) {
-    stream.local<ConvCache>().run({Direction::backward_data, false, sizes},
+    stream.local<ConvCache>().run({Direction::backward_data, dx.dtype, false, sizes},
                                   {where, unconst(filter), nullptr, unconst(dy)});
   });
 }
 
 void conv2d_backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter,
                             Conv2dOptions options) {
-  if (by_loops(dfilter, x, dfilter)) return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
   const ConvSizes sizes(x.shape, dfilter.shape, dy.shape, options);
-  if (by_winograd(stream, sizes)) return winograd::backward_filter(stream, dy, x, dfilter, options);
+  switch (way_of(stream, dfilter.dtype, sizes)) {
+    case Way::loops: return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
+    case Way::winograd: return winograd::backward_filter(stream, dy, x, dfilter, options);
+    case Way::in_f32:
+      return in_f32(stream, dy, x, {}, dfilter,
+                    [&](ConstView wide_dy, ConstView wide_x, ConstView, View wide_dfilter) {
+                      conv2d_backward_filter(stream, wide_dy, wide_x, GradView(wide_dfilter), options);
+                    });
+    case Way::library: break;
+  }
   set_library_threads(stream);
   make_gradient(stream, dfilter, [&](void* where) {
-    stream.local<ConvCache>().run({Direction::backward_filter, false, sizes},
+    stream.local<ConvCache>().run({Direction::backward_filter, dfilter.dtype, false, sizes},
                                   {unconst(x), where, nullptr, unconst(dy)});
   });
 }

@@ -92,9 +92,10 @@ void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Ran
   const auto* const ids = sample_ids.as<std::int32_t>();
   const std::int64_t sample_size = y.numel() / sample_ids.numel();
   const std::int64_t sample_quads = (sample_size + 3) / 4;  // one draw gives four words
-  dispatch_compute(y.dtype, [&](auto zero) {
+  dispatch_stored(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T factor = static_cast<T>(1 / (1 - p));
+    using C = compute_t<T>;
+    const C factor = static_cast<C>(1 / (1 - p));
     const bool adds = y.mode == Mode::add;
     parallel_for(stream, sample_ids.numel() * sample_quads, kElementGrain / 16, [&](auto begin, auto end) {
       for (std::int64_t i = begin; i < end; ++i) {
@@ -107,8 +108,9 @@ void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Ran
             random.words(static_cast<std::uint64_t>(ids[sample]), static_cast<std::uint32_t>(quad));
         const int count = static_cast<int>(std::min<std::int64_t>(4, sample_size - 4 * quad));
         for (int k = 0; k < count; ++k) {
-          const T value = to_uniform(words[static_cast<std::size_t>(k)]) < p ? T{0} : from[k] * factor;
-          to[k] = adds ? to[k] + value : value;
+          const bool dropped = to_uniform(words[static_cast<std::size_t>(k)]) < p;
+          const C value = dropped ? C{0} : widened(from[k]) * factor;
+          to[k] = stored<T>(adds ? widened(to[k]) + value : value);
         }
       }
     });

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cpu/element.h"
 #include "kernels/runtime/parallel.h"
 #include "kernels/runtime/view.h"
 
@@ -18,19 +19,13 @@ constexpr std::int64_t item_grain(std::int64_t elements) {
   return std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(1, elements));
 }
 
-/// y[i] = f(x[i]…), or y[i] += f(x[i]…), for i in [begin, end). An output may be one of the inputs, but never
-/// a shifted one: the pragma tells the compiler so, which would otherwise fall back to scalars when they
-/// coincide.
+/// y[i] = f(x[i]…), or y[i] += f(x[i]…), for i in [begin, end): f takes and returns what is computed in. An
+/// output may be one of the inputs, but never a shifted one: the pragma tells the compiler so, which would
+/// otherwise fall back to scalars when they coincide.
 template <Mode kMode, class F, class Y, class... X>
 void map_range(std::int64_t begin, std::int64_t end, F f, Y* y, const X*... x) {
 #pragma GCC ivdep
-  for (std::int64_t i = begin; i < end; ++i) {
-    if constexpr (kMode == Mode::add) {
-      y[i] += f(x[i]...);
-    } else {
-      y[i] = f(x[i]...);
-    }
-  }
+  for (std::int64_t i = begin; i < end; ++i) put<kMode>(y[i], f(widened(x[i])...));
 }
 
 /// The same, the mode settled once for the whole loop.
@@ -48,7 +43,7 @@ void map_range(Mode mode, std::int64_t begin, std::int64_t end, F f, Y* y, const
 template <class F, class... X>
 void map_arrays(const CpuStream& stream, F f, const GradView& y, const X&... x) {
   if (!y.wanted()) return;
-  dispatch_compute(y.dtype, [&](auto zero) {
+  dispatch_stored(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
       map_range(y.mode, begin, end, f, y.template as<T>(), x.template as<T>()...);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cpu/float_copies.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 #include "kernels/runtime/check.h"
@@ -30,9 +31,18 @@ blasint blas_size(std::int64_t size) {
   return static_cast<blasint>(size);
 }
 
+/// The product of half types, in f32.
+View float_product(CpuStream& stream, ConstView a, ConstView b, const Shape& c, MatmulOptions options) {
+  FloatCopies& copies = stream.local<FloatCopies>();
+  const View product = copies.room(0, c);
+  matmul(stream, copies.widen(stream, 1, a), copies.widen(stream, 2, b), GradView(product), options);
+  return product;
+}
+
 }  // namespace
 
 void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptions options) {
+  if (is_half(c.dtype)) return round_into(stream, float_product(stream, a, b, c.shape, options), c);
   const blasint m = blas_size(c.shape[0]);
   const blasint n = blas_size(c.shape[1]);
   const blasint k = blas_size(a.shape[options.transpose_a ? 0 : 1]);
@@ -51,6 +61,13 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
 }
 
 void linear_forward(CpuStream& stream, ConstView x, ConstView weight, ConstView bias, View y, bool relu) {
+  if (is_half(y.dtype)) {  // rounded once, behind the bias
+    const View sums = float_product(stream, x, weight, y.shape, {.transpose_b = true});
+    const ConstView shift = stream.local<FloatCopies>().widen(stream, 3, bias);
+    if (bias.data != nullptr) add_bias(stream, sums, shift, sums, false);
+    if (relu) relu_forward(stream, sums, sums);
+    return cast(stream, sums, y);
+  }
   matmul(stream, x, weight, GradView(y), {.transpose_b = true});
   if (bias.data != nullptr) {
     add_bias(stream, y, bias, y, relu);

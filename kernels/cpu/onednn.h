@@ -14,6 +14,19 @@ struct ConvolutionArguments {
   dnnl::primitive_attr attributes;
 };
 
+/// Whether the processor has instructions for products of bf16, and for whole tiles of them: sixteen times
+/// the rate of f32. (The library can do without, by shifting bits, which is slower than f32.)
+inline bool has_bf16_products() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (isa & wanted) == wanted;
+}
+inline bool has_bf16_tiles() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+  return (isa & wanted) == wanted;
+}
+
 #if DNNL_VERSION_MAJOR >= 3
 
 inline dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& engine,

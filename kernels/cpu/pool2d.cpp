@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "kernels/cpu/map.h"
 
 namespace convoy {
 namespace {
+
+constexpr std::int64_t kChannelsAtOnce = 64;  // so many sums stay in the first-level cache
 
 // image [n, h, w, c] to [n, oh, ow, c].
 struct PoolSizes {
@@ -46,17 +49,55 @@ void for_each_output(CpuStream& stream, const PoolSizes& s, F&& f) {
                });
 }
 
-// Backward: the same, but windows may overlap in the image, so that each image has one thread; its gradient
-// is cleared first where it is to be written.
+// Where the gradients of one image's windows are added up: its own gradient, or for a half type a place in
+// f32, since each sum is rounded only once.
+template <class T>
+class WindowSums {
+ public:
+  using C = compute_t<T>;
+
+  T* begin(T* gradient, std::int64_t size, Mode mode) requires(!kIsHalf<T>) {
+    if (mode == Mode::write) std::fill_n(gradient, size, T{0});
+    return gradient;
+  }
+
+  C* begin(T*, std::int64_t size, Mode) requires kIsHalf<T> {
+    sums_.assign(static_cast<std::size_t>(size), C{0});
+    return sums_.data();
+  }
+
+  void end(T* gradient, std::int64_t size, Mode mode) const {
+    if constexpr (kIsHalf<T>)
+      map_range(
+          mode, 0, size, [](C sum) { return sum; }, gradient, sums_.data());
+  }
+
+ private:
+  std::vector<C> sums_;
+};
+
+// Backward: the same, but windows may overlap in the image, so that each image has one thread. Its gradient
+// is cleared first where it is to be written; a half type's is added up in f32 beside it and rounded once.
 template <class T, class F>
 void scatter(CpuStream& stream, const PoolSizes& s, GradView dx, F&& f) {
   const std::int64_t image_size = s.h * s.w * s.c;
   parallel_for(stream, s.n, item_grain(image_size), [&](std::int64_t begin, std::int64_t end) {
+    std::vector<compute_t<T>> sums(static_cast<std::size_t>(kIsHalf<T> ? image_size : 0));
     for (std::int64_t image = begin; image < end; ++image) {
-      T* gradient = dx.as<T>() + image * image_size;
-      if (dx.mode == Mode::write) std::fill_n(gradient, image_size, T{0});
+      T* const out = dx.as<T>() + image * image_size;
+      compute_t<T>* gradient = nullptr;
+      if constexpr (kIsHalf<T>) {
+        std::fill(sums.begin(), sums.end(), 0.0F);
+        gradient = sums.data();
+      } else {
+        if (dx.mode == Mode::write) std::fill_n(out, image_size, T{0});
+        gradient = out;
+      }
       for (std::int64_t oy = 0; oy < s.oh; ++oy)
         for (std::int64_t ox = 0; ox < s.ow; ++ox) f(gradient, oy, ox, (image * s.oh + oy) * s.ow + ox);
+      if constexpr (kIsHalf<T>)
+        map_range(
+            dx.mode, 0, image_size, [](float sum) { return sum; }, out, sums.data());
     }
   });
 }
@@ -69,15 +110,15 @@ void transpose(const T* from, std::int64_t rows, std::int64_t columns, T* to, Mo
     for (std::int64_t c0 = 0; c0 < columns; c0 += kTile)
       for (std::int64_t c = c0; c < std::min(c0 + kTile, columns); ++c)
         for (std::int64_t r = r0; r < std::min(r0 + kTile, rows); ++r) {
-          const T value = from[r * columns + c];
+          const compute_t<T> value = widened(from[r * columns + c]);
           T& out = to[c * rows + r];
-          out = mode == Mode::add ? out + value : value;
+          out = stored<T>(mode == Mode::add ? widened(out) + value : value);
         }
 }
 
 void transpose_images(CpuStream& stream, ConstView x, std::int64_t rows, std::int64_t columns, GradView y) {
   const std::int64_t size = rows * columns;
-  dispatch_compute(y.dtype, [&](auto zero) {
+  dispatch_stored(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, x.shape[0], item_grain(size), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t image = begin; image < end; ++image)
@@ -90,7 +131,7 @@ void transpose_images(CpuStream& stream, ConstView x, std::int64_t rows, std::in
 
 void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View positions, Pool2dOptions options) {
   const PoolSizes s(x.shape, y.shape, options);
-  dispatch_compute(y.dtype, [&](auto zero) {
+  dispatch_stored(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each_output(stream, s, [&](std::int64_t image, std::int64_t oy, std::int64_t ox, std::int64_t out) {
       const T* pixels = x.as<T>() + image * s.h * s.w * s.c;
@@ -106,7 +147,8 @@ void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View positions, 
         }
         for (std::int64_t c = 0; c < s.c; ++c) {
           // Larger, or the first NaN: no comparison with a NaN is true.
-          const bool wins = !(candidate[c] <= best[c]) && best[c] == best[c];
+          const compute_t<T> value = widened(candidate[c]), most = widened(best[c]);
+          const bool wins = !(value <= most) && most == most;
           best[c] = wins ? candidate[c] : best[c];
           where[c] = wins ? static_cast<std::int32_t>(pixel) : where[c];
         }
@@ -118,42 +160,46 @@ void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View positions, 
 void max_pool2d_backward(CpuStream& stream, ConstView dy, ConstView positions, GradView dx,
                          Pool2dOptions options) {
   const PoolSizes s(dx.shape, dy.shape, options);
-  dispatch_compute(dx.dtype, [&](auto zero) {
+  dispatch_stored(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
-    scatter<T>(stream, s, dx, [&](T* gradient, std::int64_t, std::int64_t, std::int64_t out) {
+    scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t, std::int64_t, std::int64_t out) {
       const T* from = dy.as<T>() + out * s.c;
       const std::int32_t* where = positions.as<std::int32_t>() + out * s.c;
-      for (std::int64_t c = 0; c < s.c; ++c) gradient[where[c] * s.c + c] += from[c];
+      for (std::int64_t c = 0; c < s.c; ++c) gradient[where[c] * s.c + c] += widened(from[c]);
     });
   });
 }
 
 void avg_pool2d_forward(CpuStream& stream, ConstView x, View y, Pool2dOptions options) {
   const PoolSizes s(x.shape, y.shape, options);
-  dispatch_compute(y.dtype, [&](auto zero) {
+  dispatch_stored(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T area = static_cast<T>(s.kernel * s.kernel);
+    using C = compute_t<T>;
+    const C area = static_cast<C>(s.kernel * s.kernel);
     for_each_output(stream, s, [&](std::int64_t image, std::int64_t oy, std::int64_t ox, std::int64_t out) {
-      const T* pixels = x.as<T>() + image * s.h * s.w * s.c;
-      T* mean = y.as<T>() + out * s.c;
-      std::fill_n(mean, s.c, T{0});
-      for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
-        for (std::int64_t c = 0; c < s.c; ++c) mean[c] += pixels[pixel * s.c + c];
-      });
-      for (std::int64_t c = 0; c < s.c; ++c) mean[c] /= area;
+      for (std::int64_t first = 0; first < s.c; first += kChannelsAtOnce) {
+        const std::int64_t count = std::min(kChannelsAtOnce, s.c - first);
+        const T* pixels = x.as<T>() + image * s.h * s.w * s.c + first;
+        C sums[kChannelsAtOnce] = {};
+        for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
+          for (std::int64_t c = 0; c < count; ++c) sums[c] += widened(pixels[pixel * s.c + c]);
+        });
+        map_range<Mode::write>(
+            0, count, [=](C sum) { return sum / area; }, y.as<T>() + out * s.c + first, sums);
+      }
     });
   });
 }
 
 void avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx, Pool2dOptions options) {
   const PoolSizes s(dx.shape, dy.shape, options);
-  dispatch_compute(dx.dtype, [&](auto zero) {
+  dispatch_stored(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T area = static_cast<T>(s.kernel * s.kernel);
-    scatter<T>(stream, s, dx, [&](T* gradient, std::int64_t oy, std::int64_t ox, std::int64_t out) {
+    const auto area = static_cast<compute_t<T>>(s.kernel * s.kernel);
+    scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t oy, std::int64_t ox, std::int64_t out) {
       const T* from = dy.as<T>() + out * s.c;
       for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
-        for (std::int64_t c = 0; c < s.c; ++c) gradient[pixel * s.c + c] += from[c] / area;
+        for (std::int64_t c = 0; c < s.c; ++c) gradient[pixel * s.c + c] += widened(from[c]) / area;
       });
     });
   });
@@ -162,44 +208,41 @@ void avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx, Pool2dOpt
 void global_avg_pool2d_forward(CpuStream& stream, ConstView x, View y) {
   const std::int64_t pixels = x.shape[1] * x.shape[2];
   const std::int64_t channels = x.shape[3];
-  dispatch_compute(y.dtype, [&](auto zero) {
+  dispatch_stored(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(
-        stream, x.shape[0], item_grain(pixels * channels), [&](std::int64_t begin, std::int64_t end) {
-          constexpr std::int64_t kChunk =
-              64;  // channels at a time: their f64 sums stay in the first-level cache
-          double sums[kChunk];
-          for (std::int64_t image = begin; image < end; ++image)
-            for (std::int64_t c0 = 0; c0 < channels; c0 += kChunk) {
-              const std::int64_t count = std::min(kChunk, channels - c0);
-              std::fill_n(sums, count, 0.0);
-              for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
-                const T* from = x.as<T>() + (image * pixels + pixel) * channels + c0;
-                for (std::int64_t c = 0; c < count; ++c) sums[c] += static_cast<double>(from[c]);
-              }
-              for (std::int64_t c = 0; c < count; ++c)
-                y.as<T>()[image * channels + c0 + c] = static_cast<T>(sums[c] / static_cast<double>(pixels));
-            }
-        });
+    parallel_for(stream, x.shape[0], item_grain(pixels * channels),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   double sums[kChannelsAtOnce];
+                   for (std::int64_t image = begin; image < end; ++image)
+                     for (std::int64_t c0 = 0; c0 < channels; c0 += kChannelsAtOnce) {
+                       const std::int64_t count = std::min(kChannelsAtOnce, channels - c0);
+                       std::fill_n(sums, count, 0.0);
+                       for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+                         const T* from = x.as<T>() + (image * pixels + pixel) * channels + c0;
+                         for (std::int64_t c = 0; c < count; ++c)
+                           sums[c] += static_cast<double>(widened(from[c]));
+                       }
+                       map_range<Mode::write>(
+                           0, count, [=](double sum) { return sum / static_cast<double>(pixels); },
+                           y.as<T>() + image * channels + c0, sums);
+                     }
+                 });
   });
 }
 
 void global_avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx) {
   const std::int64_t pixels = dx.shape[1] * dx.shape[2];
   const std::int64_t channels = dx.shape[3];
-  dispatch_compute(dx.dtype, [&](auto zero) {
+  dispatch_stored(dx.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T count = static_cast<T>(pixels);
+    const auto count = static_cast<compute_t<T>>(pixels);
     parallel_for(stream, dx.shape[0], item_grain(pixels * channels),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t pixel = begin * pixels; pixel < end * pixels; ++pixel) {
                      const T* from = dy.as<T>() + pixel / pixels * channels;
                      T* to = dx.as<T>() + pixel * channels;
-                     if (dx.mode == Mode::add) {
-                       for (std::int64_t c = 0; c < channels; ++c) to[c] += from[c] / count;
-                     } else {
-                       for (std::int64_t c = 0; c < channels; ++c) to[c] = from[c] / count;
-                     }
+                     map_range(
+                         dx.mode, 0, channels, [=](auto sum) { return sum / count; }, to, from);
                    }
                  });
   });

@@ -21,7 +21,7 @@ constexpr std::size_t kLanes = 16;  // partial sums, because a compiler may not 
 /// f(x[0]) + … + f(x[n - 1]).
 template <class T, class F>
 double sum_block(const T* x, std::int64_t n, F f) {
-  const auto term = [f](T u) { return f(static_cast<double>(detail::widened(u))); };
+  const auto term = [f](T u) { return f(static_cast<double>(widened(u))); };
   std::array<double, kLanes> lanes{};
   std::int64_t i = 0;
   for (; i + std::int64_t{kLanes} <= n; i += kLanes)
@@ -32,12 +32,10 @@ double sum_block(const T* x, std::int64_t n, F f) {
   return lanes[0];
 }
 
-/// The four types that can be summed: carried in f64, so a half type only has to be read.
+/// The four types that can be summed: carried in f64, so that f16 too only has to be read.
 template <class F>
 double dispatch_floating(DType dtype, F&& f) {
-  if (dtype == DType::f16) return f(float16{});
-  if (dtype == DType::bf16) return f(bfloat16{});
-  return dispatch_compute(dtype, f);
+  return dtype == DType::f16 ? f(float16{}) : dispatch_stored(dtype, f);
 }
 
 /// The sum of f over all elements of all tensors.
@@ -96,7 +94,7 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
   const std::int64_t block_rows = std::max(kLeastRows, matrix.rows_of(kBlock));
   const std::int64_t blocks = (matrix.rows + block_rows - 1) / block_rows;
   std::vector<double> sums(static_cast<std::size_t>(std::max<std::int64_t>(blocks, 1)) * columns);
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, blocks, 1, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t block = first; block < last; ++block) {
@@ -104,7 +102,7 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
         const std::int64_t end = std::min(matrix.rows, (block + 1) * block_rows);
         for (std::int64_t row = block * block_rows; row < end; ++row)
           map_range<Mode::add>(
-              0, matrix.columns, [](T u) { return static_cast<double>(u); }, block_sums,
+              0, matrix.columns, [](auto u) { return static_cast<double>(u); }, block_sums,
               x.as<T>() + row * matrix.columns);
       }
     });
@@ -112,17 +110,18 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
   for (std::int64_t block = 1; block < blocks; ++block)
     map_range<Mode::add>(
         0, matrix.columns, [](double u) { return u; }, sums.data(), sums.data() + block * matrix.columns);
-  dispatch_compute(y.dtype, [&](auto zero) {
+  dispatch_stored(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     map_range(
-        y.mode, 0, matrix.columns, [](double u) { return static_cast<T>(u); }, y.as<T>(), sums.data());
+        y.mode, 0, matrix.columns, [](double u) { return u; }, y.as<T>(), sums.data());
   });
 }
 
 void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y, bool relu) {
   const Matrix matrix(x.shape);
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
+    using C = compute_t<T>;
     const auto map_rows = [&](auto f) {
       parallel_for(stream, matrix.rows, matrix.rows_of(kElementGrain),
                    [&](std::int64_t begin, std::int64_t end) {
@@ -131,14 +130,15 @@ void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y, bool relu)
                                               x.as<T>() + row * matrix.columns, bias.as<T>());
                    });
     };
-    if (!relu) return map_rows([](T u, T b) { return u + b; });
-    map_rows([](T u, T b) { return T{0} > u + b ? T{0} : u + b; });  // in this order NaN passes through
+    if (!relu) return map_rows([](C u, C b) { return u + b; });
+    map_rows([](C u, C b) { return C{0} > u + b ? C{0} : u + b; });  // in this order NaN passes through
   });
 }
 
 void broadcast_scalar(CpuStream& stream, ConstView x, double a, GradView y) {
   if (!y.wanted()) return;
-  const double value = dispatch_compute(x.dtype, [&](auto zero) { return a * *x.as<decltype(zero)>(); });
+  const double value =
+      dispatch_stored(x.dtype, [&](auto zero) -> double { return a * widened(*x.as<decltype(zero)>()); });
   map(stream, y, [value] { return value; });
 }
 
@@ -154,14 +154,14 @@ void count_non_finite(CpuStream& stream, std::span<const ConstView> tensors, Vie
 
 void argmax(CpuStream& stream, ConstView x, View indices) {
   const Matrix matrix(x.shape);
-  dispatch_compute(x.dtype, [&](auto zero) {
+  dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, matrix.rows, matrix.rows_of(kElementGrain),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
                      const T* const from = x.as<T>() + row * matrix.columns;
                      indices.as<std::int32_t>()[row] =
-                         static_cast<std::int32_t>(std::max_element(from, from + matrix.columns) - from);
+                         static_cast<std::int32_t>(first_largest(from, matrix.columns) - from);
                    }
                  });
   });

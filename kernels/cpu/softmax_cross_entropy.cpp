@@ -17,7 +17,7 @@ template <class F>
 void for_each_row(const CpuStream& stream, const ConstView& matrix, F f) {
   const std::int64_t grain =
       std::max<std::int64_t>(1, kExpGrain / std::max<std::int64_t>(matrix.shape[1], 1));
-  dispatch_compute(matrix.dtype, [&](auto zero) {
+  dispatch_stored(matrix.dtype, [&](auto zero) {
     parallel_for(stream, matrix.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) f(row, zero);
     });
@@ -27,7 +27,7 @@ void for_each_row(const CpuStream& stream, const ConstView& matrix, F f) {
 template <class T>
 double sum_of_exp(const T* x, std::int64_t n, double offset) {
   double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - offset);
+  for (std::int64_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(widened(x[i])) - offset);
   return sum;
 }
 
@@ -38,19 +38,20 @@ void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, ConstVie
   const std::int64_t classes = logits.shape[1];
   for_each_row(stream, logits, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
+    using C = compute_t<T>;
     const T* const x = logits.as<T>() + row * classes;
     const std::int32_t label = labels.as<std::int32_t>()[row];
-    const T* const largest = std::max_element(x, x + classes);
-    const double offset = *largest;
+    const T* const largest = first_largest(x, classes);
+    const double offset = widened(*largest);
     const double log_sum = std::log(sum_of_exp(x, classes, offset));
-    double expected = (1 - smoothing) * (x[label] - offset);  // sum of target_c (x_c - offset)
+    double expected = (1 - smoothing) * (widened(x[label]) - offset);  // sum of target_c (x_c - offset)
     if (smoothing > 0) {
       double sum = 0;
-      for (std::int64_t c = 0; c < classes; ++c) sum += x[c] - offset;
+      for (std::int64_t c = 0; c < classes; ++c) sum += widened(x[c]) - offset;
       expected += smoothing / static_cast<double>(classes) * sum;
     }
-    losses.as<T>()[row] = static_cast<T>(log_sum - expected);
-    log_sum_exp.as<T>()[row] = static_cast<T>(offset + log_sum);
+    losses.as<C>()[row] = static_cast<C>(log_sum - expected);
+    log_sum_exp.as<C>()[row] = static_cast<C>(offset + log_sum);
     correct.as<std::int32_t>()[row] = largest - x == label ? 1 : 0;
   });
 }
@@ -61,14 +62,15 @@ void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstVie
   const std::int64_t classes = logits.shape[1];
   for_each_row(stream, logits, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
+    using C = compute_t<T>;
     const T* const x = logits.as<T>() + row * classes;
     T* const dx = dlogits.as<T>() + row * classes;
     const std::int32_t label = labels.as<std::int32_t>()[row];
-    const double scale = *dloss.as<T>();
-    const double offset = log_sum_exp.as<T>()[row];
+    const double scale = *dloss.as<C>();
+    const double offset = log_sum_exp.as<C>()[row];
     const double other_target = smoothing / static_cast<double>(classes);
     const auto gradient = [=](double target) {
-      return [=](T u) { return static_cast<T>(scale * (std::exp(u - offset) - target)); };
+      return [=](double u) { return scale * (std::exp(u - offset) - target); };
     };
     map_range(dlogits.mode, 0, label, gradient(other_target), dx, x);
     map_range(dlogits.mode, label, label + 1, gradient(other_target + 1 - smoothing), dx, x);
@@ -81,11 +83,10 @@ void softmax(CpuStream& stream, ConstView x, View y) {
   for_each_row(stream, x, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
     const T* const from = x.as<T>() + row * classes;
-    const double offset = *std::max_element(from, from + classes);
+    const double offset = widened(*first_largest(from, classes));
     const double factor = 1 / sum_of_exp(from, classes, offset);
     map_range<Mode::write>(
-        0, classes, [=](T u) { return static_cast<T>(std::exp(u - offset) * factor); },
-        y.as<T>() + row * classes, from);
+        0, classes, [=](double u) { return std::exp(u - offset) * factor; }, y.as<T>() + row * classes, from);
   });
 }
 

@@ -63,10 +63,10 @@ struct Scratch {
 };
 
 /// For pixels outside of an image.
-const float* zeros(Scratch& scratch, std::int64_t channels) {
-  float* const data =
-      static_cast<float*>(scratch.zeros.get(static_cast<std::size_t>(channels) * sizeof(float)));
-  std::fill_n(data, channels, 0.0F);
+template <class T>
+const T* zeros(Scratch& scratch, std::int64_t channels) {
+  T* const data = static_cast<T*>(scratch.zeros.get(static_cast<std::size_t>(channels) * sizeof(T)));
+  std::fill_n(data, channels, T(0.0F));
   return data;
 }
 
@@ -102,8 +102,8 @@ struct Panels {
 
 /// The filter's values at the points, a matrix [input channels, output channels] for each, from a filter
 /// [o, 3, 3, i].
-template <class Transform>
-void transform_filters(CpuStream& stream, const float* filter, std::int64_t o, std::int64_t i, float* u) {
+template <class Transform, class T>
+void transform_filters(CpuStream& stream, const T* filter, std::int64_t o, std::int64_t i, float* u) {
   const Panels panels{i, o};
   parallel_for(stream, o / kLanes, 1, [&](std::int64_t begin, std::int64_t end) {
     // Vectors are of input channels here and of output channels there: squares of both are turned.
@@ -111,7 +111,7 @@ void transform_filters(CpuStream& stream, const float* filter, std::int64_t o, s
     for (std::int64_t first = begin * kLanes; first < end * kLanes; first += kLanes)
       for (std::int64_t channel = 0; channel < i; channel += kLanes) {
         for (std::int64_t row = 0; row < kLanes; ++row) {
-          const float* const taps = filter + (first + row) * kTaps * kTaps * i + channel;
+          const T* const taps = filter + (first + row) * kTaps * kTaps * i + channel;
           transform<Transform>([&](int y, int x, Vec& tap) { load(taps + (y * kTaps + x) * i, tap); },
                                [&](int y, int x, const Vec& value) {
                                  store(square.data() + ((y * kValues + x) * kLanes + row) * kLanes, value);
@@ -128,14 +128,13 @@ void transform_filters(CpuStream& stream, const float* filter, std::int64_t o, s
 }
 
 /// The same for the convolution that takes dy to dx: the filter turned by half, [o, i] at each point.
-template <class Transform>
-void transform_turned_filters(CpuStream& stream, const float* filter, std::int64_t o, std::int64_t i,
-                              float* u) {
+template <class Transform, class T>
+void transform_turned_filters(CpuStream& stream, const T* filter, std::int64_t o, std::int64_t i, float* u) {
   const Panels panels{o, i};
   parallel_for(stream, o, item_grain(kFilters * i), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
       for (std::int64_t channel = 0; channel < i; channel += kLanes) {
-        const float* const taps = filter + row * kTaps * kTaps * i + channel;
+        const T* const taps = filter + row * kTaps * kTaps * i + channel;
         transform<Transform>(
             [&](int y, int x, Vec& tap) { load(taps + ((kTaps - 1 - y) * kTaps + kTaps - 1 - x) * i, tap); },
             [&](int y, int x, const Vec& value) {
@@ -145,18 +144,18 @@ void transform_turned_filters(CpuStream& stream, const float* filter, std::int64
   });
 }
 
-/// out = in correlated with the filters whose values at the points are `u`.
-template <class Scheme>
+/// out = in correlated with the filters whose values at the points are `u`. T: of images, f32 or bf16.
+template <class Scheme, class T>
 struct Correlation {
   using Input = typename Scheme::Input;
   using Output = typename Scheme::Output;
   static constexpr const Points<Scheme>& kPoints = kPointsOf<Scheme>;
 
-  const float* in;
+  const T* in;
   Images inputs;
   const float* u;
   std::int64_t padding;
-  const float* bias;  // null: none
+  const T* bias;  // null: none
   bool relu;
   GradView out;
   Images outputs;
@@ -164,7 +163,7 @@ struct Correlation {
   void run(CpuStream& stream, Scratch& scratch) const;
 
  private:
-  void run_tiles(const Tiling& tiling, std::int64_t begin, std::int64_t end, const float* outside, float* v,
+  void run_tiles(const Tiling& tiling, std::int64_t begin, std::int64_t end, const T* outside, float* v,
                  float* m) const;
   void put_outputs(const Tiling& tiling, std::int64_t tile, const float* m, std::int64_t point_stride) const;
   // A line more than the values, so that those of a pixel at all points do not fall into one set of a cache.
@@ -172,8 +171,8 @@ struct Correlation {
   std::int64_t output_stride(std::int64_t tiles) const { return tiles * outputs.channels + kLanes; }
 };
 
-template <class Scheme>
-void Correlation<Scheme>::run(CpuStream& stream, Scratch& scratch) const {
+template <class Scheme, class T>
+void Correlation<Scheme, T>::run(CpuStream& stream, Scratch& scratch) const {
   const Tiling tiling(outputs, Output::kTo);
   const std::int64_t fewest = kPoints.fewest_tiles();
   const std::int64_t most = std::clamp(kOwnCache / (kPoints.kCount * (inputs.channels + outputs.channels)),
@@ -182,7 +181,7 @@ void Correlation<Scheme>::run(CpuStream& stream, Scratch& scratch) const {
   const std::int64_t blocks = std::max(threads, (tiling.count + most - 1) / most);
   const std::int64_t room = kPoints.kCount * (input_stride(most) + output_stride(most));
   float* const values = floats(scratch.values, threads * room);
-  const float* const outside = zeros(scratch, inputs.channels);
+  const T* const outside = zeros<T>(scratch, inputs.channels);
   share_out(stream, blocks, [&](std::int64_t thread, std::int64_t block) {
     float* const v = values + thread * room;
     run_tiles(tiling, tiling.count * block / blocks, tiling.count * (block + 1) / blocks, outside, v,
@@ -190,14 +189,14 @@ void Correlation<Scheme>::run(CpuStream& stream, Scratch& scratch) const {
   });
 }
 
-template <class Scheme>
-void Correlation<Scheme>::run_tiles(const Tiling& tiling, std::int64_t begin, std::int64_t end,
-                                    const float* outside, float* v, float* m) const {
+template <class Scheme, class T>
+void Correlation<Scheme, T>::run_tiles(const Tiling& tiling, std::int64_t begin, std::int64_t end,
+                                       const T* outside, float* v, float* m) const {
   const std::int64_t tiles = end - begin, i = inputs.channels, o = outputs.channels;
   const std::int64_t v_stride = input_stride(tiles), m_stride = output_stride(tiles);
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
-    const Window<Input::kFrom, const float> window(in, inputs, tiling, begin + tile, Scheme::kStep, -padding,
-                                                   outside);
+    const Window<Input::kFrom, const T> window(in, inputs, tiling, begin + tile, Scheme::kStep, -padding,
+                                               outside);
     transform_window<Input>(window, i, [&](int point, std::int64_t channel, const Vec& value) {
       store(v + point * v_stride + tile * i + channel, value);
     });
@@ -212,17 +211,17 @@ void Correlation<Scheme>::run_tiles(const Tiling& tiling, std::int64_t begin, st
   for (std::int64_t tile = 0; tile < tiles; ++tile) put_outputs(tiling, begin + tile, m + tile * o, m_stride);
 }
 
-template <class Scheme>
-void Correlation<Scheme>::put_outputs(const Tiling& tiling, std::int64_t tile, const float* m,
-                                      std::int64_t point_stride) const {
-  const Window<Output::kTo, float> window(out.as<float>(), outputs, tiling, tile, Output::kTo, 0, nullptr);
+template <class Scheme, class T>
+void Correlation<Scheme, T>::put_outputs(const Tiling& tiling, std::int64_t tile, const float* m,
+                                         std::int64_t point_stride) const {
+  const Window<Output::kTo, T> window(out.as<T>(), outputs, tiling, tile, Output::kTo, 0, nullptr);
   for (std::int64_t channel = 0; channel < outputs.channels; channel += kLanes) {
     Vec shift{};
     if (bias != nullptr) load(bias + channel, shift);
     transform<Output>(
         [&](int y, int x, Vec& value) { load(m + (y * kPoints.kAxis + x) * point_stride + channel, value); },
         [&](int y, int x, const Vec& value) {
-          float* const pixel = window.pixels[y][x];
+          T* const pixel = window.pixels[y][x];
           if (pixel == nullptr) return;
           Vec sum = value + shift;
           if (relu) sum = 0.0F > sum ? Vec{} : sum;  // NaN passes
@@ -239,30 +238,30 @@ void Correlation<Scheme>::put_outputs(const Tiling& tiling, std::int64_t tile, c
 /// du [o, i] at each point: the sums over all tiles of what dy and x are there. Chunk by chunk of tiles:
 /// first all threads transform, then each multiplies at points of its own. So the order of every sum depends
 /// on the sizes alone.
-template <class Scheme>
+template <class Scheme, class T>
 struct FilterGradient {
   using Input = typename Scheme::Input;
   using OutputGradient = typename Scheme::OutputGradient;
   static constexpr const Points<Scheme>& kPoints = kPointsOf<Scheme>;
 
-  const float* x;
+  const T* x;
   Images inputs;
-  const float* dy;
+  const T* dy;
   Images outputs;
   std::int64_t padding;
 
   void run(CpuStream& stream, Scratch& scratch, float* du) const;
 };
 
-template <class Scheme>
-void FilterGradient<Scheme>::run(CpuStream& stream, Scratch& scratch, float* du) const {
+template <class Scheme, class T>
+void FilterGradient<Scheme, T>::run(CpuStream& stream, Scratch& scratch, float* du) const {
   const Tiling tiling(outputs, OutputGradient::kFrom);
   const std::int64_t i = inputs.channels, o = outputs.channels;
   const std::int64_t most = std::clamp(kSharedCache / (kPoints.kCount * (i + o)), kFewestTerms,
                                        std::max(kFewestTerms, tiling.count));
   const std::int64_t chunks = (tiling.count + most - 1) / most;
   float* const v = floats(scratch.values, kPoints.kCount * (most * (i + o) + 2 * kLanes));
-  const float* const outside = zeros(scratch, std::max(i, o));
+  const T* const outside = zeros<T>(scratch, std::max(i, o));
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     const std::int64_t first = tiling.count * chunk / chunks;
     const std::int64_t tiles = tiling.count * (chunk + 1) / chunks - first;
@@ -277,12 +276,12 @@ void FilterGradient<Scheme>::run(CpuStream& stream, Scratch& scratch, float* du)
     share_out(stream, (tiles + kTilesAtOnce - 1) / kTilesAtOnce, [&](std::int64_t, std::int64_t item) {
       const std::int64_t begin = item * kTilesAtOnce, end = std::min(begin + kTilesAtOnce, tiles);
       for (std::int64_t tile = begin; tile < end; ++tile) {
-        const Window<Input::kFrom, const float> window(x, inputs, tiling, first + tile, Scheme::kStep,
-                                                       -padding, outside);
+        const Window<Input::kFrom, const T> window(x, inputs, tiling, first + tile, Scheme::kStep, -padding,
+                                                   outside);
         transform_window<Input>(window, i, [&](int point, std::int64_t channel, const Vec& value) {
           store(v + point * v_stride + of_x.at(tile, channel), value);
         });
-        const Window<kOut, const float> gradient(dy, outputs, tiling, first + tile, kOut, 0, outside);
+        const Window<kOut, const T> gradient(dy, outputs, tiling, first + tile, kOut, 0, outside);
         transform_window<OutputGradient>(gradient, o, [&](int point, std::int64_t channel, const Vec& value) {
           store(z + point * z_stride + at_dy(tile, channel), value);
         });
@@ -311,47 +310,47 @@ struct Sizes : ConvSizes {
   Images outputs() const { return {n, oh, ow, o}; }
 };
 
-template <class Scheme>
-void run_forward(CpuStream& stream, const Sizes& s, const float* x, const float* filter, const float* bias,
-                 bool relu, View y) {
+template <class Scheme, class T>
+void run_forward(CpuStream& stream, const Sizes& s, const T* x, const T* filter, const T* bias, bool relu,
+                 View y) {
   Scratch& scratch = stream.local<Scratch>();
   float* const u = floats(scratch.filters, kFilters * s.i * s.o);
   transform_filters<typename Scheme::Filter>(stream, filter, s.o, s.i, u);
-  Correlation<Scheme>{.in = x,
-                      .inputs = s.inputs(),
-                      .u = u,
-                      .padding = s.padding,
-                      .bias = bias,
-                      .relu = relu,
-                      .out = GradView(y),
-                      .outputs = s.outputs()}
+  Correlation<Scheme, T>{.in = x,
+                         .inputs = s.inputs(),
+                         .u = u,
+                         .padding = s.padding,
+                         .bias = bias,
+                         .relu = relu,
+                         .out = GradView(y),
+                         .outputs = s.outputs()}
       .run(stream, scratch);
 }
 
 /// `padding`: of dy.
-template <class Scheme>
-void run_backward_data(CpuStream& stream, const Sizes& s, const float* dy, const float* filter,
-                       std::int64_t padding, GradView dx) {
+template <class Scheme, class T>
+void run_backward_data(CpuStream& stream, const Sizes& s, const T* dy, const T* filter, std::int64_t padding,
+                       GradView dx) {
   Scratch& scratch = stream.local<Scratch>();
   float* const u = floats(scratch.filters, kFilters * s.i * s.o);
   transform_turned_filters<typename Scheme::Filter>(stream, filter, s.o, s.i, u);
-  Correlation<Scheme>{.in = dy,
-                      .inputs = s.outputs(),
-                      .u = u,
-                      .padding = padding,
-                      .bias = nullptr,
-                      .relu = false,
-                      .out = dx,
-                      .outputs = s.inputs()}
+  Correlation<Scheme, T>{.in = dy,
+                         .inputs = s.outputs(),
+                         .u = u,
+                         .padding = padding,
+                         .bias = nullptr,
+                         .relu = false,
+                         .out = dx,
+                         .outputs = s.inputs()}
       .run(stream, scratch);
 }
 
-template <class Scheme>
-void run_backward_filter(CpuStream& stream, const Sizes& s, const float* dy, const float* x,
-                         GradView dfilter) {
+template <class Scheme, class T>
+void run_backward_filter(CpuStream& stream, const Sizes& s, const T* dy, const T* x, GradView dfilter) {
   Scratch& scratch = stream.local<Scratch>();
   float* const du = floats(scratch.filters, kFilters * s.i * s.o);
-  FilterGradient<Scheme>{.x = x, .inputs = s.inputs(), .dy = dy, .outputs = s.outputs(), .padding = s.padding}
+  FilterGradient<Scheme, T>{
+      .x = x, .inputs = s.inputs(), .dy = dy, .outputs = s.outputs(), .padding = s.padding}
       .run(stream, scratch, du);
   parallel_for(stream, s.o, item_grain(kFilters * s.i), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
@@ -361,7 +360,7 @@ void run_backward_filter(CpuStream& stream, const Sizes& s, const float* dy, con
               load(du + (vy * kValues + vx) * s.o * s.i + row * s.i + channel, value);
             },
             [&](int ty, int tx, const Vec& value) {
-              float* const tap = dfilter.as<float>() + ((row * kTaps + ty) * kTaps + tx) * s.i + channel;
+              T* const tap = dfilter.as<T>() + ((row * kTaps + ty) * kTaps + tx) * s.i + channel;
               Vec sum = value;
               if (dfilter.mode == Mode::add) {
                 Vec before;
@@ -371,6 +370,13 @@ void run_backward_filter(CpuStream& stream, const Sizes& s, const float* dy, con
               store(tap, sum);
             });
   });
+}
+
+/// The two types of images that Winograd's convolution reads and writes; it computes in f32.
+template <class F>
+void dispatch_images(DType dtype, const F& f) {
+  if (dtype == DType::bf16) return f(bfloat16{});
+  f(float{});
 }
 
 }  // namespace
@@ -387,24 +393,32 @@ bool pays(const ConvSizes& s) {
 void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
              Conv2dOptions options) {
   const Sizes s(x.shape, filter.shape, y.shape, options);
-  const auto run = s.stride == 1 ? run_forward<UnitStride> : run_forward<StrideTwo>;
-  run(stream, s, x.as<float>(), filter.as<float>(), bias.data != nullptr ? bias.as<float>() : nullptr,
-      options.relu, y);
+  dispatch_images(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto run = s.stride == 1 ? run_forward<UnitStride, T> : run_forward<StrideTwo, T>;
+    run(stream, s, x.as<T>(), filter.as<T>(), bias.as<T>(), options.relu, y);
+  });
 }
 
 void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options) {
   const Sizes s(dx.shape, filter.shape, dy.shape, options);
-  if (s.stride == 1) {
-    run_backward_data<UnitStride>(stream, s, dy.as<float>(), filter.as<float>(), kTaps - 1 - s.padding, dx);
-  } else {
-    run_backward_data<StrideTwoTurned>(stream, s, dy.as<float>(), filter.as<float>(), 0, dx);
-  }
+  dispatch_images(dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (s.stride == 1) {
+      run_backward_data<UnitStride>(stream, s, dy.as<T>(), filter.as<T>(), kTaps - 1 - s.padding, dx);
+    } else {
+      run_backward_data<StrideTwoTurned>(stream, s, dy.as<T>(), filter.as<T>(), 0, dx);
+    }
+  });
 }
 
 void backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options) {
   const Sizes s(x.shape, dfilter.shape, dy.shape, options);
-  const auto run = s.stride == 1 ? run_backward_filter<UnitStride> : run_backward_filter<StrideTwo>;
-  run(stream, s, dy.as<float>(), x.as<float>(), dfilter);
+  dispatch_images(dfilter.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto run = s.stride == 1 ? run_backward_filter<UnitStride, T> : run_backward_filter<StrideTwo, T>;
+    run(stream, s, dy.as<T>(), x.as<T>(), dfilter);
+  });
 }
 
 }  // namespace convoy::winograd

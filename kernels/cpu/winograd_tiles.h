@@ -25,18 +25,19 @@ struct Tiling {
 };
 
 /// Where the pixels of a tile's window lie; those outside of the image are `outside`.
-template <int Size, class Float>
+template <int Size, class Element>
 struct Window {
-  Float* pixels[Size][Size];
+  Element* pixels[Size][Size];
 
   /// `step`: from one window to the next one. `shift`: of the first window's corner from the image's, so
   /// -padding for inputs.
-  Window(Float* data, const Images& images, const Tiling& tiling, std::int64_t tile, std::int64_t step,
-         std::int64_t shift, Float* outside) {
+  Window(Element* data, const Images& images, const Tiling& tiling, std::int64_t tile, std::int64_t step,
+         std::int64_t shift, Element* outside) {
     const std::int64_t in_image = tile % (tiling.rows * tiling.columns);
     const std::int64_t top = in_image / tiling.columns * step + shift;
     const std::int64_t left = in_image % tiling.columns * step + shift;
-    Float* const image = data + tile / (tiling.rows * tiling.columns) * images.h * images.w * images.channels;
+    Element* const image =
+        data + tile / (tiling.rows * tiling.columns) * images.h * images.w * images.channels;
     for (std::int64_t y = 0; y < Size; ++y)
       for (std::int64_t x = 0; x < Size; ++x) {
         const bool inside = top + y >= 0 && top + y < images.h && left + x >= 0 && left + x < images.w;
@@ -47,8 +48,8 @@ struct Window {
 
 /// What a window's pixels become at the points: transforms of all channels, a vector at a time.
 /// put(point, channel, value).
-template <class Transform, int Size, class Put>
-void transform_window(const Window<Size, const float>& window, std::int64_t channels, Put&& put) {
+template <class Transform, int Size, class Element, class Put>
+void transform_window(const Window<Size, const Element>& window, std::int64_t channels, Put&& put) {
   for (std::int64_t channel = 0; channel < channels; channel += simd::kLanes)
     transform<Transform>(
         [&](int y, int x, Vec& value) { simd::load(window.pixels[y][x] + channel, value); },

@@ -6,19 +6,17 @@
 
 #include <cstdint>
 #include <string>
-#include <type_traits>
 
+#include "kernels/convert.h"
 #include "kernels/runtime/dtype.h"
 
 namespace convoy::cuda {
 
-/// What a kernel computes in: f32 for the half types, else the type itself.
-template <class T>
-using compute_t = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
+using convoy::compute_t;
 
 template <class T>
 __device__ compute_t<T> widen(T x) {
-  return static_cast<compute_t<T>>(x);
+  return widened(x);
 }
 
 /// Rounded once, to nearest even.

@@ -2,7 +2,11 @@
 // ones as it takes.
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <cstring>
+
+#include "kernels/runtime/dtype.h"
 
 namespace convoy::simd {
 
@@ -21,6 +25,23 @@ inline __attribute__((always_inline)) void load(const float* from, Vec& to) {
 }
 inline __attribute__((always_inline)) void store(float* to, const Vec& from) {
   std::memcpy(to, &from, sizeof from);
+}
+
+using Words = std::uint32_t __attribute__((vector_size(kLanes * sizeof(float))));
+using HalfWords = std::uint16_t __attribute__((vector_size(kLanes * sizeof(bfloat16))));
+
+/// bf16, widened, and rounded as dtype.h does it.
+inline __attribute__((always_inline)) void load(const bfloat16* from, Vec& to) {
+  HalfWords bits;
+  std::memcpy(&bits, from, sizeof bits);
+  to = std::bit_cast<Vec>(__builtin_convertvector(bits, Words) << 16);
+}
+inline __attribute__((always_inline)) void store(bfloat16* to, const Vec& from) {
+  const Words word = std::bit_cast<Words>(from);
+  const Words rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+  const auto is_nan = (word & 0x7fffffffu) > 0x7f800000u;
+  const HalfWords bits = __builtin_convertvector(is_nan ? (word >> 16) | 0x40u : rounded, HalfWords);
+  std::memcpy(&to->bits, &bits, sizeof bits);
 }
 
 }  // namespace convoy::simd

@@ -176,7 +176,7 @@ TEST_F(CudaTraining, EachPrecisionLearnsAsSinglePrecisionDoes) {
 }
 
 TEST_F(CudaTraining, ACheckpointOfAHalfTypeIsSinglePrecisionAndIsEvaluatedAsItWasTrained) {
-  trained("run", {"--precision", "bf16"});
+  trained("run", {"--precision", "fp16"});
   const auto evaluate = [&](const Arguments& more, const std::string& shown) {
     Arguments arguments = {"--checkpoint", workshop.path("run").string(),
                            "--batch-size", "8",
@@ -188,12 +188,12 @@ TEST_F(CudaTraining, ACheckpointOfAHalfTypeIsSinglePrecisionAndIsEvaluatedAsItWa
     EXPECT_THAT(run.out, HasSubstr(shown));
     return Json::parse(read_text(workshop.path("evaluation.json")))["loss"].get<double>();
   };
-  const double as_trained = evaluate({"--device", "cuda"}, ", bf16");
+  const double as_trained = evaluate({"--device", "cuda"}, ", fp16");
   // Other algorithms may compute it, which round otherwise.
-  EXPECT_NEAR(as_trained, workshop.result("run")["test_loss"].get<double>(), 0x1p-8);
+  EXPECT_NEAR(as_trained, workshop.result("run")["test_loss"].get<double>(), 0x1p-11);
   const double single = evaluate({"--device", "cuda", "--precision", "fp32"}, ", fp32");
   EXPECT_NE(single, as_trained);
-  EXPECT_NEAR(evaluate({"--device", "cpu"}, ", fp32"), single, 1e-5) << "the CPU has no bf16, and says so";
+  EXPECT_NEAR(evaluate({"--device", "cpu"}, ", fp32"), single, 1e-5) << "the CPU has no fp16, and says so";
 }
 
 TEST_F(CudaTraining, APrecisionThatTheGpuLacks) {
@@ -215,7 +215,7 @@ TEST_F(CudaTraining, FlagsThatDoNotGoTogether) {
     EXPECT_FALSE(std::filesystem::exists(workshop.path("run"))) << "a refused run leaves a folder";
     return error_line(run);
   };
-  EXPECT_THAT(refused({"--device", "cpu", "--precision", "bf16"}), HasSubstr("--precision bf16"));
+  EXPECT_THAT(refused({"--device", "cpu", "--precision", "fp16"}), HasSubstr("--precision fp16"));
   EXPECT_THAT(refused({"--device", "cpu", "--cuda-graph"}), HasSubstr("--cuda-graph: found --device cpu"));
   EXPECT_THAT(refused({"--loss-scale", "128"}), HasSubstr("expected --precision fp16"));
   EXPECT_THAT(refused({"--precision", "fp16", "--loss-scale", "0"}), HasSubstr("--loss-scale: found '0'"));

@@ -35,6 +35,10 @@ TEST(GeneratedShapes, LeNetLearnsThem) {
   EXPECT_GE(accuracy_of(Workshop(), {"--model", "lenet", "--dataset", "shapes"}), 0.8);
 }
 
+TEST(GeneratedShapes, LeNetLearnsThemInBf16) {
+  EXPECT_GE(accuracy_of(Workshop(), {"--model", "lenet", "--dataset", "shapes", "--precision", "bf16"}), 0.8);
+}
+
 TEST_F(RealData, LeNetReadsDigits) {
   EXPECT_GE(accuracy_of(workshop, {"--model", "lenet", "--dataset", "mnist", "--epochs", "1"}), 0.96);
 }

@@ -138,7 +138,8 @@ TEST(BenchKernels, RefusesInOneLine) {
   const std::vector<std::pair<Arguments, std::string>> refusals = {
       {{"--batch-size", "0"}, "--batch-size: found 0, expected at least 1"},
       {{"--precision", "bf17"}, "--precision: found 'bf17'"},
-      {{"--precision", "bf16", "--device", "cpu"}, "--precision bf16: the CPU computes in fp32 and fp64"},
+      {{"--precision", "fp16", "--device", "cpu"},
+       "--precision fp16: the CPU computes in fp64, fp32 and bf16"},
       {{"--elemnts", "1"}, "did you mean '--elements'?"},
       {{"--benchmark_filter=("}, "--benchmark_filter: found '(', expected a regular expression"},
       {{"--benchmark_filter=resnet81"}, "--benchmark_filter: found 'resnet81', which matches no row"},

@@ -83,7 +83,7 @@ TEST(OverlapProgram, RefusesWhatCannotBeInOneLine) {
   expect_refused({"--ranks", "1"}, "--ranks");
   expect_refused({"--latency-us", "-1"}, "--latency-us");
   expect_refused({"--model", "resnet19"}, "--model");
-  expect_refused({"--precision", "bf16", "--device", "cpu"}, "--precision bf16");
+  expect_refused({"--precision", "fp16", "--device", "cpu"}, "--precision fp16");
   expect_refused({"--scale-to", "0"}, "--scale-to");
   expect_refused({"--real", "1", "--scale-to", "1.5"}, "--real: found --scale-to");
   expect_refused({"--replay", damaged}, "--replay " + damaged + ": found no record");

@@ -57,6 +57,21 @@ TEST(DataLoader, NormalisesTheImagesOfItsIds) {
   EXPECT_EQ(next, 20);
 }
 
+TEST(DataLoader, Bf16IsFloatRoundedOnce) {
+  const ImageSet set = make_set(9);
+  LoaderOptions options{.global_batch = 9, .transform = random_transform()};
+  DataLoader single(set, options);
+  options.dtype = DType::bf16;
+  DataLoader half(set, options);
+  const Tensor found = half.next_update()[0].images;
+  ASSERT_EQ(found.dtype(), DType::bf16);
+  const auto exact = single.next_update()[0].images.to_vector<float>();
+  const auto widened = found.to(DType::f32).to_vector<float>();
+  ASSERT_EQ(widened.size(), exact.size());
+  for (std::size_t i = 0; i < exact.size(); ++i)
+    ASSERT_EQ(widened[i], static_cast<float>(bfloat16(exact[i])));
+}
+
 TEST(DataLoader, DoubleIsFloatWithMoreDigits) {
   const ImageSet set = make_set(9);
   LoaderOptions options{.global_batch = 9, .transform = random_transform()};
@@ -290,7 +305,7 @@ TEST(DataLoader, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal({.workers = -1}), HasSubstr("--workers: found -1"));
   EXPECT_THAT(refusal({.prefetch = 0}), HasSubstr("prefetch 0"));
   EXPECT_THAT(refusal({.dtype = DType::f16}),
-              HasSubstr("batches of f16 on cpu, expected f32 or f64, or on a GPU also f16 or bf16"));
+              HasSubstr("batches of f16 on cpu, expected f32, f64 or bf16, or on a GPU also f16"));
   EXPECT_THAT(refusal({.transform = {.augment = {.crop_padding = 5}}}), HasSubstr("crop=5"));
   EXPECT_THROW(DataLoader(ImageSet{}, {}), UsageError);
   EXPECT_THROW(DataLoader(ImageSet{.images = set.images, .labels = make_set(3).labels}, {}), UsageError);

@@ -61,9 +61,10 @@ struct Norm {
   std::int64_t rows() const { return x.shape()[0]; }
   std::int64_t channels() const { return x.shape()[1]; }
 
-  Norm<double> widened() const {
-    Norm<double> out(rows(), channels());
-    const auto widen = [](auto& to, const auto& from) { to = from.template to<double>(); };
+  template <class U = double>
+  Norm<U> widened() const {
+    Norm<U> out(rows(), channels());
+    const auto widen = [](auto& to, const auto& from) { to = from.template to<U>(); };
     widen(out.x, x), widen(out.residual, residual), widen(out.dy, dy), widen(out.y, y), widen(out.dx, dx);
     widen(out.dresidual, dresidual), widen(out.gamma, gamma), widen(out.beta, beta), widen(out.mean, mean);
     widen(out.inverse_std, inverse_std), widen(out.running_mean, running_mean);

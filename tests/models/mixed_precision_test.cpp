@@ -1,0 +1,20 @@
+// Mixed precision on the CPU: whole steps.
+#include "tests/models/mixed_precision.h"
+
+namespace convoy::testing {
+namespace {
+
+class MixedPrecision : public ::testing::TestWithParam<Scene> {};
+
+TEST_P(MixedPrecision, OneStepIsNearSingle) {
+  for (const int threads : {1, 2}) expect_a_step_near_single(GetParam(), Device::cpu({.threads = threads}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Nets, MixedPrecision,
+                         ::testing::Values(Scene{"lenet", {28, 28, 1}, 4, "adamw", 11, 6, DType::bf16},
+                                           Scene{"resnet20", {8, 8, 3}, 3, "sgd", 41, 19, DType::bf16},
+                                           Scene{"other_layers", {8, 8, 3}, 4, "adam", 11, 0, DType::bf16}),
+                         [](const auto& parameter) { return ::testing::PrintToString(parameter.param); });
+
+}  // namespace
+}  // namespace convoy::testing
