@@ -3,29 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "kernels/cpu/map.h"
+#include "kernels/cpu/vector_math.h"
 
 namespace convoy {
 namespace {
 
-template <class T>
-T sigmoid(T x) {
-  return T{1} / (T{1} + std::exp(-x));
-}
-
-/// Phi(x), the probability that a standard normal variable is below x. By erfc, which stays accurate where
-/// the result is tiny and 1 + erf would cancel.
-template <class T>
-T normal_cdf(T x) {
-  return T{0.5} * std::erfc(-x * std::numbers::sqrt2_v<T> / 2);
-}
-
-template <class T>
-T normal_density(T x) {
-  return std::numbers::inv_sqrtpi_v<T> * std::numbers::sqrt2_v<T> / 2 * std::exp(-x * x / 2);
-}
+using vector_math::normal_cdf;
+using vector_math::normal_density;
+using vector_math::sigmoid;
 
 }  // namespace
 
@@ -71,7 +58,7 @@ void silu_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
 }
 
 void tanh_forward(CpuStream& stream, ConstView x, View y) {
-  map(stream, x, GradView(y), [](auto u) { return std::tanh(u); });
+  map(stream, x, GradView(y), [](auto u) { return vector_math::tanh(u); });
 }
 
 void tanh_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
