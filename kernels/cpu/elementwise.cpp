@@ -2,9 +2,11 @@
 #include "kernels/elementwise.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "kernels/cpu/map.h"
+#include "kernels/cpu/random_words.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace convoy {
@@ -79,24 +81,28 @@ void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Ran
   const auto* const ids = sample_ids.as<std::int32_t>();
   const std::int64_t sample_size = y.numel() / sample_ids.numel();
   const std::int64_t sample_quads = (sample_size + 3) / 4;  // one draw gives four words
+  // to_uniform(word) < p, in integers: a uniform is the upper 24 bits of its word times 2^-24.
+  const auto dropped_below = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));
+  const double factor = 1 / (1 - p);
+  const auto kept_or_zero = [=]<class V>(V value, std::uint32_t word) {
+    const V kept = value * static_cast<V>(factor);
+    return (word >> 8) < dropped_below ? V{0} : kept;
+  };
   dispatch_compute(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const T factor = static_cast<T>(1 / (1 - p));
-    const bool adds = y.mode == Mode::add;
     parallel_for(stream, sample_ids.numel() * sample_quads, kElementGrain / 16, [&](auto begin, auto end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t sample = i / sample_quads;
-        const std::int64_t quad = i % sample_quads;
+      constexpr std::int64_t kQuads = 64;  // whose words lie in the first-level cache
+      alignas(64) std::array<std::uint32_t, 4 * kQuads> words;
+      std::int64_t quads = 0;
+      for (std::int64_t i = begin; i < end; i += quads) {
+        const std::int64_t sample = i / sample_quads, quad = i % sample_quads;
+        quads = std::min({kQuads, end - i, sample_quads - quad});
+        draw_words(random, static_cast<std::uint64_t>(ids[sample]), static_cast<std::uint32_t>(quad),
+                   static_cast<int>(quads), words.data());
         const std::int64_t first = sample * sample_size + 4 * quad;
-        const T* const from = x.as<T>() + first;
-        T* const to = y.as<T>() + first;
-        const auto words =
-            random.words(static_cast<std::uint64_t>(ids[sample]), static_cast<std::uint32_t>(quad));
-        const int count = static_cast<int>(std::min<std::int64_t>(4, sample_size - 4 * quad));
-        for (int k = 0; k < count; ++k) {
-          const T value = to_uniform(words[static_cast<std::size_t>(k)]) < p ? T{0} : from[k] * factor;
-          to[k] = adds ? to[k] + value : value;
-        }
+        const std::int64_t count = std::min(4 * quads, sample_size - 4 * quad);
+        map_range(y.mode, 0, count, kept_or_zero, y.as<T>() + first, x.as<T>() + first,
+                  static_cast<const std::uint32_t*>(words.data()));
       }
     });
   });

@@ -1,8 +1,13 @@
-// Vectors of floats as the compiler knows them: one register of what the processor has, or as many smaller
-// ones as it takes.
+// Vectors as the compiler knows them: one register of what the processor has, or as many smaller ones as it
+// takes.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
 namespace convoy::simd {
 
@@ -22,5 +27,23 @@ inline __attribute__((always_inline)) void load(const float* from, Vec& to) {
 inline __attribute__((always_inline)) void store(float* to, const Vec& from) {
   std::memcpy(to, &from, sizeof from);
 }
+
+/// Numbers of 64 bits.
+constexpr int kWideLanes = 8;
+using Wide = std::uint64_t __attribute__((vector_size(kWideLanes * sizeof(std::uint64_t))));
+
+/// Each lane becomes the 64 bits of its lower half times factor; what is in its upper half does not matter.
+/// Where kMultipliesHalves that is one instruction, which the compiler does not find in a product of whole
+/// lanes.
+#if defined(__AVX512F__)
+constexpr bool kMultipliesHalves = true;
+inline void multiply_lower_half(Wide& x, std::uint32_t factor) {
+  x = reinterpret_cast<Wide>(
+      _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(x), _mm512_set1_epi64(factor)));
+}
+#else
+constexpr bool kMultipliesHalves = false;
+inline void multiply_lower_half(Wide& x, std::uint32_t factor) { x = (x & 0xffffffffU) * factor; }
+#endif
 
 }  // namespace convoy::simd
