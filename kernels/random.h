@@ -22,18 +22,24 @@ enum class RandomPurpose : std::uint32_t {
   test = 7,
 };
 
+/// What philox multiplies by, and what each round adds to the key: the golden ratio and sqrt(3) - 1, in 0.32
+/// fixed point.
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr std::uint32_t kPhiloxFactor0 = 0xD2511F53u, kPhiloxFactor1 = 0xCD9E8D57u;
+inline constexpr std::uint32_t kPhiloxStep0 = 0x9E3779B9u, kPhiloxStep1 = 0xBB67AE85u;
+
 /// Four 32-bit words from a 128-bit counter and a 64-bit key.
 CONVOY_HOST_DEVICE constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                                                  std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
-    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const std::uint64_t product0 = std::uint64_t{kPhiloxFactor0} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{kPhiloxFactor1} * counter[2];
     counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
                static_cast<std::uint32_t>(product1),
                static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
                static_cast<std::uint32_t>(product0)};
-    key[0] += 0x9E3779B9u;  // the golden ratio and sqrt(3) - 1, in 0.32 fixed point
-    key[1] += 0xBB67AE85u;
+    key[0] += kPhiloxStep0;
+    key[1] += kPhiloxStep1;
   }
   return counter;
 }
@@ -56,9 +62,15 @@ struct Random {
   /// Four independent 32-bit words for item (a, b): a up to 2^64, b up to 2^32.
   CONVOY_HOST_DEVICE constexpr std::array<std::uint32_t, 4> words(std::uint64_t a,
                                                                   std::uint32_t b = 0) const {
-    return philox({static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(a >> 32), b,
-                   (static_cast<std::uint32_t>(purpose) << 24) ^ resolved().stream},
-                  {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+    return philox(counter(a, b), key());
+  }
+  /// What those are philox's of.
+  CONVOY_HOST_DEVICE constexpr std::array<std::uint32_t, 4> counter(std::uint64_t a, std::uint32_t b) const {
+    return {static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(a >> 32), b,
+            (static_cast<std::uint32_t>(purpose) << 24) ^ resolved().stream};
+  }
+  CONVOY_HOST_DEVICE constexpr std::array<std::uint32_t, 2> key() const {
+    return {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
   }
 };
 

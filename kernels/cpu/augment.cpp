@@ -1,7 +1,9 @@
-// Augmentation on the CPU: each row of an output image is gathered as bytes, then normalised in one loop.
+// Augmentation on the CPU: each row of an output image is put together as bytes, then normalised in one loop.
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <type_traits>
 #include <vector>
 
@@ -22,13 +24,27 @@ void with_channels(int channels, F&& f) {
   }
 }
 
-/// to[x] = row[columns[x]], pixels of kChannels bytes.
+/// to[x] = row[columns[x]] for x in [begin, end), pixels of kChannels bytes.
 template <int kChannels>
-void gather(const std::uint8_t* row, const std::vector<int>& columns, std::uint8_t* to) {
-  for (const int column : columns) {
+void gather(const std::uint8_t* row, const std::vector<int>& columns, int begin, int end, std::uint8_t* to) {
+  for (int x = begin; x < end; ++x) {
+    const int column = columns[static_cast<std::size_t>(x)];
     for (int c = 0; c < kChannels; ++c)
-      to[c] = column == kBlack ? std::uint8_t{0} : row[column * kChannels + c];
-    to += kChannels;
+      to[x * kChannels + c] = column == kBlack ? std::uint8_t{0} : row[column * kChannels + c];
+  }
+}
+
+/// to[x] = from[-x] for x in [0, count), pixels of kChannels bytes.
+template <int kChannels>
+void copy_backwards(const std::uint8_t* from, int count, std::uint8_t* to) {
+  if constexpr (kChannels == 3) {
+    // Four bytes move at once. The fourth is the next pixel's in the image, which the first may not have, and
+    // what comes next writes over it.
+    std::memcpy(to, from, 3);
+    for (int x = 1; x < count - 1; ++x) std::memcpy(to + x * 3, from - x * 3, 4);
+    std::memcpy(to + (count - 1) * 3, from - (count - 1) * 3, 3);
+  } else {
+    for (int x = 0; x < count; ++x) std::memcpy(to + x * kChannels, from - x * kChannels, kChannels);
   }
 }
 
@@ -119,13 +135,25 @@ class Augmenter {
     for (int x = 0; x < width_; ++x)
       columns_[static_cast<std::size_t>(x)] =
           source_index((choices.flip ? width_ - 1 - x : x) - choices.right, width_, options_.reflect);
+    // Columns from `begin` to `end` come from inside the image, where they are neighbours too.
+    const int begin = std::max(0, choices.flip ? -choices.right : choices.right);
+    const int end = begin + width_ - std::abs(choices.right);
     for (int y = 0; y < height_; ++y) {
       const int source = source_index(y - choices.down, height_, options_.reflect);
       if (source == kBlack) {
         std::fill(row_.begin(), row_.end(), std::uint8_t{0});
       } else {
+        const std::uint8_t* const from = image + source * row_size();
         with_channels(channels_, [&](auto channels) {
-          gather<channels>(image + source * row_size(), columns_, row_.data());
+          const std::uint8_t* const inside = from + columns_[static_cast<std::size_t>(begin)] * channels;
+          std::uint8_t* const to = row_.data() + begin * channels;
+          if (choices.flip) {
+            copy_backwards<channels>(inside, end - begin, to);
+          } else {
+            std::memcpy(to, inside, static_cast<std::size_t>((end - begin) * channels));
+          }
+          gather<channels>(from, columns_, 0, begin, row_.data());
+          gather<channels>(from, columns_, end, width_, row_.data());
         });
       }
       normalizer_.row(row_.data(), out + y * row_size());

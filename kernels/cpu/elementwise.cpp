@@ -2,30 +2,19 @@
 #include "kernels/elementwise.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <numbers>
 
 #include "kernels/cpu/map.h"
+#include "kernels/cpu/random_words.h"
+#include "kernels/cpu/vector_math.h"
 
 namespace convoy {
 namespace {
 
-template <class T>
-T sigmoid(T x) {
-  return T{1} / (T{1} + std::exp(-x));
-}
-
-/// Phi(x), the probability that a standard normal variable is below x. By erfc, which stays accurate where
-/// the result is tiny and 1 + erf would cancel.
-template <class T>
-T normal_cdf(T x) {
-  return T{0.5} * std::erfc(-x * std::numbers::sqrt2_v<T> / 2);
-}
-
-template <class T>
-T normal_density(T x) {
-  return std::numbers::inv_sqrtpi_v<T> * std::numbers::sqrt2_v<T> / 2 * std::exp(-x * x / 2);
-}
+using vector_math::normal_cdf;
+using vector_math::normal_density;
+using vector_math::sigmoid;
 
 }  // namespace
 
@@ -71,7 +60,7 @@ void silu_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
 }
 
 void tanh_forward(CpuStream& stream, ConstView x, View y) {
-  map(stream, x, GradView(y), [](auto u) { return std::tanh(u); });
+  map(stream, x, GradView(y), [](auto u) { return vector_math::tanh(u); });
 }
 
 void tanh_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
@@ -92,26 +81,28 @@ void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Ran
   const auto* const ids = sample_ids.as<std::int32_t>();
   const std::int64_t sample_size = y.numel() / sample_ids.numel();
   const std::int64_t sample_quads = (sample_size + 3) / 4;  // one draw gives four words
+  // to_uniform(word) < p, in integers: a uniform is the upper 24 bits of its word times 2^-24.
+  const auto dropped_below = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));
+  const double factor = 1 / (1 - p);
+  const auto kept_or_zero = [=]<class V>(V value, std::uint32_t word) {
+    const V kept = value * static_cast<V>(factor);
+    return (word >> 8) < dropped_below ? V{0} : kept;
+  };
   dispatch_stored(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    using C = compute_t<T>;
-    const C factor = static_cast<C>(1 / (1 - p));
-    const bool adds = y.mode == Mode::add;
     parallel_for(stream, sample_ids.numel() * sample_quads, kElementGrain / 16, [&](auto begin, auto end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t sample = i / sample_quads;
-        const std::int64_t quad = i % sample_quads;
+      constexpr std::int64_t kQuads = 64;  // whose words lie in the first-level cache
+      alignas(64) std::array<std::uint32_t, 4 * kQuads> words;
+      std::int64_t quads = 0;
+      for (std::int64_t i = begin; i < end; i += quads) {
+        const std::int64_t sample = i / sample_quads, quad = i % sample_quads;
+        quads = std::min({kQuads, end - i, sample_quads - quad});
+        draw_words(random, static_cast<std::uint64_t>(ids[sample]), static_cast<std::uint32_t>(quad),
+                   static_cast<int>(quads), words.data());
         const std::int64_t first = sample * sample_size + 4 * quad;
-        const T* const from = x.as<T>() + first;
-        T* const to = y.as<T>() + first;
-        const auto words =
-            random.words(static_cast<std::uint64_t>(ids[sample]), static_cast<std::uint32_t>(quad));
-        const int count = static_cast<int>(std::min<std::int64_t>(4, sample_size - 4 * quad));
-        for (int k = 0; k < count; ++k) {
-          const bool dropped = to_uniform(words[static_cast<std::size_t>(k)]) < p;
-          const C value = dropped ? C{0} : widened(from[k]) * factor;
-          to[k] = stored<T>(adds ? widened(to[k]) + value : value);
-        }
+        const std::int64_t count = std::min(4 * quads, sample_size - 4 * quad);
+        map_range(y.mode, 0, count, kept_or_zero, y.as<T>() + first, x.as<T>() + first,
+                  static_cast<const std::uint32_t*>(words.data()));
       }
     });
   });

@@ -58,19 +58,19 @@ T reference(const Array<std::uint8_t>& images, std::int64_t row, std::uint64_t i
 template <class T>
 class Augment : public ::testing::Test {
  protected:
-  static void check(const AugmentOptions& options, int channels) {
-    SCOPED_TRACE(::testing::Message()
-                 << "padding " << options.crop_padding << ", reflect " << options.reflect << ", flip "
-                 << options.flip << ", cutout " << options.cutout << ", channels " << channels);
-    constexpr int kImages = 9, kHeight = 5, kWidth = 7;
-    const auto images = random_images({kImages, kHeight, kWidth, channels});
+  static void check(const AugmentOptions& options, int channels, int width = 7) {
+    SCOPED_TRACE(::testing::Message() << "padding " << options.crop_padding << ", reflect " << options.reflect
+                                      << ", flip " << options.flip << ", cutout " << options.cutout
+                                      << ", channels " << channels << ", width " << width);
+    constexpr int kImages = 9, kHeight = 5;
+    const auto images = random_images({kImages, kHeight, width, channels});
     constexpr std::int64_t kBatch = 401;  // two pieces with three channels, three with four
     Array<std::int32_t> rows({kBatch}), ids({kBatch});
     for (std::size_t i = 0; i < rows.size(); ++i) {
       rows[i] = static_cast<std::int32_t>((i * 5 + 2) % kImages);
       ids[i] = static_cast<std::int32_t>(1000003 * i);
     }
-    Array<T> out({kBatch, kHeight, kWidth, channels}), same(out.shape());
+    Array<T> out({kBatch, kHeight, width, channels}), same(out.shape());
     CpuStream one({.threads = 1}), three({.threads = 3});
     augment(one, images.view(), rows.view(), ids.view(), options, kRandom, out.view());
     augment(three, images.view(), rows.view(), ids.view(), options, kRandom, same.view());
@@ -78,7 +78,7 @@ class Augment : public ::testing::Test {
     std::size_t i = 0;
     for (std::size_t n = 0; n < rows.size(); ++n)
       for (int y = 0; y < kHeight; ++y)
-        for (int x = 0; x < kWidth; ++x)
+        for (int x = 0; x < width; ++x)
           for (int c = 0; c < channels; ++c)
             ASSERT_EQ(out[i++],
                       reference<T>(images, rows[n], static_cast<std::uint64_t>(ids[n]), options, y, x, c))
@@ -102,6 +102,15 @@ TYPED_TEST(Augment, FollowsItsDefinition) {
           this->check(options, 3);
         }
   for (const int channels : {1, 2, 4}) this->check(options, channels);
+}
+
+// Down to one column that both the image and what it is moved to have in common.
+TYPED_TEST(Augment, MovesImagesAsFarAsTheyAreWide) {
+  for (const bool reflect : {false, true})
+    for (const int channels : {1, 2, 3, 4}) {
+      this->check({.crop_padding = 4, .reflect = reflect, .flip = true}, channels, 5);
+      this->check({.crop_padding = 1, .reflect = reflect, .flip = true}, channels, 2);
+    }
 }
 
 TEST(StretchedBoxes, HaveTheAreaTheShapeAndThePlaceThatTheyShould) {
