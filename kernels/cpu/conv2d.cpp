@@ -150,11 +150,12 @@ class ConvCache {
  public:
   explicit ConvCache(const CpuStream&) : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
-  void run(const ConvKey& key, const ConvData& data) {
+  void run(CpuStream& stream, const ConvKey& key, const ConvData& data) {
+    Workspace scratchpad(stream), packed_filter(stream);
     try {
       auto found = convolutions_.find(key);
       if (found == convolutions_.end()) found = convolutions_.emplace(key, Convolution(engine_, key)).first;
-      found->second.run(stream_, scratchpad_, packed_filter_, data);
+      found->second.run(stream_, scratchpad, packed_filter, data);
     } catch (const dnnl::error& error) {
       const ConvSizes& s = key.sizes;
       fail<DeviceError>("conv2d of [{}, {}, {}, {}] with filters [{}, {}, {}, {}]: oneDNN: {} (status {})",
@@ -163,14 +164,10 @@ class ConvCache {
     }
   }
 
-  /// Where a gradient is made that is then added to what is there.
-  void* gradient(std::size_t bytes) { return gradient_.get(bytes); }
-
  private:
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::map<ConvKey, Convolution> convolutions_;
-  Workspace scratchpad_, packed_filter_, gradient_;  // shared: one convolution runs at a time
 };
 
 // oneDNN's interface does not tell inputs from outputs.
@@ -200,7 +197,8 @@ bool by_winograd(CpuStream& stream, const ConvSizes& sizes) {
 template <class Make>
 void make_gradient(CpuStream& stream, GradView gradient, const Make& make) {
   if (gradient.mode == Mode::write) return make(gradient.data);
-  const View fresh{stream.local<ConvCache>().gradient(gradient.bytes()), gradient.shape, gradient.dtype};
+  Workspace memory(stream);
+  const View fresh{memory.get(gradient.bytes()), gradient.shape, gradient.dtype};
   make(fresh.data);
   scale(stream, fresh, 1, gradient);
 }
@@ -214,7 +212,7 @@ void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView 
   const ConvSizes sizes(x.shape, filter.shape, y.shape, options);
   if (by_winograd(stream, sizes)) return winograd::forward(stream, x, filter, bias, y, options);
   set_library_threads(stream);
-  stream.local<ConvCache>().run({Direction::forward, bias.data != nullptr, sizes},
+  stream.local<ConvCache>().run(stream, {Direction::forward, bias.data != nullptr, sizes},
                                 {unconst(x), unconst(filter), unconst(bias), y.data});
   // A pass of its own: the library's fused one makes NaN 0, and a diverged training would go on unnoticed.
   if (options.relu) relu_forward(stream, y, y);
@@ -227,7 +225,7 @@ void conv2d_backward_data(CpuStream& stream, ConstView dy, ConstView filter, Gra
   if (by_winograd(stream, sizes)) return winograd::backward_data(stream, dy, filter, dx, options);
   set_library_threads(stream);
   make_gradient(stream, dx, [&](void* where) {
-    stream.local<ConvCache>().run({Direction::backward_data, false, sizes},
+    stream.local<ConvCache>().run(stream, {Direction::backward_data, false, sizes},
                                   {where, unconst(filter), nullptr, unconst(dy)});
   });
 }
@@ -239,7 +237,7 @@ void conv2d_backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradVi
   if (by_winograd(stream, sizes)) return winograd::backward_filter(stream, dy, x, dfilter, options);
   set_library_threads(stream);
   make_gradient(stream, dfilter, [&](void* where) {
-    stream.local<ConvCache>().run({Direction::backward_filter, false, sizes},
+    stream.local<ConvCache>().run(stream, {Direction::backward_filter, false, sizes},
                                   {unconst(x), where, nullptr, unconst(dy)});
   });
 }

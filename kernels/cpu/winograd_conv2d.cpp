@@ -56,9 +56,9 @@ struct Points {
 template <class Scheme>
 constexpr Points<Scheme> kPointsOf;
 
-/// A stream's working memory.
+/// A call's working memory.
 struct Scratch {
-  explicit Scratch(const CpuStream&) {}
+  explicit Scratch(CpuStream& stream) : filters(stream), values(stream), zeros(stream) {}
   Workspace filters, values, zeros;
 };
 
@@ -314,7 +314,7 @@ struct Sizes : ConvSizes {
 template <class Scheme>
 void run_forward(CpuStream& stream, const Sizes& s, const float* x, const float* filter, const float* bias,
                  bool relu, View y) {
-  Scratch& scratch = stream.local<Scratch>();
+  Scratch scratch(stream);
   float* const u = floats(scratch.filters, kFilters * s.i * s.o);
   transform_filters<typename Scheme::Filter>(stream, filter, s.o, s.i, u);
   Correlation<Scheme>{.in = x,
@@ -332,7 +332,7 @@ void run_forward(CpuStream& stream, const Sizes& s, const float* x, const float*
 template <class Scheme>
 void run_backward_data(CpuStream& stream, const Sizes& s, const float* dy, const float* filter,
                        std::int64_t padding, GradView dx) {
-  Scratch& scratch = stream.local<Scratch>();
+  Scratch scratch(stream);
   float* const u = floats(scratch.filters, kFilters * s.i * s.o);
   transform_turned_filters<typename Scheme::Filter>(stream, filter, s.o, s.i, u);
   Correlation<Scheme>{.in = dy,
@@ -349,7 +349,7 @@ void run_backward_data(CpuStream& stream, const Sizes& s, const float* dy, const
 template <class Scheme>
 void run_backward_filter(CpuStream& stream, const Sizes& s, const float* dy, const float* x,
                          GradView dfilter) {
-  Scratch& scratch = stream.local<Scratch>();
+  Scratch scratch(stream);
   float* const du = floats(scratch.filters, kFilters * s.i * s.o);
   FilterGradient<Scheme>{.x = x, .inputs = s.inputs(), .dy = dy, .outputs = s.outputs(), .padding = s.padding}
       .run(stream, scratch, du);
