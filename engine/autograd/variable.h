@@ -14,7 +14,9 @@ namespace convoy {
 struct Node;
 
 /// A handle: copies are the same variable. Leaves (parameters, inputs) are made from a tensor; every other
-/// variable is the result of an operation and remembers its creator where any input wants a gradient.
+/// variable is the result of an operation and remembers its creator where any input wants a gradient. The
+/// value of such a result lives as long as a handle that holds it, or an operation that saved it for its
+/// backward: the graph itself holds none.
 class Variable {
  public:
   Variable() = default;
@@ -25,17 +27,18 @@ class Variable {
 
   bool defined() const { return state_ != nullptr; }
   const Tensor& value() const;
-  const Shape& shape() const { return tensor().shape(); }
-  DType dtype() const { return tensor().dtype(); }
-  const Device& device() const { return tensor().device(); }
+  const Shape& shape() const;
+  DType dtype() const;
+  const Device& device() const;
   bool requires_grad() const;
   bool is_leaf() const { return creator() == nullptr; }
   const std::shared_ptr<Node>& creator() const;
 
-  /// The gradient of a leaf; undefined before the first backward that reaches it.
+  /// The gradient of a leaf; undefined before the first backward that reaches it, and once consumed.
   const Tensor& grad() const;
   /// True from the backward that wrote the gradient until consume_grad(): so an optimizer never steps on a
-  /// stale one, and nobody has to zero anything.
+  /// stale one, and nobody has to zero anything. Consumed, a gradient that was not born in storage of
+  /// somebody else's gives its memory back: the activations of the next forward can have it.
   bool has_fresh_grad() const;
   void consume_grad() const;
   /// The storage holds this update's gradient although no backward wrote it: it came from other ranks, or was
@@ -61,6 +64,8 @@ class Variable {
   /// UsageError where `copy` is of another shape, device or type; undefined: none from now on.
   void set_half_copy(Tensor copy) const;
 
+  /// The same variable, but a handle that holds no value of an operation.
+  Variable without_value() const;
   /// The same tensor, outside the graph.
   Variable detach() const { return Variable(value()); }
   friend bool operator==(const Variable& a, const Variable& b) { return a.state_ == b.state_; }
@@ -72,6 +77,7 @@ class Variable {
   const Tensor& tensor() const;  // the value, its bytes here or not
   void arrive() const;
   std::shared_ptr<State> state_;
+  Tensor result_;  // of an operation; a leaf's value is in its state, where all handles see it replaced
 };
 
 struct GradTarget;
@@ -99,7 +105,7 @@ struct Node {
   using Backward = std::function<void(const Tensor& dy, std::span<GradSlot> slots)>;
 
   std::string_view name;         // "conv2d": for messages and traces
-  std::vector<Variable> inputs;  // slots come in the same order
+  std::vector<Variable> inputs;  // without values; slots come in the same order
   Backward backward;             // dropped after use, with the tensors it saved
   std::uint64_t sequence = 0;    // order of creation on this thread
 };
