@@ -194,7 +194,7 @@ class Reasons(unittest.TestCase):
 
     def test_a_programs_own_error_goes_first(self):
         self.assertEqual(
-            comparison.reason(f"convoy-bench-step: error: --model: found 'nope'\n{self.FRAME}\nPrimary job  terminated\n"
+            comparison.reason(f"convoy-bench-step: error: --model: found 'nope'\n{self.FRAME}\nPrimary job terminated\n"
                               f"{self.FRAME}\n"), "convoy-bench-step: error: --model: found 'nope'")
 
     def test_what_a_starter_frames_is_one_line(self):
