@@ -64,8 +64,10 @@ const std::shared_ptr<Node>& Variable::creator() const { return state_->creator;
 const Tensor& Variable::grad() const { return state_->grad; }
 bool Variable::has_fresh_grad() const { return state_->grad_is_fresh; }
 
-void Variable::consume_grad() const {
-  state_->grad_is_fresh = false;
+void Variable::consume_grad() const { state_->grad_is_fresh = false; }
+
+void Variable::release_grad() const {
+  check(!has_fresh_grad(), "a gradient was released that nobody has used");
   if (!state_->grad_is_lent) state_->grad = Tensor();
 }
 

@@ -34,13 +34,15 @@ class Variable {
   bool is_leaf() const { return creator() == nullptr; }
   const std::shared_ptr<Node>& creator() const;
 
-  /// The gradient of a leaf; undefined before the first backward that reaches it, and once consumed.
+  /// The gradient of a leaf; undefined before the first backward that reaches it, and once released.
   const Tensor& grad() const;
   /// True from the backward that wrote the gradient until consume_grad(): so an optimizer never steps on a
-  /// stale one, and nobody has to zero anything. Consumed, a gradient that was not born in storage of
-  /// somebody else's gives its memory back: the activations of the next forward can have it.
+  /// stale one, and nobody has to zero anything.
   bool has_fresh_grad() const;
   void consume_grad() const;
+  /// Gives the memory of a consumed gradient back, for the activations of the next forward: grad() is
+  /// undefined then. One that was born in storage of somebody else's stays.
+  void release_grad() const;
   /// The storage holds this update's gradient although no backward wrote it: it came from other ranks, or was
   /// copied there.
   void mark_grad_fresh() const;

@@ -65,14 +65,18 @@ TEST_F(Autograd, FreshnessTellsUsedFromUnused) {
   EXPECT_FALSE(used.has_fresh_grad());
 }
 
-TEST_F(Autograd, AConsumedGradientGivesItsMemoryBack) {
+TEST_F(Autograd, AReleasedGradientGivesItsMemoryBack) {
   const Tensor bucket = Tensor::full({2}, -1, DType::f64, device);
   const Variable x = leaf({1, 2}), y = leaf({3, 4});
   y.set_grad_storage(bucket);
   backward(sum(x * y));
   const Tensor held = x.grad();
-  x.consume_grad();
-  y.consume_grad();
+  EXPECT_THROW(x.release_grad(), UsageError) << "fresh: an update would miss it";
+  for (const Variable& used : {x, y}) {
+    used.consume_grad();
+    EXPECT_TRUE(used.grad().defined());
+    used.release_grad();
+  }
   EXPECT_TRUE(held.is_only_owner());
   EXPECT_FALSE(x.grad().defined());
   EXPECT_TRUE(y.grad().shares_storage_with(bucket)) << "lent: not its own to give";
