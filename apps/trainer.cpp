@@ -418,10 +418,8 @@ std::size_t Trainer::optimizer_bytes() const {
 std::size_t Trainer::gradient_bytes() const {
   if (gradients_) return gradients_->gradient_bytes();
   std::size_t bytes = 0;
-  for (const NamedParameter& parameter : parts_.model.parameters()) {
-    const Tensor& gradient = parameter.variable.grad();
-    bytes += gradient.defined() ? gradient.bytes() : 0;
-  }
+  for (const NamedParameter& parameter : parts_.model.parameters())
+    if (parameter.variable.requires_grad()) bytes += parameter.variable.value().bytes();
   return bytes;
 }
 

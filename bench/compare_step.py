@@ -24,8 +24,8 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import generated_images  # noqa: E402
-from comparison import (Deadline, Peer, ROUND_SECONDS, Unavailable, collect_rounds, last_line,  # noqa: E402
-                        ratios_by_round, run_to_end, spread, write_json)
+from comparison import (Deadline, Peer, ROUND_SECONDS, Unavailable, collect_rounds, ratios_by_round,  # noqa: E402
+                        reason, run_to_end, spread, write_json)
 
 PEER = pathlib.Path(__file__).resolve().parent / "pytorch_step.py"
 MODELS = ("lenet", "resnet20", "resnet18", "resnet34", "resnet50")
@@ -191,7 +191,7 @@ def cold_start(arguments):
                 while not (log.exists() and '"event":"step"' in log.read_text()):
                     if process.poll() is not None and process.returncode != 0:
                         output.seek(0)
-                        raise Unavailable(f"convoy-train: code {process.returncode}, {last_line(output.read())}")
+                        raise Unavailable(f"convoy-train: code {process.returncode}, {reason(output.read())}")
                     time.sleep(0.002)
                 times["convoy"].append(time.monotonic() - begin)
                 process.wait()

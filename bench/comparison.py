@@ -25,6 +25,19 @@ def last_line(text):
     return lines[-1] if lines else "no output"
 
 
+def reason(text):
+    """Why a program failed, in one line of what it printed: its own error where it names one, else what mpirun says
+    between its lines of dashes, else the last line."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    errors = [line for line in lines if ": error: " in line]
+    frames = [i for i, line in enumerate(lines) if len(line) > 20 and set(line) == {"-"}]
+    if errors:
+        return errors[0]
+    if len(frames) > 1:
+        return " ".join(line for line in lines[frames[0] + 1:frames[1]] if line)
+    return last_line(text)
+
+
 class Finished:
     """A process that has ended: its exit code, what it printed, and the most memory that it had resident, in bytes."""
 
@@ -68,7 +81,7 @@ def run_to_end(command, seconds, environment=None):
     if late.is_set():
         raise Unavailable(f"{name}: not done after {seconds:.0f} s")
     if done.code != 0:
-        raise Unavailable(f"{name}: code {done.code}, {last_line(done.err or done.out)}")
+        raise Unavailable(f"{name}: code {done.code}, {reason(done.err or done.out)}")
     return done
 
 

@@ -23,7 +23,7 @@ struct GradTarget {
   Mode prepare() {
     if (is_leaf() && !has_value) ask_for_storage();
     if (!gradient.defined()) {
-      gradient = Tensor::empty_like(variable.value());
+      gradient = Tensor::empty(variable.shape(), variable.dtype(), variable.device());
     } else if (has_value && !is_leaf() && !gradient.is_only_owner()) {
       gradient = gradient.clone();  // it was taken from a neighbour, who still needs the old value
     }
@@ -64,7 +64,7 @@ class BackwardPass {
   explicit BackwardPass(const Variable& loss) {
     target_of(loss).pending = 1;
     count_consumers(loss);
-    ready_.push(loss);
+    ready_.push(loss.without_value());
   }
 
   /// Starts from `seed`, the gradient of the loss.
@@ -108,7 +108,7 @@ class BackwardPass {
 
   GradTarget& target_of(const Variable& variable) {
     const auto [place, is_new] = targets_.try_emplace(variable.state_.get());
-    if (is_new) place->second.variable = variable;
+    if (is_new) place->second.variable = variable.without_value();
     return place->second;
   }
 

@@ -22,14 +22,31 @@ Variable::Variable(Tensor value, bool requires_grad) : state_(std::make_shared<S
 }
 
 Variable::Variable(Tensor value, std::shared_ptr<Node> creator) : state_(std::make_shared<State>()) {
-  state_->value = std::move(value);
+  result_ = std::move(value);
   state_->creator = std::move(creator);
   state_->requires_grad = true;
+  state_->shape = result_.shape();
+  state_->dtype = result_.dtype();
+  state_->device = result_.device();
 }
 
 const Tensor& Variable::tensor() const {
   check(defined(), "an undefined variable was used");
-  return state_->value;
+  if (is_leaf()) return state_->value;
+  check(result_.defined(), "the graph holds no value of '{}'", creator()->name);
+  return result_;
+}
+
+const Shape& Variable::shape() const { return defined() && !is_leaf() ? state_->shape : tensor().shape(); }
+DType Variable::dtype() const { return defined() && !is_leaf() ? state_->dtype : tensor().dtype(); }
+const Device& Variable::device() const {
+  return defined() && !is_leaf() ? *state_->device : tensor().device();
+}
+
+Variable Variable::without_value() const {
+  Variable handle;
+  handle.state_ = state_;
+  return handle;
 }
 
 const Tensor& Variable::value() const {
@@ -46,7 +63,13 @@ bool Variable::requires_grad() const { return state_ != nullptr && state_->requi
 const std::shared_ptr<Node>& Variable::creator() const { return state_->creator; }
 const Tensor& Variable::grad() const { return state_->grad; }
 bool Variable::has_fresh_grad() const { return state_->grad_is_fresh; }
+
 void Variable::consume_grad() const { state_->grad_is_fresh = false; }
+
+void Variable::release_grad() const {
+  check(!has_fresh_grad(), "a gradient was released that nobody has used");
+  if (!state_->grad_is_lent) state_->grad = Tensor();
+}
 
 void Variable::mark_grad_fresh() const {
   check(grad().defined(), "a gradient that is nowhere was called fresh");
@@ -68,6 +91,7 @@ void Variable::set_grad_storage(Tensor slice) const {
         name_of(dtype()), shape().text());
   state_->grad = std::move(slice);
   state_->grad_is_fresh = false;
+  state_->grad_is_lent = true;
 }
 
 void Variable::set_value(Tensor value) const {
@@ -77,7 +101,7 @@ void Variable::set_value(Tensor value) const {
   state_->arrive = nullptr;
   state_->half_copy = Tensor();
   state_->grad = Tensor();
-  state_->grad_is_fresh = false;
+  state_->grad_is_fresh = state_->grad_is_lent = false;
 }
 
 void Variable::set_half_copy(Tensor copy) const {
@@ -93,6 +117,8 @@ Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, N
   const bool wanted =
       std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
   if (recording_is_off || !wanted) return Variable(std::move(y));
+  for (Variable& input : inputs)
+    if (input.defined()) input = input.without_value();
   return Variable(std::move(y), std::make_shared<Node>(Node{.name = name,
                                                             .inputs = std::move(inputs),
                                                             .backward = std::move(backward),

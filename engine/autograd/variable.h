@@ -14,7 +14,9 @@ namespace convoy {
 struct Node;
 
 /// A handle: copies are the same variable. Leaves (parameters, inputs) are made from a tensor; every other
-/// variable is the result of an operation and remembers its creator where any input wants a gradient.
+/// variable is the result of an operation and remembers its creator where any input wants a gradient. The
+/// value of such a result lives as long as a handle that holds it, or an operation that saved it for its
+/// backward: the graph itself holds none.
 class Variable {
  public:
   Variable() = default;
@@ -25,19 +27,22 @@ class Variable {
 
   bool defined() const { return state_ != nullptr; }
   const Tensor& value() const;
-  const Shape& shape() const { return tensor().shape(); }
-  DType dtype() const { return tensor().dtype(); }
-  const Device& device() const { return tensor().device(); }
+  const Shape& shape() const;
+  DType dtype() const;
+  const Device& device() const;
   bool requires_grad() const;
   bool is_leaf() const { return creator() == nullptr; }
   const std::shared_ptr<Node>& creator() const;
 
-  /// The gradient of a leaf; undefined before the first backward that reaches it.
+  /// The gradient of a leaf; undefined before the first backward that reaches it, and once released.
   const Tensor& grad() const;
   /// True from the backward that wrote the gradient until consume_grad(): so an optimizer never steps on a
   /// stale one, and nobody has to zero anything.
   bool has_fresh_grad() const;
   void consume_grad() const;
+  /// Gives the memory of a consumed gradient back, for the activations of the next forward: grad() is
+  /// undefined then. One that was born in storage of somebody else's stays.
+  void release_grad() const;
   /// The storage holds this update's gradient although no backward wrote it: it came from other ranks, or was
   /// copied there.
   void mark_grad_fresh() const;
@@ -61,6 +66,8 @@ class Variable {
   /// UsageError where `copy` is of another shape, device or type; undefined: none from now on.
   void set_half_copy(Tensor copy) const;
 
+  /// The same variable, but a handle that holds no value of an operation.
+  Variable without_value() const;
   /// The same tensor, outside the graph.
   Variable detach() const { return Variable(value()); }
   friend bool operator==(const Variable& a, const Variable& b) { return a.state_ == b.state_; }
@@ -72,6 +79,7 @@ class Variable {
   const Tensor& tensor() const;  // the value, its bytes here or not
   void arrive() const;
   std::shared_ptr<State> state_;
+  Tensor result_;  // of an operation; a leaf's value is in its state, where all handles see it replaced
 };
 
 struct GradTarget;
@@ -99,7 +107,7 @@ struct Node {
   using Backward = std::function<void(const Tensor& dy, std::span<GradSlot> slots)>;
 
   std::string_view name;         // "conv2d": for messages and traces
-  std::vector<Variable> inputs;  // slots come in the same order
+  std::vector<Variable> inputs;  // without values; slots come in the same order
   Backward backward;             // dropped after use, with the tensors it saved
   std::uint64_t sequence = 0;    // order of creation on this thread
 };

@@ -61,9 +61,10 @@ void discard(const fs::path& root, const std::string& name) {
 
 FileRecord write_recorded(const fs::path& path, const std::vector<NamedTensor>& tensors) {
   // "format" is what Python's loaders look for to take the file as tensors of PyTorch.
-  const std::string bytes = encode_safetensors(tensors, {{"format", "pt"}});
-  write_file_durably(path, bytes);
-  return {bytes.size(), hash_bytes(bytes)};
+  const SafetensorsLayout file = lay_out_safetensors(tensors, {{"format", "pt"}});
+  const std::vector<std::string_view> pieces = file.pieces();
+  write_file_durably(path, pieces);
+  return {file.size(), hash_bytes(pieces)};
 }
 
 std::string dtype_of_parameters(const Module& model) {

@@ -69,15 +69,28 @@ int write_all(int descriptor, std::string_view bytes) {
 }
 
 /// One attempt at a whole, durable file.
-Outcome write_once(const fs::path& path, std::string_view bytes) {
+Outcome write_once(const fs::path& path, std::span<const std::string_view> pieces) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) return {"open", errno};
-  Outcome outcome{"write", write_all(descriptor, bytes)};
+  Outcome outcome{"write", 0};
+  for (const std::string_view piece : pieces)
+    if (outcome.error == 0) outcome.error = write_all(descriptor, piece);
   if (outcome.error == 0 && ::fsync(descriptor) != 0) outcome = {"fsync", errno};
   // Some file systems report a failed write only here.
   if (::close(descriptor) != 0 && outcome.error == 0) outcome = {"close", errno};
   return outcome;
 }
+
+/// Of bytes that come piece by piece.
+class Hash {
+ public:
+  Hash() : state_(XXH64_createState(), XXH64_freeState) { XXH64_reset(state_.get(), 0); }
+  void add(const void* bytes, std::size_t count) { XXH64_update(state_.get(), bytes, count); }
+  std::string text() const { return fmt::format("{:016x}", XXH64_digest(state_.get())); }
+
+ private:
+  std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state_;
+};
 
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -86,8 +99,12 @@ fs::path folder_of(const fs::path& path) {
 }  // namespace
 
 void write_file_durably(const fs::path& path, std::string_view bytes) {
+  write_file_durably(path, std::span(&bytes, 1));
+}
+
+void write_file_durably(const fs::path& path, std::span<const std::string_view> pieces) {
   try {
-    with_retries(path, [&] { return write_once(path, bytes); });
+    with_retries(path, [&] { return write_once(path, pieces); });
   } catch (const OutputError&) {
     ::unlink(path.c_str());
     throw;
@@ -161,23 +178,25 @@ std::string read_text_file(const fs::path& path, std::uint64_t most) {
   return text;
 }
 
-std::string hash_bytes(std::string_view bytes) {
-  return fmt::format("{:016x}", XXH64(bytes.data(), bytes.size(), 0));
+std::string hash_bytes(std::string_view bytes) { return hash_bytes(std::span(&bytes, 1)); }
+
+std::string hash_bytes(std::span<const std::string_view> pieces) {
+  Hash hash;
+  for (const std::string_view piece : pieces) hash.add(piece.data(), piece.size());
+  return hash.text();
 }
 
 std::string hash_file(const fs::path& path) {
   const InputFile file(path);
-  const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),
-                                                                         XXH64_freeState);
-  XXH64_reset(state.get(), 0);
+  Hash hash;
   std::vector<std::byte> piece(std::size_t{1} << 20);
   for (std::uint64_t offset = 0; offset < file.size();) {
     const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), file.size() - offset));
     file.read(offset, std::span(piece).first(bytes));
-    XXH64_update(state.get(), piece.data(), bytes);
+    hash.add(piece.data(), bytes);
     offset += bytes;
   }
-  return fmt::format("{:016x}", XXH64_digest(state.get()));
+  return hash.text();
 }
 
 }  // namespace convoy

@@ -21,6 +21,8 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
 /// Creates or replaces a file and returns when its bytes are on the disk, with the same retries. Not atomic:
 /// for files of a folder that is renamed into place when it is whole. Removes the file where it fails.
 void write_file_durably(const std::filesystem::path& path, std::string_view bytes);
+/// The same of bytes that lie in several places, one after the other.
+void write_file_durably(const std::filesystem::path& path, std::span<const std::string_view> pieces);
 
 /// Returns when the names in a folder (files created, renamed, removed) are on the disk. OutputError.
 void sync_folder(const std::filesystem::path& folder);
@@ -52,6 +54,7 @@ std::string read_text_file(const std::filesystem::path& path, std::uint64_t most
 
 /// xxhash64, 16 hex digits; of a file: CheckpointError where it cannot be read.
 std::string hash_bytes(std::string_view bytes);
+std::string hash_bytes(std::span<const std::string_view> pieces);  // as if they lay side by side
 std::string hash_file(const std::filesystem::path& path);
 
 }  // namespace convoy

@@ -99,8 +99,8 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device
   return result;
 }
 
-std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
-                               const std::map<std::string, std::string>& metadata) {
+SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
+                                      const std::map<std::string, std::string>& metadata) {
   std::vector<const NamedTensor*> ordered;
   for (const NamedTensor& named : tensors) ordered.push_back(&named);
   std::stable_sort(ordered.begin(), ordered.end(), [](const NamedTensor* a, const NamedTensor* b) {
@@ -132,15 +132,33 @@ std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
         kMaxSafetensorsHeader);
 
   const auto header_bytes = static_cast<std::uint64_t>(json.size());
-  std::string bytes;
-  bytes.reserve(kLengthBytes + json.size() + static_cast<std::size_t>(offset));
-  bytes.append(reinterpret_cast<const char*>(&header_bytes), kLengthBytes);
-  bytes += json;
+  SafetensorsLayout layout;
+  layout.header.assign(reinterpret_cast<const char*>(&header_bytes), kLengthBytes);
+  layout.header += json;
   const Device cpu = Device::cpu();
-  for (const NamedTensor* named : ordered) {
-    const Tensor host = named->tensor.to(cpu);
-    if (host.numel() > 0) bytes.append(static_cast<const char*>(host.view().data), host.bytes());
-  }
+  for (const NamedTensor* named : ordered) layout.data.push_back(named->tensor.to(cpu));
+  return layout;
+}
+
+std::vector<std::string_view> SafetensorsLayout::pieces() const {
+  std::vector<std::string_view> all = {header};
+  for (const Tensor& tensor : data)
+    if (tensor.numel() > 0) all.emplace_back(static_cast<const char*>(tensor.view().data), tensor.bytes());
+  return all;
+}
+
+std::size_t SafetensorsLayout::size() const {
+  std::size_t bytes = header.size();
+  for (const Tensor& tensor : data) bytes += tensor.bytes();
+  return bytes;
+}
+
+std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
+                               const std::map<std::string, std::string>& metadata) {
+  const SafetensorsLayout layout = lay_out_safetensors(tensors, metadata);
+  std::string bytes;
+  bytes.reserve(layout.size());
+  for (const std::string_view piece : layout.pieces()) bytes += piece;
   return bytes;
 }
 

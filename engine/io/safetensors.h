@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/tensor/tensor.h"
@@ -29,9 +30,22 @@ struct SafetensorsFile {
 /// CheckpointError for anything amiss, in one line that names the file.
 SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device& device);
 
-/// The file's bytes, for writing through an atomic writer; tensors may be on any device. Data lie in the
-/// given order, but wider elements before narrower ones, so that each tensor is aligned to its element.
-/// UsageError for a name that occurs twice or that the format reserves.
+/// What a file consists of, with no copy of what is on the host already.
+struct SafetensorsLayout {
+  std::string header;        // its length before it
+  std::vector<Tensor> data;  // on the CPU, in the order of the file
+
+  std::vector<std::string_view> pieces() const;  // all bytes, for as long as this lives
+  std::size_t size() const;                      // bytes
+};
+
+/// For writing through a durable writer; tensors may be on any device. Data lie in the given order, but wider
+/// elements before narrower ones, so that each tensor is aligned to its element. UsageError for a name that
+/// occurs twice or that the format reserves.
+SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
+                                      const std::map<std::string, std::string>& metadata = {});
+
+/// The same in one piece.
 std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
                                const std::map<std::string, std::string>& metadata = {});
 

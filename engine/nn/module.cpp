@@ -34,6 +34,23 @@ std::array<double, 2> to_uniforms(const std::array<std::uint32_t, 4>& words) {
   return {2 * to_uniform53(words[0], words[1]) - 1, 2 * to_uniform53(words[2], words[3]) - 1};
 }
 
+/// Two numbers of four words.
+using Pair = std::array<double, 2> (*)(const std::array<std::uint32_t, 4>& words);
+
+/// out[j] = scale * a draw, rounded once. The same for every number of threads.
+template <class T>
+void draw(const CpuStream& stream, const Random& random, std::uint32_t key, Pair pair_of, double scale,
+          View out) {
+  const std::int64_t count = out.numel();
+  parallel_for(stream, (count + 1) / 2, 4096, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::array<double, 2> pair = pair_of(random.words(static_cast<std::uint64_t>(i), key));
+      out.as<T>()[2 * i] = static_cast<T>(scale * pair[0]);
+      if (2 * i + 1 < count) out.as<T>()[2 * i + 1] = static_cast<T>(scale * pair[1]);
+    }
+  });
+}
+
 /// What layers compute with in the type of their input; a batch norm's arrays stay what they are.
 bool is_cast(ParameterKind kind) {
   return kind == ParameterKind::filter || kind == ParameterKind::weight || kind == ParameterKind::bias;
@@ -134,25 +151,24 @@ void Module::refresh_half_copies() {
 void Module::initialize(std::uint64_t seed) {
   const Device host = Device::cpu();
   const CpuStream stream;
+  const Random random{.seed = seed, .purpose = RandomPurpose::initialization};
   visit("", [&](const Module& module, const std::string& path) {
     for (const OwnParameter& own : module.parameters_) {
       const Tensor& value = own.named.variable.value();
-      const Random random{.seed = seed, .purpose = RandomPurpose::initialization};
-      const std::uint32_t key = hash_of(join(path, own.named.name));
-      std::vector<double> draws(static_cast<std::size_t>(value.numel()), own.init.value);
-      if (own.init.kind != Init::Kind::constant) {
-        const bool is_normal = own.init.kind == Init::Kind::normal;
-        const auto pairs = static_cast<std::int64_t>(draws.size() + 1) / 2;
-        parallel_for(stream, pairs, 4096, [&](std::int64_t begin, std::int64_t end) {
-          for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-            const auto words = random.words(i, key);
-            const auto pair = is_normal ? to_normals(words) : to_uniforms(words);
-            draws[2 * i] *= pair[0];
-            if (2 * i + 1 < draws.size()) draws[2 * i + 1] *= pair[1];
-          }
-        });
+      if (own.init.kind == Init::Kind::constant) {
+        on(value.stream(), [&](auto& s) { fill(s, own.init.value, value.view()); });
+        continue;
       }
-      value.copy_from(Tensor::from(draws, value.shape(), host).to(value.dtype()));
+      const Pair pair_of = own.init.kind == Init::Kind::normal ? to_normals : to_uniforms;
+      const std::uint32_t key = hash_of(join(path, own.named.name));
+      // In place where that can be: pages that nobody has touched yet take longer than the draws.
+      if (value.device() == host && value.dtype() == DType::f32) {
+        draw<float>(stream, random, key, pair_of, own.init.value, value.view());
+      } else {
+        const Tensor draws = Tensor::empty(value.shape(), DType::f64, host);
+        draw<double>(stream, random, key, pair_of, own.init.value, draws.view());
+        value.copy_from(draws.to(value.dtype()));
+      }
     }
     for (const OwnBuffer& own : module.buffers_)
       own.tensor->copy_from(Tensor::full(own.tensor->shape(), own.initial, own.tensor->dtype(), host));

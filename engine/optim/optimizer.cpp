@@ -136,7 +136,11 @@ void Optimizer::step(const Tensor& lr, const UpdateOptions& options) {
   }
   if (options.scaler != nullptr) options.scaler->update();
   for (const ParameterGroup& group : groups_)
-    for (const NamedParameter& parameter : group.parameters) parameter.variable.consume_grad();
+    for (const NamedParameter& parameter : group.parameters) {
+      parameter.variable.consume_grad();
+      // With a scaler somebody may still ask whose gradient it was that overflowed.
+      if (options.scaler == nullptr) parameter.variable.release_grad();
+    }
 }
 
 Tensor Optimizer::gradient_coefficient(const std::vector<ConstView>& gradients,

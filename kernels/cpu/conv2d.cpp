@@ -154,11 +154,12 @@ class ConvCache {
  public:
   explicit ConvCache(const CpuStream&) : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
-  void run(const ConvKey& key, const ConvData& data) {
+  void run(CpuStream& stream, const ConvKey& key, const ConvData& data) {
+    Workspace scratchpad(stream), packed_filter(stream);
     try {
       auto found = convolutions_.find(key);
       if (found == convolutions_.end()) found = convolutions_.emplace(key, Convolution(engine_, key)).first;
-      found->second.run(stream_, scratchpad_, packed_filter_, data);
+      found->second.run(stream_, scratchpad, packed_filter, data);
     } catch (const dnnl::error& error) {
       const ConvSizes& s = key.sizes;
       fail<DeviceError>("conv2d of [{}, {}, {}, {}] with filters [{}, {}, {}, {}]: oneDNN: {} (status {})",
@@ -167,14 +168,10 @@ class ConvCache {
     }
   }
 
-  /// Where a gradient is made that is then added to what is there.
-  void* gradient(std::size_t bytes) { return gradient_.get(bytes); }
-
  private:
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::map<ConvKey, Convolution> convolutions_;
-  Workspace scratchpad_, packed_filter_, gradient_;  // shared: one convolution runs at a time
 };
 
 // oneDNN's interface does not tell inputs from outputs.
@@ -226,10 +223,9 @@ Way way_of(CpuStream& stream, DType dtype, const ConvSizes& s) {
 template <class Convolve>
 void in_f32(CpuStream& stream, ConstView first, ConstView second, ConstView third, GradView out,
             const Convolve& convolve) {
-  FloatCopies& copies = stream.local<FloatCopies>();
+  FloatCopies copies(stream);
   const View result = copies.room(0, out.shape);
-  convolve(copies.widen(stream, 1, first), copies.widen(stream, 2, second), copies.widen(stream, 3, third),
-           result);
+  convolve(copies.widen(1, first), copies.widen(2, second), copies.widen(3, third), result);
   round_into(stream, result, out);
 }
 
@@ -238,7 +234,8 @@ void in_f32(CpuStream& stream, ConstView first, ConstView second, ConstView thir
 template <class Make>
 void make_gradient(CpuStream& stream, GradView gradient, const Make& make) {
   if (gradient.mode == Mode::write) return make(gradient.data);
-  const View fresh{stream.local<ConvCache>().gradient(gradient.bytes()), gradient.shape, gradient.dtype};
+  Workspace memory(stream);
+  const View fresh{memory.get(gradient.bytes()), gradient.shape, gradient.dtype};
   make(fresh.data);
   scale(stream, fresh, 1, gradient);
 }
@@ -260,7 +257,7 @@ void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView 
     case Way::library: break;
   }
   set_library_threads(stream);
-  stream.local<ConvCache>().run({Direction::forward, y.dtype, bias.data != nullptr, sizes},
+  stream.local<ConvCache>().run(stream, {Direction::forward, y.dtype, bias.data != nullptr, sizes},
                                 {unconst(x), unconst(filter), unconst(bias), y.data});
   // A pass of its own: the library's fused one makes NaN 0, and a diverged training would go on unnoticed.
   if (options.relu) relu_forward(stream, y, y);
@@ -281,7 +278,7 @@ void conv2d_backward_data(CpuStream& stream, ConstView dy, ConstView filter, Gra
   }
   set_library_threads(stream);
   make_gradient(stream, dx, [&](void* where) {
-    stream.local<ConvCache>().run({Direction::backward_data, dx.dtype, false, sizes},
+    stream.local<ConvCache>().run(stream, {Direction::backward_data, dx.dtype, false, sizes},
                                   {where, unconst(filter), nullptr, unconst(dy)});
   });
 }
@@ -301,7 +298,7 @@ void conv2d_backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradVi
   }
   set_library_threads(stream);
   make_gradient(stream, dfilter, [&](void* where) {
-    stream.local<ConvCache>().run({Direction::backward_filter, dfilter.dtype, false, sizes},
+    stream.local<ConvCache>().run(stream, {Direction::backward_filter, dfilter.dtype, false, sizes},
                                   {unconst(x), where, nullptr, unconst(dy)});
   });
 }

@@ -11,16 +11,18 @@
 
 namespace convoy {
 
-/// A stream's memory for the arrays of one call, in f32. It grows to the largest ones and stays.
+/// The arrays of one call in f32.
 class FloatCopies {
  public:
-  explicit FloatCopies(const CpuStream&) {}
+  explicit FloatCopies(CpuStream& stream)
+      : stream_(stream),
+        places_{Workspace(stream), Workspace(stream), Workspace(stream), Workspace(stream)} {}
 
-  /// The values of x, which may be null, until `place` is used again.
-  ConstView widen(CpuStream& stream, std::size_t place, ConstView x) {
+  /// The values of x, which may be null; they lie in `place`.
+  ConstView widen(std::size_t place, ConstView x) {
     if (x.data == nullptr) return {};
     const View copy = room(place, x.shape);
-    cast(stream, x, copy);
+    cast(stream_, x, copy);
     return copy;
   }
 
@@ -31,6 +33,7 @@ class FloatCopies {
   }
 
  private:
+  CpuStream& stream_;
   std::array<Workspace, 4> places_;
 };
 

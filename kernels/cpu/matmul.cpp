@@ -31,18 +31,21 @@ blasint blas_size(std::int64_t size) {
   return static_cast<blasint>(size);
 }
 
-/// The product of half types, in f32.
-View float_product(CpuStream& stream, ConstView a, ConstView b, const Shape& c, MatmulOptions options) {
-  FloatCopies& copies = stream.local<FloatCopies>();
+/// The product of half types, in f32; it lies in the copies' first place, the factors in the next two.
+View float_product(CpuStream& stream, FloatCopies& copies, ConstView a, ConstView b, const Shape& c,
+                   MatmulOptions options) {
   const View product = copies.room(0, c);
-  matmul(stream, copies.widen(stream, 1, a), copies.widen(stream, 2, b), GradView(product), options);
+  matmul(stream, copies.widen(1, a), copies.widen(2, b), GradView(product), options);
   return product;
 }
 
 }  // namespace
 
 void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptions options) {
-  if (is_half(c.dtype)) return round_into(stream, float_product(stream, a, b, c.shape, options), c);
+  if (is_half(c.dtype)) {
+    FloatCopies copies(stream);
+    return round_into(stream, float_product(stream, copies, a, b, c.shape, options), c);
+  }
   const blasint m = blas_size(c.shape[0]);
   const blasint n = blas_size(c.shape[1]);
   const blasint k = blas_size(a.shape[options.transpose_a ? 0 : 1]);
@@ -62,9 +65,9 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
 
 void linear_forward(CpuStream& stream, ConstView x, ConstView weight, ConstView bias, View y, bool relu) {
   if (is_half(y.dtype)) {  // rounded once, behind the bias
-    const View sums = float_product(stream, x, weight, y.shape, {.transpose_b = true});
-    const ConstView shift = stream.local<FloatCopies>().widen(stream, 3, bias);
-    if (bias.data != nullptr) add_bias(stream, sums, shift, sums, false);
+    FloatCopies copies(stream);
+    const View sums = float_product(stream, copies, x, weight, y.shape, {.transpose_b = true});
+    if (bias.data != nullptr) add_bias(stream, sums, copies.widen(3, bias), sums, false);
     if (relu) relu_forward(stream, sums, sums);
     return cast(stream, sums, y);
   }

@@ -56,9 +56,9 @@ struct Points {
 template <class Scheme>
 constexpr Points<Scheme> kPointsOf;
 
-/// A stream's working memory.
+/// A call's working memory.
 struct Scratch {
-  explicit Scratch(const CpuStream&) {}
+  explicit Scratch(CpuStream& stream) : filters(stream), values(stream), zeros(stream) {}
   Workspace filters, values, zeros;
 };
 
@@ -313,7 +313,7 @@ struct Sizes : ConvSizes {
 template <class Scheme, class T>
 void run_forward(CpuStream& stream, const Sizes& s, const T* x, const T* filter, const T* bias, bool relu,
                  View y) {
-  Scratch& scratch = stream.local<Scratch>();
+  Scratch scratch(stream);
   float* const u = floats(scratch.filters, kFilters * s.i * s.o);
   transform_filters<typename Scheme::Filter>(stream, filter, s.o, s.i, u);
   Correlation<Scheme, T>{.in = x,
@@ -331,7 +331,7 @@ void run_forward(CpuStream& stream, const Sizes& s, const T* x, const T* filter,
 template <class Scheme, class T>
 void run_backward_data(CpuStream& stream, const Sizes& s, const T* dy, const T* filter, std::int64_t padding,
                        GradView dx) {
-  Scratch& scratch = stream.local<Scratch>();
+  Scratch scratch(stream);
   float* const u = floats(scratch.filters, kFilters * s.i * s.o);
   transform_turned_filters<typename Scheme::Filter>(stream, filter, s.o, s.i, u);
   Correlation<Scheme, T>{.in = dy,
@@ -347,7 +347,7 @@ void run_backward_data(CpuStream& stream, const Sizes& s, const T* dy, const T* 
 
 template <class Scheme, class T>
 void run_backward_filter(CpuStream& stream, const Sizes& s, const T* dy, const T* x, GradView dfilter) {
-  Scratch& scratch = stream.local<Scratch>();
+  Scratch scratch(stream);
   float* const du = floats(scratch.filters, kFilters * s.i * s.o);
   FilterGradient<Scheme, T>{
       .x = x, .inputs = s.inputs(), .dy = dy, .outputs = s.outputs(), .padding = s.padding}

@@ -19,7 +19,7 @@ std::shared_ptr<Device::State> Device::make_cpu(const CpuOptions& options,
   struct CpuState final : State {
     CpuState(const CpuOptions& chosen, std::unique_ptr<MemorySource> from)
         : State(DeviceKind::cpu, 0, "cpu", std::move(from), chosen.memory_limit),
-          compute({.threads = chosen.threads}) {}
+          compute({.threads = chosen.threads, .memory = &memory}) {}
     Stream stream() override { return std::ref(compute); }
     void synchronize() override { compute.synchronize(); }
 

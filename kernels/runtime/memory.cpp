@@ -27,6 +27,7 @@ class HostMemory final : public MemorySource {
     return posix_memalign(&block, alignment, bytes) == 0 ? block : nullptr;
   }
   void release(void* block, std::size_t) noexcept override { std::free(block); }
+  std::size_t segment_bytes() const override { return std::size_t{1} << 30; }
   std::size_t free_bytes() const override {
     return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) *
            static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
@@ -42,7 +43,7 @@ class HostMemory final : public MemorySource {
 std::unique_ptr<MemorySource> host_memory() { return std::make_unique<HostMemory>(); }
 
 CachingAllocator::CachingAllocator(std::unique_ptr<MemorySource> source, std::size_t limit, Policy policy)
-    : source_(std::move(source)), limit_(limit), policy_(policy) {}
+    : source_(std::move(source)), limit_(limit), policy_(policy), arena_(*source_) {}
 
 CachingAllocator::Policy CachingAllocator::policy_from_environment() {
   const char* const cache = std::getenv("CONVOY_MEMORY_CACHE");
@@ -58,7 +59,8 @@ std::size_t CachingAllocator::size_class(std::size_t bytes) {
 }
 
 std::size_t CachingAllocator::taken_for(std::size_t bytes) const {
-  return policy_ == Policy::exact ? bytes : size_class(bytes);
+  if (policy_ == Policy::exact) return bytes;
+  return by_arena(bytes) ? Arena::rounded(bytes) : size_class(bytes);
 }
 
 void* CachingAllocator::allocate(std::size_t bytes) {
@@ -100,15 +102,16 @@ void* CachingAllocator::take(Blocks& blocks, std::size_t size) {
 
 void* CachingAllocator::from_cache(std::size_t size) {
   if (policy_ == Policy::exact) return nullptr;  // what waits there is for the source
+  if (by_arena(size)) return arena_.reuse(size);
   void* const block = take(free_, size);
   if (block != nullptr) stats_.cached -= size;
   return block;
 }
 
 void* CachingAllocator::from_source(std::size_t size) {
-  const std::size_t held = stats_.in_use + stats_.cached;
+  const std::size_t held = stats_.in_use + cached();
   if (limit_ > 0 && (held > limit_ || size > limit_ - held)) return nullptr;
-  void* block = source_->allocate(size);
+  void* const block = by_arena(size) ? arena_.extend(size) : source_->allocate(size);
   if (block != nullptr) ++stats_.source_calls;
   return block;
 }
@@ -126,6 +129,7 @@ void CachingAllocator::release(void* block, std::size_t bytes) noexcept {
 void CachingAllocator::give_back(void* block, std::size_t size) noexcept {
   stats_.in_use -= size;
   if (policy_ == Policy::exact && scopes_.empty()) return source_->release(block, size);
+  if (by_arena(size)) return arena_.release(block, size);
   stats_.cached += size;
   free_[size].push_back(block);
 }
@@ -163,12 +167,14 @@ MemoryPool::Scope::~Scope() {
 
 std::size_t CachingAllocator::available() const {
   const std::lock_guard lock(mutex_);
-  return source_->free_bytes() + stats_.cached;
+  return source_->free_bytes() + cached();
 }
 
 MemoryStats CachingAllocator::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  MemoryStats stats = stats_;
+  stats.cached = cached();
+  return stats;
 }
 
 void CachingAllocator::reset_peak() {
@@ -187,6 +193,7 @@ void CachingAllocator::trim_locked() noexcept {
     for (void* block : blocks) source_->release(block, size);
   free_.clear();
   stats_.cached = 0;
+  arena_.trim();
 }
 
 std::string format_bytes(std::size_t bytes) {

@@ -1,5 +1,6 @@
-// A caching allocator: a training step asks for the same sizes every time, so freed blocks are kept by size
-// class and handed out again; after the first steps no system call is made.
+// A caching allocator: a training step asks for the same sizes every time, so freed blocks are kept, small
+// ones by size class and large ones of the host in an arena, and handed out again; after the first steps no
+// system call is made.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/runtime/arena.h"
+
 namespace convoy {
 
 /// Where blocks come from: aligned host memory, cudaMalloc, pinned memory.
@@ -22,6 +25,9 @@ class MemorySource {
   /// nullptr where there is no more. Blocks are aligned to 64 bytes or better.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* block, std::size_t bytes) noexcept = 0;
+  /// How much to ask for at once, so that large blocks can be cut from it: where memory costs nothing until
+  /// it is touched. 0: each block is asked for alone.
+  virtual std::size_t segment_bytes() const { return 0; }
   /// What may still be had, in bytes; 0 where the source cannot tell.
   virtual std::size_t free_bytes() const { return 0; }
   virtual std::string name() const = 0;  // "cpu", "cuda:0": for messages
@@ -31,13 +37,13 @@ class MemorySource {
 
 std::unique_ptr<MemorySource> host_memory();
 
-/// All in bytes, counted in whole size classes (what is really held).
+/// All in bytes, counted in whole size classes or pages (what is really held).
 struct MemoryStats {
   std::size_t in_use = 0;    // by somebody, or reserved by a pool
   std::size_t in_pools = 0;  // the part of it that pools have reserved, whether somebody holds it or not
   std::size_t peak_in_use = 0;
   std::size_t cached = 0;          // held, and free to be handed out
-  std::uint64_t source_calls = 0;  // allocations that reached the source; constant in a steady state
+  std::uint64_t source_calls = 0;  // allocations that nothing held could serve; constant in a steady state
 };
 
 class CachingAllocator;
@@ -121,15 +127,18 @@ class CachingAllocator {
   void trim_locked() noexcept;
   MemoryPool* pool_of_this_thread() const;
   std::size_t taken_for(std::size_t bytes) const;  // by the policy
+  bool by_arena(std::size_t size) const { return policy_ == Policy::caching && arena_.serves(size); }
+  std::size_t cached() const { return stats_.cached + arena_.free_bytes(); }
 
   std::unique_ptr<MemorySource> source_;
   std::size_t limit_;
   Policy policy_;
   mutable std::mutex mutex_;
   Blocks free_;
+  Arena arena_;
   std::unordered_map<void*, MemoryPool*> pooled_;  // whose blocks are a pool's
   std::map<std::thread::id, MemoryPool*> scopes_;  // open ones
-  MemoryStats stats_;
+  MemoryStats stats_;                              // but for what the arena has cached
 };
 
 /// "1.50 GiB", "640 B".

@@ -9,7 +9,17 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/runtime/memory.h"
+
 namespace convoy {
+namespace {
+
+struct OwnMemory {
+  explicit OwnMemory(const CpuStream&) {}
+  CachingAllocator allocator{host_memory(), 0, CachingAllocator::policy_from_environment()};
+};
+
+}  // namespace
 
 struct CpuEvent::State {
   std::mutex mutex;
@@ -74,9 +84,12 @@ struct CpuStream::Worker {
 
 CpuStream::CpuStream(CpuStreamOptions options)
     : threads_(options.threads > 0 ? options.threads : available_cores()),
+      memory_(options.memory),
       worker_(options.own_thread ? std::make_unique<Worker>() : nullptr) {}
 
 CpuStream::~CpuStream() = default;
+
+CachingAllocator& CpuStream::memory() { return memory_ != nullptr ? *memory_ : local<OwnMemory>().allocator; }
 
 void CpuStream::submit(std::function<void()> work) {
   if (!worker_) return work();

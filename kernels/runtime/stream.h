@@ -9,6 +9,8 @@
 
 namespace convoy {
 
+class CachingAllocator;
+
 /// A point in a CPU stream's work. Starts as reached; CpuStream::record makes it pending until the stream
 /// gets there.
 class CpuEvent {
@@ -27,6 +29,7 @@ struct CpuStreamOptions {
   int threads = 0;  // cores that a kernel may use; 0: all that this process may run on
   bool own_thread =
       false;  // false: work runs inline, in the caller; true: in order, on a thread of the stream's own
+  CachingAllocator* memory = nullptr;  // the device's; null: one of the stream's own
 };
 
 /// Ordered work on the CPU. A compute stream runs inline; a communication stream owns a thread and a queue,
@@ -39,6 +42,8 @@ class CpuStream {
   CpuStream& operator=(const CpuStream&) = delete;
 
   int threads() const { return threads_; }
+  /// Where kernels get their working memory.
+  CachingAllocator& memory();
 
   /// Runs work now (inline), or queues it. An exception from queued work is thrown by the next synchronize().
   void submit(std::function<void()> work);
@@ -59,6 +64,7 @@ class CpuStream {
  private:
   struct Worker;
   int threads_;
+  CachingAllocator* memory_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;
   std::unique_ptr<Worker> worker_;  // null for an inline stream
 };

@@ -189,6 +189,37 @@ class Arguments(Programs):
                              (1, f"{script[:-3]}: program: No such file or directory\n"), script)
 
 
+class Reasons(unittest.TestCase):
+    FRAME = 74 * "-"
+
+    def test_a_programs_own_error_goes_first(self):
+        self.assertEqual(
+            comparison.reason(f"convoy-bench-step: error: --model: found 'nope'\n{self.FRAME}\nPrimary job terminated\n"
+                              f"{self.FRAME}\n"), "convoy-bench-step: error: --model: found 'nope'")
+
+    def test_what_a_starter_frames_is_one_line(self):
+        self.assertEqual(
+            comparison.reason(f"{self.FRAME}\nmpirun could not\nexecute an executable:\n\nExecutable: /nowhere/x\n"
+                              f"{self.FRAME}\n\n{self.FRAME}\nmore\n{self.FRAME}\n"),
+            "mpirun could not execute an executable: Executable: /nowhere/x")
+
+    def test_else_it_is_the_last_line(self):
+        self.assertEqual(comparison.reason("a warning\nImportError: no torch\n"), "ImportError: no torch")
+        self.assertEqual(comparison.reason(f"one\n{self.FRAME}\n"), self.FRAME)
+        self.assertEqual(comparison.reason(""), "no output")
+
+    def test_of_programs_that_a_starter_does_not_find(self):
+        with tempfile.TemporaryDirectory() as folder:
+            starter = pathlib.Path(folder) / "starter"
+            starter.write_text(HEAD + f"""
+sys.stderr.write({self.FRAME!r} + "\\nno " + sys.argv[3] + "\\n" + {self.FRAME!r} + "\\n")
+sys.exit(132)
+""")
+            starter.chmod(0o755)
+            done = run("compare_ranks.py", "--ranks", 2, "--mpirun", starter, "--bench", "/nowhere/program")
+        self.assertEqual((done.returncode, done.stderr), (1, "compare_ranks: starter: code 132, no /nowhere/program\n"))
+
+
 class Comparisons(Programs):
     def test_ranks_beside_threads(self):
         bench = self.program("convoy-bench-step", STEP.replace("WORLD", "ranks"))

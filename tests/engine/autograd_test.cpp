@@ -65,6 +65,56 @@ TEST_F(Autograd, FreshnessTellsUsedFromUnused) {
   EXPECT_FALSE(used.has_fresh_grad());
 }
 
+TEST_F(Autograd, AReleasedGradientGivesItsMemoryBack) {
+  const Tensor bucket = Tensor::full({2}, -1, DType::f64, device);
+  const Variable x = leaf({1, 2}), y = leaf({3, 4});
+  y.set_grad_storage(bucket);
+  backward(sum(x * y));
+  const Tensor held = x.grad();
+  EXPECT_THROW(x.release_grad(), UsageError) << "fresh: an update would miss it";
+  for (const Variable& used : {x, y}) {
+    used.consume_grad();
+    EXPECT_TRUE(used.grad().defined());
+    used.release_grad();
+  }
+  EXPECT_TRUE(held.is_only_owner());
+  EXPECT_FALSE(x.grad().defined());
+  EXPECT_TRUE(y.grad().shares_storage_with(bucket)) << "lent: not its own to give";
+  backward(sum(scale(x, 5) + y));
+  EXPECT_THAT(grad(x), ElementsAre(5, 5));
+}
+
+TEST_F(Autograd, TheGraphHoldsNoValueThatNoBackwardSaved) {
+  const Variable x = leaf({1, -2});
+  Tensor unsaved, saved;
+  Variable y;
+  {
+    const Variable twice = scale(x, 2), positive = relu(twice);
+    unsaved = twice.value();
+    saved = positive.value();
+    y = sum(positive);
+  }
+  EXPECT_TRUE(unsaved.is_only_owner());
+  EXPECT_FALSE(saved.is_only_owner()) << "by relu";
+  backward(y);
+  EXPECT_TRUE(saved.is_only_owner());
+  EXPECT_THAT(grad(x), ElementsAre(2, 0));
+}
+
+TEST_F(Autograd, AnInputOfTheGraphIsKnownButForItsValue) {
+  const Variable x = leaf({1, 2});
+  const Variable twice = scale(x, 2);
+  const Variable y = scale(twice, 3);
+  const Variable input = y.creator()->inputs[0];
+  EXPECT_EQ(input, twice);
+  EXPECT_EQ(input.shape(), Shape{2});
+  EXPECT_EQ(input.dtype(), DType::f64);
+  EXPECT_EQ(input.device(), device);
+  EXPECT_THAT(testing::message_of<UsageError>([&] { input.value(); }), HasSubstr("no value of 'scale'"));
+  EXPECT_THAT(twice.creator()->inputs[0].value().to_vector<double>(), ElementsAre(1, 2))
+      << "a leaf's is at hand";
+}
+
 TEST_F(Autograd, GradientsAreBornInTheirStorage) {
   const Tensor bucket = Tensor::full({5}, -1, DType::f64, device);
   const Variable x = leaf({1, 2}), y = leaf({3, 4});

@@ -11,6 +11,7 @@
 #include <limits>
 #include <sstream>
 
+#include "engine/io/file.h"
 #include "engine/io/safetensors_header.h"
 #include "kernels/runtime/check.h"
 #include "tests/support/temp_folder.h"
@@ -127,6 +128,23 @@ TEST(Safetensors, RoundTripsEveryElementTypeBitForBit) {
     EXPECT_EQ(std::memcmp(found.view().data, expected.tensor.view().data, found.bytes()), 0);
   }
   EXPECT_EQ(encode_safetensors(file.tensors, file.metadata), bytes);
+}
+
+TEST(Safetensors, IsWrittenAndHashedFromWhereTensorsLie) {
+  const Device cpu = Device::cpu();
+  const Tensor tensor = Tensor::from(std::vector<float>{1, 2, 3}, {3}, cpu);
+  const std::vector<NamedTensor> tensors{{"a", tensor}, {"none", Tensor::empty({0}, DType::f32, cpu)}};
+  const SafetensorsLayout layout = lay_out_safetensors(tensors);
+  const std::vector<std::string_view> pieces = layout.pieces();
+  ASSERT_EQ(pieces.size(), 2u) << "the header, and what is not empty";
+  EXPECT_EQ(static_cast<const void*>(pieces[1].data()), tensor.view().data) << "no copy";
+  const std::string bytes = encode_safetensors(tensors);
+  EXPECT_EQ(layout.size(), bytes.size());
+  EXPECT_EQ(hash_bytes(pieces), hash_bytes(bytes));
+  const testing::TempFolder folder;
+  write_file_durably(folder.path() / "file", pieces);
+  EXPECT_EQ(read_text_file(folder.path() / "file", 1000), bytes);
+  EXPECT_EQ(hash_file(folder.path() / "file"), hash_bytes(bytes));
 }
 
 TEST(Safetensors, PadsTheHeaderSoThatDataAreAligned) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/runtime/memory.h"
 #include "tests/kernels/conv2d_comparison.h"
 
 namespace convoy {
@@ -165,6 +166,20 @@ TEST(Conv2d, RepeatsBitForBitOnStreamsOfTheSameThreads) {
   expect_same_bits(first, second);
   conv2d_backward_filter(a, in.dy.view(), in.x.view(), second.grad(), c.options());
   expect_same_bits(first, second);
+}
+
+/// By Winograd's algorithm and by the library.
+TEST(Conv2d, ItsWorkingMemoryGoesBackToTheStreams) {
+  for (const int channels : {16, 12}) {
+    SCOPED_TRACE(channels);
+    CpuStream stream({.threads = 2});
+    const ConvCase c{4, 16, 16, channels, 32, 3, 3, 1, 1};
+    const ConvArrays<float> in(c);
+    Array<float> dx(c.x());
+    conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(Mode::add), c.options());
+    EXPECT_GT(stream.memory().stats().peak_in_use, 0u);
+    EXPECT_EQ(stream.memory().stats().in_use, 0u);
+  }
 }
 
 TEST(Conv2d, SteadyStateHoldsNoMoreMemory) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/runtime/device.h"
+#include "kernels/runtime/memory.h"
 
 namespace convoy {
 namespace {
@@ -156,6 +157,14 @@ TEST(Device, HandlesShareOneStreamAndOneMemory) {
     }
   });
   EXPECT_THROW(device.memory().allocate(std::size_t{2} << 20), DeviceError);
+}
+
+TEST(Device, GivesItsStreamItsMemory) {
+  const Device device = Device::cpu();
+  on(device.stream(), [&](auto& stream) { EXPECT_EQ(&stream.memory(), &device.memory()); });
+  CpuStream alone({.threads = 1});
+  EXPECT_EQ(&alone.memory(), &alone.memory());
+  EXPECT_NE(&alone.memory(), &device.memory());
 }
 
 TEST(Device, ParsesItsName) {
