@@ -154,7 +154,8 @@ void expect_agreement(const Op& op, Mode mode, const Inputs<T>& in, const Array<
     const double x = value_of(in.x[e]), y = value_of(in.y[e]), z = value_of(in.z[e]);
     const double found = value_of(gpu[e]);
     const double magnitude = op.magnitude(x, y);
-    const double ulps = op.ulps + (std::is_same_v<R, float> ? op.ulps_of_square * x * x : 0);
+    double ulps = op.ulps;
+    if (std::is_same_v<R, float> && op.ulps_of_square > 0) ulps += op.ulps_of_square * x * x;
     double tolerance = ulps * 2 * unit_roundoff<R>() * magnitude;
     if (mode == Mode::add && magnitude > 0)
       tolerance += kFused * 2 * unit_roundoff<R>() * (magnitude + std::abs(z));
