@@ -161,7 +161,8 @@ TEST(Device, HandlesShareOneStreamAndOneMemory) {
 
 TEST(Device, GivesItsStreamItsMemory) {
   const Device device = Device::cpu();
-  on(device.stream(), [&](auto& stream) { EXPECT_EQ(&stream.memory(), &device.memory()); });
+  CpuStream& stream = std::get<std::reference_wrapper<CpuStream>>(device.stream());
+  EXPECT_EQ(&stream.memory(), &device.memory());
   CpuStream alone({.threads = 1});
   EXPECT_EQ(&alone.memory(), &alone.memory());
   EXPECT_NE(&alone.memory(), &device.memory());
