@@ -186,10 +186,9 @@ STAGES = (
           "--model lenet --image-size 32 --batch-size 10 --rounds 1", (
               Goal("start to the end of the first step, of PyTorch's seconds", 0.25, cold_start, at_most=True),
           )),
-    # One thread: no bit depends on their number, and a busy machine wastes less.
-    Stage("accuracy", 5400, ("cifar10",), "compare_accuracy.py --data {data} --seeds 5 --max-steps 390 --threads 1",
+    Stage("accuracy", 1800, ("cifar10",), "compare_accuracy.py --data {data} --seeds 5 --max-steps 195",
           "--dataset folder --data {out}/images --model lenet --seeds 2 --max-steps 2 --batch-size 10", (
-              Goal("ResNet-20 on CIFAR-10 for an epoch, with Winograd and without: difference of the test accuracies, in "
+              Goal("ResNet-20 on CIFAR-10 for half an epoch, with Winograd and without: difference of the test accuracies, in "
                    "standard errors", 2, accuracy, at_most=True),
           )),
     Stage("overlap", 120, (), "convoy-bench-overlap --model resnet18 --steps 3 --record {out}/overlap_resnet18.json",
