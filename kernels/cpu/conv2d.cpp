@@ -187,11 +187,11 @@ struct Switches {
     const std::string_view library = of_environment("CONVOY_ONEDNN_BF16", "auto");
     check(library == "on" || library == "off" || library == "auto",
           "CONVOY_ONEDNN_BF16: found '{}', expected on, off or auto", library);
-    library_bf16 = library == "on" || (library == "auto" && onednn::has_bf16_products());
+    onednn_bf16 = library == "on" || (library == "auto" && onednn::has_bf16_products());
   }
 
   bool winograd;
-  bool library_bf16;  // convolutions that Winograd does not pay for
+  bool onednn_bf16;  // convolutions that Winograd does not pay for
   bool tiles = onednn::has_bf16_tiles();
 
  private:
@@ -214,9 +214,9 @@ Way way_of(CpuStream& stream, DType dtype, const ConvSizes& s) {
   const bool empty = s.n * s.h * s.w * s.i == 0 || s.o * s.kh * s.kw * s.i == 0;
   if (empty) return half ? Way::in_f32 : Way::loops;
   const Switches& switches = stream.local<Switches>();
-  const bool library_is_faster = half && switches.library_bf16 && switches.tiles;
+  const bool library_is_faster = half && switches.onednn_bf16 && switches.tiles;
   if (switches.winograd && winograd::pays(s) && !library_is_faster) return Way::winograd;
-  return half && !switches.library_bf16 ? Way::in_f32 : Way::library;
+  return half && !switches.onednn_bf16 ? Way::in_f32 : Way::library;
 }
 
 // convolve(first, second, third, result) on copies in f32, of which the third may be null.

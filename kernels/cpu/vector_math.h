@@ -2,9 +2,10 @@
 // of floats: no branch, no table, no call. (The C library's take one number at a time.) Double precision,
 // which gradients are checked in, stays with the C library.
 //
-// Each declaration states the largest error that was found over all floats of the domain, in units of the
-// last place of the result (ulp; of a subnormal result, 2^-149); tests/kernels/vector_math_test.cpp holds
-// them to it. They hold with a fused multiply_add and without. NaN gives NaN.
+// Each declaration states the largest error that was found, in units of the last place of the result (ulp; of
+// a subnormal result, 2^-149), over every float of 2^-14 <= |x| < 128 and samples of the rest of the domain;
+// tests/kernels/vector_math_test.cpp holds them to it. They hold with a fused multiply_add and without. NaN
+// gives NaN.
 //
 // The way is the usual one (Muller, "Elementary Functions", 3rd ed., 2016, chapters 4 and 11; Cody and Waite,
 // "Software Manual for the Elementary Functions", 1980): e^x = 2^n e^r, where n is the whole number nearest
