@@ -43,7 +43,14 @@ void wait_for_step(Process& process, const Workshop& workshop, const std::string
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-TEST(Kill, AtAnyMomentTheResumedRunEndsWithTheSameBytes) {
+/// Four tests of five runs rather than one of twenty: under sanitizers on a busy machine, one would outlast
+/// its time limit.
+class Kill : public ::testing::TestWithParam<unsigned> {};
+
+INSTANTIATE_TEST_SUITE_P(Moments, Kill, ::testing::Values(1, 2, 3, 4),
+                         [](const auto& seed) { return "Seed" + std::to_string(seed.param); });
+
+TEST_P(Kill, AtAnyMomentTheResumedRunEndsWithTheSameBytes) {
   const Workshop workshop;
   const auto begin = Clock::now();
   ASSERT_EQ(workshop.train("whole", kTraining).exit_code, 0);
@@ -52,9 +59,9 @@ TEST(Kill, AtAnyMomentTheResumedRunEndsWithTheSameBytes) {
   const std::map<std::int64_t, double> losses = losses_by_step(workshop, "whole");
   ASSERT_EQ(losses.size(), std::size_t{kSteps});
 
-  std::mt19937 random(1);
+  std::mt19937 random(GetParam());
   int interrupted = 0;
-  for (int run = 0; run < 20; ++run) {
+  for (int run = 0; run < 5; ++run) {
     const std::string out = "run" + std::to_string(run);
     int step = 0;
     for (int kill = 0; kill < 2; ++kill) {
@@ -75,7 +82,7 @@ TEST(Kill, AtAnyMomentTheResumedRunEndsWithTheSameBytes) {
     EXPECT_EQ(workshop.result(out)["parameters_hash"], hash) << out;
     EXPECT_EQ(losses_by_step(workshop, out), losses) << out;
   }
-  EXPECT_GE(interrupted, 15) << "most runs ended before they were killed";
+  EXPECT_GE(interrupted, 4) << "most runs ended before they were killed";
 }
 
 TEST(Resume, AFinishedRunSaysSo) {
