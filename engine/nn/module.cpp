@@ -1,12 +1,9 @@
 #include "engine/nn/module.h"
 
-#include <cmath>
-#include <numbers>
-
 #include "engine/ops/ops.h"
 #include "kernels/elementwise.h"
+#include "kernels/initial_values.h"
 #include "kernels/runtime/check.h"
-#include "kernels/runtime/parallel.h"
 
 namespace convoy {
 namespace {
@@ -20,35 +17,6 @@ std::uint32_t hash_of(const std::string& name) {
   std::uint32_t hash = 2166136261u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   return hash;
-}
-
-/// Two standard normal numbers from a block of four words (Box and Muller, 1958).
-std::array<double, 2> to_normals(const std::array<std::uint32_t, 4>& words) {
-  const double radius = std::sqrt(-2 * std::log1p(-to_uniform53(words[0], words[1])));  // 1 - u is in (0, 1]
-  const double angle = 2 * std::numbers::pi * to_uniform53(words[2], words[3]);
-  return {radius * std::cos(angle), radius * std::sin(angle)};
-}
-
-/// Two numbers of U(-1, 1).
-std::array<double, 2> to_uniforms(const std::array<std::uint32_t, 4>& words) {
-  return {2 * to_uniform53(words[0], words[1]) - 1, 2 * to_uniform53(words[2], words[3]) - 1};
-}
-
-/// Two numbers of four words.
-using Pair = std::array<double, 2> (*)(const std::array<std::uint32_t, 4>& words);
-
-/// out[j] = scale * a draw, rounded once. The same for every number of threads.
-template <class T>
-void draw(const CpuStream& stream, const Random& random, std::uint32_t key, Pair pair_of, double scale,
-          View out) {
-  const std::int64_t count = out.numel();
-  parallel_for(stream, (count + 1) / 2, 4096, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::array<double, 2> pair = pair_of(random.words(static_cast<std::uint64_t>(i), key));
-      out.as<T>()[2 * i] = static_cast<T>(scale * pair[0]);
-      if (2 * i + 1 < count) out.as<T>()[2 * i + 1] = static_cast<T>(scale * pair[1]);
-    }
-  });
 }
 
 /// What layers compute with in the type of their input; a batch norm's arrays stay what they are.
@@ -150,7 +118,7 @@ void Module::refresh_half_copies() {
 
 void Module::initialize(std::uint64_t seed) {
   const Device host = Device::cpu();
-  const CpuStream stream;
+  CpuStream stream;
   const Random random{.seed = seed, .purpose = RandomPurpose::initialization};
   visit("", [&](const Module& module, const std::string& path) {
     for (const OwnParameter& own : module.parameters_) {
@@ -159,14 +127,14 @@ void Module::initialize(std::uint64_t seed) {
         on(value.stream(), [&](auto& s) { fill(s, own.init.value, value.view()); });
         continue;
       }
-      const Pair pair_of = own.init.kind == Init::Kind::normal ? to_normals : to_uniforms;
       const std::uint32_t key = hash_of(join(path, own.named.name));
+      const auto draw = own.init.kind == Init::Kind::normal ? draw_normal : draw_uniform;
       // In place where that can be: pages that nobody has touched yet take longer than the draws.
       if (value.device() == host && value.dtype() == DType::f32) {
-        draw<float>(stream, random, key, pair_of, own.init.value, value.view());
+        draw(stream, random, key, own.init.value, value.view());
       } else {
         const Tensor draws = Tensor::empty(value.shape(), DType::f64, host);
-        draw<double>(stream, random, key, pair_of, own.init.value, draws.view());
+        draw(stream, random, key, own.init.value, draws.view());
         value.copy_from(draws.to(value.dtype()));
       }
     }

@@ -1,5 +1,6 @@
 #include "kernels/runtime/memory.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,10 +22,13 @@ std::size_t round_up(std::size_t bytes, std::size_t step) {
 class HostMemory final : public MemorySource {
  public:
   void* allocate(std::size_t bytes) override {
-    // Large blocks on huge-page boundaries: fewer TLB misses where the system grants such pages.
-    const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
+    const bool is_large = bytes >= kHugePage;
     void* block = nullptr;  // not std::aligned_alloc, which takes multiples of the alignment alone
-    return posix_memalign(&block, alignment, bytes) == 0 ? block : nullptr;
+    if (posix_memalign(&block, is_large ? kHugePage : 64, bytes) != 0) return nullptr;
+    // Fewer TLB misses and page faults. A system that has no such pages, or gives them to nobody, says no,
+    // and then the block is one of small pages.
+    if (is_large) madvise(block, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+    return block;
   }
   void release(void* block, std::size_t) noexcept override { std::free(block); }
   std::size_t segment_bytes() const override { return std::size_t{1} << 30; }

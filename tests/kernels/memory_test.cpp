@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -375,6 +377,37 @@ TEST(FormatBytes, ChoosesTheUnit) {
   EXPECT_EQ(format_bytes(1536), "1.50 KiB");
   EXPECT_EQ(format_bytes(std::size_t{3} << 29), "1.50 GiB");
   EXPECT_EQ(format_bytes(std::size_t{5} << 50), "5120.00 TiB");
+}
+
+/// The lines of the range of addresses that block lies in, as the system describes it.
+std::string mapping_of(const void* block) {
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  std::ifstream maps("/proc/self/smaps");
+  std::string description;
+  bool is_inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream words(line);
+    std::uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    if (words >> std::hex >> begin >> dash >> end && dash == '-')
+      is_inside = begin <= address && address < end;
+    if (is_inside) description += line + "\n";
+  }
+  return description;
+}
+
+TEST(HostMemory, AsksForHugePagesWhereABlockFillsSome) {
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled")) GTEST_SKIP() << "no such pages here";
+  const std::unique_ptr<MemorySource> host = host_memory();
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  void* const large = host->allocate(2 * kHugePage + 100);
+  ASSERT_NE(large, nullptr);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(large) % kHugePage, 0u);
+  const std::string mapping = mapping_of(large);
+  host->release(large, 2 * kHugePage + 100);
+  const std::size_t flags = mapping.find("VmFlags:");
+  if (flags == std::string::npos) GTEST_SKIP() << "the system does not tell";
+  EXPECT_NE(mapping.find(" hg", flags), std::string::npos) << "huge pages were not asked for:\n" << mapping;
 }
 
 }  // namespace
