@@ -10,8 +10,8 @@
 
 namespace convoy::box_muller {
 
-/// The logarithm of w, for 2^-1000 <= w <= 1, within 2.1 ulp. w = 2^e m, with m from sqrt(1/2) to sqrt(2); and
-/// log m = 2 artanh(s), where s = (m - 1) / (m + 1) is at most 0.172, so that s^22 is below 2^-55.
+/// The logarithm of w, for 2^-1000 <= w <= 1, within 2.1 ulp. w = 2^e m, with m from sqrt(1/2) to sqrt(2);
+/// and log m = 2 artanh(s), where s = (m - 1) / (m + 1) is at most 0.172, so that s^22 is below 2^-55.
 inline double log_of(double w) {
   constexpr std::uint64_t kOne = std::bit_cast<std::uint64_t>(1.0);
   constexpr std::uint64_t kRoot = std::bit_cast<std::uint64_t>(std::numbers::sqrt2 / 2);
