@@ -49,6 +49,9 @@ struct CudnnSettings {
                                                  {cudnn_engine::kGreedy, 100},
                                                  {cudnn_engine::kTensorCore, 300},
                                                  {cudnn_engine::kKnobs, 200}};
+  /// The same of one that fuses. Less than a convolution alone: what the host takes for a bias or a ReLU
+  /// after that would be too little to tell the two apart on a busy machine.
+  double fused_ms = 50;
 };
 
 /// Products, by the number that an algorithm's first word is. Listed fastest first.
