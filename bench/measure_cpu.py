@@ -8,8 +8,9 @@
 
 A stage is a command of bench/README.md. What it wrote as JSON, and on what it was measured, goes to STAGE.json in the
 folder of the machine, bench/results/xeon-2-cores or such; goals.md and kernels.md there and the tables in
-bench/README.md follow from these files. What a stage needs and this machine lacks (PyTorch, mpirun, a data set, vectors of bf16) leaves it out, by
-name and with the reason, and keeps what was measured before. Exit code 0, or 1 where a stage failed.
+bench/README.md follow from these files. What a stage needs and this machine lacks (PyTorch, mpirun, a data set, vectors
+of bf16) leaves it out, by name and with the reason, and keeps what was measured before. Exit code 0, or 1 where a stage
+failed.
 """
 
 import argparse
