@@ -14,7 +14,7 @@ namespace convoy {
 // rounded as IEEE 754 says, so their bits depend on no processor, C library or number of threads.
 
 /// Of the standard normal distribution (Box and Muller, "A note on the generation of random normal deviates",
-/// 1958). The largest number that there is: 8.58.
+/// 1958). None is beyond 8.58.
 void draw_normal(CpuStream& stream, const Random& random, std::uint32_t key, double scale, View out);
 
 /// Uniform in [-1, 1).

@@ -3,7 +3,6 @@
 // their coefficients need no explanation.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <numbers>
@@ -34,8 +33,8 @@ struct Direction {
 /// at most an eighth beside it.
 inline Direction direction_of(double turns) {
   const int quarter = static_cast<int>(4 * turns + 0.5);
-  const double x = 2 * std::numbers::pi * (turns - 0.25 * quarter),
-               square = x * x;  // the difference is exact
+  const double beside = turns - 0.25 * quarter;  // exact
+  const double x = 2 * std::numbers::pi * beside, square = x * x;
   // x - x^3 / 3! + … and 1 - x^2 / 2! + …, from the last term back: the next ones are below 2^-62.
   double sine = 1, cosine = 1;
   for (int n = 16; n >= 2; n -= 2) {

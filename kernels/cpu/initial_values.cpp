@@ -1,6 +1,7 @@
 #include "kernels/initial_values.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "kernels/cpu/box_muller.h"

@@ -33,13 +33,13 @@ PROGRAM = """\
 class Coverage(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enter(tempfile.TemporaryDirectory()))
-        self.library = self.folder / "lib.a"
+        self.archive = self.folder / "lib.a"
         self.sources = self.folder / "kernels"
         self.sources.mkdir()
         (self.sources / "sum.cu").touch()
-        self.library.touch()
+        self.archive.touch()
         os.utime(self.sources / "sum.cu", (1000, 1000))
-        os.utime(self.library, (2000, 2000))
+        os.utime(self.archive, (2000, 2000))
 
     def enter(self, context):
         value = context.__enter__()
@@ -52,13 +52,13 @@ class Coverage(unittest.TestCase):
 
         def run(*command, text=None):
             if command[0] == "nm":
-                return LIBRARY if command[-1] == str(self.library) else PROGRAM
+                return LIBRARY if command[-1] == str(self.archive) else PROGRAM
             return real_run(*command, text=text)
 
         real_run = coverage.run
         output = io.StringIO()
         with mock.patch.object(coverage, "run", run), contextlib.redirect_stdout(output):
-            code = coverage.main(["--library", str(self.library), "--log", str(self.folder),
+            code = coverage.main(["--library", str(self.archive), "--log", str(self.folder),
                                   "--sources", str(self.sources)])
         return code, output.getvalue()
 
@@ -92,13 +92,13 @@ class Coverage(unittest.TestCase):
         self.assertEqual(coverage.missing([other], [ours]), [other])
 
     def test_no_library_is_a_skip(self):
-        self.library.unlink()
+        self.archive.unlink()
         code, output = self.outcome("/bin/a 1000 256 0\n")
         self.assertEqual(code, coverage.SKIPPED)
         self.assertIn("build the cuda preset", output)
 
     def test_an_old_library_is_a_skip(self):
-        os.utime(self.library, (500, 500))
+        os.utime(self.archive, (500, 500))
         code, output = self.outcome("/bin/a 1000 256 0\n")
         self.assertEqual(code, coverage.SKIPPED)
         self.assertIn("older than", output)

@@ -397,7 +397,8 @@ std::string mapping_of(const void* block) {
 }
 
 TEST(HostMemory, AsksForHugePagesWhereABlockFillsSome) {
-  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled")) GTEST_SKIP() << "no such pages here";
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"))
+    GTEST_SKIP() << "this kernel has no transparent huge pages";
   const std::unique_ptr<MemorySource> host = host_memory();
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   void* const large = host->allocate(2 * kHugePage + 100);
@@ -406,7 +407,7 @@ TEST(HostMemory, AsksForHugePagesWhereABlockFillsSome) {
   const std::string mapping = mapping_of(large);
   host->release(large, 2 * kHugePage + 100);
   const std::size_t flags = mapping.find("VmFlags:");
-  if (flags == std::string::npos) GTEST_SKIP() << "the system does not tell";
+  if (flags == std::string::npos) GTEST_SKIP() << "/proc/self/smaps has no VmFlags here";
   EXPECT_NE(mapping.find(" hg", flags), std::string::npos) << "huge pages were not asked for:\n" << mapping;
 }
 
