@@ -1,4 +1,4 @@
-# Everything is found, nothing is assumed; what is required says which Debian package brings it.
+# Finds all dependencies. An error for a missing one names the Debian package that provides it.
 find_package(Threads REQUIRED)
 
 function(convoy_require name header library package)
@@ -12,7 +12,7 @@ function(convoy_require name header library package)
   target_link_libraries(convoy::${name} INTERFACE ${${name}_LIBRARY})
 endfunction()
 
-# find_package(dnnl) of Debian's 2.6 demands OpenCL, hence by hand. OpenBLAS likewise has no usable config there.
+# Without find_package: the config of Debian's oneDNN 2.6 requires OpenCL, and that of its OpenBLAS is not usable.
 convoy_require(onednn oneapi/dnnl/dnnl.hpp dnnl libdnnl-dev)
 convoy_require(openblas cblas.h openblas libopenblas-openmp-dev
                ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp ${CMAKE_LIBRARY_ARCHITECTURE} openblas)
@@ -22,7 +22,6 @@ find_package(CURL REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_path(STB_INCLUDE_DIR stb/stb_image.h REQUIRED)
@@ -52,11 +51,11 @@ if(CONVOY_CUDA AND NOT CONVOY_CUDA STREQUAL emulator)
     find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda/bin REQUIRED)
   endif()
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # Ampere, Hopper, and PTX for what comes later
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # Ampere, Hopper, and PTX for later GPUs
   endif()
-  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # as CUDA::cudart is: one runtime a process
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # like CUDA::cudart: one runtime per process
   enable_language(CUDA)
-  # After the compiler's own test, which would not know the option that CMake 3.25 lacks for nvcc 12 and 13.
+  # Set after the compiler test: CMake 3.25 does not know the option of nvcc 12 and 13.
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
@@ -68,7 +67,7 @@ if(CONVOY_CUDA AND NOT CONVOY_CUDA STREQUAL emulator)
     file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h nccl_version REGEX "define NCCL_(MAJOR|MINOR|PATCH) ")
     list(TRANSFORM nccl_version REPLACE "^.* " "")
     list(JOIN nccl_version . NCCL_VERSION)
-    if(NCCL_VERSION VERSION_GREATER_EQUAL 2.14)  # the first with communicators that do not block
+    if(NCCL_VERSION VERSION_GREATER_EQUAL 2.14)  # the first version with non-blocking communicators
       add_library(convoy::nccl INTERFACE IMPORTED GLOBAL)
       target_include_directories(convoy::nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
       target_link_libraries(convoy::nccl INTERFACE ${NCCL_LIBRARY})
@@ -79,9 +78,9 @@ if(CONVOY_CUDA AND NOT CONVOY_CUDA STREQUAL emulator)
     add_library(convoy::nvtx INTERFACE IMPORTED GLOBAL)
     target_include_directories(convoy::nvtx SYSTEM INTERFACE ${NVTX_INCLUDE_DIR})
     target_compile_definitions(convoy::nvtx INTERFACE CONVOY_NVTX)
-    target_link_libraries(convoy::nvtx INTERFACE ${CMAKE_DL_LIBS})  # loads a profiler where one listens
+    target_link_libraries(convoy::nvtx INTERFACE ${CMAKE_DL_LIBS})  # NVTX loads a profiler if one is attached
   endif()
-  # Where apt, NVIDIA's archive or a Python wheel (nvidia/cudnn, which has no libcudnn.so) puts it.
+  # Installed by apt, by NVIDIA's archive, or as a Python wheel (nvidia/cudnn, which has no libcudnn.so).
   find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ENV CUDNN_HOME ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
   find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9
                HINTS ENV CUDNN_HOME ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)

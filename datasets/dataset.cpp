@@ -3,25 +3,24 @@
 #include <algorithm>
 #include <cmath>
 
-#include "datasets/readers.h"
-#include "datasets/resize.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
 
-// Not ISO C++, but exact. __extension__ takes no alias declaration.
+// Not ISO C++, but exact. __extension__ cannot be applied to an alias declaration.
 __extension__ typedef unsigned __int128 uint128;  // NOLINT(modernize-use-using)
 
-/// By channel. Integers: exact, so the result is the same in any order. 255^2 times the pixels that fit into
-/// memory stays far below 2^64.
+/// The sums of one channel's values and squares. Integer sums are exact, so they do not depend on the order.
+/// They cannot overflow: 255^2 times the number of pixels that fit into memory is far below 2^64.
 struct ChannelSums {
   std::array<std::uint64_t, 4> of_values{}, of_squares{};
 };
 
 ChannelSums channel_sums(const std::uint8_t* values, std::int64_t count, std::size_t channels) {
-  // Value i is of channel i % channels, and so is lane i % kLanes: a multiple of 1, 2, 3 and 4, so that a
-  // vector of neighbours is summed at once, in 32 bits for as long as 255^2 a round cannot pass them.
+  // Value i belongs to channel i % channels. kLanes is a multiple of 1, 2, 3 and 4, so lane i % kLanes
+  // belongs to the same channel, and adjacent values are summed as a vector. kRounds * 255^2 fits into 32
+  // bits.
   constexpr std::size_t kLanes = 48;
   constexpr std::int64_t kRounds = 65536;
   ChannelSums sums;
@@ -49,12 +48,12 @@ ChannelSums channel_sums(const std::uint8_t* values, std::int64_t count, std::si
 }  // namespace
 
 Shape DataSet::image_shape() const {
-  check(train.images.defined(), "data set {}: has no training images", name);
+  check(train.images.defined(), "data set {}: no training images, expected at least one", name);
   return {train.images.size(1), train.images.size(2), train.images.size(3)};
 }
 
 ChannelStatistics channel_statistics(const ImageSet& set) {
-  check(set.size() > 0, "channel statistics: the set holds no images");
+  check(set.size() > 0, "channel statistics: the set has no images, expected at least one");
   const std::int64_t channels = set.images.size(3);
   check(channels >= 1 && channels <= 4, "channel statistics: {} channels, expected 1 to 4", channels);
   const auto* values = set.images.view().as<std::uint8_t>();
@@ -62,7 +61,7 @@ ChannelStatistics channel_statistics(const ImageSet& set) {
   const ChannelSums sums = channel_sums(values, set.images.numel(), static_cast<std::size_t>(channels));
   ChannelStatistics statistics;
   for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
-    // The variance as (n Σx² - (Σx)²) / n²: the difference is taken in 128-bit integers, so nothing cancels.
+    // The variance is (n Σx² - (Σx)²) / n². The difference in 128-bit integers is exact: no cancellation.
     const auto n = static_cast<uint128>(pixels);
     const uint128 scaled =
         n * sums.of_squares[c] - static_cast<uint128>(sums.of_values[c]) * sums.of_values[c];
@@ -71,13 +70,6 @@ ChannelStatistics channel_statistics(const ImageSet& set) {
     statistics.std[c] = static_cast<float>(std::sqrt(static_cast<double>(scaled)) / count / 255);
   }
   return statistics;
-}
-
-void check_read_options(const ReadOptions& options) {
-  check_image_side(options.image_size);
-  check(options.test_fraction > 0 && options.test_fraction < 1,
-        "test fraction {}: expected more than 0 and less than 1", options.test_fraction);
-  check(options.workers >= 0, "--workers {}: expected 0 or more", options.workers);
 }
 
 }  // namespace convoy

@@ -10,7 +10,7 @@
 
 namespace convoy {
 
-/// One split. Images are decoded and resized once, when the set is loaded.
+/// One split of a data set. Images are decoded and resized once, when the data set is read.
 struct ImageSet {
   Tensor images;  // u8 [N, H, W, C], CPU
   Tensor labels;  // i32 [N]
@@ -18,22 +18,27 @@ struct ImageSet {
   std::int64_t size() const { return images.defined() ? images.size(0) : 0; }
 };
 
+/// A named data set with its training and test images.
 struct DataSet {
-  std::string name;                  // "cifar10": for logs and checkpoints
+  std::string name;                  // "cifar10"; stored in logs and checkpoints
   std::vector<std::string> classes;  // names in label order
   ImageSet train;
   ImageSet test;
-  std::string note;                   // where it came from, in one line: "CIFAR-10 (JPEG) from data/cifar10"
-  std::vector<std::string> warnings;  // corrupt images skipped, …: each named
+  std::string note;                   // the origin in one line: "CIFAR-10 (JPEG) from data/cifar10"
+  std::vector<std::string> warnings;  // for example one per skipped corrupt image, with its file name
 
-  Shape image_shape() const;  // [H, W, C]
+  /// Returns the shape [H, W, C] of every image. Throws UsageError if there are no training images.
+  Shape image_shape() const;
 };
 
-/// Mean and standard deviation of each channel, of pixels scaled to 0 … 1.
+/// The mean and standard deviation of each channel, for pixel values scaled to [0, 1].
 struct ChannelStatistics {
   std::array<float, 4> mean{};
   std::array<float, 4> std{};
 };
+
+/// Computes the statistics of all pixels of `set`. The result is exact up to the final rounding. Throws
+/// UsageError if the set is empty or has more than 4 channels.
 ChannelStatistics channel_statistics(const ImageSet& set);
 
 }  // namespace convoy

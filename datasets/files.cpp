@@ -5,22 +5,22 @@
 #include <fstream>
 #include <system_error>
 
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace fs = std::filesystem;
 
-std::string read_file(const fs::path& file, std::uint64_t most) {
+std::string read_file(const fs::path& file, std::uint64_t max_bytes) {
   std::error_code error;
   const fs::file_status status = fs::status(file, error);
   if (!fs::exists(status)) fail<DataError>("{}: no such file", file.string());
-  // A pipe or a device would block, or never end.
+  // Reading a pipe or a device could block or never end.
   if (!fs::is_regular_file(status)) fail<DataError>("{}: not a regular file", file.string());
   const std::uintmax_t size = fs::file_size(file, error);
   if (error) fail<DataError>("{}: {}", file.string(), error.message());
-  if (size > most)
+  if (size > max_bytes)
     fail<DataError>("{}: {} bytes, expected at most {}", file.string(), static_cast<std::uint64_t>(size),
-                    most);
+                    max_bytes);
   std::ifstream in(file, std::ios::binary);
   if (!in) fail<DataError>("{}: cannot be opened for reading: {}", file.string(), std::strerror(errno));
   std::string bytes(static_cast<std::size_t>(size), '\0');
@@ -31,22 +31,23 @@ std::string read_file(const fs::path& file, std::uint64_t most) {
   return bytes;
 }
 
-std::vector<fs::directory_entry> list_folder(const fs::path& folder) {
+std::vector<fs::directory_entry> list_directory(const fs::path& directory) {
   std::vector<fs::directory_entry> entries;
   std::error_code error;
-  fs::directory_iterator at(folder, error);
+  fs::directory_iterator at(directory, error);
   for (; !error && at != fs::directory_iterator(); at.increment(error))
     if (!at->path().filename().string().starts_with('.')) entries.push_back(*at);
-  if (error) fail<DataError>("{}: cannot be listed: {}", folder.string(), error.message());
+  if (error) fail<DataError>("{}: cannot be listed: {}", directory.string(), error.message());
   std::sort(entries.begin(), entries.end());
   return entries;
 }
 
-void require_folder(const fs::path& folder) {
+void require_directory(const fs::path& directory) {
   std::error_code error;
-  if (!fs::exists(folder, error))
-    fail<DataError>("{}: no such folder{}", folder.string(), error ? " (" + error.message() + ")" : "");
-  if (!fs::is_directory(folder, error)) fail<DataError>("{}: a file, expected a folder", folder.string());
+  if (!fs::exists(directory, error))
+    fail<DataError>("{}: no such directory{}", directory.string(), error ? " (" + error.message() + ")" : "");
+  if (!fs::is_directory(directory, error))
+    fail<DataError>("{}: a file, expected a directory", directory.string());
 }
 
 bool is_file(const fs::path& path) {
@@ -54,9 +55,14 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
-bool is_folder(const fs::path& path) {
+bool is_existing_directory(const fs::path& path) {
   std::error_code error;
   return fs::is_directory(path, error);
+}
+
+bool contains_any(const fs::path& directory, std::initializer_list<std::string> names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return fs::exists(directory / name); });
 }
 
 Tensor allocate_images(const std::string& name, std::int64_t count, std::int64_t height, std::int64_t width,
@@ -65,7 +71,7 @@ Tensor allocate_images(const std::string& name, std::int64_t count, std::int64_t
   try {
     if (bytes < 0x1p62) return Tensor::empty({count, height, width, channels}, DType::u8, Device::cpu());
   } catch (const DeviceError&) {
-    // told below, with what a user of data sets can do about it
+    // Reported below with the number of images and a remedy.
   }
   fail<DataError>(
       "{}: {} images of {} x {} x {} need {:.1f} GiB of memory, which this machine does not have; "

@@ -1,8 +1,9 @@
-// Files and folders of a data set: every failure of the file system becomes a DataError that names the path.
+// File system access for data sets. Every failure is a DataError that names the path.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,19 +12,26 @@
 
 namespace convoy {
 
-/// The whole of a regular file of at most `most` bytes.
-std::string read_file(const std::filesystem::path& file, std::uint64_t most);
+/// Returns the contents of a regular file. Throws DataError if it cannot be read, or if it is larger than
+/// `max_bytes`.
+std::string read_file(const std::filesystem::path& file, std::uint64_t max_bytes);
 
-/// What a folder holds, sorted by path (directory order differs between machines); hidden entries left out.
-std::vector<std::filesystem::directory_entry> list_folder(const std::filesystem::path& folder);
+/// Returns the entries of a directory without hidden ones, sorted by path, because the order of the file
+/// system differs between machines. Throws DataError if the directory cannot be listed.
+std::vector<std::filesystem::directory_entry> list_directory(const std::filesystem::path& directory);
 
-/// DataError unless this is a folder.
-void require_folder(const std::filesystem::path& folder);
+/// Throws DataError unless `directory` is an existing directory.
+void require_directory(const std::filesystem::path& directory);
 
+/// Returns whether `path` is a regular file. Returns false, instead of an error, if it cannot be accessed.
 bool is_file(const std::filesystem::path& path);
-bool is_folder(const std::filesystem::path& path);
+/// Returns whether `path` is a directory. Returns false, instead of an error, if it cannot be accessed.
+bool is_existing_directory(const std::filesystem::path& path);
+/// Returns whether `directory` contains a file or directory with one of these names.
+bool contains_any(const std::filesystem::path& directory, std::initializer_list<std::string> names);
 
-/// Room for `count` images in host memory; where there is not enough, DataError says how much `name` needs.
+/// Allocates an uninitialized u8 tensor [count, height, width, channels] in host memory. Throws DataError
+/// with `name` and the required size if there is not enough memory.
 Tensor allocate_images(const std::string& name, std::int64_t count, std::int64_t height, std::int64_t width,
                        std::int64_t channels);
 

@@ -1,39 +1,54 @@
-// From stored images to a training batch in one pass: gather, random crop, flip, cutout, normalise.
-// Every choice is a function of (seed, epoch, sample id), so it is the same in any batch, worker, rank or
-// device.
+// Data augmentation: makes a training batch from stored images in one pass. Gathers the images, then applies
+// a random crop, flip, cutout and normalization. Every random choice is a function of (seed, epoch, sample
+// id), so it does not depend on the batch, worker, rank or device.
 #pragma once
 
 #include <array>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
+#include "kernels/base/view.h"
 #include "kernels/runtime/stream.h"
-#include "kernels/runtime/view.h"
 
 namespace convoy {
 
+/// Options of augment. The defaults only convert the pixels.
 struct AugmentOptions {
-  int crop_padding = 0;  // pixels, fewer than the image's sides: it moves by -padding … padding on each axis
-  bool reflect = false;  // what lies outside: mirrored pixels (without repeating the edge), else black
-  int least_area = 0;  // percent, 1 to 100: a box of at least so much of the image, of sides 3 : 4 to 4 : 3,
-                       // and no longer than the image's, is stretched to the whole (Szegedy et al.,
-                       // arXiv:1409.4842, section 6); 0: none. Not with crop_padding
-  bool flip = false;   // left-right, with probability 1/2
-  int cutout = 0;      // side of a square set to the mean (0 after normalisation), its centre anywhere in the
-                       // image (DeVries and Taylor, arXiv:1708.04552)
-  std::array<float, 4> mean{0, 0, 0, 0};  // per channel, of pixels scaled to 0 … 1
+  /// Random shift by -crop_padding … crop_padding pixels on each axis. Must be less than the sides of the
+  /// image.
+  int crop_padding = 0;
+  /// The pixels outside a shifted image: mirrored pixels (the edge is not repeated) if true, black if false.
+  bool reflect = false;
+  /// Random resized crop (Szegedy et al., arXiv:1409.4842, section 6): the minimum area of the box, in
+  /// percent of the image, 1 to 100; 0 means none. The box has an aspect ratio of 3:4 to 4:3 and sides that
+  /// are at most those of the image. It is resized to the full image. Cannot be combined with crop_padding.
+  int min_area = 0;
+  /// Horizontal flip with probability 1/2.
+  bool flip = false;
+  /// Cutout (DeVries and Taylor, arXiv:1708.04552): the side of a square in pixels that is set to the mean (0
+  /// after normalization). Its center is anywhere in the image; 0 means none.
+  int cutout = 0;
+  /// Mean and inverse standard deviation per channel, of pixels scaled to 0 … 1.
+  std::array<float, 4> mean{0, 0, 0, 0};
   std::array<float, 4> inverse_std{1, 1, 1, 1};
 };
 
-// images u8 [M, H, W, C], C at most 4; rows i32 [N]: which images; ids i32 [N]: global sample ids that key
-// the choices; out [N, H, W, C], of the same bits on every device: (pixel / 255 - mean) inverse_std in f32 or
-// f64; f16 and bf16 are computed in f32 and rounded once. The choices, from words(id) of
-// Random{seed, augmentation, epoch}: [0] how far the image moves down and [1] right, as to_below(word, 2
-// padding + 1) - padding; then [2], the flip, by its top bit. From words(id, 1): [0] and [1] row and column
-// of the cutout's centre, by to_below; its square begins cutout / 2 above and left of that. From words(id, 2)
-// the box: [0] its area, uniform; [1] its shorter side over its longer one, uniform, and by the top bit of
-// [2] which of them is the height; from words(id, 3): [0] and [1] where its top and left are, by to_below.
-// Its pixels are interpolated (bilinear, centres of edge pixels half a pixel inside) in whole numbers, and
-// rounded to bytes before they are normalised.
+// Computes out [N, H, W, C] from images (u8 [M, H, W, C], C at most 4):
+//   out[n] = (pixel / 255 - mean) inverse_std, of the augmented image rows[n].
+// rows (i32 [N]) selects the images. ids (i32 [N]) are the global sample ids that key the random choices. out
+// is f32 or f64, or f16 or bf16, which are computed in f32 and rounded once. Every device gives the same
+// bits.
+//
+// The random choices use `random` = Random{seed, augmentation, epoch}:
+//   words(id)     [0], [1]: the shift down and right, to_below(word, 2 crop_padding + 1) - crop_padding
+//                 [2]: the flip, its top bit
+//   words(id, 1)  [0], [1]: the row and column of the cutout's center, by to_below. The square begins
+//                 cutout / 2 above and to the left of it.
+//   words(id, 2)  [0]: the area of the box, uniform
+//                 [1]: the ratio of its shorter side to its longer side, uniform
+//                 [2]: the top bit selects which of them is the height
+//   words(id, 3)  [0], [1]: the top and left of the box, by to_below
+// The pixels of the box are interpolated bilinearly in integer arithmetic (pixel centers are at
+// half-integers) and rounded to bytes before the normalization.
 void augment(CpuStream&, ConstView images, ConstView rows, ConstView ids, const AugmentOptions& options,
              Random random, View out);
 void augment(CudaStream&, ConstView images, ConstView rows, ConstView ids, const AugmentOptions& options,

@@ -1,15 +1,15 @@
-// Elementwise operations. Shapes of all arguments are equal unless said otherwise; sizes are checked by the
-// caller (engine/ops), kernels assume. Outputs may alias inputs of the same type. f32, f64, and half types
-// (the CPU: bf16 only), computed in f32 and rounded once; fill and cast take every type.
+// Elementwise operations. All arguments have equal shapes unless stated otherwise. The caller (engine/ops)
+// checks the shapes; kernels do not. Outputs may alias inputs of the same type. The types are f32, f64, bf16
+// and, on a GPU, f16. f16 and bf16 are computed in f32 and rounded once. fill and cast accept every type.
 #pragma once
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
+#include "kernels/base/view.h"
 #include "kernels/runtime/stream.h"
-#include "kernels/runtime/view.h"
 
 namespace convoy {
 
-// z = a x + b y. The sum of two tensors, and of two gradients.
+// z = a x + b y
 void add(CpuStream&, ConstView x, ConstView y, View z, double a = 1, double b = 1);
 void add(CudaStream&, ConstView x, ConstView y, View z, double a = 1, double b = 1);
 
@@ -17,21 +17,20 @@ void add(CudaStream&, ConstView x, ConstView y, View z, double a = 1, double b =
 void mul(CpuStream&, ConstView x, ConstView y, GradView z);
 void mul(CudaStream&, ConstView x, ConstView y, GradView z);
 
-// y = a x; with Mode::add, y += a x. A copy where a = 1.
+// y = a x, or y += a x with GradMode::accumulate. a = 1 copies or adds x.
 void scale(CpuStream&, ConstView x, double a, GradView y);
 void scale(CudaStream&, ConstView x, double a, GradView y);
 
-// y = value, converted as cast does; any element type
+// y = value, converted as by cast; any element type
 void fill(CpuStream&, double value, View y);
 void fill(CudaStream&, double value, View y);
 
-// y = x in y's element type, rounded to nearest even; any pair of element types. Integers saturate, NaN
-// becomes 0.
+// y = x, converted to the element type of y and rounded to nearest even; any pair of types. Conversion to an
+// integer type saturates and maps NaN to 0.
 void cast(CpuStream&, ConstView x, View y);
 void cast(CudaStream&, ConstView x, View y);
 
-// Activations. Each backward names what it needs: the output y where that suffices (relu, tanh, sigmoid),
-// else x.
+// Activations. A backward function takes the output y if y suffices (relu, tanh, sigmoid), else the input x.
 
 // y = max(x, 0)            dx = dy [y > 0]
 void relu_forward(CpuStream&, ConstView x, View y);
@@ -39,7 +38,8 @@ void relu_forward(CudaStream&, ConstView x, View y);
 void relu_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
 void relu_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
 
-// y = x Phi(x), Phi the normal distribution (the exact form, by erf: Hendrycks and Gimpel, arXiv:1606.08415)
+// y = x Phi(x), where Phi is the normal distribution function (exact, by erf; Hendrycks and Gimpel,
+// arXiv:1606.08415)
 void gelu_forward(CpuStream&, ConstView x, View y);
 void gelu_forward(CudaStream&, ConstView x, View y);
 void gelu_backward(CpuStream&, ConstView dy, ConstView x, GradView dx);
@@ -63,10 +63,10 @@ void sigmoid_forward(CudaStream&, ConstView x, View y);
 void sigmoid_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
 void sigmoid_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
 
-// Dropout (Srivastava et al., JMLR 2014), inverted: y = x / (1 - p) where kept, else 0; an element is kept
-// with probability 1 - p. x is [N, …] and sample_ids i32 [N]: element e of the sample with id s is dropped
-// where to_uniform(random.words(s, e / 4)[e % 4]) < p, whatever batch, rank or device it is in. The same call
-// with dy is the backward.
+// Inverted dropout (Srivastava et al., JMLR 2014): y = x / (1 - p) with probability 1 - p, else 0. x is [N,
+// …] and sample_ids i32 [N]. Element e of the sample with id s is dropped if to_uniform(random.words(s, e /
+// 4)[e % 4]) < p. The mask thus does not depend on the batch, rank or device. The backward pass is the same
+// call with dy as x.
 void dropout(CpuStream&, ConstView x, ConstView sample_ids, double p, Random random, GradView y);
 void dropout(CudaStream&, ConstView x, ConstView sample_ids, double p, Random random, GradView y);
 

@@ -1,23 +1,25 @@
-// Values that parameters begin with. On the host alone: other devices get a copy, and so the same bits.
+// Random initial values of parameters. They are computed on the CPU only; other devices receive copies.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
+#include "kernels/base/view.h"
 #include "kernels/runtime/stream.h"
-#include "kernels/runtime/view.h"
 
 namespace convoy {
 
-// out[j] = scale * a number, rounded once to out's type, f32 or f64. Numbers 2 i and 2 i + 1 are of the words
-// random.words(i, key). They are computed in double by sums, products, quotients and square roots alone, each
-// rounded as IEEE 754 says, so their bits depend on no processor, C library or number of threads.
+// out[j] = scale * number j, rounded once to the type of out, f32 or f64. Numbers 2 i and 2 i + 1 are
+// computed from random.words(i, key). All arithmetic is in double and uses only additions, multiplications,
+// divisions and square roots with IEEE 754 rounding. The bits thus do not depend on the processor, the C
+// library or the number of threads.
 
-/// Of the standard normal distribution (Box and Muller, "A note on the generation of random normal deviates",
-/// 1958). None is beyond 8.58.
+/// Fills `out` with numbers of the standard normal distribution times `scale` (Box and Muller, "A note on the
+/// generation of random normal deviates", 1958). The absolute value of each number before scaling is at most
+/// 8.58.
 void draw_normal(CpuStream& stream, const Random& random, std::uint32_t key, double scale, View out);
 
-/// Uniform in [-1, 1).
+/// Fills `out` with uniform numbers in [-1, 1) times `scale`.
 void draw_uniform(CpuStream& stream, const Random& random, std::uint32_t key, double scale, View out);
 
 }  // namespace convoy

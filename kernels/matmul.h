@@ -1,31 +1,33 @@
-// Matrix products, row-major. CPU: OpenBLAS, in f32 and f64, bf16 on copies in f32. CUDA: cuBLASLt, in every
-// floating-point type. Half types sum in f32 and round once, and f32 stays f32 unless CudaOptions::tf32 says
-// otherwise.
+// Matrix multiplication (GEMM) of row-major matrices. CPU: OpenBLAS in f32 and f64; bf16 is converted to f32.
+// CUDA: cuBLASLt in every floating-point type. f16 and bf16 accumulate in f32 and round once. f32 does not
+// use TF32 unless CudaOptions::tf32 is set.
 #pragma once
 
+#include "kernels/base/view.h"
 #include "kernels/runtime/stream.h"
-#include "kernels/runtime/view.h"
 
 namespace convoy {
 
+/// Options of a matrix multiplication.
 struct MatmulOptions {
   bool transpose_a = false;
   bool transpose_b = false;
 };
 
-// c [M, N] = op(a) op(b), or c += with Mode::add. a is [M, K] ([K, M] transposed), b is [K, N] ([N, K]
-// transposed). K = 0 gives zeros.
+// Computes c [M, N] = op(a) op(b), or c += op(a) op(b) with GradMode::accumulate. a is [M, K], or [K, M] with
+// transpose_a. b is [K, N], or [N, K] with transpose_b. K = 0 gives zeros.
 void matmul(CpuStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 void matmul(CudaStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 
-// A linear layer: y [M, N] = x [M, K] weight [N, K]^T + bias [N], behind which `relu` takes max(., 0).
-// bias.data may be null; y overlaps no input. A NaN passes through the ReLU on the CPU and where plain
-// kernels compute, and becomes 0 in cuBLASLt's.
+// Computes a linear layer: y [M, N] = x [M, K] weight [N, K]^T + bias [N], and its ReLU if `relu`. bias.data
+// may be null. y must not overlap an input. NaN passes through the ReLU of the CPU and of the plain CUDA
+// kernels. The fused ReLU of cuBLASLt maps NaN to 0.
 void linear_forward(CpuStream&, ConstView x, ConstView weight, ConstView bias, View y, bool relu);
 void linear_forward(CudaStream&, ConstView x, ConstView weight, ConstView bias, View y, bool relu);
 
-// The product in plain tiles, to read, to hold the library's against, and for what the library has no
-// algorithm for. (The CPU's reference is the definition.)
+// Computes matmul by a plain tiled kernel. It serves as an example, as the reference for the cuBLASLt
+// results, and as the fallback for problems without a cuBLASLt algorithm. There is no CPU version; CPU tests
+// use the definition.
 void matmul_reference(CudaStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 
 }  // namespace convoy

@@ -1,76 +1,83 @@
-// Optimizer steps, fused over all parameters of a group: one call, one pass over the bytes. PyTorch's
-// definitions. All tensors of one slot have the same size and element type (f32 or f64), but for half_copy:
-// an f16 or bf16 tensor of that size that receives the new parameter, rounded to nearest even; null data
-// where there is none. (Mixed precision computes with the copy and updates the parameter itself: Micikevicius
-// et al., arXiv:1710.03740.)
+// Optimizer steps, fused over all parameters of a group: one call and one pass over the memory. The formulas
+// are those of PyTorch. All tensors of a slot have the same size and element type (f32 or f64), except
+// low_precision_copy. That is an f16 or bf16 tensor of the same size that receives the new parameter, rounded
+// to nearest even; null data means none. In mixed precision the model computes with the copy, and the
+// optimizer updates the parameter itself (Micikevicius et al., arXiv:1710.03740).
 #pragma once
 
 #include <span>
 
+#include "kernels/base/view.h"
 #include "kernels/runtime/stream.h"
-#include "kernels/runtime/view.h"
 
 namespace convoy {
 
-/// What differs from step to step, in the memory of the stream's device: a CUDA graph is recorded once and
-/// replayed for every step, and a number that the host passed would stay that of the recording.
+/// The scalars that change from step to step, in the memory of the stream's device. A CUDA graph is captured
+/// once and replayed for every step, so a scalar argument of the host would keep its value of the capture.
 struct StepScalars {
-  ConstView lr;          // f64 [1]
-  ConstView grad_scale;  // f64 [1]: every gradient is multiplied by it first; null data: 1
-  ConstView skip;        // i32 [1]: where it is not 0, nothing changes; null data: never
-  ConstView steps;  // f64 [1]: updates done, this one included, for Adam's bias corrections; sgd reads none
+  ConstView lr;          // f64 [1]: the learning rate
+  ConstView grad_scale;  // f64 [1]: the factor of every gradient; null data: 1
+  ConstView skip;        // i32 [1]: if not 0, the step changes nothing; null data: 0
+  ConstView steps;       // f64 [1]: number of steps including this one; only Adam's bias corrections use it
 };
 
+/// The tensors of one parameter for sgd_step.
 struct SgdSlot {
   View parameter;
   ConstView gradient;
-  View momentum;  // null data where momentum = 0
-  View half_copy;
+  View momentum;  // null data if SgdOptions::momentum is 0
+  View low_precision_copy;
 };
 
+/// Options of SGD.
 struct SgdOptions {
-  double lr_scale = 1;  // the rate is lr_scale lr
+  double lr_scale = 1;  // the learning rate is lr_scale lr
   double momentum = 0;
   double weight_decay = 0;
   bool nesterov = false;
 };
 
+// Computes one step of SGD for every parameter p with momentum m:
 // g = grad_scale gradient + weight_decay p;  m = momentum m + g;
 // p -= lr_scale lr (nesterov ? g + momentum m : m)
 void sgd_step(CpuStream&, std::span<const SgdSlot> slots, const StepScalars& scalars, SgdOptions options);
 void sgd_step(CudaStream&, std::span<const SgdSlot> slots, const StepScalars& scalars, SgdOptions options);
 
+/// The tensors of one parameter for adam_step.
 struct AdamSlot {
   View parameter;
   ConstView gradient;
   View first_moment;
   View second_moment;
-  View half_copy;
+  View low_precision_copy;
 };
 
+/// Options of Adam and AdamW.
 struct AdamOptions {
-  double lr_scale = 1;  // the rate is lr_scale lr
+  double lr_scale = 1;  // the learning rate is lr_scale lr
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0;
-  bool decoupled =
-      false;  // false: Adam, decay joins the gradient (Kingma and Ba, arXiv:1412.6980);
-              // true: AdamW, p *= 1 - rate weight_decay (Loshchilov and Hutter, arXiv:1711.05101)
+  /// false: Adam, where the weight decay is added to the gradient, g += weight_decay p (Kingma and Ba,
+  /// arXiv:1412.6980). true: AdamW, p *= 1 - lr_scale lr weight_decay (Loshchilov and Hutter,
+  /// arXiv:1711.05101).
+  bool decoupled = false;
 };
 
+// Computes one step of Adam for every parameter p with moments m and v, with g as in sgd_step:
 // m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
 // p -= lr_scale lr (m / (1 - b1^steps)) / (sqrt(v / (1 - b2^steps)) + epsilon)
 void adam_step(CpuStream&, std::span<const AdamSlot> slots, const StepScalars& scalars, AdamOptions options);
 void adam_step(CudaStream&, std::span<const AdamSlot> slots, const StepScalars& scalars, AdamOptions options);
 
-// steps [1] (f64) += 1, but where skip [1] (i32) is not 0; null data of skip: always.
-void count_update(CpuStream&, ConstView skip, View steps);
-void count_update(CudaStream&, ConstView skip, View steps);
+// Increments steps (f64 [1]) by 1, unless skip (i32 [1]) is not 0. Null data of skip counts as 0.
+void count_step(CpuStream&, ConstView skip, View steps);
+void count_step(CudaStream&, ConstView skip, View steps);
 
-// coefficient [1] (f64) = min(1, max_norm / (norm / s + 1e-6)) / s: what clips gradients by their norm [1]
-// (f64), and undoes the scale s of the loss, loss_scale [1] (f32 or f64). Null data of loss_scale: s = 1; of
-// norm: nothing is clipped, and the coefficient is 1 / s.
+// Computes coefficient (f64 [1]) = min(1, max_norm / (norm / s + 1e-6)) / s. This factor clips gradients by
+// their global norm (f64 [1]) and divides them by the loss scale s = loss_scale (f32 or f64, [1]). Null data
+// of loss_scale means s = 1. Null data of norm means no clipping: the coefficient is 1 / s.
 void clip_coefficient(CpuStream&, ConstView norm, double max_norm, ConstView loss_scale, View coefficient);
 void clip_coefficient(CudaStream&, ConstView norm, double max_norm, ConstView loss_scale, View coefficient);
 

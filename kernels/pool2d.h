@@ -1,38 +1,42 @@
-// Pooling of [N, H, W, C] to [N, oH, oW, C]; oH = (H + 2 padding - kernel) / stride + 1, rounded down. f32
-// and f64; bf16 and, on CUDA, f16 are computed in f32 and rounded once.
+// Two-dimensional pooling of [N, H, W, C] to [N, oH, oW, C], with oH = (H + 2 padding - kernel) / stride + 1,
+// rounded down. The types are f32, f64, bf16 and, on a GPU, f16. f16 and bf16 are computed in f32 and rounded
+// once.
 #pragma once
 
+#include "kernels/base/view.h"
 #include "kernels/runtime/stream.h"
-#include "kernels/runtime/view.h"
 
 namespace convoy {
 
+/// Options of pooling.
 struct Pool2dOptions {
   int kernel = 2;
   int stride = 2;
-  int padding = 0;  // at most kernel / 2; padding never wins a maximum and counts as zeros in an average
+  int padding = 0;  // at most kernel / 2; ignored by max pooling and counted as zeros by average pooling
 };
 
-// positions (i32, the shape of y): h W + w of each maximum, the first in row order of equals; NaN wins.
+// Max pooling. positions (i32, the shape of y) receives h W + w of each maximum: the first in row order of
+// equal values. NaN is greater than any number.
 void max_pool2d_forward(CpuStream&, ConstView x, View y, View positions, Pool2dOptions options);
 void max_pool2d_forward(CudaStream&, ConstView x, View y, View positions, Pool2dOptions options);
 void max_pool2d_backward(CpuStream&, ConstView dy, ConstView positions, GradView dx, Pool2dOptions options);
 void max_pool2d_backward(CudaStream&, ConstView dy, ConstView positions, GradView dx, Pool2dOptions options);
 
-// The divisor is kernel^2 everywhere (PyTorch's count_include_pad).
+// Average pooling. The divisor is always kernel^2, as in PyTorch with count_include_pad.
 void avg_pool2d_forward(CpuStream&, ConstView x, View y, Pool2dOptions options);
 void avg_pool2d_forward(CudaStream&, ConstView x, View y, Pool2dOptions options);
 void avg_pool2d_backward(CpuStream&, ConstView dy, GradView dx, Pool2dOptions options);
 void avg_pool2d_backward(CudaStream&, ConstView dy, GradView dx, Pool2dOptions options);
 
-// y [N, C] = mean over H and W.
+// Global average pooling: y [N, C] = mean of x over H and W.
 void global_avg_pool2d_forward(CpuStream&, ConstView x, View y);
 void global_avg_pool2d_forward(CudaStream&, ConstView x, View y);
 void global_avg_pool2d_backward(CpuStream&, ConstView dy, GradView dx);
 void global_avg_pool2d_backward(CudaStream&, ConstView dy, GradView dx);
 
-// [N, H, W, C] -> [N, C, H, W] and back: what Flatten emits (PyTorch's order), and its gradient. They serve
-// filters too, [O, kH, kW, I] <-> [O, I, kH, kW]: O stands where N does.
+// Permute [N, H, W, C] to [N, C, H, W] and back. Flatten uses them to produce features in PyTorch's order,
+// and for its gradient. They also permute filters, [O, kH, kW, I] to [O, I, kH, kW] and back, with O in the
+// place of N.
 void nhwc_to_nchw(CpuStream&, ConstView x, GradView y);
 void nhwc_to_nchw(CudaStream&, ConstView x, GradView y);
 void nchw_to_nhwc(CpuStream&, ConstView x, GradView y);

@@ -1,4 +1,5 @@
-// How far a GPU has come with the work of a stream, for the host to see without waiting for it.
+// Progress notes, which show the host how far a GPU has executed the work of a stream, without waiting for
+// it.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +8,19 @@
 
 namespace convoy {
 
-/// In pinned memory of the GPU's (Device::staging()), which the GPU writes and the host reads.
+/// A progress counter in pinned host memory (Device::staging()). The GPU writes it, and the host reads it.
 struct ProgressNote {
+  /// The content of a note, whose meaning is up to the caller.
   struct What {
     std::uint64_t words[3] = {};
   };
-  std::uint64_t count = 0;  // how many notes were made so far
-  What what = {};           // the latest
+  std::uint64_t count = 0;  // the number of notes so far
+  What what = {};           // the latest note
 };
 
-/// When the stream gets there, once more in each replay where it is recorded: counts, and notes `what`. For
-/// GPUs alone: on the CPU whoever does the work can say so.
+/// Enqueues a write: when the stream reaches it, the GPU increments note->count and stores `what`. If
+/// captured in a CUDA graph, every replay does so again. There is no CPU overload, because CPU work can
+/// report its progress itself.
 void note_progress(CudaStream& stream, ProgressNote* note, const ProgressNote::What& what);
 
 }  // namespace convoy

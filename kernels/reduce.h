@@ -1,12 +1,12 @@
-// Reductions. The order of every sum is fixed by the shape alone, so results repeat bit for bit, on any
-// number of threads. Sums of f32 and of half types are carried in f64 and rounded once. The CPU computes in
-// f32, f64 and bf16, a GPU in f16 too.
+// Reductions. The order of every sum depends only on the shape, so results are bitwise reproducible with any
+// number of threads. Sums of f32, f16 and bf16 are accumulated in f64 and rounded once. The CPU supports f32,
+// f64 and bf16, and a GPU also f16.
 #pragma once
 
 #include <span>
 
+#include "kernels/base/view.h"
 #include "kernels/runtime/stream.h"
-#include "kernels/runtime/view.h"
 
 namespace convoy {
 
@@ -14,29 +14,31 @@ namespace convoy {
 void sum(CpuStream&, ConstView x, GradView y);
 void sum(CudaStream&, ConstView x, GradView y);
 
-// y [C] = sum over the rows of x, seen as [rows, C] with C its last size: the gradient of a bias.
+// y [C] = sum of the rows of x, which is viewed as [rows, C] with C its last size. This is the gradient of a
+// bias.
 void sum_rows(CpuStream&, ConstView x, GradView y);
 void sum_rows(CudaStream&, ConstView x, GradView y);
 
-// y [rows, C] = x [rows, C] + bias [C], or max(x + bias, 0). y may alias x.
+// y [rows, C] = x [rows, C] + bias [C], or max(x + bias, 0) with `relu`. y may alias x.
 void add_bias(CpuStream&, ConstView x, ConstView bias, View y, bool relu = false);
 void add_bias(CudaStream&, ConstView x, ConstView bias, View y, bool relu = false);
 
-// y (any shape) = value of the one-element x times a: the gradient of sum.
+// y (any shape) = a x, where x has one element. This is the gradient of sum.
 void broadcast_scalar(CpuStream&, ConstView x, double a, GradView y);
 void broadcast_scalar(CudaStream&, ConstView x, double a, GradView y);
 
-// norm [1] (f64) = Euclidean norm of all tensors together; NaN or infinity where any element is.
+// norm (f64 [1]) = Euclidean norm of the elements of all tensors. NaN or infinity if any element is NaN or
+// infinite.
 void global_norm(CpuStream&, std::span<const ConstView> tensors, View norm);
 void global_norm(CudaStream&, std::span<const ConstView> tensors, View norm);
 
-// count [1] (i32) = how many elements of all tensors together are NaN or infinite, 2^31 - 1 where there are
-// more: finds an overflow before an update. f64, f32, f16 and bf16 on both devices.
+// count (i32 [1]) = number of elements of all tensors that are NaN or infinite, at most 2^31 - 1. Detects an
+// overflow before an optimizer step. Supports f64, f32, f16 and bf16 on both devices.
 void count_non_finite(CpuStream&, std::span<const ConstView> tensors, View count);
 void count_non_finite(CudaStream&, std::span<const ConstView> tensors, View count);
 
-// indices (i32 [N]) = position of the largest of each row of x [N, C]; the first of equals. A
-// NaN is the largest where it comes first, and passed over elsewhere.
+// indices (i32 [N]) = index of the maximum of each row of x [N, C], the first of equal values. A NaN is the
+// maximum if it is the first element of its row, and is ignored otherwise.
 void argmax(CpuStream&, ConstView x, View indices);
 void argmax(CudaStream&, ConstView x, View indices);
 

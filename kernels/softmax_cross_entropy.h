@@ -1,28 +1,29 @@
-// Softmax and cross-entropy in one pass, with label smoothing (Szegedy et al., arXiv:1512.00567): the target
-// is 1 - s + s / C for the label and s / C for every other of the C classes. logits [N, C], labels i32 [N].
-// The CPU takes f32, f64 and bf16, a GPU f16 too; of half types losses, log_sum_exp and dloss are f32, else
-// of the logits' type.
+// Softmax and cross-entropy in one pass, with label smoothing s (Szegedy et al., arXiv:1512.00567). The
+// target is 1 - s + s / C for the label and s / C for each of the other C - 1 classes. logits are [N, C] and
+// labels i32 [N]. The CPU supports f32, f64 and bf16, and a GPU also f16. losses, log_sum_exp and dloss are
+// f32 if the logits are f16 or bf16, otherwise they have the type of the logits.
 #pragma once
 
+#include "kernels/base/view.h"
 #include "kernels/runtime/stream.h"
-#include "kernels/runtime/view.h"
 
 namespace convoy {
 
-// losses [N] = log_sum_exp - sum_c target_c logit_c;  log_sum_exp [N], kept for backward;
-// correct (i32 [N]) = 1 where the first largest logit is the label's.
+// Computes losses [N] = log_sum_exp - sum_c target_c logit_c, and log_sum_exp [N], which the backward pass
+// needs. correct (i32 [N]) = 1 if the first maximum of the logits is that of the label, else 0.
 void softmax_cross_entropy_forward(CpuStream&, ConstView logits, ConstView labels, double smoothing,
                                    View losses, View log_sum_exp, View correct);
 void softmax_cross_entropy_forward(CudaStream&, ConstView logits, ConstView labels, double smoothing,
                                    View losses, View log_sum_exp, View correct);
 
-// dlogits = dloss (softmax - target); dloss [1], the gradient of the sum of the losses.
+// Computes dlogits = dloss (softmax - target). dloss [1] is the gradient with respect to the sum of the
+// losses.
 void softmax_cross_entropy_backward(CpuStream&, ConstView dloss, ConstView logits, ConstView labels,
                                     ConstView log_sum_exp, double smoothing, GradView dlogits);
 void softmax_cross_entropy_backward(CudaStream&, ConstView dloss, ConstView logits, ConstView labels,
                                     ConstView log_sum_exp, double smoothing, GradView dlogits);
 
-// y [N, C] = softmax of each row of x: for predictions.
+// y [N, C] = softmax of each row of x.
 void softmax(CpuStream&, ConstView x, View y);
 void softmax(CudaStream&, ConstView x, View y);
 

@@ -1,19 +1,20 @@
 #include "models/models.h"
 
 #include "engine/nn/layers.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy::models {
 
 Model lenet(const Options& options) {
-  check(options.stem == Stem::automatic, "lenet: it has no choice of stems");
+  check(options.stem == Stem::automatic,
+        "lenet: found a stem, but this model has none; leave the stem at automatic");
   const auto relu = [] { return std::make_shared<Activation>(ActivationKind::relu); };
   const auto pool = [] { return std::make_shared<MaxPool2d>(Pool2dOptions{.kernel = 2, .stride = 2}); };
   const auto linear = [](std::int64_t in, int out) {
     return std::make_shared<Linear>(static_cast<int>(in), out);
   };
   const Shape& input = options.input;
-  check(input.rank() == 3, "lenet: input {}, expected [H, W, C]", input.text());
+  check(input.rank() == 3, "lenet: found an input of shape {}, expected [H, W, C]", input.text());
 
   std::vector<Sequential::Named> layers{
       {"conv1", std::make_shared<Conv2d>(static_cast<int>(input[2]), 6, Conv2dLayerOptions{.kernel = 5})},

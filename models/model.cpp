@@ -4,21 +4,22 @@
 #include <array>
 #include <utility>
 
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
 
+// Returns the shape of a batch of n images.
 Shape batched(const Shape& image, std::int64_t n) { return {n, image[0], image[1], image[2]}; }
 
-// 1234567 -> "1,234,567"
+// Returns a number with thousands separators: "1,234,567".
 std::string grouped(std::int64_t count) {
   return count < 1000 ? std::to_string(count) : fmt::format("{},{:03}", grouped(count / 1000), count % 1000);
 }
 
 std::string megaflops(std::int64_t flops) { return fmt::format("{:.2f}", static_cast<double>(flops) * 1e-6); }
 
-// The shape of one image's result: without the batch axis.
+// Returns the output shape of one image, without the batch axis.
 std::string output_text(const Shape& output) { return Shape(output.sizes().subspan(1)).text(); }
 
 using Row = std::array<std::string, 5>;  // layer, type, output, parameters, MFLOPs
@@ -43,21 +44,21 @@ std::string table(const std::vector<Row>& rows) {
 Model::Model(std::string name, std::shared_ptr<Module> root, Shape input, int classes, std::uint64_t seed,
              const Device& device)
     : name_(std::move(name)), root_(std::move(root)), input_(input), classes_(classes) {
-  check(input.rank() == 3 && input.numel() > 0, "{}: input {}, expected [H, W, C] with no zero", name_,
-        input.text());
+  check(input.rank() == 3 && input.numel() > 0,
+        "{}: found an input of shape {}, expected [H, W, C] without zeros", name_, input.text());
   const Shape output = root_->infer(batched(input_, 1));
-  check(output == Shape{1, classes_}, "{}: gives {} for one image, expected [1, {}]", name_, output.text(),
-        classes_);
+  check(output == Shape{1, classes_}, "{}: the output of the network for one image is {}, expected [1, {}]",
+        name_, output.text(), classes_);
   root_->initialize(seed);
   root_->to(device);
 }
 
-Variable Model::operator()(const Variable& images, const Pass& pass) const {
+Variable Model::operator()(const Variable& images, const ForwardContext& context) const {
   const Shape& shape = images.shape();
   check(shape.rank() == 4 && shape == batched(input_, shape[0]),
-        "{}: images {}, but it was built for [N, {}, {}, {}]", name_, shape.text(), input_[0], input_[1],
-        input_[2]);
-  return root_->forward(images, pass);
+        "{}: found images of shape {}, expected [N, {}, {}, {}], for which the model was built", name_,
+        shape.text(), input_[0], input_[1], input_[2]);
+  return root_->forward(images, context);
 }
 
 Model Model::to(const Device& device) const {

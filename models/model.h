@@ -1,4 +1,4 @@
-// Model: a network with the input that it was built and checked for.
+// Model: an image classification network, built for one input shape.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@
 
 namespace convoy {
 
-/// A handle: copies are the same model.
+/// A handle to a network that maps images to logits. Copies refer to the same network.
 class Model {
  public:
-  /// Infers every layer's shape from `input` ([H, W, C]) and throws UsageError that names the layer where one
-  /// does not fit; then draws all parameters from `seed`, in f32 on the CPU, and moves them to the device.
+  /// Creates a model for images of shape `input` ([H, W, C]) from the network `root`. Infers the shapes of
+  /// all layers and throws UsageError with the name of the layer if one does not fit. Initializes all
+  /// parameters from `seed`, in f32 on the CPU, and then moves them to `device`.
   Model(std::string name, std::shared_ptr<Module> root, Shape input, int classes, std::uint64_t seed,
         const Device& device);
 
@@ -24,20 +25,25 @@ class Model {
   int classes() const { return classes_; }
   Module& root() const { return *root_; }
 
-  /// images [N, H, W, C] -> logits [N, classes]. UsageError for images of another size than the model was
-  /// built for.
-  Variable operator()(const Variable& images, const Pass& pass = Pass::inference()) const;
-  Variable operator()(const Tensor& images, const Pass& pass = Pass::inference()) const {
-    return (*this)(Variable(images), pass);
+  /// Returns the logits [N, classes] of images [N, H, W, C]. Throws UsageError if the images do not have the
+  /// shape that the model was built for.
+  Variable operator()(const Variable& images,
+                      const ForwardContext& context = ForwardContext::inference()) const;
+  Variable operator()(const Tensor& images,
+                      const ForwardContext& context = ForwardContext::inference()) const {
+    return (*this)(Variable(images), context);
   }
   std::vector<NamedParameter> parameters() const { return root_->parameters(); }
   std::vector<NamedBuffer> buffers() const { return root_->buffers(); }
+  /// Moves the network to a device, or converts it to a type. Returns a handle to the same network.
   Model to(const Device& device) const;
   Model to(DType dtype) const;
+  /// Returns the total number of elements of all parameters.
   std::int64_t parameter_count() const;
-  /// Forward multiply-adds of one image, times 2.
+  /// Returns the floating-point operations of the forward pass of one image. One multiply-add counts as 2.
   std::int64_t flops() const;
-  /// A table: layers, output shapes of one image, parameters, FLOPs; and their totals.
+  /// Returns a table of the layers with their output shapes for one image, their parameters and MFLOPs, and
+  /// the totals.
   std::string summary() const;
 
  private:

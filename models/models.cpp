@@ -3,11 +3,12 @@
 #include <array>
 #include <utility>
 
-#include "models/nearest_name.h"
+#include "kernels/base/nearest_name.h"
 
 namespace convoy::models {
 namespace {
 
+// An entry of the table of models.
 struct Entry {
   std::string_view name;
   Model (*make)(const Options&);

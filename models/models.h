@@ -1,16 +1,18 @@
-// The models by name.
+// The models of this project, by function and by name.
 #pragma once
 
 #include "models/model.h"
 
 namespace convoy::models {
 
+/// The first layers of a ResNet.
 enum class Stem : std::uint8_t {
-  automatic,  // imagenet where both sides have 128 pixels or more, else cifar
-  cifar,      // 3x3 convolution, stride 1
-  imagenet,   // 7x7 convolution, stride 2, then 3x3 max-pool, stride 2
+  automatic,  // imagenet if both sides of the images have at least 128 pixels, else cifar
+  cifar,      // 3x3 convolution of stride 1
+  imagenet,   // 7x7 convolution of stride 2, then 3x3 max pooling of stride 2
 };
 
+/// Options of all models.
 struct Options {
   Shape input{32, 32, 3};  // [H, W, C]
   int classes = 10;
@@ -19,24 +21,27 @@ struct Options {
   Device device = Device::cpu();
 };
 
-/// The tutorials' CNN, after LeNet-5 (LeCun et al., 1998): conv 6 k5 - pool - conv 16 k5 - pool - 120 - 84 -
-/// classes, ReLU and max-pool. 62,006 parameters for [32, 32, 3]. Names as in PyTorch's CIFAR tutorial:
-/// conv1, conv2, fc1 … fc3.
+/// Creates the CNN of the PyTorch tutorials, after LeNet-5 (LeCun et al., 1998): conv 6 5x5 - pool - conv 16
+/// 5x5 - pool - 120 - 84 - classes, with ReLU and max pooling. It has 62,006 parameters for [32, 32, 3]. The
+/// parameter names are those of PyTorch's CIFAR tutorial: conv1, conv2, fc1 … fc3. Throws UsageError for a
+/// stem other than automatic.
 Model lenet(const Options& options = {});
-/// ResNet of the CIFAR section of He et al., arXiv:1512.03385: 3 groups of 3 basic blocks, widths 16, 32, 64.
-/// Where a block changes the shape its shortcut is a 1x1 convolution and a batch norm (the paper's option B),
-/// as in the larger ResNets: 272,474 parameters for [32, 32, 3] and 10 classes (269,722 with the paper's
-/// padded shortcuts).
+/// Creates the ResNet-20 for CIFAR of He et al., arXiv:1512.03385: 3 groups of 3 basic blocks with widths 16,
+/// 32 and 64. The shortcut of a block that changes the shape is a 1x1 convolution and a batch norm (option B
+/// of the paper), as in the larger ResNets. This gives 272,474 parameters for [32, 32, 3] and 10 classes; the
+/// padded shortcuts of the paper give 269,722. Throws UsageError for the imagenet stem.
 Model resnet20(const Options& options = {});
-/// The larger ResNets have torchvision's layers, parameter names and initialisation, with either stem.
+/// Create ResNets with the layers, parameter names and initialization of torchvision, with either stem.
 Model resnet18(const Options& options = {});
 Model resnet34(const Options& options = {});
 Model resnet50(const Options& options = {});
 
-/// By name; UsageError with the nearest name and the list of all for any other.
+/// Creates a model by name. Throws UsageError for an unknown name; the message suggests the nearest name and
+/// lists all.
 Model make(std::string_view name, const Options& options = {});
+/// Returns the names of all models.
 std::vector<std::string> names();
-/// Of what make() makes.
+/// Returns whether the model of this name contains batch norms. Throws UsageError like make().
 bool has_batch_norm(std::string_view name);
 
 }  // namespace convoy::models

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/nn/layers.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 #include "models/models.h"
 
 namespace convoy::models {
@@ -14,16 +14,17 @@ using Layers = std::vector<Sequential::Named>;
 
 enum class BlockKind : std::uint8_t { basic, bottleneck };
 
+// The structure of a ResNet.
 struct Plan {
   std::string name;
   BlockKind block = BlockKind::basic;
-  std::vector<int> groups;  // blocks in each; the first group keeps the size, each later one halves it
-  int width = 64;           // channels of the first group; each later one doubles them
+  std::vector<int> groups;  // blocks per group; every group after the first one halves the image size
+  int width = 64;           // channels of the first group; every later group doubles them
 };
 
 constexpr int kBottleneckExpansion = 4;
 
-// Biases would be cancelled by the batch norm that follows every convolution.
+// Creates a convolution without bias, because the batch norm after every convolution would cancel it.
 std::shared_ptr<Module> conv(int in, int out, int kernel, int stride) {
   return std::make_shared<Conv2d>(
       in, out,
@@ -35,7 +36,7 @@ std::shared_ptr<Module> norm(int channels) { return std::make_shared<BatchNorm2d
 
 std::shared_ptr<Module> relu() { return std::make_shared<Activation>(ActivationKind::relu); }
 
-// Two 3x3 convolutions.
+// Returns the layers of a basic block: two 3x3 convolutions.
 Layers basic_body(int in, int width, int stride) {
   return {{"conv1", conv(in, width, 3, stride)},
           {"bn1", norm(width)},
@@ -44,8 +45,9 @@ Layers basic_body(int in, int width, int stride) {
           {"bn2", norm(width)}};
 }
 
-// 1x1 down to the width, 3x3 there, 1x1 up again. The stride is the 3x3 one's, as in torchvision, not the
-// first 1x1's, as in the paper: nothing is thrown away unseen.
+// Returns the layers of a bottleneck block: a 1x1 convolution down to `width` channels, a 3x3 convolution,
+// and a 1x1 convolution up to 4 times `width`. The 3x3 convolution has the stride, as in torchvision. In the
+// paper the first 1x1 convolution has it, which skips three quarters of the pixels.
 Layers bottleneck_body(int in, int width, int stride) {
   const int out = width * kBottleneckExpansion;
   return {{"conv1", conv(in, width, 1, 1)},         {"bn1", norm(width)}, {"relu1", relu()},
@@ -53,8 +55,8 @@ Layers bottleneck_body(int in, int width, int stride) {
           {"conv3", conv(width, out, 1, 1)},        {"bn3", norm(out)}};
 }
 
-// The shortcut is the identity where the shapes match, else a 1x1 convolution and a batch norm (option B of
-// the paper).
+// Creates a residual block. The shortcut is the identity if the shapes match, else a 1x1 convolution and a
+// batch norm (option B of the paper).
 std::shared_ptr<Module> block(BlockKind kind, int in, int width, int stride) {
   const bool is_basic = kind == BlockKind::basic;
   const int out = is_basic ? width : width * kBottleneckExpansion;
@@ -81,7 +83,8 @@ Stem resolve(Stem kind, const Shape& input) {
 }
 
 Model resnet(const Plan& plan, const Options& options) {
-  check(options.input.rank() == 3, "{}: input {}, expected [H, W, C]", plan.name, options.input.text());
+  check(options.input.rank() == 3, "{}: found an input of shape {}, expected [H, W, C]", plan.name,
+        options.input.text());
   Layers layers = stem(resolve(options.stem, options.input), static_cast<int>(options.input[2]), plan.width);
 
   int channels = plan.width;
@@ -105,7 +108,8 @@ Model resnet(const Plan& plan, const Options& options) {
 }  // namespace
 
 Model resnet20(const Options& options) {
-  check(options.stem != Stem::imagenet, "resnet20: it has the cifar stem only");
+  check(options.stem != Stem::imagenet,
+        "resnet20: found the imagenet stem, but this model supports only the cifar stem");
   Options with_stem = options;
   with_stem.stem = Stem::cifar;
   return resnet({.name = "resnet20", .groups = {3, 3, 3}, .width = 16}, with_stem);

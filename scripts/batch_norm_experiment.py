@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""What makes a training on several ranks worse: a batch norm that sees little, a learning rate that a loss scale has
-divided, or images that look larger in training than in the test?
+"""Measures why a training on several ranks is worse: batch norm over few samples, a learning rate divided by a loss
+scale, or images that look larger in training than in the test.
 
     python3 scripts/batch_norm_experiment.py --data DIR --out runs/batch-norm [--seeds 3] [--datasets cifar10]
 
-DIR has cifar10/ and flowers/. Trains a ResNet in every combination of
+DIR contains cifar10/ and flowers/. Trains a ResNet in every combination of
 
-    normalization  1 rank; N ranks with statistics of their own, of which rank 0's are evaluated; N ranks whose running
-                   statistics are averaged (--bn-buffers mean); N ranks with common ones (--sync-bn)
-    rate           as meant; divided by 1,024, as where an optimizer divides gradients by a loss scale that nothing
-                   has multiplied the loss by
-    view           the test's: shifted by up to 4 pixels; or boxes of the image stretched to all of it
-                   (resized-crop), so that the test's whole images look smaller than those of the training
+    normalization  1 rank; N ranks with their own statistics, where rank 0's are evaluated; N ranks whose running
+                   statistics are averaged (--bn-buffers mean); N ranks with common statistics (--sync-bn)
+    rate           as meant; or divided by 1,024, which happens if an optimizer divides gradients by a loss scale
+                   although the loss was not multiplied by it
+    view           the same as in the test, shifted by up to 4 pixels; or boxes of the image resized to the full image
+                   (resized-crop), which makes objects look larger than in the test
 
-on batches of one global size, and writes OUT/results.json, OUT/table.md and OUT/plot.svg. A combination that OUT has
-is not trained again, so a run that was stopped goes on; --draw trains nothing. Ranks are processes of this machine.
+with one global batch size, and writes OUT/results.json, OUT/table.md and OUT/plot.svg. A combination that is in OUT is
+not trained again, so a stopped run continues; --draw trains nothing. Ranks are processes of this machine.
 
-Needs nothing but Python.
+Needs Python only.
 """
 
 import argparse
@@ -39,7 +39,7 @@ VIEWS = {"same": ("same view", "crop=4,flip"), "boxes": ("trained on boxes", "re
 # Flowers are photographs of some 500 pixels; small ones train as fast as CIFAR-10.
 DATASETS = {"cifar10": {"title": "CIFAR-10", "kind": "cifar10", "folder": "cifar10", "size": 0, "epochs": 1},
             "flowers": {"title": "flowers", "kind": "folder", "folder": "flowers", "size": 48, "epochs": 4}}
-DIVERGED = 6  # convoy-train's exit code for numbers that are none
+DIVERGED = 6  # convoy-train's exit code if the training diverges
 
 COLORS = ("#555555", "#c2571a", "#8a62a8", "#2a78b5")
 INK, GRID = "#333333", "#dddddd"
@@ -61,26 +61,26 @@ def key_of(combination):
 
 def settings_of(options):
     return {"model": options.model, "ranks": options.ranks, "batch_size": options.batch_size, "lr": options.lr,
-            "least_area": options.least_area, "max_steps": options.max_steps, "epochs": options.epochs,
+            "min_area": options.min_area, "max_steps": options.max_steps, "epochs": options.epochs,
             "image_size": options.image_size}
 
 
 def load(path, settings):
-    """Results of earlier calls, if they were made alike."""
+    """Returns the results of earlier calls; exits with an error if their settings differ."""
     if not path.exists():
         return {"settings": settings, "cells": {}}
     results = json.loads(path.read_text(encoding="utf-8"))
     for name, value in settings.items():
         if results["settings"].get(name) != value:
-            fail(f"{path}: was made with {name} {results['settings'].get(name)}, found {value}: give another --out")
+            fail(f"{path}: was made with {name} {results['settings'].get(name)}, found {value}; choose another --out")
     return results
 
 
 def store(path, text):
-    """All of it or what was there before, whenever this process ends."""
-    beside = path.with_suffix(".new")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+    """Writes the file atomically: after a crash it has either the old or the new text."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
 
 
 def command_of(options, combination, ranks, out):
@@ -90,7 +90,7 @@ def command_of(options, combination, ranks, out):
     words = [str(options.train), "--model", options.model, "--dataset", what["kind"],
              "--data", str(options.data / what["folder"]), "--image-size", str(size),
              "--batch-size", str(options.batch_size), "--lr", repr(options.lr / RATES[rate][1]),
-             "--augment", VIEWS[view][1].format(area=options.least_area), "--seed", str(seed), "--device", "cpu",
+             "--augment", VIEWS[view][1].format(area=options.min_area), "--seed", str(seed), "--device", "cpu",
              "--threads", str(max(1, options.threads // ranks)), "--workers", "1", "--eval-every", "0",
              "--keep-last", "1", "--out", str(out)]
     if options.max_steps > 0:
@@ -101,12 +101,12 @@ def command_of(options, combination, ranks, out):
 
 
 def wait_for(processes, logs):
-    """Exit code 0, or that of the first rank that failed; the others are then ended, too."""
+    """Returns exit code 0, or the code and last line of the first rank that failed; kills the other ranks then."""
     while True:
         codes = [process.poll() for process in processes]
         failed = [(rank, code) for rank, code in enumerate(codes) if code not in (None, 0)]
         if failed:
-            time.sleep(2)  # they tell each other
+            time.sleep(2)  # the ranks notify each other first
             for process in processes:
                 process.kill()
                 process.wait()
@@ -120,20 +120,20 @@ def wait_for(processes, logs):
 
 def train(options, combination):
     ranks = 1 if combination[1] == "one" else options.ranks
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "run"
+    with tempfile.TemporaryDirectory() as directory:
+        out = pathlib.Path(directory) / "run"
         command = command_of(options, combination, ranks, out)
         processes, logs = [], []
         begin = time.monotonic()
         try:
             for rank in range(ranks):
                 environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), OMP_WAIT_POLICY="passive")
-                meeting = ["--rendezvous", f"file://{folder}/meeting"] if ranks > 1 else []
-                logs.append(open(pathlib.Path(folder) / f"rank{rank}.txt", "w+b"))
-                processes.append(subprocess.Popen(command + meeting, env=environment, stdin=subprocess.DEVNULL,
+                rendezvous = ["--rendezvous", f"file://{directory}/rendezvous"] if ranks > 1 else []
+                logs.append(open(pathlib.Path(directory) / f"rank{rank}.txt", "w+b"))
+                processes.append(subprocess.Popen(command + rendezvous, env=environment, stdin=subprocess.DEVNULL,
                                                   stdout=logs[-1], stderr=logs[-1]))
             code, last_words = wait_for(processes, logs)
-        finally:  # also where somebody presses Ctrl-C
+        finally:  # also after Ctrl-C
             for process in processes:
                 process.kill()
                 process.wait()
@@ -143,7 +143,7 @@ def train(options, combination):
         if code == DIVERGED:
             return dict(cell, test_accuracy=None)
         if code != 0:
-            fail(f"{key_of(combination)}: {' '.join(last_words) or 'no word'} (exit code {code})\n  "
+            fail(f"{key_of(combination)}: {' '.join(last_words) or 'no output'} (exit code {code})\n  "
                  f"{' '.join(command)}")
         events = [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
         result = next(event for event in reversed(events) if event["event"] == "result")
@@ -153,7 +153,7 @@ def train(options, combination):
 
 
 def accuracies(results, dataset, **wanted):
-    """Of all cells with these levels, None where a training diverged."""
+    """Returns the accuracies of all cells with these levels; None for a training that diverged."""
     found = []
     for key, cell in results["cells"].items():
         levels = dict(zip(("dataset", "norm", "rate", "view", "seed"), key.split("/")))
@@ -166,15 +166,15 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def text_of(values):
+def format_accuracies(values):
     if not values:
         return "–"
     known = [100 * value for value in values if value is not None]
-    gone = len(values) - len(known)
+    diverged = len(values) - len(known)
     text = f"{mean(known):.1f}" if known else ""
     if len(known) > 1:
         text += f" ({min(known):.1f} to {max(known):.1f})"
-    return ", ".join(part for part in (text, f"{gone} diverged" if gone else "") if part)
+    return ", ".join(part for part in (text, f"{diverged} diverged" if diverged else "") if part)
 
 
 def norm_title(norm, results):
@@ -184,8 +184,8 @@ def norm_title(norm, results):
 def chance(dataset, options):
     if dataset == "cifar10":
         return 0.1
-    folder = options.data / DATASETS[dataset]["folder"] / "train"
-    return 1 / max(1, sum(1 for entry in folder.iterdir() if entry.is_dir())) if folder.is_dir() else 0
+    directory = options.data / DATASETS[dataset]["folder"] / "train"
+    return 1 / max(1, sum(1 for entry in directory.iterdir() if entry.is_dir())) if directory.is_dir() else 0
 
 
 def table_of(results, datasets):
@@ -196,7 +196,8 @@ def table_of(results, datasets):
                   f"| normalization | {' | '.join(f'{RATES[rate][0]}, {VIEWS[view][0]}' for rate, view in groups)} |",
                   "|---|" + "---|" * len(groups)]
         for norm in NORMS:
-            cells = [text_of(accuracies(results, dataset, norm=norm, rate=rate, view=view)) for rate, view in groups]
+            cells = [format_accuracies(accuracies(results, dataset, norm=norm, rate=rate, view=view))
+                     for rate, view in groups]
             lines.append(f"| {norm_title(norm, results)} | " + " | ".join(cells) + " |")
         lines += ["", "| one choice, over all others | test accuracy in %, mean |", "|---|---|"]
         choices = [("norm", norm, norm_title(norm, results)) for norm in NORMS]
@@ -210,9 +211,9 @@ def table_of(results, datasets):
     length = f"{settings['max_steps']} steps" if settings["max_steps"] > 0 else ", ".join(
         f"{DATASETS[dataset]['title']} {settings['epochs'] or DATASETS[dataset]['epochs']} epochs"
         for dataset in datasets)
-    lines.append(f"{settings['model']}, batches of {settings['batch_size']} in all, {length}; {settings['ranks']} "
-                 f"ranks have {settings['batch_size'] // settings['ranks']} samples each. Seconds of training in all: "
-                 f"{sum(cell['seconds'] for cell in results['cells'].values()):.0f}.")
+    lines.append(f"{settings['model']}, global batches of {settings['batch_size']}, {length}; {settings['ranks']} "
+                 f"ranks have {settings['batch_size'] // settings['ranks']} samples each. Total training time: "
+                 f"{sum(cell['seconds'] for cell in results['cells'].values()):.0f} s.")
     return "\n".join(lines) + "\n"
 
 
@@ -222,7 +223,7 @@ def words_at(x, y, words, anchor="middle", color=INK, size=11):
 
 
 def draw_panel(results, dataset, top, options):
-    """Bars of a data set: a group for each rate and view, a bar in it for each normalization."""
+    """Returns the SVG of one data set: a group of bars per rate and view, a bar per normalization."""
     groups = [(rate, view) for rate in RATES for view in VIEWS]
     group_width = (WIDTH - LEFT - RIGHT) / len(groups)
     bar = group_width * 0.8 / len(NORMS)
@@ -248,8 +249,8 @@ def draw_panel(results, dataset, top, options):
                 continue
             high = mean(known)
             parts.append(f'<rect x="{x + 1:.1f}" y="{y(high):.1f}" width="{bar - 2:.1f}" height="{PANEL * high:.1f}" '
-                         f'fill="{COLORS[number]}"><title>{html.escape(norm_title(norm, results))}: {text_of(values)}'
-                         "</title></rect>")
+                         f'fill="{COLORS[number]}"><title>{html.escape(norm_title(norm, results))}: '
+                         f"{format_accuracies(values)}</title></rect>")
             if len(known) > 1:  # every seed
                 parts += [f'<circle cx="{x + bar / 2:.1f}" cy="{y(value):.1f}" r="2.5" fill="white" stroke="{INK}"/>'
                           for value in known]
@@ -283,22 +284,24 @@ def parse():
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     root = pathlib.Path(__file__).resolve().parent.parent
     parser.add_argument("--train", type=pathlib.Path, default=root / "build/release/bin/convoy-train",
-                        help="the program")
+                        help="path of convoy-train")
     parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("CONVOY_DATA", "data"),
-                        help="folder with cifar10/ and flowers/")
+                        help="directory with cifar10/ and flowers/")
     parser.add_argument("--out", type=pathlib.Path, default="runs/batch-norm")
-    parser.add_argument("--datasets", default=",".join(DATASETS), help="of " + ", ".join(DATASETS))
+    parser.add_argument("--datasets", default=",".join(DATASETS),
+                        help="comma-separated data sets, of " + ", ".join(DATASETS))
     parser.add_argument("--model", default="resnet20")
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of all ranks together")
-    parser.add_argument("--batch-size", type=int, default=32, help="of all ranks together")
-    parser.add_argument("--lr", type=float, default=0.1, help="the rate as meant")
-    parser.add_argument("--least-area", type=int, default=8, help="of a box, in percent of the image")
-    parser.add_argument("--epochs", type=int, help="cifar10 1, flowers 4 where not given")
-    parser.add_argument("--max-steps", type=int, default=0, help="in the place of epochs")
-    parser.add_argument("--image-size", type=int, help="cifar10 as it is, flowers 48 where not given")
-    parser.add_argument("--seeds", type=int, default=1, help="trainings of each combination")
-    parser.add_argument("--draw", action="store_true", help="train nothing, draw what there is")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="number of threads of all ranks together")
+    parser.add_argument("--batch-size", type=int, default=32, help="global batch size")
+    parser.add_argument("--lr", type=float, default=0.1, help="learning rate as meant")
+    parser.add_argument("--min-area", type=int, default=8, help="minimum area of a box (percent of the image)")
+    parser.add_argument("--epochs", type=int, help="number of epochs; if not given, 1 for cifar10 and 4 for flowers")
+    parser.add_argument("--max-steps", type=int, default=0, help="number of steps, instead of epochs")
+    parser.add_argument("--image-size", type=int,
+                        help="image size in pixels; if not given, 48 for flowers and unchanged for cifar10")
+    parser.add_argument("--seeds", type=int, default=1, help="number of trainings per combination")
+    parser.add_argument("--draw", action="store_true", help="draw the existing results without training")
     options = parser.parse_args()
     for name in ("ranks", "threads", "batch_size", "seeds"):
         if getattr(options, name) < 1:
@@ -308,7 +311,7 @@ def parse():
         if dataset not in DATASETS:
             fail(f"--datasets: found {dataset}, expected {', '.join(DATASETS)}")
     if not options.draw and shutil.which(str(options.train)) is None:
-        fail(f"--train: no program {options.train}")
+        fail(f"--train: {options.train} is not a program")
     return options
 
 
@@ -324,7 +327,7 @@ def main():
         cell = train(options, combination)
         results["cells"][key_of(combination)] = cell
         store(path, json.dumps(results, indent=1) + "\n")
-        print(f"{text_of([cell['test_accuracy']])}% in {cell['seconds']:.0f} s", flush=True)
+        print(f"{format_accuracies([cell['test_accuracy']])}% in {cell['seconds']:.0f} s", flush=True)
     store(options.out / "table.md", table_of(results, options.datasets))
     store(options.out / "plot.svg", draw(results, options.datasets, options))
     print(f"{options.out}/table.md, {options.out}/plot.svg")

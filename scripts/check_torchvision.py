@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Checks that weights pass between Convoy and torchvision, both ways, and mean the same in each.
+"""Checks that Convoy and torchvision can read each other's weights and compute the same logits from them.
 
-Run by hand, in any Python with torch, torchvision, numpy, pillow and safetensors:
+Run it manually, with a Python that has torch, torchvision, numpy, pillow and safetensors:
 
     scripts/check_torchvision.py [--bin build/release/bin] [--model resnet18] [--stem cifar|imagenet] [--checkpoint DIR]
 
-1. A checkpoint of convoy-train (of three steps here, or --checkpoint) goes into torchvision's model: the logits of a
-   few images equal those of convoy-predict.
-2. torchvision's random weights go into convoy-train --init-from. One step at rate 0 gives a checkpoint with the same
-   parameters, whose running statistics have moved from the given ones by batch norm's rule; then as in 1.
-Logits are compared within 1e-4 of the largest.
+1. Loads a checkpoint of convoy-train (trained for three steps here, or --checkpoint) into torchvision's model. The
+   logits of a few images must equal those of convoy-predict.
+2. Loads torchvision's random weights with convoy-train --init-from. One step at learning rate 0 must give a checkpoint
+   with the same parameters, and with running statistics that batch norm's rule computes from the given ones. Then
+   compares logits as in 1.
+Logits may differ by at most 1e-4 of the largest.
 """
 
 import argparse
@@ -55,7 +56,7 @@ def torchvision_model(name: str, stem: str, classes: int, channels: int) -> nn.M
 
 
 def load(model: nn.Module, tensors: dict) -> nn.Module:
-    """All of a checkpoint, and nothing but the counters of batches missing: they are no part of the function."""
+    """Loads all tensors of a checkpoint into the model. Only the counters of batches may be missing."""
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     missing = [name for name in missing if not name.endswith("num_batches_tracked")]
     if missing or unexpected:
@@ -64,54 +65,54 @@ def load(model: nn.Module, tensors: dict) -> nn.Module:
 
 
 def input_spec(checkpoint: pathlib.Path) -> dict:
-    """The image size, class names and normalisation that the checkpoint was trained with."""
+    """Returns the image size, class names and normalization that the checkpoint was trained with."""
     return json.loads(json.loads((checkpoint / "manifest.json").read_text())["extra"]["input"])
 
 
-def write_images(folder: pathlib.Path, shape: list, count: int, seed: int) -> list:
-    """Smooth random images of exactly the input size: neither program has to resize."""
+def write_images(directory: pathlib.Path, shape: list, count: int, seed: int) -> list:
+    """Writes smooth random images of the input size, so that neither program has to resize them."""
     height, width, channels = shape
-    folder.mkdir(parents=True)
+    directory.mkdir(parents=True)
     random = np.random.default_rng(seed)
     paths = []
     for i in range(count):
         coarse = torch.from_numpy(random.random((1, channels, 4, 4), dtype=np.float32))
         smooth = nn.functional.interpolate(coarse, (height, width), mode="bilinear")[0]
         pixels = (smooth * 255).byte().permute(1, 2, 0).numpy()
-        paths.append(folder / f"{i}.png")
+        paths.append(directory / f"{i}.png")
         Image.fromarray(pixels.squeeze(2) if channels == 1 else pixels).save(paths[-1])
     return paths
 
 
-def write_data_set(folder: pathlib.Path, size: int) -> None:
+def write_data_set(directory: pathlib.Path, size: int) -> None:
     for label in range(CLASSES):
-        write_images(folder / "train" / f"class{label}", [size, size, 3], 4, seed=label)
-        write_images(folder / "test" / f"class{label}", [size, size, 3], 1, seed=100 + label)
+        write_images(directory / "train" / f"class{label}", [size, size, 3], 4, seed=label)
+        write_images(directory / "test" / f"class{label}", [size, size, 3], 1, seed=100 + label)
 
 
 def compare_logits(name: str, model: nn.Module, checkpoint: pathlib.Path, bin: pathlib.Path, work: pathlib.Path) -> None:
     spec = input_spec(checkpoint)
     height, width, channels = spec["image"]
-    folder = work / "images"
-    shutil.rmtree(folder, ignore_errors=True)
-    paths = write_images(folder, spec["image"], IMAGES, seed=1000)
+    directory = work / "images"
+    shutil.rmtree(directory, ignore_errors=True)
+    paths = write_images(directory, spec["image"], IMAGES, seed=1000)
     run(bin / "convoy-predict", "--checkpoint", checkpoint, "--logits", work / "logits.npy", *paths)
-    ours = np.load(work / "logits.npy")
+    convoy_logits = np.load(work / "logits.npy")
 
     pixels = np.stack([np.asarray(Image.open(path)).reshape(height, width, channels) for path in paths])
     images = (pixels.astype(np.float32) / 255 - np.float32(spec["mean"])) * np.float32(spec["inverse_std"])
     with torch.no_grad():
-        theirs = model(torch.from_numpy(images).permute(0, 3, 1, 2)).numpy()
-    if ours.shape != theirs.shape:
-        raise Mismatch(f"{name}: logits {ours.shape}, torchvision's {theirs.shape}")
-    error = np.abs(ours - theirs).max() / np.abs(theirs).max()
+        torchvision_logits = model(torch.from_numpy(images).permute(0, 3, 1, 2)).numpy()
+    if convoy_logits.shape != torchvision_logits.shape:
+        raise Mismatch(f"{name}: logits {convoy_logits.shape}, torchvision's {torchvision_logits.shape}")
+    error = np.abs(convoy_logits - torchvision_logits).max() / np.abs(torchvision_logits).max()
     if not error <= TOLERANCE:
         raise Mismatch(f"{name}: logits differ by {error:.2e} of the largest, expected at most {TOLERANCE:.0e}")
     print(f"{name}: logits of {len(paths)} images agree within {error:.1e}")
 
 
-def newest(run_folder: pathlib.Path) -> pathlib.Path:
-    return run_folder / "checkpoints" / (run_folder / "checkpoints" / "LATEST").read_text().strip()
+def newest(run_directory: pathlib.Path) -> pathlib.Path:
+    return run_directory / "checkpoints" / (run_directory / "checkpoints" / "LATEST").read_text().strip()
 
 
 def train(arguments, out: pathlib.Path, *flags) -> pathlib.Path:
@@ -159,20 +160,21 @@ def check_from_torchvision(arguments, work: pathlib.Path) -> None:
             if not torch.equal(tensor, given[0][name]):
                 raise Mismatch(f"{name}: changed by --init-from and a step at rate 0")
             continue
-        # new = 0.9 given + 0.1 batch, and both runs saw the same batch
+        # new = 0.9 given + 0.1 batch, and both runs used the same batch
         moved, expected = saved[0][name] - saved[1][name], (1 - BN_MOMENTUM) * (given[0][name] - given[1][name])
         if not torch.allclose(moved, expected, rtol=0, atol=1e-6 * max(1.0, tensor.abs().max().item())):
-            raise Mismatch(f"{name}: was not read, or was not updated by batch norm's rule")
-    print(f"torchvision to Convoy: {len(saved[0])} tensors arrive")
+            raise Mismatch(f"{name}: was not read, or does not follow batch norm's rule")
+    print(f"torchvision to Convoy: {len(saved[0])} tensors are equal")
     compare_logits("torchvision to Convoy", load(model, saved[1]), checkpoint, arguments.bin, work)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Checks that weights pass between Convoy and torchvision, both ways.")
-    parser.add_argument("--bin", type=pathlib.Path, default="build/release/bin", help="folder of the programs")
+    parser = argparse.ArgumentParser(description="Checks that Convoy and torchvision can read each other's weights.")
+    parser.add_argument("--bin", type=pathlib.Path, default="build/release/bin",
+                        help="directory of the programs (default: %(default)s)")
     parser.add_argument("--model", choices=["resnet18", "resnet34", "resnet50"], default="resnet18")
     parser.add_argument("--stem", choices=["cifar", "imagenet"], default="cifar")
-    parser.add_argument("--checkpoint", type=pathlib.Path, help="a step's folder; default: one is trained for 3 steps")
+    parser.add_argument("--checkpoint", type=pathlib.Path, help="checkpoint directory; default: train one for 3 steps")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         try:

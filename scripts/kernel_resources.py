@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Lists what each CUDA kernel takes of a multiprocessor: registers a thread, spilled bytes, shared memory.
+"""Lists the resources of each CUDA kernel: registers per thread, spilled bytes, stack, shared memory.
 
 scripts/kernel_resources.py [--build build/cuda] [--arch sm_90] [--launches build/debug/kernel_log] [--all] [--check]
 
-Compiles each .cu once more, as the build does, with `-Xptxas -v`. Without --all, one row for each kernel template: the most
-that any of its instances takes. --check: exit code 1 where any kernel spills registers to memory. Shared memory is asked for
-at the launch and not known to ptxas: it is the most that a test asked for under the emulator, which logs its launches.
+Compiles each .cu file once more, like the build, with `-Xptxas -v`. Without --all there is one row per kernel template,
+with the maximum over its instances. --check: exit code 1 if any kernel spills registers to memory. Shared memory is
+requested at the launch and unknown to ptxas, so the table has the maximum that a test requested under the emulator,
+which logs its launches.
 """
 
 import argparse
@@ -19,9 +20,9 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "cuda_emulator"))
+sys.path.insert(0, str(ROOT / "tests" / "cuda_emulator" / "tests"))
 sys.dont_write_bytecode = True
-import coverage  # noqa: E402  the emulator's log of launches
+import coverage  # noqa: E402  reads the emulator's log of launches
 
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -31,7 +32,7 @@ MEASURES = ("registers", "spilled", "stack", "threads", "shared")
 
 
 def report_command(entry, arch):
-    """The build's own command for one source, but for one architecture, with ptxas's report and no object file."""
+    """Returns the build's command for one source, changed to one architecture, ptxas's report and no object file."""
     words = shlex.split(entry["command"])
     nvcc = next(i for i, word in enumerate(words) if os.path.basename(word) == "nvcc")
     kept, skip = [], False
@@ -80,17 +81,18 @@ def template_of(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", default="build/cuda", help="a build folder of the cuda preset (default: %(default)s)")
-    parser.add_argument("--arch", default="sm_90", help="default: %(default)s")
+    parser.add_argument("--build", default="build/cuda",
+                        help="build directory of the cuda preset (default: %(default)s)")
+    parser.add_argument("--arch", default="sm_90", help="architecture (default: %(default)s)")
     parser.add_argument("--launches", type=pathlib.Path, default=ROOT / "build" / "debug" / "kernel_log",
-                        help="what tests under the emulator logged (default: that of build/debug)")
-    parser.add_argument("--all", action="store_true", help="a row for each instance of each template")
-    parser.add_argument("--check", action="store_true", help="fail where a kernel spills")
+                        help="launch log of the tests under the emulator (default: that of build/debug)")
+    parser.add_argument("--all", action="store_true", help="one row per instance of each template")
+    parser.add_argument("--check", action="store_true", help="fail if a kernel spills")
     arguments = parser.parse_args()
 
     commands = pathlib.Path(arguments.build) / "compile_commands.json"
     if not commands.exists():
-        sys.exit(f"{commands} is not there: configure with cmake --preset cuda first")
+        sys.exit(f"{commands} does not exist; configure with cmake --preset cuda first")
     entries = [entry for entry in json.loads(commands.read_text()) if entry["file"].endswith(".cu")]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         kernels = [kernel for found in pool.map(lambda entry: kernels_of(entry, arguments.arch), entries) for kernel in found]
@@ -106,7 +108,7 @@ def main():
         for what in MEASURES:
             row[what] = max(row[what], kernel[what])
     print(f"{arguments.arch}\n\n| source | kernel | instances | registers | spilled bytes | stack bytes "
-          "| threads a block | shared bytes |\n|---|---|---|---|---|---|---|---|")
+          "| threads per block | shared bytes |\n|---|---|---|---|---|---|---|---|")
     for (source, name), row in sorted(rows.items()):
         launch = f"{row['threads']} | {row['shared']}" if row["threads"] > 0 else "not launched |"
         print(f"| {source} | {name} | {row['instances']} | {row['registers']} | {row['spilled']} | {row['stack']} | {launch} |")

@@ -33,12 +33,15 @@ quietly() {
   say "$what: done in $((SECONDS - start)) s"
 }
 
-# build PRESET [TARGET…]: configures and builds into build/PRESET.
+# build PRESET [-DNAME=VALUE…] [--target TARGET]: configures and builds into build/PRESET.
 build() {
-  local preset=$1 targets=()
+  local preset=$1 settings=()
   shift
-  (($# > 0)) && targets=(--target "$@")
-  quietly "$root/build/$preset.configure.log" "configuring $preset" cmake -S "$root" --preset "$preset"
+  while (($# > 0)) && [[ $1 == -D* ]]; do
+    settings+=("$1")
+    shift
+  done
+  quietly "$root/build/$preset.configure.log" "configuring $preset" cmake -S "$root" --preset "$preset" "${settings[@]}"
   quietly "$root/build/$preset.build.log" "building $preset" \
-    cmake --build "$root/build/$preset" --parallel "$(jobs)" "${targets[@]}"
+    cmake --build "$root/build/$preset" --parallel "$(jobs)" "$@"
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# scripts/lint.sh [--all | --format | FILE…]: clang-format (as a check) and clang-tidy over the given files, over those
-# that differ from the main branch, or (--all) over all. --format: clang-format alone, over all.
+# scripts/lint.sh [--all | --format | --words | FILE…]: checks words (scripts/check_words.py), clang-format and clang-tidy
+# over the given files, over those that differ from the main branch, or over all (--all). --format and --words run that
+# check alone, over all files.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
@@ -14,8 +15,9 @@ case ${1:-} in
     [[ $1 == --format ]] && tidy=false
     mapfile -t files < <(sources '*.h' '*.cpp' '*.cu')
     ;;
+  --words) exec python3 -B scripts/check_words.py ;;
   -h | --help)
-    sed -n '2,3s/^# //p' "${BASH_SOURCE[0]}"
+    sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"
     exit 0
     ;;
   '')
@@ -27,6 +29,7 @@ case ${1:-} in
 esac
 ((${#files[@]} == 0)) && exit 0
 
+python3 -B scripts/check_words.py "${files[@]}"
 command -v clang-format >/dev/null || die "no clang-format; install the package of that name"
 clang-format --dry-run --Werror "${files[@]}"
 $tidy || exit 0

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws one update of a trace as SVG: what each rank computed, and when its buckets of gradients travelled.
+"""Draws one training step of a trace as SVG: what each rank computes, and when its gradient buckets are reduced.
 
     convoy-train … --trace trace.json
     python3 scripts/plot_trace.py trace.json docs/images/overlap.svg [--step 8]
 
-Needs nothing but Python.
+Needs Python only.
 """
 
 import argparse
@@ -23,20 +23,20 @@ def read_trace(path):
         return json.load(trace)["traceEvents"]
 
 
-def update_of(events, step):
-    """Spans of each rank in the update of this number, from its first forward to the end of its optimizer."""
+def step_of(events, step):
+    """Returns the spans of each rank in this step (from 1), up to the end of its optimizer."""
     spans = [event for event in events if event["ph"] == "X"]
     ranks = sorted({event["pid"] for event in spans})
-    update = {}
+    spans_of_step = {}
     for rank in ranks:
-        mine = sorted((event for event in spans if event["pid"] == rank), key=lambda event: event["ts"])
-        ends = [event["ts"] + event["dur"] for event in mine if event["name"] == "optimizer"]
+        own = sorted((event for event in spans if event["pid"] == rank), key=lambda event: event["ts"])
+        ends = [event["ts"] + event["dur"] for event in own if event["name"] == "optimizer"]
         if len(ends) < step:
-            sys.exit(f"plot_trace.py: rank {rank} has {len(ends)} updates, expected {step} or more")
+            sys.exit(f"plot_trace.py: rank {rank} has {len(ends)} steps, expected {step} or more")
         begin, end = ([0.0] + ends)[step - 1], ends[step - 1]
-        chosen = [event for event in mine if event["name"] in COLORS or event["name"].startswith("bucket")]
-        update[rank] = [event for event in chosen if begin <= event["ts"] + event["dur"] / 2 <= end]
-    return update
+        chosen = [event for event in own if event["name"] in COLORS or event["name"].startswith("bucket")]
+        spans_of_step[rank] = [event for event in chosen if begin <= event["ts"] + event["dur"] / 2 <= end]
+    return spans_of_step
 
 
 def box(x, y, width, height, color, words):
@@ -50,11 +50,11 @@ def box(x, y, width, height, color, words):
     return "".join(parts)
 
 
-def draw(update):
-    everything = [event for spans in update.values() for event in spans]
+def draw(spans_of_step):
+    everything = [event for spans in spans_of_step.values() for event in spans]
     begin = min(event["ts"] for event in everything)
     length = max(event["ts"] + event["dur"] for event in everything) - begin
-    height = TOP + len(update) * (2 * ROW + GAP) + BOTTOM
+    height = TOP + len(spans_of_step) * (2 * ROW + GAP) + BOTTOM
 
     def x(time):
         return LEFT + (WIDTH - LEFT - RIGHT) * (time - begin) / length
@@ -67,7 +67,7 @@ def draw(update):
         parts.append(f'<line x1="{place:.1f}" x2="{place:.1f}" y1="{TOP - 6}" y2="{height - BOTTOM}" stroke="{GRID}"/>')
         parts.append(f'<text x="{place:.1f}" y="{height - BOTTOM + 16}" text-anchor="middle" fill="{INK}">'
                      f"{length * fifth / 5 / 1e3:.0f} ms</text>")
-    for row, (rank, spans) in enumerate(sorted(update.items())):
+    for row, (rank, spans) in enumerate(sorted(spans_of_step.items())):
         top = TOP + row * (2 * ROW + GAP)
         for words, y in ((f"rank {rank}", top), ("gradients", top + ROW)):
             parts.append(f'<text x="{LEFT - 8}" y="{y + ROW / 2 + 3:.1f}" text-anchor="end" fill="{INK}">{words}</text>')
@@ -75,8 +75,8 @@ def draw(update):
             is_bucket = span["name"].startswith("bucket")
             parts.append(box(x(span["ts"]), top + (ROW if is_bucket else 0) + 1, x(span["ts"] + span["dur"]) - x(span["ts"]),
                              ROW - 2, BUCKET if is_bucket else COLORS[span["name"]], span["name"]))
-    parts.append(f'<text x="{WIDTH / 2}" y="18" text-anchor="middle" fill="{INK}">one update on {len(update)} '
-                 f'{"rank" if len(update) == 1 else "ranks"}</text>')
+    parts.append(f'<text x="{WIDTH / 2}" y="18" text-anchor="middle" fill="{INK}">one step on {len(spans_of_step)} '
+                 f'{"rank" if len(spans_of_step) == 1 else "ranks"}</text>')
     return "\n".join(parts + ["</svg>"]) + "\n"
 
 
@@ -84,10 +84,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("trace")
     parser.add_argument("svg")
-    parser.add_argument("--step", type=int, default=4, help="which update of the trace, from 1")
+    parser.add_argument("--step", type=int, default=4, help="number of the step in the trace, from 1")
     arguments = parser.parse_args()
     with open(arguments.svg, "w", encoding="utf-8") as out:
-        out.write(draw(update_of(read_trace(arguments.trace), arguments.step)))
+        out.write(draw(step_of(read_trace(arguments.trace), arguments.step)))
 
 
 if __name__ == "__main__":

@@ -1,53 +1,76 @@
 #!/usr/bin/env bash
-# scripts/test.sh [PRESET…]: installs what is missing, builds, and runs every test that this machine can run, closing
-# with CTest's summary over all builds. Without names: debug (AddressSanitizer, UndefinedBehaviorSanitizer, GPUs emulated
-# on the CPU), tsan (ThreadSanitizer, the concurrent parts), and the optimised build: cuda where there is an nvcc, else
-# release. `release` and `cuda` differ in the device alone; with a GPU, the tests of cuda run on it.
+# scripts/test.sh [--all | PRESET…]: installs what is missing, builds, runs the tests, and ends with CTest's summary.
 #
-# CONVOY_DATA=DIR: the folder of real data sets (DIR/cifar10, DIR/mnist); tests that need them are skipped without.
+#   (no argument)  one optimised build in which an emulator on the CPU replaces the GPU, and every test of it
+#   --all          what continuous integration runs: that build; debug (AddressSanitizer and
+#                  UndefinedBehaviorSanitizer); tsan (ThreadSanitizer, the concurrent parts); and where nvcc is
+#                  installed, cuda: all CUDA code compiled and linked with NVIDIA's libraries, and the tests of these
+#                  libraries that need no GPU. With a GPU, the cuda build runs every test on it.
+#   PRESET…        these builds alone: test, debug, tsan, cuda, release
+#
+# CONVOY_DATA=DIR: the directory of real data sets (DIR/cifar10, DIR/mnist). Tests that need them are skipped without.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
 
-known=(debug release tsan cuda)
+usage() { sed -n '2,/^$/{/^#/!q;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
+known=(test debug tsan cuda release)
+presets=()
 for argument in "$@"; do
-  case " ${known[*]} " in
-    *" $argument "*) ;;
+  case $argument in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --all)
+      presets+=(test debug tsan)
+      if has_nvcc; then
+        presets+=(cuda)
+      else
+        say "no nvcc: the emulator runs the CUDA sources, and nothing compiles them for a GPU"
+      fi
+      ;;
     *)
-      say "usage: scripts/test.sh [PRESET…], of ${known[*]}; found '$argument'"
-      [[ $argument == -h || $argument == --help ]] && exit 0
-      exit 2
+      if [[ " ${known[*]} " != *" $argument "* ]]; then
+        say "test.sh: found '$argument', expected --all or presets out of: ${known[*]}"
+        exit 2
+      fi
+      presets+=("$argument")
       ;;
   esac
 done
+((${#presets[@]} == 0)) && presets=(test)
 
 "$root/scripts/setup.sh" --quiet
-presets=("$@")
-if ((${#presets[@]} == 0)); then
-  presets=(debug tsan)
-  if has_nvcc; then
-    presets+=(cuda)
-  else
-    say "no nvcc: CUDA sources are run by the emulator alone, and not compiled for a GPU"
-    presets+=(release)
-  fi
-fi
 if [[ -z ${CONVOY_DATA:-} && -d $root/data ]]; then export CONVOY_DATA=$root/data; fi
 
-for preset in "${presets[@]}"; do
+# cuda first: a test of the other builds compares the kernels that they launched with those that nvcc compiled.
+for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
   case $preset in
-    tsan) build tsan convoy_tests ;;  # not the programs: nothing here would run them
+    tsan) build tsan --target convoy_tests ;;  # no programs: no test of this build runs them
+    cuda)
+      if has_gpu; then
+        build cuda -DCONVOY_TOOLKIT_TESTS=OFF
+      else
+        # Compiled, and hardly run: the flags of the test build let ccache share its host code.
+        build cuda -DCONVOY_TOOLKIT_TESTS=ON -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG"
+      fi
+      ;;
     *) build "$preset" ;;
   esac
 done
 
-# One CTest run over all build folders, so that its summary is the total.
+# One CTest run over all build directories, so that its summary is the total.
 mkdir -p "$root/build/tests"
 printf 'subdirs("../%s")\n' "${presets[@]}" >"$root/build/tests/CTestTestfile.cmake"
-say "testing ${presets[*]}"
-left_out=soak
-if [[ " ${presets[*]} " == *" cuda "* ]] && ! has_gpu; then
-  say "no GPU: tests that need one run in the debug build alone, on emulated GPUs"
-  left_out='soak|gpu'
+excluded=soak
+if ! has_gpu; then
+  [[ " ${presets[*]} " == *" cuda "* ]] && say "no GPU: tests that need one run on emulated GPUs alone"
+  excluded='soak|gpu'
 fi
-exec ctest --test-dir "$root/build/tests" --label-exclude "$left_out" --output-on-failure --parallel "$(jobs)"
+if [[ "${presets[*]}" == test ]]; then
+  say "covers every test but soaks: optimised code, with CUDA kernels on emulated GPUs; --all adds sanitizers and nvcc"
+fi
+[[ -n ${CONVOY_DATA:-} ]] || say "does not cover real data sets: CONVOY_DATA is not set"
+say "testing ${presets[*]}, $(jobs) tests at a time"
+exec ctest --test-dir "$root/build/tests" --label-exclude "$excluded" --output-on-failure --parallel "$(jobs)"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# scripts/train.sh [flags of convoy-train]: installs what is missing, builds, and trains: without flags ResNet-20 on
-# CIFAR-10. Where that data set cannot be had, on the generated shapes. A training that was stopped is gone on with, and
-# one that was finished shows its result again. --help lists the flags. On the GPU where there is one and an nvcc to build
-# for it, else on the CPU.
+# scripts/train.sh [flags of convoy-train]: installs missing packages, builds, and trains. Without flags it trains
+# ResNet-20 on CIFAR-10; if that data set is not available, on generated shapes. A training that was stopped is
+# resumed, and one that is finished prints its result again. --help lists the flags. Uses the GPU if there is one and
+# an nvcc to build for it, otherwise the CPU.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
@@ -13,7 +13,7 @@ if has_gpu; then
   if has_nvcc; then
     preset=cuda
   else
-    say "there is a GPU but no nvcc to build for it (the CUDA Toolkit): training on the CPU"
+    say "found a GPU but no nvcc (CUDA Toolkit) to build for it: training on the CPU"
   fi
 fi
 build "$preset" convoy-train convoy-evaluate convoy-predict minimal_cifar10

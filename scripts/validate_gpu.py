@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Shows on a machine with a GPU what only a GPU can show, and writes one JSON file and one Markdown table.
+"""Runs the checks that need a real GPU, and writes one JSON file and one Markdown table.
 
-Called by scripts/validate_gpu.sh, which sets up the libraries. Stages run in order, each for a limited time and past
-the failure of another; one that passed is not run again unless --again says so. Exit code 0: all passed; 1: one failed;
-3: none failed, but something was left out, for lack of time or of what it needs.
+Called by scripts/validate_gpu.sh, which sets up the libraries. Stages run in order, each for a limited time; a failure
+does not stop the others. A stage that passed is not run again, except with --again. Exit code 0: all passed; 1: one
+failed; 3: none failed, but something was left out because of missing time or missing requirements.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from gpu_validation import bandwidth, build, device_tests, environment, losses, 
 from gpu_validation.work import Failed, Work, last_line, outcome_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Name, what it does, the seconds that it may take.
+# Name, function, time limit in seconds.
 STAGES = (
     ("environment", environment.run, 60),
     ("build", build.run, 20),
@@ -33,7 +33,7 @@ STAGES = (
     ("cold_start", rates.run_cold_start, 70),
     *rates.STAGES[1:],
 )
-EMULATED_SLOWNESS = 20  # --quick: emulated GPUs take longer for their small sizes than real ones for large ones
+EMULATED_SLOWNESS = 20  # factor for time limits with --quick: emulated GPUs are slow even at small sizes
 
 
 def exit_code(outcomes):
@@ -42,18 +42,19 @@ def exit_code(outcomes):
 
 def parse(names):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "cuda", help="default: build/cuda")
-    parser.add_argument("--out", type=pathlib.Path, help="default: bench/results/<gpu>")
-    parser.add_argument("--stages", default=",".join(names), help="a comma list of " + ", ".join(names))
-    parser.add_argument("--again", action="store_true", help="also stages that have passed before")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "cuda",
+                        help="build directory (default: build/cuda)")
+    parser.add_argument("--out", type=pathlib.Path, help="output directory (default: bench/results/<gpu>)")
+    parser.add_argument("--stages", default=",".join(names), help="comma-separated stages, of " + ", ".join(names))
+    parser.add_argument("--again", action="store_true", help="also run stages that have passed before")
     parser.add_argument("--budget",
                         type=float,
                         default=570,
-                        help="seconds for all stages; what is not done then is left out")
-    parser.add_argument("--python", default=sys.executable, help="the Python with PyTorch; default: this one")
+                        help="seconds for all stages; the rest is left out")
+    parser.add_argument("--python", default=sys.executable, help="Python with PyTorch (default: this one)")
     parser.add_argument("--quick",
                         action="store_true",
-                        help="a rehearsal: tiny sizes, as an emulated GPU can bear; the figures mean nothing")
+                        help="rehearsal with tiny sizes for an emulated GPU; the figures mean nothing")
     options = parser.parse_args()
     options.stages = options.stages.split(",")
     for name in options.stages:
@@ -61,7 +62,7 @@ def parse(names):
             parser.error(f"--stages: found '{name}', expected {', '.join(names)}")
     if not (options.build / "bin" / "convoy-train").exists():
         parser.error(
-            f"--build: no programs in {options.build / 'bin'}; cmake --preset cuda && cmake --build build/cuda")
+            f"--build: no programs in {options.build / 'bin'}; run cmake --preset cuda && cmake --build build/cuda")
     return options
 
 
@@ -92,11 +93,11 @@ def main():
             if work.left() > 2:
                 entry = outcome_of(function, work)
             elif not entry:
-                entry = {"outcome": "left out", "seconds": 0, "left_out": ["no time left; another call goes on here"]}
+                entry = {"outcome": "left out", "seconds": 0, "left_out": ["no time left; another call continues here"]}
             print(f"{stage}: {report.outcome(entry)}, {entry['seconds']:.0f} s", flush=True)
         if entry:
             results["stages"][stage] = entry
-        # After each: a run that is cut short has what it found, and what others found before.
+        # Written after each stage, so that an interrupted run keeps its results and those of earlier calls.
         kept = {name: found for name, found in before.items() if name not in results["stages"]}
         file.write_text(json.dumps({**results, "stages": {**results["stages"], **kept}}, indent=1) + "\n")
         (out / "validation.md").write_text(report.markdown({**results, "stages": {**results["stages"], **kept}}))

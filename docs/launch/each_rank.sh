@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# each_rank.sh COUNT COMMAND…: starts the command COUNT times on this host, with the variables that torchrun sets. On several
-# hosts: on each the same, with NODES, NODE (this one's number, from 0) and MASTER_ADDR (the host of NODE=0) set.
+# each_rank.sh COUNT COMMAND…: starts the command COUNT times on this host, with the variables that torchrun sets.
+# On several hosts, run it on each, with NODES (their number), NODE (the number of this one, from 0) and
+# MASTER_ADDR (the host with NODE=0).
 set -euo pipefail
 count=$1
 shift
@@ -11,7 +12,7 @@ for ((local = 0; local < count; ++local)); do
   RANK=$((count * ${NODE:-0} + local)) LOCAL_RANK=$local "$@" &
   ranks+=($!)
 done
-trap 'kill "${ranks[@]}" 2>/dev/null || true' INT TERM  # to the ranks, which then save
+trap 'kill "${ranks[@]}" 2>/dev/null || true' INT TERM  # the ranks save when they receive the signal
 code=0
 for rank in "${ranks[@]}"; do wait "$rank" || code=$?; done
 exit "$code"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# mlp_node.sh COMMAND…: for a scheduler that starts one command on each node, and says by MLP_WORKER_NUM how many nodes there
-# are, by MLP_WORKER_GPU how many ranks each takes, by MLP_ROLE_INDEX which this one is, and by MLP_WORKER_0_HOST and
-# MLP_WORKER_0_PORT where they meet. All that is left to say is which rank of its node a process is.
+# mlp_node.sh COMMAND…: starts the ranks of one node under a scheduler that starts one command on each node. The
+# scheduler sets MLP_WORKER_NUM (number of nodes), MLP_WORKER_GPU (ranks per node), MLP_ROLE_INDEX (number of this
+# node), and MLP_WORKER_0_HOST and MLP_WORKER_0_PORT (address of rank 0). This script adds LOCAL_RANK for each rank.
 set -euo pipefail
 ranks=()
 for ((local = 0; local < MLP_WORKER_GPU; ++local)); do

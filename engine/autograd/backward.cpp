@@ -4,61 +4,63 @@
 #include <unordered_map>
 
 #include "engine/autograd/variable_state.h"
+#include "kernels/base/check.h"
 #include "kernels/elementwise.h"
-#include "kernels/runtime/check.h"
 #include "kernels/runtime/named_range.h"
 
 namespace convoy {
 
-/// The gradient of one variable while it is being summed.
+/// The gradient of one variable while backward accumulates it.
 struct GradTarget {
   Variable variable;
   int pending = 0;         // consumers that have not run yet
-  Tensor gradient;         // the leaf's own storage, or what has been contributed so far
-  bool has_value = false;  // something is there: further contributions add
+  Tensor gradient;         // the leaf's own storage, or the sum of the contributions so far
+  bool has_value = false;  // `gradient` holds a value: further contributions are added
 
   bool is_leaf() const { return variable.is_leaf(); }
 
-  /// Makes `gradient` a tensor that may be written to, and says how.
-  Mode prepare() {
-    if (is_leaf() && !has_value) ask_for_storage();
+  /// Ensures that `gradient` is a writable tensor, counts one contribution, and returns its mode.
+  GradMode prepare() {
+    if (is_leaf() && !has_value) run_grad_begin_hook();
     if (!gradient.defined()) {
       gradient = Tensor::empty(variable.shape(), variable.dtype(), variable.device());
     } else if (has_value && !is_leaf() && !gradient.is_only_owner()) {
-      gradient = gradient.clone();  // it was taken from a neighbour, who still needs the old value
+      gradient = gradient.clone();  // aliased by alias_or_accumulate(): other users need the old value
     }
-    return std::exchange(has_value, true) ? Mode::add : Mode::write;
+    return std::exchange(has_value, true) ? GradMode::accumulate : GradMode::overwrite;
   }
 
-  void ask_for_storage() {
+  /// The hook may set the gradient's storage.
+  void run_grad_begin_hook() {
     Variable::State& leaf = *variable.state_;
-    if (!leaf.grad_begin) return;
-    leaf.grad_begin();
+    if (!leaf.grad_begin_hook) return;
+    leaf.grad_begin_hook();
     gradient = leaf.grad;
   }
 };
 
-GradView GradSlot::view() {
+GradView GradSlot::claim() {
   if (!wanted()) return {};
-  const Mode mode = target_->prepare();
+  const GradMode mode = target_->prepare();
   return GradView(target_->gradient.view(), mode);
 }
 
-void GradSlot::take(const Tensor& gradient) {
+void GradSlot::alias_or_accumulate(const Tensor& gradient) {
   if (!wanted()) return;
-  check(gradient.shape() == target_->variable.shape(), "a gradient {} for a variable {}",
-        gradient.shape().text(), target_->variable.shape().text());
+  check(gradient.shape() == target_->variable.shape(),
+        "backward: gradient {}, expected the variable's shape {}", gradient.shape().text(),
+        target_->variable.shape().text());
   if (!target_->is_leaf() && !target_->has_value) {
     target_->gradient = gradient;
     target_->has_value = true;
     return;
   }
-  const GradView destination = view();
+  const GradView destination = claim();
   on(gradient.stream(), [&](auto& s) { scale(s, gradient.view(), 1, destination); });
 }
 
-/// One traversal. Targets are found by the variable's state, so every handle to a variable is the same
-/// target.
+/// One traversal of the graph. Targets are keyed by the variable's state, so all handles to one variable
+/// share one target.
 class BackwardPass {
  public:
   explicit BackwardPass(const Variable& loss) {
@@ -67,7 +69,7 @@ class BackwardPass {
     ready_.push(loss.without_value());
   }
 
-  /// Starts from `seed`, the gradient of the loss.
+  /// Computes all gradients, starting from `seed`, the gradient of the loss.
   void run(const Tensor& seed, bool accumulate) {
     for (auto& [state, target] : targets_)
       if (target.is_leaf()) begin_leaf(target, accumulate);
@@ -77,7 +79,8 @@ class BackwardPass {
     while (!ready_.empty()) run_node(next());
   }
 
-  /// The same walk, in which nothing is computed: the leaves in the order of their last contributions.
+  /// Makes the same traversal without computing anything, and returns the leaves in the order of their last
+  /// contributions.
   std::vector<Variable> leaves() {
     std::vector<Variable> complete;
     while (!ready_.empty()) {
@@ -94,7 +97,7 @@ class BackwardPass {
   }
 
  private:
-  struct EarlierRecorded {
+  struct RecordedEarlier {
     bool operator()(const Variable& a, const Variable& b) const {
       return a.creator()->sequence < b.creator()->sequence;
     }
@@ -107,12 +110,12 @@ class BackwardPass {
   }
 
   GradTarget& target_of(const Variable& variable) {
-    const auto [place, is_new] = targets_.try_emplace(variable.state_.get());
-    if (is_new) place->second.variable = variable.without_value();
-    return place->second;
+    const auto [entry, is_new] = targets_.try_emplace(variable.state_.get());
+    if (is_new) entry->second.variable = variable.without_value();
+    return entry->second;
   }
 
-  /// Visits every operation behind `loss` once and counts, for each variable, the operations that use it.
+  /// Visits every operation behind `loss` once and counts, for each variable, the operations that consume it.
   void count_consumers(const Variable& loss) {
     std::vector<Node*> unvisited = {loss.creator().get()};
     while (!unvisited.empty()) {
@@ -132,12 +135,12 @@ class BackwardPass {
   static void begin_leaf(GradTarget& target, bool accumulate) {
     Variable::State& leaf = *target.variable.state_;
     target.gradient = leaf.grad;
-    target.has_value = accumulate && leaf.grad_is_fresh;
-    leaf.grad_is_fresh = false;
+    target.has_value = accumulate && leaf.grad_is_new;
+    leaf.grad_is_new = false;
   }
 
-  /// One of the variable's consumers has run. The last one completes its gradient.
-  void arrive(const Variable& variable) {
+  /// Notes that one of the variable's consumers has run. The last one completes its gradient.
+  void consumer_done(const Variable& variable) {
     GradTarget& target = target_of(variable);
     if (--target.pending > 0) return;
     if (!target.is_leaf()) {
@@ -146,8 +149,8 @@ class BackwardPass {
     }
     Variable::State& leaf = *variable.state_;
     leaf.grad = target.gradient;
-    leaf.grad_is_fresh = target.has_value;
-    if (leaf.grad_is_fresh && leaf.grad_ready) leaf.grad_ready();
+    leaf.grad_is_new = target.has_value;
+    if (leaf.grad_is_new && leaf.grad_ready_hook) leaf.grad_ready_hook();
   }
 
   void run_node(const Variable& result) {
@@ -164,22 +167,23 @@ class BackwardPass {
       node.backward(target.gradient, slots);
     }
 
-    // What the operation saved is not needed again. Its inputs go last: they may be the only hold on their
+    // Frees the saved tensors. The inputs are released last, since they may hold the only references to their
     // creators.
     node.backward = nullptr;
     const std::vector<Variable> inputs = std::exchange(node.inputs, {});
     for (const Variable& input : inputs)
-      if (input.requires_grad()) arrive(input);
+      if (input.requires_grad()) consumer_done(input);
   }
 
   std::unordered_map<Variable::State*, GradTarget> targets_;
-  std::priority_queue<Variable, std::vector<Variable>, EarlierRecorded> ready_;
+  std::priority_queue<Variable, std::vector<Variable>, RecordedEarlier> ready_;
 };
 
 namespace {
 
 void check_recorded(const Variable& loss) {
-  check(loss.requires_grad() && !loss.is_leaf(), "backward: nothing was recorded: no input wants a gradient");
+  check(loss.requires_grad() && !loss.is_leaf(),
+        "backward: nothing was recorded: no input requires a gradient");
 }
 
 }  // namespace
@@ -193,11 +197,12 @@ void backward(const Variable& loss, const BackwardOptions& options) {
   check_recorded(loss);
   if (options.seed.defined()) {
     check(options.seed.shape() == loss.shape() && options.seed.dtype() == loss.dtype(),
-          "backward: a seed {} {} for {} {}", name_of(options.seed.dtype()), options.seed.shape().text(),
-          name_of(loss.dtype()), loss.shape().text());
+          "backward: seed is {} {}, expected {} {}", to_string(options.seed.dtype()),
+          options.seed.shape().text(), to_string(loss.dtype()), loss.shape().text());
   } else {
     check(loss.value().numel() == 1,
-          "backward: a variable {} needs a seed; only one element has an obvious one", loss.shape().text());
+          "backward: variable {} needs a seed; only a variable of one element has a default",
+          loss.shape().text());
   }
   const NoGrad no_grad;
   BackwardPass(loss).run(

@@ -1,4 +1,4 @@
-// The traversal: gradients of one scalar with respect to every leaf that it depends on.
+// backward(): computes the gradient of a scalar with respect to every leaf that it depends on.
 #pragma once
 
 #include "engine/autograd/variable.h"
@@ -6,21 +6,25 @@
 namespace convoy {
 
 struct BackwardOptions {
-  /// Add to fresh gradients of leaves instead of replacing them: the second and later micro-batches of an
-  /// update.
+  /// Adds to leaf gradients that are new (has_new_grad()) instead of replacing them: for the second and later
+  /// micro-batches of a step.
   bool accumulate = false;
-  /// The gradient to start from; undefined: ones, and then the variable must have one element.
+  /// The gradient of `loss` to start from. Undefined means ones, which requires a `loss` of one element.
   Tensor seed;
 };
 
-/// Walks the graph from `loss` by dependency counting: a node runs when every consumer of its result has run,
-/// so a leaf's ready-hook fires at its last contribution, while the rest of backward still runs. Among ready
-/// nodes the latest recorded goes first, so the order is a function of the graph alone. Frees the graph; a
-/// second backward through it is an error.
+/// Computes the gradients of `loss` with respect to all leaves that require one, and frees the graph.
+///
+/// Walks the graph by dependency counting: a node runs once every consumer of its result has run. A leaf's
+/// ready hook therefore fires at its last contribution, while the rest of backward still runs. Among nodes
+/// that can run, the one recorded last runs first, so the order depends on the graph alone.
+///
+/// Throws UsageError if nothing was recorded, if an earlier backward freed the graph, or if the seed does not
+/// have the shape and dtype of `loss`.
 void backward(const Variable& loss, const BackwardOptions& options = {});
 
-/// The leaves behind `loss` that want a gradient, in the order in which backward(loss) would fire their
-/// ready-hooks. Computes nothing, and leaves the graph as it is.
+/// Returns the leaves behind `loss` that require a gradient, in the order in which backward(loss) would fire
+/// their ready hooks. Computes nothing and leaves the graph unchanged. Throws UsageError as backward() does.
 std::vector<Variable> backward_order(const Variable& loss);
 
 }  // namespace convoy

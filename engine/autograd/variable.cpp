@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "engine/autograd/variable_state.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
 
-// Per thread, because a thread records one graph at a time; NoGrad restores what it found.
+// Per thread, because a thread records one graph at a time.
 thread_local bool recording_is_off = false;
 thread_local std::uint64_t next_sequence = 0;
 
@@ -16,7 +16,7 @@ thread_local std::uint64_t next_sequence = 0;
 
 Variable::Variable(Tensor value, bool requires_grad) : state_(std::make_shared<State>()) {
   check(!requires_grad || is_floating(value.dtype()),
-        "a gradient of {} values was asked for; expected floating point", name_of(value.dtype()));
+        "a variable of type {} cannot require a gradient; expected floating point", to_string(value.dtype()));
   state_->value = std::move(value);
   state_->requires_grad = requires_grad;
 }
@@ -31,9 +31,10 @@ Variable::Variable(Tensor value, std::shared_ptr<Node> creator) : state_(std::ma
 }
 
 const Tensor& Variable::tensor() const {
-  check(defined(), "an undefined variable was used");
+  check(defined(), "undefined variable used: expected a variable with a value");
   if (is_leaf()) return state_->value;
-  check(result_.defined(), "the graph holds no value of '{}'", creator()->name);
+  check(result_.defined(), "the graph holds no value of '{}': this handle was made without one",
+        creator()->name);
   return result_;
 }
 
@@ -51,72 +52,75 @@ Variable Variable::without_value() const {
 
 const Tensor& Variable::value() const {
   const Tensor& value = tensor();
-  arrive();
+  wait_ready();
   return value;
 }
 
-void Variable::arrive() const {
-  if (state_->arrive) std::exchange(state_->arrive, nullptr)();
+void Variable::wait_ready() const {
+  if (state_->ready_hook) std::exchange(state_->ready_hook, nullptr)();
 }
 
 bool Variable::requires_grad() const { return state_ != nullptr && state_->requires_grad; }
 const std::shared_ptr<Node>& Variable::creator() const { return state_->creator; }
 const Tensor& Variable::grad() const { return state_->grad; }
-bool Variable::has_fresh_grad() const { return state_->grad_is_fresh; }
+bool Variable::has_new_grad() const { return state_->grad_is_new; }
 
-void Variable::consume_grad() const { state_->grad_is_fresh = false; }
+void Variable::consume_grad() const { state_->grad_is_new = false; }
 
 void Variable::release_grad() const {
-  check(!has_fresh_grad(), "a gradient was released that nobody has used");
-  if (!state_->grad_is_lent) state_->grad = Tensor();
+  check(!has_new_grad(), "release_grad: the gradient is new; consume it first, or the step would miss it");
+  if (!state_->grad_is_borrowed) state_->grad = Tensor();
 }
 
-void Variable::mark_grad_fresh() const {
-  check(grad().defined(), "a gradient that is nowhere was called fresh");
-  state_->grad_is_fresh = true;
+void Variable::mark_grad_new() const {
+  check(grad().defined(), "mark_grad_new: the variable has no gradient");
+  state_->grad_is_new = true;
 }
 
-const Tensor& Variable::half_copy() const {
-  arrive();
-  return state_->half_copy;
+const Tensor& Variable::low_precision_copy() const {
+  wait_ready();
+  return state_->low_precision_copy;
 }
 
-void Variable::on_grad_begin(std::function<void()> hook) const { state_->grad_begin = std::move(hook); }
-void Variable::on_grad_ready(std::function<void()> hook) const { state_->grad_ready = std::move(hook); }
-void Variable::set_arrival(std::function<void()> arrive) const { state_->arrive = std::move(arrive); }
+void Variable::on_grad_begin(std::function<void()> hook) const { state_->grad_begin_hook = std::move(hook); }
+void Variable::on_grad_ready(std::function<void()> hook) const { state_->grad_ready_hook = std::move(hook); }
+void Variable::set_ready_hook(std::function<void()> hook) const { state_->ready_hook = std::move(hook); }
 
 void Variable::set_grad_storage(Tensor slice) const {
   check(slice.shape() == shape() && slice.dtype() == dtype() && slice.device() == device(),
-        "gradient storage {} {} for a variable {} {}", name_of(slice.dtype()), slice.shape().text(),
-        name_of(dtype()), shape().text());
+        "gradient storage is {} {}, expected {} {} on the variable's device", to_string(slice.dtype()),
+        slice.shape().text(), to_string(dtype()), shape().text());
   state_->grad = std::move(slice);
-  state_->grad_is_fresh = false;
-  state_->grad_is_lent = true;
+  state_->grad_is_new = false;
+  state_->grad_is_borrowed = true;
 }
 
 void Variable::set_value(Tensor value) const {
-  if (!is_leaf())  // not check(): it would look at the creator that a leaf does not have
-    fail<UsageError>("set_value: '{}' computed this variable; only leaves can be replaced", creator()->name);
+  if (!is_leaf())  // not check(), which would evaluate creator()->name for a leaf too
+    fail<UsageError>("set_value: '{}' computed this variable; only a leaf's value can be set",
+                     creator()->name);
   state_->value = std::move(value);
-  state_->arrive = nullptr;
-  state_->half_copy = Tensor();
+  state_->ready_hook = nullptr;
+  state_->low_precision_copy = Tensor();
   state_->grad = Tensor();
-  state_->grad_is_fresh = state_->grad_is_lent = false;
+  state_->grad_is_new = state_->grad_is_borrowed = false;
 }
 
-void Variable::set_half_copy(Tensor copy) const {
+void Variable::set_low_precision_copy(Tensor copy) const {
   if (!is_leaf())
-    fail<UsageError>("set_half_copy: '{}' computed this variable; only leaves keep one", creator()->name);
+    fail<UsageError>("set_low_precision_copy: '{}' computed this variable; only leaves have such a copy",
+                     creator()->name);
   check(!copy.defined() || (is_half(copy.dtype()) && copy.shape() == shape() && copy.device() == device()),
-        "a half copy {} {} of a variable {} {}", copy.defined() ? name_of(copy.dtype()) : "undefined",
-        copy.shape().text(), name_of(dtype()), shape().text());
-  state_->half_copy = std::move(copy);
+        "low-precision copy {} {} of a variable {} {}: expected f16 or bf16 of the same shape and device",
+        copy.defined() ? to_string(copy.dtype()) : "undefined", copy.shape().text(), to_string(dtype()),
+        shape().text());
+  state_->low_precision_copy = std::move(copy);
 }
 
 Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward) {
-  const bool wanted =
+  const bool wants_grad =
       std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
-  if (recording_is_off || !wanted) return Variable(std::move(y));
+  if (recording_is_off || !wants_grad) return Variable(std::move(y));
   for (Variable& input : inputs)
     if (input.defined()) input = input.without_value();
   return Variable(std::move(y), std::make_shared<Node>(Node{.name = name,

@@ -1,4 +1,4 @@
-// Variable: a tensor in a graph of recorded operations.
+// Variable: a tensor in the graph of recorded operations, and what an op needs to record its backward.
 #pragma once
 
 #include <functional>
@@ -13,90 +13,115 @@ namespace convoy {
 
 struct Node;
 
-/// A handle: copies are the same variable. Leaves (parameters, inputs) are made from a tensor; every other
-/// variable is the result of an operation and remembers its creator where any input wants a gradient. The
-/// value of such a result lives as long as a handle that holds it, or an operation that saved it for its
-/// backward: the graph itself holds none.
+/// A shared handle to a value in the autograd graph: copies refer to the same variable. A leaf (a parameter
+/// or an input) is constructed from a tensor. Any other variable is the result of an operation, and refers to
+/// its creator if one of the inputs requires a gradient. The graph itself holds no values: the value of a
+/// result lives as long as a handle that holds it, or an operation that saved it for its backward.
+///
+/// Methods are const where they change the shared state but not the handle. Not thread-safe.
 class Variable {
  public:
   Variable() = default;
+  /// Makes a leaf. Throws UsageError if `requires_grad` is set and `value` is not floating point.
   explicit Variable(Tensor value, bool requires_grad = false);
-  /// The result of `creator`; what ops make. Recorded only where an input requires a gradient and recording
-  /// is on.
+  /// Makes the result of `creator`. Called by record() only.
   Variable(Tensor value, std::shared_ptr<Node> creator);
 
   bool defined() const { return state_ != nullptr; }
+  /// Returns the value. On a leaf with a ready hook (set_ready_hook()), the first call runs the hook, once.
+  /// Throws UsageError if the variable is undefined or this handle holds no value (without_value()).
   const Tensor& value() const;
   const Shape& shape() const;
   DType dtype() const;
   const Device& device() const;
   bool requires_grad() const;
   bool is_leaf() const { return creator() == nullptr; }
+  /// Returns the operation that computed this variable; null for a leaf.
   const std::shared_ptr<Node>& creator() const;
 
-  /// The gradient of a leaf; undefined before the first backward that reaches it, and once released.
+  /// Returns the gradient of a leaf. Undefined before the first backward that reaches the leaf, and after
+  /// release_grad().
   const Tensor& grad() const;
-  /// True from the backward that wrote the gradient until consume_grad(): so an optimizer never steps on a
-  /// stale one, and nobody has to zero anything.
-  bool has_fresh_grad() const;
+  /// Returns whether a backward has written the gradient since the last consume_grad(). An optimizer steps
+  /// only on new gradients, so stale gradients are ignored and nothing has to be zeroed.
+  bool has_new_grad() const;
+  /// Marks the gradient as used: has_new_grad() becomes false, and the next backward overwrites it.
   void consume_grad() const;
-  /// Gives the memory of a consumed gradient back, for the activations of the next forward: grad() is
-  /// undefined then. One that was born in storage of somebody else's stays.
+  /// Frees the memory of a consumed gradient for the next forward pass; grad() is undefined afterwards. Keeps
+  /// a gradient whose storage was set by set_grad_storage(). Throws UsageError if the gradient is new.
   void release_grad() const;
-  /// The storage holds this update's gradient although no backward wrote it: it came from other ranks, or was
-  /// copied there.
-  void mark_grad_fresh() const;
-  /// Where this leaf's gradient is born: a slice of a bucket, of the value's shape and dtype.
-  void set_grad_storage(Tensor slice) const;
-  /// Called inside backward, the moment the last contribution to this leaf's gradient has been enqueued. The
-  /// hook must not own this variable: the two would keep each other alive.
-  void on_grad_ready(std::function<void()> hook) const;
-  /// Called inside backward before the first contribution to this leaf's gradient is enqueued, where nothing
-  /// is to be added to: the last moment for set_grad_storage(). Owns this variable as little as the other.
-  void on_grad_begin(std::function<void()> hook) const;
-  /// The bytes of this leaf's value (and half copy) are on their way: `arrive` is called before either is
-  /// next asked for, once, and has the compute stream wait for them. Empty: they are here.
-  void set_arrival(std::function<void()> arrive) const;
-  /// Replaces the tensor of a leaf: a model moving to another device or precision. Its gradient and its half
-  /// copy go.
-  void set_value(Tensor value) const;
-  /// A leaf's value rounded to f16 or bf16, which cast() takes where it is asked for that type; undefined
-  /// where there is none. Whoever writes the value keeps the copy up to date.
-  const Tensor& half_copy() const;
-  /// UsageError where `copy` is of another shape, device or type; undefined: none from now on.
-  void set_half_copy(Tensor copy) const;
 
-  /// The same variable, but a handle that holds no value of an operation.
+  /// Replaces the value of a leaf, as when a model moves to another device or precision. Drops the gradient,
+  /// the ready hook and the low-precision copy. Throws UsageError if the variable is not a leaf.
+  void set_value(Tensor value) const;
+  /// Returns a handle to the same variable that holds no value, unless the variable is a leaf.
   Variable without_value() const;
-  /// The same tensor, outside the graph.
+  /// Returns a new leaf with the same value, outside the graph.
   Variable detach() const { return Variable(value()); }
+  /// Returns whether both handles refer to the same variable.
   friend bool operator==(const Variable& a, const Variable& b) { return a.state_ == b.state_; }
+
+  // ---- Gradient placement, hooks and low-precision copies of leaves. ----
+  // Only data-parallel training and mixed precision use what follows.
+
+  /// Makes backward write this leaf's gradient to `slice`, usually a slice of a bucket. Throws UsageError
+  /// unless its shape, dtype and device are those of the value.
+  void set_grad_storage(Tensor slice) const;
+  /// Marks the contents of the gradient's storage as this step's gradient although no backward wrote it:
+  /// other ranks sent it, or it was copied there. Throws UsageError if there is no gradient.
+  void mark_grad_new() const;
+  /// Sets a hook that backward calls before it enqueues the first contribution to this leaf's gradient,
+  /// unless it accumulates into a new gradient. The hook may call set_grad_storage(). It must not own this
+  /// variable, since the two would keep each other alive. An empty function removes the hook.
+  void on_grad_begin(std::function<void()> hook) const;
+  /// Sets a hook that backward calls as soon as it has enqueued the last contribution to this leaf's
+  /// gradient. The hook must not own this variable. An empty function removes it.
+  void on_grad_ready(std::function<void()> hook) const;
+  /// Sets a hook that makes the compute stream wait until the bytes of this leaf's value and low-precision
+  /// copy are ready, such as after an all-gather. The next value() or low_precision_copy() runs the hook once
+  /// and removes it. An empty function means that the value is ready.
+  void set_ready_hook(std::function<void()> hook) const;
+  /// Returns the value rounded to f16 or bf16, which cast() uses instead of converting; undefined if there is
+  /// no such copy. The first call after set_ready_hook() runs that hook, once, as value() does. Code that
+  /// writes the value must also write the copy.
+  const Tensor& low_precision_copy() const;
+  /// Sets the low-precision copy of a leaf; an undefined tensor removes it. Throws UsageError unless `copy`
+  /// is f16 or bf16 and has the shape and device of the value.
+  void set_low_precision_copy(Tensor copy) const;
 
  private:
   friend struct GradTarget;
   friend class BackwardPass;
   struct State;
-  const Tensor& tensor() const;  // the value, its bytes here or not
-  void arrive() const;
+  /// Returns the value without running the ready hook.
+  const Tensor& tensor() const;
+  /// Runs the ready hook if one is set, and removes it.
+  void wait_ready() const;
   std::shared_ptr<State> state_;
-  Tensor result_;  // of an operation; a leaf's value is in its state, where all handles see it replaced
+  Tensor result_;  // of an operation. A leaf's value is in its state, where set_value() reaches all handles.
 };
 
 struct GradTarget;
 
-/// Where a backward function puts the gradient of one input. A wanted slot may be used in one of two ways, or
-/// left alone where the op contributes nothing.
+/// The destination for the gradient of one input of an operation. A backward function uses a wanted slot in
+/// one of two ways, claim() or alias_or_accumulate(), or not at all if the operation contributes nothing.
 class GradSlot {
  public:
-  GradSlot() = default;  // unwanted
+  /// Makes a slot for an input that requires no gradient.
+  GradSlot() = default;
   explicit GradSlot(GradTarget* target) : target_(target) {}
 
   bool wanted() const { return target_ != nullptr; }
-  /// The destination and its mode. An unwanted slot gives a null view, which kernels skip.
-  GradView view();
-  /// The contribution is exactly this tensor (the gradient of a sum, of a reshape): shared where nothing has
-  /// been contributed yet and the input is no leaf, else copied or added.
-  void take(const Tensor& gradient);
+  /// Claims the destination for one contribution, and returns it with the mode in which to write it:
+  /// GradMode::overwrite for the first contribution to this input's gradient, GradMode::accumulate for all
+  /// later ones. The call counts as that contribution: call it exactly once per contribution, and enqueue the
+  /// write before the backward function returns. On the first contribution it also runs the leaf's grad-begin
+  /// hook and allocates the gradient if needed. Returns a null view, which kernels skip, if !wanted().
+  GradView claim();
+  /// Contributes `gradient` as it is, like the backward of a sum or a reshape. Aliases the tensor without a
+  /// copy if this is the first contribution and the input is not a leaf; otherwise copies it or adds it to
+  /// the gradient. Does nothing if !wanted(). Throws UsageError if the shape is not that of the input.
+  void alias_or_accumulate(const Tensor& gradient);
 
  private:
   GradTarget* target_ = nullptr;
@@ -104,24 +129,29 @@ class GradSlot {
 
 /// A recorded operation with one result.
 struct Node {
+  /// Enqueues the gradients of the inputs, given the gradient `dy` of the result. `slots` has one entry per
+  /// input, in the order of the inputs.
   using Backward = std::function<void(const Tensor& dy, std::span<GradSlot> slots)>;
 
   std::string_view name;         // "conv2d": for messages and traces
-  std::vector<Variable> inputs;  // without values; slots come in the same order
-  Backward backward;             // dropped after use, with the tensors it saved
+  std::vector<Variable> inputs;  // handles without values
+  Backward backward;             // dropped after use, together with the tensors it saved
   std::uint64_t sequence = 0;    // order of creation on this thread
 };
 
-/// What an op returns: `y`, recorded with its inputs and its backward where that is wanted.
+/// Returns `y` as a variable. If an input requires a gradient and recording is on, records the operation with
+/// its inputs and its backward; otherwise drops both.
 Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward);
 
-/// While one lives, operations of this thread are not recorded: evaluation keeps no activations.
+/// A scope in which operations of the calling thread are not recorded, so that evaluation keeps no
+/// activations. Scopes may be nested.
 class NoGrad {
  public:
   NoGrad();
   ~NoGrad();
   NoGrad(const NoGrad&) = delete;
   NoGrad& operator=(const NoGrad&) = delete;
+  /// Returns whether the calling thread is inside such a scope.
   static bool active();
 
  private:

@@ -1,4 +1,4 @@
-// What a Variable handle points to. Private to engine/autograd.
+// Variable::State: what a Variable handle points to. Private to engine/autograd.
 #pragma once
 
 #include <optional>
@@ -11,19 +11,19 @@ struct Variable::State {
   std::shared_ptr<Node> creator;  // null for a leaf
   bool requires_grad = false;
 
-  // Of a recorded result: what its gradient is like, whoever still holds its value.
+  // Recorded results only: the type of the gradient, also after the value has been released.
   Shape shape;
   DType dtype = DType::f32;
   std::optional<Device> device;
 
   // Leaves only.
   Tensor value;
-  Tensor half_copy;
+  Tensor low_precision_copy;
   Tensor grad;
-  bool grad_is_fresh = false;
-  bool grad_is_lent = false;  // by set_grad_storage()
-  std::function<void()> grad_begin, grad_ready;
-  std::function<void()> arrive;  // empty: the value is here
+  bool grad_is_new = false;       // written by a backward, not consumed yet
+  bool grad_is_borrowed = false;  // its storage was set by set_grad_storage()
+  std::function<void()> grad_begin_hook, grad_ready_hook;
+  std::function<void()> ready_hook;  // empty: the value is ready
 };
 
 }  // namespace convoy

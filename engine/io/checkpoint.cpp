@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -18,11 +18,11 @@ constexpr std::string_view kStepPrefix = "step_";
 constexpr std::string_view kOldPrefix = ".old-";
 constexpr std::string_view kLatest = "LATEST";
 constexpr std::string_view kBest = "BEST";
-constexpr std::uint64_t kMostPointerBytes = 100;
+constexpr std::uint64_t kMaxPointerBytes = 100;
 
 std::string step_name(std::int64_t step) { return fmt::format("{}{:06}", kStepPrefix, step); }
 
-/// The step of "step_000123"; nullopt for any other name.
+/// Returns the step of a name such as "step_000123"; nullopt for any other name.
 std::optional<std::int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
   name.remove_prefix(kStepPrefix.size());
@@ -36,22 +36,23 @@ std::string old(std::string_view name) { return std::string(kOldPrefix) + std::s
 
 std::string temporary(std::string_view name) { return std::string(kTemporaryPrefix) + std::string(name); }
 
-/// Names of a folder's entries; empty where it cannot be read.
-std::vector<std::string> entries(const fs::path& folder) {
+/// Returns the names of a directory's entries; none if it cannot be read.
+std::vector<std::string> entries(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
     names.push_back(it->path().filename().string());
   return names;
 }
 
-/// Whatever is left of it goes with the next save, so a failure is no error.
+/// Removes a path and ignores failures: the next save removes the rest.
 void remove_quietly(const fs::path& path) {
   std::error_code ignored;
   fs::remove_all(path, ignored);
 }
 
-/// Removes a checkpoint such that a kill half-way leaves no half of one under its name.
+/// Removes a checkpoint. Renames it first, so that an interrupted removal leaves no partial checkpoint under
+/// its name.
 void discard(const fs::path& root, const std::string& name) {
   const fs::path doomed = root / temporary("removed-" + name);
   std::error_code error;
@@ -59,8 +60,9 @@ void discard(const fs::path& root, const std::string& name) {
   if (!error) remove_quietly(doomed);
 }
 
+/// Writes tensors to a file durably and returns its size and checksum.
 FileRecord write_recorded(const fs::path& path, const std::vector<NamedTensor>& tensors) {
-  // "format" is what Python's loaders look for to take the file as tensors of PyTorch.
+  // Python's loaders require "format": "pt" to load the file as PyTorch tensors.
   const SafetensorsLayout file = lay_out_safetensors(tensors, {{"format", "pt"}});
   const std::vector<std::string_view> pieces = file.pieces();
   write_file_durably(path, pieces);
@@ -69,10 +71,10 @@ FileRecord write_recorded(const fs::path& path, const std::vector<NamedTensor>& 
 
 std::string dtype_of_parameters(const Module& model) {
   const std::vector<NamedParameter> parameters = model.parameters();
-  return parameters.empty() ? "" : std::string(name_of(parameters.front().variable.dtype()));
+  return parameters.empty() ? "" : std::string(to_string(parameters.front().variable.dtype()));
 }
 
-/// Whether a checkpoint verifies; if not, why goes into `warnings`.
+/// Returns whether a checkpoint verifies. If not, appends the reason to `warnings` unless that is null.
 bool verifies(const fs::path& checkpoint, std::vector<std::string>* warnings) {
   try {
     read_manifest(checkpoint);
@@ -85,30 +87,30 @@ bool verifies(const fs::path& checkpoint, std::vector<std::string>* warnings) {
 
 }  // namespace
 
-CheckpointFolder::CheckpointFolder(fs::path root) : root_(std::move(root)) {}
+CheckpointDirectory::CheckpointDirectory(fs::path root) : root_(std::move(root)) {}
 
-void CheckpointFolder::set_keep_last(int count) {
-  check(count >= 0, "checkpoints: keep the last {}, expected at least 0", count);
+void CheckpointDirectory::set_keep_last(int count) {
+  check(count >= 0, "checkpoints: number to keep is {}, expected at least 0", count);
   keep_last_ = count;
 }
 
-fs::path CheckpointFolder::save(const Module& model, const OptimizerState& optimizer,
-                                const Manifest& manifest, bool best) {
+fs::path CheckpointDirectory::save(const Module& model, const OptimizerState& optimizer,
+                                   const Manifest& manifest, bool best) {
   check(manifest.step >= 0, "checkpoint: step {}, expected at least 0", manifest.step);
   std::error_code error;
   const bool is_new = fs::create_directories(root_, error);
   if (error) fail<OutputError>("{}: cannot be created: {}", root_.string(), error.message());
-  if (is_new && root_.has_parent_path()) sync_folder(root_.parent_path());
+  if (is_new && root_.has_parent_path()) sync_directory(root_.parent_path());
   for (const std::string& name : entries(root_))
     if (name.starts_with(kTemporaryPrefix)) remove_quietly(root_ / name);
 
   const std::string name = step_name(manifest.step);
-  const fs::path temporary_folder = root_ / temporary(name);
+  const fs::path temporary_directory = root_ / temporary(name);
   try {
-    write_checkpoint(temporary_folder, model, optimizer, manifest);
-    put_in_place(temporary_folder, name);
+    write_checkpoint(temporary_directory, model, optimizer, manifest);
+    put_in_place(temporary_directory, name);
   } catch (const std::exception&) {
-    remove_quietly(temporary_folder);
+    remove_quietly(temporary_directory);
     throw;
   }
   write_file_atomically(root_ / kLatest, name + "\n");
@@ -117,11 +119,11 @@ fs::path CheckpointFolder::save(const Module& model, const OptimizerState& optim
   return root_ / name;
 }
 
-void CheckpointFolder::write_checkpoint(const fs::path& folder, const Module& model,
-                                        const OptimizerState& optimizer, const Manifest& manifest) const {
+void CheckpointDirectory::write_checkpoint(const fs::path& directory, const Module& model,
+                                           const OptimizerState& optimizer, const Manifest& manifest) const {
   std::error_code error;
-  fs::create_directory(folder, error);
-  if (error) fail<OutputError>("{}: cannot be created: {}", folder.string(), error.message());
+  fs::create_directory(directory, error);
+  if (error) fail<OutputError>("{}: cannot be created: {}", directory.string(), error.message());
 
   Manifest filled = manifest;
   filled.optimizer = optimizer.name;
@@ -131,69 +133,70 @@ void CheckpointFolder::write_checkpoint(const fs::path& folder, const Module& mo
   {
     const std::vector<NamedTensor> tensors = export_tensors(model);
     filled.parameters_hash = parameters_hash(tensors);
-    files[std::string(kModelFile)] = write_recorded(folder / kModelFile, tensors);
+    files[std::string(kModelFile)] = write_recorded(directory / kModelFile, tensors);
   }
   files[std::string(kOptimizerFile)] =
-      write_recorded(folder / kOptimizerFile, export_state(optimizer.tensors));
-  write_manifest(folder, filled, files);
-  sync_folder(folder);
+      write_recorded(directory / kOptimizerFile, export_state(optimizer.tensors));
+  write_manifest(directory, filled, files);
+  sync_directory(directory);
 }
 
-void CheckpointFolder::put_in_place(const fs::path& temporary_folder, const std::string& name) const {
-  // rename() replaces no folder that has files in it, so an earlier save of this step steps aside first;
-  // between the two renames it still counts, under its other name.
-  const fs::path place = root_ / name;
+void CheckpointDirectory::put_in_place(const fs::path& temporary_directory, const std::string& name) const {
+  // rename() does not replace a non-empty directory, so an earlier checkpoint of this step is renamed first.
+  // Between the two renames it remains valid under its other name.
+  const fs::path target = root_ / name;
   const fs::path aside = root_ / old(name);
   std::error_code ignored;
-  const bool replaces = fs::exists(place, ignored);
+  const bool replaces = fs::exists(target, ignored);
   if (replaces) {
     discard(root_, old(name));
-    rename_path(place, aside);
+    rename_path(target, aside);
   }
   try {
-    rename_path(temporary_folder, place);
+    rename_path(temporary_directory, target);
   } catch (const OutputError&) {
-    if (replaces) fs::rename(aside, place, ignored);
+    if (replaces) fs::rename(aside, target, ignored);
     throw;
   }
-  sync_folder(root_);
+  sync_directory(root_);
 }
 
-std::optional<std::string> CheckpointFolder::named_by(std::string_view pointer) const {
+std::optional<std::string> CheckpointDirectory::named_by(std::string_view pointer) const {
   std::error_code error;
   if (!fs::exists(root_ / pointer, error)) return std::nullopt;
   try {
-    std::string name = read_text_file(root_ / pointer, kMostPointerBytes);
+    std::string name = read_text_file(root_ / pointer, kMaxPointerBytes);
     while (name.ends_with('\n')) name.pop_back();
-    // Nothing but a step's folder: the file's text becomes a path.
+    // Accept only the name of a step, since the text becomes part of a path.
     if (step_of(name)) return name;
-  } catch (const CheckpointError&) {  // unreadable: as if it were not there
+  } catch (const CheckpointError&) {  // an unreadable pointer counts as missing
   }
   return std::nullopt;
 }
 
-std::vector<std::string> CheckpointFolder::names() const {
+std::vector<std::string> CheckpointDirectory::names() const {
   std::vector<std::pair<std::int64_t, std::string>> found;
   for (const std::string& name : entries(root_)) {
     const bool is_old = name.starts_with(kOldPrefix);
     if (const auto step = step_of(is_old ? std::string_view(name).substr(kOldPrefix.size()) : name))
       found.emplace_back(*step, name);
   }
-  // At equal steps the larger string first: "step_…" before ".old-step_…".
+  // Among equal steps, "step_…" sorts before ".old-step_…".
   std::sort(found.begin(), found.end(), std::greater<>());
   std::vector<std::string> result;
   for (auto& [step, name] : found) result.push_back(std::move(name));
   return result;
 }
 
-std::optional<fs::path> CheckpointFolder::latest(std::vector<std::string>* warnings) const {
+std::optional<fs::path> CheckpointDirectory::latest(std::vector<std::string>* warnings) const {
   std::error_code error;
   const fs::directory_iterator readable(root_, error);
-  if (error && error != std::errc::no_such_file_or_directory)  // not "none": a training would begin anew
+  if (error &&
+      error != std::errc::no_such_file_or_directory)  // not nullopt, which would restart the training
     fail<CheckpointError>("{}: cannot be read: {}", root_.string(), error.message());
   std::vector<std::string> candidates = names();
   if (const auto name = named_by(kLatest)) {
-    // LATEST goes before newer steps: after a resume from an earlier one, those are of a training given up.
+    // LATEST precedes newer steps, which an abandoned training left if a run resumed from an earlier step.
     const auto is_named = [&](const std::string& other) { return other == *name || other == old(*name); };
     std::stable_partition(candidates.begin(), candidates.end(), is_named);
   }
@@ -202,7 +205,7 @@ std::optional<fs::path> CheckpointFolder::latest(std::vector<std::string>* warni
   return std::nullopt;
 }
 
-std::optional<fs::path> CheckpointFolder::best(std::vector<std::string>* warnings) const {
+std::optional<fs::path> CheckpointDirectory::best(std::vector<std::string>* warnings) const {
   const auto name = named_by(kBest);
   if (!name) return std::nullopt;
   std::error_code ignored;
@@ -211,12 +214,12 @@ std::optional<fs::path> CheckpointFolder::best(std::vector<std::string>* warning
   return std::nullopt;
 }
 
-void CheckpointFolder::prune() const {
+void CheckpointDirectory::prune() const {
   const auto latest_name = named_by(kLatest);
   const auto best_name = named_by(kBest);
   int newer = 0;
   for (const std::string& name : names()) {
-    // The new checkpoint is whole and in place, so what it replaced has done its service.
+    // The new checkpoint is in place, so the one that it replaced is not needed.
     const bool replaced = name.starts_with(kOldPrefix);
     if (!replaced && (keep_last_ == 0 || newer++ < keep_last_ || name == latest_name || name == best_name))
       continue;
@@ -226,7 +229,7 @@ void CheckpointFolder::prune() const {
 
 namespace {
 
-/// state: null for none.
+/// Loads a checkpoint into a model, and into `state` unless that is null.
 Manifest load(const fs::path& checkpoint, Module& model, OptimizerState* state) {
   Manifest manifest = read_manifest(checkpoint);
   const Device cpu = Device::cpu();
@@ -236,7 +239,7 @@ Manifest load(const fs::path& checkpoint, Module& model, OptimizerState* state) 
       PreparedImport::of(model, read_safetensors(model_file, cpu).tensors, model_file.string()));
   if (state != nullptr) {
     if (manifest.optimizer != state->name)
-      fail<CheckpointError>("{}: was saved with optimizer {}, found {}", checkpoint.string(),
+      fail<CheckpointError>("{}: was saved with optimizer {}, expected {}", checkpoint.string(),
                             manifest.optimizer, state->name);
     const fs::path state_file = checkpoint / kOptimizerFile;
     imports.push_back(
@@ -244,7 +247,7 @@ Manifest load(const fs::path& checkpoint, Module& model, OptimizerState* state) 
     state->steps = manifest.optimizer_steps;
   }
   for (const PreparedImport& import : imports) import.apply();
-  model.refresh_half_copies();
+  model.refresh_low_precision_copies();
   return manifest;
 }
 
@@ -256,7 +259,7 @@ Manifest load_checkpoint(const fs::path& checkpoint, Module& model, OptimizerSta
 
 Manifest load_checkpoint(const fs::path& checkpoint, Module& model, Optimizer* optimizer) {
   if (optimizer == nullptr) return load(checkpoint, model, nullptr);
-  OptimizerState state = state_of(*optimizer);  // whose tensors are the optimizer's
+  OptimizerState state = state_of(*optimizer);  // shares the optimizer's tensors
   Manifest manifest = load(checkpoint, model, &state);
   optimizer->set_steps(state.steps);
   return manifest;

@@ -1,12 +1,11 @@
-// Checkpoints: a folder with model.safetensors, optimizer.safetensors and manifest.json, written so that a
-// kill at any moment leaves either the previous one or the new one, whole.
+// Crash-safe checkpoints: directories with model.safetensors, optimizer.safetensors and manifest.json. If the
+// process is killed at any moment, either the previous checkpoint or the new one is complete.
 //
-//   root/step_000123/…     complete from the moment that it has this name
-//   root/LATEST, root/BEST one line, the name of a folder; replaced atomically
-//   root/.tmp-*            a save or a removal under way, or killed; the next save removes it
-//   root/.old-step_000123  the checkpoint that a second save of its step is about to replace; it counts as
-//   one
-//                          until that is done
+//   root/step_000123/       a checkpoint; complete as soon as it has this name
+//   root/LATEST, root/BEST  one line with the name of a checkpoint; replaced atomically
+//   root/.tmp-*             a save or a removal in progress or interrupted; the next save removes it
+//   root/.old-step_000123   the previous checkpoint of a step that is being saved again; valid until the new
+//                           one is in place
 #pragma once
 
 #include <filesystem>
@@ -20,40 +19,44 @@
 
 namespace convoy {
 
-/// OUT/checkpoints. One process writes to it at a time.
-class CheckpointFolder {
+/// The directory that holds the checkpoints of one run. Only one process may write to it at a time.
+class CheckpointDirectory {
  public:
-  explicit CheckpointFolder(std::filesystem::path root);
+  explicit CheckpointDirectory(std::filesystem::path root);
 
-  /// Writes step_000123 through a temporary folder: files, fsync, rename, fsync of the parent, then LATEST
-  /// (and BEST where `best`, unless the best is not kept). Then prunes. Transient write errors are retried;
-  /// OutputError when they stay, with the temporary removed and everything older untouched.
+  /// Saves a checkpoint and returns its path. Writes a temporary directory (files, fsync), renames it and
+  /// syncs the parent. Then replaces LATEST, and BEST if `best` is set and the best is kept, and removes old
+  /// checkpoints. Blocks until the checkpoint is on disk. Retries transient write errors. If an error
+  /// persists, removes the temporary directory, leaves older checkpoints untouched, and throws OutputError.
   std::filesystem::path save(const Module& model, const OptimizerState& optimizer, const Manifest& manifest,
                              bool best);
   std::filesystem::path save(const Module& model, const Optimizer& optimizer, const Manifest& manifest,
                              bool best) {
     return save(model, state_of(optimizer), manifest, best);
   }
-  /// How many of the newest stay; what LATEST and BEST name always does. 0: all.
+  /// Sets how many of the newest checkpoints to keep, besides those that LATEST and BEST name; 0 keeps all.
+  /// Throws UsageError if `count` is negative.
   void set_keep_last(int count);
-  /// false: save writes no BEST, so the best one goes when its turn comes.
+  /// Sets whether save() writes BEST. If not, the best checkpoint is removed like any other.
   void set_keep_best(bool keep) { keep_best_ = keep; }
 
-  /// What LATEST names, if it verifies; else the newest checkpoint that does; damaged ones are skipped with a
-  /// line in `warnings`. None: nullopt.
-  /// CheckpointError where the folder is there and cannot be read.
+  /// Returns the checkpoint that LATEST names if it verifies, else the newest that does; nullopt if there is
+  /// none. Skips damaged checkpoints and appends one line for each to `warnings`. Throws CheckpointError if
+  /// the directory exists but cannot be read.
   std::optional<std::filesystem::path> latest(std::vector<std::string>* warnings = nullptr) const;
-  /// What BEST names, if it verifies.
+  /// Returns the checkpoint that BEST names if it verifies, else nullopt.
   std::optional<std::filesystem::path> best(std::vector<std::string>* warnings = nullptr) const;
   const std::filesystem::path& root() const { return root_; }
 
  private:
-  void write_checkpoint(const std::filesystem::path& folder, const Module& model,
+  void write_checkpoint(const std::filesystem::path& directory, const Module& model,
                         const OptimizerState& optimizer, const Manifest& manifest) const;
   void put_in_place(const std::filesystem::path& temporary, const std::string& name) const;
+  /// Returns the checkpoint name in the file `pointer` (LATEST or BEST); nullopt if there is no valid one.
   std::optional<std::string> named_by(std::string_view pointer) const;
-  /// Names of all checkpoints, newest first.
+  /// Returns the names of all checkpoints, newest first.
   std::vector<std::string> names() const;
+  /// Removes the checkpoints that need not be kept.
   void prune() const;
 
   std::filesystem::path root_;
@@ -61,10 +64,10 @@ class CheckpointFolder {
   bool keep_best_ = true;
 };
 
-/// Into a model, and an optimizer where given. CheckpointError for another model, optimizer or a damaged
-/// file; neither is touched then.
+/// Loads a checkpoint into a model, and into an optimizer unless that is null. Returns the manifest. If a
+/// file is damaged or belongs to another model or optimizer, changes nothing and throws CheckpointError.
 Manifest load_checkpoint(const std::filesystem::path& checkpoint, Module& model, Optimizer* optimizer);
-/// The same into the tensors of a state, and its number of steps.
+/// Loads a checkpoint into a model and into the tensors and the number of steps of an optimizer state.
 Manifest load_checkpoint(const std::filesystem::path& checkpoint, Module& model, OptimizerState& state);
 
 }  // namespace convoy

@@ -15,40 +15,42 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Network file systems and overloaded disks recover within fractions of a second: 10, 40, 160, 640 ms.
-constexpr int kAttempts = 5;
+// Network file systems and overloaded disks recover within fractions of a second. Pauses between attempts:
+// 10, 40, 160 and 640 ms.
+constexpr int kMaxAttempts = 5;
 constexpr std::chrono::milliseconds kFirstPause{10};
 
-/// write(2) takes at most about 2 GiB a call; smaller pieces also let a signal in.
-constexpr std::size_t kMostPerCall = std::size_t{1} << 26;
+/// Bytes per read or write call. write(2) accepts at most about 2 GiB; smaller calls can be interrupted
+/// sooner.
+constexpr std::size_t kMaxPerCall = std::size_t{1} << 26;
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
 bool is_transient(int error) { return error == EINTR || error == EAGAIN || error == EIO; }
 
-/// What went wrong, as (call, errno); errno 0 is success.
+/// The result of an attempt: the last system call and its errno; 0 means success.
 struct Outcome {
   const char* call = "";
   int error = 0;
 };
 
-/// Calls `attempt` until it succeeds or fails for good. A failed fsync must not be repeated alone (the kernel
-/// has dropped the pages, and the next fsync reports success without them), so an attempt is always the whole
-/// file.
+/// Calls `attempt` until it succeeds, fails with a permanent error, or has failed kMaxAttempts times. A
+/// failed fsync must not be retried alone: the kernel may have dropped the pages, and the next fsync reports
+/// success without them. An attempt therefore writes the whole file.
 template <class Attempt>
 void with_retries(const fs::path& path, Attempt&& attempt) {
   std::chrono::milliseconds pause = kFirstPause;
   for (int tried = 1;; ++tried) {
     const Outcome outcome = attempt();
     if (outcome.error == 0) return;
-    if (!is_transient(outcome.error) || tried == kAttempts)
+    if (!is_transient(outcome.error) || tried == kMaxAttempts)
       fail<OutputError>("{}: {} failed: {}", path.string(), outcome.call, reason(outcome.error));
     std::this_thread::sleep_for(pause);
     pause *= 4;
@@ -57,18 +59,18 @@ void with_retries(const fs::path& path, Attempt&& attempt) {
 
 int write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), std::min(bytes.size(), kMostPerCall));
+    const ssize_t written = ::write(descriptor, bytes.data(), std::min(bytes.size(), kMaxPerCall));
     if (written < 0) {
       if (errno == EINTR) continue;
       return errno;
     }
-    if (written == 0) return EIO;  // POSIX leaves this open; never loop on it
+    if (written == 0) return EIO;  // unspecified by POSIX; avoids an endless loop
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
   return 0;
 }
 
-/// One attempt at a whole, durable file.
+/// Makes one attempt to write a whole file durably.
 Outcome write_once(const fs::path& path, std::span<const std::string_view> pieces) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) return {"open", errno};
@@ -76,12 +78,12 @@ Outcome write_once(const fs::path& path, std::span<const std::string_view> piece
   for (const std::string_view piece : pieces)
     if (outcome.error == 0) outcome.error = write_all(descriptor, piece);
   if (outcome.error == 0 && ::fsync(descriptor) != 0) outcome = {"fsync", errno};
-  // Some file systems report a failed write only here.
+  // Some file systems report a failed write only on close.
   if (::close(descriptor) != 0 && outcome.error == 0) outcome = {"close", errno};
   return outcome;
 }
 
-/// Of bytes that come piece by piece.
+/// An incremental xxhash64.
 class Hash {
  public:
   Hash() : state_(XXH64_createState(), XXH64_freeState) { XXH64_reset(state_.get(), 0); }
@@ -92,7 +94,7 @@ class Hash {
   std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state_;
 };
 
-fs::path folder_of(const fs::path& path) {
+fs::path directory_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
@@ -112,7 +114,7 @@ void write_file_durably(const fs::path& path, std::span<const std::string_view> 
 }
 
 void write_file_atomically(const fs::path& path, std::string_view bytes) {
-  const fs::path temporary = folder_of(path) / (std::string(kTemporaryPrefix) + path.filename().string());
+  const fs::path temporary = directory_of(path) / (std::string(kTemporaryPrefix) + path.filename().string());
   try {
     write_file_durably(temporary, bytes);
     rename_path(temporary, path);
@@ -120,16 +122,16 @@ void write_file_atomically(const fs::path& path, std::string_view bytes) {
     ::unlink(temporary.c_str());
     throw;
   }
-  sync_folder(folder_of(path));
+  sync_directory(directory_of(path));
 }
 
-void sync_folder(const fs::path& folder) {
-  with_retries(folder, [&]() -> Outcome {
-    const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+void sync_directory(const fs::path& directory) {
+  with_retries(directory, [&]() -> Outcome {
+    const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return {"open", errno};
     int error = ::fsync(descriptor) == 0 ? 0 : errno;
     ::close(descriptor);
-    // EINVAL: a file system whose folders cannot be synchronised; there is nothing more to do on it.
+    // EINVAL: the file system cannot synchronize directories.
     if (error == EINVAL) error = 0;
     return {"fsync", error};
   });
@@ -142,7 +144,7 @@ void rename_path(const fs::path& from, const fs::path& to) {
 }
 
 InputFile::InputFile(fs::path path) : path_(std::move(path)) {
-  // O_NONBLOCK: opening a FIFO must not wait for a writer.
+  // O_NONBLOCK, so that opening a FIFO does not wait for a writer.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail<CheckpointError>("{}: cannot be opened: {}", path_.string(), reason(errno));
   struct stat status {};
@@ -159,20 +161,21 @@ InputFile::~InputFile() { ::close(descriptor_); }
 void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t count =
-        ::pread(descriptor_, bytes.data(), std::min(bytes.size(), kMostPerCall), static_cast<off_t>(offset));
+        ::pread(descriptor_, bytes.data(), std::min(bytes.size(), kMaxPerCall), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail<CheckpointError>("{}: read failed: {}", path_.string(), reason(errno));
     if (count == 0)
-      fail<CheckpointError>("{}: ends at byte {}, expected {} more", path_.string(), offset, bytes.size());
+      fail<CheckpointError>("{}: file ends at byte {}, expected {} more bytes", path_.string(), offset,
+                            bytes.size());
     offset += static_cast<std::uint64_t>(count);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
 }
 
-std::string read_text_file(const fs::path& path, std::uint64_t most) {
+std::string read_text_file(const fs::path& path, std::uint64_t max_bytes) {
   const InputFile file(path);
-  if (file.size() > most)
-    fail<CheckpointError>("{}: {} bytes, expected at most {}", path.string(), file.size(), most);
+  if (file.size() > max_bytes)
+    fail<CheckpointError>("{}: {} bytes, expected at most {}", path.string(), file.size(), max_bytes);
   std::string text(static_cast<std::size_t>(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;

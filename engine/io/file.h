@@ -1,4 +1,4 @@
-// Files: writes that are whole or not there at all, and reads that check every length.
+// Durable and atomic file writes, and file reads that check every length.
 #pragma once
 
 #include <cstddef>
@@ -10,29 +10,34 @@
 
 namespace convoy {
 
-/// Temporary files and folders begin with this; whoever finds one after a kill may remove it.
+/// The prefix of temporary files and directories. One that is left after a process was killed may be removed.
 inline constexpr std::string_view kTemporaryPrefix = ".tmp-";
 
-/// Writes a file so that readers see the old bytes or the new: temporary in the same folder, fsync, rename,
-/// fsync of the folder. Transient errors are retried; OutputError names the path and the system's reason, and
-/// leaves neither a temporary nor a change.
+/// Writes a file atomically and durably: readers see either the old bytes or the new. Writes a temporary file
+/// in the same directory, then fsync, rename, and fsync of the directory. Blocks until the file is on disk,
+/// and retries transient errors. If an error persists, removes the temporary file, leaves the old file
+/// unchanged and throws OutputError, which names the path and the system's reason.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
-/// Creates or replaces a file and returns when its bytes are on the disk, with the same retries. Not atomic:
-/// for files of a folder that is renamed into place when it is whole. Removes the file where it fails.
+/// Creates or replaces a file and blocks until its bytes are on disk, with the same retries. Not atomic:
+/// meant for files in a directory that is renamed into place when complete. Removes the file and throws
+/// OutputError if an error persists.
 void write_file_durably(const std::filesystem::path& path, std::string_view bytes);
-/// The same of bytes that lie in several places, one after the other.
+/// Writes the concatenation of `pieces` in the same way.
 void write_file_durably(const std::filesystem::path& path, std::span<const std::string_view> pieces);
 
-/// Returns when the names in a folder (files created, renamed, removed) are on the disk. OutputError.
-void sync_folder(const std::filesystem::path& folder);
+/// Blocks until the entries of a directory (files created, renamed or removed) are on disk. Throws
+/// OutputError if that fails.
+void sync_directory(const std::filesystem::path& directory);
 
-/// rename(2): atomic within a file system. Not durable before sync_folder of the parent. OutputError.
+/// Renames a path by rename(2), which is atomic within a file system. Not durable until sync_directory() of
+/// the parent. Throws OutputError if it fails.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// A regular file, open for reading. CheckpointError where it cannot be opened or read.
+/// A regular file that is open for reading.
 class InputFile {
  public:
+  /// Opens the file. Throws CheckpointError if it cannot be opened or is not a regular file.
   explicit InputFile(std::filesystem::path path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
@@ -40,7 +45,8 @@ class InputFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const { return size_; }
-  /// Fills `bytes` from an offset; an end of file before that is an error (the file shrank).
+  /// Fills `bytes` from `offset` on. Throws CheckpointError if the read fails or the file ends earlier, which
+  /// means that it shrank.
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
 
  private:
@@ -49,12 +55,15 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// A whole text file of at most `most` bytes. CheckpointError where it is longer or cannot be read.
-std::string read_text_file(const std::filesystem::path& path, std::uint64_t most);
+/// Returns the contents of a text file. Throws CheckpointError if it has more than `max_bytes` bytes or
+/// cannot be read.
+std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes);
 
-/// xxhash64, 16 hex digits; of a file: CheckpointError where it cannot be read.
+/// Returns the xxhash64 of the bytes as 16 hex digits.
 std::string hash_bytes(std::string_view bytes);
-std::string hash_bytes(std::span<const std::string_view> pieces);  // as if they lay side by side
+/// Returns the hash of the concatenation of `pieces`.
+std::string hash_bytes(std::span<const std::string_view> pieces);
+/// Returns the hash of a file's contents. Throws CheckpointError if it cannot be read.
 std::string hash_file(const std::filesystem::path& path);
 
 }  // namespace convoy

@@ -6,26 +6,27 @@
 
 #include "engine/io/file.h"
 #include "engine/io/safetensors_header.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;  // keys in sorted order: equal manifests have equal bytes
+using Json = nlohmann::json;  // sorts keys, so equal manifests have equal bytes
 
 constexpr int kVersion = 1;
 constexpr std::string_view kFormat = "convoy checkpoint";
-constexpr int kMostDepth = 3;
-constexpr std::uint64_t kMostBytes = 64 << 20;  // `extra` may hold a configuration or class names, not more
+constexpr int kMaxDepth = 3;
+constexpr std::uint64_t kMaxBytes = 64 << 20;  // enough for a configuration and class names in `extra`
 
-/// Class names may come from folders whose names are not UTF-8; those bytes become U+FFFD.
-std::string text_of(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
+/// Returns the text of `json`. Class names may be names of directories that are not UTF-8: invalid bytes
+/// become U+FFFD.
+std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
 
-/// Of the manifest without its own checksum.
+/// Returns the checksum of a manifest without its own checksum field.
 std::string checksum(Json json) {
   json.erase("checksum");
-  return hash_bytes(text_of(json));
+  return hash_bytes(dump(json));
 }
 
 Json to_json(const Manifest& manifest) {
@@ -65,12 +66,13 @@ Manifest from_json(const Json& json) {
   return manifest;
 }
 
-/// The file as JSON whose checksum holds. Json::exception where a field is missing or of another type.
+/// Returns the manifest as JSON after verifying its checksum. Throws Json::exception if a field is missing or
+/// has another type.
 Json parse(const fs::path& path) {
-  const std::string text = read_text_file(path, kMostBytes);
-  // Copies and dumps of a Json recurse: nothing deeper than a manifest may come to be.
+  const std::string text = read_text_file(path, kMaxBytes);
+  // Copies and dumps of a Json recurse, so the depth is limited while parsing.
   const auto limit_depth = [&](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kMostDepth) fail<CheckpointError>("{}: nested deeper than a manifest", path.string());
+    if (depth > kMaxDepth) fail<CheckpointError>("{}: JSON is nested deeper than a manifest", path.string());
     return true;
   };
   const Json json = Json::parse(text, limit_depth, false);
@@ -78,33 +80,33 @@ Json parse(const fs::path& path) {
   if (const auto format = json.at("format").get<std::string>(); format != kFormat)
     fail<CheckpointError>("{}: format {}, expected \"{}\"", path.string(), printable(format), kFormat);
   if (const auto version = json.at("version").get<std::int64_t>(); version != kVersion)
-    fail<CheckpointError>("{}: version {}, this program reads version {}", path.string(), version, kVersion);
+    fail<CheckpointError>("{}: version {}, expected {}", path.string(), version, kVersion);
   if (json.at("checksum").get<std::string>() != checksum(json))
-    fail<CheckpointError>("{}: damaged (its checksum does not hold)", path.string());
+    fail<CheckpointError>("{}: damaged (checksum mismatch)", path.string());
   return json;
 }
 
 void verify_file(const fs::path& path, const Json& expected) {
   const auto bytes = expected.at("bytes").get<std::uint64_t>();
   if (const std::uint64_t found = InputFile(path).size(); found != bytes)
-    fail<CheckpointError>("{}: {} bytes, the manifest says {}", path.string(), found, bytes);
+    fail<CheckpointError>("{}: {} bytes, expected {} from the manifest", path.string(), found, bytes);
   if (hash_file(path) != expected.at("xxhash64").get<std::string>())
-    fail<CheckpointError>("{}: damaged (its checksum is not the manifest's)", path.string());
+    fail<CheckpointError>("{}: damaged (checksum differs from the manifest)", path.string());
 }
 
 }  // namespace
 
-void write_manifest(const fs::path& folder, const Manifest& manifest,
+void write_manifest(const fs::path& directory, const Manifest& manifest,
                     const std::map<std::string, FileRecord>& files) {
   Json json = to_json(manifest);
   for (const auto& [name, record] : files)
     json["files"][name] = {{"bytes", record.bytes}, {"xxhash64", record.xxhash64}};
-  json = Json::parse(text_of(json));  // as a reader will see it, so that both hash the same text
+  json = Json::parse(dump(json));  // as a reader will parse it, so that both hash the same text
   json["checksum"] = checksum(json);
-  const std::string text = text_of(json) + "\n";
-  check(text.size() <= kMostBytes, "checkpoint manifest: {} bytes, at most {} can be read again", text.size(),
-        kMostBytes);
-  write_file_durably(folder / kManifestFile, text);
+  const std::string text = dump(json) + "\n";
+  check(text.size() <= kMaxBytes, "checkpoint manifest: {} bytes, expected at most {}", text.size(),
+        kMaxBytes);
+  write_file_durably(directory / kManifestFile, text);
 }
 
 Manifest read_manifest(const fs::path& checkpoint) {
@@ -116,7 +118,7 @@ Manifest read_manifest(const fs::path& checkpoint) {
       verify_file(checkpoint / name, json.at("files").at(std::string(name)));
     return manifest;
   } catch (const Json::exception&) {
-    fail<CheckpointError>("{}: a field is missing or of another type", path.string());
+    fail<CheckpointError>("{}: a field is missing or has the wrong type", path.string());
   }
 }
 

@@ -11,14 +11,15 @@
 
 #include "engine/io/file.h"
 #include "engine/io/safetensors_header.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "tensor bytes are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "tensor bytes are written in the byte order of memory");
 
-constexpr std::size_t kLengthBytes = 8;  // of the header's length, before the header
+constexpr std::size_t kLengthBytes = 8;  // size of the length prefix
 
 std::string_view format_name(DType dtype) {
   switch (dtype) {
@@ -32,14 +33,14 @@ std::string_view format_name(DType dtype) {
   return "?";
 }
 
-/// The element type that a tensor of the format's type gets here.
+/// Returns the element type into which data of the format's type are read.
 DType dtype_named(std::string_view name) {
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i32, DType::u8})
     if (format_name(dtype) == name) return dtype;
-  return DType::i32;  // I64, the one other type that the header lets through
+  return DType::i32;  // I64, the only other type that the header parser accepts
 }
 
-/// I64 data into an i32 view, through a small buffer.
+/// Reads I64 data into an i32 view through a small buffer.
 void read_narrowed(const InputFile& file, const SafetensorsEntry& entry, std::uint64_t data_start,
                    const View& view) {
   std::array<std::int64_t, 4096> buffer;
@@ -51,7 +52,7 @@ void read_narrowed(const InputFile& file, const SafetensorsEntry& entry, std::ui
     for (const std::int64_t value : piece) {
       if (value < std::numeric_limits<std::int32_t>::min() ||
           value > std::numeric_limits<std::int32_t>::max())
-        fail<CheckpointError>("{}: tensor {}: {} does not fit 32 bits", file.path().string(),
+        fail<CheckpointError>("{}: tensor {}: {} does not fit into 32 bits", file.path().string(),
                               printable(entry.name), value);
       out[done++] = static_cast<std::int32_t>(value);
     }
@@ -78,7 +79,7 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device
     fail<CheckpointError>("{}: {} bytes, too short for a safetensors file", path.string(), file.size());
   file.read(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
   if (header_bytes > kMaxSafetensorsHeader || header_bytes > file.size() - kLengthBytes)
-    fail<CheckpointError>("{}: header of {} bytes in a file of {} (at most {} are read)", path.string(),
+    fail<CheckpointError>("{}: header of {} bytes in a file of {} bytes (expected at most {})", path.string(),
                           header_bytes, file.size(), kMaxSafetensorsHeader);
 
   SafetensorsHeader header;
@@ -112,7 +113,7 @@ SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
   std::set<std::string_view> names{"__metadata__"};
   std::uint64_t offset = 0;
   for (const NamedTensor* named : ordered) {
-    check(names.insert(named->name).second, "safetensors: the tensor name {} is taken",
+    check(names.insert(named->name).second, "safetensors: tensor name {} occurs twice or is reserved",
           printable(named->name));
     const std::uint64_t end = offset + named->tensor.bytes();
     header[named->name] = {{"dtype", format_name(named->tensor.dtype())},
@@ -124,12 +125,11 @@ SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
   try {
     json = header.dump();
   } catch (const nlohmann::json::exception&) {
-    fail<UsageError>("safetensors: a tensor's name or the metadata are not UTF-8");
+    fail<UsageError>("safetensors: a tensor name or the metadata are not valid UTF-8");
   }
-  json.append((8 - json.size() % 8) % 8, ' ');  // so that the data start at a multiple of 8
-  check(json.size() <= kMaxSafetensorsHeader,
-        "safetensors: a header of {} bytes, at most {} can be read again", json.size(),
-        kMaxSafetensorsHeader);
+  json.append((8 - json.size() % 8) % 8, ' ');  // aligns the data to 8 bytes
+  check(json.size() <= kMaxSafetensorsHeader, "safetensors: header of {} bytes, expected at most {}",
+        json.size(), kMaxSafetensorsHeader);
 
   const auto header_bytes = static_cast<std::uint64_t>(json.size());
   SafetensorsLayout layout;

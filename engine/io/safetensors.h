@@ -1,9 +1,9 @@
-// The safetensors format: 8 bytes little-endian header length, a JSON header {name: {dtype, shape,
-// data_offsets}}, then the data. Readable from Python, no code in the file. The reader trusts nothing: every
-// length is checked before it is used, and a file that is not exactly as the format says is refused.
+// Reader and writer for the safetensors format: 8 bytes of little-endian header length, a JSON header {name:
+// {dtype, shape, data_offsets}}, then the data. Python can read it, and it cannot contain code. The reader
+// checks every length before it uses it, and rejects files that violate the format.
 //
-// Element types: F64, F32, F16, BF16, I32, U8. I64 is read as i32 where every value fits (torchvision's files
-// count batches in I64 scalars); any other type is refused.
+// Element types: F64, F32, F16, BF16, I32, U8. I64 is read as i32 if every value fits (torchvision's files
+// count batches in I64 scalars). Any other type is rejected.
 #pragma once
 
 #include <filesystem>
@@ -22,30 +22,34 @@ struct NamedTensor {
 };
 
 struct SafetensorsFile {
-  std::vector<NamedTensor> tensors;             // in order of their data
+  std::vector<NamedTensor> tensors;             // in the order of their data
   std::map<std::string, std::string> metadata;  // "__metadata__"
 };
 
-/// Reads a whole file onto a device, each tensor straight into its place: memory stays that of the file.
-/// CheckpointError for anything amiss, in one line that names the file.
+/// Reads all tensors of a file to `device`. Reads each tensor directly into its memory, so the peak memory is
+/// about the size of the file. Throws CheckpointError with a one-line message that names the file if it
+/// cannot be read or is invalid.
 SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device& device);
 
-/// What a file consists of, with no copy of what is on the host already.
+/// The contents of a file in memory. Tensors that are on the host already are not copied.
 struct SafetensorsLayout {
-  std::string header;        // its length before it
+  std::string header;        // including the length prefix
   std::vector<Tensor> data;  // on the CPU, in the order of the file
 
-  std::vector<std::string_view> pieces() const;  // all bytes, for as long as this lives
-  std::size_t size() const;                      // bytes
+  /// Returns all bytes of the file in order. The views are valid as long as this object is.
+  std::vector<std::string_view> pieces() const;
+  /// Returns the size of the file in bytes.
+  std::size_t size() const;
 };
 
-/// For writing through a durable writer; tensors may be on any device. Data lie in the given order, but wider
-/// elements before narrower ones, so that each tensor is aligned to its element. UsageError for a name that
-/// occurs twice or that the format reserves.
+/// Lays out a file for write_file_durably(). Tensors may be on any device. The data are ordered by decreasing
+/// element size, otherwise as given, so that each tensor is aligned to its element size. Throws UsageError if
+/// a name occurs twice, is reserved by the format or is not UTF-8, or if the header exceeds
+/// kMaxSafetensorsHeader.
 SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
                                       const std::map<std::string, std::string>& metadata = {});
 
-/// The same in one piece.
+/// Returns the same file as one string.
 std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
                                const std::map<std::string, std::string>& metadata = {});
 

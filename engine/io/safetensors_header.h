@@ -1,5 +1,5 @@
-// The JSON header of a safetensors file, parsed event by event: what is not a header is refused at the first
-// character that shows it, however deep or long the rest is.
+// Streaming parser for the JSON header of a safetensors file. It rejects an invalid header at the first
+// offending character, however deep or long the rest is.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/runtime/view.h"
+#include "kernels/base/view.h"
 
 namespace convoy {
 
-/// One tensor's entry, checked: begin and end lie in the data, and end - begin = shape x element size.
+/// The validated entry of one tensor: [begin, end) is within the data, and end - begin = numel x element
+/// size.
 struct SafetensorsEntry {
   std::string name;
   std::string dtype;  // the format's name: "F32"
@@ -22,21 +23,23 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  // in order of their data, which they fill without a hole
+  std::vector<SafetensorsEntry> entries;  // in the order of their data, which they cover without gaps
   std::map<std::string, std::string> metadata;
 };
 
-/// Bytes of one element of a type of the format that can be read; 0 for any other.
+/// Returns the element size in bytes of one of the format's types; 0 if the type is not supported.
 std::size_t safetensors_element_size(std::string_view dtype);
 
-/// The longest header that is read, as in the format's reference implementation.
+/// The maximum header size in bytes, as in the format's reference implementation.
 inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
-/// CheckpointError that begins with the path. data_bytes: length of the file behind the header.
+/// Parses and validates a header. `data_bytes` is the size of the file after the header. Throws
+/// CheckpointError, which begins with the path, if the header is invalid or does not match the data size.
 SafetensorsHeader parse_safetensors_header(const std::filesystem::path& path, std::string_view json,
                                            std::uint64_t data_bytes);
 
-/// A name from a file, fit for one line of a message: quoted, shortened, control characters replaced.
+/// Returns a name from a file for use in a one-line message: quoted, shortened, and with control characters
+/// replaced.
 std::string printable(std::string_view name);
 
 }  // namespace convoy

@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "engine/io/safetensors_header.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
 
-/// [A, B, C] -> [A, C, B] of opaque elements: OHWI <-> OIHW with the two spatial axes taken as one.
+/// Copies [A, B, C] to [A, C, B] for opaque elements: OHWI to OIHW or back, with the two spatial axes as one.
 template <class Element>
 void swap_inner(const std::byte* from, std::byte* to, std::int64_t a, std::int64_t b, std::int64_t c) {
   constexpr auto kSize = static_cast<std::int64_t>(sizeof(Element));
@@ -26,7 +26,7 @@ void swap_inner(const std::byte* from, std::byte* to, std::int64_t a, std::int64
                     sizeof(Element));
 }
 
-/// A host tensor seen as [a, b, c], copied into one of `result` with the inner two exchanged.
+/// Returns a copy, of shape `result`, of a host tensor seen as [a, b, c] with the inner two axes exchanged.
 Tensor swapped(const Tensor& host, std::int64_t b, std::int64_t c, const Shape& result) {
   Tensor out = Tensor::empty(result, host.dtype(), host.device());
   if (out.numel() == 0) return out;
@@ -36,7 +36,7 @@ Tensor swapped(const Tensor& host, std::int64_t b, std::int64_t c, const Shape& 
   return out;
 }
 
-/// [O, kH, kW, I] -> [O, I, kH, kW], and back.
+/// Converts [O, kH, kW, I] to [O, I, kH, kW]; to_memory_layout() converts back.
 Shape checkpoint_shape(const Shape& shape) { return {shape[0], shape[3], shape[1], shape[2]}; }
 Tensor to_checkpoint_layout(const Tensor& host) {
   const Shape& shape = host.shape();
@@ -51,13 +51,14 @@ Tensor exported(const Tensor& tensor, ParameterKind kind, const Device& cpu) {
   return kind == ParameterKind::filter ? to_checkpoint_layout(host) : host;
 }
 
+/// Returns whether the name is that of PyTorch's num_batches_tracked.
 bool counts_batches(std::string_view name) {
   constexpr std::string_view kSuffix = "num_batches_tracked";
   return name.ends_with(kSuffix) &&
          (name.size() == kSuffix.size() || name[name.size() - kSuffix.size() - 1] == '.');
 }
 
-/// "2 missing (a, b)": the first few of what is wrong, and how many there are.
+/// Appends a number of items with the first few names to `text`: "2 missing (a, b)".
 void describe(std::string& text, const std::vector<std::string>& items, std::string_view what) {
   constexpr std::size_t kShown = 3;
   if (items.empty()) return;
@@ -83,7 +84,7 @@ PreparedImport PreparedImport::match(const std::vector<Target>& targets,
   std::vector<std::string> missing, unexpected, mismatched;
   for (const NamedTensor& named : tensors)
     if (!found.emplace(named.name, &named.tensor).second)
-      unexpected.push_back(printable(named.name) + " again");
+      unexpected.push_back(printable(named.name) + " twice");
 
   PreparedImport prepared;
   for (const Target& target : targets) {
@@ -102,8 +103,8 @@ PreparedImport PreparedImport::match(const std::vector<Target>& targets,
       prepared.copies_.push_back({tensor, target.tensor, is_filter});
     else
       mismatched.push_back(fmt::format("{} is {} {}, expected {} {}", printable(target.name),
-                                       name_of(tensor.dtype()), tensor.shape().text(),
-                                       name_of(target.tensor.dtype()), expected.text()));
+                                       to_string(tensor.dtype()), tensor.shape().text(),
+                                       to_string(target.tensor.dtype()), expected.text()));
   }
   for (const auto& [name, tensor] : found)
     if (!counts_batches(name)) unexpected.push_back(printable(name));
@@ -112,7 +113,7 @@ PreparedImport PreparedImport::match(const std::vector<Target>& targets,
   describe(problems, missing, "missing");
   describe(problems, unexpected, "unexpected");
   describe(problems, mismatched, "of another shape or type");
-  if (!problems.empty()) fail<CheckpointError>("{}: the tensors do not fit: {}", source, problems);
+  if (!problems.empty()) fail<CheckpointError>("{}: tensors do not match: {}", source, problems);
   return prepared;
 }
 
@@ -160,7 +161,7 @@ std::vector<NamedTensor> export_state(const std::vector<NamedState>& state) {
 
 void import_tensors(Module& model, const std::vector<NamedTensor>& tensors, const std::string& source) {
   PreparedImport::of(model, tensors, source).apply();
-  model.refresh_half_copies();
+  model.refresh_low_precision_copies();
 }
 
 std::string parameters_hash(const Module& model) { return parameters_hash(export_tensors(model)); }

@@ -1,5 +1,5 @@
-// A model's or an optimizer's tensors in checkpoint form: torchvision's names, filters in [O, I, kH, kW] (in
-// memory they are [O, kH, kW, I]), host memory.
+// Export and import of the tensors of a model or an optimizer in checkpoint form: in host memory, with
+// torchvision's names, and with filters as [O, I, kH, kW] instead of [O, kH, kW, I].
 #pragma once
 
 #include <string>
@@ -11,22 +11,28 @@
 
 namespace convoy {
 
-/// Parameters, then buffers; num_batches_tracked of batch norms is left out (PyTorch supplies it). A tensor
-/// that needs neither moving nor permuting shares the model's bytes: write it before the next step.
+/// Returns the parameters, then the buffers. num_batches_tracked of batch norms is left out; PyTorch does not
+/// require it. A tensor that needs neither a move nor a permutation shares the model's storage: write it to
+/// the file before the next step.
 std::vector<NamedTensor> export_tensors(const Module& model);
+/// Returns the tensors of an optimizer's state in the same form.
 std::vector<NamedTensor> export_state(const std::vector<NamedState>& state);
 
-/// Copies tensors into a model by name. CheckpointError that begins with `source` and lists what is missing,
-/// unexpected or of another shape; nothing is changed then. Floating-point types convert into the model's;
-/// num_batches_tracked is ignored.
+/// Copies tensors into a model by name, converting floating-point types to the model's. Ignores
+/// num_batches_tracked. If tensors are missing, unexpected or of another shape, changes nothing and throws
+/// CheckpointError, which begins with `source` and lists them.
 void import_tensors(Module& model, const std::vector<NamedTensor>& tensors, const std::string& source);
 
-/// An import in two steps, so that several can be checked before the first one changes anything.
+/// A checked import that has not been applied yet, so that several imports can be checked before the first
+/// changes anything.
 class PreparedImport {
  public:
+  /// Match tensors with those of a model or of an optimizer's state by name. Throw CheckpointError as
+  /// import_tensors() does.
   static PreparedImport of(Module& model, const std::vector<NamedTensor>& tensors, const std::string& source);
   static PreparedImport of(const std::vector<NamedState>& state, const std::vector<NamedTensor>& tensors,
                            const std::string& source);
+  /// Copies the tensors. Does not refresh low-precision copies.
   void apply() const;
 
  private:
@@ -41,8 +47,8 @@ class PreparedImport {
   std::vector<Copy> copies_;
 };
 
-/// xxhash64 of the bytes of all parameters and buffers in checkpoint form and order, 16 hex digits: equal for
-/// equal networks, and the hash of the data section of their model.safetensors.
+/// Returns the xxhash64 of the bytes of all parameters and buffers in checkpoint form and order, as 16 hex
+/// digits. Equal networks have equal hashes; it is also the hash of the data section of model.safetensors.
 std::string parameters_hash(const Module& model);
 std::string parameters_hash(const std::vector<NamedTensor>& exported);
 

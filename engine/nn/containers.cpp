@@ -1,23 +1,19 @@
 #include "engine/nn/layers.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 #include "kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
-
-std::string child_path(const std::string& path, const std::string& name) {
-  return path.empty() ? name : path + "." + name;
-}
 
 bool is_relu(const Module& module) {
   const auto* const activation = dynamic_cast<const Activation*>(&module);
   return activation != nullptr && activation->kind() == ActivationKind::relu;
 }
 
-/// Runs the first `count` children, a ReLU together with the layer before it, and the epilogue with the last
-/// layer.
+/// Runs the first `count` children in order. Fuses a ReLU into the layer before it, and the epilogue into the
+/// last layer.
 template <class Children>
-Variable run(const Children& children, std::size_t count, const Variable& x, const Pass& pass,
+Variable run(const Children& children, std::size_t count, const Variable& x, const ForwardContext& context,
              const Epilogue& epilogue) {
   Variable y = x;
   for (std::size_t i = 0; i < count;) {
@@ -25,8 +21,8 @@ Variable run(const Children& children, std::size_t count, const Variable& x, con
     Module& layer = *children[i++].module;
     const bool relu_follows = i < count && is_relu(*children[i].module);
     if (relu_follows) ++i;
-    if (i == count && !relu_follows) return layer.forward_with(y, pass, epilogue);
-    y = layer.forward_with(y, pass, {.relu = relu_follows});
+    if (i == count && !relu_follows) return layer.forward_with(y, context, epilogue);
+    y = layer.forward_with(y, context, {.relu = relu_follows});
   }
   return epilogue.apply(y);
 }
@@ -37,10 +33,13 @@ Sequential::Sequential(std::vector<Named> layers) {
   for (Named& layer : layers) add_child(std::move(layer.first), std::move(layer.second));
 }
 
-Variable Sequential::forward(const Variable& x, const Pass& pass) { return forward_with(x, pass, {}); }
+Variable Sequential::forward(const Variable& x, const ForwardContext& context) {
+  return forward_with(x, context, {});
+}
 
-Variable Sequential::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
-  return run(children(), children().size(), x, pass, epilogue);
+Variable Sequential::forward_with(const Variable& x, const ForwardContext& context,
+                                  const Epilogue& epilogue) {
+  return run(children(), children().size(), x, context, epilogue);
 }
 
 std::string Sequential::describe() const { return fmt::format("Sequential of {}", children().size()); }
@@ -48,8 +47,7 @@ std::string Sequential::describe() const { return fmt::format("Sequential of {}"
 Shape Sequential::infer_at(const Shape& input, const std::string& path,
                            std::vector<LayerSummary>* rows) const {
   Shape shape = input;
-  for (const Child& child : children())
-    shape = child.module->infer(shape, child_path(path, child.name), rows);
+  for (const Child& child : children()) shape = child.module->infer(shape, join_path(path, child.name), rows);
   return shape;
 }
 
@@ -59,9 +57,9 @@ ResidualBlock::ResidualBlock(std::vector<Sequential::Named> body, std::shared_pt
   if (shortcut_) add_child("downsample", shortcut_);
 }
 
-Variable ResidualBlock::forward(const Variable& x, const Pass& pass) {
-  return run(children(), body_size_, x, pass,
-             {.residual = shortcut_ ? shortcut_->forward(x, pass) : x, .relu = true});
+Variable ResidualBlock::forward(const Variable& x, const ForwardContext& context) {
+  return run(children(), body_size_, x, context,
+             {.residual = shortcut_ ? shortcut_->forward(x, context) : x, .relu = true});
 }
 
 std::string ResidualBlock::describe() const { return fmt::format("ResidualBlock of {}", body_size_); }
@@ -70,10 +68,10 @@ Shape ResidualBlock::infer_at(const Shape& input, const std::string& path,
                               std::vector<LayerSummary>* rows) const {
   Shape shape = input;
   for (std::size_t i = 0; i < body_size_; ++i)
-    shape = children()[i].module->infer(shape, child_path(path, children()[i].name), rows);
-  const Shape shortcut = shortcut_ ? shortcut_->infer(input, child_path(path, "downsample"), rows) : input;
-  check(shape == shortcut, "{} ({}): the body gives {}, the shortcut {}", path, describe(), shape.text(),
-        shortcut.text());
+    shape = children()[i].module->infer(shape, join_path(path, children()[i].name), rows);
+  const Shape shortcut = shortcut_ ? shortcut_->infer(input, join_path(path, "downsample"), rows) : input;
+  check(shape == shortcut, "{} ({}): the body returns shape {}, the shortcut {}; expected equal shapes", path,
+        describe(), shape.text(), shortcut.text());
   return shape;
 }
 

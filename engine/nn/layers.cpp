@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -29,7 +29,7 @@ std::string window(int kernel, int stride, int padding) {
   return text;
 }
 
-/// A parameter, possibly undefined, as a layer computes with it: in a half type where its input is of one.
+/// Returns the parameter cast to the type of x if that is f16 or bf16. The parameter may be undefined.
 Variable for_input(const Variable& parameter, const Variable& x) {
   return parameter.defined() && is_half(x.dtype()) ? cast(parameter, x.dtype()) : parameter;
 }
@@ -48,10 +48,12 @@ Conv2d::Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options)
   if (options.bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
 }
 
-Variable Conv2d::forward(const Variable& x, const Pass& pass) { return forward_with(x, pass, {}); }
+Variable Conv2d::forward(const Variable& x, const ForwardContext& context) {
+  return forward_with(x, context, {});
+}
 
-Variable Conv2d::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
-  if (epilogue.residual.defined()) return Module::forward_with(x, pass, epilogue);
+Variable Conv2d::forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
+  if (epilogue.residual.defined()) return Module::forward_with(x, context, epilogue);
   return conv2d(x, for_input(weight_, x), for_input(bias_, x),
                 {.stride = options_.stride, .padding = options_.padding, .relu = epilogue.relu});
 }
@@ -76,10 +78,12 @@ Linear::Linear(int in_features, int out_features, bool bias) : in_(in_features),
   if (bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
 }
 
-Variable Linear::forward(const Variable& x, const Pass& pass) { return forward_with(x, pass, {}); }
+Variable Linear::forward(const Variable& x, const ForwardContext& context) {
+  return forward_with(x, context, {});
+}
 
-Variable Linear::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
-  if (epilogue.residual.defined()) return Module::forward_with(x, pass, epilogue);
+Variable Linear::forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
+  if (epilogue.residual.defined()) return Module::forward_with(x, context, epilogue);
   return linear(x, for_input(weight_, x), for_input(bias_, x), epilogue.relu);
 }
 
@@ -98,16 +102,19 @@ BatchNorm2d::BatchNorm2d(int channels, BatchNormOptions options) : channels_(cha
   running_var_ = add_buffer("running_var", {channels}, 1);
 }
 
-Variable BatchNorm2d::forward(const Variable& x, const Pass& pass) { return forward_with(x, pass, {}); }
+Variable BatchNorm2d::forward(const Variable& x, const ForwardContext& context) {
+  return forward_with(x, context, {});
+}
 
-Variable BatchNorm2d::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
-  // A ReLU of its own comes before the sum, where the kernel's comes after it.
-  if (options_.relu && epilogue.residual.defined()) return Module::forward_with(x, pass, epilogue);
+Variable BatchNorm2d::forward_with(const Variable& x, const ForwardContext& context,
+                                   const Epilogue& epilogue) {
+  // This layer's own ReLU precedes the addition of the residual, but the kernel's follows it.
+  if (options_.relu && epilogue.residual.defined()) return Module::forward_with(x, context, epilogue);
   BatchNormOptions options = options_;
   options.relu = options.relu || epilogue.relu;
-  if (pass.training && exchange_)
-    return sync_batch_norm(x, weight_, bias_, running(), exchange_, options, epilogue.residual);
-  return batch_norm(x, weight_, bias_, running(), pass.training, options, epilogue.residual);
+  if (context.training && group_)
+    return sync_batch_norm(x, weight_, bias_, running(), group_, options, epilogue.residual);
+  return batch_norm(x, weight_, bias_, running(), context.training, options, epilogue.residual);
 }
 
 std::string BatchNorm2d::describe() const { return fmt::format("BatchNorm2d {}", channels_); }
@@ -117,7 +124,7 @@ Module::Inferred BatchNorm2d::infer_layer(const Shape& input) const {
   return {input, 0};
 }
 
-Variable Activation::forward(const Variable& x, const Pass&) {
+Variable Activation::forward(const Variable& x, const ForwardContext&) {
   switch (kind_) {
     case ActivationKind::relu: return relu(x);
     case ActivationKind::gelu: return gelu(x);
@@ -125,7 +132,7 @@ Variable Activation::forward(const Variable& x, const Pass&) {
     case ActivationKind::tanh: return tanh(x);
     case ActivationKind::sigmoid: return sigmoid(x);
   }
-  fail<UsageError>("Activation: not a kind of activation");
+  fail<UsageError>("Activation: unknown kind");
 }
 
 std::string Activation::describe() const {
@@ -139,17 +146,17 @@ std::string Activation::describe() const {
   return "?";
 }
 
-Variable Dropout::forward(const Variable& x, const Pass& pass) {
-  if (!pass.training || p_ == 0) return x;
-  // One stream of draws for each (layer, epoch): 64 layers, 2^18 epochs.
-  Random random{.seed = pass.seed, .purpose = RandomPurpose::dropout, .stream = layer_ << 18};
-  if (!pass.epoch_cell.defined()) random.stream ^= static_cast<std::uint32_t>(pass.epoch);
-  return dropout(x, pass.sample_ids, p_, random, pass.epoch_cell);
+Variable Dropout::forward(const Variable& x, const ForwardContext& context) {
+  if (!context.training || p_ == 0) return x;
+  // One random stream per (layer, epoch): up to 64 layers and 2^18 epochs.
+  Random random{.seed = context.seed, .purpose = RandomPurpose::dropout, .stream = layer_ << 18};
+  if (!context.device_epoch.defined()) random.stream ^= static_cast<std::uint32_t>(context.epoch);
+  return dropout(x, context.sample_ids, p_, random, context.device_epoch);
 }
 
 std::string Dropout::describe() const { return fmt::format("Dropout {}", p_); }
 
-Variable MaxPool2d::forward(const Variable& x, const Pass&) { return max_pool2d(x, options_); }
+Variable MaxPool2d::forward(const Variable& x, const ForwardContext&) { return max_pool2d(x, options_); }
 
 std::string MaxPool2d::describe() const {
   return "MaxPool2d " + window(options_.kernel, options_.stride, options_.padding);
@@ -157,7 +164,7 @@ std::string MaxPool2d::describe() const {
 
 Module::Inferred MaxPool2d::infer_layer(const Shape& input) const { return {pooled(input, options_), 0}; }
 
-Variable AvgPool2d::forward(const Variable& x, const Pass&) { return avg_pool2d(x, options_); }
+Variable AvgPool2d::forward(const Variable& x, const ForwardContext&) { return avg_pool2d(x, options_); }
 
 std::string AvgPool2d::describe() const {
   return "AvgPool2d " + window(options_.kernel, options_.stride, options_.padding);
@@ -165,7 +172,7 @@ std::string AvgPool2d::describe() const {
 
 Module::Inferred AvgPool2d::infer_layer(const Shape& input) const { return {pooled(input, options_), 0}; }
 
-Variable GlobalAvgPool2d::forward(const Variable& x, const Pass&) { return global_avg_pool2d(x); }
+Variable GlobalAvgPool2d::forward(const Variable& x, const ForwardContext&) { return global_avg_pool2d(x); }
 
 std::string GlobalAvgPool2d::describe() const { return "GlobalAvgPool2d"; }
 
@@ -174,7 +181,7 @@ Module::Inferred GlobalAvgPool2d::infer_layer(const Shape& input) const {
   return {{input[0], input[3]}, 0};
 }
 
-Variable Flatten::forward(const Variable& x, const Pass&) { return flatten(x); }
+Variable Flatten::forward(const Variable& x, const ForwardContext&) { return flatten(x); }
 
 std::string Flatten::describe() const { return "Flatten"; }
 

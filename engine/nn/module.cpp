@@ -1,34 +1,31 @@
 #include "engine/nn/module.h"
 
 #include "engine/ops/ops.h"
+#include "kernels/base/check.h"
 #include "kernels/elementwise.h"
 #include "kernels/initial_values.h"
-#include "kernels/runtime/check.h"
 
 namespace convoy {
 namespace {
 
-std::string join(const std::string& path, const std::string& name) {
-  return path.empty() ? name : path + "." + name;
-}
-
-/// FNV-1a: keys a parameter's draws by its name, so that adding a layer does not change the others.
+/// Returns the FNV-1a hash that keys a parameter's draws by its name.
 std::uint32_t hash_of(const std::string& name) {
   std::uint32_t hash = 2166136261u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   return hash;
 }
 
-/// What layers compute with in the type of their input; a batch norm's arrays stay what they are.
+/// Returns whether layers cast parameters of this kind to the type of their input. Those of batch norms keep
+/// their own type.
 bool is_cast(ParameterKind kind) {
   return kind == ParameterKind::filter || kind == ParameterKind::weight || kind == ParameterKind::bias;
 }
 
-/// The half copy of the old value becomes one of the new.
+/// Sets the parameter's value and keeps a low-precision copy if it had one.
 void replace_value(const Variable& parameter, const Tensor& value) {
-  const Tensor copy = parameter.half_copy();
+  const Tensor copy = parameter.low_precision_copy();
   parameter.set_value(value);
-  if (copy.defined()) parameter.set_half_copy(value.to(copy.dtype()));
+  if (copy.defined()) parameter.set_low_precision_copy(value.to(copy.dtype()));
 }
 
 }  // namespace
@@ -36,7 +33,7 @@ void replace_value(const Variable& parameter, const Tensor& value) {
 template <class F>
 void Module::visit(const std::string& path, F&& f) const {
   f(*this, path);
-  for (const Child& child : children_) child.module->visit(join(path, child.name), f);
+  for (const Child& child : children_) child.module->visit(join_path(path, child.name), f);
 }
 
 std::vector<Module*> Module::modules() {
@@ -52,7 +49,7 @@ std::vector<NamedParameter> Module::parameters() const {
   std::vector<NamedParameter> all;
   visit("", [&](const Module& module, const std::string& path) {
     for (const OwnParameter& own : module.parameters_)
-      all.push_back({join(path, own.named.name), own.named.variable, own.named.kind});
+      all.push_back({join_path(path, own.named.name), own.named.variable, own.named.kind});
   });
   return all;
 }
@@ -60,7 +57,7 @@ std::vector<NamedParameter> Module::parameters() const {
 std::vector<NamedBuffer> Module::buffers() const {
   std::vector<NamedBuffer> all;
   visit("", [&](const Module& module, const std::string& path) {
-    for (const OwnBuffer& own : module.buffers_) all.push_back({join(path, own.name), *own.tensor});
+    for (const OwnBuffer& own : module.buffers_) all.push_back({join_path(path, own.name), *own.tensor});
   });
   return all;
 }
@@ -70,8 +67,8 @@ Variable Epilogue::apply(const Variable& y) const {
   return relu ? convoy::relu(sum) : sum;
 }
 
-Variable Module::forward_with(const Variable& x, const Pass& pass, const Epilogue& epilogue) {
-  return epilogue.apply(forward(x, pass));
+Variable Module::forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
+  return epilogue.apply(forward(x, context));
 }
 
 void Module::to(const Device& device) {
@@ -89,8 +86,7 @@ void Module::to(const Device& device) {
 }
 
 void Module::to(DType dtype) {
-  check(is_floating(dtype), "a model of {} parameters was asked for; expected floating point",
-        name_of(dtype));
+  check(is_floating(dtype), "cannot convert a model to {}: expected a floating-point type", to_string(dtype));
   visit("", [&](const Module& module, const std::string&) {
     for (const OwnParameter& own : module.parameters_)
       replace_value(own.named.variable, own.named.variable.value().to(dtype));
@@ -98,18 +94,19 @@ void Module::to(DType dtype) {
   });
 }
 
-void Module::keep_half_copies(DType dtype) {
-  check(is_half(dtype), "half copies of {} were asked for; expected f16 or bf16", name_of(dtype));
+void Module::keep_low_precision_copies(DType dtype) {
+  check(is_half(dtype), "cannot keep low-precision copies in {}: expected f16 or bf16", to_string(dtype));
   visit("", [&](const Module& module, const std::string&) {
     for (const OwnParameter& own : module.parameters_)
-      if (is_cast(own.named.kind)) own.named.variable.set_half_copy(own.named.variable.value().to(dtype));
+      if (is_cast(own.named.kind))
+        own.named.variable.set_low_precision_copy(own.named.variable.value().to(dtype));
   });
 }
 
-void Module::refresh_half_copies() {
+void Module::refresh_low_precision_copies() {
   visit("", [&](const Module& module, const std::string&) {
     for (const OwnParameter& own : module.parameters_) {
-      const Tensor& copy = own.named.variable.half_copy();
+      const Tensor& copy = own.named.variable.low_precision_copy();
       if (!copy.defined()) continue;
       on(copy.stream(), [&](auto& s) { cast(s, own.named.variable.value().view(), copy.view()); });
     }
@@ -127,9 +124,9 @@ void Module::initialize(std::uint64_t seed) {
         on(value.stream(), [&](auto& s) { fill(s, own.init.value, value.view()); });
         continue;
       }
-      const std::uint32_t key = hash_of(join(path, own.named.name));
+      const std::uint32_t key = hash_of(join_path(path, own.named.name));
       const auto draw = own.init.kind == Init::Kind::normal ? draw_normal : draw_uniform;
-      // In place where that can be: pages that nobody has touched yet take longer than the draws.
+      // In place if possible: the first touch of newly allocated pages takes longer than the draws.
       if (value.device() == host && value.dtype() == DType::f32) {
         draw(stream, random, key, own.init.value, value.view());
       } else {
@@ -141,7 +138,7 @@ void Module::initialize(std::uint64_t seed) {
     for (const OwnBuffer& own : module.buffers_)
       own.tensor->copy_from(Tensor::full(own.tensor->shape(), own.initial, own.tensor->dtype(), host));
   });
-  refresh_half_copies();
+  refresh_low_precision_copies();
 }
 
 Variable Module::add_parameter(std::string name, const Shape& shape, ParameterKind kind, Init init) {

@@ -1,15 +1,15 @@
-// The checks that every op begins with. Private to engine/ops.
+// Argument checks shared by the ops: each throws UsageError. Private to engine/ops.
 #pragma once
 
 #include <string_view>
 
 #include "engine/autograd/variable.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy::detail {
 
 inline void check_floating(std::string_view op, const Variable& x) {
-  check(is_floating(x.dtype()), "{}: input {} {}, expected floating point", op, name_of(x.dtype()),
+  check(is_floating(x.dtype()), "{}: input is {} {}, expected floating point", op, to_string(x.dtype()),
         x.shape().text());
 }
 
@@ -18,35 +18,35 @@ inline void check_rank(std::string_view op, std::string_view what, const Shape& 
         shape.rank(), rank);
 }
 
-/// Same element type and device: what two arguments of an op must share.
+/// Checks that two arguments of an op have the same element type and device.
 inline void check_alike(std::string_view op, const Variable& x, const Variable& y) {
-  check(x.dtype() == y.dtype(), "{}: {} {} and {} {} differ in type", op, name_of(x.dtype()),
-        x.shape().text(), name_of(y.dtype()), y.shape().text());
+  check(x.dtype() == y.dtype(), "{}: element types of {} {} and {} {} differ", op, to_string(x.dtype()),
+        x.shape().text(), to_string(y.dtype()), y.shape().text());
   check(x.device() == y.device(), "{}: one input is on {}, the other on {}", op, x.device().name(),
         y.device().name());
 }
 
 inline void check_same_shape(std::string_view op, const Variable& x, const Variable& y) {
   check_alike(op, x, y);
-  check(x.shape() == y.shape(), "{}: {} and {} differ", op, x.shape().text(), y.shape().text());
+  check(x.shape() == y.shape(), "{}: shapes {} and {} differ", op, x.shape().text(), y.shape().text());
 }
 
-/// A bias, scale or shift: [size], alike x; may be undefined where `optional`.
+/// Checks a bias: [size], with the element type and device of x.
 inline void check_vector(std::string_view op, std::string_view what, const Variable& vector,
                          const Variable& x, std::int64_t size) {
   check_alike(op, x, vector);
   check(vector.shape() == Shape{size}, "{}: {} {}, expected [{}]", op, what, vector.shape().text(), size);
 }
 
-/// i32 [N] beside x [N, …]: labels, sample ids.
+/// Checks that `indices` (labels or sample ids) are i32 [N] on the device of x, which is [N, …].
 inline void check_indices(std::string_view op, std::string_view what, const Tensor& indices,
                           const Variable& x) {
   check(indices.defined() && indices.dtype() == DType::i32 && indices.shape() == Shape{x.shape()[0]},
         "{}: {} {} {}, expected i32 [{}]", op, what,
-        indices.defined() ? name_of(indices.dtype()) : "undefined",
+        indices.defined() ? to_string(indices.dtype()) : "undefined",
         indices.defined() ? indices.shape().text() : "", x.shape()[0]);
-  check(indices.device() == x.device(), "{}: {} on {}, input on {}", op, what, indices.device().name(),
-        x.device().name());
+  check(indices.device() == x.device(), "{}: {} are on {}, expected {} as the input", op, what,
+        indices.device().name(), x.device().name());
 }
 
 }  // namespace convoy::detail

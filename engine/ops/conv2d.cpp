@@ -9,14 +9,15 @@ namespace convoy {
 
 std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stride, int padding) {
   check(kernel >= 1 && stride >= 1 && padding >= 0,
-        "kernel {}, stride {}, padding {}: expected at least 1, 1 and 0", kernel, stride, padding);
+        "window with kernel {}, stride {}, padding {}: expected at least 1, 1 and 0", kernel, stride,
+        padding);
   const std::int64_t room = size + 2 * std::int64_t{padding} - kernel;
   check(room >= 0, "a window of {} does not fit into {} pixels with padding {}", kernel, size, padding);
   return room / stride + 1;
 }
 
 // y = x * w + b      dx = g transposed-* w      dw = x * g      db = sums of g over all pixels
-// with g = dy, or dy [y > 0] behind a ReLU.
+// with g = dy, or dy [y > 0] if the op ends in a ReLU.
 Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias, Conv2dOptions options) {
   detail::check_floating("conv2d", x);
   detail::check_alike("conv2d", x, filter);
@@ -42,12 +43,12 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
                     const Tensor& dy, std::span<GradSlot> slots) {
                   const Tensor g = detail::before_relu(dy, y);
                   on(dy.stream(), [&](auto& s) {
-                    // Parameters first: their all-reduce can start while dx is computed.
+                    // Parameters first, so that their all-reduce can start while dx is computed.
                     if (slots[1].wanted())
-                      conv2d_backward_filter(s, g.view(), x.view(), slots[1].view(), options);
-                    if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, g.view(), slots[2].view());
+                      conv2d_backward_filter(s, g.view(), x.view(), slots[1].claim(), options);
+                    if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, g.view(), slots[2].claim());
                     if (slots[0].wanted())
-                      conv2d_backward_data(s, g.view(), w.view(), slots[0].view(), options);
+                      conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
                   });
                 });
 }

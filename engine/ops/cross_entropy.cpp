@@ -6,7 +6,8 @@
 namespace convoy {
 namespace {
 
-/// On the host only: on a GPU that would stall every step, so data sets check labels when they are read.
+/// Checks the labels on the CPU only. On a GPU the check would stall every step, so data sets check labels
+/// when they read them.
 void check_labels(const Tensor& labels, std::int64_t classes) {
   if (labels.device().kind() != DeviceKind::cpu) return;
   const auto* values = labels.view().as<std::int32_t>();
@@ -21,7 +22,7 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
   detail::check_floating("cross_entropy", logits);
   detail::check_rank("cross_entropy", "logits", logits.shape(), 2);
   check(logits.shape()[1] > 0, "cross_entropy: logits {} have no classes", logits.shape().text());
-  check(smoothing >= 0 && smoothing < 1, "cross_entropy: smoothing {}, expected 0 <= smoothing < 1",
+  check(smoothing >= 0 && smoothing < 1, "cross_entropy: smoothing is {}, expected 0 <= smoothing < 1",
         smoothing);
   detail::check_indices("cross_entropy", "labels", labels, logits);
   check_labels(labels, logits.shape()[1]);
@@ -42,7 +43,7 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
                              const Tensor& dloss, std::span<GradSlot> slots) {
                            on(dloss.stream(), [&](auto& s) {
                              softmax_cross_entropy_backward(s, dloss.view(), logits.view(), labels.view(),
-                                                            log_sum_exp.view(), smoothing, slots[0].view());
+                                                            log_sum_exp.view(), smoothing, slots[0].claim());
                            });
                          });
   return {loss, losses, correct};

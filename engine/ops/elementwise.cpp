@@ -6,7 +6,7 @@
 namespace convoy {
 namespace {
 
-/// What an activation's backward needs beside dy.
+/// The tensor that an activation's backward needs besides dy.
 enum class Saves : std::uint8_t { input, output };
 
 template <class Forward, class Backward>
@@ -18,7 +18,7 @@ Variable activation(std::string_view name, const Variable& x, Saves saves, Forwa
   return record(
       name, y, {x},
       [saved = saves == Saves::input ? x.value() : y, backward](const Tensor& dy, std::span<GradSlot> dx) {
-        on(dy.stream(), [&](auto& s) { backward(s, dy.view(), saved.view(), dx[0].view()); });
+        on(dy.stream(), [&](auto& s) { backward(s, dy.view(), saved.view(), dx[0].claim()); });
       });
 }
 
@@ -30,8 +30,8 @@ Variable add(const Variable& x, const Variable& y) {
   Tensor z = Tensor::empty_like(x.value());
   on(z.stream(), [&](auto& s) { add(s, x.value().view(), y.value().view(), z.view()); });
   return record("add", z, {x, y}, [](const Tensor& dz, std::span<GradSlot> slots) {
-    slots[0].take(dz);
-    slots[1].take(dz);
+    slots[0].alias_or_accumulate(dz);
+    slots[1].alias_or_accumulate(dz);
   });
 }
 
@@ -43,8 +43,8 @@ Variable mul(const Variable& x, const Variable& y) {
   return record("mul", z, {x, y},
                 [x = x.value(), y = y.value()](const Tensor& dz, std::span<GradSlot> slots) {
                   on(dz.stream(), [&](auto& s) {
-                    if (slots[0].wanted()) mul(s, dz.view(), y.view(), slots[0].view());
-                    if (slots[1].wanted()) mul(s, dz.view(), x.view(), slots[1].view());
+                    if (slots[0].wanted()) mul(s, dz.view(), y.view(), slots[0].claim());
+                    if (slots[1].wanted()) mul(s, dz.view(), x.view(), slots[1].claim());
                   });
                 });
 }
@@ -54,7 +54,7 @@ Variable scale(const Variable& x, double a) {
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](auto& s) { scale(s, x.value().view(), a, GradView(y.view())); });
   return record("scale", y, {x}, [a](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { scale(s, dy.view(), a, dx[0].view()); });
+    on(dy.stream(), [&](auto& s) { scale(s, dy.view(), a, dx[0].claim()); });
   });
 }
 
@@ -89,38 +89,38 @@ Variable sigmoid(const Variable& x) {
 }
 
 Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random,
-                 const Tensor& epoch_cell) {
+                 const Tensor& device_epoch) {
   detail::check_floating("dropout", x);
-  check(x.shape().rank() >= 1, "dropout: a scalar has no samples; expected [N, …]");
+  check(x.shape().rank() >= 1, "dropout: input is a scalar, expected [N, …]");
   check(p >= 0 && p < 1, "dropout: p = {}, expected 0 <= p < 1", p);
   detail::check_indices("dropout", "sample ids", sample_ids, x);
-  if (epoch_cell.defined()) {
-    check(epoch_cell.dtype() == DType::i32 && epoch_cell.shape() == Shape{1} &&
-              epoch_cell.device() == x.device(),
-          "dropout: an epoch {} {} on {}, expected i32 [1] on {}", name_of(epoch_cell.dtype()),
-          epoch_cell.shape().text(), epoch_cell.device().name(), x.device().name());
-    random.cell = epoch_cell.view().as<std::int32_t>();
+  if (device_epoch.defined()) {
+    check(device_epoch.dtype() == DType::i32 && device_epoch.shape() == Shape{1} &&
+              device_epoch.device() == x.device(),
+          "dropout: device_epoch is {} {} on {}, expected i32 [1] on {}", to_string(device_epoch.dtype()),
+          device_epoch.shape().text(), device_epoch.device().name(), x.device().name());
+    random.cell = device_epoch.view().as<std::int32_t>();
   }
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(),
      [&](auto& s) { dropout(s, x.value().view(), sample_ids.view(), p, random, GradView(y.view())); });
   return record(
-      "dropout", y, {x}, [sample_ids, p, random, epoch_cell](const Tensor& dy, std::span<GradSlot> dx) {
-        on(dy.stream(), [&](auto& s) { dropout(s, dy.view(), sample_ids.view(), p, random, dx[0].view()); });
+      "dropout", y, {x}, [sample_ids, p, random, device_epoch](const Tensor& dy, std::span<GradSlot> dx) {
+        on(dy.stream(), [&](auto& s) { dropout(s, dy.view(), sample_ids.view(), p, random, dx[0].claim()); });
       });
 }
 
 Variable cast(const Variable& x, DType dtype) {
   detail::check_floating("cast", x);
-  check(is_floating(dtype), "cast: to {}, expected floating point", name_of(dtype));
+  check(is_floating(dtype), "cast: target type {}, expected floating point", to_string(dtype));
   if (dtype == x.dtype()) return x;
-  const Tensor& copy = x.half_copy();
+  const Tensor& copy = x.low_precision_copy();
   const bool is_kept = copy.defined() && copy.dtype() == dtype;
   return record("cast", is_kept ? copy : x.value().to(dtype), {x},
                 [from = x.dtype()](const Tensor& dy, std::span<GradSlot> dx) {
-                  const GradView to = dx[0].view();
+                  const GradView to = dx[0].claim();
                   on(dy.stream(), [&](auto& s) {
-                    if (to.mode == Mode::write) return cast(s, dy.view(), to);
+                    if (to.mode == GradMode::overwrite) return cast(s, dy.view(), to);
                     scale(s, dy.to(from).view(), 1, to);
                   });
                 });

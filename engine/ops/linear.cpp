@@ -12,22 +12,23 @@ Variable matmul(const Variable& a, const Variable& b) {
   detail::check_alike("matmul", a, b);
   detail::check_rank("matmul", "left factor", a.shape(), 2);
   detail::check_rank("matmul", "right factor", b.shape(), 2);
-  check(a.shape()[1] == b.shape()[0], "matmul: {} times {}", a.shape().text(), b.shape().text());
+  check(a.shape()[1] == b.shape()[0], "matmul: {} times {}: inner sizes differ", a.shape().text(),
+        b.shape().text());
   Tensor c = Tensor::empty({a.shape()[0], b.shape()[1]}, a.dtype(), a.device());
   on(c.stream(), [&](auto& s) { matmul(s, a.value().view(), b.value().view(), GradView(c.view())); });
   return record("matmul", c, {a, b},
                 [a = a.value(), b = b.value()](const Tensor& dc, std::span<GradSlot> slots) {
                   on(dc.stream(), [&](auto& s) {
                     if (slots[0].wanted())
-                      matmul(s, dc.view(), b.view(), slots[0].view(), {.transpose_b = true});
+                      matmul(s, dc.view(), b.view(), slots[0].claim(), {.transpose_b = true});
                     if (slots[1].wanted())
-                      matmul(s, a.view(), dc.view(), slots[1].view(), {.transpose_a = true});
+                      matmul(s, a.view(), dc.view(), slots[1].claim(), {.transpose_a = true});
                   });
                 });
 }
 
 // y = x w^T + b      dx = g w      dw = g^T x      db = column sums of g
-// with g = dy, or dy [y > 0] behind a ReLU.
+// with g = dy, or dy [y > 0] if the op ends in a ReLU.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, bool with_relu) {
   detail::check_floating("linear", x);
   detail::check_alike("linear", x, weight);
@@ -49,10 +50,10 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
                                                                                   std::span<GradSlot> slots) {
                   const Tensor g = detail::before_relu(dy, y);
                   on(dy.stream(), [&](auto& s) {
-                    if (slots[0].wanted()) matmul(s, g.view(), w.view(), slots[0].view());
+                    if (slots[0].wanted()) matmul(s, g.view(), w.view(), slots[0].claim());
                     if (slots[1].wanted())
-                      matmul(s, g.view(), x.view(), slots[1].view(), {.transpose_a = true});
-                    if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, g.view(), slots[2].view());
+                      matmul(s, g.view(), x.view(), slots[1].claim(), {.transpose_a = true});
+                    if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, g.view(), slots[2].claim());
                   });
                 });
 }

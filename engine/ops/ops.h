@@ -1,17 +1,19 @@
-// Operations on variables. Each checks shapes, dtypes and devices (UsageError, naming what was seen),
-// allocates its result, calls kernels, and records its backward. Images are [N, H, W, C].
+// Differentiable operations on variables. Each op checks shapes, dtypes and devices, allocates its result,
+// calls kernels, and records its backward. Ops throw UsageError if an argument does not fit. Images are
+// [N, H, W, C].
 #pragma once
 
 #include "engine/autograd/variable.h"
-#include "engine/tensor/part_exchange.h"
+#include "engine/tensor/process_group.h"
+#include "kernels/base/random.h"
 #include "kernels/batchnorm.h"
 #include "kernels/conv2d.h"
 #include "kernels/pool2d.h"
-#include "kernels/random.h"
 
 namespace convoy {
 
-// elementwise: equal shapes
+// ---- Elementwise operations. Operands have equal shapes. ----
+
 Variable add(const Variable& x, const Variable& y);
 Variable mul(const Variable& x, const Variable& y);
 Variable scale(const Variable& x, double a);
@@ -25,66 +27,81 @@ Variable gelu(const Variable& x);
 Variable silu(const Variable& x);
 Variable tanh(const Variable& x);
 Variable sigmoid(const Variable& x);
-/// x [N, …], sample_ids i32 [N]; p in [0, 1). See kernels/elementwise.h. epoch_cell: i32 [1], which becomes
-/// random.cell; it must hold the same number still when backward runs.
+/// Zeroes elements of x [N, …] with probability `p` in [0, 1) and scales the others by 1 / (1 - p). The draws
+/// are keyed by `random` and by sample_ids, i32 [N] (see kernels/elementwise.h). If `device_epoch`, i32 [1],
+/// is defined it becomes random.cell, and must hold the same number when backward runs.
 Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random,
-                 const Tensor& epoch_cell = {});
-/// To another floating-point type; the gradient is cast back.
+                 const Tensor& device_epoch = {});
+/// Converts x to another floating-point type. Backward converts the gradient back. Uses the low-precision
+/// copy of a leaf if it has one of that type.
 Variable cast(const Variable& x, DType dtype);
 
-// shape
+// ---- Shapes ----
+
 Variable reshape(const Variable& x, const Shape& shape);
-/// [N, H, W, C] -> [N, C H W] in PyTorch's order, so that a Linear after it has PyTorch's weights; [N, …] ->
-/// [N, rest].
+/// Flattens [N, H, W, C] to [N, C H W] in PyTorch's order, so that a Linear after it has PyTorch's weights.
+/// Flattens any other [N, …] to [N, rest].
 Variable flatten(const Variable& x);
 
-// reductions, to one element
+// ---- Reductions to one element ----
+
 Variable sum(const Variable& x);
 Variable mean(const Variable& x);
 
-// products
-/// a [M, K] times b [K, N].
+// ---- Matrix multiplication and convolution ----
+
+/// Multiplies a [M, K] by b [K, N].
 Variable matmul(const Variable& a, const Variable& b);
-/// x [N, in], weight [out, in], bias [out] or undefined -> x weight^T + bias, [N, out]; max(., 0) of it
-/// with_relu.
+/// Returns x weight^T + bias, [N, out], for x [N, in], weight [out, in] and bias [out] or undefined; with
+/// `with_relu`, max(x weight^T + bias, 0).
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, bool with_relu = false);
-/// x [N, H, W, I], filter [O, kH, kW, I], bias [O] or undefined; max(., 0) of it with options.relu.
+/// Convolves x [N, H, W, I] with filter [O, kH, kW, I] and adds bias, [O] or undefined; with options.relu,
+/// applies max(., 0) to the result.
 Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias, Conv2dOptions options = {});
-/// Size of one axis after a convolution or pooling window; UsageError where the window does not fit.
+/// Returns the size of one axis after a convolution or pooling window. Throws UsageError if the window does
+/// not fit.
 std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stride, int padding);
 
-// normalization; running statistics [C] are updated in place in training
+// ---- Normalization ----
+
+/// Running statistics, [C] each. Training updates them in place.
 struct BatchNormStatistics {
   Tensor running_mean;
   Tensor running_var;
 };
-/// x and residual [N, …, C], the latter undefined where nothing is added; all else [C], of the type that x is
-/// computed in: f32 where x is f16 or bf16, else that of x. See kernels/batchnorm.h.
+/// Normalizes x [N, …, C] by batch statistics if `training`, else by running statistics. Adds `residual`, of
+/// the shape of x, unless it is undefined. All other arguments are [C], f32 if x is f16 or bf16, else of the
+/// type of x. See kernels/batchnorm.h for the formulas. Throws UsageError in training if x has one value per
+/// channel.
 Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
                     const BatchNormStatistics& running, bool training, BatchNormOptions options = {},
                     const Variable& residual = {});
-/// batch_norm in training, of a batch in parts: normalizes this one's x, which may have no rows, by the
-/// statistics of all. Every part records its backward where one does, and runs it. The gradients of gamma and
-/// beta are this part's contributions.
+/// Computes batch_norm in training for a batch that is sharded over the ranks of `group`: normalizes this
+/// rank's x, which may have no rows, by the statistics of the global batch. A collective operation: all ranks
+/// must call it, and if one records a backward, all must record and run it. The gradients of gamma and beta
+/// are this rank's contributions to those of the global batch.
 Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
-                         const BatchNormStatistics& running, const std::shared_ptr<PartExchange>& exchange,
+                         const BatchNormStatistics& running, const std::shared_ptr<ProcessGroup>& group,
                          BatchNormOptions options = {}, const Variable& residual = {});
 
-// pooling
+// ---- Pooling ----
+
 Variable max_pool2d(const Variable& x, Pool2dOptions options);
 Variable avg_pool2d(const Variable& x, Pool2dOptions options);
-/// [N, H, W, C] -> [N, C].
+/// Averages [N, H, W, C] over all pixels to [N, C].
 Variable global_avg_pool2d(const Variable& x);
 
-// loss
+// ---- Losses ----
+
 struct CrossEntropy {
-  Variable loss;   // [1]: the *sum* over the batch; divide by the global number of samples
-  Tensor losses;   // [N], of each sample
-  Tensor correct;  // i32 [N]: 1 where the label has the largest logit
+  Variable loss;   // [1]: the sum over the batch, not the mean; divide by the global number of samples
+  Tensor losses;   // [N]: the loss of each sample
+  Tensor correct;  // i32 [N]: 1 if the label has the largest logit, else 0
 };
-/// logits [N, C], labels i32 [N] in [0, C); smoothing in [0, 1).
+/// Computes the softmax cross-entropy of logits [N, C] and labels i32 [N] in [0, C), with label smoothing in
+/// [0, 1). Checks the range of the labels on the CPU only.
 CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double smoothing = 0);
-/// Only the sum.
+/// Returns only the loss of cross_entropy().
 Variable cross_entropy_sum(const Variable& logits, const Tensor& labels, double smoothing = 0);
 
 }  // namespace convoy

@@ -9,7 +9,7 @@ namespace {
 Shape pooled_shape(std::string_view op, const Variable& x, Pool2dOptions options) {
   detail::check_floating(op, x);
   detail::check_rank(op, "input", x.shape(), 4);
-  check(options.padding <= options.kernel / 2, "{}: padding {} is more than half of the window of {}", op,
+  check(options.padding <= options.kernel / 2, "{}: padding {} is more than half of kernel {}", op,
         options.padding, options.kernel);
   return {x.shape()[0], window_output_size(x.shape()[1], options.kernel, options.stride, options.padding),
           window_output_size(x.shape()[2], options.kernel, options.stride, options.padding), x.shape()[3]};
@@ -24,7 +24,7 @@ Variable max_pool2d(const Variable& x, Pool2dOptions options) {
      [&](auto& s) { max_pool2d_forward(s, x.value().view(), y.view(), positions.view(), options); });
   return record("max_pool2d", y, {x}, [positions, options](const Tensor& dy, std::span<GradSlot> dx) {
     on(dy.stream(),
-       [&](auto& s) { max_pool2d_backward(s, dy.view(), positions.view(), dx[0].view(), options); });
+       [&](auto& s) { max_pool2d_backward(s, dy.view(), positions.view(), dx[0].claim(), options); });
   });
 }
 
@@ -32,7 +32,7 @@ Variable avg_pool2d(const Variable& x, Pool2dOptions options) {
   Tensor y = Tensor::empty(pooled_shape("avg_pool2d", x, options), x.dtype(), x.device());
   on(y.stream(), [&](auto& s) { avg_pool2d_forward(s, x.value().view(), y.view(), options); });
   return record("avg_pool2d", y, {x}, [options](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { avg_pool2d_backward(s, dy.view(), dx[0].view(), options); });
+    on(dy.stream(), [&](auto& s) { avg_pool2d_backward(s, dy.view(), dx[0].claim(), options); });
   });
 }
 
@@ -43,7 +43,7 @@ Variable global_avg_pool2d(const Variable& x) {
   Tensor y = Tensor::empty({x.shape()[0], x.shape()[3]}, x.dtype(), x.device());
   on(y.stream(), [&](auto& s) { global_avg_pool2d_forward(s, x.value().view(), y.view()); });
   return record("global_avg_pool2d", y, {x}, [](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { global_avg_pool2d_backward(s, dy.view(), dx[0].view()); });
+    on(dy.stream(), [&](auto& s) { global_avg_pool2d_backward(s, dy.view(), dx[0].claim()); });
   });
 }
 

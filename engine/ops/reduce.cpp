@@ -10,12 +10,12 @@ Variable sum(const Variable& x) {
   Tensor y = Tensor::empty({1}, x.dtype(), x.device());
   on(y.stream(), [&](auto& s) { sum(s, x.value().view(), GradView(y.view())); });
   return record("sum", y, {x}, [](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { broadcast_scalar(s, dy.view(), 1, dx[0].view()); });
+    on(dy.stream(), [&](auto& s) { broadcast_scalar(s, dy.view(), 1, dx[0].claim()); });
   });
 }
 
 Variable mean(const Variable& x) {
-  check(x.value().numel() > 0, "mean: of no elements {}", x.shape().text());
+  check(x.value().numel() > 0, "mean: input {} has no elements", x.shape().text());
   return scale(sum(x), 1.0 / static_cast<double>(x.value().numel()));
 }
 

@@ -1,4 +1,4 @@
-// The backward of an op that ends in a ReLU of its own. Private to engine/ops.
+// The gradient in front of a ReLU that is fused into an op. Private to engine/ops.
 #pragma once
 
 #include "engine/tensor/tensor.h"
@@ -6,7 +6,8 @@
 
 namespace convoy::detail {
 
-/// dy in front of the ReLU whose result is y, dy [y > 0]; dy itself where y is undefined: no ReLU.
+/// Returns dy [y > 0], the gradient in front of the ReLU whose result is y. Returns dy if y is undefined,
+/// which means that there is no ReLU.
 inline Tensor before_relu(const Tensor& dy, const Tensor& y) {
   if (!y.defined()) return dy;
   const Tensor g = Tensor::empty_like(dy);

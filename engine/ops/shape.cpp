@@ -5,26 +5,27 @@
 namespace convoy {
 
 Variable reshape(const Variable& x, const Shape& shape) {
-  return record(
-      "reshape", x.value().reshape(shape), {x},
-      [from = x.shape()](const Tensor& dy, std::span<GradSlot> dx) { dx[0].take(dy.reshape(from)); });
+  return record("reshape", x.value().reshape(shape), {x},
+                [from = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {
+                  dx[0].alias_or_accumulate(dy.reshape(from));
+                });
 }
 
 Variable flatten(const Variable& x) {
   const Shape& shape = x.shape();
-  check(shape.rank() >= 2, "flatten: input {}, expected [N, …] of two dimensions or more", shape.text());
+  check(shape.rank() >= 2, "flatten: input {}, expected [N, …] with at least two dimensions", shape.text());
   std::int64_t rest = 1;  // not numel / N: N may be 0
   for (int axis = 1; axis < shape.rank(); ++axis) rest *= shape[axis];
   const Shape flat{shape[0], rest};
   const bool is_image = shape.rank() == 4 && shape[1] * shape[2] > 1 && shape[3] > 1;
-  if (!is_image) return reshape(x, flat);  // both orders are the same bytes
+  if (!is_image) return reshape(x, flat);  // NHWC and NCHW order are the same bytes
 
   detail::check_floating("flatten", x);
   const Shape nchw{shape[0], shape[3], shape[1], shape[2]};
   Tensor y = Tensor::empty(nchw, x.dtype(), x.device());
   on(y.stream(), [&](auto& s) { nhwc_to_nchw(s, x.value().view(), GradView(y.view())); });
   return record("flatten", y.reshape(flat), {x}, [nchw](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { nchw_to_nhwc(s, dy.reshape(nchw).view(), dx[0].view()); });
+    on(dy.stream(), [&](auto& s) { nchw_to_nhwc(s, dy.reshape(nchw).view(), dx[0].claim()); });
   });
 }
 

@@ -2,12 +2,12 @@
 
 #include <limits>
 
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 
 LossAverage::LossAverage(double decay) : decay_(decay) {
-  check(decay >= 0 && decay < 1, "loss average: decay {}, expected at least 0 and below 1", decay);
+  check(decay >= 0 && decay < 1, "loss average: decay is {}, expected at least 0 and less than 1", decay);
 }
 
 void LossAverage::add(double loss) {

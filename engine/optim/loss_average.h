@@ -1,26 +1,26 @@
-// A running mean of the loss for progress lines: what a single batch says is mostly noise.
+// LossAverage: a moving average of the loss for progress lines, since single batches are noisy.
 #pragma once
 
 namespace convoy {
 
-/// Exponential moving average, bias-corrected as Adam's moments are (Kingma and Ba, arXiv:1412.6980, section
-/// 3): with s_t = decay s_{t-1} + (1 - decay) loss_t, s_0 = 0, the value is s_t / (1 - decay^t), a weighted
-/// mean of exactly the losses seen. So the first value is the first loss, and early ones do not lean towards
-/// 0.
+/// An exponential moving average with the bias correction of Adam's moments (Kingma and Ba, arXiv:1412.6980,
+/// section 3): with s_t = decay s_{t-1} + (1 - decay) loss_t and s_0 = 0, the value is s_t / (1 - decay^t).
+/// This is a weighted mean of the losses seen. The first value is the first loss; early values are not biased
+/// towards 0.
 class LossAverage {
  public:
-  /// All that a resume needs; restoring it continues bit for bit.
+  /// The state for a checkpoint. After restore(), the average continues with the same bits.
   struct State {
     double sum = 0;     // s_t
     double weight = 0;  // 1 - decay^t
   };
 
-  /// decay in [0, 1): about 1 / (1 - decay) losses count. UsageError outside.
+  /// Averages over about 1 / (1 - decay) losses. Throws UsageError unless decay is in [0, 1).
   explicit LossAverage(double decay = 0.98);
 
-  /// A NaN stays: it is for the caller to stop at it.
+  /// Adds a loss. After a NaN the average stays NaN.
   void add(double loss);
-  /// NaN before the first loss.
+  /// Returns the average; NaN before the first loss.
   double value() const;
 
   State state() const { return state_; }

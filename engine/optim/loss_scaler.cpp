@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/check.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
-#include "kernels/runtime/check.h"
 
 namespace convoy {
 namespace {
@@ -17,22 +17,23 @@ void set(const Tensor& number, double value) {
 }  // namespace
 
 LossScaleSettings LossScaleSettings::fixed(double scale) {
-  return {.initial = scale, .options = {.growth = 1, .backoff = 1, .least = scale, .most = scale}};
+  return {.initial = scale, .options = {.growth = 1, .backoff = 1, .minimum = scale, .maximum = scale}};
 }
 
 LossScaler::LossScaler(const Device& device, DType loss_dtype, const LossScaleSettings& settings)
     : options_(settings.options) {
-  check(loss_dtype == DType::f32 || loss_dtype == DType::f64, "loss scale: a loss of {}, expected f32 or f64",
-        name_of(loss_dtype));
-  check(options_.least > 0 && options_.least <= settings.initial && settings.initial <= options_.most &&
-            std::isfinite(options_.most),
-        "loss scale: {}, from {} to {}; expected positive numbers, the first between the others",
-        settings.initial, options_.least, options_.most);
+  check(loss_dtype == DType::f32 || loss_dtype == DType::f64,
+        "loss scaler: the loss is {}, expected f32 or f64", to_string(loss_dtype));
+  check(options_.minimum > 0 && options_.minimum <= settings.initial &&
+            settings.initial <= options_.maximum && std::isfinite(options_.maximum),
+        "loss scaler: initial scale {}, minimum {}, maximum {}; expected 0 < minimum <= initial <= maximum",
+        settings.initial, options_.minimum, options_.maximum);
   check(options_.growth >= 1 && std::isfinite(options_.growth),
-        "loss scale: grows by a factor of {}, expected at least 1", options_.growth);
+        "loss scaler: growth factor {}, expected at least 1", options_.growth);
   check(options_.backoff > 0 && options_.backoff <= 1,
-        "loss scale: backs off by a factor of {}, expected above 0 and at most 1", options_.backoff);
-  check(options_.interval >= 1, "loss scale: grows every {} updates, expected at least 1", options_.interval);
+        "loss scaler: backoff factor {}, expected more than 0 and at most 1", options_.backoff);
+  check(options_.interval >= 1, "loss scaler: growth interval of {} steps, expected at least 1",
+        options_.interval);
   scale_ = Tensor::full({1}, settings.initial, loss_dtype, device);
   good_steps_ = Tensor::zeros({1}, DType::i32, device);
   skipped_ = Tensor::zeros({1}, DType::i32, device);
@@ -71,9 +72,9 @@ LossScaler::State LossScaler::Reading::state() const {
 
 void LossScaler::restore(const State& state) const {
   check(std::isfinite(state.scale) && state.scale > 0 && state.good_steps >= 0 && state.skipped >= 0,
-        "loss scale: cannot go on from a scale of {} after {} good and {} skipped updates", state.scale,
+        "loss scaler: cannot restore scale {} with {} good and {} skipped steps", state.scale,
         state.good_steps, state.skipped);
-  set(scale_, std::clamp(state.scale, options_.least, options_.most));
+  set(scale_, std::clamp(state.scale, options_.minimum, options_.maximum));
   set(good_steps_, static_cast<double>(state.good_steps));
   set(skipped_, static_cast<double>(state.skipped));
   set(failed_, state.failed ? 1 : 0);
@@ -89,8 +90,7 @@ std::string first_non_finite(const std::vector<NamedParameter>& parameters) {
     const ConstView view = gradient.view();
     on(counts.stream(), [&](auto& s) { count_non_finite(s, {&view, 1}, counts.slice(i, {1}).view()); });
   }
-  const std::vector<std::int32_t> found =
-      counts.to_vector<std::int32_t>();  // waits: the message needs it now
+  const std::vector<std::int32_t> found = counts.to_vector<std::int32_t>();  // blocks
   const auto first = std::find_if(found.begin(), found.end(), [](std::int32_t count) { return count != 0; });
   return first == found.end() ? "" : parameters[static_cast<std::size_t>(first - found.begin())].name;
 }

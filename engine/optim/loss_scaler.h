@@ -1,4 +1,4 @@
-// LossScaler: dynamic loss scaling whose numbers live on the device, so that a step needs no answer from it.
+// LossScaler: dynamic loss scaling with its state in device memory, so that steps do not wait for the device.
 #pragma once
 
 #include <cstdint>
@@ -13,56 +13,62 @@
 
 namespace convoy {
 
+/// The initial scale, and how the scale changes.
 struct LossScaleSettings {
   double initial = 65536;
   LossScaleOptions options = {};
 
-  /// A scale that never changes; the first overflow fails.
+  /// Returns settings for a scale that never changes. The first overflow fails.
   static LossScaleSettings fixed(double scale);
 };
 
-/// Backward starts from seed() instead of 1, and Optimizer::step takes the scaler: it skips the update where
-/// a gradient overflowed, divides gradients by the scale, and moves the scale. What a skipped step's forward
-/// pass has changed, the running statistics of batch norms, stays changed.
+/// Dynamic loss scaling. Start backward from seed() instead of 1 and pass the scaler to Optimizer::step().
+/// The step divides gradients by the scale, is skipped if a gradient overflowed, and adjusts the scale. The
+/// forward pass of a skipped step has still updated the running statistics of batch norms.
 ///
-/// With several ranks the gradients are summed before they are examined, and infinity and NaN survive a sum
-/// with anything: so every rank finds the same, skips the same updates and has the same scale, without asking
-/// the others.
+/// Data-parallel ranks sum their gradients before the check, and infinities and NaNs survive a sum. All ranks
+/// therefore find the same result, skip the same steps and have the same scale without communicating.
 class LossScaler {
  public:
-  /// loss_dtype: f32 or f64, of the loss that backward starts at (f32 where logits are of a half type).
-  /// UsageError for settings that make no sense.
+  /// `loss_dtype` is the type of the loss that backward starts from, f32 or f64 (f32 if the logits are f16 or
+  /// bf16). Throws UsageError for invalid settings.
   LossScaler(const Device& device, DType loss_dtype, const LossScaleSettings& settings = {});
 
-  /// The scale, a tensor [1]: what BackwardOptions::seed takes. Always the same memory, as a graph needs.
+  /// Returns the scale, [1], for BackwardOptions::seed. Its memory never changes, as CUDA graphs require.
   const Tensor& seed() const { return scale_; }
 
-  /// What Optimizer::step does with it, in this order; all of it is enqueued.
-  /// How many elements are NaN or infinite, i32 [1]: not 0 skips the update. Valid until the next call.
+  // Optimizer::step() calls the following two, in this order. Both enqueue work and do not wait for the
+  // device.
+
+  /// Counts the elements that are NaN or infinite. Returns i32 [1]; a count other than 0 skips the step. The
+  /// tensor is valid until the next call.
   const Tensor& find_non_finite(std::span<const ConstView> gradients) const;
-  /// Moves the scale by what find_non_finite found.
+  /// Adjusts the scale by the last result of find_non_finite().
   void update() const;
 
   struct State {
     double scale = 0;
-    std::int64_t good_steps = 0;  // updates since the scale last changed
-    std::int64_t skipped = 0;     // updates skipped in all
-    bool failed = false;          // gradients overflowed at the least scale: no scale will help
+    std::int64_t good_steps = 0;  // steps since the scale last changed
+    std::int64_t skipped = 0;     // total of skipped steps
+    bool failed = false;          // gradients overflowed at the minimum scale: no scale will help
   };
-  /// Waits for the device.
+  /// Returns the state. Blocks until the device has computed it.
   State read() const { return start_reading()->state(); }
-  /// The same in two halves, between which the host may go on.
+  /// An asynchronous read of the state.
   class Reading {
    public:
-    State state() const;  // waits for what the reading is of
+    /// Blocks until the device has computed the state, then returns it.
+    State state() const;
 
    private:
     friend class LossScaler;
     explicit Reading(const LossScaler& scaler);
     Readback scale_, good_steps_, skipped_, failed_;
   };
+  /// Starts to read the state after the work enqueued so far, and returns without waiting.
   std::unique_ptr<Reading> start_reading() const { return std::unique_ptr<Reading>(new Reading(*this)); }
-  /// A scale outside the settings' bounds is brought inside: a run may go on with other settings.
+  /// Sets the state, as when a run resumes. Clamps the scale to the settings' bounds, which may have changed.
+  /// Throws UsageError for an invalid state.
   void restore(const State& state) const;
 
  private:
@@ -72,8 +78,8 @@ class LossScaler {
   Tensor scale_, good_steps_, skipped_, failed_, non_finite_;
 };
 
-/// The name of the first parameter, in the model's order, whose gradient holds a NaN or an infinity; "" where
-/// none does. For a message about an overflow: waits for the device.
+/// Returns the name of the first parameter whose gradient holds a NaN or an infinity, or "" if there is none.
+/// Used in error messages about overflows. Blocks until the device has checked the gradients.
 std::string first_non_finite(const std::vector<NamedParameter>& parameters);
 
 }  // namespace convoy

@@ -4,10 +4,10 @@
 #include <set>
 #include <utility>
 
+#include "kernels/base/check.h"
 #include "kernels/elementwise.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/reduce.h"
-#include "kernels/runtime/check.h"
 
 namespace convoy {
 namespace {
@@ -17,12 +17,13 @@ std::vector<ParameterGroup> one_group(const std::vector<NamedParameter>& paramet
 }
 
 void check_group_decay(const char* optimizer, double weight_decay) {
-  check(weight_decay == 0, "{}: weight decay {} beside parameter groups, which have their own", optimizer,
+  check(weight_decay == 0,
+        "{}: weight decay {} was given with parameter groups, which have their own; expected 0", optimizer,
         weight_decay);
 }
 
-View half_copy_of(const NamedParameter& parameter) {
-  const Tensor& copy = parameter.variable.half_copy();
+View low_precision_copy_of(const NamedParameter& parameter) {
+  const Tensor& copy = parameter.variable.low_precision_copy();
   return copy.defined() ? copy.view() : View{};
 }
 
@@ -50,12 +51,13 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups) : groups_(std::move(gro
     check(std::isfinite(group.weight_decay) && group.weight_decay >= 0,
           "optimizer: weight decay {}, expected at least 0", group.weight_decay);
     check(std::isfinite(group.lr_scale) && group.lr_scale >= 0,
-          "optimizer: rate scale {}, expected at least 0", group.lr_scale);
+          "optimizer: learning-rate scale {}, expected at least 0", group.lr_scale);
     for (const NamedParameter& parameter : group.parameters) {
-      check(names.insert(parameter.name).second, "optimizer: two parameters are named {}", parameter.name);
+      check(names.insert(parameter.name).second,
+            "optimizer: two parameters are named {}; expected unique names", parameter.name);
       for (const Variable& other : seen)
-        check(!(other == parameter.variable), "optimizer: {} is there twice, under another name",
-              parameter.name);
+        check(!(other == parameter.variable),
+              "optimizer: parameter {} was added twice, under different names", parameter.name);
       seen.push_back(parameter.variable);
     }
   }
@@ -70,83 +72,85 @@ const Device& Optimizer::device() const {
   fail<UsageError>("optimizer: no parameters");
 }
 
-std::vector<ConstView> Optimizer::fresh_gradients(bool may_be_none) const {
+std::vector<ConstView> Optimizer::new_gradients(bool may_be_empty) const {
   std::vector<ConstView> gradients;
   for (const ParameterGroup& group : groups_)
     for (const NamedParameter& parameter : group.parameters)
-      if (parameter.variable.has_fresh_grad()) gradients.push_back(parameter.variable.grad().view());
-  check(may_be_none || !gradients.empty(),
-        "optimizer {}: no gradient is fresh; was there a backward since the last step?", name());
+      if (parameter.variable.has_new_grad()) gradients.push_back(parameter.variable.grad().view());
+  check(may_be_empty || !gradients.empty(),
+        "optimizer {}: no parameter has a new gradient; call backward before step", name());
   return gradients;
 }
 
-Tensor Optimizer::norm_of(const std::vector<ConstView>& gradients, PartExchange* others) const {
+Tensor Optimizer::norm_of(const std::vector<ConstView>& gradients, ProcessGroup* group) const {
   Tensor norm = Tensor::empty({1}, DType::f64, device());
   on(norm.stream(), [&](auto& s) { global_norm(s, gradients, norm.view()); });
-  if (others == nullptr) return norm;
-  const Tensor norms = Tensor::empty({others->parts(), 1}, DType::f64, device());
-  others->all_gather(norm, norms);
+  if (group == nullptr) return norm;
+  const Tensor norms = Tensor::empty({group->size(), 1}, DType::f64, device());
+  group->all_gather(norm, norms);
   const ConstView all = norms.view();
   on(norm.stream(), [&](auto& s) { global_norm(s, {&all, 1}, norm.view()); });
   return norm;
 }
 
-double Optimizer::gradient_norm() const { return norm_of(fresh_gradients(false)).item(); }
+double Optimizer::gradient_norm() const { return norm_of(new_gradients(false)).item(); }
 
-void Optimizer::step(double lr, const UpdateOptions& options) {
-  check(std::isfinite(lr) && lr >= 0, "optimizer {}: rate {}, expected at least 0", name(), lr);
+void Optimizer::step(double lr, const OptimizerStepOptions& options) {
+  check(std::isfinite(lr) && lr >= 0, "optimizer {}: learning rate {}, expected at least 0", name(), lr);
   on(lr_.stream(), [&](auto& s) { fill(s, lr, lr_.view()); });
   step(lr_, options);
 }
 
-void Optimizer::step(const Tensor& lr, const UpdateOptions& options) {
-  check(steps_.device() == device(), "optimizer {}: the model has moved from {} to {}; build it afterwards",
-        name(), steps_.device().name(), device().name());
+void Optimizer::step(const Tensor& lr, const OptimizerStepOptions& options) {
+  check(steps_.device() == device(),
+        "optimizer {}: the model has moved from {} to {}; build the optimizer afterwards", name(),
+        steps_.device().name(), device().name());
   check(lr.defined() && lr.dtype() == DType::f64 && lr.numel() == 1 && lr.device() == device(),
-        "optimizer {}: a rate {} {} on {}, expected one f64 on {}", name(),
-        lr.defined() ? name_of(lr.dtype()) : "undefined", lr.shape().text(),
+        "optimizer {}: learning rate is {} {} on {}, expected f64 [1] on {}", name(),
+        lr.defined() ? to_string(lr.dtype()) : "undefined", lr.shape().text(),
         lr.defined() ? lr.device().name() : "none", device().name());
   check(!options.clip_norm || *options.clip_norm > 0, "optimizer {}: clip norm {}, expected above 0", name(),
         options.clip_norm.value_or(0));
   check(options.scaler == nullptr || options.scaler->seed().device() == device(),
-        "optimizer {}: its loss scale is on another device than {}", name(), device().name());
-  // Of a part there may be none where the others have some.
-  const std::vector<ConstView> gradients = fresh_gradients(options.others != nullptr);
+        "optimizer {}: the loss scaler is on {}, expected {}", name(),
+        options.scaler == nullptr ? "no device" : options.scaler->seed().device().name(), device().name());
+  // A rank that holds a shard of the parameters may have no gradients.
+  const std::vector<ConstView> gradients = new_gradients(options.process_group != nullptr);
 
   StepScalars scalars{.lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps_.view()};
   if (options.scaler != nullptr) {
     const Tensor& found = options.scaler->find_non_finite(gradients);
-    if (options.others != nullptr) options.others->all_reduce(found);
+    if (options.process_group != nullptr) options.process_group->all_reduce(found);
     scalars.skip = found.view();
   }
-  Tensor coefficient;  // lives until the steps that read it are enqueued: then its memory may be used again
+  Tensor coefficient;  // must live until the kernels that read it are enqueued
   if (options.clip_norm || options.scaler != nullptr) {
     coefficient = gradient_coefficient(gradients, options);
     scalars.grad_scale = coefficient.view();
   }
-  on(steps_.stream(), [&](auto& s) { count_update(s, scalars.skip, steps_.view()); });
+  on(steps_.stream(), [&](auto& s) { count_step(s, scalars.skip, steps_.view()); });
 
-  std::vector<std::size_t> fresh;
+  std::vector<std::size_t> indices;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::vector<NamedParameter>& parameters = groups_[g].parameters;
-    fresh.clear();
+    indices.clear();
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i].variable.has_fresh_grad()) fresh.push_back(i);
-    if (!fresh.empty()) step_group(g, fresh, scalars);
+      if (parameters[i].variable.has_new_grad()) indices.push_back(i);
+    if (!indices.empty()) step_group(g, indices, scalars);
   }
   if (options.scaler != nullptr) options.scaler->update();
   for (const ParameterGroup& group : groups_)
     for (const NamedParameter& parameter : group.parameters) {
       parameter.variable.consume_grad();
-      // With a scaler somebody may still ask whose gradient it was that overflowed.
+      // With a scaler, first_non_finite() may still need the gradients to name the one that overflowed.
       if (options.scaler == nullptr) parameter.variable.release_grad();
     }
 }
 
 Tensor Optimizer::gradient_coefficient(const std::vector<ConstView>& gradients,
-                                       const UpdateOptions& options) const {
+                                       const OptimizerStepOptions& options) const {
   Tensor norm;
-  if (options.clip_norm) norm = norm_of(gradients, options.others);
+  if (options.clip_norm) norm = norm_of(gradients, options.process_group);
   const Tensor coefficient = Tensor::empty({1}, DType::f64, device());
   on(coefficient.stream(), [&](auto& s) {
     clip_coefficient(s, norm.defined() ? ConstView(norm.view()) : ConstView(), options.clip_norm.value_or(0),
@@ -157,7 +161,7 @@ Tensor Optimizer::gradient_coefficient(const std::vector<ConstView>& gradients,
 }
 
 std::int64_t Optimizer::steps() const {
-  return std::llround(steps_.item());  // waits: a checkpoint or a message needs the number
+  return std::llround(steps_.item());  // blocks until the device has computed it
 }
 
 void Optimizer::set_steps(std::int64_t steps) {
@@ -178,8 +182,8 @@ std::vector<std::vector<Tensor>> Optimizer::make_state() const {
 View Optimizer::state_view(const NamedParameter& parameter, const Tensor& state) {
   const Tensor& value = parameter.variable.value();
   check(state.device() == value.device() && state.dtype() == value.dtype(),
-        "optimizer: {} is {} on {}, its state {} on {}; build the optimizer after the model has moved",
-        parameter.name, name_of(value.dtype()), value.device().name(), name_of(state.dtype()),
+        "optimizer: {} is {} on {}, its state {} on {}; build the optimizer after moving the model",
+        parameter.name, to_string(value.dtype()), value.device().name(), to_string(state.dtype()),
         state.device().name());
   return state.view();
 }
@@ -216,21 +220,21 @@ std::vector<NamedState> Sgd::state() const {
   return all;
 }
 
-void Sgd::step_group(std::size_t group, std::span<const std::size_t> fresh, const StepScalars& scalars) {
+void Sgd::step_group(std::size_t group, std::span<const std::size_t> indices, const StepScalars& scalars) {
   std::vector<SgdSlot> slots;
-  slots.reserve(fresh.size());
-  for (const std::size_t i : fresh) {
+  slots.reserve(indices.size());
+  for (const std::size_t i : indices) {
     const NamedParameter& parameter = groups_[group].parameters[i];
     slots.push_back({.parameter = parameter.variable.value().view(),
                      .gradient = parameter.variable.grad().view(),
                      .momentum = momentum_.empty() ? View{} : state_view(parameter, momentum_[group][i]),
-                     .half_copy = half_copy_of(parameter)});
+                     .low_precision_copy = low_precision_copy_of(parameter)});
   }
   const SgdOptions options{.lr_scale = groups_[group].lr_scale,
                            .momentum = settings_.momentum,
                            .weight_decay = groups_[group].weight_decay,
                            .nesterov = settings_.nesterov};
-  on(groups_[group].parameters[fresh[0]].variable.value().stream(),
+  on(groups_[group].parameters[indices[0]].variable.value().stream(),
      [&](auto& s) { sgd_step(s, slots, scalars, options); });
 }
 
@@ -258,16 +262,16 @@ std::vector<NamedState> Adam::state() const {
   return all;
 }
 
-void Adam::step_group(std::size_t group, std::span<const std::size_t> fresh, const StepScalars& scalars) {
+void Adam::step_group(std::size_t group, std::span<const std::size_t> indices, const StepScalars& scalars) {
   std::vector<AdamSlot> slots;
-  slots.reserve(fresh.size());
-  for (const std::size_t i : fresh) {
+  slots.reserve(indices.size());
+  for (const std::size_t i : indices) {
     const NamedParameter& parameter = groups_[group].parameters[i];
     slots.push_back({.parameter = parameter.variable.value().view(),
                      .gradient = parameter.variable.grad().view(),
                      .first_moment = state_view(parameter, first_[group][i]),
                      .second_moment = state_view(parameter, second_[group][i]),
-                     .half_copy = half_copy_of(parameter)});
+                     .low_precision_copy = low_precision_copy_of(parameter)});
   }
   const AdamOptions options{.lr_scale = groups_[group].lr_scale,
                             .beta1 = settings_.beta1,
@@ -275,7 +279,7 @@ void Adam::step_group(std::size_t group, std::span<const std::size_t> fresh, con
                             .epsilon = settings_.epsilon,
                             .weight_decay = groups_[group].weight_decay,
                             .decoupled = settings_.decoupled};
-  on(groups_[group].parameters[fresh[0]].variable.value().stream(),
+  on(groups_[group].parameters[indices[0]].variable.value().stream(),
      [&](auto& s) { adam_step(s, slots, scalars, options); });
 }
 
@@ -285,7 +289,8 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Par
     return std::make_unique<Sgd>(
         std::move(groups), SgdSettings{.momentum = flags.momentum.value_or(0.9), .nesterov = flags.nesterov});
   check(name == "adam" || name == "adamw", "optimizer \"{}\": expected sgd, adam or adamw", name);
-  check(!flags.momentum && !flags.nesterov, "optimizer {}: momentum and nesterov are settings of sgd", name);
+  check(!flags.momentum && !flags.nesterov,
+        "optimizer {}: momentum and nesterov were given, but only sgd has them", name);
   return std::make_unique<Adam>(std::move(groups), AdamSettings{.decoupled = name == "adamw"});
 }
 

@@ -1,4 +1,4 @@
-// Optimizers: parameter groups over the fused steps of kernels/optimizer_step.h.
+// Optimizers: SGD, Adam and AdamW over parameter groups, by the fused kernels of kernels/optimizer_step.h.
 #pragma once
 
 #include <cstdint>
@@ -11,118 +11,136 @@
 
 #include "engine/nn/module.h"
 #include "engine/optim/loss_scaler.h"
-#include "engine/tensor/part_exchange.h"
+#include "engine/tensor/process_group.h"
 #include "kernels/optimizer_step.h"
 
 namespace convoy {
 
-/// Parameters that share settings. Rates multiply the rate given to step().
+/// Parameters that share settings. The learning rate of a group is lr_scale times the rate given to step().
 struct ParameterGroup {
   std::vector<NamedParameter> parameters;
   double lr_scale = 1;
   double weight_decay = 0;
 };
 
-/// Two groups: filters and weights decay, biases and norms do not. With decay_all, one group.
+/// Returns two groups: filters and weights with `weight_decay`, biases and norm parameters without. With
+/// `decay_all`, returns one group that decays. Empty groups are left out.
 std::vector<ParameterGroup> decay_groups(const std::vector<NamedParameter>& parameters, double weight_decay,
                                          bool decay_all = false);
 
-/// A tensor of optimizer state under the name of its parameter: "momentum/layer1.0.conv1.weight".
+/// A tensor of optimizer state.
 struct NamedState {
-  std::string name;
+  std::string name;  // kind and parameter: "momentum/layer1.0.conv1.weight"
   Tensor tensor;
-  ParameterKind kind = ParameterKind::weight;  // its layout in a checkpoint
+  ParameterKind kind = ParameterKind::weight;  // determines the layout in a checkpoint
 };
 
-/// What a checkpoint keeps of an optimizer.
+/// The part of an optimizer that a checkpoint stores.
 struct OptimizerState {
   std::string name;  // of the optimizer
   std::int64_t steps = 0;
   std::vector<NamedState> tensors;
 };
 
-struct UpdateOptions {
-  std::optional<double> clip_norm = {};  // all gradients are scaled so that their common norm is at most this
-  LossScaler* scaler = nullptr;          // whose seed backward started from; it may skip the update
-  /// Of an optimizer that has a part of the parameters: how it comes to the norm of all gradients, and knows
-  /// of an overflow in any. Null: it has them all.
-  PartExchange* others = nullptr;
+/// Options of one optimizer step.
+struct OptimizerStepOptions {
+  /// Scales all gradients so that their global norm is at most this.
+  std::optional<double> clip_norm = {};
+  /// The scaler whose seed backward started from; the step is skipped if a gradient overflowed. Null: the
+  /// loss is not scaled.
+  LossScaler* scaler = nullptr;
+  /// The ranks over which the parameters are sharded (ZeRO): combines the gradient norm and the overflow
+  /// check of all shards. Null: this optimizer holds all parameters.
+  ProcessGroup* process_group = nullptr;
 };
 
-/// State is made with the optimizer, as zeros beside each parameter, so a checkpoint of any step is complete;
-/// a model therefore moves to its device and precision before its optimizer is built. Everything that changes
-/// from step to step lies in the device's memory, so that a step can be recorded in a graph and replayed.
+/// An optimizer over parameter groups. Its state is allocated with it, as zeros on the device and in the type
+/// of each parameter, so a checkpoint of any step is complete. Move a model to its device and precision
+/// before building its optimizer. All numbers that change from step to step are in device memory, so a step
+/// can be captured in a CUDA graph and replayed.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates every parameter whose gradient is fresh, and its half copy, and consumes the gradients; the
-  /// others stay as they are. lr: this step's rate. Never waits for the device. UsageError where no gradient
-  /// is fresh (there was no backward since the last step), or where a parameter has left the device or
-  /// precision of its state.
-  void step(double lr, const UpdateOptions& options = {});
-  /// The rate is f64 [1], on the parameters' device: what a graph reads anew at each replay.
-  void step(const Tensor& lr, const UpdateOptions& options = {});
+  /// Makes one step with the learning rate `lr`: updates every parameter that has a new gradient, and its
+  /// low-precision copy, and consumes the gradients. Leaves other parameters unchanged. Releases the
+  /// gradients' memory, except with a scaler. Enqueues work and does not wait for the device.
+  ///
+  /// Throws UsageError if no gradient is new (there was no backward since the last step; with a process group
+  /// a rank may have none), or if a parameter has left the device or precision of its state.
+  void step(double lr, const OptimizerStepOptions& options = {});
+  /// Makes one step with a learning rate in device memory: f64 [1] on the parameters' device. A captured CUDA
+  /// graph reads it at each replay.
+  void step(const Tensor& lr, const OptimizerStepOptions& options = {});
 
-  /// The common norm of the fresh gradients (before any clipping); waits for the device.
+  /// Returns the global norm of the new gradients, before any clipping. Blocks until the device has computed
+  /// it.
   double gradient_norm() const;
 
-  /// Number of updates done, skipped ones not counted; Adam's bias corrections count these, for all
-  /// parameters alike. They are counted on the device: waits for it.
+  /// Returns the number of steps done, without skipped ones. Adam's bias corrections use this number for all
+  /// parameters. The counter is in device memory: blocks until the device has computed it.
   std::int64_t steps() const;
   void set_steps(std::int64_t steps);
-  /// Everything that a checkpoint has to keep but the number of steps, by kind of state, then group, then
-  /// parameter; restored by writing into the tensors.
+  /// Returns the tensors that a checkpoint stores, ordered by kind of state, group and parameter. To restore
+  /// the state, write into the tensors and call set_steps().
   virtual std::vector<NamedState> state() const = 0;
-  virtual std::string name() const = 0;  // "sgd", "adam", "adamw"
-  /// Whether each element's update depends on its own gradient and state alone (but for clipping): then an
-  /// optimizer of parts of parameters does what one of whole parameters does.
+  /// Returns "sgd", "adam" or "adamw".
+  virtual std::string name() const = 0;
+  /// Returns whether the update of an element depends only on its own gradient and state, apart from
+  /// clipping. If so, an optimizer over shards of parameters gives the same result as one over whole
+  /// parameters.
   virtual bool is_elementwise() const = 0;
   const std::vector<ParameterGroup>& groups() const { return groups_; }
 
  protected:
-  /// Throws UsageError where a parameter or a name occurs twice, or where there is none.
+  /// Throws UsageError if a parameter or a name occurs twice, if there are no parameters, or if a setting of
+  /// a group is negative or not finite.
   explicit Optimizer(std::vector<ParameterGroup> groups);
-  /// Updates the parameters of one group; `fresh` are indices into it.
-  virtual void step_group(std::size_t group, std::span<const std::size_t> fresh,
+  /// Enqueues the step for some parameters of one group. `indices` are those with new gradients.
+  virtual void step_group(std::size_t group, std::span<const std::size_t> indices,
                           const StepScalars& scalars) = 0;
-  /// Zeros like every parameter, by group and parameter.
+  /// Returns zeros of the shape, type and device of every parameter, indexed by group and parameter.
   std::vector<std::vector<Tensor>> make_state() const;
-  /// The view of a parameter's state; UsageError where the parameter has moved since.
+  /// Returns the view of a parameter's state. Throws UsageError if the parameter has moved to another device
+  /// or type since.
   static View state_view(const NamedParameter& parameter, const Tensor& state);
-  /// Appends "<kind>/<parameter>" for every parameter.
+  /// Appends the state of every parameter to `all`, named "<kind>/<parameter>".
   void append_state(std::vector<NamedState>& all, std::string_view kind,
                     const std::vector<std::vector<Tensor>>& state) const;
 
   std::vector<ParameterGroup> groups_;
 
  private:
-  std::vector<ConstView> fresh_gradients(bool may_be_none) const;
-  /// A one-element f64 tensor on the parameters' device; the norm of the others' gradients, too, where there
-  /// are others.
-  Tensor norm_of(const std::vector<ConstView>& gradients, PartExchange* others = nullptr) const;
-  /// What every gradient is multiplied by, f64 [1]: for clipping and the loss scale.
-  Tensor gradient_coefficient(const std::vector<ConstView>& gradients, const UpdateOptions& options) const;
+  /// Returns the new gradients. Throws UsageError if there are none, unless `may_be_empty`.
+  std::vector<ConstView> new_gradients(bool may_be_empty) const;
+  /// Returns the norm of the gradients, f64 [1] on the parameters' device; over all ranks of `group` if
+  /// given.
+  Tensor norm_of(const std::vector<ConstView>& gradients, ProcessGroup* group = nullptr) const;
+  /// Returns the factor for every gradient, f64 [1], that applies clipping and undoes the loss scale.
+  Tensor gradient_coefficient(const std::vector<ConstView>& gradients,
+                              const OptimizerStepOptions& options) const;
   const Device& device() const;
 
   Tensor steps_;  // f64 [1]
-  Tensor lr_;     // f64 [1]: a rate that the host gave
+  Tensor lr_;     // f64 [1]: the rate of step(double)
 };
 
-/// Of tensors that are the optimizer's own.
+/// Returns the optimizer's state. The tensors share the optimizer's storage. Blocks until the device has
+/// computed the number of steps.
 OptimizerState state_of(const Optimizer& optimizer);
 
 struct SgdSettings {
   double momentum = 0;
   bool nesterov = false;
-  double weight_decay = 0;  // with explicit groups: theirs, and this must be 0
+  double weight_decay = 0;  // must be 0 with explicit groups, which have their own
 };
 
+/// Stochastic gradient descent with momentum, as torch.optim.SGD.
 class Sgd final : public Optimizer {
  public:
-  /// One group, in which everything decays alike (PyTorch's default).
+  /// Makes one group in which all parameters decay (PyTorch's default).
   Sgd(const std::vector<NamedParameter>& parameters, SgdSettings settings);
   Sgd(std::vector<ParameterGroup> groups, SgdSettings settings);
   std::vector<NamedState> state() const override;
@@ -130,19 +148,21 @@ class Sgd final : public Optimizer {
   bool is_elementwise() const override { return true; }
 
  private:
-  void step_group(std::size_t group, std::span<const std::size_t> fresh, const StepScalars& scalars) override;
+  void step_group(std::size_t group, std::span<const std::size_t> indices,
+                  const StepScalars& scalars) override;
   SgdSettings settings_;
-  std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty where momentum = 0
+  std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty if momentum = 0
 };
 
 struct AdamSettings {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  double weight_decay = 0;  // with explicit groups: theirs, and this must be 0
+  double weight_decay = 0;  // must be 0 with explicit groups, which have their own
   bool decoupled = false;   // AdamW
 };
 
+/// Adam, and AdamW with decoupled weight decay, as torch.optim.Adam and AdamW.
 class Adam final : public Optimizer {
  public:
   Adam(const std::vector<NamedParameter>& parameters, AdamSettings settings);
@@ -152,19 +172,20 @@ class Adam final : public Optimizer {
   bool is_elementwise() const override { return true; }
 
  private:
-  void step_group(std::size_t group, std::span<const std::size_t> fresh, const StepScalars& scalars) override;
+  void step_group(std::size_t group, std::span<const std::size_t> indices,
+                  const StepScalars& scalars) override;
   AdamSettings settings_;
-  std::vector<std::vector<Tensor>> first_, second_;
+  std::vector<std::vector<Tensor>> first_, second_;  // moments, by group and parameter
 };
 
-/// What a command line may say of an optimizer; weight decay is the groups'.
+/// Settings that a command line may give an optimizer. Weight decay belongs to the groups.
 struct OptimizerFlags {
-  std::optional<double> momentum;  // sgd; 0.9 where not given
-  bool nesterov = false;           // sgd
+  std::optional<double> momentum;  // sgd only; 0.9 if not given
+  bool nesterov = false;           // sgd only
 };
 
-/// By the name of a flag: sgd, adam, adamw. UsageError for any other, and for a flag that the optimizer has
-/// no use for.
+/// Makes the optimizer named "sgd", "adam" or "adamw". Throws UsageError for any other name, and for a
+/// setting that the optimizer does not have.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
                                           const OptimizerFlags& flags = {});
 

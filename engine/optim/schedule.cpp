@@ -5,29 +5,30 @@
 #include <numbers>
 #include <utility>
 
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
 
 void check_options(std::string_view name, const ScheduleOptions& options, bool has_final) {
-  check(std::isfinite(options.peak) && options.peak >= 0, "schedule {}: peak {}, expected at least 0", name,
-        options.peak);
+  check(std::isfinite(options.peak) && options.peak >= 0, "schedule {}: peak rate {}, expected at least 0",
+        name, options.peak);
   check(options.steps >= 1, "schedule {}: {} steps, expected at least 1", name, options.steps);
-  check(options.warmup >= 0 && options.warmup < options.steps, "schedule {}: {} steps of warmup in {} steps",
-        name, options.warmup, options.steps);
+  check(options.warmup >= 0 && options.warmup < options.steps,
+        "schedule {}: {} warmup steps in a training of {} steps, expected fewer", name, options.warmup,
+        options.steps);
   check(std::isfinite(options.final) && options.final >= 0, "schedule {}: final rate {}, expected at least 0",
         name, options.final);
-  check(has_final || options.final == 0, "schedule {}: a final rate of {} was given, but it has none", name,
-        options.final);
+  check(has_final || options.final == 0,
+        "schedule {}: final rate {}, expected 0, since this schedule has none", name, options.final);
 }
 
-/// Step `step` of `rising` that lead to the peak.
+/// Returns the rate at step `step` of `rising` warmup steps.
 double rise_at(double peak, std::int64_t step, std::int64_t rising) {
   return peak * static_cast<double>(step + 1) / static_cast<double>(rising + 1);
 }
 
-/// shape(t), t in [0, 1], behind the warmup.
+/// Returns a schedule of the warmup followed by shape(t), t in [0, 1].
 template <class Shape>
 Schedule after_warmup(const ScheduleOptions& options, Shape shape) {
   return [options, shape](std::int64_t step) {
@@ -62,11 +63,13 @@ Schedule cosine(ScheduleOptions options) {
 
 Schedule triangle(ScheduleOptions options, double rise) {
   check_options("triangle", options, true);
-  check(options.warmup == 0, "schedule triangle: it rises by itself, but {} steps of warmup were given",
+  check(options.warmup == 0,
+        "schedule triangle: {} warmup steps, expected 0, since the schedule has its own rise",
         options.warmup);
   check(rise >= 0 && rise < 1,
-        "schedule triangle: rises over {} of the steps, expected at least 0 and below 1", rise);
-  // At least one step falls: a training of one step runs at the peak.
+        "schedule triangle: rise over a fraction of {} of the steps, expected at least 0 and less than 1",
+        rise);
+  // At least one step is not part of the rise, so a training of one step runs at the peak.
   options.warmup =
       std::min<std::int64_t>(std::llround(rise * static_cast<double>(options.steps)), options.steps - 1);
   return after_warmup(options, straight_line(options));
@@ -74,11 +77,11 @@ Schedule triangle(ScheduleOptions options, double rise) {
 
 Schedule step_decay(ScheduleOptions options, std::vector<double> milestones, double factor) {
   check_options("step", options, false);
-  check(std::isfinite(factor) && factor > 0, "schedule step: factor {}, expected above 0", factor);
+  check(std::isfinite(factor) && factor > 0, "schedule step: factor {}, expected more than 0", factor);
   std::vector<std::int64_t> drops;
   for (const double milestone : milestones) {
-    check(milestone > 0 && milestone < 1, "schedule step: milestone {}, expected a fraction of the steps",
-          milestone);
+    check(milestone > 0 && milestone < 1,
+          "schedule step: milestone {}, expected a fraction of the steps between 0 and 1", milestone);
     drops.push_back(std::llround(milestone * static_cast<double>(options.steps)));
   }
   return [options, drops = std::move(drops), factor](std::int64_t step) {

@@ -10,7 +10,7 @@
 namespace convoy {
 namespace {
 
-/// Trace times are microseconds; kernels of less keep their digits.
+/// Returns a time in microseconds, the unit of traces, with fractional digits for short kernels.
 double microseconds(Profiler::Clock::duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
 }
@@ -33,7 +33,7 @@ Profiler::Range::~Range() {
   if (profiler_ == nullptr) return;
   try {
     profiler_->record(std::move(name_), std::move(category_), begin_, Clock::now());
-  } catch (const std::bad_alloc&) {  // out of memory: the range is lost, not the program
+  } catch (const std::bad_alloc&) {  // out of memory: drop the range, a destructor must not throw
   }
 }
 
@@ -86,7 +86,7 @@ std::string Profiler::trace_events(int process, std::string_view label) const {
   std::string text;
   const auto add = [&](const Json& event) {
     if (!text.empty()) text += ",\n";
-    // A name that is not UTF-8 (a file's) must not cost the trace.
+    // Names that are not UTF-8, such as file names, get replacement characters.
     text += event.dump(-1, ' ', false, Json::error_handler_t::replace);
   };
   const auto describe = [&](const char* name, const Json& value) {
@@ -117,7 +117,7 @@ std::string chrome_trace_of(std::vector<std::string> processes) {
   for (std::string& events : processes) {
     if (trace.back() != '[') trace += ',';
     trace += '\n';
-    trace += std::exchange(events, {});  // of a long run it is large
+    trace += std::exchange(events, {});  // freed at once, since the text of a long run is large
   }
   return trace + "\n]}\n";
 }

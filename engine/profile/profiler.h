@@ -1,4 +1,4 @@
-// A profiler: named, nested ranges on threads, written as Chrome trace JSON (chrome://tracing, Perfetto).
+// Profiler: named, nested time ranges per thread, exported as Chrome trace JSON (chrome://tracing, Perfetto).
 #pragma once
 
 #include <atomic>
@@ -16,20 +16,22 @@
 
 namespace convoy {
 
-/// Thread-safe; a range costs two clock reads and a push. Nothing is recorded while disabled.
+/// A collector of timed ranges. Thread-safe. A range costs two clock reads and one append under a mutex.
+/// Ranges that begin while the profiler is disabled are not recorded.
 class Profiler {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// max_events: ranges that the trace keeps (about 150 bytes each), so that a long run's memory has a bound;
-  /// later ones still count in totals(), and the trace says how many it lacks.
+  /// Keeps at most `max_events` ranges (about 150 bytes each) for the trace, which bounds the memory of a
+  /// long run. Later ranges still count in totals(), and the trace states how many are missing.
   explicit Profiler(std::size_t max_events = std::size_t{1} << 20) : max_events_(max_events) {}
 
   void enable(bool on) { enabled_ = on; }
   bool enabled() const { return enabled_; }
 
-  /// Records from construction to destruction where the profiler was enabled at construction; always a
-  /// NamedRange, too. Must not outlive the profiler. A null profiler costs one comparison.
+  /// A scope that records the time from its construction to its destruction, if the profiler is enabled at
+  /// construction. Also marks a NamedRange, whether enabled or not. Must not outlive the profiler. With a
+  /// null profiler it costs one comparison.
   class Range {
    public:
     Range(Profiler* profiler, std::string_view name, std::string_view category = "compute");
@@ -44,32 +46,34 @@ class Profiler {
     Clock::time_point begin_;
   };
 
-  /// Labels the calling thread's row: "loader 2".
+  /// Sets the label of the calling thread's row in the trace, such as "loader 2".
   void name_thread(std::string name);
 
-  /// A span that somebody else has timed (a GPU's), on a row of this name. In the trace alone: in totals() it
-  /// would count beside the host's ranges of the same work.
+  /// Adds a range that was timed elsewhere, as on a GPU, to the trace row named `row`. It appears in the
+  /// trace but not in totals(), which would count the same work twice.
   void add(std::string_view row, std::string name, std::string category, Clock::time_point begin,
            Clock::duration duration);
 
-  /// Time 0 of the trace is now. For ranks, whose clocks differ, to call when they leave a common barrier:
-  /// then their traces have one axis, up to what the barrier takes to let everybody go. What has begun before
-  /// has a negative time, and Perfetto does not show it.
+  /// Sets time 0 of the trace to now. Ranks have different clocks: if each calls this after a common barrier,
+  /// their traces share a time axis, except for the time in which the barrier releases the ranks. Ranges that
+  /// began earlier have negative times, which Perfetto does not show.
   void start_clock();
 
-  /// A trace file of this process alone.
+  /// Returns a complete trace file for this process.
   std::string chrome_trace(int process = 0, std::string_view label = "convoy") const;
-  /// What it adds to a trace of several processes, one per rank (`process` is its number and place, and label
-  /// its name), with one row a thread: JSON objects, with commas between them.
+  /// Returns this process's events for a trace of several processes, one per rank, with one row per thread.
+  /// `process` is its number and sort index, `label` its name. The text is a comma-separated list of JSON
+  /// objects.
   std::string trace_events(int process, std::string_view label) const;
-  /// Total milliseconds and count by name, largest first. A range counts the ranges within it.
+  /// The total time (ms) and number of the ranges of one name.
   struct Total {
     std::string name;
     double ms = 0;
     std::int64_t count = 0;
   };
+  /// Returns the totals by name, largest time first. The time of a range includes nested ranges.
   std::vector<Total> totals() const;
-  /// Forgets all ranges; rows keep their numbers and names.
+  /// Removes all ranges. Rows keep their numbers and names.
   void clear();
 
  private:
@@ -84,7 +88,7 @@ class Profiler {
     std::int64_t count = 0;
   };
   void record(std::string name, std::string category, Clock::time_point begin, Clock::time_point end);
-  // With the mutex held:
+  // The caller of the following holds the mutex.
   void keep(Event event);
   int row_of_this_thread();
   int next_row() const { return static_cast<int>(rows_.size() + named_rows_.size()); }
@@ -96,12 +100,13 @@ class Profiler {
   std::vector<Event> events_;
   std::int64_t dropped_ = 0;
   std::map<std::string, Sum> sums_;
-  std::map<std::thread::id, int> rows_;  // small numbers, in order of first appearance
+  std::map<std::thread::id, int> rows_;  // numbered in order of first use
   std::map<std::string, int, std::less<>> named_rows_;
   std::map<int, std::string> row_names_;
 };
 
-/// The trace file, {"traceEvents": […]}, of what each process adds to it; the texts are given up.
+/// Returns a trace file, {"traceEvents": […]}, from the trace_events() of each process. Frees the argument's
+/// texts as it appends them.
 std::string chrome_trace_of(std::vector<std::string> processes);
 
 }  // namespace convoy

@@ -1,6 +1,6 @@
 #include "engine/tensor/readback.h"
 
-#include "kernels/convert.h"
+#include "kernels/base/convert.h"
 
 namespace convoy {
 
@@ -19,7 +19,7 @@ Readback::~Readback() {
   try {
     copied_.wait();
   } catch (const Error&) {
-    // The device is lost, and said so to whoever used it; what it would have written to is not touched again.
+    // The device is lost, and its other operations report that. It will not write to host_.
   }
   device_.staging().release(host_, bytes_);
 }

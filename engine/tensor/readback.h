@@ -1,4 +1,4 @@
-// A tensor's values on their way to the host, while the device and the host both go on.
+// Readback: an asynchronous copy of a tensor's values from a device to the host.
 #pragma once
 
 #include <vector>
@@ -8,18 +8,20 @@
 
 namespace convoy {
 
-/// Copies what the tensor holds when the work so far is done; later work may overwrite it. On the CPU the
-/// values are there at once.
+/// A copy of the values that a tensor has once the work enqueued so far is done. Later work may overwrite the
+/// tensor. On the CPU the copy is complete after construction.
 class Readback {
  public:
+  /// Enqueues the copy on the compute stream of the tensor's device and returns without waiting for it.
   explicit Readback(const Tensor& source);
-  ~Readback();  // waits for the copy
+  /// Blocks until the copy is complete.
+  ~Readback();
   Readback(const Readback&) = delete;
   Readback& operator=(const Readback&) = delete;
 
-  /// Whether values() would not wait.
+  /// Returns whether values() would return without blocking.
   bool ready() const { return copied_.reached(); }
-  /// In row-major order; of any element type.
+  /// Blocks until the copy is complete, then returns the values in row-major order. Accepts any element type.
   std::vector<double> values() const;
 
  private:
@@ -27,7 +29,7 @@ class Readback {
   Shape shape_;
   DType dtype_;
   std::size_t bytes_;
-  void* host_;  // staging memory of the device
+  void* host_;  // from the device's staging allocator
   TimeMark copied_;
 };
 

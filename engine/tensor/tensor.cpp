@@ -1,7 +1,7 @@
 #include "engine/tensor/tensor.h"
 
+#include "kernels/base/check.h"
 #include "kernels/elementwise.h"
-#include "kernels/runtime/check.h"
 
 namespace convoy {
 
@@ -26,8 +26,8 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, const Device&
 
 template <class T>
 Tensor Tensor::from(std::span<const T> values, const Shape& shape, const Device& device) {
-  check(static_cast<std::int64_t>(values.size()) == shape.numel(), "tensor {}: {} values, expected {}",
-        shape.text(), values.size(), shape.numel());
+  check(static_cast<std::int64_t>(values.size()) == shape.numel(),
+        "Tensor::from: {} values for shape {}, expected {}", values.size(), shape.text(), shape.numel());
   Tensor tensor = empty(shape, dtype_of<T>, device);
   copy_bytes(Device::cpu(), ConstView(values.data(), shape, dtype_of<T>), device, tensor.view());
   return tensor;
@@ -41,28 +41,28 @@ template Tensor Tensor::from(std::span<const std::int32_t>, const Shape&, const 
 template Tensor Tensor::from(std::span<const std::uint8_t>, const Shape&, const Device&);
 
 const Device& Tensor::device() const {
-  check(defined(), "an undefined tensor was used");
+  check(defined(), "undefined tensor used: expected a tensor with storage");
   return storage_->device();
 }
 
 View Tensor::view() const {
-  check(defined(), "an undefined tensor was used");
+  check(defined(), "undefined tensor used: expected a tensor with storage");
   auto* bytes = static_cast<std::byte*>(storage_->data());
   return {bytes == nullptr ? nullptr : bytes + static_cast<std::size_t>(offset_) * size_of(dtype_), shape_,
           dtype_};
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  check(shape.numel() == numel(), "reshape: {} to {}: {} elements cannot become {}", shape_.text(),
-        shape.text(), numel(), shape.numel());
+  check(shape.numel() == numel(), "reshape: {} to {}: {} elements, expected {}", shape_.text(), shape.text(),
+        shape.numel(), numel());
   Tensor tensor = *this;
   tensor.shape_ = shape;
   return tensor;
 }
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
-  check(shape_.rank() > 0 && 0 <= begin && begin <= end && end <= size(0), "rows {} to {} of {}", begin, end,
-        shape_.text());
+  check(shape_.rank() > 0 && 0 <= begin && begin <= end && end <= size(0),
+        "rows: range [{}, {}) is not within tensor {}", begin, end, shape_.text());
   std::array<std::int64_t, Shape::kMaxRank> sizes{};
   for (int axis = 0; axis < shape_.rank(); ++axis) sizes[static_cast<std::size_t>(axis)] = shape_[axis];
   sizes[0] = end - begin;
@@ -73,8 +73,8 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
 }
 
 Tensor Tensor::slice(std::int64_t offset, const Shape& shape) const {
-  check(offset >= 0 && offset + shape.numel() <= numel(), "slice: {} elements at {} of {}", shape.numel(),
-        offset, shape_.text());
+  check(offset >= 0 && offset + shape.numel() <= numel(), "slice: {} elements at offset {} exceed tensor {}",
+        shape.numel(), offset, shape_.text());
   Tensor tensor = *this;
   tensor.shape_ = shape;
   tensor.offset_ += offset;
@@ -102,15 +102,15 @@ Tensor Tensor::to(DType dtype) const {
 }
 
 void Tensor::copy_from(const Tensor& source) const {
-  check(source.shape() == shape_ && source.dtype() == dtype_, "copy: {} {} into {} {}",
-        name_of(source.dtype()), source.shape().text(), name_of(dtype_), shape_.text());
+  check(source.shape() == shape_ && source.dtype() == dtype_, "copy_from: source is {} {}, expected {} {}",
+        to_string(source.dtype()), source.shape().text(), to_string(dtype_), shape_.text());
   copy_bytes(source.device(), source.view(), device(), view());
 }
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  check(dtype_ == dtype_of<T>, "to_vector: the tensor holds {}, asked for {}", name_of(dtype_),
-        name_of(dtype_of<T>));
+  check(dtype_ == dtype_of<T>, "to_vector: tensor has element type {}, requested {}", to_string(dtype_),
+        to_string(dtype_of<T>));
   std::vector<T> values(static_cast<std::size_t>(numel()));
   copy_bytes(device(), view(), Device::cpu(), View{values.data(), shape_, dtype_});
   return values;
@@ -124,7 +124,7 @@ template std::vector<std::int32_t> Tensor::to_vector() const;
 template std::vector<std::uint8_t> Tensor::to_vector() const;
 
 double Tensor::item() const {
-  check(numel() == 1, "item: a tensor {} has {} elements, expected one", shape_.text(), numel());
+  check(numel() == 1, "item: tensor {} has {} elements, expected 1", shape_.text(), numel());
   return to(DType::f64).to_vector<double>()[0];
 }
 

@@ -1,16 +1,16 @@
-// Tensor: owned bytes on one device. Knows no gradient.
+// Tensor: a shaped, typed handle to memory on one device. Tensors hold no gradients.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "kernels/base/view.h"
 #include "kernels/runtime/device.h"
-#include "kernels/runtime/view.h"
 
 namespace convoy {
 
-/// Bytes from a device's allocator; given back when the last tensor on them goes.
+/// A block of bytes from a device's allocator. It is released with the last tensor that refers to it.
 class Storage {
  public:
   Storage(const Device& device, std::size_t bytes);
@@ -27,26 +27,29 @@ class Storage {
   void* data_;
 };
 
-/// A handle: shared storage, an offset, a contiguous row-major shape, an element type. Copies share bytes;
-/// clone() does not. A default-constructed Tensor is undefined: defined() is false and nothing else may be
-/// asked.
+/// A handle to shared storage: an offset, a contiguous row-major shape and an element type. Copies of a
+/// Tensor share storage; clone() allocates new storage. A default-constructed Tensor is undefined: on it,
+/// only defined() and assignment are valid.
 class Tensor {
  public:
   Tensor() = default;
 
-  static Tensor empty(const Shape& shape, DType dtype, const Device& device);  // uninitialised
+  /// Returns a tensor with uninitialized elements.
+  static Tensor empty(const Shape& shape, DType dtype, const Device& device);
+  /// Returns a tensor with every element set to `value`.
   static Tensor full(const Shape& shape, double value, DType dtype, const Device& device);
   static Tensor zeros(const Shape& shape, DType dtype, const Device& device) {
     return full(shape, 0, dtype, device);
   }
-  /// Copies values, in row-major order; their number must be shape.numel().
+  /// Copies `values`, in row-major order, into a new tensor. Throws UsageError unless their number is
+  /// shape.numel().
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape, const Device& device);
   template <class T>
   static Tensor from(const std::vector<T>& values, const Shape& shape, const Device& device) {
     return from(std::span<const T>(values), shape, device);
   }
-  /// Like another in shape, dtype and device.
+  /// Returns an uninitialized tensor with the shape, dtype and device of `other`.
   static Tensor empty_like(const Tensor& other) {
     return empty(other.shape(), other.dtype(), other.device());
   }
@@ -58,28 +61,39 @@ class Tensor {
   std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype_); }
   DType dtype() const { return dtype_; }
   const Device& device() const;
+  /// Returns the compute stream of the tensor's device.
   Stream stream() const { return device().stream(); }
 
-  /// What kernels see. Constness of the handle says nothing of the bytes, as with a pointer.
+  /// Returns the view that kernels take. As with a pointer, a const Tensor still gives write access.
   View view() const;
-  /// Do both tensors' handles, and no others, share these bytes?
+  /// Returns whether both tensors use the same storage.
   bool shares_storage_with(const Tensor& other) const { return storage_ == other.storage_; }
+  /// Returns whether no other tensor uses this tensor's storage.
   bool is_only_owner() const { return storage_.use_count() == 1; }
 
-  Tensor reshape(const Shape& shape) const;                 // shares bytes; same numel
-  Tensor rows(std::int64_t begin, std::int64_t end) const;  // shares bytes; a range of the first axis
-  /// Shares bytes: a flat range of elements, seen as `shape`. How a gradient lives in its bucket.
+  /// Returns a tensor of another shape that shares this storage. Throws UsageError unless numel() is equal.
+  Tensor reshape(const Shape& shape) const;
+  /// Returns rows [begin, end) of the first axis, sharing this storage. Throws UsageError if out of range.
+  Tensor rows(std::int64_t begin, std::int64_t end) const;
+  /// Returns the elements from flat index `offset` on as a tensor of `shape` that shares this storage, as a
+  /// gradient shares its bucket. Throws UsageError if out of range.
   Tensor slice(std::int64_t offset, const Shape& shape) const;
+  /// Returns a copy in new storage.
   Tensor clone() const;
-  Tensor to(const Device& device) const;  // itself where it is there already
-  Tensor to(DType dtype) const;           // itself where it has it already
-  /// Copies the bytes of a tensor of equal shape and dtype, from any device, into this one's.
+  /// Returns a copy on `device`, or this tensor if it is there already.
+  Tensor to(const Device& device) const;
+  /// Returns a copy converted to `dtype`, or this tensor if it has that type already.
+  Tensor to(DType dtype) const;
+  /// Copies the elements of `source`, on any device, into this tensor's storage. Throws UsageError unless
+  /// shape and dtype are equal.
   void copy_from(const Tensor& source) const;
 
-  /// Copies to the host; T must be the element type. Waits for the device.
+  /// Blocks until the device has computed the values, then returns them in row-major order. Throws UsageError
+  /// unless T is the element type.
   template <class T>
   std::vector<T> to_vector() const;
-  /// The value of a one-element tensor of any type. Waits for the device.
+  /// Blocks until the device has computed the value of a one-element tensor, then returns it. Throws
+  /// UsageError if the tensor has another number of elements.
   double item() const;
 
  private:

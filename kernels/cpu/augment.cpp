@@ -1,4 +1,4 @@
-// Augmentation on the CPU: each row of an output image is put together as bytes, then normalised in one loop.
+// kernels/augment.h on the CPU: each output row is assembled as bytes, then normalized in one loop.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -7,13 +7,13 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/augment_choices.h"
-#include "kernels/cpu/map.h"
+#include "kernels/cpu/primitives/map.h"
+#include "kernels/shared/augment_choices.h"
 
 namespace convoy {
 namespace {
 
-/// Calls f with the number of channels as a constant.
+/// Calls f with `channels` (1 to 4) as a compile-time constant.
 template <class F>
 void with_channels(int channels, F&& f) {
   switch (channels) {
@@ -24,7 +24,7 @@ void with_channels(int channels, F&& f) {
   }
 }
 
-/// to[x] = row[columns[x]] for x in [begin, end), pixels of kChannels bytes.
+/// Sets to[x] = row[columns[x]] for x in [begin, end), in pixels of kChannels bytes. kBlack gives zeros.
 template <int kChannels>
 void gather(const std::uint8_t* row, const std::vector<int>& columns, int begin, int end, std::uint8_t* to) {
   for (int x = begin; x < end; ++x) {
@@ -34,12 +34,13 @@ void gather(const std::uint8_t* row, const std::vector<int>& columns, int begin,
   }
 }
 
-/// to[x] = from[-x] for x in [0, count), pixels of kChannels bytes.
+/// Sets to[x] = from[-x] for x in [0, count), in pixels of kChannels bytes.
 template <int kChannels>
 void copy_backwards(const std::uint8_t* from, int count, std::uint8_t* to) {
   if constexpr (kChannels == 3) {
-    // Four bytes move at once. The fourth is the next pixel's in the image, which the first may not have, and
-    // what comes next writes over it.
+    // Copies four bytes at a time. The fourth byte belongs to the next pixel of the image and is overwritten
+    // by the next copy. The first and the last pixel copy three bytes, so that no access leaves the image or
+    // `to`.
     std::memcpy(to, from, 3);
     for (int x = 1; x < count - 1; ++x) std::memcpy(to + x * 3, from - x * 3, 4);
     std::memcpy(to + (count - 1) * 3, from - (count - 1) * 3, 3);
@@ -48,7 +49,7 @@ void copy_backwards(const std::uint8_t* from, int count, std::uint8_t* to) {
   }
 }
 
-/// The statistics repeated over a row of pixels, so that one loop needs no channel index.
+/// Mean and inverse standard deviation, repeated for each pixel of a row: the loop needs no channel index.
 template <class T>
 class Normalizer {
  public:
@@ -64,15 +65,16 @@ class Normalizer {
     const auto normalized = [](std::uint8_t pixel, T mean, T inverse_std) {
       return normalize_pixel(pixel, mean, inverse_std);
     };
-    map_range<Mode::write>(0, std::ssize(mean_), normalized, out, pixels, mean_.data(), inverse_std_.data());
+    map_range<GradMode::overwrite>(0, std::ssize(mean_), normalized, out, pixels, mean_.data(),
+                                   inverse_std_.data());
   }
 
  private:
   std::vector<T> mean_, inverse_std_;
 };
 
-/// Halves: f32's result for each value of a byte, rounded once, is in a table, since rounding costs more than
-/// a look.
+/// A table of the normalized value of every byte, for half-precision outputs. Each entry is computed in f32
+/// and rounded once. A table lookup is cheaper than rounding every pixel.
 template <class Half>
 class TableNormalizer {
  public:
@@ -92,7 +94,7 @@ class TableNormalizer {
   }
 
  private:
-  static constexpr std::size_t kPixels = 256;  // values of a byte
+  static constexpr std::size_t kPixels = 256;  // possible values of a byte
   int width_, channels_;
   std::array<std::array<Half, kPixels>, 4> table_;
 };
@@ -100,7 +102,7 @@ class TableNormalizer {
 template <class T>
 using NormalizerFor = std::conditional_t<std::is_floating_point_v<T>, Normalizer<T>, TableNormalizer<T>>;
 
-/// Images of one size; the scratch memory of one thread.
+/// Augments images of one size. Owns the scratch memory of one thread.
 template <class T>
 class Augmenter {
  public:
@@ -114,13 +116,13 @@ class Augmenter {
         pairs_(columns_.size()),
         row_(static_cast<std::size_t>(width_ * channels_)) {}
 
-  /// As for evaluation: nothing is drawn, nothing moves.
+  /// Normalizes the image without any augmentation, as evaluation does.
   void normalize(const std::uint8_t* image, T* out) {
     for (int y = 0; y < height_; ++y) normalizer_.row(image + y * row_size(), out + y * row_size());
   }
 
   void augment(const std::uint8_t* image, const AugmentChoices& choices, T* out) {
-    if (options_.least_area > 0) {
+    if (options_.min_area > 0) {
       stretch(image, choices, out);
     } else {
       shift(image, choices, out);
@@ -135,7 +137,7 @@ class Augmenter {
     for (int x = 0; x < width_; ++x)
       columns_[static_cast<std::size_t>(x)] =
           source_index((choices.flip ? width_ - 1 - x : x) - choices.right, width_, options_.reflect);
-    // Columns from `begin` to `end` come from inside the image, where they are neighbours too.
+    // Output columns [begin, end) read from inside the image, where their pixels are adjacent too.
     const int begin = std::max(0, choices.flip ? -choices.right : choices.right);
     const int end = begin + width_ - std::abs(choices.right);
     for (int y = 0; y < height_; ++y) {
@@ -190,9 +192,9 @@ class Augmenter {
   const AugmentOptions& options_;
   const NormalizerFor<T>& normalizer_;
   int height_, width_, channels_;
-  std::vector<int> columns_;       // for each column of the output, the image's that it comes from, or kBlack
-  std::vector<PixelPair> pairs_;   // the same where a box is stretched
-  std::vector<std::uint8_t> row_;  // of the output, before normalisation
+  std::vector<int> columns_;       // source column in the image for each output column, or kBlack
+  std::vector<PixelPair> pairs_;   // the two source columns for each output column of a stretched box
+  std::vector<std::uint8_t> row_;  // one output row before normalization
 };
 
 }  // namespace
@@ -206,7 +208,7 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
   if (out.numel() == 0) return;
   const std::int64_t grain = std::max<std::int64_t>(1, kElementGrain / image_size);
   random = random.resolved();
-  const bool draws = options.crop_padding > 0 || options.least_area > 0 || options.flip || options.cutout > 0;
+  const bool draws = options.crop_padding > 0 || options.min_area > 0 || options.flip || options.cutout > 0;
   const auto augment_to = [&](auto zero) {
     using T = decltype(zero);
     const NormalizerFor<T> normalizer(options, width, channels);

@@ -1,20 +1,20 @@
-// kernels/batchnorm.h on the CPU: forward and inference.
+// kernels/batchnorm.h on the CPU: the forward and inference functions.
 #include "kernels/batchnorm.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/channel_sums.h"
+#include "kernels/cpu/primitives/channel_sums.h"
 #include "kernels/elementwise.h"
 
 namespace convoy {
 namespace {
 
-// scratch.mean and .var of x, which has rows.
+// Sets scratch.mean and scratch.var to the statistics of x. x must have at least one row.
 template <class T>
 void compute_moments(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, const T* x) {
-  std::transform(x, x + m.channels, scratch.origin.begin(),
-                 widened<T>);  // any row is near enough to the mean
+  // Any row is close enough to the mean to serve as the origin; this takes the first.
+  std::transform(x, x + m.channels, scratch.origin.begin(), widened<T>);
   const double* origin = scratch.origin.data();
   const std::int64_t channels = m.channels;
   sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& square) {
@@ -26,34 +26,36 @@ void compute_moments(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_
   for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
     const double shift = scratch.first[c] / n;
     scratch.mean[c] = scratch.origin[c] + shift;
-    scratch.var[c] = std::max(scratch.second[c] / n - shift * shift, 0.0);  // in this order, NaN stays NaN
+    scratch.var[c] =
+        std::max(scratch.second[c] / n - shift * shift, 0.0);  // this operand order propagates NaN
   }
 }
 
-// scratch.mean and .var of all parts together. Returns their rows.
+// Combines the moments [shards, 1 + 2C] of all shards into scratch.mean and scratch.var. Returns the total
+// number of rows.
 template <class C>
 double combine_moments(ChannelScratch<C>& scratch, std::int64_t channels, ConstView moments) {
   double n = 0;
   std::fill(scratch.mean.begin(), scratch.mean.end(), 0.0);
-  std::fill(scratch.var.begin(), scratch.var.end(), 0.0);  // the sum of squares, for now
-  for (std::int64_t p = 0; p < moments.shape[0]; ++p) {
-    const PartSums<const double> part(moments.as<double>() + p * moments.shape[1], channels);
-    if (*part.rows == 0) continue;
-    const double weight = *part.rows / (n + *part.rows);
+  std::fill(scratch.var.begin(), scratch.var.end(), 0.0);  // holds the sum of squares until the last loop
+  for (std::int64_t s = 0; s < moments.shape[0]; ++s) {
+    const ShardSums<const double> shard(moments.as<double>() + s * moments.shape[1], channels);
+    if (*shard.rows == 0) continue;
+    const double weight = *shard.rows / (n + *shard.rows);
     for (std::size_t c = 0; c < scratch.mean.size(); ++c) {
-      const double delta = part.first[c] - scratch.mean[c];
+      const double delta = shard.first[c] - scratch.mean[c];
       scratch.mean[c] += delta * weight;
-      scratch.var[c] += part.second[c] + delta * delta * n * weight;
+      scratch.var[c] += shard.second[c] + delta * delta * n * weight;
     }
-    n += *part.rows;
+    n += *shard.rows;
   }
   if (n > 0)
     for (double& var : scratch.var) var /= n;
   return n;
 }
 
-// y = (x - origin) factor + offset with scratch.{a, b, c}: origin is the mean rounded to C and offset makes
-// up for the rounding, so that a large mean cancels exactly.
+// Sets scratch.{a, b, c} to origin, factor and offset of y = (x - origin) factor + offset. origin is the mean
+// rounded to C, and offset compensates for that rounding, so that a large mean cancels exactly.
 template <class C>
 void set_normalization(ChannelScratch<C>& scratch, std::size_t c, double mean, double inverse_std, C gamma,
                        C beta) {
@@ -64,14 +66,15 @@ void set_normalization(ChannelScratch<C>& scratch, std::size_t c, double mean, d
       static_cast<C>(static_cast<double>(beta) - (mean - static_cast<double>(scratch.a[c])) * factor);
 }
 
-// What forward knows of the channels, all [C].
+// The per-channel arguments of the forward functions, all [C].
 struct Statistics {
   ConstView gamma, beta;
   View mean, inverse_std, running_mean, running_var;
   BatchNormOptions options;
 };
 
-// All of them from the n rows' scratch.mean and .var, and what normalize() takes.
+// Computes all outputs of `to` from scratch.mean and scratch.var over n rows, and sets what normalize()
+// reads.
 template <class C>
 void set_statistics(ChannelScratch<C>& scratch, double n, const Statistics& to) {
   const double momentum = to.options.momentum;
@@ -105,7 +108,7 @@ void normalize(CpuStream& stream, ChannelMatrix m, const ChannelScratch<compute_
         for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
           C value = (widened(x[e]) - origin[c]) * factor[c] + offset[c];
           if constexpr (adds) value += widened(residual[e]);
-          if constexpr (rectifies) value = C{0} > value ? C{0} : value;  // in this order, NaN stays NaN
+          if constexpr (rectifies) value = C{0} > value ? C{0} : value;  // this operand order propagates NaN
           y[e] = stored<T>(value);
         });
       });
@@ -135,7 +138,7 @@ void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstVi
   });
 }
 
-void batch_norm_moments(CpuStream& stream, ConstView x, View moments) {
+void sync_batch_norm_stats(CpuStream& stream, ConstView x, View moments) {
   const ChannelMatrix m(x.shape);
   fill(stream, 0, moments);
   if (m.rows == 0) return;
@@ -144,18 +147,18 @@ void batch_norm_moments(CpuStream& stream, ConstView x, View moments) {
     auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     scratch.resize(m.channels);
     compute_moments(stream, m, scratch, x.as<T>());
-    PartSums<double> part(moments.as<double>(), m.channels);
-    *part.rows = static_cast<double>(m.rows);
+    ShardSums<double> shard(moments.as<double>(), m.channels);
+    *shard.rows = static_cast<double>(m.rows);
     for (std::size_t c = 0; c < static_cast<std::size_t>(m.channels); ++c) {
-      part.first[c] = scratch.mean[c];
-      part.second[c] = scratch.var[c] * *part.rows;
+      shard.first[c] = scratch.mean[c];
+      shard.second[c] = scratch.var[c] * *shard.rows;
     }
   });
 }
 
-void batch_norm_forward_of_part(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta,
-                                ConstView residual, ConstView moments, View y, View mean, View inverse_std,
-                                View running_mean, View running_var, BatchNormOptions options) {
+void sync_batch_norm_elemt(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta,
+                           ConstView residual, ConstView moments, View y, View mean, View inverse_std,
+                           View running_mean, View running_var, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
   dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -1,16 +1,16 @@
-// kernels/batchnorm.h on the CPU: backward.
+// kernels/batchnorm.h on the CPU: the backward functions.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
 #include "kernels/batchnorm.h"
-#include "kernels/cpu/channel_sums.h"
+#include "kernels/cpu/primitives/channel_sums.h"
 
 namespace convoy {
 namespace {
 
-// g: the gradient of what a ReLU is applied to, from that of the result y. By bits, because a choice of the
-// sign of y keeps the compiler from vectorising sums, and is mispredicted half the time.
+// Returns g, the gradient of the ReLU's input, from dy and the ReLU's result y. Selects with a bit mask: a
+// branch on the sign of y would keep the compiler from vectorizing sums and would often be mispredicted.
 template <class T, bool kRelu>
 struct Upstream {
   const T* dy;
@@ -27,20 +27,20 @@ struct Upstream {
 template <class C>
 void store(GradView gradient, std::size_t c, double value) {
   C* out = gradient.as<C>() + c;
-  *out = static_cast<C>(gradient.mode == Mode::add ? static_cast<double>(*out) + value : value);
+  *out = static_cast<C>(gradient.mode == GradMode::accumulate ? static_cast<double>(*out) + value : value);
 }
 
-// scratch.first = sum g and .second = sum g (x - mean), with the mean in scratch.origin; from them dgamma
-// and dbeta.
+// Sets scratch.first = sum g and scratch.second = sum g (x - mean), with the mean in scratch.origin. Writes
+// dgamma and dbeta from these sums.
 template <class T, class G>
 void parameter_gradients(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, G g,
                          const T* x, GradView dgamma, GradView dbeta) {
   const double* origin = scratch.origin.data();
   const std::int64_t channels = m.channels;
-  sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& product) {
+  sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& dot) {
     const double gradient = static_cast<double>(g(row * channels + c));
     sum += gradient;
-    product += gradient * (static_cast<double>(widened(x[row * channels + c])) - origin[c]);
+    dot += gradient * (static_cast<double>(widened(x[row * channels + c])) - origin[c]);
   });
   for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
     if (dgamma.wanted()) store<compute_t<T>>(dgamma, c, scratch.second[c] * scratch.inverse_std[c]);
@@ -48,26 +48,26 @@ void parameter_gradients(CpuStream& stream, ChannelMatrix m, ChannelScratch<comp
   }
 }
 
-// dx = of_element(element, channel) and dresidual = g, a few rows of the one and then of the other: both read
-// dy and y, which the caches hold by then.
+// Writes dx = dx_at(element, channel) and dresidual = g. Alternates between the two every few rows: both read
+// dy and y, which are then still in the cache.
 template <class T, class G, class F>
-void data_gradients(CpuStream& stream, ChannelMatrix m, G g, GradView dx, const F& of_element,
+void data_gradients(CpuStream& stream, ChannelMatrix m, G g, GradView dx, const F& dx_at,
                     GradView dresidual) {
   const std::int64_t rows_at_once = dresidual.wanted() ? item_grain(4 * m.channels) : m.rows;
   const auto write_rows = [&](std::int64_t begin, std::int64_t end) {
     if (dx.wanted()) {
       T* to = dx.as<T>();
-      choose(dx.mode == Mode::add, [&](auto adds) {
+      choose(dx.mode == GradMode::accumulate, [&](auto adds) {
         for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
-          put<adds ? Mode::add : Mode::write>(to[e], of_element(e, c));
+          put<adds ? GradMode::accumulate : GradMode::overwrite>(to[e], dx_at(e, c));
         });
       });
     }
     if (dresidual.wanted()) {
       T* to = dresidual.as<T>();
-      choose(dresidual.mode == Mode::add, [&](auto adds) {
+      choose(dresidual.mode == GradMode::accumulate, [&](auto adds) {
         for (std::int64_t e = begin * m.channels; e < end * m.channels; ++e)
-          put<adds ? Mode::add : Mode::write>(to[e], g(e));
+          put<adds ? GradMode::accumulate : GradMode::overwrite>(to[e], g(e));
       });
     }
   };
@@ -77,19 +77,21 @@ void data_gradients(CpuStream& stream, ChannelMatrix m, G g, GradView dx, const 
   });
 }
 
-// What forward has saved of the channels.
+// Loads the mean and inverse standard deviation that the forward function saved into the scratch memory.
 template <class C>
-void take_saved(ChannelScratch<C>& scratch, std::int64_t channels, ConstView mean, ConstView inverse_std) {
+void load_saved_statistics(ChannelScratch<C>& scratch, std::int64_t channels, ConstView mean,
+                           ConstView inverse_std) {
   scratch.resize(channels);
   std::copy_n(mean.as<C>(), channels, scratch.origin.begin());
   std::copy_n(inverse_std.as<C>(), channels, scratch.inverse_std.begin());
 }
 
-// dx and dresidual from scratch.first and .second, parameter_gradients()' sums over n rows.
+// Writes dx and dresidual from scratch.first and scratch.second, which parameter_gradients() summed over n
+// rows.
 template <class T, class G>
-void data_gradients_of_sums(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, G g,
-                            const T* x, const compute_t<T>* gamma, const compute_t<T>* mean, double n,
-                            GradView dx, GradView dresidual) {
+void data_gradients_from_sums(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, G g,
+                              const T* x, const compute_t<T>* gamma, const compute_t<T>* mean, double n,
+                              GradView dx, GradView dresidual) {
   using C = compute_t<T>;
   const std::vector<double>& istd = scratch.inverse_std;
   for (std::size_t c = 0; dx.wanted() && c < istd.size(); ++c) {
@@ -99,10 +101,10 @@ void data_gradients_of_sums(CpuStream& stream, ChannelMatrix m, ChannelScratch<c
     scratch.c[c] = static_cast<C>(-factor * scratch.first[c] / n);
   }
   const C *a = scratch.a.data(), *b = scratch.b.data(), *offset = scratch.c.data();
-  const auto of_element = [=](std::int64_t e, std::int64_t c) {
+  const auto dx_at = [=](std::int64_t e, std::int64_t c) {
     return a[c] * g(e) + (b[c] * (widened(x[e]) - mean[c]) + offset[c]);
   };
-  data_gradients<T>(stream, m, g, dx, of_element, dresidual);
+  data_gradients<T>(stream, m, g, dx, dx_at, dresidual);
 }
 
 }  // namespace
@@ -115,51 +117,51 @@ void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView
     using T = decltype(zero);
     using C = compute_t<T>;
     auto& scratch = stream.local<ChannelScratch<C>>();
-    take_saved(scratch, m.channels, mean, inverse_std);
+    load_saved_statistics(scratch, m.channels, mean, inverse_std);
     choose(options.relu, [&](auto relu) {
       const Upstream<T, relu> g{dy.as<T>(), y.as<T>()};
       if (dx.wanted() || dgamma.wanted() || dbeta.wanted())
         parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
-      data_gradients_of_sums(stream, m, scratch, g, x.as<T>(), gamma.as<C>(), mean.as<C>(),
-                             static_cast<double>(m.rows), dx, dresidual);
+      data_gradients_from_sums(stream, m, scratch, g, x.as<T>(), gamma.as<C>(), mean.as<C>(),
+                               static_cast<double>(m.rows), dx, dresidual);
     });
   });
 }
 
-void batch_norm_gradient_sums(CpuStream& stream, ConstView dy, ConstView x, ConstView y, ConstView mean,
-                              ConstView inverse_std, View sums, GradView dgamma, GradView dbeta,
-                              BatchNormOptions options) {
+void sync_batch_norm_backward_reduce(CpuStream& stream, ConstView dy, ConstView x, ConstView y,
+                                     ConstView mean, ConstView inverse_std, View sums, GradView dgamma,
+                                     GradView dbeta, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
   dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
-    take_saved(scratch, m.channels, mean, inverse_std);
+    load_saved_statistics(scratch, m.channels, mean, inverse_std);
     choose(options.relu, [&](auto relu) {
       parameter_gradients(stream, m, scratch, Upstream<T, relu>{dy.as<T>(), y.as<T>()}, x.as<T>(), dgamma,
                           dbeta);
     });
-    const PartSums<double> part(sums.as<double>(), m.channels);
-    *part.rows = static_cast<double>(m.rows);
-    std::copy(scratch.first.begin(), scratch.first.end(), part.first);
-    std::copy(scratch.second.begin(), scratch.second.end(), part.second);
+    const ShardSums<double> shard(sums.as<double>(), m.channels);
+    *shard.rows = static_cast<double>(m.rows);
+    std::copy(scratch.first.begin(), scratch.first.end(), shard.first);
+    std::copy(scratch.second.begin(), scratch.second.end(), shard.second);
   });
 }
 
-void batch_norm_backward_of_part(CpuStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
-                                 ConstView mean, ConstView inverse_std, ConstView sums, GradView dx,
-                                 GradView dresidual, BatchNormOptions options) {
+void sync_batch_norm_backward_elemt(CpuStream& stream, ConstView dy, ConstView x, ConstView y,
+                                    ConstView gamma, ConstView mean, ConstView inverse_std, ConstView sums,
+                                    GradView dx, GradView dresidual, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
   dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     auto& scratch = stream.local<ChannelScratch<C>>();
-    take_saved(scratch, m.channels, mean, inverse_std);
-    const PartSums<const double> all(sums.as<double>(), m.channels);
-    scratch.first.assign(all.first, all.first + m.channels);
-    scratch.second.assign(all.second, all.second + m.channels);
+    load_saved_statistics(scratch, m.channels, mean, inverse_std);
+    const ShardSums<const double> total(sums.as<double>(), m.channels);
+    scratch.first.assign(total.first, total.first + m.channels);
+    scratch.second.assign(total.second, total.second + m.channels);
     choose(options.relu, [&](auto relu) {
-      data_gradients_of_sums(stream, m, scratch, Upstream<T, relu>{dy.as<T>(), y.as<T>()}, x.as<T>(),
-                             gamma.as<C>(), mean.as<C>(), *all.rows, dx, dresidual);
+      data_gradients_from_sums(stream, m, scratch, Upstream<T, relu>{dy.as<T>(), y.as<T>()}, x.as<T>(),
+                               gamma.as<C>(), mean.as<C>(), *total.rows, dx, dresidual);
     });
   });
 }
@@ -185,8 +187,8 @@ void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x,
       if (dgamma.wanted() || dbeta.wanted())
         parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
       const C* factor = scratch.a.data();
-      const auto of_element = [=](std::int64_t e, std::int64_t c) { return factor[c] * g(e); };
-      data_gradients<T>(stream, m, g, dx, of_element, dresidual);
+      const auto dx_at = [=](std::int64_t e, std::int64_t c) { return factor[c] * g(e); };
+      data_gradients<T>(stream, m, g, dx, dx_at, dresidual);
     });
   });
 }

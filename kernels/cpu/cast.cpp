@@ -1,8 +1,8 @@
-// Conversion between any two element types, and filling with a value that is converted first.
+// cast and fill on the CPU (kernels/elementwise.h): conversion between any two element types.
 #include <algorithm>
 
-#include "kernels/convert.h"
-#include "kernels/cpu/map.h"
+#include "kernels/base/convert.h"
+#include "kernels/cpu/primitives/map.h"
 #include "kernels/elementwise.h"
 
 namespace convoy {
@@ -13,7 +13,7 @@ void cast(CpuStream& stream, ConstView x, View y) {
       using From = decltype(from);
       using To = decltype(to);
       parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
-        map_range<Mode::write>(
+        map_range<GradMode::overwrite>(
             begin, end, [](compute_t<From> value) { return converted<To>(value); }, y.as<To>(), x.as<From>());
       });
     });

@@ -1,7 +1,9 @@
-// f32 convolutions by Winograd's algorithm where that pays, else by oneDNN; f64 by the plain loops; bf16 by
-// what is fastest of Winograd in f32, oneDNN in bf16, and oneDNN on copies in f32. Images are NHWC in memory;
-// the layout of the filter is the library's own choice, into which ours (OHWI) is packed at each call: it
-// changes at each training step anyway, and is small beside the images.
+// kernels/conv2d.h on the CPU: chooses the algorithm of each convolution, and calls oneDNN.
+//
+// f32 uses Winograd's algorithm where it pays, otherwise oneDNN. f64 uses the reference loops. bf16 uses the
+// fastest of Winograd in f32, oneDNN in bf16, and oneDNN on f32 copies. Images are NHWC in memory. oneDNN
+// chooses the layout of the filter, and each call reorders the OHWI filter into it: the filter changes at
+// every training step anyway and is small compared with the images.
 #include "kernels/conv2d.h"
 
 #include <algorithm>
@@ -13,14 +15,14 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "kernels/conv2d_geometry.h"
-#include "kernels/cpu/float_copies.h"
+#include "kernels/base/check.h"
 #include "kernels/cpu/onednn.h"
-#include "kernels/cpu/winograd_conv2d.h"
-#include "kernels/cpu/workspace.h"
+#include "kernels/cpu/primitives/float_copies.h"
+#include "kernels/cpu/primitives/workspace.h"
+#include "kernels/cpu/winograd/conv2d.h"
 #include "kernels/elementwise.h"
-#include "kernels/runtime/check.h"
 #include "kernels/runtime/parallel.h"
+#include "kernels/shared/conv2d_geometry.h"
 
 namespace convoy {
 namespace {
@@ -29,16 +31,16 @@ using dnnl::memory;
 
 enum class Direction { forward, backward_data, backward_filter };
 
-/// All that a created primitive depends on.
+/// The cache key of a oneDNN primitive.
 struct ConvKey {
   Direction direction;
-  DType dtype;  // f32 or bf16, of all arrays
+  DType dtype;  // f32 or bf16, the same for all arrays
   bool bias;
   ConvSizes sizes;
   friend auto operator<=>(const ConvKey&, const ConvKey&) = default;
 };
 
-/// One call's arrays; in backward, x, filter or y stand for their gradients.
+/// The arrays of one call. In the backward directions, x, filter or y point to the respective gradient.
 struct ConvData {
   void* x;
   void* filter;
@@ -46,7 +48,7 @@ struct ConvData {
   void* y;
 };
 
-/// A created convolution, the reorder of its filter, and their memory objects.
+/// A oneDNN convolution primitive, the reorder of its filter, and their memory objects.
 class Convolution {
  public:
   Convolution(const dnnl::engine& engine, const ConvKey& key);
@@ -54,9 +56,9 @@ class Convolution {
 
  private:
   dnnl::primitive convolution_;
-  dnnl::primitive reorder_;  // empty where the library takes the filter as we hold it
+  dnnl::primitive reorder_;  // empty if oneDNN accepts the OHWI layout
   bool filter_is_output_;
-  memory x_, filter_, packed_filter_, bias_, y_;  // without data of their own: each call sets it
+  memory x_, filter_, packed_filter_, bias_, y_;  // own no data: each call sets the handles
   memory scratchpad_, reorder_scratchpad_;
   std::unordered_map<int, memory> convolution_arguments_, reorder_arguments_;
 };
@@ -68,8 +70,7 @@ Convolution::Convolution(const dnnl::engine& engine, const ConvKey& key)
   const auto array = [type](const memory::dims& dims, memory::format_tag tag) {
     return memory::desc(dims, type, tag);
   };
-  const memory::dims filter_dims{s.o, s.i, s.kh,
-                                 s.kw};  // oneDNN's order of sizes, whatever the order in memory
+  const memory::dims filter_dims{s.o, s.i, s.kh, s.kw};  // oneDNN's logical order, independent of the layout
   onednn::ConvolutionArguments arguments{
       .x = array({s.n, s.i, s.h, s.w}, memory::format_tag::nhwc),
       .filter = array(filter_dims, memory::format_tag::any),
@@ -79,7 +80,7 @@ Convolution::Convolution(const dnnl::engine& engine, const ConvKey& key)
       .padding = {s.padding, s.padding},
   };
   arguments.attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  arguments.attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);  // f32 never silently computes in less
+  arguments.attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);  // f32 never computes in lower precision
 
   const auto empty = [&](const memory::desc& desc) { return memory(desc, engine, DNNL_MEMORY_NONE); };
   x_ = empty(arguments.x);
@@ -138,7 +139,7 @@ void Convolution::run(dnnl::stream& stream, Workspace& scratchpad, Workspace& pa
   std::size_t scratchpad_bytes = scratchpad_.get_desc().get_size();
   if (reorder_) {
     packed_filter_.set_data_handle(packed.get(packed_filter_.get_desc().get_size()));
-    // One after the other, the two may share it.
+    // The two primitives run one after the other, so they share one scratchpad.
     scratchpad_bytes = std::max(scratchpad_bytes, reorder_scratchpad_.get_desc().get_size());
     reorder_scratchpad_.set_data_handle(scratchpad.get(scratchpad_bytes));
   }
@@ -149,7 +150,7 @@ void Convolution::run(dnnl::stream& stream, Workspace& scratchpad, Workspace& pa
   stream.wait();
 }
 
-/// A stream's convolutions, created on first use.
+/// The oneDNN convolutions of one stream, created on first use.
 class ConvCache {
  public:
   explicit ConvCache(const CpuStream&) : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
@@ -162,9 +163,9 @@ class ConvCache {
       found->second.run(stream_, scratchpad, packed_filter, data);
     } catch (const dnnl::error& error) {
       const ConvSizes& s = key.sizes;
-      fail<DeviceError>("conv2d of [{}, {}, {}, {}] with filters [{}, {}, {}, {}]: oneDNN: {} (status {})",
-                        s.n, s.h, s.w, s.i, s.o, s.kh, s.kw, s.i, error.what(),
-                        static_cast<int>(error.status));
+      fail<DeviceError>(
+          "conv2d of x [{}, {}, {}, {}] with filter [{}, {}, {}, {}] failed in oneDNN: {} (status {})", s.n,
+          s.h, s.w, s.i, s.o, s.kh, s.kw, s.i, error.what(), static_cast<int>(error.status));
     }
   }
 
@@ -174,70 +175,73 @@ class ConvCache {
   std::map<ConvKey, Convolution> convolutions_;
 };
 
-// oneDNN's interface does not tell inputs from outputs.
+// oneDNN takes inputs and outputs as void*.
 void* unconst(ConstView view) { return const_cast<void*>(view.data); }
 
-/// What the environment says of the choices below, and what the processor has.
+/// The algorithm switches of the environment (CONVOY_WINOGRAD, CONVOY_ONEDNN_BF16) and the processor's
+/// features.
 struct Switches {
   explicit Switches(const CpuStream&) {
-    const std::string_view algorithm = of_environment("CONVOY_WINOGRAD", "on");
+    const std::string_view algorithm = environment("CONVOY_WINOGRAD", "on");
     check(algorithm == "on" || algorithm == "off", "CONVOY_WINOGRAD: found '{}', expected on or off",
           algorithm);
     winograd = algorithm == "on";
-    const std::string_view library = of_environment("CONVOY_ONEDNN_BF16", "auto");
+    const std::string_view library = environment("CONVOY_ONEDNN_BF16", "auto");
     check(library == "on" || library == "off" || library == "auto",
           "CONVOY_ONEDNN_BF16: found '{}', expected on, off or auto", library);
-    onednn_bf16 = library == "on" || (library == "auto" && onednn::has_bf16_products());
+    onednn_bf16 = library == "on" || (library == "auto" && onednn::has_bf16_gemm());
   }
 
   bool winograd;
-  bool onednn_bf16;  // convolutions that Winograd does not pay for
+  bool onednn_bf16;  // bf16 convolutions without Winograd run in oneDNN's bf16 instead of on f32 copies
   bool tiles = onednn::has_bf16_tiles();
 
  private:
-  static std::string_view of_environment(const char* name, const char* otherwise) {
+  static std::string_view environment(const char* name, const char* fallback) {
     const char* const found = std::getenv(name);
-    return found != nullptr ? found : otherwise;
+    return found != nullptr ? found : fallback;
   }
 };
 
-enum class Way { loops, winograd, library, in_f32 };
+enum class ConvAlgorithm { reference, winograd, onednn, f32_copies };
 
-/// How all three directions of a convolution are computed. bf16: with instructions for its products oneDNN
-/// is as fast as Winograd in f32 is, which rounds less; with those for tiles it is faster. Where there are
-/// none, copies in f32 are. A rule of sizes and processor, not a measurement: bits depend on nothing else.
-Way way_of(CpuStream& stream, DType dtype, const ConvSizes& s) {
-  if (dtype == DType::f64) return Way::loops;
-  dispatch_stored(dtype, [](auto) {});  // refuses the others
+/// Returns the algorithm of all three directions of a convolution. For bf16: with dot-product instructions
+/// for bf16, oneDNN is as fast as Winograd in f32, which rounds less. With tile instructions (AMX) oneDNN is
+/// faster. Without dot-product instructions oneDNN is faster on f32 copies. The choice depends on the sizes,
+/// the processor and the environment only and never on a measurement, so results are reproducible.
+ConvAlgorithm choose_algorithm(CpuStream& stream, DType dtype, const ConvSizes& s) {
+  if (dtype == DType::f64) return ConvAlgorithm::reference;
+  dispatch_stored(dtype, [](auto) {});  // throws UsageError for any other type
   const bool half = is_half(dtype);
-  // The library refuses or ignores what is empty; the loops give it its natural meaning (sums of no terms).
+  // oneDNN rejects or ignores empty arrays. The reference loops treat them as empty sums.
   const bool empty = s.n * s.h * s.w * s.i == 0 || s.o * s.kh * s.kw * s.i == 0;
-  if (empty) return half ? Way::in_f32 : Way::loops;
+  if (empty) return half ? ConvAlgorithm::f32_copies : ConvAlgorithm::reference;
   const Switches& switches = stream.local<Switches>();
   const bool library_is_faster = half && switches.onednn_bf16 && switches.tiles;
-  if (switches.winograd && winograd::pays(s) && !library_is_faster) return Way::winograd;
-  return half && !switches.onednn_bf16 ? Way::in_f32 : Way::library;
+  if (switches.winograd && winograd::pays(s) && !library_is_faster) return ConvAlgorithm::winograd;
+  return half && !switches.onednn_bf16 ? ConvAlgorithm::f32_copies : ConvAlgorithm::onednn;
 }
 
-// convolve(first, second, third, result) on copies in f32, of which the third may be null.
+// Calls convolve(first, second, third, result) with f32 copies of the arguments, then rounds the result to
+// `out`. `third` may be null.
 template <class Convolve>
-void in_f32(CpuStream& stream, ConstView first, ConstView second, ConstView third, GradView out,
-            const Convolve& convolve) {
+void with_f32_copies(CpuStream& stream, ConstView first, ConstView second, ConstView third, GradView out,
+                     const Convolve& convolve) {
   FloatCopies copies(stream);
-  const View result = copies.room(0, out.shape);
+  const View result = copies.buffer(0, out.shape);
   convolve(copies.widen(1, first), copies.widen(2, second), copies.widen(3, third), result);
   round_into(stream, result, out);
 }
 
-// Calls make(where) with the place where a gradient is to be written, and adds it to its destination if so
-// wanted.
+// Calls make(destination), which writes a gradient. In GradMode::accumulate the destination is temporary
+// memory, which is then added to `gradient`.
 template <class Make>
 void make_gradient(CpuStream& stream, GradView gradient, const Make& make) {
-  if (gradient.mode == Mode::write) return make(gradient.data);
+  if (gradient.mode == GradMode::overwrite) return make(gradient.data);
   Workspace memory(stream);
-  const View fresh{memory.get(gradient.bytes()), gradient.shape, gradient.dtype};
-  make(fresh.data);
-  scale(stream, fresh, 1, gradient);
+  const View temporary{memory.get(gradient.bytes()), gradient.shape, gradient.dtype};
+  make(temporary.data);
+  scale(stream, temporary, 1, gradient);
 }
 
 }  // namespace
@@ -246,60 +250,60 @@ void conv2d_forward(CpuStream& stream, ConstView x, ConstView filter, ConstView 
                     Conv2dOptions options) {
   if (y.numel() == 0) return;
   const ConvSizes sizes(x.shape, filter.shape, y.shape, options);
-  switch (way_of(stream, y.dtype, sizes)) {
-    case Way::loops: return conv2d_forward_reference(stream, x, filter, bias, y, options);
-    case Way::winograd: return winograd::forward(stream, x, filter, bias, y, options);
-    case Way::in_f32:
-      return in_f32(stream, x, filter, bias, GradView(y),
-                    [&](ConstView wide_x, ConstView wide_filter, ConstView wide_bias, View wide_y) {
-                      conv2d_forward(stream, wide_x, wide_filter, wide_bias, wide_y, options);
-                    });
-    case Way::library: break;
+  switch (choose_algorithm(stream, y.dtype, sizes)) {
+    case ConvAlgorithm::reference: return conv2d_forward_reference(stream, x, filter, bias, y, options);
+    case ConvAlgorithm::winograd: return winograd::forward(stream, x, filter, bias, y, options);
+    case ConvAlgorithm::f32_copies:
+      return with_f32_copies(stream, x, filter, bias, GradView(y),
+                             [&](ConstView wide_x, ConstView wide_filter, ConstView wide_bias, View wide_y) {
+                               conv2d_forward(stream, wide_x, wide_filter, wide_bias, wide_y, options);
+                             });
+    case ConvAlgorithm::onednn: break;
   }
   set_library_threads(stream);
   stream.local<ConvCache>().run(stream, {Direction::forward, y.dtype, bias.data != nullptr, sizes},
                                 {unconst(x), unconst(filter), unconst(bias), y.data});
-  // A pass of its own: the library's fused one makes NaN 0, and a diverged training would go on unnoticed.
+  // A separate pass: oneDNN's fused ReLU turns NaN into 0, which would hide a diverged training.
   if (options.relu) relu_forward(stream, y, y);
 }
 
 void conv2d_backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx,
                           Conv2dOptions options) {
   const ConvSizes sizes(dx.shape, filter.shape, dy.shape, options);
-  switch (way_of(stream, dx.dtype, sizes)) {
-    case Way::loops: return conv2d_backward_data_reference(stream, dy, filter, dx, options);
-    case Way::winograd: return winograd::backward_data(stream, dy, filter, dx, options);
-    case Way::in_f32:
-      return in_f32(stream, dy, filter, {}, dx,
-                    [&](ConstView wide_dy, ConstView wide_filter, ConstView, View wide_dx) {
-                      conv2d_backward_data(stream, wide_dy, wide_filter, GradView(wide_dx), options);
-                    });
-    case Way::library: break;
+  switch (choose_algorithm(stream, dx.dtype, sizes)) {
+    case ConvAlgorithm::reference: return conv2d_backward_data_reference(stream, dy, filter, dx, options);
+    case ConvAlgorithm::winograd: return winograd::backward_data(stream, dy, filter, dx, options);
+    case ConvAlgorithm::f32_copies:
+      return with_f32_copies(stream, dy, filter, {}, dx,
+                             [&](ConstView wide_dy, ConstView wide_filter, ConstView, View wide_dx) {
+                               conv2d_backward_data(stream, wide_dy, wide_filter, GradView(wide_dx), options);
+                             });
+    case ConvAlgorithm::onednn: break;
   }
   set_library_threads(stream);
-  make_gradient(stream, dx, [&](void* where) {
+  make_gradient(stream, dx, [&](void* destination) {
     stream.local<ConvCache>().run(stream, {Direction::backward_data, dx.dtype, false, sizes},
-                                  {where, unconst(filter), nullptr, unconst(dy)});
+                                  {destination, unconst(filter), nullptr, unconst(dy)});
   });
 }
 
 void conv2d_backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter,
                             Conv2dOptions options) {
   const ConvSizes sizes(x.shape, dfilter.shape, dy.shape, options);
-  switch (way_of(stream, dfilter.dtype, sizes)) {
-    case Way::loops: return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
-    case Way::winograd: return winograd::backward_filter(stream, dy, x, dfilter, options);
-    case Way::in_f32:
-      return in_f32(stream, dy, x, {}, dfilter,
-                    [&](ConstView wide_dy, ConstView wide_x, ConstView, View wide_dfilter) {
-                      conv2d_backward_filter(stream, wide_dy, wide_x, GradView(wide_dfilter), options);
-                    });
-    case Way::library: break;
+  switch (choose_algorithm(stream, dfilter.dtype, sizes)) {
+    case ConvAlgorithm::reference: return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
+    case ConvAlgorithm::winograd: return winograd::backward_filter(stream, dy, x, dfilter, options);
+    case ConvAlgorithm::f32_copies:
+      return with_f32_copies(
+          stream, dy, x, {}, dfilter, [&](ConstView wide_dy, ConstView wide_x, ConstView, View wide_dfilter) {
+            conv2d_backward_filter(stream, wide_dy, wide_x, GradView(wide_dfilter), options);
+          });
+    case ConvAlgorithm::onednn: break;
   }
   set_library_threads(stream);
-  make_gradient(stream, dfilter, [&](void* where) {
+  make_gradient(stream, dfilter, [&](void* destination) {
     stream.local<ConvCache>().run(stream, {Direction::backward_filter, dfilter.dtype, false, sizes},
-                                  {unconst(x), where, nullptr, unconst(dy)});
+                                  {unconst(x), destination, nullptr, unconst(dy)});
   });
 }
 

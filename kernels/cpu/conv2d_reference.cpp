@@ -1,23 +1,24 @@
-// Convolution as its definition says, in plain loops:
+// Reference convolution on the CPU: the definition in plain loops.
 //
-//   y[n, oy, ox, o] = bias[o] + sum over ky, kx, i of  x[n, oy s - p + ky, ox s - p + kx, i] filter[o, ky,
-//   kx, i]
+//   y[n, oy, ox, o] =
+//       bias[o] + sum over ky, kx, i of  x[n, oy s - p + ky, ox s - p + kx, i] filter[o, ky, kx, i]
 //
-// where x is zero outside the image. For a fixed ky, the terms of all kx and i lie in one run of memory both
-// in x and in the filter: the innermost loop of all three directions goes along such a run, and the order of
-// every sum is fixed by the shapes alone, whatever the number of threads.
+// x is zero outside the image; s is the stride and p the padding. For a fixed ky, the terms of all kx and i
+// are contiguous in memory, both in x and in the filter. The innermost loop of all three directions runs over
+// such a contiguous row. The order of every sum depends on the shapes only, not on the number of threads.
 #include <algorithm>
 #include <array>
 
 #include "kernels/conv2d.h"
-#include "kernels/conv2d_geometry.h"
-#include "kernels/cpu/map.h"
+#include "kernels/cpu/primitives/map.h"
+#include "kernels/shared/conv2d_geometry.h"
 
 namespace convoy {
 namespace {
 
-// Calls run(in, tap, length) for each row of the window of output pixel (oy, ox) that lies in the image:
-// length elements of one image of x from `in`, and of one filter [kh, kw, i] from `tap`.
+// Calls run(in, tap, length) for each row of the window of output pixel (oy, ox) that is inside the image.
+// The row is `length` contiguous elements: from index `in` of one image of x, and from index `tap` of one
+// filter [kh, kw, i].
 template <class Run>
 void for_each_run(const ConvSizes& c, std::int64_t oy, std::int64_t ox, Run&& run) {
   const std::int64_t top = oy * c.stride - c.padding;
@@ -29,7 +30,7 @@ void for_each_run(const ConvSizes& c, std::int64_t oy, std::int64_t ox, Run&& ru
     run(((top + ky) * c.w + left + first_kx) * c.i, (ky * c.kw + first_kx) * c.i, length);
 }
 
-// Independent partial sums, which the compiler can keep in one vector register without reordering anything.
+// Returns the dot product of a and b. Independent partial sums let the compiler vectorize without reordering.
 template <class T>
 double dot(const T* a, const T* b, std::int64_t length) {
   constexpr std::int64_t kLanes = 16;
@@ -71,7 +72,7 @@ void conv2d_forward_reference(CpuStream& stream, ConstView x, ConstView filter, 
                                       [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
                                         sum += dot(image + in, taps + tap, length);
                                       });
-                         pixel[o] = static_cast<T>(options.relu && 0 > sum ? 0 : sum);  // NaN passes
+                         pixel[o] = static_cast<T>(options.relu && 0 > sum ? 0 : sum);  // NaN propagates
                        }
                      }
                    }
@@ -79,7 +80,7 @@ void conv2d_forward_reference(CpuStream& stream, ConstView x, ConstView filter, 
   });
 }
 
-// The transpose: whatever forward reads from x, this adds to dx.
+// The transpose of forward: adds to dx[j] where forward reads x[j].
 void conv2d_backward_data_reference(CpuStream& stream, ConstView dy, ConstView filter, GradView dx,
                                     Conv2dOptions options) {
   const ConvSizes c(dx.shape, filter.shape, dy.shape, options);
@@ -89,7 +90,7 @@ void conv2d_backward_data_reference(CpuStream& stream, ConstView dy, ConstView f
         stream, c.n, item_grain(c.oh * c.ow * c.o * c.kh * c.kw * c.i),
         [&](std::int64_t begin, std::int64_t end) {
           const std::int64_t image_size = c.h * c.w * c.i;
-          if (dx.mode == Mode::write)
+          if (dx.mode == GradMode::overwrite)
             std::fill(dx.as<T>() + begin * image_size, dx.as<T>() + end * image_size, T{0});
           for (std::int64_t row = begin * c.oh; row < end * c.oh; ++row) {
             T* image = dx.as<T>() + row / c.oh * image_size;
@@ -110,12 +111,12 @@ void conv2d_backward_filter_reference(CpuStream& stream, ConstView dy, ConstView
   const ConvSizes c(x.shape, dfilter.shape, dy.shape, options);
   dispatch_compute(dfilter.dtype, [&](auto zero) {
     using T = decltype(zero);
-    // Each thread has its own filters and reads every pixel.
+    // Each thread owns a range of filters and reads every pixel.
     parallel_for(stream, c.o, item_grain(c.n * c.oh * c.ow * c.kh * c.kw * c.i),
                  [&](std::int64_t begin, std::int64_t end) {
                    const std::int64_t filter_size = c.kh * c.kw * c.i;
                    T* out = dfilter.as<T>();
-                   if (dfilter.mode == Mode::write)
+                   if (dfilter.mode == GradMode::overwrite)
                      std::fill(out + begin * filter_size, out + end * filter_size, T{0});
                    for (std::int64_t row = 0; row < c.n * c.oh; ++row) {
                      const T* image = x.as<T>() + row / c.oh * c.h * c.w * c.i;

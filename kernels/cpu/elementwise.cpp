@@ -1,13 +1,14 @@
-// Elementwise kernels on the CPU. Each is one function of one element; `map` runs it over the arrays.
+// kernels/elementwise.h on the CPU: each kernel is a function of one element, which `map` applies to the
+// arrays.
 #include "kernels/elementwise.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "kernels/cpu/map.h"
-#include "kernels/cpu/random_words.h"
-#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/primitives/map.h"
+#include "kernels/cpu/primitives/random_words.h"
+#include "kernels/cpu/primitives/vector_math.h"
 
 namespace convoy {
 namespace {
@@ -31,7 +32,7 @@ void scale(CpuStream& stream, ConstView x, double a, GradView y) {
 }
 
 void relu_forward(CpuStream& stream, ConstView x, View y) {
-  // In this order NaN passes through: a diverged training must not look healthy.
+  // This operand order propagates NaN: a ReLU must not hide a diverged training.
   map(stream, x, GradView(y), []<class T>(T u) { return T{0} > u ? T{0} : u; });
 }
 
@@ -80,8 +81,8 @@ void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Ran
   random = random.resolved();
   const auto* const ids = sample_ids.as<std::int32_t>();
   const std::int64_t sample_size = y.numel() / sample_ids.numel();
-  const std::int64_t sample_quads = (sample_size + 3) / 4;  // one draw gives four words
-  // to_uniform(word) < p, in integers: a uniform is the upper 24 bits of its word times 2^-24.
+  const std::int64_t sample_quads = (sample_size + 3) / 4;  // one Philox draw gives four words
+  // Evaluates to_uniform(word) < p in integers: to_uniform() is the upper 24 bits of the word times 2^-24.
   const auto dropped_below = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));
   const double factor = 1 / (1 - p);
   const auto kept_or_zero = [=]<class V>(V value, std::uint32_t word) {
@@ -91,7 +92,7 @@ void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Ran
   dispatch_stored(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, sample_ids.numel() * sample_quads, kElementGrain / 16, [&](auto begin, auto end) {
-      constexpr std::int64_t kQuads = 64;  // whose words lie in the first-level cache
+      constexpr std::int64_t kQuads = 64;  // their words fit the L1 cache
       alignas(64) std::array<std::uint32_t, 4 * kQuads> words;
       std::int64_t quads = 0;
       for (std::int64_t i = begin; i < end; i += quads) {

@@ -1,35 +1,38 @@
+// kernels/initial_values.h on the CPU: normal and uniform random numbers.
 #include "kernels/initial_values.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "kernels/cpu/box_muller.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
+#include "kernels/cpu/primitives/box_muller.h"
 #include "kernels/runtime/parallel.h"
 
 namespace convoy {
 namespace {
 
-/// As many pairs as stay in the first-level cache.
+/// Pairs of random numbers computed at a time: they fit the L1 cache.
 constexpr int kPairs = 256;
 
-/// Uniform in [0, 1) with 53 bits each; and then what was made of them.
+/// Pairs of uniform numbers in [0, 1) with 53 random bits each, which `distribute` transforms in place.
 struct Pairs {
   double first[kPairs] = {}, second[kPairs] = {};
 };
 
-/// first and second of a pair are the radius and the direction of a point whose coordinates are normal.
+/// Transforms uniform pairs to normal pairs (Box and Muller). `first` gives the radius of a point and
+/// `second` its angle; the point's coordinates are independent and normally distributed.
 void to_normals(Pairs& pairs) {
   for (int j = 0; j < kPairs; ++j) {
-    const double radius = std::sqrt(-2 * box_muller::log_of(1 - pairs.first[j]));  // of a number in (0, 1]
-    const auto [cosine, sine] = box_muller::direction_of(pairs.second[j]);
+    const double radius = std::sqrt(-2 * box_muller::log(1 - pairs.first[j]));  // the argument is in (0, 1]
+    const auto [cosine, sine] = box_muller::cosine_and_sine(pairs.second[j]);
     pairs.first[j] = radius * cosine;
     pairs.second[j] = radius * sine;
   }
 }
 
-void to_both_signs(Pairs& pairs) {
+/// Maps [0, 1) to [-1, 1).
+void to_signed_uniforms(Pairs& pairs) {
   for (int j = 0; j < kPairs; ++j) {
     pairs.first[j] = 2 * pairs.first[j] - 1;
     pairs.second[j] = 2 * pairs.second[j] - 1;
@@ -63,8 +66,7 @@ void draw(CpuStream& stream, const Random& random, std::uint32_t key, double sca
 void draw(CpuStream& stream, const Random& random, std::uint32_t key, double scale, View out,
           void (*distribute)(Pairs&)) {
   if (out.dtype == DType::f32) return draw<float>(stream, random, key, scale, out, distribute);
-  check(out.dtype == DType::f64, "initial values of {} were asked for; expected f32 or f64",
-        name_of(out.dtype));
+  check(out.dtype == DType::f64, "initial values: found type {}, expected f32 or f64", to_string(out.dtype));
   draw<double>(stream, random, key, scale, out, distribute);
 }
 
@@ -75,7 +77,7 @@ void draw_normal(CpuStream& stream, const Random& random, std::uint32_t key, dou
 }
 
 void draw_uniform(CpuStream& stream, const Random& random, std::uint32_t key, double scale, View out) {
-  draw(stream, random, key, scale, out, to_both_signs);
+  draw(stream, random, key, scale, out, to_signed_uniforms);
 }
 
 }  // namespace convoy

@@ -1,3 +1,4 @@
+// The versions of oneDNN and OpenBLAS as text.
 #include "kernels/runtime/library_versions.h"
 
 #include <cblas.h>

@@ -1,6 +1,7 @@
+// kernels/loss_scale.h on the CPU.
 #include "kernels/loss_scale.h"
 
-#include "kernels/loss_scale_update.h"
+#include "kernels/shared/loss_scale_update.h"
 
 namespace convoy {
 

@@ -1,3 +1,4 @@
+// kernels/matmul.h on the CPU: OpenBLAS in f32 and f64; bf16 is computed on f32 copies.
 #include "kernels/matmul.h"
 
 #include <cblas.h>
@@ -5,10 +6,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/cpu/float_copies.h"
+#include "kernels/base/check.h"
+#include "kernels/cpu/primitives/float_copies.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
-#include "kernels/runtime/check.h"
 #include "kernels/runtime/parallel.h"
 
 namespace convoy {
@@ -24,19 +25,22 @@ void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint 
   cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
 }
 
-// blasint has 32 bits in most builds of OpenBLAS: a larger size would wrap silently.
+// Returns `size` as BLAS's integer type, which has 32 bits in common builds of OpenBLAS. Throws UsageError if
+// the size does not fit, since it would silently wrap.
 blasint blas_size(std::int64_t size) {
-  check(size <= std::numeric_limits<blasint>::max(), "matmul: a size of {}, this BLAS takes at most {}", size,
+  check(size <= std::numeric_limits<blasint>::max(),
+        "matmul: found a size of {}, this BLAS supports at most {}", size,
         std::numeric_limits<blasint>::max());
   return static_cast<blasint>(size);
 }
 
-/// The product of half types, in f32; it lies in the copies' first place, the factors in the next two.
-View float_product(CpuStream& stream, FloatCopies& copies, ConstView a, ConstView b, const Shape& c,
-                   MatmulOptions options) {
-  const View product = copies.room(0, c);
-  matmul(stream, copies.widen(1, a), copies.widen(2, b), GradView(product), options);
-  return product;
+/// Multiplies half-precision matrices in f32. The result is f32 and is stored in buffer 0 of `copies`, the
+/// operands in buffers 1 and 2.
+View float_gemm(CpuStream& stream, FloatCopies& copies, ConstView a, ConstView b, const Shape& c,
+                MatmulOptions options) {
+  const View result = copies.buffer(0, c);
+  matmul(stream, copies.widen(1, a), copies.widen(2, b), GradView(result), options);
+  return result;
 }
 
 }  // namespace
@@ -44,7 +48,7 @@ View float_product(CpuStream& stream, FloatCopies& copies, ConstView a, ConstVie
 void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptions options) {
   if (is_half(c.dtype)) {
     FloatCopies copies(stream);
-    return round_into(stream, float_product(stream, copies, a, b, c.shape, options), c);
+    return round_into(stream, float_gemm(stream, copies, a, b, c.shape, options), c);
   }
   const blasint m = blas_size(c.shape[0]);
   const blasint n = blas_size(c.shape[1]);
@@ -52,21 +56,21 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
   if (m == 0 || n == 0) return;
   dispatch_compute(c.dtype, [&](auto zero) {
     using T = decltype(zero);
-    if (k == 0) {  // BLAS leaves it open whether such a c is written
-      if (c.mode == Mode::write) std::fill_n(c.as<T>(), c.numel(), T{0});
+    if (k == 0) {  // BLAS does not specify whether c is written in this case
+      if (c.mode == GradMode::overwrite) std::fill_n(c.as<T>(), c.numel(), T{0});
       return;
     }
     set_library_threads(stream);
     gemm(options.transpose_a ? CblasTrans : CblasNoTrans, options.transpose_b ? CblasTrans : CblasNoTrans, m,
          n, k, a.as<T>(), blas_size(a.shape[1]), b.as<T>(), blas_size(b.shape[1]),
-         c.mode == Mode::add ? T{1} : T{0}, c.as<T>(), n);
+         c.mode == GradMode::accumulate ? T{1} : T{0}, c.as<T>(), n);
   });
 }
 
 void linear_forward(CpuStream& stream, ConstView x, ConstView weight, ConstView bias, View y, bool relu) {
-  if (is_half(y.dtype)) {  // rounded once, behind the bias
+  if (is_half(y.dtype)) {  // rounds once, after the bias is added
     FloatCopies copies(stream);
-    const View sums = float_product(stream, copies, x, weight, y.shape, {.transpose_b = true});
+    const View sums = float_gemm(stream, copies, x, weight, y.shape, {.transpose_b = true});
     if (bias.data != nullptr) add_bias(stream, sums, copies.widen(3, bias), sums, false);
     if (relu) relu_forward(stream, sums, sums);
     return cast(stream, sums, y);

@@ -1,26 +1,28 @@
-// oneDNN 2 and 3 under one interface: version 3 dropped the operation descriptors between a primitive's
-// arguments and its primitive descriptor. The one place that looks at the version.
+// A common interface to oneDNN 2 and 3. Version 3 dropped the operation descriptors between a primitive's
+// arguments and its primitive descriptor. No other file depends on the version of oneDNN.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
 
 namespace convoy::onednn {
 
-/// What all three directions of a convolution share; gradients have the layouts of what they are gradients
-/// of.
+/// The arguments common to all three directions of a convolution. A gradient has the layout of its array.
 struct ConvolutionArguments {
-  dnnl::memory::desc x, filter, bias, y;  // an empty bias: none
+  dnnl::memory::desc x, filter, bias, y;  // an empty bias descriptor means no bias
   dnnl::memory::dims stride, padding;
   dnnl::primitive_attr attributes;
 };
 
-/// Whether the processor has instructions for products of bf16, and for whole tiles of them: sixteen times
-/// the rate of f32. (The library can do without, by shifting bits, which is slower than f32.)
-inline bool has_bf16_products() {
+/// Returns whether the processor has dot-product instructions for bf16 (AVX512_BF16). oneDNN can emulate them
+/// by shifting bits, which is slower than f32.
+inline bool has_bf16_gemm() {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
   return (isa & wanted) == wanted;
 }
+
+/// Returns whether the processor has tile instructions for bf16 matrices (AMX), which run at 16 times the
+/// rate of f32.
 inline bool has_bf16_tiles() {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);

@@ -1,23 +1,25 @@
-// Optimizer steps on the CPU: all parameters of a group are one long array, cut into a piece for each thread.
+// kernels/optimizer_step.h on the CPU: the parameters of a group are treated as one long array, which is
+// split into one contiguous piece per thread.
 #include "kernels/optimizer_step.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/convert.h"
-#include "kernels/cpu/map.h"
-#include "kernels/optimizer_update.h"
+#include "kernels/base/convert.h"
+#include "kernels/cpu/primitives/map.h"
+#include "kernels/shared/optimizer_update.h"
 
 namespace convoy {
 namespace {
 
-/// Calls f(slot, begin, end) for the range of each slot's elements that lies in a thread's piece of them all.
+/// Splits the concatenated elements of all slots into pieces, and calls f(slot, begin, end) in parallel for
+/// the range of each slot's elements within each piece.
 template <class Slot, class F>
 void for_each_range(const CpuStream& stream, std::span<const Slot> slots, F f) {
   std::int64_t total = 0;
   for (const Slot& slot : slots) total += slot.parameter.numel();
   parallel_for(stream, total, kElementGrain, [&](std::int64_t piece_begin, std::int64_t piece_end) {
-    std::int64_t offset = 0;  // of the slot's first element among all
+    std::int64_t offset = 0;  // index of the slot's first element in the concatenation
     for (const Slot& slot : slots) {
       const std::int64_t numel = slot.parameter.numel();
       const std::int64_t begin = std::max<std::int64_t>(piece_begin - offset, 0);
@@ -28,7 +30,7 @@ void for_each_range(const CpuStream& stream, std::span<const Slot> slots, F f) {
   });
 }
 
-/// update(scaled gradient, p, its states…) for each element.
+/// Calls update(scaled gradient, p[i], states[i]…) for each element i of [begin, end).
 template <class T, class Update, class... State>
 void update_range(std::int64_t begin, std::int64_t end, Update update, T grad_scale, const T* grad, T* p,
                   State*... states) {
@@ -36,28 +38,30 @@ void update_range(std::int64_t begin, std::int64_t end, Update update, T grad_sc
   for (std::int64_t i = begin; i < end; ++i) update(grad_scale * grad[i], p[i], states[i]...);
 }
 
+/// Rounds p[begin, end) to the low-precision copy.
 template <class T>
-void round_range(std::int64_t begin, std::int64_t end, const T* p, const View& half_copy) {
+void round_range(std::int64_t begin, std::int64_t end, const T* p, const View& low_precision_copy) {
   const auto round_to = [&](auto zero) {
     using Half = decltype(zero);
-    map_range<Mode::write>(begin, end, converted<Half, T>, half_copy.as<Half>(), p);
+    map_range<GradMode::overwrite>(begin, end, converted<Half, T>, low_precision_copy.as<Half>(), p);
   };
-  if (half_copy.dtype == DType::f16) return round_to(float16{});
+  if (low_precision_copy.dtype == DType::f16) return round_to(float16{});
   round_to(bfloat16{});
 }
 
-/// One pass over a range: with a half copy, in blocks that are still in the cache when they are rounded.
+/// Steps the elements [begin, end). If there is a low-precision copy, works in blocks that are still in the
+/// cache when they are rounded.
 template <class T, class Slot, class Update, class... State>
 void step_range(std::int64_t begin, std::int64_t end, const Slot& slot, Update update, T grad_scale,
                 State*... states) {
-  constexpr std::int64_t kCached = 2048;  // elements: of four arrays of f64, 64 KB
-  const bool rounds = slot.half_copy.data != nullptr;
+  constexpr std::int64_t kCached = 2048;  // elements; four f64 arrays of them take 64 KiB
+  const bool rounds = slot.low_precision_copy.data != nullptr;
   const std::int64_t block = rounds ? kCached : end - begin;
   for (; begin < end; begin += block) {
     const std::int64_t block_end = std::min(begin + block, end);
     T* const p = slot.parameter.template as<T>();
     update_range(begin, block_end, update, grad_scale, slot.gradient.template as<T>(), p, states...);
-    if (rounds) round_range(begin, block_end, p, slot.half_copy);
+    if (rounds) round_range(begin, block_end, p, slot.low_precision_copy);
   }
 }
 
@@ -93,7 +97,7 @@ void adam_step(CpuStream& stream, std::span<const AdamSlot> slots, const StepSca
   });
 }
 
-void count_update(CpuStream&, ConstView skip, View steps) {
+void count_step(CpuStream&, ConstView skip, View steps) {
   if (skip.data == nullptr || *skip.as<std::int32_t>() == 0) *steps.as<double>() += 1;
 }
 

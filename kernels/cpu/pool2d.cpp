@@ -1,17 +1,18 @@
+// kernels/pool2d.h on the CPU: pooling and layout permutes.
 #include "kernels/pool2d.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/map.h"
+#include "kernels/cpu/primitives/map.h"
 
 namespace convoy {
 namespace {
 
-constexpr std::int64_t kChannelsAtOnce = 64;  // so many sums stay in the first-level cache
+constexpr std::int64_t kChannelsAtOnce = 64;  // their sums fit the L1 cache
 
-// image [n, h, w, c] to [n, oh, ow, c].
+// The sizes of pooling from images [n, h, w, c] to [n, oh, ow, c].
 struct PoolSizes {
   std::int64_t n, h, w, c, oh, ow;
   std::int64_t kernel, stride, padding;
@@ -28,7 +29,8 @@ struct PoolSizes {
         padding(options.padding) {}
 };
 
-// Calls f(pixel) with h W + w of each pixel of the window of (oy, ox) that lies in the image, in row order.
+// Calls f(pixel) for each pixel of the window of output (oy, ox) that is inside the image, in row order.
+// `pixel` is the index y W + x.
 template <class F>
 void for_each_pixel(const PoolSizes& s, std::int64_t oy, std::int64_t ox, F&& f) {
   const std::int64_t top = oy * s.stride - s.padding;
@@ -38,8 +40,7 @@ void for_each_pixel(const PoolSizes& s, std::int64_t oy, std::int64_t ox, F&& f)
       f(y * s.w + x);
 }
 
-// Forward: calls f(image, oy, ox, out) for each output pixel, in parallel; out is its index, (n oH + oy) oW +
-// ox.
+// Calls f(image, oy, ox, out) for each output pixel, in parallel. `out` is the index (image oH + oy) oW + ox.
 template <class F>
 void for_each_output(CpuStream& stream, const PoolSizes& s, F&& f) {
   parallel_for(stream, s.n * s.oh, item_grain(s.ow * s.c * s.kernel),
@@ -49,24 +50,24 @@ void for_each_output(CpuStream& stream, const PoolSizes& s, F&& f) {
                });
 }
 
-// Where the gradients of one image's windows are added up: its own gradient, or for a half type a place in
-// f32, since each sum is rounded only once.
+// The array in which the gradients of one image's windows are accumulated: the image's own gradient, or an
+// f32 buffer for half-precision types, so that each sum is rounded only once.
 template <class T>
 class WindowSums {
  public:
   using C = compute_t<T>;
 
-  T* begin(T* gradient, std::int64_t size, Mode mode) requires(!kIsHalf<T>) {
-    if (mode == Mode::write) std::fill_n(gradient, size, T{0});
+  T* begin(T* gradient, std::int64_t size, GradMode mode) requires(!kIsHalf<T>) {
+    if (mode == GradMode::overwrite) std::fill_n(gradient, size, T{0});
     return gradient;
   }
 
-  C* begin(T*, std::int64_t size, Mode) requires kIsHalf<T> {
+  C* begin(T*, std::int64_t size, GradMode) requires kIsHalf<T> {
     sums_.assign(static_cast<std::size_t>(size), C{0});
     return sums_.data();
   }
 
-  void end(T* gradient, std::int64_t size, Mode mode) const {
+  void end(T* gradient, std::int64_t size, GradMode mode) const {
     if constexpr (kIsHalf<T>)
       map_range(
           mode, 0, size, [](C sum) { return sum; }, gradient, sums_.data());
@@ -76,8 +77,9 @@ class WindowSums {
   std::vector<C> sums_;
 };
 
-// Backward: the same, but windows may overlap in the image, so that each image has one thread. Its gradient
-// is cleared first where it is to be written; a half type's is added up in f32 beside it and rounded once.
+// Calls f(gradient, oy, ox, out) for each output pixel; f adds to the image's gradient. Windows may overlap,
+// so one thread processes each image. GradMode::overwrite clears the gradient first. Half-precision gradients
+// are accumulated in an f32 buffer and rounded once.
 template <class T, class F>
 void scatter(CpuStream& stream, const PoolSizes& s, GradView dx, F&& f) {
   const std::int64_t image_size = s.h * s.w * s.c;
@@ -90,7 +92,7 @@ void scatter(CpuStream& stream, const PoolSizes& s, GradView dx, F&& f) {
         std::fill(sums.begin(), sums.end(), 0.0F);
         gradient = sums.data();
       } else {
-        if (dx.mode == Mode::write) std::fill_n(out, image_size, T{0});
+        if (dx.mode == GradMode::overwrite) std::fill_n(out, image_size, T{0});
         gradient = out;
       }
       for (std::int64_t oy = 0; oy < s.oh; ++oy)
@@ -102,9 +104,10 @@ void scatter(CpuStream& stream, const PoolSizes& s, GradView dx, F&& f) {
   });
 }
 
-// to [columns, rows] = from [rows, columns], in square tiles that fit the first-level cache.
+// Writes the transpose of from [rows, columns] to `to` [columns, rows], in square tiles that fit the L1
+// cache.
 template <class T>
-void transpose(const T* from, std::int64_t rows, std::int64_t columns, T* to, Mode mode) {
+void transpose(const T* from, std::int64_t rows, std::int64_t columns, T* to, GradMode mode) {
   constexpr std::int64_t kTile = 16;
   for (std::int64_t r0 = 0; r0 < rows; r0 += kTile)
     for (std::int64_t c0 = 0; c0 < columns; c0 += kTile)
@@ -112,7 +115,7 @@ void transpose(const T* from, std::int64_t rows, std::int64_t columns, T* to, Mo
         for (std::int64_t r = r0; r < std::min(r0 + kTile, rows); ++r) {
           const compute_t<T> value = widened(from[r * columns + c]);
           T& out = to[c * rows + r];
-          out = stored<T>(mode == Mode::add ? widened(out) + value : value);
+          out = stored<T>(mode == GradMode::accumulate ? widened(out) + value : value);
         }
 }
 
@@ -136,21 +139,21 @@ void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View positions, 
     for_each_output(stream, s, [&](std::int64_t image, std::int64_t oy, std::int64_t ox, std::int64_t out) {
       const T* pixels = x.as<T>() + image * s.h * s.w * s.c;
       T* best = y.as<T>() + out * s.c;
-      std::int32_t* where = positions.as<std::int32_t>() + out * s.c;
+      std::int32_t* chosen = positions.as<std::int32_t>() + out * s.c;
       bool first = true;
       for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
         const T* candidate = pixels + pixel * s.c;
         if (std::exchange(first, false)) {
           std::copy_n(candidate, s.c, best);
-          std::fill_n(where, s.c, static_cast<std::int32_t>(pixel));
+          std::fill_n(chosen, s.c, static_cast<std::int32_t>(pixel));
           return;
         }
         for (std::int64_t c = 0; c < s.c; ++c) {
-          // Larger, or the first NaN: no comparison with a NaN is true.
-          const compute_t<T> value = widened(candidate[c]), most = widened(best[c]);
-          const bool wins = !(value <= most) && most == most;
+          // True if value is larger or the first NaN, since every comparison with NaN is false.
+          const compute_t<T> value = widened(candidate[c]), maximum = widened(best[c]);
+          const bool wins = !(value <= maximum) && maximum == maximum;
           best[c] = wins ? candidate[c] : best[c];
-          where[c] = wins ? static_cast<std::int32_t>(pixel) : where[c];
+          chosen[c] = wins ? static_cast<std::int32_t>(pixel) : chosen[c];
         }
       });
     });
@@ -164,8 +167,8 @@ void max_pool2d_backward(CpuStream& stream, ConstView dy, ConstView positions, G
     using T = decltype(zero);
     scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t, std::int64_t, std::int64_t out) {
       const T* from = dy.as<T>() + out * s.c;
-      const std::int32_t* where = positions.as<std::int32_t>() + out * s.c;
-      for (std::int64_t c = 0; c < s.c; ++c) gradient[where[c] * s.c + c] += widened(from[c]);
+      const std::int32_t* chosen = positions.as<std::int32_t>() + out * s.c;
+      for (std::int64_t c = 0; c < s.c; ++c) gradient[chosen[c] * s.c + c] += widened(from[c]);
     });
   });
 }
@@ -184,7 +187,7 @@ void avg_pool2d_forward(CpuStream& stream, ConstView x, View y, Pool2dOptions op
         for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
           for (std::int64_t c = 0; c < count; ++c) sums[c] += widened(pixels[pixel * s.c + c]);
         });
-        map_range<Mode::write>(
+        map_range<GradMode::overwrite>(
             0, count, [=](C sum) { return sum / area; }, y.as<T>() + out * s.c + first, sums);
       }
     });
@@ -222,7 +225,7 @@ void global_avg_pool2d_forward(CpuStream& stream, ConstView x, View y) {
                          for (std::int64_t c = 0; c < count; ++c)
                            sums[c] += static_cast<double>(widened(from[c]));
                        }
-                       map_range<Mode::write>(
+                       map_range<GradMode::overwrite>(
                            0, count, [=](double sum) { return sum / static_cast<double>(pixels); },
                            y.as<T>() + image * channels + c0, sums);
                      }

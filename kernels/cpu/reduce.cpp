@@ -1,5 +1,5 @@
-// Reductions on the CPU. An array is cut into blocks of a fixed size, whatever the number of threads; each
-// block is summed by one thread, and the blocks' sums are added in their order.
+// kernels/reduce.h on the CPU. An array is split into blocks of a fixed size, independent of the number of
+// threads. One thread sums each block, and the blocks' sums are added in order.
 #include "kernels/reduce.h"
 
 #include <algorithm>
@@ -8,17 +8,17 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/convert.h"
-#include "kernels/cpu/map.h"
+#include "kernels/base/convert.h"
+#include "kernels/cpu/primitives/map.h"
 
 namespace convoy {
 namespace {
 
 constexpr std::int64_t kBlock = 8192;    // elements
-constexpr std::int64_t kBlockGrain = 4;  // blocks worth a thread of their own
-constexpr std::size_t kLanes = 16;  // partial sums, because a compiler may not reorder one sum into a vector
+constexpr std::int64_t kBlockGrain = 4;  // minimum number of blocks per thread
+constexpr std::size_t kLanes = 16;  // partial sums; the compiler may not reorder a single sum to vectorize it
 
-/// f(x[0]) + … + f(x[n - 1]).
+/// Returns f(x[0]) + … + f(x[n - 1]).
 template <class T, class F>
 double sum_block(const T* x, std::int64_t n, F f) {
   const auto term = [f](T u) { return f(static_cast<double>(widened(u))); };
@@ -32,13 +32,13 @@ double sum_block(const T* x, std::int64_t n, F f) {
   return lanes[0];
 }
 
-/// The four types that can be summed: carried in f64, so that f16 too only has to be read.
+/// Calls f with a zero of the element type: f32, f64, bf16 or f16. Sums are f64, so f16 is only read.
 template <class F>
 double dispatch_floating(DType dtype, F&& f) {
   return dtype == DType::f16 ? f(float16{}) : dispatch_stored(dtype, f);
 }
 
-/// The sum of f over all elements of all tensors.
+/// Returns the sum of f over all elements of all tensors.
 template <class F>
 double sum_all(const CpuStream& stream, std::span<const ConstView> tensors, F f) {
   struct Block {
@@ -64,7 +64,7 @@ double sum_all(const CpuStream& stream, std::span<const ConstView> tensors, F f)
   return total;
 }
 
-/// Rows and columns of an array seen as a matrix, C its last size.
+/// An array viewed as a matrix [rows, columns], where columns is the size of the last axis.
 struct Matrix {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -72,8 +72,8 @@ struct Matrix {
   explicit Matrix(const Shape& shape) : columns(shape[-1]) {
     if (columns > 0) rows = shape.numel() / columns;
   }
-  /// How many rows have about so many elements; at least one.
-  std::int64_t rows_of(std::int64_t elements) const {
+  /// Returns the number of rows that hold about `elements` elements; at least one.
+  std::int64_t rows_holding(std::int64_t elements) const {
     return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(columns, 1));
   }
 };
@@ -90,8 +90,8 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
   if (!y.wanted()) return;
   const Matrix matrix(x.shape);
   const auto columns = static_cast<std::size_t>(matrix.columns);
-  constexpr std::int64_t kLeastRows = 64;  // so that the blocks' sums are small beside x
-  const std::int64_t block_rows = std::max(kLeastRows, matrix.rows_of(kBlock));
+  constexpr std::int64_t kMinRows = 64;  // keeps the blocks' sums small compared with x
+  const std::int64_t block_rows = std::max(kMinRows, matrix.rows_holding(kBlock));
   const std::int64_t blocks = (matrix.rows + block_rows - 1) / block_rows;
   std::vector<double> sums(static_cast<std::size_t>(std::max<std::int64_t>(blocks, 1)) * columns);
   dispatch_stored(x.dtype, [&](auto zero) {
@@ -101,14 +101,14 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
         double* const block_sums = sums.data() + static_cast<std::size_t>(block) * columns;
         const std::int64_t end = std::min(matrix.rows, (block + 1) * block_rows);
         for (std::int64_t row = block * block_rows; row < end; ++row)
-          map_range<Mode::add>(
+          map_range<GradMode::accumulate>(
               0, matrix.columns, [](auto u) { return static_cast<double>(u); }, block_sums,
               x.as<T>() + row * matrix.columns);
       }
     });
   });
   for (std::int64_t block = 1; block < blocks; ++block)
-    map_range<Mode::add>(
+    map_range<GradMode::accumulate>(
         0, matrix.columns, [](double u) { return u; }, sums.data(), sums.data() + block * matrix.columns);
   dispatch_stored(y.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -123,15 +123,15 @@ void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y, bool relu)
     using T = decltype(zero);
     using C = compute_t<T>;
     const auto map_rows = [&](auto f) {
-      parallel_for(stream, matrix.rows, matrix.rows_of(kElementGrain),
+      parallel_for(stream, matrix.rows, matrix.rows_holding(kElementGrain),
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t row = begin; row < end; ++row)
-                       map_range<Mode::write>(0, matrix.columns, f, y.as<T>() + row * matrix.columns,
-                                              x.as<T>() + row * matrix.columns, bias.as<T>());
+                       map_range<GradMode::overwrite>(0, matrix.columns, f, y.as<T>() + row * matrix.columns,
+                                                      x.as<T>() + row * matrix.columns, bias.as<T>());
                    });
     };
     if (!relu) return map_rows([](C u, C b) { return u + b; });
-    map_rows([](C u, C b) { return C{0} > u + b ? C{0} : u + b; });  // in this order NaN passes through
+    map_rows([](C u, C b) { return C{0} > u + b ? C{0} : u + b; });  // this operand order propagates NaN
   });
 }
 
@@ -147,16 +147,16 @@ void global_norm(CpuStream& stream, std::span<const ConstView> tensors, View nor
 }
 
 void count_non_finite(CpuStream& stream, std::span<const ConstView> tensors, View count) {
-  constexpr double kMost = std::numeric_limits<std::int32_t>::max();
+  constexpr double kMax = std::numeric_limits<std::int32_t>::max();
   const double found = sum_all(stream, tensors, [](double u) { return std::isfinite(u) ? 0.0 : 1.0; });
-  *count.as<std::int32_t>() = static_cast<std::int32_t>(std::min(found, kMost));
+  *count.as<std::int32_t>() = static_cast<std::int32_t>(std::min(found, kMax));
 }
 
 void argmax(CpuStream& stream, ConstView x, View indices) {
   const Matrix matrix(x.shape);
   dispatch_stored(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(stream, matrix.rows, matrix.rows_of(kElementGrain),
+    parallel_for(stream, matrix.rows, matrix.rows_holding(kElementGrain),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
                      const T* const from = x.as<T>() + row * matrix.columns;

@@ -1,18 +1,18 @@
-// Softmax and cross-entropy on the CPU, row by row. All in double, with the row's largest logit subtracted
-// first: exp cannot overflow, and large logits of almost equal size lose nothing.
+// kernels/softmax_cross_entropy.h on the CPU, row by row. All arithmetic is f64. The row's largest logit is
+// subtracted first: exp cannot overflow, and large logits that are almost equal lose no precision.
 #include "kernels/softmax_cross_entropy.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/map.h"
+#include "kernels/cpu/primitives/map.h"
 
 namespace convoy {
 namespace {
 
-constexpr std::int64_t kExpGrain = 1024;  // exponentials that are worth a thread of their own
+constexpr std::int64_t kExpGrain = 1024;  // minimum number of exponentials per thread
 
-/// Calls f(row, a zero of the element type) for each row of a matrix [rows, classes], in parallel.
+/// Calls f(row, zero of the element type) for each row of a matrix [rows, classes], in parallel.
 template <class F>
 void for_each_row(const CpuStream& stream, const ConstView& matrix, F f) {
   const std::int64_t grain =
@@ -24,6 +24,7 @@ void for_each_row(const CpuStream& stream, const ConstView& matrix, F f) {
   });
 }
 
+/// Returns the sum of exp(x[i] - offset) over n elements.
 template <class T>
 double sum_of_exp(const T* x, std::int64_t n, double offset) {
   double sum = 0;
@@ -85,7 +86,7 @@ void softmax(CpuStream& stream, ConstView x, View y) {
     const T* const from = x.as<T>() + row * classes;
     const double offset = widened(*first_largest(from, classes));
     const double factor = 1 / sum_of_exp(from, classes, offset);
-    map_range<Mode::write>(
+    map_range<GradMode::overwrite>(
         0, classes, [=](double u) { return std::exp(u - offset) * factor; }, y.as<T>() + row * classes, from);
   });
 }

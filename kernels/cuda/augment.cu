@@ -1,7 +1,7 @@
-// Augmentation on the GPU: one launch from the stored bytes to the batch. A block writes a part of one image;
-// its first thread draws the sample's choices for all of them.
-#include "kernels/augment_choices.h"
-#include "kernels/cuda/windows.h"
+// kernels/augment.h on the GPU: one launch computes the batch from the stored bytes. Each block writes a part
+// of one image; its first thread draws the sample's augmentation choices for the whole block.
+#include "kernels/cuda/primitives/windows.h"
+#include "kernels/shared/augment_choices.h"
 
 namespace convoy {
 namespace {
@@ -13,10 +13,10 @@ using cuda::store_pack;
 
 constexpr int kAugmentBlock = 256;
 
-/// What takes an element's index within its image apart, and the sizes with it.
+/// The sizes of an image, and the divisors that split an element's index into row, pixel and channel.
 struct ImageSizes {
   int height, width, channels;
-  cuda::Divisor by_row, by_pixel;  // elements of a row, of a pixel
+  cuda::Divisor by_row, by_pixel;  // elements per row, elements per pixel
 
   explicit ImageSizes(const Shape& images)
       : height(static_cast<int>(images[1])),
@@ -27,11 +27,11 @@ struct ImageSizes {
   CONVOY_HOST_DEVICE int elements() const { return height * width * channels; }
 };
 
-/// What a block shares.
+/// The shared memory of a block.
 template <class C>
 struct Sample {
   AugmentChoices choices;
-  C mean[4], inverse_std[4];  // by channel
+  C mean[4], inverse_std[4];  // per channel
 };
 
 __device__ std::uint8_t stretched_pixel(const ImageSizes& sizes, const AugmentChoices& choices,
@@ -70,14 +70,14 @@ __device__ C augmented_element(const ImageSizes& sizes, int cutout, bool reflect
   return normalize_pixel(pixel, sample.mean[channel], sample.inverse_std[channel]);
 }
 
-/// kWidth neighbouring elements of out a thread; gridDim.x = blocks of an image times N.
+/// Each thread computes kWidth adjacent elements of out. gridDim.x is N times the number of blocks per image.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kAugmentBlock)
-    augment_kernel(ImageSizes sizes, cuda::Divisor blocks_an_image, AugmentOptions options, Random random,
+    augment_kernel(ImageSizes sizes, cuda::Divisor blocks_per_image, AugmentOptions options, Random random,
                    const std::uint8_t* images, const std::int32_t* rows, const std::int32_t* ids, T* out) {
   using C = compute_t<T>;
   Sample<C>& shared = cuda::shared_memory<Sample<C>>();
-  const std::int64_t sample = blocks_an_image.quotient(std::int64_t{blockIdx.x});
+  const std::int64_t sample = blocks_per_image.quotient(std::int64_t{blockIdx.x});
   if (threadIdx.x == 0) {
     shared.choices = choose_augmentation(options, random.resolved(), static_cast<std::uint64_t>(ids[sample]),
                                          sizes.height, sizes.width);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kAugmentBlock)
   }
   __syncthreads();
 
-  const auto block = static_cast<int>(blockIdx.x - sample * blocks_an_image.value());
+  const auto block = static_cast<int>(blockIdx.x - sample * blocks_per_image.value());
   const int begin = (block * kAugmentBlock + static_cast<int>(threadIdx.x)) * kWidth;
   if (begin >= sizes.elements()) return;
   const std::uint8_t* const image = images + std::int64_t{rows[sample]} * sizes.elements();
@@ -109,9 +109,9 @@ void augment(CudaStream& stream, ConstView images, ConstView rows, ConstView ids
     using T = decltype(zero);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(sizes.elements(), out.data), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
-      const unsigned blocks_an_image = blocks_for(sizes.elements(), kAugmentBlock * kWidth);
-      launch(stream, blocks_an_image * static_cast<unsigned>(rows.numel()), kAugmentBlock,
-             sizeof(Sample<compute_t<T>>), augment_kernel<T, kWidth>, sizes, cuda::Divisor(blocks_an_image),
+      const unsigned blocks_per_image = blocks_for(sizes.elements(), kAugmentBlock * kWidth);
+      launch(stream, blocks_per_image * static_cast<unsigned>(rows.numel()), kAugmentBlock,
+             sizeof(Sample<compute_t<T>>), augment_kernel<T, kWidth>, sizes, cuda::Divisor(blocks_per_image),
              options, random, images.as<std::uint8_t>(), rows.as<std::int32_t>(), ids.as<std::int32_t>(),
              out.as<T>());
     });

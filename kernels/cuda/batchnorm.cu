@@ -1,10 +1,10 @@
-// kernels/batchnorm.h on the GPU: forward and inference. Forward reads x for its moments, combines those of
-// all blocks channel by channel, and reads x again to normalize it.
+// kernels/batchnorm.h on the GPU: the forward and inference functions. Forward reads x to compute its
+// moments, combines the moments of all blocks per channel, and reads x again to normalize it.
 #include "kernels/batchnorm.h"
 
 #include <cmath>
 
-#include "kernels/cuda/channel_tiles.h"
+#include "kernels/cuda/primitives/channel_tiles.h"
 #include "kernels/elementwise.h"
 
 namespace convoy {
@@ -12,12 +12,12 @@ namespace {
 
 using namespace cuda;
 
-// Moments: the mean and the sum of squared differences from it, of x - x[0]: measured from any value of its
-// own channel, a large mean keeps its digits.
+// Moments are the mean of x - x[0] and the sum of squared differences from that mean. Subtracting any value
+// of the channel, here x[0], preserves the precision when the mean is large.
 
-/// Takes kRows rows into a thread's moments (`first` the mean, `second` the squares) of `seen` rows, by the
-/// formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for computing sample
-/// variances", 1979). The rows' own moments come from registers, in two passes.
+/// Adds kRows rows to a thread's moments of `seen` rows (`first` is the mean, `second` the sum of squares).
+/// Uses the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for computing
+/// sample variances", 1979). The moments of the kRows rows are computed in two passes over registers.
 template <int kRows, int kWidth, class T>
 __device__ void add_rows(const RowPacks<T, kWidth, kRows>& rows,
                          const ChannelValues<compute_t<T>, kWidth>& origin, compute_t<T> seen,
@@ -42,14 +42,14 @@ __device__ void add_rows(const RowPacks<T, kWidth, kRows>& rows,
   }
 }
 
-/// The same formula for two threads. After a level of the tree, thread row r has rows r, r + level, … of the
-/// block, so both counts follow from their number.
+/// The same formula for the moments of two threads. After a level of the tree, thread row r has the moments
+/// of the block's rows r, r + level, …, so both counts follow from the number of rows in the block.
 struct CombineMoments {
   int rows_of_block;
   int row;
 
-  __device__ int rows_from(int first, int apart) const {
-    return first < rows_of_block ? (rows_of_block - first + apart - 1) / apart : 0;
+  __device__ int rows_from(int first, int row_stride) const {
+    return first < rows_of_block ? (rows_of_block - first + row_stride - 1) / row_stride : 0;
   }
   template <class C>
   __device__ void operator()(int level, C& mean, C& squares, C other_mean, C other_squares) const {
@@ -63,34 +63,35 @@ struct CombineMoments {
   }
 };
 
-constexpr int kMomentRows = 4;  // in flight: 64 bytes of each thread
+constexpr int kMomentRows = 4;  // rows in flight: 64 bytes per thread
 
-// Reads x; writes partials [row_blocks, 2, C].
+// Reads x and writes partials [row_blocks, 2, C].
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock)
     batch_norm_moments_kernel(ChannelTiling tiling, const T* x, compute_t<T>* partials) {
   using C = compute_t<T>;
-  const ChannelPlace place(tiling, kWidth);
+  const ThreadTile tile(tiling, kWidth);
   ChannelPairs<C, kWidth> moments;
   ChannelValues<C, kWidth> origin;
-  if (place.has_channels) {
-    const Pack<T, kWidth> row = load_pack<kWidth>(x + place.channel);
+  if (tile.has_channels) {
+    const Pack<T, kWidth> row = load_pack<kWidth>(x + tile.channel);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) origin.values[i] = widen(row.values[i]);
   }
   C seen{0};
-  for_row_groups<kMomentRows>(place, [&](auto count, std::int64_t row) {
+  for_row_groups<kMomentRows>(tile, [&](auto count, std::int64_t row) {
     RowPacks<T, kWidth, count()> rows;
-    rows.load(x + row * tiling.channels + place.channel, place.apart * tiling.channels);
+    rows.load(x + row * tiling.channels + tile.channel, tile.row_stride * tiling.channels);
     add_rows(rows, origin, seen, moments);
     seen += C{count()};
   });
-  reduce_rows(shared_memory<RowTree<C, kWidth>>(), tiling.lanes, moments,
-              CombineMoments{place.rows_of_block, place.row});
-  store_partials(partials, tiling, place, moments);
+  reduce_rows(shared_memory<RowScratch<C, kWidth>>(), tiling.lanes, moments,
+              CombineMoments{tile.rows_of_block, tile.row});
+  store_partials(partials, tiling, tile, moments);
 }
 
-/// A normalization is y = (x - mean) factor + offset.
+/// The per-channel arguments of the forward functions, and the coefficients of y = (x - mean) factor +
+/// offset.
 template <class T>
 struct Statistics {
   using C = compute_t<T>;
@@ -99,7 +100,7 @@ struct Statistics {
   C *factor, *offset;
   double epsilon, momentum;
 
-  // Of one channel with n values, from its mean and variance.
+  // Sets the statistics and coefficients of channel c from the mean and variance of its n values.
   __device__ void set(std::int64_t c, double n, double batch_mean, double batch_var) const {
     const double batch_inverse_std = 1 / std::sqrt(batch_var + epsilon);
     const double scale = static_cast<double>(gamma[c]) * batch_inverse_std;
@@ -107,10 +108,11 @@ struct Statistics {
     mean[c] = rounded;
     inverse_std[c] = static_cast<C>(batch_inverse_std);
     factor[c] = static_cast<C>(scale);
-    // Makes up for the rounding of the mean, so that a large one cancels exactly.
+    // Compensates for the rounding of the mean, so that a large mean cancels exactly.
     offset[c] =
         static_cast<C>(static_cast<double>(beta[c]) - (batch_mean - static_cast<double>(rounded)) * scale);
-    if (n < 2) return;  // of parts: alone, a row is the caller's error
+    if (n < 2)
+      return;  // possible in sync_batch_norm_elemt(); n = 1 is a caller's error in batch_norm_forward()
     update(running_mean[c], batch_mean);
     update(running_var[c], batch_var * n / (n - 1));
   }
@@ -119,32 +121,34 @@ struct Statistics {
   }
 };
 
-/// The mean and the (biased) variance of a channel: of its final thread.
+/// The mean and the (biased) variance of a channel.
 struct MeanAndVariance {
   double mean, var;
 };
 
-/// By all threads of a kernel that sums partials.
+/// Combines the partial moments of all blocks. All threads of the block must call it. The result is valid if
+/// is_final_thread().
 template <class T>
 __device__ MeanAndVariance combine_blocks(const ChannelTiling& tiling, const compute_t<T>* partials,
                                           const T* x) {
-  // The sums of x - x[0] and of its square, in f64: what cancels there is of the size of the deviation.
+  // Converts to sums of x - x[0] and of its square, in f64. Values that cancel are of the size of the
+  // deviation.
   const auto moments_to_sums = [&](int block, double mean, double squares) {
     const std::int64_t before = block * tiling.block_rows;
     const double n = static_cast<double>(std::min(tiling.block_rows, tiling.rows - before));
     return ChannelPairs<double, 1>{{n * mean}, {squares + n * mean * mean}};
   };
-  const ChannelPairs<double, 1> sums =
-      sum_partials(shared_memory<FinalTree>(), partials, tiling.row_blocks, tiling.channels, moments_to_sums);
+  const ChannelPairs<double, 1> sums = sum_partials(shared_memory<FinalScratch>(), partials,
+                                                    tiling.row_blocks, tiling.channels, moments_to_sums);
   if (!is_final_thread(tiling.channels)) return {};
   const double n = static_cast<double>(tiling.rows);
   const double shift = sums.first[0] / n;
   const double var = sums.second[0] / n - shift * shift;
   return {static_cast<double>(widen(x[final_channel()])) + shift,
-          var < 0 ? 0 : var};  // in this order, NaN stays NaN
+          var < 0 ? 0 : var};  // this form propagates NaN
 }
 
-// A thread for each channel in the end. Reads partials, writes what is [C].
+// Reads partials and writes the [C] outputs of batch_norm_forward().
 template <class T>
 __global__ void __launch_bounds__(kChannelBlock)
     batch_norm_statistics_kernel(ChannelTiling tiling, const compute_t<T>* partials, const T* x,
@@ -154,41 +158,43 @@ __global__ void __launch_bounds__(kChannelBlock)
     statistics.set(final_channel(), static_cast<double>(tiling.rows), batch.mean, batch.var);
 }
 
-// The same, but that it writes the moments [1 + 2C] of a part.
+// Reads partials and writes the moments [1 + 2C] of this shard.
 template <class T>
 __global__ void __launch_bounds__(kChannelBlock)
-    batch_norm_part_moments_kernel(ChannelTiling tiling, const compute_t<T>* partials, const T* x,
-                                   double* moments) {
-  const MeanAndVariance part = combine_blocks<T>(tiling, partials, x);
+    sync_batch_norm_stats_kernel(ChannelTiling tiling, const compute_t<T>* partials, const T* x,
+                                 double* moments) {
+  const MeanAndVariance shard = combine_blocks<T>(tiling, partials, x);
   if (!is_final_thread(tiling.channels)) return;
   const std::int64_t c = final_channel();
   const double n = static_cast<double>(tiling.rows);
   if (c == 0) moments[0] = n;
-  moments[1 + c] = part.mean;
-  moments[1 + tiling.channels + c] = part.var * n;
+  moments[1 + c] = shard.mean;
+  moments[1 + tiling.channels + c] = shard.var * n;
 }
 
-// A thread for each channel. Reads the moments [parts, 1 + 2C], writes what is [C].
+// Reads the moments [shards, 1 + 2C] and writes the [C] outputs of sync_batch_norm_elemt(). One thread per
+// channel.
 template <class T>
 __global__ void __launch_bounds__(kChannelBlock)
-    batch_norm_part_statistics_kernel(std::int64_t parts, std::int64_t channels, const double* moments,
+    sync_batch_norm_statistics_kernel(std::int64_t shards, std::int64_t channels, const double* moments,
                                       Statistics<T> statistics) {
   const std::int64_t c = std::int64_t{blockIdx.x} * kChannelBlock + threadIdx.x;
   if (c >= channels) return;
   double n = 0, mean = 0, squares = 0;
-  for (const double* part = moments; part < moments + parts * (1 + 2 * channels); part += 1 + 2 * channels) {
-    const double rows = part[0];
+  for (const double* shard = moments; shard < moments + shards * (1 + 2 * channels);
+       shard += 1 + 2 * channels) {
+    const double rows = shard[0];
     if (rows == 0) continue;
     const double weight = rows / (n + rows);
-    const double delta = part[1 + c] - mean;
+    const double delta = shard[1 + c] - mean;
     mean += delta * weight;
-    squares += part[1 + channels + c] + delta * delta * n * weight;
+    squares += shard[1 + channels + c] + delta * delta * n * weight;
     n += rows;
   }
   statistics.set(c, n, mean, n > 0 ? squares / n : 0);
 }
 
-// A thread for each channel: factor = gamma / sqrt(var + epsilon).
+// Computes factor = gamma / sqrt(var + epsilon). One thread per channel.
 template <class C>
 __global__ void __launch_bounds__(kChannelBlock)
     batch_norm_factor_kernel(std::int64_t channels, const C* gamma, const C* var, double epsilon, C* factor) {
@@ -198,22 +204,22 @@ __global__ void __launch_bounds__(kChannelBlock)
                                (1 / std::sqrt(static_cast<double>(var[c]) + epsilon)));
 }
 
-constexpr int kNormalizeRows = 4;  // in flight
+constexpr int kNormalizeRows = 4;  // rows in flight
 
-// Reads x, and residual where it is not null; writes y.
+// Reads x, and residual if it is not null; writes y.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock)
     batch_norm_normalize_kernel(ChannelTiling tiling, const T* x, const T* residual, const compute_t<T>* mean,
                                 const compute_t<T>* factor, const compute_t<T>* offset, bool relu, T* y) {
   using C = compute_t<T>;
-  const ChannelPlace place(tiling, kWidth);
-  if (!place.has_channels) return;
-  const ChannelValues<C, kWidth> means(mean + place.channel);
-  const ChannelValues<C, kWidth> factors(factor + place.channel);
-  const ChannelValues<C, kWidth> offsets(offset + place.channel);
-  const std::int64_t stride = place.apart * tiling.channels;
-  for_row_groups<kNormalizeRows>(place, [&](auto count, std::int64_t row) {
-    const std::int64_t first = row * tiling.channels + place.channel;
+  const ThreadTile tile(tiling, kWidth);
+  if (!tile.has_channels) return;
+  const ChannelValues<C, kWidth> means(mean + tile.channel);
+  const ChannelValues<C, kWidth> factors(factor + tile.channel);
+  const ChannelValues<C, kWidth> offsets(offset + tile.channel);
+  const std::int64_t stride = tile.row_stride * tiling.channels;
+  for_row_groups<kNormalizeRows>(tile, [&](auto count, std::int64_t row) {
+    const std::int64_t first = row * tiling.channels + tile.channel;
     RowPacks<T, kWidth, count()> in, added;
     in.load(x + first, stride);
     if (residual != nullptr) added.load(residual + first, stride);
@@ -224,7 +230,7 @@ __global__ void __launch_bounds__(kChannelBlock)
       for (int i = 0; i < kWidth; ++i) {
         C value = (in.at(r, i) - means[i]) * factors[i] + offsets[i];
         if (residual != nullptr) value += added.at(r, i);
-        if (relu) value = C{0} > value ? C{0} : value;  // in this order, NaN stays NaN
+        if (relu) value = C{0} > value ? C{0} : value;  // this operand order propagates NaN
         out.values[i] = narrow<T>(value);
       }
       store_pack(y + first + r * stride, out);
@@ -245,7 +251,7 @@ void normalize(CudaStream& stream, const ConstView& x, const ConstView& residual
   });
 }
 
-/// The factor and the offset of a normalization, [C] each, while it is computed.
+/// Temporary device memory for the factor and the offset of a normalization, [C] each.
 template <class T>
 class Normalization {
  public:
@@ -267,7 +273,7 @@ class Normalization {
   Scratch memory_;
 };
 
-/// Calls f(tiling, partials) with the moments of x's blocks; x is not empty.
+/// Enqueues the partial moments of x, then calls f(tiling, partials). x must not be empty.
 template <class T, class F>
 void with_moments(CudaStream& stream, const ConstView& x, const F& f) {
   using C = compute_t<T>;
@@ -275,7 +281,7 @@ void with_moments(CudaStream& stream, const ConstView& x, const F& f) {
   choose_width<T>(channels, is_aligned(x.data), [&](auto width) {
     const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kReductionBlocks);
     const Scratch partials(stream, partial_values(tiling) * sizeof(C));
-    launch(stream, tiling.blocks(), kChannelBlock, sizeof(RowTree<C, width()>),
+    launch(stream, tiling.blocks(), kChannelBlock, sizeof(RowScratch<C, width()>),
            batch_norm_moments_kernel<width(), T>, tiling, x.as<T>(), partials.as<C>());
     f(tiling, partials.as<C>());
   });
@@ -297,27 +303,27 @@ void batch_norm_forward(CudaStream& stream, ConstView x, ConstView gamma, ConstV
     const Statistics<T> statistics =
         to.statistics(gamma, beta, mean, inverse_std, running_mean, running_var, options);
     with_moments<T>(stream, x, [&](const ChannelTiling& tiling, const compute_t<T>* partials) {
-      launch(stream, blocks_for(tiling.channels, kFinalLanes), kChannelBlock, sizeof(FinalTree),
+      launch(stream, blocks_for(tiling.channels, kFinalLanes), kChannelBlock, sizeof(FinalScratch),
              batch_norm_statistics_kernel<T>, tiling, partials, x.as<T>(), statistics);
     });
     normalize<T>(stream, x, residual, statistics.mean, to.factor(), to.offset(), options.relu, y);
   });
 }
 
-void batch_norm_moments(CudaStream& stream, ConstView x, View moments) {
+void sync_batch_norm_stats(CudaStream& stream, ConstView x, View moments) {
   if (x.numel() == 0) return fill(stream, 0, moments);
   dispatch_floating(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_moments<T>(stream, x, [&](const ChannelTiling& tiling, const compute_t<T>* partials) {
-      launch(stream, blocks_for(tiling.channels, kFinalLanes), kChannelBlock, sizeof(FinalTree),
-             batch_norm_part_moments_kernel<T>, tiling, partials, x.as<T>(), moments.as<double>());
+      launch(stream, blocks_for(tiling.channels, kFinalLanes), kChannelBlock, sizeof(FinalScratch),
+             sync_batch_norm_stats_kernel<T>, tiling, partials, x.as<T>(), moments.as<double>());
     });
   });
 }
 
-void batch_norm_forward_of_part(CudaStream& stream, ConstView x, ConstView gamma, ConstView beta,
-                                ConstView residual, ConstView moments, View y, View mean, View inverse_std,
-                                View running_mean, View running_var, BatchNormOptions options) {
+void sync_batch_norm_elemt(CudaStream& stream, ConstView x, ConstView gamma, ConstView beta,
+                           ConstView residual, ConstView moments, View y, View mean, View inverse_std,
+                           View running_mean, View running_var, BatchNormOptions options) {
   const std::int64_t channels = x.shape[-1];
   if (channels == 0) return;
   dispatch_floating(x.dtype, [&](auto zero) {
@@ -326,7 +332,7 @@ void batch_norm_forward_of_part(CudaStream& stream, ConstView x, ConstView gamma
     const Statistics<T> statistics =
         to.statistics(gamma, beta, mean, inverse_std, running_mean, running_var, options);
     launch(stream, blocks_for(channels, kChannelBlock), kChannelBlock, 0,
-           batch_norm_part_statistics_kernel<T>, moments.shape[0], channels, moments.as<double>(),
+           sync_batch_norm_statistics_kernel<T>, moments.shape[0], channels, moments.as<double>(),
            statistics);
     if (x.numel() > 0)
       normalize<T>(stream, x, residual, statistics.mean, to.factor(), to.offset(), options.relu, y);

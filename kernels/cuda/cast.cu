@@ -1,6 +1,6 @@
-// Conversion between any two element types on the GPU, and filling with a value that is converted first.
-#include "kernels/convert.h"
-#include "kernels/cuda/map.h"
+// cast and fill on the GPU (kernels/elementwise.h): conversion between any two element types.
+#include "kernels/base/convert.h"
+#include "kernels/cuda/primitives/map.h"
 #include "kernels/elementwise.h"
 
 namespace convoy {

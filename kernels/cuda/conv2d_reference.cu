@@ -1,11 +1,12 @@
-// Convolution on the GPU as its definition says (kernels/cpu/conv2d_reference.cpp has the formula): each
-// thread sums up its own outputs, in an order that the shapes alone fix, and nothing is shared. For small
-// shapes, and to hold faster ways against; threads that use the same pixels or taps meet in the caches.
+// Reference convolution on the GPU (kernels/cpu/conv2d_reference.cpp has the formula). Each thread sums its
+// own outputs in a fixed order, without shared memory; threads that read the same pixels or taps share the
+// caches. Used for f64 and in builds without cuDNN, and as the reference that faster algorithms are compared
+// with.
 #include <algorithm>
 
 #include "kernels/conv2d.h"
-#include "kernels/conv2d_geometry.h"
-#include "kernels/cuda/windows.h"
+#include "kernels/cuda/primitives/windows.h"
+#include "kernels/shared/conv2d_geometry.h"
 
 namespace convoy {
 namespace {
@@ -14,20 +15,20 @@ using cuda::compute_t;
 using cuda::load_pack;
 using cuda::narrow;
 using cuda::Pack;
+using cuda::PackCoordinates;
 using cuda::PackGrid;
-using cuda::Place;
 using cuda::Range;
 using cuda::store_pack;
 using cuda::widen;
 using cuda::WindowAxis;
 
 constexpr int kConvBlock = 128;
-constexpr int kOutputs = 4;  // channels of y that a thread of forward computes, for each load of x
+constexpr int kOutputs = 4;  // channels of y that a thread of forward computes per load of x
 
-/// What the kernels need of the sizes.
+/// The sizes of a convolution in the form that the kernels need.
 struct ConvWindows {
   WindowAxis rows, columns;
-  int inputs, outputs;  // channels
+  int inputs, outputs;  // numbers of channels
 
   explicit ConvWindows(const ConvSizes& c)
       : rows(c.h, c.oh, c.kh, static_cast<int>(c.stride), static_cast<int>(c.padding)),
@@ -37,32 +38,32 @@ struct ConvWindows {
   __device__ int filter_size() const { return rows.kernel() * columns.kernel() * inputs; }
 };
 
-/// kOutputs channels of one pixel of y a thread. The terms of all kx and i lie in one run of memory, both in
-/// x and in a filter, of which kWidth are loaded at a time.
+/// Each thread computes kOutputs channels of one pixel of y. The terms of all kx and i are contiguous in
+/// memory, both in x and in a filter, and are loaded kWidth at a time.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kConvBlock)
     forward_kernel(PackGrid grid, ConvWindows windows, bool relu, const T* x, const T* filter, const T* bias,
                    T* y) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
-  const Place place = grid.place(index);
-  const Range ys = windows.rows.pixels_of(place.y);
-  const Range xs = windows.columns.pixels_of(place.x);
+  const PackCoordinates at = grid.coordinates(index);
+  const Range ys = windows.rows.pixels_of(at.y);
+  const Range xs = windows.columns.pixels_of(at.x);
   const int run = (xs.end - xs.begin) * windows.inputs;
 
   const T* taps[kOutputs];
   compute_t<T> sum[kOutputs];
   for (int o = 0; o < kOutputs; ++o) {
-    const int channel = std::min(place.channel + o, windows.outputs - 1);  // beyond the last: not stored
+    const int channel =
+        std::min(at.channel + o, windows.outputs - 1);  // channels past the last are not stored
     taps[o] = filter + std::int64_t{channel} * windows.filter_size() +
-              (xs.begin - windows.columns.start(place.x)) * windows.inputs;
+              (xs.begin - windows.columns.start(at.x)) * windows.inputs;
     sum[o] = bias != nullptr ? widen(bias[channel]) : compute_t<T>{0};
   }
   for (int row = ys.begin; row < ys.end; ++row) {
     const T* const in =
-        x +
-        ((place.image * windows.rows.pixels() + row) * windows.columns.pixels() + xs.begin) * windows.inputs;
-    const int tap_row = (row - windows.rows.start(place.y)) * windows.columns.kernel() * windows.inputs;
+        x + ((at.image * windows.rows.pixels() + row) * windows.columns.pixels() + xs.begin) * windows.inputs;
+    const int tap_row = (row - windows.rows.start(at.y)) * windows.columns.kernel() * windows.inputs;
     for (int e = 0; e < run; e += kWidth) {
       const Pack<T, kWidth> pixels = load_pack<kWidth>(in + e);
       for (int o = 0; o < kOutputs; ++o) {
@@ -71,32 +72,32 @@ __global__ void __launch_bounds__(kConvBlock)
       }
     }
   }
-  for (int o = 0; o < kOutputs && place.channel + o < windows.outputs; ++o) {
-    const compute_t<T> value = relu && compute_t<T>{0} > sum[o] ? compute_t<T>{0} : sum[o];  // NaN passes
-    y[place.pixel * windows.outputs + place.channel + o] = narrow<T>(value);
+  for (int o = 0; o < kOutputs && at.channel + o < windows.outputs; ++o) {
+    const compute_t<T> value = relu && compute_t<T>{0} > sum[o] ? compute_t<T>{0} : sum[o];  // NaN propagates
+    y[at.pixel * windows.outputs + at.channel + o] = narrow<T>(value);
   }
 }
 
-/// A pack of channels of one pixel of dx a thread: from each window over the pixel, what its outputs' filters
-/// took from there.
+/// Each thread computes one pack of channels of one pixel of dx: the sum over all windows that cover the
+/// pixel, and over all output channels, of dy times the tap at the pixel.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kConvBlock)
-    backward_data_kernel(PackGrid grid, ConvWindows windows, Mode mode, const T* dy, const T* filter, T* dx) {
+    backward_data_kernel(PackGrid grid, ConvWindows windows, GradMode mode, const T* dy, const T* filter,
+                         T* dx) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
-  const Place place = grid.place(index);
-  const Range ys = windows.rows.windows_over(place.y);
-  const Range xs = windows.columns.windows_over(place.x);
+  const PackCoordinates at = grid.coordinates(index);
+  const Range ys = windows.rows.windows_over(at.y);
+  const Range xs = windows.columns.windows_over(at.x);
 
   compute_t<T> sum[kWidth] = {};
   for (int oy = ys.begin; oy < ys.end; ++oy)
     for (int ox = xs.begin; ox < xs.end; ++ox) {
       const T* const slopes =
-          dy +
-          ((place.image * windows.rows.windows() + oy) * windows.columns.windows() + ox) * windows.outputs;
-      const int ky = place.y - windows.rows.start(oy);
-      const int kx = place.x - windows.columns.start(ox);
-      const T* tap = filter + (ky * windows.columns.kernel() + kx) * windows.inputs + place.channel;
+          dy + ((at.image * windows.rows.windows() + oy) * windows.columns.windows() + ox) * windows.outputs;
+      const int ky = at.y - windows.rows.start(oy);
+      const int kx = at.x - windows.columns.start(ox);
+      const T* tap = filter + (ky * windows.columns.kernel() + kx) * windows.inputs + at.channel;
       for (int o = 0; o < windows.outputs; ++o, tap += windows.filter_size()) {
         const compute_t<T> slope = widen(slopes[o]);
         const Pack<T, kWidth> weights = load_pack<kWidth>(tap);
@@ -104,26 +105,27 @@ __global__ void __launch_bounds__(kConvBlock)
       }
     }
 
-  T* const to = dx + place.pixel * windows.inputs + place.channel;
+  T* const to = dx + at.pixel * windows.inputs + at.channel;
   Pack<T, kWidth> result{};
-  if (mode == Mode::add) result = load_pack<kWidth>(to);
+  if (mode == GradMode::accumulate) result = load_pack<kWidth>(to);
   for (int i = 0; i < kWidth; ++i)
-    result.values[i] = narrow<T>(mode == Mode::add ? widen(result.values[i]) + sum[i] : sum[i]);
+    result.values[i] = narrow<T>(mode == GradMode::accumulate ? widen(result.values[i]) + sum[i] : sum[i]);
   store_pack(to, result);
 }
 
-// The gradient of a filter has few elements, each a sum over all pixels of dy. So it comes in two steps: sums
-// over chunks of the rows of dy, by many threads, then the sums of these.
+// The gradient of a filter has few elements, and each is a sum over all pixels of dy. It is computed in two
+// steps: sums over chunks of the rows of dy, by many threads, then the sum of these.
 
-constexpr std::int64_t kChunkThreads = 65536;  // that the first step aims at: enough for a large GPU
-constexpr std::int64_t kMaxChunks = 256;       // partial filters in memory, and terms of the second step
+constexpr std::int64_t kChunkThreads =
+    65536;  // target number of threads of the first step: enough for a large GPU
+constexpr std::int64_t kMaxChunks = 256;  // maximum number of partial filters in memory
 
-/// Side of the square of (o, i) that a thread of the first step sums up. Of the half types 4 as well: 8 times
-/// 8 sums would leave too few registers.
+/// Side of the square of (o, i) that a thread of the first step sums. It is 4 for half precision too: 8 x 8
+/// sums would take too many registers.
 template <class T>
 inline constexpr int kSquare = std::min(4, cuda::kVectorWidth<T>);
 
-/// The threads of the first step: packs of i count fastest, then taps, packs of o, chunks.
+/// The threads of the first step. Packs of i vary fastest, then taps, then packs of o, then chunks.
 struct ChunkGrid {
   cuda::Divisor input_packs, taps, output_packs, kernel_columns, window_rows;
   std::int64_t rows;  // N oH
@@ -143,7 +145,7 @@ struct ChunkGrid {
   }
 };
 
-/// partial [chunk][o][ky][kx][i]: a square of (o, i) at one tap a thread.
+/// Writes partial [chunk][o][ky][kx][i]. Each thread computes a square of (o, i) at one tap.
 template <class T, int kOutputWidth, int kInputWidth>
 __global__ void __launch_bounds__(kConvBlock)
     filter_chunks_kernel(ChunkGrid grid, ConvWindows windows, const T* dy, const T* x,
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(kConvBlock)
   const int ky = grid.kernel_columns.quotient(tap);
   const int kx = tap - ky * windows.columns.kernel();
 
-  // Only the windows that have this tap in the image have a term.
+  // Only windows that have this tap inside the image contribute.
   const Range ys = windows.rows.windows_with(ky);
   const Range xs = windows.columns.windows_with(kx);
   compute_t<T> sum[kOutputWidth][kInputWidth] = {};
@@ -186,14 +188,14 @@ __global__ void __launch_bounds__(kConvBlock)
   }
 }
 
-/// dfilter = the sum of the chunks, in f64, or += . One element a thread.
+/// Computes dfilter, the sum of the chunks in f64, or adds it to dfilter. One element per thread.
 template <class T>
 __global__ void __launch_bounds__(kConvBlock)
-    filter_sum_kernel(std::int64_t size, std::int64_t chunks, Mode mode, const compute_t<T>* partial,
+    filter_sum_kernel(std::int64_t size, std::int64_t chunks, GradMode mode, const compute_t<T>* partial,
                       T* dfilter) {
   const std::int64_t index = cuda::thread_index();
   if (index >= size) return;
-  double sum = mode == Mode::add ? static_cast<double>(widen(dfilter[index])) : 0;
+  double sum = mode == GradMode::accumulate ? static_cast<double>(widen(dfilter[index])) : 0;
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
     sum += static_cast<double>(partial[chunk * size + index]);
   dfilter[index] = narrow<T>(static_cast<compute_t<T>>(sum));

@@ -1,24 +1,25 @@
-// Dropout on the GPU. One draw of Philox decides on four neighbours within a sample, a quad, so that is what
-// a thread takes. Nothing is kept for the backward, which draws the same words again: no mask is written or
-// read.
+// Dropout on the GPU (kernels/elementwise.h). One Philox draw decides on four adjacent elements of a sample,
+// called a quad; each thread processes whole quads. No mask is stored: the backward draws the same words
+// again.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/cuda/element.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/primitives/element.h"
+#include "kernels/cuda/primitives/launch.h"
 #include "kernels/elementwise.h"
 
 namespace convoy {
 namespace {
 
-inline constexpr int kDropoutBlock = 256;           // threads
-inline constexpr int kQuad = 4;                     // words of a draw
-inline constexpr std::int64_t kDropoutRows = 2048;  // blocks over samples: twice what a GPU runs at a time
+inline constexpr int kDropoutBlock = 256;  // threads
+inline constexpr int kQuad = 4;            // words per Philox draw
+inline constexpr std::int64_t kDropoutRows =
+    2048;  // maximum gridDim.y, over samples: twice what a GPU runs at once
 
-/// A quad, of which the first `count` elements exist; all four in one access where they may be a pack.
+/// Loads the first `count` elements of a quad. If `as_pack`, loads all four in one aligned access.
 template <class T>
 __device__ cuda::Pack<T, kQuad> load_quad(bool as_pack, int count, const T* from) {
   if (as_pack) return cuda::load_pack<kQuad>(from);
@@ -34,9 +35,10 @@ __device__ void store_quad(bool as_pack, int count, T* to, const cuda::Pack<T, k
     if (k < count) to[k] = quad.values[k];
 }
 
-/// x is [samples, sample_size]. A block's x runs over the quads of a sample and its y over samples, so that
-/// nothing is divided; where there are more samples than rows, each row takes several.
-template <Mode kMode, class T>
+/// x is [samples, sample_size]. The x dimension of the grid covers the quads of a sample and the y dimension
+/// covers the samples, so that no thread divides. If there are more samples than rows of threads, each row
+/// takes several samples.
+template <GradMode kMode, class T>
 __global__ void __launch_bounds__(kDropoutBlock)
     dropout_kernel(std::int64_t samples, std::int64_t sample_size, bool in_packs, Random random,
                    std::uint32_t dropped_below, cuda::compute_t<T> factor, const std::int32_t* ids,
@@ -51,13 +53,13 @@ __global__ void __launch_bounds__(kDropoutBlock)
     const std::int64_t first = sample * sample_size + kQuad * quad;
     const auto in = load_quad(in_packs, count, x + first);
     cuda::Pack<T, kQuad> out;
-    if constexpr (kMode == Mode::add) out = load_quad<T>(in_packs, count, y + first);
+    if constexpr (kMode == GradMode::accumulate) out = load_quad<T>(in_packs, count, y + first);
     const std::array<std::uint32_t, kQuad> words =
         draws.words(static_cast<std::uint64_t>(ids[sample]), static_cast<std::uint32_t>(quad));
     for (int k = 0; k < kQuad; ++k) {
       using Compute = cuda::compute_t<T>;
       const Compute value = (words[k] >> 8) < dropped_below ? Compute{0} : cuda::widen(in.values[k]) * factor;
-      if constexpr (kMode == Mode::add) {
+      if constexpr (kMode == GradMode::accumulate) {
         out.values[k] = cuda::narrow<T>(cuda::widen(out.values[k]) + value);
       } else {
         out.values[k] = cuda::narrow<T>(value);
@@ -74,9 +76,9 @@ void dropout(CudaStream& stream, ConstView x, ConstView sample_ids, double p, Ra
   const std::int64_t samples = sample_ids.numel();
   const std::int64_t sample_size = y.numel() / samples;
   const std::int64_t quads = (sample_size + kQuad - 1) / kQuad;
-  // to_uniform(word) < p, in integers: a uniform is the upper 24 bits of its word times 2^-24.
+  // Evaluates to_uniform(word) < p in integers: to_uniform() is the upper 24 bits of the word times 2^-24.
   const auto dropped_below = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));
-  // As many threads to a sample as it has quads, up to a power of two; the rest of the block has other
+  // One thread per quad of a sample, rounded up to a power of two. The other rows of the block take other
   // samples.
   const auto columns = std::bit_ceil(static_cast<unsigned>(std::min<std::int64_t>(quads, kDropoutBlock)));
   const dim3 block(columns, kDropoutBlock / columns);
@@ -90,7 +92,8 @@ void dropout(CudaStream& stream, ConstView x, ConstView sample_ids, double p, Ra
       return reinterpret_cast<std::uintptr_t>(pointer) % sizeof(Quad) == 0;
     };
     const bool in_packs = sample_size % kQuad == 0 && begins_a_quad(x.data) && begins_a_quad(y.data);
-    const auto kernel = y.mode == Mode::add ? dropout_kernel<Mode::add, T> : dropout_kernel<Mode::write, T>;
+    const auto kernel = y.mode == GradMode::accumulate ? dropout_kernel<GradMode::accumulate, T>
+                                                       : dropout_kernel<GradMode::overwrite, T>;
     launch(stream, grid, block, 0, kernel, samples, sample_size, in_packs, random, dropped_below,
            static_cast<cuda::compute_t<T>>(1 / (1 - p)), sample_ids.as<std::int32_t>(), x.as<T>(), y.as<T>());
   });

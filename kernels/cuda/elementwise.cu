@@ -1,10 +1,11 @@
-// Elementwise kernels on the GPU. Each is one device function of one element; `map` runs it over the arrays.
+// kernels/elementwise.h on the GPU: each kernel is a device function of one element, which `map` applies to
+// the arrays.
 #include "kernels/elementwise.h"
 
 #include <cmath>
 #include <numbers>
 
-#include "kernels/cuda/map.h"
+#include "kernels/cuda/primitives/map.h"
 
 namespace convoy {
 namespace {
@@ -17,7 +18,7 @@ struct WeightedSum {
   }
 };
 
-struct Product {
+struct Multiply {
   template <class T>
   __device__ T operator()(T x, T y) const {
     return x * y;
@@ -33,7 +34,7 @@ struct Multiple {
 };
 
 struct ReluForward {
-  // In this order NaN passes through: a diverged training must not look healthy.
+  // This operand order propagates NaN: a ReLU must not hide a diverged training.
   template <class T>
   __device__ T operator()(T x) const {
     return T{0} > x ? T{0} : x;
@@ -52,8 +53,8 @@ __device__ T sigmoid(T x) {
   return T{1} / (T{1} + std::exp(-x));
 }
 
-/// Phi(x), the probability that a standard normal variable is below x. By erfc, which stays accurate where
-/// the result is tiny and 1 + erf would cancel.
+/// Returns Phi(x), the probability that a standard normal variable is below x. Uses erfc, which is accurate
+/// where the result is tiny; 1 + erf would cancel there.
 template <class T>
 __device__ T normal_cdf(T x) {
   return T{0.5} * std::erfc(-x * (std::numbers::sqrt2_v<T> / 2));
@@ -127,7 +128,7 @@ void add(CudaStream& stream, ConstView x, ConstView y, View z, double a, double 
   cuda::map(stream, x, y, z, WeightedSum{a, b});
 }
 
-void mul(CudaStream& stream, ConstView x, ConstView y, GradView z) { cuda::map(stream, x, y, z, Product{}); }
+void mul(CudaStream& stream, ConstView x, ConstView y, GradView z) { cuda::map(stream, x, y, z, Multiply{}); }
 
 void scale(CudaStream& stream, ConstView x, double a, GradView y) { cuda::map(stream, x, y, Multiple{a}); }
 

@@ -1,9 +1,9 @@
-// The mean over an image's pixels on the GPU, and its gradient. A block is `lanes` packs of channels wide and
-// kThreads / lanes pixels high: few channels leave more threads to the pixels.
+// Global average pooling on the GPU (kernels/pool2d.h) and its gradient. A block is `lanes` packs of channels
+// wide and kThreads / lanes pixels high: the fewer the channels, the more threads share the pixels.
 #include <algorithm>
 #include <bit>
 
-#include "kernels/cuda/windows.h"
+#include "kernels/cuda/primitives/windows.h"
 #include "kernels/pool2d.h"
 
 namespace convoy {
@@ -17,24 +17,25 @@ using cuda::store_pack;
 using cuda::widen;
 
 constexpr int kThreads = 256;
-constexpr int kMaxLanes = 32;      // a warp moves 32 neighbouring packs
-constexpr int kPixelsAThread = 8;  // of a gradient: as many stores for one load and one division
+constexpr int kMaxLanes = 32;        // a warp moves 32 adjacent packs
+constexpr int kPixelsPerThread = 8;  // in backward: this many stores per load and division
 
+/// Returns the block dimensions for images of `packs` packs of channels.
 dim3 block_for(std::int64_t packs) {
   const auto lanes = std::bit_ceil(static_cast<unsigned>(std::min<std::int64_t>(packs, kMaxLanes)));
   return {lanes, kThreads / lanes};
 }
 
-/// One pack of channels of each thread's partial sum; by element first, so that threads lie in different
-/// banks.
+/// Shared memory for each thread's partial sums of one pack of channels. The element index comes first, so
+/// that the threads of a warp use different banks.
 template <class T, int kWidth>
 struct PartialSums {
   compute_t<T> of[kWidth][kThreads];
 };
 
-/// y [image][channel] = the mean of x [image][0 … pixels - 1][channel]. Each thread adds up every
-/// blockDim.y-th pixel, then the block folds its rows together by halves. One block an image and chunk of
-/// channels.
+/// Computes y [image][channel], the mean of x [image][0 … pixels - 1][channel]. Each thread sums every
+/// blockDim.y-th pixel, then the rows of the block are combined in a binary tree. One block per image and
+/// chunk of channels.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     mean_kernel(std::int64_t pixels, std::int64_t packs, cuda::Divisor chunks, const T* x, T* y) {
@@ -63,28 +64,29 @@ __global__ void __launch_bounds__(kThreads)
   store_pack(y + (image * packs + pack) * kWidth, mean);
 }
 
-/// dx [image][pixel][channel] = dy [image][channel] / pixels, or += . One block an image, chunk of
-/// blockDim.y kPixelsAThread pixels and chunk of channels, the last counting fastest.
+/// Computes dx [image][pixel][channel] = dy [image][channel] / pixels, or +=. One block per image, chunk of
+/// blockDim.y kPixelsPerThread pixels, and chunk of channels. The chunk of channels varies fastest.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     spread_kernel(std::int64_t pixels, std::int64_t packs, cuda::Divisor pixel_chunks,
-                  cuda::Divisor channel_chunks, Mode mode, const T* dy, T* dx) {
+                  cuda::Divisor channel_chunks, GradMode mode, const T* dy, T* dx) {
   const std::int64_t row = channel_chunks.quotient(std::int64_t{blockIdx.x});
   const std::int64_t image = pixel_chunks.quotient(row);
   const std::int64_t pack = (blockIdx.x - row * channel_chunks.value()) * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
-  const std::int64_t begin = (row - image * pixel_chunks.value()) * blockDim.y * kPixelsAThread;
-  const std::int64_t end = std::min<std::int64_t>(begin + blockDim.y * kPixelsAThread, pixels);
+  const std::int64_t begin = (row - image * pixel_chunks.value()) * blockDim.y * kPixelsPerThread;
+  const std::int64_t end = std::min<std::int64_t>(begin + blockDim.y * kPixelsPerThread, pixels);
 
   const auto total = load_pack<kWidth>(dy + (image * packs + pack) * kWidth);
-  compute_t<T> share[kWidth];
-  for (int i = 0; i < kWidth; ++i) share[i] = widen(total.values[i]) / static_cast<compute_t<T>>(pixels);
+  compute_t<T> value[kWidth];
+  for (int i = 0; i < kWidth; ++i) value[i] = widen(total.values[i]) / static_cast<compute_t<T>>(pixels);
   for (std::int64_t pixel = begin + threadIdx.y; pixel < end; pixel += blockDim.y) {
     T* const to = dx + ((image * pixels + pixel) * packs + pack) * kWidth;
     Pack<T, kWidth> result{};
-    if (mode == Mode::add) result = load_pack<kWidth>(to);
+    if (mode == GradMode::accumulate) result = load_pack<kWidth>(to);
     for (int i = 0; i < kWidth; ++i)
-      result.values[i] = narrow<T>(mode == Mode::add ? widen(result.values[i]) + share[i] : share[i]);
+      result.values[i] =
+          narrow<T>(mode == GradMode::accumulate ? widen(result.values[i]) + value[i] : value[i]);
     store_pack(to, result);
   }
 }
@@ -121,7 +123,7 @@ void global_avg_pool2d_backward(CudaStream& stream, ConstView dy, GradView dx) {
       const std::int64_t packs = channels / kWidth;
       const dim3 block = block_for(packs);
       const std::int64_t channel_chunks = blocks_for(packs, static_cast<int>(block.x));
-      const std::int64_t pixel_chunks = blocks_for(pixels, static_cast<int>(block.y) * kPixelsAThread);
+      const std::int64_t pixel_chunks = blocks_for(pixels, static_cast<int>(block.y) * kPixelsPerThread);
       launch(stream, static_cast<unsigned>(images * pixel_chunks * channel_chunks), block, 0,
              spread_kernel<T, kWidth>, pixels, packs, cuda::Divisor(pixel_chunks),
              cuda::Divisor(channel_chunks), dx.mode, dy.as<T>(), dx.as<T>());

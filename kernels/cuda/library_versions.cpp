@@ -1,4 +1,4 @@
-// cuBLASLt's; cuDNN's is told where it is used.
+// The version of cuBLASLt as text. cudnn/check.cpp has the version of cuDNN.
 #include "kernels/runtime/library_versions.h"
 
 #include <cublasLt.h>

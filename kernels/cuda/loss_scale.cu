@@ -1,7 +1,8 @@
+// kernels/loss_scale.h on the GPU.
 #include "kernels/loss_scale.h"
 
-#include "kernels/cuda/launch.h"
-#include "kernels/loss_scale_update.h"
+#include "kernels/cuda/primitives/launch.h"
+#include "kernels/shared/loss_scale_update.h"
 
 namespace convoy {
 namespace {

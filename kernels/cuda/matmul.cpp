@@ -1,7 +1,7 @@
-// kernels/matmul.h on the GPU: cuBLASLt, and plain kernels for what it has no algorithm for.
+// kernels/matmul.h on the GPU: cuBLASLt, or the reference kernel if cuBLASLt has no algorithm.
 #include "kernels/matmul.h"
 
-#include "kernels/cuda/cublas_matmul.h"
+#include "kernels/cuda/cublas/matmul.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 
@@ -13,17 +13,18 @@ struct Epilogue {
   bool relu = false;
 };
 
-/// False, and nothing done, where the library has no algorithm. No output is empty.
+/// Enqueues the GEMM by cuBLASLt. Returns false and does nothing if cuBLASLt has no algorithm. c must not be
+/// empty.
 bool multiply_by_library(CudaStream& stream, ConstView a, ConstView b, GradView c, MatmulOptions options,
                          const Epilogue& epilogue = {}) {
-  const std::int64_t terms = a.shape[options.transpose_a ? 0 : 1];
-  if (terms == 0) return false;  // the library's matrices have rows and columns
-  const cuda::Product product{
+  const std::int64_t depth = a.shape[options.transpose_a ? 0 : 1];
+  if (depth == 0) return false;  // cuBLASLt does not support empty matrices
+  const cuda::GemmProblem problem{
       .dtype = c.dtype,
       .tf32 = stream.cuda_options().tf32,
       .m = c.shape[0],
       .n = c.shape[1],
-      .k = terms,
+      .k = depth,
       .transpose_a = options.transpose_a,
       .transpose_b = options.transpose_b,
       .relu = epilogue.relu,
@@ -32,7 +33,7 @@ bool multiply_by_library(CudaStream& stream, ConstView a, ConstView b, GradView 
       .c_alignment = cuda::alignment_of(c.data),
       .bias_alignment = epilogue.bias != nullptr ? cuda::alignment_of(epilogue.bias) : 0};
   return stream.local<cuda::CublasLt>().multiply(
-      stream, product, {.a = a.data, .b = b.data, .bias = epilogue.bias, .c = c.data}, c.mode);
+      stream, problem, {.a = a.data, .b = b.data, .bias = epilogue.bias, .c = c.data}, c.mode);
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// The textbook's tiled matrix product on the GPU: a block computes a square of c, walking along K in steps;
-// at each it brings a slab of both operands to shared memory, from where its threads multiply. Each element
-// of a is read N / kTile times from global memory in place of N, and of b M / kTile times.
-#include "kernels/cuda/element.h"
-#include "kernels/cuda/launch.h"
+// Reference GEMM on the GPU: the textbook algorithm with tiles in shared memory. Each block computes a square
+// tile of c and iterates over K. Each iteration loads a slab of both operands into shared memory, from which
+// the threads multiply. Each element of a is read N / kTile times from global memory instead of N times, and
+// each element of b M / kTile times instead of M times.
+#include "kernels/cuda/primitives/element.h"
+#include "kernels/cuda/primitives/launch.h"
 #include "kernels/matmul.h"
 
 namespace convoy {
@@ -12,14 +13,14 @@ using cuda::compute_t;
 using cuda::narrow;
 using cuda::widen;
 
-constexpr int kTile = 64;                  // rows and columns of c in a block
-constexpr int kDepth = 16;                 // of a slab, along K
-constexpr int kSide = 16;                  // threads a side of the block
-constexpr int kPerThread = kTile / kSide;  // rows and columns of c in a thread: kSide apart
+constexpr int kTile = 64;                  // rows and columns of c per block
+constexpr int kDepth = 16;                 // extent of a slab along K
+constexpr int kSide = 16;                  // threads per side of the block
+constexpr int kPerThread = kTile / kSide;  // rows and columns of c per thread, with a stride of kSide
 constexpr int kThreads = kSide * kSide;
 
-/// An operand, its element (line, k) at line line_stride + k k_stride: the lines of op(a) are its rows, those
-/// of op(b) its columns.
+/// An operand of the GEMM. Element (line, k) has the index line line_stride + k k_stride. The lines of op(a)
+/// are its rows, the lines of op(b) its columns.
 template <class T>
 struct Operand {
   const T* data;
@@ -27,16 +28,16 @@ struct Operand {
   std::int64_t line_stride, k_stride;
 };
 
-/// What a block shares. Two more than kTile, so that in f32 the stores of a warp that runs along k meet no
-/// bank twice.
+/// The shared memory of a block. Two columns of padding avoid bank conflicts in f32 when a warp stores along
+/// k.
 template <class C>
 struct Slabs {
   C a[kDepth][kTile + 2];
   C b[kDepth][kTile + 2];
 };
 
-/// slab[k][line] = the operand's element (first_line + line, first_k + k), zero outside. Neighbouring threads
-/// take neighbours in memory.
+/// Sets slab[k][line] to the operand's element (first_line + line, first_k + k), or to zero outside the
+/// operand. Adjacent threads read adjacent memory.
 template <class T>
 __device__ void load_slab(const Operand<T>& from, std::int64_t first_line, std::int64_t first_k,
                           std::int64_t depth, compute_t<T> (&slab)[kDepth][kTile + 2]) {
@@ -52,13 +53,13 @@ __device__ void load_slab(const Operand<T>& from, std::int64_t first_line, std::
   }
 }
 
-/// c [rows, columns] = a b, or += . One block a tile, tiles along a row first.
+/// Computes c [rows, columns] = a b, or +=. One block per tile; the column of tiles varies fastest.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    matmul_kernel(Operand<T> a, Operand<T> b, std::int64_t depth, unsigned tiles_a_row, Mode mode, T* c) {
+__global__ void __launch_bounds__(kThreads) matmul_kernel(Operand<T> a, Operand<T> b, std::int64_t depth,
+                                                          unsigned tiles_per_row, GradMode mode, T* c) {
   auto& slabs = cuda::shared_memory<Slabs<compute_t<T>>>();
-  const std::int64_t first_row = std::int64_t{blockIdx.x / tiles_a_row} * kTile;
-  const std::int64_t first_column = std::int64_t{blockIdx.x % tiles_a_row} * kTile;
+  const std::int64_t first_row = std::int64_t{blockIdx.x / tiles_per_row} * kTile;
+  const std::int64_t first_column = std::int64_t{blockIdx.x % tiles_per_row} * kTile;
 
   compute_t<T> sum[kPerThread][kPerThread] = {};
   for (std::int64_t first_k = 0; first_k < depth; first_k += kDepth) {
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
       const std::int64_t column = first_column + j * kSide + threadIdx.x;
       if (row >= a.lines || column >= b.lines) continue;
       T& out = c[row * b.lines + column];
-      out = narrow<T>(mode == Mode::add ? widen(out) + sum[i][j] : sum[i][j]);
+      out = narrow<T>(mode == GradMode::accumulate ? widen(out) + sum[i][j] : sum[i][j]);
     }
 }
 
@@ -92,7 +93,7 @@ void matmul_reference(CudaStream& stream, ConstView a, ConstView b, GradView c, 
   const std::int64_t m = c.shape[0];
   const std::int64_t n = c.shape[1];
   const std::int64_t k = a.shape[options.transpose_a ? 0 : 1];
-  const unsigned tiles_a_row = blocks_for(n, kTile);
+  const unsigned tiles_per_row = blocks_for(n, kTile);
   cuda::dispatch_floating(c.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Operand<T> left{.data = a.as<T>(),
@@ -103,8 +104,8 @@ void matmul_reference(CudaStream& stream, ConstView a, ConstView b, GradView c, 
                            .lines = n,
                            .line_stride = options.transpose_b ? k : 1,
                            .k_stride = options.transpose_b ? 1 : n};
-    launch(stream, blocks_for(m, kTile) * tiles_a_row, dim3(kSide, kSide), sizeof(Slabs<compute_t<T>>),
-           matmul_kernel<T>, left, right, k, tiles_a_row, c.mode, c.as<T>());
+    launch(stream, blocks_for(m, kTile) * tiles_per_row, dim3(kSide, kSide), sizeof(Slabs<compute_t<T>>),
+           matmul_kernel<T>, left, right, k, tiles_per_row, c.mode, c.as<T>());
   });
 }
 

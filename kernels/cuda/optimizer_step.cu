@@ -1,13 +1,14 @@
-// Optimizer steps on the GPU: one launch for dozens of parameters (of momentum 82, of Adam 70), and each byte
-// read once and written once: 20 an element of f32 with momentum, 28 with Adam, and 2 for a half copy.
+// kernels/optimizer_step.h on the GPU. One launch steps dozens of parameters (82 with momentum, 70 with
+// Adam). Each byte is read once and written once: 20 bytes per f32 element with momentum, 28 with Adam, and 2
+// more for a low-precision copy.
 #include "kernels/optimizer_step.h"
 
 #include <cmath>
 #include <utility>
 
-#include "kernels/convert.h"
-#include "kernels/cuda/multi_tensor.h"
-#include "kernels/optimizer_update.h"
+#include "kernels/base/convert.h"
+#include "kernels/cuda/primitives/multi_tensor.h"
+#include "kernels/shared/optimizer_update.h"
 
 namespace convoy {
 namespace {
@@ -15,16 +16,17 @@ namespace {
 using cuda::Pack, cuda::Piece, cuda::SlotTable;
 
 constexpr int kStepBlock = 256;
-constexpr int kStepPiece = 4096;  // elements of a block: 4 packs of floats a thread
-// In flight are a thread's loads of one pack of each array, three or four of 16 bytes: enough for a full SM.
+// Elements per block: 4 packs of floats per thread. A thread has one pack of each array in flight, which is
+// three or four loads of 16 bytes and enough to saturate an SM.
+constexpr int kStepPiece = 4096;
 
-/// All that an update takes from the step's scalars. One thread computes it, in a launch of its own: the
-/// powers and roots in f64 cost more than a thread's share of the elements, and keep no registers from the
-/// kernel that has to wait for memory.
+/// The coefficients of an optimizer step, computed from its scalars by one thread in a separate launch. The
+/// powers and roots in f64 would cost each thread of step_kernel() more than its elements do, and would take
+/// registers from a memory-bound kernel.
 template <class Update>
 struct Step {
   using T = typename Update::Element;
-  static constexpr int kWritten = 1 + Update::kStates;  // the parameter, then its states
+  static constexpr int kWritten = 1 + Update::kStates;  // written arrays: the parameter, then its states
   Update update;
   T grad_scale;
   bool skipped;
@@ -46,20 +48,21 @@ template <class T, int kWritten>
 struct StepSlot {
   T* written[kWritten];
   const T* gradient;
-  void* half_copy;  // null where there is none
+  void* low_precision_copy;  // null: no copy
   std::int64_t numel;
   std::uint32_t first_block;
   DType half_dtype;
 };
 
+/// Stores a pack in the low-precision copy, rounded to Half.
 template <class Half, class T, int kWidth>
-__device__ void store_rounded(void* half_copy, std::int64_t at, const Pack<T, kWidth>& from) {
+__device__ void store_rounded(void* low_precision_copy, std::int64_t at, const Pack<T, kWidth>& from) {
   Pack<Half, kWidth> out;
   for (int i = 0; i < kWidth; ++i) out.values[i] = converted<Half>(from.values[i]);
-  cuda::store_pack(static_cast<Half*>(half_copy) + at, out);
+  cuda::store_pack(static_cast<Half*>(low_precision_copy) + at, out);
 }
 
-/// The kWidth elements from `at` on.
+/// Steps the kWidth elements from index `at` on.
 template <int kWidth, class Step, class Slot>
 __device__ void step_pack(const Slot& slot, std::int64_t at, const Step& step) {
   const auto grad = cuda::load_pack<kWidth>(slot.gradient + at);
@@ -68,17 +71,17 @@ __device__ void step_pack(const Slot& slot, std::int64_t at, const Step& step) {
   for (int i = 0; i < kWidth; ++i)
     step.apply(grad.values[i], packs, i, std::make_index_sequence<Step::kWritten>{});
   for (int k = 0; k < Step::kWritten; ++k) cuda::store_pack(slot.written[k] + at, packs[k]);
-  if (slot.half_copy == nullptr) return;
+  if (slot.low_precision_copy == nullptr) return;
   if (slot.half_dtype == DType::f16) {
-    store_rounded<float16>(slot.half_copy, at, packs[0]);
+    store_rounded<float16>(slot.low_precision_copy, at, packs[0]);
   } else {
-    store_rounded<bfloat16>(slot.half_copy, at, packs[0]);
+    store_rounded<bfloat16>(slot.low_precision_copy, at, packs[0]);
   }
 }
 
 template <class Slot>
 __device__ bool slot_is_aligned(const Slot& slot) {
-  bool aligned = cuda::packs_may_begin(slot.gradient) && cuda::packs_may_begin(slot.half_copy);
+  bool aligned = cuda::packs_may_begin(slot.gradient) && cuda::packs_may_begin(slot.low_precision_copy);
   for (const auto* array : slot.written) aligned = aligned && cuda::packs_may_begin(array);
   return aligned;
 }
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(kStepBlock)
     step_pack<1>(slot, piece.begin + i, step);
 }
 
-/// The slots that one kind of update works on, as its kernel takes them.
+/// Collects the slots of one kind of update, and launches its kernels.
 template <class Update>
 class Launcher {
   using T = typename Update::Element;
@@ -107,13 +110,14 @@ class Launcher {
 
  public:
   template <class... State>
-  void add(const View& parameter, const ConstView& gradient, const View& half_copy, const State&... states) {
+  void add(const View& parameter, const ConstView& gradient, const View& low_precision_copy,
+           const State&... states) {
     slots_.push_back({.written = {parameter.as<T>(), states.template as<T>()...},
                       .gradient = gradient.as<T>(),
-                      .half_copy = half_copy.data,
+                      .low_precision_copy = low_precision_copy.data,
                       .numel = parameter.numel(),
                       .first_block = 0,
-                      .half_dtype = half_copy.dtype});
+                      .half_dtype = low_precision_copy.dtype});
   }
 
   void launch_all(CudaStream& stream, const StepScalars& scalars,
@@ -131,7 +135,8 @@ class Launcher {
   std::vector<Slot> slots_;
 };
 
-/// Master parameters are f32 or f64, as on the CPU; slots of both may stand in one call.
+/// Calls f for each type of master parameters, f32 and f64. One call may have slots of both types. Throws
+/// UsageError if a parameter has any other type.
 template <class Slots, class F>
 void for_each_type(const Slots& slots, F f) {
   for (const auto& slot : slots) dispatch_compute(slot.parameter.dtype, [](auto) {});
@@ -149,9 +154,9 @@ void sgd_step_of(CudaStream& stream, std::span<const SgdSlot> slots, const StepS
     for (const SgdSlot& slot : slots) {
       if (slot.parameter.dtype != dtype_of<T>) continue;
       if (slot.momentum.data == nullptr) {
-        plain.add(slot.parameter, slot.gradient, slot.half_copy);
+        plain.add(slot.parameter, slot.gradient, slot.low_precision_copy);
       } else {
-        with_momentum.add(slot.parameter, slot.gradient, slot.half_copy, slot.momentum);
+        with_momentum.add(slot.parameter, slot.gradient, slot.low_precision_copy, slot.momentum);
       }
     }
     plain.launch_all(stream, scalars, options);
@@ -183,12 +188,13 @@ void adam_step(CudaStream& stream, std::span<const AdamSlot> slots, const StepSc
     Launcher<AdamUpdate<T>> adam;
     for (const AdamSlot& slot : slots)
       if (slot.parameter.dtype == dtype_of<T>)
-        adam.add(slot.parameter, slot.gradient, slot.half_copy, slot.first_moment, slot.second_moment);
+        adam.add(slot.parameter, slot.gradient, slot.low_precision_copy, slot.first_moment,
+                 slot.second_moment);
     adam.launch_all(stream, scalars, options);
   });
 }
 
-void count_update(CudaStream& stream, ConstView skip, View steps) {
+void count_step(CudaStream& stream, ConstView skip, View steps) {
   launch(stream, 1, 1, 0, count_kernel, skip.as<std::int32_t>(), steps.as<double>());
 }
 

@@ -1,27 +1,29 @@
-// Layout permutes on the GPU: a batch of matrix transposes, through shared memory so that global memory is
-// both read and written along its rows. Each element is read once and written once (and read before, to add).
-#include "kernels/cuda/divisor.h"
-#include "kernels/cuda/element.h"
-#include "kernels/cuda/launch.h"
+// Layout permutes on the GPU (kernels/pool2d.h): a batch of matrix transposes through shared memory, so that
+// global memory is read and written along rows. Each element is read once and written once.
+// GradMode::accumulate also reads the destination.
+#include "kernels/cuda/primitives/divisor.h"
+#include "kernels/cuda/primitives/element.h"
+#include "kernels/cuda/primitives/launch.h"
 #include "kernels/pool2d.h"
 
 namespace convoy {
 namespace {
 
-constexpr int kTile = 32;     // a block's square of elements; its rows are whole memory sectors in each type
-constexpr int kTileRows = 8;  // rows that the block moves at a time: each thread has four loads in flight
+constexpr int kTile = 32;     // side of a block's tile; its rows are whole memory sectors for each type
+constexpr int kTileRows = 8;  // rows that the block moves at once; each thread has four loads in flight
 
 template <class T>
 struct Tile {
-  T values[kTile][kTile + 1];  // one more, so that the elements of a column lie in different banks
+  T values[kTile]
+          [kTile + 1];  // one column of padding, so that the elements of a column are in different banks
 };
 
-/// to [image][column][row] = from [image][row][column], or += . One block a tile; a tile's index counts
-/// columns fastest, then rows, then images.
+/// Computes to [image][column][row] = from [image][row][column], or +=. One block per tile. In the tile's
+/// index the column varies fastest, then the row, then the image.
 template <class T>
 __global__ void __launch_bounds__(kTile* kTileRows)
     transpose_kernel(std::int64_t rows, std::int64_t columns, cuda::Divisor row_tiles,
-                     cuda::Divisor column_tiles, Mode mode, const T* from, T* to) {
+                     cuda::Divisor column_tiles, GradMode mode, const T* from, T* to) {
   Tile<T>& tile = cuda::shared_memory<Tile<T>>();
   const std::int64_t block = blockIdx.x;
   const std::int64_t tile_row = column_tiles.quotient(block);
@@ -40,7 +42,7 @@ __global__ void __launch_bounds__(kTile* kTileRows)
     if (first_column + i < columns && first_row + lane < rows) {
       T& out = to[(first_column + i) * rows + first_row + lane];
       const T value = tile.values[lane][i];
-      out = mode == Mode::add ? cuda::narrow<T>(cuda::widen(out) + cuda::widen(value)) : value;
+      out = mode == GradMode::accumulate ? cuda::narrow<T>(cuda::widen(out) + cuda::widen(value)) : value;
     }
 }
 
@@ -48,7 +50,7 @@ void transpose_images(CudaStream& stream, ConstView x, std::int64_t rows, std::i
   if (!y.wanted() || y.numel() == 0) return;
   const std::int64_t row_tiles = blocks_for(rows, kTile);
   const std::int64_t column_tiles = blocks_for(columns, kTile);
-  // The batch lies on the grid's x, the only axis that takes more than 65535 blocks.
+  // All tiles are on the x axis of the grid, the only one that allows more than 65535 blocks.
   const auto blocks = static_cast<unsigned>(x.shape[0] * row_tiles * column_tiles);
   cuda::dispatch_floating(y.dtype, [&](auto zero) {
     using T = decltype(zero);

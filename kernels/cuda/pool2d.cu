@@ -1,10 +1,10 @@
-// Pooling on the GPU: one thread computes one pack of channels of one pixel, forward of the output and
-// backward of the image's gradient. A gradient is gathered from the windows that cover the pixel, in row
-// order: no atomics, the order of the CPU, the same bits in each run. Windows that overlap are read again
-// from the caches.
+// kernels/pool2d.h on the GPU: one thread computes one pack of channels of one pixel of the result. In the
+// forward direction that is a pixel of y, in the backward direction a pixel of dx. A gradient is gathered
+// from the windows that cover the pixel, in row order, without atomics. The order is that of the CPU, so
+// every run gives the same bits. Overlapping windows are read again from the caches.
 #include "kernels/pool2d.h"
 
-#include "kernels/cuda/windows.h"
+#include "kernels/cuda/primitives/windows.h"
 
 namespace convoy {
 namespace {
@@ -13,8 +13,8 @@ using cuda::compute_t;
 using cuda::load_pack;
 using cuda::narrow;
 using cuda::Pack;
+using cuda::PackCoordinates;
 using cuda::PackGrid;
-using cuda::Place;
 using cuda::Range;
 using cuda::store_pack;
 using cuda::widen;
@@ -32,13 +32,14 @@ struct PoolWindows {
         channels(static_cast<int>(image[3])) {}
 };
 
-/// f(position, pack of x) for each pixel of the window at `place` of the output, in row order.
+/// Calls f(position, pack of x) for each pixel of the window of output `at`, in row order. `position` is y W
+/// + x.
 template <int kWidth, class T, class F>
-__device__ void for_each_pixel(const PoolWindows& windows, const Place& place, const T* x, F f) {
-  const Range ys = windows.rows.pixels_of(place.y);
-  const Range xs = windows.columns.pixels_of(place.x);
+__device__ void for_each_pixel(const PoolWindows& windows, const PackCoordinates& at, const T* x, F f) {
+  const Range ys = windows.rows.pixels_of(at.y);
+  const Range xs = windows.columns.pixels_of(at.x);
   const std::int64_t width = windows.columns.pixels();
-  const T* const image = x + place.image * windows.rows.pixels() * width * windows.channels + place.channel;
+  const T* const image = x + at.image * windows.rows.pixels() * width * windows.channels + at.channel;
   for (int y = ys.begin; y < ys.end; ++y)
     for (int column = xs.begin; column < xs.end; ++column) {
       const std::int64_t position = y * width + column;
@@ -46,29 +47,31 @@ __device__ void for_each_pixel(const PoolWindows& windows, const Place& place, c
     }
 }
 
-/// f(offset of the pack in the pooled arrays) for each window that covers `place` of the image, in row order.
+/// Calls f(offset) for each window that covers pixel `at` of the image, in row order. `offset` is the index
+/// of the pack in the pooled arrays.
 template <class F>
-__device__ void for_each_window(const PoolWindows& windows, const Place& place, F f) {
-  const Range ys = windows.rows.windows_over(place.y);
-  const Range xs = windows.columns.windows_over(place.x);
+__device__ void for_each_window(const PoolWindows& windows, const PackCoordinates& at, F f) {
+  const Range ys = windows.rows.windows_over(at.y);
+  const Range xs = windows.columns.windows_over(at.x);
   for (int y = ys.begin; y < ys.end; ++y) {
-    const std::int64_t row = (place.image * windows.rows.windows() + y) * windows.columns.windows();
-#pragma unroll 1  // there are one or two in common networks
-    for (int x = xs.begin; x < xs.end; ++x) f((row + x) * windows.channels + place.channel);
+    const std::int64_t row = (at.image * windows.rows.windows() + y) * windows.columns.windows();
+#pragma unroll 1  // common networks have one or two windows per pixel
+    for (int x = xs.begin; x < xs.end; ++x) f((row + x) * windows.channels + at.channel);
   }
 }
 
-/// What a gradient's sum begins with: zeros, or what is there.
+/// Returns the initial value of a gradient's sum: zeros, or the pack at dx in GradMode::accumulate.
 template <int kWidth, class T>
-__device__ Pack<compute_t<T>, kWidth> initial(Mode mode, const T* dx) {
+__device__ Pack<compute_t<T>, kWidth> initial(GradMode mode, const T* dx) {
   Pack<compute_t<T>, kWidth> sum{};
-  if (mode == Mode::add) {
+  if (mode == GradMode::accumulate) {
     const Pack<T, kWidth> before = load_pack<kWidth>(dx);
     for (int i = 0; i < kWidth; ++i) sum.values[i] = widen(before.values[i]);
   }
   return sum;
 }
 
+/// Rounds a pack to T and stores it.
 template <int kWidth, class T>
 __device__ void store_narrow(T* to, const Pack<compute_t<T>, kWidth>& from) {
   Pack<T, kWidth> pack;
@@ -76,7 +79,8 @@ __device__ void store_narrow(T* to, const Pack<compute_t<T>, kWidth>& from) {
   store_pack(to, pack);
 }
 
-/// Positions take 4 bytes beside elements of 2, 4 or 8: a pack of them comes in parts of at most 16 bytes.
+/// The positions of a pack of channels. A position has 4 bytes and an element 2, 4 or 8, so a pack of
+/// positions is moved in pieces of at most 16 bytes.
 template <int kWidth>
 struct Positions {
   static constexpr int kPart = std::min(kWidth, 4);
@@ -102,14 +106,14 @@ __global__ void __launch_bounds__(kPoolBlock)
     max_forward_kernel(PackGrid grid, PoolWindows windows, const T* x, T* y, std::int32_t* positions) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
-  const Place place = grid.place(index);
+  const PackCoordinates at = grid.coordinates(index);
   Pack<compute_t<T>, kWidth> best;
   Positions<kWidth> where;
   bool first = true;
-  for_each_pixel<kWidth>(windows, place, x, [&](int position, const Pack<T, kWidth>& pack) {
+  for_each_pixel<kWidth>(windows, at, x, [&](int position, const Pack<T, kWidth>& pack) {
     for (int i = 0; i < kWidth; ++i) {
       const compute_t<T> candidate = widen(pack.values[i]);
-      // Larger, or the first NaN: no comparison with a NaN is true.
+      // True if the candidate is larger or the first NaN, since every comparison with NaN is false.
       if (first || (!(candidate <= best.values[i]) && best.values[i] == best.values[i])) {
         best.values[i] = candidate;
         where.values[i] = position;
@@ -117,22 +121,22 @@ __global__ void __launch_bounds__(kPoolBlock)
     }
     first = false;
   });
-  const std::int64_t offset = place.pixel * windows.channels + place.channel;
+  const std::int64_t offset = at.pixel * windows.channels + at.channel;
   store_narrow(y + offset, best);
   where.store(positions + offset);
 }
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kPoolBlock)
-    max_backward_kernel(PackGrid grid, PoolWindows windows, Mode mode, const T* dy,
+    max_backward_kernel(PackGrid grid, PoolWindows windows, GradMode mode, const T* dy,
                         const std::int32_t* positions, T* dx) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
-  const Place place = grid.place(index);
-  const int here = place.y * windows.columns.pixels() + place.x;
-  T* const to = dx + place.pixel * windows.channels + place.channel;
+  const PackCoordinates at = grid.coordinates(index);
+  const int here = at.y * windows.columns.pixels() + at.x;
+  T* const to = dx + at.pixel * windows.channels + at.channel;
   auto sum = initial<kWidth>(mode, to);
-  for_each_window(windows, place, [&](std::int64_t offset) {
+  for_each_window(windows, at, [&](std::int64_t offset) {
     Positions<kWidth> chosen;
     chosen.load(positions + offset);
     const Pack<T, kWidth> slope = load_pack<kWidth>(dy + offset);
@@ -147,31 +151,32 @@ __global__ void __launch_bounds__(kPoolBlock)
     avg_forward_kernel(PackGrid grid, PoolWindows windows, const T* x, T* y) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
-  const Place place = grid.place(index);
+  const PackCoordinates at = grid.coordinates(index);
   const auto area = static_cast<compute_t<T>>(windows.rows.kernel() * windows.columns.kernel());
   Pack<compute_t<T>, kWidth> sum{};
-  for_each_pixel<kWidth>(windows, place, x, [&](int, const Pack<T, kWidth>& pack) {
+  for_each_pixel<kWidth>(windows, at, x, [&](int, const Pack<T, kWidth>& pack) {
     for (int i = 0; i < kWidth; ++i) sum.values[i] += widen(pack.values[i]);
   });
   for (int i = 0; i < kWidth; ++i) sum.values[i] /= area;
-  store_narrow(y + place.pixel * windows.channels + place.channel, sum);
+  store_narrow(y + at.pixel * windows.channels + at.channel, sum);
 }
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kPoolBlock)
-    avg_backward_kernel(PackGrid grid, PoolWindows windows, Mode mode, const T* dy, T* dx) {
+    avg_backward_kernel(PackGrid grid, PoolWindows windows, GradMode mode, const T* dy, T* dx) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
-  const Place place = grid.place(index);
+  const PackCoordinates at = grid.coordinates(index);
   const auto area = static_cast<compute_t<T>>(windows.rows.kernel() * windows.columns.kernel());
   Pack<compute_t<T>, kWidth> sum{};
-  for_each_window(windows, place, [&](std::int64_t offset) {
+  for_each_window(windows, at, [&](std::int64_t offset) {
     const Pack<T, kWidth> slope = load_pack<kWidth>(dy + offset);
     for (int i = 0; i < kWidth; ++i) sum.values[i] += widen(slope.values[i]);
   });
-  T* const to = dx + place.pixel * windows.channels + place.channel;
+  T* const to = dx + at.pixel * windows.channels + at.channel;
   auto result = initial<kWidth>(mode, to);
-  for (int i = 0; i < kWidth; ++i) result.values[i] += sum.values[i] / area;  // divided once, not by window
+  for (int i = 0; i < kWidth; ++i)
+    result.values[i] += sum.values[i] / area;  // one division instead of one per window
   store_narrow(to, result);
 }
 

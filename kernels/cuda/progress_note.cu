@@ -1,11 +1,13 @@
+// kernels/progress_note.h on the GPU.
 #include "kernels/progress_note.h"
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/primitives/launch.h"
 
 namespace convoy {
 namespace {
 
-// The words before the count, though nobody relies on it: who reads both waits until neither moves.
+// Writes the note before the count, but readers do not rely on this order: a reader waits until neither
+// changes.
 __global__ void progress_note_kernel(ProgressNote* note, ProgressNote::What what) {
   note->what = what;
   ++note->count;

@@ -1,15 +1,15 @@
-// Reductions of whole tensors on the GPU: sum, norm, count, and the gradient of a sum. A block reduces a
-// piece of one tensor to a partial sum; one more block adds the partial sums. Both in f64, whatever the
-// elements are: squares of large floats do not overflow, and these kernels wait for memory, not for
-// arithmetic.
+// Reductions of whole tensors on the GPU (kernels/reduce.h): sum, norm, count, and the gradient of a sum.
+// Each block reduces a piece of one tensor to a partial sum; one more block adds the partial sums. All sums
+// are f64, for every element type: squares of large floats do not overflow, and these kernels are
+// memory-bound anyway.
 #include "kernels/reduce.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "kernels/cuda/block_reduce.h"
-#include "kernels/cuda/multi_tensor.h"
+#include "kernels/cuda/primitives/block_reduce.h"
+#include "kernels/cuda/primitives/multi_tensor.h"
 
 namespace convoy {
 namespace {
@@ -17,10 +17,10 @@ namespace {
 using cuda::BlockPartials, cuda::compute_t, cuda::dispatch_floating, cuda::narrow, cuda::widen;
 
 constexpr int kReduceBlock = 256;
-constexpr int kReducePiece = 8192;  // elements of a block: 8 loads of 16 bytes a thread, of floats
+constexpr int kReducePiece = 8192;  // elements per block: for floats, 8 loads of 16 bytes per thread
 constexpr int kFinishBlock = 512;
 
-// What is summed.
+// Functions of an element that are summed.
 
 struct Value {
   __device__ double operator()(double x) const { return x; }
@@ -34,7 +34,7 @@ struct IsNonFinite {
   __device__ double operator()(double x) const { return x - x == 0 ? 0 : 1; }  // inf - inf is NaN
 };
 
-// Where the sum goes.
+// Functions that store the sum.
 
 template <class T>
 struct WriteSum {
@@ -54,8 +54,8 @@ struct WriteRoot {
 struct WriteCount {
   std::int32_t* count;
   __device__ void operator()(double sum) const {
-    constexpr double kMost = std::numeric_limits<std::int32_t>::max();
-    *count = static_cast<std::int32_t>(sum < kMost ? sum : kMost);
+    constexpr double kMax = std::numeric_limits<std::int32_t>::max();
+    *count = static_cast<std::int32_t>(sum < kMax ? sum : kMax);
   }
 };
 
@@ -66,7 +66,7 @@ struct ReduceSlot {
   std::uint32_t first_block;
 };
 
-/// The sum of f over the thread's share of x[0 … count).
+/// Returns the sum of f over this thread's elements of x[0 … count).
 template <class T, class F>
 __device__ double sum_of_thread(const T* x, int count, F f) {
   constexpr int kWidth = cuda::kVectorWidth<T>;
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kFinishBlock)
   if (threadIdx.x == 0) finish(sum);
 }
 
-/// The partial sums of all tensors of type T, in their order; how many they are.
+/// Enqueues the partial sums of all tensors of type T, in order, and returns their number.
 template <class T, class F>
 std::int64_t launch_reduce(CudaStream& stream, std::span<const ConstView> tensors, F f, double* partials) {
   std::vector<ReduceSlot<T>> slots;
@@ -121,12 +121,12 @@ std::int64_t launch_reduce(CudaStream& stream, std::span<const ConstView> tensor
   return done;
 }
 
-/// finish(the sum of f over all elements of all tensors), on the device.
+/// Enqueues finish(sum), where sum is the sum of f over all elements of all tensors.
 template <class F, class Finish>
 void reduce_all(CudaStream& stream, std::span<const ConstView> tensors, F f, Finish finish) {
   std::size_t blocks = 0;
   for (const ConstView& tensor : tensors) {
-    dispatch_floating(tensor.dtype, [](auto) {});  // says what it found where it is none of the four
+    dispatch_floating(tensor.dtype, [](auto) {});  // throws UsageError for any other type
     blocks += blocks_for(tensor.numel(), kReducePiece);
   }
   const cuda::Scratch scratch(stream, blocks * sizeof(double));
@@ -140,8 +140,8 @@ void reduce_all(CudaStream& stream, std::span<const ConstView> tensors, F f, Fin
          partials, finish);
 }
 
-/// a times an element of any floating-point type.
-struct Multiple {
+/// a times a scalar of any floating-point type.
+struct ScaledScalar {
   const void* x;
   DType dtype;
   double a;
@@ -155,28 +155,29 @@ struct Multiple {
   }
 };
 
-/// One block a piece of y. No `map`, so that the scalar is read and converted once a thread.
+/// Writes the scalar to y. One block per piece of y. Does not use `map`, so that each thread reads and
+/// converts the scalar once.
 template <class T>
 __global__ void __launch_bounds__(kReduceBlock)
-    broadcast_kernel(std::int64_t n, Multiple multiple, Mode mode, T* y) {
+    broadcast_kernel(std::int64_t n, ScaledScalar multiple, GradMode mode, T* y) {
   constexpr int kWidth = cuda::kVectorWidth<T>;
   const std::int64_t begin = std::int64_t{blockIdx.x} * kReducePiece;
   const int count = static_cast<int>(n - begin < kReducePiece ? n - begin : kReducePiece);
   T* const to = y + begin;
   const double value = multiple();
   const auto after = [value, mode](T before) {
-    return narrow<T>(static_cast<compute_t<T>>(mode == Mode::add ? widen(before) + value : value));
+    return narrow<T>(static_cast<compute_t<T>>(mode == GradMode::accumulate ? widen(before) + value : value));
   };
   const auto thread = static_cast<int>(threadIdx.x);
   const int packs = cuda::packs_may_begin(to) ? count / kWidth : 0;
   for (int pack = thread; pack < packs; pack += kReduceBlock) {
     cuda::Pack<T, kWidth> out{};
-    if (mode == Mode::add) out = cuda::load_pack<kWidth>(to + pack * kWidth);
+    if (mode == GradMode::accumulate) out = cuda::load_pack<kWidth>(to + pack * kWidth);
     for (int i = 0; i < kWidth; ++i) out.values[i] = after(out.values[i]);
     cuda::store_pack(to + pack * kWidth, out);
   }
   for (int i = packs * kWidth + thread; i < count; i += kReduceBlock)
-    to[i] = after(mode == Mode::add ? to[i] : T{});
+    to[i] = after(mode == GradMode::accumulate ? to[i] : T{});
 }
 
 }  // namespace
@@ -185,7 +186,7 @@ void sum(CudaStream& stream, ConstView x, GradView y) {
   if (!y.wanted()) return;
   dispatch_floating(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    reduce_all(stream, {&x, 1}, Value{}, WriteSum<T>{.y = y.as<T>(), .add = y.mode == Mode::add});
+    reduce_all(stream, {&x, 1}, Value{}, WriteSum<T>{.y = y.as<T>(), .add = y.mode == GradMode::accumulate});
   });
 }
 
@@ -203,7 +204,7 @@ void broadcast_scalar(CudaStream& stream, ConstView x, double a, GradView y) {
   dispatch_floating(y.dtype, [&](auto zero) {
     using T = decltype(zero);
     launch(stream, blocks_for(y.numel(), kReducePiece), kReduceBlock, 0, broadcast_kernel<T>, y.numel(),
-           Multiple{.x = x.data, .dtype = x.dtype, .a = a}, y.mode, y.as<T>());
+           ScaledScalar{.x = x.data, .dtype = x.dtype, .a = a}, y.mode, y.as<T>());
   });
 }
 

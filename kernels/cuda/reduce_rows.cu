@@ -1,10 +1,9 @@
-// The row-wise half of kernels/reduce.h on the GPU: sums over rows, a bias to every row, the largest of a
-// row.
+// The row-wise functions of kernels/reduce.h on the GPU: sum_rows, add_bias and argmax.
 #include <algorithm>
 #include <limits>
 
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/row_team.h"
+#include "kernels/cuda/primitives/launch.h"
+#include "kernels/cuda/primitives/row_team.h"
 #include "kernels/reduce.h"
 
 namespace convoy {
@@ -12,13 +11,13 @@ namespace {
 
 using cuda::compute_t, cuda::dispatch_floating, cuda::narrow, cuda::Pack, cuda::widen;
 
-constexpr int kTileBlock = 256;                 // threads
-constexpr int kSegmentBytes = 128;              // of a row, to one block: whole lines of memory
-constexpr int kMostAcross = 32;                 // threads along a row
-constexpr std::int64_t kMostRowBlocks = 65535;  // a grid's y
-constexpr std::int64_t kAnyNumber = std::numeric_limits<std::int64_t>::max();
+constexpr int kTileBlock = 256;                // threads
+constexpr int kSegmentBytes = 128;             // bytes of a row per block: a whole cache line
+constexpr int kMaxAcross = 32;                 // maximum threads along a row
+constexpr std::int64_t kMaxRowBlocks = 65535;  // maximum gridDim.y
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
-/// Rows and columns of an array seen as a matrix, C its last size.
+/// An array viewed as a matrix [rows, columns], where columns is the size of the last axis.
 struct Matrix {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -30,9 +29,10 @@ struct Matrix {
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// How blocks cover a matrix. Each has `across` threads along the row, with a pack each, and kTileBlock /
-/// across such lines of threads one below the other, which take turns in the block's rows. A thread keeps its
-/// columns. Depends on the shape alone.
+/// The assignment of a matrix to blocks. A block has kTileBlock / across rows of threads; each row of threads
+/// has `across` threads, with one pack per thread. The rows of threads take the block's matrix rows in turn,
+/// and each thread keeps its columns. The assignment depends on the shape, the element type and the
+/// alignment.
 struct RowTiles {
   unsigned across = 1;  // a power of two
   unsigned column_tiles = 1;
@@ -43,17 +43,20 @@ struct RowTiles {
   dim3 block() const { return {across, kTileBlock / across}; }
 };
 
-/// Up to `wanted_blocks` of them, as long as each thread has `thread_rows` rows.
-RowTiles tiles_of(Matrix matrix, int pack_elements, std::size_t pack_bytes, std::int64_t thread_rows,
-                  std::int64_t wanted_blocks) {
+/// Returns tiles with up to `max_blocks` blocks, such that each thread has at least `thread_rows` rows if
+/// possible.
+RowTiles tile_matrix(Matrix matrix, int pack_elements, std::size_t pack_bytes, std::int64_t thread_rows,
+                     std::int64_t max_blocks) {
   RowTiles tiles;
   const std::int64_t packs = matrix.columns / pack_elements;
-  const auto most_across = std::min<std::int64_t>(kMostAcross, kSegmentBytes / pack_bytes);
-  while (tiles.across < std::min(packs, most_across)) tiles.across *= 2;
+  const auto max_across = std::min<std::int64_t>(kMaxAcross, kSegmentBytes / pack_bytes);
+  while (tiles.across < std::min(packs, max_across)) tiles.across *= 2;
   tiles.column_tiles = blocks_for(packs, static_cast<int>(tiles.across));
   const std::int64_t block_rows = thread_rows * kTileBlock / tiles.across;
-  const std::int64_t most = std::clamp<std::int64_t>(wanted_blocks / tiles.column_tiles, 1, kMostRowBlocks);
-  const std::int64_t row_blocks = std::clamp<std::int64_t>(ceil_divide(matrix.rows, block_rows), 1, most);
+  const std::int64_t max_row_blocks =
+      std::clamp<std::int64_t>(max_blocks / tiles.column_tiles, 1, kMaxRowBlocks);
+  const std::int64_t row_blocks =
+      std::clamp<std::int64_t>(ceil_divide(matrix.rows, block_rows), 1, max_row_blocks);
   tiles.rows_of_block = std::max<std::int64_t>(1, ceil_divide(matrix.rows, row_blocks));
   tiles.row_blocks =
       static_cast<unsigned>(std::max<std::int64_t>(1, ceil_divide(matrix.rows, tiles.rows_of_block)));
@@ -62,19 +65,20 @@ RowTiles tiles_of(Matrix matrix, int pack_elements, std::size_t pack_bytes, std:
 
 // Sums over rows.
 
-constexpr std::int64_t kSumThreadRows = 16;  // fewer, and the partial sums would be much beside x
-constexpr std::int64_t kSumBlocks = 1024;    // fill the largest GPUs
+constexpr std::int64_t kSumThreadRows =
+    16;                                    // with fewer, the partial sums would not be small compared with x
+constexpr std::int64_t kSumBlocks = 1024;  // enough for the largest GPUs
 
 template <int kWidth>
 struct ColumnSums {
-  double of_thread[kWidth][kTileBlock];  // in this order neighbouring threads use neighbouring banks
+  double values[kWidth][kTileBlock];  // this index order gives adjacent threads adjacent banks
 };
 
-/// y [row blocks, columns] = sums over the rows of each row block, carried in f64.
+/// Computes y [row blocks, columns], the sums over the rows of each row block, in f64.
 template <int kWidth, class X, class Y>
 __global__ void __launch_bounds__(kTileBlock)
     sum_rows_kernel(std::int64_t rows, std::int64_t columns, std::int64_t rows_of_block, const X* x, Y* y,
-                    Mode mode) {
+                    GradMode mode) {
   const std::int64_t column = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kWidth;
   const std::int64_t begin = blockIdx.y * rows_of_block;
   const std::int64_t end = begin + rows_of_block < rows ? begin + rows_of_block : rows;
@@ -88,30 +92,33 @@ __global__ void __launch_bounds__(kTileBlock)
   }
   auto& shared = cuda::shared_memory<ColumnSums<kWidth>>();
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-  for (int i = 0; i < kWidth; ++i) shared.of_thread[i][thread] = sums[i];
-  for (unsigned half = kTileBlock / 2; half >= blockDim.x; half /= 2) {  // the lower lines to the upper ones
+  for (int i = 0; i < kWidth; ++i) shared.values[i][thread] = sums[i];
+  for (unsigned half = kTileBlock / 2; half >= blockDim.x;
+       half /= 2) {  // combines the rows of threads in a binary tree
     __syncthreads();
     if (thread < half)
-      for (int i = 0; i < kWidth; ++i) shared.of_thread[i][thread] += shared.of_thread[i][thread + half];
+      for (int i = 0; i < kWidth; ++i) shared.values[i][thread] += shared.values[i][thread + half];
   }
   if (threadIdx.y != 0 || column >= columns) return;
   Y* const to = y + blockIdx.y * columns + column;
   for (int i = 0; i < kWidth; ++i) {
-    const auto value = static_cast<compute_t<Y>>(shared.of_thread[i][thread]);
-    to[i] = narrow<Y>(mode == Mode::add ? widen(to[i]) + value : value);
+    const auto value = static_cast<compute_t<Y>>(shared.values[i][thread]);
+    to[i] = narrow<Y>(mode == GradMode::accumulate ? widen(to[i]) + value : value);
   }
 }
 
 template <int kWidth, class X, class Y>
-void launch_sum_rows(CudaStream& stream, Matrix matrix, const RowTiles& tiles, const X* x, Y* y, Mode mode) {
+void launch_sum_rows(CudaStream& stream, Matrix matrix, const RowTiles& tiles, const X* x, Y* y,
+                     GradMode mode) {
   launch(stream, tiles.grid(), tiles.block(), sizeof(ColumnSums<kWidth>), sum_rows_kernel<kWidth, X, Y>,
          matrix.rows, matrix.columns, tiles.rows_of_block, x, y, mode);
 }
 
-/// In one launch where there is one row block, else through partial sums of every row block.
+/// Sums the rows in one launch if there is one row block and y has the type of x. Otherwise computes partial
+/// sums of each row block, then sums these.
 template <int kWidth, class T>
 void sum_rows_of(CudaStream& stream, Matrix matrix, const T* x, const GradView& y) {
-  const RowTiles tiles = tiles_of(matrix, kWidth, sizeof(Pack<T, kWidth>), kSumThreadRows, kSumBlocks);
+  const RowTiles tiles = tile_matrix(matrix, kWidth, sizeof(Pack<T, kWidth>), kSumThreadRows, kSumBlocks);
   if (tiles.row_blocks == 1 && y.dtype == dtype_of<T>)
     return launch_sum_rows<kWidth>(stream, matrix, tiles, x, y.as<T>(), y.mode);
 
@@ -119,17 +126,17 @@ void sum_rows_of(CudaStream& stream, Matrix matrix, const T* x, const GradView& 
   sums.rows = tiles.row_blocks;
   const cuda::Scratch scratch(stream, static_cast<std::size_t>(sums.rows * sums.columns) * sizeof(double));
   auto* const partials = scratch.as<double>();
-  launch_sum_rows<kWidth>(stream, matrix, tiles, x, partials, Mode::write);
+  launch_sum_rows<kWidth>(stream, matrix, tiles, x, partials, GradMode::overwrite);
   dispatch_floating(y.dtype, [&](auto zero) {
     using Y = decltype(zero);
-    const RowTiles all_rows = tiles_of(sums, 1, sizeof(double), 1, 1);
+    const RowTiles all_rows = tile_matrix(sums, 1, sizeof(double), 1, 1);
     launch_sum_rows<1>(stream, sums, all_rows, static_cast<const double*>(partials), y.as<Y>(), y.mode);
   });
 }
 
-// A bias to every row.
+// Adds a bias to each row.
 
-constexpr int kBiasRows = 4;  // of a thread: loads that it has in flight
+constexpr int kBiasRows = 4;  // rows per thread: loads in flight
 
 struct Identity {
   template <class T>
@@ -141,7 +148,7 @@ struct Identity {
 struct Relu {
   template <class T>
   __device__ T operator()(T x) const {
-    return T{0} > x ? T{0} : x;  // in this order NaN passes through
+    return T{0} > x ? T{0} : x;  // this operand order propagates NaN
   }
 };
 
@@ -174,18 +181,18 @@ __global__ void __launch_bounds__(kTileBlock)
 
 template <int kWidth, class Activation, class T>
 void launch_add_bias(CudaStream& stream, Matrix matrix, const T* x, const T* bias, T* y) {
-  const RowTiles tiles = tiles_of(matrix, kWidth, sizeof(Pack<T, kWidth>), kBiasRows, kAnyNumber);
+  const RowTiles tiles = tile_matrix(matrix, kWidth, sizeof(Pack<T, kWidth>), kBiasRows, kUnlimited);
   launch(stream, tiles.grid(), tiles.block(), 0, add_bias_kernel<kWidth, Activation, T>, matrix.rows,
          matrix.columns, tiles.rows_of_block, x, bias, y);
 }
 
-// The largest of a row.
+// Argmax of each row.
 
 template <class Team, class T>
 __global__ void __launch_bounds__(Team::kBlock)
     argmax_kernel(std::int64_t rows, std::int64_t columns, const T* x, std::int32_t* indices) {
   const std::int64_t row = Team::row();
-  if (row >= rows) return;  // a whole team
+  if (row >= rows) return;  // true for all threads of a team
   const std::int32_t index = cuda::first_largest<Team>(x + row * columns, columns).index;
   if (Team::rank() == 0) indices[row] = index;
 }

@@ -1,11 +1,11 @@
-// Softmax and cross-entropy on the GPU. A team of threads takes a row: it finds the largest logit, which is
-// subtracted so that exp cannot overflow, and reads the row again for the sum; the second reading comes from
-// the cache, as a row of 1000 floats is 4 KB.
+// kernels/softmax_cross_entropy.h on the GPU. A team of threads processes a row. It finds the largest logit,
+// which is subtracted so that exp cannot overflow, and reads the row again for the sum. The second read is
+// served by the cache: a row of 1000 floats has 4 KB.
 #include "kernels/softmax_cross_entropy.h"
 
 #include <cmath>
 
-#include "kernels/cuda/row_team.h"
+#include "kernels/cuda/primitives/row_team.h"
 
 namespace convoy {
 namespace {
@@ -16,11 +16,11 @@ using cuda::compute_t, cuda::dispatch_floating, cuda::dispatch_team, cuda::first
 /// The smoothed target: 1 - s + s / C for the label, s / C for every other class.
 template <class C>
 struct Target {
-  C label_share, every_share;
+  C label_weight, class_weight;
 
   Target(double smoothing, std::int64_t classes)
-      : label_share(static_cast<C>(1 - smoothing)),
-        every_share(static_cast<C>(smoothing / static_cast<double>(classes))) {}
+      : label_weight(static_cast<C>(1 - smoothing)),
+        class_weight(static_cast<C>(smoothing / static_cast<double>(classes))) {}
 };
 
 template <class Team, class T, class C>
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(Team::kBlock)
     forward_kernel(std::int64_t rows, std::int64_t classes, const T* logits, const std::int32_t* labels,
                    Target<C> target, C* losses, C* log_sum_exp, std::int32_t* correct) {
   const std::int64_t row = Team::row();
-  if (row >= rows) return;  // a whole team
+  if (row >= rows) return;  // true for all threads of a team
   const T* const x = logits + row * classes;
   const auto [offset, largest] = first_largest<Team>(x, classes);
   C exps = 0, shifted = 0;  // sums of exp(x - offset) and of x - offset
@@ -37,12 +37,12 @@ __global__ void __launch_bounds__(Team::kBlock)
     shifted += u - offset;
   });
   exps = Team::reduce(exps, cuda::Sum{});
-  // Where nothing is smoothed, a logit of -infinity has no part in the loss.
-  shifted = target.every_share > 0 ? target.every_share * Team::reduce(shifted, cuda::Sum{}) : C{0};
+  // Without smoothing, a logit of -infinity must not affect the loss.
+  shifted = target.class_weight > 0 ? target.class_weight * Team::reduce(shifted, cuda::Sum{}) : C{0};
   if (Team::rank() != 0) return;
   const std::int32_t label = labels[row];
   const C log_sum = std::log(exps);
-  losses[row] = log_sum - (target.label_share * (widen(x[label]) - offset) + shifted);
+  losses[row] = log_sum - (target.label_weight * (widen(x[label]) - offset) + shifted);
   log_sum_exp[row] = offset + log_sum;
   correct[row] = largest == label ? 1 : 0;
 }
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(Team::kBlock)
 template <class Team, class T, class C>
 __global__ void __launch_bounds__(Team::kBlock)
     backward_kernel(std::int64_t rows, std::int64_t classes, const C* dloss, const T* logits,
-                    const std::int32_t* labels, const C* log_sum_exp, Target<C> target, Mode mode,
+                    const std::int32_t* labels, const C* log_sum_exp, Target<C> target, GradMode mode,
                     T* dlogits) {
   const std::int64_t row = Team::row();
   if (row >= rows) return;
@@ -59,9 +59,9 @@ __global__ void __launch_bounds__(Team::kBlock)
   const C offset = log_sum_exp[row];
   const std::int32_t label = labels[row];
   for_each_of_row<Team>(logits + row * classes, classes, [=](std::int64_t c, C u) {
-    const C wanted = target.every_share + (c == label ? target.label_share : C{0});
+    const C wanted = target.class_weight + (c == label ? target.label_weight : C{0});
     const C gradient = scale * (std::exp(u - offset) - wanted);
-    dx[c] = narrow<T>(mode == Mode::add ? widen(dx[c]) + gradient : gradient);
+    dx[c] = narrow<T>(mode == GradMode::accumulate ? widen(dx[c]) + gradient : gradient);
   });
 }
 

@@ -1,13 +1,15 @@
-// What a user decides of a GPU's computations.
+// Options for the computations on a GPU.
 #pragma once
 
 namespace convoy {
 
-/// How much freedom the libraries have that compute on a GPU.
+/// Constraints on the algorithms that cuBLAS and cuDNN may use.
 struct CudaOptions {
-  bool tf32 = false;           // products and convolutions of f32 may round factors to 10 bits of mantissa
-  bool deterministic = false;  // the same bytes on every run: nothing is timed, and no algorithm is taken
-                               // that is noted as not repeating itself
+  /// GEMMs and convolutions of f32 may use TF32, which rounds the factors to 10 bits of mantissa.
+  bool tf32 = false;
+  /// Every run gives the same bytes: no autotuning, and no algorithms that the library marks as
+  /// nondeterministic.
+  bool deterministic = false;
 };
 
 }  // namespace convoy

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 #include "kernels/runtime/device_state.h"
 
 namespace convoy {
@@ -29,9 +29,9 @@ std::shared_ptr<Device::State> Device::make_cpu(const CpuOptions& options,
 }
 
 Device Device::cpu(const CpuOptions& options) {
-  CpuOptions complete = options;
-  if (complete.memory_limit == 0) complete.memory_limit = physical_memory();
-  return Device(make_cpu(complete, host_memory()));
+  CpuOptions limited = options;
+  if (limited.memory_limit == 0) limited.memory_limit = physical_memory();
+  return Device(make_cpu(limited, host_memory()));
 }
 
 Device Device::cuda(int index, const CudaOptions& options) {
@@ -39,7 +39,7 @@ Device Device::cuda(int index, const CudaOptions& options) {
   if (gpus.count == 0) fail<DeviceError>("cuda:{}: {}", index, gpus.reason);
   if (index < 0 || index >= gpus.count)
     fail<DeviceError>(
-        "cuda:{}: no such GPU; this process sees {}, cuda:0 to cuda:{} (CUDA_VISIBLE_DEVICES decides)", index,
+        "cuda:{}: no such GPU; this process sees {}, cuda:0 to cuda:{} (see CUDA_VISIBLE_DEVICES)", index,
         gpus.count, gpus.count - 1);
   return make_cuda(index, options);
 }
@@ -68,8 +68,8 @@ int Device::compute_capability() const { return state_->compute_capability(); }
 Stream Device::stream() const { return state_->stream(); }
 CachingAllocator& Device::memory() const { return state_->memory; }
 Device Device::host() const { return state_->host ? Device(state_->host) : *this; }
-TimedChoices& Device::choices() const { return state_->choices; }
-void Device::set_may_time(bool may) const { state_->set_may_time(may); }
+AlgorithmCache& Device::algorithm_cache() const { return state_->algorithms; }
+void Device::set_autotune(bool enabled) const { state_->set_autotune(enabled); }
 void Device::synchronize() const { state_->synchronize(); }
 
 }  // namespace convoy

@@ -1,4 +1,4 @@
-// What is behind a Device handle: one implementation a device kind. For the sources that make devices.
+// The context behind a Device handle, with one implementation per kind of device.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 
 namespace convoy {
 
+/// The context that the copies of a Device handle share.
 struct Device::State {
   State(DeviceKind device_kind, int device_index, std::string device_name,
         std::unique_ptr<MemorySource> source, std::size_t limit)
@@ -21,7 +22,7 @@ struct Device::State {
 
   virtual Stream stream() = 0;
   virtual void synchronize() = 0;
-  virtual void set_may_time(bool) {}
+  virtual void set_autotune(bool) {}
   virtual std::string hardware() const { return ""; }
   virtual std::string uuid() const { return ""; }
   virtual int compute_capability() const { return 0; }
@@ -29,9 +30,9 @@ struct Device::State {
   const DeviceKind kind;
   const int index;
   const std::string name;
-  std::shared_ptr<State> host;  // a GPU's partner, whose memory is staging(); null for the CPU, its own
+  std::shared_ptr<State> host;  // what Device::host() returns; null on the CPU, which returns itself
   CachingAllocator memory;
-  TimedChoices choices;
+  AlgorithmCache algorithms;
 };
 
 }  // namespace convoy

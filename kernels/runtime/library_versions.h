@@ -1,17 +1,18 @@
-// Which libraries compute: a timed choice holds for one version of one library.
+// Names and versions of the libraries that compute.
 #pragma once
 
 #include <string>
 
 namespace convoy {
 
-/// "cuDNN 9.19.0", as the library that is loaded says itself; "" where this build has none.
+/// Returns the version that the loaded library reports: "cuDNN 9.19.0". Returns "" if this build has no
+/// cuDNN.
 std::string cudnn_version_text();
 
-/// "cuBLASLt 13.1.0".
+/// Returns the version of cuBLASLt: "cuBLASLt 13.1.0".
 std::string cublaslt_version_text();
 
-/// Of the CPU: "oneDNN 2.6.3", "OpenBLAS 0.3.21".
+/// Return the versions of the CPU libraries: "oneDNN 2.6.3", "OpenBLAS 0.3.21".
 std::string onednn_version_text();
 std::string openblas_version_text();
 

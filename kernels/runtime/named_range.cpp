@@ -12,7 +12,8 @@ namespace convoy {
 #if defined(CONVOY_NVTX)
 
 NamedRange::NamedRange(std::string_view name) {
-  std::array<char, 64> text{};  // ends with a zero, which the name need not; a timeline has no room for more
+  // A copy with a terminating zero, which the name may lack. Longer names are cut.
+  std::array<char, 64> text{};
   std::copy_n(name.begin(), std::min(name.size(), text.size() - 1), text.begin());
   nvtxRangePushA(text.data());
 }

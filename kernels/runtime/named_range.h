@@ -1,13 +1,12 @@
-// Names for what the host's threads do, as a GPU's profiler (Nsight Systems) shows them.
+// Named ranges of host threads for the timeline of a GPU profiler (Nsight Systems).
 #pragma once
 
 #include <string_view>
 
 namespace convoy {
 
-/// From its construction to its destruction its thread is in a range of this name, within those it was in
-/// before. An NVTX range in builds that have CUDA's nvtx3 header, where it costs next to nothing while no
-/// profiler listens; nothing in others.
+/// A scope guard that opens an NVTX range on the calling thread and closes it in the destructor. Ranges nest.
+/// The cost is negligible without an attached profiler. Does nothing in builds without CUDA's nvtx3 header.
 class NamedRange {
  public:
   explicit NamedRange(std::string_view name);

@@ -1,5 +1,6 @@
-// One way to use several cores: parallel_for. OpenMP, or std::thread where CONVOY_STD_THREADS is set (the
-// tsan preset: ThreadSanitizer does not understand libgomp's barriers).
+// parallel_for, which all CPU kernels use for multi-threading. Uses OpenMP, or std::thread if
+// CONVOY_STD_THREADS is defined. The tsan preset defines it, because ThreadSanitizer does not understand the
+// barriers of libgomp.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +17,14 @@
 
 namespace convoy {
 
-/// Splits [0, n) into at most stream.threads() contiguous pieces of at least `grain` items (or one, of all)
-/// and calls f(begin, end) for each, in parallel; returns when all are done. f must not throw. The pieces
-/// depend on n, grain and the number of threads alone.
+/// Splits [0, n) into at most stream.threads() contiguous pieces of at least `grain` items, or into a single
+/// piece if n < grain. Calls f(begin, end) for each piece in parallel and blocks until all calls have
+/// returned. f must not throw. The pieces depend only on n, grain and the number of threads.
 template <class F>
 void parallel_for(const CpuStream& stream, std::int64_t n, std::int64_t grain, F&& f) {
   if (n <= 0) return;
-  const std::int64_t most = n / std::max<std::int64_t>(grain, 1);
-  const int pieces = static_cast<int>(std::min<std::int64_t>(most, stream.threads()));
+  const std::int64_t max_pieces = n / std::max<std::int64_t>(grain, 1);
+  const int pieces = static_cast<int>(std::min<std::int64_t>(max_pieces, stream.threads()));
   if (pieces <= 1) {
     f(std::int64_t{0}, n);
     return;
@@ -40,8 +41,8 @@ void parallel_for(const CpuStream& stream, std::int64_t n, std::int64_t grain, F
 #endif
 }
 
-/// Before each call of oneDNN or OpenBLAS: both size their teams by OpenMP's setting of the calling thread,
-/// which another stream may have changed.
+/// Sets the number of threads for oneDNN and OpenBLAS. Call it before each of their functions: both use the
+/// OpenMP setting of the calling thread, which another stream may have changed.
 inline void set_library_threads([[maybe_unused]] const CpuStream& stream) {
 #if !defined(CONVOY_STD_THREADS)
   omp_set_num_threads(stream.threads());

@@ -9,11 +9,12 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/runtime/memory.h"
+#include "kernels/runtime/memory/memory.h"
 
 namespace convoy {
 namespace {
 
+/// The allocator of a stream that was created without one.
 struct OwnMemory {
   explicit OwnMemory(const CpuStream&) {}
   CachingAllocator allocator{host_memory(), 0, CachingAllocator::policy_from_environment()};
@@ -24,7 +25,7 @@ struct OwnMemory {
 struct CpuEvent::State {
   std::mutex mutex;
   std::condition_variable changed;
-  int pending = 0;  // records not yet passed by their stream
+  int pending = 0;  // calls of record() that their streams have not reached yet
 };
 
 CpuEvent::CpuEvent() : state_(std::make_shared<State>()) {}
@@ -39,7 +40,7 @@ void CpuEvent::wait() const {
   state_->changed.wait(lock, [&] { return state_->pending == 0; });
 }
 
-/// The thread and queue of a stream that has one.
+/// The worker thread of a stream and its queue.
 struct CpuStream::Worker {
   std::mutex mutex;
   std::condition_variable changed;
@@ -47,7 +48,7 @@ struct CpuStream::Worker {
   bool busy = false;
   bool stopping = false;
   std::exception_ptr failure;
-  std::thread thread;  // last, so that it starts after the rest exists
+  std::thread thread;  // declared last, so that it starts after the other members exist
 
   Worker() : thread([this] { run(); }) {}
   ~Worker() {
@@ -63,7 +64,7 @@ struct CpuStream::Worker {
     std::unique_lock lock(mutex);
     while (true) {
       changed.wait(lock, [&] { return stopping || !queue.empty(); });
-      if (queue.empty()) return;  // stopping, and all work is done
+      if (queue.empty()) return;  // stopping, and no work is left
       const std::function<void()> work = std::move(queue.front());
       queue.pop_front();
       busy = true;

@@ -1,4 +1,5 @@
-// Streams: ordered work on a device. A kernel is an overload on the stream's type; `on` picks it at run time.
+// Streams of ordered work, and the dispatch of kernels. A kernel has one overload per stream type; `on`
+// selects it.
 #pragma once
 
 #include <functional>
@@ -11,13 +12,15 @@ namespace convoy {
 
 class CachingAllocator;
 
-/// A point in a CPU stream's work. Starts as reached; CpuStream::record makes it pending until the stream
-/// gets there.
+/// A point in the work of a CPU stream. A new event counts as reached. CpuStream::record makes it pending
+/// until the stream has completed its previous work. Copies refer to the same event. Thread-safe.
 class CpuEvent {
  public:
   CpuEvent();
+  /// Returns whether the stream has reached the event. Does not block.
   bool reached() const;
-  void wait() const;  // blocks the calling thread
+  /// Blocks the calling thread until the event is reached.
+  void wait() const;
 
  private:
   friend class CpuStream;
@@ -25,35 +28,42 @@ class CpuEvent {
   std::shared_ptr<State> state_;
 };
 
+/// Options of a CPU stream.
 struct CpuStreamOptions {
-  int threads = 0;  // cores that a kernel may use; 0: all that this process may run on
-  bool own_thread =
-      false;  // false: work runs inline, in the caller; true: in order, on a thread of the stream's own
-  CachingAllocator* memory = nullptr;  // the device's; null: one of the stream's own
+  /// The number of threads of a kernel; 0 means all cores that this process may use.
+  int threads = 0;
+  /// If false, submit() runs work inline on the calling thread. If true, a worker thread runs it in order.
+  bool own_thread = false;
+  /// The allocator for scratch memory of kernels, which must outlive the stream. Null: the stream owns one.
+  CachingAllocator* memory = nullptr;
 };
 
-/// Ordered work on the CPU. A compute stream runs inline; a communication stream owns a thread and a queue,
-/// which is how CPU ranks overlap all-reduce with backward. One thread at a time may use a stream.
+/// An ordered sequence of work on the CPU. A compute stream runs its work inline. A communication stream has
+/// a worker thread and a queue, so that CPU ranks overlap all-reduce with the backward pass. Not thread-safe.
 class CpuStream {
  public:
   explicit CpuStream(CpuStreamOptions options = {});
-  ~CpuStream();  // finishes the queue
+  /// Blocks until all queued work has run.
+  ~CpuStream();
   CpuStream(const CpuStream&) = delete;
   CpuStream& operator=(const CpuStream&) = delete;
 
   int threads() const { return threads_; }
-  /// Where kernels get their working memory.
+  /// Returns the allocator for scratch memory of kernels.
   CachingAllocator& memory();
 
-  /// Runs work now (inline), or queues it. An exception from queued work is thrown by the next synchronize().
+  /// Runs `work` inline, or queues it for the worker thread. synchronize() rethrows the first exception of
+  /// queued work.
   void submit(std::function<void()> work);
+  /// Makes the event pending until all work submitted so far is complete.
   void record(CpuEvent& event);
-  /// Work submitted later starts after the event. Inline, that means blocking here.
+  /// Makes work that is submitted later start after the event. An inline stream blocks the caller instead.
   void wait(const CpuEvent& event);
+  /// Blocks until the queue is empty. Rethrows the first exception of queued work since the last call.
   void synchronize();
 
-  /// Per-stream state of a library (oneDNN engines and primitives, …), made on first use. T's constructor may
-  /// take the stream.
+  /// Returns the per-stream state of type T, such as oneDNN engines and primitives. Creates it on first use
+  /// as T(*this).
   template <class T>
   T& local() {
     std::shared_ptr<void>& slot = locals_[std::type_index(typeid(T))];
@@ -71,20 +81,21 @@ class CpuStream {
 
 class CudaStream;
 
-/// A stream of either device. The one place where a CPU-only build differs.
+/// A reference to a stream of any kind. A CPU-only build has only CPU streams.
 #if defined(CONVOY_CUDA)
 using Stream = std::variant<std::reference_wrapper<CpuStream>, std::reference_wrapper<CudaStream>>;
 #else
 using Stream = std::variant<std::reference_wrapper<CpuStream>>;
 #endif
 
-/// The whole dispatcher: on(stream, [&](auto& s) { relu_forward(s, x, y); }).
+/// Calls f with the CpuStream or CudaStream that `stream` refers to, and returns its result. Example:
+///   on(stream, [&](auto& s) { relu_forward(s, x, y); });
 template <class F>
 decltype(auto) on(const Stream& stream, F&& f) {
   return std::visit([&](auto reference) -> decltype(auto) { return f(reference.get()); }, stream);
 }
 
-/// Cores that this process may run on (its affinity mask, not the machine's count).
+/// Returns the number of cores that this process may run on, by its affinity mask.
 int available_cores();
 
 }  // namespace convoy

@@ -1,11 +1,11 @@
 #include "kernels/runtime/stream_event.h"
 
-#include "kernels/runtime/stream_point.h"
+#include "kernels/runtime/stream_event_impl.h"
 
 namespace convoy {
 namespace {
 
-class CpuStreamPoint final : public StreamEvent::Point {
+class CpuStreamEvent final : public StreamEvent::Impl {
  public:
   void record(const Stream& stream) override { stream_as<CpuStream>(stream).record(event_); }
   void wait(const Stream& stream) const override { stream_as<CpuStream>(stream).wait(event_); }
@@ -18,16 +18,16 @@ class CpuStreamPoint final : public StreamEvent::Point {
 
 }  // namespace
 
-std::unique_ptr<StreamEvent::Point> make_stream_point(CpuStream&) {
-  return std::make_unique<CpuStreamPoint>();
+std::unique_ptr<StreamEvent::Impl> make_stream_event(CpuStream&) {
+  return std::make_unique<CpuStreamEvent>();
 }
 
-StreamEvent::StreamEvent(const Stream& of)
-    : point_(on(of, [](auto& stream) { return make_stream_point(stream); })) {}
+StreamEvent::StreamEvent(const Stream& prototype)
+    : impl_(on(prototype, [](auto& stream) { return make_stream_event(stream); })) {}
 
-void StreamEvent::record(const Stream& stream) { point_->record(stream); }
-void StreamEvent::wait(const Stream& stream) const { point_->wait(stream); }
-bool StreamEvent::reached() const { return point_->reached(); }
-void StreamEvent::wait() const { point_->wait(); }
+void StreamEvent::record(const Stream& stream) { impl_->record(stream); }
+void StreamEvent::wait(const Stream& stream) const { impl_->wait(stream); }
+bool StreamEvent::reached() const { return impl_->reached(); }
+void StreamEvent::wait() const { impl_->wait(); }
 
 }  // namespace convoy

@@ -1,4 +1,4 @@
-// A point in a stream's work, on whichever device.
+// Events that order the streams of a device, for any kind of device.
 #pragma once
 
 #include <memory>
@@ -7,24 +7,28 @@
 
 namespace convoy {
 
-/// For a stream to wait for another of the same device: what a CpuEvent is between CPU streams, and a
-/// CudaEvent between those of one GPU. Starts as reached.
+/// An event by which one stream waits for another of the same device. Wraps a CpuEvent or a CudaEvent. A new
+/// event counts as reached.
 class StreamEvent {
  public:
-  /// For streams of this one's kind (and GPU).
-  explicit StreamEvent(const Stream& of);
+  /// Creates an event for streams of the same kind, and of the same GPU, as `prototype`.
+  explicit StreamEvent(const Stream& prototype);
 
-  /// Here, after all work on the stream so far.
+  /// Records the event after all work submitted to the stream so far. Does not block. Throws UsageError if
+  /// the stream is of another kind.
   void record(const Stream& stream);
-  /// Work submitted to the stream later starts after the event. On a CPU stream that works inline: blocks.
+  /// Makes work that is submitted to the stream later start after the event. Blocks only if the stream is an
+  /// inline CPU stream. Throws UsageError if the stream is of another kind.
   void wait(const Stream& stream) const;
 
+  /// Returns whether the event is reached. Does not block.
   bool reached() const;
-  void wait() const;  // blocks the calling thread
+  /// Blocks the calling thread until the event is reached.
+  void wait() const;
 
-  /// What a kind of device makes of it.
-  struct Point {
-    virtual ~Point() = default;
+  /// The device-specific implementation.
+  struct Impl {
+    virtual ~Impl() = default;
     virtual void record(const Stream& stream) = 0;
     virtual void wait(const Stream& stream) const = 0;
     virtual bool reached() const = 0;
@@ -32,7 +36,7 @@ class StreamEvent {
   };
 
  private:
-  std::unique_ptr<Point> point_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace convoy

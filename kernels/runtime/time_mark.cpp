@@ -2,35 +2,36 @@
 
 #include <chrono>
 
-#include "kernels/runtime/check.h"
-#include "kernels/runtime/stream_point.h"
-#include "kernels/runtime/time_point.h"
+#include "kernels/base/check.h"
+#include "kernels/runtime/stream_event_impl.h"
+#include "kernels/runtime/time_mark_impl.h"
 
 namespace convoy {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The stream reads the clock: at once where it works inline, else on its own thread, when it gets there.
-class CpuTimePoint final : public TimeMark::Point {
+/// A time mark whose stream reads the clock. An inline stream reads it at once. A stream with a worker thread
+/// reads it when the thread reaches the mark.
+class CpuTimeMark final : public TimeMark::Impl {
  public:
   void record(const Stream& stream) override {
     CpuStream& cpu = stream_as<CpuStream>(stream);
-    latest_ = std::make_shared<Reading>();  // an earlier one that is still queued shall not be the last
+    latest_ = std::make_shared<Reading>();  // a new object, because an earlier reading may still be queued
     cpu.submit([reading = latest_] { reading->time = Clock::now(); });
     cpu.record(latest_->taken);
   }
   bool reached() const override { return latest_->taken.reached(); }
   void wait() const override { latest_->taken.wait(); }
-  double ms_until(const TimeMark::Point& later) const override {
+  double ms_until(const TimeMark::Impl& later) const override {
     const std::chrono::duration<double, std::milli> elapsed =
-        static_cast<const CpuTimePoint&>(later).latest_->time - latest_->time;
+        static_cast<const CpuTimeMark&>(later).latest_->time - latest_->time;
     return elapsed.count();
   }
 
  private:
   struct Reading {
-    Clock::time_point time;  // the stream's to write until `taken`
+    Clock::time_point time;  // written by the stream before `taken` is reached
     CpuEvent taken;
   };
   std::shared_ptr<Reading> latest_ = std::make_shared<Reading>();
@@ -38,26 +39,26 @@ class CpuTimePoint final : public TimeMark::Point {
 
 }  // namespace
 
-std::unique_ptr<TimeMark::Point> make_time_point(CpuStream&) { return std::make_unique<CpuTimePoint>(); }
+std::unique_ptr<TimeMark::Impl> make_time_mark(CpuStream&) { return std::make_unique<CpuTimeMark>(); }
 
 TimeMark::TimeMark(const Device& device)
-    : device_(device), point_(on(device.stream(), [](auto& stream) { return make_time_point(stream); })) {}
+    : device_(device), impl_(on(device.stream(), [](auto& stream) { return make_time_mark(stream); })) {}
 
 void TimeMark::record(const Stream& stream) {
-  point_->record(stream);
+  impl_->record(stream);
   recorded_ = true;
 }
 
-bool TimeMark::reached() const { return point_->reached(); }
-void TimeMark::wait() const { point_->wait(); }
+bool TimeMark::reached() const { return impl_->reached(); }
+void TimeMark::wait() const { impl_->wait(); }
 
 double elapsed_ms(const TimeMark& begin, const TimeMark& end) {
-  check(begin.recorded_ && end.recorded_, "a time mark that was never recorded");
-  check(begin.device_ == end.device_, "time marks of two devices, {} and {}", begin.device_.name(),
-        end.device_.name());
+  check(begin.recorded_ && end.recorded_, "elapsed_ms: a time mark was never recorded");
+  check(begin.device_ == end.device_, "elapsed_ms: the time marks are on different devices, {} and {}",
+        begin.device_.name(), end.device_.name());
   begin.wait();
   end.wait();
-  return begin.point_->ms_until(*end.point_);
+  return begin.impl_->ms_until(*end.impl_);
 }
 
 }  // namespace convoy

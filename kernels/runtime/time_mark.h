@@ -1,4 +1,4 @@
-// When a device's work came to a point: what phases of a step are timed by.
+// Time marks, which measure the phases of a training step on a device.
 #pragma once
 
 #include <memory>
@@ -7,42 +7,46 @@
 
 namespace convoy {
 
-/// A point of a stream's work, and the time when the device last came to it. In a WorkGraph each replay comes
-/// to it anew, and times itself.
+/// A point in the work of a stream and the time at which the device last reached it. In a CudaGraph, every
+/// replay reaches the mark again and updates its time.
 class TimeMark {
  public:
+  /// Creates a mark for the streams of `device`.
   explicit TimeMark(const Device& device);
   TimeMark(TimeMark&&) noexcept = default;
   TimeMark& operator=(TimeMark&&) noexcept = default;
 
-  /// Here, after all work on the compute stream so far. Never blocks the host.
+  /// Records the mark after all work submitted to the compute stream so far. Does not block the host.
   void record() { record(device_.stream()); }
-  /// The same on another stream of the device: a communicator's. UsageError for one of another kind.
+  /// Records the mark on another stream of the device, such as that of a communicator. Throws UsageError if
+  /// the stream is of another kind.
   void record(const Stream& stream);
-  /// Whether the device has come to the point where the mark was recorded last; true before the first time.
-  /// Not while the work that records it is being captured.
+  /// Returns whether the device has reached the most recently recorded point. Returns true before the first
+  /// record(). Must not be called while the recording stream is capturing.
   bool reached() const;
-  void wait() const;  // until reached; blocks the calling thread
+  /// Blocks the calling thread until the mark is reached.
+  void wait() const;
 
-  /// Between two marks of one device, on any of its streams, that were recorded (and replayed, where a graph
-  /// holds them). Waits for both.
   friend double elapsed_ms(const TimeMark& begin, const TimeMark& end);
 
-  /// What a kind of device makes of it.
-  struct Point {
-    virtual ~Point() = default;
+  /// The device-specific implementation.
+  struct Impl {
+    virtual ~Impl() = default;
     virtual void record(const Stream& stream) = 0;
     virtual bool reached() const = 0;
     virtual void wait() const = 0;
-    virtual double ms_until(const Point& later) const = 0;  // of the same kind
+    virtual double ms_until(const Impl& later) const = 0;  // `later` has the same dynamic type
   };
 
  private:
   Device device_;
-  std::unique_ptr<Point> point_;
+  std::unique_ptr<Impl> impl_;
   bool recorded_ = false;
 };
 
+/// Returns the milliseconds between two marks of one device, on any of its streams. Blocks until both are
+/// reached. Marks in a CUDA graph must have been replayed. Throws UsageError if a mark was never recorded or
+/// if the devices differ.
 double elapsed_ms(const TimeMark& begin, const TimeMark& end);
 
 }  // namespace convoy

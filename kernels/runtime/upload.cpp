@@ -2,17 +2,17 @@
 
 #include <cstring>
 
-#include "kernels/runtime/upload_lane.h"
+#include "kernels/runtime/upload_impl.h"
 
 namespace convoy {
 namespace {
 
-/// The compute stream of the CPU works inline, so there is nothing to wait for, before or after.
-class CpuLane final : public Uploader::Lane {
+/// Copies immediately. The compute stream of the CPU runs its work inline, so there is nothing to wait for.
+class CpuUploader final : public Uploader::Impl {
  public:
-  std::shared_ptr<Upload::Group> start(std::span<const Uploader::Copy> copies) override {
-    struct Done final : Upload::Group {
-      void join() override {}
+  std::shared_ptr<Upload::Impl> start(std::span<const Uploader::Copy> copies) override {
+    struct Done final : Upload::Impl {
+      void wait_on_compute_stream() override {}
       bool done() const override { return true; }
       void wait() const override {}
     };
@@ -24,13 +24,13 @@ class CpuLane final : public Uploader::Lane {
 
 }  // namespace
 
-std::unique_ptr<Uploader::Lane> make_upload_lane(CpuStream&) { return std::make_unique<CpuLane>(); }
+std::unique_ptr<Uploader::Impl> make_uploader(CpuStream&) { return std::make_unique<CpuUploader>(); }
 
 Uploader::Uploader(const Device& to)
-    : device_(to), lane_(on(to.stream(), [](auto& compute) { return make_upload_lane(compute); })) {}
+    : device_(to), impl_(on(to.stream(), [](auto& compute) { return make_uploader(compute); })) {}
 
 Uploader::~Uploader() = default;
 
-Upload Uploader::start(std::span<const Copy> copies) { return Upload(lane_->start(copies)); }
+Upload Uploader::start(std::span<const Copy> copies) { return Upload(impl_->start(copies)); }
 
 }  // namespace convoy

@@ -1,4 +1,4 @@
-// Copies from the host to a device ahead of their use, while the device computes.
+// Asynchronous copies from the host to a device that overlap with computation.
 #pragma once
 
 #include <memory>
@@ -8,55 +8,62 @@
 
 namespace convoy {
 
-/// Copies on their way. A handle: its copies are the same.
+/// A shared handle to host-to-device copies in flight.
 class Upload {
  public:
-  /// Work that the compute stream is given from now on starts after the copies. Never blocks the host.
-  void join() const { group_->join(); }
-  /// Whether the copies have run, so that what they read may change.
-  bool done() const { return group_->done(); }
-  void wait() const { group_->wait(); }  // until done(); blocks the calling thread
+  /// Makes the compute stream wait for the copies: work that is submitted to it later starts after them. Does
+  /// not block the host.
+  void wait_on_compute_stream() const { impl_->wait_on_compute_stream(); }
+  /// Returns whether the copies are complete, so that their source memory may change. Does not block.
+  bool done() const { return impl_->done(); }
+  /// Blocks the calling thread until the copies are complete.
+  void wait() const { impl_->wait(); }
 
-  /// What a kind of device makes of it.
-  struct Group {
-    virtual ~Group() = default;
-    virtual void join() = 0;
+  /// The device-specific implementation.
+  struct Impl {
+    virtual ~Impl() = default;
+    virtual void wait_on_compute_stream() = 0;
     virtual bool done() const = 0;
     virtual void wait() const = 0;
   };
 
  private:
   friend class Uploader;
-  explicit Upload(std::shared_ptr<Group> group) : group_(std::move(group)) {}
-  std::shared_ptr<Group> group_;
+  explicit Upload(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
 };
 
-/// Gives a device what it will need, on a stream of its own. One thread at a time may use an uploader and its
-/// uploads.
+/// Copies data from the host to a device on a separate stream. Neither an uploader nor its uploads are
+/// thread-safe.
 class Uploader {
  public:
+  /// Creates an uploader for the memory of device `to`.
   explicit Uploader(const Device& to);
-  ~Uploader();  // waits for copies under way
+  /// Blocks until all copies are complete.
+  ~Uploader();
   Uploader(const Uploader&) = delete;
   Uploader& operator=(const Uploader&) = delete;
 
+  /// The source and destination of one copy.
   struct Copy {
-    ConstView from;  // in the memory of Device::host() of the device; stays, unchanged, until Upload::done()
-    View to;         // in the device's memory; stays, and is nobody else's, until Upload::join()
+    /// A view in the memory of Device::host(). Must stay allocated and unchanged until Upload::done().
+    ConstView from;
+    /// A view in the device's memory. Must stay allocated and unused until Upload::wait_on_compute_stream().
+    View to;
   };
-  /// Begins copies. They run once the compute stream has done what it has been given so far, which may still
-  /// work on the memory that they write to.
+  /// Starts the copies and returns their handle. They run after all work submitted to the compute stream so
+  /// far, because that work may still use the destination memory. Throws CaptureError during a capture.
   Upload start(std::span<const Copy> copies);
 
-  /// What a kind of device makes of it.
-  struct Lane {
-    virtual ~Lane() = default;
-    virtual std::shared_ptr<Upload::Group> start(std::span<const Copy> copies) = 0;
+  /// The device-specific implementation.
+  struct Impl {
+    virtual ~Impl() = default;
+    virtual std::shared_ptr<Upload::Impl> start(std::span<const Copy> copies) = 0;
   };
 
  private:
   Device device_;
-  std::unique_ptr<Lane> lane_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace convoy

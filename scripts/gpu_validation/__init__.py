@@ -1,1 +1,1 @@
-"""The stages of scripts/validate_gpu.py, one module each."""
+"""The stages of scripts/validate_gpu.py, one per module."""

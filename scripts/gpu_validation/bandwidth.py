@@ -1,10 +1,10 @@
-"""Each kernel's bytes a second beside a copy's (convoy-bench-kernels): the median of five."""
+"""Measures each kernel's bandwidth relative to a copy with convoy-bench-kernels: the median of five runs."""
 
 import json
 
 from gpu_validation.work import Failed, last_line
 
-# The goals of a kernel's bandwidth, as a share of a copy's: the first name that it begins with.
+# Goals for the bandwidth of a kernel, as a fraction of a copy's. The first prefix of its name applies.
 GOALS = (("softmax", 0.92), ("batch_norm", 0.88), ("", 0.95))
 
 
@@ -13,7 +13,7 @@ def goal_of(kernel):
 
 
 def rows_in(report):
-    """The medians of Google Benchmark's report."""
+    """Returns the medians of Google Benchmark's report."""
     return {row["run_name"].split("/")[0]: {"GB/s": row["GB/s"], "of_copy": row["of_copy"],
                                             "goal": goal_of(row["run_name"])}
             for row in report["benchmarks"] if row["aggregate_name"] == "median"}
@@ -21,7 +21,7 @@ def rows_in(report):
 
 def run(work):
     command = [work.programs / "convoy-bench-kernels", "--device", "cuda", "--benchmark_repetitions=5",
-               "--benchmark_filter=^[a-z0-9_]+/manual_time$",  # the kernels; ops have a network in front
+               "--benchmark_filter=^[a-z0-9_]+/manual_time$",  # kernels only; the names of ops begin with a network
                "--benchmark_min_time=0.1", "--benchmark_report_aggregates_only=true", "--benchmark_format=json"]
     if work.quick:
         command += ["--elements", 4096, "--benchmark_min_time=0.0001"]

@@ -1,4 +1,4 @@
-"""The project's tests on the device, and some of them under compute-sanitizer."""
+"""Runs the project's tests on the device, and some of them under compute-sanitizer."""
 
 import functools
 import json
@@ -10,16 +10,16 @@ import tempfile
 from gpu_validation.environment import need_device, sanitizer_problem
 from gpu_validation.work import Failed, NotHere, last_line
 
-# What names a test of a GPU, of its suite or its own.
+# Matches the name of a suite or test that uses a GPU.
 OF_A_GPU = re.compile(r"Cuda|Cudnn|Cublas|Gpu")
-# For a rehearsal: single precision alone, of the tests that come in several.
-QUICK = "*/0.*:CudaRuntime*:CudaDispatch*:KernelRows.RunOnAGpu:CudaRun.AutoTakesTheGpu"
-# Few enough to end in minutes under a tool that slows kernels a hundredfold: single precision where there are several.
-# racecheck and initcheck look into our own kernels; the libraries' are not ours to mend, and large.
+# For --quick: only single precision of the tests that exist for several types.
+QUICK = "*/0.*:CudaRuntime*:CudaDispatch*:KernelRows.RunOnAGpu:CudaRun.AutoSelectsTheGpu"
+# Few enough to finish in minutes under tools that slow kernels down by a factor of 100: only single precision of the
+# tests that exist for several types. racecheck and initcheck run on kernels of this project, not on library kernels.
 SANITIZED = (
     ("memcheck", "CudaBatchNorm/0.*:CudaPool2d/0.*:CudaAugment/0.*:CudaConv2d/0.*:CudaMatmul/0.*"),
     ("memcheck", "CudaElementwise/0.*:CudaReduce/0.*:CudaCrossEntropy/0.*:CudaOptimizer/0.*:CudaLossScale*"),
-    ("memcheck", "CudaGraph*:CudaCapture*:CudaRecordedKernels*"),
+    ("memcheck", "CudaGraph*:CudaCapture*:CudaCapturedKernels*"),
     ("racecheck", "CudaBatchNorm/0.*:CudaReduce/0.*:CudaCrossEntropy/0.*"),
     ("initcheck", "CudaReduce/0.*:CudaCrossEntropy/0.*:CudaLossScale*"),
     ("synccheck", "CudaReduce/0.*"),
@@ -27,7 +27,7 @@ SANITIZED = (
 
 
 def suites_in(listing):
-    """What --gtest_list_tests prints, as {suite: [tests]}."""
+    """Parses the output of --gtest_list_tests into {suite: [tests]}."""
     suites, suite = {}, None
     for line in listing.splitlines():
         name = line.split("#")[0].rstrip()
@@ -46,7 +46,7 @@ def of_a_gpu(suites):
 
 
 def test_programs(work):
-    """{program: {suite: [tests]}} of those that test a GPU."""
+    """Returns {program: {suite: [tests]}} for the programs that test a GPU."""
     found = {}
     for program in sorted(work.programs.glob("*_test")):
         done = work.run([program, "--gtest_list_tests"], 30)
@@ -60,7 +60,7 @@ def test_programs(work):
 
 
 def outcome_of_report(report):
-    """Google Test's JSON report: how many tests ran, which failed and how, which were skipped."""
+    """Summarizes Google Test's JSON report: number of tests, failures with messages, skipped tests."""
     each = [test for suite in report["testsuites"] for test in suite["testsuite"]]
     ran = [test for test in each if test["status"] == "RUN"]
 
@@ -77,9 +77,9 @@ def outcome_of_report(report):
 
 
 def run_shard(work, program, shard, shards):
-    """Every so manieth test of a program; what it finds joins that of the other shards."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder) / "report.json"
+    """Runs one shard of a program's tests and adds the outcome to that of the other shards."""
+    with tempfile.TemporaryDirectory() as directory:
+        report = pathlib.Path(directory) / "report.json"
         chosen = ["--gtest_filter=" + QUICK] if work.quick else []
         environment = {**os.environ, "GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard)}
         done = work.run([work.programs / program, f"--gtest_output=json:{report}", *chosen], env=environment)
@@ -100,14 +100,14 @@ def run(work):
     need_device(work)
     programs = test_programs(work)
     if not programs:
-        raise Failed(f"no test program in {work.programs}; cmake --build … --target convoy_tests makes them")
-    shards = work.at_once(4)
+        raise Failed(f"no test program in {work.programs}; build them with cmake --build … --target convoy_tests")
+    shards = work.max_concurrent(4)
     work.trials({f"{program}, part {shard + 1} of {shards}": functools.partial(run_shard, work, program, shard, shards)
                  for program in programs for shard in range(shards)}, shards)
 
 
 def matching(programs, patterns):
-    """The programs that have a test of a suite that one of these Google Test patterns names."""
+    """Returns the programs that have a test matching one of these Google Test patterns."""
     expressions = [re.compile(re.escape(pattern).replace(r"\*", ".*")) for pattern in patterns.split(":")]
     return [program for program, suites in programs.items()
             if any(expression.fullmatch(f"{suite}.{test}") for expression in expressions
@@ -135,7 +135,7 @@ def run_sanitizer(work):
     for tool, patterns in SANITIZED:
         found = matching(programs, patterns)
         if not found:
-            work.problems.append(f"{tool}: no test is called {patterns}")
+            work.problems.append(f"{tool}: no test matches {patterns}")
         parts.update({f"{tool} {program} {patterns}": functools.partial(sanitize, work, tool, program, patterns)
                       for program in found})
-    work.trials(parts, work.at_once(2))
+    work.trials(parts, work.max_concurrent(2))

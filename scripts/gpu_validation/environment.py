@@ -1,4 +1,4 @@
-"""What the machine has: GPU, driver, libraries, tools."""
+"""Records the machine's GPU, driver, libraries and tools."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ import tempfile
 
 from gpu_validation.work import Failed, last_line
 
-# Newest first: what the programs load is found by these names along LD_LIBRARY_PATH.
+# Newest first. The loader finds these names along LD_LIBRARY_PATH, as it does for the programs.
 LIBRARIES = {
     "CUDA driver": (("libcuda.so.1",), "cuDriverGetVersion"),
     "CUDA runtime": (("libcudart.so.13", "libcudart.so.12"), "cudaRuntimeGetVersion"),
@@ -17,27 +17,27 @@ LIBRARIES = {
     "cuBLASLt": (("libcublasLt.so.13", "libcublasLt.so.12"), "cublasLtGetVersion"),
     "NCCL": (("libnccl.so.2",), "ncclGetVersion"),
 }
-RETURNED = ("cudnnGetVersion", "cublasLtGetVersion")  # the others write it to where an argument points
+RETURNED = ("cudnnGetVersion", "cublasLtGetVersion")  # the other functions write the version to a pointer argument
 
 
 def version_text(library, number):
-    """CUDA packs 13.0 as 13000; the other libraries pack 9.19.0 as 91900."""
+    """Decodes a version number: CUDA encodes 13.0 as 13000, the other libraries encode 9.19.0 as 91900."""
     if library.startswith("CUDA"):
         return f"{number // 1000}.{number % 1000 // 10}"
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def mapped_file(name):
-    """Where the loader found a library of this name."""
+    """Returns the path from which a library of this name was loaded."""
     for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
         path = line.split(maxsplit=5)[-1]
         if pathlib.PurePath(path).name.startswith(name.split(".so")[0] + ".so"):
             return path
-    return "unknown place"
+    return "unknown path"
 
 
 def library_version(library):
-    """As the library itself says, with its place; or why it cannot be asked."""
+    """Returns the version that the library reports and its path, or why it cannot be queried."""
     names, function = LIBRARIES[library]
     problem = ""
     for name in names:
@@ -60,7 +60,7 @@ def library_version(library):
 
 
 def gpu_name(work):
-    """As nvidia-smi has it; what the environment asks the emulator for; or None."""
+    """Returns the GPU's name from nvidia-smi, "emulated GPU" in the emulator, or None."""
     if os.environ.get("CONVOY_EMULATED_GPUS", "0") != "0":
         return "emulated GPU"
     try:
@@ -71,16 +71,16 @@ def gpu_name(work):
 
 
 def need_device(work):
-    """Failed, with convoy-train's own line, where it cannot use a GPU."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Raises Failed with convoy-train's error line if it cannot use a GPU."""
+    with tempfile.TemporaryDirectory() as directory:
         done = work.run([work.programs / "convoy-train", "--model", "lenet", "--dataset", "shapes", "--device", "cuda",
-                         "--batch-size", 1, "--dry-run", "--out", folder], 90)
+                         "--batch-size", 1, "--dry-run", "--out", directory], 90)
     if done.returncode != 0:
         raise Failed(last_line(done.stderr))
 
 
 def sanitizer_problem(work):
-    """Why compute-sanitizer is of no use here, as in virtual machines that refuse it; "" where it works."""
+    """Returns why compute-sanitizer does not work here, as in some virtual machines, or "" if it does."""
     tests = work.programs / "cuda_runtime_test"
     try:
         done = work.run(["compute-sanitizer", "--tool", "memcheck", tests, "--gtest_filter=CudaDispatch*:CudaRuntime*"],

@@ -1,4 +1,4 @@
-"""Twenty updates beside PyTorch's (bench/pytorch_losses.py), in every precision."""
+"""Compares twenty training steps with PyTorch's (bench/python/pytorch_losses.py), in every precision."""
 
 import functools
 import json
@@ -8,7 +8,7 @@ import tempfile
 from gpu_validation.environment import need_device
 from gpu_validation.work import Failed, NotHere, last_line
 
-PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "bench" / "pytorch_losses.py"
+PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python" / "pytorch_losses.py"
 CASES = (("lenet", "fp32"), ("resnet20", "fp64"), ("resnet20", "fp32"), ("resnet18", "fp32"), ("resnet18", "tf32"),
          ("resnet18", "bf16"), ("resnet18", "fp16"))
 QUICK = (("lenet", "fp32"), ("lenet", "fp64"), ("lenet", "bf16"), ("lenet", "fp16"))
@@ -16,7 +16,7 @@ KEPT = ("steps", "loss_error", "loss_error_pytorch", "state_error", "state_error
 
 
 def need_pytorch(work):
-    """PyTorch's version; NotHere without it."""
+    """Returns PyTorch's version; raises NotHere without PyTorch."""
     done = work.run([work.python, "-c", "import torch; print(torch.__version__)"], 60)
     if done.returncode != 0:
         raise NotHere(f"{work.python}: {last_line(done.stderr)}")
@@ -24,13 +24,13 @@ def need_pytorch(work):
 
 
 def compare(work, model, precision):
-    with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder) / "figures.json"
+    with tempfile.TemporaryDirectory() as directory:
+        report = pathlib.Path(directory) / "figures.json"
         command = [
             work.python, PROGRAM, "--convoy", work.programs / "convoy-train", "--model", model, "--precision",
             precision, "--device", "cuda", "--json", report
         ]
-        if work.quick:  # emulated GPUs are Convoy's alone
+        if work.quick:  # PyTorch cannot use emulated GPUs
             command += ["--pytorch-device", "cpu", "--steps", 4, "--batch-size", 10]
         done = work.run(command)
         if not report.exists():
@@ -45,4 +45,4 @@ def run(work):
     need_device(work)
     need_pytorch(work)
     work.trials({f"{model} {precision}": functools.partial(compare, work, model, precision)
-                 for model, precision in (QUICK if work.quick else CASES)}, work.at_once(3))
+                 for model, precision in (QUICK if work.quick else CASES)}, work.max_concurrent(3))

@@ -1,4 +1,4 @@
-"""Ranks that share one GPU through NCCL. Correctness alone: what they move goes through the host's loopback."""
+"""Runs ranks that share one GPU through NCCL. Checks correctness only: their data goes through the host's loopback."""
 
 import concurrent.futures
 import contextlib
@@ -14,8 +14,8 @@ from gpu_validation.environment import need_device
 from gpu_validation.training import worst_difference
 from gpu_validation.work import Failed, NotHere, last_line
 
-# Trainings of 2 ranks beside 1: flags, steps (fewer where asked to be quick), and how far losses may be apart, since
-# ranks add in another order. A net with batch norms amplifies that from step to step, but for double precision.
+# Trainings of 2 ranks that are compared with 1 rank: flags, steps (fewer with --quick), tolerance of the losses.
+# Ranks add in another order. A network with batch norm amplifies the difference in each step, except in fp64.
 TRAININGS = {
     "lenet fp32": (["--model", "lenet", "--precision", "fp32"], 20, 1e-5),
     "lenet fp32 --zero 2": (["--model", "lenet", "--precision", "fp32", "--optimizer", "adamw", "--zero", 2], 20, 1e-5),
@@ -32,7 +32,7 @@ def free_port():
 
 
 def environment_of(rank, ranks, port):
-    """One of several processes of this host, which NCCL takes for hosts, since it wants a GPU for each rank of one."""
+    """Returns the environment of one rank. NCCL treats each process as a host: ranks of one host need a GPU each."""
     variables = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks,
                  "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NCCL_HOSTID": f"convoy-{port}-{rank}",
                  "NCCL_SOCKET_IFNAME": "lo"}
@@ -40,7 +40,7 @@ def environment_of(rank, ranks, port):
 
 
 def run_ranks(work, ranks, command_of):
-    """The finished processes of command_of(rank), which run at once."""
+    """Runs command_of(rank) for all ranks at once and returns the finished processes."""
     port = free_port()
     with concurrent.futures.ThreadPoolExecutor(ranks) as pool:
         running = [pool.submit(work.run, command_of(rank), env=environment_of(rank, ranks, port))
@@ -49,15 +49,15 @@ def run_ranks(work, ranks, command_of):
 
 
 def join(outcomes):
-    """What the ranks' reports say together: a case is run if any rank ran it, and fails where it fails on one."""
+    """Joins the ranks' reports: a case fails if it fails on any rank."""
     failed = {f"rank {rank}: {name}": lines for rank, outcome in enumerate(outcomes)
               for name, lines in outcome["failed"].items()}
     return {"cases": outcomes[0]["tests"] - len(outcomes[0]["skipped"]), "failed": failed}
 
 
 def conform(work, ranks):
-    with tempfile.TemporaryDirectory() as folder:
-        reports = [pathlib.Path(folder) / f"rank{rank}.json" for rank in range(ranks)]
+    with tempfile.TemporaryDirectory() as directory:
+        reports = [pathlib.Path(directory) / f"rank{rank}.json" for rank in range(ranks)]
         done = run_ranks(work, ranks, lambda rank: [work.programs / "comm_nccl_ranks", "--share-gpu",
                                                     f"--gtest_output=json:{reports[rank]}"])
         for rank, process in enumerate(done):
@@ -72,10 +72,10 @@ def conform(work, ranks):
 
 
 def losses_of(work, ranks, flags, steps):
-    """Of a training on generated images, with as many samples in each update, whoever computes them."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "run"
-        # cuda:0 on each rank, so that a machine with several GPUs shows the same.
+    """Returns the losses of a training on generated images with a fixed global batch size."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = pathlib.Path(directory) / "run"
+        # cuda:0 on each rank, so that a machine with several GPUs behaves the same.
         command = [work.programs / "convoy-train", "--dataset", "shapes", "--device", "cuda:0", *flags,
                    "--max-steps", steps, "--batch-size", 24, "--log-every", 1, "--eval-every", 0,
                    "--save-every", 1000000, "--plan-cache", "none", "--out", out]
@@ -98,7 +98,7 @@ def train(work, name):
     work.found.setdefault("training", {})[name] = {"steps": len(together), "worst_relative_difference": worst,
                                                    "tolerance": tolerance}
     if not worst <= tolerance:
-        raise Failed(f"losses differ by {worst:.1e}, at most {tolerance:.0e} expected")
+        raise Failed(f"losses differ by {worst:.1e}, expected at most {tolerance:.0e}")
 
 
 def run(work):
@@ -108,4 +108,4 @@ def run(work):
     for ranks in (1, 2, 4):
         work.trial(f"conformance, {ranks} {'rank' if ranks == 1 else 'ranks'}", functools.partial(conform, work, ranks))
     for name in TRAININGS:
-        work.trial(f"{name}, 2 ranks beside 1", functools.partial(train, work, name))
+        work.trial(f"{name}, 2 ranks compared with 1", functools.partial(train, work, name))

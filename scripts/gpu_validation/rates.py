@@ -1,4 +1,4 @@
-"""Training steps a second beside PyTorch's (bench/compare_step.py), and the seconds to the first one."""
+"""Compares training rates with PyTorch (bench/python/compare_step.py), and the time to the first step."""
 
 import functools
 import json
@@ -9,7 +9,7 @@ from gpu_validation.environment import need_device
 from gpu_validation.losses import need_pytorch
 from gpu_validation.work import Failed, NotHere, last_line
 
-PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "bench" / "compare_step.py"
+PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python" / "compare_step.py"
 EAGER, COMPILED = "eager:channels_last", "max-autotune:channels_last"
 
 
@@ -17,7 +17,7 @@ def case(name, flags, seconds, **goals):
     return {"name": name, "flags": flags, "seconds": seconds, "goals": goals}
 
 
-# Goals: ratios to PyTorch's images a second, images a second, and a ratio of memory that should be at most so much.
+# Goals: minimum ratios to PyTorch's images per second, minimum images per second, and a maximum ratio of memory.
 CASES = (
     case("resnet18_128", ("--model", "resnet18", "--batch-size", 128, "--precision", "bf16", "--steps", 100),
          140,
@@ -40,8 +40,8 @@ CASES = (
 
 
 def call(work, flags):
-    with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder) / "figures.json"
+    with tempfile.TemporaryDirectory() as directory:
+        report = pathlib.Path(directory) / "figures.json"
         done = work.run([
             work.python, PROGRAM, "--convoy", work.programs / "convoy-train", "--device", "cuda", "--json", report,
             *flags
@@ -52,7 +52,7 @@ def call(work, flags):
 
 
 def goal_rows(goals, figures):
-    """[what, measured or None, goal, reached or None] for each goal."""
+    """Returns [name, measured or None, goal, reached or None] for each goal."""
     sides, ratios = figures["sides"], figures["ratios"]
     rows = []
 
@@ -66,8 +66,8 @@ def goal_rows(goals, figures):
     if "images_per_second" in goals:
         add("images/s", sides["convoy"]["images_per_second"], goals["images_per_second"])
     if "memory" in goals:
-        theirs = sides.get(EAGER, {}).get("peak_bytes")
-        add("of PyTorch's peak memory, eager", sides["convoy"]["peak_bytes"] / theirs if theirs else None,
+        pytorch_bytes = sides.get(EAGER, {}).get("peak_bytes")
+        add("of PyTorch's peak memory, eager", sides["convoy"]["peak_bytes"] / pytorch_bytes if pytorch_bytes else None,
             goals["memory"], True)
     return rows
 
@@ -75,7 +75,7 @@ def goal_rows(goals, figures):
 def run_case(chosen, work):
     need_device(work)
     flags = list(chosen["flags"])
-    if work.quick:  # emulated GPUs are Convoy's alone
+    if work.quick:  # PyTorch cannot use emulated GPUs
         flags += [
             "--batch-size", 4, "--steps", 2, "--windows", 1, "--warmup", 1, "--rounds", 1, "--image-size", 32,
             "--sides", "", "--model", "lenet"
@@ -94,7 +94,7 @@ def run_cold_start(work):
     need_pytorch(work)
     flags = ["--model", "resnet18", "--batch-size", 128, "--precision", "bf16", "--rounds", 3, "--cold-start"]
     if work.quick:
-        raise NotHere("PyTorch has no emulated GPU to start on")
+        raise NotHere("PyTorch cannot use emulated GPUs")
     figures = call(work, flags)
     figures["goals"] = [[
         "of PyTorch's seconds to the end of the first step", figures["ratio"], 0.25, figures["ratio"] <= 0.25

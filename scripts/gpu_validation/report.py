@@ -1,10 +1,10 @@
-"""The Markdown table of a validation's JSON file."""
+"""Formats the JSON file of a validation as Markdown."""
 
 import re
 
 
-def one_line(text, most=300):
-    return re.sub(r"\s+", " ", str(text))[:most].replace("|", "\\|")
+def one_line(text, max_length=300):
+    return re.sub(r"\s+", " ", str(text))[:max_length].replace("|", "\\|")
 
 
 def table(head, rows):
@@ -43,7 +43,7 @@ def tests(found):
 
 def sanitizer(found):
     return ["", "## compute-sanitizer"] + table(
-        ("what", "tests", "summary"), [(name, entry["tests"], entry["summary"]) for name, entry in found.items()])
+        ("check", "tests", "summary"), [(name, entry["tests"], entry["summary"]) for name, entry in found.items()])
 
 
 def training(found):
@@ -62,10 +62,10 @@ def training(found):
 
 def losses(found):
     lines = [
-        "", "## Losses beside PyTorch's", "", "Relative errors against PyTorch in double precision, after all updates."
+        "", "## Losses compared with PyTorch", "", "Relative errors against PyTorch in double precision, after all steps."
     ]
     return lines + table(
-        ("", "updates", "loss", "PyTorch's", "parameters", "PyTorch's", "agree"),
+        ("", "steps", "loss", "PyTorch's", "parameters", "PyTorch's", "agree"),
         [(name, entry["steps"], f"{entry['loss_error']:.1e}", f"{entry['loss_error_pytorch']:.1e}",
           f"{entry['state_error']:.1e}", f"{entry['state_error_pytorch']:.1e}", "yes" if entry["agree"] else "no")
          for name, entry in found.items()])
@@ -84,7 +84,7 @@ def nccl(found):
         lines += table(("ranks", "cases", "failures"),
                        [(ranks, entry["cases"], len(entry["failed"])) for ranks, entry in found["conformance"].items()])
     if "training" in found:
-        lines += table(("2 ranks beside 1", "steps", "losses differ by at most", "allowed"),
+        lines += table(("2 ranks compared with 1", "steps", "losses differ by at most", "allowed"),
                        [(name, entry["steps"], f"{entry['worst_relative_difference']:.1e}", f"{entry['tolerance']:.0e}")
                         for name, entry in found["training"].items()])
     return lines
@@ -115,7 +115,7 @@ def markdown(results):
     stages = results["stages"]
     lines = [f"# {results['gpu']}", "",
              f"`scripts/validate_gpu.sh`, {results['date']}, {results['version']}" +
-             (", sizes of a rehearsal: the figures mean nothing." if results.get("quick") else ".")]
+             (", a rehearsal with tiny sizes: the figures mean nothing." if results.get("quick") else ".")]
     lines += table(("stage", "outcome", "seconds"), [(name, outcome(entry), f"{entry['seconds']:.0f}")
                                                      for name, entry in stages.items()])
     lines += goals(stages)

@@ -1,4 +1,4 @@
-"""Whole trainings: the CPU beside the GPU, each precision beside fp32, one graph beside op by op, the same twice."""
+"""Compares whole trainings: GPU and CPU, each precision and fp32, a CUDA graph and op by op, a run and its repeat."""
 
 import dataclasses
 import json
@@ -9,10 +9,10 @@ import tempfile
 from gpu_validation.environment import need_device
 from gpu_validation.work import Failed, last_line
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "python"))
 import generated_images  # noqa: E402
 
-# Unit roundoff of what is multiplied. A few roundings between image and loss, which five updates amplify.
+# Unit roundoff of the factors. There are a few roundings between image and loss, which five steps amplify.
 ROUNDOFF = {"tf32": 2.0**-11, "fp16": 2.0**-11, "bf16": 2.0**-8}
 ROUNDINGS = 8
 
@@ -27,19 +27,19 @@ class Run:
 
 
 class Trainer:
-    """Runs convoy-train on generated images: 64 of 32x32 pixels to train on, so that the end of an epoch is met."""
+    """Runs convoy-train on 64 generated images of 32x32 pixels, few enough to reach the end of an epoch."""
 
-    def __init__(self, work, folder):
+    def __init__(self, work, directory):
         self.work = work
-        self.folder = pathlib.Path(folder)
-        generated_images.write_folder(self.folder / "data", 32, 64)
+        self.directory = pathlib.Path(directory)
+        generated_images.write_dataset(self.directory / "data", 32, 64)
         self.count = 0
 
     def __call__(self, device, *flags):
         self.count += 1
-        out = self.folder / f"run{self.count}"
+        out = self.directory / f"run{self.count}"
         command = [
-            self.work.programs / "convoy-train", "--dataset", "folder", "--data", self.folder / "data", "--device",
+            self.work.programs / "convoy-train", "--dataset", "folder", "--data", self.directory / "data", "--device",
             device, "--log-every", 1, "--eval-every", 0, "--save-every", 1000000, "--plan-cache", "none", "--out", out,
             *flags
         ]
@@ -55,7 +55,7 @@ class Trainer:
 
 
 def worst_difference(found, expected):
-    """The largest relative difference of two lists of losses; infinite where one is longer, or no number."""
+    """Returns the largest relative difference of two lists of losses; infinite if lengths differ or a loss is NaN."""
     if len(found) != len(expected) or not found:
         return float("inf")
     worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
@@ -66,15 +66,15 @@ def compare(work, name, found, expected, tolerance):
     worst = worst_difference(found.losses, expected.losses)
     work.found[name] = {"steps": len(found.losses), "worst_relative_difference": worst, "tolerance": tolerance}
     if not worst <= tolerance:
-        raise Failed(f"losses differ by {worst:.1e}, at most {tolerance:.0e} expected")
+        raise Failed(f"losses differ by {worst:.1e}, expected at most {tolerance:.0e}")
 
 
-def beside_the_cpu(work, train):
-    # Without batch norm single precision stays together; with it only double does.
+def compare_with_cpu(work, train):
+    # Without batch norm the losses agree in fp32; with batch norm only in fp64.
     for name, tolerance, flags in (("lenet fp32", 1e-5, ("--model", "lenet", "--max-steps", 20, "--batch-size", 24)),
                                    ("resnet20 fp64", 1e-9, ("--model", "resnet20", "--max-steps", 3, "--batch-size", 8,
                                                             "--precision", "fp64"))):
-        name = f"{name}, CPU beside GPU"
+        name = f"{name}, CPU compared with GPU"
         work.trial(name, lambda name=name, tolerance=tolerance, flags=flags:
                    compare(work, name, train("cuda", *flags), train("cpu", *flags), tolerance))
 
@@ -89,19 +89,19 @@ def each_precision(work, train):
             exact.append(train("cuda", *flags))
         run = train("cuda", *flags, "--precision", precision)
         compare(work, name, run, exact[0], ROUNDINGS * ROUNDOFF[precision])
-        if precision != "tf32" and run.losses == exact[0].losses:  # tf32 is free to choose exact algorithms
-            raise Failed("the losses are those of fp32, bit for bit: the precision was not used")
+        if precision != "tf32" and run.losses == exact[0].losses:  # tf32 may use exact algorithms
+            raise Failed("the losses equal those of fp32, bit for bit: the precision was not used")
 
     for precision in ROUNDOFF:
-        name = f"{flags[1]} {precision} beside fp32"
+        name = f"{flags[1]} {precision} compared with fp32"
         work.trial(name, lambda name=name, precision=precision: part(name, precision))
 
 
 def same_bytes(work, train):
-    """Op by op, as a graph, and once more: the same parameters, bit for bit."""
+    """Checks that a CUDA graph, op by op, and a repeated run give the same parameters, bit for bit."""
     def part(name, flags):
         first = train("cuda", *flags)
-        others = {"once more": train("cuda", *flags), "without a graph": train("cuda", *flags, "--no-cuda-graph")}
+        others = {"repeated": train("cuda", *flags), "without a graph": train("cuda", *flags, "--no-cuda-graph")}
         work.found[name] = {
             "steps": len(first.losses),
             "parameters_hash": first.parameters_hash,
@@ -117,14 +117,14 @@ def same_bytes(work, train):
     model = "lenet" if work.quick else "resnet20"
     for precision in ("fp32", "bf16", "fp16"):
         flags = ("--model", model, "--max-steps", 9, "--batch-size", 24, "--precision", precision, "--deterministic")
-        name = f"{model} {precision}, one graph and op by op, each the same bytes"
+        name = f"{model} {precision}, same bytes with a graph, op by op, and repeated"
         work.trial(name, lambda name=name, flags=flags: part(name, flags))
 
 
 def run(work):
     need_device(work)
-    with tempfile.TemporaryDirectory() as folder:
-        train = Trainer(work, folder)
-        beside_the_cpu(work, train)
+    with tempfile.TemporaryDirectory() as directory:
+        train = Trainer(work, directory)
+        compare_with_cpu(work, train)
         each_precision(work, train)
         same_bytes(work, train)

@@ -1,4 +1,4 @@
-"""What a stage works with: the programs, the time that is left, and where findings go."""
+"""The context of a stage: programs, remaining time, and results."""
 
 import concurrent.futures
 import os
@@ -8,11 +8,11 @@ import time
 
 
 class Failed(Exception):
-    """A finding that ends a stage, in one line."""
+    """An error that ends a stage, described in one line."""
 
 
 class NotHere(Exception):
-    """Why a stage cannot be run on this machine, in one line: no finding about Convoy."""
+    """A reason why a stage cannot run on this machine, in one line. It is not an error of Convoy."""
 
 
 def last_line(text):
@@ -21,11 +21,11 @@ def last_line(text):
 
 
 class Work:
-    """One stage's run. `found` goes into the JSON file, also where the stage fails or is cut short."""
+    """One run of a stage. `found` is written to the JSON file even if the stage fails or runs out of time."""
 
     def __init__(self, programs, seconds, python, quick=False):
-        self.programs = pathlib.Path(programs)  # the folder of the built programs
-        self.python = python  # the one that may have PyTorch
+        self.programs = pathlib.Path(programs)  # directory of the built programs
+        self.python = python  # the interpreter that may have PyTorch
         self.quick = quick
         self.end = time.monotonic() + seconds
         self.found = {}
@@ -35,13 +35,13 @@ class Work:
     def left(self):
         return self.end - time.monotonic()
 
-    def run(self, command, most=None, **options):
-        """The finished process; Failed where it takes longer than `most` seconds, or than the stage has left."""
+    def run(self, command, limit=None, **options):
+        """Returns the finished process; raises Failed after `limit` seconds, or when the stage's time is over."""
         words = [str(word) for word in command]
         name = pathlib.Path(words[0]).name
-        seconds = self.left() if most is None else min(most, self.left())
+        seconds = self.left() if limit is None else min(limit, self.left())
         if seconds <= 0:
-            raise Failed(f"{name}: no time left for it")
+            raise Failed(f"{name}: no time left")
         try:
             return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=seconds, **options)
         except subprocess.TimeoutExpired:
@@ -49,18 +49,18 @@ class Work:
         except OSError as error:
             raise Failed(f"{name}: {error.strerror}") from None
 
-    def at_once(self, most):
-        """How many processes may share the processor and the GPU, where only results count."""
-        return max(1, min(most, len(os.sched_getaffinity(0)) // 4))
+    def max_concurrent(self, limit):
+        """Returns how many processes may share the processor and the GPU if only correctness matters."""
+        return max(1, min(limit, len(os.sched_getaffinity(0)) // 4))
 
-    def trials(self, parts, at_once=1):
-        """Runs the parts {name: function} of a stage, some at once."""
-        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+    def trials(self, parts, concurrent_parts=1):
+        """Runs the parts {name: function} of a stage, `concurrent_parts` of them at once."""
+        with concurrent.futures.ThreadPoolExecutor(concurrent_parts) as pool:
             for running in [pool.submit(self.trial, name, part) for name, part in parts.items()]:
                 running.result()
 
     def trial(self, name, part):
-        """Runs one part of a stage: its failure is noted, and the stage goes on."""
+        """Runs one part of a stage. A failure is recorded, and the stage continues."""
         if self.left() <= 1:
             self.left_out.append(f"{name}: no time left")
             return
@@ -73,7 +73,7 @@ class Work:
 
 
 def outcome_of(stage, work):
-    """Runs a stage to its entry in the JSON file."""
+    """Runs a stage and returns its entry for the JSON file."""
     begin = time.monotonic()
     try:
         stage(work)

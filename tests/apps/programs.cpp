@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/random.h"
+#include "kernels/base/random.h"
 
 namespace convoy::testing {
 namespace {
@@ -26,7 +26,7 @@ std::string little_endian(std::uint32_t value) {
           static_cast<char>(value >> 24)};
 }
 
-void write_idx(const fs::path& folder, const std::string& split, int count, std::uint64_t seed) {
+void write_idx(const fs::path& directory, const std::string& split, int count, std::uint64_t seed) {
   const Random random{.seed = seed, .purpose = RandomPurpose::test};
   std::string images = big_endian(0x803) + big_endian(static_cast<std::uint32_t>(count)) + big_endian(kSide) +
                        big_endian(kSide);
@@ -43,21 +43,21 @@ void write_idx(const fs::path& folder, const std::string& split, int count, std:
     }
     labels += static_cast<char>(label);
   }
-  std::ofstream(folder / (split + "-images-idx3-ubyte"), std::ios::binary) << images;
-  std::ofstream(folder / (split + "-labels-idx1-ubyte"), std::ios::binary) << labels;
+  std::ofstream(directory / (split + "-images-idx3-ubyte"), std::ios::binary) << images;
+  std::ofstream(directory / (split + "-labels-idx1-ubyte"), std::ios::binary) << labels;
 }
 
 }  // namespace
 
 std::string program(const std::string& name) {
-  // Beside the test itself: a build may have been carried to another machine.
+  // Next to the test executable, because the build directory may have been copied to another machine.
   return fs::read_symlink("/proc/self/exe").parent_path() / name;
 }
 
-void write_digits(const fs::path& folder, int train, int test) {
-  fs::create_directories(folder);
-  write_idx(folder, "train", train, 1);
-  write_idx(folder, "t10k", test, 2);
+void write_digits(const fs::path& directory, int train, int test) {
+  fs::create_directories(directory);
+  write_idx(directory, "train", train, 1);
+  write_idx(directory, "t10k", test, 2);
 }
 
 std::string solid_bmp(int width, int height, unsigned char red, unsigned char green, unsigned char blue) {
@@ -77,11 +77,11 @@ std::string solid_bmp(int width, int height, unsigned char red, unsigned char gr
   return bytes;
 }
 
-void write_color_folders(const fs::path& folder, int size, int per_class) {
+void write_color_directories(const fs::path& directory, int size, int per_class) {
   const std::string names[] = {"blue", "green", "red"};
   for (const char* split : {"train", "test"})
     for (int c = 0; c < 3; ++c) {
-      const fs::path place = folder / split / names[c];
+      const fs::path place = directory / split / names[c];
       fs::create_directories(place);
       for (int i = 0; i < per_class; ++i) {
         const auto bright = static_cast<unsigned char>(120 + 130 * i / per_class);
@@ -114,7 +114,7 @@ Arguments Workshop::train_arguments(const std::string& out, const Arguments& mor
   if (!has("--batch-size")) arguments.insert(arguments.end(), {"--batch-size", "32"});
   if (!has("--epochs") && !has("--max-steps")) arguments.insert(arguments.end(), {"--epochs", "2"});
   if (!has("--log-every")) arguments.insert(arguments.end(), {"--log-every", "1"});
-  // Of the flags above, one that is named again has the new value.
+  // Removes the flags above that `more` overrides.
   for (std::size_t i = 1; i + 1 < arguments.size(); i += 2)
     if (has(arguments[i].c_str())) {
       arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i),

@@ -1,4 +1,4 @@
-// The programs as a user starts them, and small data sets to start them on.
+// Runs the programs as subprocesses on small data sets.
 #pragma once
 
 #include <filesystem>
@@ -7,50 +7,54 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/process.h"
-#include "tests/support/temp_folder.h"
+#include "tests/testing/support/process.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
 
 using Json = nlohmann::ordered_json;
 using Arguments = std::vector<std::string>;
 
+/// Returns the path of a program of this build.
 std::string program(const std::string& name);
 
-/// Four IDX files of 28x28 images in which a bright block tells the class: LeNet learns them within a few
-/// epochs.
-void write_digits(const std::filesystem::path& folder, int train = 320, int test = 100);
+/// Writes four IDX files of 28x28 images. The position of a bright block determines the class, so LeNet
+/// learns them within a few epochs.
+void write_digits(const std::filesystem::path& directory, int train = 320, int test = 100);
 
-/// A BMP file of one colour.
+/// Returns a BMP file of one color.
 std::string solid_bmp(int width, int height, unsigned char red, unsigned char green, unsigned char blue);
 
-/// Class folders under train/ and test/: red, green and blue images in varied brightness.
-void write_color_folders(const std::filesystem::path& folder, int size = 16, int per_class = 12);
+/// Writes class directories under train/ and test/ with red, green and blue images of varying brightness.
+void write_color_directories(const std::filesystem::path& directory, int size = 16, int per_class = 12);
 
-/// A folder with digits/, where runs go too; removed at the end of the test.
+/// A temporary directory for the data set digits/ and the runs of a test.
 class Workshop {
  public:
   Workshop();
 
-  /// Runs convoy-train on the digits, on the CPU, with few threads and a line of log for each step; `more`
-  /// comes last.
+  /// Runs convoy-train on the digits, on the CPU, with one thread, two epochs of batches of 32 and a log line
+  /// per step. `more` is appended and overrides these flags.
   ProcessResult train(const std::string& out, const Arguments& more = {}) const;
   Arguments train_arguments(const std::string& out, const Arguments& more = {}) const;
   ProcessResult run(const std::string& name, const Arguments& arguments,
                     const ProcessOptions& options = {}) const;
 
-  std::filesystem::path path(const std::string& name) const { return folder_.path() / name; }
-  const TempFolder& folder() const { return folder_; }
-  /// All lines of OUT/log.jsonl; a line that is no JSON object fails the test.
+  std::filesystem::path path(const std::string& name) const { return directory_.path() / name; }
+  const TempDirectory& directory() const { return directory_; }
+  /// Returns all events of OUT/log.jsonl. A line that is not a JSON object fails the test.
   std::vector<Json> log(const std::string& out) const;
+  /// Returns the events of one kind.
   std::vector<Json> events(const std::string& out, const std::string& event) const;
+  /// Returns the result event. A log without exactly one fails the test.
   Json result(const std::string& out) const;
 
  private:
-  TempFolder folder_;
+  TempDirectory directory_;
 };
 
 std::string read_text(const std::filesystem::path& file);
+/// Returns the checkpoints of a run in the order of their steps.
 std::vector<std::filesystem::path> checkpoints_of(const std::filesystem::path& out);
 
 }  // namespace convoy::testing

@@ -47,20 +47,20 @@ std::set<std::string> pairs_of(const Row& row) {
   return pairs;
 }
 
-/// The row with the most pairs that are new, again and again.
+/// Greedy: repeatedly chooses the row with the maximum number of uncovered pairs.
 std::vector<Row> covering_rows() {
   const std::vector<Row> all = all_rows();
   std::vector<Row> chosen;
   std::set<std::string> covered;
   while (true) {
     const Row* best = nullptr;
-    std::ptrdiff_t most = 0;
+    std::ptrdiff_t maximum = 0;
     for (const Row& row : all) {
       const std::set<std::string> pairs = pairs_of(row);
-      const auto fresh = std::count_if(pairs.begin(), pairs.end(),
+      const auto count = std::count_if(pairs.begin(), pairs.end(),
                                        [&](const std::string& pair) { return !covered.contains(pair); });
-      if (fresh > most) {
-        most = fresh;
+      if (count > maximum) {
+        maximum = count;
         best = &row;
       }
     }
@@ -82,7 +82,7 @@ void expect_training_of_one_process(const Row& row) {
   const Outcome expected = train_on(workshop, "alone", 1, "", flags);
   const Outcome found = train_on(workshop, row.name(), row.ranks, row.comm, micro);
 
-  // LeNet has no batch norm, so that rounding alone differs: interface.md's invariant 1 says how much.
+  // LeNet has no batch norm, so only rounding differs.
   expect_close(found, expected, row.precision == "fp64" ? 1e-9 : 1e-5);
   ASSERT_EQ(expected.losses.size(), static_cast<std::size_t>(kSteps));
   EXPECT_EQ(found.test_count, kTestImages);

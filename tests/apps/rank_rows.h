@@ -1,4 +1,4 @@
-// Invariant 1 in rows: so many ranks, connected so, train as one process would.
+// Cases of the invariant that training on several ranks gives the results of one process.
 #pragma once
 
 #include <ostream>
@@ -8,13 +8,14 @@
 
 namespace convoy::testing {
 
-/// Images of the training set, and of a batch: the last batch of an epoch is short, and leaves some of 8
-/// ranks without a sample.
+/// The number of training images and the batch size. The last batch of an epoch is short and leaves some of 8
+/// ranks without samples.
 struct Size {
   int images = 0, batch = 0;
   friend bool operator==(const Size&, const Size&) = default;
 };
 
+/// One case: the number of ranks, the backend and the settings of a training.
 struct Row {
   int ranks = 1;
   std::string comm, precision;
@@ -29,14 +30,15 @@ struct Row {
   friend std::ostream& operator<<(std::ostream& out, const Row& row) { return out << row.name(); }
 };
 
-/// The whole table.
+/// Returns all combinations.
 std::vector<Row> all_rows();
-/// Rows in which every two values of different columns meet.
+/// Returns rows that contain every pair of values of different columns (pairwise coverage).
 std::vector<Row> covering_rows();
-/// Every two values of different columns, as texts.
+/// Returns the pairs of values in a row, as texts.
 std::set<std::string> pairs_of(const Row& row);
 
-/// LeNet for 20 steps: losses, evaluation and counts of the row are those of one process with whole batches.
+/// Trains LeNet for 20 steps and expects the losses, evaluation and counts of one process without
+/// micro-batches.
 void expect_training_of_one_process(const Row& row);
 
 }  // namespace convoy::testing

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <memory>
 
-#include "tests/support/free_port.h"
+#include "tests/testing/support/free_port.h"
 
 namespace convoy::testing {
 namespace {
@@ -41,7 +41,7 @@ std::size_t steps_of(const Workshop& workshop, const std::string& out) {
 void wait_for_step(const Workshop& workshop, const std::string& out, std::size_t step) {
   for (int i = 0; i < 6000 && steps_of(workshop, out) < step; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ASSERT_GE(steps_of(workshop, out), step) << "the training has not come to its step";
+  ASSERT_GE(steps_of(workshop, out), step) << "the training has not reached the step";
 }
 
 Arguments mpirun(int ranks, const Arguments& program) {
@@ -51,13 +51,13 @@ Arguments mpirun(int ranks, const Arguments& program) {
 }
 
 ProcessResult run_by_mpi(int ranks, const Arguments& program) {
-  const TempFolder session;
+  const TempDirectory session;
   return run_program(mpirun(ranks, program), {.environment = mpirun_environment(session)});
 }
 
-Environment rank_environment(int rank, int world, int port) {
+Environment rank_environment(int rank, int world_size, int port) {
   return {{"RANK", std::to_string(rank)},
-          {"WORLD_SIZE", std::to_string(world)},
+          {"WORLD_SIZE", std::to_string(world_size)},
           {"MASTER_ADDR", "127.0.0.1"},
           {"MASTER_PORT", std::to_string(port)}};
 }

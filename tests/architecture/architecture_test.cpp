@@ -23,13 +23,14 @@ TEST(Architecture, IncludesFollowTheArrows) { EXPECT_THAT(check_arrows(tree()), 
 TEST(Architecture, ConditionalsStayInTheRuntime) { EXPECT_THAT(check_conditionals(tree()), IsEmpty()); }
 TEST(Architecture, DeviceSourcesKeepApart) { EXPECT_THAT(check_device_sources(tree()), IsEmpty()); }
 TEST(Architecture, FilesAreShort) { EXPECT_THAT(check_lengths(tree()), IsEmpty()); }
+TEST(Architecture, DirectoriesAreRooms) { EXPECT_THAT(check_directories(tree()), IsEmpty()); }
 TEST(Architecture, SourcesAreListed) { EXPECT_THAT(check_build_lists(tree()), IsEmpty()); }
 
 TEST(ArchitectureRules, FindAnIncludeAgainstTheArrows) {
   const std::vector<SourceFile> files = {
       {"engine/tensor/tensor.h", "#pragma once\n# include \"engine/nn/module.h\"\n"},
-      {"engine/nn/module.h", "#include \"engine/tensor/tensor.h\"\n#include \"kernels/runtime/view.h\"\n"},
-      {"kernels/runtime/view.h", "#include <vector>\n"},
+      {"engine/nn/module.h", "#include \"engine/tensor/tensor.h\"\n#include \"kernels/base/view.h\"\n"},
+      {"kernels/base/view.h", "#include <vector>\n"},
       {"models/model.h", "#include \"datasets/dataset.h\"\n"},
       {"datasets/dataset.h", "#include \"dataset_state.h\"\n"},
       {"attic/old.h", ""},
@@ -41,6 +42,37 @@ TEST(ArchitectureRules, FindAnIncludeAgainstTheArrows) {
           "models/model.h:1: includes datasets/dataset.h, which models may not see",
           "datasets/dataset.h:1: includes dataset_state.h, which is no path from the root to a file of ours",
           "attic/old.h: attic has no row in the table of arrows"));
+}
+
+TEST(ArchitectureRules, FindACommunicatorThatSeesTheEngine) {
+  const std::vector<SourceFile> files = {
+      {"comm/transport/shm/shm_communicator.cpp", "#include \"engine/nn/module.h\"\n"},
+      {"comm/parallel/gradient_synchronizer.h", "#include \"engine/nn/module.h\"\n"},
+      {"bench/kernels/op_run.h",
+       "#include \"tests/testing/support/gpu.h\"\n#include \"tests/testing/op_cases/op_case.h\"\n"},
+      {"apps/train/main.cpp", "#include \"apps/train/report/reporter.h\"\n"},
+      {"apps/train/trainer.h", "#include \"apps/train/report/reporter.h\"\n"},
+      {"apps/train/report/reporter.h", ""},
+      {"engine/nn/module.h", ""},
+      {"tests/testing/support/gpu.h", ""},
+      {"tests/testing/op_cases/op_case.h", ""},
+  };
+  EXPECT_THAT(
+      check_arrows(files),
+      ElementsAre(
+          "comm/transport/shm/shm_communicator.cpp:1: includes engine/nn/module.h, which comm/transport/shm may not see",
+          "bench/kernels/op_run.h:1: includes tests/testing/support/gpu.h, which bench/kernels may not see",
+          "apps/train/trainer.h:1: includes apps/train/report/reporter.h, which apps/train may not see"));
+}
+
+TEST(ArchitectureRules, FindCrowdedAndUnexplainedDirectories) {
+  std::vector<SourceFile> files = {{"models/README.md", ""},
+                                   {"engine/ops/ops.h", ""},
+                                   {"tests/README.md", ""},
+                                   {"tests/models/a_test.cpp", ""}};
+  for (int i = 0; i < 25; ++i) files.push_back({"models/" + std::to_string(i) + ".cpp", ""});
+  EXPECT_THAT(check_directories(files),
+              ElementsAre("engine/ops: has no README.md", "models: 25 sources, at most 24"));
 }
 
 TEST(ArchitectureRules, FindConditionals) {
@@ -56,14 +88,14 @@ TEST(ArchitectureRules, FindKernelsAndFmtWhereTheyDoNotBelong) {
   const std::vector<SourceFile> files = {
       {"engine/ops/ops.h", kernel},
       {"kernels/cuda/reduce.cu", "#include \"kernels/reduce.h\"\n" + kernel},
-      {"kernels/reduce.h", "#include \"kernels/runtime/check.h\"\n"},
-      {"kernels/runtime/check.h", "#include <fmt/format.h>\n"},
+      {"kernels/reduce.h", "#include \"kernels/base/check.h\"\n"},
+      {"kernels/base/check.h", "#include <fmt/format.h>\n"},
   };
   EXPECT_THAT(
       check_device_sources(files),
       ElementsAre("engine/ops/ops.h:1: a kernel outside kernels/cuda",
                   "kernels/cuda/reduce.cu: fmt does not compile in device sources: kernels/cuda/reduce.cu -> "
-                  "kernels/reduce.h -> kernels/runtime/check.h -> fmt/format.h"));
+                  "kernels/reduce.h -> kernels/base/check.h -> fmt/format.h"));
 }
 
 TEST(ArchitectureRules, FindWhatAnEmulatorCannotFollow) {
@@ -71,14 +103,15 @@ TEST(ArchitectureRules, FindWhatAnEmulatorCannotFollow) {
   const std::string launch = std::string("kernel<") + "<<1, 32>>>();\n";
   const std::vector<SourceFile> files = {
       {"kernels/cuda/reduce.cu", "// " + shared + shared + launch},
-      {"kernels/cuda/launch.h", "extern " + shared},
+      {"kernels/cuda/primitives/launch.h", "extern " + shared},
       {"tests/cuda_emulator/include/cuda_runtime.h", "#define " + shared},
   };
   EXPECT_THAT(
       check_device_sources(files),
-      ElementsAre("kernels/cuda/reduce.cu:2: shared memory comes from shared_memory() of "
-                  "kernels/cuda/launch.h",
-                  "kernels/cuda/reduce.cu:3: kernels are launched by launch() of kernels/cuda/launch.h"));
+      ElementsAre(
+          "kernels/cuda/reduce.cu:2: shared memory comes from shared_memory() of "
+          "kernels/cuda/primitives/launch.h",
+          "kernels/cuda/reduce.cu:3: kernels are launched by launch() of kernels/cuda/primitives/launch.h"));
 }
 
 TEST(ArchitectureRules, FindLongFiles) {
@@ -89,7 +122,7 @@ TEST(ArchitectureRules, FindLongFiles) {
                                                 "kernels/elementwise.h: 300 lines, at most 299"));
 }
 
-TEST(ArchitectureRules, FindSourcesThatNobodyBuilds) {
+TEST(ArchitectureRules, FindUnbuiltSources) {
   const std::vector<SourceFile> files = {
       {"engine/CMakeLists.txt",
        "add_library(e\n  ops/a.cpp\n  # ops/b.cpp\n  ops/gone.cpp)\nfile( GLOB more *.cpp)"},

@@ -12,7 +12,7 @@ struct SourceFile {
   std::string text;
 };
 
-/// All sources, headers and CMakeLists.txt in the project's own folders.
+/// All sources, headers and CMakeLists.txt in the project's own directories.
 std::vector<SourceFile> read_tree(const std::filesystem::path& root);
 
 /// One line a problem: "engine/tensor/tensor.h:7: includes engine/nn/module.h, which engine/tensor may not
@@ -28,6 +28,8 @@ Problems check_conditionals(const std::vector<SourceFile>& files);
 Problems check_device_sources(const std::vector<SourceFile>& files);
 /// No file is too long to read in one sitting.
 Problems check_lengths(const std::vector<SourceFile>& files);
+/// Every directory has a README.md and few enough sources to survey.
+Problems check_directories(const std::vector<SourceFile>& files);
 /// The nearest CMakeLists.txt lists every source, each listed one exists, and none is globbed.
 Problems check_build_lists(const std::vector<SourceFile>& files);
 

@@ -1,5 +1,4 @@
-// The measurement of collectives: sizes and rates as nccl-tests define them, and checks that find what is
-// wrong.
+// Tests of the collective benchmark: sizes and bandwidths of nccl-tests, and detection of wrong results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,11 +7,11 @@
 #include <sstream>
 #include <thread>
 
-#include "bench/collective_report.h"
-#include "comm/self_communicator.h"
-#include "comm/thread_communicator.h"
-#include "tests/support/errors.h"
-#include "tests/support/fake_communicator.h"
+#include "bench/collectives/report.h"
+#include "comm/transport/self_communicator.h"
+#include "comm/transport/thread/thread_communicator.h"
+#include "tests/testing/support/errors.h"
+#include "tests/testing/support/fake_communicator.h"
 
 namespace convoy::bench {
 namespace {
@@ -38,7 +37,7 @@ std::string refusal_of(const std::vector<const char*>& flags) {
   return message_of<UsageError>([&] { plan_of(flags); });
 }
 
-TEST(CollectiveSizes, AreBytesOrTimes1024) {
+TEST(CollectiveSizes, AcceptBinarySuffixes) {
   EXPECT_EQ(parse_bytes("-b", "8"), 8);
   EXPECT_EQ(parse_bytes("-b", "32K"), 32 << 10);
   EXPECT_EQ(parse_bytes("-b", "128m"), 128 << 20);
@@ -50,14 +49,14 @@ TEST(CollectiveSizes, AreBytesOrTimes1024) {
         << text;
 }
 
-TEST(CollectiveSizes, GrowByAStepOrAFactor) {
+TEST(CollectiveSizes, IncreaseByStepOrFactor) {
   EXPECT_THAT(sizes_between(8, 100, 1, 4), ElementsAre(8, 32));
   EXPECT_THAT(sizes_between(8, 128, 1, 4), ElementsAre(8, 32, 128));
   EXPECT_THAT(sizes_between(100, 400, 150, std::nullopt), ElementsAre(100, 250, 400));
   EXPECT_THAT(sizes_between(7, 7, 1, std::nullopt), ElementsAre(7));
 }
 
-TEST(CollectiveFlags, AreThoseOfNcclTestsWithTheirDefaults) {
+TEST(CollectiveFlags, HaveTheDefaultsOfNcclTests) {
   const CollectivePlan plan = plan_of({});
   EXPECT_THAT(plan.sizes, ElementsAre(32 << 20));
   EXPECT_THAT(plan.collectives, ElementsAre(Collective::all_reduce));
@@ -104,7 +103,7 @@ TEST(CollectiveFlags, HaveShortNames) {
   EXPECT_EQ(plan.checks, 2);
   EXPECT_THAT(plan.dtypes, ElementsAre(DType::bf16));
   EXPECT_EQ(plan.root, std::nullopt);
-  EXPECT_EQ(plan.over_ranks, OverRanks::most);
+  EXPECT_EQ(plan.over_ranks, OverRanks::maximum);
   EXPECT_EQ(plan.blocking, Blocking::with_barrier);
   EXPECT_THAT(plan.collectives, ElementsAre(Collective::broadcast, Collective::all_gather));
   EXPECT_THAT(plan_of({"-b", "1K", "-e", "3K", "-i", "1K"}).sizes, ElementsAre(1024, 2048, 3072));
@@ -112,32 +111,33 @@ TEST(CollectiveFlags, HaveShortNames) {
   EXPECT_EQ(plan_of({"--beside-mpi", "--rounds", "7", "-d", "double"}).mpi_rounds, 7);
 }
 
-TEST(CollectiveFlags, AreRefusedWhereTheyMeanNothing) {
+TEST(CollectiveFlags, RejectInvalidValuesAndCombinations) {
   EXPECT_THAT(refusal_of({"-o", "max"}), HasSubstr("--op: found 'max', expected sum"));
   EXPECT_THAT(refusal_of({"-d", "fp32"}), HasSubstr("--datatype: found 'fp32', expected float, half"));
   EXPECT_THAT(refusal_of({"-b", "64M"}), HasSubstr("--minbytes 64M: more than --maxbytes 32M"));
   EXPECT_THAT(refusal_of({"-f", "2", "-i", "8"}), HasSubstr("--stepfactor 2: found --stepbytes 8 too"));
   EXPECT_THAT(refusal_of({"-f", "1"}), HasSubstr("--stepfactor: found 1, expected at least 2"));
-  EXPECT_THAT(refusal_of({"-b", "1", "-e", "1G", "-i", "1"}), HasSubstr("--stepbytes 1: 1073741824 sizes"));
+  EXPECT_THAT(refusal_of({"-b", "1", "-e", "1G", "-i", "1"}),
+              HasSubstr("--stepbytes 1: found 1073741824 sizes"));
   EXPECT_THAT(refusal_of({"-n", "0"}), HasSubstr("--iters: found 0"));
   EXPECT_THAT(refusal_of({"-a", "4"}), HasSubstr("--average: found '4'"));
   EXPECT_THAT(refusal_of({"-z", "3"}), HasSubstr("--blocking: found '3'"));
-  EXPECT_THAT(refusal_of({"-r", "1"}), HasSubstr("--root 1: only broadcast has one"));
+  EXPECT_THAT(refusal_of({"-r", "1"}), HasSubstr("--root 1: only broadcast has a root"));
   EXPECT_THAT(refusal_of({"-r", "-1", "--collective", "broadcast"}), HasSubstr("--root"));
   EXPECT_THAT(refusal_of({"-r", "x", "--collective", "broadcast"}), HasSubstr("--root: found 'x'"));
   EXPECT_THAT(refusal_of({"--collective", "all_reduc"}), HasSubstr("did you mean 'all_reduce'?"));
   EXPECT_THAT(refusal_of({"--collective", "broadcast,broadcast"}), HasSubstr("found broadcast twice"));
-  EXPECT_THAT(refusal_of({"--collective", ""}), HasSubstr("--collective: found none"));
-  EXPECT_THAT(refusal_of({"--rounds", "3"}), HasSubstr("--rounds 3: of two that take turns"));
+  EXPECT_THAT(refusal_of({"--collective", ""}), HasSubstr("--collective: found no name"));
+  EXPECT_THAT(refusal_of({"--rounds", "3"}), HasSubstr("--rounds 3: requires --beside-mpi"));
   EXPECT_THAT(refusal_of({"-m", "2"}), HasSubstr("-m: unknown flag"));
   EXPECT_THAT(refusal_of({"-minbytes", "8"}), HasSubstr("did you mean '--minbytes'?"));
 }
 
-TEST(CollectiveFlags, ARootIsARank) {
+TEST(CollectiveFlags, RootMustBeARank) {
   const CollectivePlan third = plan_of({"-r", "2", "-b", "8", "-e", "8", "--collective", "broadcast"});
   EXPECT_EQ(cases_of(third, Collective::broadcast, 3).front().root, 2);
   EXPECT_THAT(message_of<UsageError>([&] { cases_of(third, Collective::broadcast, 2); }),
-              HasSubstr("--root: no rank 2 among 2"));
+              HasSubstr("--root: found 2, expected a rank below the world size of 2"));
   const CollectivePlan all =
       plan_of({"-r", "all", "-b", "8", "-e", "16", "-f", "2", "--collective", "broadcast"});
   std::vector<int> roots;
@@ -146,8 +146,8 @@ TEST(CollectiveFlags, ARootIsARank) {
   EXPECT_EQ(cases_of(all, Collective::all_reduce, 3).front().root, -1);
 }
 
-/// nccl-tests' doc/PERFORMANCE.md: 2(n-1)/n, (n-1)/n, (n-1)/n, 1.
-TEST(CollectiveRates, AreThoseOfTheBus) {
+/// doc/PERFORMANCE.md of nccl-tests: 2(n-1)/n, (n-1)/n, (n-1)/n, 1.
+TEST(CollectiveRates, FollowTheBusFactors) {
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 8), 1.75);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::reduce_scatter, 8), 0.875);
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_gather, 8), 0.875);
@@ -158,7 +158,7 @@ TEST(CollectiveRates, AreThoseOfTheBus) {
   EXPECT_DOUBLE_EQ(bus_bandwidth(one, 0.5), 992 / 0.5 * 0.75);
 }
 
-TEST(CollectiveCases, SizesAreOfTheWhole) {
+TEST(CollectiveCases, SizesAreThoseOfTheLargerSide) {
   const Case sum = make_case(Collective::all_reduce, DType::f32, -1, 4, 1000);
   EXPECT_EQ(sum.count, 250);
   EXPECT_EQ(sum.bytes(), 1000);
@@ -173,12 +173,12 @@ TEST(CollectiveCases, SizesAreOfTheWhole) {
   EXPECT_EQ(gather.bytes(), 6);
 }
 
-TEST(CollectiveNumbers, OfRanksAndPercentiles) {
+TEST(CollectiveNumbers, ReduceOverRanksAndComputePercentiles) {
   const std::vector<double> ranks = {4, 1, 3};
   EXPECT_EQ(over_ranks(OverRanks::rank_0, ranks), 4);
   EXPECT_DOUBLE_EQ(over_ranks(OverRanks::mean, ranks), 8.0 / 3);
-  EXPECT_EQ(over_ranks(OverRanks::least, ranks), 1);
-  EXPECT_EQ(over_ranks(OverRanks::most, ranks), 4);
+  EXPECT_EQ(over_ranks(OverRanks::minimum, ranks), 1);
+  EXPECT_EQ(over_ranks(OverRanks::maximum, ranks), 4);
   std::vector<double> hundred(100);
   std::iota(hundred.rbegin(), hundred.rend(), 1);
   EXPECT_EQ(percentile(hundred, 0.5), 50);
@@ -187,7 +187,7 @@ TEST(CollectiveNumbers, OfRanksAndPercentiles) {
   EXPECT_EQ(percentile({3, 1, 2}, 0.5), 2);
 }
 
-/// In whatever order, and rounded after each addition.
+/// Expects exact sums in both orders of ranks, rounded after each addition.
 template <class T>
 void expect_exact_sums(int ranks) {
   const Case one = make_case(Collective::all_reduce, dtype_of<T>, -1, ranks, 4096);
@@ -201,8 +201,8 @@ void expect_exact_sums(int ranks) {
       up = T(static_cast<float>(up) + static_cast<float>(value_of(rank, i, 0, largest)));
       down = T(static_cast<float>(down) + static_cast<float>(value_of(ranks - 1 - rank, i, 0, largest)));
     }
-    ASSERT_EQ(static_cast<float>(up), static_cast<float>(sum)) << name_of(dtype_of<T>) << " " << i;
-    ASSERT_EQ(static_cast<float>(down), static_cast<float>(sum)) << name_of(dtype_of<T>) << " " << i;
+    ASSERT_EQ(static_cast<float>(up), static_cast<float>(sum)) << to_string(dtype_of<T>) << " " << i;
+    ASSERT_EQ(static_cast<float>(down), static_cast<float>(sum)) << to_string(dtype_of<T>) << " " << i;
   }
 }
 
@@ -212,8 +212,8 @@ TEST(CollectiveValues, HaveExactSums) {
     expect_exact_sums<float16>(ranks);
     expect_exact_sums<float>(ranks);
   }
-  const Case most = make_case(Collective::all_reduce, DType::bf16, -1, 257, 4096);
-  EXPECT_EQ(largest_value(most), 0);
+  const Case too_many_ranks = make_case(Collective::all_reduce, DType::bf16, -1, 257, 4096);
+  EXPECT_EQ(largest_value(too_many_ranks), 0);
   EXPECT_EQ(largest_value(make_case(Collective::all_gather, DType::bf16, -1, 257, 4096)), 256);
 }
 
@@ -239,93 +239,94 @@ CollectivePlan quick_plan() {
   return plan;
 }
 
-std::vector<RowResult> run_on(Communicator& measured, Communicator& numbers, const CollectivePlan& plan,
+std::vector<RowResult> run_on(Communicator& measured, Communicator& control, const CollectivePlan& plan,
                               const std::vector<Case>& cases) {
-  CollectiveBench bench(plan, measured, numbers, nullptr, 1);
+  CollectiveBench bench(plan, measured, control, nullptr, 1);
   return bench.run(cases, [](const RowResult&) {});
 }
 
-/// Whoever spoils one element, in whichever collective: it is counted, on both ways.
-TEST(CollectiveCheck, FindsAPlantedError) {
+/// One corrupted element is counted for each collective, type and placement.
+TEST(CollectiveCheck, CountsACorruptedElement) {
   for (const Collective collective : kAll)
     for (const DType dtype : kTypes) {
-      for (const bool spoils : {false, true}) {
+      for (const bool corrupts : {false, true}) {
         FakeCommunicator measured(0, 1, [&](const FakeCommunicator::Launch& launch, View data) {
-          if (spoils && launch.collective.count > 0) data.as<char>()[3 * size_of(dtype)] ^= 1;
+          if (corrupts && launch.collective.count > 0) data.as<char>()[3 * size_of(dtype)] ^= 1;
         });
-        const auto numbers = make_self_communicator();
+        const auto control = make_self_communicator();
         CollectivePlan plan = quick_plan();
         plan.warmup_iters = 0;
         const Case one = make_case(collective, dtype, has_root(collective) ? 0 : -1, 1, 64);
-        const std::vector<RowResult> rows = run_on(measured, *numbers, plan, {one});
+        const std::vector<RowResult> rows = run_on(measured, *control, plan, {one});
         ASSERT_EQ(rows.size(), 1U);
-        for (const Way way : kWays)
-          EXPECT_EQ(rows[0].of(way).wrong, spoils ? 1 : 0)
-              << name_of(collective) << " of " << name_of(dtype) << ", way " << static_cast<int>(way);
-        EXPECT_EQ(count_wrong(rows), spoils ? 2 : 0);
-        EXPECT_THAT(text_of_footer(rows),
-                    HasSubstr(spoils ? "Out of bounds values : 2 FAILED" : "Out of bounds values : 0 OK"));
-        numbers->finish();
+        for (const Placement placement : kPlacements)
+          EXPECT_EQ(rows[0].of(placement).wrong, corrupts ? 1 : 0)
+              << to_string(collective) << " of " << to_string(dtype) << ", placement "
+              << static_cast<int>(placement);
+        EXPECT_EQ(count_wrong(rows), corrupts ? 2 : 0);
+        EXPECT_THAT(format_footer(rows),
+                    HasSubstr(corrupts ? "Out of bounds values : 2 FAILED" : "Out of bounds values : 0 OK"));
+        control->finish();
       }
     }
 }
 
-/// A rank that adds nothing, or does nothing, is not overlooked.
-TEST(CollectiveCheck, FindsWhatNeverCame) {
-  FakeCommunicator measured(1, 2);  // as if rank 0 gave zeros
-  const auto numbers = make_self_communicator();
+/// The check detects a rank that contributes only zeros.
+TEST(CollectiveCheck, DetectsMissingContributions) {
+  FakeCommunicator measured(1, 2);  // behaves as if rank 0 contributed zeros
+  const auto control = make_self_communicator();
   const Case sum = make_case(Collective::all_reduce, DType::f32, -1, 2, 4000);
   const Case gather = make_case(Collective::all_gather, DType::f32, -1, 2, 4000);
   const Case broadcast = make_case(Collective::broadcast, DType::f32, 0, 2, 4000);
-  const std::vector<RowResult> rows = run_on(measured, *numbers, quick_plan(), {sum, gather, broadcast});
-  for (const Way way : kWays) {
-    EXPECT_GE(*rows[0].of(way).wrong, 990);  // a few of rank 0's values may be zero
-    EXPECT_EQ(*rows[1].of(way).wrong, 500);
-    EXPECT_GE(*rows[2].of(way).wrong, 990);
+  const std::vector<RowResult> rows = run_on(measured, *control, quick_plan(), {sum, gather, broadcast});
+  for (const Placement placement : kPlacements) {
+    EXPECT_GE(*rows[0].of(placement).wrong, 990);  // a few of rank 0's values may be zero
+    EXPECT_EQ(*rows[1].of(placement).wrong, 500);
+    EXPECT_GE(*rows[2].of(placement).wrong, 990);
   }
-  numbers->finish();
+  control->finish();
 }
 
-TEST(CollectiveCheck, IsLeftOutWhereNobodyAsks) {
+TEST(CollectiveCheck, IsSkippedWithCheckZero) {
   FakeCommunicator measured(0, 1, [](const FakeCommunicator::Launch& launch, View data) {
     if (launch.collective.count > 0) data.as<char>()[0] ^= 1;
   });
-  const auto numbers = make_self_communicator();
+  const auto control = make_self_communicator();
   CollectivePlan plan = quick_plan();
   plan.checks = 0;
   const std::vector<RowResult> rows =
-      run_on(measured, *numbers, plan, {make_case(Collective::all_reduce, DType::f32, -1, 1, 64)});
+      run_on(measured, *control, plan, {make_case(Collective::all_reduce, DType::f32, -1, 1, 64)});
   EXPECT_EQ(rows[0].in_place.wrong, std::nullopt);
   EXPECT_EQ(count_wrong(rows), 0);
-  EXPECT_THAT(text_of_row(rows[0]), HasSubstr("N/A"));
-  numbers->finish();
+  EXPECT_THAT(format_row(rows[0]), HasSubstr("N/A"));
+  control->finish();
 }
 
-TEST(CollectiveCheck, RefusesSumsThatATypeHasNot) {
+TEST(CollectiveCheck, RejectsSumsThatATypeCannotRepresent) {
   FakeCommunicator measured(0, 300);
-  const auto numbers = make_self_communicator();
+  const auto control = make_self_communicator();
   const Case one = make_case(Collective::all_reduce, DType::bf16, -1, 300, 64);
-  EXPECT_THAT(message_of<UsageError>([&] { run_on(measured, *numbers, quick_plan(), {one}); }),
-              HasSubstr("--check: sums of 300 ranks are more than bfloat16 has"));
-  numbers->finish();
+  EXPECT_THAT(message_of<UsageError>([&] { run_on(measured, *control, quick_plan(), {one}); }),
+              HasSubstr("--check: sums over 300 ranks exceed the integers that bfloat16 represents"));
+  control->finish();
 }
 
-/// What is launched beside warm-up, windows and checks is nothing.
-TEST(CollectiveBench, LaunchesWhatWasAskedFor) {
+/// Warm-up, windows, percentiles and checks are all that is launched.
+TEST(CollectiveBench, LaunchesTheRequestedNumberOfCollectives) {
   FakeCommunicator measured;
-  const auto numbers = make_self_communicator();
+  const auto control = make_self_communicator();
   CollectivePlan plan = quick_plan();
   plan.iters = 7;
   plan.warmup_iters = 3;
   plan.checks = 2;
   plan.percentiles = true;
-  run_on(measured, *numbers, plan, {make_case(Collective::all_reduce, DType::f32, -1, 1, 64)});
+  run_on(measured, *control, plan, {make_case(Collective::all_reduce, DType::f32, -1, 1, 64)});
   EXPECT_EQ(measured.launches().size(), 2U * (3 + 7 + 7 + 2));
-  numbers->finish();
+  control->finish();
 }
 
-/// Real ranks: every collective, type and way, odd and empty sizes among them.
-TEST(CollectiveBench, ThreadsGetRightResults) {
+/// Real ranks with every collective, type and placement, including odd and empty sizes.
+TEST(CollectiveBench, IsCorrectOnThreadCommunicators) {
   constexpr int kRanks = 3;
   CollectivePlan plan = quick_plan();
   plan.percentiles = true;
@@ -346,13 +347,14 @@ TEST(CollectiveBench, ThreadsGetRightResults) {
     for (std::thread& thread : threads) thread.join();
     ASSERT_EQ(by_rank[0].size(), 60U);
     for (std::size_t row = 0; row < by_rank[0].size(); ++row)
-      for (const Way way : kWays) {
-        const WayResult& result = by_rank[0][row].of(way);
-        EXPECT_EQ(result.wrong, 0) << text_of_row(by_rank[0][row]);
+      for (const Placement placement : kPlacements) {
+        const PlacementResult& result = by_rank[0][row].of(placement);
+        EXPECT_EQ(result.wrong, 0) << format_row(by_rank[0][row]);
         EXPECT_GT(result.seconds, 0);
         EXPECT_LE(result.singles->p50, result.singles->p99);
         for (int rank = 1; rank < kRanks; ++rank)
-          EXPECT_EQ(by_rank[rank][row].of(way).seconds, result.seconds) << "ranks have the same results";
+          EXPECT_EQ(by_rank[rank][row].of(placement).seconds, result.seconds)
+              << "ranks have the same results";
       }
   }
 }
@@ -372,26 +374,26 @@ RowResult sample_row() {
 }
 
 TEST(CollectiveReport, RowsHaveTheColumnsOfNcclTests) {
-  EXPECT_THAT(words_of(text_of_row(sample_row())),
+  EXPECT_THAT(words_of(format_row(sample_row())),
               ElementsAre("1048576", "262144", "float", "sum", "-1", "1000.0", "1.05", "1.57", "0", "500.0",
                           "2.10", "3.15", "2"));
   RowResult row = sample_row();
   row.out_of_place.singles = {.p50 = 1e-3, .p99 = 2e-2};
   row.in_place.singles = {.p50 = 2e-6, .p99 = 3e-6};
-  const std::vector<std::string> words = words_of(text_of_row(row));
+  const std::vector<std::string> words = words_of(format_row(row));
   ASSERT_EQ(words.size(), 17U);
   EXPECT_THAT(std::vector(words.begin() + 13, words.end()), ElementsAre("1000.0", "20000", "2.00", "3.00"));
 }
 
-TEST(CollectiveReport, WhatIsNoRowIsACommentForScripts) {
+TEST(CollectiveReport, AllLinesExceptRowsAreComments) {
   RowResult row = sample_row();
-  row.in_place.mpi = BesideMpi{
+  row.in_place.mpi = MpiBaseline{
       .seconds = 4e-3, .ratio = 8, .lowest = 7.5, .highest = 9.25, .rounds = 5, .wrong = std::nullopt};
   CollectivePlan plan = quick_plan();
   plan.percentiles = true;
-  const Scene scene{.ranks = "2 on 1 host", .all = {RankInfo{.host = "here"}}, .devices = {"cpu"}};
-  std::istringstream lines(text_of_scene(scene, plan) + text_of_header(Collective::all_reduce, plan) +
-                           text_of_row(row) + text_of_footer({row}));
+  const RunInfo run_info{.ranks = "2 on 1 host", .all = {RankInfo{.host = "here"}}, .devices = {"cpu"}};
+  std::istringstream lines(format_run_info(run_info, plan) + format_header(Collective::all_reduce, plan) +
+                           format_row(row) + format_footer({row}));
   int rows = 0;
   std::string mpi;
   for (std::string line; std::getline(lines, line);) {
@@ -404,9 +406,10 @@ TEST(CollectiveReport, WhatIsNoRowIsACommentForScripts) {
   EXPECT_NEAR(average_bus_bandwidth({row}), (1.572864 + 3.145728) / 2, 1e-9);
 }
 
-TEST(CollectiveReport, JsonHasWhatTheTableHas) {
-  const Scene scene{.backend = "shm", .ranks = "2", .all = {RankInfo{.host = "here"}}, .devices = {"cpu"}};
-  const nlohmann::ordered_json json = json_of(scene, quick_plan(), {sample_row()});
+TEST(CollectiveReport, JsonHasTheValuesOfTheTable) {
+  const RunInfo run_info{
+      .backend = "shm", .ranks = "2", .all = {RankInfo{.host = "here"}}, .devices = {"cpu"}};
+  const nlohmann::ordered_json json = json_of(run_info, quick_plan(), {sample_row()});
   EXPECT_EQ(json["backend"], "shm");
   EXPECT_EQ(json["rows"][0]["size"], 1 << 20);
   EXPECT_DOUBLE_EQ(json["rows"][0]["in_place"]["time_us"].get<double>(), 500);

@@ -1,5 +1,5 @@
-// Each row of the kernel benchmark runs on every device at hand, at a size that is quick.
-#include "bench/kernel_rows.h"
+// Tests that each row of the kernel benchmark runs on every available device, with small arrays.
+#include "bench/kernels/kernel_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ void run_all(const Device& device) {
     SCOPED_TRACE(row.name);
     const std::function<void()> run = row.prepare(device);
     run();
-    run();  // what it holds outlives the first call
+    run();  // the arrays outlive the first call
     device.synchronize();
   }
 }
@@ -27,7 +27,7 @@ TEST(KernelRows, RunOnAGpu) {
   run_all(Device::cuda(0));
 }
 
-TEST(KernelRows, CountBytesInProportionToTheirArrays) {
+TEST(KernelRows, CountBytesProportionalToTheArrays) {
   const std::vector<KernelRow> once = kernel_rows(kFewElements);
   const std::vector<KernelRow> twice = kernel_rows(2 * kFewElements);
   std::set<std::string> names;
@@ -35,7 +35,7 @@ TEST(KernelRows, CountBytesInProportionToTheirArrays) {
     EXPECT_TRUE(names.insert(once[i].name).second) << once[i].name;
     const double ratio = static_cast<double>(twice[i].bytes_read + twice[i].bytes_written) /
                          static_cast<double>(once[i].bytes_read + once[i].bytes_written);
-    EXPECT_NEAR(ratio, 2, 0.05) << once[i].name;  // whole images and whole rows of logits
+    EXPECT_NEAR(ratio, 2, 0.05) << once[i].name;  // not exact: whole images and whole rows of logits
   }
   EXPECT_EQ(once.front().name, "copy");
   EXPECT_EQ(once.front().bytes_read, once.front().bytes_written);

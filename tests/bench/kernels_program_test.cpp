@@ -1,4 +1,4 @@
-// convoy-bench-kernels as a program: what it writes, and what it refuses. How long things take is not tested.
+// Tests of the program convoy-bench-kernels: output and rejected flags. Times are not tested.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/op_cases/model_case.h"
-#include "tests/support/process.h"
-#include "tests/support/temp_folder.h"
+#include "tests/testing/op_cases/model_case.h"
+#include "tests/testing/support/process.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
 namespace {
@@ -33,10 +33,10 @@ ProcessResult run(const Arguments& more) {
   return run_program(arguments);
 }
 
-/// A few arguments of few elements, and no more calls than it takes to have a figure.
+/// Runs the benchmark with small arrays and a minimal number of calls, and returns its JSON.
 Json measure(Arguments more) {
-  const TempFolder folder;
-  const std::string file = folder.path() / "figures.json";
+  const TempDirectory directory;
+  const std::string file = directory.path() / "figures.json";
   more.insert(more.end(), {"--device", "cpu", "--threads", "1", "--elements", "4096", "--batch-size", "2",
                            "--benchmark_min_time=0.0001", "--benchmark_out=" + file});
   const ProcessResult result = run(more);
@@ -49,7 +49,7 @@ double number(const Json& context, const std::string& key) {
   return std::stod(context[key].get<std::string>());
 }
 
-TEST(BenchKernels, HoldsOpsAgainstTheRoofline) {
+TEST(BenchKernels, ComparesOpsWithTheRoofline) {
   const Json figures = measure({"--benchmark_filter=^lenet/(linear_120x84|flatten)"});
   const Json& context = figures["context"];
   EXPECT_EQ(context["precision"], "fp32");
@@ -57,9 +57,9 @@ TEST(BenchKernels, HoldsOpsAgainstTheRoofline) {
   EXPECT_EQ(context["device"], "cpu");
   EXPECT_EQ(context["threads"], "1");
   EXPECT_THAT(context["libraries"].get<std::string>(), HasSubstr("oneDNN"));
-  const double copy = number(context, "copy_GB/s"), product = number(context, "product_GFLOP/s");
+  const double copy = number(context, "copy_GB/s"), gemm = number(context, "product_GFLOP/s");
   EXPECT_GT(copy, 0);
-  EXPECT_GT(product, 0);
+  EXPECT_GT(gemm, 0);
 
   const std::vector<ModelCase> cases = lenet_cases({.batch = 2});
   std::size_t rows = 0;
@@ -75,8 +75,9 @@ TEST(BenchKernels, HoldsOpsAgainstTheRoofline) {
         const auto bytes = static_cast<double>(cost.bytes), flops = static_cast<double>(cost.flops);
         EXPECT_NEAR(row["GB/s"].get<double>(), bytes / ns, 1e-6 * bytes / ns);
         EXPECT_NEAR(row["GFLOP/s"].get<double>(), flops / ns, 1e-6 * flops / ns);
-        const double share = std::max(bytes / copy, flops / product) / ns;
-        EXPECT_NEAR(row["of_ceiling"].get<double>(), share, 1e-5 * share);  // the context has six digits
+        const double fraction = std::max(bytes / copy, flops / gemm) / ns;
+        EXPECT_NEAR(row["of_ceiling"].get<double>(), fraction,
+                    1e-5 * fraction);  // the context has six digits
         EXPECT_EQ(row["per_step"], 1);
         EXPECT_EQ(row["label"].get<std::string>().substr(0, 3), "[2,");
       }
@@ -86,7 +87,7 @@ TEST(BenchKernels, HoldsOpsAgainstTheRoofline) {
   EXPECT_EQ(figures["benchmarks"].size(), 4U);
 }
 
-TEST(BenchKernels, MeasuresNoProductForKernelsAlone) {
+TEST(BenchKernels, SkipsTheGemmCeilingWithoutOps) {
   const Json figures = measure({"--benchmark_filter=^relu_backward"});
   ASSERT_EQ(figures["benchmarks"].size(), 1U);
   EXPECT_GT(figures["benchmarks"][0]["of_copy"].get<double>(), 0);
@@ -94,7 +95,7 @@ TEST(BenchKernels, MeasuresNoProductForKernelsAlone) {
   EXPECT_FALSE(figures["context"].contains("product_GFLOP/s"));
 }
 
-TEST(BenchKernels, ComputesInThePrecisionThatIsAskedFor) {
+TEST(BenchKernels, UsesTheRequestedPrecision) {
   const Json figures = measure({"--precision", "fp64", "--benchmark_filter=ops/relu_.*forward"});
   EXPECT_EQ(figures["context"]["precision"], "fp64");
   const Json& row = figures["benchmarks"][0];
@@ -102,9 +103,9 @@ TEST(BenchKernels, ComputesInThePrecisionThatIsAskedFor) {
               1e-6 * row["GB/s"].get<double>());
 }
 
-// As compare.py wants them. Google Benchmark aborts where they differ in their iterations, and how many calls
-// fill some milliseconds differs from time to time.
-TEST(BenchKernels, RepeatsItsRows) {
+// compare.py needs repetitions. Google Benchmark aborts if their numbers of iterations differ, and the number
+// of calls that take some milliseconds varies.
+TEST(BenchKernels, RepetitionsHaveEqualIterations) {
   const Json figures =
       measure({"--benchmark_filter=^lenet/(linear_84x10|scale_loss)", "--benchmark_repetitions=5"});
   std::map<std::string, std::set<std::int64_t>> iterations;
@@ -114,7 +115,7 @@ TEST(BenchKernels, RepeatsItsRows) {
   for (const auto& [name, found] : iterations) EXPECT_EQ(found.size(), 1U) << name;
 }
 
-TEST(BenchKernels, ListsAndTabulatesWithoutMeasuring) {
+TEST(BenchKernels, PrintsListAndTableWithoutMeasuring) {
   const ProcessResult list = run({"--benchmark_list_tests", "--benchmark_filter=lenet/flatten"});
   EXPECT_EQ(list.exit_code, 0) << list.err;
   EXPECT_EQ(list.out,
@@ -127,19 +128,18 @@ TEST(BenchKernels, ListsAndTabulatesWithoutMeasuring) {
   const ProcessResult table =
       run({"--table", "--batch-size", "1", "--benchmark_filter=conv2d_3x3_64x64_32px"});
   EXPECT_EQ(table.exit_code, 0) << table.err;
-  // 2 x 32^2 x 64 x 9 x 64 operations; two maps of 262,144 bytes and a filter of 147,456.
+  // 2 x 32^2 x 64 x 9 x 64 operations; two feature maps of 262,144 bytes and a filter of 147,456 bytes.
   EXPECT_THAT(table.out,
               AllOf(Not(HasSubstr("| kernel |")),
                     HasSubstr("| resnet18/conv2d_3x3_64x64_32px | [1, 32, 32, 64] [64, 3, 3, 64] | 4 "
                               "| 75.50 | 0.67 | 150.99 | 1.34 |\n")));
 }
 
-TEST(BenchKernels, RefusesInOneLine) {
+TEST(BenchKernels, ReportsErrorsInOneLine) {
   const std::vector<std::pair<Arguments, std::string>> refusals = {
       {{"--batch-size", "0"}, "--batch-size: found 0, expected at least 1"},
       {{"--precision", "bf17"}, "--precision: found 'bf17'"},
-      {{"--precision", "fp16", "--device", "cpu"},
-       "--precision fp16: the CPU computes in fp64, fp32 and bf16"},
+      {{"--precision", "fp16", "--device", "cpu"}, "--precision fp16: the CPU supports fp64, fp32 and bf16"},
       {{"--elemnts", "1"}, "did you mean '--elements'?"},
       {{"--benchmark_filter=("}, "--benchmark_filter: found '(', expected a regular expression"},
       {{"--benchmark_filter=resnet81"}, "--benchmark_filter: found 'resnet81', which matches no row"},

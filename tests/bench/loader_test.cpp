@@ -1,4 +1,4 @@
-// convoy-bench-loader: what it counts and says, and what it refuses. How long things take is not tested.
+// Tests of convoy-bench-loader: counts, output and rejected flags. Times are not tested.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/loader_measure.h"
-#include "tests/support/image_files.h"
-#include "tests/support/process.h"
-#include "tests/support/temp_folder.h"
+#include "bench/loader/measure.h"
+#include "tests/testing/support/image_files.h"
+#include "tests/testing/support/process.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
 namespace {
@@ -24,12 +24,12 @@ using Arguments = std::vector<std::string>;
 
 class LoaderBench : public ::testing::Test {
  protected:
-  /// 7 images of 2 classes for training, 2 for testing, in `folder`/data.
+  /// Writes 7 training images of 2 classes and 2 test images to `directory`/data.
   LoaderBench() {
     for (int i = 0; i < 9; ++i)
-      folder.write(std::filesystem::path("data") / (i < 7 ? "train" : "test") / (i % 2 == 0 ? "ape" : "bee") /
-                       (std::to_string(i) + ".jpg"),
-                   jpeg(Picture::ramp(12, 10, 3)));
+      directory.write(std::filesystem::path("data") / (i < 7 ? "train" : "test") /
+                          (i % 2 == 0 ? "ape" : "bee") / (std::to_string(i) + ".jpg"),
+                      jpeg(Picture::ramp(12, 10, 3)));
   }
 
   ProcessResult run(const Arguments& more) const {
@@ -44,18 +44,18 @@ class LoaderBench : public ::testing::Test {
     EXPECT_THAT(result.err, AllOf(StartsWith("convoy-bench-loader: error: "), HasSubstr(what)));
     EXPECT_EQ(result.out, "");
   }
-  std::string data() const { return folder.path() / "data"; }
+  std::string data() const { return directory.path() / "data"; }
 
-  TempFolder folder;
+  TempDirectory directory;
 };
 
-TEST_F(LoaderBench, CountsWhatItReadAndMade) {
-  const std::string file = folder.path() / "figures.json";
+TEST_F(LoaderBench, CountsImagesReadAndBatched) {
+  const std::string file = directory.path() / "figures.json";
   const ProcessResult result =
       run({"--data", data(), "--batch-size", "3", "--epochs", "4", "--workers", "1", "--json", file});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("of 3 images, by 1 workers"), HasSubstr("crop 4, flip"),
-                                HasSubstr("reading included")));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("3 images each, 1 workers"), HasSubstr("crop 4, flip"),
+                                HasSubstr("including reading")));
   std::ifstream in(file);
   const Json figures = Json::parse(in);
   EXPECT_EQ(figures["image"], Json({10, 12, 3}));
@@ -70,7 +70,7 @@ TEST_F(LoaderBench, CountsWhatItReadAndMade) {
   EXPECT_GT(figures["machine"]["cores"].get<int>(), 0);
 }
 
-TEST_F(LoaderBench, CountsTheReadingOfTrainingImagesToTheFirstEpoch) {
+TEST_F(LoaderBench, FirstEpochIncludesReadingOfTrainingImages) {
   const bench::LoaderFigures figures{.note = "",
                                      .image = {},
                                      .transform = "",
@@ -87,12 +87,12 @@ TEST_F(LoaderBench, CountsTheReadingOfTrainingImagesToTheFirstEpoch) {
   EXPECT_DOUBLE_EQ(json["images_per_core_second"]["lowest"].get<double>(), 1.25);
 }
 
-TEST_F(LoaderBench, RefusesWhatItCannotMeasure) {
+TEST_F(LoaderBench, RejectsInvalidFlags) {
   expect_refusal({}, 2, "--data is missing");
-  expect_refusal({"--data", folder.path() / "none"}, 3, "is no folder");
+  expect_refusal({"--data", directory.path() / "none"}, 3, "is no directory");
   expect_refusal({"--data", data(), "--epochs", "0"}, 2, "--epochs");
   expect_refusal({"--data", data(), "--augment", "twist"}, 2, "--augment: found 'twist'");
-  expect_refusal({"--data", data(), "--json", folder.path() / "missing" / "figures.json"}, 8, "--json");
+  expect_refusal({"--data", data(), "--json", directory.path() / "missing" / "figures.json"}, 8, "--json");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""bench/measure_cpu.py and the comparisons that it calls, with stand-ins for the programs; and that the tables in
-bench/README.md are those of the JSON files."""
+"""Tests of bench/python/measure_cpu.py and the comparisons that it calls, with fake programs. Also tests that the
+tables in bench/README.md match the JSON files."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python"
 sys.path.insert(0, str(BENCH))
 import compare_accuracy  # noqa: E402
 import compare_loader  # noqa: E402
@@ -30,7 +30,7 @@ def value(flag, otherwise=""):
 def report(**figures):
     pathlib.Path(value("--json")).write_text(json.dumps(figures))
 """
-# What starts ranks: it says how many, and becomes the program.
+# A fake mpirun: sets the number of ranks and executes the program once.
 MPIRUN = """
 os.environ["RANKS"] = value("-n")
 os.execv(sys.argv[3], sys.argv[3:])
@@ -51,26 +51,26 @@ def run(script, *flags):
 
 
 class Programs(unittest.TestCase):
-    """A build folder of stand-ins."""
+    """A build directory with fake programs."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.out = self.folder / "out"
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+        self.out = self.directory / "out"
         self.program("convoy-train", "print('convoy-train 9.9')")
         self.mpirun = self.program("mpirun", MPIRUN)
 
     def program(self, name, text):
-        program = self.folder / "bin" / name
+        program = self.directory / "bin" / name
         program.parent.mkdir(exist_ok=True)
         program.write_text(HEAD + text)
         program.chmod(0o755)
         return program
 
     def measure(self, *flags):
-        done = run("measure_cpu.py", "--build", self.folder, "--out", self.out, "--mpirun", self.mpirun, "--python",
-                   "/nowhere/python", "--data", self.folder / "data", *flags)
+        done = run("measure_cpu.py", "--build", self.directory, "--out", self.out, "--mpirun", self.mpirun, "--python",
+                   "/nowhere/python", "--data", self.directory / "data", *flags)
         self.assertNotIn("Traceback", done.stderr)
         return done
 
@@ -79,7 +79,7 @@ class Programs(unittest.TestCase):
 
 
 class Stages(Programs):
-    def test_a_stage_has_its_command_its_figures_and_its_row(self):
+    def test_a_stage_writes_command_results_and_row(self):
         self.program("convoy-bench-allreduce", ALL_REDUCE.replace("RATIO", "8.5"))
         done = self.measure("--only", "allreduce")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -90,7 +90,7 @@ class Stages(Programs):
         self.assertIn("| 8.50 (2.00 to 3.00); 2.0 ms (p99 3.0), MPI 5.0 | ≥ 8 | met |",
                       (self.out / "goals.md").read_text())
 
-    def test_another_run_replaces_the_rows_of_its_stage_alone(self):
+    def test_a_run_replaces_only_the_rows_of_its_stages(self):
         self.program("convoy-bench-allreduce", ALL_REDUCE.replace("RATIO", "8.5"))
         self.program("convoy-bench-step", STEP.replace("WORLD", "ranks"))
         self.assertEqual(self.measure("--only", "allreduce,ranks").returncode, 0)
@@ -99,9 +99,9 @@ class Stages(Programs):
         self.assertEqual(self.measure("--only", "allreduce").returncode, 0)
         table = (self.out / "goals.md").read_text()
         self.assertIn("| 2.50 (2.00 to 3.00); 2.0 ms (p99 3.0), MPI 5.0 | ≥ 8 | **missed** |", table)
-        self.assertIn("| 0.90 (0.90 to 0.90); 90.0 images/s beside 100.0 | ≥ 0.95 | **missed** |", table)
+        self.assertIn("| 0.90 (0.90 to 0.90); 90.0 images/s vs 100.0 | ≥ 0.95 | **missed** |", table)
 
-    def test_a_failure_is_told_and_takes_no_figure_away(self):
+    def test_a_failure_is_reported_and_keeps_earlier_results(self):
         self.program("convoy-bench-allreduce", "sys.exit('it broke')")
         done = self.measure("--only", "allreduce")
         self.assertEqual(done.returncode, 1)
@@ -113,13 +113,13 @@ class Stages(Programs):
         self.assertEqual(self.measure("--only", "allreduce").returncode, 1)
         self.assertEqual(self.entry("allreduce")["outcome"], "measured")
 
-    def test_what_this_machine_lacks_is_left_out_and_no_failure(self):
+    def test_unmet_requirements_are_left_out_without_failure(self):
         done = self.measure("--only", "step_resnet18,loader,accuracy,allreduce,overlap_projected", "--mpirun",
                             "/nowhere/m")
         self.assertEqual(done.returncode, 0, done.stderr)
         for line in ("step_resnet18: left out: /nowhere/python: No such file or directory",
                      "loader: left out: /nowhere/python: No such file or directory",
-                     f"accuracy: left out: no folder {self.folder}/data/cifar10/train",
+                     f"accuracy: left out: no directory {self.directory}/data/cifar10/train; set --data",
                      "allreduce: left out: no /nowhere/m",
                      "overlap_projected: left out: no record of the stage overlap"):
             self.assertIn(line, done.stdout)
@@ -130,7 +130,7 @@ class Stages(Programs):
         self.assertIn("no no_such_module: ModuleNotFoundError", machine.has_python_with("no_such_module"))
         self.assertEqual(machine.has_python_with("json"), "")
 
-    def test_ops_get_a_file_of_their_own(self):
+    def test_ops_are_written_to_kernels_md(self):
         self.program("convoy-bench-kernels", """
 flag = next(word for word in sys.argv if word.startswith("--benchmark_out="))
 context = {"libraries": "", "precision": "fp32", "batch_size": "4", "copy_GB/s": "1", "product_GFLOP/s": "1"}
@@ -141,15 +141,15 @@ pathlib.Path(flag.partition("=")[2]).write_text(json.dumps({"context": context, 
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("| conv | 2 | 1.000 | 0.50 |  |  |", (self.out / "kernels.md").read_text())
 
-    def test_figures_of_two_machines_do_not_meet(self):
+    def test_results_of_two_machines_are_not_mixed(self):
         self.out.mkdir()
         entry = {"stage": "overlap", "outcome": "failed", "why": "", "processor": "Z80", "cores": 1, "quick": False}
         (self.out / "overlap.json").write_text(json.dumps(entry))
         done = self.measure("--only", "allreduce")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("found figures of Z80, 1 cores, expected those of", done.stderr)
+        self.assertIn("found results of Z80, 1 cores, expected those of", done.stderr)
 
-    def test_a_rehearsal_takes_its_own_flags(self):
+    def test_a_rehearsal_replaces_flags(self):
         stage = next(stage for stage in cpu_goals.STAGES if stage.name == "step_resnet18")
         words = measure_cpu.words_of(stage, quick=True)
         self.assertEqual(words.count("--model"), 1)
@@ -165,12 +165,12 @@ class Arguments(Programs):
             self.assertEqual((done.returncode, done.stderr), (0, ""), script)
             self.assertIn(script, done.stdout)
 
-    def test_what_makes_no_sense_is_refused(self):
+    def test_invalid_flags_are_rejected(self):
         for flags, what in (
             (("measure_cpu.py", "--only", "allreduse"), "--only: found 'allreduse', expected kernels, step_resnet18"),
-            (("measure_cpu.py", "--quick", "--build", self.folder), "--quick: its figures mean nothing"),
-            (("measure_cpu.py", "--build", "/nowhere"), "--build: no /nowhere/bin/convoy-train"),
-            (("measure_cpu.py", "--build", self.folder, "--out", self.out, "--machine", "m"), "--machine: found --out"),
+            (("measure_cpu.py", "--quick", "--build", self.directory), "--quick: requires --out"),
+            (("measure_cpu.py", "--build", "/nowhere"), "--build: found no /nowhere/bin/convoy-train"),
+            (("measure_cpu.py", "--build", self.directory, "--out", self.out, "--machine", "m"), "--machine: found --out"),
             (("compare_ranks.py", "--ranks", "1"), "--ranks: found 1, expected 2 or more"),
             (("compare_accuracy.py", "--seeds", "1"), "--seeds: found 1, expected 2 or more"),
             (("compare_loader.py", "--data", ".", "--sides", "pilow"), "--sides: found 'pilow', expected pillow"),
@@ -180,7 +180,7 @@ class Arguments(Programs):
             self.assertEqual(done.returncode, 2, flags)
             self.assertIn(what, done.stderr)
 
-    def test_a_missing_program_is_one_line(self):
+    def test_a_missing_program_is_reported_in_one_line(self):
         for script, flag, more in (("compare_ranks.py", "--mpirun", ()), ("compare_accuracy.py", "--convoy", ()),
                                    ("compare_loader.py", "--convoy", ("--data", ".")),
                                    ("compare_step.py", "--convoy", ())):
@@ -192,25 +192,25 @@ class Arguments(Programs):
 class Reasons(unittest.TestCase):
     FRAME = 74 * "-"
 
-    def test_a_programs_own_error_goes_first(self):
+    def test_the_error_of_the_program_has_priority(self):
         self.assertEqual(
             comparison.reason(f"convoy-bench-step: error: --model: found 'nope'\n{self.FRAME}\nPrimary job terminated\n"
                               f"{self.FRAME}\n"), "convoy-bench-step: error: --model: found 'nope'")
 
-    def test_what_a_starter_frames_is_one_line(self):
+    def test_a_framed_message_of_mpirun_becomes_one_line(self):
         self.assertEqual(
             comparison.reason(f"{self.FRAME}\nmpirun could not\nexecute an executable:\n\nExecutable: /nowhere/x\n"
                               f"{self.FRAME}\n\n{self.FRAME}\nmore\n{self.FRAME}\n"),
             "mpirun could not execute an executable: Executable: /nowhere/x")
 
-    def test_else_it_is_the_last_line(self):
+    def test_the_last_line_is_the_fallback(self):
         self.assertEqual(comparison.reason("a warning\nImportError: no torch\n"), "ImportError: no torch")
         self.assertEqual(comparison.reason(f"one\n{self.FRAME}\n"), self.FRAME)
         self.assertEqual(comparison.reason(""), "no output")
 
-    def test_of_programs_that_a_starter_does_not_find(self):
-        with tempfile.TemporaryDirectory() as folder:
-            starter = pathlib.Path(folder) / "starter"
+    def test_a_program_that_mpirun_does_not_find_is_reported(self):
+        with tempfile.TemporaryDirectory() as directory:
+            starter = pathlib.Path(directory) / "starter"
             starter.write_text(HEAD + f"""
 sys.stderr.write({self.FRAME!r} + "\\nno " + sys.argv[3] + "\\n" + {self.FRAME!r} + "\\n")
 sys.exit(132)
@@ -221,9 +221,9 @@ sys.exit(132)
 
 
 class Comparisons(Programs):
-    def test_ranks_beside_threads(self):
+    def test_ranks_are_compared_with_threads(self):
         bench = self.program("convoy-bench-step", STEP.replace("WORLD", "ranks"))
-        file = self.folder / "figures.json"
+        file = self.directory / "figures.json"
         done = run("compare_ranks.py", "--bench", bench, "--mpirun", self.mpirun, "--ranks", 3, "--rounds", 2, "--json",
                    file)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -231,11 +231,11 @@ class Comparisons(Programs):
         self.assertEqual((figures["ratio"], figures["ranks"], figures["rounds"]),
                          ({"median": 0.9, "lowest": 0.9, "highest": 0.9}, 3, 2))
 
-    def test_processes_that_do_not_find_each_other_are_no_ranks(self):
+    def test_processes_without_a_common_world_size_are_rejected(self):
         bench = self.program("convoy-bench-step", STEP.replace("WORLD", "1"))
         done = run("compare_ranks.py", "--bench", bench, "--mpirun", self.mpirun, "--ranks", 2)
         self.assertEqual((done.returncode, done.stderr),
-                         (1, "compare_ranks: 2 processes made a job of 1: so many\n"))
+                         (1, "compare_ranks: found a world size of 1 with 2 processes: so many\n"))
 
     def test_accuracies_are_compared_seed_by_seed(self):
         train = self.program("convoy-train", """
@@ -245,7 +245,7 @@ out = pathlib.Path(value("--out"))
 lines = [{"event": "step"}, {"event": "result", "test_accuracy": accuracy, "test_loss": 1.0}]
 (out / "log.jsonl").write_text("".join(json.dumps(line) + chr(10) for line in lines))
 """)
-        file = self.folder / "figures.json"
+        file = self.directory / "figures.json"
         done = run("compare_accuracy.py", "--convoy", train, "--seeds", 3, "--json", file)
         self.assertEqual(done.returncode, 0, done.stderr)
         figures = json.loads(file.read_text())
@@ -255,7 +255,7 @@ lines = [{"event": "step"}, {"event": "result", "test_accuracy": accuracy, "test
         self.assertAlmostEqual(figures["accuracy_difference"]["standard_error"], 0.002 / math.sqrt(3))
         self.assertEqual(compare_accuracy.differences([0.5, 0.6], [0.5, 0.6]), {"mean": 0, "standard_error": 0})
 
-    def test_the_loaders_first_epoch_is_compared(self):
+    def test_the_first_epoch_of_the_loader_is_compared(self):
         bench = self.program("convoy-bench-loader", """
 rates = {"images_per_second": {"median": 800.0}, "images_per_core_second": {"median": 400.0}}
 first = {"images": 7, "images_per_second": 80.0, "images_per_core_second": 40.0}
@@ -268,8 +268,8 @@ print(json.dumps({"event": "warm", "torch": "1", "torchvision": "2"}), flush=Tru
 for line in sys.stdin:
     print(json.dumps({"event": "epochs", "images": 100, "seconds": 5, "core_seconds": 10}), flush=True)
 """)
-        file = self.folder / "figures.json"
-        command = ["compare_loader.py", "--convoy", bench, "--data", self.folder, "--rounds", "2", "--json", file]
+        file = self.directory / "figures.json"
+        command = ["compare_loader.py", "--convoy", bench, "--data", self.directory, "--rounds", "2", "--json", file]
         with mock.patch.object(compare_loader, "PEER", peer), mock.patch.object(sys, "argv", list(map(str, command))), \
                 contextlib.redirect_stdout(io.StringIO()) as out:
             compare_loader.main()
@@ -282,7 +282,7 @@ for line in sys.stdin:
         text, ratio = cpu_goals.loader("ratios_by_round")(figures)
         self.assertEqual((ratio, text.split(";")[0]), (4, "4.00 (4.00 to 4.00)"))
 
-    def test_a_program_tells_its_memory_or_why_it_has_none(self):
+    def test_run_to_end_returns_memory_or_raises_a_reason(self):
         big = self.program("big", "kept = bytearray(100_000_000)\nprint(len(kept))")
         done = comparison.run_to_end([big], 60)
         self.assertEqual(done.out, "100000000\n")
@@ -294,11 +294,11 @@ for line in sys.stdin:
             bad = self.program("bad", "print('first\\nthe last line', file=sys.stderr)\nsys.exit(3)")
             comparison.run_to_end([bad], 60)
 
-    def test_as_many_rounds_as_there_is_time_for(self):
+    def test_rounds_stop_when_time_runs_out(self):
         self.assertEqual(comparison.collect_rounds(3, lambda: 100, lambda i: i), [0, 1, 2])
         self.assertEqual(comparison.collect_rounds(3, lambda: 0, lambda i: i), [0])
 
-    def test_a_round_that_time_cuts_short_is_dropped(self):
+    def test_a_round_cut_short_by_the_deadline_is_dropped(self):
         left = [100]
 
         def run_round(i):
@@ -309,7 +309,7 @@ for line in sys.stdin:
 
         until, is_late = 2, True
         self.assertEqual(comparison.collect_rounds(5, lambda: left[0], run_round), [0, 1])
-        for until, is_late in ((0, True), (2, False)):  # nothing yet, or another reason
+        for until, is_late in ((0, True), (2, False)):  # the first round, or another reason
             left[0] = 100
             with self.assertRaisesRegex(comparison.Unavailable, "no window"):
                 comparison.collect_rounds(5, lambda: left[0], run_round)
@@ -323,13 +323,13 @@ for line in sys.stdin:
 
 class Goals(unittest.TestCase):
     def test_bounds(self):
-        least = cpu_goals.Goal("", 2, lambda number: ("", number))
-        most = cpu_goals.Goal("", 2, lambda number: ("", number), at_most=True, unit=" %")
-        self.assertEqual([least.row(number)[1] for number in (1.9, 2, None)], [False, True, None])
-        self.assertEqual([most.row(number)[1] for number in (1.9, 2, 2.1)], [True, True, False])
-        self.assertEqual((least.target(), most.target()), ("≥ 2", "≤ 2 %"))
+        minimum = cpu_goals.Goal("", 2, lambda number: ("", number))
+        maximum = cpu_goals.Goal("", 2, lambda number: ("", number), at_most=True, unit=" %")
+        self.assertEqual([minimum.row(number)[1] for number in (1.9, 2, None)], [False, True, None])
+        self.assertEqual([maximum.row(number)[1] for number in (1.9, 2, 2.1)], [True, True, False])
+        self.assertEqual((minimum.target(), maximum.target()), ("≥ 2", "≤ 2 %"))
 
-    def test_the_faster_of_pytorchs_sides_counts(self):
+    def test_the_faster_pytorch_side_counts(self):
         def side(rate, peak, start):
             return {"images_per_second": rate, "peak_resident_bytes": peak, "start_resident_bytes": start}
 
@@ -341,11 +341,11 @@ class Goals(unittest.TestCase):
                    "ratios_by_round": {"slow": ratio(4.0), "fast": ratio(2.0)},
                    "memory_ratios": {"slow": {"whole": 0.3, "growth": 0.2}, "fast": {"whole": 0.5, "growth": 0.5}}}
         self.assertEqual(cpu_goals.times_pytorch(figures),
-                         ("2.00 (2.00 to 2.00); 100.0 images/s beside 50.0, PyTorch 1.0 fast", 2.0))
-        self.assertEqual(cpu_goals.memory("growth")(figures), ("0.50; 2 MB beside 4", 0.5))
-        self.assertEqual(cpu_goals.memory("whole")(figures), ("0.50; 3 MB beside 6", 0.5))
+                         ("2.00 (2.00 to 2.00); 100.0 images/s vs 50.0, PyTorch 1.0 fast", 2.0))
+        self.assertEqual(cpu_goals.memory("growth")(figures), ("0.50; 2 MB vs 4", 0.5))
+        self.assertEqual(cpu_goals.memory("whole")(figures), ("0.50; 3 MB vs 6", 0.5))
 
-    def test_without_a_side_there_is_no_figure(self):
+    def test_without_a_pytorch_side_there_is_no_result(self):
         figures = {"sides": {"convoy": {"images_per_second": 1}}, "left_out": {"eager": "too old"}}
         self.assertEqual(cpu_goals.times_pytorch(figures), ("not compared: eager: too old", None))
         self.assertEqual(cpu_goals.memory("whole")(figures), ("not compared", None))
@@ -360,7 +360,7 @@ class Goals(unittest.TestCase):
         self.assertEqual(cpu_goals.accuracy(figures(0, 0))[1], 0)
         self.assertEqual(cpu_goals.accuracy(figures(0.01, 0))[1], math.inf)
 
-    def test_names_of_machines(self):
+    def test_machine_names(self):
         for processor, name in (("Intel(R) Xeon(R) Processor @ 2.50GHz", "xeon-2-cores"),
                                 ("AMD EPYC 9B14 96-Core Processor", "epyc-2-cores"),
                                 ("Intel(R) Core(TM) i7-1185G7", "core-2-cores"), ("", "cpu-2-cores")):
@@ -368,22 +368,22 @@ class Goals(unittest.TestCase):
 
 
 class Tables(unittest.TestCase):
-    def test_the_readme_has_the_tables_of_the_json_files(self):
+    def test_the_readme_tables_match_the_json_files(self):
         text = cpu_tables.README.read_text()
         self.assertEqual(cpu_tables.with_tables(text, cpu_tables.RESULTS), text,
-                         "run python3 bench/measure_cpu.py --tables")
+                         "run python3 bench/python/measure_cpu.py --tables")
 
-    def test_each_machine_has_the_table_of_its_json_files(self):
+    def test_the_tables_of_each_machine_match_its_json_files(self):
         found = 0
-        for folder in cpu_tables.RESULTS.iterdir():
-            entries = cpu_tables.read_entries(folder)
+        for directory in cpu_tables.RESULTS.iterdir():
+            entries = cpu_tables.read_entries(directory)
             if entries:
                 found += 1
-                for name, text in cpu_tables.files_of(folder).items():
-                    self.assertEqual((folder / name).read_text(), text, "run python3 bench/measure_cpu.py --tables")
+                for name, text in cpu_tables.files_of(directory).items():
+                    self.assertEqual((directory / name).read_text(), text, "run python3 bench/python/measure_cpu.py --tables")
         self.assertGreater(found, 0)
 
-    def test_ops_have_both_directions_in_a_row(self):
+    def test_a_row_has_both_directions_of_an_op(self):
         def row(name, **counters):
             return {"name": f"{name}/manual_time", "real_time": 1500.0, "time_unit": "us", **counters}
 
@@ -395,27 +395,27 @@ class Tables(unittest.TestCase):
                       row("ops/add/forward", of_ceiling=0.75, per_step=1.0)]
         text = cpu_tables.kernels_text({"figures": {"context": context, "benchmarks": benchmarks}, "processor": "P",
                                         "cores": 2, "command": "c", "date": "d"})
-        self.assertIn("copy 12.3 GB/s, product 100.0 GFLOP/s", text)
+        self.assertIn("copy 12.3 GB/s, GEMM 100.0 GFLOP/s", text)
         self.assertIn("| conv | 3 | 1.500 | 0.50 | 1.500 | 0.25 |", text)
         self.assertIn("| add | 1 | 1.500 | 0.75 |  |  |", text)
         self.assertIn("| copy | 12.3 | 1.00 |", text)
 
-    def test_a_text_without_a_place_for_tables_is_refused(self):
+    def test_a_readme_without_marks_is_rejected(self):
         with self.assertRaisesRegex(comparison.Unavailable, "bench/README.md: expected the lines"):
             cpu_tables.with_tables("# bench\n", cpu_tables.RESULTS)
 
-    def test_writing_again_changes_nothing_but_the_tables(self):
-        with tempfile.TemporaryDirectory() as folder:
-            folder = pathlib.Path(folder)
-            (folder / "results" / "a-cpu").mkdir(parents=True)
+    def test_writing_tables_is_idempotent(self):
+        with tempfile.TemporaryDirectory() as directory:
+            directory = pathlib.Path(directory)
+            (directory / "results" / "a-cpu").mkdir(parents=True)
             entry = {"stage": "allreduce", "outcome": "left out", "why": "no mpirun", "processor": "P", "cores": 2,
                      "command": "c", "date": "d", "quick": False}
-            (folder / "results" / "a-cpu" / "allreduce.json").write_text(json.dumps(entry))
-            readme = folder / "README.md"
+            (directory / "results" / "a-cpu" / "allreduce.json").write_text(json.dumps(entry))
+            readme = directory / "README.md"
             readme.write_text(f"before\n{cpu_tables.BEGIN}\nold\n{cpu_tables.END}\nafter\n")
-            cpu_tables.write_all(folder / "results", readme)
+            cpu_tables.write_all(directory / "results", readme)
             once = readme.read_text()
-            cpu_tables.write_all(folder / "results", readme)
+            cpu_tables.write_all(directory / "results", readme)
             self.assertEqual(readme.read_text(), once)
             self.assertTrue(once.startswith("before\n") and once.endswith("\nafter\n"))
             self.assertIn("| left out: no mpirun | ≥ 8 |", once)

@@ -1,4 +1,4 @@
-// The ops that the benchmark measures are those of engine/ops/ops.h and of the networks, at their cost.
+// Tests that the measured ops are those of engine/ops/ops.h and of the networks, with correct costs.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <regex>
 #include <set>
 
-#include "bench/op_run.h"
+#include "bench/kernels/op_run.h"
 #include "engine/ops/ops.h"
 #include "models/models.h"
 
@@ -27,7 +27,7 @@ const Device& cpu() {
   return device;
 }
 
-/// The functions of ops.h that give a Variable, or what holds one.
+/// Returns the functions of ops.h that return a Variable or a struct with one.
 std::vector<std::string> functions_of_ops_h() {
   static const std::regex kDeclaration(R"(^(?:Variable|CrossEntropy) (\w+)\(.*)");
   std::ifstream header(CONVOY_SOURCE_DIR "/engine/ops/ops.h");
@@ -38,7 +38,7 @@ std::vector<std::string> functions_of_ops_h() {
   return names;
 }
 
-/// The longest name of a function with which the case's begins; "" where there is none.
+/// Returns the longest function name that is a prefix of the name of the case; "" if there is none.
 std::string function_of(const ModelCase& c) {
   std::string longest;
   for (const std::string& name : functions_of_ops_h())
@@ -53,7 +53,7 @@ const ModelCase& case_named(const std::vector<ModelCase>& cases, const std::stri
   return *found;
 }
 
-TEST(ModelCases, HaveEachOpOfTheHeader) {
+TEST(ModelCases, CoverEachOpOfTheHeader) {
   const std::vector<std::string> functions = functions_of_ops_h();
   EXPECT_THAT(functions, ::testing::IsSupersetOf({"add", "conv2d", "sync_batch_norm", "cross_entropy"}));
   std::set<std::string> covered;
@@ -62,11 +62,12 @@ TEST(ModelCases, HaveEachOpOfTheHeader) {
     covered.insert(function_of(c));
   }
   for (const std::string& function : functions)
-    EXPECT_TRUE(covered.contains(function)) << "tests/op_cases/model_cases.cpp has no case of " << function;
+    EXPECT_TRUE(covered.contains(function))
+        << "tests/testing/op_cases/model_cases.cpp has no case of " << function;
 }
 
-TEST(ModelCases, CallTheOpsThatTheyAreNamedAfter) {
-  // Ops that are another one with something around it, or that have nothing to do.
+TEST(ModelCases, CallTheOpsInTheirNames) {
+  // Ops that wrap another op, or that do nothing.
   const std::map<std::string, std::string> recorded_as = {
       {"mean", "scale"}, {"cross_entropy_sum", "cross_entropy"}, {"sync_batch_norm", "batch_norm"}};
   for (const ModelCase& c : testing::all_model_cases({.batch = kImages})) {
@@ -79,7 +80,7 @@ TEST(ModelCases, CallTheOpsThatTheyAreNamedAfter) {
   }
 }
 
-TEST(ModelCases, HaveNamesOfTheirOwn) {
+TEST(ModelCases, HaveUniqueNames) {
   static const std::regex kName("[a-z0-9_]+/[a-z0-9_]+");
   std::set<std::string> names;
   for (const ModelCase& c : testing::all_model_cases({.batch = kImages})) {
@@ -90,7 +91,7 @@ TEST(ModelCases, HaveNamesOfTheirOwn) {
 }
 
 /// "conv2d [2, 32, 32, 3] (data) [64, 3, 3, 3] (parameter) -> [2, 32, 32, 64]".
-std::string text_of(const Variable& result) {
+std::string to_string(const Variable& result) {
   const Node& node = *result.creator();
   std::string text(node.name);
   for (const Variable& input : node.inputs)
@@ -104,7 +105,7 @@ std::string text_of(const Variable& result) {
 
 using Recorded = std::map<std::string, int>;
 
-/// All ops behind `result`.
+/// Returns all ops in the graph of `result`.
 Recorded recorded_behind(const Variable& result) {
   Recorded ops;
   std::set<const Node*> seen;
@@ -113,7 +114,7 @@ Recorded recorded_behind(const Variable& result) {
     const Variable one = left.back();
     left.pop_back();
     if (one.is_leaf() || !seen.insert(one.creator().get()).second) continue;
-    ++ops[text_of(one)];
+    ++ops[to_string(one)];
     left.insert(left.end(), one.creator()->inputs.begin(), one.creator()->inputs.end());
   }
   return ops;
@@ -121,11 +122,11 @@ Recorded recorded_behind(const Variable& result) {
 
 Recorded recorded_by(const std::vector<ModelCase>& cases) {
   Recorded ops;
-  for (const ModelCase& c : cases) ops[text_of(OpRun(c, cpu()).forward(1).front())] += c.count;
+  for (const ModelCase& c : cases) ops[to_string(OpRun(c, cpu()).forward(1).front())] += c.count;
   return ops;
 }
 
-/// What a step of training `model` records, as apps/train_step.cpp does.
+/// Returns the ops that a training step of `model` records, as in apps/train.
 Recorded recorded_by(const Model& model) {
   const Shape& image = model.input();
   const Tensor images =
@@ -135,7 +136,8 @@ Recorded recorded_by(const Model& model) {
                          static_cast<double>(kImages));
 }
 
-/// How many ops of a step have a ReLU in them, by their cases' names, to which their results must be true.
+/// Returns the number of ops of a step with a fused ReLU according to their names. Expects that results match
+/// names.
 int fused_relus(const std::vector<ModelCase>& cases) {
   int count = 0;
   for (const ModelCase& c : cases) {
@@ -150,25 +152,25 @@ int fused_relus(const std::vector<ModelCase>& cases) {
   return count;
 }
 
-// The graph, which holds no values, does not tell: by the networks' figures, every layer but the last has
-// one, and of a ResNet's batch norms those of the three shortcuts have none.
-TEST(ModelCases, HaveTheRelusOfTheirNetworks) {
+// The graph does not show fused ReLUs. By the definition of the networks, every layer except the last has
+// one, and the batch norms of the three shortcuts of a ResNet have none.
+TEST(ModelCases, FuseTheRelusOfTheirNetworks) {
   EXPECT_EQ(fused_relus(testing::lenet_cases({.batch = kImages})), 4);
   EXPECT_EQ(fused_relus(testing::resnet18_cases({.batch = kImages})), 17);
 }
 
-TEST(ModelCases, OfLeNetAreTheOpsOfAStep) {
+TEST(ModelCases, MatchTheOpsOfALeNetStep) {
   EXPECT_EQ(recorded_by(testing::lenet_cases({.batch = kImages})),
             recorded_by(models::lenet({.device = cpu()})));
 }
 
-TEST(ModelCases, OfResNet18AreTheOpsOfAStep) {
+TEST(ModelCases, MatchTheOpsOfAResNet18Step) {
   EXPECT_EQ(recorded_by(testing::resnet18_cases({.batch = kImages})),
             recorded_by(models::resnet18({.device = cpu()})));
 }
 
-/// Operations of the convolutions and linear layers in the forward pass of one image.
-std::int64_t product_flops(const std::vector<ModelCase>& cases, std::int64_t batch) {
+/// Returns the FLOPs of the convolutions and linear layers in the forward pass of one image.
+std::int64_t gemm_flops(const std::vector<ModelCase>& cases, std::int64_t batch) {
   std::int64_t flops = 0;
   for (const ModelCase& c : cases)
     if (const std::string function = function_of(c); function == "conv2d" || function == "linear")
@@ -176,20 +178,20 @@ std::int64_t product_flops(const std::vector<ModelCase>& cases, std::int64_t bat
   return flops;
 }
 
-TEST(ModelCases, SumUpToWhatTheModelsCount) {
+TEST(ModelCases, AddUpToTheFlopsOfTheModels) {
   const std::int64_t lenet = models::lenet().flops();
-  EXPECT_EQ(product_flops(testing::lenet_cases({}), 128), lenet);
+  EXPECT_EQ(gemm_flops(testing::lenet_cases({}), 128), lenet);
   const std::int64_t resnet18 = models::resnet18().flops();
-  EXPECT_EQ(product_flops(testing::resnet18_cases({}), 128), resnet18);
+  EXPECT_EQ(gemm_flops(testing::resnet18_cases({}), 128), resnet18);
   EXPECT_NEAR(static_cast<double>(resnet18), 1.11e9, 0.005e9);
 }
 
-TEST(ModelCases, OfTheSpeedRecipeSumUpToItsFacts) {
-  // By hand, a multiply-add being 2: 2x2 whitening, six convolutions, the head.
+TEST(ModelCases, AddUpToTheFlopsOfTheSpeedRecipe) {
+  // Computed by hand with 2 FLOPs per multiply-add: 2x2 whitening, six convolutions, the head.
   const std::int64_t forward =
       2 * (31 * 31 * 24 * 4 * 3 + 31 * 31 * 64 * 9 * 24 + 15 * 15 * 64 * 9 * 64 + 15 * 15 * 256 * 9 * 64 +
            2 * 7 * 7 * 256 * 9 * 256 + 3 * 3 * 256 * 9 * 256 + 256 * 10);
-  EXPECT_EQ(product_flops(testing::speed_recipe_cases({}), 128), forward);
+  EXPECT_EQ(gemm_flops(testing::speed_recipe_cases({}), 128), forward);
   EXPECT_NEAR(static_cast<double>(forward), 236e6, 1e6);
   // 1.97 million parameters; the scales of its six batch norms are fixed.
   std::int64_t parameters = 0, trained = 0;
@@ -217,15 +219,15 @@ TEST(ModelCases, CountAConvolution) {
   EXPECT_EQ(c.count, 4);
   expect_cost(c.forward, product, bytes);
   expect_cost(c.backward, 2 * product, 2 * bytes);
-  // Images want no gradient: of backward there is only the filter's.
+  // Images have no gradient, so backward computes only that of the filter.
   const ModelCase& stem = case_named(cases, "resnet18/conv2d_3x3_3x64_32px");
   expect_cost(stem.backward, 2 * map * 27, (128 * 32 * 32 * 3 + map + 64 * 27) * 4);
-  // In halves, half the bytes.
+  // Half precision has half the bytes.
   const std::vector<ModelCase> halves = testing::resnet18_cases({.dtype = DType::bf16});
   expect_cost(case_named(halves, "resnet18/conv2d_3x3_64x64_32px").forward, product, bytes / 2);
 }
 
-TEST(ModelCases, CountWhatALinearLayerHasWithIt) {
+TEST(ModelCases, CountBiasAndReluOfALinearLayer) {
   // 3 images of 84 features to 10, without a ReLU, and of 120 to 84 with one.
   const std::vector<ModelCase> cases = testing::lenet_cases({.batch = 3});
   const ModelCase& plain = case_named(cases, "lenet/linear_84x10_bias");
@@ -235,7 +237,7 @@ TEST(ModelCases, CountWhatALinearLayerHasWithIt) {
   expect_cost(relu.backward, 2 * 2 * 3 * 120 * 84, 4 * (2 * (3 * 120 + 120 * 84 + 3 * 84) + 4 * 3 * 84));
 }
 
-TEST(ModelCases, CountPassesOverMaps) {
+TEST(ModelCases, CountPassesOverFeatureMaps) {
   const std::vector<ModelCase> resnet18 = testing::resnet18_cases({.batch = 1});
   const std::int64_t map = 32 * 32 * 64;
   const ModelCase& norm = case_named(resnet18, "resnet18/batch_norm_64_32px_residual_relu");
@@ -259,7 +261,7 @@ TEST(ModelCases, CountPassesOverMaps) {
   expect_cost(case_named(others, "ops/cast_to_bf16_64_32px").forward, 0, map * 6);
 }
 
-/// Both directions, several graphs at a time, as the benchmark runs them.
+/// Runs both directions with several graphs at a time, as the benchmark does.
 void run_both_ways(const std::vector<ModelCase>& cases, const Device& device) {
   for (const ModelCase& c : cases) {
     SCOPED_TRACE(c.name());
@@ -271,7 +273,7 @@ void run_both_ways(const std::vector<ModelCase>& cases, const Device& device) {
     for (const double value : results[0].value().to(DType::f64).to_vector<double>())
       ASSERT_TRUE(std::isfinite(value));
     for (const Variable& input : inputs)
-      EXPECT_EQ(input.has_fresh_grad(), input.is_leaf() && input.requires_grad()) << input.shape().text();
+      EXPECT_EQ(input.has_new_grad(), input.is_leaf() && input.requires_grad()) << input.shape().text();
   }
 }
 
@@ -285,9 +287,9 @@ TEST(OpRun, RunsOnAGpu) {
   if (cuda_availability().count == 0) GTEST_SKIP() << cuda_availability().reason;
   const Device gpu = Device::cuda(0);
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    SCOPED_TRACE(name_of(dtype));
+    SCOPED_TRACE(to_string(dtype));
     run_both_ways(testing::lenet_cases({.batch = kImages, .dtype = dtype}), gpu);
-    // Of the other networks what LeNet has not, at sizes that an emulator can do.
+    // Ops of other networks that LeNet does not have, at sizes that are feasible on an emulator.
     std::vector<ModelCase> more;
     for (const auto& network : {testing::resnet18_cases, testing::speed_recipe_cases})
       for (ModelCase& c : network({.batch = kImages, .dtype = dtype}))
@@ -303,7 +305,7 @@ TEST(OpRun, StartsFromAGradientOfOnes) {
   const OpRun run(case_named(cases, "lenet/linear_84x10_bias"), cpu());
   const Variable y = run.forward(1).front();
   const Variable bias = y.creator()->inputs[2];
-  run.backward_seconds(3);  // written each time, not added to
+  run.backward_seconds(3);  // overwritten each time, not accumulated
   EXPECT_THAT(bias.grad().to_vector<float>(), ::testing::Each(static_cast<float>(kImages)));
 }
 

@@ -1,21 +1,21 @@
-// convoy-bench-overlap as a user starts it.
+// Tests of the program convoy-bench-overlap.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "bench/overlap_plans.h"
-#include "bench/overlap_record.h"
+#include "bench/overlap/plans.h"
+#include "bench/overlap/record.h"
 #include "engine/io/file.h"
-#include "tests/support/process.h"
-#include "tests/support/temp_folder.h"
+#include "tests/testing/support/process.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::bench {
 namespace {
 
 using convoy::testing::ProcessResult;
-using convoy::testing::TempFolder;
+using convoy::testing::TempDirectory;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -31,14 +31,14 @@ ProcessResult run(Arguments arguments) {
 
 std::string contents_of(const std::filesystem::path& file) { return read_text_file(file, 1 << 24); }
 
-/// Of a step of 1.5 s on two cores, as --record wrote it.
+/// Returns the path of a record written by --record: a step of 1.5 s on two cores.
 std::string stored(const std::string& model) {
   return std::string(CONVOY_SOURCE_DIR) + "/tests/bench/records/" + model + ".json";
 }
 
-TEST(OverlapProgram, RecordsRunsForRealAndReplays) {
-  const TempFolder folder;
-  const auto path = [&](const char* name) { return (folder.path() / name).string(); };
+TEST(OverlapProgram, RecordsMeasuresRealStepsAndReplays) {
+  const TempDirectory directory;
+  const auto path = [&](const char* name) { return (directory.path() / name).string(); };
   const ProcessResult recorded = run({"--model", "lenet", "--batch-size", "2", "--steps", "1", "--device",
                                       "cpu", "--threads", "1", "--real", "1", "--bandwidth", "25,0.5",
                                       "--record", path("step.json"), "--json", path("real.json")});
@@ -62,13 +62,13 @@ TEST(OverlapProgram, RecordsRunsForRealAndReplays) {
   EXPECT_THAT(contents_of(path("a.svg")),
               AllOf(HasSubstr("25 GB/s"), HasSubstr("0.5 GB/s"), HasSubstr("</svg>")));
   Json simulated = Json::parse(contents_of(path("a.json")));
-  for (std::size_t i = 0; i < 16; ++i)  // the same step, that was run before
+  for (std::size_t i = 0; i < 16; ++i)  // both are of the recorded step
     EXPECT_EQ(simulated["rows"][i]["exposed_ms"], real["rows"][i]["exposed_ms"]);
 }
 
-TEST(OverlapProgram, RefusesWhatCannotBeInOneLine) {
-  const TempFolder folder;
-  const std::string damaged = folder.write("damaged.json", "{\"format\": 1").string();
+TEST(OverlapProgram, ReportsErrorsInOneLine) {
+  const TempDirectory directory;
+  const std::string damaged = directory.write("damaged.json", "{\"format\": 1").string();
   const auto expect_refused = [](const Arguments& arguments, const std::string& words) {
     const ProcessResult result = run(arguments);
     EXPECT_EQ(result.exit_code, 2) << words;
@@ -76,7 +76,7 @@ TEST(OverlapProgram, RefusesWhatCannotBeInOneLine) {
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
     EXPECT_THAT(result.out, IsEmpty());
   };
-  expect_refused({"--bandwidth", "475,,1"}, "--bandwidth: found '475,,1', expected numbers");
+  expect_refused({"--bandwidth", "475,,1"}, "--bandwidth: found '475,,1', expected comma-separated numbers");
   expect_refused({"--bandwidth", "25;1"}, "--bandwidth: found '25;1'");
   expect_refused({"--bandwidth", "0"}, "--bandwidth: found '0'");
   expect_refused({"--bandwidth", "nan"}, "--bandwidth: found 'nan'");
@@ -86,18 +86,18 @@ TEST(OverlapProgram, RefusesWhatCannotBeInOneLine) {
   expect_refused({"--precision", "fp16", "--device", "cpu"}, "--precision fp16");
   expect_refused({"--scale-to", "0"}, "--scale-to");
   expect_refused({"--real", "1", "--scale-to", "1.5"}, "--real: found --scale-to");
-  expect_refused({"--replay", damaged}, "--replay " + damaged + ": found no record");
-  expect_refused({"--replay", folder.path() / "none.json"}, "none.json");
+  expect_refused({"--replay", damaged}, "--replay " + damaged + ": found no valid record");
+  expect_refused({"--replay", directory.path() / "none.json"}, "none.json");
   expect_refused({"--replay", stored("resnet18"), "--model", "resnet18"}, "--model: found --replay");
   expect_refused({"--replay", stored("resnet18"), "--real", "1"}, "--real: found --replay");
 }
 
-TEST(OverlapProgram, ReadsWhatItHasStored) {
+TEST(OverlapProgram, ReplaysStoredRecords) {
   for (const std::string model : {"resnet18", "resnet34", "resnet50", "resnet20"}) {
     const ProcessResult result = run({"--replay", stored(model), "--scale-to", "1.5"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.out, AllOf(HasSubstr(model + ", batch"), HasSubstr("a projection"),
-                                  HasSubstr("| one a parameter |"), Not(HasSubstr("real"))));
+                                  HasSubstr("| one per parameter |"), Not(HasSubstr("real"))));
   }
 }
 

@@ -1,20 +1,21 @@
-// Numbers in the memory of a communicator's device.
+// Arrays in the memory of a communicator's device.
 #pragma once
 
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/core/communicator.h"
 #include "kernels/runtime/stream_event.h"
 
 namespace convoy::testing {
 
-/// Until everything that was enqueued has ended, well or not.
+/// Blocks until all enqueued work has completed or failed.
 inline void wait_for(Communicator& comm) {
   StreamEvent end(comm.stream());
   end.record(comm.stream());
   end.wait();
 }
 
+/// An array in device memory, initialized from the host.
 template <class T>
 class DeviceValues {
  public:
@@ -28,7 +29,7 @@ class DeviceValues {
   DeviceValues& operator=(const DeviceValues&) = delete;
 
   View view() const { return {data_, shape(), dtype_of<T>}; }
-  /// After all that the communicator was given to do, with its errors.
+  /// Waits for all enqueued work, throws its errors, and returns a copy of the array.
   const std::vector<T>& read(Communicator& comm) {
     wait_for(comm);
     comm.check_errors();

@@ -1,4 +1,4 @@
-// Ranks that are threads of the test.
+// Runs ranks as threads of the test process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "comm/thread_communicator.h"
+#include "comm/transport/thread/thread_communicator.h"
 
 namespace convoy::testing {
 
-/// Runs `body` on every rank; what it throws fails the test.
+/// Runs `body` on every rank, each in its own thread. An exception fails the test.
 inline void on_ranks(int ranks, const std::function<void(Communicator&)>& body,
                      const CommOptions& options = {.timeout_seconds = 20}) {
   std::vector<std::thread> threads;

@@ -1,5 +1,4 @@
-// Batches on their way to a GPU that is behind the host: nothing is read before it is there, nothing is
-// overwritten that is still wanted, and the memory for it has a bound.
+// Uploads of batches to a GPU that is behind the host: no early reads, no overwritten data, bounded memory.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -8,14 +7,13 @@
 #include <string>
 #include <thread>
 
-#include "tests/datasets/loader_scene.h"
-#include "tests/support/gpu.h"
+#include "tests/datasets/loader_fixture.h"
+#include "tests/testing/support/gpu.h"
 
 namespace convoy::testing {
 namespace {
 
-/// Allocators made meanwhile hand out again what was just given back, as in a training, though the tests of a
-/// sanitizer build ask for the contrary.
+/// Lets new allocators reuse freed memory, as in a training. Sanitizer builds disable this for their tests.
 class ReusedMemory {
  public:
   ReusedMemory() {
@@ -33,7 +31,7 @@ class ReusedMemory {
   std::optional<std::string> before_;
 };
 
-/// Waits for workers, which no call can be asked about.
+/// Gives the workers time. Their state cannot be queried.
 bool eventually(const auto& condition) {
   for (int waited_ms = 0; waited_ms < 60'000; ++waited_ms) {
     if (condition()) return true;
@@ -44,12 +42,12 @@ bool eventually(const auto& condition) {
 
 class CudaFeed : public GpuTest {
  protected:
-  /// Two epochs of which the GPU keeps a copy of each batch, while nothing but the loader ever waits for it.
+  /// Runs two epochs and copies each batch on the GPU. Only the loader ever waits for the GPU.
   static std::vector<Copy> run_behind(const ImageSet& set, const LoaderOptions& options) {
     DataLoader loader(set, options);
     std::vector<Batch> kept;
     for (int epoch = 0; epoch < 2; ++epoch)
-      for (std::vector<Batch> update = loader.next_update(); !update.empty(); update = loader.next_update())
+      for (std::vector<Batch> update = loader.next_step(); !update.empty(); update = loader.next_step())
         for (Batch& batch : update) {
           for (Tensor* tensor : {&batch.images, &batch.labels, &batch.ids}) *tensor = tensor->clone();
           kept.push_back(std::move(batch));
@@ -60,7 +58,7 @@ class CudaFeed : public GpuTest {
   }
 
   static std::size_t block(std::size_t bytes) { return CachingAllocator::size_class(bytes); }
-  /// What the allocator takes for a batch of n: images f32, labels and ids.
+  /// Returns the bytes that the allocator reserves for a batch of n samples: f32 images, labels and ids.
   static std::size_t batch_bytes(std::int64_t n) {
     return block(static_cast<std::size_t>(n * kPixels) * sizeof(float)) +
            2 * block(static_cast<std::size_t>(n) * sizeof(std::int32_t));
@@ -88,7 +86,7 @@ TEST_F(CudaFeed, BatchesAreThoseOfTheCpu) {
     }
 }
 
-TEST_F(CudaFeed, SoAreThoseOfAResidentSetWhoseNextEpochIsSentMeanwhile) {
+TEST_F(CudaFeed, ResidentBatchesMatchTheCpuWhileTheNextEpochIsUploaded) {
   const ImageSet set = make_set(60);
   LoaderOptions options{.global_batch = 16, .seed = 3, .transform = random_transform()};
   std::vector<Copy> expected;
@@ -101,22 +99,22 @@ TEST_F(CudaFeed, SoAreThoseOfAResidentSetWhoseNextEpochIsSentMeanwhile) {
   });
 }
 
-TEST_F(CudaFeed, UploadsTheNextUpdateAhead) {
+TEST_F(CudaFeed, UploadsTheNextStepAhead) {
   const ImageSet set = make_set(160);
   std::size_t in_use = 0;
   for (int pause_ms = 20; pause_ms < 10'000 && in_use < 2 * batch_bytes(16); pause_ms *= 5) {
     const Device gpu = Device::cuda(0);
     DataLoader loader(set, {.global_batch = 16, .workers = 1, .prefetch = 2, .device = gpu});
     ASSERT_TRUE(eventually([&] { return gpu.staging().stats().in_use >= 2 * batch_bytes(16); }));
-    // Both are begun; that they are made shows only in that the second is sent, too.
+    // Workers start both batches. The upload of the second shows that they are ready.
     std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
-    const std::vector<Batch> update = loader.next_update();
+    const std::vector<Batch> update = loader.next_step();
     in_use = gpu.memory().stats().in_use;
   }
   EXPECT_EQ(in_use, 2 * batch_bytes(16));
 }
 
-TEST_F(CudaFeed, WhatASeekDiscardsIsNotWrittenLater) {
+TEST_F(CudaFeed, DiscardedUploadsDoNotOverwriteReusedMemory) {
   const ImageSet set = make_set(160);
   for_each_order([&] {
     const Device gpu = Device::cuda(0);
@@ -125,44 +123,44 @@ TEST_F(CudaFeed, WhatASeekDiscardsIsNotWrittenLater) {
       loader.seek(0, round);
       EXPECT_TRUE(eventually([&] { return gpu.staging().stats().in_use >= 2 * batch_bytes(16); }));
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      { const std::vector<Batch> update = loader.next_update(); }
-      loader.seek(1, round);  // drops the next batch, whose upload may not have run
+      { const std::vector<Batch> update = loader.next_step(); }
+      loader.seek(1, round);  // discards the next batch, whose upload may be incomplete
       std::vector<Tensor> sevens;
       for (int i = 0; i < 3; ++i)
         sevens.push_back(Tensor::full({16, kHeight, kWidth, kChannels}, 7, DType::f32, gpu));
       gpu.synchronize();
-      loader.seek(0, 9);  // waits for the workers to be elsewhere
-      loader.next_update().front().ids.to_vector<std::int32_t>();
+      loader.seek(0, 9);  // makes the workers continue at another position
+      loader.next_step().front().ids.to_vector<std::int32_t>();
       for (const Tensor& tensor : sevens)
         EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(16 * kPixels, 7.0f));
     }
   });
 }
 
-TEST_F(CudaFeed, MemoryHasABoundHoweverFarTheGpuIsBehind) {
+TEST_F(CudaFeed, MemoryIsBoundedWhenTheGpuIsBehind) {
   const ImageSet set = make_set(640);
   for_each_order([&] {
     const Device gpu = Device::cuda(0);
     constexpr int kPrefetch = 3;
     DataLoader loader(set, {.global_batch = 16, .workers = 2, .prefetch = kPrefetch, .device = gpu});
     for (int epoch = 0; epoch < 3; ++epoch)
-      for (std::vector<Batch> update = loader.next_update(); !update.empty();) update = loader.next_update();
-    // Made or being made, sent ahead, and received with their copies to come.
+      for (std::vector<Batch> update = loader.next_step(); !update.empty();) update = loader.next_step();
+    // Prepared or in preparation, uploaded ahead, and received with incomplete uploads.
     EXPECT_LE(gpu.staging().stats().peak_in_use, (kPrefetch + 1 + kPrefetch) * batch_bytes(16));
-    // In use, the one before it, and the one sent ahead.
+    // The current batch, the previous one, and the one that is uploaded ahead.
     EXPECT_LE(gpu.memory().stats().peak_in_use, 3 * batch_bytes(16));
     gpu.synchronize();
   });
 }
 
-TEST_F(CudaFeed, AnEmptyBatchArrives) {
+TEST_F(CudaFeed, UploadsAnEmptyBatch) {
   const ImageSet set = make_set(5);
-  DataLoader loader(set, {.global_batch = 4, .rank = 3, .world = 4, .device = Device::cuda(0)});
-  EXPECT_EQ(loader.next_update().front().ids.numel(), 1);
-  EXPECT_EQ(loader.next_update().front().images.shape(), (Shape{0, kHeight, kWidth, kChannels}));
+  DataLoader loader(set, {.global_batch = 4, .rank = 3, .world_size = 4, .device = Device::cuda(0)});
+  EXPECT_EQ(loader.next_step().front().ids.numel(), 1);
+  EXPECT_EQ(loader.next_step().front().images.shape(), (Shape{0, kHeight, kWidth, kChannels}));
 }
 
-TEST_F(CudaFeed, EndsAtAnyMoment) {
+TEST_F(CudaFeed, CanBeDestroyedAtAnyTime) {
   const ImageSet set = make_set(500);
   for_each_order([&] {
     for (int taken = 0; taken < 12; ++taken) {
@@ -170,7 +168,7 @@ TEST_F(CudaFeed, EndsAtAnyMoment) {
       std::vector<Batch> kept;
       {
         DataLoader loader(set, {.global_batch = 16, .workers = 1 + taken % 3, .device = gpu});
-        for (int i = 0; i < taken; ++i) kept = loader.next_update();
+        for (int i = 0; i < taken; ++i) kept = loader.next_step();
         if (taken % 3 == 0) loader.seek(taken);
       }
       for (const Batch& batch : kept) EXPECT_EQ(batch.ids.to_vector<std::int32_t>().size(), 16u);

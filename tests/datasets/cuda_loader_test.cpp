@@ -1,18 +1,18 @@
-// Batches for a GPU: made on the CPU and uploaded, or by the GPU from images that lie in its memory. They are
-// the same.
+// Batches for a GPU: prepared on the CPU and uploaded, or made by the GPU from resident images. Both are
+// equal.
 #include <gmock/gmock.h>
 
-#include "kernels/runtime/error.h"
-#include "kernels/runtime/work_graph.h"
-#include "tests/datasets/loader_scene.h"
-#include "tests/support/gpu.h"
+#include "kernels/base/error.h"
+#include "kernels/runtime/cuda_graph.h"
+#include "tests/datasets/loader_fixture.h"
+#include "tests/testing/support/gpu.h"
 
 namespace convoy::testing {
 namespace {
 
 class CudaLoader : public GpuTest {
  protected:
-  /// The same batches three ways: for the CPU, copied to the GPU, made by the GPU.
+  /// Compares the batches of three loaders: on the CPU, uploaded to the GPU, made by the GPU.
   void compare(LoaderOptions options) {
     const ImageSet set = make_set(43);
     options.transform = random_transform();
@@ -27,11 +27,11 @@ class CudaLoader : public GpuTest {
 TEST_F(CudaLoader, BatchesAreThoseOfTheCpu) { compare({.global_batch = 16, .seed = 5}); }
 TEST_F(CudaLoader, InOrder) { compare({.global_batch = 7, .shuffle = false}); }
 TEST_F(CudaLoader, InMicroBatchesOfOneRankOfThree) {
-  compare({.global_batch = 16, .micro_batch = 2, .rank = 2, .world = 3});
+  compare({.global_batch = 16, .micro_batch = 2, .rank = 2, .world_size = 3});
 }
 TEST_F(CudaLoader, WithoutWorkers) { compare({.global_batch = 16, .workers = 0}); }
 
-/// What the CPU's batches are in a half type.
+/// Returns the batches of the CPU in a half-precision type.
 std::vector<std::vector<Copy>> rounded(std::vector<std::vector<Copy>> epochs, DType dtype) {
   for (std::vector<Copy>& epoch : epochs)
     for (Copy& batch : epoch)
@@ -41,7 +41,7 @@ std::vector<std::vector<Copy>> rounded(std::vector<std::vector<Copy>> epochs, DT
   return epochs;
 }
 
-TEST_F(CudaLoader, RoundsToAHalfOnceWhoeverMakesTheBatch) {
+TEST_F(CudaLoader, RoundsToHalfPrecisionOnceOnCpuAndGpu) {
   const ImageSet set = make_set(43);
   LoaderOptions options{.global_batch = 16, .seed = 5, .transform = random_transform()};
   options.transform.augment.inverse_std = {4.049f, 4.107f, 3.823f};
@@ -53,14 +53,14 @@ TEST_F(CudaLoader, RoundsToAHalfOnceWhoeverMakesTheBatch) {
     EXPECT_NE(expected, exact);
     options.resident = false;
     DataLoader loader(set, options);
-    EXPECT_EQ(loader.next_update().front().images.dtype(), dtype);
+    EXPECT_EQ(loader.next_step().front().images.dtype(), dtype);
     EXPECT_EQ(run(set, options, 2), expected);
     options.resident = true;
     for_each_order([&] { EXPECT_EQ(run(set, options, 2), expected); });
   }
 }
 
-/// Of a loader that leaves images to make_images(): the batch with them.
+/// Completes a batch of a loader with defer_images by calling make_images().
 Batch with_images(const DataLoader& loader, Batch batch, DType dtype, const Device& gpu) {
   EXPECT_FALSE(batch.images.defined());
   batch.images = Tensor::empty({batch.ids.numel(), kHeight, kWidth, kChannels}, dtype, gpu);
@@ -69,7 +69,7 @@ Batch with_images(const DataLoader& loader, Batch batch, DType dtype, const Devi
   return batch;
 }
 
-TEST_F(CudaLoader, MakesDeferredImagesWhenAsked) {
+TEST_F(CudaLoader, MakesDeferredImagesOnRequest) {
   const ImageSet set = make_set(43);
   const Device gpu = Device::cuda(0);
   LoaderOptions options{.global_batch = 16,
@@ -87,15 +87,15 @@ TEST_F(CudaLoader, MakesDeferredImagesWhenAsked) {
       DataLoader loader(set, options);
       for (const std::vector<Copy>& epoch : expected) {
         for (std::size_t next = 0; next < epoch.size();)
-          for (const Batch& batch : loader.next_update())
+          for (const Batch& batch : loader.next_step())
             EXPECT_EQ(copy_of(with_images(loader, batch, dtype, gpu)), epoch[next++]);
-        EXPECT_TRUE(loader.next_update().empty());
+        EXPECT_TRUE(loader.next_step().empty());
       }
     });
   }
 }
 
-TEST_F(CudaLoader, RecordsTheMakingOfImages) {
+TEST_F(CudaLoader, CapturesMakeImagesInAGraph) {
   const ImageSet set = make_set(48);
   const Device gpu = Device::cuda(0);
   LoaderOptions options{.global_batch = 16, .transform = random_transform(), .device = gpu, .resident = true};
@@ -106,23 +106,23 @@ TEST_F(CudaLoader, RecordsTheMakingOfImages) {
     const Tensor images = Tensor::zeros({16, kHeight, kWidth, kChannels}, DType::f32, gpu);
     const Tensor ids = Tensor::zeros({16}, DType::i32, gpu);
     const Tensor epoch = Tensor::zeros({1}, DType::i32, gpu);
-    WorkGraph graph(gpu, [&] { loader.make_images(ids, epoch, images); });
+    CudaGraph graph(gpu, [&] { loader.make_images(ids, epoch, images); });
     EXPECT_EQ(graph.pool_bytes(), 0u);
     for (const std::vector<Copy>& copies : expected) {
       for (const Copy& copy : copies) {
-        Batch batch = loader.next_update().front();
+        Batch batch = loader.next_step().front();
         ids.copy_from(batch.ids);
         epoch.copy_from(Tensor::full({1}, static_cast<double>(batch.epoch), DType::i32, gpu));
         graph.replay();
         batch.images = images;
         EXPECT_EQ(copy_of(batch), copy);
       }
-      EXPECT_TRUE(loader.next_update().empty());
+      EXPECT_TRUE(loader.next_step().empty());
     }
   });
 }
 
-TEST_F(CudaLoader, RefusesImagesThatItCannotMake) {
+TEST_F(CudaLoader, RefusesInvalidArgumentsOfMakeImages) {
   const ImageSet set = make_set(24);
   const Device gpu = Device::cuda(0);
   EXPECT_THROW(DataLoader(set, {.device = gpu, .defer_images = true}), UsageError);
@@ -143,7 +143,7 @@ TEST_F(CudaLoader, RefusesImagesThatItCannotMake) {
   gpu.synchronize();
 }
 
-TEST_F(CudaLoader, TakesImagesThatAreOnTheGpuAlready) {
+TEST_F(CudaLoader, UsesImagesThatAreOnTheGpuAlready) {
   const ImageSet set = make_set(2000);
   const Device gpu = Device::cuda(0);
   LoaderOptions options{.global_batch = 500, .device = gpu, .resident = true};
@@ -163,11 +163,11 @@ TEST_F(CudaLoader, TakesImagesThatAreOnTheGpuAlready) {
   };
   refuses(images.rows(0, 100), true);
   refuses(set.images, true);
-  refuses(set.images.to(Device::cuda(0)), true);  // another handle has another stream
+  refuses(set.images.to(Device::cuda(0)), true);  // another Device has another stream
   refuses(images, false);
 }
 
-TEST_F(CudaLoader, GoesOnFromAnywhere) {
+TEST_F(CudaLoader, ResumesAtAnyStep) {
   const ImageSet set = make_set(43);
   const LoaderOptions options{
       .global_batch = 8, .transform = random_transform(), .device = Device::cuda(0), .resident = true};
@@ -183,10 +183,10 @@ TEST_F(CudaLoader, GoesOnFromAnywhere) {
 TEST_F(CudaLoader, ABatchOutlivesItsEpoch) {
   const ImageSet set = make_set(24);
   DataLoader loader(set, {.global_batch = 24, .device = Device::cuda(0), .resident = true});
-  const Batch first = loader.next_update().front();
+  const Batch first = loader.next_step().front();
   const Copy before = copy_of(first);
-  loader.next_update();  // the end of the epoch
-  loader.next_update();
+  loader.next_step();  // the end of the epoch
+  loader.next_step();
   EXPECT_EQ(copy_of(first), before);
 }
 

@@ -1,4 +1,5 @@
-#include "datasets/download.h"
+#include "datasets/download/download.h"
+#include "datasets/formats/registry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,10 +14,10 @@
 #include <sstream>
 #include <thread>
 
-#include "kernels/random.h"
-#include "kernels/runtime/error.h"
-#include "tests/support/http_server.h"
-#include "tests/support/temp_folder.h"
+#include "kernels/base/error.h"
+#include "kernels/base/random.h"
+#include "tests/testing/support/http_server.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy {
 namespace {
@@ -28,9 +29,9 @@ using testing::HttpRequest;
 using testing::HttpServer;
 using ::testing::Not;
 using testing::serve;
-using testing::TempFolder;
+using testing::TempDirectory;
 
-constexpr std::int64_t kSize = 1'000'003;  // odd, and more than a socket's buffers take
+constexpr std::int64_t kSize = 1'000'003;  // odd, and larger than the buffers of a socket
 
 const std::string& random_bytes() {
   static const std::string made = [] {
@@ -51,8 +52,8 @@ class Download : public ::testing::Test {
  protected:
   Download() {
     for (const char* name : {"http_proxy", "all_proxy", "ALL_PROXY"})
-      unsetenv(name);  // loopback is asked directly
-    md5 = md5_of_file(folder.write("expected", body));
+      unsetenv(name);  // no proxy for the loopback address
+    md5 = md5_of_file(directory.write("expected", body));
     options.backoff_ms = 1;
   }
 
@@ -62,7 +63,7 @@ class Download : public ::testing::Test {
   fs::path target() const { return data / "data.bin"; }
   fs::path part() const { return data / "data.bin.part"; }
 
-  /// The message of the DataError that a download from there throws.
+  /// Returns the message of the DataError that a download from `server` throws.
   std::string refusal(const std::vector<RemoteFile>& mirrors) const {
     try {
       download(mirrors, data, options);
@@ -72,31 +73,31 @@ class Download : public ::testing::Test {
     return "no DataError";
   }
 
-  TempFolder folder;
-  const fs::path data = folder.path() / "cache" / "data";
+  TempDirectory directory;
+  const fs::path data = directory.path() / "cache" / "data";
   const std::string& body = random_bytes();
   std::string md5;
   DownloadOptions options;
 };
 
-TEST_F(Download, ChecksumsAreThoseOfTheStandard) {
+TEST_F(Download, ComputesTheChecksumsOfTheStandard) {
   // RFC 1321, appendix A.5.
-  EXPECT_EQ(md5_of_file(folder.write("empty", "")), "d41d8cd98f00b204e9800998ecf8427e");
-  EXPECT_EQ(md5_of_file(folder.write("abc", "abc")), "900150983cd24fb0d6963f7d28e17f72");
-  EXPECT_THROW(md5_of_file(folder.path() / "missing"), DataError);
+  EXPECT_EQ(md5_of_file(directory.write("empty", "")), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(md5_of_file(directory.write("abc", "abc")), "900150983cd24fb0d6963f7d28e17f72");
+  EXPECT_THROW(md5_of_file(directory.path() / "missing"), DataError);
 }
 
-TEST_F(Download, BringsTheFileOnceAndLeavesNothingElse) {
+TEST_F(Download, DownloadsTheFileOnceAndLeavesNoOtherFiles) {
   HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
   server.start();
   EXPECT_EQ(download({at(server)}, data, options), target());
   EXPECT_EQ(contents(target()), body);
-  download({at(server)}, data, options);  // it is there: nobody is asked
+  download({at(server)}, data, options);  // the file exists: no request
   EXPECT_EQ(server.requests().size(), 1u);
   EXPECT_EQ(std::distance(fs::directory_iterator(data), fs::directory_iterator()), 1);
 }
 
-TEST_F(Download, ContinuesWhereTheServerBrokeOff) {
+TEST_F(Download, ResumesAfterABrokenConnection) {
   HttpServer server([&](const HttpRequest& request) {
     HttpReply reply = serve(request, body);
     if (request.number < 4) reply.hang_up_after = 150'000 + request.number;
@@ -107,10 +108,10 @@ TEST_F(Download, ContinuesWhereTheServerBrokeOff) {
   EXPECT_EQ(contents(target()), body);
   EXPECT_EQ(server.requests().size(), 5u);
   EXPECT_EQ(server.requests()[1].range_begin, 150'000);
-  EXPECT_EQ(server.body_bytes(), kSize);  // no byte twice
+  EXPECT_EQ(server.body_bytes(), kSize);  // no byte is sent twice
 }
 
-TEST_F(Download, AServerWithoutRangesIsAskedForEverything) {
+TEST_F(Download, DownloadsEverythingFromAServerWithoutRanges) {
   HttpServer server([&](const HttpRequest& request) {
     return HttpReply{.body = body, .hang_up_after = request.number == 0 ? kSize / 2 : -1};
   });
@@ -121,7 +122,7 @@ TEST_F(Download, AServerWithoutRangesIsAskedForEverything) {
   EXPECT_EQ(server.body_bytes(), kSize / 2 + kSize);
 }
 
-TEST_F(Download, AWrongRangeStartsOver) {
+TEST_F(Download, RestartsAfterAWrongRange) {
   HttpServer server([&](const HttpRequest& request) {
     if (request.number == 0) return HttpReply{.body = body, .hang_up_after = 1000};
     HttpReply reply = serve(request, body);
@@ -145,8 +146,8 @@ TEST_F(Download, FollowsARedirect) {
   EXPECT_EQ(contents(target()), body);
 }
 
-TEST_F(Download, AStalePartIsFoundOutAndReplaced) {
-  folder.write("cache/data/data.bin.part", std::string(1000, 'x'));
+TEST_F(Download, ReplacesAStalePartialFile) {
+  directory.write("cache/data/data.bin.part", std::string(1000, 'x'));
   HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
   server.start();
   download({at(server)}, data, options);
@@ -154,8 +155,8 @@ TEST_F(Download, AStalePartIsFoundOutAndReplaced) {
   EXPECT_EQ(server.requests().size(), 2u);
 }
 
-TEST_F(Download, APartThatIsWholeNeedsNoByte) {
-  folder.write("cache/data/data.bin.part", body);  // killed between the last byte and the rename
+TEST_F(Download, ACompletePartialFileNeedsNoTransfer) {
+  directory.write("cache/data/data.bin.part", body);  // killed between the last byte and the rename
   HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
   server.start();
   download({at(server)}, data, options);
@@ -163,7 +164,7 @@ TEST_F(Download, APartThatIsWholeNeedsNoByte) {
   EXPECT_EQ(server.body_bytes(), 0);
 }
 
-TEST_F(Download, WrongContentIsTriedAgainThenRefused) {
+TEST_F(Download, RetriesWrongContentAndThenFails) {
   HttpServer server([&](const HttpRequest& request) { return serve(request, "<html>log in first</html>"); });
   server.start();
   const std::string message = refusal({at(server)});
@@ -175,8 +176,8 @@ TEST_F(Download, WrongContentIsTriedAgainThenRefused) {
   EXPECT_FALSE(fs::exists(target()));
 }
 
-TEST_F(Download, AWrongFileOfThatNameIsReplacedOnlyByTheRightOne) {
-  folder.write("cache/data/data.bin", "mine");
+TEST_F(Download, ReplacesAWrongFileOnlyByTheRightOne) {
+  directory.write("cache/data/data.bin", "mine");
   HttpServer server([&](const HttpRequest& request) {
     return request.number == 0 ? HttpReply{.status = 404} : serve(request, body);
   });
@@ -187,7 +188,7 @@ TEST_F(Download, AWrongFileOfThatNameIsReplacedOnlyByTheRightOne) {
   EXPECT_EQ(contents(target()), body);
 }
 
-TEST_F(Download, GoesOnToTheNextMirrorAndKeepsWhatItHas) {
+TEST_F(Download, ContinuesAtTheNextMirrorWithThePartialFile) {
   HttpServer server([&](const HttpRequest& request) {
     if (request.path == "/gone") return HttpReply{.status = 404};
     HttpReply reply = serve(request, body);
@@ -204,7 +205,7 @@ TEST_F(Download, GoesOnToTheNextMirrorAndKeepsWhatItHas) {
   EXPECT_EQ(server.requests().back().range_begin, 2000);
 }
 
-TEST_F(Download, SaysWhyEachMirrorFailed) {
+TEST_F(Download, ReportsWhyEachMirrorFailed) {
   HttpServer server([&](const HttpRequest& request) {
     if (request.path == "/gone") return HttpReply{.status = 404};
     if (request.path == "/busy") return HttpReply{.status = 503};
@@ -219,7 +220,7 @@ TEST_F(Download, SaysWhyEachMirrorFailed) {
                                        at(server, "/breaks"),
                                        {.url = "ftp://127.0.0.1/x", .name = "data.bin", .md5 = md5},
                                        {.url = "http://host.invalid/x", .name = "data.bin", .md5 = md5}});
-  EXPECT_THAT(message, HasSubstr("/gone: HTTP 404; "));  // not asked again
+  EXPECT_THAT(message, HasSubstr("/gone: HTTP 404; "));  // not retried
   EXPECT_THAT(message, HasSubstr("/busy: HTTP 503 (2 times); "));
   EXPECT_THAT(message, HasSubstr(" after 1000 of 1000003 bytes, then "));
   EXPECT_THAT(message, HasSubstr(" after 2000 of 1000003 bytes; "));
@@ -230,7 +231,7 @@ TEST_F(Download, SaysWhyEachMirrorFailed) {
   EXPECT_TRUE(fs::exists(part()));
 }
 
-TEST_F(Download, NobodyListening) {
+TEST_F(Download, ReportsARefusedConnection) {
   std::string url;
   {
     const HttpServer server([](const HttpRequest&) { return HttpReply{}; });
@@ -239,7 +240,7 @@ TEST_F(Download, NobodyListening) {
   EXPECT_THAT(refusal({{.url = url, .name = "data.bin", .md5 = md5}}), HasSubstr(url + ": "));
 }
 
-TEST_F(Download, SilenceCountsAsAFailure) {
+TEST_F(Download, AStalledTransferFails) {
   HttpServer server([&](const HttpRequest& request) {
     HttpReply reply = serve(request, body);
     if (request.number == 0) reply.stall_after = 5000;
@@ -254,10 +255,10 @@ TEST_F(Download, SilenceCountsAsAFailure) {
   EXPECT_EQ(server.requests()[1].range_begin, 5000);
 }
 
-TEST_F(Download, ASlowServerIsNotASilentOne) {
+TEST_F(Download, ASlowServerIsNotAStalledOne) {
   HttpServer server([&](const HttpRequest& request) {
     HttpReply reply = serve(request, body);
-    reply.bytes_per_ms = kSize / 2500;  // 2.5 s in all, 10 ms between pieces
+    reply.bytes_per_ms = kSize / 2500;  // 2.5 s in total, 10 ms between chunks
     return reply;
   });
   server.start();
@@ -272,7 +273,7 @@ TEST_F(Download, ASlowServerIsNotASilentOne) {
   EXPECT_EQ(seen.back(), std::pair(kSize, kSize));
 }
 
-TEST_F(Download, TheProgressCallbackMayStopIt) {
+TEST_F(Download, TheProgressCallbackCanStopTheDownload) {
   HttpServer server([&](const HttpRequest& request) {
     HttpReply reply = serve(request, body);
     reply.bytes_per_ms = 500;
@@ -285,8 +286,8 @@ TEST_F(Download, TheProgressCallbackMayStopIt) {
   EXPECT_EQ(server.requests().size(), 1u);
 }
 
-TEST_F(Download, AFolderThatCannotBe) {
-  folder.write("cache", "a file where the folder should be");
+TEST_F(Download, AnInvalidDirectoryIsAnOutputError) {
+  directory.write("cache", "a file where the directory should be");
   EXPECT_THROW(download({{.url = "http://127.0.0.1:1/x", .name = "data.bin", .md5 = md5}}, data, options),
                OutputError);
   EXPECT_THROW(download({{.url = "http://127.0.0.1:1/x", .name = "../data.bin", .md5 = md5}}, data, options),
@@ -312,12 +313,12 @@ TEST_F(Download, AFullDiskIsAnOutputErrorAtOnce) {
   std::signal(SIGXFSZ, previous);
   EXPECT_THAT(message, HasSubstr("data.bin.part: cannot be written after 100000 bytes: "));
   EXPECT_EQ(server.requests().size(), 1u);
-  download({at(server)}, data, options);  // room again: continues
+  download({at(server)}, data, options);  // resumes when there is space again
   EXPECT_EQ(server.requests()[1].range_begin, 100'000);
 }
 
-/// A child process that downloads; its exit status is 0 where that went well. Forked before the server has
-/// threads.
+/// Forks a child process that downloads, and whose exit status is 0 on success. Must be called before the
+/// server starts threads.
 pid_t fork_download(const RemoteFile& file, const fs::path& data, const DownloadOptions& options) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -333,7 +334,7 @@ pid_t fork_download(const RemoteFile& file, const fs::path& data, const Download
 TEST_F(Download, EightProcessesAtOnceDownloadOnce) {
   HttpServer server([&](const HttpRequest& request) {
     HttpReply reply = serve(request, body);
-    reply.bytes_per_ms = 10'000;  // 100 ms: long enough that all of them meet
+    reply.bytes_per_ms = 10'000;  // 100 ms: long enough for all downloads to overlap
     if (request.number < 2) reply.hang_up_after = kSize / 4;
     return reply;
   });
@@ -364,7 +365,7 @@ TEST_F(Download, EightThreadsAtOnceDownloadOnce) {
   EXPECT_EQ(server.body_bytes(), kSize);
 }
 
-TEST_F(Download, AKilledDownloadIsContinuedByTheNext) {
+TEST_F(Download, ResumesAKilledDownload) {
   HttpServer server([&](const HttpRequest& request) {
     HttpReply reply = serve(request, body);
     if (request.number == 0) reply.stall_after = 200'000;
@@ -377,14 +378,14 @@ TEST_F(Download, AKilledDownloadIsContinuedByTheNext) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_TRUE(fs::exists(target().string() + ".lock"));  // left behind, and held by nobody
+  EXPECT_TRUE(fs::exists(target().string() + ".lock"));  // the file is left behind, but not locked
   download({at(server)}, data, options);
   EXPECT_EQ(contents(target()), body);
   EXPECT_EQ(server.body_bytes(), kSize);
 }
 
 TEST_F(Download, OfficialFilesAreWellFormed) {
-  const auto check_file = [](const std::vector<RemoteFile>& mirrors) {
+  const auto check_file = [](const Mirrors& mirrors) {
     ASSERT_FALSE(mirrors.empty());
     for (const RemoteFile& file : mirrors) {
       EXPECT_TRUE(file.url.starts_with("https://"));
@@ -393,21 +394,22 @@ TEST_F(Download, OfficialFilesAreWellFormed) {
       EXPECT_EQ(file.md5, mirrors.front().md5);
     }
   };
-  ASSERT_EQ(cifar10_files().size(), 1u);
-  ASSERT_EQ(mnist_files().size(), 4u);
-  for (const auto& mirrors : cifar10_files()) check_file(mirrors);
-  for (const auto& mirrors : mnist_files()) check_file(mirrors);
+  ASSERT_EQ(kCifar10Files.official().size(), 1u);
+  ASSERT_EQ(kMnistFiles.official().size(), 4u);
+  for (const DatasetEntry& entry : all_datasets())
+    if (entry.files != nullptr)
+      for (const Mirrors& mirrors : entry.files->official()) check_file(mirrors);
 }
 
-TEST_F(Download, TheCacheFolderFollowsTheEnvironment) {
+TEST_F(Download, TheCacheDirectoryFollowsTheEnvironment) {
   setenv("HOME", "/home/someone", 1);
   setenv("XDG_CACHE_HOME", "/var/cache/someone", 1);
-  EXPECT_EQ(cache_folder(), "/var/cache/someone/convoy");
+  EXPECT_EQ(cache_directory(), "/var/cache/someone/convoy");
   setenv("XDG_CACHE_HOME", "relative", 1);
-  EXPECT_EQ(cache_folder(), "/home/someone/.cache/convoy");
+  EXPECT_EQ(cache_directory(), "/home/someone/.cache/convoy");
   unsetenv("XDG_CACHE_HOME");
   unsetenv("HOME");
-  EXPECT_THROW(cache_folder(), UsageError);
+  EXPECT_THROW(cache_directory(), UsageError);
 }
 
 }  // namespace

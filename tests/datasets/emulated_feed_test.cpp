@@ -1,11 +1,11 @@
-// Batches for a GPU whose memory, or whose host's pinned memory, runs out.
+// Uploads of batches when GPU memory or pinned host memory is exhausted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/runtime/error.h"
-#include "tests/cuda_emulator/emulator.h"
-#include "tests/datasets/loader_scene.h"
-#include "tests/support/gpu.h"
+#include "kernels/base/error.h"
+#include "tests/cuda_emulator/runtime/emulator.h"
+#include "tests/datasets/loader_fixture.h"
+#include "tests/testing/support/gpu.h"
 
 namespace convoy::testing {
 namespace {
@@ -19,7 +19,7 @@ class EmulatedFeed : public GpuTest {
  protected:
   static std::string failure(DataLoader& loader) {
     try {
-      loader.next_update();
+      loader.next_step();
     } catch (const DeviceError& error) {
       return error.what();
     }
@@ -27,7 +27,7 @@ class EmulatedFeed : public GpuTest {
   }
 };
 
-TEST_F(EmulatedFeed, RecoversFromAHostWithoutPinnedMemory) {
+TEST_F(EmulatedFeed, RecoversFromExhaustedPinnedMemory) {
   const ImageSet set = make_set(160);
   for (const int workers : {0, 2}) {
     const Device gpu = Device::cuda(0);
@@ -40,12 +40,12 @@ TEST_F(EmulatedFeed, RecoversFromAHostWithoutPinnedMemory) {
     scarce.reset();
     EXPECT_THAT(failure(loader), HasSubstr("out of memory")) << "until a seek";
     loader.seek(0, 0);
-    EXPECT_EQ(loader.next_update().front().step, 0);
-    EXPECT_EQ(loader.next_update().front().step, 1);
+    EXPECT_EQ(loader.next_step().front().step, 0);
+    EXPECT_EQ(loader.next_step().front().step, 1);
   }
 }
 
-TEST_F(EmulatedFeed, RecoversFromAGpuThatIsFull) {
+TEST_F(EmulatedFeed, RecoversFromExhaustedGpuMemory) {
   const ImageSet set = make_set(160);
   for (const int workers : {0, 2}) {
     emulator::Settings settings = emulator::settings();
@@ -57,7 +57,7 @@ TEST_F(EmulatedFeed, RecoversFromAGpuThatIsFull) {
     DataLoader loader(set, options);
     std::vector<std::vector<Batch>> held;
     for (int i = 0; i < 3; ++i)
-      held.push_back(loader.next_update());  // what was sent ahead may not have room
+      held.push_back(loader.next_step());  // there may be no memory for the uploads ahead
     EXPECT_THAT(failure(loader), HasSubstr("out of memory on cuda:0: asked for"));
     EXPECT_THAT(failure(loader), HasSubstr("out of memory on cuda:0: asked for"));
     held.clear();

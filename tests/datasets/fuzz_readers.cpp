@@ -1,13 +1,13 @@
-// Any bytes through every parser: they may be refused with DataError, and nothing else may happen. An
-// ordinary test feeds it a fixed corpus (fuzz_readers_test.cpp); for a search, link it with clang++
-// -fsanitize=fuzzer,address. The first byte chooses the parser.
+// A fuzz target for all parsers: any input may be refused with DataError, and no other error may occur. The
+// first byte selects the parser. fuzz_readers_test.cpp runs it on a fixed corpus. To search for new inputs,
+// link it with clang++ -fsanitize=fuzzer,address.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "datasets/cifar10_batch.h"
-#include "datasets/idx.h"
-#include "datasets/readers.h"
+#include "datasets/formats/cifar10_batch.h"
+#include "datasets/formats/idx.h"
+#include "datasets/formats/readers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace convoy;
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       }
     }
   } catch (const DataError&) {
-    // refused, as it should be
+    // the input was refused, which is allowed
   }
   return 0;
 }

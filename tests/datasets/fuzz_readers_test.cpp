@@ -1,4 +1,4 @@
-// Runs the fuzz target over inputs that are damaged in a fixed way, drawn from Philox.
+// Runs the fuzz target on reproducibly damaged inputs, which are drawn from Philox.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/random.h"
-#include "tests/support/image_files.h"
+#include "kernels/base/random.h"
+#include "tests/testing/support/image_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
@@ -17,7 +17,7 @@ namespace {
 
 using testing::Picture;
 
-/// Whole files, each after the byte that chooses its parser.
+/// Returns valid files, each prefixed with the byte that selects its parser.
 std::vector<std::string> seeds() {
   std::vector<std::string> files;
   for (const char chooser : {'\0', '\4'})
@@ -38,14 +38,14 @@ std::vector<std::string> seeds() {
   return files;
 }
 
-/// One to four edits: a byte set, a bit flipped, a stretch removed or repeated, the end cut off.
+/// Applies one to four edits: set a byte, flip a bit, remove or repeat a range, truncate.
 std::string mutated(std::string file, const Random& random, std::uint64_t id) {
   const std::uint32_t edits = 1 + to_below(random.words(id)[0], 4);
   for (std::uint32_t edit = 1; edit <= edits && file.size() > 1; ++edit) {
     const auto words = random.words(id, edit);
     const std::size_t at = 1 + to_below(words[1], static_cast<std::uint32_t>(file.size() - 1));
     const std::size_t length = 1 + to_below(words[2], 16);
-    // Bytes that formats give a meaning, and any other.
+    // Bytes with a meaning in some format, and one random byte.
     constexpr std::uint8_t kTelling[] = {0x00, 0x01, 0x7F, 0x80, 0xFF, 0xC0, 0xC2, 0xC4, 0xDA, 0xD9};
     const std::uint8_t byte = words[3] % 2 == 0 ? kTelling[words[3] / 2 % std::size(kTelling)]
                                                 : static_cast<std::uint8_t>(words[3] >> 8);
@@ -67,8 +67,8 @@ std::uint32_t big32_at(const std::string& bytes, std::size_t at) {
   return value;
 }
 
-/// Puts right the checksums of a damaged PNG (after the chooser and the signature), as who means harm would:
-/// else no damage gets past them.
+/// Repairs the checksums of a damaged PNG (after the selector byte and the signature), as an attacker would.
+/// Otherwise the checksum test would reject all damage.
 std::string with_checksums(std::string file) {
   std::size_t at = 1 + 8;
   while (at + 12 <= file.size()) {
@@ -82,7 +82,7 @@ std::string with_checksums(std::string file) {
 }
 
 TEST(FuzzReaders, DamagedInputsAreReadOrRefused) {
-  // CONVOY_FUZZ_ROUNDS looks further by hand; the ordinary test is the same every time.
+  // CONVOY_FUZZ_ROUNDS extends a manual search. The default is the same in every run.
   const char* wanted = std::getenv("CONVOY_FUZZ_ROUNDS");
   const std::uint64_t rounds = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 40;
   const Random random{1, RandomPurpose::test};

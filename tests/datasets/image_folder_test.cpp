@@ -1,4 +1,4 @@
-// Folders of images: layouts, the split, sizes, and corrupt files.
+// Tests of directories of images: layouts, the split, sizes, and corrupt files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "datasets/readers.h"
-#include "tests/support/errors.h"
-#include "tests/support/image_files.h"
-#include "tests/support/temp_folder.h"
+#include "datasets/formats/readers.h"
+#include "tests/testing/support/errors.h"
+#include "tests/testing/support/image_files.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy {
 namespace {
@@ -22,14 +22,14 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using ::testing::Not;
 using testing::Picture;
-using testing::TempFolder;
+using testing::TempDirectory;
 
-/// A plain image, known again by its grey value.
+/// Returns a constant image, which is identified by its gray value.
 std::string picture(int value, int width = 4, int height = 4) {
   return testing::png(Picture::plain(width, height, 3, static_cast<std::uint8_t>(value)));
 }
 
-/// The first value of each image.
+/// Returns the first value of each image.
 std::vector<int> values(const ImageSet& set) {
   const std::vector<std::uint8_t> pixels = set.images.to_vector<std::uint8_t>();
   std::vector<int> result;
@@ -46,17 +46,17 @@ std::vector<int> labels(const ImageSet& set) {
 TEST(ImageFolder, ReadsTrainAndTestInSortedOrder) {
   for (const auto& [train, test] : {std::pair("train", "test"), std::pair("Training", "val"),
                                     std::pair("Train", "Validation"), std::pair("training", "Testing")}) {
-    const TempFolder folder;
-    folder.write(fs::path(train) / "zebra" / "b.png", picture(4));
-    folder.write(fs::path(train) / "zebra" / "a.BMP", testing::bmp(Picture::plain(4, 4, 3, 3)));
-    folder.write(fs::path(train) / "ape" / "2.png", picture(2));
-    folder.write(fs::path(train) / "ape" / "10.png", picture(1));
-    folder.write(fs::path(test) / "ape" / "deeper" / "1.png", picture(5));
-    folder.write(fs::path(test) / "zebra" / "1.JPEG", testing::jpeg(Picture::plain(4, 4, 3, 128)));
-    folder.write(fs::path(test) / "zebra" / ".hidden.png", "not read");
-    folder.write(fs::path(test) / "zebra" / "notes.txt", "not read");
-    folder.write(fs::path(test) / ".git" / "x.png", "not read");
-    const DataSet data = read_image_folder(folder.path());
+    const TempDirectory directory;
+    directory.write(fs::path(train) / "zebra" / "b.png", picture(4));
+    directory.write(fs::path(train) / "zebra" / "a.BMP", testing::bmp(Picture::plain(4, 4, 3, 3)));
+    directory.write(fs::path(train) / "ape" / "2.png", picture(2));
+    directory.write(fs::path(train) / "ape" / "10.png", picture(1));
+    directory.write(fs::path(test) / "ape" / "deeper" / "1.png", picture(5));
+    directory.write(fs::path(test) / "zebra" / "1.JPEG", testing::jpeg(Picture::plain(4, 4, 3, 128)));
+    directory.write(fs::path(test) / "zebra" / ".hidden.png", "not read");
+    directory.write(fs::path(test) / "zebra" / "notes.txt", "not read");
+    directory.write(fs::path(test) / ".git" / "x.png", "not read");
+    const DataSet data = read_image_folder(directory.path());
     EXPECT_EQ(data.classes, (std::vector<std::string>{"ape", "zebra"}));
     EXPECT_EQ(values(data.train), (std::vector<int>{1, 2, 3, 4}));
     EXPECT_EQ(labels(data.train), (std::vector<int>{0, 0, 1, 1}));
@@ -67,30 +67,30 @@ TEST(ImageFolder, ReadsTrainAndTestInSortedOrder) {
   }
 }
 
-TEST(ImageFolder, KeepsASharedSizeAndElseMakesAll224) {
-  const TempFolder folder;
-  for (int i = 0; i < 4; ++i) folder.write(fs::path("a") / (std::to_string(i) + ".png"), picture(i, 6, 3));
-  EXPECT_EQ(read_image_folder(folder.path()).image_shape(), (Shape{3, 6, 3}));
-  EXPECT_EQ(read_image_folder(folder.path(), {.image_size = 5}).image_shape(), (Shape{5, 5, 3}));
-  folder.write("a/9.png", picture(9, 3, 6));
-  const DataSet data = read_image_folder(folder.path());
+TEST(ImageFolder, KeepsASharedSizeAndOtherwiseResizesTo224) {
+  const TempDirectory directory;
+  for (int i = 0; i < 4; ++i) directory.write(fs::path("a") / (std::to_string(i) + ".png"), picture(i, 6, 3));
+  EXPECT_EQ(read_image_folder(directory.path()).image_shape(), (Shape{3, 6, 3}));
+  EXPECT_EQ(read_image_folder(directory.path(), {.image_size = 5}).image_shape(), (Shape{5, 5, 3}));
+  directory.write("a/9.png", picture(9, 3, 6));
+  const DataSet data = read_image_folder(directory.path());
   EXPECT_EQ(data.image_shape(), (Shape{224, 224, 3}));
   EXPECT_EQ(data.train.size() + data.test.size(), 5);
 }
 
-class SplitFolder : public ::testing::Test {
+class SplitDirectory : public ::testing::Test {
  protected:
-  SplitFolder() {
+  SplitDirectory() {
     for (int i = 0; i < 20; ++i) {
-      folder_.write("ants/" + std::to_string(100 + i) + ".png", picture(i));
-      folder_.write("bees/" + std::to_string(100 + i) + ".png", picture(100 + i));
+      directory_.write("ants/" + std::to_string(100 + i) + ".png", picture(i));
+      directory_.write("bees/" + std::to_string(100 + i) + ".png", picture(100 + i));
     }
   }
-  TempFolder folder_;
+  TempDirectory directory_;
 };
 
-TEST_F(SplitFolder, DividesEachClassWithoutLoss) {
-  const DataSet data = read_image_folder(folder_.path(), {.test_fraction = 0.25});
+TEST_F(SplitDirectory, SplitsEachClassWithoutLoss) {
+  const DataSet data = read_image_folder(directory_.path(), {.test_fraction = 0.25});
   const std::vector<int> test_labels = labels(data.test);
   EXPECT_EQ(std::count(test_labels.begin(), test_labels.end(), 0), 5);
   EXPECT_EQ(std::count(test_labels.begin(), test_labels.end(), 1), 5);
@@ -106,96 +106,99 @@ TEST_F(SplitFolder, DividesEachClassWithoutLoss) {
     EXPECT_EQ(test_labels[i], values(data.test)[i] >= 100 ? 1 : 0);
 }
 
-TEST_F(SplitFolder, DependsOnTheSeedAlone) {
+TEST_F(SplitDirectory, DependsOnlyOnTheSeed) {
   const auto test_of = [&](std::uint64_t seed, int workers) {
-    return values(read_image_folder(folder_.path(), {.workers = workers, .seed = seed}).test);
+    return values(read_image_folder(directory_.path(), {.workers = workers, .seed = seed}).test);
   };
   EXPECT_EQ(test_of(1, 1), test_of(1, 3));
   EXPECT_NE(test_of(1, 1), test_of(2, 1));
 }
 
-TEST_F(SplitFolder, LeavesAtLeastOneImageOnEachSide) {
-  EXPECT_EQ(read_image_folder(folder_.path(), {.test_fraction = 0.001}).test.size(), 2);
-  EXPECT_EQ(read_image_folder(folder_.path(), {.test_fraction = 0.999}).train.size(), 2);
-  folder_.write("crab/1.png", picture(200));
-  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(folder_.path()); }),
+TEST_F(SplitDirectory, LeavesAtLeastOneImageOnEachSide) {
+  EXPECT_EQ(read_image_folder(directory_.path(), {.test_fraction = 0.001}).test.size(), 2);
+  EXPECT_EQ(read_image_folder(directory_.path(), {.test_fraction = 0.999}).train.size(), 2);
+  directory_.write("crab/1.png", picture(200));
+  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(directory_.path()); }),
               AllOf(HasSubstr("crab"), HasSubstr("at least 2")));
 }
 
-TEST_F(SplitFolder, TakesAClassOfTrainsForAClass) {
-  folder_.write("train/1.png", picture(201));
-  folder_.write("train/2.png", picture(202));
-  EXPECT_EQ(read_image_folder(folder_.path()).classes, (std::vector<std::string>{"ants", "bees", "train"}));
+TEST_F(SplitDirectory, TreatsADirectoryTrainWithImagesAsAClass) {
+  directory_.write("train/1.png", picture(201));
+  directory_.write("train/2.png", picture(202));
+  EXPECT_EQ(read_image_folder(directory_.path()).classes,
+            (std::vector<std::string>{"ants", "bees", "train"}));
 }
 
-TEST(ImageFolder, RefusesWhatIsNoDataSet) {
-  const TempFolder folder;
-  const auto refusal = [&] { return message_of<DataError>([&] { read_image_folder(folder.path()); }); };
-  EXPECT_THAT(refusal(), AllOf(HasSubstr(folder.path().string()), HasSubstr("no folders")));
-  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(folder.path() / "none"); }),
-              HasSubstr("no such folder"));
-  const fs::path file = folder.write("file.png", picture(1));
-  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(file); }), HasSubstr("expected a folder"));
+TEST(ImageFolder, RefusesDirectoriesWithoutADataSet) {
+  const TempDirectory directory;
+  const auto refusal = [&] { return message_of<DataError>([&] { read_image_folder(directory.path()); }); };
+  EXPECT_THAT(refusal(), AllOf(HasSubstr(directory.path().string()), HasSubstr("no directories")));
+  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(directory.path() / "none"); }),
+              HasSubstr("no such directory"));
+  const fs::path file = directory.write("file.png", picture(1));
+  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(file); }), HasSubstr("expected a directory"));
 
-  folder.write("train/a/1.png", picture(1));
-  EXPECT_THAT(refusal(), HasSubstr("a train folder without a test folder"));
-  folder.write("test/a/1.png", picture(1));
-  folder.write("test/b/1.png", picture(1));
-  folder.write("train/c/1.png", picture(1));
+  directory.write("train/a/1.png", picture(1));
+  EXPECT_THAT(refusal(), HasSubstr("a train directory without a test directory"));
+  directory.write("test/a/1.png", picture(1));
+  directory.write("test/b/1.png", picture(1));
+  directory.write("train/c/1.png", picture(1));
   EXPECT_THAT(refusal(), AllOf(HasSubstr("missing in train: b"), HasSubstr("missing in test: c")));
-  folder.write("train/b/readme.txt", "no image");
-  EXPECT_THAT(refusal(),
-              AllOf(HasSubstr((folder.path() / "train" / "b").string()), HasSubstr("no .jpg, .png or .bmp")));
+  directory.write("train/b/readme.txt", "no image");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr((directory.path() / "train" / "b").string()),
+                               HasSubstr("no .jpg, .png or .bmp")));
 }
 
-TEST(ImageFolder, RefusesAFolderThatMayNotBeRead) {
+TEST(ImageFolder, RefusesAnUnreadableDirectory) {
   if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
-  const TempFolder folder;
-  folder.write("a/1.png", picture(1));
-  fs::permissions(folder.path() / "a", fs::perms::none);
-  const std::string message = message_of<DataError>([&] { read_image_folder(folder.path()); });
-  fs::permissions(folder.path() / "a", fs::perms::owner_all);
-  EXPECT_THAT(message, HasSubstr((folder.path() / "a").string()));
+  const TempDirectory directory;
+  directory.write("a/1.png", picture(1));
+  fs::permissions(directory.path() / "a", fs::perms::none);
+  const std::string message = message_of<DataError>([&] { read_image_folder(directory.path()); });
+  fs::permissions(directory.path() / "a", fs::perms::owner_all);
+  EXPECT_THAT(message, HasSubstr((directory.path() / "a").string()));
 }
 
-TEST(ImageFolder, RefusesFoldersInACircle) {
-  const TempFolder folder;
-  folder.write("a/1.png", picture(1));
-  fs::create_directory_symlink(folder.path() / "a", folder.path() / "a" / "again");
-  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(folder.path()); }), HasSubstr("folders deep"));
+TEST(ImageFolder, RefusesCyclicDirectories) {
+  const TempDirectory directory;
+  directory.write("a/1.png", picture(1));
+  fs::create_directory_symlink(directory.path() / "a", directory.path() / "a" / "again");
+  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(directory.path()); }),
+              HasSubstr("directories deep"));
 }
 
-class CorruptFolder : public ::testing::Test {
+class CorruptDirectory : public ::testing::Test {
  protected:
-  CorruptFolder() {
+  CorruptDirectory() {
     for (const char* split : {"train", "test"})
       for (int i = 0; i < 6; ++i) {
-        folder_.write(fs::path(split) / "a" / (std::to_string(i) + ".png"), picture(i));
-        folder_.write(fs::path(split) / "b" / (std::to_string(i) + ".png"), picture(10 + i));
+        directory_.write(fs::path(split) / "a" / (std::to_string(i) + ".png"), picture(i));
+        directory_.write(fs::path(split) / "b" / (std::to_string(i) + ".png"), picture(10 + i));
       }
-    // The first file of all, one cut off, one foreign, one that is not there any more; and one for testing.
-    folder_.write("train/a/0.png", "");
-    folder_.write("train/a/3.png", picture(3).substr(0, 50));
-    folder_.write("train/b/2.png", "GIF89a");
-    fs::create_symlink("nowhere.png", folder_.path() / "train" / "b" / "gone.png");  // ignored: no file
-    folder_.write("test/b/5.png", std::string(1000, 'x'));
+    // The first file, a truncated one, one of another format, one that was removed; and a test image.
+    directory_.write("train/a/0.png", "");
+    directory_.write("train/a/3.png", picture(3).substr(0, 50));
+    directory_.write("train/b/2.png", "GIF89a");
+    fs::create_symlink("nowhere.png",
+                       directory_.path() / "train" / "b" / "gone.png");  // ignored, because it is not a file
+    directory_.write("test/b/5.png", std::string(1000, 'x'));
   }
-  TempFolder folder_;
+  TempDirectory directory_;
 };
 
-TEST_F(CorruptFolder, IsRefusedWithACountAndTheFlagThatHelps) {
-  const std::string message = message_of<DataError>([&] { read_image_folder(folder_.path()); });
+TEST_F(CorruptDirectory, IsRefusedWithACountAndTheFlagToUse) {
+  const std::string message = message_of<DataError>([&] { read_image_folder(directory_.path()); });
   EXPECT_THAT(message,
               AllOf(HasSubstr("4 of 24 images"), HasSubstr("--skip-corrupt"), HasSubstr("train/a/0.png"),
                     HasSubstr("train/a/3.png"), HasSubstr("train/b/2.png"), HasSubstr("…")));
   EXPECT_THAT(message, Not(HasSubstr("\n")));
 }
 
-TEST_F(CorruptFolder, IsReadWithoutThemWhenAsked) {
+TEST_F(CorruptDirectory, IsReadWithoutCorruptImagesOnRequest) {
   for (const int size : {0, 4})
     for (const int workers : {0, 1, 3}) {
-      const DataSet data =
-          read_image_folder(folder_.path(), {.image_size = size, .skip_corrupt = true, .workers = workers});
+      const DataSet data = read_image_folder(directory_.path(),
+                                             {.image_size = size, .skip_corrupt = true, .workers = workers});
       EXPECT_EQ(values(data.train), (std::vector<int>{1, 2, 4, 5, 10, 11, 13, 14, 15}));
       EXPECT_EQ(labels(data.train), (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1, 1}));
       EXPECT_EQ(values(data.test), (std::vector<int>{0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14}));
@@ -205,10 +208,10 @@ TEST_F(CorruptFolder, IsReadWithoutThemWhenAsked) {
     }
 }
 
-TEST_F(CorruptFolder, IsRefusedWhereNothingOfAClassIsLeft) {
-  for (int i = 0; i < 6; ++i) folder_.write(fs::path("train/b") / (std::to_string(i) + ".png"), "?");
-  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(folder_.path(), {.skip_corrupt = true}); }),
-              AllOf(HasSubstr(folder_.path().string()), HasSubstr("class b")));
+TEST_F(CorruptDirectory, IsRefusedIfAClassHasNoReadableImage) {
+  for (int i = 0; i < 6; ++i) directory_.write(fs::path("train/b") / (std::to_string(i) + ".png"), "?");
+  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(directory_.path(), {.skip_corrupt = true}); }),
+              AllOf(HasSubstr(directory_.path().string()), HasSubstr("class b")));
 }
 
 }  // namespace

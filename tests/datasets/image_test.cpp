@@ -1,4 +1,4 @@
-// Decoding of single images: the formats, what is refused, and resizing.
+// Tests of image decoding and resizing: all formats, and invalid files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "datasets/readers.h"
-#include "datasets/resize.h"
-#include "tests/support/errors.h"
-#include "tests/support/image_files.h"
-#include "tests/support/temp_folder.h"
+#include "datasets/formats/readers.h"
+#include "datasets/transforms/resize.h"
+#include "tests/testing/support/errors.h"
+#include "tests/testing/support/image_files.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy {
 namespace {
@@ -19,13 +19,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::message_of;
 using testing::Picture;
-using testing::TempFolder;
+using testing::TempDirectory;
 
 std::vector<std::uint8_t> decode(const std::string& bytes, int size = 0) {
   return decode_image(bytes, "in memory", size).to_vector<std::uint8_t>();
 }
 
-/// The message with which the bytes are refused; it always names the file.
+/// Returns the message of the DataError for these bytes, and checks that it contains the file name.
 std::string refusal(const std::string& bytes) {
   const std::string message = message_of<DataError>([&] { decode_image(bytes, "bad.file"); });
   EXPECT_THAT(message, HasSubstr("bad.file"));
@@ -45,8 +45,8 @@ TEST(DecodeImage, JpegIsClose) {
   const Picture picture = Picture::ramp(24, 16, 3);
   const std::vector<std::uint8_t> pixels = decode(testing::jpeg(picture));
   ASSERT_EQ(pixels.size(), picture.pixels.size());
-  // At quality 95 quantisation steps are at most 10 (luminance) and 15 (chrominance); on a smooth ramp few
-  // coefficients are not zero, and their errors, half a step each, stay below one step together.
+  // At quality 95, quantization steps are at most 10 (luminance) and 15 (chrominance). A smooth ramp has few
+  // nonzero coefficients. Their errors of half a step each stay below one step in total.
   for (std::size_t i = 0; i < pixels.size(); ++i) EXPECT_NEAR(pixels[i], picture.pixels[i], 12) << "at " << i;
 }
 
@@ -67,13 +67,13 @@ TEST(DecodeImage, AlphaIsCompositedOnWhite) {
   EXPECT_EQ(decode(testing::png(picture)), (std::vector<std::uint8_t>{7, 7, 7, 224, 224, 224}));
 }
 
-TEST(DecodeImage, SixteenBitsAreCutToEight) {
+TEST(DecodeImage, SixteenBitsAreReducedToEight) {
   const std::string rows("\0\x12\x34\xAB\xCD", 5);  // filter byte, two grey pixels
   EXPECT_EQ(decode(testing::raw_png(2, 1, 16, 0, rows)),
             (std::vector<std::uint8_t>{0x12, 0x12, 0x12, 0xAB, 0xAB, 0xAB}));
 }
 
-TEST(DecodeImage, PaletteIsLookedUp) {
+TEST(DecodeImage, PaletteIsApplied) {
   const std::string palette = testing::png_chunk("PLTE", std::string("\1\2\3\4\5\6", 6));
   const std::string rows("\0\1\0", 3);
   EXPECT_EQ(decode(testing::raw_png(2, 1, 8, 3, rows, palette)),
@@ -87,7 +87,7 @@ TEST(DecodeImage, EveryTruncationIsRefused) {
       EXPECT_NE(refusal(whole.substr(0, size)), "") << size << " of " << whole.size() << " bytes";
 }
 
-TEST(DecodeImage, EveryFlippedByteOfAPngIsNoticed) {
+TEST(DecodeImage, EveryFlippedByteOfAPngIsDetected) {
   const std::string whole = testing::png(Picture::ramp(6, 5, 3));
   for (std::size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;
@@ -96,14 +96,14 @@ TEST(DecodeImage, EveryFlippedByteOfAPngIsNoticed) {
   }
 }
 
-TEST(DecodeImage, ForeignFilesAreNamedAsSuch) {
+TEST(DecodeImage, UnknownFormatsAreRefused) {
   EXPECT_THAT(refusal(""), HasSubstr("empty"));
   for (const std::string& bytes :
        {std::string("hello, world"), std::string("GIF89a\1\0\1\0", 10), std::string(100, '\0')})
-    EXPECT_THAT(refusal(bytes), HasSubstr("neither a JPEG, nor a PNG, nor a BMP"));
+    EXPECT_THAT(refusal(bytes), HasSubstr("expected a JPEG, PNG or BMP image"));
 }
 
-/// A JPEG with these sizes written into its frame header.
+/// Returns a JPEG with these sizes in its frame header.
 std::string jpeg_claiming(int width, int height) {
   std::string bytes = testing::jpeg(Picture::ramp(16, 16, 3));
   const std::size_t frame = bytes.find("\xFF\xC0");
@@ -123,17 +123,17 @@ std::string bmp_claiming(std::uint32_t width, std::uint32_t height) {
   return bytes;
 }
 
-TEST(DecodeImage, HugeClaimsAreRefusedByTheHeader) {
+TEST(DecodeImage, HugeSizesInTheHeaderAreRefused) {
   for (const std::string& bytes :
        {testing::raw_png(60000, 60000, 8, 2, "x"), jpeg_claiming(60000, 60000), bmp_claiming(60000, 60000)})
     EXPECT_THAT(refusal(bytes), AllOf(HasSubstr("60000 x 60000"), HasSubstr("at most 67108864")));
   EXPECT_THAT(refusal(testing::raw_png(0xFFFFFFFFu, 0xFFFFFFFFu, 8, 2, "x")), HasSubstr("4294967295"));
   EXPECT_THAT(refusal(bmp_claiming(0x80000000u, 0x80000000u)), HasSubstr("expected sides"));
   EXPECT_THAT(refusal(testing::raw_png(0, 5, 8, 2, "x")), HasSubstr("0 x 5"));
-  // Within the limit, but not with so few bytes.
+  // Below the limit, but impossible for so few bytes.
   for (const std::string& bytes :
        {testing::raw_png(8000, 8000, 8, 2, "x"), jpeg_claiming(8000, 8000), bmp_claiming(8000, 8000)})
-    EXPECT_THAT(refusal(bytes), HasSubstr("8000 x 8000 pixels cannot be in"));
+    EXPECT_THAT(refusal(bytes), HasSubstr("8000 x 8000 pixels cannot be stored in"));
 }
 
 TEST(DecodeImage, APngThatInflatesBeyondItsHeaderIsRefused) {
@@ -147,7 +147,7 @@ TEST(DecodeImage, PngChunksOutOfPlaceAreRefused) {
   EXPECT_THAT(refusal(testing::raw_png(1, 1, 8, 0, std::string("\0\1", 2), testing::png_chunk("ABCD", "?"))),
               HasSubstr("unknown type"));
   EXPECT_THAT(refusal(testing::raw_png(2, 2, 8, 0, std::string("\0\1", 2))),
-              HasSubstr("damaged"));  // a row too few
+              HasSubstr("damaged"));  // one row is missing
   EXPECT_EQ(decode(testing::raw_png(1, 1, 8, 0, std::string("\0\1", 2), testing::png_chunk("abCd", "?"))),
             (std::vector<std::uint8_t>{1, 1, 1}));
 }
@@ -175,7 +175,7 @@ TEST(DecodeImage, JpegsThatMisleadTheDecoderAreRefused) {
   EXPECT_THAT(refusal(bytes), HasSubstr("before the frame header"));
 
   bytes = whole;
-  bytes[scan + 6] = '\x33';  // tables that nothing defines
+  bytes[scan + 6] = '\x33';  // undefined tables
   EXPECT_THAT(refusal(bytes), HasSubstr("DC Huffman table 3"));
 
   bytes = whole.substr(0, scan);
@@ -191,12 +191,12 @@ TEST(DecodeImage, RefusesImpossibleSizes) {
   EXPECT_THROW(decode_image(bytes, "x", 100000), UsageError);
 }
 
-TEST(ReadImage, NamesTheFileThatCannotBeRead) {
-  const TempFolder folder;
-  EXPECT_THAT(message_of<DataError>([&] { read_image(folder.path() / "none.png"); }),
+TEST(ReadImage, ReportsTheFileThatCannotBeRead) {
+  const TempDirectory directory;
+  EXPECT_THAT(message_of<DataError>([&] { read_image(directory.path() / "none.png"); }),
               AllOf(HasSubstr("none.png"), HasSubstr("no such file")));
-  EXPECT_THAT(message_of<DataError>([&] { read_image(folder.path()); }), HasSubstr("not a regular file"));
-  const auto file = folder.write("one.png", testing::png(Picture::plain(3, 2, 3, 9)));
+  EXPECT_THAT(message_of<DataError>([&] { read_image(directory.path()); }), HasSubstr("not a regular file"));
+  const auto file = directory.write("one.png", testing::png(Picture::plain(3, 2, 3, 9)));
   EXPECT_EQ(read_image(file).shape(), (Shape{2, 3, 3}));
   EXPECT_EQ(read_image(file, 4).shape(), (Shape{4, 4, 3}));
 }
@@ -208,35 +208,37 @@ std::vector<std::uint8_t> resize(const Picture& picture, int size) {
   return out;
 }
 
-TEST(Resize, KeepsAPlainImagePlain) {
+TEST(Resize, KeepsAConstantImageConstant) {
   for (const int size : {1, 3, 8, 20})
     for (const std::uint8_t value : resize(Picture::plain(8, 11, 3, 200), size)) EXPECT_EQ(value, 200);
 }
 
-TEST(Resize, GrowsBilinearly) {
+TEST(Resize, EnlargesBilinearly) {
   const Picture picture{2, 2, 1, {0, 100, 0, 100}};
-  // Output centres lie at 0.25, 0.75, 1.25, 1.75 of an axis whose pixel centres are 0.5 and 1.5.
+  // Output pixels are centered at 0.25, 0.75, 1.25, 1.75 of an axis whose input pixels are centered at 0.5
+  // and 1.5.
   const std::vector<std::uint8_t> row = {0, 25, 75, 100};
   const std::vector<std::uint8_t> out = resize(picture, 4);
   for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], row[i % 4]) << "at " << i;
 }
 
-TEST(Resize, ShrinksByATriangleOfTwiceTheStep) {
+TEST(Resize, ShrinksWithATriangleFilter) {
   const Picture picture{8, 8, 1, [] {
                           std::vector<std::uint8_t> pixels(64, 0);
                           for (std::size_t y = 0; y < 8; ++y) pixels[y * 8 + 3] = 240;
                           return pixels;
                         }()};
-  // Halving weighs four pixels 1 3 3 1 over 8: column 3 lies in the middle of output 1 and at the edge of
+  // Halving weights four pixels with 1 3 3 1 over 8. Column 3 is in the middle of output 1 and at the edge of
   // output 2.
   const std::vector<std::uint8_t> out = resize(picture, 4);
   const std::vector<std::uint8_t> row = {0, 90, 30, 0};
-  // Output 0 looks at columns 0 to 2, with -1 left out; column 3 is beyond its reach.
+  // Output 0 is a mean of columns 0 to 2, without column -1. Column 3 is outside its filter.
   for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], row[i % 4]) << "at " << i;
 }
 
-// One after another, of sizes and channels that differ: nothing of an image is left in the next.
-TEST(Resize, KeepsNothingOfTheLastImageButItsMemory) {
+// Resizes images of different sizes and channel counts one after another: no result depends on the previous
+// one.
+TEST(Resize, DoesNotDependOnThePreviousImage) {
   SquareResizer resizer(5);
   for (const auto& [width, height, channels] :
        {std::array{9, 7, 3}, std::array{9, 7, 3}, std::array{3, 4, 1}, std::array{30, 20, 4},
@@ -248,7 +250,7 @@ TEST(Resize, KeepsNothingOfTheLastImageButItsMemory) {
   }
 }
 
-TEST(Resize, TakesEachChannelByItself) {
+TEST(Resize, ResizesChannelsIndependently) {
   const Picture all = Picture::ramp(9, 7, 4);
   const std::vector<std::uint8_t> expected = resize(all, 6);
   for (int c = 0; c < 4; ++c) {
@@ -261,13 +263,13 @@ TEST(Resize, TakesEachChannelByItself) {
   }
 }
 
-TEST(Resize, CutsTheCentreOutOfTheLongSide) {
+TEST(Resize, CropsTheCenterOfTheLongSide) {
   Picture wide = Picture::plain(12, 4, 3, 0);
   for (int y = 0; y < 4; ++y)
     for (int x = 4; x < 8; ++x)
       for (int c = 0; c < 3; ++c) wide.pixels[static_cast<std::size_t>((y * 12 + x) * 3 + c)] = 77;
   for (const std::uint8_t value : resize(wide, 4)) EXPECT_EQ(value, 77);
-  Picture strip = Picture::plain(60000, 1, 1, 50);  // only its middle is looked at
+  Picture strip = Picture::plain(60000, 1, 1, 50);  // only its center is used
   for (const std::uint8_t value : resize(strip, 64)) EXPECT_EQ(value, 50);
 }
 

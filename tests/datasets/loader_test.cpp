@@ -1,4 +1,4 @@
-#include "datasets/loader.h"
+#include "datasets/loader/loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,15 +11,15 @@
 #include <numeric>
 #include <thread>
 
-#include "kernels/runtime/error.h"
-#include "tests/datasets/loader_scene.h"
+#include "kernels/base/error.h"
+#include "tests/datasets/loader_fixture.h"
 
 namespace convoy::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-TEST(DataLoader, TheNumberOfWorkersChangesNoByte) {
+TEST(DataLoader, BatchesDoNotDependOnTheNumberOfWorkers) {
   const ImageSet set = make_set(103);
   LoaderOptions options{
       .global_batch = 16, .micro_batch = 5, .seed = 3, .transform = random_transform(), .workers = 0};
@@ -35,7 +35,7 @@ TEST(DataLoader, TheNumberOfWorkersChangesNoByte) {
     }
 }
 
-TEST(DataLoader, NormalisesTheImagesOfItsIds) {
+TEST(DataLoader, NormalizesTheImagesOfItsIds) {
   const ImageSet set = make_set(20);
   const TransformSpec transform = random_transform().evaluation();
   const auto pixels = set.images.to_vector<std::uint8_t>();
@@ -57,55 +57,55 @@ TEST(DataLoader, NormalisesTheImagesOfItsIds) {
   EXPECT_EQ(next, 20);
 }
 
-TEST(DataLoader, Bf16IsFloatRoundedOnce) {
+TEST(DataLoader, Bf16IsF32RoundedOnce) {
   const ImageSet set = make_set(9);
   LoaderOptions options{.global_batch = 9, .transform = random_transform()};
   DataLoader single(set, options);
   options.dtype = DType::bf16;
   DataLoader half(set, options);
-  const Tensor found = half.next_update()[0].images;
+  const Tensor found = half.next_step()[0].images;
   ASSERT_EQ(found.dtype(), DType::bf16);
-  const auto exact = single.next_update()[0].images.to_vector<float>();
+  const auto exact = single.next_step()[0].images.to_vector<float>();
   const auto widened = found.to(DType::f32).to_vector<float>();
   ASSERT_EQ(widened.size(), exact.size());
   for (std::size_t i = 0; i < exact.size(); ++i)
     ASSERT_EQ(widened[i], static_cast<float>(bfloat16(exact[i])));
 }
 
-TEST(DataLoader, DoubleIsFloatWithMoreDigits) {
+TEST(DataLoader, F64MatchesF32WithMoreDigits) {
   const ImageSet set = make_set(9);
   LoaderOptions options{.global_batch = 9, .transform = random_transform()};
   DataLoader narrow(set, options);
   options.dtype = DType::f64;
   DataLoader wide(set, options);
-  const auto expected = narrow.next_update()[0].images.to_vector<float>();
-  const auto found = wide.next_update()[0].images.to_vector<double>();
+  const auto expected = narrow.next_step()[0].images.to_vector<float>();
+  const auto found = wide.next_step()[0].images.to_vector<double>();
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < found.size(); ++i)
     ASSERT_NEAR(found[i], static_cast<double>(expected[i]), 6 * 4 * 6e-8);
 }
 
-/// An epoch on `world` ranks: each sample once, and the same image of it whatever the division.
-void check_division(const ImageSet& set, int world, std::int64_t micro_batch,
+/// Checks an epoch on `world` ranks: each sample occurs once, and its image does not depend on the division.
+void check_division(const ImageSet& set, int world_size, std::int64_t micro_batch,
                     const std::vector<Copy>& alone) {
-  SCOPED_TRACE(::testing::Message() << world << " ranks, micro-batches of " << micro_batch);
-  std::map<std::int32_t, std::vector<float>> images;  // of each id, as a single rank saw it
+  SCOPED_TRACE(::testing::Message() << world_size << " ranks, micro-batches of " << micro_batch);
+  std::map<std::int32_t, std::vector<float>> images;  // by id, from a single rank
   for (const Copy& batch : alone)
     for (std::size_t i = 0; i < batch.ids.size(); ++i)
       images[batch.ids[i]].assign(batch.images.begin() + static_cast<std::ptrdiff_t>(i * kPixels),
                                   batch.images.begin() + static_cast<std::ptrdiff_t>((i + 1) * kPixels));
   std::vector<std::vector<std::int32_t>> update_ids(alone.size());
   std::size_t batches = 0;
-  for (int rank = 0; rank < world; ++rank) {
+  for (int rank = 0; rank < world_size; ++rank) {
     DataLoader loader(set, {.global_batch = 8,
                             .micro_batch = micro_batch,
                             .rank = rank,
-                            .world = world,
+                            .world_size = world_size,
                             .seed = 3,
                             .transform = random_transform()});
     const std::vector<Copy> copies = rest_of_epoch(loader);
     if (rank == 0) batches = copies.size();
-    EXPECT_EQ(copies.size(), batches);  // equally many on every rank
+    EXPECT_EQ(copies.size(), batches);  // the same number on every rank
     for (const Copy& batch : copies) {
       const auto step = static_cast<std::size_t>(batch.step);
       EXPECT_EQ(batch.global_count, alone[step].global_count);
@@ -119,8 +119,8 @@ void check_division(const ImageSet& set, int world, std::int64_t micro_batch,
   for (std::size_t step = 0; step < alone.size(); ++step) EXPECT_EQ(update_ids[step], alone[step].ids);
 }
 
-TEST(DataLoader, TheDivisionOverRanksAndMicroBatchesChangesNoImage) {
-  const ImageSet set = make_set(35);  // the last update has 3 samples: fewer than ranks
+TEST(DataLoader, ImagesDoNotDependOnRanksAndMicroBatches) {
+  const ImageSet set = make_set(35);  // the last step has 3 samples, fewer than ranks
   const auto alone = run(set, {.global_batch = 8, .seed = 3, .transform = random_transform()}, 1)[0];
   std::vector<std::int32_t> ids;
   for (const Copy& batch : alone) ids.insert(ids.end(), batch.ids.begin(), batch.ids.end());
@@ -128,19 +128,19 @@ TEST(DataLoader, TheDivisionOverRanksAndMicroBatchesChangesNoImage) {
   std::vector<std::int32_t> all(35);
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(ids, all);
-  for (const int world : {1, 2, 3, 4, 8, 11})
-    for (const std::int64_t micro_batch : {0, 1, 3}) check_division(set, world, micro_batch, alone);
+  for (const int world_size : {1, 2, 3, 4, 8, 11})
+    for (const std::int64_t micro_batch : {0, 1, 3}) check_division(set, world_size, micro_batch, alone);
 }
 
 TEST(DataLoader, ARankWithoutSamplesGetsAnEmptyBatch) {
   const ImageSet set = make_set(5);
-  DataLoader loader(set, {.global_batch = 4, .rank = 3, .world = 4});
-  EXPECT_EQ(loader.next_update().front().ids.numel(), 1);
-  const std::vector<Batch> last = loader.next_update();
+  DataLoader loader(set, {.global_batch = 4, .rank = 3, .world_size = 4});
+  EXPECT_EQ(loader.next_step().front().ids.numel(), 1);
+  const std::vector<Batch> last = loader.next_step();
   ASSERT_EQ(last.size(), 1u);
   EXPECT_EQ(last[0].images.shape(), (Shape{0, kHeight, kWidth, kChannels}));
   EXPECT_EQ(last[0].global_count, 1);
-  EXPECT_TRUE(loader.next_update().empty());
+  EXPECT_TRUE(loader.next_step().empty());
 }
 
 TEST(DataLoader, SeekIsExact) {
@@ -159,8 +159,8 @@ TEST(DataLoader, SeekIsExact) {
         for (const Copy& batch : expected[static_cast<std::size_t>(epoch)])
           if (batch.step >= step) rest.push_back(batch);
         EXPECT_EQ(rest_of_epoch(loader), rest) << epoch << ", " << step;
-        if (epoch < 2) {  // and on into the next epoch
-          EXPECT_EQ(copy_of(loader.next_update().front()),
+        if (epoch < 2) {  // continue in the next epoch
+          EXPECT_EQ(copy_of(loader.next_step().front()),
                     expected[static_cast<std::size_t>(epoch) + 1].front());
         }
       }
@@ -185,34 +185,34 @@ TEST(DataLoader, IteratesOverEpochs) {
   EXPECT_THROW(pieces.epoch(0), UsageError);
 }
 
-TEST(DataLoader, KnowsItsEnd) {
+TEST(DataLoader, StopsAfterMaxEpochs) {
   const ImageSet set = make_set(10);
   for (const int workers : {0, 2}) {
     DataLoader loader(set, {.global_batch = 4, .workers = workers, .max_epochs = 2});
     EXPECT_EQ(rest_of_epoch(loader).size(), 3u);
     EXPECT_EQ(rest_of_epoch(loader).size(), 3u);
-    EXPECT_THROW(loader.next_update(), UsageError);
+    EXPECT_THROW(loader.next_step(), UsageError);
     loader.seek(2);
-    EXPECT_THROW(loader.next_update(), UsageError);
+    EXPECT_THROW(loader.next_step(), UsageError);
     EXPECT_THROW(loader.seek(3), UsageError);
     loader.seek(2, 3);
-    EXPECT_TRUE(loader.next_update().empty());
+    EXPECT_TRUE(loader.next_step().empty());
     loader.seek(1);
     EXPECT_EQ(rest_of_epoch(loader).size(), 3u);
   }
 }
 
-TEST(DataLoader, AnEmptySetHasNoUpdates) {
+TEST(DataLoader, AnEmptySetHasNoSteps) {
   const ImageSet set = make_set(0);
   DataLoader loader(set, {});
   EXPECT_EQ(loader.steps_per_epoch(), 0);
-  EXPECT_TRUE(loader.next_update().empty());
-  EXPECT_TRUE(loader.next_update().empty());
+  EXPECT_TRUE(loader.next_step().empty());
+  EXPECT_TRUE(loader.next_step().empty());
 }
 
 constexpr std::size_t kBatchBytes = 64 * kPixels * sizeof(float);  // of the images; labels and ids are small
 
-/// Waits for workers, which no call can be asked about.
+/// Gives the workers time. Their state cannot be queried.
 bool eventually(const auto& condition) {
   for (int waited_ms = 0; waited_ms < 60'000; ++waited_ms) {
     if (condition()) return true;
@@ -221,61 +221,61 @@ bool eventually(const auto& condition) {
   return false;
 }
 
-TEST(DataLoader, PrefetchesAcrossTheEndOfAnEpochButNotPastTheLast) {
+TEST(DataLoader, PrefetchesAcrossEpochsButNotBeyondTheLast) {
   const ImageSet set = make_set(256);
   const Device memory = Device::cpu();
   DataLoader loader(set, {.global_batch = 64, .prefetch = 3, .max_epochs = 2, .device = memory});
-  for (int step = 0; step < 4; ++step) loader.next_update();  // all of epoch 0 has been taken
+  for (int step = 0; step < 4; ++step) loader.next_step();  // all of epoch 0 has been taken
   EXPECT_TRUE(eventually([&] { return memory.memory().stats().in_use >= 3 * kBatchBytes; }));
-  EXPECT_TRUE(loader.next_update().empty());
-  for (int step = 0; step < 4; ++step) loader.next_update();
-  EXPECT_TRUE(loader.next_update().empty());
+  EXPECT_TRUE(loader.next_step().empty());
+  for (int step = 0; step < 4; ++step) loader.next_step();
+  EXPECT_TRUE(loader.next_step().empty());
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(memory.memory().stats().in_use, 0u);
 }
 
 TEST(DataLoader, MemoryIsBoundedAndSteady) {
   const ImageSet set = make_set(1000);
-  unsetenv("CONVOY_MEMORY_CACHE");  // which sanitizer builds switch off
+  unsetenv("CONVOY_MEMORY_CACHE");  // sanitizer builds set it
   const Device memory = Device::cpu();
   DataLoader loader(set, {.global_batch = 64, .workers = 3, .prefetch = 4, .device = memory});
-  constexpr std::size_t kBatches = 4 + 2;  // prefetched, the one in use, the one before it
+  constexpr std::size_t kBatches = 4 + 2;  // prefetched, the current and the previous one
   for (int epoch = 0; epoch < 10; ++epoch)
-    for (std::vector<Batch> update = loader.next_update(); !update.empty();) update = loader.next_update();
+    for (std::vector<Batch> update = loader.next_step(); !update.empty();) update = loader.next_step();
   const MemoryStats stats = memory.memory().stats();
   constexpr std::size_t kListBytes = 64 * sizeof(std::int32_t);  // labels, or ids
   const std::size_t one =
       CachingAllocator::size_class(kBatchBytes) + 2 * CachingAllocator::size_class(kListBytes);
   EXPECT_LE(stats.peak_in_use, kBatches * one);
-  // Per batch its images, labels and ids; as many again for the short ones at the end of an epoch.
+  // Images, labels and ids per batch; the same again for the smaller batches at the end of an epoch.
   EXPECT_LE(stats.source_calls, 2 * 3 * kBatches);
 }
 
-TEST(DataLoader, AnErrorInAWorkerSurfacesAndCanBeRecoveredFrom) {
+TEST(DataLoader, AnErrorInAWorkerIsThrownAndSeekRecovers) {
   const ImageSet set = make_set(64 * 10);
   for (const int workers : {0, 1, 3}) {
     const Device memory = Device::cpu({.memory_limit = 4 * kBatchBytes + kBatchBytes / 2});
     DataLoader loader(set, {.global_batch = 64, .workers = workers, .prefetch = 2, .device = memory});
-    std::vector<std::vector<Batch>> held;  // more than there is room for
+    std::vector<std::vector<Batch>> held;  // more than the memory can hold
     const auto take_all = [&] {
-      while (true) held.push_back(loader.next_update());
+      while (true) held.push_back(loader.next_step());
     };
     EXPECT_THROW(take_all(), DeviceError);
     EXPECT_GE(held.size(), 2u);
-    EXPECT_THROW(loader.next_update(), DeviceError);  // again
+    EXPECT_THROW(loader.next_step(), DeviceError);  // the error persists
     const auto step = static_cast<std::int64_t>(held.size());
     held.clear();
     loader.seek(0, step);
-    EXPECT_EQ(loader.next_update().front().step, step);
+    EXPECT_EQ(loader.next_step().front().step, step);
   }
 }
 
-/// Or the test does not end.
-TEST(DataLoader, EndsAtAnyMoment) {
+/// The test would hang otherwise.
+TEST(DataLoader, CanBeDestroyedAtAnyTime) {
   const ImageSet set = make_set(500);
   for (int taken = 0; taken < 40; ++taken) {
     DataLoader loader(set, {.global_batch = 16, .transform = random_transform(), .workers = 1 + taken % 4});
-    for (int i = 0; i < taken; ++i) loader.next_update();
+    for (int i = 0; i < taken; ++i) loader.next_step();
     if (taken % 3 == 0) loader.seek(taken);
   }
 }
@@ -284,12 +284,12 @@ TEST(DataLoader, MeasuresTheWait) {
   const ImageSet set = make_set(2000);
   DataLoader loader(set, {.global_batch = 1000, .workers = 0});
   EXPECT_EQ(loader.take_wait_ms(), 0);
-  loader.next_update();
+  loader.next_step();
   EXPECT_GT(loader.take_wait_ms(), 0);
   EXPECT_EQ(loader.take_wait_ms(), 0);
 }
 
-TEST(DataLoader, RefusesWhatCannotBe) {
+TEST(DataLoader, RefusesInvalidOptions) {
   const ImageSet set = make_set(4);
   const auto refusal = [&](const LoaderOptions& options) -> std::string {
     try {
@@ -301,7 +301,7 @@ TEST(DataLoader, RefusesWhatCannotBe) {
   };
   EXPECT_THAT(refusal({.global_batch = 0}), HasSubstr("--batch-size: found 0"));
   EXPECT_THAT(refusal({.micro_batch = -1}), HasSubstr("--micro-batch-size: found -1"));
-  EXPECT_THAT(refusal({.rank = 2, .world = 2}), HasSubstr("rank 2 of 2"));
+  EXPECT_THAT(refusal({.rank = 2, .world_size = 2}), HasSubstr("rank 2 of 2"));
   EXPECT_THAT(refusal({.workers = -1}), HasSubstr("--workers: found -1"));
   EXPECT_THAT(refusal({.prefetch = 0}), HasSubstr("prefetch 0"));
   EXPECT_THAT(refusal({.dtype = DType::f16}),

@@ -1,4 +1,4 @@
-// CIFAR-10 and MNIST: every layout that is read, and everything that is refused.
+// Tests of the CIFAR-10 and MNIST readers: all layouts, and invalid files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "datasets/cifar10_batch.h"
-#include "datasets/idx.h"
-#include "datasets/readers.h"
-#include "tests/support/errors.h"
-#include "tests/support/image_files.h"
-#include "tests/support/temp_folder.h"
+#include "datasets/formats/cifar10_batch.h"
+#include "datasets/formats/idx.h"
+#include "datasets/formats/readers.h"
+#include "tests/testing/support/errors.h"
+#include "tests/testing/support/image_files.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy {
 namespace {
@@ -25,7 +25,7 @@ using testing::big32;
 using ::testing::HasSubstr;
 using testing::message_of;
 using testing::Picture;
-using testing::TempFolder;
+using testing::TempDirectory;
 
 constexpr int kCount = 3, kRows = 5, kColumns = 4;
 
@@ -40,14 +40,14 @@ std::string idx_labels(const std::string& labels) {
   return big32(0x801) + big32(static_cast<std::uint32_t>(labels.size())) + labels;
 }
 
-/// The four files under these names, each as `pack` makes it.
+/// Writes the four files with these names, each encoded by `pack`.
 template <class F>
-void write_mnist(const TempFolder& folder, const fs::path& under, const std::string& separator,
+void write_mnist(const TempDirectory& directory, const fs::path& under, const std::string& separator,
                  const std::string& ending, F&& pack) {
   for (const char* split : {"train", "t10k"}) {
-    folder.write(under / (split + ("-images" + separator) + "idx3-ubyte" + ending), pack(idx_images()));
-    folder.write(under / (split + ("-labels" + separator) + "idx1-ubyte" + ending),
-                 pack(idx_labels(std::string("\7\0\2", 3))));
+    directory.write(under / (split + ("-images" + separator) + "idx3-ubyte" + ending), pack(idx_images()));
+    directory.write(under / (split + ("-labels" + separator) + "idx1-ubyte" + ending),
+                    pack(idx_labels(std::string("\7\0\2", 3))));
   }
 }
 
@@ -57,13 +57,13 @@ TEST(Mnist, ReadsEveryLayout) {
   for (const fs::path& under : {fs::path(""), fs::path("mnist"), fs::path("MNIST/raw")})
     for (const std::string& separator : {std::string("-"), std::string(".")})
       for (const bool packed : {false, true}) {
-        const TempFolder folder;
-        write_mnist(folder, under, separator, packed ? ".gz" : "",
+        const TempDirectory directory;
+        write_mnist(directory, under, separator, packed ? ".gz" : "",
                     [&](const std::string& bytes) { return packed ? testing::gzip(bytes) : bytes; });
-        const DataSet data = read_mnist(folder.path());
+        const DataSet data = read_mnist(directory.path());
         EXPECT_EQ(data.name, "mnist");
         EXPECT_EQ(data.classes.size(), 10u);
-        EXPECT_THAT(data.note, HasSubstr(folder.path().string()));
+        EXPECT_THAT(data.note, HasSubstr(directory.path().string()));
         for (const ImageSet& set : {data.train, data.test}) {
           EXPECT_EQ(set.images.shape(), (Shape{kCount, kRows, kColumns, 1}));
           EXPECT_EQ(set.labels.to_vector<std::int32_t>(), (std::vector<std::int32_t>{7, 0, 2}));
@@ -74,30 +74,31 @@ TEST(Mnist, ReadsEveryLayout) {
       }
 }
 
-TEST(Mnist, ResizesWhereAsked) {
-  const TempFolder folder;
-  write_mnist(folder, "", "-", "", as_it_is);
-  EXPECT_EQ(read_mnist(folder.path(), {.image_size = 8}).image_shape(), (Shape{8, 8, 1}));
+TEST(Mnist, ResizesOnRequest) {
+  const TempDirectory directory;
+  write_mnist(directory, "", "-", "", as_it_is);
+  EXPECT_EQ(read_mnist(directory.path(), {.image_size = 8}).image_shape(), (Shape{8, 8, 1}));
 }
 
-TEST(Mnist, NamesWhatIsMissing) {
-  const TempFolder folder;
-  EXPECT_THAT(message_of<DataError>([&] { read_mnist(folder.path()); }),
-              AllOf(HasSubstr(folder.path().string()), HasSubstr("no MNIST here")));
-  EXPECT_THAT(message_of<DataError>([&] { read_mnist(folder.path() / "none"); }),
-              HasSubstr("no such folder"));
-  write_mnist(folder, "", "-", "", as_it_is);
-  fs::remove(folder.path() / "t10k-labels-idx1-ubyte");
-  EXPECT_THAT(message_of<DataError>([&] { read_mnist(folder.path()); }), HasSubstr("t10k-labels-idx1-ubyte"));
-  EXPECT_THAT(message_of<DataError>([&] { read_mnist(folder.path() / "train-images-idx3-ubyte"); }),
-              HasSubstr("expected a folder"));
+TEST(Mnist, ReportsMissingFiles) {
+  const TempDirectory directory;
+  EXPECT_THAT(message_of<DataError>([&] { read_mnist(directory.path()); }),
+              AllOf(HasSubstr(directory.path().string()), HasSubstr("no MNIST here")));
+  EXPECT_THAT(message_of<DataError>([&] { read_mnist(directory.path() / "none"); }),
+              HasSubstr("no such directory"));
+  write_mnist(directory, "", "-", "", as_it_is);
+  fs::remove(directory.path() / "t10k-labels-idx1-ubyte");
+  EXPECT_THAT(message_of<DataError>([&] { read_mnist(directory.path()); }),
+              HasSubstr("t10k-labels-idx1-ubyte"));
+  EXPECT_THAT(message_of<DataError>([&] { read_mnist(directory.path() / "train-images-idx3-ubyte"); }),
+              HasSubstr("expected a directory"));
 }
 
-TEST(Mnist, CountsOfImagesAndLabelsMustAgree) {
-  const TempFolder folder;
-  write_mnist(folder, "", "-", "", as_it_is);
-  folder.write("train-labels-idx1-ubyte", idx_labels(std::string("\1\2", 2)));
-  EXPECT_THAT(message_of<DataError>([&] { read_mnist(folder.path()); }),
+TEST(Mnist, RefusesDifferentNumbersOfImagesAndLabels) {
+  const TempDirectory directory;
+  write_mnist(directory, "", "-", "", as_it_is);
+  directory.write("train-labels-idx1-ubyte", idx_labels(std::string("\1\2", 2)));
+  EXPECT_THAT(message_of<DataError>([&] { read_mnist(directory.path()); }),
               AllOf(HasSubstr("train-labels-idx1-ubyte: 2 labels"), HasSubstr("3 images")));
 }
 
@@ -121,20 +122,20 @@ TEST(Idx, EveryTruncationIsRefused) {
   }
 }
 
-TEST(Idx, DamagedGzipIsNoticedByItsChecksum) {
+TEST(Idx, DamagedGzipIsDetectedByItsChecksum) {
   std::string bytes = testing::gzip(idx_images());
   bytes[bytes.size() - 6] = static_cast<char>(bytes[bytes.size() - 6] ^ 1);
   EXPECT_THAT(images_refusal(bytes), HasSubstr("gzip stream is damaged"));
 }
 
-TEST(Idx, ForeignFilesAreRefusedByTheirMagic) {
+TEST(Idx, OtherFormatsAreRefusedByTheirMagicNumber) {
   EXPECT_THAT(images_refusal("hello, world"), HasSubstr("0x68656c6c, expected 0x00000803"));
   EXPECT_THAT(images_refusal(idx_labels("\1")), HasSubstr("0x00000801, expected 0x00000803"));
   EXPECT_THAT(labels_refusal(idx_images()), HasSubstr("0x00000803, expected 0x00000801"));
   EXPECT_THAT(images_refusal(testing::gzip("hello, world")), HasSubstr("expected 0x00000803"));
 }
 
-TEST(Idx, HugeClaimsAreRefusedWithoutAllocating) {
+TEST(Idx, HugeSizesAreRefusedWithoutAllocating) {
   const auto start = std::chrono::steady_clock::now();
   for (const std::uint32_t count : {0x7FFFFFFFu, 0x80000000u, 0xFFFFFFFFu}) {
     const std::string header = big32(0x803) + big32(count) + big32(16384) + big32(16384);
@@ -144,7 +145,7 @@ TEST(Idx, HugeClaimsAreRefusedWithoutAllocating) {
   }
   EXPECT_THAT(images_refusal(big32(0x803) + big32(1) + big32(0x7FFFFFFF) + big32(0x7FFFFFFF)),
               HasSubstr("expected sides of 1 to 16384"));
-  // Petabytes would not be filled in this time; nine refusals take well under a millisecond.
+  // Petabytes cannot be filled in this time. Nine errors take well under a millisecond.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
@@ -153,11 +154,11 @@ TEST(Idx, EmptySetsAreRefused) {
   EXPECT_THAT(images_refusal(big32(0x803) + big32(1) + big32(0) + big32(28)), HasSubstr("0 x 28"));
 }
 
-TEST(Idx, MoreThanPromisedIsRefused) {
-  EXPECT_THAT(images_refusal(idx_images() + "x"), HasSubstr("more than the 60 bytes"));
-  // A bomb: inflated no further than one byte past the promise.
+TEST(Idx, ExcessDataIsRefused) {
+  EXPECT_THAT(images_refusal(idx_images() + "x"), HasSubstr("more data than the 60 bytes"));
+  // A decompression bomb: it is decompressed to at most one byte more than the header gives.
   const std::string bomb = testing::gzip(idx_images() + std::string(std::size_t{64} << 20, '\0'));
-  EXPECT_THAT(images_refusal(bomb), HasSubstr("more than the 60 bytes"));
+  EXPECT_THAT(images_refusal(bomb), HasSubstr("more data than the 60 bytes"));
 }
 
 TEST(Idx, LabelsOutsideTheClassesAreRefused) {
@@ -168,7 +169,8 @@ constexpr std::uintmax_t kBatchBytes = 10000 * 3073;
 constexpr const char* kBatches[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                     "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
 
-/// Label, then a red, a green and a blue plane; pixel p of channel c is p + 50 c + label, modulo 256.
+/// Returns a record: the label, then a red, a green and a blue plane; pixel p of channel c is p + 50 c +
+/// label, modulo 256.
 std::string cifar_record(int label) {
   std::string record(1, static_cast<char>(label));
   for (int c = 0; c < 3; ++c)
@@ -176,10 +178,11 @@ std::string cifar_record(int label) {
   return record;
 }
 
-/// Six files of the official size, of which all but the first record is zero: sparse, so they cost no disk.
-void write_batches(const TempFolder& folder, const fs::path& under) {
+/// Writes six files of the official size, in which all but the first record are zero. The files are sparse,
+/// so they use little disk space.
+void write_batches(const TempDirectory& directory, const fs::path& under) {
   for (int batch = 0; batch < 6; ++batch)
-    fs::resize_file(folder.write(under / kBatches[batch], cifar_record(batch + 1)), kBatchBytes);
+    fs::resize_file(directory.write(under / kBatches[batch], cifar_record(batch + 1)), kBatchBytes);
 }
 
 void expect_first_record(const ImageSet& set, std::int64_t index, int label) {
@@ -200,20 +203,20 @@ void expect_batches(const DataSet& data) {
 }
 
 TEST(Cifar10, ReadsExtractedBatches) {
-  const TempFolder folder;
-  write_batches(folder, "cifar-10-batches-bin");
-  const DataSet data = read_cifar10(folder.path());
+  const TempDirectory directory;
+  write_batches(directory, "cifar-10-batches-bin");
+  const DataSet data = read_cifar10(directory.path());
   expect_batches(data);
   EXPECT_EQ(data.classes.front(), "airplane");
   EXPECT_EQ(data.classes.back(), "truck");
   EXPECT_THAT(data.note, HasSubstr("cifar-10-batches-bin"));
 }
 
-TEST(Cifar10, ReadsTheFolderOfTheBatchesItselfWithItsClassNames) {
-  const TempFolder folder;
-  write_batches(folder, "");
-  folder.write("batches.meta.txt", "a\nb\r\nc\nd\ne\nf\ng\nh\ni\nj\n\n");
-  const DataSet data = read_cifar10(folder.path());
+TEST(Cifar10, ReadsTheBatchDirectoryWithItsClassNames) {
+  const TempDirectory directory;
+  write_batches(directory, "");
+  directory.write("batches.meta.txt", "a\nb\r\nc\nd\ne\nf\ng\nh\ni\nj\n\n");
+  const DataSet data = read_cifar10(directory.path());
   EXPECT_EQ(data.classes, (std::vector<std::string>{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}));
 }
 
@@ -228,26 +231,26 @@ std::vector<std::pair<std::string, std::string>> archive_members() {
 }
 
 TEST(Cifar10, ReadsTheArchiveWithoutUnpackingIt) {
-  const TempFolder folder;
-  const fs::path archive = folder.path() / "cifar-10-binary.tar.gz";
+  const TempDirectory directory;
+  const fs::path archive = directory.path() / "cifar-10-binary.tar.gz";
   testing::write_tar_gz(archive, archive_members());
-  expect_batches(read_cifar10(folder.path()));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
+  expect_batches(read_cifar10(directory.path()));
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator()), 1);
 
-  // Cut off anywhere, it is refused.
+  // Every truncation is refused.
   const std::uintmax_t whole = fs::file_size(archive);
   for (const std::uintmax_t size :
        {whole - 1, whole / 3, std::uintmax_t{700}, std::uintmax_t{11}, std::uintmax_t{0}}) {
     fs::resize_file(archive, size);
-    EXPECT_THAT(message_of<DataError>([&] { read_cifar10(folder.path()); }), HasSubstr(archive.string()))
+    EXPECT_THAT(message_of<DataError>([&] { read_cifar10(directory.path()); }), HasSubstr(archive.string()))
         << size << " of " << whole;
   }
 }
 
-TEST(Cifar10, RefusesForeignArchives) {
-  const TempFolder folder;
-  const auto refusal = [&] { return message_of<DataError>([&] { read_cifar10(folder.path()); }); };
-  const fs::path archive = folder.write("cifar-10-binary.tar.gz", "not an archive");
+TEST(Cifar10, RefusesOtherArchives) {
+  const TempDirectory directory;
+  const auto refusal = [&] { return message_of<DataError>([&] { read_cifar10(directory.path()); }); };
+  const fs::path archive = directory.write("cifar-10-binary.tar.gz", "not an archive");
   EXPECT_THAT(refusal(), HasSubstr(archive.string()));
   testing::write_tar_gz(archive, {{"hello.txt", "hello"}});
   EXPECT_THAT(refusal(), HasSubstr("data_batch_1.bin is missing"));
@@ -257,19 +260,19 @@ TEST(Cifar10, RefusesForeignArchives) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("data_batch_1.bin: 5 bytes"), HasSubstr("30730000")));
 }
 
-TEST(Cifar10, RefusesBatchesOfAnotherSize) {
-  const TempFolder folder;
-  write_batches(folder, "cifar-10-batches-bin");
-  const fs::path first = folder.path() / "cifar-10-batches-bin" / "data_batch_1.bin";
+TEST(Cifar10, RefusesBatchesOfWrongSize) {
+  const TempDirectory directory;
+  write_batches(directory, "cifar-10-batches-bin");
+  const fs::path first = directory.path() / "cifar-10-batches-bin" / "data_batch_1.bin";
   for (const std::uintmax_t size :
        {kBatchBytes - 1, kBatchBytes + 1, kBatchBytes - 3073, std::uintmax_t{0}}) {
     fs::resize_file(first, size);
     EXPECT_THAT(
-        message_of<DataError>([&] { read_cifar10(folder.path()); }),
+        message_of<DataError>([&] { read_cifar10(directory.path()); }),
         AllOf(HasSubstr(first.string()), HasSubstr(std::to_string(size) + " bytes"), HasSubstr("30730000")));
   }
   fs::remove(first);
-  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(folder.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(directory.path()); }),
               HasSubstr("data_batch_1.bin is missing"));
 }
 
@@ -281,50 +284,51 @@ TEST(Cifar10, RefusesLabelsOutsideTheClasses) {
   EXPECT_THAT(message, HasSubstr("a.bin: label 10 of record 1, expected 0 to 9"));
 }
 
-TEST(Cifar10, RefusesClassNamesOfAnotherNumber) {
-  const TempFolder folder;
-  write_batches(folder, "");
-  folder.write("batches.meta.txt", "cat\ndog\n");
-  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(folder.path()); }),
+TEST(Cifar10, RefusesAWrongNumberOfClassNames) {
+  const TempDirectory directory;
+  write_batches(directory, "");
+  directory.write("batches.meta.txt", "cat\ndog\n");
+  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(directory.path()); }),
               AllOf(HasSubstr("batches.meta.txt"), HasSubstr("2 class names, expected 10")));
 }
 
-TEST(Cifar10, ReadsClassFolders) {
-  const TempFolder folder;
+TEST(Cifar10, ReadsClassDirectories) {
+  const TempDirectory directory;
   const std::vector<std::string> classes = {"airplane", "automobile", "bird",  "cat",  "deer",
                                             "dog",      "frog",       "horse", "ship", "truck"};
   for (const char* split : {"train", "test"})
     for (std::size_t label = 0; label < classes.size(); ++label)
-      folder.write(fs::path("cifar10") / split / classes[label] / "0001.jpg",
-                   testing::jpeg(Picture::plain(32, 32, 3, static_cast<std::uint8_t>(20 * label))));
-  const DataSet data = read_cifar10(folder.path());
+      directory.write(fs::path("cifar10") / split / classes[label] / "0001.jpg",
+                      testing::jpeg(Picture::plain(32, 32, 3, static_cast<std::uint8_t>(20 * label))));
+  const DataSet data = read_cifar10(directory.path());
   EXPECT_EQ(data.name, "cifar10");
   EXPECT_EQ(data.classes, classes);
   EXPECT_EQ(data.image_shape(), (Shape{32, 32, 3}));
-  EXPECT_EQ(data.note, "CIFAR-10 (JPEG) from " + (folder.path() / "cifar10").string());
-  // A plain image has one coefficient a block, off by at most half its quantiser's step (2 at quality 95),
-  // over 8.
+  EXPECT_EQ(data.note, "CIFAR-10 (JPEG) from " + (directory.path() / "cifar10").string());
+  // A constant image has one coefficient per block. Its error is at most half the quantization step (2 at
+  // quality 95), divided by 8.
   const auto pixels = data.test.images.to_vector<std::uint8_t>();
   for (std::size_t label = 0; label < classes.size(); ++label)
     EXPECT_NEAR(pixels[label * 32 * 32 * 3], 20.0 * static_cast<double>(label), 1) << classes[label];
 
-  fs::remove_all(folder.path() / "cifar10" / "train" / "truck");
-  fs::remove_all(folder.path() / "cifar10" / "test" / "truck");
-  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(folder.path()); }), HasSubstr("9 class folders"));
+  fs::remove_all(directory.path() / "cifar10" / "train" / "truck");
+  fs::remove_all(directory.path() / "cifar10" / "test" / "truck");
+  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(directory.path()); }),
+              HasSubstr("9 class directories"));
 }
 
-TEST(Cifar10, SaysWhatItLookedFor) {
-  const TempFolder folder;
-  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(folder.path()); }),
-              AllOf(HasSubstr(folder.path().string()), HasSubstr("cifar-10-binary.tar.gz")));
+TEST(Cifar10, ReportsTheExpectedFiles) {
+  const TempDirectory directory;
+  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(directory.path()); }),
+              AllOf(HasSubstr(directory.path().string()), HasSubstr("cifar-10-binary.tar.gz")));
 }
 
-TEST(ReadOptions, RefusesWhatCannotBe) {
-  const TempFolder folder;
-  EXPECT_THROW(read_cifar10(folder.path(), {.image_size = -1}), UsageError);
-  EXPECT_THROW(read_mnist(folder.path(), {.workers = -1}), UsageError);
-  EXPECT_THROW(read_image_folder(folder.path(), {.test_fraction = 1.0}), UsageError);
-  EXPECT_THROW(read_image_folder(folder.path(), {.test_fraction = 0.0}), UsageError);
+TEST(ReadOptions, RefusesInvalidOptions) {
+  const TempDirectory directory;
+  EXPECT_THROW(read_cifar10(directory.path(), {.image_size = -1}), UsageError);
+  EXPECT_THROW(read_mnist(directory.path(), {.workers = -1}), UsageError);
+  EXPECT_THROW(read_image_folder(directory.path(), {.test_fraction = 1.0}), UsageError);
+  EXPECT_THROW(read_image_folder(directory.path(), {.test_fraction = 0.0}), UsageError);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-#include "datasets/sampler.h"
+#include "datasets/loader/sampler.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/runtime/error.h"
+#include "kernels/base/error.h"
 
 namespace convoy {
 namespace {
@@ -24,7 +24,7 @@ TEST(EpochOrder, IsAPermutation) {
   }
 }
 
-TEST(EpochOrder, DependsOnSeedAndEpochAlone) {
+TEST(EpochOrder, DependsOnlyOnSeedAndEpoch) {
   EXPECT_EQ(epoch_order(1000, 5, 3), epoch_order(1000, 5, 3));
   EXPECT_NE(epoch_order(1000, 5, 3), epoch_order(1000, 5, 4));
   EXPECT_NE(epoch_order(1000, 5, 3), epoch_order(1000, 6, 3));
@@ -34,8 +34,8 @@ TEST(EpochOrder, DependsOnSeedAndEpochAlone) {
 }
 
 TEST(EpochOrder, DrawsEveryPermutationEquallyOften) {
-  // 24 permutations of 4, 24,000 epochs: each count is binomial with mean 1000 and deviation 31; 6
-  // deviations.
+  // 24 permutations of 4 samples, 24,000 epochs: each count is binomial with mean 1000 and standard deviation
+  // 31. The bound is 6 standard deviations.
   std::vector<int> counts(256);
   for (std::int64_t epoch = 0; epoch < 24'000; ++epoch) {
     const std::vector<std::int32_t> order = epoch_order(4, 9, epoch);
@@ -45,41 +45,42 @@ TEST(EpochOrder, DrawsEveryPermutationEquallyOften) {
   for (const int count : counts) EXPECT_TRUE(count == 0 || std::abs(count - 1000) < 6 * 31) << count;
 }
 
-TEST(EpochOrder, RefusesWhatDoesNotFit) {
+TEST(EpochOrder, RefusesValuesOutOfRange) {
   EXPECT_THROW(epoch_order(-1, 1, 0), UsageError);
   EXPECT_THROW(epoch_order(std::int64_t{1} << 31, 1, 0), UsageError);
   EXPECT_THROW(epoch_order(10, 1, -1), UsageError);
   EXPECT_THROW(epoch_order(10, 1, 1 << 24), UsageError);
 }
 
-TEST(ShareOf, PartitionsExactly) {
-  for (const int world : {1, 2, 3, 4, 5, 7, 8, 64})
+TEST(ShardRange, PartitionsExactly) {
+  for (const int world_size : {1, 2, 3, 4, 5, 7, 8, 64})
     for (const std::int64_t count : {0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 128, 50'000}) {
       std::int64_t end = 0;
-      for (int rank = 0; rank < world; ++rank) {
-        const Share share = share_of(count, rank, world);
+      for (int rank = 0; rank < world_size; ++rank) {
+        const Range share = shard_range(count, rank, world_size);
         EXPECT_EQ(share.begin, end);
-        EXPECT_GE(share.size(), count / world);
-        EXPECT_LE(share.size(), (count + world - 1) / world);
-        EXPECT_LE(share.size(), share_of(count, 0, world).size());
+        EXPECT_GE(share.size(), count / world_size);
+        EXPECT_LE(share.size(), (count + world_size - 1) / world_size);
+        EXPECT_LE(share.size(), shard_range(count, 0, world_size).size());
         end = share.end;
       }
       EXPECT_EQ(end, count);
     }
 }
 
-TEST(ShareOf, GivesTheLargerSharesToTheFirst) {
-  EXPECT_EQ(share_of(128, 0, 3).size(), 43);
-  EXPECT_EQ(share_of(128, 1, 3).size(), 43);
-  EXPECT_EQ(share_of(128, 2, 3).size(), 42);
+TEST(ShardRange, GivesTheLargerShardsToTheFirstRanks) {
+  EXPECT_EQ(shard_range(128, 0, 3).size(), 43);
+  EXPECT_EQ(shard_range(128, 1, 3).size(), 43);
+  EXPECT_EQ(shard_range(128, 2, 3).size(), 42);
 }
 
-/// One epoch on all ranks: every position once; each update exactly its stretch of the order; equal numbers
-/// of micro-batches, none too large, a rank's in order.
-void check_epoch(std::int64_t samples, std::int64_t global_batch, std::int64_t micro_batch, int world) {
+/// Checks one epoch on all ranks. Every position occurs once, and each step covers exactly its range of the
+/// order. All ranks have the same number of micro-batches, none is too large, and those of a rank are in
+/// order.
+void check_epoch(std::int64_t samples, std::int64_t global_batch, std::int64_t micro_batch, int world_size) {
   SCOPED_TRACE(::testing::Message() << samples << " samples, batch " << global_batch << ", micro-batch "
-                                    << micro_batch << ", " << world << " ranks");
-  const BatchPlan first{samples, global_batch, micro_batch, 0, world};
+                                    << micro_batch << ", " << world_size << " ranks");
+  const BatchPlan first{samples, global_batch, micro_batch, 0, world_size};
   ASSERT_EQ(first.steps(), (samples + global_batch - 1) / global_batch);
   std::vector<int> seen(static_cast<std::size_t>(samples));
   for (std::int64_t step = 0; step < first.steps(); ++step) {
@@ -87,12 +88,12 @@ void check_epoch(std::int64_t samples, std::int64_t global_batch, std::int64_t m
     const std::int64_t end = std::min(samples, begin + global_batch);
     ASSERT_EQ(first.global_count(step), end - begin);
     std::int64_t next = begin;
-    for (int rank = 0; rank < world; ++rank) {
-      const BatchPlan plan{samples, global_batch, micro_batch, rank, world};
+    for (int rank = 0; rank < world_size; ++rank) {
+      const BatchPlan plan{samples, global_batch, micro_batch, rank, world_size};
       ASSERT_EQ(plan.micro_batches(step), first.micro_batches(step));
       ASSERT_GE(plan.micro_batches(step), 1);
       for (std::int64_t index = 0; index < plan.micro_batches(step); ++index) {
-        const Share part = plan.positions(step, index);
+        const Range part = plan.positions(step, index);
         ASSERT_EQ(part.begin, next);
         ASSERT_GE(part.size(), 0);
         ASSERT_TRUE(micro_batch == 0 || part.size() <= micro_batch);
@@ -106,19 +107,19 @@ void check_epoch(std::int64_t samples, std::int64_t global_batch, std::int64_t m
   EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int count) { return count == 1; }));
 }
 
-TEST(BatchPlan, EverySampleOnceAnEpoch) {
-  for (const int world : {1, 2, 3, 4, 8})
+TEST(BatchPlan, VisitsEverySampleOncePerEpoch) {
+  for (const int world_size : {1, 2, 3, 4, 8})
     for (const std::int64_t micro_batch : {0, 1, 3, 16, 1000})
       for (const std::int64_t global_batch : {1, 2, 7, 32, 128})
         for (const std::int64_t samples : {0, 1, 2, 7, 31, 127, 128, 129, 385})
-          check_epoch(samples, global_batch, micro_batch, world);
+          check_epoch(samples, global_batch, micro_batch, world_size);
 }
 
 TEST(BatchPlan, HasNoMoreMicroBatchesThanNeeded) {
   EXPECT_EQ((BatchPlan{1000, 128, 0, 0, 3}.micro_batches(0)), 1);
   EXPECT_EQ((BatchPlan{1000, 128, 43, 2, 3}.micro_batches(0)), 1);
   EXPECT_EQ((BatchPlan{1000, 128, 42, 2, 3}.micro_batches(0)), 2);  // rank 0 has 43
-  EXPECT_EQ((BatchPlan{1000, 128, 16, 0, 1}.micro_batches(7)), 7);  // the last update: 104
+  EXPECT_EQ((BatchPlan{1000, 128, 16, 0, 1}.micro_batches(7)), 7);  // the last step has 104 samples
 }
 
 }  // namespace

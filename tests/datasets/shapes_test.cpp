@@ -1,12 +1,12 @@
-// The generated set, and the statistics of any set.
+// Tests of the generated data set and of channel statistics.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "datasets/readers.h"
-#include "tests/support/errors.h"
+#include "datasets/formats/readers.h"
+#include "tests/testing/support/errors.h"
 
 namespace convoy {
 namespace {
@@ -23,15 +23,15 @@ TEST(Shapes, HasTenBalancedClasses) {
     EXPECT_EQ(std::count(labels.begin(), labels.end(), label), 20);
 }
 
-TEST(Shapes, EachImageDependsOnSeedAndPlaceAlone) {
-  // Other counts are cut into other pieces for the threads.
+TEST(Shapes, EachImageDependsOnlyOnSeedAndIndex) {
+  // Other counts are divided differently among the threads.
   const std::vector<std::uint8_t> few = pixels(generate_shapes({.train = 130, .test = 1, .seed = 3}).train);
   const std::vector<std::uint8_t> many = pixels(generate_shapes({.train = 500, .test = 1, .seed = 3}).train);
   EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin()));
   EXPECT_NE(few, pixels(generate_shapes({.train = 130, .test = 1, .seed = 4}).train));
 }
 
-TEST(Shapes, TrainAndTestDoNotMeet) {
+TEST(Shapes, TrainAndTestAreDisjoint) {
   const DataSet data = generate_shapes({.train = 100, .test = 100});
   const std::vector<std::uint8_t> train = pixels(data.train), test = pixels(data.test);
   constexpr std::ptrdiff_t kImage = 32 * 32 * 3;
@@ -41,7 +41,7 @@ TEST(Shapes, TrainAndTestDoNotMeet) {
                               test.begin() + j * kImage));
 }
 
-/// The share of test images that lie nearest to the mean training image of their own class.
+/// Returns the fraction of test images whose nearest mean training image is that of their own class.
 double nearest_mean_accuracy(const DataSet& data) {
   const std::vector<std::uint8_t> train = pixels(data.train), test = pixels(data.test);
   const std::size_t image = train.size() / static_cast<std::size_t>(data.train.size());
@@ -52,15 +52,15 @@ double nearest_mean_accuracy(const DataSet& data) {
   int right = 0;
   for (std::size_t i = 0; i < test.size() / image; ++i) {
     std::size_t best = 0;
-    double least = HUGE_VAL;
+    double minimum = HUGE_VAL;
     for (std::size_t label = 0; label < 10; ++label) {
       double distance = 0;
       for (std::size_t at = 0; at < image; ++at) {
         const double difference = test[i * image + at] - means[label][at];
         distance += difference * difference;
       }
-      if (distance < least) {
-        least = distance;
+      if (distance < minimum) {
+        minimum = distance;
         best = label;
       }
     }
@@ -69,9 +69,9 @@ double nearest_mean_accuracy(const DataSet& data) {
   return right / static_cast<double>(data.test.size());
 }
 
-TEST(Shapes, PixelsAloneSayLittle) {
-  // Chance is 10 %, with a standard deviation of 1.5 % over 400 images; a set that can be told by colour or
-  // place would be far above.
+TEST(Shapes, NearestMeanImageIsAWeakClassifier) {
+  // Chance is 10 %, with a standard deviation of 1.5 % over 400 images. The result would be far higher if
+  // color or position predicted the class.
   EXPECT_LT(nearest_mean_accuracy(generate_shapes({.train = 2000, .test = 400})), 0.25);
 }
 
@@ -80,7 +80,7 @@ TEST(Shapes, DrawsAtOtherSizes) {
   EXPECT_EQ(generate_shapes({.train = 2, .test = 1, .size = 128}).image_shape(), (Shape{128, 128, 3}));
 }
 
-TEST(Shapes, RefusesWhatCannotBeDrawn) {
+TEST(Shapes, RefusesInvalidSizes) {
   EXPECT_THROW(generate_shapes({.size = 4}), UsageError);
   EXPECT_THROW(generate_shapes({.size = 5000}), UsageError);
   EXPECT_THROW(generate_shapes({.train = 0}), UsageError);
@@ -104,8 +104,8 @@ TEST(ChannelStatistics, AreThoseOfThePixels) {
   EXPECT_EQ(statistics.mean[2], 0.0f);
 }
 
-// More values than are summed in 32 bits at once, and some beyond the last whole vector.
-TEST(ChannelStatistics, AreThoseOfTheLoopForAnyNumberOfChannels) {
+// Uses more values than are summed in 32 bits at once, and some after the last complete vector.
+TEST(ChannelStatistics, MatchTheReferenceLoopForAnyNumberOfChannels) {
   constexpr std::int64_t kPixels = 1050001;
   for (const std::int64_t channels : {1, 2, 3, 4}) {
     const Tensor images = Tensor::empty({1, 1, kPixels, channels}, DType::u8, Device::cpu());

@@ -1,9 +1,9 @@
-#include "datasets/transforms.h"
+#include "datasets/transforms/transforms.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/runtime/error.h"
+#include "kernels/base/error.h"
 
 namespace convoy {
 namespace {
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 const ChannelStatistics kStatistics{.mean = {0.5f, 0.25f, 0.125f}, .std = {0.25f, 0.5f, 0.2f}};
 
 TransformSpec make(const char* text, bool natural = true) {
-  return make_transform(text, kStatistics, natural);
+  return make_transform(text, kStatistics, {.natural_images = natural});
 }
 
 std::string refusal(const char* text) {
@@ -41,15 +41,15 @@ TEST(Transforms, ReadsLists) {
   const AugmentOptions defaults = make("cutout,crop").augment;
   EXPECT_EQ(defaults.crop_padding, 4);
   EXPECT_EQ(defaults.cutout, 8);
-  EXPECT_EQ(defaults.least_area, 0);
-  EXPECT_EQ(make("resized-crop").augment.least_area, 8);
-  EXPECT_EQ(make("flip,resized-crop=30").augment.least_area, 30);
+  EXPECT_EQ(defaults.min_area, 0);
+  EXPECT_EQ(make("resized-crop").augment.min_area, 8);
+  EXPECT_EQ(make("flip,resized-crop=30").augment.min_area, 30);
   EXPECT_FALSE(defaults.reflect);
   EXPECT_FALSE(defaults.flip);
   EXPECT_EQ(make("none").augment.crop_padding, 0);
 }
 
-TEST(Transforms, RefusesWhatItDoesNotKnow) {
+TEST(Transforms, RefusesUnknownWords) {
   for (const char* word :
        {"rotate", "", "none,flip", "auto,flip", "flip,", "Crop", "flip=2", "reflect=1", "rotate=x"}) {
     EXPECT_THAT(refusal(word), HasSubstr("--augment: ")) << word;
@@ -59,7 +59,7 @@ TEST(Transforms, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(refusal("flip,rotate"), HasSubstr("found 'rotate'"));
 }
 
-TEST(Transforms, RefusesNumbersThatCannotBe) {
+TEST(Transforms, RefusesNumbersOutOfRange) {
   for (const char* word :
        {"crop=", "crop=0", "crop=-1", "crop=four", "crop=4px", "crop=1025", "cutout=99999999999"}) {
     EXPECT_THAT(refusal(word), HasSubstr("from 1 to 1024")) << word;
@@ -75,25 +75,25 @@ TEST(Transforms, RefusesContradictions) {
   EXPECT_THAT(refusal("resized-crop=101"), HasSubstr("expected a percentage from 1 to 100"));
 }
 
-TEST(Transforms, NormalisesByTheStatistics) {
+TEST(Transforms, NormalizesWithTheStatistics) {
   const AugmentOptions augment = make("none").augment;
   EXPECT_EQ(augment.mean, (std::array<float, 4>{0.5f, 0.25f, 0.125f, 0}));
   EXPECT_EQ(augment.inverse_std, (std::array<float, 4>{4, 2, 5, 1}));  // the fourth: there is none
 }
 
-TEST(Transforms, AFlatChannelIsNotBlownUp) {
-  const AugmentOptions augment = make_transform("none", {.mean = {0.5f}, .std = {0}}, false).augment;
+TEST(Transforms, AConstantChannelIsNotAmplified) {
+  const AugmentOptions augment = make_transform("none", {.mean = {0.5f}, .std = {0}}).augment;
   EXPECT_FLOAT_EQ(augment.inverse_std[0], 255);
 }
 
-TEST(Transforms, EvaluationKeepsTheNormalisationAlone) {
+TEST(Transforms, EvaluationKeepsOnlyTheNormalization) {
   const TransformSpec training = make("crop=2,reflect,flip,cutout=16");
   const AugmentOptions evaluation = training.evaluation().augment;
   EXPECT_EQ(evaluation.crop_padding, 0);
   EXPECT_FALSE(evaluation.reflect);
   EXPECT_FALSE(evaluation.flip);
   EXPECT_EQ(evaluation.cutout, 0);
-  EXPECT_EQ(make("resized-crop").evaluation().augment.least_area, 0);
+  EXPECT_EQ(make("resized-crop").evaluation().augment.min_area, 0);
   EXPECT_THAT(make("resized-crop,flip").describe(), HasSubstr("resized crop from 8%, flip, "));
   EXPECT_EQ(evaluation.mean, training.augment.mean);
   EXPECT_EQ(evaluation.inverse_std, training.augment.inverse_std);
@@ -107,7 +107,7 @@ TEST(Transforms, DescribesItself) {
   EXPECT_EQ(TransformSpec{}.describe(), "not normalised");
 }
 
-TEST(Transforms, KnowsImagesThatAreTooSmall) {
+TEST(Transforms, RefusesImagesThatAreTooSmall) {
   EXPECT_NO_THROW(make("crop=7,cutout=8").check_image_size(8, 9));
   EXPECT_THROW(make("crop=8").check_image_size(8, 9), UsageError);
   EXPECT_THROW(make("cutout=9").check_image_size(9, 8), UsageError);

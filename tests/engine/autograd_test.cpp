@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/ops/ops.h"
+#include "kernels/base/check.h"
 #include "kernels/elementwise.h"
-#include "kernels/runtime/check.h"
-#include "tests/support/errors.h"
+#include "tests/testing/support/errors.h"
 
 namespace convoy {
 namespace {
@@ -14,6 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+/// A fixture with a single-threaded CPU device.
 class Autograd : public ::testing::Test {
  protected:
   Variable leaf(const std::vector<double>& values) {
@@ -31,8 +32,8 @@ TEST_F(Autograd, SumsOverAllPathsOfADiamond) {
   EXPECT_THAT(grad(x), ElementsAre(15, 23, 31));
 }
 
-TEST_F(Autograd, ANeighboursGradientIsNotOverwritten) {
-  // The gradient of z reaches x and y as one shared tensor; x's second contribution must not show up in y.
+TEST_F(Autograd, DoesNotOverwriteASharedGradient) {
+  // x and y share the gradient of z as one tensor. The second contribution to x must not change y's.
   const Variable p = leaf({1, 2});
   const Variable q = leaf({3, 4});
   const Variable x = scale(p, 1), y = scale(q, 1);
@@ -43,35 +44,35 @@ TEST_F(Autograd, ANeighboursGradientIsNotOverwritten) {
   EXPECT_THAT(grad(q), ElementsAre(1, 1));
 }
 
-TEST_F(Autograd, ReplacesByDefaultAndAddsWhenTold) {
+TEST_F(Autograd, ReplacesByDefaultAndAccumulatesOnRequest) {
   const Variable x = leaf({1});
   backward(sum(scale(x, 2)));
   backward(sum(scale(x, 3)));
   EXPECT_THAT(grad(x), ElementsAre(3));
   backward(sum(scale(x, 4)), {.accumulate = true});
   EXPECT_THAT(grad(x), ElementsAre(7));
-  x.consume_grad();  // an update was made: the next contribution is a first one
+  x.consume_grad();  // as after a step: the next contribution overwrites
   backward(sum(scale(x, 5)), {.accumulate = true});
   EXPECT_THAT(grad(x), ElementsAre(5));
 }
 
-TEST_F(Autograd, FreshnessTellsUsedFromUnused) {
+TEST_F(Autograd, HasNewGradUntilConsumed) {
   const Variable used = leaf({1}), unused = leaf({1});
-  EXPECT_FALSE(used.has_fresh_grad());
+  EXPECT_FALSE(used.has_new_grad());
   backward(sum(scale(used, 2)));
-  EXPECT_TRUE(used.has_fresh_grad());
-  EXPECT_FALSE(unused.has_fresh_grad());
+  EXPECT_TRUE(used.has_new_grad());
+  EXPECT_FALSE(unused.has_new_grad());
   used.consume_grad();
-  EXPECT_FALSE(used.has_fresh_grad());
+  EXPECT_FALSE(used.has_new_grad());
 }
 
-TEST_F(Autograd, AReleasedGradientGivesItsMemoryBack) {
+TEST_F(Autograd, ReleaseGradFreesMemory) {
   const Tensor bucket = Tensor::full({2}, -1, DType::f64, device);
   const Variable x = leaf({1, 2}), y = leaf({3, 4});
   y.set_grad_storage(bucket);
   backward(sum(x * y));
   const Tensor held = x.grad();
-  EXPECT_THROW(x.release_grad(), UsageError) << "fresh: an update would miss it";
+  EXPECT_THROW(x.release_grad(), UsageError) << "a step would miss the new gradient";
   for (const Variable& used : {x, y}) {
     used.consume_grad();
     EXPECT_TRUE(used.grad().defined());
@@ -79,12 +80,12 @@ TEST_F(Autograd, AReleasedGradientGivesItsMemoryBack) {
   }
   EXPECT_TRUE(held.is_only_owner());
   EXPECT_FALSE(x.grad().defined());
-  EXPECT_TRUE(y.grad().shares_storage_with(bucket)) << "lent: not its own to give";
+  EXPECT_TRUE(y.grad().shares_storage_with(bucket)) << "borrowed storage is kept";
   backward(sum(scale(x, 5) + y));
   EXPECT_THAT(grad(x), ElementsAre(5, 5));
 }
 
-TEST_F(Autograd, TheGraphHoldsNoValueThatNoBackwardSaved) {
+TEST_F(Autograd, GraphHoldsOnlySavedValues) {
   const Variable x = leaf({1, -2});
   Tensor unsaved, saved;
   Variable y;
@@ -95,13 +96,13 @@ TEST_F(Autograd, TheGraphHoldsNoValueThatNoBackwardSaved) {
     y = sum(positive);
   }
   EXPECT_TRUE(unsaved.is_only_owner());
-  EXPECT_FALSE(saved.is_only_owner()) << "by relu";
+  EXPECT_FALSE(saved.is_only_owner()) << "relu saved it";
   backward(y);
   EXPECT_TRUE(saved.is_only_owner());
   EXPECT_THAT(grad(x), ElementsAre(2, 0));
 }
 
-TEST_F(Autograd, AnInputOfTheGraphIsKnownButForItsValue) {
+TEST_F(Autograd, GraphInputsHaveTypesButNoValues) {
   const Variable x = leaf({1, 2});
   const Variable twice = scale(x, 2);
   const Variable y = scale(twice, 3);
@@ -112,10 +113,10 @@ TEST_F(Autograd, AnInputOfTheGraphIsKnownButForItsValue) {
   EXPECT_EQ(input.device(), device);
   EXPECT_THAT(testing::message_of<UsageError>([&] { input.value(); }), HasSubstr("no value of 'scale'"));
   EXPECT_THAT(twice.creator()->inputs[0].value().to_vector<double>(), ElementsAre(1, 2))
-      << "a leaf's is at hand";
+      << "a leaf keeps its value";
 }
 
-TEST_F(Autograd, GradientsAreBornInTheirStorage) {
+TEST_F(Autograd, WritesGradientsToTheirStorage) {
   const Tensor bucket = Tensor::full({5}, -1, DType::f64, device);
   const Variable x = leaf({1, 2}), y = leaf({3, 4});
   x.set_grad_storage(bucket.slice(3, {2}));
@@ -128,13 +129,14 @@ TEST_F(Autograd, GradientsAreBornInTheirStorage) {
 }
 
 TEST_F(Autograd, HooksFireWhileBackwardStillRuns) {
-  // A chain first -> second -> third: the last weight's gradient is complete before the first's is begun.
+  // A chain first -> second -> third: the last weight's gradient is complete before the first one's is
+  // started.
   const Variable first = leaf({2}), second = leaf({3}), third = leaf({5});
   std::vector<std::string> order;
   const auto watch = [&](const Variable& x, const std::string& name) {
-    // By reference: a hook that held its own variable would keep both alive for ever.
+    // By reference: a hook that owned its variable would keep both alive forever.
     x.on_grad_ready([&order, &x, name] {
-      EXPECT_TRUE(x.has_fresh_grad());
+      EXPECT_TRUE(x.has_new_grad());
       order.push_back(name);
     });
   };
@@ -144,13 +146,13 @@ TEST_F(Autograd, HooksFireWhileBackwardStillRuns) {
   const Variable probe = record("probe", Tensor::full({1}, 1, DType::f64, device), {first},
                                 [&](const Tensor& dy, std::span<GradSlot> dx) {
                                   order.push_back("probe");
-                                  dx[0].take(dy);
+                                  dx[0].alias_or_accumulate(dy);
                                 });
   backward(sum(probe * second * third));
   EXPECT_THAT(order, ElementsAre("third", "second", "probe", "first"));
 }
 
-TEST_F(Autograd, HookWaitsForTheLastOfSeveralUses) {
+TEST_F(Autograd, HookFiresAfterTheLastContribution) {
   const Variable shared = leaf({2}), other = leaf({3});
   int calls = 0;
   shared.on_grad_ready([&] {
@@ -161,67 +163,67 @@ TEST_F(Autograd, HookWaitsForTheLastOfSeveralUses) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_F(Autograd, TellsTheOrderOfHooksBeforehand) {
+TEST_F(Autograd, BackwardOrderPredictsTheOrderOfHooks) {
   const Variable a = leaf({1}), b = leaf({2}), c = leaf({3}), unused = leaf({4});
   const Variable first = a * b, second = first * c;
   const Variable loss = sum(second + scale(b, 2));
   const std::vector<Variable> expected = backward_order(loss);
   EXPECT_EQ(expected.size(), 3U);
-  EXPECT_FALSE(a.has_fresh_grad());
+  EXPECT_FALSE(a.has_new_grad());
   std::vector<Variable> found;
   for (const Variable* each : {&a, &b, &c, &unused})
     each->on_grad_ready([&found, each] { found.push_back(*each); });
-  backward(loss);  // the graph is whole still
+  backward(loss);  // backward_order() has left the graph intact
   EXPECT_EQ(found, expected);
   EXPECT_THAT(convoy::testing::message_of<UsageError>([&] { backward_order(loss); }),
               HasSubstr("an earlier backward freed"));
 }
 
-TEST_F(Autograd, AGradientMayBeGivenItsStorageAtTheLastMoment) {
+TEST_F(Autograd, GradBeginHookMaySetTheStorage) {
   const Variable x = leaf({1, 2}), unused = leaf({1});
-  const Tensor place = Tensor::full({2}, 7, DType::f64, device);
+  const Tensor storage = Tensor::full({2}, 7, DType::f64, device);
   int calls = 0;
   x.on_grad_begin([&] {
     ++calls;
-    x.set_grad_storage(place);
+    x.set_grad_storage(storage);
   });
-  unused.on_grad_begin([&] { FAIL() << "nothing is written there"; });
+  unused.on_grad_begin([&] { FAIL() << "no gradient is written"; });
   backward(sum(scale(x, 2) + scale(x, 3)));
   EXPECT_EQ(calls, 1);
-  EXPECT_THAT(place.to_vector<double>(), ElementsAre(5, 5));
-  backward(sum(x), {.accumulate = true});  // to what is there, where it is
+  EXPECT_THAT(storage.to_vector<double>(), ElementsAre(5, 5));
+  backward(sum(x), {.accumulate = true});  // adds to the gradient in place
   EXPECT_EQ(calls, 1);
-  EXPECT_THAT(place.to_vector<double>(), ElementsAre(6, 6));
+  EXPECT_THAT(storage.to_vector<double>(), ElementsAre(6, 6));
   x.on_grad_begin(nullptr);
 }
 
-TEST_F(Autograd, AValueIsWaitedForWhereItIsAskedFor) {
+TEST_F(Autograd, ReadyHookRunsOnceAtTheFirstAccess) {
   const Variable x = leaf({1, 2});
-  int arrivals = 0;
-  const auto arrive = [&] {
-    ++arrivals;
-    EXPECT_EQ(x.value().numel(), 2);  // which asks nobody a second time
+  int calls = 0;
+  const auto hook = [&] {
+    ++calls;
+    EXPECT_EQ(x.value().numel(), 2);  // does not run the hook again
   };
-  x.set_arrival(arrive);
+  x.set_ready_hook(hook);
   EXPECT_EQ(x.shape(), Shape({2}));
   EXPECT_EQ(x.dtype(), DType::f64);
-  EXPECT_EQ(arrivals, 0);
+  EXPECT_EQ(calls, 0);
   const Variable y = scale(x, 2);
-  EXPECT_EQ(arrivals, 1);
+  EXPECT_EQ(calls, 1);
   backward(sum(y));
-  EXPECT_FALSE(x.half_copy().defined());
-  EXPECT_EQ(arrivals, 1);
-  x.set_arrival(arrive);
-  EXPECT_FALSE(x.half_copy().defined());
-  EXPECT_EQ(arrivals, 2);
+  EXPECT_FALSE(x.low_precision_copy().defined());
+  EXPECT_EQ(calls, 1);
+  x.set_ready_hook(hook);
+  EXPECT_FALSE(x.low_precision_copy().defined());
+  EXPECT_EQ(calls, 2);
 }
 
-TEST_F(Autograd, AnOperationThatContributesNothingLeavesALeafStale) {
+TEST_F(Autograd, LeafWithoutContributionHasNoNewGrad) {
   const Variable x = leaf({1});
   const Variable y = record("stop", Tensor::full({1}, 7, DType::f64, device), {scale(x, 2)},
                             [](const Tensor&, std::span<GradSlot>) {});
   backward(y);
-  EXPECT_FALSE(x.has_fresh_grad());
+  EXPECT_FALSE(x.has_new_grad());
 }
 
 TEST_F(Autograd, NoGradRecordsNothing) {
@@ -235,7 +237,7 @@ TEST_F(Autograd, NoGradRecordsNothing) {
   EXPECT_FALSE(scale(x, 2).detach().requires_grad());
 }
 
-TEST_F(Autograd, FreesWhatWasSavedAsItGoes) {
+TEST_F(Autograd, FreesSavedTensorsDuringBackward) {
   const std::int64_t n = 1 << 16;
   const Variable x(Tensor::full({n}, 0.5, DType::f32, device), true);
   Variable loss;
@@ -248,12 +250,12 @@ TEST_F(Autograd, FreesWhatWasSavedAsItGoes) {
   device.memory().reset_peak();
   backward(loss);
   const std::size_t array = static_cast<std::size_t>(n) * sizeof(float);
-  // Backward needs the leaf's gradient and at most two gradients in flight, and hands back 20 saved outputs.
+  // Backward needs the leaf's gradient and at most two intermediate gradients, and frees 20 saved outputs.
   EXPECT_LE(device.memory().stats().peak_in_use, with_graph + 3 * array);
   EXPECT_LE(device.memory().stats().in_use + 19 * array, with_graph);
 }
 
-TEST_F(Autograd, ADeepGraphIsNoProblem) {
+TEST_F(Autograd, HandlesDeepGraphs) {
   const Variable x = leaf({1});
   Variable y = x;
   for (int i = 0; i < 20000; ++i) y = scale(y, 1);
@@ -261,30 +263,30 @@ TEST_F(Autograd, ADeepGraphIsNoProblem) {
   EXPECT_THAT(grad(x), ElementsAre(1));
 }
 
-void expect_refused(const std::function<void()>& call, const std::string& text) {
+void expect_error(const std::function<void()>& call, const std::string& text) {
   try {
     call();
-    FAIL() << "was accepted; expected: " << text;
+    FAIL() << "no error; expected: " << text;
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr(text));
   }
 }
 
-TEST_F(Autograd, RefusesWhatCannotBe) {
+TEST_F(Autograd, RejectsInvalidArguments) {
   const Variable x = leaf({1, 2});
-  expect_refused([&] { backward(scale(x, 2)); }, "a variable [2] needs a seed");
-  expect_refused([&] { backward(x); }, "nothing was recorded");
-  expect_refused([&] { backward(sum(x.detach())); }, "nothing was recorded");
-  expect_refused([&] { backward(scale(x, 2), {.seed = Tensor::zeros({3}, DType::f64, device)}); },
-                 "a seed f64 [3]");
+  expect_error([&] { backward(scale(x, 2)); }, "variable [2] needs a seed");
+  expect_error([&] { backward(x); }, "nothing was recorded");
+  expect_error([&] { backward(sum(x.detach())); }, "nothing was recorded");
+  expect_error([&] { backward(scale(x, 2), {.seed = Tensor::zeros({3}, DType::f64, device)}); },
+               "seed is f64 [3]");
   const Variable loss = sum(scale(x, 2));
   backward(loss);
-  expect_refused([&] { backward(loss); }, "an earlier backward freed the graph at 'sum'");
-  expect_refused([&] { x.set_grad_storage(Tensor::zeros({3}, DType::f64, device)); },
-                 "gradient storage f64 [3]");
-  expect_refused([&] { Variable(Tensor::zeros({1}, DType::i32, device), true); }, "a gradient of i32 values");
-  expect_refused([&] { loss.set_value(Tensor::zeros({1}, DType::f64, device)); },
-                 "'sum' computed this variable");
+  expect_error([&] { backward(loss); }, "an earlier backward freed the graph at 'sum'");
+  expect_error([&] { x.set_grad_storage(Tensor::zeros({3}, DType::f64, device)); },
+               "gradient storage is f64 [3]");
+  expect_error([&] { Variable(Tensor::zeros({1}, DType::i32, device), true); }, "a variable of type i32");
+  expect_error([&] { loss.set_value(Tensor::zeros({1}, DType::f64, device)); },
+               "'sum' computed this variable");
 }
 
 }  // namespace

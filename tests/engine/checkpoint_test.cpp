@@ -9,9 +9,9 @@
 #include <limits>
 #include <sstream>
 
-#include "kernels/runtime/check.h"
-#include "tests/support/temp_folder.h"
-#include "tests/support/tiny_training.h"
+#include "kernels/base/check.h"
+#include "tests/testing/support/temp_directory.h"
+#include "tests/testing/support/tiny_training.h"
 
 namespace convoy {
 namespace {
@@ -21,7 +21,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::TempFolder;
+using testing::TempDirectory;
 using testing::TinyTraining;
 using ::testing::UnorderedElementsAre;
 
@@ -32,9 +32,10 @@ std::string bytes_of(const fs::path& path) {
   return out.str();
 }
 
-std::vector<std::string> names_in(const fs::path& folder) {
+std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(directory))
+    names.push_back(entry.path().filename().string());
   return names;
 }
 
@@ -60,19 +61,19 @@ void flip_byte(const fs::path& path, std::size_t position) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-struct Resumed {
+struct ResumeCase {
   const char* optimizer;
   DType dtype;
 };
-class CheckpointResume : public ::testing::TestWithParam<Resumed> {};
+class CheckpointResume : public ::testing::TestWithParam<ResumeCase> {};
 
-TEST_P(CheckpointResume, ContinuesByteForByte) {
+TEST_P(CheckpointResume, ResumesBitForBit) {
   const auto [optimizer, dtype] = GetParam();
-  const TempFolder folder(TempFolder::in_memory());
+  const TempDirectory directory(TempDirectory::in_memory());
   TinyTraining whole(optimizer, dtype, 1);
   for (int step = 0; step < 3; ++step) whole.step(step);
   const fs::path saved =
-      CheckpointFolder(folder.path()).save(*whole.net, *whole.optimizer, at_step(3), false);
+      CheckpointDirectory(directory.path()).save(*whole.net, *whole.optimizer, at_step(3), false);
   for (int step = 3; step < 6; ++step) whole.step(step);
 
   TinyTraining resumed(optimizer, dtype, 99);
@@ -87,15 +88,15 @@ TEST_P(CheckpointResume, ContinuesByteForByte) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CheckpointResume,
-                         ::testing::Values(Resumed{"sgd", DType::f32}, Resumed{"adam", DType::f32},
-                                           Resumed{"adamw", DType::f32}, Resumed{"sgd", DType::f64}),
+                         ::testing::Values(ResumeCase{"sgd", DType::f32}, ResumeCase{"adam", DType::f32},
+                                           ResumeCase{"adamw", DType::f32}, ResumeCase{"sgd", DType::f64}),
                          [](const auto& test) {
                            return std::string(test.param.optimizer) + "_" +
-                                  std::string(name_of(test.param.dtype));
+                                  std::string(to_string(test.param.dtype));
                          });
 
-TEST(Checkpoint, KeepsAllThatItsManifestSays) {
-  const TempFolder folder(TempFolder::in_memory());
+TEST(Checkpoint, ManifestRoundTrips) {
+  const TempDirectory directory(TempDirectory::in_memory());
   TinyTraining training("adamw");
   training.step(0);
   Manifest manifest;
@@ -106,9 +107,9 @@ TEST(Checkpoint, KeepsAllThatItsManifestSays) {
   manifest.model = "tiny";
   manifest.metrics = {{"test_accuracy", 0.1 + 0.2}, {"test_loss", std::nan("")}};
   manifest.extra = {{"classes", "[\"cat\", \"dög\"]"}, {"config", "a = 1\nb = \"\\\"\n"}, {"", ""}};
-  const fs::path saved =
-      CheckpointFolder(folder.path() / "a" / "b").save(*training.net, *training.optimizer, manifest, false);
-  EXPECT_EQ(saved, folder.path() / "a" / "b" / "step_1234567");
+  const fs::path saved = CheckpointDirectory(directory.path() / "a" / "b")
+                             .save(*training.net, *training.optimizer, manifest, false);
+  EXPECT_EQ(saved, directory.path() / "a" / "b" / "step_1234567");
   const Manifest read = read_manifest(saved);
   EXPECT_EQ(read.step, manifest.step);
   EXPECT_EQ(read.epoch, 12);
@@ -124,10 +125,11 @@ TEST(Checkpoint, KeepsAllThatItsManifestSays) {
   EXPECT_EQ(read.extra, manifest.extra);
 }
 
-TEST(Checkpoint, OfAnotherModelOrOptimizerIsRefusedAndTouchesNothing) {
-  const TempFolder folder(TempFolder::in_memory());
+TEST(Checkpoint, LoadIntoAnotherModelOrOptimizerChangesNothing) {
+  const TempDirectory directory(TempDirectory::in_memory());
   TinyTraining saved("adam");
-  const fs::path path = CheckpointFolder(folder.path()).save(*saved.net, *saved.optimizer, at_step(1), false);
+  const fs::path path =
+      CheckpointDirectory(directory.path()).save(*saved.net, *saved.optimizer, at_step(1), false);
 
   TinyTraining other_model("adam", DType::f32, 5, 7), other_optimizer("sgd", DType::f32, 5);
   for (TinyTraining* other : {&other_model, &other_optimizer}) {
@@ -138,26 +140,27 @@ TEST(Checkpoint, OfAnotherModelOrOptimizerIsRefusedAndTouchesNothing) {
   }
   EXPECT_THAT(
       checkpoint_error([&] { load_checkpoint(path, *other_optimizer.net, other_optimizer.optimizer.get()); }),
-      HasSubstr("was saved with optimizer adam, found sgd"));
-  load_checkpoint(path, *other_optimizer.net, nullptr);  // the weights alone do fit
+      HasSubstr("was saved with optimizer adam, expected sgd"));
+  load_checkpoint(path, *other_optimizer.net, nullptr);  // the model matches, only the optimizer does not
   EXPECT_EQ(parameters_hash(*other_optimizer.net), parameters_hash(*saved.net));
 }
 
-// Settings that make other state: the model fits, the momentum is missing; still nothing may change.
-TEST(Checkpoint, StateThatDoesNotFitLeavesTheModelAlone) {
-  const TempFolder folder(TempFolder::in_memory());
+// With other settings the momentum is missing. The model matches, but nothing may change.
+TEST(Checkpoint, MismatchedStateLeavesTheModelUnchanged) {
+  const TempDirectory directory(TempDirectory::in_memory());
   TinyTraining plain, training("sgd", DType::f32, 5);
   plain.optimizer = make_optimizer("sgd", decay_groups(plain.net->parameters(), 0), {.momentum = 0});
-  const fs::path path = CheckpointFolder(folder.path()).save(*plain.net, *plain.optimizer, at_step(1), false);
+  const fs::path path =
+      CheckpointDirectory(directory.path()).save(*plain.net, *plain.optimizer, at_step(1), false);
   const std::string before = parameters_hash(*training.net);
   EXPECT_THAT(checkpoint_error([&] { load_checkpoint(path, *training.net, training.optimizer.get()); }),
               HasSubstr("missing (\"momentum/conv.weight\""));
   EXPECT_EQ(parameters_hash(*training.net), before);
 }
 
-struct Folder {
-  TempFolder temp{TempFolder::in_memory()};
-  CheckpointFolder checkpoints{temp.path()};
+struct Directory {
+  TempDirectory temp{TempDirectory::in_memory()};
+  CheckpointDirectory checkpoints{temp.path()};
   TinyTraining training;
 
   fs::path save(std::int64_t step, bool best = false) {
@@ -166,37 +169,37 @@ struct Folder {
   fs::path at(const std::string& name) const { return temp.path() / name; }
 };
 
-TEST(CheckpointFolder, StartsEmpty) {
-  const Folder folder;
-  EXPECT_EQ(folder.checkpoints.latest(), std::nullopt);
-  EXPECT_EQ(folder.checkpoints.best(), std::nullopt);
-  EXPECT_EQ(CheckpointFolder(folder.at("absent")).latest(), std::nullopt);
+TEST(CheckpointDirectory, StartsEmpty) {
+  const Directory directory;
+  EXPECT_EQ(directory.checkpoints.latest(), std::nullopt);
+  EXPECT_EQ(directory.checkpoints.best(), std::nullopt);
+  EXPECT_EQ(CheckpointDirectory(directory.at("absent")).latest(), std::nullopt);
 }
 
-TEST(CheckpointFolder, SaysSoWhereItCannotBeRead) {
-  const Folder folder;
-  folder.temp.write("file", "");
-  EXPECT_THROW(CheckpointFolder(folder.at("file")).latest(), CheckpointError);
+TEST(CheckpointDirectory, ThrowsIfUnreadable) {
+  const Directory directory;
+  directory.temp.write("file", "");
+  EXPECT_THROW(CheckpointDirectory(directory.at("file")).latest(), CheckpointError);
 }
 
-TEST(CheckpointFolder, KeepsTheLastOnesAndTheBest) {
-  Folder folder;
-  folder.checkpoints.set_keep_last(2);
-  for (int step = 1; step <= 5; ++step) folder.save(step, step == 2);
-  EXPECT_THAT(names_in(folder.temp.path()),
+TEST(CheckpointDirectory, KeepsTheLastAndTheBest) {
+  Directory directory;
+  directory.checkpoints.set_keep_last(2);
+  for (int step = 1; step <= 5; ++step) directory.save(step, step == 2);
+  EXPECT_THAT(names_in(directory.temp.path()),
               UnorderedElementsAre("step_000002", "step_000004", "step_000005", "LATEST", "BEST"));
-  EXPECT_EQ(folder.checkpoints.latest(), folder.at("step_000005"));
-  EXPECT_EQ(folder.checkpoints.best(), folder.at("step_000002"));
-  EXPECT_EQ(bytes_of(folder.at("LATEST")), "step_000005\n");
+  EXPECT_EQ(directory.checkpoints.latest(), directory.at("step_000005"));
+  EXPECT_EQ(directory.checkpoints.best(), directory.at("step_000002"));
+  EXPECT_EQ(bytes_of(directory.at("LATEST")), "step_000005\n");
 }
 
-TEST(CheckpointFolder, KeepsAllOrNoBestWhereToldSo) {
-  Folder all;
+TEST(CheckpointDirectory, KeepsAllOrNoBestOnRequest) {
+  Directory all;
   all.checkpoints.set_keep_last(0);
   for (int step = 1; step <= 5; ++step) all.save(step);
   EXPECT_EQ(names_in(all.temp.path()).size(), 6u);
 
-  Folder no_best;
+  Directory no_best;
   no_best.checkpoints.set_keep_last(1);
   no_best.checkpoints.set_keep_best(false);
   for (int step = 1; step <= 3; ++step) no_best.save(step, true);
@@ -205,100 +208,102 @@ TEST(CheckpointFolder, KeepsAllOrNoBestWhereToldSo) {
   EXPECT_THROW(no_best.checkpoints.set_keep_last(-1), UsageError);
 }
 
-TEST(CheckpointFolder, LatestIsTheLastSavedNotTheHighestStep) {
-  Folder folder;
-  folder.checkpoints.set_keep_last(1);
-  folder.save(100);
-  folder.save(60);  // after a resume from an earlier step
-  EXPECT_EQ(folder.checkpoints.latest(), folder.at("step_000060"));
+TEST(CheckpointDirectory, LatestIsTheLastSavedNotTheHighestStep) {
+  Directory directory;
+  directory.checkpoints.set_keep_last(1);
+  directory.save(100);
+  directory.save(60);  // after a resume from an earlier step
+  EXPECT_EQ(directory.checkpoints.latest(), directory.at("step_000060"));
 }
 
-TEST(CheckpointFolder, PassesOverWhatIsDamaged) {
-  Folder folder;
-  for (int step = 1; step <= 3; ++step) folder.save(step, true);
-  flip_byte(folder.at("step_000003") / kModelFile, 500);
-  fs::resize_file(folder.at("step_000002") / kOptimizerFile, 100);
+TEST(CheckpointDirectory, SkipsDamagedCheckpoints) {
+  Directory directory;
+  for (int step = 1; step <= 3; ++step) directory.save(step, true);
+  flip_byte(directory.at("step_000003") / kModelFile, 500);
+  fs::resize_file(directory.at("step_000002") / kOptimizerFile, 100);
   std::vector<std::string> warnings;
-  EXPECT_EQ(folder.checkpoints.latest(&warnings), folder.at("step_000001"));
+  EXPECT_EQ(directory.checkpoints.latest(&warnings), directory.at("step_000001"));
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("step_000003/model.safetensors: damaged"),
                                     HasSubstr("step_000002/optimizer.safetensors: 100 bytes")));
-  EXPECT_EQ(folder.checkpoints.best(), std::nullopt);
+  EXPECT_EQ(directory.checkpoints.best(), std::nullopt);
 
   TinyTraining other("sgd", DType::f32, 5);
   const std::string before = parameters_hash(*other.net);
-  EXPECT_THROW(load_checkpoint(folder.at("step_000003"), *other.net, other.optimizer.get()), CheckpointError);
+  EXPECT_THROW(load_checkpoint(directory.at("step_000003"), *other.net, other.optimizer.get()),
+               CheckpointError);
   EXPECT_EQ(parameters_hash(*other.net), before);
 }
 
-TEST(CheckpointFolder, FindsCheckpointsWhereThePointerIsLostOrForeign) {
-  Folder folder;
-  for (int step = 1; step <= 2; ++step) folder.save(step);
-  fs::remove(folder.at("LATEST"));
-  EXPECT_EQ(folder.checkpoints.latest(), folder.at("step_000002"));
+TEST(CheckpointDirectory, FindsCheckpointsWithoutAValidPointer) {
+  Directory directory;
+  for (int step = 1; step <= 2; ++step) directory.save(step);
+  fs::remove(directory.at("LATEST"));
+  EXPECT_EQ(directory.checkpoints.latest(), directory.at("step_000002"));
   for (const std::string text :
        {"", "../step_000001\n", "step_9999999999999999999999\n", "/etc\n", "step_000009\n"}) {
-    folder.temp.write("LATEST", text);
-    EXPECT_EQ(folder.checkpoints.latest(), folder.at("step_000002")) << text;
+    directory.temp.write("LATEST", text);
+    EXPECT_EQ(directory.checkpoints.latest(), directory.at("step_000002")) << text;
   }
-  folder.temp.write("LATEST", std::string(1000, 'x'));
-  EXPECT_EQ(folder.checkpoints.latest(), folder.at("step_000002"));
+  directory.temp.write("LATEST", std::string(1000, 'x'));
+  EXPECT_EQ(directory.checkpoints.latest(), directory.at("step_000002"));
 }
 
-TEST(CheckpointFolder, ASecondSaveOfAStepReplacesTheFirst) {
-  Folder folder;
-  folder.save(1);
-  folder.training.step(0);
-  folder.save(1);
-  EXPECT_THAT(names_in(folder.temp.path()), UnorderedElementsAre("step_000001", "LATEST"));
-  EXPECT_EQ(read_manifest(*folder.checkpoints.latest()).parameters_hash,
-            parameters_hash(*folder.training.net));
+TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
+  Directory directory;
+  directory.save(1);
+  directory.training.step(0);
+  directory.save(1);
+  EXPECT_THAT(names_in(directory.temp.path()), UnorderedElementsAre("step_000001", "LATEST"));
+  EXPECT_EQ(read_manifest(*directory.checkpoints.latest()).parameters_hash,
+            parameters_hash(*directory.training.net));
 }
 
-TEST(CheckpointFolder, ACheckpointThatStoodAsideStillCounts) {
-  Folder folder;
-  folder.save(1, true);
-  fs::rename(folder.at("step_000001"), folder.at(".old-step_000001"));  // a kill between the two renames
-  EXPECT_EQ(folder.checkpoints.latest(), folder.at(".old-step_000001"));
-  EXPECT_EQ(folder.checkpoints.best(), folder.at(".old-step_000001"));
-  folder.save(1);
-  EXPECT_THAT(names_in(folder.temp.path()), UnorderedElementsAre("step_000001", "LATEST", "BEST"));
+TEST(CheckpointDirectory, RenamedOldCheckpointIsStillValid) {
+  Directory directory;
+  directory.save(1, true);
+  fs::rename(directory.at("step_000001"),
+             directory.at(".old-step_000001"));  // a kill between the two renames
+  EXPECT_EQ(directory.checkpoints.latest(), directory.at(".old-step_000001"));
+  EXPECT_EQ(directory.checkpoints.best(), directory.at(".old-step_000001"));
+  directory.save(1);
+  EXPECT_THAT(names_in(directory.temp.path()), UnorderedElementsAre("step_000001", "LATEST", "BEST"));
 }
 
-TEST(CheckpointFolder, ASaveClearsWhatAKilledOneLeft) {
-  Folder folder;
-  folder.temp.write(".tmp-step_000007/model.safetensors", "half");
-  folder.temp.write(".tmp-LATEST", "st");
-  folder.save(8);
-  EXPECT_THAT(names_in(folder.temp.path()), UnorderedElementsAre("step_000008", "LATEST"));
+TEST(CheckpointDirectory, SaveRemovesTemporaryFilesOfAKilledSave) {
+  Directory directory;
+  directory.temp.write(".tmp-step_000007/model.safetensors", "half");
+  directory.temp.write(".tmp-LATEST", "st");
+  directory.save(8);
+  EXPECT_THAT(names_in(directory.temp.path()), UnorderedElementsAre("step_000008", "LATEST"));
 }
 
-TEST(CheckpointFolder, LeavesFilesThatAreNotItsOwn) {
-  Folder folder;
-  folder.checkpoints.set_keep_last(1);
-  folder.temp.write("step_notes.txt", "mine");
-  folder.temp.write("step_1", "mine");
-  folder.temp.write("step_000001_backup/model.safetensors", "mine");
-  folder.save(2);
-  folder.save(3);
-  EXPECT_THAT(names_in(folder.temp.path()), UnorderedElementsAre("step_000003", "LATEST", "step_notes.txt",
-                                                                 "step_1", "step_000001_backup"));
+TEST(CheckpointDirectory, LeavesForeignFilesAlone) {
+  Directory directory;
+  directory.checkpoints.set_keep_last(1);
+  directory.temp.write("step_notes.txt", "mine");
+  directory.temp.write("step_1", "mine");
+  directory.temp.write("step_000001_backup/model.safetensors", "mine");
+  directory.save(2);
+  directory.save(3);
+  EXPECT_THAT(names_in(directory.temp.path()), UnorderedElementsAre("step_000003", "LATEST", "step_notes.txt",
+                                                                    "step_1", "step_000001_backup"));
 }
 
-TEST(WriteFileAtomically, ReplacesAndLeavesNothingBehind) {
-  const TempFolder folder(TempFolder::in_memory());
-  const fs::path path = folder.path() / "config.toml";
+TEST(WriteFileAtomically, ReplacesTheFileAndLeavesNoTemporary) {
+  const TempDirectory directory(TempDirectory::in_memory());
+  const fs::path path = directory.path() / "config.toml";
   write_file_atomically(path, "one");
   write_file_atomically(path, std::string_view("two\0three", 9));
   EXPECT_EQ(bytes_of(path), std::string("two\0three", 9));
   write_file_atomically(path, "");
   EXPECT_EQ(bytes_of(path), "");
-  EXPECT_THAT(names_in(folder.path()), ElementsAre("config.toml"));
+  EXPECT_THAT(names_in(directory.path()), ElementsAre("config.toml"));
 }
 
-TEST(WriteFileAtomically, NamesThePathAndTheReason) {
-  const TempFolder folder(TempFolder::in_memory());
-  fs::create_directory(folder.path() / "taken");
-  folder.write("taken/file", "");
+TEST(WriteFileAtomically, ErrorNamesThePathAndTheReason) {
+  const TempDirectory directory(TempDirectory::in_memory());
+  fs::create_directory(directory.path() / "taken");
+  directory.write("taken/file", "");
   const auto message = [&](const fs::path& path) -> std::string {
     try {
       write_file_atomically(path, "text");
@@ -307,10 +312,10 @@ TEST(WriteFileAtomically, NamesThePathAndTheReason) {
       return error.what();
     }
   };
-  EXPECT_THAT(message(folder.path() / "absent" / "file"),
+  EXPECT_THAT(message(directory.path() / "absent" / "file"),
               AllOf(HasSubstr("absent"), HasSubstr("No such file or directory")));
-  EXPECT_THAT(message(folder.path() / "taken"), HasSubstr("Is a directory"));
-  EXPECT_THAT(names_in(folder.path()), ElementsAre("taken"));
+  EXPECT_THAT(message(directory.path() / "taken"), HasSubstr("Is a directory"));
+  EXPECT_THAT(names_in(directory.path()), ElementsAre("taken"));
 }
 
 }  // namespace

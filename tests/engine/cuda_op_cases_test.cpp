@@ -1,9 +1,9 @@
-// Every op on a GPU against the same op on the CPU: results, gradients, empty batches, and the same bits
-// again.
+// Tests of every op on a GPU: results and gradients match the CPU, repeat bit for bit, and allow empty
+// batches.
 #include <gmock/gmock.h>
 
-#include "tests/op_cases/evaluate.h"
-#include "tests/support/gpu.h"
+#include "tests/testing/op_cases/evaluate.h"
+#include "tests/testing/support/gpu.h"
 
 namespace convoy::testing {
 namespace {
@@ -27,7 +27,7 @@ TEST_P(CudaOpCases, AgreesWithTheCpu) {
   const CaseResult exact = evaluate(c, DType::f64, cpu);
   const Device gpu = Device::cuda(0);
   for (const DType dtype : {DType::f32, DType::f64}) {
-    SCOPED_TRACE(name_of(dtype));
+    SCOPED_TRACE(to_string(dtype));
     const double relative = relative_tolerance(c, dtype);
     CaseResult first;
     for_each_order([&] {
@@ -38,8 +38,8 @@ TEST_P(CudaOpCases, AgreesWithTheCpu) {
                   relative * (1 + norm_of(exact.gradients[i])))
             << "input " << i;
       if (first.y.empty()) first = found;
-      EXPECT_EQ(found.y, first.y) << "the order of threads shows";
-      EXPECT_EQ(found.gradients, first.gradients) << "the order of threads shows";
+      EXPECT_EQ(found.y, first.y) << "depends on the order of threads";
+      EXPECT_EQ(found.gradients, first.gradients) << "depends on the order of threads";
     });
   }
 }
@@ -52,7 +52,7 @@ std::vector<OpCase> cases_with_a_batch() {
 
 class CudaEmptyBatch : public GpuTest, public ::testing::WithParamInterface<OpCase> {};
 
-TEST_P(CudaEmptyBatch, IsNoWork) {
+TEST_P(CudaEmptyBatch, GivesZeros) {
   const CaseResult result = evaluate(with_empty_batch(GetParam()), DType::f32, Device::cuda(0));
   EXPECT_THAT(result.y, ::testing::Each(0.0));
   for (const Values& gradient : result.gradients) EXPECT_THAT(gradient, ::testing::Each(0.0));

@@ -8,7 +8,7 @@
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
 #include "engine/optim/optimizer.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -22,7 +22,8 @@ NamedParameter parameter(const std::string& name, const Values& values) {
   return {name, Variable(Tensor::from(values, shape, Device::cpu()), true)};
 }
 
-/// The loss is the parameter's inner product with `gradient`; backward starts from the seed, if any.
+/// Sets the parameter's gradient by a backward of its inner product with `gradient`, starting from `seed` if
+/// defined.
 void give_gradient(const NamedParameter& parameter, const Values& gradient, const Tensor& seed = {}) {
   const Variable factor(Tensor::from(gradient, parameter.variable.shape(), Device::cpu()));
   backward(sum(parameter.variable * factor), {.seed = seed});
@@ -38,10 +39,10 @@ std::unique_ptr<Optimizer> make(const std::string& name, const std::vector<Named
   return make_optimizer(name, decay_groups(parameters, 0.01));
 }
 
-class ScaledUpdate : public ::testing::TestWithParam<const char*> {};
+class ScaledStep : public ::testing::TestWithParam<const char*> {};
 
-// Scales are powers of two, so scaled gradients divide back exactly, and so do their norms.
-TEST_P(ScaledUpdate, IsTheUnscaledOne) {
+// Scales are powers of two, so dividing by the scale restores gradients and norms exactly.
+TEST_P(ScaledStep, EqualsTheUnscaledStep) {
   for (const std::optional<double> clip : {std::optional<double>(), std::optional(0.25)}) {
     const NamedParameter plain = parameter("p", {1, -2, 3}), scaled = parameter("p", {1, -2, 3});
     const auto one = make(GetParam(), {plain}), other = make(GetParam(), {scaled});
@@ -59,7 +60,7 @@ TEST_P(ScaledUpdate, IsTheUnscaledOne) {
   }
 }
 
-TEST_P(ScaledUpdate, IsSkippedAfterAnOverflow) {
+TEST_P(ScaledStep, IsSkippedAfterAnOverflow) {
   for (const double poison : {kInfinity, -kInfinity, std::nan("")}) {
     const NamedParameter a = parameter("a", {1, -2, 3}), b = parameter("b", {4});
     const auto optimizer = make(GetParam(), {a, b});
@@ -79,7 +80,7 @@ TEST_P(ScaledUpdate, IsSkippedAfterAnOverflow) {
     optimizer->step(0.1, {.clip_norm = 1.0, .scaler = &scaler});
     EXPECT_EQ(all_values(), before);
     EXPECT_EQ(optimizer->steps(), 1);
-    EXPECT_FALSE(b.variable.has_fresh_grad()) << "skipped, but used up";
+    EXPECT_FALSE(b.variable.has_new_grad()) << "skipped, but consumed";
     const LossScaler::State state = scaler.read();
     EXPECT_EQ(state.scale, 32768);
     EXPECT_EQ(state.good_steps, 0);
@@ -93,24 +94,24 @@ TEST_P(ScaledUpdate, IsSkippedAfterAnOverflow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, ScaledUpdate, ::testing::Values("sgd", "adam", "adamw"),
+INSTANTIATE_TEST_SUITE_P(Optimizers, ScaledStep, ::testing::Values("sgd", "adam", "adamw"),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST(LossScaler, KeepsItsSeedInPlace) {
+TEST(LossScaler, SeedKeepsItsMemory) {
   const NamedParameter p = parameter("p", {1});
   const auto optimizer = make("sgd", {p});
   LossScaler scaler = make_scaler({.initial = 8});
-  const void* const place = scaler.seed().view().data;
+  const void* const address = scaler.seed().view().data;
   give_gradient(p, {kInfinity}, scaler.seed());
   optimizer->step(0.1, {.scaler = &scaler});
-  EXPECT_EQ(scaler.seed().view().data, place);
+  EXPECT_EQ(scaler.seed().view().data, address);
   EXPECT_EQ(scaler.seed().item(), 4);
 }
 
-TEST(LossScaler, FailsWhereTheLeastScaleOverflows) {
+TEST(LossScaler, FailsIfTheMinimumScaleOverflows) {
   const NamedParameter p = parameter("p", {1});
   const auto optimizer = make("sgd", {p});
-  LossScaler moving = make_scaler({.initial = 2, .options = {.least = 1}});
+  LossScaler moving = make_scaler({.initial = 2, .options = {.minimum = 1}});
   LossScaler fixed = make_scaler(LossScaleSettings::fixed(128));
   const auto overflow = [&](LossScaler& scaler) {
     give_gradient(p, {kInfinity}, scaler.seed());
@@ -124,7 +125,7 @@ TEST(LossScaler, FailsWhereTheLeastScaleOverflows) {
   EXPECT_EQ(optimizer->steps(), 0);
 }
 
-TEST(LossScaler, GoesOnFromItsState) {
+TEST(LossScaler, RestoresItsState) {
   const LossScaler scaler(Device::cpu(), DType::f32);
   scaler.restore({.scale = 512, .good_steps = 1999, .skipped = 3, .failed = true});
   LossScaler::State state = scaler.read();
@@ -135,30 +136,30 @@ TEST(LossScaler, GoesOnFromItsState) {
   EXPECT_EQ(scaler.find_non_finite({}).view().as<std::int32_t>()[0], 0);
   scaler.update();
   state = scaler.read();
-  EXPECT_EQ(state.scale, 1024) << "the 2000th good update";
+  EXPECT_EQ(state.scale, 1024) << "grows after the 2000th good step";
   EXPECT_EQ(state.good_steps, 0);
   EXPECT_THROW(scaler.restore({.scale = 0}), UsageError);
   EXPECT_THROW(scaler.restore({.scale = kInfinity}), UsageError);
   EXPECT_THROW(scaler.restore({.scale = 1, .good_steps = -1}), UsageError);
   const LossScaler fixed(Device::cpu(), DType::f32, LossScaleSettings::fixed(128));
   fixed.restore({.scale = 512});
-  EXPECT_EQ(fixed.read().scale, 128) << "a run that goes on with a fixed scale";
+  EXPECT_EQ(fixed.read().scale, 128) << "a run that resumes with a fixed scale";
 }
 
-TEST(LossScaler, RefusesSettingsThatMakeNoSense) {
-  const auto refuses = [](const LossScaleSettings& settings) {
+TEST(LossScaler, RejectsInvalidSettings) {
+  const auto expect_error = [](const LossScaleSettings& settings) {
     EXPECT_THROW(make_scaler(settings), UsageError);
   };
-  refuses({.initial = 0});
-  refuses({.initial = std::nan("")});
-  refuses({.initial = 0.5});  // below the least
-  refuses({.initial = 0x1p25});
-  refuses({.options = {.growth = 0.5}});
-  refuses({.options = {.backoff = 0}});
-  refuses({.options = {.backoff = 2}});
-  refuses({.options = {.interval = 0}});
-  refuses({.options = {.least = 0}});
-  refuses({.options = {.most = kInfinity}});
+  expect_error({.initial = 0});
+  expect_error({.initial = std::nan("")});
+  expect_error({.initial = 0.5});  // below the minimum
+  expect_error({.initial = 0x1p25});
+  expect_error({.options = {.growth = 0.5}});
+  expect_error({.options = {.backoff = 0}});
+  expect_error({.options = {.backoff = 2}});
+  expect_error({.options = {.interval = 0}});
+  expect_error({.options = {.minimum = 0}});
+  expect_error({.options = {.maximum = kInfinity}});
   EXPECT_THROW(LossScaler(Device::cpu(), DType::f16), UsageError);
   EXPECT_THROW(LossScaler(Device::cpu(), DType::i32), UsageError);
 }
@@ -173,7 +174,7 @@ TEST(FirstNonFinite, NamesTheFirstLayerInOrder) {
   give_gradient(all[1], {-kInfinity});
   EXPECT_EQ(first_non_finite(all), "fc.weight");
   for (const NamedParameter& parameter : all) parameter.variable.consume_grad();
-  EXPECT_EQ(first_non_finite(all), "fc.weight") << "after the update, too";
+  EXPECT_EQ(first_non_finite(all), "fc.weight") << "also after the step";
   EXPECT_EQ(first_non_finite({}), "");
 }
 

@@ -8,7 +8,7 @@
 #include "engine/autograd/backward.h"
 #include "engine/nn/layers.h"
 #include "engine/ops/ops.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -52,14 +52,14 @@ TEST(Module, InfersEveryLayersShape) {
   EXPECT_EQ(rows[5].flops, 2 * 128 * 10);
 }
 
-TEST(Module, AShapeErrorNamesTheLayer) {
+TEST(Module, ShapeErrorNamesTheLayer) {
   const auto message = [](const Shape& input) -> std::string {
     try {
       small_net()->infer(input);
     } catch (const UsageError& error) {
       return error.what();
     }
-    return "accepted";
+    return "no error";
   };
   EXPECT_EQ(message({1, 8, 8, 1}),
             "conv (Conv2d 3 -> 8, 3x3 padding 1): input [1, 8, 8, 1] has 1 channels, expected 3");
@@ -71,21 +71,22 @@ TEST(Module, AShapeErrorNamesTheLayer) {
     block.infer({1, 6, 6, 4}, "layer1.0");
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(),
-                 "layer1.0 (ResidualBlock of 1): the body gives [1, 6, 6, 8], the shortcut [1, 6, 6, 4]");
+    EXPECT_STREQ(
+        error.what(),
+        "layer1.0 (ResidualBlock of 1): the body returns shape [1, 6, 6, 8], the shortcut [1, 6, 6, 4]; "
+        "expected equal shapes");
   }
 }
 
-TEST(Module, ForwardGivesTheInferredShape) {
+TEST(Module, ForwardReturnsTheInferredShape) {
   const auto net = small_net();
   net->initialize(1);
   const Variable images(Tensor::full({2, 8, 8, 3}, 0.5, DType::f32, Device::cpu()));
-  EXPECT_EQ(net->forward(images, Pass::inference()).shape(), (Shape{2, 10}));
+  EXPECT_EQ(net->forward(images, ForwardContext::inference()).shape(), (Shape{2, 10}));
 }
 
-// A layer's own way to compute an epilogue gives what the layer and the epilogue give one after the other,
-// bit for bit.
-TEST(Module, AnEpilogueIsWhatComesAfterTheLayer) {
+// A fused epilogue gives the same bits as the layer followed by the epilogue.
+TEST(Module, FusedEpilogueEqualsSeparateOperations) {
   const auto with = [](std::vector<Sequential::Named> layers) {
     return std::make_shared<Sequential>(std::move(layers));
   };
@@ -119,16 +120,16 @@ TEST(Module, AnEpilogueIsWhatComesAfterTheLayer) {
       for (const Variable& sum : {Variable(), residual}) {
         SCOPED_TRACE(fmt::format("{}, residual {}, relu {}", module.describe(), sum.defined(), relu_after));
         const Epilogue epilogue{.residual = sum, .relu = relu_after};
-        const Pass pass{.training = true};
-        EXPECT_EQ(module.forward_with(x, pass, epilogue).value().to_vector<float>(),
-                  epilogue.apply(module.forward(x, pass)).value().to_vector<float>());
+        const ForwardContext context{.training = true};
+        EXPECT_EQ(module.forward_with(x, context, epilogue).value().to_vector<float>(),
+                  epilogue.apply(module.forward(x, context)).value().to_vector<float>());
       }
   };
   for (const auto& module : images) compare(*module, {3, 2, 2, 5});
   for (const auto& module : rows) compare(*module, {6, 5});
 }
 
-TEST(Module, InitialisationIsAFunctionOfSeedAndName) {
+TEST(Module, InitializationDependsOnlyOnSeedAndName) {
   const auto a = small_net(), b = small_net();
   a->initialize(1);
   b->initialize(1);
@@ -138,7 +139,7 @@ TEST(Module, InitialisationIsAFunctionOfSeedAndName) {
   b->initialize(2);
   EXPECT_NE(a->parameters()[0].variable.value().to_vector<float>(),
             b->parameters()[0].variable.value().to_vector<float>());
-  // U(-bound, bound): within the bound, reaching near it, of variance bound^2 / 3.
+  // U(-bound, bound): within the bound, close to it, and with variance bound^2 / 3.
   const double bound = 1 / std::sqrt(128.0);
   double square = 0, largest = 0;
   const auto weights = a->parameters()[3].variable.value().to_vector<float>();
@@ -148,18 +149,19 @@ TEST(Module, InitialisationIsAFunctionOfSeedAndName) {
   EXPECT_NEAR(square / static_cast<double>(weights.size()), bound * bound / 3, 0.1 * bound * bound / 3);
 }
 
-TEST(Module, HeInitialisationHasItsVariance) {
+TEST(Module, KaimingInitializationHasTheRightVariance) {
   Conv2d conv(16, 64, {.bias = false, .kaiming_fan_out = true});
   conv.initialize(7);
   double square = 0, fourth = 0;
   const auto weights = conv.parameters()[0].variable.value().to_vector<float>();
   for (const double w : weights) square += w * w, fourth += w * w * w * w;
-  const double n = static_cast<double>(weights.size());  // 9,216 draws: the variance is known to about 1.5 %
+  // 9,216 draws: the standard error of the variance is about 1.5 %.
+  const auto n = static_cast<double>(weights.size());
   EXPECT_NEAR(square / n, 2.0 / (9 * 64), 0.06 * 2.0 / (9 * 64));
-  EXPECT_NEAR(fourth / n / std::pow(square / n, 2), 3, 0.3);  // a normal distribution's kurtosis
+  EXPECT_NEAR(fourth / n / std::pow(square / n, 2), 3, 0.3);  // the kurtosis of a normal distribution
 }
 
-TEST(Module, MovesToADoubleAndBackWithTheSameVariables) {
+TEST(Module, ConvertsToDoubleAndBackWithTheSameVariables) {
   const auto net = small_net();
   net->initialize(1);
   const std::vector<NamedParameter> before = net->parameters();
@@ -175,41 +177,41 @@ TEST(Module, MovesToADoubleAndBackWithTheSameVariables) {
   EXPECT_THROW(net->to(DType::i32), UsageError);
 }
 
-TEST(Module, DropoutActsInTrainingAloneAndByEpoch) {
+TEST(Module, DropoutActsOnlyInTrainingAndVariesByEpoch) {
   Dropout dropout(0.5, 3);
   const Device device = Device::cpu();
   const Variable x(Tensor::full({4, 64}, 1, DType::f32, device));
-  EXPECT_EQ(dropout.forward(x, Pass::inference()), x);
-  Pass pass{.training = true,
-            .seed = 1,
-            .epoch = 0,
-            .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
-  const auto first = dropout.forward(x, pass).value().to_vector<float>();
-  EXPECT_EQ(dropout.forward(x, pass).value().to_vector<float>(), first);
-  pass.epoch = 1;
-  EXPECT_NE(dropout.forward(x, pass).value().to_vector<float>(), first);
+  EXPECT_EQ(dropout.forward(x, ForwardContext::inference()), x);
+  ForwardContext context{.training = true,
+                         .seed = 1,
+                         .epoch = 0,
+                         .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
+  const auto first = dropout.forward(x, context).value().to_vector<float>();
+  EXPECT_EQ(dropout.forward(x, context).value().to_vector<float>(), first);
+  context.epoch = 1;
+  EXPECT_NE(dropout.forward(x, context).value().to_vector<float>(), first);
 }
 
-TEST(Module, DropoutReadsTheEpochWhereItLies) {
+TEST(Module, DropoutReadsTheEpochFromDeviceMemory) {
   Dropout dropout(0.5, 3);
   const Device device = Device::cpu();
-  Pass pass{.training = true,
-            .seed = 1,
-            .epoch = 9,
-            .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
+  ForwardContext context{.training = true,
+                         .seed = 1,
+                         .epoch = 9,
+                         .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
   const auto output_and_gradient = [&] {
     const Variable x(Tensor::full({4, 64}, 1, DType::f32, device), true);
-    const Variable y = dropout.forward(x, pass);
-    pass.epoch_cell = {};  // the operation keeps it for its backward
+    const Variable y = dropout.forward(x, context);
+    context.device_epoch = {};  // the operation keeps its own reference for backward
     backward(sum(y));
     return std::pair(y.value().to_vector<float>(), x.grad().to_vector<float>());
   };
   const auto expected = output_and_gradient();
-  pass.epoch = 0;
+  context.epoch = 0;
   EXPECT_NE(output_and_gradient(), expected);
-  pass.epoch_cell = Tensor::full({1}, 9, DType::i32, device);
+  context.device_epoch = Tensor::full({1}, 9, DType::i32, device);
   EXPECT_EQ(output_and_gradient(), expected);
-  pass.epoch_cell = Tensor::full({1}, 9, DType::f32, device);
+  context.device_epoch = Tensor::full({1}, 9, DType::f32, device);
   EXPECT_THROW(output_and_gradient(), UsageError);
 }
 

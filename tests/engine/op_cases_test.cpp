@@ -1,4 +1,5 @@
-// Everything that one OpCase promises.
+// Property tests of every OpCase: gradients, gradient modes, precisions, reproducibility, empty batches,
+// errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,19 +8,19 @@
 
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
-#include "kernels/runtime/check.h"
-#include "tests/op_cases/evaluate.h"
+#include "kernels/base/check.h"
+#include "tests/testing/op_cases/evaluate.h"
 
 namespace convoy::testing {
 namespace {
 
 class OpCases : public ::testing::TestWithParam<OpCase> {
  protected:
-  // One thread: these arrays are smaller than what waking a team costs.
+  // One thread: the arrays are too small to gain from more.
   const Device cpu = Device::cpu({.threads = 1});
 };
 
-TEST_P(OpCases, GradientsAreThoseOfFiniteDifferences) {
+TEST_P(OpCases, GradientsMatchFiniteDifferences) {
   const OpCase& c = GetParam();
   const CaseResult result = evaluate(c, DType::f64, cpu);
   const NoGrad no_grad;
@@ -44,7 +45,7 @@ TEST_P(OpCases, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-TEST_P(OpCases, SecondContributionAdds) {
+TEST_P(OpCases, SecondContributionAccumulates) {
   const OpCase& c = GetParam();
   const CaseResult once = evaluate(c, DType::f64, cpu);
   const std::vector<Variable> x = arguments(c, DType::f64, cpu);
@@ -60,7 +61,7 @@ TEST_P(OpCases, SecondContributionAdds) {
   }
 }
 
-TEST_P(OpCases, EachGradientAloneIsTheSame) {
+TEST_P(OpCases, SingleGradientsEqualJointOnes) {
   const OpCase& c = GetParam();
   const CaseResult all = evaluate(c, DType::f64, cpu);
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
@@ -71,7 +72,7 @@ TEST_P(OpCases, EachGradientAloneIsTheSame) {
   }
 }
 
-TEST_P(OpCases, SinglePrecisionAgreesWithDouble) {
+TEST_P(OpCases, SinglePrecisionMatchesDouble) {
   const OpCase& c = GetParam();
   const CaseResult exact = evaluate(c, DType::f64, cpu);
   const CaseResult single = evaluate(c, DType::f32, cpu);
@@ -104,18 +105,18 @@ TEST_P(OpCases, EmptyBatch) {
 INSTANTIATE_TEST_SUITE_P(All, OpCases, ::testing::ValuesIn(all_op_cases()),
                          [](const auto& parameter) { return parameter.param.name; });
 
-class Refusals : public ::testing::TestWithParam<Refusal> {};
+class OpErrors : public ::testing::TestWithParam<ErrorCase> {};
 
-TEST_P(Refusals, SayWhatWasFoundAndExpected) {
+TEST_P(OpErrors, StateWhatWasFoundAndExpected) {
   try {
     GetParam().call();
-    FAIL() << "was accepted";
+    FAIL() << "no error";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr(GetParam().expected));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Refusals, ::testing::ValuesIn(refusals()),
+INSTANTIATE_TEST_SUITE_P(All, OpErrors, ::testing::ValuesIn(error_cases()),
                          [](const auto& parameter) { return parameter.param.name; });
 
 }  // namespace

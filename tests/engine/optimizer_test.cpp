@@ -9,7 +9,7 @@
 
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -25,7 +25,7 @@ NamedParameter parameter(const std::string& name, const Values& values,
   return {name, Variable(Tensor::from(values, shape, Device::cpu()), true), kind};
 }
 
-/// Makes `gradient` the parameter's, through a backward: the loss is their inner product.
+/// Sets the parameter's gradient by a backward of its inner product with `gradient`.
 void give_gradient(const NamedParameter& parameter, const Values& gradient) {
   const Variable factor(Tensor::from(gradient, parameter.variable.shape(), Device::cpu()));
   backward(sum(parameter.variable * factor));
@@ -51,7 +51,7 @@ MakeOptimizer with(Settings settings) {
 
 class OptimizerParity : public ::testing::TestWithParam<ThreeSteps> {};
 
-TEST_P(OptimizerParity, ThreeStepsArePyTorchs) {
+TEST_P(OptimizerParity, ThreeStepsMatchPyTorch) {
   const NamedParameter p = parameter("p", {1, -2, 3});
   const auto optimizer = GetParam().make({p});
   for (const Values& gradient : {Values{0.5, -1, 0.25}, Values{-0.75, 2, 0.125}, Values{1.5, 0.5, -3}}) {
@@ -61,7 +61,7 @@ TEST_P(OptimizerParity, ThreeStepsArePyTorchs) {
   EXPECT_EQ(optimizer->steps(), 3);
   const Values found = values_of(p);
   for (std::size_t i = 0; i < found.size(); ++i) {
-    // About ten roundings a step, of numbers of the parameter's size.
+    // About ten roundings per step, of numbers of the parameter's size.
     EXPECT_NEAR(found[i], GetParam().expected[i], 30 * std::numeric_limits<double>::epsilon() * 4) << i;
   }
 }
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
                    {0.87704105347753081, -1.9723447607923026, 2.8550118710472758}}),
     [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Optimizer, ClipsByTheCommonNormOfAllParameters) {
+TEST(Optimizer, ClipsByTheGlobalNorm) {
   const NamedParameter a = parameter("a", {1, -2}), b = parameter("b", {3});
   Sgd optimizer({a, b}, {});
   give_gradient(a, {3, 0});
@@ -98,7 +98,7 @@ TEST(Optimizer, ClipsByTheCommonNormOfAllParameters) {
   EXPECT_NEAR(values_of(b)[0], 3.1599999680000064, 2e-15);
 }
 
-TEST(Optimizer, ANormBelowTheLimitChangesNothing) {
+TEST(Optimizer, DoesNotClipBelowTheLimit) {
   const NamedParameter clipped = parameter("p", {1, -2, 3}), plain = parameter("p", {1, -2, 3});
   Sgd one({clipped}, {}), other({plain}, {});
   give_gradient(clipped, {0.3, 0.1, -0.7});
@@ -108,7 +108,7 @@ TEST(Optimizer, ANormBelowTheLimitChangesNothing) {
   EXPECT_EQ(values_of(clipped), values_of(plain));
 }
 
-TEST(Optimizer, LeavesParametersWithoutAFreshGradientAlone) {
+TEST(Optimizer, SkipsParametersWithoutANewGradient) {
   const NamedParameter a = parameter("a", {1}), b = parameter("b", {2});
   Sgd optimizer({a, b}, {.momentum = 0.5, .weight_decay = 0.1});
   give_gradient(a, {1});
@@ -116,12 +116,12 @@ TEST(Optimizer, LeavesParametersWithoutAFreshGradientAlone) {
   optimizer.step(0.1);
   const double before = values_of(b)[0];
   give_gradient(a, {1});
-  optimizer.step(0.1);  // b's gradient is there, but used: neither momentum nor decay may move it
+  optimizer.step(0.1);  // b's gradient was consumed: neither momentum nor decay may change b
   EXPECT_EQ(values_of(b)[0], before);
   EXPECT_NE(values_of(a)[0], before);
 }
 
-TEST(Optimizer, RefusesAStepWithoutABackward) {
+TEST(Optimizer, RejectsAStepWithoutBackward) {
   const NamedParameter p = parameter("p", {1});
   Sgd optimizer({p}, {});
   EXPECT_THROW(optimizer.step(0.1), UsageError);
@@ -132,7 +132,7 @@ TEST(Optimizer, RefusesAStepWithoutABackward) {
   EXPECT_EQ(optimizer.steps(), 1);
 }
 
-TEST(Optimizer, RefusesOneParameterInTwoPlaces) {
+TEST(Optimizer, RejectsDuplicateParameters) {
   const NamedParameter p = parameter("p", {1});
   NamedParameter alias = p;
   alias.name = "q";
@@ -143,14 +143,14 @@ TEST(Optimizer, RefusesOneParameterInTwoPlaces) {
   EXPECT_THROW(make({}), UsageError);
 }
 
-TEST(Optimizer, RefusesSettingsThatMakeNoSense) {
+TEST(Optimizer, RejectsInvalidSettings) {
   const std::vector<NamedParameter> p{parameter("p", {1})};
   EXPECT_THROW(Sgd(p, {.momentum = 1}), UsageError);
   EXPECT_THROW(Sgd(p, {.nesterov = true}), UsageError);
   EXPECT_THROW(Sgd(p, {.weight_decay = -1}), UsageError);
   EXPECT_THROW(Adam(p, {.beta1 = 1}), UsageError);
   EXPECT_THROW(Adam(p, {.epsilon = 0}), UsageError);
-  EXPECT_THROW(Sgd(decay_groups(p, 0.1), {.weight_decay = 0.1}), UsageError);  // it would be ignored
+  EXPECT_THROW(Sgd(decay_groups(p, 0.1), {.weight_decay = 0.1}), UsageError);  // it would have no effect
   Sgd optimizer(p, {});
   give_gradient(p[0], {1});
   EXPECT_THROW(optimizer.step(std::nan("")), UsageError);
@@ -167,7 +167,7 @@ TEST(Optimizer, GroupsHaveTheirOwnDecayAndRate) {
   EXPECT_EQ(values_of(b)[0], 1 - 0.125);
 }
 
-TEST(Optimizer, DecayGroupsSpareBiasesAndNorms) {
+TEST(Optimizer, DecayGroupsExcludeBiasesAndNorms) {
   const std::vector<NamedParameter> all{
       parameter("f", {1}, ParameterKind::filter), parameter("b", {1}, ParameterKind::bias),
       parameter("w", {1}, ParameterKind::weight), parameter("s", {1}, ParameterKind::norm_scale),
@@ -204,7 +204,7 @@ TEST(Optimizer, StateIsCompleteBeforeTheFirstStep) {
   EXPECT_EQ(adam.state()[3].kind, ParameterKind::bias);
 }
 
-TEST(Optimizer, ReadsARateInDeviceMemory) {
+TEST(Optimizer, ReadsTheLearningRateFromDeviceMemory) {
   const NamedParameter one = parameter("p", {1, -2, 3}), other = parameter("p", {1, -2, 3});
   Adam by_number({one}, {}), by_tensor({other}, {});
   const Tensor rate = Tensor::full({1}, 0.1, DType::f64, Device::cpu());
@@ -223,7 +223,7 @@ TEST(Optimizer, ReadsARateInDeviceMemory) {
   EXPECT_THROW(by_tensor.step(Tensor::full({2}, 0.1, DType::f64, Device::cpu())), UsageError);
 }
 
-TEST(Optimizer, GoesOnFromANumberOfSteps) {
+TEST(Optimizer, ContinuesFromSetSteps) {
   const NamedParameter p = parameter("p", {1}), q = parameter("p", {1});
   Adam late({p}, {}), early({q}, {});
   late.set_steps(1000);
@@ -233,16 +233,17 @@ TEST(Optimizer, GoesOnFromANumberOfSteps) {
   late.step(0.1);
   early.step(0.1);
   EXPECT_EQ(late.steps(), 1001);
-  // m = 0.1 g and v = 0.001 g^2: what is left of the bias at step 1 is all, at step 1001 v's 1 - 0.999^1001.
+  // m = 0.1 g and v = 0.001 g^2. The correction is exact at step 1; at step 1001, v is divided by 1 -
+  // 0.999^1001.
   EXPECT_NEAR(values_of(q)[0], 1 - 0.1, 1e-8);
   EXPECT_NEAR(values_of(p)[0], 1 - 0.1 * 0.1 / std::sqrt(0.001 / (1 - std::pow(0.999, 1001))), 1e-6);
 }
 
-TEST(Optimizer, WritesHalfCopies) {
+TEST(Optimizer, UpdatesLowPrecisionCopies) {
   const Values start{1.003, -2.7};
   const NamedParameter kept = parameter("kept", start), plain = parameter("plain", start);
-  kept.variable.set_half_copy(kept.variable.value().to(DType::bf16));
-  const Tensor copy = kept.variable.half_copy();
+  kept.variable.set_low_precision_copy(kept.variable.value().to(DType::bf16));
+  const Tensor copy = kept.variable.low_precision_copy();
   for (const MakeOptimizer& make : {with<Sgd>(SgdSettings{.momentum = 0.9}), with<Adam>(AdamSettings{})}) {
     const auto optimizer = make({kept, plain});
     give_gradient(kept, {0.5, -1});
@@ -254,20 +255,20 @@ TEST(Optimizer, WritesHalfCopies) {
   }
 }
 
-TEST(Optimizer, SaysSoWhereAModelMovedAfterwards) {
+TEST(Optimizer, ErrorSaysThatTheModelMoved) {
   const NamedParameter p = parameter("fc.weight", {1});
   Sgd optimizer({p}, {.momentum = 0.9});
   p.variable.set_value(Tensor::full({1}, 1, DType::f32, Device::cpu()));
   backward(sum(p.variable));
   try {
     optimizer.step(0.1);
-    FAIL() << "stepped";
+    FAIL() << "no error";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("fc.weight is f32 on cpu, its state f64 on cpu"));
   }
 }
 
-TEST(MakeOptimizer, KnowsItsNamesAndTheirSettings) {
+TEST(MakeOptimizer, MakesOptimizersByNameAndChecksSettings) {
   const auto groups = [] { return decay_groups({parameter("p", {1})}, 0.1); };
   EXPECT_EQ(make_optimizer("sgd", groups())->name(), "sgd");
   EXPECT_EQ(make_optimizer("adam", groups())->name(), "adam");

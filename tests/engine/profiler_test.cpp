@@ -29,7 +29,7 @@ TEST(Profiler, RecordsNothingWhileDisabled) {
   EXPECT_TRUE(profiler.totals().empty());
 }
 
-TEST(Profiler, NestedRangesLieWithinEachOther) {
+TEST(Profiler, NestedRangesAreContainedInOuterOnes) {
   Profiler profiler;
   profiler.enable(true);
   {
@@ -37,7 +37,7 @@ TEST(Profiler, NestedRangesLieWithinEachOther) {
     const Range inner(&profiler, "forward \"conv\"\n", "kernel");
   }
   const std::vector<Json> found = events(profiler, "X");
-  ASSERT_EQ(found.size(), 2u);  // in order of their ends
+  ASSERT_EQ(found.size(), 2u);  // in the order in which they end
   const Json &inner = found[0], &outer = found[1];
   EXPECT_EQ(inner["name"], "forward \"conv\"\n");
   EXPECT_EQ(inner["cat"], "kernel");
@@ -45,7 +45,7 @@ TEST(Profiler, NestedRangesLieWithinEachOther) {
   EXPECT_EQ(outer["cat"], "compute");
   EXPECT_EQ(inner["tid"], outer["tid"]);
   EXPECT_GE(inner["ts"], outer["ts"]);
-  // Microseconds since the start of this process's clock: 1e-3 is far above the doubles' rounding.
+  // Microseconds since the start of the clock: 1e-3 is far above the rounding of doubles.
   EXPECT_LE(inner["ts"].get<double>() + inner["dur"].get<double>(),
             outer["ts"].get<double>() + outer["dur"].get<double>() + 1e-3);
 }
@@ -64,7 +64,7 @@ TEST(Profiler, GivesEveryThreadARow) {
   }
   std::set<int> rows;
   for (const Json& event : events(profiler, "X")) rows.insert(event["tid"].get<int>());
-  EXPECT_LE(rows.size(), 5u);  // the system may give an ended thread's identity to the next
+  EXPECT_LE(rows.size(), 5u);  // a new thread may reuse the ID of one that has ended
   EXPECT_GE(rows.size(), 2u);
   EXPECT_LT(*rows.rbegin(), 5);
   std::set<std::string> names;
@@ -84,7 +84,7 @@ TEST(Profiler, LabelsTheProcess) {
   EXPECT_EQ(trace["traceEvents"][0]["args"]["name"], "rank 3 on node-a");
 }
 
-TEST(Profiler, ATraceHoldsManyProcesses) {
+TEST(Profiler, TraceCombinesProcesses) {
   Profiler first, second, empty;
   for (Profiler* profiler : {&first, &second}) profiler->enable(true);
   { const Range range(&first, "step"); }
@@ -94,21 +94,21 @@ TEST(Profiler, ATraceHoldsManyProcesses) {
   }
   const Json trace = Json::parse(chrome_trace_of(
       {first.trace_events(0, "rank 0"), second.trace_events(1, "rank 1"), empty.trace_events(2, "rank 2")}));
-  std::map<int, int> spans, place;
+  std::map<int, int> spans, sort_index;
   std::map<int, std::string> names;
   for (const Json& event : trace["traceEvents"]) {
     const int process = event["pid"];
     if (event["ph"] == "X") ++spans[process];
     if (event["name"] == "process_name") names[process] = event["args"]["name"];
-    if (event["name"] == "process_sort_index") place[process] = event["args"]["sort_index"];
+    if (event["name"] == "process_sort_index") sort_index[process] = event["args"]["sort_index"];
   }
   EXPECT_EQ(spans, (std::map<int, int>{{0, 1}, {1, 2}}));
   EXPECT_EQ(names, (std::map<int, std::string>{{0, "rank 0"}, {1, "rank 1"}, {2, "rank 2"}}));
-  EXPECT_EQ(place, (std::map<int, int>{{0, 0}, {1, 1}, {2, 2}}));
+  EXPECT_EQ(sort_index, (std::map<int, int>{{0, 0}, {1, 1}, {2, 2}}));
   EXPECT_EQ(trace["displayTimeUnit"], "ms");
 }
 
-TEST(Profiler, TimesCountFromTheStartOfTheClock) {
+TEST(Profiler, TimesAreRelativeToStartClock) {
   using std::chrono::milliseconds;
   Profiler profiler;
   std::this_thread::sleep_for(milliseconds(5));
@@ -119,7 +119,7 @@ TEST(Profiler, TimesCountFromTheStartOfTheClock) {
   profiler.add("gpu", "earlier", "compute", before - milliseconds(4), milliseconds(1));
   const std::vector<Json> found = events(profiler, "X");
   ASSERT_EQ(found.size(), 2u);
-  // When exactly the clock was started is not known; 1e-3 us is far above the doubles' rounding.
+  // The clock was started within this window; 1e-3 us is far above the rounding of doubles.
   const double window = std::chrono::duration<double, std::micro>(after - before).count() + 1e-3;
   EXPECT_GE(found[0]["ts"], 3000);
   EXPECT_LE(found[0]["ts"].get<double>(), 3000 + window);
@@ -128,7 +128,7 @@ TEST(Profiler, TimesCountFromTheStartOfTheClock) {
   EXPECT_GE(found[1]["ts"].get<double>(), -4000 - window);
 }
 
-TEST(Profiler, TotalsAreLargestFirst) {
+TEST(Profiler, TotalsAreSortedByTime) {
   Profiler profiler;
   profiler.enable(true);
   {
@@ -143,7 +143,7 @@ TEST(Profiler, TotalsAreLargestFirst) {
   EXPECT_LT(totals[1].ms, totals[0].ms);
 }
 
-TEST(Profiler, KeepsCountingWhenTheTraceIsFull) {
+TEST(Profiler, TotalsCountRangesBeyondTheLimit) {
   Profiler profiler(10);
   profiler.enable(true);
   for (int i = 0; i < 25; ++i) const Range range(&profiler, "step");
@@ -155,7 +155,7 @@ TEST(Profiler, KeepsCountingWhenTheTraceIsFull) {
   EXPECT_TRUE(profiler.totals().empty());
 }
 
-TEST(Profiler, ANameThatIsNotUtf8DoesNotCostTheTrace) {
+TEST(Profiler, ReplacesInvalidUtf8InNames) {
   Profiler profiler;
   profiler.enable(true);
   { const Range range(&profiler, "decode \xff.jpg"); }

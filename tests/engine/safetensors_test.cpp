@@ -13,8 +13,8 @@
 
 #include "engine/io/file.h"
 #include "engine/io/safetensors_header.h"
-#include "kernels/runtime/check.h"
-#include "tests/support/temp_folder.h"
+#include "kernels/base/check.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy {
 namespace {
@@ -43,28 +43,28 @@ std::string file_of(const std::string& header, std::size_t data_bytes) {
   return length_prefix(header.size()) + header + std::string(data_bytes, '\0');
 }
 
-struct Refusal {
-  std::string message;     // "" where the file was read
-  double cpu_seconds = 0;  // of the reader: what a loaded machine adds is not its fault
+struct ReadResult {
+  std::string message;     // the error; "" if the file was read
+  double cpu_seconds = 0;  // of the reader, independent of the load of the machine
 };
 
-Refusal try_to_read(const std::string& bytes) {
-  const testing::TempFolder folder(testing::TempFolder::in_memory());
-  const auto path = folder.write("bad.safetensors", bytes);
-  Refusal refusal;
+ReadResult try_to_read(const std::string& bytes) {
+  const testing::TempDirectory directory(testing::TempDirectory::in_memory());
+  const auto path = directory.write("bad.safetensors", bytes);
+  ReadResult result;
   const std::clock_t begin = std::clock();
   try {
     read_safetensors(path, Device::cpu());
   } catch (const CheckpointError& error) {
-    refusal.message = error.what();
-    EXPECT_THAT(refusal.message, HasSubstr("bad.safetensors: "));
-    EXPECT_THAT(refusal.message, Not(HasSubstr("\n")));
+    result.message = error.what();
+    EXPECT_THAT(result.message, HasSubstr("bad.safetensors: "));
+    EXPECT_THAT(result.message, Not(HasSubstr("\n")));
   }
-  refusal.cpu_seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-  return refusal;
+  result.cpu_seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  return result;
 }
 
-std::string refusal(const std::string& bytes) { return try_to_read(bytes).message; }
+std::string read_error(const std::string& bytes) { return try_to_read(bytes).message; }
 
 const Tensor& tensor_named(const SafetensorsFile& file, const std::string& name) {
   for (const NamedTensor& named : file.tensors)
@@ -79,7 +79,7 @@ std::vector<float> floats(const Tensor& tensor) {
   return values;
 }
 
-TEST(Safetensors, ReadsAFileThatPythonWrote) {
+TEST(Safetensors, ReadsAFileWrittenByPython) {
   const SafetensorsFile file = read_safetensors(kSample, Device::cpu());
   EXPECT_EQ(file.tensors.size(), 8u);
   EXPECT_EQ(file.metadata.at("format"), "pt");
@@ -113,9 +113,9 @@ TEST(Safetensors, RoundTripsEveryElementTypeBitForBit) {
       {"index", Tensor::from(std::vector<std::int32_t>{-2147483647 - 1}, {1}, cpu)},
       {"six", Tensor::zeros({1, 1, 2, 1, 1, 1}, DType::f32, cpu)},
       {"none", Tensor::empty({3, 0}, DType::f32, cpu)}};
-  const testing::TempFolder folder;
+  const testing::TempDirectory directory;
   const std::string bytes = encode_safetensors(tensors, {{"key", "a \"value\"\n"}});
-  const SafetensorsFile file = read_safetensors(folder.write("all.safetensors", bytes), cpu);
+  const SafetensorsFile file = read_safetensors(directory.write("all.safetensors", bytes), cpu);
 
   EXPECT_THAT(file.metadata, ElementsAre(std::pair<const std::string, std::string>("key", "a \"value\"\n")));
   ASSERT_EQ(file.tensors.size(), tensors.size());
@@ -130,24 +130,24 @@ TEST(Safetensors, RoundTripsEveryElementTypeBitForBit) {
   EXPECT_EQ(encode_safetensors(file.tensors, file.metadata), bytes);
 }
 
-TEST(Safetensors, IsWrittenAndHashedFromWhereTensorsLie) {
+TEST(Safetensors, WritesAndHashesWithoutCopying) {
   const Device cpu = Device::cpu();
   const Tensor tensor = Tensor::from(std::vector<float>{1, 2, 3}, {3}, cpu);
   const std::vector<NamedTensor> tensors{{"a", tensor}, {"none", Tensor::empty({0}, DType::f32, cpu)}};
   const SafetensorsLayout layout = lay_out_safetensors(tensors);
   const std::vector<std::string_view> pieces = layout.pieces();
-  ASSERT_EQ(pieces.size(), 2u) << "the header, and what is not empty";
+  ASSERT_EQ(pieces.size(), 2u) << "the header and the non-empty tensor";
   EXPECT_EQ(static_cast<const void*>(pieces[1].data()), tensor.view().data) << "no copy";
   const std::string bytes = encode_safetensors(tensors);
   EXPECT_EQ(layout.size(), bytes.size());
   EXPECT_EQ(hash_bytes(pieces), hash_bytes(bytes));
-  const testing::TempFolder folder;
-  write_file_durably(folder.path() / "file", pieces);
-  EXPECT_EQ(read_text_file(folder.path() / "file", 1000), bytes);
-  EXPECT_EQ(hash_file(folder.path() / "file"), hash_bytes(bytes));
+  const testing::TempDirectory directory;
+  write_file_durably(directory.path() / "file", pieces);
+  EXPECT_EQ(read_text_file(directory.path() / "file", 1000), bytes);
+  EXPECT_EQ(hash_file(directory.path() / "file"), hash_bytes(bytes));
 }
 
-TEST(Safetensors, PadsTheHeaderSoThatDataAreAligned) {
+TEST(Safetensors, PadsTheHeaderToAlignTheData) {
   for (int length = 1; length <= 9; ++length) {
     const std::string bytes = encode_safetensors({{std::string(static_cast<std::size_t>(length), 'x'),
                                                    Tensor::zeros({1}, DType::f64, Device::cpu())}});
@@ -158,27 +158,28 @@ TEST(Safetensors, PadsTheHeaderSoThatDataAreAligned) {
   }
 }
 
-TEST(Safetensors, AFileOfNoTensorsIsAFile) {
-  const testing::TempFolder folder;
-  const auto path = folder.write("none.safetensors", encode_safetensors({}));
+TEST(Safetensors, ReadsAFileWithoutTensors) {
+  const testing::TempDirectory directory;
+  const auto path = directory.write("none.safetensors", encode_safetensors({}));
   EXPECT_TRUE(read_safetensors(path, Device::cpu()).tensors.empty());
 }
 
-TEST(Safetensors, RefusesToWriteWhatNobodyCouldRead) {
+TEST(Safetensors, RejectsInvalidNamesWhenWriting) {
   const Tensor tensor = Tensor::zeros({1}, DType::f32, Device::cpu());
   EXPECT_THROW(encode_safetensors({{"a", tensor}, {"a", tensor}}), UsageError);
   EXPECT_THROW(encode_safetensors({{"__metadata__", tensor}}), UsageError);
   EXPECT_THROW(encode_safetensors({{"\xff", tensor}}), UsageError);
 }
 
-struct Hostile {
+/// An invalid header and a part of the expected message.
+struct InvalidHeader {
   const char* name;
   std::string header;
   std::size_t data_bytes;
-  const char* says;
+  const char* message;
 };
 
-void PrintTo(const Hostile& hostile, std::ostream* out) { *out << hostile.name; }
+void PrintTo(const InvalidHeader& header, std::ostream* out) { *out << header.name; }
 
 std::string repeated(const std::string& text, int count) {
   std::string all;
@@ -186,142 +187,154 @@ std::string repeated(const std::string& text, int count) {
   return all;
 }
 
-class SafetensorsHostile : public ::testing::TestWithParam<Hostile> {};
+class SafetensorsInvalidHeader : public ::testing::TestWithParam<InvalidHeader> {};
 
-TEST_P(SafetensorsHostile, IsRefusedAtOnceWithTheReason) {
-  const Refusal refused = try_to_read(file_of(GetParam().header, GetParam().data_bytes));
-  EXPECT_THAT(refused.message, HasSubstr(GetParam().says));
-  EXPECT_LT(refused.message.size(), 400u);
-  EXPECT_LT(refused.cpu_seconds, 1);  // milliseconds; a sanitizer and a shared core take their part
+TEST_P(SafetensorsInvalidHeader, IsRejectedQuicklyWithTheReason) {
+  const ReadResult result = try_to_read(file_of(GetParam().header, GetParam().data_bytes));
+  EXPECT_THAT(result.message, HasSubstr(GetParam().message));
+  EXPECT_LT(result.message.size(), 400u);
+  EXPECT_LT(result.cpu_seconds, 1);  // takes milliseconds without a sanitizer and on an idle core
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Headers, SafetensorsHostile,
+    Headers, SafetensorsInvalidHeader,
     ::testing::Values(
-        Hostile{"Empty", "", 0, "does not begin"}, Hostile{"LeadingSpace", " {}", 0, "does not begin"},
-        Hostile{"NotAnObject", "[]", 0, "does not begin"}, Hostile{"NotJson", "{\"a\":", 0, "not JSON"},
-        Hostile{"TwoObjects", "{}{}", 0, "not JSON"}, Hostile{"InvalidUtf8", "{\"\xff\":{}}", 0, "not JSON"},
-        Hostile{"NoData", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 0, "0 bytes of data"},
-        Hostile{"DataLeftOver", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 9,
-                "9 bytes of data"},
-        Hostile{"OnlyData", "{}", 1, "1 bytes of data"},
-        Hostile{
+        InvalidHeader{"Empty", "", 0, "does not begin"},
+        InvalidHeader{"LeadingSpace", " {}", 0, "does not begin"},
+        InvalidHeader{"NotAnObject", "[]", 0, "does not begin"},
+        InvalidHeader{"NotJson", "{\"a\":", 0, "not JSON"},
+        InvalidHeader{"TwoObjects", "{}{}", 0, "not JSON"},
+        InvalidHeader{"InvalidUtf8", "{\"\xff\":{}}", 0, "not JSON"},
+        InvalidHeader{"NoData", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 0,
+                      "0 bytes of data"},
+        InvalidHeader{"DataLeftOver", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 9,
+                      "9 bytes of data"},
+        InvalidHeader{"OnlyData", "{}", 1, "1 bytes of data"},
+        InvalidHeader{
             "Overlap",
             R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}})",
             12, "an overlap"},
-        Hostile{
+        InvalidHeader{
             "SameBytesTwice",
             R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
             8, "an overlap"},
-        Hostile{
+        InvalidHeader{
             "Hole",
             R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[9,17]}})",
             17, "a hole"},
-        Hostile{"HoleAtTheStart", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[1,9]}})", 9, "a hole"},
-        Hostile{"OffsetsReversed", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[8,0]}})", 8,
-                "data_offsets"},
-        Hostile{"OffsetsNegative", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[-8,0]}})", 8,
-                "negative"},
-        Hostile{"OffsetsFractional", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8.0]}})", 8,
-                "integer"},
-        Hostile{"OffsetsHuge", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,18446744073709551616]}})",
-                8, "integer"},
-        Hostile{"OffsetsThree", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8,8]}})", 8,
-                "more than 2"},
-        Hostile{"OffsetsOne", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[8]}})", 8, "two numbers"},
-        Hostile{"ShapeAndOffsetsDisagree", R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8,
-                "expected 12 bytes"},
-        Hostile{"ShapeOverflows64",
-                R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0,
-                "overflows"},
-        Hostile{"ShapeWrapsToASmallNumber",
-                R"({"a":{"dtype":"F64","shape":[2305843009213693953],"data_offsets":[0,8]}})", 8,
-                "overflows"},
-        Hostile{"ShapeBeyondInt64",
-                R"({"a":{"dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,8]}})", 8, "too large"},
-        Hostile{"ShapeNegative", R"({"a":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}})", 8, "negative"},
-        Hostile{"ShapeOfSeven", R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1],"data_offsets":[0,1]}})", 1,
-                "more than 6"},
-        Hostile{"ShapeNested", R"({"a":{"dtype":"U8","shape":[[8]],"data_offsets":[0,8]}})", 8, "an array"},
-        Hostile{"UnknownType", R"({"a":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]}})", 8,
-                "\"F8_E4M3\" is not supported"},
-        Hostile{"TypeIsANumber", R"({"a":{"dtype":4,"shape":[8],"data_offsets":[0,8]}})", 8, "a number"},
-        Hostile{"MissingType", R"({"a":{"shape":[8],"data_offsets":[0,8]}})", 8, "expected dtype"},
-        Hostile{"MissingShape", R"({"a":{"dtype":"U8","data_offsets":[0,8]}})", 8, "expected dtype"},
-        Hostile{"MissingOffsets", R"({"a":{"dtype":"U8","shape":[8]}})", 8, "expected dtype"},
-        Hostile{"UnknownKey", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8],"x":1}})", 8,
-                "unknown key"},
-        Hostile{
+        InvalidHeader{"HoleAtTheStart", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[1,9]}})", 9,
+                      "a hole"},
+        InvalidHeader{"OffsetsReversed", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[8,0]}})", 8,
+                      "data_offsets"},
+        InvalidHeader{"OffsetsNegative", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[-8,0]}})", 8,
+                      "negative"},
+        InvalidHeader{"OffsetsFractional", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8.0]}})", 8,
+                      "integer"},
+        InvalidHeader{"OffsetsHuge",
+                      R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,18446744073709551616]}})", 8,
+                      "integer"},
+        InvalidHeader{"OffsetsThree", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8,8]}})", 8,
+                      "more than 2"},
+        InvalidHeader{"OffsetsOne", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[8]}})", 8,
+                      "two numbers"},
+        InvalidHeader{"ShapeAndOffsetsDisagree", R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",
+                      8, "expected 12 bytes"},
+        InvalidHeader{"ShapeOverflows64",
+                      R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0,
+                      "overflows"},
+        InvalidHeader{"ShapeWrapsToASmallNumber",
+                      R"({"a":{"dtype":"F64","shape":[2305843009213693953],"data_offsets":[0,8]}})", 8,
+                      "overflows"},
+        InvalidHeader{"ShapeBeyondInt64",
+                      R"({"a":{"dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,8]}})", 8,
+                      "too large"},
+        InvalidHeader{"ShapeNegative", R"({"a":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}})", 8,
+                      "negative"},
+        InvalidHeader{"ShapeOfSeven", R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1],"data_offsets":[0,1]}})",
+                      1, "more than 6"},
+        InvalidHeader{"ShapeNested", R"({"a":{"dtype":"U8","shape":[[8]],"data_offsets":[0,8]}})", 8,
+                      "an array"},
+        InvalidHeader{"UnknownType", R"({"a":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]}})", 8,
+                      "\"F8_E4M3\" is not supported"},
+        InvalidHeader{"TypeIsANumber", R"({"a":{"dtype":4,"shape":[8],"data_offsets":[0,8]}})", 8,
+                      "a number"},
+        InvalidHeader{"MissingType", R"({"a":{"shape":[8],"data_offsets":[0,8]}})", 8, "expected dtype"},
+        InvalidHeader{"MissingShape", R"({"a":{"dtype":"U8","data_offsets":[0,8]}})", 8, "expected dtype"},
+        InvalidHeader{"MissingOffsets", R"({"a":{"dtype":"U8","shape":[8]}})", 8, "expected dtype"},
+        InvalidHeader{"UnknownKey", R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8],"x":1}})", 8,
+                      "unknown key"},
+        InvalidHeader{
             "SameTensorTwice",
             R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[8],"data_offsets":[8,16]}})",
             16, "occurs twice"},
-        Hostile{"SameKeyTwice", R"({"a":{"dtype":"U8","dtype":"U8","shape":[8],"data_offsets":[0,8]}})", 8,
-                "occurs twice"},
-        Hostile{"MetadataTwice", R"({"__metadata__":{},"__metadata__":{}})", 0, "occurs twice"},
-        Hostile{"MetadataKeyTwice", R"({"__metadata__":{"a":"1","a":"2"}})", 0, "occurs twice"},
-        Hostile{"MetadataNumber", R"({"__metadata__":{"a":1}})", 0, "a number"},
-        Hostile{"MetadataNested", R"({"__metadata__":{"a":{}}})", 0, "an object"},
-        Hostile{"MetadataString", R"({"__metadata__":"a"})", 0, "a string"},
-        Hostile{"NullTensor", R"({"a":null})", 0, "null"},
-        Hostile{"BooleanTensor", R"({"a":true})", 0, "a boolean"},
-        Hostile{"DeepObjects", repeated("{\"shape\":", 1'000'000), 0, "an object"},
-        Hostile{"DeepArrays", "{\"a\":{\"shape\":" + repeated("[", 1'000'000), 0, "an array"},
-        Hostile{"LongName", "{\"" + repeated("n", 1'000'000) + "\":null}", 0, "null"},
-        Hostile{"ControlCharactersInAName", R"({"a\nb\u0000":null})", 0, "\"a?b?\""},
-        Hostile{"LongNumber", "{\"a\":{\"shape\":[" + repeated("9", 1'000'000) + "]}}", 0, "not JSON"}),
+        InvalidHeader{"SameKeyTwice", R"({"a":{"dtype":"U8","dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
+                      8, "occurs twice"},
+        InvalidHeader{"MetadataTwice", R"({"__metadata__":{},"__metadata__":{}})", 0, "occurs twice"},
+        InvalidHeader{"MetadataKeyTwice", R"({"__metadata__":{"a":"1","a":"2"}})", 0, "occurs twice"},
+        InvalidHeader{"MetadataNumber", R"({"__metadata__":{"a":1}})", 0, "a number"},
+        InvalidHeader{"MetadataNested", R"({"__metadata__":{"a":{}}})", 0, "an object"},
+        InvalidHeader{"MetadataString", R"({"__metadata__":"a"})", 0, "a string"},
+        InvalidHeader{"NullTensor", R"({"a":null})", 0, "null"},
+        InvalidHeader{"BooleanTensor", R"({"a":true})", 0, "a boolean"},
+        InvalidHeader{"DeepObjects", repeated("{\"shape\":", 1'000'000), 0, "an object"},
+        InvalidHeader{"DeepArrays", "{\"a\":{\"shape\":" + repeated("[", 1'000'000), 0, "an array"},
+        InvalidHeader{"LongName", "{\"" + repeated("n", 1'000'000) + "\":null}", 0, "null"},
+        InvalidHeader{"ControlCharactersInAName", R"({"a\nb\u0000":null})", 0, "\"a?b?\""},
+        InvalidHeader{"LongNumber", "{\"a\":{\"shape\":[" + repeated("9", 1'000'000) + "]}}", 0, "not JSON"}),
     [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Safetensors, RefusesLengthsThatTheFileDoesNotHave) {
-  EXPECT_THAT(refusal(""), HasSubstr("too short"));
-  EXPECT_THAT(refusal(std::string(7, '\0')), HasSubstr("too short"));
-  EXPECT_THAT(refusal(length_prefix(0)), HasSubstr("does not begin"));
-  EXPECT_THAT(refusal(length_prefix(3) + "{}"), HasSubstr("header of 3 bytes"));
-  EXPECT_THAT(refusal(length_prefix(~0ull) + "{}"), HasSubstr("header of 18446744073709551615 bytes"));
-  EXPECT_THAT(refusal(length_prefix(~0ull - 7) + "{}"),
-              HasSubstr("header of"));  // wraps where 8 is added to it
+TEST(Safetensors, RejectsInvalidHeaderLengths) {
+  EXPECT_THAT(read_error(""), HasSubstr("too short"));
+  EXPECT_THAT(read_error(std::string(7, '\0')), HasSubstr("too short"));
+  EXPECT_THAT(read_error(length_prefix(0)), HasSubstr("does not begin"));
+  EXPECT_THAT(read_error(length_prefix(3) + "{}"), HasSubstr("header of 3 bytes"));
+  EXPECT_THAT(read_error(length_prefix(~0ull) + "{}"), HasSubstr("header of 18446744073709551615 bytes"));
+  EXPECT_THAT(read_error(length_prefix(~0ull - 7) + "{}"),
+              HasSubstr("header of"));  // overflows if 8 is added
 }
 
-TEST(Safetensors, RefusesAHeaderThatIsTooLongWithoutReadingIt) {
-  const testing::TempFolder folder;
-  const auto path = folder.write("long.safetensors", length_prefix(kMaxSafetensorsHeader + 1));
-  std::filesystem::resize_file(path, kMaxSafetensorsHeader + 1000);  // sparse: the length is within the file
+TEST(Safetensors, RejectsATooLongHeaderWithoutReadingIt) {
+  const testing::TempDirectory directory;
+  const auto path = directory.write("long.safetensors", length_prefix(kMaxSafetensorsHeader + 1));
+  std::filesystem::resize_file(path,
+                               kMaxSafetensorsHeader + 1000);  // sparse: the header length is within the file
   try {
     read_safetensors(path, Device::cpu());
-    FAIL() << "was read";
+    FAIL() << "no error";
   } catch (const CheckpointError& error) {
     EXPECT_THAT(error.what(), HasSubstr("header of 100000001 bytes"));
   }
 }
 
-TEST(Safetensors, RefusesA64BitIntegerThatDoesNotFit) {
+TEST(Safetensors, RejectsI64ValuesThatDoNotFitI32) {
   const std::string header = R"({"n":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})";
-  EXPECT_EQ(refusal(length_prefix(header.size()) + header + length_prefix(2147483647)), "");
-  EXPECT_THAT(refusal(length_prefix(header.size()) + header + length_prefix(2147483648)),
+  EXPECT_EQ(read_error(length_prefix(header.size()) + header + length_prefix(2147483647)), "");
+  EXPECT_THAT(read_error(length_prefix(header.size()) + header + length_prefix(2147483648)),
               HasSubstr("\"n\": 2147483648 does not fit"));
 }
 
-TEST(Safetensors, RefusesWhatIsNoFile) {
-  const testing::TempFolder folder;
-  EXPECT_THROW(read_safetensors(folder.path() / "absent", Device::cpu()), CheckpointError);
-  EXPECT_THROW(read_safetensors(folder.path(), Device::cpu()), CheckpointError);
+TEST(Safetensors, RejectsMissingFilesAndDirectories) {
+  const testing::TempDirectory directory;
+  EXPECT_THROW(read_safetensors(directory.path() / "absent", Device::cpu()), CheckpointError);
+  EXPECT_THROW(read_safetensors(directory.path(), Device::cpu()), CheckpointError);
 }
 
-// A file alone has no checksum, so a flipped name or value is another valid file; it must only never be
-// misread.
-TEST(Safetensors, SurvivesEveryFlippedByteOfAHeaderAndEveryTruncation) {
+// A file without a manifest has no checksum, so flipped data would be another valid file. Headers are
+// checked.
+TEST(Safetensors, RejectsEveryFlippedHeaderByteAndEveryTruncation) {
   const std::string good = bytes_of(kSample);
   std::uint64_t header = 0;
   std::memcpy(&header, good.data(), 8);
-  int refused = 0;
+  int rejected = 0;
   for (std::size_t i = 0; i < 8 + header; ++i) {
     std::string bad = good;
     bad[i] = static_cast<char>(~bad[i]);
-    refused += !refusal(bad).empty();
+    rejected += !read_error(bad).empty();
   }
-  // Names and metadata hold ASCII: its complement is never valid UTF-8, so nothing gets through.
-  EXPECT_EQ(refused, static_cast<int>(8 + header));
+  // Names and metadata are ASCII, whose complement is never valid UTF-8, so every change is rejected.
+  EXPECT_EQ(rejected, static_cast<int>(8 + header));
   for (std::size_t length = 0; length < good.size(); ++length)
-    EXPECT_NE(refusal(good.substr(0, length)), "") << length;
+    EXPECT_NE(read_error(good.substr(0, length)), "") << length;
 }
 
 }  // namespace

@@ -7,12 +7,12 @@
 #include <numbers>
 
 #include "engine/optim/loss_average.h"
-#include "kernels/runtime/check.h"
+#include "kernels/base/check.h"
 
 namespace convoy {
 namespace {
 
-// Every rate is a handful of operations on doubles around 1: a few roundings.
+// Every rate takes a few operations on doubles near 1.
 constexpr double kRounding = 4 * std::numeric_limits<double>::epsilon();
 
 TEST(Schedule, ConstantStaysAtThePeak) {
@@ -39,7 +39,7 @@ TEST(Schedule, LinearFallsToFinalAtTheEnd) {
   EXPECT_EQ(rate(1000), rate(12));
 }
 
-TEST(Schedule, CosineIsPyTorchsCosineAnnealing) {
+TEST(Schedule, CosineMatchesPyTorch) {
   const Schedule rate = cosine({.peak = 0.8, .steps = 10, .final = 0.2});
   EXPECT_EQ(rate(0), 0.8);
   EXPECT_NEAR(rate(5), 0.5, kRounding);
@@ -73,7 +73,7 @@ TEST(Schedule, StepDropsAtItsMilestones) {
   EXPECT_EQ(step_decay({.peak = 1, .steps = 100}, {0.55}, 0.5)(55), 0.5);
 }
 
-TEST(Schedule, RefusesWhatMakesNoSense) {
+TEST(Schedule, RejectsInvalidOptions) {
   EXPECT_THROW(cosine({.peak = -1, .steps = 10}), UsageError);
   EXPECT_THROW(cosine({.peak = std::nan(""), .steps = 10}), UsageError);
   EXPECT_THROW(cosine({.steps = 0}), UsageError);
@@ -89,7 +89,7 @@ TEST(Schedule, RefusesWhatMakesNoSense) {
   EXPECT_THROW(make_schedule("cosin", {.steps = 10}), UsageError);
 }
 
-TEST(LossAverage, IsTheWeightedMeanOfWhatItSaw) {
+TEST(LossAverage, IsTheWeightedMeanOfTheLosses) {
   LossAverage average(0.9);
   EXPECT_TRUE(std::isnan(average.value()));
   average.add(5);
@@ -109,7 +109,7 @@ TEST(LossAverage, ContinuesFromItsState) {
   EXPECT_EQ(one.value(), other.value());
 }
 
-TEST(LossAverage, RefusesADecayOutsideItsRange) {
+TEST(LossAverage, RejectsADecayOutsideItsRange) {
   EXPECT_THROW(LossAverage(1), UsageError);
   EXPECT_THROW(LossAverage(-0.1), UsageError);
 }

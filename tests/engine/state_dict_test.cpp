@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "engine/io/file.h"
-#include "kernels/runtime/check.h"
-#include "tests/support/tiny_training.h"
+#include "kernels/base/check.h"
+#include "tests/testing/support/tiny_training.h"
 
 namespace convoy {
 namespace {
@@ -44,7 +44,7 @@ TEST(StateDict, ListsParametersThenBuffers) {
                                  "bn.running_mean", "bn.running_var"));
 }
 
-TEST(StateDict, WhatDoesNotFitIsListedAndChangesNothing) {
+TEST(StateDict, MismatchesAreListedAndChangeNothing) {
   const TinyTraining training("sgd", DType::f32, 1), other("sgd", DType::f32, 2);
   const std::string before = parameters_hash(*training.net);
   std::vector<NamedTensor> tensors = export_tensors(*other.net);
@@ -66,7 +66,7 @@ TEST(StateDict, WhatDoesNotFitIsListedAndChangesNothing) {
   EXPECT_EQ(parameters_hash(*training.net), before);
 }
 
-TEST(StateDict, TakesTorchvisionsBatchCountersAndConvertsPrecision) {
+TEST(StateDict, IgnoresBatchCountersAndConvertsPrecision) {
   const TinyTraining single("sgd", DType::f32, 1), twice("sgd", DType::f64, 2);
   std::vector<NamedTensor> tensors = export_tensors(*single.net);
   tensors.push_back({"bn.num_batches_tracked", Tensor::zeros({}, DType::i32, Device::cpu())});
@@ -76,7 +76,7 @@ TEST(StateDict, TakesTorchvisionsBatchCountersAndConvertsPrecision) {
   EXPECT_EQ(parameters_hash(*back.net), parameters_hash(*single.net));
 }
 
-TEST(StateDict, TheHashIsThatOfTheFilesData) {
+TEST(StateDict, HashEqualsThatOfTheFilesData) {
   const TinyTraining training;
   const std::string bytes = encode_safetensors(export_tensors(*training.net));
   std::uint64_t header = 0;

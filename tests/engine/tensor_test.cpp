@@ -25,7 +25,7 @@ TEST_F(TensorTest, CopiesShareBytesAndClonesDoNot) {
   EXPECT_TRUE(clone.is_only_owner());
 }
 
-TEST_F(TensorTest, ViewsOfTheSameBytes) {
+TEST_F(TensorTest, ReshapeRowsAndSliceShareStorage) {
   const Tensor a = Tensor::from(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5}, {3, 2}, device);
   EXPECT_EQ(a.reshape({2, 3}).shape(), (Shape{2, 3}));
   EXPECT_THAT(a.rows(1, 3).to_vector<std::int32_t>(), ElementsAre(2, 3, 4, 5));

@@ -1,4 +1,4 @@
-// F15: damaged checkpoints. Every truncation and every flipped bit is found, quickly, and in little memory.
+// Tests of damaged checkpoints: truncations and flipped bits are detected quickly and with little memory.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/random.h"
-#include "kernels/runtime/check.h"
-#include "tests/faults/checkpoint_scene.h"
+#include "kernels/base/check.h"
+#include "kernels/base/random.h"
+#include "tests/faults/checkpoint_fixture.h"
 
 // Defined where a sanitizer's runtime is linked, null elsewhere.
 extern "C" __attribute__((weak)) void __asan_init();
@@ -32,8 +32,8 @@ void write_bytes(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-struct Damage : ::testing::Test {
-  TempFolder temp{TempFolder::in_memory()};
+struct CheckpointDamage : ::testing::Test {
+  TempDirectory temp{TempDirectory::in_memory()};
   fs::path checkpoint;
 
   void SetUp() override {
@@ -42,35 +42,35 @@ struct Damage : ::testing::Test {
     checkpoint = *scene.checkpoints().latest();
   }
 
-  void expect_refused() const {
-    const std::clock_t begin = std::clock();  // of the processor: a loaded machine is not the reader's fault
+  void expect_rejected() const {
+    const std::clock_t begin = std::clock();  // CPU time, which does not depend on the load of the machine
     EXPECT_THROW(read_manifest(checkpoint), CheckpointError);
-    // Milliseconds; a sanitizer and a shared core take their part.
+    // Takes milliseconds without a sanitizer and on an idle core.
     EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 1);
   }
 };
 
-TEST_F(Damage, EveryTruncationIsFound) {
+TEST_F(CheckpointDamage, DetectsEveryTruncation) {
   for (const std::string_view name : {kModelFile, kOptimizerFile, kManifestFile}) {
     const fs::path path = checkpoint / name;
     const std::string good = bytes_of(path);
-    // The manifest's last byte is its newline, which carries nothing.
+    // The manifest's last byte is a newline without information.
     const std::size_t end = good.size() - (name == kManifestFile ? 1 : 0);
     for (std::size_t length = 0; length < end; length += 1 + length / 64) {
       SCOPED_TRACE(std::string(name) + " of " + std::to_string(length) + " bytes");
       write_bytes(path, good.substr(0, length));
-      expect_refused();
+      expect_rejected();
     }
     write_bytes(path, good + "x");
-    expect_refused();
+    expect_rejected();
     fs::remove(path);
-    expect_refused();
+    expect_rejected();
     write_bytes(path, good);
     EXPECT_EQ(read_manifest(checkpoint).step, 1);
   }
 }
 
-TEST_F(Damage, EveryFlippedBitOfAManifestIsFound) {
+TEST_F(CheckpointDamage, DetectsEveryFlippedBitOfAManifest) {
   const fs::path path = checkpoint / kManifestFile;
   const std::string good = bytes_of(path);
   for (std::size_t bit = 0; bit < 8 * (good.size() - 1); ++bit) {
@@ -78,11 +78,11 @@ TEST_F(Damage, EveryFlippedBitOfAManifestIsFound) {
     std::string bad = good;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
     write_bytes(path, bad);
-    expect_refused();
+    expect_rejected();
   }
 }
 
-TEST_F(Damage, EveryFlippedHeaderByteAndAThousandOfTheDataAreFound) {
+TEST_F(CheckpointDamage, DetectsFlippedBitsInHeaderAndData) {
   const fs::path path = checkpoint / kModelFile;
   const std::string good = bytes_of(path);
   std::uint64_t header = 0;
@@ -98,16 +98,17 @@ TEST_F(Damage, EveryFlippedHeaderByteAndAThousandOfTheDataAreFound) {
     std::string bad = good;
     bad[position] = static_cast<char>(bad[position] ^ (1 << (draw[1] % 8)));
     write_bytes(path, bad);
-    expect_refused();
+    expect_rejected();
     try {
-      read_safetensors(path,
-                       Device::cpu());  // without the manifest: refused or another valid file, never a crash
+      // Without the manifest the file is rejected or read as another valid file, but the reader never
+      // crashes.
+      read_safetensors(path, Device::cpu());
     } catch (const CheckpointError&) {
     }
   }
 }
 
-TEST_F(Damage, HostileManifestsAreRefused) {
+TEST_F(CheckpointDamage, RejectsInvalidManifests) {
   const fs::path path = checkpoint / kManifestFile;
   const auto repeated = [](const std::string& text, int count) {
     std::string all;
@@ -122,7 +123,7 @@ TEST_F(Damage, HostileManifestsAreRefused) {
         "{\"a\": " + repeated("[", 100'000) + repeated("]", 100'000) + "}"}) {
     SCOPED_TRACE(text.substr(0, 40));
     write_bytes(path, text);
-    expect_refused();
+    expect_rejected();
   }
 }
 
@@ -133,22 +134,23 @@ std::uint64_t status_bytes(const std::string& key) {
   return 0;
 }
 
-TEST(SafetensorsMemory, ReadingTakesNoMoreThanTheFile) {
-  if (__asan_init != nullptr || __tsan_init != nullptr) GTEST_SKIP() << "a sanitizer has memory of its own";
+TEST(SafetensorsMemory, ReadingNeedsOnlyTheMemoryOfTheFile) {
+  if (__asan_init != nullptr || __tsan_init != nullptr)
+    GTEST_SKIP() << "sanitizers allocate additional memory";
   constexpr std::int64_t kElements = 16 << 20;
-  const TempFolder temp(TempFolder::in_memory());
+  const TempDirectory temp(TempDirectory::in_memory());
   std::string header = R"({"a":{"dtype":"F32","shape":[16777216],"data_offsets":[0,67108864]}})";
   const auto length = static_cast<std::uint64_t>(header.size());
   const fs::path path =
       temp.write("large.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header);
   fs::resize_file(path, 8 + length + 4 * kElements);
 
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts from here
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets VmHWM, the peak of the resident memory
   const std::uint64_t before = status_bytes("VmRSS");
   const SafetensorsFile file = read_safetensors(path, Device::cpu());
   const std::uint64_t peak = status_bytes("VmHWM");
   EXPECT_EQ(file.tensors[0].tensor.numel(), kElements);
-  EXPECT_GT(peak - before, 3 * kElements);  // the measurement sees the tensor
+  EXPECT_GT(peak - before, 3 * kElements);  // the measurement includes the tensor
   EXPECT_LT(static_cast<double>(peak - before), 1.1 * 4 * kElements);
 }
 

@@ -1,4 +1,4 @@
-// F14: disks that are full or failing. The old checkpoint stays, the temporary goes, the error is clear.
+// Tests of full and failing disks: the old checkpoint remains, temporaries are removed, the error is clear.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/runtime/check.h"
-#include "tests/faults/checkpoint_scene.h"
+#include "kernels/base/check.h"
+#include "tests/faults/checkpoint_fixture.h"
 #include "tests/faults/system_calls.h"
 
 namespace convoy::testing {
@@ -37,24 +37,24 @@ std::string output_error(F&& f) {
 }
 
 struct DiskFault : ::testing::Test {
-  TempFolder temp{TempFolder::in_memory()};
+  TempDirectory temp{TempDirectory::in_memory()};
   CheckpointScene scene{temp.path() / "checkpoints"};
 
   void SetUp() override { scene.save(1, 1); }
   std::string save_again() {
     return output_error([this] { scene.save(2, 2); });
   }
-  void expect_old_one_intact() {
+  void expect_old_checkpoint_intact() {
     EXPECT_EQ(scene.loaded_mark(), 1);
     EXPECT_THAT(scene.leftovers(), IsEmpty());
   }
 };
 
-TEST_F(DiskFault, AFullDisk) {
+TEST_F(DiskFault, FullDiskKeepsTheOldCheckpoint) {
   const fs::path disk = temp.path() / "disk";
   fs::create_directory(disk);
   if (geteuid() != 0 || mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=256k") != 0)
-    GTEST_SKIP() << "mounting a small disk takes root";
+    GTEST_SKIP() << "mounting a small disk requires root";
   struct Unmount {
     const fs::path& disk;
     ~Unmount() { umount2(disk.c_str(), MNT_DETACH); }
@@ -63,7 +63,8 @@ TEST_F(DiskFault, AFullDisk) {
   CheckpointScene small(disk / "checkpoints");
   small.save(1, 1);
   const fs::path filler = disk / "filler";
-  for (const int free_kib : {0, 4, 8, 12}) {  // in pages of 4 KiB: full for the folder, for each of its files
+  // Pages of 4 KiB: the disk becomes full at the directory or at one of its files.
+  for (const int free_kib : {0, 4, 8, 12}) {
     SCOPED_TRACE(free_kib);
     {
       std::ofstream out(filler, std::ios::binary);
@@ -84,10 +85,10 @@ TEST_F(DiskFault, AFullDisk) {
   EXPECT_EQ(small.loaded_mark(), 3);
 }
 
-TEST_F(DiskFault, AFileSizeLimit) {
+TEST_F(DiskFault, FileSizeLimitKeepsTheOldCheckpoint) {
   rlimit old{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);  // write() then fails with EFBIG
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);  // so that write() fails with EFBIG
   rlimit limit = old;
   limit.rlim_cur = 200;
   setrlimit(RLIMIT_FSIZE, &limit);
@@ -95,14 +96,14 @@ TEST_F(DiskFault, AFileSizeLimit) {
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_THAT(message, AllOf(HasSubstr("model.safetensors"), HasSubstr("File too large")));
-  expect_old_one_intact();
+  expect_old_checkpoint_intact();
 }
 
-/// How far each save is from the one before it: 0 saves the same step again, which replaces a checkpoint.
+/// The parameter is the difference in steps between saves: 0 saves the same step again, which replaces it.
 struct DiskFaultAnywhere : DiskFault, ::testing::WithParamInterface<int> {};
 
-/// Every call of a save fails once, each in a save of its own, with an error that no retry mends.
-TEST_P(DiskFaultAnywhere, LeavesTheOldOrTheNew) {
+/// Makes each system call of a save fail, one per save, with an error that is not retried.
+TEST_P(DiskFaultAnywhere, LeavesTheOldOrTheNewCheckpoint) {
   std::int64_t step = 1 + GetParam();
   std::vector<SystemCall> calls;
   {
@@ -122,14 +123,14 @@ TEST_P(DiskFaultAnywhere, LeavesTheOldOrTheNew) {
           [&](const SystemCall&, int number) { return number == static_cast<int>(failing) ? ENOSPC : 0; });
       message = output_error([&] { scene.save(step, mark); });
     }
-    // A checkpoint too many, which pruning could not remove, is no reason to fail.
+    // A failure to prune an old checkpoint is not an error.
     if (calls[failing].target.find(".tmp-removed") == std::string::npos) {
       EXPECT_THAT(message, AllOf(HasSubstr("No space left on device"), HasSubstr(temp.path().string())));
     }
     const float found = scene.loaded_mark();
     EXPECT_THAT(found, AnyOf(before, mark));
-    EXPECT_TRUE(scene.all_whole());
-    // Where the new one is in place, what it replaced goes with the next save.
+    EXPECT_TRUE(scene.all_verify());
+    // If the new checkpoint is in place, the next save removes the one that it replaced.
     if (GetParam() != 0 || found == before) {
       EXPECT_THAT(scene.leftovers(), IsEmpty());
     }
@@ -144,18 +145,18 @@ INSTANTIATE_TEST_SUITE_P(Steps, DiskFaultAnywhere, ::testing::Values(0, 1), [](c
   return std::string(test.param == 0 ? "SavingTheSameStepAgain" : "SavingTheNextStep");
 });
 
-TEST_F(DiskFault, ADiskThatKeepsFailing) {
+TEST_F(DiskFault, PersistentErrorKeepsTheOldCheckpoint) {
   for (const char* call : {"write", "fsync"}) {
     SCOPED_TRACE(call);
     const SystemCallFaults faults([&](const SystemCall& made, int) { return made.name == call ? EIO : 0; });
     EXPECT_THAT(save_again(), AllOf(HasSubstr("model.safetensors"), HasSubstr(std::string(call) + " failed"),
                                     HasSubstr("Input/output error")));
   }
-  expect_old_one_intact();
+  expect_old_checkpoint_intact();
 }
 
-// After a failed fsync the kernel may have dropped the pages: only writing the whole file again is a retry.
-TEST_F(DiskFault, AFailedFsyncWritesTheFileAgain) {
+// After a failed fsync the kernel may have dropped the pages, so a retry must write the whole file again.
+TEST_F(DiskFault, FailedFsyncRewritesTheFile) {
   const auto is_model = [](const SystemCall& call, const char* name) {
     return call.name == name && call.path.ends_with("model.safetensors");
   };
@@ -163,22 +164,22 @@ TEST_F(DiskFault, AFailedFsyncWritesTheFileAgain) {
     return std::count_if(faults.calls().begin(), faults.calls().end(),
                          [&](const SystemCall& call) { return is_model(call, "write"); });
   };
-  std::ptrdiff_t undisturbed = 0;
+  std::ptrdiff_t writes_without_faults = 0;
   {
     const SystemCallFaults record;
     EXPECT_EQ(save_again(), "");
-    undisturbed = writes(record);
+    writes_without_faults = writes(record);
   }
-  EXPECT_GT(undisturbed, 0);
+  EXPECT_GT(writes_without_faults, 0);
   int failures = 0;
   const SystemCallFaults faults(
       [&](const SystemCall& call, int) { return is_model(call, "fsync") && failures++ < 2 ? EIO : 0; });
   EXPECT_EQ(save_again(), "");
-  EXPECT_EQ(writes(faults), 3 * undisturbed);
+  EXPECT_EQ(writes(faults), 3 * writes_without_faults);
   EXPECT_EQ(scene.loaded_mark(), 2);
 }
 
-TEST_F(DiskFault, ShortAndInterruptedWrites) {
+TEST_F(DiskFault, CompletesShortAndInterruptedWrites) {
   {
     const SystemCallFaults faults(
         [](const SystemCall& call, int number) {
@@ -191,7 +192,7 @@ TEST_F(DiskFault, ShortAndInterruptedWrites) {
   EXPECT_EQ(scene.loaded_mark(), 2);
 }
 
-TEST_F(DiskFault, ATemporaryShortageIsWaitedFor) {
+TEST_F(DiskFault, RetriesAfterATransientError) {
   int failures = 0;
   const SystemCallFaults faults(
       [&](const SystemCall& call, int) { return call.name == "write" && failures++ == 0 ? EAGAIN : 0; });
@@ -199,8 +200,8 @@ TEST_F(DiskFault, ATemporaryShortageIsWaitedFor) {
   EXPECT_EQ(scene.loaded_mark(), 2);
 }
 
-// What a power cut may lose is what was not synchronised: the order of the calls is the promise.
-TEST_F(DiskFault, EverythingIsOnTheDiskBeforeItsNameIs) {
+// A power failure may lose all data that have not been synced, so the order of the calls matters.
+TEST_F(DiskFault, SyncsFilesBeforeTheRename) {
   std::vector<SystemCall> calls;
   {
     const SystemCallFaults record;
@@ -223,13 +224,13 @@ TEST_F(DiskFault, EverythingIsOnTheDiskBeforeItsNameIs) {
     EXPECT_LT(position("fsync", path), position("fsync", temporary));
   }
   EXPECT_LT(position("fsync", temporary), renamed);
-  EXPECT_EQ(calls[static_cast<std::size_t>(renamed)].path, root);  // the very next call
+  EXPECT_EQ(calls[static_cast<std::size_t>(renamed)].path, root);  // the next call
   EXPECT_EQ(calls[static_cast<std::size_t>(renamed)].name, "fsync");
   EXPECT_LT(renamed, position("write", root + "/.tmp-LATEST"));
   EXPECT_LT(position("fsync", root + "/.tmp-LATEST"), position("rename", root + "/.tmp-LATEST"));
 }
 
-TEST_F(DiskFault, AFolderThatCannotBeMade) {
+TEST_F(DiskFault, ReportsADirectoryThatCannotBeCreated) {
   temp.write("file", "");
   CheckpointScene blocked(temp.path() / "file" / "checkpoints");
   EXPECT_THAT(output_error([&] { blocked.save(1, 1); }),

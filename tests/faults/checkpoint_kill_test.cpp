@@ -1,5 +1,4 @@
-// F13: SIGKILL in the middle of a save. Whatever the moment, the folder loads: the previous checkpoint or the
-// new one.
+// Tests of SIGKILL during a save: at any moment, either the previous checkpoint or the new one loads.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +12,7 @@
 #include <iostream>
 #include <thread>
 
-#include "tests/faults/checkpoint_scene.h"
+#include "tests/faults/checkpoint_fixture.h"
 
 namespace convoy::testing {
 namespace {
@@ -22,7 +21,7 @@ namespace fs = std::filesystem;
 using ::testing::AnyOf;
 using ::testing::IsEmpty;
 
-/// The rest of a forked child's life: it must not return into the tests, not even by an exception.
+/// Runs `action` in a forked child and exits. The child must not return into the tests, even by an exception.
 [[noreturn]] void run_and_exit(const std::function<void()>& action) {
   try {
     action();
@@ -33,8 +32,8 @@ using ::testing::IsEmpty;
   }
 }
 
-/// Runs `action` in a child that stops at the entry and at the exit of every system call, and kills it at
-/// stop number `kill_at` (from 1). Returns the number of stops up to the child's end; -1 where tracing is
+/// Runs `action` in a child process that stops at the entry and at the exit of every system call, and kills
+/// it at stop number `kill_at`, counted from 1 (0: never). Returns the number of stops; -1 if tracing is
 /// forbidden.
 int run_traced(const std::function<void()>& action, int kill_at) {
   const pid_t child = fork();
@@ -63,20 +62,21 @@ int run_traced(const std::function<void()>& action, int kill_at) {
   }
 }
 
-class CheckpointKill : public ::testing::TestWithParam<int> {};  // the step that the killed save is of
+/// The parameter is the step of the killed save.
+class CheckpointKill : public ::testing::TestWithParam<int> {};
 
-TEST_P(CheckpointKill, AtAnySystemCallLeavesTheOldOrTheNew) {
-  const TempFolder temp(TempFolder::in_memory());
+TEST_P(CheckpointKill, AtAnySystemCallLeavesTheOldOrTheNewCheckpoint) {
+  const TempDirectory temp(TempDirectory::in_memory());
   const fs::path before = temp.path() / "before", trial = temp.path() / "trial";
   CheckpointScene(before).save(1, 1);
   CheckpointScene scene(trial);
-  const auto start_over = [&] {
+  const auto reset = [&] {
     fs::remove_all(trial);
     fs::copy(before, trial, fs::copy_options::recursive);
   };
   const auto save = [&] { scene.save(GetParam(), 2); };
 
-  start_over();
+  reset();
   const int stops = run_traced(save, 0);
   if (stops < 0) GTEST_SKIP() << "this system forbids tracing a child";
   ASSERT_EQ(scene.loaded_mark(), 2);
@@ -87,17 +87,17 @@ TEST_P(CheckpointKill, AtAnySystemCallLeavesTheOldOrTheNew) {
   for (int kill_number = 0; kill_number < kKills; ++kill_number) {
     const int kill_at = 1 + kill_number * (stops - 1) / (kKills - 1);
     SCOPED_TRACE("killed at stop " + std::to_string(kill_at) + " of " + std::to_string(stops));
-    start_over();
+    reset();
     run_traced(save, kill_at);
     const float mark = scene.loaded_mark();
     ASSERT_THAT(mark, AnyOf(1, 2));
-    ASSERT_TRUE(scene.all_whole());
+    ASSERT_TRUE(scene.all_verify());
     ++(mark == 1 ? old_ones : new_ones);
     scene.save(3, 3);
     ASSERT_EQ(scene.loaded_mark(), 3);
     ASSERT_THAT(scene.leftovers(), IsEmpty());
   }
-  EXPECT_GT(old_ones, 10);  // the kills really fell on both sides
+  EXPECT_GT(old_ones, 10);  // kills happened before and after the commit of the save
   EXPECT_GT(new_ones, 3);
 }
 
@@ -105,9 +105,9 @@ INSTANTIATE_TEST_SUITE_P(Steps, CheckpointKill, ::testing::Values(1, 2), [](cons
   return std::string(test.param == 1 ? "SavingTheSameStepAgain" : "SavingTheNextStep");
 });
 
-// The same without tracing: a child saves in a loop and is killed at moments that a clock chooses.
-TEST(CheckpointKillByClock, LeavesACheckpointThatLoads) {
-  const TempFolder temp(TempFolder::in_memory());
+// As above without tracing: a child saves in a loop and is killed after varying times.
+TEST(CheckpointKillByClock, LeavesALoadableCheckpoint) {
+  const TempDirectory temp(TempDirectory::in_memory());
   CheckpointScene scene(temp.path() / "checkpoints");
   std::int64_t last = 0;
   for (int trial = 0; trial < 50; ++trial) {
@@ -123,8 +123,8 @@ TEST(CheckpointKillByClock, LeavesACheckpointThatLoads) {
       });
     }
     close(first_save_done[1]);
-    char nothing;
-    EXPECT_EQ(read(first_save_done[0], &nothing, 1), 0);  // end of file: the child has closed its end
+    char unused;
+    EXPECT_EQ(read(first_save_done[0], &unused, 1), 0);  // end of file: the child has closed its end
     close(first_save_done[0]);
     std::this_thread::sleep_for(std::chrono::microseconds(7919 * trial % 10007));
     kill(child, SIGKILL);

@@ -13,7 +13,7 @@
 namespace convoy::testing {
 namespace {
 
-SystemCallFaults* active = nullptr;  // the definitions below have no other way to find it
+SystemCallFaults* active = nullptr;  // the C functions below have no other access to it
 
 std::string path_of(int descriptor) {
   std::error_code ignored;
@@ -22,8 +22,8 @@ std::string path_of(int descriptor) {
 
 }  // namespace
 
-SystemCallFaults::SystemCallFaults(Decide decide, std::size_t most_bytes_a_write)
-    : decide_(std::move(decide)), most_bytes_a_write_(most_bytes_a_write) {
+SystemCallFaults::SystemCallFaults(Decide decide, std::size_t max_bytes_per_write)
+    : decide_(std::move(decide)), max_bytes_per_write_(max_bytes_per_write) {
   active = this;
 }
 
@@ -38,14 +38,14 @@ bool SystemCallFaults::admit(SystemCall call) {
 
 }  // namespace convoy::testing
 
-// A definition in the program goes before the C library's.
+// Definitions in the program take precedence over those of the C library.
 extern "C" {
 
 ssize_t write(int descriptor, const void* bytes, size_t count) {
   using convoy::testing::active;
   if (active != nullptr) {
     if (!active->admit({"write", convoy::testing::path_of(descriptor), ""})) return -1;
-    count = std::min(count, active->most_bytes_a_write());
+    count = std::min(count, active->max_bytes_per_write());
   }
   return syscall(SYS_write, descriptor, bytes, count);
 }

@@ -1,5 +1,5 @@
-// A small owned array for tests of kernels: it makes views, may start off the alignment of its allocation,
-// and is surrounded by guard elements that show a write outside.
+// An array for tests of kernels. It can start at an unaligned address, and guard elements on both sides
+// detect writes out of bounds.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,11 +13,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/runtime/view.h"
+#include "kernels/base/view.h"
 
 namespace convoy::testing {
 
-/// The half types are numbers by way of float alone.
+/// Returns the value of x as a double.
 template <class T>
 double value_of(T x) {
   if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) {
@@ -27,9 +27,11 @@ double value_of(T x) {
   }
 }
 
+/// An owning array that checks its guard elements in the destructor.
 template <class T>
 class Array {
  public:
+  /// Creates an array filled with `value`. The data begins `offset` elements after an aligned address.
   explicit Array(Shape shape, T value = T{0}, std::size_t offset = 0)
       : shape_(shape),
         start_(kGuard + offset),
@@ -50,13 +52,15 @@ class Array {
   Array(const Array&) = default;
   Array& operator=(const Array&) = default;
 
-  /// Uniform in [-1, 1), multiples of 2^-20 so that f32 and f64 hold the same values.
+  /// Returns an array of uniform numbers in [-1, 1). They are multiples of 2^-20, so f32 and f64 hold the
+  /// same values.
   static Array random(Shape shape, std::uint32_t seed, std::size_t offset = 0) {
     Array out(shape, T{0}, offset);
     std::mt19937 words(seed);
     for (T& element : out) element = static_cast<T>(static_cast<double>(words() >> 11) * 0x1p-20 - 1);
     return out;
   }
+  /// Returns a copy with element type U.
   template <class U>
   Array<U> to() const {
     Array<U> out(shape_);
@@ -75,7 +79,7 @@ class Array {
 
   View view() { return {begin(), shape_, dtype_of<T>}; }
   ConstView view() const { return {begin(), shape_, dtype_of<T>}; }
-  GradView grad(Mode mode = Mode::write) { return GradView(view(), mode); }
+  GradView grad(GradMode mode = GradMode::overwrite) { return GradView(view(), mode); }
 
  private:
   static constexpr std::size_t kGuard = 64;
@@ -86,7 +90,7 @@ class Array {
   std::vector<T> elements_;
 };
 
-/// Sum of products, in f64.
+/// Returns the dot product, computed in f64.
 template <class T>
 double dot(const Array<T>& a, const Array<T>& b) {
   double sum = 0;
@@ -94,7 +98,7 @@ double dot(const Array<T>& a, const Array<T>& b) {
   return sum;
 }
 
-/// Every element within `tolerance`; names the first that is not.
+/// Expects every element to be within `tolerance`, and reports the first that is not.
 template <class T, class U>
 void expect_near(const Array<T>& found, const Array<U>& expected, double tolerance) {
   ASSERT_EQ(found.shape(), expected.shape());
@@ -103,7 +107,7 @@ void expect_near(const Array<T>& found, const Array<U>& expected, double toleran
         << "element " << e << " of " << found.shape().text();
 }
 
-/// NaN is taken for NaN, whichever it is.
+/// Expects equal bits, except that any NaN equals any other NaN.
 template <class T>
 void expect_same_bits(const Array<T>& a, const Array<T>& b) {
   ASSERT_EQ(a.shape(), b.shape());
@@ -113,7 +117,7 @@ void expect_same_bits(const Array<T>& a, const Array<T>& b) {
     }
 }
 
-/// Of f32: the distance from 1 to the next number.
+/// The machine epsilon of f32: the distance from 1 to the next number.
 inline constexpr double kEps = std::numeric_limits<float>::epsilon();
 
 }  // namespace convoy::testing

@@ -1,4 +1,4 @@
-// All arguments of one batch norm, and its calls on any device.
+// The arguments of a batch norm, and functions that call its kernels on any device.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace convoy::testing {
 
-/// What a batch norm does beside its own business.
+/// The mode of a batch norm and the operations fused with it.
 struct Fusion {
   bool training, relu, residual;
 
@@ -24,18 +24,19 @@ inline constexpr Fusion kFusions[] = {{true, false, false}, {true, true, false},
                                       {true, false, true},  {false, false, false}, {false, true, false},
                                       {false, true, true},  {false, false, true}};
 
-/// Which of dx, dresidual, dgamma, dbeta are wanted.
+/// Which of dx, dresidual, dgamma and dbeta are wanted.
 using Wanted = std::array<bool, 4>;
 inline constexpr Wanted kWantAll = {true, true, true, true};
 
-/// By how many elements views begin off the alignment.
+/// The offset in elements from an aligned address of each view.
 struct Offsets {
   std::size_t x = 0, residual = 0, dy = 0, y = 0, dx = 0, dresidual = 0;
   std::size_t gamma = 0, beta = 0, mean = 0, inverse_std = 0, running_mean = 0, running_var = 0, dgamma = 0,
               dbeta = 0;
 };
 
-/// Everything that a batch norm of T reads and writes; gradients hold what is there before.
+/// All arrays that a batch norm of element type T reads and writes. The gradients have random previous
+/// values.
 template <class T>
 struct Norm {
   using C = ComputeType<T>;
@@ -73,6 +74,7 @@ struct Norm {
   }
 };
 
+/// Calls the forward kernel and stores its results in `norm`.
 template <class T>
 void forward(const Device& device, Norm<T>& norm, const Fusion& fusion, const Offsets& at = {}) {
   using C = ComputeType<T>;
@@ -99,9 +101,9 @@ void forward(const Device& device, Norm<T>& norm, const Fusion& fusion, const Of
   norm.running_var = running_var.values();
 }
 
-/// From the statistics and the y that `norm` holds.
+/// Calls the backward kernel with the statistics and the y of `norm`, and stores its results there.
 template <class T>
-void backward(const Device& device, Norm<T>& norm, const Fusion& fusion, Mode mode,
+void backward(const Device& device, Norm<T>& norm, const Fusion& fusion, GradMode mode,
               const Wanted& wanted = kWantAll, const Offsets& at = {}) {
   using C = ComputeType<T>;
   const DeviceArray<T> dy(device, norm.dy, at.dy), x(device, norm.x, at.x), y(device, norm.y, at.y),

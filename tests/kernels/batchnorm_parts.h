@@ -1,5 +1,5 @@
-// A batch norm of a batch in parts, one after the other on one device: what engine/ops and ranks do between
-// them.
+// Synchronized batch norm of a batch in shards, computed one after the other on one device. It does what
+// engine/ops and the ranks do together.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 
 namespace convoy::testing {
 
-/// The parts end at these rows, the last one at norm.rows(); equal neighbours make a part without rows.
-using PartEnds = std::vector<std::int64_t>;
+/// The rows at which the shards end. The last one is norm.rows(). Two equal consecutive ends make an empty
+/// shard.
+using ShardEnds = std::vector<std::int64_t>;
 
 namespace detail {
 
-/// Rows of a matrix on a device.
+/// A range of rows of a matrix on a device.
 template <class T>
 class Rows {
  public:
@@ -30,24 +31,24 @@ class Rows {
   std::int64_t begin_, end_;
 };
 
-/// Calls f(part, rows).
+/// Calls f(shard, rows) for each shard.
 template <class T, class F>
-void for_each_part(const PartEnds& ends, const F& f) {
-  for (std::size_t part = 0; part < ends.size(); ++part)
-    f(static_cast<std::int64_t>(part), Rows<T>(part == 0 ? 0 : ends[part - 1], ends[part]));
+void for_each_shard(const ShardEnds& ends, const F& f) {
+  for (std::size_t shard = 0; shard < ends.size(); ++shard)
+    f(static_cast<std::int64_t>(shard), Rows<T>(shard == 0 ? 0 : ends[shard - 1], ends[shard]));
 }
 
-/// What one part gives of [parts, 1 + 2C].
-inline View vector_of(const DeviceArray<double>& all, std::int64_t part) {
+/// Returns the row of one shard in a matrix [shards, 1 + 2C].
+inline View vector_of(const DeviceArray<double>& all, std::int64_t shard) {
   const Shape& shape = all.view().shape;
-  return {all.view().as<double>() + part * shape[1], {shape[1]}, DType::f64};
+  return {all.view().as<double>() + shard * shape[1], {shape[1]}, DType::f64};
 }
 
 }  // namespace detail
 
-/// In the place of forward(), in training. Every part keeps statistics of its own, which must be alike.
+/// Does the same as forward() in training, in shards. Expects equal statistics from every shard.
 template <class T>
-void forward_in_parts(const Device& device, Norm<T>& norm, const Fusion& fusion, const PartEnds& ends) {
+void forward_in_shards(const Device& device, Norm<T>& norm, const Fusion& fusion, const ShardEnds& ends) {
   using C = ComputeType<T>;
   const DeviceArray<T> x(device, norm.x), residual(device, norm.residual), y(device, norm.y);
   const DeviceArray<C> gamma(device, norm.gamma), beta(device, norm.beta);
@@ -55,18 +56,18 @@ void forward_in_parts(const Device& device, Norm<T>& norm, const Fusion& fusion,
                                     Shape({static_cast<std::int64_t>(ends.size()), 1 + 2 * norm.channels()}));
   const Norm<T> before = norm;
   on(device.stream(), [&](auto& s) {
-    detail::for_each_part<T>(ends, [&](std::int64_t part, const auto& rows) {
-      batch_norm_moments(s, rows.of(x), detail::vector_of(moments, part));
+    detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
+      sync_batch_norm_stats(s, rows.of(x), detail::vector_of(moments, shard));
     });
-    detail::for_each_part<T>(ends, [&](std::int64_t part, const auto& rows) {
+    detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
       const DeviceArray<C> mean(device, before.mean), inverse_std(device, before.inverse_std),
           running_mean(device, before.running_mean), running_var(device, before.running_var);
       const ConstView added = fusion.residual ? ConstView(rows.of(residual)) : ConstView();
-      batch_norm_forward_of_part(s, rows.of(x), gamma.view(), beta.view(), added, moments.view(), rows.of(y),
-                                 mean.view(), inverse_std.view(), running_mean.view(), running_var.view(),
-                                 {.relu = fusion.relu});
+      sync_batch_norm_elemt(s, rows.of(x), gamma.view(), beta.view(), added, moments.view(), rows.of(y),
+                            mean.view(), inverse_std.view(), running_mean.view(), running_var.view(),
+                            {.relu = fusion.relu});
       const auto keep = [&](Array<C>& to, const DeviceArray<C>& from) {
-        if (part > 0) expect_same_bits(from.values(), to);
+        if (shard > 0) expect_same_bits(from.values(), to);
         to = from.values();
       };
       keep(norm.mean, mean), keep(norm.inverse_std, inverse_std);
@@ -76,10 +77,10 @@ void forward_in_parts(const Device& device, Norm<T>& norm, const Fusion& fusion,
   norm.y = y.values();
 }
 
-/// In the place of backward(), of training; dgamma and dbeta are added up over the parts.
+/// Does the same as backward() in training, in shards. dgamma and dbeta are summed over the shards.
 template <class T>
-void backward_in_parts(const Device& device, Norm<T>& norm, const Fusion& fusion, Mode mode,
-                       const PartEnds& ends) {
+void backward_in_shards(const Device& device, Norm<T>& norm, const Fusion& fusion, GradMode mode,
+                        const ShardEnds& ends) {
   using C = ComputeType<T>;
   const DeviceArray<T> dy(device, norm.dy), x(device, norm.x), y(device, norm.y), dx(device, norm.dx),
       dresidual(device, norm.dresidual);
@@ -90,20 +91,20 @@ void backward_in_parts(const Device& device, Norm<T>& norm, const Fusion& fusion
   const BatchNormOptions options{.relu = fusion.relu};
   const auto result = [&](const auto& rows) { return fusion.relu ? ConstView(rows.of(y)) : ConstView(); };
   on(device.stream(), [&](auto& s) {
-    detail::for_each_part<T>(ends, [&](std::int64_t part, const auto& rows) {
-      const Mode part_mode = part == 0 ? mode : Mode::add;
-      batch_norm_gradient_sums(s, rows.of(dy), rows.of(x), result(rows), mean.view(), inverse_std.view(),
-                               detail::vector_of(sums, part), dgamma.grad(part_mode), dbeta.grad(part_mode),
-                               options);
+    detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
+      const GradMode shard_mode = shard == 0 ? mode : GradMode::accumulate;
+      sync_batch_norm_backward_reduce(s, rows.of(dy), rows.of(x), result(rows), mean.view(),
+                                      inverse_std.view(), detail::vector_of(sums, shard),
+                                      dgamma.grad(shard_mode), dbeta.grad(shard_mode), options);
     });
-    const Array<double> of_parts = sums.values();
+    const Array<double> of_shards = sums.values();
     Array<double> total(Shape({shape[1]}));
-    for (std::size_t e = 0; e < of_parts.size(); ++e) total[e % total.size()] += of_parts[e];
+    for (std::size_t e = 0; e < of_shards.size(); ++e) total[e % total.size()] += of_shards[e];
     const DeviceArray<double> all(device, total);
-    detail::for_each_part<T>(ends, [&](std::int64_t, const auto& rows) {
-      batch_norm_backward_of_part(s, rows.of(dy), rows.of(x), result(rows), gamma.view(), mean.view(),
-                                  inverse_std.view(), all.view(), GradView(rows.of(dx), mode),
-                                  GradView(rows.of(dresidual), mode), options);
+    detail::for_each_shard<T>(ends, [&](std::int64_t, const auto& rows) {
+      sync_batch_norm_backward_elemt(s, rows.of(dy), rows.of(x), result(rows), gamma.view(), mean.view(),
+                                     inverse_std.view(), all.view(), GradView(rows.of(dx), mode),
+                                     GradView(rows.of(dresidual), mode), options);
     });
   });
   norm.dx = dx.values();

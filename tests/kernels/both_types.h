@@ -1,5 +1,5 @@
-// One kernel on arrays of bf16 and of f32 that hold the same values: what it writes must be the same, but for
-// one rounding.
+// Tests of one kernel on bf16 and f32 arrays with equal values. The results must be equal except for one
+// rounding.
 #pragma once
 
 #include "tests/kernels/array.h"
@@ -7,7 +7,7 @@
 
 namespace convoy::testing {
 
-/// An array in both types.
+/// An array in both types, with equal values.
 class BothTypes {
  public:
   BothTypes(Shape shape, std::uint32_t seed)
@@ -30,12 +30,12 @@ class BothTypes {
     return of<T>().view();
   }
   template <class T>
-  GradView grad(Mode mode = Mode::write) {
+  GradView grad(GradMode mode = GradMode::overwrite) {
     return of<T>().grad(mode);
   }
 
   void expect_rounded_once() const { expect_rounded(half_, single_); }
-  /// Where sums have another order, or products another rounding.
+  /// Like expect_rounded_once, for kernels that sum in another order or round multiplications differently.
   void expect_rounded_near(double tolerance) const {
     testing::expect_rounded_near(half_, single_, tolerance);
   }
@@ -45,7 +45,7 @@ class BothTypes {
   Array<float> single_;
 };
 
-/// Calls run.operator()<T>() for both.
+/// Calls run.operator()<T>() for bf16 and f32.
 template <class Run>
 void in_both_types(const Run& run) {
   run.template operator()<bfloat16>();

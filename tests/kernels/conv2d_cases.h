@@ -1,4 +1,4 @@
-// Convolutions whose results are compared: between kernels, and between devices.
+// The convolutions on which kernels and devices are compared.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 namespace convoy::testing {
 
+/// The dimensions of one convolution.
 struct ConvCase {
   std::int64_t n, h, w, i, o, kh, kw;
   int stride, padding;
@@ -32,24 +33,24 @@ inline const ConvCase kConvCases[] = {
     {2, 8, 8, 16, 16, 3, 3, 1, 1},   // the body of a ResNet
     {3, 7, 5, 3, 16, 3, 3, 1, 1},    // a stem, odd sizes
     {2, 8, 8, 16, 32, 3, 3, 2, 1},   // downsampling
-    {2, 8, 8, 16, 32, 1, 1, 2, 0},   // its shortcut: windows leave the last row and column out
+    {2, 8, 8, 16, 32, 1, 1, 2, 0},   // its shortcut; no window covers the last row and column
     {1, 9, 9, 32, 16, 1, 1, 1, 0},   // 1x1
     {2, 11, 13, 3, 5, 5, 5, 1, 0},   // LeNet
     {2, 14, 14, 3, 17, 7, 7, 2, 3},  // an ImageNet stem
     {1, 3, 2, 5, 3, 5, 5, 1, 2},     // filters larger than the image without its padding
-    {3, 7, 7, 17, 5, 7, 7, 1, 0},    // one pixel out
+    {3, 7, 7, 17, 5, 7, 7, 1, 0},    // one output pixel
     {2, 10, 11, 5, 17, 3, 3, 3, 0},  // stride 3; the last columns are in no window
-    {1, 8, 8, 4, 4, 3, 3, 3, 2},     // padding that some windows see alone
-    {2, 6, 6, 1, 16, 3, 3, 1, 1},    // grey images
+    {1, 8, 8, 4, 4, 3, 3, 3, 2},     // some windows contain only padding
+    {2, 6, 6, 1, 16, 3, 3, 1, 1},    // grayscale images
     {2, 6, 6, 16, 1, 3, 3, 2, 0},    // one output channel
-    {2, 4, 4, 3, 3, 1, 1, 1, 1},     // 1x1 with padding: a border of bias
+    {2, 4, 4, 3, 3, 1, 1, 1, 1},     // 1x1 with padding: a border that is only bias
     {1, 5, 9, 5, 7, 1, 5, 1, 2},     // not square
-    {1, 5, 9, 5, 8, 1, 5, 1, 2},     // the same, its output channels in whole packs
+    {1, 5, 9, 5, 8, 1, 5, 1, 2},     // the same, with output channels that fill whole vectors
     {1, 4, 4, 32, 24, 3, 3, 1, 1},   // more channels than pixels
 };
 
-/// While it lives, a CPU stream that convolves for the first time will do so without Winograd's algorithm,
-/// which rounds more.
+/// A scope guard that sets CONVOY_WINOGRAD. A CPU stream whose first convolution runs in this scope does not
+/// use the Winograd algorithm, which has larger rounding errors.
 struct DirectConvolutions {
   explicit DirectConvolutions(const char* value = "off") { setenv("CONVOY_WINOGRAD", value, 1); }
   ~DirectConvolutions() { unsetenv("CONVOY_WINOGRAD"); }

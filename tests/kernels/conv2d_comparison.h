@@ -1,4 +1,4 @@
-// Convolutions in f32 beside the plain loops in f64.
+// Comparison of convolutions in f32 with the reference loops in f64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace convoy::testing {
 
-/// Values are the same in f32 and f64.
+/// The inputs of a convolution, with equal values in f32 and f64.
 template <class T>
 struct ConvArrays {
   Array<T> x, filter, bias, dy;
@@ -22,24 +22,26 @@ struct ConvArrays {
         dy(Array<T>::random(c.y(), 4, offset)) {}
 };
 
-// A sum of K products of uniforms in [-1, 1] has size sqrt(K) / 3; its roundings cost eps sqrt(K) of that.
-// One more for what is added to it (a bias, a gradient).
+/// Returns the error bound of a direct sum. A sum of K products of uniform numbers in [-1, 1] has magnitude
+/// sqrt(K) / 3, and its relative rounding error is eps sqrt(K). One more term accounts for an added bias or
+/// gradient.
 inline double direct_tolerance(std::int64_t terms) {
   const double k = static_cast<double>(terms);
   return 4 * kEps * (std::sqrt(k) * std::sqrt(k) / 3 + 1);
 }
 
+/// The three functions of a convolution algorithm.
 struct ConvAlgorithm {
   void (*forward)(CpuStream&, ConstView x, ConstView filter, ConstView bias, View y, Conv2dOptions);
   void (*backward_data)(CpuStream&, ConstView dy, ConstView filter, GradView dx, Conv2dOptions);
   void (*backward_filter)(CpuStream&, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions);
 };
 
-/// All of an algorithm in f32 beside the loops in f64. `rounding`: how many times those of direct sums its
-/// errors may be.
+/// Compares all functions of an algorithm in f32 with the reference loops in f64. rounding: the allowed error
+/// relative to direct_tolerance.
 inline void compare_with_reference(CpuStream& stream, const ConvAlgorithm& algorithm, double rounding,
-                                   const ConvCase& c, Mode mode, std::size_t offset = 0) {
-  SCOPED_TRACE(::testing::Message() << c << (mode == Mode::add ? ", added" : ""));
+                                   const ConvCase& c, GradMode mode, std::size_t offset = 0) {
+  SCOPED_TRACE(::testing::Message() << c << (mode == GradMode::accumulate ? ", accumulated" : ""));
   const ConvArrays<float> in(c, offset);
   const ConvArrays<double> exact(c);
 

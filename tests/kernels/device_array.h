@@ -1,4 +1,4 @@
-// An array on a device, for tests that run one kernel on the CPU and on a GPU.
+// An array in the memory of a device, for tests that run a kernel on the CPU and on a GPU.
 #pragma once
 
 #include "kernels/runtime/device.h"
@@ -6,18 +6,19 @@
 
 namespace convoy::testing {
 
-/// Owns the memory of its elements and nothing beside it, so that sanitizers see the first byte outside (with
-/// CONVOY_MEMORY_CACHE=off). `offset` elements lie before them, for views that begin off the alignment.
+/// An owning array without padding, so that sanitizers detect the first byte out of bounds (with
+/// CONVOY_MEMORY_CACHE=off). The data begins `offset` elements after an aligned address.
 template <class T>
 class DeviceArray {
  public:
-  /// Not initialised: what a kernel has to write.
+  /// Creates an uninitialized array.
   DeviceArray(const Device& device, Shape shape, std::size_t offset = 0)
       : device_(device),
         shape_(shape),
         offset_(offset),
         bytes_((offset + static_cast<std::size_t>(shape.numel())) * sizeof(T)),
         block_(static_cast<T*>(device.memory().allocate(bytes_))) {}
+  /// Creates a copy of `values`.
   DeviceArray(const Device& device, const Array<T>& values, std::size_t offset = 0)
       : DeviceArray(device, values.shape(), offset) {
     copy_bytes(Device::cpu(), values.view(), device_, view());
@@ -27,8 +28,8 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
 
   View view() const { return {block_ != nullptr ? block_ + offset_ : nullptr, shape_, dtype_of<T>}; }
-  GradView grad(Mode mode = Mode::write) const { return GradView(view(), mode); }
-  /// Waits for the device.
+  GradView grad(GradMode mode = GradMode::overwrite) const { return GradView(view(), mode); }
+  /// Returns a copy on the host. Blocks until the device has computed it.
   Array<T> values() const {
     Array<T> out(shape_);
     copy_bytes(device_, view(), Device::cpu(), out.view());
@@ -43,7 +44,7 @@ class DeviceArray {
   T* block_;
 };
 
-/// Sizes around which vectors, warps and blocks end.
+/// Sizes around the boundaries of vectors, warps and thread blocks.
 inline constexpr std::int64_t kTailSizes[] = {0, 1, 31, 32, 33, 255, 257, 1025};
 
 }  // namespace convoy::testing

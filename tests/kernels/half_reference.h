@@ -1,5 +1,5 @@
-// Rounding to a 16-bit floating type by its definition: the nearest of all its values, of two equally near
-// ones the one whose last bit is 0. Slow, and shares no code with the conversions that it checks.
+// A reference for rounding to f16 and bf16, by definition: the nearest representable value, or on a tie the
+// one whose last bit is 0. It is slow and shares no code with the conversions under test.
 #pragma once
 
 #include <algorithm>
@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/runtime/dtype.h"
+#include "kernels/base/dtype.h"
 
 namespace convoy::testing {
 
-/// The value of a pattern from its fields; infinity counts as the power of two that would come next,
-/// 2^bias 2.
+/// Returns the value of a bit pattern without sign, computed from its fields. The pattern of infinity counts
+/// as the next power of two, 2^(bias + 1).
 template <class Half>
 double value_by_fields(std::uint32_t magnitude) {
   constexpr bool kIsFloat16 = dtype_of<Half> == DType::f16;
@@ -26,10 +26,11 @@ double value_by_fields(std::uint32_t magnitude) {
                        : std::ldexp(1 + mantissa / one, exponent - kBias);
 }
 
+/// The bit pattern of infinity.
 template <class Half>
 inline constexpr std::uint32_t kInfinityBits = dtype_of<Half> == DType::f16 ? 0x7c00 : 0x7f80;
 
-/// The bits of the nearest value to x, which is not NaN.
+/// Returns the bits of the value nearest to x, which must not be NaN.
 template <class Half>
 std::uint16_t nearest_half(double x) {
   static const std::vector<double> values = [] {
@@ -44,7 +45,7 @@ std::uint16_t nearest_half(double x) {
   const auto above =
       static_cast<std::size_t>(std::upper_bound(values.begin(), values.end(), size) - values.begin());
   const std::size_t below = above - 1;
-  const double middle = (values[below] + values[above]) / 2;  // exact: a double has bits to spare
+  const double middle = (values[below] + values[above]) / 2;  // exact in double
   const bool up = size > middle || (size == middle && below % 2 == 1);
   return static_cast<std::uint16_t>(sign | (up ? above : below));
 }

@@ -1,4 +1,4 @@
-// What a GPU's result of any element type is held against: the CPU's, rounded once.
+// Comparison of GPU results of any element type with CPU results that are rounded once.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,11 +11,12 @@
 
 namespace convoy::testing {
 
-/// What CUDA kernels compute in for arrays of T, and so the CPU that checks them: f32 for the half types.
+/// The type in which CUDA kernels compute for arrays of T, and in which the CPU computes the expected values:
+/// f32 for f16 and bf16.
 template <class T>
 using ComputeType = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Of one rounding to T, relative: half the distance from 1 to the next number.
+/// Returns the maximum relative error of one rounding to T: half the distance from 1 to the next number.
 template <class T>
 constexpr double unit_roundoff() {
   switch (dtype_of<T>) {
@@ -26,7 +27,7 @@ constexpr double unit_roundoff() {
   }
 }
 
-/// Every element is the expected one, rounded to T; any NaN equals any other.
+/// Expects every element to be the expected one, rounded to T. Any NaN equals any other NaN.
 template <class T>
 void expect_rounded(const Array<T>& found, const Array<ComputeType<T>>& expected) {
   ASSERT_EQ(found.shape(), expected.shape());
@@ -39,7 +40,7 @@ void expect_rounded(const Array<T>& found, const Array<ComputeType<T>>& expected
   }
 }
 
-/// Every element is within `tolerance` and one rounding to T of the expected one.
+/// Expects every element to be within `tolerance` plus one rounding to T of the expected one.
 template <class T, class U>
 void expect_rounded_near(const Array<T>& found, const Array<U>& expected, double tolerance) {
   ASSERT_EQ(found.shape(), expected.shape());
@@ -51,14 +52,16 @@ void expect_rounded_near(const Array<T>& found, const Array<U>& expected, double
   }
 }
 
-/// A sum of `terms` products of uniforms in [-1, 1] has size sqrt(terms) / 3; its roundings in T's compute
-/// type cost eps sqrt(terms) of that, in any order. One more for what is added to it.
+/// Returns the error bound of a dot product. A sum of `terms` products of uniform numbers in [-1, 1] has
+/// magnitude sqrt(terms) / 3. Its relative rounding error in the compute type of T is eps sqrt(terms), in any
+/// order. One more term accounts for an added value.
 template <class T>
 double dot_tolerance(std::int64_t terms) {
   return 4 * 2 * unit_roundoff<ComputeType<T>>() * (static_cast<double>(terms) / 3 + 1);
 }
 
-/// The same bits under each order of threads, blocks and streams: the first result is kept.
+/// Checks that results have the same bits in each order of threads, blocks and streams. Keeps the first
+/// result.
 template <class T>
 class Repeats {
  public:

@@ -1,16 +1,17 @@
-// Mixed precision on a GPU, real or emulated: whole steps, and what becomes of one whose gradients overflow.
+// Training steps in mixed precision on a real or emulated GPU, also with gradients that overflow.
 #include <cmath>
 #include <limits>
 
 #include "kernels/elementwise.h"
-#include "kernels/runtime/work_graph.h"
+#include "kernels/runtime/cuda_graph.h"
 #include "tests/models/mixed_precision.h"
-#include "tests/support/gpu.h"
+#include "tests/testing/support/gpu.h"
 
 namespace convoy::testing {
 namespace {
 
-/// Without a GPU the tests are skipped. Trainings are compared bit for bit, so nothing may be timed.
+/// Returns the GPU, or the CPU if there is none, where the tests are skipped. Results are compared bitwise,
+/// so autotuning is off.
 Device gpu_or_cpu() { return Device::parse("auto", {}, {.deterministic = true}); }
 
 class CudaMixedPrecision : public GpuTest, public ::testing::WithParamInterface<Scene> {
@@ -18,13 +19,13 @@ class CudaMixedPrecision : public GpuTest, public ::testing::WithParamInterface<
   const Device gpu = gpu_or_cpu();
 };
 
-TEST_P(CudaMixedPrecision, OneStepIsNearTheCpusInSingle) { expect_a_step_near_single(GetParam(), gpu); }
+TEST_P(CudaMixedPrecision, OneStepIsNearF32OnTheCpu) { expect_step_near_f32(GetParam(), gpu); }
 
-TEST_P(CudaMixedPrecision, AnOverflowLeavesEverythingAsItWas) {
+TEST_P(CudaMixedPrecision, OverflowLeavesTheStateUnchanged) {
   const Scene& scene = GetParam();
   Training training(scene, scene.half, gpu, {.initial = 1024});
   training.compute_gradients();
-  training.update();
+  training.optimizer_step();
   const Values before = training.state();
 
   training.compute_gradients();
@@ -32,7 +33,7 @@ TEST_P(CudaMixedPrecision, AnOverflowLeavesEverythingAsItWas) {
   const Tensor element = last.variable.grad().reshape({last.variable.grad().numel()}).slice(0, {1});
   on(gpu.stream(), [&](auto& s) { fill(s, std::numeric_limits<double>::infinity(), element.view()); });
   EXPECT_EQ(first_non_finite(training.model.parameters()), last.name);
-  training.update();
+  training.optimizer_step();
   EXPECT_EQ(training.state(), before);
   const LossScaler::State scale = training.scaler.read();
   EXPECT_EQ(scale.scale, 512);
@@ -56,18 +57,18 @@ class CudaLossScaling : public GpuTest {
   const Scene scene{"other_layers", {8, 8, 3}, 4, "adamw", 11, 0, DType::f16};
 };
 
-// A loss times 2^24 overflows the 65504 of f16 at the logits already.
-TEST_F(CudaLossScaling, FindsAScaleThatFits) {
+// A loss that is scaled by 2^24 exceeds 65504, the maximum of f16, in the gradient of the logits.
+TEST_F(CudaLossScaling, LowersTheScaleUntilNothingOverflows) {
   Training training(scene, DType::f16, gpu, {.initial = 0x1p24});
   const Values before = training.parameters();
   int skipped = 0;
   for (; skipped < 24 && training.optimizer->steps() == 0; ++skipped) {
     EXPECT_EQ(training.parameters(), before);
     training.compute_gradients();
-    training.update();
+    training.optimizer_step();
   }
-  --skipped;              // the last one was done
-  EXPECT_GE(skipped, 6);  // a wrong label's 0.8 2^24 / 4 images is 51 times too large
+  --skipped;              // the last step was not skipped
+  EXPECT_GE(skipped, 6);  // 0.8 2^24 / 4, for a wrong label in 4 images, is 51 times the maximum of f16
   EXPECT_EQ(training.optimizer->steps(), 1);
   EXPECT_NE(training.parameters(), before);
   const LossScaler::State scale = training.scaler.read();
@@ -77,50 +78,53 @@ TEST_F(CudaLossScaling, FindsAScaleThatFits) {
   EXPECT_FALSE(scale.failed);
 }
 
-TEST_F(CudaLossScaling, FailsWhereTheLeastScaleOverflows) {
-  Training training(scene, DType::f16, gpu, {.initial = 0x1p23, .options = {.least = 0x1p22}});
+TEST_F(CudaLossScaling, FailsIfTheMinimumScaleOverflows) {
+  Training training(scene, DType::f16, gpu, {.initial = 0x1p23, .options = {.minimum = 0x1p22}});
   for (const bool failed : {false, true}) {
     training.compute_gradients();
     EXPECT_EQ(first_non_finite(training.model.parameters()), "conv.weight");
-    training.update();
+    training.optimizer_step();
     EXPECT_EQ(training.scaler.read().failed, failed);
   }
   EXPECT_EQ(training.scaler.read().scale, 0x1p22);
   EXPECT_EQ(training.optimizer->steps(), 0);
 }
 
-TEST_F(CudaLossScaling, IsNotForAModelThatHasMoved) {
+TEST_F(CudaLossScaling, ThrowsIfTheModelHasMoved) {
   Training training(scene, DType::f32, gpu);
   training.compute_gradients();
   const NamedParameter first = training.model.parameters().front();
   first.variable.set_value(first.variable.value().to(Device::cpu({.threads = 1})));
   try {
-    training.update();
-    FAIL() << "updated";
+    training.optimizer_step();
+    FAIL() << "no exception";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("has moved from cuda:0 to cpu"), std::string::npos)
         << error.what();
   }
 }
 
-// What a training records: an update whose rate, count, clipping, scale and flag all come from memory.
-TEST_F(CudaLossScaling, IsTheSameFromARecording) {
-  if (!WorkGraph::supported(gpu)) GTEST_SKIP() << gpu.name() << " records nothing";
+// An optimizer step as captured by training: the learning rate, step count, clipping factor, loss scale and
+// skip flag are read from device memory.
+TEST_F(CudaLossScaling, MatchesEagerExecutionInACudaGraph) {
+  if (!CudaGraph::supported(gpu)) GTEST_SKIP() << gpu.name() << " does not support CUDA graphs";
   const LossScaleSettings settings{.initial = 0x1p20, .options = {.interval = 2}};
-  Training eager(scene, DType::f16, gpu, settings), recorded(scene, DType::f16, gpu, settings);
+  Training eager(scene, DType::f16, gpu, settings), captured(scene, DType::f16, gpu, settings);
   const Tensor rate = Tensor::full({1}, 0, DType::f64, gpu);
-  const auto update = [&] { recorded.optimizer->step(rate, {.clip_norm = 1.0, .scaler = &recorded.scaler}); };
-  std::unique_ptr<WorkGraph> graph;
+  const auto step_work = [&] {
+    captured.optimizer->step(rate, {.clip_norm = 1.0, .scaler = &captured.scaler});
+  };
+  std::unique_ptr<CudaGraph> graph;
   for (int step = 0; step < 8; ++step) {
-    const double lr = kRate / (1 + step);
+    const double lr = kLearningRate / (1 + step);
     eager.compute_gradients();
     eager.optimizer->step(lr, {.clip_norm = 1.0, .scaler = &eager.scaler});
     on(gpu.stream(), [&](auto& s) { fill(s, lr, rate.view()); });
-    recorded.compute_gradients();
-    if (graph == nullptr) graph = std::make_unique<WorkGraph>(gpu, update);
+    captured.compute_gradients();
+    if (graph == nullptr) graph = std::make_unique<CudaGraph>(gpu, step_work);
     graph->replay();
-    EXPECT_EQ(recorded.state(), eager.state()) << "step " << step;
-    EXPECT_EQ(recorded.scaler.read().scale, eager.scaler.read().scale);
+    EXPECT_EQ(captured.state(), eager.state()) << "step " << step;
+    EXPECT_EQ(captured.scaler.read().scale, eager.scaler.read().scale);
   }
   EXPECT_GT(eager.scaler.read().skipped, 0);
   EXPECT_GT(eager.optimizer->steps(), 2);

@@ -1,5 +1,5 @@
-// Whole training steps on a GPU, real or emulated, beside the same steps on the CPU: forward, backward,
-// clipping and the optimizer, from the same parameters on the same batches.
+// Comparison of training steps on a real or emulated GPU with the same steps on the CPU: forward, backward,
+// clipping and the optimizer step, from the same parameters on the same batches.
 #include <cmath>
 #include <ostream>
 
@@ -7,19 +7,19 @@
 #include "engine/ops/ops.h"
 #include "engine/optim/optimizer.h"
 #include "models/models.h"
-#include "tests/support/gpu.h"
+#include "tests/testing/support/gpu.h"
 
 namespace convoy::testing {
 namespace {
 
 struct Scene {
   const char* model;
-  Shape input;  // smaller than CIFAR-10's for the batch-norm net: an emulated GPU is slow
+  Shape input;  // smaller than CIFAR-10 for the network with batch norm, because an emulated GPU is slow
   std::int64_t batch;
   const char* optimizer;
 };
 
-/// How GoogleTest names a parameter.
+/// Prints the name of the test parameter.
 void PrintTo(const Scene& scene, std::ostream* out) { *out << scene.model; }
 
 struct Steps {
@@ -73,26 +73,25 @@ class CudaStep : public GpuTest, public ::testing::WithParamInterface<Scene> {
   const Device cpu = Device::cpu({.threads = 1});
 };
 
-// In double only rounding differs, 1e-16 of each term; a training amplifies it, a thousandfold at most in
-// three steps.
-TEST_P(CudaStep, ThreeStepsInDoubleAreTheCpus) {
+// In f64 only rounding differs, by 1e-16 of each term. Three training steps amplify it by at most 1,000.
+TEST_P(CudaStep, ThreeStepsInF64MatchTheCpu) {
   const Steps expected = train(GetParam(), DType::f64, cpu, 3);
   const Steps found = train(GetParam(), DType::f64, Device::cuda(0), 3);
   EXPECT_LE(relative_distance(found.losses, expected.losses), 1e-12);
   EXPECT_LE(relative_distance(found.state, expected.state), 1e-12);
 }
 
-// One step: later ones of a batch-norm net amplify single precision's rounding beyond any useful bound.
-TEST_P(CudaStep, OneStepInSingleIsTheCpus) {
+// Only one step: with batch norm, later steps amplify f32 rounding errors beyond any useful bound.
+TEST_P(CudaStep, OneStepInF32MatchesTheCpu) {
   const Steps expected = train(GetParam(), DType::f32, cpu, 1);
   const Steps found = train(GetParam(), DType::f32, Device::cuda(0), 1);
   EXPECT_LE(relative_distance(found.losses, expected.losses), 1e-5);
   EXPECT_LE(relative_distance(found.state, expected.state), 1e-5);
 }
 
-TEST_P(CudaStep, RepeatsBitForBitInAnyOrderOfThreads) {
+TEST_P(CudaStep, IsBitwiseReproducibleInAnyThreadOrder) {
   std::vector<Steps> runs;
-  const CudaOptions options{.deterministic = true};  // nothing is timed, which would choose other algorithms
+  const CudaOptions options{.deterministic = true};  // autotuning could choose other algorithms
   for_each_order([&] { runs.push_back(train(GetParam(), DType::f32, Device::cuda(0, options), 2)); });
   for (const Steps& run : runs) {
     EXPECT_EQ(run.losses, runs[0].losses);
@@ -105,8 +104,8 @@ INSTANTIATE_TEST_SUITE_P(Nets, CudaStep,
                                            Scene{"resnet20", {8, 8, 3}, 3, "sgd"}),
                          [](const auto& parameter) { return parameter.param.model; });
 
-// The size that is trained for real.
-TEST_F(GpuTest, Resnet20OnCifarSizedImages) {
+// The image size of real training runs.
+TEST_F(GpuTest, OneStepOfResNet20MatchesTheCpu) {
   const Scene scene{"resnet20", {32, 32, 3}, 2, "sgd"};
   const Steps expected = train(scene, DType::f32, Device::cpu({.threads = 1}), 1);
   const Steps found = train(scene, DType::f32, Device::cuda(0), 1);

@@ -1,4 +1,5 @@
-// Initial weights against PyTorch's defaults, by their distribution: the draws themselves are our own.
+// Tests that initial weights have the distributions of PyTorch's defaults. The random numbers differ from
+// PyTorch's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ std::vector<float> weights(const Model& model, const std::string& name) {
 }
 
 struct Moments {
-  double mean = 0, variance = 0, kurtosis = 0, largest = 0;
+  double mean = 0, variance = 0, kurtosis = 0, max_abs = 0;
 };
 
 Moments moments_of(const std::vector<float>& values) {
@@ -26,7 +27,7 @@ Moments moments_of(const std::vector<float>& values) {
   Moments m;
   for (const double v : values) {
     m.mean += v / n;
-    m.largest = std::max(m.largest, std::abs(v));
+    m.max_abs = std::max(m.max_abs, std::abs(v));
   }
   double fourth = 0;
   for (const double v : values) {
@@ -38,9 +39,10 @@ Moments moments_of(const std::vector<float>& values) {
   return m;
 }
 
-// Of n draws, the mean has a standard error of sigma / sqrt(n), the variance of variance sqrt((kurtosis - 1)
-// / n), and the kurtosis of sqrt(24 / n) at most. Five of them, so that a right generator fails once in
-// millions of seeds.
+// Expects a mean of 0, the given variance and the given kurtosis. For n samples, the standard error of the
+// mean is sigma / sqrt(n), that of the variance is variance sqrt((kurtosis - 1) / n), and that of the
+// kurtosis is at most sqrt(24 / n). The bounds are five standard errors, so that a correct generator fails
+// for one in millions of seeds.
 void expect_distribution(const std::vector<float>& values, double variance, double kurtosis) {
   const auto n = static_cast<double>(values.size());
   const Moments m = moments_of(values);
@@ -49,18 +51,18 @@ void expect_distribution(const std::vector<float>& values, double variance, doub
   EXPECT_NEAR(m.kurtosis, kurtosis, 5 * std::sqrt(24 / n));
 }
 
-// U(-1/sqrt(fan_in), 1/sqrt(fan_in)).
+// Expects the uniform distribution U(-1/sqrt(fan_in), 1/sqrt(fan_in)).
 void expect_uniform(const std::vector<float>& values, double fan_in) {
   const double bound = 1 / std::sqrt(fan_in);
   expect_distribution(values, bound * bound / 3, 1.8);
-  EXPECT_LE(moments_of(values).largest, bound);
+  EXPECT_LE(moments_of(values).max_abs, bound);
 }
 
 TEST(Initialization, ConvolutionsAndLinearsAreUniformByFanIn) {
   const Model model = models::lenet();
   expect_uniform(weights(model, "conv2.weight"), 6 * 25);
   expect_uniform(weights(model, "fc1.weight"), 400);
-  expect_uniform(weights(model, "fc1.bias"), 400);  // by the weights' fan-in, not its own
+  expect_uniform(weights(model, "fc1.bias"), 400);  // by the fan-in of the weights
   expect_uniform(weights(model, "fc2.weight"), 120);
 }
 
@@ -72,7 +74,7 @@ TEST(Initialization, ConvolutionsOfResNetsAreNormalByFanOut) {
   expect_uniform(weights(model, "fc.weight"), 512);
 }
 
-TEST(Initialization, BatchNormsStartAsTheIdentity) {
+TEST(Initialization, BatchNormsAreInitializedToTheIdentity) {
   const Model model = models::resnet20();
   for (const float scale : weights(model, "layer3.2.bn2.weight")) EXPECT_EQ(scale, 1);
   for (const float shift : weights(model, "layer3.2.bn2.bias")) EXPECT_EQ(shift, 0);
@@ -82,13 +84,13 @@ TEST(Initialization, BatchNormsStartAsTheIdentity) {
   }
 }
 
-TEST(Initialization, IsAFunctionOfTheSeedAndTheName) {
-  const std::string name = "layer1.0.conv1.weight", other = "layer1.1.conv1.weight";  // of one shape
+TEST(Initialization, DependsOnlyOnSeedAndName) {
+  const std::string name = "layer1.0.conv1.weight", other = "layer1.1.conv1.weight";  // of equal shape
   const Model model = models::resnet20({.seed = 5});
   EXPECT_EQ(weights(model, name), weights(models::resnet20({.seed = 5}), name));
   EXPECT_NE(weights(model, name), weights(models::resnet20({.seed = 6}), name));
   EXPECT_NE(weights(model, name), weights(model, other));
-  // Nothing else matters: layers that are the same in another model are drawn alike.
+  // An equal layer of a model with other options has equal weights.
   EXPECT_EQ(weights(model, name),
             weights(models::resnet20({.input = {16, 16, 3}, .classes = 3, .seed = 5}), name));
 }

@@ -1,5 +1,5 @@
-// Whole steps in mixed precision: half types for activations, f32 for parameters, beside the same step in f32
-// on the CPU.
+// Comparison of training steps in mixed precision (f16 or bf16 activations, f32 parameters) with the same
+// step in f32 on the CPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,9 +27,9 @@ inline void append(Values& all, const Tensor& tensor) {
   all.insert(all.end(), values.begin(), values.end());
 }
 
-inline constexpr double kRate = 0.01;
+inline constexpr double kLearningRate = 0.01;
 
-/// Every layer that no model has.
+/// Returns a network of all layers that no model uses.
 inline std::shared_ptr<Sequential> other_layers() {
   const auto activation = [](ActivationKind kind) { return std::make_shared<Activation>(kind); };
   return std::make_shared<Sequential>(std::vector<Sequential::Named>{
@@ -47,33 +47,35 @@ inline std::shared_ptr<Sequential> other_layers() {
       {"fc4", std::make_shared<Linear>(16, 10)}});
 }
 
+/// A model, its input, and the numbers from which the error bounds are derived.
 struct Scene {
   const char* model;
   Shape input;  // small: an emulated GPU is slow
   std::int64_t batch;
   const char* optimizer;
   int roundings;  // operations that round their results, from the images to the logits
-  int kinks;      // of them, ReLUs and max-pools
+  int kinks;      // ReLUs and max-pools among them
   DType half;
 
-  /// Of the half type: the largest relative error of a rounding.
+  /// Returns the maximum relative error of one rounding to the half-precision type.
   double roundoff() const { return half == DType::f16 ? 0x1p-11 : 0x1p-8; }
-  /// Relative error of the logits: every operation rounds its weights and its result, by errors that do not
-  /// know of each other and so add up as squares.
+  /// Returns the relative error of the logits. Every operation rounds its weights and its result. The errors
+  /// are independent, so their squares add up.
   double forward_error() const { return std::sqrt(2.0 * roundings) * roundoff(); }
-  /// Relative error of a gradient, squared. Backward rounds as often as forward, and sees forward's errors in
-  /// every activation, which makes at most three errors of forward's size. Besides, an activation of relative
-  /// error e falls on the other side of a kink with probability 0.8 e (the density of a standard normal at 0
-  /// is 0.4, on both sides), and then its whole gradient is wrong.
+  /// Returns the squared relative error of a gradient. The backward pass rounds as often as the forward pass
+  /// and uses its inexact activations. Together this gives at most three errors of the size of the forward
+  /// error. In addition, an activation with relative error e is on the wrong side of a kink with probability
+  /// 0.8 e (the density of the standard normal distribution at 0 is 0.4, on both sides). Its whole gradient
+  /// is then wrong.
   double squared_gradient_error() const {
     const double e = forward_error();
     return 9 * e * e + 0.8 * kinks * e;
   }
 };
 
-/// How GoogleTest names a parameter.
+/// Prints the name of the test parameter.
 inline void PrintTo(const Scene& scene, std::ostream* out) {
-  *out << scene.model << "_" << name_of(scene.half);
+  *out << scene.model << "_" << to_string(scene.half);
 }
 
 inline Model make_model(const Scene& scene, const Device& device) {
@@ -82,7 +84,7 @@ inline Model make_model(const Scene& scene, const Device& device) {
   return models::make(scene.model, {.input = scene.input, .seed = 3, .device = device});
 }
 
-/// A model, its optimizer and its loss scale, of which f32 has no need.
+/// A model with its optimizer and its loss scale, which is not used in f32.
 class Training {
  public:
   const Device device;
@@ -97,14 +99,14 @@ class Training {
         scaler(device, DType::f32, scale),
         batch_(scene.batch),
         compute_(compute) {
-    if (is_half(compute)) model.root().keep_half_copies(compute);
+    if (is_half(compute)) model.root().keep_low_precision_copies(compute);
   }
 
   struct Forward {
     Variable logits;
     Variable loss;
   };
-  /// Leaves the gradients of the scaled loss.
+  /// Computes the gradients of the loss, which is scaled in mixed precision.
   Forward compute_gradients() const {
     const Random random{.seed = 5, .purpose = RandomPurpose::test};
     const Shape& input = model.input();
@@ -117,16 +119,17 @@ class Training {
       labels.push_back((3 * i + 1) % 10);
       ids.push_back(i);
     }
-    const Pass pass{.training = true, .seed = 1, .sample_ids = Tensor::from(ids, {batch_}, device)};
+    const ForwardContext context{
+        .training = true, .seed = 1, .sample_ids = Tensor::from(ids, {batch_}, device)};
     Forward forward;
-    forward.logits = model(Tensor::from(pixels, images, device).to(compute_), pass);
+    forward.logits = model(Tensor::from(pixels, images, device).to(compute_), context);
     forward.loss = cross_entropy_sum(forward.logits, Tensor::from(labels, {batch_}, device), 0.1) /
                    static_cast<double>(batch_);
     backward(forward.loss, {.seed = is_half(compute_) ? scaler.seed() : Tensor()});
     return forward;
   }
-  void update() {
-    optimizer->step(kRate, {.clip_norm = 1.0, .scaler = is_half(compute_) ? &scaler : nullptr});
+  void optimizer_step() {
+    optimizer->step(kLearningRate, {.clip_norm = 1.0, .scaler = is_half(compute_) ? &scaler : nullptr});
   }
 
   Values parameters() const {
@@ -134,11 +137,11 @@ class Training {
     for (const NamedParameter& parameter : model.parameters()) append(all, parameter.variable.value());
     return all;
   }
-  /// The bytes of everything that an update changes, the scale and its counts left out.
+  /// Returns all values that an optimizer step changes, without the loss scale and its counters.
   Values state() const {
     Values all = parameters();
     for (const NamedParameter& parameter : model.parameters())
-      if (const Tensor& copy = parameter.variable.half_copy(); copy.defined()) append(all, copy);
+      if (const Tensor& copy = parameter.variable.low_precision_copy(); copy.defined()) append(all, copy);
     for (const NamedState& state : optimizer->state()) append(all, state.tensor);
     all.push_back(static_cast<double>(optimizer->steps()));
     return all;
@@ -162,16 +165,16 @@ inline Values minus(const Values& a, const Values& b) {
   return difference;
 }
 
-/// NaN where there is one.
-inline double largest(const Values& a) {
-  double most = 0;
+/// Returns the maximum absolute value, or NaN if there is one.
+inline double max_abs(const Values& a) {
+  double result = 0;
   for (const double value : a)
-    if (!(std::abs(value) <= most)) most = std::abs(value);
-  return most;
+    if (!(std::abs(value) <= result)) result = std::abs(value);
+  return result;
 }
 
-/// A step in the scene's half type on `device` beside one in f32 on the CPU.
-inline void expect_a_step_near_single(const Scene& scene, const Device& device) {
+/// Compares a step in the half-precision type of `scene` on `device` with a step in f32 on the CPU.
+inline void expect_step_near_f32(const Scene& scene, const Device& device) {
   constexpr double kScale = 1024;
   Training single(scene, DType::f32, Device::cpu({.threads = 1}));
   Training mixed(scene, scene.half, device, {.initial = kScale});
@@ -180,9 +183,10 @@ inline void expect_a_step_near_single(const Scene& scene, const Device& device) 
   EXPECT_EQ(found.logits.dtype(), scene.half);
   EXPECT_EQ(found.loss.dtype(), DType::f32);
   const Values logits = values_of(expected.logits.value());
-  const double logit_error = scene.forward_error() * largest(logits);
-  EXPECT_LE(largest(minus(values_of(found.logits.value()), logits)), logit_error);
-  // The loss is a mean of functions whose slopes, softmax - target, have absolute values of sum 2 at most.
+  const double logit_error = scene.forward_error() * max_abs(logits);
+  EXPECT_LE(max_abs(minus(values_of(found.logits.value()), logits)), logit_error);
+  // The loss is a mean of functions with the gradient softmax - target, whose absolute values sum to at most
+  // 2.
   EXPECT_NEAR(found.loss.value().item(), expected.loss.value().item(), 2 * logit_error);
 
   const double squared_error = scene.squared_gradient_error();
@@ -197,20 +201,20 @@ inline void expect_a_step_near_single(const Scene& scene, const Device& device) 
   }
 
   const Values start = single.parameters();
-  single.update();
-  mixed.update();
+  single.optimizer_step();
+  mixed.optimizer_step();
   EXPECT_EQ(mixed.scaler.read().skipped, 0);
   EXPECT_EQ(mixed.optimizer->steps(), 1);
-  // The first change of Adam is the gradient's sign, which is another one where the two gradients' angle is
-  // e with probability e / pi, and then wrong by 2.
+  // The first step of Adam is the sign of the gradient. If the angle between the two gradients is e, a sign
+  // differs with probability e / pi, and the step is then wrong by 2.
   const double e = std::sqrt(squared_error);
   const double change_error =
       std::string_view(scene.optimizer) == "sgd" ? e : 2 * std::sqrt(e / std::numbers::pi);
   const Values change = minus(single.parameters(), start);
   EXPECT_LE(norm(minus(minus(mixed.parameters(), start), change)), change_error * norm(change));
   for (const NamedParameter& parameter : mixeds) {
-    const Tensor& copy = parameter.variable.half_copy();
-    if (!copy.defined()) continue;  // of a batch norm
+    const Tensor& copy = parameter.variable.low_precision_copy();
+    if (!copy.defined()) continue;  // a parameter of a batch norm has no copy
     EXPECT_EQ(values_of(copy), values_of(parameter.variable.value().to(scene.half))) << parameter.name;
   }
 }

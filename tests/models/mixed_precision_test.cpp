@@ -1,4 +1,4 @@
-// Mixed precision on the CPU: whole steps.
+// Training steps in mixed precision on the CPU.
 #include "tests/models/mixed_precision.h"
 
 namespace convoy::testing {
@@ -6,8 +6,8 @@ namespace {
 
 class MixedPrecision : public ::testing::TestWithParam<Scene> {};
 
-TEST_P(MixedPrecision, OneStepIsNearSingle) {
-  for (const int threads : {1, 2}) expect_a_step_near_single(GetParam(), Device::cpu({.threads = threads}));
+TEST_P(MixedPrecision, OneStepIsNearF32) {
+  for (const int threads : {1, 2}) expect_step_near_f32(GetParam(), Device::cpu({.threads = threads}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Nets, MixedPrecision,

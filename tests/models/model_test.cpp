@@ -1,4 +1,4 @@
-// Structure: names, counts, tables, and refusals of what does not fit.
+// The structure of models: parameter names, counts, summaries, and errors for inputs that do not fit.
 #include "models/model.h"
 
 #include <gmock/gmock.h>
@@ -11,8 +11,8 @@
 #include <ostream>
 
 #include "engine/nn/layers.h"
+#include "kernels/base/nearest_name.h"
 #include "models/models.h"
-#include "models/nearest_name.h"
 
 namespace convoy {
 namespace {
@@ -34,7 +34,7 @@ std::string usage_error_of(F&& f) {
 
 constexpr auto kImageNet = models::Stem::imagenet;
 
-// Ours are channels last in memory.
+// Returns the shape of a filter in PyTorch's order; here the channels are the last axis.
 std::vector<std::int64_t> torch_shape(const Shape& shape) {
   if (shape.rank() != 4) return {shape.sizes().begin(), shape.sizes().end()};
   return {shape[0], shape[3], shape[1], shape[2]};
@@ -50,31 +50,31 @@ void PrintTo(const Published& published, std::ostream* out) { *out << published.
 
 class TorchvisionModels : public ::testing::TestWithParam<Published> {};
 
-TEST_P(TorchvisionModels, HaveItsNamesShapesAndSize) {
+TEST_P(TorchvisionModels, MatchNamesShapesAndSize) {
   const Model model = models::make(GetParam().name, {.input = {224, 224, 3}, .classes = 1000});
   EXPECT_EQ(model.parameter_count(), GetParam().parameters);
   EXPECT_NEAR(static_cast<double>(model.flops()) / 2, GetParam().multiply_adds, 0.01e9);
 
-  std::map<std::string, std::vector<std::int64_t>> ours, theirs;
+  std::map<std::string, std::vector<std::int64_t>> found, expected;
   for (const auto& parameter : model.parameters())
-    ours[parameter.name] = torch_shape(parameter.variable.shape());
-  for (const auto& buffer : model.buffers()) ours[buffer.name] = torch_shape(buffer.tensor.shape());
-  EXPECT_EQ(ours.size(), model.parameters().size() + model.buffers().size()) << "a name occurs twice";
+    found[parameter.name] = torch_shape(parameter.variable.shape());
+  for (const auto& buffer : model.buffers()) found[buffer.name] = torch_shape(buffer.tensor.shape());
+  EXPECT_EQ(found.size(), model.parameters().size() + model.buffers().size()) << "a name occurs twice";
   std::ifstream file(std::filesystem::path(CONVOY_SOURCE_DIR) / "tests/reference/names.json");
   const auto stored = nlohmann::json::parse(file);
   for (const auto& entry : stored.at(model.name()))
-    theirs[entry[0]] = entry[1].get<std::vector<std::int64_t>>();
-  EXPECT_EQ(ours, theirs);
+    expected[entry[0]] = entry[1].get<std::vector<std::int64_t>>();
+  EXPECT_EQ(found, expected);
 }
 
-// As torchvision's documentation of its weights states them.
+// The numbers of torchvision's documentation of its weights.
 INSTANTIATE_TEST_SUITE_P(, TorchvisionModels,
                          ::testing::Values(Published{"resnet18", 11689512, 1.814e9},
                                            Published{"resnet34", 21797672, 3.664e9},
                                            Published{"resnet50", 25557032, 4.089e9}),
                          [](const auto& each) { return each.param.name; });
 
-TEST(Models, HaveTheirPublishedSize) {
+TEST(Models, HaveThePublishedSize) {
   EXPECT_EQ(models::lenet().parameter_count(), 62006);
   EXPECT_EQ(models::lenet({.input = {28, 28, 1}}).parameter_count(), 44426);
   EXPECT_EQ(models::resnet20().parameter_count(), 272474);
@@ -82,9 +82,9 @@ TEST(Models, HaveTheirPublishedSize) {
   EXPECT_EQ(models::resnet18().parameter_count(), 11173962);
 }
 
-TEST(Models, TellWhetherTheyHaveABatchNorm) {
+TEST(Models, ReportWhetherTheyHaveABatchNorm) {
   for (const std::string& name : models::names()) {
-    if (name == "resnet50") continue;  // which takes long to initialize, and has those of resnet18
+    if (name == "resnet50") continue;  // its initialization is slow, and its layers are those of resnet18
     EXPECT_EQ(models::has_batch_norm(name), !models::make(name).buffers().empty()) << name;
   }
 }
@@ -102,7 +102,7 @@ TEST(Models, ChooseTheStemByTheImageSize) {
   EXPECT_THAT(usage_error_of([] { models::resnet20({.stem = kImageNet}); }), StartsWith("resnet20:"));
 }
 
-TEST(Models, TakeOddImageSizesAndOtherChannels) {
+TEST(Models, AcceptOddImageSizesAndOtherChannels) {
   const models::Options options{.input = {37, 45, 4}, .classes = 3};
   models::Options with_pool = options;
   with_pool.stem = kImageNet;
@@ -114,7 +114,7 @@ TEST(Models, TakeOddImageSizesAndOtherChannels) {
   }
 }
 
-TEST(Models, RefuseWhatDoesNotFitAndNameTheLayer) {
+TEST(Models, ThrowWithTheLayerIfTheInputDoesNotFit) {
   EXPECT_THAT(usage_error_of([] {
                 models::lenet({.input = {12, 12, 3}});
               }),
@@ -126,29 +126,30 @@ TEST(Models, RefuseWhatDoesNotFitAndNameTheLayer) {
   EXPECT_THAT(usage_error_of([] {
                 models::resnet20({.input = {32, 32}});
               }),
-              StartsWith("resnet20: input [32, 32]"));
+              StartsWith("resnet20: found an input of shape [32, 32]"));
   EXPECT_THAT(usage_error_of([] { models::resnet20({.input = {32, 0, 3}}); }), HasSubstr("[32, 0, 3]"));
   EXPECT_THAT(usage_error_of([] { models::resnet20({.classes = 0}); }), HasSubstr("Linear 64 -> 0"));
 }
 
-TEST(Model, RefusesANetworkThatDoesNotEndInItsClasses) {
+TEST(Model, ThrowsIfTheOutputIsNotOneLogitPerClass) {
   const auto net = std::make_shared<Sequential>(std::vector<Sequential::Named>{
       {"flatten", std::make_shared<Flatten>()}, {"fc", std::make_shared<Linear>(4 * 4 * 3, 5)}});
   EXPECT_EQ(usage_error_of([&] {
               Model("tiny", net, {4, 4, 3}, 6, 1, Device::cpu());
             }),
-            "tiny: gives [1, 5] for one image, expected [1, 6]");
+            "tiny: the output of the network for one image is [1, 5], expected [1, 6]");
 }
 
-TEST(Model, RefusesImagesOfAnotherSize) {
+TEST(Model, ThrowsForImagesOfAnotherSize) {
   const Model model = models::lenet();
-  const Tensor grey = Tensor::zeros({2, 28, 28, 1}, DType::f32, Device::cpu());
-  EXPECT_EQ(usage_error_of([&] { model(grey); }),
-            "lenet: images [2, 28, 28, 1], but it was built for [N, 32, 32, 3]");
+  const Tensor grayscale = Tensor::zeros({2, 28, 28, 1}, DType::f32, Device::cpu());
+  EXPECT_EQ(
+      usage_error_of([&] { model(grayscale); }),
+      "lenet: found images of shape [2, 28, 28, 1], expected [N, 32, 32, 3], for which the model was built");
 }
 
-TEST(Model, SummaryIsATableOfItsLayers) {
-  // Of the first convolution: 2 x 28 x 28 x 6 x 5 x 5 x 3 = 705,600.
+TEST(Model, SummaryListsItsLayers) {
+  // The first convolution has 2 x 28 x 28 x 6 x 5 x 5 x 3 = 705,600 FLOPs.
   EXPECT_EQ(models::lenet().summary(), R"(layer    type                    output        parameters  MFLOPs
 input                            [32, 32, 3]
 conv1    Conv2d 3 -> 6, 5x5      [28, 28, 6]          456    0.71
@@ -167,7 +168,7 @@ total    lenet                                     62,006    1.30
 )");
 }
 
-TEST(NearestName, IsTheOneWithTheFewestEdits) {
+TEST(NearestName, HasTheSmallestEditDistance) {
   const std::vector<std::string> names{"lenet", "resnet20", "resnet18"};
   EXPECT_EQ(nearest_name("resnet81", names), "resnet18");  // a swap is one edit
   EXPECT_EQ(nearest_name("ResNet-20", names), "resnet20");
@@ -177,12 +178,12 @@ TEST(NearestName, IsTheOneWithTheFewestEdits) {
   EXPECT_EQ(nearest_name("x", {}), "");
 }
 
-TEST(Models, AnUnknownNameIsAnsweredWithTheNearest) {
-  EXPECT_EQ(
-      usage_error_of([] { models::make("resnet81"); }),
-      "'resnet81' is no model; did you mean 'resnet18'? (lenet, resnet20, resnet18, resnet34, resnet50)");
+TEST(Models, SuggestTheNearestNameForAnUnknownOne) {
+  EXPECT_EQ(usage_error_of([] { models::make("resnet81"); }),
+            "unknown model 'resnet81'; did you mean 'resnet18'? (expected one of: lenet, resnet20, resnet18, "
+            "resnet34, resnet50)");
   EXPECT_EQ(usage_error_of([] { models::make("vgg"); }),
-            "'vgg' is no model (lenet, resnet20, resnet18, resnet34, resnet50)");
+            "unknown model 'vgg' (expected one of: lenet, resnet20, resnet18, resnet34, resnet50)");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Whole networks against PyTorch's (tests/reference/networks.py): trainings from the same weights on the same
-// batches, and torchvision's ResNets.
+// Comparison of whole networks with PyTorch (tests/reference/networks.py): training runs from the same
+// weights on the same batches, and the ResNets of torchvision.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,13 +8,13 @@
 #include "engine/ops/ops.h"
 #include "engine/optim/optimizer.h"
 #include "models/models.h"
-#include "tests/support/reference.h"
+#include "tests/testing/support/reference.h"
 
 namespace convoy::testing {
 namespace {
 
 constexpr int kSteps = 20;
-constexpr int kBatches = 4;  // cycled, so that the losses fall
+constexpr int kBatches = 4;  // repeated in a cycle, so that the losses decrease
 
 const Reference& reference() {
   static const Reference stored("models.safetensors");
@@ -26,7 +26,7 @@ Tensor images_of(int step, std::int64_t count, const Shape& input, DType dtype) 
                         dtype);
 }
 
-// The mean loss of a training pass on the step's batch, and the gradients behind it.
+// Computes the gradients of the mean loss of the step's batch, and returns the loss.
 double loss_and_gradients(const Model& model, int step, std::int64_t count) {
   const DType dtype = model.parameters().front().variable.dtype();
   const Tensor labels = formula_labels("labels" + std::to_string(step % kBatches), count, model.classes());
@@ -47,8 +47,8 @@ double gradient_norm(const Model& model) {
 class LeNetParity : public ::testing::TestWithParam<DType> {};
 
 TEST_P(LeNetParity, TwentyLosses) {
-  // Without batch norm a training hardly amplifies rounding: PyTorch's own f32 and f64 losses stay within
-  // 2e-7.
+  // Without batch norm, training hardly amplifies rounding errors: the f32 and f64 losses of PyTorch differ
+  // by at most 2e-7.
   const bool is_f64 = GetParam() == DType::f64;
   const double tolerance = is_f64 ? 1e-12 : 1e-5;
   const auto expected = reference().at(is_f64 ? "lenet/losses_f64" : "lenet/losses_f32").to_vector<double>();
@@ -63,10 +63,11 @@ TEST_P(LeNetParity, TwentyLosses) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, LeNetParity, ::testing::Values(DType::f32, DType::f64),
-                         [](const auto& each) { return std::string(name_of(each.param)); });
+                         [](const auto& each) { return std::string(to_string(each.param)); });
 
-// Batch norm amplifies rounding, so f32 trainings part after a few steps, PyTorch's from PyTorch's too. In
-// f64 whole trainings are equal; and from each of their states, rounded to f32, one f32 step is.
+// Batch norm amplifies rounding errors, so f32 training runs diverge after a few steps, even two runs of
+// PyTorch. In f64 the whole training runs are equal. One f32 step from each f64 state, rounded to f32, is
+// also equal.
 TEST(ResNet20Parity, TwentyLossesInF64AndEachStepInF32) {
   const auto losses = reference().at("resnet20/losses_f64").to_vector<double>();
   const auto losses_f32 = reference().at("resnet20/losses_f32").to_vector<double>();
@@ -86,18 +87,19 @@ TEST(ResNet20Parity, TwentyLossesInF64AndEachStepInF32) {
     }
     EXPECT_NEAR(loss_and_gradients(single, step, kCount), losses_f32[i], 1e-5 * losses_f32[i])
         << "step " << step;
-    // Winograd's convolutions round several times more than PyTorch's, and a ReLU here and there turns over.
+    // Winograd convolutions have rounding errors several times those of PyTorch, which change the sign of the
+    // input of some ReLUs.
     EXPECT_NEAR(gradient_norm(single), norms_f32[i], 2e-4 * norms_f32[i]) << "step " << step;
 
     EXPECT_NEAR(loss_and_gradients(model, step, kCount), losses[i], 1e-9 * losses[i]) << "step " << step;
     optimizer.step(0.02);
   }
-  // By the running statistics that the training has left.
+  // Inference with the running statistics of the training run.
   const Tensor logits = model(images_of(0, kCount, model.input(), DType::f64)).value();
   EXPECT_TRUE(near(logits, reference().at("resnet20/final_logits_f64"), 1e-9));
 }
 
-// In inference, by running statistics that are not the initial ones.
+// Compares the logits in inference, with running statistics that differ from the initial ones.
 void expect_logits(const Model& model, const std::string& name) {
   fill_by_formula(model.root());
   const NoGrad no_grad;

@@ -1,10 +1,10 @@
-// Single operations and their gradients against PyTorch's (tests/reference/ops.py): the same inputs, which
-// f32 holds exactly, computed here in both precisions, there in f64.
+// Comparison of single operations and their gradients with PyTorch (tests/reference/ops.py). The inputs are
+// equal and exact in f32. The operations are computed in f32 and f64, and PyTorch's results in f64.
 #include <gtest/gtest.h>
 
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
-#include "tests/support/reference.h"
+#include "tests/testing/support/reference.h"
 
 namespace convoy::testing {
 namespace {
@@ -16,9 +16,9 @@ const Reference& reference() {
 
 class OpParity : public ::testing::TestWithParam<DType> {
  protected:
-  // Largest error over largest value. The longest sum behind any stored element has about 300 terms of one
-  // size; its rounding error is below sqrt(300) eps of that sum, and sums cancel at most tenfold here: 200
-  // eps.
+  // Returns the bound of the maximum error relative to the maximum value. The longest sum has about 300 terms
+  // of similar magnitude, so its rounding error is below sqrt(300) eps of the sum of the magnitudes.
+  // Cancellation amplifies it by at most 10. The bound is 200 eps.
   double tolerance() const { return GetParam() == DType::f64 ? 200 * 0x1p-53 : 200 * 0x1p-24; }
 
   Tensor values(const std::string& name, const Shape& shape, double scale = 1, double offset = 0) const {
@@ -30,7 +30,7 @@ class OpParity : public ::testing::TestWithParam<DType> {
   void expect_near(const Tensor& actual, const std::string& name) const {
     EXPECT_TRUE(near(actual, reference().at(name), tolerance())) << name;
   }
-  // Compares y, and the inputs' gradients that follow from the formula's dy.
+  // Compares y, and the gradients of the inputs for a generated dy.
   void expect_parity(const std::string& name, const Variable& y,
                      const std::vector<std::pair<std::string, Variable>>& inputs) const {
     expect_near(y.value(), name + "/y");
@@ -68,7 +68,7 @@ TEST_P(OpParity, BatchNorm) {
     const BatchNormStatistics running{Tensor::zeros({channels}, GetParam(), Device::cpu()),
                                       Tensor::full({channels}, 1, GetParam(), Device::cpu())};
     Variable x, y;
-    for (int step = 0; step < 3; ++step) {  // the last one's results are stored
+    for (int step = 0; step < 3; ++step) {  // the reference has the results of the last step
       x = input(name + "/x" + std::to_string(step), shape, 2, 0.5);
       y = batch_norm(x, gamma, beta, running, /*training=*/true);
       backward(y, {.seed = values(name + "/dy" + std::to_string(step), shape)});
@@ -131,7 +131,7 @@ TEST_P(OpParity, CrossEntropy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, OpParity, ::testing::Values(DType::f32, DType::f64),
-                         [](const auto& each) { return std::string(name_of(each.param)); });
+                         [](const auto& each) { return std::string(to_string(each.param)); });
 
 }  // namespace
 }  // namespace convoy::testing

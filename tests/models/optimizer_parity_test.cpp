@@ -1,5 +1,5 @@
-// Five steps of every optimizer, from given gradients and with a falling rate, against PyTorch's (f64;
-// tests/reference/ops.py).
+// Comparison of five steps of every optimizer with PyTorch in f64 (tests/reference/ops.py), with given
+// gradients and a decreasing learning rate.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -9,7 +9,7 @@
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
 #include "engine/optim/optimizer.h"
-#include "tests/support/reference.h"
+#include "tests/testing/support/reference.h"
 
 namespace convoy::testing {
 namespace {
@@ -35,7 +35,7 @@ class OptimizerParity : public ::testing::TestWithParam<DType> {};
 
 TEST_P(OptimizerParity, FiveSteps) {
   const Reference reference("ops.safetensors");
-  // An update is a handful of operations, five follow each other: 30 roundings of the largest parameter.
+  // A step has a handful of operations. Five steps have at most 30 roundings of the parameter.
   const double tolerance = GetParam() == DType::f64 ? 30 * 0x1p-53 : 30 * 0x1p-24;
   const SgdSettings nesterov_decay{.momentum = 0.9, .nesterov = true, .weight_decay = 0.05};
   for (const OptimizerCase& c :
@@ -67,7 +67,7 @@ TEST_P(OptimizerParity, FiveSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, OptimizerParity, ::testing::Values(DType::f32, DType::f64),
-                         [](const auto& each) { return std::string(name_of(each.param)); });
+                         [](const auto& each) { return std::string(to_string(each.param)); });
 
 }  // namespace
 }  // namespace convoy::testing

@@ -1,7 +1,7 @@
-"""Numbers that both sides compute: the tests' inputs and weights, in Python and in tests/support/reference.cpp.
+"""Computes the tests' inputs and weights, with the same formula as tests/testing/support/reference.cpp.
 
 Entry i of the stream `name` is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) seeded with the FNV-1a hash of the
-name; its upper 24 bits become a value in [-1, 1) that float32 holds exactly. So only results need storing.
+name. Its upper 24 bits give a value in [-1, 1) that float32 represents exactly. So only results need to be stored.
 """
 
 import math
@@ -19,7 +19,7 @@ def fnv1a(name: str) -> int:
 
 
 def bits(name: str, count: int) -> np.ndarray:
-    """The upper 24 bits of entries 0 .. count - 1."""
+    """Returns the upper 24 bits of entries 0 to count - 1."""
     with np.errstate(over="ignore"):
         z = np.uint64(fnv1a(name)) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -29,7 +29,7 @@ def bits(name: str, count: int) -> np.ndarray:
 
 
 def values(name: str, shape, scale: float = 1.0, offset: float = 0.0) -> np.ndarray:
-    """offset + scale u, u in [-1, 1), rounded once to float32; in row-major order of PyTorch's shape."""
+    """Returns offset + scale u, u in [-1, 1), rounded once to float32, in row-major order of PyTorch's shape."""
     u = bits(name, math.prod(shape)).astype(np.float64) * 2.0**-23 - 1.0
     return (offset + scale * u).astype(np.float32).reshape(shape)
 
@@ -39,7 +39,7 @@ def labels(name: str, count: int, classes: int) -> np.ndarray:
 
 
 def model_values(name: str, shape) -> np.ndarray:
-    """A parameter or buffer of a network, scaled by what its PyTorch name and shape say that it is."""
+    """Returns the values of a parameter or buffer, scaled according to its PyTorch name and shape."""
     if name.endswith("running_var"):
         return values(name, shape, 0.5, 1.0)
     if name.endswith("weight") and len(shape) == 1:  # of a batch norm

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Stores what PyTorch computes, for the tests to compare with: ops.safetensors, models.safetensors, names.json.
+"""Stores reference results of PyTorch for the tests: ops.safetensors, models.safetensors, names.json.
 
-Run by hand, in any Python with torch, torchvision, numpy and safetensors; no build and no test needs them. The
-versions that wrote the files stand in their metadata. Inputs and weights are never stored: see formula.py.
+Run it manually, with a Python that has torch, torchvision, numpy and safetensors; builds and tests do not need them.
+The metadata of the files contains the versions that wrote them. Inputs and weights are not stored: see formula.py.
 """
 
 import json
@@ -15,22 +15,22 @@ import torchvision
 import ops
 import networks
 
-FOLDER = pathlib.Path(__file__).parent
+DIRECTORY = pathlib.Path(__file__).parent
 
 
 def save(name: str, tensors: dict) -> None:
     arrays = {key: tensor.detach().double().contiguous().numpy() for key, tensor in tensors.items()}
     versions = {"torch": torch.__version__, "torchvision": torchvision.__version__}
-    safetensors.numpy.save_file(arrays, FOLDER / name, metadata=versions)
-    print(f"{name}: {len(arrays)} tensors, {(FOLDER / name).stat().st_size} bytes")
+    safetensors.numpy.save_file(arrays, DIRECTORY / name, metadata=versions)
+    print(f"{name}: {len(arrays)} tensors, {(DIRECTORY / name).stat().st_size} bytes")
 
 
 def main() -> None:
-    torch.set_num_threads(1)  # sums in one order
+    torch.set_num_threads(1)  # a fixed order of sums
     save("ops.safetensors", ops.compute())
     save("models.safetensors", networks.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]
-    (FOLDER / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    (DIRECTORY / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whole networks: losses of short trainings, logits of torchvision's ResNets, and the names of their parameters."""
+"""Computes losses of short trainings, logits of torchvision's ResNets, and the names of their parameters."""
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +46,7 @@ class ResNet20(nn.Module):
 
 
 def fill(model: nn.Module) -> nn.Module:
-    """Every parameter and buffer from the formula."""
+    """Sets every parameter and buffer from the formula."""
     for name, tensor in model.state_dict().items():
         if not name.endswith("num_batches_tracked"):
             tensor.copy_(torch.from_numpy(formula.model_values(name, tuple(tensor.shape))))
@@ -59,7 +59,7 @@ def batch(step: int, count: int, size: int, dtype: torch.dtype):
 
 
 def train(model: nn.Module, dtype: torch.dtype, count: int, size: int, before_step=None, **settings) -> torch.Tensor:
-    """The losses before each step, means over the batch."""
+    """Returns the mean loss over the batch before each step."""
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9, **settings)
     losses = []
     for step in range(STEPS):
@@ -80,8 +80,8 @@ def lenet(out: dict) -> None:
 
 
 def resnet20(out: dict) -> None:
-    """Batch norm amplifies rounding, so that float32 trainings part after a few steps. Theirs are one-step values:
-    loss and gradient norm in float32 from each state of the float64 training, rounded to float32."""
+    """Stores losses in float64, and one-step values in float32: loss and gradient norm from each state of the float64
+    training, rounded to float32. Batch norm amplifies rounding, so whole float32 trainings drift apart."""
     count, size = 16, 16
     model, single = fill(ResNet20()).double(), ResNet20()
     losses, norms = [], []
@@ -100,7 +100,7 @@ def resnet20(out: dict) -> None:
     )
     out["resnet20/losses_f32"] = torch.tensor(losses, dtype=torch.float64)
     out["resnet20/gradient_norms_f32"] = torch.stack(norms)
-    out["resnet20/final_logits_f64"] = model.eval()(batch(0, count, size, torch.float64)[0])  # by running statistics
+    out["resnet20/final_logits_f64"] = model.eval()(batch(0, count, size, torch.float64)[0])  # running statistics
 
 
 def logits(out: dict) -> None:
@@ -122,7 +122,7 @@ def compute() -> dict:
 
 
 def names() -> dict:
-    """model: [[name, shape] of its parameters and buffers, in torchvision's order]; without num_batches_tracked."""
+    """Returns {model: [[name, shape] of parameters and buffers]} in torchvision's order, without num_batches_tracked."""
     makers = {name: getattr(torchvision.models, name) for name in ("resnet18", "resnet34", "resnet50")}
     return {
         name: [[key, list(t.shape)] for key, t in make().state_dict().items() if not key.endswith("num_batches_tracked")]

@@ -1,4 +1,4 @@
-"""Values of single operations and their gradients, in float64 from inputs that float32 holds."""
+"""Computes single operations and their gradients, in float64 from inputs that float32 represents exactly."""
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ def tensor(name: str, *shape, scale: float = 1.0, offset: float = 0.0, grad: boo
 
 
 def record(out: dict, case: str, y: torch.Tensor, **inputs: torch.Tensor) -> None:
-    """Stores y, and the gradients of the inputs from the formula's dy."""
+    """Stores y and the gradients of the inputs, computed from the formula's dy."""
     y.backward(tensor(f"{case}/dy", *y.shape, grad=False))
     out[f"{case}/y"] = y
     for name, x in inputs.items():
@@ -45,7 +45,7 @@ def batch_norms(out: dict) -> None:
         beta = tensor(f"{case}/beta", channels)
         mean = torch.zeros(channels, dtype=torch.float64)
         var = torch.ones(channels, dtype=torch.float64)
-        for step in range(3):  # the last one's results are stored
+        for step in range(3):  # the results of the last step are stored
             gamma.grad = beta.grad = None
             x = tensor(f"{case}/x{step}", *shape, scale=2, offset=0.5)
             y = F.batch_norm(x, mean, var, gamma, beta, training=True, momentum=0.1, eps=1e-5)

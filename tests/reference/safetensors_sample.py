@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes sample.safetensors with Python's safetensors: every element type that the engine reads, in a small file.
+"""Writes sample.safetensors with Python's safetensors: a small file with every element type that the engine reads.
 
-Run by hand; safetensors_test.cpp states the same values.
+Run it manually; safetensors_test.cpp contains the same values.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""scripts/batch_norm_experiment.py, with a stand-in for the program that trains."""
+"""Tests scripts/batch_norm_experiment.py with a fake of convoy-train."""
 
 import json
 import pathlib
@@ -9,15 +9,15 @@ import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "batch_norm_experiment.py"
 
-# Rank 0 says how often it was called, and with what it was asked for an accuracy that tells combinations apart.
-STAND_IN = """#!/usr/bin/env python3
+# Rank 0 writes its arguments to a file, and reports an accuracy that differs between combinations.
+FAKE_TRAIN = """#!/usr/bin/env python3
 import json, os, pathlib, sys
 def value(flag):
     return sys.argv[sys.argv.index(flag) + 1]
 if os.environ["RANK"] != "0":
     sys.exit(0)
 if value("--augment").startswith("FAILING"):
-    print("convoy-train: error: no such thing", file=sys.stderr)
+    print("convoy-train: error: planted", file=sys.stderr)
     sys.exit(3)
 with open(CALLS, "a") as calls:
     calls.write(" ".join(sys.argv[1:]) + "\\n")
@@ -34,20 +34,20 @@ lines = [{"event": "step", "average_loss": 1.5},
 
 class Experiment(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.calls = self.folder / "calls.txt"
-        self.train = self.folder / "train"
-        self.program(STAND_IN)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+        self.calls = self.directory / "calls.txt"
+        self.train = self.directory / "train"
+        self.program(FAKE_TRAIN)
 
     def program(self, text):
         self.train.write_text(text.replace("CALLS", repr(str(self.calls))))
         self.train.chmod(0o755)
 
     def run_script(self, *more):
-        return subprocess.run([sys.executable, SCRIPT, "--train", self.train, "--data", self.folder, "--out",
-                               self.folder / "out", "--datasets", "cifar10", "--ranks", "2", *more],
+        return subprocess.run([sys.executable, SCRIPT, "--train", self.train, "--data", self.directory, "--out",
+                               self.directory / "out", "--datasets", "cifar10", "--ranks", "2", *more],
                               capture_output=True, text=True, check=False)
 
     def test_trains_each_combination_once(self):
@@ -66,23 +66,23 @@ class Experiment(unittest.TestCase):
         self.assertNotEqual(other.returncode, 0)
         self.assertIn("was made with batch_size 32, found 64", other.stderr)
 
-    def test_shows_what_it_found(self):
+    def test_writes_table_and_plot(self):
         self.run_script()
-        table = (self.folder / "out" / "table.md").read_text()
+        table = (self.directory / "out" / "table.md").read_text()
         self.assertIn("| 1 rank | 87.5 | 87.5 | 75.0 | 75.0 |", table)
         self.assertIn("| 2 ranks, own statistics | 62.5 | 62.5 | 50.0 | 50.0 |", table)
         self.assertIn("| 2 ranks, common statistics | 1 diverged | 1 diverged | 50.0 | 50.0 |", table)
-        plot = (self.folder / "out" / "plot.svg").read_text()
+        plot = (self.directory / "out" / "plot.svg").read_text()
         self.assertEqual(plot.count("diverged"), 2)
         self.assertIn("2 ranks, averaged statistics: 62.5", plot)
 
-    def test_says_what_went_wrong_and_goes_on_there(self):
-        self.program(STAND_IN.replace("FAILING", "resized-crop"))
+    def test_reports_an_error_and_continues_in_the_next_call(self):
+        self.program(FAKE_TRAIN.replace("FAILING", "resized-crop"))
         done = self.run_script()
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("convoy-train: error: no such thing (exit code 3)", done.stderr)
-        finished = len(json.loads((self.folder / "out" / "results.json").read_text())["cells"])
-        self.program(STAND_IN)
+        self.assertIn("convoy-train: error: planted (exit code 3)", done.stderr)
+        finished = len(json.loads((self.directory / "out" / "results.json").read_text())["cells"])
+        self.program(FAKE_TRAIN)
         self.assertEqual(self.run_script().returncode, 0)
         self.assertEqual(len(self.calls.read_text().splitlines()), 16)
         self.assertEqual(finished, 8)

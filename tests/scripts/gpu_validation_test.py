@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The validation on a GPU, where it needs none: reading reports, judging figures, resuming, and the table."""
+"""Tests the parts of scripts/validate_gpu.py that need no GPU: reports, goals, resuming, and the table."""
 import contextlib
 import functools
 import io
@@ -13,7 +13,7 @@ import unittest
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench" / "python")]
 import compare_step  # noqa: E402
 import comparison  # noqa: E402
 import generated_images  # noqa: E402
@@ -50,31 +50,31 @@ class Stages(unittest.TestCase):
         self.assertEqual((entry["outcome"], entry["problems"], entry["found"]),
                          ("failed", ["first: it is 3, expected 4"], {"second": 1}))
 
-    def test_parts_that_run_at_once_all_report(self):
+    def test_concurrent_parts_all_report(self):
         def stage(work):
             def part(i):
                 if i % 2:
                     raise Failed("odd")
                 work.found[i] = True
 
-            work.trials({str(i): functools.partial(part, i) for i in range(6)}, at_once=3)
+            work.trials({str(i): functools.partial(part, i) for i in range(6)}, concurrent_parts=3)
 
         entry = outcome_of(stage, work())
         self.assertEqual((sorted(entry["problems"]), sorted(entry["found"])),
                          (["1: odd", "3: odd", "5: odd"], [0, 2, 4]))
 
-    def test_what_this_machine_lacks_is_no_failure(self):
+    def test_a_missing_requirement_is_not_a_failure(self):
         def stage(_):
             raise NotHere("no PyTorch")
 
         entry = outcome_of(stage, work())
         self.assertEqual((entry["outcome"], entry["left_out"]), ("left out", ["no PyTorch"]))
 
-    def test_without_time_a_part_is_left_out(self):
+    def test_a_part_without_time_is_left_out(self):
         entry = outcome_of(lambda work: work.trial("late", lambda: self.fail("was run")), work(seconds=0))
         self.assertEqual(entry["left_out"], ["late: no time left"])
 
-    def test_a_process_ends_with_its_time(self):
+    def test_a_process_is_killed_at_its_time_limit(self):
         with self.assertRaisesRegex(Failed, "sleep: not done after"):
             work(seconds=0.5).run(["sleep", "5"])
         with self.assertRaisesRegex(Failed, "No such file"):
@@ -86,14 +86,14 @@ class Stages(unittest.TestCase):
 
 
 class Resuming(unittest.TestCase):
-    """The whole program with stages of our own."""
+    """The whole program with fake stages."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        (self.folder / "bin").mkdir()
-        program = self.folder / "bin" / "convoy-train"
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+        (self.directory / "bin").mkdir()
+        program = self.directory / "bin" / "convoy-train"
         program.write_text("#!/bin/sh\necho convoy-train 9.9\n")
         program.chmod(0o755)
         self.runs = []
@@ -108,16 +108,16 @@ class Resuming(unittest.TestCase):
             if self.breaks:
                 raise Failed("broken")
 
-        command = ["validate_gpu.py", "--build", str(self.folder), "--out", str(self.folder / "out"), *flags]
+        command = ["validate_gpu.py", "--build", str(self.directory), "--out", str(self.directory / "out"), *flags]
         with mock.patch.object(validate_gpu, "STAGES", (("first", first, 9), ("second", second, 9))), \
                 mock.patch.object(sys, "argv", command), mock.patch.dict(os.environ, CONVOY_EMULATED_GPUS="1"), \
                 contextlib.redirect_stdout(io.StringIO()):
             return validate_gpu.main()
 
     def stages(self):
-        return json.loads((self.folder / "out" / "validation.json").read_text())["stages"]
+        return json.loads((self.directory / "out" / "validation.json").read_text())["stages"]
 
-    def test_what_passed_is_not_run_again(self):
+    def test_passed_stages_are_not_run_again(self):
         self.assertEqual(self.validate(), 1)
         self.breaks = False
         self.assertEqual(self.validate(), 0)
@@ -125,14 +125,14 @@ class Resuming(unittest.TestCase):
         self.validate("--again")
         self.assertEqual(self.runs[3:], ["first", "second"])
 
-    def test_other_stages_keep_their_findings(self):
+    def test_other_stages_keep_their_results(self):
         self.validate()
         self.breaks = False
         self.assertEqual(self.validate("--stages", "second"), 0)
         self.assertEqual({name: entry["outcome"] for name, entry in self.stages().items()},
                          {"first": "passed", "second": "passed"})
 
-    def test_without_time_the_next_call_goes_on(self):
+    def test_the_next_call_continues_after_a_timeout(self):
         self.assertEqual(self.validate("--budget", "0"), 3)
         self.assertEqual(self.stages()["second"]["outcome"], "left out")
         self.breaks = False
@@ -141,7 +141,7 @@ class Resuming(unittest.TestCase):
 
     def test_the_table_is_written(self):
         self.validate()
-        table = (self.folder / "out" / "validation.md").read_text()
+        table = (self.directory / "out" / "validation.md").read_text()
         self.assertIn("# emulated GPU", table)
         self.assertIn("convoy-train 9.9", table)
         self.assertIn("| second | failed: broken |", table)
@@ -172,26 +172,26 @@ class Tests(unittest.TestCase):
 
 
 class Ranks(unittest.TestCase):
-    """Programs of our own in the place of those that use NCCL."""
+    """Fakes of the programs that use NCCL."""
 
     def programs(self, **texts):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
         for name, text in texts.items():
-            program = pathlib.Path(folder.name) / name.replace("_train", "-train")
+            program = pathlib.Path(directory.name) / name.replace("_train", "-train")
             program.write_text(f"#!{sys.executable}\nimport json, os, pathlib, sys\n"
                                "rank, world = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n" + text)
             program.chmod(0o755)
-        return work(programs=folder.name)
+        return work(programs=directory.name)
 
-    def test_all_run_at_once_and_know_who_they_are(self):
+    def test_all_ranks_run_at_once_with_their_environment(self):
         asked = self.programs(who="print(rank, world, os.environ['NCCL_HOSTID'], os.environ['MASTER_PORT'])")
         found = [done.stdout.split() for done in nccl.run_ranks(asked, 3, lambda _: [asked.programs / "who"])]
         self.assertEqual([words[:2] for words in found], [["0", "3"], ["1", "3"], ["2", "3"]])
         self.assertEqual(len({words[2] for words in found}), 3)
         self.assertEqual(len({words[3] for words in found}), 1)
 
-    def test_a_case_fails_where_it_fails_on_one_rank(self):
+    def test_a_case_fails_if_it_fails_on_one_rank(self):
         report = '''
 report = {"testsuites": [{"testsuite": [
     {"classname": "C", "name": "sums", "status": "RUN", "result": "COMPLETED"},
@@ -207,13 +207,13 @@ pathlib.Path(sys.argv[2].split("json:")[1]).write_text(json.dumps(report))
         self.assertEqual(asked.found["conformance"], {"1": {"cases": 1, "failed": {}},
                                                       "2": {"cases": 1, "failed": {"rank 1: C.sums": ["it is 3"]}}})
 
-    def test_a_rank_that_ends_early_is_named(self):
+    def test_a_rank_that_exits_early_is_named(self):
         asked = self.programs(comm_nccl_ranks="sys.exit('no GPU' if rank == 1 else "
                                               "pathlib.Path(sys.argv[2].split('json:')[1]).write_text('{}') and 0)")
         with self.assertRaisesRegex(Failed, "rank 1 ended with code 1: no GPU"):
             nccl.conform(asked, 2)
 
-    def test_losses_beside_those_of_one_rank(self):
+    def test_losses_are_compared_with_those_of_one_rank(self):
         training_program = '''
 out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
 if rank == 0:
@@ -241,11 +241,11 @@ class Figures(unittest.TestCase):
         self.assertEqual(environment.version_text("cuBLASLt", 130002), "13.0.2")
         self.assertEqual(environment.version_text("NCCL", 22907), "2.29.7")
 
-    def test_libraries_that_are_nowhere(self):
+    def test_missing_libraries(self):
         listing = "\tlibm.so.6 => /lib/libm.so.6 (0x1)\n\tlibcudnn.so.9 => not found\n\tlinux-vdso.so.1 (0x2)\n"
         self.assertEqual(build.missing_libraries(listing), ["libcudnn.so.9"])
 
-    def test_losses_differ_by_the_worst(self):
+    def test_worst_difference_of_losses(self):
         self.assertAlmostEqual(training.worst_difference([2.0, 1.1], [2.0, 1.0]), 0.1)
         self.assertEqual(training.worst_difference([2.0], [2.0, 1.0]), math.inf)
         self.assertEqual(training.worst_difference([math.nan], [2.0]), math.inf)
@@ -270,7 +270,7 @@ class Figures(unittest.TestCase):
         log = "".join(json.dumps({"event": event, "step_ms": ms, "memory_bytes": 7}) + "\n"
                       for event, ms in (("start", 0), ("step", 9), ("step", 2), ("eval", 0), ("step", 3)))
         self.assertEqual(compare_step.read_windows(log, 1), ([2, 3], 7))
-        with self.assertRaisesRegex(compare_step.Unavailable, "3 lines of log, expected more than 3"):
+        with self.assertRaisesRegex(compare_step.Unavailable, "found 3 steps in the log, expected more than 3"):
             compare_step.read_windows(log, 3)
 
     def test_summary_of_rounds(self):
@@ -284,7 +284,7 @@ class Figures(unittest.TestCase):
 
 
 class Peers(unittest.TestCase):
-    """What speaks pytorch_step.py's language in its place."""
+    """Fakes of pytorch_step.py, which speak its protocol."""
 
     def peer(self, program):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
@@ -308,7 +308,7 @@ class Peers(unittest.TestCase):
         self.assertEqual(peer.windows(3, 2, 20),
                          (3, {"peak_bytes": 5, "peak_resident_bytes": 6, "start_resident_bytes": 2}))
 
-    def test_one_that_ends_says_why(self):
+    def test_a_peer_that_exits_reports_the_reason(self):
         peer = self.peer("""if True:
             import sys
             print('{"event": "first step"}', flush=True)
@@ -317,7 +317,7 @@ class Peers(unittest.TestCase):
         with self.assertRaisesRegex(compare_step.Unavailable, "no GPU"):
             peer.answer("warm", 20)
 
-    def test_one_that_takes_too_long_is_given_up(self):
+    def test_a_peer_that_takes_too_long_is_abandoned(self):
         peer = self.peer("""if True:
             import time
             print('{"event": "first step"}', flush=True)
@@ -328,20 +328,20 @@ class Peers(unittest.TestCase):
 
 
 class Images(unittest.TestCase):
-    def test_files_hold_the_returned_pixels(self):
-        with tempfile.TemporaryDirectory() as folder:
-            folder = pathlib.Path(folder)
-            kept = generated_images.write_folder(folder, 3, 12, test=2)
+    def test_files_contain_the_returned_pixels(self):
+        with tempfile.TemporaryDirectory() as directory:
+            directory = pathlib.Path(directory)
+            kept = generated_images.write_dataset(directory, 3, 12, test=2)
             self.assertEqual([label for label, _ in kept], [*range(10), 0, 1])
-            file = (folder / "train" / "class1" / "11.bmp").read_bytes()
-            self.assertEqual(len(list((folder / "test").glob("*/*.bmp"))), 2)
-        rows = [file[54 + 12 * y:][:9] for y in (2, 1, 0)]  # rows of 9 bytes and 3 of filling, from the bottom
+            file = (directory / "train" / "class1" / "11.bmp").read_bytes()
+            self.assertEqual(len(list((directory / "test").glob("*/*.bmp"))), 2)
+        rows = [file[54 + 12 * y:][:9] for y in (2, 1, 0)]  # rows of 9 bytes and 3 of padding, from the bottom
         colours = b"".join(bytes([row[i + 2], row[i + 1], row[i]]) for row in rows for i in (0, 3, 6))
         self.assertEqual(colours, kept[11][1])
 
 
 class Table(unittest.TestCase):
-    def test_a_row_is_a_line(self):
+    def test_a_row_is_one_line(self):
         self.assertEqual(report.table(("a",), [("one\ntwo | three",)])[-1], "| one two \\| three |")
 
     def test_every_section(self):

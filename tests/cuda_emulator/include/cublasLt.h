@@ -1,5 +1,5 @@
-// The part of cuBLASLt's interface that Convoy uses, carried out by the emulator. Names, values and meanings
-// are those of the cuBLAS documentation. Matrices are column-major.
+// The part of cuBLASLt that Convoy uses, implemented by the emulator. Names, values and meanings are those of
+// the cuBLAS documentation. Matrices are column-major.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -32,8 +32,8 @@ using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 struct cublasLtMatmulPreferenceOpaque_t;
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
 
-/// A choice of the heuristics; plain bytes, which may be copied and stored for the same version of the
-/// library.
+/// An algorithm that the heuristics returned. Plain bytes, which may be copied and stored for the same
+/// version of the library.
 struct cublasLtMatmulAlgo_t {
   std::uint64_t data[8];
 };
@@ -51,7 +51,7 @@ const char* cublasLtGetStatusString(cublasStatus_t status);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 
-/// `scale` is the type of alpha and beta.
+/// Creates a matrix multiplication. `scale` is the type of alpha and beta.
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation, cublasComputeType_t compute,
                                         cudaDataType_t scale);
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation);
@@ -59,7 +59,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               cublasLtMatmulDescAttributes_t attribute, const void* value,
                                               std::size_t bytes);
 
-/// `ld`: elements from one column to the next.
+/// Creates a matrix layout. `ld` is the number of elements between consecutive columns.
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           std::uint64_t rows, std::uint64_t cols, std::int64_t ld);
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
@@ -78,7 +78,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int* returned);
 
-/// D = epilogue(alpha op(A) op(B) + beta C); alpha and beta in the host's memory.
+/// Computes D = epilogue(alpha op(A) op(B) + beta C). alpha and beta are in host memory.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,

@@ -1,5 +1,5 @@
-// The numbers behind cuBLASLt's names, as far as Convoy uses them: X(name, value). The emulator's cublasLt.h
-// makes its enums of them, and vendor_interface_test.cpp holds them against the real headers.
+// The values of cuBLASLt's enumerators that Convoy uses, as X(name, value). The emulator's cublasLt.h defines
+// its enums from them, and vendor_interface_test.cpp compares them with the real headers.
 #pragma once
 
 // cublasStatus_t.

@@ -1,8 +1,9 @@
-// What a CUDA source sees instead of nvcc's headers: the qualifiers, the built-in variables, warp and block
-// operations, atomics, and the launch. A kernel is an ordinary function here; each CUDA thread runs it on a
-// fiber of its own (tests/cuda_emulator/block.h). What is missing on purpose: atomics on floating-point
-// numbers (their order is not repeatable), and __shared__ but for the one declaration behind shared_memory().
-// The meaning of each name is that of the CUDA C++ Programming Guide.
+// The emulator's replacement of the device-side CUDA headers: qualifiers, built-in variables, warp and block
+// operations, atomics and kernel launches. Names have the meaning of the CUDA C++ Programming Guide.
+//
+// A kernel is an ordinary function here, and each CUDA thread runs it on its own fiber
+// (tests/cuda_emulator/runtime/block.h). Two things are missing on purpose: floating-point atomics, whose
+// order is not repeatable, and __shared__ except for the one declaration behind shared_memory().
 #pragma once
 
 #include <math.h>
@@ -33,7 +34,7 @@ struct dim3 {
   constexpr operator uint3() const { return {x, y, z}; }
 };
 
-// Of the thread that runs now; kernels of all host threads run one at a time.
+// Values for the running CUDA thread. The kernels of all host threads run one at a time.
 inline constinit uint3 threadIdx{};
 inline constinit uint3 blockIdx{};
 inline constinit dim3 blockDim{};
@@ -44,18 +45,20 @@ namespace convoy::emulator {
 
 using Where = std::source_location;
 
+/// Blocks the CUDA thread until all threads of the block have called it at the same place.
 void block_barrier(Where where);
-/// All lanes of the mask meet; each brings 64 bits and gets those of all 32 lanes, valid until it meets
-/// again.
-const std::uint64_t* warp_meet(unsigned mask, std::uint64_t bits, Where where);
+/// Blocks the CUDA thread until all lanes of the mask have called it. Returns the `bits` of all 32 lanes,
+/// valid until the next call.
+const std::uint64_t* warp_converge(unsigned mask, std::uint64_t bits, Where where);
 
-/// A warp is cut into segments of `width` lanes, a power of two; this one's, and its own lane in the warp.
+/// A lane, and the first and last lane of its segment. `width`, a power of two, is the number of lanes per
+/// segment.
 struct Segment {
   unsigned lane, first, last;
 };
 Segment segment_of_this_lane(int width, Where where);
 
-/// A lane takes the value of a lane that is not in the mask: undefined on a GPU, reported here.
+/// Reports that a lane reads the value of a lane that is not in the mask, which is undefined on a GPU.
 void report_foreign_lane(unsigned mask, unsigned source, Where where);
 /// Ends the kernel with a report.
 [[noreturn]] void trap(Where where);
@@ -68,10 +71,10 @@ std::uint64_t to_bits(T value) {
   return bits;
 }
 
-/// The value that lane `source` of the mask brought.
+/// Returns the `value` of lane `source` of the mask.
 template <class T>
 T shuffle(unsigned mask, T value, unsigned source, Where where) {
-  const std::uint64_t* all = warp_meet(mask, to_bits(value), where);
+  const std::uint64_t* all = warp_converge(mask, to_bits(value), where);
   if ((mask >> source & 1u) == 0) report_foreign_lane(mask, source, where);
   T result;
   std::memcpy(&result, &all[source], sizeof(T));
@@ -85,11 +88,11 @@ inline void __syncthreads(convoy::emulator::Where where = convoy::emulator::Wher
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu,
                        convoy::emulator::Where where = convoy::emulator::Where::current()) {
-  convoy::emulator::warp_meet(mask, 0, where);
+  convoy::emulator::warp_converge(mask, 0, where);
 }
 
-// The four shuffles. What would come from beyond a lane's segment is its own value instead; `xor` alone may
-// reach into segments before.
+// The four shuffles. If the source lane is outside the segment, the result is the lane's own value. Only
+// `xor` may read from earlier segments.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = warpSize,
               convoy::emulator::Where where = convoy::emulator::Where::current()) {
@@ -119,7 +122,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = warpSize,
 
 inline unsigned __ballot_sync(unsigned mask, int predicate,
                               convoy::emulator::Where where = convoy::emulator::Where::current()) {
-  const std::uint64_t* all = convoy::emulator::warp_meet(mask, predicate != 0 ? 1 : 0, where);
+  const std::uint64_t* all = convoy::emulator::warp_converge(mask, predicate != 0 ? 1 : 0, where);
   unsigned votes = 0;
   for (unsigned lane = 0; lane < 32; ++lane)
     if ((mask >> lane & 1u) != 0 && all[lane] != 0) votes |= 1u << lane;
@@ -134,7 +137,7 @@ inline int __all_sync(unsigned mask, int predicate,
   return __ballot_sync(mask, predicate, where) == mask ? 1 : 0;
 }
 
-// Atomics: a thread runs until it waits, so a plain read and write is atomic. Each returns the old value.
+// Atomics. A thread runs until it waits, so a plain read and write is atomic. Each returns the old value.
 template <class T>
 requires std::is_integral_v<T> T atomicAdd(T* address, std::type_identity_t<T> value) {
   return std::exchange(*address, static_cast<T>(*address + value));
@@ -164,11 +167,12 @@ struct cudaLaunchConfig_t {
 };
 
 namespace convoy::emulator {
-/// Queues a kernel, or says why it cannot start. `kernel` tells which; `thread` runs one thread of it.
+/// Queues a kernel, or returns the error why it cannot start. `kernel` identifies it; `thread` runs one
+/// thread of it.
 cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> thread);
 }  // namespace convoy::emulator
 
-/// The arguments are converted to the kernel's parameter types, and copied, as the runtime does.
+/// Launches `kernel`. The arguments are converted to its parameter types and copied, as in CUDA.
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {

@@ -1,5 +1,5 @@
-// The part of the CUDA runtime's host interface that Convoy uses, carried out by the emulator. Names, values
-// and meanings are those of the CUDA Runtime API reference.
+// The part of the CUDA Runtime API that Convoy uses, implemented by the emulator. Names, values and meanings
+// are those of the CUDA Runtime API reference.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 struct EmulatedStream;
 using cudaStream_t = EmulatedStream*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
+cudaError_t cudaDeviceGetStreamPriorityRange(int* low, int* high);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -64,15 +64,15 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 inline constexpr unsigned cudaEventRecordDefault = 0;
-inline constexpr unsigned cudaEventRecordExternal = 1;  // while capturing: a node of the graph
+inline constexpr unsigned cudaEventRecordExternal = 1;  // during a capture: adds a node to the graph
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 
-// Device memory is the host's, and may be touched by kernels and copies alone (AddressSanitizer builds).
-enum cudaMemcpyKind : int { cudaMemcpyDefault = 4 };  // the pointers say from where to where
+// Device memory is host memory that only kernels and copies may access (checked in AddressSanitizer builds).
+enum cudaMemcpyKind : int { cudaMemcpyDefault = 4 };  // the direction follows from the pointers
 inline constexpr unsigned cudaHostAllocDefault = 0;
 cudaError_t cudaMalloc(void** block, std::size_t bytes);
 cudaError_t cudaFree(void* block);
@@ -94,7 +94,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
                                 cudaStream_t stream);
 
-// Work graphs, by stream capture.
+// CUDA graphs, created by stream capture.
 enum cudaStreamCaptureMode : int {
   cudaStreamCaptureModeGlobal = 0,
   cudaStreamCaptureModeThreadLocal = 1,

@@ -1,5 +1,5 @@
-// The part of cuDNN's backend interface that Convoy uses, carried out by the emulator. Names, values and
-// meanings are those of the cuDNN Backend API reference.
+// The part of cuDNN's backend API that Convoy uses, implemented by the emulator. Names, values and meanings
+// are those of the cuDNN Backend API reference.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@ enum cudnnPointwiseMode_t { CONVOY_CUDNN_POINTWISE_MODES(CONVOY_ENUMERATOR) };
 enum cudnnBackendAttributeName_t { CONVOY_CUDNN_ATTRIBUTE_NAMES(CONVOY_ENUMERATOR) };
 enum cudnnBackendAttributeType_t { CONVOY_CUDNN_ATTRIBUTE_TYPES(CONVOY_ENUMERATOR) };
 enum cudnnBackendDescriptorType_t { CONVOY_CUDNN_DESCRIPTOR_TYPES(CONVOY_ENUMERATOR) };
-// How many there are depends on the version.
+// The counts depend on the version of cuDNN.
 enum cudnnBackendNumericalNote_t {
   CONVOY_CUDNN_NUMERICAL_NOTES(CONVOY_ENUMERATOR) CUDNN_NUMERICAL_NOTE_TYPE_COUNT = 10
 };
@@ -40,7 +40,7 @@ using cudnnBackendDescriptor_t = void*;
 extern "C" {
 std::size_t cudnnGetVersion();
 const char* cudnnGetErrorString(cudnnStatus_t status);
-/// Why the calling thread's last failing call failed; the message is cut to max_size.
+/// Writes the reason of the calling thread's last failed call, truncated to `max_size`.
 void cudnnGetLastErrorString(char* message, std::size_t max_size);
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle);
@@ -54,7 +54,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor);
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, std::int64_t count,
                                        const void* elements);
-/// Descriptors that are got are written into descriptors of the caller's, one for each element asked for.
+/// Writes descriptor-valued attributes into descriptors that the caller passes, one per requested element.
 cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, std::int64_t requested,
                                        std::int64_t* count, void* elements);

@@ -1,9 +1,9 @@
-// The numbers behind cuDNN's names, as far as Convoy uses them: X(name, value). The emulator's cudnn.h makes
-// its enums of them, and vendor_interface_test.cpp holds them against the real headers: names that all
-// versions 9 have.
+// The values of cuDNN's enumerators that Convoy uses, as X(name, value). The emulator's cudnn.h defines its
+// enums from them, and vendor_interface_test.cpp compares them with the real headers. All versions 9 have
+// these names.
 #pragma once
 
-// cudnnStatus_t: thousands are categories.
+// cudnnStatus_t. The thousands are categories.
 #define CONVOY_CUDNN_STATUSES(X)                     \
   X(CUDNN_STATUS_SUCCESS, 0)                         \
   X(CUDNN_STATUS_NOT_INITIALIZED, 1001)              \

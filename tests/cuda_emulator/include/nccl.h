@@ -1,5 +1,5 @@
-// The part of NCCL that Convoy uses, carried out by the emulator: communicators that do not block. Names,
-// values and meanings are those of the NCCL API reference.
+// The part of NCCL that Convoy uses, implemented by the emulator: non-blocking communicators. Names, values
+// and meanings are those of the NCCL API reference.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,7 +27,7 @@ struct ncclUniqueId {
   char internal[NCCL_UNIQUE_ID_BYTES];
 };
 
-/// The real one goes on; its first three say how far.
+/// The first fields of the real struct, which has more. `size`, `magic` and `version` tell its size.
 struct ncclConfig_t {
   std::size_t size;
   unsigned magic;
@@ -41,7 +41,7 @@ extern "C" {
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 const char* ncclGetErrorString(ncclResult_t result);
-/// Of any communicator of the process.
+/// Returns the last error of any communicator of the process.
 const char* ncclGetLastError(ncclComm_t comm);
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,

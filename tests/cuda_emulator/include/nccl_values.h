@@ -1,5 +1,5 @@
-// The numbers behind NCCL's names, as far as Convoy uses them: X(name, value). The emulator's nccl.h makes
-// its enums of them, and nccl_interface_test.cpp holds them against the real header.
+// The values of NCCL's enumerators that Convoy uses, as X(name, value). The emulator's nccl.h defines its
+// enums from them, and nccl_interface_test.cpp compares them with the real header.
 #pragma once
 
 // ncclResult_t.

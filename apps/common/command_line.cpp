@@ -1,0 +1,361 @@
+#include "apps/common/command_line.h"
+
+// Included in this file only: it takes seconds to compile.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <type_traits>
+
+#include "apps/common/config_file.h"
+#include "apps/common/version.h"
+#include "kernels/base/check.h"
+#include "kernels/base/nearest_name.h"
+
+namespace convoy {
+namespace {
+
+template <class T>
+struct Unwrapped {
+  using type = T;
+};
+template <class T>
+struct Unwrapped<std::optional<T>> {
+  using type = T;
+};
+
+template <class T>
+T parse_number(const std::string& text, const std::string& source, const FlagDetails& details) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || !std::isfinite(static_cast<double>(value)))
+    fail<UsageError>("{}: found '{}', expected a {}", source, text,
+                     std::is_integral_v<T> ? "whole number" : "number");
+  const auto number = static_cast<double>(value);
+  if (number < details.minimum)
+    fail<UsageError>("{}: found {}, expected at least {}", source, text, details.minimum);
+  if (number > details.maximum)
+    fail<UsageError>("{}: found {}, expected at most {}", source, text, details.maximum);
+  return value;
+}
+
+bool parse_bool(const std::string& text, const std::string& source) {
+  if (text == "true" || text == "1" || text == "on" || text == "yes") return true;
+  if (text == "false" || text == "0" || text == "off" || text == "no") return false;
+  fail<UsageError>("{}: found '{}', expected true or false", source, text);
+}
+
+std::string parse_string(const std::string& text, const std::string& source, const FlagDetails& details) {
+  const auto& choices = details.choices;
+  if (choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
+  const std::string nearest = nearest_name(text, choices);
+  fail<UsageError>("{}: found '{}', expected {}{}", source, text, fmt::join(choices, ", "),
+                   nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+}
+
+/// Formats a value as TOML if `quoted`, else as the help shows it. fmt writes a double with the minimum
+/// number of digits that parse to the same value.
+template <class T>
+std::string format_value(const T& value, bool quoted) {
+  if constexpr (std::is_same_v<T, std::string>)
+    return quoted ? quote_for_config(value) : value;
+  else
+    return fmt::format("{}", value);
+}
+
+/// Returns nullopt for an optional without a value.
+std::optional<std::string> format_value(const FlagTarget& target, bool quoted) {
+  return std::visit(
+      [&](auto* pointer) -> std::optional<std::string> {
+        using T = std::remove_pointer_t<decltype(pointer)>;
+        if constexpr (std::is_same_v<T, typename Unwrapped<T>::type>)
+          return format_value(*pointer, quoted);
+        else
+          return pointer->has_value() ? std::optional(format_value(**pointer, quoted)) : std::nullopt;
+      },
+      target);
+}
+
+bool is_boolean(const FlagTarget& target) {
+  return std::holds_alternative<bool*>(target) || std::holds_alternative<std::optional<bool>*>(target);
+}
+
+constexpr std::size_t kHelpColumns = 80;
+/// The group to which the help adds --help, --help-all and --version.
+constexpr const char* kLastGroup = "Other";
+/// The maximum column at which descriptions begin; a longer name gets a line of its own.
+constexpr std::size_t kMaxDescriptionColumn = 26;
+
+std::vector<std::string> split_words(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const std::size_t space = std::min(text.find(' '), text.size());
+    if (space > 0) words.emplace_back(text.substr(0, space));
+    text.remove_prefix(std::min(space + 1, text.size()));
+  }
+  return words;
+}
+
+/// Joins words to lines of at most `columns` characters; a longer word gets a line of its own.
+std::vector<std::string> fill_lines(const std::vector<std::string>& words, std::size_t columns) {
+  std::vector<std::string> lines;
+  for (const std::string& word : words) {
+    if (lines.empty() || lines.back().size() + 1 + word.size() > columns)
+      lines.push_back(word);
+    else
+      lines.back() += " " + word;
+  }
+  return lines;
+}
+
+/// A flag as the help shows it: its name with the placeholder of the value, and the words of its description.
+/// A word may contain spaces where no line may break.
+struct HelpEntry {
+  std::string name;
+  std::vector<std::string> description;
+};
+
+/// A titled list of entries.
+struct HelpSection {
+  std::string title;
+  std::vector<HelpEntry> entries;
+};
+
+std::string format_entry(const HelpEntry& entry, std::size_t column) {
+  std::string text = "  " + entry.name;
+  bool shares_line = text.size() + 2 <= column;
+  for (const std::string& line : fill_lines(entry.description, kHelpColumns - column)) {
+    if (shares_line)
+      text.resize(column, ' ');
+    else
+      text += "\n" + std::string(column, ' ');
+    text += line;
+    shares_line = false;
+  }
+  return text + "\n";
+}
+
+std::string format_sections(const std::vector<HelpSection>& sections) {
+  std::size_t column = 0;
+  for (const HelpSection& section : sections)
+    for (const HelpEntry& entry : section.entries) column = std::max(column, entry.name.size() + 4);
+  column = std::min(column, kMaxDescriptionColumn);
+  std::string text;
+  for (const HelpSection& section : sections) {
+    text += fmt::format("\n{}:\n", section.title);
+    for (const HelpEntry& entry : section.entries) text += format_entry(entry, column);
+  }
+  return text;
+}
+
+/// Returns "-b, --minbytes BYTES" or "--[no-]download".
+std::string format_name(const CommandLine::Flag& flag) {
+  std::string text;
+  if (flag.details.short_name != '\0') text = fmt::format("-{}, ", flag.details.short_name);
+  text += is_boolean(flag.target) && flag.details.in_config ? "--[no-]" : "--";
+  text += flag.name;
+  if (!is_boolean(flag.target) && !flag.details.value.empty()) text += " " + flag.details.value;
+  return text;
+}
+
+/// Returns "[default: 128]", "[required]", or an empty string for an action without a value.
+std::string format_default(const CommandLine::Flag& flag) {
+  if (flag.details.required) return "[required]";
+  if (is_boolean(flag.target) && !flag.details.in_config) return "";
+  const std::string value = format_value(flag.target, false).value_or("");
+  if (!flag.details.default_text.empty()) return fmt::format("[default: {}]", flag.details.default_text);
+  return fmt::format("[default: {}]", value.empty() ? "none" : value);
+}
+
+/// Returns the description with the valid values in front of the first semicolon:
+/// "Layers: auto, cifar, imagenet; auto depends on the image size".
+std::string description_of(const CommandLine::Flag& flag) {
+  const FlagDetails& details = flag.details;
+  const bool value_lists_choices = details.value.find('|') != std::string::npos;  // "0|1|2"
+  if (details.choices.empty() || value_lists_choices) return flag.help;
+  const std::size_t noun = std::min(flag.help.find(';'), flag.help.size());
+  return fmt::format("{}: {}{}", flag.help.substr(0, noun), fmt::join(details.choices, ", "),
+                     flag.help.substr(noun));
+}
+
+HelpEntry help_entry(const CommandLine::Flag& flag) {
+  HelpEntry entry{.name = format_name(flag), .description = split_words(description_of(flag))};
+  const std::string shown = format_default(flag);
+  if (shown.size() <= kHelpColumns - kMaxDescriptionColumn) {
+    if (!shown.empty()) entry.description.push_back(shown);  // on one line
+  } else {
+    for (std::string& word : split_words(shown)) entry.description.push_back(std::move(word));
+  }
+  return entry;
+}
+
+}  // namespace
+
+CommandLine::CommandLine(std::string program, std::string description)
+    : program_(std::move(program)), description_(std::move(description)) {}
+
+void CommandLine::group(std::string title) {
+  group_ = std::move(title);
+  if (std::find(groups_.begin(), groups_.end(), group_) == groups_.end()) groups_.push_back(group_);
+}
+
+void CommandLine::add(std::string name, FlagTarget target, std::string help, FlagDetails details) {
+  group(group_);
+  flags_.push_back({std::move(name), std::move(help), group_, target, std::move(details)});
+}
+
+void CommandLine::add_positionals(std::string name, std::vector<std::string>& target, std::string help) {
+  positionals_name_ = std::move(name);
+  positionals_help_ = std::move(help);
+  positionals_ = &target;
+}
+
+std::string CommandLine::help(bool all) const {
+  std::string text = fmt::format("Usage: {} [FLAG]...", program_);
+  if (positionals_ != nullptr) text += fmt::format(" {}...", positionals_name_);
+  text += fmt::format("\n\n{}\n", fmt::join(fill_lines(split_words(description_), kHelpColumns), "\n"));
+
+  std::vector<HelpSection> sections;
+  if (positionals_ != nullptr)
+    sections.push_back({"Arguments", {{positionals_name_, split_words(positionals_help_)}}});
+  bool omits_flags = false;
+  for (const std::string& title : groups_) {
+    HelpSection section{.title = title, .entries = {}};
+    for (const Flag& flag : flags_) {
+      if (flag.group != title) continue;
+      if (all || !flag.details.advanced)
+        section.entries.push_back(help_entry(flag));
+      else
+        omits_flags = true;
+    }
+    if (!section.entries.empty()) sections.push_back(std::move(section));
+  }
+  if (sections.empty() || sections.back().title != kLastGroup)
+    sections.push_back({.title = kLastGroup, .entries = {}});
+  std::vector<HelpEntry>& last = sections.back().entries;
+  last.push_back({"-h, --help", split_words("Print the common flags and exit")});
+  last.push_back({"--help-all", split_words("Print all flags and exit")});
+  last.push_back({"--version", split_words("Print the version and exit")});
+  text += format_sections(sections);
+  if (omits_flags) text += "\nAdvanced flags are omitted; --help-all lists all flags.\n";
+  return text;
+}
+
+bool CommandLine::parse(int argc, const char* const* argv) {
+  CLI::App app(description_, program_);
+  app.set_help_flag("-h,--help");
+  app.set_help_all_flag("--help-all");
+  app.set_version_flag("--version", fmt::format("{} {}", program_, kVersion));
+  app.allow_extras();  // refuse_unknown() writes the message
+  std::vector<CLI::Option*> options;
+  for (const Flag& flag : flags_) {
+    const std::string short_name =
+        flag.details.short_name == '\0' ? "" : fmt::format("-{},", flag.details.short_name);
+    const std::string name = short_name + "--" + flag.name;
+    if (!is_boolean(flag.target))
+      options.push_back(app.add_option(name)->expected(1));
+    else if (!flag.details.in_config)
+      options.push_back(app.add_flag(name));
+    else
+      options.push_back(app.add_flag(fmt::format("{},!--no-{}", name, flag.name)));
+  }
+  if (positionals_ != nullptr) app.add_option(positionals_name_, *positionals_);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForAllHelp&) {
+    fmt::print("{}", help(true));
+    return false;
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", help(false));
+    return false;
+  } catch (const CLI::CallForVersion& version) {
+    fmt::print("{}\n", version.what());
+    return false;
+  } catch (const CLI::ParseError& error) {
+    fail<UsageError>("{}", error.what());
+  }
+  const std::vector<std::string> unknown = app.remaining();
+  for (const std::string& argument : unknown)
+    if (argument.starts_with('-')) refuse_unknown(argument);
+  if (!unknown.empty()) fail<UsageError>("'{}': unexpected argument, expected a flag", unknown.front());
+  for (std::size_t i = 0; i < flags_.size(); ++i) {
+    if (options[i]->count() == 0) continue;
+    set(flags_[i], options[i]->results().back(), "--" + flags_[i].name);
+    flags_[i].given = true;
+  }
+  return true;
+}
+
+void CommandLine::apply_config(const std::filesystem::path& path) {
+  std::vector<std::string> seen;
+  for (const ConfigEntry& entry : read_config_file(path)) {
+    const std::string source = fmt::format("{}:{}: {}", path.string(), entry.line, entry.key);
+    if (std::find(seen.begin(), seen.end(), entry.key) != seen.end())
+      fail<UsageError>("{}: duplicate key", source);
+    seen.push_back(entry.key);
+    Flag* const flag = find(entry.key);
+    if (flag == nullptr || !flag->details.in_config) {
+      std::vector<std::string> keys;
+      for (const Flag& known : flags_)
+        if (known.details.in_config) keys.push_back(known.name);
+      const std::string nearest = nearest_name(entry.key, keys);
+      fail<UsageError>("{}: unknown key{}", source,
+                       nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+    }
+    if (flag->given) continue;  // the command line has precedence
+    set(*flag, entry.value, source);
+  }
+  for (const std::string& key : seen) find(key)->given = true;
+}
+
+bool CommandLine::given(std::string_view name) const {
+  for (const Flag& flag : flags_)
+    if (flag.name == name) return flag.given;
+  return false;
+}
+
+std::string CommandLine::config() const {
+  std::string text;
+  for (const Flag& flag : flags_) {
+    if (!flag.details.in_config) continue;
+    if (const auto value = format_value(flag.target, true))
+      text += fmt::format("{} = {}\n", flag.name, *value);
+  }
+  return text;
+}
+
+CommandLine::Flag* CommandLine::find(std::string_view name) {
+  for (Flag& flag : flags_)
+    if (flag.name == name) return &flag;
+  return nullptr;
+}
+
+void CommandLine::set(Flag& flag, const std::string& text, const std::string& source) {
+  std::visit(
+      [&](auto* pointer) {
+        using T = typename Unwrapped<std::remove_pointer_t<decltype(pointer)>>::type;
+        if constexpr (std::is_same_v<T, std::string>)
+          *pointer = parse_string(text, source, flag.details);
+        else if constexpr (std::is_same_v<T, bool>)
+          *pointer = parse_bool(text, source);
+        else
+          *pointer = parse_number<T>(text, source, flag.details);
+      },
+      flag.target);
+}
+
+void CommandLine::refuse_unknown(const std::string& argument) const {
+  const std::string flag = argument.substr(0, argument.find('='));
+  std::vector<std::string> names = {"--help", "--help-all", "--version"};
+  for (const Flag& known : flags_) {
+    names.push_back("--" + known.name);
+    if (is_boolean(known.target) && known.details.in_config) names.push_back("--no-" + known.name);
+  }
+  const std::string nearest = nearest_name(flag, names);
+  fail<UsageError>("{}: unknown flag{} (--help-all lists all flags)", flag,
+                   nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+}
+
+}  // namespace convoy

@@ -1,0 +1,56 @@
+// Flags for the compute device, its precision and its algorithms.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "apps/common/command_line.h"
+#include "apps/common/precision.h"
+#include "comm/bootstrap/rank_info.h"
+#include "kernels/runtime/device.h"
+
+namespace convoy {
+
+struct ComputeOptions {
+  std::string device = "auto";
+  std::int64_t threads = 0;
+  /// Default: on a GPU with enough free memory.
+  std::optional<bool> data_on_device;
+  /// Default: on a GPU.
+  std::optional<bool> cuda_graph;
+  bool deterministic = false;
+  std::string plan_cache = "auto";
+  /// Why a build with CUDA computes on the CPU; empty if it does not. Set by open_device().
+  std::string no_gpu = "";
+};
+
+/// Adds --device and --threads.
+void add_compute_flags(CommandLine& line, ComputeOptions& options);
+/// Adds --data-on-device, for programs that iterate over whole data sets.
+void add_data_on_device_flag(CommandLine& line, ComputeOptions& options);
+
+/// Adds --deterministic and --plan-cache, for programs that compute the same shapes many times.
+void add_algorithm_flags(CommandLine& line, ComputeOptions& options);
+/// Throws UsageError if --plan-cache names a file that would be neither read nor written.
+void check_plan_cache(const ComputeOptions& options, const Device& device);
+/// Adds --cuda-graph, for programs that train.
+void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options);
+
+/// Opens the device of `options` and replaces the values "auto" and 0 in `options` by what was chosen. Each
+/// rank of a host gets its own GPU, or 1 / `ranks_on_my_cores` of the cores that this process may use. Throws
+/// DeviceError if this build or machine does not have the device.
+Device open_device(ComputeOptions& options, const Precision& precision, const RankInfo& rank = {},
+                   int ranks_on_my_cores = 1);
+
+/// Returns whether a data set of `bytes` bytes is kept in GPU memory: the value of the flag or, without it,
+/// whether the set needs at most a quarter of the free memory. Throws UsageError if the flag is set and the
+/// device is the CPU.
+bool keep_data_on_device(const ComputeOptions& options, const Device& device, std::size_t bytes);
+
+/// Returns whether training steps are captured and replayed as CUDA graphs. Throws UsageError if the flag is
+/// set and the device is the CPU.
+bool use_cuda_graph(const ComputeOptions& options, const Device& device);
+
+}  // namespace convoy

@@ -1,0 +1,134 @@
+#include "apps/common/config_file.h"
+
+#include <cctype>
+#include <fstream>
+#include <sstream>
+
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+/// Parses one line of a file from left to right.
+class LineParser {
+ public:
+  LineParser(std::string_view text, std::string_view name, int line)
+      : rest_(text), name_(name), line_(line) {}
+
+  bool at_end() {
+    skip_blanks();
+    return rest_.empty() || rest_.front() == '#';
+  }
+
+  ConfigEntry entry() {
+    ConfigEntry entry{.key = bare_word(), .line = line_};
+    if (entry.key.empty()) refuse("expected `flag = value`");
+    skip_blanks();
+    if (rest_.empty() || rest_.front() != '=') refuse(fmt::format("expected '=' after '{}'", entry.key));
+    rest_.remove_prefix(1);
+    skip_blanks();
+    if (rest_.empty()) refuse(fmt::format("'{}' has no value", entry.key));
+    const char first = rest_.front();
+    if (first == '\'')
+      entry.value = literal_string();
+    else if (first == '"')
+      entry.value = basic_string();
+    else
+      entry.value = bare_word();
+    if (entry.value.empty() && first != '\'' && first != '"')
+      refuse(fmt::format("the value of '{}' is not a string, number or boolean", entry.key));
+    if (!at_end())
+      refuse(
+          fmt::format("found '{}' after the value of '{}', expected the end of the line", rest_, entry.key));
+    return entry;
+  }
+
+ private:
+  void skip_blanks() {
+    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t' || rest_.front() == '\r'))
+      rest_.remove_prefix(1);
+  }
+
+  std::string bare_word() {
+    std::size_t length = 0;
+    while (length < rest_.size() && (std::isalnum(static_cast<unsigned char>(rest_[length])) != 0 ||
+                                     std::string_view("_-+.").find(rest_[length]) != std::string_view::npos))
+      ++length;
+    const std::string word(rest_.substr(0, length));
+    rest_.remove_prefix(length);
+    return word;
+  }
+
+  std::string literal_string() {
+    const std::size_t end = rest_.find('\'', 1);
+    if (end == std::string_view::npos) refuse("a string has no closing quote");
+    const std::string value(rest_.substr(1, end - 1));
+    rest_.remove_prefix(end + 1);
+    return value;
+  }
+
+  std::string basic_string() {
+    std::string value;
+    for (std::size_t i = 1; i < rest_.size(); ++i) {
+      if (rest_[i] == '"') {
+        rest_.remove_prefix(i + 1);
+        return value;
+      }
+      if (rest_[i] != '\\') {
+        value += rest_[i];
+        continue;
+      }
+      const char escaped = ++i < rest_.size() ? rest_[i] : '\0';
+      const std::size_t which = std::string_view("\"\\nt").find(escaped);
+      if (which == std::string_view::npos) refuse("found an unknown escape, expected \\\", \\\\, \\n or \\t");
+      value += "\"\\\n\t"[which];
+    }
+    refuse("a string has no closing quote");
+  }
+
+  [[noreturn]] void refuse(const std::string& what) const {
+    fail<UsageError>("{}:{}: {}", name_, line_, what);
+  }
+
+  std::string_view rest_, name_;
+  int line_;
+};
+
+}  // namespace
+
+std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view name) {
+  std::vector<ConfigEntry> entries;
+  int line = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    LineParser parser(text.substr(0, end), name, ++line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (!parser.at_end()) entries.push_back(parser.entry());
+  }
+  return entries;
+}
+
+std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file || !std::filesystem::is_regular_file(path))
+    fail<UsageError>("--config: {} cannot be read, expected a file of `flag = value` lines", path.string());
+  return parse_config(text.str(), path.string());
+}
+
+std::string quote_for_config(std::string_view value) {
+  // Literal strings keep paths readable. Values that a literal string cannot hold are escaped.
+  if (value.find_first_of("'\n\t") == std::string_view::npos) return fmt::format("'{}'", value);
+  std::string quoted = "\"";
+  for (const char c : value) {
+    const std::size_t which = std::string_view("\"\\\n\t").find(c);
+    if (which == std::string_view::npos)
+      quoted += c;
+    else
+      quoted += {'\\', "\"\\nt"[which]};
+  }
+  return quoted + '"';
+}
+
+}  // namespace convoy

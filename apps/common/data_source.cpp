@@ -1,0 +1,138 @@
+#include "apps/common/data_source.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "datasets/download/download.h"
+#include "datasets/formats/registry.h"
+#include "engine/io/file.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Generated, so it is always available.
+constexpr const char* kFallbackDataset = "shapes";
+
+/// Returns the directory of a data set under `root`: root/NAME or `root`. Returns an empty path if there is
+/// none.
+fs::path find_under(const DatasetEntry& entry, const fs::path& root) {
+  // root/NAME comes first, because train/ and test/ in `root` may belong to any data set.
+  for (const fs::path& directory : {root / entry.name, root})
+    if (entry.files->are_in(directory)) return directory;
+  return {};
+}
+
+/// Downloads the official files to the cache directory, and returns the directory of the data set. Prints one
+/// line of progress on a terminal unless `quiet`.
+fs::path download_dataset(const DatasetEntry& entry, bool quiet) {
+  const fs::path directory = cache_directory() / entry.name;
+  for (const Mirrors& mirrors : entry.files->official()) {
+    DownloadOptions options;
+    const bool terminal = isatty(STDERR_FILENO) != 0;
+    if (terminal && !quiet)
+      options.progress = [name = mirrors.front().name](std::int64_t received, std::int64_t total) {
+        fmt::print(stderr, "\rdownloading {}: {}{}\x1b[K", name,
+                   format_bytes(static_cast<std::size_t>(received)),
+                   total > 0 ? fmt::format(" of {}", format_bytes(static_cast<std::size_t>(total))) : "");
+      };
+    else if (!quiet)
+      fmt::print(stderr, "downloading {} into {}\n", mirrors.front().name, directory.string());
+    download(mirrors, directory, options);
+    if (terminal && !quiet) fmt::print(stderr, "\r\x1b[K");
+  }
+  return directory;
+}
+
+DataLocation located(const std::string& dataset, const fs::path& directory) {
+  return {.dataset = dataset, .directory = fs::absolute(directory).lexically_normal(), .warning = ""};
+}
+
+DataLocation fall_back(const std::string& why) {
+  return {.dataset = kFallbackDataset,
+          .directory = {},
+          .warning = fmt::format("{}; training on the generated {} set instead", why, kFallbackDataset)};
+}
+
+}  // namespace
+
+void add_data_flags(CommandLine& line, DataOptions& options, const std::string& default_text) {
+  line.group("Data");
+  line.add("dataset", &options.dataset, "Data set",
+           {.value = "NAME", .default_text = default_text, .choices = dataset_names()});
+  line.add("data", &options.data, "Data set directory",
+           {.value = "DIR", .default_text = "$CONVOY_DATA, ./data, or the user's cache"});
+  line.add("download", &options.download, "Download of the official archive if the data set is not found",
+           {.advanced = true});
+  line.add("image-size", &options.image_size, "Image size after resizing (pixels per side); 0: original size",
+           {.value = "PIXELS", .minimum = 0, .maximum = 4096, .advanced = true});
+  line.add("skip-corrupt", &options.skip_corrupt,
+           "Warning instead of an error for images that cannot be decoded", {.advanced = true});
+  line.add("workers", &options.workers, "Data loader threads; 0: main thread",
+           {.value = "N", .minimum = 0, .maximum = 256});
+}
+
+DataLocation locate_data(const DataOptions& options) {
+  const std::string& dataset = options.dataset;
+  const DatasetEntry& entry = find_dataset(dataset);
+  if (entry.source == DatasetSource::generated) {
+    check(options.data.empty(), "--data: the {} set is generated, and reads nothing from '{}'", dataset,
+          options.data);
+    return {.dataset = dataset, .directory = {}, .warning = ""};
+  }
+  if (entry.source == DatasetSource::user_directory) {
+    check(!options.data.empty(), "--dataset {}: --data is missing, expected the directory of the images",
+          dataset);
+    if (!fs::is_directory(options.data)) fail<DataError>("--data: {} is no directory", options.data);
+    return located(dataset, options.data);
+  }
+  if (!options.data.empty()) {
+    const fs::path found = find_under(entry, options.data);
+    if (found.empty())
+      fail<DataError>("--data: no {} in {}, expected {}", dataset, options.data, entry.files->expected());
+    return located(dataset, found);
+  }
+
+  std::vector<fs::path> roots;
+  if (const char* named = std::getenv("CONVOY_DATA"); named != nullptr && *named != '\0')
+    roots.emplace_back(named);
+  roots.emplace_back("data");
+  roots.push_back(cache_directory());
+  std::string searched;
+  for (const fs::path& root : roots) {
+    const fs::path found = find_under(entry, root);
+    if (!found.empty()) return located(dataset, found);
+    searched += fmt::format("{}{}", searched.empty() ? "" : ", ", root.string());
+  }
+  std::string why = fmt::format("no {} in {}", dataset, searched);
+  if (options.download) {
+    try {
+      return located(dataset, download_dataset(entry, options.quiet));
+    } catch (const Error& error) {
+      why += fmt::format(", and it could not be downloaded: {}", error.what());
+    }
+  }
+  if (options.fallback_shapes) return fall_back(why);
+  fail<DataError>("{}; name its directory with --data, or train on --dataset {}", why, kFallbackDataset);
+}
+
+DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed) {
+  return find_dataset(location.dataset)
+      .read(location.directory, {.image_size = static_cast<int>(options.image_size),
+                                 .skip_corrupt = options.skip_corrupt,
+                                 .workers = static_cast<int>(std::max<std::int64_t>(options.workers, 1)),
+                                 .seed = seed});
+}
+
+std::string hash_of(const ImageSet& set) {
+  const auto bytes = [](const Tensor& tensor) {
+    return std::string_view(tensor.view().as<char>(), tensor.bytes());
+  };
+  return hash_bytes(bytes(set.images)) + hash_bytes(bytes(set.labels));
+}
+
+}  // namespace convoy

@@ -1,0 +1,46 @@
+// Evaluation of a model on a data set: loss, accuracy and confusion matrix.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "comm/core/communicator.h"
+#include "datasets/transforms/transforms.h"
+#include "models/model.h"
+
+namespace convoy {
+
+struct Evaluation {
+  std::int64_t count = 0;
+  double loss = 0;      // mean cross-entropy, without label smoothing
+  double accuracy = 0;  // 0 … 1
+  int classes = 0;
+  std::vector<std::int64_t> confusion;  // [classes, classes]: rows are labels, columns predictions
+};
+
+struct EvaluationOptions {
+  /// Only its normalization is applied, not its random augmentation.
+  TransformSpec transform;
+  /// Maximum number of images per batch on each rank.
+  std::int64_t batch_size = 128;
+  int workers = 2;
+  DType dtype = DType::f32;
+  /// All images in GPU memory, for a GPU that makes the batches itself. Undefined: worker threads make them.
+  Tensor resident_images = {};
+  /// A CPU communicator of the ranks that shard the set. Null: this rank evaluates the whole set.
+  Communicator* comm = nullptr;
+  /// Called before each batch; true stops the evaluation. Must return the same value on all ranks.
+  std::function<bool()> stop;
+  /// Called after each batch with the approximate number of images evaluated by all ranks and the set size.
+  std::function<void(std::int64_t done, std::int64_t count)> progress;
+};
+
+/// Evaluates the model on every image of `set` exactly once and returns the result for the whole set on every
+/// rank. Returns nullopt if `stop` stopped it. Does not change the model. Blocks until the device is done.
+/// Throws DataError if the set is empty and PeerError if another rank fails.
+std::optional<Evaluation> evaluate(const Model& model, const Device& device, const ImageSet& set,
+                                   const EvaluationOptions& options);
+
+}  // namespace convoy

@@ -1,0 +1,105 @@
+#include "apps/common/input_spec.h"
+
+#include <nlohmann/json.hpp>
+
+#include "apps/common/config_file.h"
+#include "engine/io/checkpoint.h"
+#include "kernels/base/check.h"
+#include "models/models.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kKey = "input";
+
+nlohmann::json floats_to_json(const std::array<float, 4>& values, std::int64_t count) {
+  nlohmann::json list = nlohmann::json::array();
+  for (std::int64_t i = 0; i < count; ++i) list.push_back(values[static_cast<std::size_t>(i)]);
+  return list;
+}
+
+void floats_from_json(const nlohmann::json& list, std::array<float, 4>& values) {
+  for (std::size_t i = 0; i < values.size() && i < list.size(); ++i) values[i] = list.at(i).get<float>();
+}
+
+}  // namespace
+
+void write_input_spec(const InputSpec& spec, std::map<std::string, std::string>& extra) {
+  const std::int64_t channels = spec.image[2];
+  const nlohmann::json json{{"dataset", spec.dataset},
+                            {"classes", spec.classes},
+                            {"image", spec.image.sizes()},
+                            {"mean", floats_to_json(spec.transform.augment.mean, channels)},
+                            {"inverse_std", floats_to_json(spec.transform.augment.inverse_std, channels)}};
+  extra[kKey] = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+InputSpec read_input_spec(const Manifest& manifest, const fs::path& checkpoint) {
+  const auto found = manifest.extra.find(kKey);
+  if (found == manifest.extra.end())
+    fail<CheckpointError>(
+        "{}: the manifest has no input specification; expected a checkpoint written by convoy-train",
+        checkpoint.string());
+  try {
+    const nlohmann::json json = nlohmann::json::parse(found->second);
+    InputSpec spec;
+    spec.dataset = json.at("dataset");
+    spec.classes = json.at("classes").get<std::vector<std::string>>();
+    const auto sizes = json.at("image").get<std::vector<std::int64_t>>();
+    spec.image = Shape(std::span(sizes));
+    floats_from_json(json.at("mean"), spec.transform.augment.mean);
+    floats_from_json(json.at("inverse_std"), spec.transform.augment.inverse_std);
+    if (spec.classes.empty() || spec.image.rank() != 3)
+      fail<CheckpointError>("{}: the manifest has {} classes and images of shape {}, expected [H, W, C]",
+                            checkpoint.string(), spec.classes.size(), spec.image.text());
+    return spec;
+  } catch (const nlohmann::json::exception& error) {
+    fail<CheckpointError>("{}: the entry '{}' of the manifest is damaged: {}", checkpoint.string(), kKey,
+                          error.what());
+  }
+}
+
+fs::path find_checkpoint(const fs::path& path) {
+  if (fs::exists(path / kManifestFile)) return path;
+  const fs::path directory = fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
+  const CheckpointDirectory checkpoints(directory);
+  std::vector<std::string> warnings;
+  if (const auto best = checkpoints.best(&warnings)) return *best;
+  if (const auto latest = checkpoints.latest(&warnings)) return *latest;
+  fail<CheckpointError>(
+      "{}: {}", path.string(),
+      warnings.empty() ? "no checkpoint found, expected a checkpoint or run directory" : warnings.front());
+}
+
+LoadedModel load_model(const fs::path& checkpoint, const Device& device) {
+  const Manifest manifest = read_manifest(checkpoint);
+  InputSpec input = read_input_spec(manifest, checkpoint);
+  std::map<std::string, std::string> flags = stored_flags(manifest);
+  Model model = build_model(manifest.model, flags["stem"], input.image, input.classes.size(), 0, device);
+  const DType dtype = manifest.dtype == to_string(DType::f64) ? DType::f64 : DType::f32;
+  model.to(dtype);
+  load_checkpoint(checkpoint, model.root(), nullptr);
+  return {std::move(model), manifest, std::move(input), dtype, std::move(flags)};
+}
+
+Model build_model(const std::string& name, const std::string& stem, const Shape& image, std::size_t classes,
+                  std::uint64_t seed, const Device& device) {
+  models::Options options{
+      .input = image, .classes = static_cast<int>(classes), .seed = seed, .device = device};
+  if (stem == "cifar") options.stem = models::Stem::cifar;
+  if (stem == "imagenet") options.stem = models::Stem::imagenet;
+  return models::make(name, options);
+}
+
+std::map<std::string, std::string> stored_flags(const Manifest& manifest) {
+  std::map<std::string, std::string> flags;
+  const auto config = manifest.extra.find("config");
+  if (config == manifest.extra.end()) return flags;
+  for (ConfigEntry& entry : parse_config(config->second, "the checkpoint's configuration"))
+    flags[entry.key] = std::move(entry.value);
+  return flags;
+}
+
+}  // namespace convoy

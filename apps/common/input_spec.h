@@ -1,0 +1,54 @@
+// The input specification of a checkpoint, with which evaluation and prediction prepare images as training
+// did.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "datasets/transforms/transforms.h"
+#include "engine/io/manifest.h"
+#include "models/model.h"
+
+namespace convoy {
+
+struct InputSpec {
+  std::string dataset;               // "cifar10"
+  std::vector<std::string> classes;  // names in label order
+  Shape image;                       // [H, W, C]
+  TransformSpec transform;           // normalization only
+};
+
+/// Stores the specification in `extra`, which is to become Manifest::extra.
+void write_input_spec(const InputSpec& spec, std::map<std::string, std::string>& extra);
+/// Reads what write_input_spec() stored. Throws CheckpointError if it is missing or damaged; `checkpoint`
+/// appears in the message.
+InputSpec read_input_spec(const Manifest& manifest, const std::filesystem::path& checkpoint);
+
+/// A model with the metadata of its checkpoint.
+struct LoadedModel {
+  Model model;
+  Manifest manifest;
+  InputSpec input;
+  DType dtype;
+  std::map<std::string, std::string> flags;  // resolved flags of the training run
+};
+
+/// Returns `path` if it is a checkpoint directory, else the best or, without one, the latest checkpoint of
+/// the run directory `path`. Throws CheckpointError if there is none.
+std::filesystem::path find_checkpoint(const std::filesystem::path& path);
+/// Builds the model that the checkpoint describes and loads its parameters and buffers to `device`. Throws
+/// CheckpointError if the checkpoint is incomplete or damaged.
+LoadedModel load_model(const std::filesystem::path& checkpoint, const Device& device);
+
+/// Builds the model `name` (--model) with `stem` (--stem) for images of shape `image`. Throws UsageError for
+/// an unknown name.
+Model build_model(const std::string& name, const std::string& stem, const Shape& image, std::size_t classes,
+                  std::uint64_t seed, const Device& device);
+
+/// Returns the flags of the training run from Manifest::extra; empty if it has none.
+std::map<std::string, std::string> stored_flags(const Manifest& manifest);
+
+}  // namespace convoy

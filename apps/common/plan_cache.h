@@ -1,0 +1,39 @@
+// The file of --plan-cache, which keeps the autotuned algorithms of a GPU between runs.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "kernels/runtime/device.h"
+
+namespace convoy {
+
+/// Returns the algorithm cache of `device` as JSON, with the hardware and libraries that it is valid for; ""
+/// if the cache is empty.
+std::string format_algorithm_cache(const Device& device);
+/// Inserts the entries of such a text into the algorithm cache of `device`. If the text is damaged or for
+/// other hardware or libraries, inserts nothing and returns the problem in one line, to follow the name of
+/// the file.
+std::optional<std::string> load_algorithm_cache(const std::string& text, const Device& device);
+
+/// A file with the algorithm cache of a device. It only saves time, so problems with the file are warnings.
+class PlanCache {
+ public:
+  /// `where` is a file, "none", or "auto" for a file in the user's cache directory that depends on the
+  /// hardware.
+  PlanCache(const std::string& where, Device device);
+
+  /// Loads the file, if it exists, into the device's algorithm cache. Returns a warning if it cannot be used.
+  std::optional<std::string> load();
+  /// Writes the file if the cache has changed since the last load() or store(). Returns a warning if it
+  /// cannot.
+  std::optional<std::string> store();
+
+ private:
+  std::filesystem::path file_;  // empty: no file
+  Device device_;
+  std::uint64_t stored_revision_ = 0;
+};
+
+}  // namespace convoy

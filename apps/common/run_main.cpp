@@ -1,0 +1,47 @@
+#include "apps/common/run_main.h"
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <new>
+
+#include "kernels/base/check.h"
+
+namespace convoy {
+
+void print_error(const char* program, const std::string& what) {
+  std::fflush(stdout);
+  fmt::print(stderr, "{}: error: {}\n", program, what);
+}
+
+Failure to_failure(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::device, "out of memory; lower --batch-size or --micro-batch-size"};
+  } catch (const std::filesystem::filesystem_error& error) {
+    return {ExitCode::output, error.what()};
+  } catch (const std::exception& error) {
+    return {static_cast<ExitCode>(1), error.what()};
+  }
+}
+
+int run_main(const char* program, const std::function<int()>& body) {
+  // With SIGXFSZ ignored, exceeding the file size limit (`ulimit -f`) is an error of write(), like a full
+  // disk.
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    return body();
+  } catch (const ReportedError& error) {
+    return static_cast<int>(error.code());
+  } catch (const std::exception&) {
+    const Failure failure = to_failure(std::current_exception());
+    print_error(program, failure.what);
+    return static_cast<int>(failure.code);
+  }
+}
+
+}  // namespace convoy

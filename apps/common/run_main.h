@@ -1,0 +1,33 @@
+// The common main function of the programs, which reports an error as one line on stderr and an exit code.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <string>
+
+#include "kernels/base/error.h"
+
+namespace convoy {
+
+/// Flushes stdout and prints "PROGRAM: error: WHAT" to stderr.
+void print_error(const char* program, const std::string& what);
+
+/// An error that has been printed already.
+struct ReportedError : Error {
+  using Error::Error;
+};
+
+/// The exit code and the message of a failed program.
+struct Failure {
+  ExitCode code;
+  std::string what;
+};
+/// Returns the exit code and message for an exception.
+Failure to_failure(const std::exception_ptr& exception);
+
+/// Runs `body` and returns its result. If it throws, prints "PROGRAM: error: …" and returns the exit code: an
+/// Error has its own, std::bad_alloc becomes 7, a filesystem error 8, any other std::exception 1. A
+/// ReportedError is not printed.
+int run_main(const char* program, const std::function<int()>& body);
+
+}  // namespace convoy

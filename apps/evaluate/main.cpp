@@ -1,0 +1,224 @@
+// convoy-evaluate: computes the accuracy, loss and confusion matrix of a checkpoint on a data set.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/compute.h"
+#include "apps/common/data_source.h"
+#include "apps/common/evaluator.h"
+#include "apps/common/input_spec.h"
+#include "apps/common/run_main.h"
+#include "apps/launch/job.h"
+#include "apps/launch/local_ranks.h"
+#include "apps/train/report/progress.h"
+#include "engine/io/file.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+struct Options {
+  std::string checkpoint;
+  DataOptions data;
+  std::string split = "test";
+  std::int64_t batch_size = 128;
+  ComputeOptions compute;
+  JobOptions job;
+  std::optional<std::string> precision;
+  std::string json;
+};
+
+CommandLine command_line(Options& o) {
+  CommandLine line("convoy-evaluate",
+                   "Evaluates a checkpoint on a data set: accuracy, loss and confusion matrix.");
+  line.group("Model");
+  line.add("checkpoint", &o.checkpoint, "Checkpoint directory, or run directory (its best checkpoint)",
+           {.value = "DIR", .required = true});
+  add_data_flags(line, o.data, "the training data set");
+  line.add("split", &o.split, "Part of the data set", {.value = "NAME", .choices = {"test", "train"}});
+  line.add("batch-size", &o.batch_size, "Batch size (images)",
+           {.value = "N", .minimum = 1, .maximum = 1 << 20});
+  add_compute_flags(line, o.compute);
+  add_data_on_device_flag(line, o.compute);
+  line.add("precision", &o.precision, "Compute precision",
+           {.value = "NAME",
+            .default_text = "that of the training, or fp32 if unsupported",
+            .choices = precision_names()});
+  line.group("Output");
+  line.add("json", &o.json, "Result file (JSON)", {.value = "FILE"});
+  add_job_flags(line, o.job);
+  add_devices_flag(line, o.job);
+  return line;
+}
+
+/// Fills in the data flags that were not given with those of the training run.
+void fill_from_checkpoint(DataOptions& data, const CommandLine& line, const LoadedModel& loaded) {
+  const auto flag = [&](const char* name) {
+    const auto found = loaded.flags.find(name);
+    return found == loaded.flags.end() ? std::string() : found->second;
+  };
+  const bool same_set = !line.given("dataset") || data.dataset == loaded.input.dataset;
+  if (!line.given("dataset")) data.dataset = flag("dataset").empty() ? loaded.input.dataset : flag("dataset");
+  if (same_set && !line.given("data") && std::filesystem::is_directory(flag("data")))
+    data.data = flag("data");
+  if (!line.given("image-size")) {
+    check(loaded.input.image[0] == loaded.input.image[1] || same_set,
+          "--image-size: the model takes {} images, expected the data set of the training",
+          loaded.input.image.text());
+    // The data set of the training takes the flag of the training; another data set is resized to the model's
+    // input.
+    data.image_size =
+        same_set && !flag("image-size").empty() ? std::stoll(flag("image-size")) : loaded.input.image[0];
+  }
+}
+
+/// Throws UsageError unless image shape and number of classes are those of the model.
+void check_fit(const LoadedModel& loaded, const DataSet& data, const std::filesystem::path& checkpoint,
+               bool warns) {
+  check(data.image_shape() == loaded.input.image, "--dataset: {} has {} images, expected {}, the input of {}",
+        data.name, data.image_shape().text(), loaded.input.image.text(), checkpoint.string());
+  check(data.classes.size() == loaded.input.classes.size(),
+        "--dataset: {} has {} classes, expected {}, the number of {}", data.name, data.classes.size(),
+        loaded.input.classes.size(), checkpoint.string());
+  if (warns && data.classes != loaded.input.classes)
+    fmt::print(stderr, "convoy-evaluate: warning: the class names differ from those of the training\n");
+}
+
+/// Prints the confusion matrix (rows are labels, columns are predictions) or, for more than 20 classes, the
+/// recall of each class only.
+void print_confusion(const Evaluation& evaluation, const std::vector<std::string>& names) {
+  constexpr int kMaxColumns = 20;
+  const auto classes = static_cast<std::size_t>(evaluation.classes);
+  std::size_t width = 5;
+  for (const std::string& name : names) width = std::max(width, name.size());
+  fmt::print("\n{:<{}}", "", width + 5);
+  if (evaluation.classes <= kMaxColumns) {
+    for (std::size_t c = 0; c < classes; ++c) fmt::print("{:>6}", c);
+    fmt::print("   recall\n");
+  } else {
+    fmt::print("  correct     of   recall\n");
+  }
+  for (std::size_t row = 0; row < classes; ++row) {
+    const auto* counts = &evaluation.confusion[row * classes];
+    std::int64_t total = 0;
+    for (std::size_t c = 0; c < classes; ++c) total += counts[c];
+    fmt::print("{:>3}  {:<{}}", row, names[row], width);
+    if (evaluation.classes <= kMaxColumns) {
+      for (std::size_t c = 0; c < classes; ++c) fmt::print("{:>6}", counts[c]);
+    } else {
+      fmt::print("{:>9}{:>7}", counts[row], total);
+    }
+    fmt::print("{:>8.1f}%\n",
+               total > 0 ? 100.0 * static_cast<double>(counts[row]) / static_cast<double>(total) : 0.0);
+  }
+}
+
+void write_json(const std::string& file, const std::filesystem::path& checkpoint, const LoadedModel& loaded,
+                const DataSet& data, const std::string& split, const Evaluation& evaluation) {
+  nlohmann::ordered_json confusion = nlohmann::ordered_json::array();
+  const auto classes = static_cast<std::size_t>(evaluation.classes);
+  for (std::size_t row = 0; row < classes; ++row)
+    confusion.push_back(
+        std::vector(evaluation.confusion.begin() + static_cast<std::ptrdiff_t>(row * classes),
+                    evaluation.confusion.begin() + static_cast<std::ptrdiff_t>((row + 1) * classes)));
+  const nlohmann::ordered_json json{{"checkpoint", checkpoint.string()},
+                                    {"step", loaded.manifest.step},
+                                    {"model", loaded.model.name()},
+                                    {"dataset", data.name},
+                                    {"split", split},
+                                    {"count", evaluation.count},
+                                    {"loss", evaluation.loss},
+                                    {"accuracy", evaluation.accuracy},
+                                    {"classes", loaded.input.classes},
+                                    {"confusion", confusion}};
+  write_file_atomically(file, json.dump(2) + "\n");
+}
+
+/// Evaluates this rank's shard of the images. Rank 0 prints the result of all ranks.
+int run_rank(Options& options, const CommandLine& line, Job& job) {
+  const bool first = job.is_first();
+  const std::filesystem::path checkpoint = find_checkpoint(options.checkpoint);
+  const std::string trained_precision = stored_flags(read_manifest(checkpoint))["precision"];
+  Precision precision = parse_precision(options.precision           ? *options.precision
+                                        : trained_precision.empty() ? std::string("fp32")
+                                                                    : trained_precision);
+  const Device device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
+  job.connect(device);
+  if (options.precision) check_precision(precision, device);
+  device.set_autotune(false);  // takes longer than it saves in one epoch
+  if (!supports(device, precision)) precision = parse_precision("fp32");
+  const LoadedModel loaded = load_model(checkpoint, device);
+  loaded.model.to(precision.parameters);
+  if (precision.is_half()) loaded.model.root().keep_low_precision_copies(precision.compute);
+  fill_from_checkpoint(options.data, line, loaded);
+  options.data.quiet = !first;
+  const auto seed = loaded.flags.find("seed");
+  DataLocation location;
+  job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
+  const DataSet data = *job.make_once<DataSet>([&] {
+    return read_data(location, options.data, seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
+  });
+  std::vector<std::string> warnings = data.warnings;
+  if (auto warning = oversubscription_warning(job, device)) warnings.push_back(std::move(*warning));
+  if (first)
+    for (const std::string& warning : warnings) fmt::print(stderr, "convoy-evaluate: warning: {}\n", warning);
+  check_fit(loaded, data, checkpoint, first);
+  const ImageSet& images = options.split == "train" ? data.train : data.test;
+  job.verify_consistency({{"parameters", loaded.manifest.parameters_hash},
+                          {"--batch-size", std::to_string(options.batch_size)},
+                          {"--precision", precision.name},
+                          {fmt::format("{} data", options.split), hash_of(images)}});
+
+  std::vector<std::pair<std::string, std::string>> table = {
+      {"checkpoint", checkpoint.string()},
+      {"model", fmt::format("{}, step {}, {}", loaded.model.name(), loaded.manifest.step, precision.name)},
+      {"data", fmt::format("{}: {} {} images", data.note, images.size(), options.split)},
+      {"device", options.compute.no_gpu.empty()
+                     ? device.name()
+                     : fmt::format("{} ({})", device.name(), options.compute.no_gpu)}};
+  if (!job.is_alone()) table.emplace_back("ranks", job.describe());
+  if (first) print_table(table);
+  const Evaluation evaluation =
+      *evaluate(loaded.model, device, images,
+                {.transform = loaded.input.transform,
+                 .batch_size = options.batch_size,
+                 .workers = static_cast<int>(options.data.workers),
+                 .dtype = precision.compute,
+                 .resident_images = keep_data_on_device(options.compute, device, images.images.bytes())
+                                        ? images.images.to(device)
+                                        : Tensor(),
+                 .comm = job.control(),
+                 .stop = {},
+                 .progress = {}});
+  if (!first) return 0;
+  print_confusion(evaluation, loaded.input.classes);
+  fmt::print("\n");
+  print_table({{"accuracy", fmt::format("{:.2f}%", evaluation.accuracy * 100)},
+               {"loss", fmt::format("{:.4f}", evaluation.loss)},
+               {"images", fmt::format("{}", evaluation.count)}});
+  if (!options.json.empty()) write_json(options.json, checkpoint, loaded, data, options.split, evaluation);
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CommandLine line = command_line(options);
+  std::optional<LocalRanks> ranks;
+  report_errors_in_rank_order([&] {
+    if (!line.parse(argc, argv)) return;
+    check(!options.checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
+    ranks.emplace(options.job, options.compute);
+  });
+  if (!ranks) return 0;
+  return ranks->run("convoy-evaluate", [&](Job& job) {
+    Options rank_options = options;  // completed by the rank's device and data
+    return run_rank(rank_options, line, job);
+  });
+}
+
+}  // namespace
+}  // namespace convoy
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-evaluate", [&] { return convoy::run(argc, argv); });
+}

@@ -1,0 +1,146 @@
+// The ranks of a program: their rendezvous, their communicators and their failure handling.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/common/command_line.h"
+#include "apps/common/run_main.h"
+#include "comm/bootstrap/rendezvous.h"
+#include "comm/core/communicator.h"
+#include "comm/parallel/consistency.h"
+
+namespace convoy {
+
+class FailureCoordinator;
+
+struct JobOptions {
+  /// Ranks of this process, a thread each. Default: one.
+  std::optional<std::int64_t> devices;
+  std::string rendezvous = "auto";
+  std::string comm = "auto";
+  double comm_timeout = 300;  // seconds
+  bool debug_comm = false;
+  bool allow_shared_gpu = false;
+  std::optional<std::int64_t> wait_debugger;  // the rank that waits for a debugger
+};
+
+/// Adds --rendezvous, --comm, --comm-timeout, --debug-comm, --allow-shared-gpu and --wait-debugger.
+void add_job_flags(CommandLine& line, JobOptions& options);
+
+/// Returns the kind of CPU communicator for the value `comm` of --comm: "thread", "shm", "mpi", "gloo" or
+/// "hierarchical". For "auto" and "nccl": shared memory on one host, hierarchical if some hosts have several
+/// ranks, else the backend of the rendezvous.
+std::string cpu_communicator_kind(const std::string& comm, const RankInfo& info);
+/// Creates a CPU communicator of this kind. Collective call. Throws UsageError for "shm" if the ranks are on
+/// several hosts.
+std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Rendezvous& rendezvous,
+                                                    const CommOptions& options);
+
+/// Creates a communicator with a timeout of one day, for downloads and interactive debugging, and calls
+/// `body` with it. Collective call. If `body` throws, aborts the communicator with the reason and rethrows.
+void with_long_timeout(Rendezvous& rendezvous, const std::string& comm,
+                       const std::function<void(Communicator&)>& body);
+
+/// The distributed context of one rank: its rendezvous and communicators. A program without a launcher is a
+/// job with one rank and no communicators. One thread at a time may use a job.
+class Job {
+ public:
+  /// Runs the rendezvous with the other ranks. Blocks until all ranks are present. From then on, a failure of
+  /// one rank ends all of them (run()). Throws UsageError for contradictory flags and PeerError if a rank is
+  /// missing at the timeout.
+  explicit Job(const JobOptions& options);
+  /// Creates the job of a rank that is a thread of this process (in_threads()) from its `rendezvous`. All
+  /// threads share `coordinator`, which reports their failures and must outlive the job.
+  Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous, FailureCoordinator& coordinator);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  const RankInfo& info() const { return rendezvous_->info(); }
+  const std::vector<RankInfo>& all() const { return rendezvous_->all(); }
+  bool is_alone() const { return info().world_size == 1; }
+  /// Returns the rendezvous, for exchanges that need no communicator.
+  Rendezvous& rendezvous() { return *rendezvous_; }
+  /// Returns whether this is rank 0, the rank that writes files and prints.
+  bool is_first() const { return info().rank == 0; }
+  bool by_mpirun() const { return info().source == "mpi"; }
+  bool in_threads() const { return info().source == "threads"; }
+  /// Returns the number of ranks of this host, including this one, that have the same CPU affinity mask.
+  int ranks_on_my_cores() const { return ranks_on_my_cores_; }
+
+  /// Waits for the debugger of --wait-debugger, then calls `body` and returns its result. If `body` throws,
+  /// prints the error with this rank's number, aborts the communicators of the peers with it, and throws
+  /// ReportedError. Under mpirun, the ranks order their reports so that the cause is printed first.
+  int run(const char* program, const std::function<int()>& body);
+
+  /// Aborts all communicators with `reason`, so that peers stop waiting for this rank. run() calls it for
+  /// exceptions that reach it; code calls it earlier if its own cleanup could block peers.
+  void abort_peers(const std::string& reason) noexcept;
+
+  /// Creates the gradient communicator for this device. Collective call, once per job. Throws UsageError on
+  /// all ranks if their devices differ in kind, or if two ranks have the same GPU without --allow-shared-gpu.
+  void connect(const Device& device);
+  /// Returns the communicator for gradients; null if there is one rank.
+  Communicator* gradients() const;
+  /// Returns the communicator for small data in CPU memory; null if there is one rank. If the ranks compute
+  /// on the CPU, it is the same as gradients().
+  Communicator* control() const { return control_.get(); }
+  /// Returns the communicator for batch-norm statistics, which are exchanged while gradients are in flight:
+  /// gradients() on GPUs, on the CPU a separate one that the first call creates. The first call is
+  /// collective. Null if there is one rank.
+  Communicator* statistics();
+
+  /// Returns the device names by rank, such as "cuda:1". Valid after connect().
+  const std::vector<std::string>& devices() const { return devices_; }
+
+  /// Calls `body` on rank 0 and then on the other ranks, which find what rank 0 has downloaded. Collective
+  /// call with a timeout of one day.
+  void run_on_rank_zero_first(const std::function<void()>& body);
+
+  /// Calls `make` on the first rank of this process and returns its result on all ranks of the process, which
+  /// share it: for large immutable data. Collective call among the ranks of the process.
+  template <class T>
+  std::shared_ptr<const T> make_once(const std::function<T()>& make) {
+    if (!in_threads()) return std::make_shared<const T>(make());
+    return std::static_pointer_cast<T>(share(is_first() ? std::make_shared<T>(make()) : nullptr));
+  }
+
+  /// Throws UsageError on all ranks if an entry differs between ranks. Collective call.
+  void verify_consistency(const std::vector<ConsistencyEntry>& local);
+  /// Returns a description such as "2 on 1 host, shm; rendezvous: OMPI_COMM_WORLD_*, MPI".
+  std::string describe() const;
+
+  /// Finishes all communicators. Collective call; nothing may be communicated after it.
+  void finish();
+
+ private:
+  void open();
+  /// Calls `body`, which throws the same UsageError on all ranks or on none, and reports the error once.
+  void run_consistent_check(const std::function<void()>& body);
+  /// Reports the failure, aborts the peers and throws ReportedError.
+  [[noreturn]] void report_and_abort(const Failure& failure);
+  /// Returns the pointer of the first rank of this process on all of its ranks.
+  std::shared_ptr<void> share(std::shared_ptr<void> local);
+
+  JobOptions options_;
+  const char* program_ = "";
+  std::unique_ptr<Rendezvous> rendezvous_;
+  FailureCoordinator* coordinator_ = nullptr;  // null unless the ranks are threads
+  int ranks_on_my_cores_ = 1;
+  std::vector<std::string> devices_;
+  std::unique_ptr<Communicator> control_;
+  std::unique_ptr<Communicator> gradients_;   // null on the CPU
+  std::unique_ptr<Communicator> statistics_;  // null on GPUs, and before the first call of statistics()
+};
+
+/// Calls `body`, which runs before the rendezvous. Under mpirun, delays errors of all ranks but rank 0: if
+/// all ranks fail in the same way, mpirun ends the others after rank 0's report, and the error is printed
+/// once.
+void report_errors_in_rank_order(const std::function<void()>& body);
+
+}  // namespace convoy

@@ -1,0 +1,180 @@
+// convoy-predict: prints the most probable classes of image files.
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <numeric>
+
+#include "apps/common/compute.h"
+#include "apps/common/input_spec.h"
+#include "apps/common/run_main.h"
+#include "apps/predict/npy.h"
+#include "datasets/formats/readers.h"
+#include "engine/io/file.h"
+#include "kernels/augment.h"
+#include "kernels/base/check.h"
+#include "kernels/softmax_cross_entropy.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string checkpoint;
+  std::vector<std::string> files;
+  std::int64_t top = 5;
+  std::string logits;
+  std::int64_t batch_size = 128;
+  ComputeOptions compute;
+};
+
+CommandLine command_line(Options& o) {
+  CommandLine line("convoy-predict", "Classifies images: the most probable classes and their probabilities.");
+  line.add_positionals("IMAGE", o.files, "Image files, directories of images, or - for one image on stdin");
+  line.group("Model");
+  line.add("checkpoint", &o.checkpoint, "Checkpoint directory, or run directory (its best checkpoint)",
+           {.value = "DIR", .required = true});
+  line.group("Output");
+  line.add("top", &o.top, "Number of classes to print per image", {.value = "N", .minimum = 1});
+  line.add("logits", &o.logits, "File for the logits (NumPy, images x classes)", {.value = "FILE.npy"});
+  line.group("Data");
+  line.add("batch-size", &o.batch_size, "Batch size (images)",
+           {.value = "N", .minimum = 1, .maximum = 1 << 20});
+  add_compute_flags(line, o.compute);
+  return line;
+}
+
+bool is_image_name(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".bmp";
+}
+
+/// Replaces each directory by the images below it, at any depth, sorted by path.
+std::vector<std::string> expand(const std::vector<std::string>& arguments) {
+  std::vector<std::string> files;
+  for (const std::string& argument : arguments) {
+    if (!fs::is_directory(argument)) {
+      files.push_back(argument);
+      continue;
+    }
+    const std::size_t before = files.size();
+    for (const auto& entry : fs::recursive_directory_iterator(argument))
+      if (entry.is_regular_file() && is_image_name(entry.path())) files.push_back(entry.path().string());
+    if (files.size() == before)
+      fail<DataError>("{}: found no image in this directory, expected JPEG, PNG or BMP files", argument);
+    std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
+  }
+  return files;
+}
+
+/// Reads an image as u8 [H, W, C], the input shape `expected` of the model. Resizes it if the model takes
+/// squares, and converts it to grey for a model with one channel. Throws DataError if it does not fit.
+Tensor read_input(const std::string& file, const Shape& expected) {
+  const int size = expected[0] == expected[1] ? static_cast<int>(expected[0]) : 0;
+  Tensor image;
+  if (file == "-") {
+    const std::string bytes(std::istreambuf_iterator<char>(std::cin), {});
+    image = decode_image(bytes, "standard input", size);
+  } else {
+    image = read_image(file, size);
+  }
+  if (image.size(0) != expected[0] || image.size(1) != expected[1])
+    fail<DataError>("{}: found {}x{} pixels, expected {}x{}", file, image.size(0), image.size(1), expected[0],
+                    expected[1]);
+  if (expected[2] == 3) return image;
+  if (expected[2] != 1)
+    fail<DataError>("{}: the model has {} input channels, expected 1 or 3", file, expected[2]);
+  const Tensor grey = Tensor::empty({expected[0], expected[1], 1}, DType::u8, image.device());
+  const auto* from = image.view().as<std::uint8_t>();
+  auto* to = grey.view().as<std::uint8_t>();
+  for (std::int64_t i = 0; i < grey.numel(); ++i) {
+    // Luma of ITU-R BT.601 in units of 1/256. Grey pixels keep their value, since the weights add up to 256.
+    const int luma = 77 * from[3 * i] + 150 * from[3 * i + 1] + 29 * from[3 * i + 2];
+    to[i] = static_cast<std::uint8_t>((luma + 128) >> 8);
+  }
+  return grey;
+}
+
+/// Returns the logits [n, classes] of n files.
+Tensor compute_logits(const LoadedModel& loaded, const Device& device, std::span<const std::string> files) {
+  const NoGrad no_grad;
+  const Shape& image = loaded.input.image;
+  const auto count = static_cast<std::int64_t>(files.size());
+  const Tensor images = Tensor::empty({count, image[0], image[1], image[2]}, DType::u8, Device::cpu());
+  for (std::int64_t i = 0; i < count; ++i)
+    images.rows(i, i + 1).copy_from(
+        read_input(files[static_cast<std::size_t>(i)], image).reshape({1, image[0], image[1], image[2]}));
+  std::vector<std::int32_t> rows(files.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const Tensor pixels = images.to(device);
+  const Tensor index = Tensor::from(rows, {count}, device);
+  const Tensor input = Tensor::empty({count, image[0], image[1], image[2]}, loaded.dtype, device);
+  on(device.stream(), [&](auto& s) {
+    augment(s, pixels.view(), index.view(), index.view(), loaded.input.transform.augment, Random{},
+            input.view());
+  });
+  return loaded.model(input).value();
+}
+
+/// Prints the `top` most probable classes of a file.
+void print_top(const std::string& file, std::span<const double> probabilities,
+               const std::vector<std::string>& classes, std::size_t top) {
+  std::vector<std::size_t> order(probabilities.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return probabilities[a] > probabilities[b]; });
+  fmt::print("{}\n", file == "-" ? "standard input" : file);
+  for (std::size_t i = 0; i < std::min(top, order.size()); ++i)
+    fmt::print("  {:6.2f}%  {}\n", probabilities[order[i]] * 100, classes[order[i]]);
+}
+
+/// Returns the softmax of logits [n, classes], in row-major order.
+std::vector<double> probabilities_of(const Tensor& logits) {
+  const Tensor probabilities = Tensor::empty_like(logits);
+  on(logits.stream(), [&](auto& s) { softmax(s, logits.view(), probabilities.view()); });
+  return probabilities.to(DType::f64).to_vector<double>();
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CommandLine line = command_line(options);
+  if (!line.parse(argc, argv)) return 0;
+  check(!options.checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
+  check(!options.files.empty(), "no images: expected files, directories, or - for standard input");
+  check(std::count(options.files.begin(), options.files.end(), "-") <= 1,
+        "'-': found several times, expected at most once, since standard input can be read only once");
+  const Device device = open_device(options.compute, parse_precision("fp32"));
+  device.set_autotune(false);  // takes longer than computing a few images
+  const LoadedModel loaded = load_model(find_checkpoint(options.checkpoint), device);
+  const std::vector<std::string> files = expand(options.files);
+
+  const auto classes = loaded.input.classes.size();
+  const auto count = static_cast<std::int64_t>(files.size());
+  const Tensor all = Tensor::empty({count, static_cast<std::int64_t>(classes)}, loaded.dtype, Device::cpu());
+  for (std::int64_t begin = 0; begin < count; begin += options.batch_size) {
+    const std::int64_t end = std::min(begin + options.batch_size, count);
+    const auto chunk =
+        std::span(files).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    const Tensor logits = compute_logits(loaded, device, chunk);
+    all.rows(begin, end).copy_from(logits);
+    const std::vector<double> probabilities = probabilities_of(logits);
+    for (std::size_t i = 0; i < chunk.size(); ++i)
+      print_top(chunk[i], std::span(probabilities).subspan(i * classes, classes), loaded.input.classes,
+                static_cast<std::size_t>(options.top));
+  }
+  if (!options.logits.empty()) write_file_atomically(options.logits, encode_npy(all));
+  return 0;
+}
+
+}  // namespace
+}  // namespace convoy
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-predict", [&] { return convoy::run(argc, argv); });
+}

@@ -1,0 +1,45 @@
+#include "apps/train/loss_log.h"
+
+#include <utility>
+
+#include "comm/parallel/broadcast.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+
+LossesInFlight::LossesInFlight(std::vector<Step> steps, const Tensor& values)
+    : steps_(std::move(steps)), values_(steps_.empty() ? nullptr : std::make_unique<Readback>(values)) {}
+
+std::vector<LossesInFlight::Loss> LossesInFlight::losses() const {
+  std::vector<Loss> losses;
+  if (!values_) return losses;
+  const std::vector<double> parts = values_->values();
+  auto part = parts.begin();
+  for (const Step& step : steps_) {
+    double sum = 0;
+    for (int k = 0; k < step.parts; ++k) sum += *part++;
+    losses.push_back({step.step, sum});
+  }
+  return losses;
+}
+
+LossLog::LossLog(const Device& device, DType dtype, std::int64_t capacity, Communicator* comm)
+    : comm_(comm), values_(Tensor::empty({capacity}, dtype, device)) {}
+
+void LossLog::add(std::int64_t step, const std::vector<Tensor>& parts) {
+  check(!full(parts.size()), "loss log: no room for step {} among {} losses", step, values_.size(0));
+  for (const Tensor& part : parts) {
+    values_.rows(next_, next_ + 1).copy_from(part);
+    ++next_;
+  }
+  steps_.push_back({step, static_cast<int>(parts.size())});
+}
+
+LossesInFlight LossLog::take() {
+  if (comm_ != nullptr && next_ > 0) all_reduce_in_order(*comm_, values_.rows(0, next_));
+  LossesInFlight taken(std::exchange(steps_, {}), values_.rows(0, next_));
+  next_ = 0;
+  return taken;
+}
+
+}  // namespace convoy

@@ -1,0 +1,256 @@
+// convoy-train: the program that trains a network.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/input_spec.h"
+#include "apps/common/plan_cache.h"
+#include "apps/common/run_main.h"
+#include "apps/common/signals.h"
+#include "apps/common/version.h"
+#include "apps/launch/job.h"
+#include "apps/launch/local_ranks.h"
+#include "apps/train/report/reporter.h"
+#include "apps/train/report/run_directory.h"
+#include "apps/train/report/samples.h"
+#include "apps/train/trace.h"
+#include "comm/parallel/broadcast.h"
+#include "datasets/loader/sampler.h"
+#include "kernels/base/check.h"
+#include "models/models.h"
+
+namespace convoy {
+namespace {
+
+void write_start_files(const Setup& setup, const RunDirectory& directory) {
+  write_file_atomically(directory.path("config.toml"), setup.config);
+  if (directory.checkpoint()) return;
+  write_samples(directory.path("samples.png"), setup.data.train,
+                {.seed = static_cast<std::uint64_t>(setup.options.seed), .transform = setup.transform});
+}
+
+/// Returns the flags that must be the same on all ranks. Other flags describe this rank's device and file
+/// paths.
+std::vector<ConsistencyEntry> consistency_entries_of(const TrainOptions& options, const CommandLine& line) {
+  constexpr const char* kMayDiffer[] = {"device",   "threads",    "workers", "data",
+                                        "download", "plan-cache", "out"};
+  std::vector<ConsistencyEntry> entries;
+  for (const auto& [name, value] : flags_by_name(line.config()))
+    if (std::find(std::begin(kMayDiffer), std::end(kMayDiffer), name) == std::end(kMayDiffer))
+      entries.push_back({"--" + name, value});
+  entries.push_back({"--dry-run", options.dry_run ? "true" : "false"});
+  return entries;
+}
+
+std::vector<ConsistencyEntry> consistency_entries_of(const Setup& setup) {
+  std::vector<ConsistencyEntry> entries = consistency_entries_of(setup.model.root());
+  for (const auto& [split, set] :
+       {std::pair("training", &setup.data.train), std::pair("test", &setup.data.test)})
+    entries.push_back(
+        {fmt::format("{} data", split), fmt::format("{} images, hash {}", set->size(), hash_of(*set))});
+  return entries;
+}
+
+enum class StartMode { new_run, resumed, complete };
+
+/// Loads the checkpoint to resume from on rank 0 and broadcasts the state to all ranks. `directory` is null
+/// on other ranks. Appends to `warnings`. Collective.
+StartMode begin(Trainer& trainer, const Setup& setup, const RunDirectory* directory, Job& job,
+                std::vector<std::string>& warnings) {
+  std::string mode = "new_run";
+  if (directory != nullptr && directory->checkpoint()) {
+    const auto add = [&](const std::vector<std::string>& more) {
+      warnings.insert(warnings.end(), more.begin(), more.end());
+    };
+    const std::filesystem::path& checkpoint = *directory->checkpoint();
+    add(compare_flags(stored_flags(read_manifest(checkpoint)), flags_by_name(setup.config), checkpoint));
+    if (auto warning = trainer.resume(checkpoint)) warnings.push_back(std::move(*warning));
+    mode = trainer.finished() && read_result(directory->path("log.jsonl")) ? "complete" : "resumed";
+  }
+  if (Communicator* comm = job.control()) mode = broadcast_text(*comm, mode);
+  if (mode == "complete") return StartMode::complete;
+  trainer.broadcast_state();
+  return mode == "resumed" ? StartMode::resumed : StartMode::new_run;
+}
+
+/// Returns a warning if the batch norms of a rank see few samples at a time.
+std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size) {
+  constexpr std::int64_t kMinSamples = 16;
+  const TrainOptions& options = setup.options;
+  if (world_size == 1 || options.sync_bn || !models::has_batch_norm(options.model)) return std::nullopt;
+  const std::int64_t batch = std::min(*options.batch_size, setup.data.train.size());
+  const BatchPlan plan{.samples = batch,
+                       .global_batch = batch,
+                       .micro_batch = options.micro_batch_size,
+                       .rank = world_size - 1,
+                       .world_size = world_size};
+  const std::int64_t samples = plan.positions(0, plan.micro_batches(0) - 1).size();
+  if (samples >= kMinSamples) return std::nullopt;
+  return fmt::format(
+      "each batch norm computes its statistics over {} samples, one rank's shard of --batch-size {}; "
+      "--sync-bn uses the samples of all ranks",
+      samples, *options.batch_size);
+}
+
+/// The output of rank 0: the files of the run and the terminal.
+class RankZeroOutput {
+ public:
+  RankZeroOutput(const Setup& setup, const RunDirectory& directory, const Trainer& trainer, StartMode mode,
+                 const Job& job)
+      : log_(directory.path("log.jsonl"),
+             mode == StartMode::resumed ? std::optional(trainer.state().step) : std::nullopt),
+        progress_(trainer.total_steps(), trainer.steps_per_epoch(), !job.by_mpirun()),
+        reporter_(log_, progress_) {
+    write_start_files(setup, directory);
+  }
+
+  Reporter& reporter() { return reporter_; }
+  Progress& progress() { return progress_; }
+
+ private:
+  RunLog log_;
+  Progress progress_;
+  Reporter reporter_;
+};
+
+/// Runs the training. Returns 0, or 128 + the number of the signal that stopped it. `directory` is null on
+/// ranks other than 0.
+int train(const Setup& setup, const RunDirectory* directory, Job& job) {
+  const TrainOptions& options = setup.options;
+  const bool first = job.is_first();
+  CheckpointDirectory checkpoints(std::filesystem::path(*options.out) / "checkpoints");
+  checkpoints.set_keep_last(static_cast<int>(options.keep_last));
+  checkpoints.set_keep_best(options.keep_best);
+  Profiler profiler;
+  profiler.enable(!options.trace.empty());
+  TrainerParts parts{.model = setup.model,
+                     .device = setup.device,
+                     .data = setup.data,
+                     .transform = setup.transform,
+                     .checkpoints = checkpoints,
+                     .extra = {{"config", setup.config}, {"version", kVersion}},
+                     .profiler = &profiler,
+                     .stop_signal = StopSignals::received,
+                     .gradients = job.gradients(),
+                     .control = job.control(),
+                     .statistics = options.sync_bn ? job.statistics() : nullptr};
+  write_input_spec(
+      {setup.data.name, setup.data.classes, setup.data.image_shape(), setup.transform.evaluation()},
+      parts.extra);
+  Trainer trainer(options, std::move(parts));
+
+  PlanCache plans(options.compute.deterministic ? "none" : options.compute.plan_cache, setup.device);
+  std::vector<std::string> warnings = setup.warnings;
+  if (auto warning = plans.load()) warnings.push_back(std::move(*warning));
+  if (auto warning = batch_norm_warning(setup, job.info().world_size))
+    warnings.push_back(std::move(*warning));
+  if (auto warning = oversubscription_warning(job, setup.device)) warnings.push_back(std::move(*warning));
+
+  if (first) print_table(describe(setup, trainer.total_steps(), job));
+  if (options.dry_run) {
+    const double loss = trainer.try_batch();
+    if (first) fmt::print("dry run: the loss of one batch is {:.4f}; nothing was written\n", loss);
+    return 0;
+  }
+  if (directory != nullptr)
+    warnings.insert(warnings.end(), directory->warnings().begin(), directory->warnings().end());
+  const StartMode mode = begin(trainer, setup, directory, job, warnings);
+  if (mode == StartMode::complete) {
+    if (!first) return 0;
+    fmt::print("this training is complete, nothing to do\n");
+    print_result(*read_result(directory->path("log.jsonl")), directory->out().string());
+    return 0;
+  }
+  if (first && mode == StartMode::resumed)
+    fmt::print("resuming from {}\n", directory->checkpoint()->string());
+
+  // Before the training, to fail early if the file cannot be written.
+  write_trace(profiler, job.control(), options.trace);
+  start_trace(profiler, job.control());
+  std::optional<RankZeroOutput> output;
+  if (first) {
+    directory->create();
+    Reporter& reporter = output.emplace(setup, *directory, trainer, mode, job).reporter();
+    reporter.start(setup, trainer, job);
+    for (const std::string& warning : warnings) reporter.warn(warning, trainer.state().step);
+  }
+
+  const StopSignals signals;
+  int signal = 0;
+  try {
+    signal = trainer.run(first ? output->reporter().callbacks() : TrainerCallbacks());
+  } catch (const std::exception& error) {
+    job.abort_peers(error.what());  // before the trainer is destroyed, possibly in the middle of a step
+    throw;
+  }
+  write_trace(profiler, job.control(), options.trace);
+  if (!first) return signal == 0 ? 0 : 128 + signal;
+  if (const auto warning = plans.store()) output->reporter().warn(*warning, trainer.state().step);
+  if (signal != 0) {
+    output->progress().line(
+        fmt::format("stopped by signal {} after step {}; checkpoint saved, continue with --resume auto",
+                    signal, trainer.state().step));
+    return 128 + signal;
+  }
+  const nlohmann::ordered_json result = result_of(setup, trainer, job);
+  output->reporter().result(result);
+  print_result(result, directory->out().string());
+  return 0;
+}
+
+/// Runs one rank of the training, after the rendezvous.
+int run_rank(TrainOptions& options, const CommandLine& line, Job& job) {
+  job.verify_consistency(consistency_entries_of(options, line));
+  if (options.summary) {
+    if (job.is_first()) fmt::print("{}", summarize(options));
+    return 0;
+  }
+  const Precision precision = parse_precision(options.precision);
+  Device device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
+  check_precision(precision, device);
+  check_plan_cache(options.compute, device);
+  job.connect(device);
+  if (options.print_config) {
+    resolve_recipe(options);
+    if (job.is_first()) fmt::print("{}", line.config());
+    return 0;
+  }
+  options.data.quiet = !job.is_first();
+  DataLocation location;
+  job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
+  options.data.dataset = location.dataset;
+  resolve_recipe(options);
+  std::optional<RunDirectory> directory;
+  if (job.is_first()) directory.emplace(options);
+  const Setup setup = set_up(options, line, std::move(device), location, job);
+  job.verify_consistency(consistency_entries_of(setup));
+  return train(setup, directory ? &*directory : nullptr, job);
+}
+
+int run(int argc, char** argv) {
+  TrainOptions options;
+  CommandLine line = train_command_line(options);
+  std::optional<LocalRanks> ranks;
+  report_errors_in_rank_order([&] {
+    if (!line.parse(argc, argv)) return;
+    if (!options.config.empty()) line.apply_config(options.config);
+    // Checks a copy, because --fallback-shapes may change the data set and its recipe later.
+    TrainOptions requested = options;
+    resolve_recipe(requested);
+    check_consistency(requested, line);
+    parse_precision(options.precision);
+    ranks.emplace(options.job, options.compute);
+  });
+  if (!ranks) return 0;
+  return ranks->run("convoy-train", [&](Job& job) {
+    TrainOptions own = options;  // each rank resolves its device and data set in its own copy
+    const CommandLine flags = train_command_line(own);
+    return run_rank(own, flags, job);
+  });
+}
+
+}  // namespace
+}  // namespace convoy
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-train", [&] { return convoy::run(argc, argv); });
+}

@@ -1,0 +1,196 @@
+#include "apps/train/options.h"
+
+#include <charconv>
+
+#include "apps/launch/local_ranks.h"
+#include "kernels/base/check.h"
+#include "models/models.h"
+
+namespace convoy {
+namespace {
+
+constexpr double kMaxLossScale = 1 << 24;
+
+}  // namespace
+
+CommandLine train_command_line(TrainOptions& o) {
+  CommandLine line("convoy-train",
+                   "Trains an image classifier; without flags, ResNet-20 on CIFAR-10. Writes checkpoints, "
+                   "config.toml and log.jsonl to the output directory.");
+  // The order of the groups in the help. Flags that programs share are added to these by functions.
+  for (const char* title : {"Model", "Data", "Optimizer and schedule", "Precision and device", "Distributed",
+                            "Checkpoints and logging", "Debugging", "Other"})
+    line.group(title);
+
+  line.group("Model");
+  line.add("model", &o.model, "Network", {.value = "NAME", .choices = models::names()});
+  line.add("stem", &o.stem,
+           "First layers of resnet18, resnet34 and resnet50; auto selects imagenet for images of at least "
+           "128x128 pixels",
+           {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
+  line.add("init-from", &o.init_from, "Initial parameters: a safetensors file",
+           {.value = "FILE", .advanced = true});
+  line.add("summary", &o.summary, "Print layers, shapes, parameters and FLOPs, and exit",
+           {.advanced = true, .in_config = false});
+
+  add_data_flags(line, o.data);
+  line.add("fallback-shapes", &o.data.fallback_shapes,
+           "Generated shapes data set if the data set is neither found nor downloaded", {.advanced = true});
+  line.add(
+      "augment", &o.augment,
+      "Augmentation: auto, none, or a comma-separated list of crop[=4], reflect, resized-crop[=8], flip, "
+      "cutout[=8]",
+      {.value = "LIST", .default_text = "crop=4,flip for photographs, else none"});
+
+  line.group("Debugging");
+  line.add("overfit-batch", &o.overfit_batch,
+           "Training on the first batch only; the loss of a correct setup approaches 0", {.advanced = true});
+
+  line.group("Optimizer and schedule");
+  line.add("epochs", &o.epochs, "Epochs; 0: until --max-steps",
+           {.value = "N",
+            .default_text = "10; lenet on mnist 6; 0 with --max-steps",
+            .minimum = 0,
+            .maximum = 1e6});
+  line.add("max-steps", &o.max_steps, "Maximum number of steps; 0: no limit", {.value = "N", .minimum = 0});
+  line.add("batch-size", &o.batch_size, "Global batch size (samples)",
+           {.value = "N", .default_text = "128", .minimum = 1, .maximum = 1 << 20});
+  line.add("micro-batch-size", &o.micro_batch_size,
+           "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
+           {.value = "N", .minimum = 0, .maximum = 1 << 20, .advanced = true});
+
+  line.add("optimizer", &o.optimizer, "Optimizer", {.value = "NAME", .choices = {"sgd", "adam", "adamw"}});
+  line.add("lr", &o.lr, "Peak learning rate",
+           {.value = "RATE", .default_text = "sgd 0.2 (lenet 0.05), adam and adamw 0.001", .minimum = 0});
+  line.add("momentum", &o.momentum, "SGD momentum",
+           {.value = "M", .default_text = "0.9", .minimum = 0, .maximum = 1, .advanced = true});
+  line.add("nesterov", &o.nesterov, "Nesterov momentum for SGD",
+           {.default_text = "true if momentum > 0", .advanced = true});
+  line.add("weight-decay", &o.weight_decay, "Weight decay of filters and weights (not of biases and norms)",
+           {.value = "W", .default_text = "sgd 0.0005, adam 0, adamw 0.01", .minimum = 0, .advanced = true});
+  line.add("label-smoothing", &o.label_smoothing, "Label smoothing factor",
+           {.value = "S", .default_text = "0.1; lenet 0", .minimum = 0, .maximum = 1, .advanced = true});
+  line.add("clip-norm", &o.clip_norm, "Maximum global gradient norm; 0: no clipping",
+           {.value = "NORM", .minimum = 0, .advanced = true});
+  line.add("schedule", &o.schedule, "Learning rate schedule",
+           {.value = "NAME",
+            .default_text = "cosine",
+            .choices = {"constant", "linear", "cosine", "step", "triangle"}});
+  line.add("warmup", &o.warmup, "Warmup length (fraction of all steps)",
+           {.value = "FRACTION",
+            .default_text = "0.2; lenet 0.1; constant and triangle 0",
+            .minimum = 0,
+            .maximum = 0.99,
+            .advanced = true});
+
+  line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0});
+
+  add_compute_flags(line, o.compute);
+  add_data_on_device_flag(line, o.compute);
+  add_cuda_graph_flag(line, o.compute);
+  add_algorithm_flags(line, o.compute);
+  line.add("precision", &o.precision,
+           "Compute precision; bf16 and fp16 keep fp32 parameters; fp16 and tf32 require a GPU",
+           {.value = "NAME", .choices = precision_names()});
+  line.add("loss-scale", &o.loss_scale, "Loss scale of fp16: dynamic or a number",
+           {.value = "dynamic|N", .advanced = true});
+
+  add_job_flags(line, o.job);
+  add_devices_flag(line, o.job);
+  line.add("bucket-mb", &o.bucket_mb, "Gradient bucket size (MiB)",
+           {.value = "MIB", .minimum = 0.001, .maximum = 1e5, .advanced = true});
+  line.add("grad-dtype", &o.grad_dtype, "Type of gradients in communication",
+           {.value = "NAME",
+            .default_text = "the type they are computed in",
+            .choices = {"fp32", "bf16", "fp16"},
+            .advanced = true});
+  line.add("zero", &o.zero, "ZeRO stage (1: optimizer state, 2: +gradients)",
+           {.value = "0|1|2", .minimum = 0, .maximum = 2});
+  line.add("sync-bn", &o.sync_bn, "Batch norm statistics over the samples of all ranks", {.advanced = true});
+  line.add("bn-buffers", &o.bn_buffers,
+           "Batch norm running statistics to evaluate and save; local: of rank 0, mean: of all samples",
+           {.value = "NAME", .choices = {"local", "mean"}, .advanced = true});
+
+  line.group("Debugging");
+  line.add("check-replicas", &o.check_replicas,
+           "Interval between bitwise comparisons of the ranks' parameters (steps); 0: at the end only",
+           {.value = "STEPS", .minimum = 0, .advanced = true});
+
+  line.group("Checkpoints and logging");
+  line.add("out", &o.out, "Output directory", {.value = "DIR", .default_text = "runs/MODEL-DATASET"});
+  line.add("resume", &o.resume, "Checkpoint directory to resume from; auto: the latest in --out",
+           {.value = "auto|DIR"});
+  line.add("save-every", &o.save_every, "Checkpoint interval (steps); 0: each epoch",
+           {.value = "STEPS", .default_text = "0; 200 with --overfit-batch", .minimum = 0, .advanced = true});
+  line.add("keep-last", &o.keep_last, "Latest checkpoints to keep, in addition to the best; 0: all",
+           {.value = "N", .minimum = 0, .maximum = 1e6, .advanced = true});
+  line.add("keep-best", &o.keep_best, "Checkpoint with the best test accuracy saved and kept",
+           {.advanced = true});
+  line.add("eval-every", &o.eval_every, "Evaluation interval (epochs); 0: at the end only",
+           {.value = "EPOCHS", .default_text = "1; 0 with --overfit-batch", .minimum = 0, .advanced = true});
+  line.add("log-every", &o.log_every, "Logging interval (steps)",
+           {.value = "STEPS", .minimum = 1, .advanced = true});
+  line.add("trace", &o.trace, "Timeline for chrome://tracing or Perfetto",
+           {.value = "FILE", .advanced = true});
+
+  line.group("Other");
+  line.add("config", &o.config, "Flag values from a TOML file; the command line wins",
+           {.value = "FILE", .in_config = false});
+  line.add("print-config", &o.print_config, "Print the resolved flags and exit",
+           {.advanced = true, .in_config = false});
+  line.add("dry-run", &o.dry_run, "Run one batch, write nothing, and exit", {.in_config = false});
+  return line;
+}
+
+LossScaleSettings loss_scale_settings(const TrainOptions& options) {
+  if (options.loss_scale == "dynamic") return {};
+  double scale = 0;
+  const char* const end = options.loss_scale.data() + options.loss_scale.size();
+  const auto [rest, problem] = std::from_chars(options.loss_scale.data(), end, scale);
+  check(problem == std::errc() && rest == end && scale >= 1 && scale <= kMaxLossScale,
+        "--loss-scale: found '{}', expected dynamic or a number from 1 to {}", options.loss_scale,
+        kMaxLossScale);
+  return LossScaleSettings::fixed(scale);
+}
+
+void check_consistency(const TrainOptions& o, const CommandLine& line) {
+  const bool stem_matters = o.model == "resnet18" || o.model == "resnet34" || o.model == "resnet50";
+  check(o.stem == "auto" || stem_matters, "--stem {}: {} has only one stem, expected auto", o.stem, o.model);
+  check(*o.epochs > 0 || o.max_steps > 0, "--epochs 0: expected --max-steps as well, or at least one epoch");
+  check(o.micro_batch_size <= *o.batch_size, "--micro-batch-size {}: expected at most --batch-size {}",
+        o.micro_batch_size, *o.batch_size);
+  const bool has_batch_norm = models::has_batch_norm(o.model);
+  check(!o.sync_bn || has_batch_norm, "--sync-bn: {} has no batch norm, expected a model with one", o.model);
+  check(o.bn_buffers == "local" || has_batch_norm, "--bn-buffers {}: {} has no batch norm, expected local",
+        o.bn_buffers, o.model);
+  check(o.bn_buffers == "local" || !o.sync_bn,
+        "--bn-buffers {}: with --sync-bn all ranks have the same statistics, expected local", o.bn_buffers);
+  check(o.zero == 0 || !o.grad_dtype,
+        "--grad-dtype {}: not supported with --zero {}, expected one of the two", o.grad_dtype.value_or(""),
+        o.zero);
+  if (o.optimizer == "sgd") {
+    check(!*o.nesterov || *o.momentum > 0, "--nesterov: found --momentum 0, expected more than 0");
+    check(*o.momentum < 1, "--momentum {}: expected less than 1", *o.momentum);
+  } else {
+    for (const char* name : {"momentum", "nesterov"})
+      check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer sgd", name,
+            o.optimizer);
+  }
+  check(o.precision != "fp64" || o.grad_dtype != "fp32",
+        "--grad-dtype fp32: found --precision fp64, expected --grad-dtype bf16 or fp16, or none");
+  check(o.precision == "fp16" || o.loss_scale == "dynamic",
+        "--loss-scale: found --precision {}, expected fp16", o.precision);
+  loss_scale_settings(o);
+  check(*o.label_smoothing < 1, "--label-smoothing {}: expected less than 1", *o.label_smoothing);
+  check(o.schedule != "triangle" || *o.warmup == 0,
+        "--warmup {}: found --schedule triangle, which has its own warmup; expected 0", *o.warmup);
+  check(o.resume.empty() || o.resume == "auto" || o.init_from.empty(),
+        "--init-from: found --resume {}, which loads parameters from a checkpoint; expected one of the two",
+        o.resume);
+  if (o.overfit_batch) {
+    check(o.augment == "none", "--augment {}: found --overfit-batch, expected none", *o.augment);
+    check(o.micro_batch_size == 0, "--micro-batch-size: found --overfit-batch, expected 0");
+  }
+}
+
+}  // namespace convoy

@@ -1,0 +1,82 @@
+// The flags of convoy-train.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "apps/common/command_line.h"
+#include "apps/common/compute.h"
+#include "apps/common/data_source.h"
+#include "apps/launch/job.h"
+#include "engine/optim/loss_scaler.h"
+
+namespace convoy {
+
+/// The values of all flags of convoy-train. resolve_recipe() sets the optionals that have no value, by model,
+/// data set and optimizer.
+struct TrainOptions {
+  std::string model = "resnet20";
+  std::string stem = "auto";
+  std::string init_from;
+  DataOptions data;
+  std::optional<std::string> augment;
+  bool overfit_batch = false;
+
+  std::optional<std::int64_t> epochs;  // 0: until --max-steps
+  std::int64_t max_steps = 0;          // 0: no limit
+  std::optional<std::int64_t> batch_size;
+  std::int64_t micro_batch_size = 0;  // 0: the whole batch at once
+  std::string optimizer = "sgd";
+  std::optional<double> lr;
+  std::optional<double> momentum;
+  std::optional<bool> nesterov;
+  std::optional<double> weight_decay;
+  std::optional<double> label_smoothing;
+  double clip_norm = 0;  // 0: no clipping
+  std::optional<std::string> schedule;
+  std::optional<double> warmup;  // fraction of all steps
+  std::int64_t seed = 1;
+
+  ComputeOptions compute;
+  std::string precision = "fp32";
+  std::string loss_scale = "dynamic";  // or a number
+
+  JobOptions job;
+  double bucket_mb = 10;                  // MiB
+  std::optional<std::string> grad_dtype;  // nullopt: the type they are computed in
+  std::int64_t zero = 0;                  // ZeRO stage
+  bool sync_bn = false;
+  std::string bn_buffers = "local";  // or mean
+  std::int64_t check_replicas = 0;   // steps; 0: at the end only
+
+  std::optional<std::string> out;
+  std::string resume;                      // "auto", or the directory of a checkpoint or a run
+  std::optional<std::int64_t> save_every;  // steps; 0: at the end of each epoch
+  std::int64_t keep_last = 3;
+  bool keep_best = true;
+  std::optional<std::int64_t> eval_every;  // epochs; 0: at the end only
+  std::int64_t log_every = 20;             // steps
+  std::string trace;
+
+  // Actions, which config.toml does not contain.
+  std::string config;
+  bool print_config = false;
+  bool dry_run = false;
+  bool summary = false;
+};
+
+/// Returns the flags of convoy-train. `options` must outlive the result.
+CommandLine train_command_line(TrainOptions& options);
+
+/// Sets the flags without a value to their defaults for the model, data set and optimizer.
+void resolve_recipe(TrainOptions& options);
+
+/// Returns the settings of --loss-scale. Throws UsageError if the value is neither "dynamic" nor a number
+/// from 1 to 2^24.
+LossScaleSettings loss_scale_settings(const TrainOptions& options);
+
+/// Throws UsageError for flags that contradict each other. Accesses no files.
+void check_consistency(const TrainOptions& options, const CommandLine& line);
+
+}  // namespace convoy

@@ -1,0 +1,119 @@
+#include "apps/train/report/reporter.h"
+
+#include <nlohmann/json.hpp>
+
+#include "apps/common/version.h"
+#include "engine/io/state_dict.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+
+using Json = nlohmann::ordered_json;
+
+void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job) {
+  std::vector<std::string> hosts;  // by node number
+  for (const RankInfo& rank : job.all())
+    if (rank.node == static_cast<int>(hosts.size())) hosts.push_back(rank.host);
+  log_.write("start", {{"schema", kLogSchema},
+                       {"version", kVersion},
+                       {"step", trainer.state().step},
+                       {"total_steps", trainer.total_steps()},
+                       {"steps_per_epoch", trainer.steps_per_epoch()},
+                       {"config", flags_by_name(setup.config)},
+                       {"hosts", hosts},
+                       {"devices", job.devices()},
+                       {"world_size", job.info().world_size},
+                       {"ranks", job.describe()},
+                       {"model_parameters", setup.model.parameter_count()},
+                       {"train_images", setup.data.train.size()},
+                       {"test_images", setup.data.test.size()}});
+}
+
+void Reporter::warn(const std::string& text, std::int64_t step) {
+  log_.write("warning", {{"step", step}, {"message", text}});
+  progress_.line("warning: " + text);
+}
+
+TrainerCallbacks Reporter::callbacks() {
+  TrainerCallbacks callbacks;
+  callbacks.on_step = [this](const StepReport& report) { on_step(report); };
+  callbacks.on_evaluation = [this](std::int64_t step, const Evaluation& evaluation, bool is_best) {
+    on_evaluation(step, evaluation, is_best);
+  };
+  callbacks.on_warning = [this](std::int64_t step, const std::string& text) { warn(text, step); };
+  callbacks.on_save = [this](std::int64_t step, const std::filesystem::path& path) {
+    log_.write("save", {{"step", step}, {"path", path.string()}});
+  };
+  callbacks.on_evaluation_progress = [this](std::int64_t done, std::int64_t count) {
+    progress_.evaluating(done, count);
+  };
+  return callbacks;
+}
+
+void Reporter::result(const Json& result) { log_.write("result", result); }
+
+void Reporter::on_step(const StepReport& report) {
+  if (report.measured) {
+    const StepMeasurements& measured = *report.measured;
+    Json step = {{"step", report.step},
+                 {"epoch", report.epoch},
+                 {"samples", report.samples},
+                 {"loss", measured.loss},
+                 {"average_loss", measured.average_loss},
+                 {"lr", report.lr},
+                 {"images_per_second", measured.images_per_second},
+                 {"step_ms", measured.step_ms},
+                 {"data_ms", measured.data_ms},
+                 {"memory_bytes", measured.memory_bytes}};
+    if (measured.comm_ms) step["comm_ms"] = *measured.comm_ms;
+    if (measured.scale) {
+      step["scale"] = measured.scale->scale;
+      step["skipped"] = measured.scale->skipped;
+    }
+    log_.write("step", step);
+  }
+  progress_.step(report);
+}
+
+void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best) {
+  log_.write("eval", {{"step", step},
+                      {"loss", evaluation.loss},
+                      {"accuracy", evaluation.accuracy},
+                      {"count", evaluation.count},
+                      {"best", is_best}});
+  progress_.evaluated(evaluation.accuracy);
+  progress_.line(fmt::format("evaluation at step {}: test accuracy {:.2f}%, loss {:.4f}{}", step,
+                             evaluation.accuracy * 100, evaluation.loss, is_best ? " (best)" : ""));
+}
+
+Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
+  const TrainingState& state = trainer.state();
+  return {{"test_accuracy", state.evaluated->accuracy},
+          {"test_loss", state.evaluated->loss},
+          {"best_accuracy", state.best->accuracy},
+          {"best_step", state.best->step},
+          {"train_seconds", state.train_seconds},
+          {"images_per_second", static_cast<double>(state.samples) / state.train_seconds},
+          {"steps", state.step},
+          {"samples", state.samples},
+          {"world_size", job.info().world_size},
+          {"optimizer_bytes", trainer.optimizer_bytes()},
+          {"gradient_bytes", trainer.gradient_bytes()},
+          {"parameters_hash", parameters_hash(setup.model.root())}};
+}
+
+void print_result(const Json& result, const std::string& out) {
+  fmt::print("\n");
+  print_table(
+      {{"test accuracy",
+        fmt::format("{:.2f}% (best {:.2f}% at step {})", result["test_accuracy"].get<double>() * 100,
+                    result["best_accuracy"].get<double>() * 100, result["best_step"].get<std::int64_t>())},
+       {"training",
+        fmt::format("{}, {} steps, {:.0f} images/s", format_duration(result["train_seconds"].get<double>()),
+                    result["steps"].get<std::int64_t>(), result["images_per_second"].get<double>())},
+       {"parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>())},
+       {"output", out},
+       {"predict with", fmt::format("convoy-predict --checkpoint {} IMAGE...", out)}});
+}
+
+}  // namespace convoy

@@ -1,0 +1,43 @@
+// Reporter: writes the events of a training to its log and to the terminal.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "apps/train/report/progress.h"
+#include "apps/train/report/run_log.h"
+#include "apps/train/setup.h"
+#include "apps/train/trainer.h"
+
+namespace convoy {
+
+/// Reports the events of a training on rank 0. `log` and `progress` must outlive the reporter. The reporter
+/// must outlive the training that uses its callbacks.
+class Reporter {
+ public:
+  Reporter(RunLog& log, Progress& progress) : log_(log), progress_(progress) {}
+
+  /// Writes the start event.
+  void start(const Setup& setup, const Trainer& trainer, const Job& job);
+  /// Writes and prints a warning.
+  void warn(const std::string& text, std::int64_t step);
+  /// Returns the callbacks for Trainer::run().
+  TrainerCallbacks callbacks();
+  /// Writes the result event, the last of a log.
+  void result(const nlohmann::ordered_json& result);
+
+ private:
+  void on_step(const StepReport& report);
+  void on_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best);
+
+  RunLog& log_;
+  Progress& progress_;
+};
+
+/// Returns the fields of the result event.
+nlohmann::ordered_json result_of(const Setup& setup, const Trainer& trainer, const Job& job);
+/// Prints the summary of a result and of the run directory `out`.
+void print_result(const nlohmann::ordered_json& result, const std::string& out);
+
+}  // namespace convoy

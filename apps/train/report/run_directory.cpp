@@ -1,0 +1,82 @@
+#include "apps/train/report/run_directory.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "engine/io/checkpoint.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Flags that must not change between a checkpoint and its resumption.
+constexpr const char* kFixedFlags[] = {
+    "model",     "stem",     "dataset",  "image-size", "augment",    "overfit-batch", "batch-size",
+    "optimizer", "lr",       "momentum", "nesterov",   "precision",  "weight-decay",  "label-smoothing",
+    "clip-norm", "schedule", "warmup",   "seed",       "grad-dtype", "sync-bn",       "bn-buffers"};
+// Flags that may change; the learning rate then follows the new schedule.
+constexpr const char* kLengthFlags[] = {"epochs", "max-steps"};
+
+std::string value_of(const std::map<std::string, std::string>& flags, const std::string& name) {
+  const auto found = flags.find(name);
+  return found == flags.end() ? "none" : found->second;
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const TrainOptions& options) : out_(*options.out) {
+  const CheckpointDirectory own(out_ / "checkpoints");
+  if (options.resume == "auto") {
+    checkpoint_ = own.latest(&warnings_);
+  } else if (!options.resume.empty()) {
+    const fs::path from = options.resume;
+    if (fs::exists(from / kManifestFile)) {
+      checkpoint_ = from;
+    } else {
+      checkpoint_ = CheckpointDirectory(from / "checkpoints").latest(&warnings_);
+      if (!checkpoint_)
+        fail<CheckpointError>(
+            "--resume {}: no checkpoint found, expected the directory of a checkpoint or of a run",
+            from.string());
+    }
+  } else if (const auto found = own.latest()) {
+    fail<UsageError>(
+        "--out {}: contains a run already ({}); add --resume auto to continue it, or use another directory",
+        out_.string(), found->filename().string());
+  }
+}
+
+void RunDirectory::create() const {
+  std::error_code error;
+  fs::create_directories(out_, error);
+  if (error) fail<OutputError>("--out {}: cannot be created: {}", out_.string(), error.message());
+  if (!fs::is_directory(out_)) fail<OutputError>("--out {}: not a directory", out_.string());
+  if (::access(out_.c_str(), W_OK | X_OK) != 0)
+    fail<OutputError>("--out {}: cannot be written: {}", out_.string(), std::strerror(errno));
+}
+
+std::vector<std::string> compare_flags(const std::map<std::string, std::string>& stored,
+                                       const std::map<std::string, std::string>& current,
+                                       const fs::path& checkpoint) {
+  for (const char* name : kFixedFlags) {
+    const std::string before = value_of(stored, name), after = value_of(current, name);
+    if (before != after)
+      fail<CheckpointError>("{}: trained with --{} {}, found --{} {}; use the same value or another --out",
+                            checkpoint.string(), name, before, name, after);
+  }
+  std::vector<std::string> differences;
+  for (const char* name : kLengthFlags) {
+    const std::string before = value_of(stored, name), after = value_of(current, name);
+    if (before != after)
+      differences.push_back(
+          fmt::format("--{} changed from {} to {}: the learning rate follows the new schedule from this step",
+                      name, before, after));
+  }
+  return differences;
+}
+
+}  // namespace convoy

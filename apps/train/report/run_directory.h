@@ -1,0 +1,45 @@
+// RunDirectory: the output directory of a run and the checkpoint that the run resumes from.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/train/options.h"
+#include "engine/io/manifest.h"
+
+namespace convoy {
+
+/// The output directory of a run (--out).
+class RunDirectory {
+ public:
+  /// Finds the checkpoint to resume from. Writes nothing. Throws UsageError if the directory contains a run
+  /// and --resume is not given, and CheckpointError if the checkpoint of --resume is missing.
+  explicit RunDirectory(const TrainOptions& options);
+
+  std::filesystem::path path(const std::string& name) const { return out_ / name; }
+  const std::filesystem::path& out() const { return out_; }
+  /// Returns the checkpoint to resume from; nullopt for a new run.
+  const std::optional<std::filesystem::path>& checkpoint() const { return checkpoint_; }
+  /// Returns warnings about damaged checkpoints that were skipped.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  /// Creates the directory. Throws OutputError if it cannot be created or written.
+  void create() const;
+
+ private:
+  std::filesystem::path out_;
+  std::optional<std::filesystem::path> checkpoint_;
+  std::vector<std::string> warnings_;
+};
+
+/// Compares the flags of a checkpoint with the current flags. Throws CheckpointError for the first difference
+/// that would change the training, such as --lr. Returns one warning per difference that changes only its
+/// length.
+std::vector<std::string> compare_flags(const std::map<std::string, std::string>& stored,
+                                       const std::map<std::string, std::string>& current,
+                                       const std::filesystem::path& checkpoint);
+
+}  // namespace convoy

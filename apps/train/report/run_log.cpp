@@ -1,0 +1,87 @@
+#include "apps/train/report/run_log.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Calls f(line, object) for every event of a log. Skips incomplete lines and lines that are not events.
+template <class F>
+void for_each_event(const std::filesystem::path& path, F&& f) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  while (std::getline(file, line)) {
+    const Json event = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (event.is_object() && event.contains("event") && event["event"].is_string()) f(line, event);
+  }
+}
+
+void write_whole(int descriptor, std::string_view bytes, const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0)
+      fail<OutputError>("{}: {}; the last checkpoint is intact", path.string(), std::strerror(errno));
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace
+
+RunLog::RunLog(std::filesystem::path path, std::optional<std::int64_t> resume_step) : path_(std::move(path)) {
+  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail<OutputError>("{}: {}", path_.string(), std::strerror(errno));
+  try {
+    // The kernel releases the lock when the process ends.
+    check(::flock(descriptor_, LOCK_EX | LOCK_NB) == 0, "--out {}: another process is using this directory",
+          path_.parent_path().string());
+    truncate_to(resume_step.value_or(-1));
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+RunLog::~RunLog() { ::close(descriptor_); }
+
+void RunLog::truncate_to(std::int64_t step) {
+  std::string kept;
+  if (step >= 0)
+    for_each_event(path_, [&](const std::string& line, const Json& event) {
+      if (event["event"] == "result") return;
+      const bool later = event.contains("step") && event["step"].is_number() && event["step"] > step;
+      if (!later) kept += line + "\n";
+    });
+  // In place, because the lock belongs to this file. A kill between the two calls loses log lines but no
+  // checkpoint.
+  if (::ftruncate(descriptor_, 0) != 0) fail<OutputError>("{}: {}", path_.string(), std::strerror(errno));
+  write_whole(descriptor_, kept, path_);
+}
+
+void RunLog::write(std::string_view event, const nlohmann::ordered_json& fields) {
+  Json line{{"event", event}};
+  line.update(fields);
+  write_whole(descriptor_, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", path_);
+}
+
+std::optional<nlohmann::ordered_json> read_result(const std::filesystem::path& log) {
+  std::optional<Json> result;
+  for_each_event(log, [&](const std::string&, const Json& event) {
+    if (event["event"] == "result") result = event;
+  });
+  return result;
+}
+
+}  // namespace convoy

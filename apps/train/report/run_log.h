@@ -1,0 +1,40 @@
+// RunLog: the file log.jsonl of a run, one JSON object per line, each with the key "event".
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string_view>
+
+namespace convoy {
+
+/// The version of the log's format, which the start event contains.
+inline constexpr int kLogSchema = 1;
+
+/// Appends events to a log. Each event is one write, so a killed process leaves at most one incomplete line,
+/// at the end. Numbers have enough digits to be read back exactly.
+class RunLog {
+ public:
+  /// Opens the log and locks it against other processes. Truncates an earlier log to the events up to
+  /// `resume_step`, or to nothing if it is nullopt. Throws UsageError if another process has locked the log,
+  /// and OutputError if it cannot be written.
+  RunLog(std::filesystem::path path, std::optional<std::int64_t> resume_step);
+  ~RunLog();
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+
+  /// Appends an event. `fields` is a JSON object. Throws OutputError if the write fails.
+  void write(std::string_view event, const nlohmann::ordered_json& fields);
+
+ private:
+  void truncate_to(std::int64_t step);
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+/// Returns the result event of a log; nullopt if the run is not complete.
+std::optional<nlohmann::ordered_json> read_result(const std::filesystem::path& log);
+
+}  // namespace convoy

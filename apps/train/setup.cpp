@@ -1,0 +1,98 @@
+#include "apps/train/setup.h"
+
+#include "apps/common/config_file.h"
+#include "apps/common/input_spec.h"
+#include "datasets/formats/registry.h"
+#include "engine/io/safetensors.h"
+#include "engine/io/state_dict.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+
+Model make_model(const TrainOptions& options, const DataSet& data, const Device& device) {
+  Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
+                            static_cast<std::uint64_t>(options.seed), device);
+  const Precision precision = parse_precision(options.precision);
+  model.to(precision.parameters);
+  if (!options.init_from.empty())
+    import_tensors(model.root(), read_safetensors(options.init_from, Device::cpu()).tensors,
+                   options.init_from);
+  if (precision.is_half()) model.root().keep_low_precision_copies(precision.compute);
+  return model;
+}
+
+Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location,
+             Job& job) {
+  options.data.data = location.directory.string();
+  std::string config = line.config();
+  DataSet data = *job.make_once<DataSet>(
+      [&] { return read_data(location, options.data, static_cast<std::uint64_t>(options.seed)); });
+  // Training, evaluation and prediction use the same statistics, which the checkpoint stores.
+  TransformSpec transform = make_transform(*options.augment, channel_statistics(data.train));
+  Model model = make_model(options, data, device);
+  std::vector<std::string> warnings = data.warnings;
+  if (!location.warning.empty()) warnings.insert(warnings.begin(), location.warning);
+  return {.options = options,
+          .config = std::move(config),
+          .device = std::move(device),
+          .data = std::move(data),
+          .model = std::move(model),
+          .transform = transform,
+          .warnings = std::move(warnings)};
+}
+
+std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
+                                                          const Job& job) {
+  const TrainOptions& o = setup.options;
+  const DataSet& data = setup.data;
+  std::string optimizer = o.optimizer;
+  if (o.optimizer == "sgd")
+    optimizer += fmt::format(", {}momentum {}", *o.nesterov ? "Nesterov " : "", *o.momentum);
+  optimizer += fmt::format(", weight decay {}", *o.weight_decay);
+  if (*o.label_smoothing > 0) optimizer += fmt::format(", label smoothing {}", *o.label_smoothing);
+  if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
+  std::string batch = fmt::format("{}", *o.batch_size);
+  if (o.micro_batch_size > 0) batch += fmt::format(" in micro-batches of {}", o.micro_batch_size);
+  std::vector<std::pair<std::string, std::string>> table = {
+      {"model", fmt::format("{}, {} parameters, {:.1f} MFLOPs per image (forward), {}", setup.model.name(),
+                            setup.model.parameter_count(), static_cast<double>(setup.model.flops()) / 1e6,
+                            o.precision)},
+      {"data",
+       fmt::format("{}: {} training and {} test images of {}, {} classes", data.note, data.train.size(),
+                   data.test.size(), data.image_shape().text(), data.classes.size())},
+      {"images", setup.transform.describe()},
+      {"optimizer", optimizer},
+      {"lr", fmt::format("{} with peak {}, {} steps, {:.0f}% warmup", *o.schedule, *o.lr, total_steps,
+                         *o.warmup * 100)},
+      {"batch", batch},
+      {"device", fmt::format("{}, {} threads, {} loader workers", setup.device.name(), o.compute.threads,
+                             o.data.workers)},
+  };
+  if (!job.is_alone()) table.emplace_back("ranks", job.describe());
+  if (!o.compute.no_gpu.empty()) table.emplace_back("gpu", "none: " + o.compute.no_gpu);
+  table.emplace_back("seed", fmt::format("{}", o.seed));
+  table.emplace_back("out", *o.out);
+  return table;
+}
+
+std::string summarize(const TrainOptions& options) {
+  const DatasetEntry& entry = find_dataset(options.data.dataset);
+  Shape image(entry.image_shape);
+  auto classes = static_cast<std::size_t>(entry.classes);
+  if (!entry.has_fixed_shape()) {
+    const DataSet data =
+        read_data(locate_data(options.data), options.data, static_cast<std::uint64_t>(options.seed));
+    image = data.image_shape();
+    classes = data.classes.size();
+  }
+  if (const std::int64_t size = options.data.image_size; size > 0) image = {size, size, image[2]};
+  return build_model(options.model, options.stem, image, classes, 0, Device::cpu()).summary();
+}
+
+std::map<std::string, std::string> flags_by_name(const std::string& config) {
+  std::map<std::string, std::string> flags;
+  for (ConfigEntry& entry : parse_config(config, "configuration")) flags[entry.key] = std::move(entry.value);
+  return flags;
+}
+
+}  // namespace convoy

@@ -1,0 +1,47 @@
+// The setup of a training: resolved flags, device, data set and model.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/common/data_source.h"
+#include "apps/launch/job.h"
+#include "apps/train/options.h"
+#include "datasets/transforms/transforms.h"
+#include "models/model.h"
+
+namespace convoy {
+
+/// The resolved inputs of a training.
+struct Setup {
+  const TrainOptions& options;
+  std::string config;  // all resolved flags as TOML
+  Device device;
+  DataSet data;
+  Model model;
+  TransformSpec transform;
+  std::vector<std::string> warnings;
+};
+
+/// Makes the network of --model in the types of --precision. Loads its parameters from the file of
+/// --init-from, if given.
+Model make_model(const TrainOptions& options, const DataSet& data, const Device& device);
+
+/// Reads the data set, once for all ranks of this process, and makes the model.
+Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location,
+             Job& job);
+
+/// Returns the rows of the table that a run prints at its start.
+std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
+                                                          const Job& job);
+
+/// Returns the table of layers for --summary. Reads the data set only if its image size is not known in
+/// advance.
+std::string summarize(const TrainOptions& options);
+
+/// Parses the lines `flag = value` of a config file. Returns the values by flag name.
+std::map<std::string, std::string> flags_by_name(const std::string& config);
+
+}  // namespace convoy

@@ -1,0 +1,65 @@
+#include "apps/train/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "comm/bootstrap/host.h"
+#include "comm/parallel/broadcast.h"
+#include "engine/io/file.h"
+
+namespace convoy {
+namespace {
+
+// Bytes gathered at a time: every rank holds the pieces of all ranks in memory.
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+/// Gathers texts of any length. Returns the texts by rank on rank 0, and nothing on other ranks.
+std::vector<std::string> gather_large(Communicator& comm, const std::string& local) {
+  std::size_t longest = 0;
+  for (const std::string& bytes : comm.gather_object(std::to_string(local.size())))
+    longest = std::max<std::size_t>(longest, std::stoull(bytes));
+  longest = std::stoull(broadcast_text(comm, std::to_string(longest)));
+  std::vector<std::string> texts(comm.rank() == 0 ? static_cast<std::size_t>(comm.size()) : 0);
+  for (std::size_t begin = 0; begin < longest; begin += kPieceBytes) {
+    const std::vector<std::string> pieces =
+        comm.gather_object(begin < local.size() ? local.substr(begin, kPieceBytes) : "");
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) texts[rank] += pieces[rank];
+  }
+  return texts;
+}
+
+}  // namespace
+
+void start_trace(Profiler& profiler, Communicator* comm) {
+  if (comm != nullptr) comm->barrier();
+  profiler.start_clock();
+}
+
+void trace_buckets(Profiler& profiler, const std::vector<BucketTime>& times,
+                   Profiler::Clock::time_point origin) {
+  const auto span = [](double ms) {
+    return std::chrono::duration_cast<Profiler::Clock::duration>(
+        std::chrono::duration<double, std::milli>(ms));
+  };
+  for (const BucketTime& time : times)
+    profiler.add("gradients",
+                 fmt::format("bucket {} ({:.1f} MB)", time.number, static_cast<double>(time.bytes) * 1e-6),
+                 "communication", origin + span(time.begin_ms), span(time.end_ms - time.begin_ms));
+}
+
+void write_trace(const Profiler& profiler, Communicator* comm, const std::string& file) {
+  if (file.empty()) return;
+  const int rank = comm == nullptr ? 0 : comm->rank();
+  std::string local = profiler.trace_events(rank, fmt::format("rank {} on {}", rank, this_host().name));
+  std::vector<std::string> all;
+  if (comm == nullptr) {
+    all.push_back(std::move(local));
+  } else {
+    all = gather_large(*comm, local);
+  }
+  if (rank == 0) write_file_atomically(file, chrome_trace_of(std::move(all)));
+}
+
+}  // namespace convoy

@@ -1,0 +1,184 @@
+#include "apps/train/train_step.h"
+
+#include <algorithm>
+
+#include "engine/autograd/backward.h"
+#include "engine/ops/ops.h"
+#include "kernels/base/check.h"
+#include "kernels/elementwise.h"
+
+namespace convoy {
+namespace {
+
+void fill_number(const Tensor& cell, double value) {
+  on(cell.stream(), [&](auto& s) { fill(s, value, cell.view()); });
+}
+
+}  // namespace
+
+/// The CUDA graph of a step and its input tensors. The losses are stored in the graph's memory pool.
+struct TrainStep::CapturedStep {
+  std::unique_ptr<CudaGraph> graph;  // null before the capture
+  std::vector<Input> inputs;
+  std::vector<Tensor> losses;
+
+  void load(const std::vector<Batch>& batches) const {
+    for (std::size_t k = 0; k < batches.size(); ++k) {
+      if (inputs[k].images.defined()) inputs[k].images.copy_from(batches[k].images);
+      inputs[k].labels.copy_from(batches[k].labels);
+      inputs[k].ids.copy_from(batches[k].ids);
+    }
+  }
+};
+
+TrainStep::TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scaler, DataLoader& loader,
+                     Device device, TrainStepSettings settings)
+    : model_(model),
+      optimizer_(optimizer),
+      scaler_(scaler),
+      loader_(loader),
+      device_(std::move(device)),
+      settings_(settings),
+      epoch_(Tensor::empty({1}, DType::i32, device_)),
+      lr_(Tensor::empty({1}, DType::f64, device_)),
+      summed_(device_),
+      end_(device_) {
+  check(!settings_.capture || CudaGraph::supported(device_), "CUDA graphs: found {}, expected a GPU",
+        device_.name());
+}
+
+TrainStep::~TrainStep() = default;
+
+const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& batches, double lr) {
+  set_epoch_and_lr(batches.front().epoch, lr);
+  micro_batches_ = batches.size();
+  while (marks_.size() < micro_batches_) marks_.push_back(std::make_unique<Marks>(device_));
+
+  if (const CapturedStep* captured = captured_step(batches)) {
+    captured->load(batches);
+    captured->graph->replay();
+    if (gradients_ != nullptr) gradients_->end_step();
+    return captured->losses;
+  }
+  // The first step uses heuristic algorithms, so that training starts quickly. The second step autotunes.
+  device_.set_autotune(eager_steps_ > 0);
+  ++eager_steps_;
+  std::vector<Input> inputs;
+  for (const Batch& batch : batches) inputs.push_back({batch.images, batch.labels, batch.ids});
+  losses_.clear();
+  compute(inputs, batches.front().global_count, losses_);
+  if (gradients_ != nullptr) gradients_->end_step();
+  return losses_;
+}
+
+TrainStep::Signature TrainStep::signature_of(const std::vector<Batch>& batches) {
+  Signature signature = {batches.front().global_count};
+  for (const Batch& batch : batches) signature.push_back(batch.labels.size(0));
+  return signature;
+}
+
+void TrainStep::set_epoch_and_lr(std::int64_t epoch, double lr) {
+  if (epoch != epoch_on_host_) fill_number(epoch_, static_cast<double>(epoch));
+  epoch_on_host_ = epoch;
+  fill_number(lr_, lr);
+}
+
+void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_count,
+                        std::vector<Tensor>& losses) {
+  // At the end of an epoch a rank may have no samples, or fewer samples than micro-batches.
+  const auto runs = [&](const Input& input) {
+    return settings_.run_empty_batches || input.labels.size(0) > 0;
+  };
+  const auto count = static_cast<std::size_t>(std::count_if(inputs.begin(), inputs.end(), runs));
+  const bool accumulates = gradients_ == nullptr || gradients_->accumulates();
+  if (gradients_ != nullptr) gradients_->begin_forward();
+  for (std::size_t k = 0, computed = 0; k < inputs.size(); ++k) {
+    Marks& marks = *marks_[k];
+    marks.begin.record();
+    Variable loss;
+    if (runs(inputs[k])) loss = loss_of(inputs[k], global_count);
+    marks.forward.record();
+    if (loss.defined()) {
+      const Profiler::Range range(settings_.profiler, "backward");
+      if (gradients_ != nullptr) gradients_->begin_step(computed + 1 == count);
+      backward(loss, {.accumulate = accumulates && computed > 0,
+                      .seed = scaler_ != nullptr ? scaler_->seed() : Tensor()});
+      ++computed;
+    }
+    if (gradients_ != nullptr) gradients_->end_micro_batch();
+    marks.backward.record();
+    losses.push_back(loss.defined() ? loss.value() : Tensor::zeros({1}, settings_.loss_dtype, device_));
+  }
+  if (gradients_ != nullptr) {
+    const Profiler::Range range(settings_.profiler, "wait for gradients", "communication");
+    gradients_->finish();
+  }
+  summed_.record();
+  const Profiler::Range range(settings_.profiler, "optimizer");
+  optimizer_.step(lr_, {.clip_norm = settings_.clip_norm, .scaler = scaler_, .process_group = shard_group_});
+  end_.record();
+}
+
+Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
+  const Profiler::Range range(settings_.profiler, "forward");
+  const Shape& image = model_.input();
+  Tensor images = input.images;
+  if (!images.defined()) {
+    images = Tensor::empty({input.ids.size(0), image[0], image[1], image[2]}, settings_.dtype, device_);
+    loader_.make_images(input.ids, epoch_, images);
+  }
+  const ForwardContext context{
+      .training = true, .seed = settings_.seed, .sample_ids = input.ids, .device_epoch = epoch_};
+  return cross_entropy_sum(model_(images, context), input.labels, settings_.label_smoothing) /
+         static_cast<double>(global_count);
+}
+
+const TrainStep::CapturedStep* TrainStep::captured_step(const std::vector<Batch>& batches) {
+  if (!settings_.capture) return nullptr;
+  // Without samples, the host waits to learn which parameters have a gradient on other ranks.
+  const auto is_empty = [](const Batch& batch) { return batch.labels.size(0) == 0; };
+  if (std::any_of(batches.begin(), batches.end(), is_empty)) return nullptr;
+  const auto [place, is_new] = captured_steps_.try_emplace(signature_of(batches));
+  if (is_new) place->second = std::make_unique<CapturedStep>();
+  // A capture needs an earlier eager step of this shape, whose algorithms are final.
+  if (is_new || eager_steps_ < 2 || (gradients_ != nullptr && !gradients_->bucket_plan_final()))
+    return nullptr;
+  if (!place->second->graph && !capture(*place->second, batches)) return nullptr;
+  return place->second.get();
+}
+
+bool TrainStep::capture(CapturedStep& step, const std::vector<Batch>& batches) {
+  for (const Batch& batch : batches)
+    step.inputs.push_back({batch.images.defined() ? Tensor::empty_like(batch.images) : Tensor(),
+                           Tensor::empty_like(batch.labels), Tensor::empty_like(batch.ids)});
+  try {
+    step.graph = std::make_unique<CudaGraph>(
+        device_, [&] { compute(step.inputs, batches.front().global_count, step.losses); });
+    return true;
+  } catch (const DeviceError& error) {
+    // Captured work has not run, so this step can still run eagerly. If the GPU itself fails, the eager step
+    // reports it.
+    if (gradients_ != nullptr) gradients_->abandon_step();
+    captured_steps_.clear();
+    settings_.capture = false;
+    warning_ =
+        fmt::format("steps run op by op because they cannot be captured as a CUDA graph: {}", error.what());
+    return false;
+  }
+}
+
+std::optional<std::string> TrainStep::take_warning() { return std::exchange(warning_, std::nullopt); }
+
+TrainStep::Phases TrainStep::phases() const {
+  Phases phases;
+  for (std::size_t k = 0; k < micro_batches_; ++k) {
+    phases.forward += elapsed_ms(marks_[k]->begin, marks_[k]->forward);
+    phases.backward += elapsed_ms(marks_[k]->forward, marks_[k]->backward);
+  }
+  if (micro_batches_ == 0) return phases;
+  phases.communication = elapsed_ms(marks_[micro_batches_ - 1]->backward, summed_);
+  phases.optimizer = elapsed_ms(summed_, end_);
+  return phases;
+}
+
+}  // namespace convoy

@@ -1,0 +1,114 @@
+// TrainStep: one training step (forward, backward, optimizer), eager on the CPU or as a CUDA graph on a GPU.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/parallel/gradient_reducer.h"
+#include "datasets/loader/loader.h"
+#include "engine/optim/loss_scaler.h"
+#include "engine/optim/optimizer.h"
+#include "engine/profile/profiler.h"
+#include "kernels/runtime/cuda_graph.h"
+#include "kernels/runtime/time_mark.h"
+#include "models/model.h"
+
+namespace convoy {
+
+/// The settings of a training step.
+struct TrainStepSettings {
+  std::uint64_t seed = 1;
+  double label_smoothing = 0;
+  std::optional<double> clip_norm;
+  DType dtype = DType::f32;       // type of images and activations
+  DType loss_dtype = DType::f32;  // type of losses, which is the type of the parameters
+  bool capture = false;           // capture steps as CUDA graphs; GPU only
+  /// Also runs micro-batches without samples, because other ranks' synchronized batch norms wait for them.
+  bool run_empty_batches = false;
+  Profiler* profiler = nullptr;
+};
+
+/// One training step. With TrainStepSettings::capture, each shape of step is captured once as a CUDA graph
+/// and then replayed, which removes the launch overhead of hundreds of kernels. All values that change
+/// between steps (batch, epoch, learning rate, Adam's step count, loss scale) are stored in device memory. A
+/// replayed step is therefore bitwise identical to an eager one.
+class TrainStep {
+ public:
+  /// References and pointers must outlive the step. `scaler` is null without loss scaling.
+  TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scaler, DataLoader& loader, Device device,
+            TrainStepSettings settings);
+  /// Sums gradients over all ranks from now on. Must be called before the first step. `shard_group` is the
+  /// process group of a sharded optimizer, else null.
+  void set_gradients(GradientReducer* gradients, ProcessGroup* shard_group) {
+    gradients_ = gradients;
+    shard_group_ = shard_group;
+  }
+  ~TrainStep();
+
+  /// Enqueues one step on these micro-batches without waiting for the device. Returns one loss tensor [1] per
+  /// micro-batch; their sum over all micro-batches and ranks is the mean loss of the global batch. The next
+  /// call may overwrite them.
+  const std::vector<Tensor>& run(const std::vector<Batch>& batches, double lr);
+
+  /// Returns, once, why steps run eagerly although capture was requested; else nullopt.
+  std::optional<std::string> take_warning();
+
+  /// Durations of a step in milliseconds, summed over its micro-batches.
+  struct Phases {
+    double forward = 0;  // includes gathering and augmentation on a GPU
+    double backward = 0;
+    double communication = 0;  // from the end of backward until the gradients of all ranks are summed
+    double optimizer = 0;
+  };
+  /// Returns the phases of the latest step. Blocks until the device has completed it.
+  Phases phases() const;
+
+ private:
+  struct CapturedStep;
+  /// The shape of a step: the samples of all ranks, then the samples of each micro-batch.
+  using Signature = std::vector<std::int64_t>;
+  struct Input {
+    Tensor images;  // undefined if the GPU makes the images
+    Tensor labels, ids;
+  };
+  /// Time marks at the beginning of a micro-batch and at the end of forward and backward.
+  struct Marks {
+    explicit Marks(const Device& device) : begin(device), forward(device), backward(device) {}
+    TimeMark begin, forward, backward;
+  };
+
+  static Signature signature_of(const std::vector<Batch>& batches);
+  void set_epoch_and_lr(std::int64_t epoch, double lr);
+  void compute(const std::vector<Input>& inputs, std::int64_t global_count, std::vector<Tensor>& losses);
+  /// Returns the captured step to replay, or null if the step must run eagerly.
+  const CapturedStep* captured_step(const std::vector<Batch>& batches);
+  /// Captures a step of this shape. Returns false, and captures no further step, if capture fails.
+  bool capture(CapturedStep& step, const std::vector<Batch>& batches);
+  Variable loss_of(const Input& input, std::int64_t global_count);
+
+  const Model& model_;
+  Optimizer& optimizer_;
+  LossScaler* scaler_;
+  DataLoader& loader_;
+  GradientReducer* gradients_ = nullptr;  // null with one rank
+  ProcessGroup* shard_group_ = nullptr;
+  Device device_;
+  TrainStepSettings settings_;
+
+  Tensor epoch_;                               // i32 [1]
+  std::int64_t epoch_on_host_ = -1;            // the value of epoch_
+  Tensor lr_;                                  // f64 [1]
+  std::vector<std::unique_ptr<Marks>> marks_;  // one per micro-batch
+  std::size_t micro_batches_ = 0;              // of the latest step
+  TimeMark summed_, end_;
+  std::vector<Tensor> losses_;  // of an eager step
+  std::map<Signature, std::unique_ptr<CapturedStep>> captured_steps_;
+  std::int64_t eager_steps_ = 0;
+  std::optional<std::string> warning_;
+};
+
+}  // namespace convoy

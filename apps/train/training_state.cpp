@@ -1,0 +1,110 @@
+#include "apps/train/training_state.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+constexpr const char* kKey = "training";
+
+using Json = nlohmann::ordered_json;
+
+Json score_to_json(const std::optional<TrainingState::Score>& score) {
+  if (!score) return nullptr;
+  return {
+      {"step", score->step}, {"accuracy", score->accuracy}, {"loss", score->loss}, {"count", score->count}};
+}
+
+std::optional<TrainingState::Score> score_from_json(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  // JSON has no NaN or infinity: a loss that is not finite is stored as null.
+  return TrainingState::Score{.step = json.at("step"),
+                              .accuracy = json.at("accuracy"),
+                              .loss = json.at("loss").is_null() ? NAN : json.at("loss").get<double>(),
+                              .count = json.at("count")};
+}
+
+Json scale_to_json(const std::optional<LossScaler::State>& scale) {
+  if (!scale) return nullptr;
+  return {{"scale", scale->scale}, {"good_steps", scale->good_steps}, {"skipped", scale->skipped}};
+}
+
+std::optional<LossScaler::State> scale_from_json(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  return LossScaler::State{
+      .scale = json.at("scale"), .good_steps = json.at("good_steps"), .skipped = json.at("skipped")};
+}
+
+}  // namespace
+
+void write_state(const TrainingState& state, Manifest& manifest) {
+  manifest.step = state.step;
+  manifest.epoch = state.epoch;
+  manifest.epoch_step = state.epoch_step;
+  manifest.samples = state.samples;
+  if (state.evaluated && state.evaluated->step == state.step) {
+    manifest.metrics["test_accuracy"] = state.evaluated->accuracy;
+    manifest.metrics["test_loss"] = state.evaluated->loss;
+  }
+  const LossAverage::State loss = state.loss.state();
+  manifest.extra[kKey] = Json{{"train_seconds", state.train_seconds},
+                              {"loss_sum", loss.sum},
+                              {"loss_weight", loss.weight},
+                              {"last_loss", state.last_loss},
+                              {"loss_scale", scale_to_json(state.scale)},
+                              {"evaluated", score_to_json(state.evaluated)},
+                              {"best", score_to_json(state.best)}}
+                             .dump();
+}
+
+std::string format_state(const TrainingState& state) {
+  Manifest manifest;
+  write_state(state, manifest);
+  return Json{{"step", manifest.step},
+              {"epoch", manifest.epoch},
+              {"epoch_step", manifest.epoch_step},
+              {"samples", manifest.samples},
+              {kKey, manifest.extra[kKey]}}
+      .dump();
+}
+
+TrainingState parse_state(const std::string& text) {
+  const Json json = Json::parse(text);
+  Manifest manifest;
+  manifest.step = json.at("step");
+  manifest.epoch = json.at("epoch");
+  manifest.epoch_step = json.at("epoch_step");
+  manifest.samples = json.at("samples");
+  manifest.extra[kKey] = json.at(kKey).get<std::string>();
+  return read_state(manifest, "the training state of rank 0");
+}
+
+TrainingState read_state(const Manifest& manifest, const std::filesystem::path& checkpoint) {
+  const auto found = manifest.extra.find(kKey);
+  if (found == manifest.extra.end())
+    fail<CheckpointError>(
+        "{}: manifest.json has no entry '{}', expected a checkpoint written by convoy-train",
+        checkpoint.string(), kKey);
+  try {
+    const Json json = Json::parse(found->second);
+    TrainingState state{.step = manifest.step,
+                        .epoch = manifest.epoch,
+                        .epoch_step = manifest.epoch_step,
+                        .samples = manifest.samples,
+                        .train_seconds = json.at("train_seconds"),
+                        .last_loss = json.at("last_loss"),
+                        .scale = scale_from_json(json.value("loss_scale", Json())),
+                        .evaluated = score_from_json(json.at("evaluated")),
+                        .best = score_from_json(json.at("best"))};
+    state.loss.restore({.sum = json.at("loss_sum"), .weight = json.at("loss_weight")});
+    return state;
+  } catch (const nlohmann::json::exception& error) {
+    fail<CheckpointError>("{}: entry '{}' of manifest.json is damaged: {}", checkpoint.string(), kKey,
+                          error.what());
+  }
+}
+
+}  // namespace convoy

@@ -1,0 +1,142 @@
+// convoy-bench-allreduce: measures collectives as nccl-tests does, optionally compared with MPI's
+// collectives.
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "apps/common/run_main.h"
+#include "apps/doctor/host.h"
+#include "apps/launch/local_ranks.h"
+#include "apps/train/setup.h"
+#include "bench/collectives/report.h"
+#include "comm/nccl/nccl_communicator.h"
+#include "comm/transport/self_communicator.h"
+#include "engine/io/file.h"
+#include "kernels/base/check.h"
+
+namespace convoy::bench {
+namespace {
+
+constexpr const char* kProgram = "convoy-bench-allreduce";
+
+void print(const std::string& text) {
+  fmt::print("{}", text);
+  std::fflush(stdout);
+}
+
+/// The communicators of one rank: those of the job, or its own if the job has only one rank.
+class Communicators {
+ public:
+  Communicators(Job& job, const Device& device, const JobOptions& options) : job_(job) {
+    if (!job.is_alone()) return;
+    const CommOptions comm{.timeout_seconds = options.comm_timeout, .check_always = options.debug_comm};
+    control_ = make_self_communicator(comm);
+    if (device.kind() == DeviceKind::cuda)
+      measured_ = make_nccl_communicator(make_self_communicator(comm), device, comm);
+  }
+
+  Communicator& measured() { return measured_ ? *measured_ : control_ ? *control_ : *job_.gradients(); }
+  Communicator& control() { return control_ ? *control_ : *job_.control(); }
+  void finish() {
+    if (measured_) measured_->finish();
+    if (control_) control_->finish();
+  }
+
+ private:
+  Job& job_;
+  std::unique_ptr<Communicator> control_, measured_;
+};
+
+RunInfo describe(const Job& job, Communicator& measured, const Device& device, std::int64_t threads) {
+  const doctor::RankFacts facts = doctor::examine_host(environment_variables());
+  return {.backend = measured.name(),
+          .ranks = job.is_alone() ? fmt::format("one process, {}", measured.name()) : job.describe(),
+          .processor = facts.cpu.processor,
+          .system = facts.system,
+          .cores = static_cast<int>(facts.cpu.cores.size()),
+          .machine_cores = facts.cpu.machine_cores,
+          .threads = static_cast<int>(threads),
+          .hardware = device.hardware(),
+          .libraries = facts.libraries,
+          .all = job.all(),
+          .devices = job.devices()};
+}
+
+/// Returns the flags that all ranks must agree on.
+std::vector<ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
+  std::vector<ConsistencyEntry> entries;
+  for (const auto& [flag, value] : flags_by_name(line.config()))
+    if (flag != "json" && flag != "device" && flag != "threads") entries.push_back({"--" + flag, value});
+  return entries;
+}
+
+int run_rank(CollectiveOptions& options, const CommandLine& line, const CollectivePlan& plan, Job& job) {
+  job.verify_consistency(consistency_entries_of(line));
+  const Device device =
+      open_device(options.compute, parse_precision("fp32"), job.info(), job.ranks_on_my_cores());
+  job.connect(device);
+  std::unique_ptr<MpiCollectives> mpi;
+  if (options.beside_mpi) {
+    check(device.kind() == DeviceKind::cpu, "--beside-mpi: found --device {}, expected cpu", device.name());
+    mpi = make_mpi_collectives(job.rendezvous(), "--beside-mpi");
+  }
+  Communicators comms(job, device, options.job);
+  std::vector<std::vector<Case>> tables;
+  for (const Collective collective : plan.collectives)
+    tables.push_back(cases_of(plan, collective, job.info().world_size));
+
+  std::optional<RunInfo> run_info;
+  if (job.is_first()) {
+    run_info = describe(job, comms.measured(), device, options.compute.threads);
+    print(format_run_info(*run_info, plan));
+    if (const auto warning = oversubscription_warning(job, device))
+      fmt::print(stderr, "{}: warning: {}\n", kProgram, *warning);
+  }
+  CollectiveBench bench(plan, comms.measured(), comms.control(), mpi.get(),
+                        static_cast<int>(options.compute.threads));
+  std::vector<RowResult> rows;
+  for (const std::vector<Case>& cases : tables) {
+    if (run_info) print(format_header(cases.front().collective, plan));
+    const std::vector<RowResult> found = bench.run(cases, [&](const RowResult& row) {
+      if (run_info) print(format_row(row));
+    });
+    rows.insert(rows.end(), found.begin(), found.end());
+  }
+  comms.finish();
+  const std::int64_t wrong = count_wrong(rows);
+  if (run_info) {
+    print(format_footer(rows));
+    if (!options.json.empty())
+      write_file_atomically(options.json, json_of(*run_info, plan, rows).dump(2) + "\n");
+    if (wrong > 0)
+      print_error(kProgram,
+                  fmt::format("found {} wrong {} (see the column #wrong), expected none; do not train with "
+                              "this configuration",
+                              wrong, wrong == 1 ? "value" : "values"));
+  }
+  return static_cast<int>(wrong == 0 ? ExitCode::ok : ExitCode::peer);  // the same on all ranks
+}
+
+int run(int argc, char** argv) {
+  CollectiveOptions options;
+  CommandLine line = collective_command_line(options);
+  CollectivePlan plan;
+  std::optional<LocalRanks> ranks;
+  report_errors_in_rank_order([&] {
+    if (!line.parse(argc, argv)) return;
+    plan = make_plan(options, line);
+    ranks.emplace(options.job, options.compute);
+  });
+  if (!ranks) return 0;
+  return ranks->run(kProgram, [&](Job& job) {
+    CollectiveOptions own = options;  // opening the device completes them for this rank
+    return run_rank(own, line, plan, job);
+  });
+}
+
+}  // namespace
+}  // namespace convoy::bench
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-bench-allreduce", [&] { return convoy::bench::run(argc, argv); });
+}

@@ -1,0 +1,203 @@
+#include "bench/collectives/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include "apps/launch/local_ranks.h"
+#include "comm/core/library_versions.h"
+#include "comm/transport/mpi/mpi_collectives.h"
+#include "kernels/base/check.h"
+
+namespace convoy::bench {
+namespace {
+
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 40;
+
+const std::vector<std::pair<std::string, DType>>& types() {
+  static const std::vector<std::pair<std::string, DType>> all = {{"float", DType::f32},
+                                                                 {"half", DType::f16},
+                                                                 {"bfloat16", DType::bf16},
+                                                                 {"double", DType::f64},
+                                                                 {"int32", DType::i32}};
+  return all;
+}
+
+std::vector<std::string> type_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, dtype] : types()) names.push_back(name);
+  names.push_back("all");
+  return names;
+}
+
+std::vector<Collective> parse_collectives(const std::string& text) {
+  std::vector<Collective> found;
+  std::istringstream names(text);
+  for (std::string name; std::getline(names, name, ',');) {
+    const Collective collective = parse_collective(name);
+    check(std::find(found.begin(), found.end(), collective) == found.end(), "--collective {}: found {} twice",
+          text, name);
+    found.push_back(collective);
+  }
+  check(!found.empty(), "--collective: found no name, expected one or more of {}",
+        fmt::join(collective_names(), ", "));
+  return found;
+}
+
+std::optional<int> parse_root(const std::string& text) {
+  if (text == "all") return std::nullopt;
+  int root = -1;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), root);
+  check(error == std::errc() && stop == text.data() + text.size() && root >= 0,
+        "--root: found '{}', expected a rank or 'all'", text);
+  return root;
+}
+
+/// Throws UsageError if MPI cannot reduce one of the selected types.
+void check_beside_mpi(const CollectivePlan& plan, const CollectiveOptions& options) {
+  if (std::none_of(plan.collectives.begin(), plan.collectives.end(), adds)) return;
+  for (const DType dtype : plan.dtypes)
+    check(mpi_adds(dtype) || mpi_version_text().empty(),
+          "--beside-mpi: MPI has no sum of {}; found --datatype {}, expected float, double or int32",
+          nccl_type_name(dtype), options.datatype);
+}
+
+}  // namespace
+
+CommandLine collective_command_line(CollectiveOptions& o) {
+  CommandLine line(
+      "convoy-bench-allreduce",
+      "Measures collectives between ranks, with the flags, columns and definitions of nccl-tests. "
+      "Start it with the same launcher as the training (mpirun, --devices, ...).");
+  line.group("Sizes");
+  line.add("minbytes", &o.minbytes, "Minimum size (bytes, or with the suffix K, M or G)",
+           {.short_name = 'b', .value = "BYTES"});
+  line.add("maxbytes", &o.maxbytes, "Maximum size", {.short_name = 'e', .value = "BYTES"});
+  line.add("stepbytes", &o.stepbytes, "Increment between sizes", {.short_name = 'i', .value = "BYTES"});
+  line.add("stepfactor", &o.stepfactor, "Factor between sizes, instead of --stepbytes",
+           {.short_name = 'f', .value = "N", .minimum = 2, .maximum = 1 << 20});
+  line.group("Collectives");
+  line.add("collective", &o.collective,
+           fmt::format("Collectives, comma-separated: {}", fmt::join(collective_names(), ", ")),
+           {.value = "NAMES"});
+  line.add("op", &o.op, "Reduction operation: sum", {.short_name = 'o', .value = "NAME"});
+  line.add("datatype", &o.datatype, "Element type",
+           {.short_name = 'd', .value = "NAME", .choices = type_names()});
+  line.add("root", &o.root, "Root rank of a broadcast, or all: each rank in turn",
+           {.short_name = 'r', .value = "RANK"});
+  line.group("Measurement");
+  line.add("iters", &o.iters, "Collectives per measurement",
+           {.short_name = 'n', .value = "N", .minimum = 1, .maximum = 1e6});
+  line.add("warmup_iters", &o.warmup_iters, "Warmup collectives per size",
+           {.short_name = 'w', .value = "N", .minimum = 0, .maximum = 1e6});
+  line.add("check", &o.check, "Number of result checks per size; 0: none",
+           {.short_name = 'c', .value = "N", .minimum = 0, .maximum = 1000});
+  line.add("average", &o.average, "Reported time; 0: of rank 0, 1: mean, 2: minimum, 3: maximum over ranks",
+           {.short_name = 'a', .value = "0|1|2|3", .choices = {"0", "1", "2", "3"}});
+  line.add("blocking", &o.blocking,
+           "Wait after each collective; 0: none, 1: for completion on all ranks, 2: on this rank",
+           {.short_name = 'z', .value = "0|1|2", .choices = {"0", "1", "2"}});
+  line.add("percentiles", &o.percentiles,
+           "Additional columns with the median and 99th percentile of single collectives");
+  line.add("beside-mpi", &o.beside_mpi,
+           "Comparison with MPI's collectives on the same data, alternating (requires mpirun)");
+  line.add("rounds", &o.rounds, "Alternations between Convoy and MPI with --beside-mpi",
+           {.value = "N", .minimum = 1, .maximum = 1000});
+  line.add("json", &o.json, "Result file (JSON), written by rank 0", {.value = "FILE"});
+  add_compute_flags(line, o.compute);
+  add_devices_flag(line, o.job);
+  add_job_flags(line, o.job);
+  return line;
+}
+
+std::int64_t parse_bytes(const char* flag, const std::string& text) {
+  std::int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, number);
+  int shift = 0;
+  if (error == std::errc() && stop + 1 == end) {
+    constexpr std::string_view kUnits = "KkMmGg";
+    const std::size_t unit = kUnits.find(*stop);
+    if (unit != std::string_view::npos) {
+      shift = 10 * (static_cast<int>(unit) / 2 + 1);
+      ++stop;
+    }
+  }
+  check(error == std::errc() && stop == end, "{}: found '{}', expected bytes: 8, 32K, 128M or 1G", flag,
+        text);
+  check(number >= 1, "{}: found {}, expected at least 1 byte", flag, text);
+  check(number <= kMaxBytes >> shift, "{}: found {}, expected at most 1024G", flag, text);
+  return number << shift;
+}
+
+std::vector<std::int64_t> sizes_between(std::int64_t min_size, std::int64_t max_size, std::int64_t step,
+                                        std::optional<std::int64_t> factor) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = min_size; size <= max_size; size = factor ? size * *factor : size + step)
+    sizes.push_back(size);  // no overflow: at most 2^40 times 2^20
+  return sizes;
+}
+
+std::string nccl_type_name(DType dtype) {
+  for (const auto& [name, known] : types())
+    if (known == dtype) return name;
+  return std::string(to_string(dtype));
+}
+
+CollectivePlan make_plan(const CollectiveOptions& options, const CommandLine& line) {
+  check(options.op == "sum", "--op: found '{}', expected sum, the only reduction of Convoy's communicators",
+        options.op);
+  check(!options.stepfactor || !line.given("stepbytes"),
+        "--stepfactor {}: found --stepbytes {} too, expected only one of them",
+        options.stepfactor.value_or(0), options.stepbytes);
+  check(!line.given("rounds") || options.beside_mpi, "--rounds {}: requires --beside-mpi", options.rounds);
+  const std::int64_t min_size = parse_bytes("--minbytes", options.minbytes);
+  const std::int64_t max_size = parse_bytes("--maxbytes", options.maxbytes);
+  check(min_size <= max_size, "--minbytes {}: more than --maxbytes {}", options.minbytes, options.maxbytes);
+  const std::int64_t step = parse_bytes("--stepbytes", options.stepbytes);
+  const bool is_factor = options.stepfactor.has_value();
+  constexpr std::int64_t kMaxSizes = 100000;
+  check(
+      is_factor || (max_size - min_size) / step < kMaxSizes,
+      "--stepbytes {}: found {} sizes from {} to {}, expected at most {}; use --stepfactor for larger steps",
+      options.stepbytes, (max_size - min_size) / step + 1, options.minbytes, options.maxbytes, kMaxSizes);
+  CollectivePlan plan{.collectives = parse_collectives(options.collective),
+                      .sizes = sizes_between(min_size, max_size, step, options.stepfactor),
+                      .step = options.stepfactor.value_or(step),
+                      .is_factor = is_factor,
+                      .iters = static_cast<int>(options.iters),
+                      .warmup_iters = static_cast<int>(options.warmup_iters),
+                      .checks = static_cast<int>(options.check),
+                      .over_ranks = static_cast<OverRanks>(options.average.front() - '0'),
+                      .blocking = static_cast<Blocking>(options.blocking.front() - '0'),
+                      .root = parse_root(options.root),
+                      .percentiles = options.percentiles,
+                      .mpi_rounds = options.beside_mpi ? static_cast<int>(options.rounds) : 0};
+  check(!line.given("root") || std::any_of(plan.collectives.begin(), plan.collectives.end(), has_root),
+        "--root {}: only broadcast has a root, found --collective {}", options.root, options.collective);
+  for (const auto& [name, dtype] : types())
+    if (options.datatype == name || options.datatype == "all") plan.dtypes.push_back(dtype);
+  if (options.beside_mpi) check_beside_mpi(plan, options);
+  return plan;
+}
+
+std::vector<Case> cases_of(const CollectivePlan& plan, Collective collective, int ranks) {
+  std::vector<int> roots = {-1};
+  if (has_root(collective)) {
+    check(plan.root.value_or(0) < ranks, "--root: found {}, expected a rank below the world size of {}",
+          plan.root.value_or(0), ranks);
+    roots.clear();
+    for (int root = plan.root.value_or(0); root <= plan.root.value_or(ranks - 1); ++root)
+      roots.push_back(root);
+  }
+  std::vector<Case> cases;
+  for (const DType dtype : plan.dtypes)
+    for (const int root : roots)
+      for (const std::int64_t bytes : plan.sizes)
+        cases.push_back(make_case(collective, dtype, root, ranks, bytes));
+  return cases;
+}
+
+}  // namespace convoy::bench

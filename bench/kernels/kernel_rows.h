@@ -1,0 +1,28 @@
+// The kernels measured by convoy-bench-kernels, with the bytes that each of them moves.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/runtime/device.h"
+
+namespace convoy::bench {
+
+/// A kernel with its arguments.
+struct KernelRow {
+  std::string name;   // "batch_norm_backward"
+  std::string shape;  // of the largest argument
+  // Device memory traffic: each array once per pass over it, without vectors of one value per channel.
+  std::int64_t bytes_read = 0;
+  std::int64_t bytes_written = 0;
+  /// Allocates the arrays on a device and returns a function that owns them and enqueues the kernel once.
+  std::function<std::function<void()>(const Device&)> prepare;
+};
+
+/// Returns all kernels in f32, on arrays of about `elements` elements each. The first row is the copy that
+/// the others are compared with.
+std::vector<KernelRow> kernel_rows(std::int64_t elements);
+
+}  // namespace convoy::bench

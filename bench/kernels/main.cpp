@@ -1,0 +1,101 @@
+// convoy-bench-kernels: measures kernels relative to a copy, and the ops of networks relative to the
+// roofline.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+
+#include "apps/common/command_line.h"
+#include "apps/common/compute.h"
+#include "apps/common/run_main.h"
+#include "bench/kernels/kernel_benchmarks.h"
+#include "kernels/base/check.h"
+
+namespace convoy::bench {
+namespace {
+
+struct Flags {
+  ComputeOptions compute;
+  std::string precision = "fp32";
+  std::int64_t batch = 128;
+  std::int64_t elements = std::int64_t{1} << 25;
+  bool table = false;
+};
+
+void add_flags(CommandLine& line, Flags& flags) {
+  line.group("Benchmark");
+  line.add("batch-size", &flags.batch, "Batch size of the ops (images)",
+           {.value = "N", .minimum = 1, .maximum = 65536});
+  line.add("elements", &flags.elements,
+           "Approximate array size of the kernel rows (elements); should exceed the caches",
+           {.value = "N", .minimum = 1, .maximum = 1e10});
+  line.add("table", &flags.table, "Print the bytes and FLOPs of each kernel and op and exit",
+           {.in_config = false});
+  add_compute_flags(line, flags.compute);
+  line.add("precision", &flags.precision, "Compute precision of the ops; kernel rows are always fp32",
+           {.value = "NAME", .choices = precision_names()});
+}
+
+/// Throws UsageError for an unknown value of a flag of Google Benchmark, which would print its usage and exit
+/// with code 0.
+void check_word(const std::string& argument, const std::string& flag, const std::vector<std::string>& words) {
+  if (!argument.starts_with(flag + "=")) return;
+  const std::string word = argument.substr(flag.size() + 1);
+  check(std::find(words.begin(), words.end(), word) != words.end(), "{}: found '{}', expected one of {}",
+        flag, word, fmt::join(words, ", "));
+}
+
+/// Passes Google Benchmark's flags to Google Benchmark and all others to `line`, which rejects unknown flags.
+/// Sets `lists` if only the names are to be listed. Returns false if --help or --version was given.
+bool parse(int argc, char** argv, CommandLine& line, bool& lists) {
+  std::vector<char*> theirs = {argv[0]}, ours = {argv[0]};
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const bool is_theirs = argument.starts_with("--benchmark_");
+    (is_theirs ? theirs : ours).push_back(argv[i]);
+    lists = lists || argument == "--benchmark_list_tests" || argument == "--benchmark_list_tests=true";
+    for (const char* flag : {"--benchmark_format", "--benchmark_out_format"})
+      check_word(argument, flag, {"console", "json", "csv"});
+  }
+  int left = static_cast<int>(theirs.size());
+  benchmark::Initialize(&left, theirs.data());
+  ours.insert(ours.end(), theirs.begin() + 1, theirs.begin() + left);
+  return line.parse(static_cast<int>(ours.size()), ours.data());
+}
+
+int run(int argc, char** argv) {
+  Flags flags;
+  bool lists = false;
+  CommandLine line(
+      "convoy-bench-kernels",
+      "Measures the bandwidth of each kernel relative to a copy, and each op in both directions "
+      "relative to the bandwidth and GEMM throughput of the device. Also takes the flags of Google "
+      "Benchmark (--benchmark_filter=REGEX, --benchmark_format=json, --benchmark_repetitions=N, "
+      "...).");
+  add_flags(line, flags);
+  if (!parse(argc, argv, line, lists)) return 0;
+
+  const Precision precision = parse_precision(flags.precision);
+  KernelBenchmarks benchmarks(kernel_rows(flags.elements),
+                              testing::all_model_cases({.batch = flags.batch, .dtype = precision.compute}),
+                              benchmark::GetBenchmarkFilter());
+  if (flags.table) {
+    fmt::print("{}", benchmarks.table());
+    return 0;
+  }
+  if (!lists) {
+    const Device device = open_device(flags.compute, precision);
+    check_precision(precision, device);
+    benchmarks.measure_ceilings(device);
+    benchmarks.describe(flags.compute, precision, flags.batch);
+  }
+  benchmarks.register_all();
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
+}  // namespace
+}  // namespace convoy::bench
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-bench-kernels", [&] { return convoy::bench::run(argc, argv); });
+}

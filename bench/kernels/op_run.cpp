@@ -1,0 +1,60 @@
+#include "bench/kernels/op_run.h"
+
+#include "bench/kernels/stopwatch.h"
+#include "engine/autograd/backward.h"
+
+namespace convoy::bench {
+
+OpRun::OpRun(const testing::ModelCase& c, const Device& device)
+    : case_(c), device_(device), source_(Tensor::zeros({1}, DType::f32, device), true) {
+  for (std::size_t i = 0; i < c.arguments.size(); ++i) {
+    const testing::Argument& argument = c.arguments[i];
+    values_.push_back(testing::drawn(c.op.inputs[i], argument.dtype, device, c.op.name + std::to_string(i)));
+    parameters_.push_back(argument.is_parameter ? Variable(values_[i], argument.wants_gradient) : Variable());
+  }
+  {
+    const Variable y = forward(arguments(1)).front();
+    ones_ = Tensor::full(y.shape(), 1, y.dtype(), device);
+  }
+  backward_seconds(1);
+}
+
+std::vector<OpRun::Arguments> OpRun::arguments(int calls) const {
+  std::vector<Arguments> all(static_cast<std::size_t>(calls));
+  for (Arguments& one : all) {
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      if (case_.arguments[i].is_parameter)
+        one.push_back(parameters_[i]);
+      else if (case_.arguments[i].wants_gradient)
+        one.push_back(record("before", values_[i], {source_}, [](const Tensor&, std::span<GradSlot>) {}));
+      else
+        one.emplace_back(values_[i]);
+    }
+  }
+  return all;
+}
+
+std::vector<Variable> OpRun::forward(const std::vector<Arguments>& arguments) const {
+  std::vector<Variable> results;
+  results.reserve(arguments.size());
+  for (const Arguments& x : arguments) results.push_back(case_.op.op(x));
+  return results;
+}
+
+double OpRun::forward_seconds(int calls) const {
+  const std::vector<Arguments> x = arguments(calls);
+  std::vector<Variable> results;
+  return seconds_of(device_, [&] { results = forward(x); });
+}
+
+double OpRun::backward_seconds(int calls) const {
+  std::vector<Variable> results = forward(arguments(calls));
+  return seconds_of(device_, [&] {
+    for (Variable& y : results) {
+      backward(y, {.seed = ones_});
+      y = {};  // training releases the graph during backward too
+    }
+  });
+}
+
+}  // namespace convoy::bench

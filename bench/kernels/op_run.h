@@ -1,0 +1,43 @@
+// Runs a ModelCase on a device as training does, and times its forward and backward.
+#pragma once
+
+#include <vector>
+
+#include "kernels/runtime/device.h"
+#include "tests/testing/op_cases/model_case.h"
+
+namespace convoy::bench {
+
+/// A ModelCase with its arguments on a device. The forward records the autograd graph, and the backward
+/// starts from a gradient of ones. Arguments that are results of other ops in the network are recorded as
+/// results here too: their gradients are allocated by the caching allocator, whereas parameters keep their
+/// gradient tensors.
+class OpRun {
+ public:
+  /// Initializes the arguments with random values and runs both directions once.
+  OpRun(const testing::ModelCase& c, const Device& device);
+
+  /// Returns the results of `calls` calls, each with its own graph.
+  std::vector<Variable> forward(int calls) const { return forward(arguments(calls)); }
+
+  /// Returns the wall time in seconds of `calls` forward calls, from an idle device until it is idle again.
+  double forward_seconds(int calls) const;
+  /// Returns the same for backward calls. All forwards run before, untimed, and their results stay in memory
+  /// until their backward has run.
+  double backward_seconds(int calls) const;
+
+ private:
+  using Arguments = std::vector<Variable>;
+  /// Returns separate arguments for each call, because each call records a graph.
+  std::vector<Arguments> arguments(int calls) const;
+  std::vector<Variable> forward(const std::vector<Arguments>& arguments) const;
+
+  testing::ModelCase case_;
+  Device device_;
+  std::vector<Tensor> values_;        // of the arguments
+  std::vector<Variable> parameters_;  // undefined for arguments that are not parameters
+  Variable source_;                   // the input of the ops that produced the arguments
+  Tensor ones_;
+};
+
+}  // namespace convoy::bench

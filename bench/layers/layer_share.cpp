@@ -1,0 +1,143 @@
+#include "bench/layers/layer_share.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "bench/step/report.h"
+#include "bench/step/spread.h"
+#include "engine/autograd/backward.h"
+#include "kernels/base/check.h"
+#include "models/models.h"
+
+namespace convoy::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+bool is_convolution(const LayerSummary& row) { return row.type.starts_with("Conv2d"); }
+bool is_norm(const LayerSummary& row) { return row.type.starts_with("BatchNorm2d"); }
+
+/// Returns the module of each row. Modules and rows are both in depth-first order, and containers have no
+/// row.
+std::vector<Module*> modules_of(const Model& model, const std::vector<LayerSummary>& rows) {
+  std::vector<Module*> found;
+  for (Module* module : model.root().modules())
+    if (found.size() < rows.size() && module->describe() == rows[found.size()].type) found.push_back(module);
+  check(found.size() == rows.size(), "{}: found {} layers, expected {}", model.name(), found.size(),
+        rows.size());
+  return found;
+}
+
+Shape with_batch(Shape shape, std::int64_t batch) { return {batch, shape[1], shape[2], shape[3]}; }
+
+/// Returns pseudo-random values in [-1, 1): not constant, and without denormals, which would change the
+/// timing.
+Tensor ordinary_values(const Shape& shape, const Device& device) {
+  std::vector<float> values(static_cast<std::size_t>(shape.numel()));
+  std::uint32_t state = 1;
+  for (float& value : values) {
+    state = state * 1664525u + 1013904223u;  // linear congruential generator, Knuth
+    value = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
+  }
+  return Tensor::from(values, shape, device);
+}
+
+double time_pair(const LayerPair& pair, const Device& device) {
+  const Variable x(ordinary_values(pair.input, device), !pair.takes_images);
+  const Tensor dy = ordinary_values(pair.output, device);
+  const ForwardContext pass{.training = true};
+  const Clock::time_point begin = Clock::now();
+  backward(pair.norm->forward(pair.convolution->forward(x, pass), pass), {.seed = dy});
+  return ms_since(begin);
+}
+
+std::vector<double> column(const std::vector<std::vector<double>>& rows, std::size_t at) {
+  std::vector<double> values;
+  for (const std::vector<double>& row : rows) values.push_back(row[at]);
+  return values;
+}
+
+}  // namespace
+
+std::vector<LayerPair> layer_pairs(const Model& model, std::int64_t batch) {
+  const Shape image = model.input();
+  std::vector<LayerSummary> rows;
+  model.root().infer({1, image[0], image[1], image[2]}, "", &rows);
+  const std::vector<Module*> modules = modules_of(model, rows);
+  std::vector<LayerPair> pairs;
+  Shape last{1, image[0], image[1], image[2]};
+  Shape block_input = last;
+  for (std::size_t i = 0; i < rows.size(); last = rows[i++].output) {
+    if (!is_convolution(rows[i])) continue;
+    const std::string& name = rows[i].name;
+    check(i + 1 < rows.size() && is_norm(rows[i + 1]),
+          "--model {}: found '{}' without a batch norm after it, expected one after each convolution",
+          model.name(), name);
+    if (name.ends_with(".conv1")) block_input = last;
+    const Shape input = name.ends_with("downsample.0") ? block_input : last;
+    pairs.push_back({.name = name,
+                     .type = rows[i].type,
+                     .convolution = modules[i],
+                     .norm = modules[i + 1],
+                     .input = with_batch(input, batch),
+                     .output = with_batch(rows[i].output, batch),
+                     .takes_images = i == 0});
+  }
+  check(!pairs.empty(), "--model {}: found no convolution, expected at least one", model.name());
+  return pairs;
+}
+
+std::vector<double> LayerShare::shares() const {
+  std::vector<double> shares;
+  for (std::size_t round = 0; round < step_ms.size(); ++round)
+    shares.push_back(std::accumulate(pair_ms[round].begin(), pair_ms[round].end(), 0.0) / step_ms[round]);
+  return shares;
+}
+
+LayerShare measure_layers(const StepChoice& choice, int rounds, int warmup, const Device& device) {
+  const Model model =
+      models::make(choice.model, {.input = {choice.image_size, choice.image_size, 3}, .device = device});
+  LayerShare share{.pairs = layer_pairs(model, choice.batch), .pair_ms = {}, .step_ms = {}};
+  LocalStep step(choice, device);
+  for (int round = -warmup; round < rounds; ++round) {
+    std::vector<double> pair_ms;
+    for (const LayerPair& pair : share.pairs) pair_ms.push_back(time_pair(pair, device));
+    step.run();
+    if (round < 0) continue;
+    share.pair_ms.push_back(std::move(pair_ms));
+    share.step_ms.push_back(step.step_ms());
+  }
+  return share;
+}
+
+Json to_json(const LayerShare& share) {
+  Json pairs = Json::array();
+  for (std::size_t i = 0; i < share.pairs.size(); ++i)
+    pairs.push_back({{"name", share.pairs[i].name},
+                     {"type", share.pairs[i].type},
+                     {"ms", to_json(spread_of(column(share.pair_ms, i)))}});
+  return {{"step_ms", to_json(spread_of(share.step_ms))},
+          {"share", to_json(spread_of(share.shares()))},
+          {"rounds", share.step_ms.size()},
+          {"pairs", pairs}};
+}
+
+void print(const LayerShare& share) {
+  fmt::print("| convolution with batch norm | type | ms |\n|---|---|---|\n");
+  for (std::size_t i = 0; i < share.pairs.size(); ++i)
+    fmt::print("| {} | {} | {:.3f} |\n", share.pairs[i].name, share.pairs[i].type,
+               spread_of(column(share.pair_ms, i)).median);
+  const Spread fraction = spread_of(share.shares());
+  fmt::print(
+      "\nstep: {:.3f} ms; convolutions and batch norms: {:.1f} % of it (minimum {:.1f}, maximum {:.1f})\n",
+      spread_of(share.step_ms).median, 100 * fraction.median, 100 * fraction.lowest, 100 * fraction.highest);
+}
+
+}  // namespace convoy::bench

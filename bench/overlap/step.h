@@ -1,0 +1,62 @@
+// A training step on a fixed batch, which convoy-bench-overlap measures.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/common/precision.h"
+#include "bench/overlap/record.h"
+#include "comm/parallel/gradient_reducer.h"
+#include "engine/optim/optimizer.h"
+#include "kernels/runtime/time_mark.h"
+#include "models/model.h"
+
+namespace convoy::bench {
+
+/// The network, batch and precision of a step.
+struct StepChoice {
+  std::string model = "resnet18";
+  std::int64_t batch = 128;
+  std::int64_t image_size = 32;
+  Precision precision = parse_precision("fp32");
+};
+
+/// A repeatable training step on one rank: forward, backward and SGD with momentum on a batch of constant
+/// images. Not thread-safe.
+class LocalStep {
+ public:
+  LocalStep(const StepChoice& choice, const Device& device);
+
+  /// Enqueues one step. `gradients` reduces the gradients; null for a step without communication.
+  void run(GradientReducer* gradients = nullptr);
+
+  /// Return the times of the latest step. Block until it has completed.
+  double step_ms() const { return elapsed_ms(begin_, end_); }
+  double backward_ms() const { return elapsed_ms(forward_, backward_); }
+  double exposed_ms() const {
+    return elapsed_ms(backward_, summed_);
+  }  // from the end of backward until the sums were complete
+  const TimeMark& backward_begin() const { return forward_; }
+
+  const Device& device() const { return device_; }
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+
+ private:
+  Device device_;
+  Model model_;
+  std::vector<NamedParameter> parameters_;
+  Tensor images_, labels_, lr_;
+  std::unique_ptr<Optimizer> optimizer_;
+  TimeMark begin_, forward_, backward_, summed_, end_;
+};
+
+/// Runs warm-up steps and then `steps` measured ones with a timestamp at which each gradient is ready. On a
+/// GPU the step is replayed as a CUDA graph, as in training.
+StepRecord record_step(const StepChoice& choice, int steps, const Device& device);
+
+/// Returns the median; for an even number of values, the upper of the middle two. `values` must not be empty.
+double median(std::vector<double> values);
+
+}  // namespace convoy::bench

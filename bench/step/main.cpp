@@ -1,0 +1,100 @@
+// convoy-bench-step: measures whole training steps, optionally compared with PyTorch.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/run_main.h"
+#include "apps/launch/local_ranks.h"
+#include "apps/train/setup.h"
+#include "bench/step/pytorch.h"
+#include "bench/step/report.h"
+#include "comm/bootstrap/environment.h"
+#include "kernels/base/check.h"
+
+namespace convoy::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Returns the flags that all ranks must agree on. The other flags select resources of one rank.
+std::vector<ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
+  constexpr const char* kRankLocal[] = {"device", "threads", "workers", "plan-cache", "json"};
+  std::vector<ConsistencyEntry> entries;
+  for (const auto& [name, value] : flags_by_name(line.config()))
+    if (std::find(std::begin(kRankLocal), std::end(kRankLocal), name) == std::end(kRankLocal))
+      entries.push_back({"--" + name, value});
+  return entries;
+}
+
+/// Measures on one rank, after the rendezvous.
+int measure(StepOptions& options, const CommandLine& line, Job& job) {
+  job.verify_consistency(consistency_entries_of(line));
+  TrainOptions& training = options.training;
+  const Precision precision = parse_precision(training.precision);
+  const Device device = open_device(training.compute, precision, job.info(), job.ranks_on_my_cores());
+  check_precision(precision, device);
+  check_plan_cache(training.compute, device);
+  job.connect(device);
+  if (job.is_first()) check_writable(options.json);
+  const auto data = job.make_once<DataSet>([&] { return step_images(options); });
+  Json report = about_step(options, device.hardware(), job.describe(), job.info().world_size);
+  if (job.is_first()) print_about(report);
+  if (const auto warning = oversubscription_warning(job, device); warning && job.is_first())
+    fmt::print(stderr, "convoy-bench-step: warning: {}\n", *warning);
+  const StepFigures figures = measure_steps(options, device, *data, job);
+  if (!job.is_first()) return 0;
+  const Json measured = to_json(figures);
+  print_figures(measured);
+  report.update(measured);
+  write_json(options.json, report);
+  return 0;
+}
+
+int compare(StepOptions& options) {
+  const std::optional<Launch> launch = launch_from(environment_variables());
+  check(!launch || launch->world_size == 1, "--compare-pytorch: found a world size of {}, expected 1",
+        launch ? launch->world_size : 1);
+  check_writable(options.json);
+  const std::string torch = torch_version(options.python);
+  ComputeOptions& compute = options.training.compute;
+  std::string hardware;
+  {
+    const Device device = open_device(compute, parse_precision(options.training.precision));
+    check_precision(parse_precision(options.training.precision), device);
+    hardware = device.hardware();
+  }
+  Json report = about_step(options, hardware, "one process", 1);
+  report["libraries"].push_back("PyTorch " + torch);
+  print_about(report);
+  report["comparison"] = compare_with_pytorch(options);
+  print_comparison(report["comparison"]);
+  write_json(options.json, report);
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  StepOptions options;
+  CommandLine line = step_command_line(options);
+  std::optional<LocalRanks> ranks;
+  bool compares = false;
+  report_errors_in_rank_order([&] {
+    if (!line.parse(argc, argv)) return;
+    resolve(options);
+    check_consistency(options, line);
+    compares = options.compare_pytorch;
+    if (!compares) ranks.emplace(options.training.job, options.training.compute);
+  });
+  if (compares) return compare(options);
+  if (!ranks) return 0;
+  return ranks->run("convoy-bench-step", [&](Job& job) {
+    StepOptions own = options;  // opening the device completes them for this rank
+    const CommandLine flags = step_command_line(own);
+    return measure(own, flags, job);
+  });
+}
+
+}  // namespace
+}  // namespace convoy::bench
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-bench-step", [&] { return convoy::bench::run(argc, argv); });
+}

@@ -1,0 +1,116 @@
+#include "bench/step/options.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "apps/launch/local_ranks.h"
+#include "apps/train/setup.h"
+#include "kernels/base/check.h"
+#include "models/models.h"
+
+namespace convoy::bench {
+namespace {
+
+// GPU steps are short, so timing them accurately needs many of them.
+constexpr std::int64_t kCpuSteps = 5, kGpuSteps = 100;
+
+// Flags that are supported with --compare-pytorch; PyTorch's side has no equivalent of the others.
+constexpr std::array<std::string_view, 12> kCompared = {
+    "model", "batch-size", "image-size", "device", "threads",         "precision",
+    "steps", "rounds",     "warmup",     "python", "compare-pytorch", "cold-start"};
+
+bool uses_gpu(const std::string& device) {
+  return device.starts_with("cuda") || (device == "auto" && cuda_availability().count > 0);
+}
+
+}  // namespace
+
+CommandLine step_command_line(StepOptions& options) {
+  TrainOptions& o = options.training;
+  CommandLine line(
+      "convoy-bench-step",
+      "Measures training steps of convoy-train on generated images: throughput, step time, memory, "
+      "and a breakdown of the step.");
+  line.group("Step");
+  line.add("model", &o.model, "Network", {.value = "NAME", .choices = models::names()});
+  line.add("stem", &o.stem,
+           "First layers of resnet18, resnet34 and resnet50; auto selects imagenet for images of at least "
+           "128x128 pixels",
+           {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
+  line.add("image-size", &o.data.image_size, "Image size (pixels per side)",
+           {.value = "PIXELS", .default_text = "32", .minimum = 8, .maximum = 4096});
+  line.add("batch-size", &o.batch_size, "Global batch size (samples)",
+           {.value = "N", .default_text = "128", .minimum = 1, .maximum = 1 << 20});
+  line.add("micro-batch-size", &o.micro_batch_size,
+           "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
+           {.value = "N", .minimum = 0, .maximum = 1 << 20, .advanced = true});
+  line.add("optimizer", &o.optimizer, "Optimizer", {.value = "NAME", .choices = {"sgd", "adam", "adamw"}});
+  line.add("workers", &o.data.workers, "Data loader threads; 0: main thread",
+           {.value = "N", .minimum = 0, .maximum = 256, .advanced = true});
+
+  add_compute_flags(line, o.compute);
+  add_data_on_device_flag(line, o.compute);
+  add_cuda_graph_flag(line, o.compute);
+  add_algorithm_flags(line, o.compute);
+  line.add("precision", &o.precision, "Compute precision", {.value = "NAME", .choices = precision_names()});
+  add_job_flags(line, o.job);
+  add_devices_flag(line, o.job);
+
+  line.group("Measurement");
+  line.add("steps", &options.steps, "Steps per round",
+           {.value = "N",
+            .default_text = fmt::format("{}; {} on a GPU", kCpuSteps, kGpuSteps),
+            .minimum = 1,
+            .maximum = 1e6});
+  line.add("rounds", &options.rounds, "Measured rounds; results are the median, minimum and maximum",
+           {.value = "N", .minimum = 1, .maximum = 1e4});
+  line.add("warmup", &options.warmup, "Warmup rounds", {.value = "N", .minimum = 0, .maximum = 1e4});
+  line.add("breakdown", &options.breakdown,
+           "Time of each part of a step; synchronizes with the device each step");
+  line.add("compare-pytorch", &options.compare_pytorch,
+           "Comparison with the same step in PyTorch, alternating, with ratios");
+  line.add("cold-start", &options.cold_start,
+           "Seconds from process start to the end of the first step (requires --compare-pytorch)");
+  line.add("python", &options.python, "Python interpreter with torch (requires --compare-pytorch)",
+           {.value = "PATH"});
+  line.add("json", &options.json, "Result file (JSON)", {.value = "FILE"});
+  return line;
+}
+
+void resolve(StepOptions& options) {
+  TrainOptions& training = options.training;
+  training.data.dataset = "shapes";
+  if (training.data.image_size == 0) training.data.image_size = 32;
+  options.steps = options.steps.value_or(uses_gpu(training.compute.device) ? kGpuSteps : kCpuSteps);
+  training.max_steps = options.total_steps();
+  training.log_every = *options.steps;
+  training.eval_every = 0;
+  training.save_every = training.max_steps + 1;
+  // The same settings as in compare_step.py. A learning rate schedule would not change the work of a step.
+  training.schedule = "constant";
+  training.lr = 0.01;
+  training.warmup = 0;
+  training.augment = "none";
+  training.out = "";
+  resolve_recipe(training);
+}
+
+void check_consistency(const StepOptions& options, const CommandLine& line) {
+  check_consistency(options.training, line);
+  check(options.cold_start ? options.compare_pytorch : true, "--cold-start: requires --compare-pytorch");
+  check(options.compare_pytorch || !line.given("python"), "--python: requires --compare-pytorch");
+  if (!options.compare_pytorch) return;
+  for (const auto& [name, value] : flags_by_name(line.config()))
+    check(!line.given(name) || name == "json" ||
+              std::find(kCompared.begin(), kCompared.end(), name) != kCompared.end(),
+          "--{}: not supported with --compare-pytorch", name);
+  check(!options.training.compute.device.starts_with("cuda:"),
+        "--device {}: expected cuda with --compare-pytorch; select a GPU with CUDA_VISIBLE_DEVICES",
+        options.training.compute.device);
+  if (!options.cold_start) return;
+  for (const char* name : {"steps", "warmup"})
+    check(!line.given(name), "--{}: not supported with --cold-start, which measures one step", name);
+}
+
+}  // namespace convoy::bench

@@ -1,0 +1,131 @@
+#include "bench/step/report.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/version.h"
+#include "apps/doctor/host.h"
+#include "apps/train/report/progress.h"
+#include "engine/io/file.h"
+#include "kernels/base/check.h"
+
+namespace convoy::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The parts of a step in order, with their names in tables and JSON.
+struct NamedPart {
+  const char* name;
+  double StepParts::*value;
+};
+constexpr NamedPart kParts[] = {
+    {"data", &StepParts::data},           {"forward", &StepParts::forward},
+    {"backward", &StepParts::backward},   {"exposed communication", &StepParts::communication},
+    {"optimizer", &StepParts::optimizer}, {"idle", &StepParts::idle}};
+
+Json to_json(const StepParts& parts) {
+  Json each = Json::object();
+  for (const auto& [name, value] : kParts)
+    each[name] = {{"ms", parts.*value}, {"percent", parts.*value / parts.step * 100}};
+  return {{"step_ms", parts.step}, {"parts", each}};
+}
+
+std::string format_spread(const Json& spread, const char* unit) {
+  return fmt::format("{:.3f} {} (minimum {:.3f}, maximum {:.3f})", spread["median"].get<double>(), unit,
+                     spread["lowest"].get<double>(), spread["highest"].get<double>());
+}
+
+std::string joined(const Json& words) {
+  std::string text;
+  for (const Json& word : words) text += (text.empty() ? "" : ", ") + word.get<std::string>();
+  return text;
+}
+
+}  // namespace
+
+Json about_step(const StepOptions& options, const std::string& hardware, const std::string& ranks,
+                int world_size) {
+  const TrainOptions& training = options.training;
+  const doctor::RankFacts host = doctor::examine_host(environment_variables());
+  Json libraries = host.libraries;
+  if (!hardware.empty()) libraries.push_back(hardware);
+  return {{"version", kVersion},
+          {"model", training.model},
+          {"image_size", training.data.image_size},
+          {"batch_size", *training.batch_size},
+          {"micro_batch_size", training.micro_batch_size},
+          {"optimizer", training.optimizer},
+          {"precision", training.precision},
+          {"device", training.compute.device},
+          {"threads", training.compute.threads},
+          {"ranks", ranks},
+          {"world_size", world_size},
+          {"libraries", libraries},
+          {"machine",
+           {{"processor", host.cpu.processor}, {"cores", host.cpu.cores.size()}, {"system", host.system}}},
+          {"steps", *options.steps},
+          {"rounds", options.rounds},
+          {"warmup", options.warmup}};
+}
+
+Json to_json(const Spread& spread) {
+  return {{"median", spread.median}, {"lowest", spread.lowest}, {"highest", spread.highest}};
+}
+
+Json to_json(const StepFigures& figures) {
+  Json json = {{"images_per_second", to_json(spread_of(figures.images_per_second))},
+               {"step_ms", to_json(spread_of(figures.step_ms))},
+               {"step_ms_by_round", figures.step_ms},
+               {"peak_bytes", figures.peak_bytes},
+               {"allocations", figures.allocations}};
+  if (figures.parts) json["breakdown"] = to_json(*figures.parts);
+  return json;
+}
+
+void print_about(const Json& about) {
+  std::string batch = fmt::format("{}", about["batch_size"].get<std::int64_t>());
+  if (const auto part = about["micro_batch_size"].get<std::int64_t>(); part > 0)
+    batch += fmt::format(" in micro-batches of {}", part);
+  const Json& machine = about["machine"];
+  print_table(
+      {{"model", fmt::format("{}, {} pixels, {}, {}", about["model"].get<std::string>(),
+                             about["image_size"].get<std::int64_t>(), about["optimizer"].get<std::string>(),
+                             about["precision"].get<std::string>())},
+       {"batch", batch},
+       {"device", fmt::format("{}, {} threads", about["device"].get<std::string>(),
+                              about["threads"].get<std::int64_t>())},
+       {"ranks", about["ranks"].get<std::string>()},
+       {"versions",
+        fmt::format("Convoy {}, {}", about["version"].get<std::string>(), joined(about["libraries"]))},
+       {"machine", fmt::format("{}, {} cores, {}", machine["processor"].get<std::string>(),
+                               machine["cores"].get<std::int64_t>(), machine["system"].get<std::string>())},
+       {"rounds", fmt::format("{} of {} steps, after {} warm-up rounds", about["rounds"].get<std::int64_t>(),
+                              about["steps"].get<std::int64_t>(), about["warmup"].get<std::int64_t>())}});
+}
+
+void print_figures(const Json& figures) {
+  print_table({{"rate", format_spread(figures["images_per_second"], "images/s")},
+               {"step", format_spread(figures["step_ms"], "ms")},
+               {"memory", fmt::format("peak {}; {} system allocations after the warm-up",
+                                      format_bytes(figures["peak_bytes"].get<std::size_t>()),
+                                      figures["allocations"].get<std::uint64_t>())}});
+  if (!figures.contains("breakdown")) return;
+  const Json& breakdown = figures["breakdown"];
+  fmt::print("\n| part | ms | % |\n|---|---|---|\n");
+  for (const auto& [name, part] : breakdown["parts"].items())
+    fmt::print("| {} | {:.3f} | {:.1f} |\n", name, part["ms"].get<double>(), part["percent"].get<double>());
+  fmt::print("| step | {:.3f} | 100.0 |\n", breakdown["step_ms"].get<double>());
+}
+
+void check_writable(const std::string& file) {
+  if (!file.empty() && !std::ofstream(file, std::ios::app))
+    fail<OutputError>("--json {}: cannot write the file", file);
+}
+
+void write_json(const std::string& file, const Json& figures) {
+  if (!file.empty()) write_file_atomically(file, figures.dump(2) + "\n");
+}
+
+}  // namespace convoy::bench

@@ -1,0 +1,57 @@
+# Precompiled headers. Most of a source's compile time is parsing the standard library, fmt and GoogleTest, so each
+# build tree parses them once per set of flags: libraries, kernels (which have flags of their own), and tests.
+option(CONVOY_PRECOMPILE "Precompile the headers of the standard library, fmt and GoogleTest" ON)
+set(convoy_standard_headers
+  <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint> <cstring> <filesystem> <fstream>
+  <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <random> <set> <span> <sstream> <stdexcept>
+  <string> <string_view> <thread> <tuple> <unordered_map> <utility> <variant> <vector>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  set(convoy_precompile_options $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)  # for ccache
+endif()
+
+# convoy_precompile(target [OWN]): lets a library use the precompiled headers of all libraries. OWN: a set of its own,
+# for a library with flags of its own. A source with further flags sets SKIP_PRECOMPILE_HEADERS.
+function(convoy_precompile target)
+  if(NOT CONVOY_PRECOMPILE)
+    return()
+  endif()
+  target_compile_options(${target} PRIVATE ${convoy_precompile_options})
+  if(ARGN STREQUAL OWN)
+    target_precompile_headers(${target} PRIVATE ${convoy_standard_headers} <fmt/format.h>)
+    return()
+  endif()
+  if(NOT TARGET convoy_precompiled)
+    file(WRITE ${CMAKE_BINARY_DIR}/precompiled/library.cpp "")
+    add_library(convoy_precompiled STATIC ${CMAKE_BINARY_DIR}/precompiled/library.cpp)
+    target_link_libraries(convoy_precompiled PRIVATE convoy_flags fmt::fmt)
+    target_compile_options(convoy_precompiled PRIVATE ${convoy_precompile_options})
+    target_precompile_headers(convoy_precompiled PRIVATE ${convoy_standard_headers} <fmt/format.h>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM convoy_precompiled)
+endfunction()
+
+# convoy_test_options(target): how the code of tests is compiled. Without optimisation, and with AddressSanitizer alone
+# where the build has UndefinedBehaviorSanitizer too: both would cost most of the build's time and check the tests, not
+# what they test.
+function(convoy_test_options target)
+  target_compile_options(${target} PRIVATE -O0)
+  if(CONVOY_SANITIZE MATCHES undefined)
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # as the precompiled header
+  if(NOT CONVOY_PRECOMPILE)
+    return()
+  endif()
+  target_compile_options(${target} PRIVATE ${convoy_precompile_options})
+  if(NOT TARGET convoy_precompiled_tests)
+    file(WRITE ${CMAKE_BINARY_DIR}/precompiled/tests.cpp "")
+    add_library(convoy_precompiled_tests STATIC ${CMAKE_BINARY_DIR}/precompiled/tests.cpp)
+    target_link_libraries(convoy_precompiled_tests PRIVATE convoy_flags fmt::fmt GTest::gtest GTest::gmock)
+    set(CONVOY_PRECOMPILE OFF)
+    convoy_test_options(convoy_precompiled_tests)
+    target_compile_options(convoy_precompiled_tests PRIVATE ${convoy_precompile_options})
+    target_precompile_headers(convoy_precompiled_tests PRIVATE ${convoy_standard_headers} <fmt/format.h>
+                              <gtest/gtest.h> <gmock/gmock.h>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM convoy_precompiled_tests)
+endfunction()

@@ -1,0 +1,237 @@
+#include "comm/bootstrap/environment.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <span>
+
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+/// Typed access to environment variables.
+class Reader {
+ public:
+  explicit Reader(const Variables& variables) : variables_(variables) {}
+
+  /// Returns whether the variable is set and not empty: scripts unset variables with `RANK= command`.
+  bool has(const std::string& name) const { return !text(name).empty(); }
+
+  std::string text(const std::string& name) const {
+    const auto found = variables_.find(name);
+    return found == variables_.end() ? "" : found->second;
+  }
+
+  /// Returns the value; nullopt if unset. Throws UsageError unless it is an integer of at least `min`.
+  std::optional<int> number(const std::string& name, int min = 0) const {
+    const std::string value = text(name);
+    if (value.empty()) return std::nullopt;
+    int number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    check(error == std::errc() && end == value.data() + value.size() && number >= min,
+          "{}={}: found '{}', expected an integer of {} or more", name, value, value, min);
+    return number;
+  }
+
+ private:
+  const Variables& variables_;
+};
+
+struct Names {
+  const char* rank;
+  const char* world_size;
+  const char* local_rank;
+  const char* local_world_size;
+};
+
+/// The result of reading one source.
+struct Found {
+  bool present = false;
+  std::optional<Launch> launch;  // set if the source is complete
+  std::string missing;           // the error message if the source is incomplete
+};
+
+Found read_ranks(const Reader& reader, const Names& names) {
+  Found found{.present = reader.has(names.rank) || reader.has(names.world_size)};
+  if (!found.present) return found;
+  if (!reader.has(names.rank) || !reader.has(names.world_size)) {
+    const bool has_rank = reader.has(names.rank);
+    found.missing =
+        fmt::format("{} is set and {} is not; set both or neither", has_rank ? names.rank : names.world_size,
+                    has_rank ? names.world_size : names.rank);
+    return found;
+  }
+  Launch launch;
+  launch.rank = *reader.number(names.rank);
+  launch.world_size = *reader.number(names.world_size, 1);
+  launch.local_rank = reader.number(names.local_rank);
+  launch.local_world_size = reader.number(names.local_world_size, 1);
+  const auto compare = [](const char* small, int value, bool fits, const char* large, int limit) {
+    check(fits, "{}={} contradicts {}={}", small, value, large, limit);
+  };
+  compare(names.rank, launch.rank, launch.rank < launch.world_size, names.world_size, launch.world_size);
+  if (launch.local_world_size)
+    compare(names.local_world_size, *launch.local_world_size, *launch.local_world_size <= launch.world_size,
+            names.world_size, launch.world_size);
+  if (launch.local_rank && launch.local_world_size)
+    compare(names.local_rank, *launch.local_rank, *launch.local_rank < *launch.local_world_size,
+            names.local_world_size, *launch.local_world_size);
+  found.launch = launch;
+  return found;
+}
+
+Found read_rank(const Reader& reader) {
+  Found found = read_ranks(reader, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
+  if (found.launch) found.launch->job = reader.text("TORCHELASTIC_RUN_ID");
+  return found;
+}
+
+Found read_open_mpi(const Reader& reader) {
+  Found found = read_ranks(reader, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
+  if (!found.launch) return found;
+  found.launch->job = reader.text("PMIX_NAMESPACE");
+  found.launch->by_mpi = true;
+  return found;
+}
+
+Found read_slurm(const Reader& reader) {
+  Found found{.present = reader.has("SLURM_JOB_ID") || reader.has("SLURM_PROCID")};
+  // A batch script has rank 0 and the number of tasks of the job, but it is not a job step.
+  if (!reader.has("SLURM_STEP_NUM_TASKS")) return found;
+  found = read_ranks(reader, {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""});
+  if (!found.launch) return found;
+  const int job = reader.number("SLURM_JOB_ID").value_or(0),
+            step = reader.number("SLURM_STEP_ID").value_or(0);
+  found.launch->job = fmt::format("{}.{}", job, step);
+  found.launch->address = first_host_of(reader.text("SLURM_STEP_NODELIST"));
+  // Below the ephemeral port range, and different for each step.
+  found.launch->port = 10000 + static_cast<int>((job * 16LL + step) % 20000);
+  return found;
+}
+
+Found read_pmi(const Reader& reader) {
+  Found found = read_ranks(reader, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
+  if (found.launch) found.launch->by_mpi = true;
+  return found;
+}
+
+/// Reads the variables of a platform that describes nodes; each node starts its own processes.
+Found read_mlp(const Reader& reader) {
+  Found found{.present = reader.has("MLP_WORKER_NUM")};
+  if (!found.present) return found;
+  const int nodes = *reader.number("MLP_WORKER_NUM", 1);
+  const int per_node = reader.number("MLP_WORKER_GPU", 1).value_or(1);
+  const int node = reader.number("MLP_ROLE_INDEX").value_or(0);
+  const std::optional<int> local =
+      per_node == 1 && !reader.has("LOCAL_RANK") ? 0 : reader.number("LOCAL_RANK");
+  if (!local) {
+    found.missing = fmt::format(
+        "MLP_WORKER_NUM={} and MLP_WORKER_GPU={} are set and LOCAL_RANK is not; set it for each process, or "
+        "use mpirun; for a single process set RANK=0 and WORLD_SIZE=1",
+        nodes, per_node);
+    return found;
+  }
+  check(node < nodes, "MLP_ROLE_INDEX={} contradicts MLP_WORKER_NUM={}", node, nodes);
+  check(*local < per_node, "LOCAL_RANK={} contradicts MLP_WORKER_GPU={}", *local, per_node);
+  found.launch = Launch{.rank = node * per_node + *local,
+                        .world_size = nodes * per_node,
+                        .local_rank = local,
+                        .local_world_size = per_node};
+  return found;
+}
+
+struct Source {
+  const char* name;
+  Found (*read)(const Reader&);
+};
+
+constexpr std::array kSources = {Source{"RANK and WORLD_SIZE", read_rank},
+                                 Source{"OMPI_COMM_WORLD_*", read_open_mpi}, Source{"SLURM_*", read_slurm},
+                                 Source{"PMI_*", read_pmi}, Source{"MLP_*", read_mlp}};
+
+void add_rendezvous_location(const Reader& reader, Launch& launch) {
+  if (reader.has("CONVOY_JOB")) launch.job = reader.text("CONVOY_JOB");
+  for (const char* name : {"MLP_WORKER_0_HOST", "MASTER_ADDR"})  // the last one that is set takes precedence
+    if (reader.has(name)) launch.address = reader.text(name);
+  for (const char* name : {"MLP_WORKER_0_PORT", "MASTER_PORT"})
+    if (reader.has(name)) launch.port = *reader.number(name, 1);
+  if (reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True" && reader.has("MASTER_PORT")) ++launch.port;
+  check(launch.port <= 65535, "port of rank 0: found {}, expected at most 65535", launch.port);
+}
+
+std::optional<Launch> first_complete(const Reader& reader, std::span<const Source> sources) {
+  std::optional<Launch> launch;
+  std::vector<std::string> others;
+  std::string missing;
+  for (const Source& source : sources) {
+    if (launch) {
+      // The variables of an outer launcher may be invalid here.
+      try {
+        if (source.read(reader).present) others.emplace_back(source.name);
+      } catch (const UsageError&) {
+        others.emplace_back(source.name);
+      }
+      continue;
+    }
+    const Found found = source.read(reader);
+    if (found.launch) {
+      launch = found.launch;
+      launch->source = source.name;
+    } else if (found.present) {
+      others.emplace_back(source.name);
+      if (missing.empty()) missing = found.missing;
+    }
+  }
+  if (!launch) {
+    check(missing.empty(), "{}", missing);
+    return std::nullopt;
+  }
+  launch->others = others;
+  add_rendezvous_location(reader, *launch);
+  return launch;
+}
+
+}  // namespace
+
+Variables environment_variables() {
+  Variables variables;
+  for (char** line = environ; line != nullptr && *line != nullptr; ++line) {
+    const std::string text = *line;
+    const std::size_t equals = text.find('=');
+    if (equals != std::string::npos) variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+std::optional<Launch> launch_from(const Variables& variables) {
+  return first_complete(Reader(variables), kSources);
+}
+
+std::optional<Launch> launch_from_rank(const Variables& variables) {
+  return first_complete(Reader(variables), std::span(kSources).first(1));
+}
+
+std::string first_host_of(const std::string& node_list) {
+  std::string host;
+  bool in_brackets = false, first_of_brackets = false;
+  for (const char c : node_list) {
+    if (c == '[') {
+      in_brackets = first_of_brackets = true;
+    } else if (c == ']') {
+      in_brackets = false;
+    } else if (in_brackets) {
+      if (c == ',' || c == '-') first_of_brackets = false;
+      if (first_of_brackets) host += c;
+    } else if (c == ',') {
+      break;
+    } else {
+      host += c;
+    }
+  }
+  return host;
+}
+
+}  // namespace convoy

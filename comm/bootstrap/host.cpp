@@ -1,0 +1,67 @@
+#include "comm/bootstrap/host.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "kernels/base/check.h"
+
+namespace convoy {
+
+HostId this_host() {
+  HostId host;
+  char text[PATH_MAX] = {};
+  if (gethostname(text, sizeof text - 1) == 0) host.name = text;
+  if (host.name.empty()) host.name = "localhost";
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> host.boot;
+  const ssize_t bytes = readlink("/proc/self/ns/net", text, sizeof text);
+  if (bytes > 0) host.network.assign(text, static_cast<std::size_t>(bytes));
+  return host;
+}
+
+std::string to_string(const HostId& host) {
+  return fmt::format("{}\n{}\n{}", host.name, host.boot, host.network);
+}
+
+HostId parse_host(const std::string& text) {
+  const std::size_t first = text.find('\n');
+  const std::size_t second = first == std::string::npos ? first : text.find('\n', first + 1);
+  if (second == std::string::npos) fail<PeerError>("found '{}', expected a host description", text);
+  return {.name = text.substr(0, first),
+          .boot = text.substr(first + 1, second - first - 1),
+          .network = text.substr(second + 1)};
+}
+
+std::vector<RankInfo> make_rank_infos(std::span<const HostId> by_rank, const std::string& source) {
+  std::vector<HostId> hosts;
+  std::vector<int> ranks_of_host;
+  std::vector<RankInfo> infos;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const auto found = std::find(hosts.begin(), hosts.end(), by_rank[rank]);
+    const auto node = static_cast<std::size_t>(found - hosts.begin());
+    if (found == hosts.end()) {
+      hosts.push_back(by_rank[rank]);
+      ranks_of_host.push_back(0);
+    }
+    infos.push_back({.rank = static_cast<int>(rank),
+                     .world_size = static_cast<int>(by_rank.size()),
+                     .local_rank = ranks_of_host[node]++,
+                     .node = static_cast<int>(node),
+                     .host = by_rank[rank].name,
+                     .source = source});
+  }
+  for (RankInfo& info : infos) {
+    const auto node = static_cast<std::size_t>(info.node);
+    info.local_world_size = ranks_of_host[node];
+    info.nodes = static_cast<int>(hosts.size());
+    const bool ambiguous = std::any_of(hosts.begin(), hosts.end(), [&](const HostId& other) {
+      return other != hosts[node] && other.name == info.host;
+    });
+    if (ambiguous) info.host += fmt::format(" (node {})", info.node);
+  }
+  return infos;
+}
+
+}  // namespace convoy

@@ -1,0 +1,176 @@
+#include "comm/bootstrap/mpi_links.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "comm/core/rank_text.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+constexpr std::size_t kMaxReasonBytes = 2048;
+constexpr double kAbortSeconds = 0.5;  // time for the reason to reach the other ranks
+
+/// Pauses between polls. The first polls only yield, since most messages complete within microseconds. Later
+/// pauses grow to 1 ms, so waiting ranks leave the cores to computing ones.
+class Backoff {
+ public:
+  void sleep() {
+    if (++polls_ < kYields) return std::this_thread::yield();
+    std::this_thread::sleep_for(next_);
+    if (polls_ % kPollsPerInterval == 0) next_ = std::min(2 * next_, std::chrono::microseconds(1000));
+  }
+
+ private:
+  static constexpr int kYields = 50;
+  static constexpr int kPollsPerInterval = 200;
+  int polls_ = 0;
+  std::chrono::microseconds next_{20};
+};
+
+}  // namespace
+
+MpiLinks::MpiLinks(std::shared_ptr<MpiSession> session, std::vector<int> world_ranks, int tag)
+    : session_(std::move(session)),
+      world_ranks_(std::move(world_ranks)),
+      tag_(tag),
+      reasons_(world_ranks_.size()) {
+  const auto me = std::find(world_ranks_.begin(), world_ranks_.end(), session_->rank());
+  rank_ = static_cast<int>(me - world_ranks_.begin());
+}
+
+MpiLinks::~MpiLinks() {
+  const auto lock = session_->lock();
+  cancel_requests();
+}
+
+void MpiLinks::send(int to, std::span<const std::byte> bytes) {
+  const auto lock = session_->lock();
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, world_rank(to), tag_,
+                      MPI_COMM_WORLD, &request),
+            "MPI_Isend");
+  requests_.push_back(request);
+  pending_.push_back({to, false});
+}
+
+void MpiLinks::receive(int from, std::span<std::byte> bytes) {
+  const auto lock = session_->lock();
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, world_rank(from), tag_,
+                      MPI_COMM_WORLD, &request),
+            "MPI_Irecv");
+  requests_.push_back(request);
+  pending_.push_back({from, true});
+}
+
+void MpiLinks::wait(const Deadline& deadline) {
+  try {
+    wait_for_requests(deadline);
+  } catch (...) {
+    const auto lock = session_->lock();
+    cancel_requests();
+    throw;
+  }
+}
+
+void MpiLinks::wait_for_requests(const Deadline& deadline) {
+  Backoff backoff;
+  while (true) {
+    {
+      const auto lock = session_->lock();
+      int done = 0;
+      check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+                "MPI_Testall");
+      if (done != 0) {
+        requests_.clear();
+        pending_.clear();
+        return;
+      }
+      throw_if_aborted();
+      if (deadline.passed()) break;
+    }
+    poll();
+    backoff.sleep();
+  }
+  const auto lock = session_->lock();
+  std::vector<int> missing;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    int done = 0;
+    MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+    if (done == 0) missing.push_back(pending_[i].other);
+  }
+  std::sort(missing.begin(), missing.end());
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  fail<PeerError>("rank {} waited {} s for {}", rank_, deadline.seconds(), format_ranks(missing));
+}
+
+void MpiLinks::throw_if_aborted() {
+  if (!reason_.empty()) throw PeerError(reason_);
+  while (true) {
+    int found = 0;
+    MPI_Status status;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, tag_ + 1, MPI_COMM_WORLD, &found, &status), "MPI_Iprobe");
+    if (found == 0) break;
+    char text[kMaxReasonBytes];
+    int length = 0;
+    check_mpi(MPI_Recv(text, kMaxReasonBytes, MPI_BYTE, status.MPI_SOURCE, tag_ + 1, MPI_COMM_WORLD, &status),
+              "MPI_Recv");  // does not block: the message has been received
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
+    const auto from = std::find(world_ranks_.begin(), world_ranks_.end(), status.MPI_SOURCE);
+    reasons_[static_cast<std::size_t>(from - world_ranks_.begin())].assign(text,
+                                                                           static_cast<std::size_t>(length));
+  }
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    const std::string& reason = reasons_[static_cast<std::size_t>(pending_[i].other)];
+    if (reason.empty()) continue;
+    int done = 0;
+    check_mpi(MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done == 0) throw PeerError(reason);
+  }
+}
+
+void MpiLinks::abort(const std::string& reason) noexcept {
+  session_->mark_broken();
+  std::vector<MPI_Request> sends;
+  {
+    const auto lock = session_->lock();
+    if (!reason_.empty()) return;  // already aborted
+    reason_ = reason.substr(0, kMaxReasonBytes);
+    for (int other = 0; other < size(); ++other) {
+      if (other == rank_) continue;
+      MPI_Isend(reason_.data(), static_cast<int>(reason_.size()), MPI_BYTE, world_rank(other), tag_ + 1,
+                MPI_COMM_WORLD, &sends.emplace_back(MPI_REQUEST_NULL));
+    }
+  }
+  const Deadline deadline(kAbortSeconds);
+  Backoff backoff;
+  for (int done = 0; done == 0 && !deadline.passed(); backoff.sleep()) {
+    const auto lock = session_->lock();
+    MPI_Testall(static_cast<int>(sends.size()), sends.data(), &done, MPI_STATUSES_IGNORE);
+  }
+}
+
+void MpiLinks::cancel_requests() noexcept {
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    if (pending_[i].receives) {
+      MPI_Cancel(&requests_[i]);
+      MPI_Wait(&requests_[i], MPI_STATUS_IGNORE);  // returns at once for a cancelled receive
+    } else {
+      MPI_Request_free(&requests_[i]);
+    }
+  }
+  requests_.clear();
+  pending_.clear();
+}
+
+std::unique_ptr<MessageLinks> MpiLinks::make_group(std::span<const int> members, const std::string& name,
+                                                   const Deadline&) {
+  std::vector<int> world_ranks;
+  for (const int member : members) world_ranks.push_back(world_rank(member));
+  return std::make_unique<MpiLinks>(session_, std::move(world_ranks), std::stoi(name));
+}
+
+}  // namespace convoy

@@ -1,0 +1,48 @@
+// Initialization of ranks through MPI.
+#pragma once
+
+#include <exception>
+#include <memory>
+
+#include "comm/bootstrap/rendezvous.h"
+#include "comm/bootstrap/rendezvous_plan.h"
+#include "comm/core/message_links.h"
+
+namespace convoy {
+
+class MpiLinks;
+class MpiSession;
+
+/// A Rendezvous of the ranks of MPI_COMM_WORLD. Owns MPI's lifetime in this process.
+class MpiRendezvous final : public Rendezvous {
+ public:
+  MpiRendezvous(const RendezvousPlan& plan, const RendezvousOptions& options);
+  /// Waits for all ranks to shut down, with a timeout, and finalizes MPI. Aborts the other ranks during stack
+  /// unwinding.
+  ~MpiRendezvous() override;
+
+  const RankInfo& info() const override;
+  const std::vector<RankInfo>& all() const override { return all_; }
+  Store* store() override { return nullptr; }
+  std::vector<std::string> all_gather(const std::string& local) override;
+  void barrier() override { all_gather(""); }
+  std::string note() const override { return note_; }
+
+  /// Returns new message links between all ranks, separate from all others. Collective call.
+  std::unique_ptr<MessageLinks> new_links();
+  std::shared_ptr<MpiSession> session() const { return session_; }
+
+ private:
+  const double timeout_;
+  const std::string note_;
+  const int exceptions_ = std::uncaught_exceptions();
+  std::shared_ptr<MpiSession> session_;
+  std::unique_ptr<MpiLinks> links_;
+  std::vector<RankInfo> all_;
+};
+
+/// Initializes this process through MPI. Throws UsageError if the build has no MPI, or if MPI's world size
+/// differs from that of the plan.
+std::unique_ptr<Rendezvous> rendezvous_by_mpi(const RendezvousPlan& plan, const RendezvousOptions& options);
+
+}  // namespace convoy

@@ -1,0 +1,28 @@
+// A rank's position in its job: rank, local rank and host.
+#pragma once
+
+#include <string>
+
+namespace convoy {
+
+/// The identity of one rank. Ranks of one host share its memory and its GPUs. A host is a machine and a
+/// network namespace: two containers of one machine are two hosts, since they reach each other only through
+/// the network.
+struct RankInfo {
+  int rank = 0;
+  int world_size = 1;
+  /// Position among the ranks of this host, in rank order. Determines the rank's GPU.
+  int local_rank = 0;
+  int local_world_size = 1;
+  /// Index of the host, from 0, in the order of the hosts' lowest ranks.
+  int node = 0;
+  /// Number of hosts.
+  int nodes = 1;
+  std::string host;
+  /// Numeric address at which other ranks reach this host; empty if unknown.
+  std::string address;
+  /// How the ranks were initialized: "one process", "mpi", "environment", "tcp", "file" or "threads".
+  std::string source = "one process";
+};
+
+}  // namespace convoy

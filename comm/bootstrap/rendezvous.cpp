@@ -1,0 +1,47 @@
+#include "comm/bootstrap/rendezvous.h"
+
+#include "comm/bootstrap/host.h"
+#include "comm/bootstrap/mpi_rendezvous.h"
+#include "comm/bootstrap/rendezvous_plan.h"
+#include "comm/bootstrap/store_rendezvous.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+/// The rendezvous of a job of one process.
+class SingleProcess final : public Rendezvous {
+ public:
+  explicit SingleProcess(const RendezvousPlan& plan) : note_(plan.note) {
+    const HostId host = this_host();
+    all_ = make_rank_infos({&host, 1}, plan.source);
+  }
+
+  const RankInfo& info() const override { return all_.front(); }
+  const std::vector<RankInfo>& all() const override { return all_; }
+  Store* store() override { return nullptr; }
+  std::vector<std::string> all_gather(const std::string& local) override { return {local}; }
+  void barrier() override {}
+  std::string note() const override { return note_; }
+
+ private:
+  const std::string note_;
+  std::vector<RankInfo> all_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rendezvous> Rendezvous::init(const RendezvousOptions& options) {
+  check(options.timeout_seconds > 0, "rendezvous timeout: found {} s, expected more than 0",
+        options.timeout_seconds);
+  const RendezvousPlan plan = plan_rendezvous(options.where, environment_variables());
+  switch (plan.method) {
+    case RendezvousPlan::Method::mpi: return rendezvous_by_mpi(plan, options);
+    case RendezvousPlan::Method::tcp: return rendezvous_by_tcp(plan, options);
+    case RendezvousPlan::Method::file: return rendezvous_by_file(plan, options);
+    case RendezvousPlan::Method::single_process: break;
+  }
+  return std::make_unique<SingleProcess>(plan);
+}
+
+}  // namespace convoy

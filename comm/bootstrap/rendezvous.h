@@ -1,0 +1,51 @@
+// Initialization of a job: the ranks find each other and learn their positions.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/bootstrap/rank_info.h"
+#include "comm/bootstrap/store/store.h"
+
+namespace convoy {
+
+struct RendezvousOptions {
+  /// "auto", "mpi", "tcp://HOST:PORT", "file:///PATH" or "env".
+  std::string where = "auto";
+  double timeout_seconds = 60;
+};
+
+/// The initialized ranks of a job. It exchanges small amounts of data, rarely; communicators exchange the
+/// rest. The main thread must create it before, and destroy it after, all communicators. Not thread-safe.
+class Rendezvous {
+ public:
+  /// Initializes this process as a rank of a job. Collective call. With "auto", the first complete source is
+  /// used: RANK and WORLD_SIZE, OMPI_COMM_WORLD_*, SLURM_*, PMI_*, MLP_*, otherwise a single process. Throws
+  /// UsageError for contradictory settings. Throws PeerError that lists the joined and the missing ranks when
+  /// the timeout expires.
+  static std::unique_ptr<Rendezvous> init(const RendezvousOptions& options = {});
+
+  virtual ~Rendezvous() = default;
+  Rendezvous() = default;
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  /// Returns the position of this rank.
+  virtual const RankInfo& info() const = 0;
+  /// Returns the positions of all ranks, in rank order.
+  virtual const std::vector<RankInfo>& all() const = 0;
+  /// Returns the key-value store of the job; null if there is none (MPI, threads, a single process). Owned by
+  /// this object.
+  virtual Store* store() = 0;
+  /// Returns the strings of all ranks, in rank order. Collective call: blocks until all ranks have called it.
+  /// Throws PeerError if a rank is missing after the timeout.
+  virtual std::vector<std::string> all_gather(const std::string& local) = 0;
+  /// Blocks until all ranks have called it. Throws PeerError if a rank is missing after the timeout.
+  virtual void barrier() = 0;
+  /// Returns a description of the source that was used and of the other sources found:
+  /// "OMPI_COMM_WORLD_*, MPI; SLURM_* too".
+  virtual std::string note() const = 0;
+};
+
+}  // namespace convoy

@@ -1,0 +1,34 @@
+// The plan of an initialization, derived from --rendezvous and the environment without side effects.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "comm/bootstrap/environment.h"
+#include "comm/core/endpoint.h"
+
+namespace convoy {
+
+struct RendezvousPlan {
+  enum class Method { single_process, mpi, tcp, file };
+  Method method = Method::single_process;
+  /// The rank from the environment. With MPI, MPI's own rank is used instead.
+  int rank = 0;
+  /// 0 if the environment does not contain it; MPI then provides it.
+  int world_size = 1;
+  Endpoint endpoint;
+  std::string path;
+  std::string job;
+  /// The local rank from the launcher, if it sets one.
+  std::optional<int> local_rank;
+  /// The value of RankInfo::source.
+  std::string source;
+  /// The value of Rendezvous::note().
+  std::string note;
+};
+
+/// Returns the plan for the value `where` of --rendezvous and the given environment variables. Throws
+/// UsageError if `where` is invalid, or if the rank, the world size or the address of rank 0 is unknown.
+RendezvousPlan plan_rendezvous(const std::string& where, const Variables& variables);
+
+}  // namespace convoy

@@ -1,0 +1,58 @@
+// TCP sockets with deadlines, which never raise SIGPIPE.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "comm/core/deadline.h"
+#include "comm/core/endpoint.h"
+
+namespace convoy {
+
+/// An owned file descriptor, closed on destruction. Movable.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Socket();
+
+  int descriptor() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+  void close() { *this = Socket(); }
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Returns a listening socket. Binds to the given address if it is a numeric address of this machine, or
+/// localhost. Otherwise binds to all interfaces, since a name may resolve differently on each machine. Throws
+/// UsageError if the port is in use.
+Socket listen_at(const Endpoint& endpoint);
+
+/// Returns a pending connection; nullopt if there is none. Does not block.
+std::optional<Socket> accept_waiting(const Socket& listener);
+
+/// Tries once to connect, to each address of the host in turn. Returns nullopt and sets `reason` if none
+/// accepts the connection before the deadline.
+std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason);
+
+/// Sends all bytes. Returns false if the peer has closed the connection or the deadline has passed.
+bool send_all(const Socket& socket, const std::string& bytes, const Deadline& deadline);
+/// Appends at least one received byte to `bytes`. Returns false if the peer has closed the connection or the
+/// deadline has passed.
+bool receive_some(const Socket& socket, std::string& bytes, const Deadline& deadline);
+
+/// Returns the local port: after listen_at() with port 0, the port that the system chose.
+int local_port_of(const Socket& socket);
+/// Returns the numeric address of this side of a connection.
+std::string local_address_of(const Socket& socket);
+/// Returns the numeric address of the peer.
+std::string remote_address_of(const Socket& socket);
+
+}  // namespace convoy

@@ -1,0 +1,29 @@
+// The interface of a key-value store, through which processes find each other.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "comm/core/deadline.h"
+
+namespace convoy {
+
+/// A key-value store of small strings that all ranks of a job share. Thread-safe.
+class Store {
+ public:
+  virtual ~Store() = default;
+  Store() = default;
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  /// Returns the location for messages, such as "tcp://10.0.0.1:29500".
+  virtual std::string name() const = 0;
+  /// Sets `key`. The first value of a key is kept; later calls have no effect. Throws UsageError if the key
+  /// or value is too long, PeerError if the store is lost.
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  /// Blocks until `key` has been set, and returns its value; nullopt after the deadline. Throws PeerError if
+  /// the store is lost.
+  virtual std::optional<std::string> get(const std::string& key, const Deadline& deadline) = 0;
+};
+
+}  // namespace convoy

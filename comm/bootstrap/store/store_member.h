@@ -1,0 +1,18 @@
+// The identity with which a rank joins a store.
+#pragma once
+
+#include <string>
+
+namespace convoy {
+
+struct StoreMember {
+  int rank = 0;
+  int world_size = 1;
+  /// The name of the job, equal on all ranks; empty if it has none.
+  std::string job;
+};
+
+/// Returns a random string that is unique across processes and calls.
+std::string random_token();
+
+}  // namespace convoy

@@ -1,0 +1,106 @@
+#include "comm/bootstrap/store/tcp_store.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+using Kind = StoreFrame::Kind;
+
+constexpr double kAnswerSeconds = 5;  // timeout for replies that do not depend on other ranks
+
+}  // namespace
+
+TcpStore::TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline)
+    : endpoint_(endpoint), member_(member), token_(random_token()) {
+  if (member.rank == 0)
+    server_ = std::make_unique<TcpStoreServer>(listen_at(endpoint), member.world_size, member.job);
+  std::unique_ptr<Connection> first = connect(deadline);
+  local_address_ = local_address_of(first->socket);
+  remote_address_ = remote_address_of(first->socket);
+  idle_.push_back(std::move(first));
+}
+
+std::unique_ptr<TcpStore::Connection> TcpStore::connect(const Deadline& deadline) {
+  std::string reason = "no reply";
+  for (auto pause = std::chrono::milliseconds(10);;
+       pause = std::min(2 * pause, std::chrono::milliseconds(500))) {
+    // Limits each attempt: a firewall that drops packets would otherwise use up the whole timeout.
+    const Deadline one_try(std::min(2.0, std::chrono::duration<double>(deadline.left()).count()));
+    if (std::optional<Socket> socket = try_connect(endpoint_, one_try, reason)) {
+      const Deadline answer(std::min(kAnswerSeconds, std::chrono::duration<double>(deadline.left()).count()));
+      if (std::unique_ptr<Connection> connection = say_hello(std::move(*socket), answer)) return connection;
+      reason = "it closes the connection";
+    }
+    if (deadline.passed())
+      fail<PeerError>(
+          "rank {} waited {} s for rank 0 at {}: {}; check that rank 0 runs there and no firewall blocks "
+          "the port",
+          member_.rank, deadline.seconds(), name(), reason);
+    std::this_thread::sleep_for(std::min<Deadline::Clock::duration>(pause, deadline.left()));
+  }
+}
+
+std::unique_ptr<TcpStore::Connection> TcpStore::say_hello(Socket socket, const Deadline& deadline) {
+  auto connection = std::make_unique<Connection>();
+  connection->socket = std::move(socket);
+  const StoreFrame hello{.kind = Kind::hello,
+                         .key = member_.job,
+                         .value = fmt::format("{} {} {}", member_.rank, member_.world_size, token_)};
+  if (!send_all(connection->socket, hello.bytes(), deadline)) return nullptr;
+  try {
+    while (true) {
+      if (!receive_some(connection->socket, connection->in, deadline)) return nullptr;
+      if (const std::optional<StoreFrame> answer = take_frame(connection->in)) {
+        if (answer->kind == Kind::refused)
+          fail<PeerError>("rank {} is refused at {}: {}", member_.rank, name(), answer->value);
+        return connection;
+      }
+    }
+  } catch (const DataError&) {
+    fail<PeerError>(
+        "rank {}: the peer at {} does not speak the rendezvous protocol; another program uses the port",
+        member_.rank, name());
+  }
+}
+
+StoreFrame TcpStore::ask(const StoreFrame& question, const Deadline& deadline) {
+  std::unique_ptr<Connection> connection;
+  if (!is_lost_) {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      connection = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (!connection && !is_lost_) connection = connect(Deadline(kAnswerSeconds));
+  if (connection && send_all(connection->socket, question.bytes(), deadline)) {
+    while (receive_some(connection->socket, connection->in, deadline)) {
+      const std::optional<StoreFrame> answer = take_frame(connection->in);
+      if (!answer) continue;
+      const std::lock_guard lock(mutex_);
+      idle_.push_back(std::move(connection));
+      return *answer;
+    }
+  }
+  is_lost_ = true;
+  fail<PeerError>("{}: {}", name(), deadline.passed() ? "rank 0 does not answer" : "rank 0 has exited");
+}
+
+void TcpStore::set(const std::string& key, const std::string& value) {
+  ask({.kind = Kind::set, .key = key, .value = value}, Deadline(kAnswerSeconds));
+}
+
+std::optional<std::string> TcpStore::get(const std::string& key, const Deadline& deadline) {
+  // The server enforces the timeout. The client waits longer, so that no reply is lost.
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline.left());
+  const StoreFrame answer = ask({.kind = Kind::get, .key = key, .value = std::to_string(wait.count())},
+                                Deadline(std::chrono::duration<double>(wait).count() + kAnswerSeconds));
+  if (answer.kind != Kind::value) return std::nullopt;
+  return answer.value;
+}
+
+}  // namespace convoy

@@ -1,0 +1,59 @@
+// The client of a TCP key-value store. Rank 0 also runs the server.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/bootstrap/store/socket.h"
+#include "comm/bootstrap/store/store.h"
+#include "comm/bootstrap/store/store_frame.h"
+#include "comm/bootstrap/store/store_member.h"
+#include "comm/bootstrap/store/tcp_store_server.h"
+
+namespace convoy {
+
+/// A Store that rank 0 serves at an address that all ranks know.
+class TcpStore final : public Store {
+ public:
+  /// Starts the server on rank 0, and connects to it on all ranks; retries until the deadline. Throws
+  /// UsageError on rank 0 if the port is in use. Throws PeerError if this rank is refused (another job, or a
+  /// rank that has already joined), if the server does not answer before the deadline, or if the peer does
+  /// not speak the protocol.
+  TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline);
+
+  std::string name() const override { return "tcp://" + endpoint_.text(); }
+  void set(const std::string& key, const std::string& value) override;
+  std::optional<std::string> get(const std::string& key, const Deadline& deadline) override;
+
+  /// Returns the numeric address of this side of the first connection to rank 0.
+  const std::string& local_address() const { return local_address_; }
+  /// Returns the numeric address of rank 0's side of the first connection.
+  const std::string& address_of_rank_0() const { return remote_address_; }
+
+ private:
+  struct Connection {
+    Socket socket;
+    std::string in;
+  };
+  std::unique_ptr<Connection> connect(const Deadline& deadline);
+  /// Returns null if the peer closed the connection or did not answer. Throws PeerError if it refused this
+  /// rank.
+  std::unique_ptr<Connection> say_hello(Socket socket, const Deadline& deadline);
+  StoreFrame ask(const StoreFrame& question, const Deadline& deadline);
+
+  const Endpoint endpoint_;
+  const StoreMember member_;
+  const std::string
+      token_;  // identifies this process, so the server detects a second process with the same rank
+  std::string local_address_, remote_address_;
+  std::unique_ptr<TcpStoreServer> server_;
+  std::atomic<bool> is_lost_ = false;  // set when rank 0 does not answer or has exited
+  std::mutex mutex_;
+  // Destroyed before server_, whose destructor waits until this rank, too, has disconnected.
+  std::vector<std::unique_ptr<Connection>> idle_;
+};
+
+}  // namespace convoy

@@ -1,0 +1,67 @@
+// The server of a TCP key-value store: a table of keys and values, and a thread that serves it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/bootstrap/store/socket.h"
+#include "comm/bootstrap/store/store_frame.h"
+
+namespace convoy {
+
+/// Serves a key-value store to the ranks of one job. Clients are untrusted. The server disconnects clients
+/// that send invalid messages, and clients that do not identify themselves within 5 s. No client can block
+/// it, and the memory that clients can make it use is bounded.
+class TcpStoreServer {
+ public:
+  /// Starts the thread. Takes ownership of `listener`.
+  TcpStoreServer(Socket listener, int world_size, std::string job);
+  /// Stops accepting clients and serves the connected ones until they disconnect, for one second at most. A
+  /// rank may finish its last exchange first, while other ranks still wait for replies.
+  ~TcpStoreServer();
+  TcpStoreServer(const TcpStoreServer&) = delete;
+  TcpStoreServer& operator=(const TcpStoreServer&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Client {
+    Socket socket;
+    std::string in, out;
+    Clock::time_point connected_at;
+    int rank = -1;                   // -1 before the hello message
+    bool waits = false;              // for `key`
+    bool close_after_reply = false;  // set for refused clients
+    std::string key;
+    Clock::time_point wait_until;
+  };
+
+  void serve();
+  void accept_clients();
+  // read(), write() and answer() return false if the client is to be disconnected.
+  bool read(Client& client);
+  bool write(Client& client);
+  bool answer(Client& client, const StoreFrame& frame);
+  /// Returns an empty string if the client is admitted, otherwise the reason for the refusal.
+  std::string admit(const StoreFrame& hello, Client& client);
+  void answer_waiting_clients();
+  void close_unidentified_clients();
+  Clock::time_point next_event() const;
+
+  Socket listener_;
+  Socket wake_;
+  const int world_size_;
+  const std::string job_;
+  std::map<std::string, std::string> values_;
+  std::size_t bytes_ = 0;              // total size of keys and values
+  std::map<int, std::string> tokens_;  // by rank, of the process that joined first
+  std::list<Client> clients_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;  // destroyed first: it uses all other members
+};
+
+}  // namespace convoy

@@ -1,0 +1,149 @@
+#include "comm/bootstrap/store_rendezvous.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "comm/bootstrap/host.h"
+#include "comm/bootstrap/store/file_store.h"
+#include "comm/bootstrap/store/tcp_store.h"
+#include "comm/core/rank_text.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+constexpr const char* kFailureKey = "failure";  // the reason of the first rank that fails
+constexpr double kPollSeconds = 0.25;           // time between checks for failed ranks
+
+/// The description that each rank publishes when it joins.
+struct JoinMessage {
+  HostId host;
+  /// Both ends of the connection to rank 0; empty without one.
+  std::string address, address_of_rank_0;
+};
+
+std::string to_string(const JoinMessage& message) {
+  return fmt::format("{}\n{}\n{}", message.address, message.address_of_rank_0, to_string(message.host));
+}
+
+JoinMessage parse_join_message(const std::string& text) {
+  const std::size_t first = text.find('\n');
+  const std::size_t second = first == std::string::npos ? first : text.find('\n', first + 1);
+  if (second == std::string::npos) fail<PeerError>("found '{}', expected a rank description", text);
+  return {.host = parse_host(text.substr(second + 1)),
+          .address = text.substr(0, first),
+          .address_of_rank_0 = text.substr(first + 1, second - first - 1)};
+}
+
+/// Sets the address of each host. On the host of rank 0 the connection to rank 0 may use the loopback
+/// address, which is useless to other hosts. So the address of that host is taken from a rank of another
+/// host, if there is one.
+void add_addresses(std::span<const JoinMessage> joined, std::vector<RankInfo>& infos) {
+  std::string first_host_address = joined.front().address;
+  for (std::size_t rank = 0; rank < joined.size(); ++rank)
+    if (infos[rank].node != 0) first_host_address = joined[rank].address_of_rank_0;
+  for (std::size_t rank = 0; rank < joined.size(); ++rank)
+    infos[rank].address = infos[rank].node == 0 ? first_host_address : joined[rank].address;
+}
+
+class StoreRendezvous final : public Rendezvous {
+ public:
+  StoreRendezvous(std::unique_ptr<Store> store, const RendezvousPlan& plan, const JoinMessage& local,
+                  const RendezvousOptions& options, const Deadline& deadline)
+      : store_(std::move(store)), plan_(plan), timeout_(options.timeout_seconds) {
+    const std::vector<std::string> texts = exchange("rank", to_string(local), deadline);
+    std::vector<JoinMessage> joined;
+    std::vector<HostId> hosts;
+    for (const std::string& text : texts) {
+      joined.push_back(parse_join_message(text));
+      hosts.push_back(joined.back().host);
+    }
+    all_ = make_rank_infos(hosts, plan.source);
+    add_addresses(joined, all_);
+  }
+
+  ~StoreRendezvous() override {
+    if (std::uncaught_exceptions() == exceptions_) return;
+    // Notifies the ranks that wait for this one.
+    try {
+      store_->set(kFailureKey, fmt::format("rank {} exited before finishing", plan_.rank));
+    } catch (const std::exception&) {  // the other ranks then time out
+    }
+  }
+
+  const RankInfo& info() const override { return all_[static_cast<std::size_t>(plan_.rank)]; }
+  const std::vector<RankInfo>& all() const override { return all_; }
+  Store* store() override { return store_.get(); }
+  std::string note() const override { return plan_.note; }
+
+  std::vector<std::string> all_gather(const std::string& local) override {
+    return exchange(fmt::format("gather {}", exchanges_++), local, Deadline(timeout_));
+  }
+  void barrier() override { all_gather(""); }
+
+ private:
+  std::vector<std::string> exchange(const std::string& what, const std::string& local,
+                                    const Deadline& deadline) {
+    const auto key_of = [&](int rank) { return fmt::format("{}/{}", what, rank); };
+    store_->set(key_of(plan_.rank), local);
+    std::vector<std::string> all;
+    for (int rank = 0; rank < plan_.world_size; ++rank) {
+      std::optional<std::string> text = wait_for(key_of(rank), deadline);
+      if (!text) fail_exchange(key_of, deadline);
+      all.push_back(std::move(*text));
+    }
+    return all;
+  }
+
+  std::optional<std::string> wait_for(const std::string& key, const Deadline& deadline) {
+    while (true) {
+      const double left = std::chrono::duration<double>(deadline.left()).count();
+      if (std::optional<std::string> text = store_->get(key, Deadline(std::min(left, kPollSeconds))))
+        return text;
+      if (const std::optional<std::string> reason = store_->get(kFailureKey, Deadline(0)))
+        throw PeerError(*reason);
+      if (deadline.passed()) return std::nullopt;
+    }
+  }
+
+  template <class F>
+  [[noreturn]] void fail_exchange(const F& key_of, const Deadline& deadline) {
+    std::vector<int> joined, missing;
+    for (int rank = 0; rank < plan_.world_size; ++rank)
+      (store_->get(key_of(rank), Deadline(0)) ? joined : missing).push_back(rank);
+    const std::string reason =
+        fmt::format("{}: after {} s {} {} joined, {} {} missing", store_->name(), deadline.seconds(),
+                    format_ranks(joined), joined.size() == 1 ? "has" : "have", format_ranks(missing),
+                    missing.size() == 1 ? "is" : "are");
+    store_->set(kFailureKey, reason);
+    throw PeerError(reason);
+  }
+
+  std::unique_ptr<Store> store_;
+  const RendezvousPlan plan_;
+  const double timeout_;
+  const int exceptions_ = std::uncaught_exceptions();
+  std::uint64_t exchanges_ = 0;
+  std::vector<RankInfo> all_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rendezvous> rendezvous_by_tcp(const RendezvousPlan& plan, const RendezvousOptions& options) {
+  const Deadline deadline(options.timeout_seconds);
+  auto store = std::make_unique<TcpStore>(
+      plan.endpoint, StoreMember{.rank = plan.rank, .world_size = plan.world_size, .job = plan.job},
+      deadline);
+  const JoinMessage local{this_host(), store->local_address(), store->address_of_rank_0()};
+  return std::make_unique<StoreRendezvous>(std::move(store), plan, local, options, deadline);
+}
+
+std::unique_ptr<Rendezvous> rendezvous_by_file(const RendezvousPlan& plan, const RendezvousOptions& options) {
+  const Deadline deadline(options.timeout_seconds);
+  auto store = std::make_unique<FileStore>(
+      plan.path, StoreMember{.rank = plan.rank, .world_size = plan.world_size, .job = plan.job}, deadline);
+  return std::make_unique<StoreRendezvous>(std::move(store), plan, JoinMessage{.host = this_host()}, options,
+                                           deadline);
+}
+
+}  // namespace convoy

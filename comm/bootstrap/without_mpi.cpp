@@ -1,0 +1,21 @@
+// Replaces the MPI rendezvous in a build without MPI.
+#include "comm/bootstrap/mpi_rendezvous.h"
+#include "comm/core/library_versions.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+
+std::string mpi_version_text() { return ""; }
+
+std::unique_ptr<Rendezvous> rendezvous_by_mpi(const RendezvousPlan& plan, const RendezvousOptions&) {
+  fail<UsageError>(
+      "{}: this build has no MPI; install libopenmpi-dev and reconfigure, or use --rendezvous "
+      "tcp://HOST:PORT",
+      plan.note);
+}
+
+std::unique_ptr<MessageLinks> make_mpi_links(Rendezvous&) {
+  fail<UsageError>("--comm mpi: this build has no MPI; install libopenmpi-dev and reconfigure");
+}
+
+}  // namespace convoy

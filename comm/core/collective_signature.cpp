@@ -1,0 +1,58 @@
+#include "comm/core/collective_signature.h"
+
+#include <vector>
+
+#include "comm/core/rank_text.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+const char* to_string(CollectiveOp op) {
+  switch (op) {
+    case CollectiveOp::all_reduce: return "all-reduce";
+    case CollectiveOp::broadcast: return "broadcast";
+    case CollectiveOp::reduce_scatter: return "reduce-scatter";
+    case CollectiveOp::all_gather: return "all-gather";
+    case CollectiveOp::barrier: return "barrier";
+    case CollectiveOp::gather: return "gather";
+    case CollectiveOp::split: return "split";
+    case CollectiveOp::finish: return "finish";
+  }
+  return "?";
+}
+
+bool moves_views(CollectiveOp op) {
+  return op == CollectiveOp::all_reduce || op == CollectiveOp::broadcast ||
+         op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_gather;
+}
+
+}  // namespace
+
+std::string to_string(const CollectiveSignature& collective) {
+  std::string text = fmt::format("{} {}", to_string(collective.op), collective.number);
+  if (!moves_views(collective.op)) return text;
+  text += fmt::format(" ({} {}", collective.count, to_string(collective.dtype));
+  if (collective.op == CollectiveOp::broadcast) text += fmt::format(" from rank {}", collective.root);
+  return text + ")";
+}
+
+void verify_consistency(std::span<const CollectiveSignature> by_rank) {
+  std::vector<bool> listed(by_rank.size(), false);
+  std::string message;
+  for (std::size_t first = 0; first < by_rank.size(); ++first) {
+    if (listed[first]) continue;
+    std::vector<int> equal;
+    for (std::size_t rank = first; rank < by_rank.size(); ++rank) {
+      if (by_rank[rank] != by_rank[first]) continue;
+      equal.push_back(static_cast<int>(rank));
+      listed[rank] = true;
+    }
+    if (equal.size() == by_rank.size()) return;
+    message += fmt::format("{}{} in {}", message.empty() ? "" : ", ", format_ranks(equal),
+                           to_string(by_rank[first]));
+  }
+  if (!message.empty()) fail<PeerError>("the ranks launched different collectives: {}", message);
+}
+
+}  // namespace convoy

@@ -1,0 +1,65 @@
+#include "comm/core/communicator.h"
+
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+void check_summable(const char* op, DType dtype) {
+  check(dtype != DType::u8, "{}: found u8, expected f64, f32, f16, bf16 or i32", op);
+}
+
+void check_parts(const char* op, ConstView whole, ConstView part, int ranks) {
+  check(whole.dtype == part.dtype, "{}: input and output must have the same type, found {} and {}", op,
+        to_string(whole.dtype), to_string(part.dtype));
+  check(whole.numel() == part.numel() * ranks, "{}: found {} elements, expected {} for each of {} ranks", op,
+        whole.numel(), part.numel(), ranks);
+}
+
+}  // namespace
+
+CollectiveSignature Communicator::next(CollectiveOp op, DType dtype, std::int64_t count, int root) {
+  check(!finished_, "the communicator has finished: no collective can be launched after finish()");
+  return {.number = sequence_number_++, .op = op, .dtype = dtype, .root = root, .count = count};
+}
+
+void Communicator::all_reduce(View data) {
+  check_summable("all-reduce", data.dtype);
+  launch_all_reduce(next(CollectiveOp::all_reduce, data.dtype, data.numel()), data);
+}
+
+void Communicator::reduce_scatter(ConstView in, View out) {
+  check_summable("reduce-scatter", in.dtype);
+  check_parts("reduce-scatter", in, out, size_);
+  launch_reduce_scatter(next(CollectiveOp::reduce_scatter, in.dtype, in.numel()), in, out);
+}
+
+void Communicator::broadcast(View data, int root) {
+  check(root >= 0 && root < size_, "broadcast: found root {}, expected a rank below {}", root, size_);
+  launch_broadcast(next(CollectiveOp::broadcast, data.dtype, data.numel(), root), data);
+}
+
+void Communicator::all_gather(ConstView in, View out) {
+  check_parts("all-gather", out, in, size_);
+  launch_all_gather(next(CollectiveOp::all_gather, in.dtype, in.numel()), in, out);
+}
+
+void Communicator::barrier() { run_barrier(next(CollectiveOp::barrier)); }
+
+std::vector<std::string> Communicator::gather_object(const std::string& local) {
+  return run_gather_object(next(CollectiveOp::gather), local);
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color) {
+  check(color >= 0, "split: found color {}, expected 0 or more", color);
+  return run_split(next(CollectiveOp::split), color);
+}
+
+void Communicator::finish() {
+  if (finished_) return;
+  const CollectiveSignature last = next(CollectiveOp::finish);
+  finished_ = true;  // set even if run_finish() throws: there is no retry
+  run_finish(last);
+}
+
+}  // namespace convoy

@@ -1,0 +1,119 @@
+// The interface of a communicator: collectives between the ranks of a job, on a stream.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/core/collective_signature.h"
+#include "kernels/base/view.h"
+#include "kernels/runtime/device.h"
+#include "kernels/runtime/stream.h"
+
+namespace convoy {
+
+struct CommOptions {
+  /// Timeout of one collective in seconds. It starts when the stream reaches the collective.
+  double timeout_seconds = 300;
+  /// Compares the signature of every collective before the launch (--debug-comm). Communicators on the CPU
+  /// always compare. On GPUs the host must wait for the comparison, so by default NCCL communicators compare
+  /// only the first collectives of each kind.
+  bool check_always = false;
+};
+
+/// One rank's handle to a group of ranks. Every rank must launch the same collectives in the same order. Not
+/// thread-safe, except for abort(), which any thread may call.
+///
+/// Collectives on views are enqueued on stream() and return at once. The views must point to memory of
+/// device(). They must stay allocated and unmodified until the stream has executed the collective. To overlap
+/// communication with computation, use a StreamEvent:
+///   ready.record(compute); ready.wait(comm.stream());   // the all-reduce starts after the gradient
+///   comm.all_reduce(gradient);
+///   done.record(comm.stream()); done.wait(compute);     // the optimizer starts after the all-reduce
+///
+/// Errors of enqueued collectives are asynchronous: check_errors() and all blocking functions throw them.
+/// After an error no further collective runs on this rank. The transport notifies the other ranks if it can
+/// reach them.
+///
+/// Reductions are deterministic: every rank and every repetition gets the same bits. On the CPU the order is
+/// rank 0 + 1 + 2 …; hierarchical_communicator.h first reduces within each host. f16 and bf16 are accumulated
+/// in f32 and rounded once. On GPUs NCCL chooses the order and the rounding.
+class Communicator {
+ public:
+  /// Does not communicate. Without finish(), the other ranks observe a failure.
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  /// Returns the number of ranks of the group.
+  int size() const { return size_; }
+  const Device& device() const { return device_; }
+  /// Returns the number of collectives launched so far, which is the sequence number of the next one.
+  std::uint64_t sequence_number() const { return sequence_number_; }
+  /// Returns the name of the backend, such as "mpi" or "nccl".
+  virtual std::string name() const = 0;
+  /// Returns the communication stream. It is not the device's compute stream. On the CPU it has its own
+  /// thread.
+  virtual Stream stream() = 0;
+
+  // Reductions accept f64, f32, f16, bf16 and i32; broadcast and all_gather accept any type. Views may be
+  // empty. `in` and `out` must not overlap, except that the smaller view may be this rank's chunk of the
+  // larger one. All four throw UsageError for invalid arguments, before anything is launched.
+
+  /// Sums `data` over all ranks, in place.
+  void all_reduce(View data);
+  /// Sets `out` [n] to the sum over all ranks of this rank's chunk of `in` [n * size()].
+  void reduce_scatter(ConstView in, View out);
+  /// Copies `data` of rank `root` to all ranks, in place.
+  void broadcast(View data, int root);
+  /// Sets `out` [n * size()] to the concatenation of all `in` [n], in rank order.
+  void all_gather(ConstView in, View out);
+
+  // The following functions block until the stream has executed all earlier work and the other ranks have
+  // called the same function. They throw the first error of enqueued work, or PeerError.
+
+  /// Blocks until all ranks have called barrier().
+  void barrier();
+  /// Returns the strings of all ranks, in rank order, on rank 0; an empty vector on the other ranks.
+  std::vector<std::string> gather_object(const std::string& local);
+  /// Returns a communicator of the ranks that pass the same `color` (0 or more), in their present order.
+  std::unique_ptr<Communicator> split(int color);
+  /// Shuts the communicator down, together with all other ranks. No collective may be launched afterwards. A
+  /// second call does nothing.
+  void finish();
+
+  /// Throws the first error of enqueued work, if there is one: PeerError if another rank is the cause. Every
+  /// call throws it again. Does not block.
+  virtual void check_errors() = 0;
+  /// Makes the current collective and all later ones fail with a PeerError that carries `reason`, here and,
+  /// if the transport can reach them, on the other ranks. Thread-safe.
+  virtual void abort(const std::string& reason) noexcept = 0;
+
+ protected:
+  Communicator(int rank, int size, Device device) : rank_(rank), size_(size), device_(std::move(device)) {}
+
+  // The backend's implementation. Arguments have been validated. A group of one rank and empty views are
+  // valid and launch a collective like any other.
+  virtual void launch_all_reduce(const CollectiveSignature& collective, View data) = 0;
+  virtual void launch_reduce_scatter(const CollectiveSignature& collective, ConstView in, View out) = 0;
+  virtual void launch_broadcast(const CollectiveSignature& collective, View data) = 0;
+  virtual void launch_all_gather(const CollectiveSignature& collective, ConstView in, View out) = 0;
+  virtual void run_barrier(const CollectiveSignature& collective) = 0;
+  virtual std::vector<std::string> run_gather_object(const CollectiveSignature& collective,
+                                                     const std::string& local) = 0;
+  virtual std::unique_ptr<Communicator> run_split(const CollectiveSignature& collective, int color) = 0;
+  virtual void run_finish(const CollectiveSignature& collective) = 0;
+
+ private:
+  CollectiveSignature next(CollectiveOp op, DType dtype = DType::u8, std::int64_t count = 0, int root = 0);
+
+  int rank_;
+  int size_;
+  Device device_;
+  std::uint64_t sequence_number_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace convoy

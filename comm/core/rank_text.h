@@ -1,0 +1,12 @@
+// Lists of ranks in messages.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace convoy {
+
+/// Returns "rank 2" or "ranks 0, 2, 3".
+std::string format_ranks(std::span<const int> ranks);
+
+}  // namespace convoy

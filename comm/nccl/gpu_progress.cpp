@@ -1,0 +1,43 @@
+// GpuProgress: the counting kernels and the host side that reads their counters.
+#include "comm/nccl/gpu_progress.h"
+
+#include <atomic>
+#include <bit>
+#include <new>
+
+namespace convoy {
+namespace {
+
+constexpr std::size_t kBytes = 2 * sizeof(ProgressNote);
+
+void note(CudaStream& stream, ProgressNote* to, const CollectiveSignature& collective) {
+  note_progress(stream, to, std::bit_cast<ProgressNote::What>(collective));
+}
+
+std::uint64_t count_of(ProgressNote& note) {
+  return std::atomic_ref(note.count).load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+GpuProgress::GpuProgress(const Device& device)
+    : device_(device), notes_(new (device_.staging().allocate(kBytes)) ProgressNote[2]{}) {}
+
+GpuProgress::~GpuProgress() { device_.staging().release(notes_, kBytes); }
+
+void GpuProgress::note_start(CudaStream& stream, const CollectiveSignature& collective) {
+  note(stream, &notes_[0], collective);
+}
+
+void GpuProgress::note_completion(CudaStream& stream, const CollectiveSignature& collective) {
+  note(stream, &notes_[1], collective);
+}
+
+std::uint64_t GpuProgress::started() const { return count_of(notes_[0]); }
+std::uint64_t GpuProgress::completed() const { return count_of(notes_[1]); }
+
+CollectiveSignature GpuProgress::current() const {
+  return std::bit_cast<CollectiveSignature>(notes_[0].what);
+}
+
+}  // namespace convoy

@@ -1,0 +1,20 @@
+// Definitions for builds without NCCL: nothing is supported, and make_nccl_communicator() throws.
+#include "comm/core/library_versions.h"
+#include "comm/nccl/nccl_communicator.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+
+std::string nccl_version_text() { return ""; }
+
+bool nccl_supported() { return false; }
+
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, const Device&,
+                                                     const CommOptions&) {
+  fail<UsageError>(
+      "--comm nccl: this build has no NCCL; install libnccl-dev and configure again with the cuda preset");
+}
+
+void let_nccl_share_gpus(int) {}
+
+}  // namespace convoy

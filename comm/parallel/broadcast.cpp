@@ -1,0 +1,87 @@
+#include "comm/parallel/broadcast.h"
+
+#include <vector>
+
+#include "kernels/runtime/stream_event.h"
+
+namespace convoy {
+
+namespace {
+
+/// Calls `collectives` such that what it launches runs after all work enqueued on `compute` so far and before
+/// all later work.
+template <class F>
+void in_order(Communicator& comm, const Stream& compute, const F& collectives) {
+  StreamEvent ready(compute), done(compute);
+  ready.record(compute);
+  ready.wait(comm.stream());
+  collectives();
+  done.record(comm.stream());
+  done.wait(compute);
+}
+
+/// Blocks until all launched collectives are complete, and throws their errors.
+void wait_for(Communicator& comm) {
+  StreamEvent done(comm.stream());
+  done.record(comm.stream());
+  done.wait();
+  comm.check_errors();
+}
+
+}  // namespace
+
+void broadcast_tensors(Communicator& comm, std::span<const Tensor> tensors) {
+  if (tensors.empty()) return;
+  in_order(comm, tensors.front().stream(), [&] {
+    for (const Tensor& tensor : tensors) comm.broadcast(tensor.view(), 0);
+  });
+}
+
+void all_reduce_in_order(Communicator& comm, const Tensor& tensor) {
+  in_order(comm, tensor.stream(), [&] { comm.all_reduce(tensor.view()); });
+}
+
+void all_reduce_and_wait(Communicator& comm, View data) {
+  comm.all_reduce(data);
+  wait_for(comm);
+}
+
+void all_gather_and_wait(Communicator& comm, ConstView local, View gathered) {
+  comm.all_gather(local, gathered);
+  wait_for(comm);
+}
+
+std::string broadcast_text(Communicator& comm, const std::string& local) {
+  const Device& device = comm.device();
+  const Tensor size =
+      Tensor::from(std::vector<std::int32_t>{static_cast<std::int32_t>(local.size())}, {1}, device);
+  broadcast_tensors(comm, {{size}});
+  comm.check_errors();
+  const std::int32_t count = size.to_vector<std::int32_t>().front();
+  comm.check_errors();  // again: on a GPU, the line above is the first that waits
+  if (count == 0) return {};
+
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count));
+  if (comm.rank() == 0) bytes.assign(local.begin(), local.end());
+  const Tensor text = Tensor::from(bytes, {count}, device);
+  broadcast_tensors(comm, {{text}});
+  bytes = text.to_vector<std::uint8_t>();
+  comm.check_errors();
+  return {bytes.begin(), bytes.end()};
+}
+
+void broadcast_model(Communicator& comm, Module& model) {
+  std::vector<Tensor> parameters;
+  for (const NamedParameter& parameter : model.parameters()) parameters.push_back(parameter.variable.value());
+  broadcast_tensors(comm, parameters);
+  broadcast_buffers(comm, model);
+  model.refresh_low_precision_copies();
+}
+
+void broadcast_buffers(Communicator& comm, const Module& model) {
+  std::vector<Tensor> buffers;
+  for (const NamedBuffer& buffer : model.buffers()) buffers.push_back(buffer.tensor);
+  broadcast_tensors(comm, buffers);
+}
+
+}  // namespace convoy

@@ -1,0 +1,39 @@
+// Collectives on tensors, texts and models, in the order of the compute stream or with the host waiting.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "comm/core/communicator.h"
+#include "engine/nn/module.h"
+
+namespace convoy {
+
+/// Returns rank 0's `local` on every rank; the other ranks' `local` is ignored. Collective. Blocks until the
+/// text is received. Throws PeerError if a rank fails.
+std::string broadcast_text(Communicator& comm, const std::string& local);
+
+/// Copies rank 0's values into the tensors of all ranks. Shapes and types must be equal on all ranks, and the
+/// tensors must be on the communicator's device. Collective. The compute stream waits, the host does not:
+/// comm.check_errors() throws later errors.
+void broadcast_tensors(Communicator& comm, std::span<const Tensor> tensors);
+
+/// Replaces `tensor` by its sum over all ranks. Collective. The compute stream waits, the host does not:
+/// comm.check_errors() throws later errors.
+void all_reduce_in_order(Communicator& comm, const Tensor& tensor);
+
+/// Replaces `data`, in host memory, by its sum over all ranks. Collective, for CPU communicators. Blocks
+/// until the sum is complete.
+void all_reduce_and_wait(Communicator& comm, View data);
+/// Gathers `local` [n] of every rank into `gathered` [size * n], by rank, both in host memory. Collective,
+/// for CPU communicators. Blocks until all values are received.
+void all_gather_and_wait(Communicator& comm, ConstView local, View gathered);
+
+/// Copies rank 0's parameters and buffers into the models of all ranks, and refreshes the low-precision
+/// copies. Collective.
+void broadcast_model(Communicator& comm, Module& model);
+/// Copies only the buffers. The running statistics of each rank come from its own samples and differ.
+/// Collective.
+void broadcast_buffers(Communicator& comm, const Module& model);
+
+}  // namespace convoy

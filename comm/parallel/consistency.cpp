@@ -1,0 +1,131 @@
+#include "comm/parallel/consistency.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "comm/core/rank_text.h"
+#include "comm/parallel/broadcast.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+constexpr std::size_t kMaxPrinted = 3;  // differences listed in one message
+
+/// Returns one line per entry: its name, a tab, its value.
+std::string format_consistency_entries(const std::vector<ConsistencyEntry>& entries) {
+  std::string text;
+  for (const ConsistencyEntry& entry : entries) {
+    check((entry.name + entry.value).find_first_of("\t\n") == std::string::npos,
+          "consistency entry {}: found a tab or newline in its name or value, expected none", entry.name);
+    text += entry.name + '\t' + entry.value + '\n';
+  }
+  return text;
+}
+
+std::vector<ConsistencyEntry> parse_consistency_entries(const std::string& text) {
+  std::vector<ConsistencyEntry> entries;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t tab = line.find('\t');
+    entries.push_back({line.substr(0, tab), line.substr(tab + 1)});
+  }
+  return entries;
+}
+
+/// Returns one text per difference, in rank 0's order: "--lr 0.2, rank 0 has 0.1".
+std::vector<std::string> differences(const std::vector<ConsistencyEntry>& expected,
+                                     const std::vector<ConsistencyEntry>& found) {
+  std::map<std::string_view, std::string_view> by_name;
+  for (const ConsistencyEntry& entry : found) by_name[entry.name] = entry.value;
+  std::vector<std::string> all;
+  for (const ConsistencyEntry& entry : expected) {
+    const auto match = by_name.find(entry.name);
+    if (match == by_name.end()) {
+      all.push_back(fmt::format("no {}, rank 0 has {}", entry.name, entry.value));
+      continue;
+    }
+    if (match->second != entry.value)
+      all.push_back(fmt::format("{} {}, rank 0 has {}", entry.name, match->second, entry.value));
+    by_name.erase(match);
+  }
+  for (const auto& [name, value] : by_name) all.push_back(fmt::format("{} {}, rank 0 has none", name, value));
+  return all;
+}
+
+/// Returns a description of the differences between ranks, or "" if there are none.
+std::string describe_differences(const std::vector<std::string>& by_rank) {
+  const std::vector<ConsistencyEntry> expected = parse_consistency_entries(by_rank.front());
+  std::vector<int> ranks;
+  std::string first;
+  for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
+    if (by_rank[rank] == by_rank.front()) continue;
+    ranks.push_back(static_cast<int>(rank));
+    if (ranks.size() > 1) continue;
+    std::vector<std::string> all = differences(expected, parse_consistency_entries(by_rank[rank]));
+    if (all.empty()) all.emplace_back("the same entries in another order");
+    const std::size_t more = all.size() - std::min(all.size(), kMaxPrinted);
+    all.resize(all.size() - more);
+    first = fmt::format("rank {} has {}", rank, fmt::join(all, "; "));
+    if (more > 0) first += fmt::format("; and {} more", more);
+  }
+  if (ranks.empty()) return "";
+  return ranks.size() == 1 ? first : fmt::format("{} ({} differ from rank 0)", first, format_ranks(ranks));
+}
+
+/// Returns on every rank what rank 0's `judge` returns for the texts of all ranks.
+template <class Judge>
+std::string judge_together(Communicator& comm, const std::string& local, Judge&& judge) {
+  const std::vector<std::string> by_rank = comm.gather_object(local);
+  return broadcast_text(comm, comm.rank() == 0 ? judge(by_rank) : "");
+}
+
+std::string hashes_of(const std::vector<NamedParameter>& parameters) {
+  std::string hashes;
+  for (const NamedParameter& parameter : parameters) {
+    const Tensor& value = parameter.variable.value();
+    const Tensor host = value.to(value.device().host());
+    const View bytes = host.view();
+    hashes += fmt::format("{:016x}\n", XXH64(bytes.data, bytes.bytes(), 0));
+  }
+  return hashes;
+}
+
+}  // namespace
+
+std::vector<ConsistencyEntry> consistency_entries_of(const Module& model) {
+  std::vector<ConsistencyEntry> entries;
+  const auto add = [&](const std::string& name, const Tensor& tensor) {
+    entries.push_back({name, fmt::format("{} {}", to_string(tensor.dtype()), tensor.shape().text())});
+  };
+  for (const NamedParameter& parameter : model.parameters()) add(parameter.name, parameter.variable.value());
+  for (const NamedBuffer& buffer : model.buffers()) add(buffer.name, buffer.tensor);
+  return entries;
+}
+
+void verify_consistency_entries(Communicator& comm, const std::vector<ConsistencyEntry>& local) {
+  const std::string difference =
+      judge_together(comm, format_consistency_entries(local), describe_differences);
+  check(difference.empty(), "ranks do not agree: {}", difference);
+}
+
+void check_replicas(Communicator& comm, const std::vector<NamedParameter>& parameters,
+                    std::string_view when) {
+  const auto judge = [&](const std::vector<std::string>& by_rank) -> std::string {
+    for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
+      if (by_rank[rank] == by_rank.front()) continue;
+      const auto [expected, found] = std::ranges::mismatch(by_rank.front(), by_rank[rank]);
+      const auto line = std::count(by_rank.front().begin(), expected, '\n');
+      return fmt::format("{} of rank {} is the first parameter that differs from rank 0",
+                         parameters[static_cast<std::size_t>(line)].name, rank);
+    }
+    return "";
+  };
+  const std::string difference = judge_together(comm, hashes_of(parameters), judge);
+  if (!difference.empty()) fail<PeerError>("replicas differ {}: {}", when, difference);
+}
+
+}  // namespace convoy

@@ -1,0 +1,70 @@
+// The interface between a training step and the other ranks: how their gradients are summed.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/parallel/bucket_timer.h"
+#include "kernels/runtime/time_mark.h"
+
+namespace convoy {
+
+/// A strategy that sums the gradients of all ranks: GradientSynchronizer (replicas) or ShardedGradients
+/// (ZeRO). Each rank calls, in this order:
+///
+///     reducer.begin_forward();
+///     for (k in micro-batches) {
+///       reducer.begin_step(k is the last micro-batch with samples on this rank);
+///       backward(loss, {.accumulate = reducer.accumulates() && k > 0});
+///       reducer.end_micro_batch();  // also for a micro-batch without samples on this rank
+///     }
+///     reducer.finish();
+///     optimizer.step(lr);
+///     reducer.end_step();
+///
+/// Each step has the same number of micro-batches on all ranks. One thread uses a reducer. Errors of the
+/// communicator are thrown by whichever function is called next. After such an error, no further step is
+/// possible.
+class GradientReducer {
+ public:
+  virtual ~GradientReducer() = default;
+
+  /// Starts to gather the parameters that other ranks have stepped, if there are such. Does not wait: forward
+  /// waits for each parameter where it first uses it.
+  virtual void begin_forward() {}
+  /// Prepares for one backward. `last_micro_batch` says whether it is the last one of this step on this rank.
+  /// begin_step(false) means "accumulate without synchronizing", like PyTorch's no_sync(), unless
+  /// accumulates() is false.
+  virtual void begin_step(bool last_micro_batch) = 0;
+  /// Returns whether backward must add to the gradients of earlier micro-batches. If false, backward
+  /// overwrites them, and the reducer accumulates.
+  virtual bool accumulates() const { return true; }
+  /// Marks the end of one micro-batch. Every rank calls it equally often.
+  virtual void end_micro_batch() {}
+  /// Completes the sums. Work that is enqueued on the compute stream afterwards may use them. Collective.
+  virtual void finish() = 0;
+  /// Marks the end of the step, after the optimizer.
+  virtual void end_step() {}
+  /// Makes all parameters complete on every rank, for evaluations, checkpoints and comparisons. Collective.
+  virtual void gather_parameters() {}
+
+  /// Discards a step of which nothing was executed because its capture in a CUDA graph failed.
+  virtual void abandon_step() = 0;
+  /// Returns true once neither the bucket plan nor the address of any gradient will change. Steps may be
+  /// captured in a CUDA graph from then on.
+  virtual bool bucket_plan_final() const = 0;
+  /// Returns the bucket plan that a checkpoint stores, so that a resumed training adds in the same order.
+  /// Returns nullopt if the plan follows from the model or is not final.
+  virtual std::optional<std::string> kept_plan() const { return std::nullopt; }
+
+  /// Returns when each bucket of the latest step was reduced, in milliseconds relative to `origin`, a mark on
+  /// the communicator's device. A replay of a captured step counts as a step. During a step, returns the
+  /// buckets launched so far. Blocks until they are reduced. Throws UsageError if timing was not requested.
+  virtual std::vector<BucketTime> bucket_times(const TimeMark& origin) const = 0;
+  /// Returns the maximum memory that gradients have used on this rank so far.
+  virtual std::size_t gradient_bytes() const = 0;
+};
+
+}  // namespace convoy

@@ -1,0 +1,83 @@
+#include "comm/parallel/sync_batch_norm.h"
+
+#include <memory>
+#include <vector>
+
+#include "comm/parallel/broadcast.h"
+#include "comm/parallel/communicator_group.h"
+#include "engine/nn/layers.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+std::vector<BatchNorm2d*> batch_norms_of(Module& model) {
+  std::vector<BatchNorm2d*> norms;
+  for (Module* module : model.modules())
+    if (auto* const norm = dynamic_cast<BatchNorm2d*>(module)) norms.push_back(norm);
+  return norms;
+}
+
+void append(std::vector<double>& numbers, const Tensor& tensor) {
+  const std::vector<double> values = tensor.to(DType::f64).to_vector<double>();
+  numbers.insert(numbers.end(), values.begin(), values.end());
+}
+
+/// Returns the concatenation of all ranks' `local`, by rank.
+std::vector<double> by_rank(Communicator& comm, const std::vector<double>& local) {
+  const auto size = static_cast<std::int64_t>(local.size());
+  std::vector<double> all(local.size() * static_cast<std::size_t>(comm.size()));
+  all_gather_and_wait(comm, {local.data(), {size}, DType::f64},
+                      {all.data(), {size * comm.size()}, DType::f64});
+  return all;
+}
+
+}  // namespace
+
+int synchronize_batch_norms(Module& model, Communicator& comm) {
+  const std::vector<BatchNorm2d*> norms = batch_norms_of(model);
+  const auto group = std::make_shared<CommunicatorGroup>(comm);
+  for (BatchNorm2d* norm : norms) norm->synchronize(group);
+  return static_cast<int>(norms.size());
+}
+
+int count_batch_norms(Module& model) { return static_cast<int>(batch_norms_of(model).size()); }
+
+void average_running_statistics(Communicator& comm, Module& model, double weight) {
+  const std::vector<BatchNorm2d*> norms = batch_norms_of(model);
+  std::vector<double> local = {weight};
+  for (BatchNorm2d* norm : norms) append(local, norm->running().running_mean);
+  const std::size_t channels = local.size() - 1;
+  for (BatchNorm2d* norm : norms) append(local, norm->running().running_var);
+  const std::vector<double> all = by_rank(comm, local);
+
+  std::vector<double> mean(channels), var(channels);
+  double sum = 0;
+  for (std::size_t rank = 0; rank < all.size(); rank += local.size()) {
+    if (all[rank] == 0) continue;
+    const double fraction = all[rank] / (sum + all[rank]);  // of the total weight so far
+    sum += all[rank];
+    for (std::size_t c = 0; c < channels; ++c) {
+      const double delta = all[rank + 1 + c] - mean[c];
+      var[c] += fraction * (all[rank + 1 + channels + c] - var[c] + (1 - fraction) * delta * delta);
+      mean[c] += fraction * delta;
+    }
+  }
+  check(sum > 0,
+        "running statistics of {} ranks: found a weight of 0 on all ranks, expected samples on at least one",
+        comm.size());
+
+  std::size_t c = 0;
+  const auto write = [](const Tensor& to, const double* values) {
+    const std::span<const double> channel_values(values, static_cast<std::size_t>(to.numel()));
+    to.copy_from(Tensor::from(channel_values, to.shape(), to.device()).to(to.dtype()));
+  };
+  for (BatchNorm2d* norm : norms) {
+    const BatchNormStatistics running = norm->running();
+    write(running.running_mean, mean.data() + c);
+    write(running.running_var, var.data() + c);
+    c += static_cast<std::size_t>(running.running_mean.numel());
+  }
+}
+
+}  // namespace convoy

@@ -1,0 +1,103 @@
+#include "comm/parallel/zero/sharded_optimizer.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "comm/parallel/broadcast.h"
+#include "kernels/base/check.h"
+#include "kernels/runtime/stream_event.h"
+
+namespace convoy {
+namespace {
+
+std::string state_name(std::string_view kind, std::string_view parameter) {
+  return fmt::format("{}/{}", kind, parameter);
+}
+
+}  // namespace
+
+ShardedOptimizer::ShardedOptimizer(Optimizer& optimizer, std::vector<ParameterGroup> groups,
+                                   const ShardedParameters& parameters, Communicator& control)
+    : optimizer_(optimizer), groups_(std::move(groups)), parameters_(parameters), control_(control) {
+  check(optimizer.is_elementwise(),
+        "--zero: optimizer {} cannot be sharded, because its step is not elementwise; expected sgd, "
+        "adam or adamw",
+        optimizer.name());
+}
+
+std::vector<std::string> ShardedOptimizer::kinds() const {
+  std::vector<std::string> kinds;
+  for (const NamedState& state : optimizer_.state()) {
+    std::string kind = state.name.substr(0, state.name.find('/'));
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(std::move(kind));
+  }
+  return kinds;
+}
+
+std::vector<Tensor> ShardedOptimizer::pieces_of(const std::string& kind) const {
+  std::map<std::string, Tensor> by_name;
+  for (const NamedState& state : optimizer_.state()) by_name.emplace(state.name, state.tensor);
+  std::vector<Tensor> pieces;
+  for (const ShardPlan::Piece& piece : parameters_.local_pieces())
+    pieces.push_back(by_name.at(state_name(kind, parameters_.parameters()[piece.parameter].name)));
+  return pieces;
+}
+
+OptimizerState ShardedOptimizer::make_whole() const {
+  OptimizerState whole{.name = optimizer_.name(), .steps = optimizer_.steps(), .tensors = {}};
+  for (const std::string& kind : kinds())
+    for (const ParameterGroup& group : groups_)
+      for (const NamedParameter& parameter : group.parameters)
+        whole.tensors.push_back(
+            {state_name(kind, parameter.name),
+             Tensor::zeros(parameter.variable.shape(), parameter.variable.dtype(), Device::cpu()),
+             parameter.kind});
+  return whole;
+}
+
+OptimizerState ShardedOptimizer::gather() const {
+  OptimizerState whole = make_whole();
+  std::map<std::string, Tensor> by_name;
+  for (const NamedState& state : whole.tensors) by_name.emplace(state.name, state.tensor);
+  const ShardPlan& shards = parameters_.shards();
+  const DType dtype = parameters_.parameters().front().variable.dtype();
+  for (const std::string& kind : kinds()) {
+    const std::vector<Tensor> pieces = pieces_of(kind);
+    for (std::size_t b = 0; b < shards.shard_numels.size(); ++b) {
+      const Tensor local = Tensor::zeros({shards.shard_numels[b]}, dtype, Device::cpu());
+      for (std::size_t i = 0; i < pieces.size(); ++i)
+        if (const ShardPlan::Piece& piece = parameters_.local_pieces()[i]; piece.bucket == b)
+          local.slice(piece.offset, {piece.numel}).copy_from(pieces[i]);
+      const Tensor gathered = Tensor::empty({shards.numel(b)}, dtype, Device::cpu());
+      all_gather_and_wait(control_, local.view(), gathered.view());
+      for (const BucketPlan::Slice& slice : parameters_.plan().buckets[b].slices) {
+        const Tensor& full = by_name.at(state_name(kind, parameters_.parameters()[slice.parameter].name));
+        full.copy_from(gathered.slice(slice.offset, full.shape()));
+      }
+    }
+  }
+  return whole;
+}
+
+void ShardedOptimizer::scatter(const OptimizerState& whole) const {
+  for (const NamedState& state : whole.tensors) control_.broadcast(state.tensor.view(), 0);
+  StreamEvent sent(control_.stream());
+  sent.record(control_.stream());
+  sent.wait();
+  control_.check_errors();
+  optimizer_.set_steps(std::stoll(broadcast_text(control_, std::to_string(whole.steps))));
+  std::map<std::string, Tensor> by_name;
+  for (const NamedState& state : whole.tensors) by_name.emplace(state.name, state.tensor);
+  for (const std::string& kind : kinds()) {
+    const std::vector<Tensor> pieces = pieces_of(kind);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const ShardPlan::Piece& piece = parameters_.local_pieces()[i];
+      const Tensor& full = by_name.at(state_name(kind, parameters_.parameters()[piece.parameter].name));
+      pieces[i].copy_from(full.slice(piece.begin, {piece.numel}));
+    }
+  }
+}
+
+}  // namespace convoy

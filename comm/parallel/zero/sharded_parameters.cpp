@@ -1,0 +1,126 @@
+#include "comm/parallel/zero/sharded_parameters.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "engine/autograd/backward.h"
+#include "kernels/base/check.h"
+#include "kernels/elementwise.h"
+
+namespace convoy {
+namespace {
+
+DType type_of(const std::vector<NamedParameter>& parameters, const Device& device) {
+  check(!parameters.empty(), "sharded parameters: no parameter requires a gradient");
+  const DType dtype = parameters.front().variable.dtype();
+  for (const auto& [name, variable, kind] : parameters)
+    check(variable.requires_grad() && variable.dtype() == dtype && variable.device() == device,
+          "sharded parameters: {} is {} on {}, expected {} on {} that requires a gradient", name,
+          to_string(variable.dtype()), variable.device().name(), to_string(dtype), device.name());
+  return dtype;
+}
+
+/// Makes `storage` the memory of the variable's value. The low-precision copy stays as it is.
+void move_value(const Variable& variable, const Tensor& storage) {
+  storage.copy_from(variable.value());
+  const Tensor low_precision_copy = variable.low_precision_copy();
+  variable.set_value(storage);
+  variable.set_low_precision_copy(low_precision_copy);
+}
+
+}  // namespace
+
+BucketPlan plan_of_graph(const std::vector<NamedParameter>& parameters, const Variable& loss,
+                         double bucket_mb) {
+  const std::vector<Variable> order = backward_order(loss);
+  std::vector<std::int64_t> numels;
+  std::vector<double> positions;  // in backward order
+  for (const NamedParameter& parameter : parameters) {
+    numels.push_back(parameter.variable.shape().numel());
+    const auto found = std::find(order.begin(), order.end(), parameter.variable);
+    positions.push_back(found == order.end() ? std::numeric_limits<double>::infinity()
+                                             : static_cast<double>(found - order.begin()));
+  }
+  check(!parameters.empty(), "bucket plan: no parameters");
+  BucketLimits limits = BucketLimits::of(bucket_mb, parameters.front().variable.dtype());
+  limits.alignment = ShardPlan::kAlignment;  // small gaps, which make the shards unequal
+  return BucketPlan::by_ready_times(numels, positions, limits);
+}
+
+// Gaps between slices and the padding at the end are gathered too. They are zero.
+ShardedParameters::Bucket::Bucket(std::int64_t numel, const Tensor& like)
+    : values(Tensor::zeros({numel}, like.dtype(), like.device())), gathered(like.stream()) {}
+
+ShardedParameters::ShardedParameters(std::vector<NamedParameter> parameters, BucketPlan plan,
+                                     Communicator& comm)
+    : parameters_(std::move(parameters)),
+      plan_(std::move(plan)),
+      shards_(ShardPlan::of(plan_, comm.size(), size_of(type_of(parameters_, comm.device())))),
+      comm_(comm),
+      stepped_(comm.device().stream()) {
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const Bucket& bucket = buckets_.emplace_back(shards_.numel(b), parameters_.front().variable.value());
+    for (const BucketPlan::Slice& slice : plan_.buckets[b].slices) {
+      const Variable& variable = parameters_[slice.parameter].variable;
+      move_value(variable, bucket.values.slice(slice.offset, variable.shape()));
+    }
+  }
+  for (const ShardPlan::Piece& piece : local_pieces()) {
+    const std::int64_t shard_begin = shards_.shard_numels[piece.bucket] * comm_.rank();
+    const Tensor value = buckets_[piece.bucket].values.slice(shard_begin + piece.offset, {piece.numel});
+    piece_variables_.emplace_back(value, true);
+  }
+}
+
+ShardedParameters::~ShardedParameters() {
+  for (const NamedParameter& parameter : parameters_) parameter.variable.set_ready_hook(nullptr);
+}
+
+std::vector<ParameterGroup> ShardedParameters::pieces_of(const std::vector<ParameterGroup>& groups) const {
+  std::vector<ParameterGroup> result;
+  for (const ParameterGroup& group : groups) {
+    ParameterGroup local{.parameters = {}, .lr_scale = group.lr_scale, .weight_decay = group.weight_decay};
+    for (const NamedParameter& parameter : group.parameters)
+      for (std::size_t i = 0; i < piece_variables_.size(); ++i)
+        if (parameters_[local_pieces()[i].parameter].variable == parameter.variable)
+          local.parameters.push_back({parameter.name, piece_variables_[i], ParameterKind::weight});
+    if (!local.parameters.empty()) result.push_back(std::move(local));
+  }
+  return result;
+}
+
+void ShardedParameters::gather() {
+  stepped_.record(compute_stream());
+  stepped_.wait(comm_.stream());
+  // Buckets are in backward order, so forward uses the last bucket first.
+  for (std::size_t b = buckets_.size(); b-- > 0;) {
+    Bucket& bucket = buckets_[b];
+    const std::int64_t shard = shards_.shard_numels[b];
+    comm_.all_gather(bucket.values.slice(shard * comm_.rank(), {shard}).view(), bucket.values.view());
+    bucket.gathered.record(comm_.stream());
+    bucket.is_ready = false;
+    for (const BucketPlan::Slice& slice : plan_.buckets[b].slices)
+      parameters_[slice.parameter].variable.set_ready_hook([this, b] { wait_ready(b); });
+  }
+  comm_.check_errors();
+}
+
+void ShardedParameters::wait_ready(std::size_t b) {
+  Bucket& bucket = buckets_[b];
+  if (std::exchange(bucket.is_ready, true)) return;
+  bucket.gathered.wait(compute_stream());
+  comm_.check_errors();  // on the CPU, which has waited, these include errors of this bucket
+  for (const BucketPlan::Slice& slice : plan_.buckets[b].slices) {
+    const Variable& variable = parameters_[slice.parameter].variable;
+    variable.set_ready_hook(nullptr);
+    if (const Tensor& copy = variable.low_precision_copy(); copy.defined())
+      on(copy.stream(), [&](auto& s) { cast(s, variable.value().view(), copy.view()); });
+  }
+}
+
+void ShardedParameters::wait_ready() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) wait_ready(b);
+}
+
+}  // namespace convoy

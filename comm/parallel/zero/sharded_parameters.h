@@ -1,0 +1,81 @@
+// Model parameters of which each rank steps a shard and gathers the rest for the forward pass.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/core/communicator.h"
+#include "comm/parallel/zero/shard_plan.h"
+#include "engine/nn/module.h"
+#include "engine/optim/optimizer.h"
+#include "kernels/runtime/stream_event.h"
+
+namespace convoy {
+
+/// Returns the plan for the order in which backward would complete the gradients of `loss`. The order is read
+/// from the recorded graph: nothing is measured, and every run gets the same plan. Parameters that the graph
+/// does not contain come last. Throws UsageError if `parameters` is empty or `bucket_mb` is not above 0.
+BucketPlan plan_of_graph(const std::vector<NamedParameter>& parameters, const Variable& loss,
+                         double bucket_mb);
+
+/// Parameters whose values are stored in flat buckets, of which each rank owns one shard.
+///
+/// A piece is the part of one parameter that is in this rank's shards, as a one-dimensional Variable that
+/// shares the parameter's memory. This rank's optimizer steps only the pieces. gather() then sends the shards
+/// of all ranks with one all-gather per bucket, in the order in which forward uses the buckets. Forward waits
+/// for each bucket where it first uses one of its parameters (Variable::set_ready_hook).
+///
+/// One thread uses an object of this class.
+class ShardedParameters {
+ public:
+  /// Moves the values of `parameters` into buckets. All of them must require a gradient, have one type, and
+  /// be and stay on the communicator's device. `comm` must outlive this object. Throws UsageError otherwise,
+  /// or if the model is too small for the number of ranks.
+  ShardedParameters(std::vector<NamedParameter> parameters, BucketPlan plan, Communicator& comm);
+  /// Removes the ready hooks from the parameters.
+  ~ShardedParameters();
+  ShardedParameters(const ShardedParameters&) = delete;
+  ShardedParameters& operator=(const ShardedParameters&) = delete;
+
+  /// Returns `groups` with each parameter replaced by this rank's pieces of it, under the parameter's name.
+  /// Groups without a piece on this rank are left out.
+  std::vector<ParameterGroup> pieces_of(const std::vector<ParameterGroup>& groups) const;
+
+  /// Enqueues the all-gathers of all buckets, after the work that is on the compute stream now. Does not wait
+  /// on a GPU. Collective.
+  void gather();
+  /// Makes the compute stream wait for all buckets. Work enqueued there afterwards may read and write any
+  /// parameter.
+  void wait_ready();
+
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  const BucketPlan& plan() const { return plan_; }
+  const ShardPlan& shards() const { return shards_; }
+  /// Returns where each of this rank's pieces is stored, in the order of piece_variables().
+  const std::vector<ShardPlan::Piece>& local_pieces() const {
+    return shards_.pieces[static_cast<std::size_t>(comm_.rank())];
+  }
+  /// Returns this rank's pieces.
+  const std::vector<Variable>& piece_variables() const { return piece_variables_; }
+  Communicator& comm() const { return comm_; }
+
+ private:
+  struct Bucket {
+    Bucket(std::int64_t numel, const Tensor& like);
+    Tensor values;
+    bool is_ready = true;  // the compute stream has waited for `gathered`
+    StreamEvent gathered;  // on the communicator's stream: the all-gather is complete
+  };
+  Stream compute_stream() const { return buckets_.front().values.stream(); }
+  void wait_ready(std::size_t bucket);
+
+  std::vector<NamedParameter> parameters_;
+  BucketPlan plan_;
+  ShardPlan shards_;
+  Communicator& comm_;
+  std::vector<Bucket> buckets_;
+  std::vector<Variable> piece_variables_;
+  StreamEvent stepped_;  // on the compute stream: the optimizer has written this rank's shards
+};
+
+}  // namespace convoy

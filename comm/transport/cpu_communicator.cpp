@@ -1,0 +1,107 @@
+#include "comm/transport/cpu_communicator.h"
+
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace convoy {
+
+// One thread is enough: sums are limited by memory bandwidth, and the other cores compute meanwhile.
+CpuCommunicator::CpuCommunicator(std::unique_ptr<Transport> transport, const CommOptions& options)
+    : Communicator(transport->rank(), transport->size(), Device::cpu({.threads = 1})),
+      options_(options),
+      transport_(std::move(transport)),
+      stream_({.threads = 1, .own_thread = true}) {
+  stream_.submit([this] { transport_->start(); });
+}
+
+CpuCommunicator::~CpuCommunicator() {
+  if (!finished_) abort(fmt::format("rank {} exited before finishing", rank()));
+}
+
+void CpuCommunicator::check_errors() {
+  if (!failed_) return;
+  const std::lock_guard lock(mutex_);
+  std::rethrow_exception(failure_);
+}
+
+void CpuCommunicator::abort(const std::string& reason) noexcept {
+  fail_with(std::make_exception_ptr(PeerError(reason)));
+  transport_->abort(reason);
+}
+
+void CpuCommunicator::fail_with(std::exception_ptr failure) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = std::move(failure);
+  failed_ = true;
+}
+
+void CpuCommunicator::submit(const CollectiveSignature& collective,
+                             std::function<void(const Transport::Call&)> work) {
+  stream_.submit([this, collective, work = std::move(work)] {
+    if (failed_) return;
+    const auto give_up = [&](std::exception_ptr failure, const char* reason) {
+      fail_with(std::move(failure));
+      transport_->abort(reason);  // notifies the other ranks immediately
+    };
+    try {
+      work({.collective = collective, .deadline = Deadline(options_.timeout_seconds), .stream = stream_});
+    } catch (const PeerError& error) {
+      const PeerError whole(fmt::format("{} on rank {} of {} ({}): {}", to_string(collective), rank(), size(),
+                                        transport_->name(), error.what()));
+      give_up(std::make_exception_ptr(whole), whole.what());
+    } catch (const std::exception& error) {
+      const std::string reason =
+          fmt::format("rank {} failed in {}: {}", rank(), to_string(collective), error.what());
+      give_up(std::current_exception(), reason.c_str());
+    }
+  });
+}
+
+void CpuCommunicator::run(const CollectiveSignature& collective,
+                          std::function<void(const Transport::Call&)> work) {
+  submit(collective, std::move(work));
+  stream_.synchronize();
+  check_errors();
+}
+
+void CpuCommunicator::launch_all_reduce(const CollectiveSignature& collective, View data) {
+  submit(collective, [this, data](const Transport::Call& call) { transport_->all_reduce(call, data); });
+}
+
+void CpuCommunicator::launch_reduce_scatter(const CollectiveSignature& collective, ConstView in, View out) {
+  submit(collective,
+         [this, in, out](const Transport::Call& call) { transport_->reduce_scatter(call, in, out); });
+}
+
+void CpuCommunicator::launch_broadcast(const CollectiveSignature& collective, View data) {
+  submit(collective, [this, data](const Transport::Call& call) { transport_->broadcast(call, data); });
+}
+
+void CpuCommunicator::launch_all_gather(const CollectiveSignature& collective, ConstView in, View out) {
+  submit(collective, [this, in, out](const Transport::Call& call) { transport_->all_gather(call, in, out); });
+}
+
+void CpuCommunicator::run_barrier(const CollectiveSignature& collective) {
+  run(collective, [this](const Transport::Call& call) { transport_->barrier(call); });
+}
+
+std::vector<std::string> CpuCommunicator::run_gather_object(const CollectiveSignature& collective,
+                                                            const std::string& local) {
+  std::vector<std::string> texts;
+  run(collective, [&](const Transport::Call& call) { texts = transport_->gather_object(call, local); });
+  return texts;
+}
+
+std::unique_ptr<Communicator> CpuCommunicator::run_split(const CollectiveSignature& collective, int color) {
+  std::unique_ptr<Transport> part;
+  run(collective, [&](const Transport::Call& call) { part = transport_->split(call, color); });
+  return std::make_unique<CpuCommunicator>(std::move(part), options_);
+}
+
+void CpuCommunicator::run_finish(const CollectiveSignature& collective) {
+  run(collective, [this](const Transport::Call& call) { transport_->finish(call); });
+  finished_ = true;
+}
+
+}  // namespace convoy

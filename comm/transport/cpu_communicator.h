@@ -1,0 +1,54 @@
+// A communicator on the CPU: a stream with its own thread, which executes a transport's blocking calls.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/core/communicator.h"
+#include "comm/transport/transport.h"
+
+namespace convoy {
+
+/// A Communicator that runs the calls of a Transport on its own thread. It adds sequence numbers, deadlines
+/// and error propagation.
+class CpuCommunicator final : public Communicator {
+ public:
+  explicit CpuCommunicator(std::unique_ptr<Transport> transport, const CommOptions& options = {});
+  ~CpuCommunicator() override;
+
+  std::string name() const override { return transport_->name(); }
+  Stream stream() override { return std::ref(stream_); }
+  void check_errors() override;
+  void abort(const std::string& reason) noexcept override;
+
+ private:
+  void launch_all_reduce(const CollectiveSignature& collective, View data) override;
+  void launch_reduce_scatter(const CollectiveSignature& collective, ConstView in, View out) override;
+  void launch_broadcast(const CollectiveSignature& collective, View data) override;
+  void launch_all_gather(const CollectiveSignature& collective, ConstView in, View out) override;
+  void run_barrier(const CollectiveSignature& collective) override;
+  std::vector<std::string> run_gather_object(const CollectiveSignature& collective,
+                                             const std::string& local) override;
+  std::unique_ptr<Communicator> run_split(const CollectiveSignature& collective, int color) override;
+  void run_finish(const CollectiveSignature& collective) override;
+
+  /// Enqueues a call of the transport. After a failure, enqueued calls do nothing.
+  void submit(const CollectiveSignature& collective, std::function<void(const Transport::Call&)> work);
+  /// Does the same as submit(), then blocks until the call has completed. Throws its error.
+  void run(const CollectiveSignature& collective, std::function<void(const Transport::Call&)> work);
+  void fail_with(std::exception_ptr failure);
+
+  CommOptions options_;
+  std::unique_ptr<Transport> transport_;
+  std::mutex mutex_;
+  std::exception_ptr failure_;  // the first one
+  std::atomic<bool> failed_ = false;
+  bool finished_ = false;
+  CpuStream stream_;  // destroyed first: its thread uses all other members
+};
+
+}  // namespace convoy

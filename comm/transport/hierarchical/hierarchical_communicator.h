@@ -1,0 +1,35 @@
+// Communicators on the CPU across several hosts: shared memory within a host, MPI or gloo between hosts.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "comm/bootstrap/rendezvous.h"
+#include "comm/core/communicator.h"
+#include "comm/core/message_links.h"
+#include "comm/transport/shm/shm_communicator.h"
+
+namespace convoy {
+
+struct HierarchicalOptions {
+  CommOptions comm = {};
+  /// Size of a pipelined chunk: large enough for long messages between hosts, small enough for the caches.
+  /// The value of rank 0 is used by all ranks.
+  std::size_t chunk_bytes = std::size_t{2} << 20;
+};
+
+/// Returns a communicator of all ranks. Collective call. Hosts are those of the rendezvous. Messages between
+/// hosts use MPI if the ranks were initialized through MPI, otherwise gloo. Throws UsageError if the library
+/// is missing or unsuitable, and PeerError on all ranks if one of them fails.
+std::unique_ptr<Communicator> make_hierarchical_communicator(Rendezvous& rendezvous,
+                                                             const HierarchicalOptions& options = {});
+
+/// Does the same with the given links between all ranks and the given hosts. Ranks with equal values in
+/// `host_of_rank` share a host; the values are arbitrary, but all ranks must pass the same ones. `exchange`
+/// must connect all ranks.
+std::unique_ptr<Communicator> make_hierarchical_communicator(std::unique_ptr<MessageLinks> links,
+                                                             std::span<const int> host_of_rank,
+                                                             const TextExchange& exchange,
+                                                             const HierarchicalOptions& options = {});
+
+}  // namespace convoy

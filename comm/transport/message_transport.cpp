@@ -1,0 +1,157 @@
+#include "comm/transport/message_transport.h"
+
+#include <algorithm>
+
+#include "comm/core/view_parts.h"
+#include "comm/transport/cpu_sum.h"
+
+namespace convoy {
+namespace {
+
+// Message size in bytes: large compared with the cost of a message, and small enough for a cache.
+constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
+
+std::int64_t elements_of_message(DType dtype) {
+  return static_cast<std::int64_t>(kMessageBytes / size_of(dtype));
+}
+
+/// Returns the shard of `piece` that `rank` sums.
+template <class AnyView>
+AnyView shard_range(const AnyView& piece, int rank, int ranks) {
+  const std::int64_t begin = piece.numel() * rank / ranks, end = piece.numel() * (rank + 1) / ranks;
+  return part_of(piece, begin, end - begin);
+}
+
+}  // namespace
+
+template <class F>
+void MessageTransport::for_each_peer(F&& f) const {
+  for (int other = 0; other < size(); ++other)
+    if (other != rank()) f(other);
+}
+
+void MessageTransport::enter(const Call& call) {
+  std::vector<CollectiveSignature> by_rank(static_cast<std::size_t>(size()));
+  by_rank[static_cast<std::size_t>(rank())] = call.collective;
+  for_each_peer([&](int other) {
+    links_->send(other, std::as_bytes(std::span(&call.collective, 1)));
+    links_->receive(other, std::as_writable_bytes(std::span(&by_rank[static_cast<std::size_t>(other)], 1)));
+  });
+  links_->wait(call.deadline);
+  verify_consistency(by_rank);
+}
+
+void MessageTransport::send(int to, const ConstView& view) {
+  if (view.bytes() > 0) links_->send(to, {view.as<std::byte>(), view.bytes()});
+}
+
+void MessageTransport::receive(int from, const View& view) {
+  if (view.bytes() > 0) links_->receive(from, {view.as<std::byte>(), view.bytes()});
+}
+
+std::vector<ConstView> MessageTransport::receive_parts(const ConstView& local) {
+  if (scratch_.size() < local.bytes() * static_cast<std::size_t>(size()))
+    scratch_.resize(local.bytes() * static_cast<std::size_t>(size()));
+  std::vector<ConstView> parts;
+  for (int other = 0; other < size(); ++other) {
+    const View place{scratch_.data() + static_cast<std::size_t>(other) * local.bytes(), local.shape,
+                     local.dtype};
+    if (other != rank()) receive(other, place);
+    parts.push_back(other == rank() ? local : ConstView(place));
+  }
+  return parts;
+}
+
+/// Pipelined: the reduce-scatter of one piece overlaps the all-gather of the previous piece.
+void MessageTransport::all_reduce(const Call& call, View data) {
+  enter(call);
+  const std::int64_t piece_size = elements_of_message(data.dtype) * size();
+  const std::int64_t pieces = (data.numel() + piece_size - 1) / piece_size;
+  const auto shard = [&](std::int64_t number, int of) {
+    const std::int64_t begin = number * piece_size;
+    const View piece = part_of(data, begin, std::min(piece_size, data.numel() - begin));
+    return shard_range(piece, of, size());
+  };
+  for (std::int64_t number = 0; number <= pieces; ++number) {
+    std::vector<ConstView> parts;
+    if (number < pieces) {
+      for_each_peer([&](int other) { send(other, shard(number, other)); });
+      parts = receive_parts(shard(number, rank()));
+    }
+    if (number > 0) {
+      for_each_peer([&](int other) {
+        send(other, shard(number - 1, rank()));
+        receive(other, shard(number - 1, other));
+      });
+    }
+    links_->wait(call.deadline);
+    if (number < pieces) sum_in_order(call.stream, parts, shard(number, rank()));
+  }
+}
+
+void MessageTransport::reduce_scatter(const Call& call, ConstView in, View out) {
+  enter(call);
+  const std::int64_t piece_size = elements_of_message(in.dtype);
+  for (std::int64_t begin = 0; begin < out.numel(); begin += piece_size) {
+    const View sum = part_of(out, begin, std::min(piece_size, out.numel() - begin));
+    const auto part_for = [&](int other) { return part_of(in, out.numel() * other + begin, sum.numel()); };
+    for_each_peer([&](int other) { send(other, part_for(other)); });
+    const std::vector<ConstView> parts = receive_parts(part_for(rank()));
+    links_->wait(call.deadline);
+    sum_in_order(call.stream, parts, sum);
+  }
+}
+
+void MessageTransport::broadcast(const Call& call, View data) {
+  enter(call);
+  const int root = call.collective.root;
+  const std::int64_t piece_size = elements_of_message(data.dtype);
+  for (std::int64_t begin = 0; begin < data.numel(); begin += piece_size) {
+    const View piece = part_of(data, begin, std::min(piece_size, data.numel() - begin));
+    if (rank() == root) {
+      for_each_peer([&](int other) { send(other, piece); });
+    } else {
+      receive(root, piece);
+    }
+    links_->wait(call.deadline);
+  }
+}
+
+void MessageTransport::all_gather(const Call& call, ConstView in, View out) {
+  enter(call);
+  copy_view(in, part_of(out, in.numel() * rank(), in.numel()));
+  const std::int64_t piece_size = elements_of_message(in.dtype);
+  for (std::int64_t begin = 0; begin < in.numel(); begin += piece_size) {
+    const ConstView piece = part_of(in, begin, std::min(piece_size, in.numel() - begin));
+    for_each_peer([&](int other) {
+      send(other, piece);
+      receive(other, part_of(out, in.numel() * other + begin, piece.numel()));
+    });
+    links_->wait(call.deadline);
+  }
+}
+
+std::vector<std::string> MessageTransport::gather_object(const Call& call, const std::string& local) {
+  enter(call);
+  return gather_texts(*links_, local, call.deadline);
+}
+
+std::unique_ptr<Transport> MessageTransport::split(const Call& call, int color) {
+  enter(call);
+  const std::string local = std::to_string(color) + " " + links_->new_group_name();
+  const std::vector<std::string> all = exchange_texts(*links_, local, call.deadline);
+  const std::string prefix = std::to_string(color) + " ";
+  std::vector<int> members;
+  for (int other = 0; other < size(); ++other)
+    if (all[static_cast<std::size_t>(other)].starts_with(prefix)) members.push_back(other);
+  const std::string& of_first = all[static_cast<std::size_t>(members.front())];
+  return std::make_unique<MessageTransport>(
+      links_->make_group(members, of_first.substr(prefix.size()), call.deadline));
+}
+
+void MessageTransport::finish(const Call& call) {
+  enter(call);
+  links_->leave(call.deadline);
+}
+
+}  // namespace convoy

@@ -1,0 +1,96 @@
+// A shared memory segment with the buffers and step counters of the ranks of one host.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/core/collective_signature.h"
+#include "comm/core/deadline.h"
+#include "comm/transport/shm/futex.h"
+#include "comm/transport/shm/shared_memory.h"
+#include "comm/transport/shm/shm_communicator.h"
+
+namespace convoy {
+
+/// The shared memory segment of the ranks of one host. Ranks synchronize with step counters: step()
+/// increments this rank's counter, and wait() blocks until the counters of the other ranks have reached it.
+/// All ranks execute the same sequence of steps. So one number describes the progress of a rank. A waiting
+/// rank spins for a few microseconds, then sleeps. It wakes up periodically to check for dead ranks, reported
+/// failures and the deadline.
+///
+/// One thread per rank makes all calls except fail(), which is thread-safe.
+class SharedSegment {
+ public:
+  /// Number of buffers of each kind: one is filled while the other one is read.
+  static constexpr int kBuffers = 2;
+
+  /// Creates the segment on rank 0 and opens it on the other ranks. Collective call. Uses `chunk_bytes` of
+  /// rank 0, rounded up. `global_ranks` contains the ranks that error messages use, by rank of this segment;
+  /// it is empty if they are the same. Throws PeerError on all ranks if one of them fails.
+  SharedSegment(int rank, int size, const TextExchange& exchange, std::size_t chunk_bytes,
+                std::vector<int> global_ranks = {});
+  /// Number of calls of `exchange` that the constructor makes, unless it throws.
+  static constexpr int kExchanges = 2;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::size_t chunk_bytes() const { return chunk_bytes_; }
+  /// Returns the size of one rank's slice of a chunk.
+  std::size_t slice_bytes() const { return chunk_bytes_ / static_cast<std::size_t>(size_); }
+
+  /// Returns the buffer of `rank` for chunk `number`: chunk_bytes() bytes.
+  char* chunk(int rank, std::int64_t number) const;
+  /// Returns the buffer of `rank` for the sum of its slice of chunk `number`: slice_bytes() bytes.
+  char* slice(int rank, std::int64_t number) const;
+  /// Returns the signature that `rank` posts for its collective `number`.
+  CollectiveSignature& posted(int rank, std::uint64_t number) const;
+
+  /// Increments this rank's step counter. Earlier writes of this rank are visible to ranks that wait for the
+  /// step.
+  void step();
+  /// Blocks until the counters of all ranks are at most `lag` steps behind this rank's counter. Throws
+  /// PeerError that names the missing or dead ranks, or carries the reason of a call of fail().
+  void wait(const Deadline& deadline, std::uint32_t lag = 0);
+  /// Does the same as wait(), for one rank and a lag of 0.
+  void wait_for(int rank, const Deadline& deadline);
+  /// Throws PeerError if a rank has failed, or has died with fewer steps than this rank. Does not block. Call
+  /// it periodically while waiting for something else.
+  void poll_peers();
+  /// Makes current and later waits of all ranks throw PeerError with `reason`. Only the first call has an
+  /// effect. Thread-safe.
+  void fail(const std::string& reason) noexcept;
+
+ private:
+  struct Control;
+  // Wraps around after 16 steps, so every run executes the code for overflow.
+  static constexpr std::uint32_t kFirstStep = 0xfffffff0;
+  struct alignas(64) RankBlock {
+    FutexWord steps;
+    FutexWord sleepers;
+    CollectiveSignature posted[2];
+  };
+
+  bool has_reached(int rank, std::uint32_t target) const;
+  void sleep_until_reached(int rank, std::uint32_t target, const Deadline& deadline);
+  void throw_failure() const;
+  /// Calls fail() for each dead rank for which `matters` returns true. `matters` is called after the death is
+  /// detected: a rank that has reached the required step may exit.
+  template <class F>
+  void check_for_dead_peers(F&& matters);
+  int global_rank(int rank) const { return global_ranks_[static_cast<std::size_t>(rank)]; }
+  RankBlock& block(int rank) const;
+  Control& control() const;
+
+  int rank_;
+  int size_;
+  std::size_t chunk_bytes_ = 0;
+  std::vector<int> global_ranks_;
+  std::unique_ptr<SharedMemory> memory_;
+  std::uint32_t steps_ = kFirstStep;
+  Deadline::Clock::time_point next_poll_{};  // for poll_peers()
+};
+
+}  // namespace convoy

@@ -1,0 +1,227 @@
+#include "comm/transport/thread/thread_communicator.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+#include "comm/bootstrap/thread_rendezvous.h"
+#include "comm/core/rank_text.h"
+#include "comm/core/view_parts.h"
+#include "comm/transport/cpu_communicator.h"
+#include "comm/transport/cpu_sum.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+class ThreadGroup;
+
+/// The arguments of a collective that a rank makes visible to the other ranks.
+struct Arguments {
+  CollectiveSignature collective;
+  ConstView in;
+  View out;
+  const std::string* text = nullptr;
+  int color = 0;
+  std::shared_ptr<ThreadGroup> group;  // created by the first rank of each color in split()
+};
+
+/// Synchronizes the ranks of a group. In each collective a rank enters with its arguments, accesses the
+/// memory of the other ranks directly, and leaves. leave() blocks until all ranks are done with each other's
+/// memory, even if one of them has failed.
+class ThreadGroup {
+ public:
+  explicit ThreadGroup(int size)
+      : arguments_(static_cast<std::size_t>(size)), entered_(arguments_.size(), false) {}
+
+  int size() const { return static_cast<int>(arguments_.size()); }
+  /// Returns the arguments of any rank. Valid between enter() and leave().
+  Arguments& of(int rank) { return arguments_[static_cast<std::size_t>(rank)]; }
+
+  /// Blocks until all ranks have entered. Throws PeerError if the group has failed or the deadline passes.
+  void enter(int rank, const Deadline& deadline, Arguments local) {
+    std::unique_lock lock(mutex_);
+    throw_failure();
+    of(rank) = std::move(local);
+    entered_[static_cast<std::size_t>(rank)] = true;
+    const std::uint64_t round = round_;
+    if (std::all_of(entered_.begin(), entered_.end(), [](bool entered) { return entered; })) {
+      entered_.assign(entered_.size(), false);
+      inside_ = size();
+      ++round_;
+      changed_.notify_all();
+      return;
+    }
+    const bool happened =
+        changed_.wait_until(lock, deadline.at(), [&] { return round_ != round || !failure_.empty(); });
+    // All ranks have entered, even if one has failed since.
+    if (round_ != round) return;
+    // Set under the same lock as the timeout check, so no later rank can enter with this one, which leaves.
+    if (!happened)
+      failure_ = fmt::format("rank {} waited {} s for {}", rank, deadline.seconds(), format_ranks(missing()));
+    throw_failure();
+  }
+
+  /// Blocks until all ranks have left. Needs no deadline: between enter() and leave() ranks only compute.
+  void leave() noexcept {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t round = round_;
+    if (--inside_ == 0) {
+      ++rounds_left_;
+      changed_.notify_all();
+      return;
+    }
+    changed_.wait(lock, [&] { return rounds_left_ == round; });
+  }
+
+  void abort(const std::string& reason) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (failure_.empty()) failure_ = reason;
+    changed_.notify_all();
+  }
+
+ private:
+  void throw_failure() const {
+    if (!failure_.empty()) throw PeerError(failure_);
+  }
+  std::vector<int> missing() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < size(); ++rank)
+      if (!entered_[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
+    return ranks;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string failure_;  // the first one; later calls of enter() throw it
+  std::vector<Arguments> arguments_;
+  std::vector<bool> entered_;      // by rank, for the next round
+  int inside_ = 0;                 // number of ranks that have not left the current round
+  std::uint64_t round_ = 0;        // number of rounds that all ranks have entered
+  std::uint64_t rounds_left_ = 0;  // number of rounds that all ranks have left
+};
+
+class ThreadTransport final : public Transport {
+ public:
+  ThreadTransport(int rank, std::shared_ptr<ThreadGroup> group) : rank_(rank), group_(std::move(group)) {}
+
+  std::string name() const override { return "thread"; }
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+
+  void all_reduce(const Call& call, View data) override {
+    run_collective(call, {.in = data, .out = data}, [&] {
+      // Each rank sums one shard over all ranks and writes the sum to all ranks. No other rank accesses that
+      // shard.
+      const std::int64_t begin = data.numel() * rank_ / size(), end = data.numel() * (rank_ + 1) / size();
+      const View sum = part_of(data, begin, end - begin);
+      sum_in_order(call.stream, all_parts(begin, end - begin), sum);
+      for (int rank = 0; rank < size(); ++rank)
+        if (rank != rank_) copy_view(sum, part_of(group_->of(rank).out, begin, end - begin));
+    });
+  }
+
+  void reduce_scatter(const Call& call, ConstView in, View out) override {
+    run_collective(call, {.in = in},
+                   [&] { sum_in_order(call.stream, all_parts(out.numel() * rank_, out.numel()), out); });
+  }
+
+  void broadcast(const Call& call, View data) override {
+    run_collective(call, {.in = data}, [&] {
+      const int root = call.collective.root;
+      if (rank_ != root) copy_view(group_->of(root).in, data);
+    });
+  }
+
+  void all_gather(const Call& call, ConstView in, View out) override {
+    run_collective(call, {.in = in}, [&] {
+      for (int rank = 0; rank < size(); ++rank)
+        copy_view(group_->of(rank).in, part_of(out, in.numel() * rank, in.numel()));
+    });
+  }
+
+  void barrier(const Call& call) override {
+    run_collective(call, {}, [] {});
+  }
+
+  std::vector<std::string> gather_object(const Call& call, const std::string& local) override {
+    std::vector<std::string> texts;
+    run_collective(call, {.text = &local}, [&] {
+      if (rank_ != 0) return;
+      for (int rank = 0; rank < size(); ++rank) texts.push_back(*group_->of(rank).text);
+    });
+    return texts;
+  }
+
+  std::unique_ptr<Transport> split(const Call& call, int color) override {
+    std::vector<int> members;
+    run_collective(call, {.color = color}, [&] {
+      for (int rank = 0; rank < size(); ++rank)
+        if (group_->of(rank).color == color) members.push_back(rank);
+    });
+    // The first rank of each color creates the group; the others read it from its arguments.
+    std::shared_ptr<ThreadGroup> part;
+    if (members.front() == rank_) part = std::make_shared<ThreadGroup>(static_cast<int>(members.size()));
+    run_collective(call, {.group = part}, [&] { part = group_->of(members.front()).group; });
+    const auto me = std::find(members.begin(), members.end(), rank_);
+    return std::make_unique<ThreadTransport>(static_cast<int>(me - members.begin()), std::move(part));
+  }
+
+  void finish(const Call& call) override { barrier(call); }
+  void abort(const std::string& reason) noexcept override { group_->abort(reason); }
+
+ private:
+  /// Publishes `local`, verifies that all ranks launched the same collective, and calls `inside`, which may
+  /// access the arguments and memory of all ranks.
+  template <class F>
+  void run_collective(const Call& call, Arguments local, F&& inside) {
+    local.collective = call.collective;
+    group_->enter(rank_, call.deadline, std::move(local));
+    struct Leave {
+      ThreadGroup& group;
+      ~Leave() { group.leave(); }
+    } const leave{*group_};
+    std::vector<CollectiveSignature> by_rank;
+    for (int rank = 0; rank < size(); ++rank) by_rank.push_back(group_->of(rank).collective);
+    verify_consistency(by_rank);
+    inside();
+  }
+
+  std::vector<ConstView> all_parts(std::int64_t offset, std::int64_t count) {
+    std::vector<ConstView> parts;
+    for (int rank = 0; rank < size(); ++rank) parts.push_back(part_of(group_->of(rank).in, offset, count));
+    return parts;
+  }
+
+  int rank_;
+  std::shared_ptr<ThreadGroup> group_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks, const CommOptions& options) {
+  check(ranks >= 1, "number of ranks: found {}, expected 1 or more", ranks);
+  const auto group = std::make_shared<ThreadGroup>(ranks);
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (int rank = 0; rank < ranks; ++rank)
+    communicators.push_back(
+        std::make_unique<CpuCommunicator>(std::make_unique<ThreadTransport>(rank, group), options));
+  return communicators;
+}
+
+std::unique_ptr<Communicator> make_thread_communicator(Rendezvous& rendezvous, const CommOptions& options) {
+  using Communicators = std::vector<std::unique_ptr<Communicator>>;
+  auto* const thread_rendezvous = dynamic_cast<ThreadRendezvous*>(&rendezvous);
+  check(
+      thread_rendezvous != nullptr,
+      "--comm thread: the ranks are not threads of one process ({}); start a single process with --devices N",
+      rendezvous.note());
+  const RankInfo& info = rendezvous.info();
+  std::shared_ptr<Communicators> local;
+  if (info.rank == 0)
+    local = std::make_shared<Communicators>(make_thread_communicators(info.world_size, options));
+  const auto by_rank = std::static_pointer_cast<Communicators>(thread_rendezvous->share(std::move(local)));
+  return std::move((*by_rank)[static_cast<std::size_t>(info.rank)]);
+}
+
+}  // namespace convoy

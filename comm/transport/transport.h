@@ -1,0 +1,61 @@
+// The interface of a CPU transport: how the bytes of collectives are moved between ranks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/core/collective_signature.h"
+#include "comm/core/deadline.h"
+#include "kernels/base/view.h"
+#include "kernels/runtime/stream.h"
+
+namespace convoy {
+
+/// Blocking collectives between processes or threads; CpuCommunicator adds everything else. One thread, the
+/// communicator's, makes all calls except abort(), in the same order on every rank.
+///
+/// Every collective
+/// - compares its signature with those of the other ranks (verify_consistency) before it uses their data,
+/// - blocks until the deadline at most, without busy-waiting, and
+/// - throws a PeerError that names the ranks at fault. CpuCommunicator puts the collective's description in
+///   front of the message.
+/// After an error only abort() and the destructor may be called.
+class Transport {
+ public:
+  struct Call {
+    CollectiveSignature collective;
+    Deadline deadline;
+    /// The stream whose threads the transport may use for sums.
+    CpuStream& stream;
+  };
+
+  /// Without finish(), notifies the other ranks, if possible, that this rank has exited.
+  virtual ~Transport() = default;
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  virtual std::string name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Prepares the calling thread, which makes all later calls. Called once, before the first collective. Does
+  /// not communicate.
+  virtual void start() {}
+  virtual void all_reduce(const Call& call, View data) = 0;
+  virtual void reduce_scatter(const Call& call, ConstView in, View out) = 0;
+  /// Copies `data` of rank call.collective.root to all ranks.
+  virtual void broadcast(const Call& call, View data) = 0;
+  virtual void all_gather(const Call& call, ConstView in, View out) = 0;
+  virtual void barrier(const Call& call) = 0;
+  virtual std::vector<std::string> gather_object(const Call& call, const std::string& local) = 0;
+  virtual std::unique_ptr<Transport> split(const Call& call, int color) = 0;
+  /// Blocks until all ranks have called it. It is the last collective.
+  virtual void finish(const Call& call) = 0;
+  /// Makes a call in progress, here and if possible on the other ranks, throw a PeerError with `reason` soon.
+  /// Thread-safe; may be called repeatedly.
+  virtual void abort(const std::string& reason) noexcept = 0;
+};
+
+}  // namespace convoy

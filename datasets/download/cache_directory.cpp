@@ -1,0 +1,19 @@
+#include <cstdlib>
+
+#include "datasets/download/download.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+
+std::filesystem::path cache_directory() {
+  // XDG Base Directory Specification: a relative path counts as not set.
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && cache[0] == '/')
+    return std::filesystem::path(cache) / "convoy";
+  const char* home = std::getenv("HOME");
+  check(home != nullptr && home[0] == '/',
+        "cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path; set one of them, or name the "
+        "data set's directory with --data");
+  return std::filesystem::path(home) / ".cache" / "convoy";
+}
+
+}  // namespace convoy

@@ -1,0 +1,155 @@
+#include "datasets/download/download.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "datasets/download/file_descriptor.h"
+#include "datasets/download/http_transfer.h"
+#include "engine/io/file.h"
+
+namespace convoy {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// An exclusive lock between processes and threads. The kernel releases it when the process exits for any
+/// reason.
+class FileLock {
+ public:
+  /// Blocks until the lock is acquired.
+  explicit FileLock(fs::path path) : path_(std::move(path)) {
+    do {
+      file_.emplace(path_, O_RDWR | O_CREAT);
+      while (::flock(file_->get(), LOCK_EX) != 0)
+        if (errno != EINTR)
+          fail<OutputError>("{}: cannot be locked: {}", path_.string(), std::strerror(errno));
+    } while (!is_current());
+  }
+  /// Removes the file before unlocking it. Waiting processes detect that and lock a new file.
+  ~FileLock() { ::unlink(path_.c_str()); }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  /// Returns whether the locked file still has this name: the previous holder removes it.
+  bool is_current() const {
+    struct stat locked = {};
+    struct stat named = {};
+    return ::fstat(file_->get(), &locked) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+           locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
+  }
+
+  fs::path path_;
+  std::optional<FileDescriptor> file_;
+};
+
+/// The reasons of failed attempts, formatted as one line. Equal consecutive reasons are counted.
+class Reasons {
+ public:
+  explicit Reasons(std::string url) : text_(std::move(url)) {}
+  void add(const std::string& reason) {
+    if (reason != last_) flush();
+    last_ = reason;
+    ++count_;
+  }
+  std::string text() {
+    flush();
+    return text_;
+  }
+
+ private:
+  void flush() {
+    if (count_ == 0) return;
+    text_ += (std::exchange(first_, false) ? ": " : ", then ") + last_;
+    if (count_ > 1) text_ += fmt::format(" ({} times)", count_);
+    count_ = 0;
+  }
+
+  std::string text_, last_;
+  int count_ = 0;
+  bool first_ = true;
+};
+
+bool has_checksum(const fs::path& file, const std::string& md5) {
+  std::error_code error;
+  return fs::is_regular_file(file, error) && md5_of_file(file) == md5;
+}
+
+/// Tries one mirror until `part` is complete and has the right checksum. Returns false, and adds the reasons,
+/// if all attempts fail.
+bool fetch(const RemoteFile& mirror, const fs::path& part, const DownloadOptions& options, Reasons& reasons) {
+  std::chrono::milliseconds backoff(options.backoff_ms);
+  for (int attempt = 0; attempt < options.attempts; ++attempt) {
+    if (attempt > 0) {
+      std::this_thread::sleep_for(backoff);
+      backoff *= 2;
+    }
+    const Transfer transfer = continue_transfer(
+        mirror.url, part, {.stall_seconds = options.stall_seconds, .progress = options.progress});
+    if (transfer.outcome == Transfer::Outcome::complete) {
+      const std::string md5 = md5_of_file(part);
+      if (md5 == mirror.md5) return true;
+      std::error_code ignored;  // if the file cannot be removed, the next attempt finds the same error
+      reasons.add(
+          fmt::format("MD5 {} of {} bytes, expected {}", md5, fs::file_size(part, ignored), mirror.md5));
+      fs::remove(part, ignored);
+    } else {
+      reasons.add(transfer.reason);
+      if (transfer.outcome == Transfer::Outcome::hopeless) return false;
+    }
+  }
+  return false;
+}
+
+/// Renames the complete file to its final name. After a power failure, the file is complete or absent.
+void publish(const fs::path& part, const fs::path& target) {
+  const FileDescriptor file(part, O_RDONLY);
+  if (::fsync(file.get()) != 0)
+    fail<OutputError>("{}: cannot be written: {}", part.string(), std::strerror(errno));
+  rename_path(part, target);
+  sync_directory(target.parent_path());
+}
+
+}  // namespace
+
+fs::path download(const Mirrors& mirrors, const fs::path& directory, const DownloadOptions& options) {
+  check(!mirrors.empty(), "download: no mirrors, expected at least one");
+  const std::string& name = mirrors.front().name;
+  const std::string& md5 = mirrors.front().md5;
+  check(!name.empty() && fs::path(name).filename() == name,
+        "download: found '{}', expected a file name without a directory", name);
+  check(options.attempts >= 1 && options.backoff_ms >= 0 && options.stall_seconds >= 1,
+        "download: found {} attempts, backoff {} ms and stall timeout {} s, expected at least 1, 0 and 1",
+        options.attempts, options.backoff_ms, options.stall_seconds);
+  const fs::path target = fs::absolute(directory) / name;
+  if (has_checksum(target, md5)) return target;
+
+  std::error_code error;
+  fs::create_directories(target.parent_path(), error);
+  if (error) fail<OutputError>("{}: cannot be created: {}", directory.string(), error.message());
+  const FileLock lock(target.string() + ".lock");
+  if (has_checksum(target, md5)) return target;  // downloaded by another process in the meantime
+
+  const fs::path part = target.string() + ".part";
+  std::string failures;
+  for (const RemoteFile& mirror : mirrors) {
+    Reasons reasons(mirror.url);
+    if (fetch(mirror, part, options, reasons)) {
+      publish(part, target);
+      return target;
+    }
+    failures += (failures.empty() ? "" : "; ") + reasons.text();
+  }
+  fail<DataError>(
+      "{} could not be downloaded: {}. Copy it to {} manually, or try again; the received part is kept", name,
+      failures, directory.string());
+}
+
+}  // namespace convoy

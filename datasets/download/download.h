@@ -1,0 +1,37 @@
+// Downloads of data sets: verified, resumable, and safe if several processes start them at once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "datasets/remote_file.h"
+
+namespace convoy {
+
+struct DownloadOptions {
+  int attempts = 5;        // per mirror; each attempt continues where the previous one stopped (HTTP Range)
+  int backoff_ms = 500;    // delay before the second attempt; doubles with every further attempt
+  int stall_seconds = 30;  // an attempt fails if no byte is received for this long
+  /// Called from time to time with the size of the received part, and at the end. `total` is -1 if unknown.
+  /// An exception stops the download; the received part is kept.
+  std::function<void(std::int64_t received, std::int64_t total)> progress;
+};
+
+/// Downloads the file to `directory`, unless it exists there with the right checksum, and returns its path.
+/// Blocks until the download is complete. A lock file makes other processes and threads wait; they then find
+/// the complete file. A partial file (NAME.part) is resumed. One with a wrong checksum is deleted and counts
+/// as a failed attempt. Permanent failures, such as an unknown host or HTTP 404, are not retried. Throws
+/// DataError with the reasons if all mirrors fail, and OutputError if the directory cannot be written.
+std::filesystem::path download(const Mirrors& mirrors, const std::filesystem::path& directory,
+                               const DownloadOptions& options = {});
+
+/// Returns the directory of downloaded data sets: $XDG_CACHE_HOME/convoy or ~/.cache/convoy. Throws
+/// UsageError if neither variable is an absolute path.
+std::filesystem::path cache_directory();
+
+/// Returns the MD5 checksum of a file as 32 hexadecimal digits. Throws DataError if the file cannot be read.
+std::string md5_of_file(const std::filesystem::path& path);
+
+}  // namespace convoy

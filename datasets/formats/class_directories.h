@@ -1,0 +1,38 @@
+// Data sets that store the images of each class in a directory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "datasets/formats/readers.h"
+
+namespace convoy {
+
+/// The image files of a data set before decoding. Training files come first.
+struct ClassDirectories {
+  std::vector<std::string> classes;          // sorted directory names
+  std::vector<std::filesystem::path> files;  // sorted within each class, classes in order
+  std::vector<std::int32_t> labels;
+  std::size_t train_count = 0;  // files[0, train_count) are for training, the rest for testing
+
+  /// Returns whether the names of all files end in .jpg or .jpeg.
+  bool all_jpeg() const;
+};
+
+/// Returns whether `directory` has subdirectories train and test (or Training, val, …) that contain
+/// directories.
+bool has_split_directories(const std::filesystem::path& directory);
+
+/// Finds the image files. If `directory` contains the class directories themselves, test_fraction of each
+/// class becomes the test set; the files are drawn with Philox from (seed, class). Throws DataError if a
+/// class is empty, or if train and test have different classes.
+ClassDirectories scan_class_directories(const std::filesystem::path& directory, const ReadOptions& options);
+
+/// Decodes all files. Sets train, test, classes and warnings of the result; the caller sets name and note.
+/// Throws DataError if a file cannot be decoded, unless options.skip_corrupt is set.
+DataSet load_class_directories(const ClassDirectories& directories, const std::filesystem::path& directory,
+                               const ReadOptions& options);
+
+}  // namespace convoy

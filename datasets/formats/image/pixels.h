@@ -1,0 +1,33 @@
+// Decoding of image files to RGB pixels.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "datasets/formats/image/image_structure.h"
+
+namespace convoy {
+
+/// A decoded image.
+struct Pixels {
+  ImageSize size;
+  std::vector<std::uint8_t> rgb;  // [height, width, 3]
+};
+
+inline constexpr std::uint64_t kMaxImageFileBytes = std::uint64_t{512} << 20;
+
+/// Decodes a JPEG, PNG or BMP image, which is recognized by its first bytes. Gray becomes three equal
+/// channels, 16-bit channels are reduced to their upper 8 bits, and alpha is composited on white. The EXIF
+/// orientation is not applied. Throws DataError, which starts with `name`, if the image is damaged or of
+/// another format.
+Pixels decode_rgb(std::string_view bytes, const std::string& name);
+
+/// Decodes an image of the given size with stb_image, and returns `channels` (1 to 4) bytes per pixel.
+/// Allocations of more than `max_bytes` fail, so that a stream that is larger than its header claims cannot
+/// exhaust the memory. Throws DataError if decoding fails. Thread-safe.
+std::vector<std::uint8_t> decode_with_stb(std::string_view bytes, const std::string& name, ImageSize size,
+                                          std::size_t max_bytes, int& channels);
+
+}  // namespace convoy

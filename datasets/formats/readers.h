@@ -1,0 +1,82 @@
+// The readers of all data sets. A reader checks every size before it uses it. It throws DataError with the
+// file name, what was found and what was expected.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "datasets/dataset.h"
+#include "datasets/remote_file.h"
+
+namespace convoy {
+
+/// The options of all readers. A reader ignores those that do not apply to its format.
+struct ReadOptions {
+  /// Side of the square that images are resized to, in pixels. 0 keeps the original size; images in
+  /// directories then keep the size that all of them share, and are resized to 224 if their sizes differ.
+  int image_size = 0;
+  /// Images in directories: leave out files that cannot be decoded, and add a warning for each of them.
+  bool skip_corrupt = false;
+  /// Fraction of the images of each class that is used for testing, for directories without train/ and test/.
+  double test_fraction = 0.2;
+  /// Number of decoding threads.
+  int workers = 2;
+  /// Seed of the split into training and test images, and of generated images.
+  std::uint64_t seed = 1;
+};
+
+/// Throws UsageError if an option is out of range. Every reader calls this function first.
+void check_read_options(const ReadOptions& options);
+
+/// The functions that find and download the files of a data set. Each reader's source file defines them next
+/// to the names of the files.
+struct DatasetFiles {
+  /// Returns whether `directory` holds files of the data set.
+  bool (*are_in)(const std::filesystem::path& directory);
+  /// Returns the names of the files that are_in() looks for, for error messages.
+  std::string (*expected)();
+  /// Returns the official files with their mirrors.
+  std::vector<Mirrors> (*official)();
+};
+extern const DatasetFiles kCifar10Files;
+extern const DatasetFiles kMnistFiles;
+
+/// Reads CIFAR-10 from `directory` or directory/cifar10. Each is searched for the extracted batches (*.bin,
+/// also in cifar-10-batches-bin/), then the binary archive, then train/<class>/ and test/<class>/ directories
+/// of images. Throws DataError if there is none of them, or if the files are incomplete or damaged.
+DataSet read_cifar10(const std::filesystem::path& directory, const ReadOptions& options = {});
+
+/// Reads the four IDX files of MNIST, plain or gzip, from `directory`, directory/mnist or
+/// directory/MNIST/raw. Throws DataError if there are none, or if they are incomplete or damaged.
+DataSet read_mnist(const std::filesystem::path& directory, const ReadOptions& options = {});
+
+/// Reads JPEG, PNG and BMP images from train/<class>/ and test/<class>/ (also Train, Training, val, Test, …),
+/// or from <class>/, which is then split. Classes are the sorted directory names; images in subdirectories
+/// belong to the class above them. Images are converted as decode_image() does. Throws DataError if there is
+/// no such directory, if a class is empty, or if an image cannot be decoded (see ReadOptions::skip_corrupt).
+DataSet read_image_folder(const std::filesystem::path& directory, const ReadOptions& options = {});
+
+/// The size and the seed of the generated data set.
+struct ShapesOptions {
+  std::int64_t train = 10000;  // number of training images
+  std::int64_t test = 2000;    // number of test images
+  int size = 32;               // pixels per side
+  std::uint64_t seed = 1;
+};
+
+/// Generates ten classes of drawn shapes (disc, ring, square, …) at random positions, sizes, angles and
+/// colors over noise. Needs no file, and is hard enough that only a network that learns exceeds 10 % accuracy
+/// by far. Throws UsageError if an option is out of range.
+DataSet generate_shapes(const ShapesOptions& options = {});
+
+/// Reads one JPEG, PNG or BMP file of at most 64 megapixels; see decode_image().
+Tensor read_image(const std::filesystem::path& file, int size = 0);
+
+/// Decodes one JPEG, PNG or BMP image of at most 64 megapixels to u8 [H, W, 3]. If size > 0, scales the short
+/// side to `size` and crops the center square. Gray becomes three equal channels, alpha is composited on
+/// white, and the EXIF orientation is not applied. Throws DataError, which starts with `name`, if the image
+/// is damaged.
+Tensor decode_image(const std::string& bytes, const std::string& name, int size = 0);
+
+}  // namespace convoy

@@ -1,0 +1,75 @@
+// The tasks of the DataLoader's worker threads: the sequence of batches, and the preparation of one batch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "datasets/loader/loader.h"
+
+namespace convoy {
+
+/// The sample order of one epoch. The first call of get() computes it. Thread-safe.
+class EpochOrder {
+ public:
+  EpochOrder(std::int64_t samples, std::uint64_t seed, std::int64_t epoch, bool shuffle)
+      : samples_(samples), seed_(seed), epoch_(epoch), shuffle_(shuffle) {}
+  const std::vector<std::int32_t>& get();
+
+ private:
+  std::int64_t samples_;
+  std::uint64_t seed_;
+  std::int64_t epoch_;
+  bool shuffle_;
+  std::once_flag drawn_;
+  std::vector<std::int32_t> order_;
+};
+
+/// A micro-batch to be prepared.
+struct BatchTask {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;
+  std::int64_t index = 0;
+  std::shared_ptr<EpochOrder> order;  // shared by all tasks of the epoch
+};
+
+/// The sequence of all micro-batches from a given step on, across epochs.
+class TaskSequence {
+ public:
+  /// Starts at `step` of `epoch`. A step after the last one means the start of the next epoch.
+  TaskSequence(const LoaderOptions& options, const BatchPlan& plan, std::int64_t epoch, std::int64_t step)
+      : options_(&options), plan_(&plan), next_{.epoch = epoch, .step = step} {
+    if (step >= plan.steps()) next_ = {.epoch = epoch + 1};
+  }
+  /// Returns whether the sequence has ended, which happens only with max_epochs or an empty data set.
+  bool done() const {
+    const std::int64_t end = options_->max_epochs;
+    return plan_->steps() == 0 || (end >= 0 && next_.epoch >= end);
+  }
+  /// Returns the next task and advances.
+  BatchTask take();
+
+ private:
+  const LoaderOptions* options_;
+  const BatchPlan* plan_;
+  BatchTask next_;
+};
+
+/// Gathers, augments and normalizes the samples of a batch on the CPU. Several threads may call make() at the
+/// same time, each with its own stream.
+class BatchMaker {
+ public:
+  BatchMaker(const ImageSet& set, const LoaderOptions& options, const BatchPlan& plan);
+  Batch make(CpuStream& stream, const BatchTask& task) const;
+  /// Returns the CPU device whose memory the batches are in.
+  const Device& device() const { return device_; }
+
+ private:
+  const ImageSet& set_;
+  const LoaderOptions& options_;
+  const BatchPlan& plan_;
+  Device device_;
+};
+
+}  // namespace convoy

@@ -1,0 +1,62 @@
+#include "datasets/loader/sampler.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "kernels/base/random.h"
+
+namespace convoy {
+
+std::vector<std::int32_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch) {
+  check(0 <= n && n <= std::numeric_limits<std::int32_t>::max(),
+        "a set of {} samples, expected fewer than 2^31", n);
+  check(0 <= epoch && epoch < (1 << 24), "epoch {}, expected 0 to 2^24 - 1", epoch);  // the limit of Random
+  std::vector<std::int32_t> order(static_cast<std::size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  const Random random{seed, RandomPurpose::shuffle, static_cast<std::uint32_t>(epoch)};
+  std::array<std::uint32_t, 4> words{};
+  for (std::uint32_t draw = 0, left = static_cast<std::uint32_t>(n); left > 1; ++draw, --left) {
+    if (draw % 4 == 0) words = random.words(draw / 4);
+    std::swap(order[left - 1], order[to_below(words[draw % 4], left)]);
+  }
+  return order;
+}
+
+Range shard_range(std::int64_t count, int rank, int world_size) {
+  const std::int64_t base = count / world_size;
+  const std::int64_t larger = count % world_size;  // number of ranks with one more item
+  const std::int64_t begin = rank * base + std::min<std::int64_t>(rank, larger);
+  return {begin, begin + base + (rank < larger ? 1 : 0)};
+}
+
+std::int64_t BatchPlan::steps() const { return (samples + global_batch - 1) / global_batch; }
+
+std::int64_t BatchPlan::global_count(std::int64_t step) const {
+  return std::min(global_batch, samples - step * global_batch);
+}
+
+std::int64_t BatchPlan::micro_batches_of(std::int64_t count) const {
+  if (micro_batch == 0) return 1;
+  const std::int64_t largest_shard = shard_range(count, 0, world_size).size();
+  return std::max<std::int64_t>(1, (largest_shard + micro_batch - 1) / micro_batch);
+}
+
+std::int64_t BatchPlan::micro_batches(std::int64_t step) const {
+  return micro_batches_of(global_count(step));
+}
+
+Range BatchPlan::positions(std::int64_t step, std::int64_t index) const {
+  const std::int64_t count = global_count(step);
+  const Range rank_shard = shard_range(count, rank, world_size);
+  // Micro-batches of about equal size, instead of full ones and a remainder, give batch norm similar
+  // statistics.
+  const Range part =
+      shard_range(rank_shard.size(), static_cast<int>(index), static_cast<int>(micro_batches_of(count)));
+  const std::int64_t begin = step * global_batch + rank_shard.begin;
+  return {begin + part.begin, begin + part.end};
+}
+
+}  // namespace convoy

@@ -1,0 +1,46 @@
+// The assignment of samples to batches. It is a pure function of (seed, epoch, step, rank), so ranks do not
+// communicate, and resuming needs only the step.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace convoy {
+
+/// Returns the sample order of an epoch: a permutation of [0, n) that depends only on (seed, epoch). It is a
+/// Fisher-Yates shuffle with Philox. Throws UsageError if `n` or `epoch` is out of range.
+std::vector<std::int32_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch);
+
+/// A half-open range of positions.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+/// Returns the shard of `rank` in `count` items. Sizes differ by at most one, and the first ranks have the
+/// larger shards (128 items on 3 ranks: 43, 43, 42).
+Range shard_range(std::int64_t count, int rank, int world_size);
+
+/// The division of an epoch into steps of one global batch, of a step into one shard per rank, and of a shard
+/// into micro-batches. Every rank has the same number of micro-batches per step, so that all ranks call the
+/// same collectives. A rank with fewer samples has empty micro-batches at the end.
+struct BatchPlan {
+  std::int64_t samples = 0;  // of the whole data set
+  std::int64_t global_batch = 1;
+  std::int64_t micro_batch = 0;  // maximum samples per rank; 0: the whole shard
+  int rank = 0;
+  int world_size = 1;
+
+  /// Returns the number of steps per epoch.
+  std::int64_t steps() const;
+  /// Returns the number of samples of all ranks in a step.
+  std::int64_t global_count(std::int64_t step) const;
+  /// Returns the number of micro-batches of every rank in a step; at least 1.
+  std::int64_t micro_batches(std::int64_t step) const;
+  /// Returns the number of micro-batches of every rank in a step with `count` samples; at least 1.
+  std::int64_t micro_batches_of(std::int64_t count) const;
+  /// Returns the positions of this rank's micro-batch `index` of a step in the order of the epoch.
+  Range positions(std::int64_t step, std::int64_t index) const;
+};
+
+}  // namespace convoy

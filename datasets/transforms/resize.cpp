@@ -1,0 +1,131 @@
+#include "datasets/transforms/resize.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "datasets/files.h"
+#include "kernels/base/check.h"
+#include "kernels/runtime/parallel.h"
+
+namespace convoy {
+namespace {
+
+constexpr std::size_t kLanes = 4;  // the maximum number of channels; one vector register
+
+/// Resizes one row to `size` pixels: out[x, c] = sum over k of weights[x, k] in[first[x] + k, c]. Always
+/// computes kLanes channels, which costs no more than one. So `in` and `out` need kLanes - 1 values of
+/// padding.
+void narrow_row(const float* in, const ResizeTaps& columns, std::size_t channels, float* out) {
+  const float* weights = columns.weights.data();
+  for (std::size_t x = 0; x < columns.first.size(); ++x, weights += columns.maximum, out += channels) {
+    const float* from = in + static_cast<std::size_t>(columns.first[x]) * channels;
+    std::array<float, kLanes> sums{};
+    for (std::int64_t k = 0; k < columns.count[x]; ++k, from += channels)
+      for (std::size_t c = 0; c < kLanes; ++c) sums[c] += weights[k] * from[c];
+    std::copy(sums.begin(), sums.end(), out);
+  }
+}
+
+}  // namespace
+
+ResizeTaps::ResizeTaps(std::int64_t side, std::int64_t size, double scale) {
+  const double reach = std::max(scale, 1.0);
+  maximum = static_cast<std::int64_t>(2 * std::ceil(reach)) + 1;
+  first.resize(static_cast<std::size_t>(size));
+  count.resize(static_cast<std::size_t>(size));
+  weights.resize(static_cast<std::size_t>(size * maximum));
+  for (std::int64_t i = 0; i < size; ++i) {
+    const double centre = (static_cast<double>(i) + 0.5 - static_cast<double>(size) / 2) * scale +
+                          static_cast<double>(side) / 2;  // pixel j covers j … j + 1
+    const auto begin = std::max<std::int64_t>(0, std::llround(std::ceil(centre - reach - 0.5)));
+    const auto end = std::min<std::int64_t>(side, std::llround(std::floor(centre + reach - 0.5)) + 1);
+    float* row = &weights[static_cast<std::size_t>(i * maximum)];
+    double sum = 0;
+    for (std::int64_t j = begin; j < end; ++j)
+      sum += std::max(0.0, 1 - std::abs(static_cast<double>(j) + 0.5 - centre) / reach);
+    for (std::int64_t j = begin; j < end; ++j)
+      row[j - begin] = static_cast<float>(
+          std::max(0.0, 1 - std::abs(static_cast<double>(j) + 0.5 - centre) / reach) / sum);
+    first[static_cast<std::size_t>(i)] = begin;
+    count[static_cast<std::size_t>(i)] = end - begin;
+  }
+}
+
+void SquareResizer::prepare(std::int64_t height, std::int64_t width) {
+  if (height == height_ && width == width_) return;
+  const double scale = static_cast<double>(std::min(height, width)) / static_cast<double>(size_);
+  columns_ = ResizeTaps(width, size_, scale);
+  rows_ = ResizeTaps(height, size_, scale);
+  height_ = height;
+  width_ = width;
+}
+
+void SquareResizer::run(const PixelView& image, std::uint8_t* out) {
+  const std::int64_t channels = image.channels;
+  if (image.height == size_ && image.width == size_) {
+    std::memcpy(out, image.pixels, static_cast<std::size_t>(size_ * size_ * channels));
+    return;
+  }
+  check(1 <= channels && channels <= static_cast<std::int64_t>(kLanes),
+        "resizing: found {} channels, expected 1 to {}", channels, kLanes);
+  prepare(image.height, image.width);
+  const std::int64_t row_values = size_ * channels;
+  const std::int64_t top = rows_.first.front();
+  const std::int64_t bottom = rows_.first.back() + rows_.count.back();
+  // First resize the rows that contribute to the output, and only those: an image of 1 x 60000 pixels is
+  // cheap.
+  const std::int64_t in_values = image.width * channels;
+  row_.resize(static_cast<std::size_t>(in_values) + kLanes - 1);
+  narrow_.resize(static_cast<std::size_t>((bottom - top) * row_values) + kLanes - 1);
+  for (std::int64_t y = top; y < bottom; ++y) {
+    std::copy_n(image.pixels + y * in_values, in_values, row_.begin());
+    narrow_row(row_.data(), columns_, static_cast<std::size_t>(channels),
+               &narrow_[static_cast<std::size_t>((y - top) * row_values)]);
+  }
+  sums_.resize(static_cast<std::size_t>(row_values));
+  float* const sums = sums_.data();
+  for (std::int64_t y = 0; y < size_; ++y) {
+    const auto i = static_cast<std::size_t>(y);
+    std::fill(sums_.begin(), sums_.end(), 0.5f);  // rounds to nearest in the cast below
+    for (std::int64_t k = 0; k < rows_.count[i]; ++k) {
+      const float weight =
+          rows_.weights[i * static_cast<std::size_t>(rows_.maximum) + static_cast<std::size_t>(k)];
+      const float* const row = &narrow_[static_cast<std::size_t>((rows_.first[i] + k - top) * row_values)];
+      for (std::int64_t v = 0; v < row_values; ++v) sums[v] += weight * row[v];
+    }
+    std::uint8_t* const to = out + y * row_values;
+    // Weights are positive and sum to 1, so no sum is below 0.5. Rounding errors may raise it above 255.5.
+    for (std::int64_t v = 0; v < row_values; ++v)
+      to[v] = static_cast<std::uint8_t>(std::min(static_cast<int>(sums[v]), 255));
+  }
+}
+
+void resize_to_square(const PixelView& image, std::int64_t size, std::uint8_t* out) {
+  SquareResizer(size).run(image, out);
+}
+
+void check_image_side(int size) {
+  constexpr int kMax = 4096;
+  check(size >= 0 && size <= kMax, "--image-size {}: expected 0 (as they are) to {} pixels", size, kMax);
+}
+
+ImageSet resized(const ImageSet& set, int size, int workers) {
+  const std::int64_t count = set.size(), height = set.images.size(1), width = set.images.size(2);
+  const std::int64_t channels = set.images.size(3);
+  if (size == 0 || (height == size && width == size)) return set;
+  const Tensor images = allocate_images("resizing", count, size, size, channels);
+  const auto* in = set.images.view().as<std::uint8_t>();
+  auto* out = images.view().as<std::uint8_t>();
+  const CpuStream stream({.threads = std::max(workers, 1)});
+  parallel_for(stream, count, 1, [&](std::int64_t begin, std::int64_t end) {
+    SquareResizer resizer(size);
+    for (std::int64_t i = begin; i < end; ++i)
+      resizer.run({in + i * height * width * channels, height, width, channels},
+                  out + i * size * size * channels);
+  });
+  return {images, set.labels};
+}
+
+}  // namespace convoy

@@ -1,0 +1,131 @@
+#include "datasets/transforms/transforms.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+constexpr int kDefaultCropPadding = 4;  // He et al., arXiv:1512.03385, section 4.2
+constexpr int kDefaultCutout = 8;       // pixels per side
+constexpr int kDefaultMinArea = 8;      // percent
+constexpr int kMaxNumber = 1024;        // pixels; check_image_size() compares with the images
+// One level of a pixel value, so that the noise of a constant channel is not amplified.
+constexpr float kMinStd = 1.0f / 255.0f;
+
+constexpr const char* kExpected =
+    "expected auto, none, or a comma-separated list of crop[=PIXELS], reflect, resized-crop[=PERCENT], "
+    "flip and cutout[=PIXELS]";
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(' ');
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+/// Returns the 4 of "crop=4", and `default_value` for "crop".
+int number(std::string_view word, int default_value, const char* what = "number of pixels",
+           int maximum = kMaxNumber) {
+  const std::size_t equals = word.find('=');
+  if (equals == std::string_view::npos) return default_value;
+  const std::string_view digits = trimmed(word.substr(equals + 1));
+  int value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  check(error == std::errc() && end == digits.data() + digits.size() && 1 <= value && value <= maximum,
+        "--augment: found '{}', expected a {} from 1 to {} after '='", word, what, maximum);
+  return value;
+}
+
+std::string_view word_name(std::string_view word) { return trimmed(word.substr(0, word.find('='))); }
+
+/// Sets the option that one word of the list names, such as "crop=4".
+void apply(std::string_view word, AugmentOptions& augment) {
+  if (word_name(word) == "crop") {
+    augment.crop_padding = number(word, kDefaultCropPadding);
+  } else if (word_name(word) == "cutout") {
+    augment.cutout = number(word, kDefaultCutout);
+  } else if (word_name(word) == "resized-crop") {
+    augment.min_area = number(word, kDefaultMinArea, "percentage", 100);
+  } else if (word == "reflect") {
+    augment.reflect = true;
+  } else if (word == "flip") {
+    augment.flip = true;
+  } else {
+    fail<UsageError>("--augment: found '{}', {}", word, kExpected);
+  }
+}
+
+AugmentOptions parse(std::string_view text) {
+  AugmentOptions augment;
+  std::set<std::string_view> names;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view word = trimmed(text.substr(begin, end - begin));
+    apply(word, augment);
+    check(names.insert(word_name(word)).second, "--augment: '{}' names '{}' twice", text, word_name(word));
+    begin = end + 1;
+  }
+  check(!augment.reflect || augment.crop_padding > 0,
+        "--augment: found 'reflect' without 'crop', expected both: it fills the padding of the crop");
+  check(augment.min_area == 0 || augment.crop_padding == 0,
+        "--augment: found 'crop' and 'resized-crop', expected one of them");
+  return augment;
+}
+
+}  // namespace
+
+TransformSpec TransformSpec::evaluation() const {
+  return {.augment = {.mean = augment.mean, .inverse_std = augment.inverse_std}};
+}
+
+std::string TransformSpec::describe() const {
+  std::string text;
+  if (augment.crop_padding > 0)
+    text += fmt::format("crop {}{}, ", augment.crop_padding, augment.reflect ? " (reflected)" : "");
+  if (augment.min_area > 0) text += fmt::format("resized crop from {}%, ", augment.min_area);
+  if (augment.flip) text += "flip, ";
+  if (augment.cutout > 0) text += fmt::format("cutout {}, ", augment.cutout);
+
+  std::size_t channels = augment.mean.size();  // trailing channels without normalization are not shown
+  while (channels > 0 && augment.mean[channels - 1] == 0 && augment.inverse_std[channels - 1] == 1)
+    --channels;
+  if (channels == 0) return text + "not normalised";
+  std::string means, stds;
+  for (std::size_t c = 0; c < channels; ++c) {
+    means += fmt::format(" {:.3f}", augment.mean[c]);
+    stds += fmt::format(" {:.3f}", 1 / augment.inverse_std[c]);
+  }
+  return text + fmt::format("normalise (mean{}, std{})", means, stds);
+}
+
+void TransformSpec::check_image_size(std::int64_t height, std::int64_t width) const {
+  const std::int64_t side = std::min(height, width);
+  check(augment.crop_padding < side,
+        "--augment: found crop={}, expected less than the images' {} pixels ({}x{})", augment.crop_padding,
+        side, height, width);
+  check(augment.cutout <= side, "--augment: found cutout={}, expected at most the images' {} pixels ({}x{})",
+        augment.cutout, side, height, width);
+}
+
+TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,
+                             const TransformOptions& options) {
+  TransformSpec spec;
+  const std::string_view words = trimmed(text);
+  if (words == "auto") {
+    if (options.natural_images) spec.augment = {.crop_padding = kDefaultCropPadding, .flip = true};
+  } else if (words != "none") {
+    spec.augment = parse(words);
+  }
+  for (std::size_t c = 0; c < statistics.mean.size(); ++c) {
+    const bool black = statistics.mean[c] == 0 && statistics.std[c] == 0;  // or an absent channel
+    if (black) continue;
+    spec.augment.mean[c] = statistics.mean[c];
+    spec.augment.inverse_std[c] = 1 / std::max(statistics.std[c], kMinStd);
+  }
+  return spec;
+}
+
+}  // namespace convoy

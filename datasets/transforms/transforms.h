@@ -1,0 +1,36 @@
+// The transforms between the images of a data set and the network input: augmentation and normalization.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "datasets/dataset.h"
+#include "kernels/augment.h"
+
+namespace convoy {
+
+/// The transforms of a training. Evaluation derives its own from it, so the two cannot differ.
+struct TransformSpec {
+  AugmentOptions augment;  // the random transforms and the normalization
+
+  /// Returns a specification with the same normalization and without random transforms.
+  TransformSpec evaluation() const;
+  /// Returns a description such as "crop 4, flip, cutout 8, normalise (mean 0.491 0.482 0.447, std 0.247
+  /// 0.243 0.262)".
+  std::string describe() const;
+  /// Throws UsageError if images of this size are too small for the crop or the cutout.
+  void check_image_size(std::int64_t height, std::int64_t width) const;
+};
+
+struct TransformOptions {
+  /// Makes "auto" mean "crop=4,flip" instead of "none".
+  bool natural_images = false;
+};
+
+/// Parses the text of --augment: "none", "auto", or a comma-separated list of "crop[=4]", "reflect",
+/// "resized-crop[=8]", "flip" and "cutout[=8]". Images are normalized with `statistics`, which are those of
+/// the training images. Throws UsageError for an unknown or repeated word, or a number out of range.
+TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,
+                             const TransformOptions& options = {});
+
+}  // namespace convoy

@@ -1,0 +1,56 @@
+// The element types of CPU kernels: storage types and the types they are computed in.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "kernels/base/convert.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/view.h"
+
+namespace convoy {
+
+/// Calls f with a zero of the element type (f32, f64 or bf16) and returns its result. bf16 is computed in f32
+/// and rounded once. Throws UsageError for any other type.
+///
+///   dispatch_stored(x.dtype, [&](auto zero) { using T = decltype(zero); … });
+template <class F>
+decltype(auto) dispatch_stored(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32: return f(float{});
+    case DType::f64: return f(double{});
+    case DType::bf16: return f(bfloat16{});
+    default:
+      throw UsageError("the CPU computes in f32, f64 and bf16; found " + std::string(to_string(dtype)));
+  }
+}
+
+/// Converts a result to its storage type, rounding once.
+template <class To, class From>
+To stored(From value) {
+  if constexpr (kIsHalf<To>) {
+    return converted<To>(value);
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+/// Returns a pointer to the first of the largest of n elements. Comparisons with NaN are false.
+template <class T>
+const T* first_largest(const T* x, std::int64_t n) {
+  return std::max_element(x, x + n, [](T u, T v) { return widened(u) < widened(v); });
+}
+
+/// Sets y = value, or y += value in GradMode::accumulate.
+template <GradMode kMode, class Y, class V>
+void put(Y& y, V value) {
+  if constexpr (kMode == GradMode::accumulate) {
+    y = stored<Y>(widened(y) + value);
+  } else {
+    y = stored<Y>(value);
+  }
+}
+
+}  // namespace convoy

@@ -1,0 +1,68 @@
+// The loop of all elementwise CPU kernels.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/base/view.h"
+#include "kernels/cpu/primitives/element.h"
+#include "kernels/runtime/parallel.h"
+
+namespace convoy {
+
+/// Minimum number of elements per thread: a few microseconds of memory traffic, about the cost of waking the
+/// threads.
+inline constexpr std::int64_t kElementGrain = 16384;
+
+/// Returns the minimum number of items (images, rows) per thread, for items of `elements` elements each.
+constexpr std::int64_t item_grain(std::int64_t elements) {
+  return std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(1, elements));
+}
+
+/// Computes y[i] = f(x[i]…), or y[i] += f(x[i]…), for i in [begin, end). f takes and returns values in the
+/// compute type. y may be one of the inputs, but must not overlap one at a different offset. The pragma
+/// states this to the compiler, which would otherwise use a scalar loop when the arrays coincide.
+template <GradMode kMode, class F, class Y, class... X>
+void map_range(std::int64_t begin, std::int64_t end, F f, Y* y, const X*... x) {
+#pragma GCC ivdep
+  for (std::int64_t i = begin; i < end; ++i) put<kMode>(y[i], f(widened(x[i])...));
+}
+
+/// As above, with the mode chosen at run time, once for the whole loop.
+template <class F, class Y, class... X>
+void map_range(GradMode mode, std::int64_t begin, std::int64_t end, F f, Y* y, const X*... x) {
+  if (mode == GradMode::accumulate) {
+    map_range<GradMode::accumulate>(begin, end, f, y, x...);
+  } else {
+    map_range<GradMode::overwrite>(begin, end, f, y, x...);
+  }
+}
+
+/// As above, over whole arrays and in parallel. Does nothing if y is null (an empty array or an unwanted
+/// gradient).
+template <class F, class... X>
+void map_arrays(const CpuStream& stream, F f, const GradView& y, const X&... x) {
+  if (!y.wanted()) return;
+  dispatch_stored(y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+      map_range(y.mode, begin, end, f, y.template as<T>(), x.template as<T>()...);
+    });
+  });
+}
+
+/// map_arrays() with the arguments in the order of the kernels and the function last.
+template <class F>
+void map(const CpuStream& stream, const GradView& y, F f) {
+  map_arrays(stream, f, y);
+}
+template <class F>
+void map(const CpuStream& stream, const ConstView& x, const GradView& y, F f) {
+  map_arrays(stream, f, y, x);
+}
+template <class F>
+void map(const CpuStream& stream, const ConstView& x, const ConstView& y, const GradView& z, F f) {
+  map_arrays(stream, f, z, x, y);
+}
+
+}  // namespace convoy

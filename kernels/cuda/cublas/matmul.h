@@ -1,0 +1,133 @@
+// GEMM by cuBLASLt for row-major matrices. Private to kernels/cuda. README.md in this directory explains the
+// layouts.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <type_traits>
+
+#include "kernels/base/lru_cache.h"
+#include "kernels/base/view.h"
+#include "kernels/runtime/cuda/stream.h"
+
+namespace convoy::cuda {
+
+/// The GEMM c [m, n] = act(op(a) [m, k] op(b) [k, n] + bias [n]) with row-major matrices: everything that the
+/// choice of an algorithm depends on. No size may be 0.
+struct GemmProblem {
+  DType dtype = DType::f32;
+  bool tf32 = false;  // f32 operands may be rounded to TF32
+  std::int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  bool relu = false;
+  /// Alignments of the addresses in bytes, powers of two. bias_alignment is 0 if there is no bias.
+  std::uint32_t a_alignment = 0, b_alignment = 0, c_alignment = 0, bias_alignment = 0;
+
+  friend auto operator<=>(const GemmProblem&, const GemmProblem&) = default;
+};
+
+/// Returns the largest power of two, at most 256, that divides `address`. 256 is cuBLASLt's default, and no
+/// kernel requires more.
+std::uint32_t alignment_of(const void* address);
+
+/// The arrays of one GEMM. bias is null if there is no bias.
+struct Operands {
+  const void* a;
+  const void* b;
+  const void* bias;
+  void* c;
+};
+
+/// A deleter for std::unique_ptr that calls kDestroy.
+template <auto kDestroy>
+struct Destroyer {
+  template <class T>
+  void operator()(T* object) const {
+    kDestroy(object);
+  }
+};
+/// An owning pointer to a cuBLASLt object.
+template <class Pointer, auto kDestroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Pointer>, Destroyer<kDestroy>>;
+
+/// cuBLASLt's descriptors of a GemmProblem. They are in host memory and need no GPU.
+///
+/// cuBLASLt's matrices are column-major. A row-major array [rows, columns] has the same bytes as the
+/// column-major matrix columns x rows, its transpose. So cuBLASLt computes c^T = op(b)^T op(a)^T: b is the
+/// first operand, the sizes are swapped, and the transposition flags stay the same. c^T has n rows, and
+/// cuBLASLt's bias has one value per row, which is one value per column of c.
+class GemmDescriptors {
+ public:
+  explicit GemmDescriptors(const GemmProblem& problem);
+
+  /// Sets the address of the bias. The heuristics depend on its alignment, and the GEMM reads from it.
+  void set_bias(const void* bias);
+
+  cublasLtMatmulDesc_t operation() const { return operation_.get(); }
+  cublasLtMatrixLayout_t a() const { return a_.get(); }
+  cublasLtMatrixLayout_t b() const { return b_.get(); }
+  cublasLtMatrixLayout_t c() const { return c_.get(); }
+
+ private:
+  using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+  static Layout layout(DType dtype, std::int64_t rows, std::int64_t columns);
+
+  Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> operation_;
+  Layout a_, b_, c_;
+};
+
+/// Returns the constraints for the heuristics: the workspace limit in bytes, the alignments, and reductions
+/// in the compute type.
+Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference_for(
+    const GemmProblem& problem, std::size_t workspace_limit);
+
+/// A cuBLASLt handle for one stream, with a cache of the most recently used problems. It is created on first
+/// use (CudaStream::local). Create it before the stream captures a CUDA graph, since cuBLASLt initializes
+/// itself on the GPU.
+class CublasLt {
+ public:
+  /// Maximum workspace of a GEMM in bytes: 32 MiB, NVIDIA's recommendation for Hopper. Algorithms for older
+  /// GPUs need less. Only the workspace that the algorithm needs is allocated.
+  static constexpr std::size_t kWorkspaceLimit = std::size_t{32} << 20;
+  /// Number of problems kept. One training step of the largest network in this repository has fewer GEMM
+  /// shapes.
+  static constexpr std::size_t kCapacity = 64;
+
+  explicit CublasLt(CudaStream& stream, std::size_t workspace_limit = kWorkspaceLimit);
+
+  /// Enqueues the GEMM: c = …, or c += … in GradMode::accumulate. Returns false and does nothing if cuBLASLt
+  /// has no algorithm for it. `stream` must be the constructor's stream.
+  ///
+  /// Always uses the first algorithm that the heuristics return, which depends only on the problem, the GPU
+  /// and the version of cuBLASLt. Each algorithm adds in a fixed order. So results are reproducible bit for
+  /// bit.
+  bool multiply(CudaStream& stream, const GemmProblem& problem, const Operands& operands, GradMode mode);
+
+  /// Returns the number of problems in the cache.
+  std::size_t size() const { return plans_.size(); }
+
+ private:
+  struct Algorithm {
+    cublasLtMatmulAlgo_t algo;
+    std::size_t workspace_bytes;
+  };
+  struct Plan {
+    GemmDescriptors descriptors;
+    std::optional<Algorithm> algorithm;  // nullopt: cuBLASLt has none
+  };
+  /// Returns the cached plan or a new one, with the address of the bias set.
+  const Plan& plan_for(const GemmProblem& problem, const void* bias);
+  std::optional<Algorithm> first_algorithm(const GemmProblem& problem,
+                                           const GemmDescriptors& descriptors) const;
+
+  std::size_t workspace_limit_;
+  Owned<cublasLtHandle_t, cublasLtDestroy> handle_;
+  LruCache<GemmProblem, Plan> plans_{kCapacity};
+};
+
+}  // namespace convoy::cuda

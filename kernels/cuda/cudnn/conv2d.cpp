@@ -1,0 +1,88 @@
+// kernels/conv2d.h on the GPU, by cuDNN. f64 and empty arrays, for which cuDNN has no engines, use the
+// reference kernels.
+#include "kernels/conv2d.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "kernels/cuda/cudnn/conv2d_plans.h"
+#include "kernels/cuda/primitives/launch.h"
+#include "kernels/elementwise.h"
+
+namespace convoy {
+namespace {
+
+// cuDNN takes inputs and outputs as void*.
+void* unconst(ConstView view) { return const_cast<void*>(view.data); }
+
+/// Returns whether the reference kernels compute this convolution.
+bool needs_reference(ConstView output, ConstView x, ConstView filter) {
+  return output.dtype == DType::f64 || output.numel() == 0 || x.numel() == 0 || filter.numel() == 0;
+}
+
+/// Returns the largest power of two, up to kCudnnAlignment, that divides all addresses. Null has any
+/// alignment.
+int alignment_of(const Conv2dArrays& arrays) {
+  std::uintptr_t bits = kCudnnAlignment;
+  for (const void* address : {arrays.x, arrays.filter, arrays.bias, arrays.y})
+    bits |= reinterpret_cast<std::uintptr_t>(address);
+  return static_cast<int>(bits & (~bits + 1));  // the lowest bit
+}
+
+void run(CudaStream& stream, Conv2dProblem problem, const Conv2dArrays& arrays) {
+  problem.alignment = alignment_of(arrays);
+  stream.local<Conv2dPlans>().run(stream, problem, arrays);
+}
+
+/// Calls make(destination), which writes a gradient. In GradMode::accumulate the destination is temporary
+/// memory, which is then added to `gradient`. cuDNN can accumulate (beta = 1), but not in all engines, and
+/// autotuning runs each engine several times.
+template <class Make>
+void make_gradient(CudaStream& stream, GradView gradient, const Make& make) {
+  if (gradient.mode == GradMode::overwrite) return make(gradient.data);
+  const cuda::Scratch temporary(stream, gradient.bytes());
+  make(temporary.as<void>());
+  scale(stream, ConstView(temporary.as<void>(), gradient.shape, gradient.dtype), 1, gradient);
+}
+
+}  // namespace
+
+void conv2d_forward(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
+                    Conv2dOptions options) {
+  if (needs_reference(y, x, filter)) return conv2d_forward_reference(stream, x, filter, bias, y, options);
+  run(stream,
+      {.direction = Conv2dDirection::forward,
+       .dtype = y.dtype,
+       .sizes = ConvSizes(x.shape, filter.shape, y.shape, options),
+       .bias = bias.data != nullptr,
+       .relu = options.relu},
+      {unconst(x), unconst(filter), unconst(bias), y.data});
+}
+
+void conv2d_backward_data(CudaStream& stream, ConstView dy, ConstView filter, GradView dx,
+                          Conv2dOptions options) {
+  if (!dx.wanted() || needs_reference(dx, dy, filter))
+    return conv2d_backward_data_reference(stream, dy, filter, dx, options);
+  make_gradient(stream, dx, [&](void* destination) {
+    run(stream,
+        {.direction = Conv2dDirection::backward_data,
+         .dtype = dx.dtype,
+         .sizes = ConvSizes(dx.shape, filter.shape, dy.shape, options)},
+        {destination, unconst(filter), nullptr, unconst(dy)});
+  });
+}
+
+void conv2d_backward_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter,
+                            Conv2dOptions options) {
+  if (!dfilter.wanted() || needs_reference(dfilter, dy, x))
+    return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
+  make_gradient(stream, dfilter, [&](void* destination) {
+    run(stream,
+        {.direction = Conv2dDirection::backward_filter,
+         .dtype = dfilter.dtype,
+         .sizes = ConvSizes(x.shape, dfilter.shape, dy.shape, options)},
+        {unconst(x), destination, nullptr, unconst(dy)});
+  });
+}
+
+}  // namespace convoy

@@ -1,0 +1,49 @@
+// Reductions within a warp and a block. The order of the operations is fixed and no atomics are used, so
+// results are reproducible bit for bit.
+#pragma once
+
+#include "kernels/cuda/primitives/launch.h"
+
+namespace convoy::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+struct Sum {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+/// Reduces `value` with `op` over the 32 lanes of a warp, in 5 butterfly steps. Returns the result to every
+/// lane. All lanes must call it.
+template <class T, class Op>
+__device__ T warp_reduce(T value, Op op) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    value = op(value, __shfl_xor_sync(kAllLanes, value, offset));
+  return value;
+}
+
+/// The shared memory of block_reduce(): one value per warp of a block of kThreads threads.
+template <class T, int kThreads>
+struct BlockPartials {
+  static_assert(kThreads % kWarp == 0 && kThreads <= kWarp * kWarp);
+  T values[kThreads / kWarp];
+};
+
+/// Reduces `value` with `op` over the kThreads threads of a one-dimensional block. Reduces each warp first,
+/// then the warps' values serially in the order of the warps. Returns the result to every thread. All threads
+/// must call it. `partials` may be reused as soon as the function returns.
+template <int kThreads, class T, class Op>
+__device__ T block_reduce(T value, Op op, BlockPartials<T, kThreads>& partials) {
+  value = warp_reduce(value, op);
+  if (threadIdx.x % kWarp == 0) partials.values[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  T result = partials.values[0];
+  for (int warp = 1; warp < kThreads / kWarp; ++warp) result = op(result, partials.values[warp]);
+  __syncthreads();
+  return result;
+}
+
+}  // namespace convoy::cuda

@@ -1,0 +1,73 @@
+// The element types of CUDA kernels: storage types, compute types, and packs of elements that one instruction
+// moves.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/base/convert.h"
+#include "kernels/base/dtype.h"
+
+namespace convoy::cuda {
+
+using convoy::compute_t;
+
+/// Converts an element to its compute type, which is exact.
+template <class T>
+__device__ compute_t<T> widen(T x) {
+  return widened(x);
+}
+
+/// Converts a result to its storage type. Rounds once, to nearest even.
+template <class T>
+__device__ T narrow(compute_t<T> x) {
+  return static_cast<T>(x);
+}
+
+/// Calls f with a zero of the element type (f32, f64, f16 or bf16) and returns its result. Throws UsageError
+/// for any other type.
+///
+///   dispatch_floating(x.dtype, [&](auto zero) { using T = decltype(zero); … });
+template <class F>
+decltype(auto) dispatch_floating(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32: return f(float{});
+    case DType::f64: return f(double{});
+    case DType::f16: return f(float16{});
+    case DType::bf16: return f(bfloat16{});
+    default:
+      throw UsageError("CUDA kernel: found element type " + std::string(to_string(dtype)) +
+                       ", expected f32, f64, f16 or bf16");
+  }
+}
+
+inline constexpr int kVectorBytes = 16;  // the widest load or store of a thread
+
+/// Number of elements of type T in the widest load.
+template <class T>
+inline constexpr int kVectorWidth = kVectorBytes / static_cast<int>(sizeof(T));
+
+/// kWidth adjacent elements that one instruction loads or stores. Their address is a multiple of the pack's
+/// size.
+template <class T, int kWidth>
+struct alignas(kWidth * sizeof(T)) Pack {
+  T values[kWidth];
+};
+
+template <int kWidth, class T>
+__device__ Pack<T, kWidth> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(from);
+}
+template <class T, int kWidth>
+__device__ void store_pack(T* to, const Pack<T, kWidth>& pack) {
+  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+}
+
+/// Returns whether `pointer` is aligned for the widest packs.
+inline bool is_aligned(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
+}
+
+}  // namespace convoy::cuda

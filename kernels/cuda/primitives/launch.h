@@ -1,0 +1,80 @@
+// launch(stream, grid, block, shared_bytes, kernel, args…), the only way to launch a kernel. It is a plain
+// function instead of <<<…>>>, so that any host compiler can compile it and an emulator can replace the CUDA
+// runtime.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "kernels/runtime/cuda/check.h"
+#include "kernels/runtime/cuda/stream.h"
+
+namespace convoy {
+
+/// Returns the number of blocks that cover `items` items. It is 0 for no items; launching an empty grid is an
+/// error, so callers must return early.
+inline unsigned blocks_for(std::int64_t items, int items_per_block) {
+  return static_cast<unsigned>((items + items_per_block - 1) / items_per_block);
+}
+
+/// Enqueues a kernel on `stream` and returns without waiting. Arguments convert to the kernel's parameter
+/// types, as in a call. Throws DeviceError if the launch fails. Errors during the kernel's execution are
+/// reported by the next synchronize().
+template <class... Parameters>
+void launch(CudaStream& stream, dim3 grid, dim3 block, std::size_t shared_bytes,
+            void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
+  stream.make_current();
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream.handle();
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
+  if (status == cudaSuccess) return;
+  const auto text = [](dim3 size) {
+    return std::to_string(size.x) + "x" + std::to_string(size.y) + "x" + std::to_string(size.z);
+  };
+  throw DeviceError("a kernel could not start on cuda:" + std::to_string(stream.device()) + ": " +
+                    cudaGetErrorString(status) + " (grid " + text(grid) + ", block " + text(block) + ", " +
+                    std::to_string(shared_bytes) + " B of shared memory)");
+}
+
+namespace cuda {
+
+/// Returns the shared memory of the block as a struct T. It is uninitialized. The launch must pass
+/// shared_bytes of at least sizeof(T). No other code uses the __shared__ qualifier, so that an emulator can
+/// check these accesses.
+template <class T>
+__device__ T& shared_memory() {
+  extern __shared__ unsigned char block_shared_bytes[];
+  static_assert(alignof(T) <= 16);
+  return *reinterpret_cast<T*>(block_shared_bytes);
+}
+
+/// Uninitialized device memory for the kernels of one call. The destructor returns it to the stream's
+/// allocator, possibly before the kernels have run. That is safe: the next user of the memory enqueues on the
+/// same stream, after them.
+class Scratch {
+ public:
+  Scratch(CudaStream& stream, std::size_t bytes)
+      : memory_(stream.memory()), bytes_(bytes), block_(memory_.allocate(bytes)) {}
+  ~Scratch() { memory_.release(block_, bytes_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(block_);
+  }
+
+ private:
+  CachingAllocator& memory_;
+  std::size_t bytes_;
+  void* block_;
+};
+
+}  // namespace cuda
+}  // namespace convoy

@@ -1,0 +1,104 @@
+#include "kernels/runtime/cuda/stream.h"
+
+#include "kernels/runtime/cuda/check.h"
+
+namespace convoy {
+namespace {
+
+// Makes the GPU current. Every member function does so before its first CUDA call, because a host thread
+// without a current GPU would create a context on GPU 0.
+void make_current_gpu(int device) { CUDA_CHECK(cudaSetDevice(device)); }
+
+int runtime_priority(StreamPriority priority) {
+  int lowest = 0, highest = 0;  // the highest priority is the smallest number
+  CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+  return priority == StreamPriority::high ? highest : lowest;
+}
+
+}  // namespace
+
+// Events without timing are cheaper, because the GPU does not write a time stamp.
+CudaEvent::CudaEvent(int device, EventTiming timing) : device_(device) {
+  make_current_gpu(device);
+  CUDA_CHECK(cudaEventCreateWithFlags(&event_,
+                                      timing == EventTiming::on ? cudaEventDefault : cudaEventDisableTiming));
+}
+
+CudaEvent::~CudaEvent() {
+  cudaSetDevice(device_);
+  cudaEventDestroy(event_);
+}
+
+bool CudaEvent::reached() const {
+  make_current_gpu(device_);
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) return false;
+  CUDA_CHECK(status);
+  return true;
+}
+
+void CudaEvent::wait() const {
+  make_current_gpu(device_);
+  CUDA_CHECK(cudaEventSynchronize(event_));
+}
+
+double elapsed_ms(const CudaEvent& begin, const CudaEvent& end) {
+  begin.wait();
+  end.wait();
+  float milliseconds = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin.event_, end.event_));
+  return milliseconds;
+}
+
+CudaStream::CudaStream(int device, CachingAllocator& memory, const CudaStreamOptions& options)
+    : device_(device),
+      memory_(memory),
+      options_(options.cuda),
+      algorithms_(options.algorithms != nullptr ? options.algorithms : &own_algorithms_),
+      autotune_(!options.cuda.deterministic) {
+  make_current();
+  CUDA_CHECK(
+      cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, runtime_priority(options.priority)));
+}
+
+CudaStream::~CudaStream() {
+  cudaSetDevice(device_);
+  locals_.clear();
+  cudaStreamDestroy(stream_);
+}
+
+void CudaStream::make_current() const { make_current_gpu(device_); }
+
+bool CudaStream::is_capturing() const {
+  make_current();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  CUDA_CHECK(cudaStreamIsCapturing(stream_, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void CudaStream::record(CudaEvent& event) {
+  make_current();
+  CUDA_CHECK(cudaEventRecord(event.event_, stream_));
+}
+
+void CudaStream::record_in_replays(CudaEvent& event) {
+  if (!is_capturing()) return record(event);  // the flag is valid only during a capture
+  CUDA_CHECK(cudaEventRecordWithFlags(event.event_, stream_, cudaEventRecordExternal));
+}
+
+void CudaStream::wait(const CudaEvent& event) {
+  make_current();
+  CUDA_CHECK(cudaStreamWaitEvent(stream_, event.event_, 0));
+}
+
+void CudaStream::synchronize() {
+  make_current();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  // An error here is ignored, because the next call fails with a more familiar message.
+  cudaStreamIsCapturing(stream_, &status);
+  if (status != cudaStreamCaptureStatusNone)
+    throw CaptureError("cannot capture a synchronization of the host with the stream");
+  CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+}  // namespace convoy

@@ -1,0 +1,120 @@
+// CUDA streams and events as owning classes.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <typeindex>
+#include <unordered_map>
+
+#include "kernels/runtime/algorithm_cache.h"
+#include "kernels/runtime/cuda_options.h"
+#include "kernels/runtime/memory/memory.h"
+
+namespace convoy {
+
+enum class EventTiming : bool { off, on };
+
+/// A point in the work of a CUDA stream. A new event counts as reached. CudaStream::record makes it pending
+/// until the GPU has completed the stream's previous work.
+class CudaEvent {
+ public:
+  /// Creates an event for the streams of GPU `device`.
+  explicit CudaEvent(int device, EventTiming timing = EventTiming::off);
+  ~CudaEvent();
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  /// Returns whether the GPU has reached the event. Does not block.
+  bool reached() const;
+  /// Blocks the calling thread until the event is reached.
+  void wait() const;
+
+  friend double elapsed_ms(const CudaEvent& begin, const CudaEvent& end);
+
+ private:
+  friend class CudaStream;
+  int device_;
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Returns the milliseconds between two recorded events with timing, of one GPU. Blocks until both are
+/// reached.
+double elapsed_ms(const CudaEvent& begin, const CudaEvent& end);
+
+/// The scheduling priority of a stream. Pending thread blocks of a stream of high priority start before those
+/// of other streams. High priority is meant for communication: computation waits for it, and its kernels have
+/// few blocks.
+enum class StreamPriority : bool { normal, high };
+
+struct CudaStreamOptions {
+  StreamPriority priority = StreamPriority::normal;
+  CudaOptions cuda = {};
+  AlgorithmCache* algorithms = nullptr;  // must outlive the stream; null: the stream owns a cache
+};
+
+/// A CUDA stream on one GPU, which does not synchronize with the legacy default stream. Memory is
+/// stream-ordered: a block released to the stream's allocator may be allocated again at once, for later work
+/// on the same stream. Not thread-safe.
+class CudaStream {
+ public:
+  /// Creates a stream on GPU `device`. `memory` provides scratch space for kernels in that GPU's memory, and
+  /// must outlive the stream.
+  CudaStream(int device, CachingAllocator& memory, const CudaStreamOptions& options = {});
+  ~CudaStream();
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  int device() const { return device_; }
+  cudaStream_t handle() const { return stream_; }
+  CachingAllocator& memory() const { return memory_; }
+  const CudaOptions& cuda_options() const { return options_; }
+
+  /// Returns the results of autotuning on this stream.
+  AlgorithmCache& algorithm_cache() { return *algorithms_; }
+  /// Returns whether kernels may time alternative algorithms now, which takes a while and waits for the GPU.
+  /// Without autotuning, a problem that is not in the cache uses the first algorithm that the library
+  /// suggests. Always false with CudaOptions::deterministic and during a capture.
+  bool autotune() const { return autotune_ && !is_capturing(); }
+  /// Enables or disables autotuning. Has no effect with CudaOptions::deterministic.
+  void set_autotune(bool enabled) { autotune_ = enabled && !options_.deterministic; }
+
+  /// Returns the per-stream state of type T, such as library handles and execution plans. Creates it on first
+  /// use as T(*this).
+  template <class T>
+  T& local() {
+    std::shared_ptr<void>& slot = locals_[std::type_index(typeid(T))];
+    if (!slot) slot = std::make_shared<T>(*this);
+    return *static_cast<T*>(slot.get());
+  }
+  /// Makes this stream's GPU the current device of the calling thread. Call it before a launch or an
+  /// allocation.
+  void make_current() const;
+
+  /// Returns whether the stream is capturing a CUDA graph (kernels/runtime/cuda_graph.h). Captured work does
+  /// not run before the graph is replayed.
+  bool is_capturing() const;
+
+  /// Records the event after all work submitted so far. During a capture, other streams can wait for the
+  /// event, but the host cannot.
+  void record(CudaEvent& event);
+  /// Like record(). During a capture, however, every replay records the event again, so the host can wait for
+  /// it.
+  void record_in_replays(CudaEvent& event);
+  /// Makes work that is submitted later start after the event. Does not block the host.
+  void wait(const CudaEvent& event);
+  /// Blocks until all work of the stream is complete. Throws CaptureError during a capture.
+  void synchronize();
+
+ private:
+  int device_;
+  CachingAllocator& memory_;
+  CudaOptions options_;
+  AlgorithmCache own_algorithms_;
+  AlgorithmCache* algorithms_;
+  bool autotune_;
+  cudaStream_t stream_ = nullptr;
+  std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;  // destroyed before the stream
+};
+
+}  // namespace convoy

@@ -1,0 +1,29 @@
+// The CUDA functions of a build without CUDA. Builds with CUDA compile device.cpp and facts.cpp instead.
+#include <cstring>
+
+#include "kernels/base/check.h"
+#include "kernels/runtime/cuda/facts.h"
+#include "kernels/runtime/device.h"
+
+namespace convoy {
+
+CudaAvailability cuda_availability() {
+  return {.count = 0,
+          .reason = "this build has no CUDA; use --device cpu, or configure with the cuda preset"};
+}
+
+CudaFacts cuda_facts() { return {.reason = cuda_availability().reason}; }
+
+Device Device::make_cuda(int index, const CudaOptions&) {
+  fail<DeviceError>("cuda:{}: {}", index, cuda_availability().reason);
+}
+
+void copy_bytes(const Device&, ConstView from, const Device&, View to) {
+  if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
+}
+
+void copy_bytes_async(const Device& from_device, ConstView from, const Device& to_device, View to) {
+  copy_bytes(from_device, from, to_device, to);
+}
+
+}  // namespace convoy

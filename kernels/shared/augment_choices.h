@@ -1,0 +1,121 @@
+// The random choices and the pixel arithmetic of augment, shared by the CPU and CUDA implementations.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/augment.h"
+
+namespace convoy {
+
+/// A rectangle of pixels in an image.
+struct ImageBox {
+  int top = 0, left = 0, height = 0, width = 0;
+};
+
+/// The random choices for one sample, in pixels.
+struct AugmentChoices {
+  int down, right;  // the shift of the image
+  bool flip;
+  int hole_top, hole_left;  // the first row and column of the cutout, which may be outside the image
+  ImageBox box;             // the box that is resized to the full image; used only if min_area is not 0
+};
+
+/// Returns the integer square root: the largest number whose square is at most `square`.
+CONVOY_HOST_DEVICE constexpr std::int64_t whole_root(std::int64_t square) {
+  std::int64_t root = 0;
+  for (std::int64_t bit = std::int64_t{1} << 30; bit > 0; bit >>= 1)
+    if ((root + bit) * (root + bit) <= square) root += bit;
+  return root;
+}
+
+/// Returns the random box of the sample `id`. Computes in fixed point (areas and ratios in units of 2^-16),
+/// so that all devices choose the same box.
+CONVOY_HOST_DEVICE constexpr ImageBox choose_box(int min_area, const Random& random, std::uint64_t id,
+                                                 int height, int width) {
+  constexpr std::uint32_t kOne = 1 << 16;
+  const auto words = random.words(id, 2), places = random.words(id, 3);
+  const auto min_fraction = static_cast<std::uint32_t>(min_area) * kOne / 100;
+  const std::int64_t area =
+      std::int64_t{height} * width *
+      static_cast<std::int64_t>(min_fraction + to_below(words[0], kOne - min_fraction + 1));
+  const auto ratio = static_cast<std::int64_t>(kOne * 3 / 4 + to_below(words[1], kOne / 4 + 1));
+  // shorter^2 = area ratio and longer^2 = area / ratio, with area and ratio in units of 2^-16. The roots are
+  // taken in half pixels and then rounded to pixels.
+  const auto shorter = static_cast<int>((whole_root((area * ratio) >> 30) + 1) / 2);
+  const auto longer = static_cast<int>((whole_root(4 * area / ratio) + 1) / 2);
+  const bool upright = (words[2] >> 31) != 0;
+  const auto within = [](int side, int max_side) { return side < 1 ? 1 : side > max_side ? max_side : side; };
+  ImageBox box{.height = within(upright ? longer : shorter, height),
+               .width = within(upright ? shorter : longer, width)};
+  box.top = static_cast<int>(to_below(places[0], static_cast<std::uint32_t>(height - box.height + 1)));
+  box.left = static_cast<int>(to_below(places[1], static_cast<std::uint32_t>(width - box.width + 1)));
+  return box;
+}
+
+/// Two adjacent pixels in a row or column of the image, and the weight of the second one in units of 1/256.
+struct PixelPair {
+  int first, second, weight;
+};
+
+/// Returns the pixels that are interpolated to pixel i of a row of `size` pixels. The row is the result of
+/// resizing `box` pixels that start at `begin`.
+CONVOY_HOST_DEVICE constexpr PixelPair stretched_from(int i, int size, int begin, int box) {
+  // The centre of pixel i, relative to the centre of the box's first pixel, in units of 1/256 pixel.
+  const int at = static_cast<int>((2 * std::int64_t{i} + 1) * box * 128 / size) - 128;
+  const int last = box - 1;
+  if (at <= 0) return {begin, begin, 0};
+  const int first = at / 256;
+  if (first >= last) return {begin + last, begin + last, 0};
+  return {begin + first, begin + first + 1, at % 256};
+}
+
+/// Returns the weighted mean of four bytes, rounded half up. `down` and `right` are the weights of the lower
+/// row and the right column, in units of 1/256.
+CONVOY_HOST_DEVICE constexpr std::uint8_t blend(int upper_left, int upper_right, int lower_left,
+                                                int lower_right, int down, int right) {
+  const int upper = upper_left * (256 - right) + upper_right * right;
+  const int lower = lower_left * (256 - right) + lower_right * right;
+  return static_cast<std::uint8_t>((upper * (256 - down) + lower * down + (1 << 15)) >> 16);
+}
+
+/// Returns the random choices for the sample `id` of an image of height x width pixels.
+CONVOY_HOST_DEVICE constexpr AugmentChoices choose_augmentation(const AugmentOptions& options,
+                                                                const Random& random, std::uint64_t id,
+                                                                int height, int width) {
+  const auto words = random.words(id);
+  const auto shifts = 2 * static_cast<std::uint32_t>(options.crop_padding) + 1;
+  AugmentChoices choices{.down = static_cast<int>(to_below(words[0], shifts)) - options.crop_padding,
+                         .right = static_cast<int>(to_below(words[1], shifts)) - options.crop_padding,
+                         .flip = options.flip && (words[2] >> 31) != 0,
+                         .hole_top = 0,
+                         .hole_left = 0,
+                         .box = {}};
+  if (options.min_area > 0) choices.box = choose_box(options.min_area, random, id, height, width);
+  if (options.cutout > 0) {
+    const auto centre = random.words(id, 1);
+    choices.hole_top =
+        static_cast<int>(to_below(centre[0], static_cast<std::uint32_t>(height))) - options.cutout / 2;
+    choices.hole_left =
+        static_cast<int>(to_below(centre[1], static_cast<std::uint32_t>(width))) - options.cutout / 2;
+  }
+  return choices;
+}
+
+/// The source index of a pixel outside the image if padding is black.
+inline constexpr int kBlack = -1;
+
+/// Returns the source index in [0, size) of pixel i, or kBlack. Pixel i may be outside by less than `size`.
+CONVOY_HOST_DEVICE constexpr int source_index(int i, int size, bool reflect) {
+  if (0 <= i && i < size) return i;
+  if (!reflect) return kBlack;
+  return i < 0 ? -i : 2 * (size - 1) - i;
+}
+
+/// Returns (pixel / 255 - mean) inverse_std. Each of the three operations is rounded. No multiplication
+/// precedes an addition, so no compiler can contract them to FMA, and all devices give the same bits.
+template <class T>
+CONVOY_HOST_DEVICE constexpr T normalize_pixel(std::uint8_t pixel, T mean, T inverse_std) {
+  return (static_cast<T>(pixel) / 255 - mean) * inverse_std;
+}
+
+}  // namespace convoy

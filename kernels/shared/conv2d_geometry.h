@@ -1,0 +1,34 @@
+// The dimensions of a convolution, derived from the shapes of its arguments.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+#include "kernels/conv2d.h"
+
+namespace convoy {
+
+/// The dimensions of a convolution of x [n, h, w, i] with filter [o, kh, kw, i] to y [n, oh, ow, o].
+struct ConvSizes {
+  std::int64_t n, h, w, i;
+  std::int64_t o, kh, kw;
+  std::int64_t oh, ow;
+  std::int64_t stride, padding;
+
+  ConvSizes(const Shape& x, const Shape& filter, const Shape& y, Conv2dOptions options)
+      : n(x[0]),
+        h(x[1]),
+        w(x[2]),
+        i(x[3]),
+        o(filter[0]),
+        kh(filter[1]),
+        kw(filter[2]),
+        oh(y[1]),
+        ow(y[2]),
+        stride(options.stride),
+        padding(options.padding) {}
+
+  friend auto operator<=>(const ConvSizes&, const ConvSizes&) = default;
+};
+
+}  // namespace convoy

@@ -1,0 +1,254 @@
+// Invalid command lines: a one-line error, the documented exit code, and the nearest valid name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "apps/common/command_line.h"
+#include "kernels/base/error.h"
+#include "tests/apps/programs.h"
+#include "tests/testing/support/errors.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// Checks that stderr is one line that begins with the program's name.
+void expect_one_line(const ProcessResult& result, const std::string& name) {
+  EXPECT_THAT(result.err, StartsWith(name + ": error: "));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+struct Mistake {
+  Arguments arguments;
+  int exit_code;
+  const char* message;
+};
+
+void PrintTo(const Mistake& mistake, std::ostream* out) {
+  for (const std::string& argument : mistake.arguments) *out << argument << ' ';
+}
+
+class TrainMistakes : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(TrainMistakes, PrintOneLineAndReturnTheDocumentedCode) {
+  const TempDirectory directory;
+  Arguments arguments = {program("convoy-train")};
+  arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
+  // In an empty directory without CONVOY_DATA, so that no training and no download starts.
+  const ProcessResult result = run_program(
+      arguments, {.environment = {{"CONVOY_DATA", ""}, {"XDG_CACHE_HOME", directory.path().string()}},
+                  .directory = directory.path(),
+                  .input = ""});
+  EXPECT_EQ(result.exit_code, GetParam().exit_code) << result.out << result.err;
+  EXPECT_THAT(result.err, HasSubstr(GetParam().message));
+  expect_one_line(result, "convoy-train");
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "runs"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Usage, TrainMistakes,
+    ::testing::Values(
+        Mistake{{"--epohcs", "3"}, 2, "--epohcs: unknown flag; did you mean '--epochs'?"},
+        Mistake{{"--batchsize=3"}, 2, "did you mean '--batch-size'?"},
+        Mistake{{"--no-nesterof"}, 2, "did you mean '--no-nesterov'?"},
+        Mistake{{"resnet20"}, 2, "'resnet20': unexpected argument"},
+        Mistake{{"--model", "resnet21"}, 2, "did you mean 'resnet20'?"},
+        Mistake{{"--dataset", "cifar"}, 2, "did you mean 'cifar10'?"},
+        Mistake{{"--optimizer", "adma"}, 2, "did you mean 'adam'?"},
+        Mistake{{"--schedule", "cosin"}, 2, "did you mean 'cosine'?"},
+        Mistake{{"--precision", "fp8"}, 2, "expected fp64, fp32, tf32, bf16, fp16"},
+        Mistake{{"--precision", "fp16", "--device", "cpu"}, 2, "--precision fp16"},
+        Mistake{{"--epochs", "three"}, 2, "--epochs: found 'three', expected a whole number"},
+        Mistake{{"--epochs", "1.5"}, 2, "expected a whole number"},
+        Mistake{{"--epochs", "-1"}, 2, "--epochs: found -1, expected at least 0"},
+        Mistake{{"--epochs"}, 2, "--epochs"},
+        Mistake{{"--lr", "nan"}, 2, "--lr: found 'nan', expected a number"},
+        Mistake{{"--lr", "-0.1"}, 2, "--lr: found -0.1, expected at least 0"},
+        Mistake{{"--lr", "0.1", "--lr", "0.2"}, 2, "--lr"},
+        Mistake{{"--label-smoothing", "1"}, 2, "--label-smoothing 1: expected less than 1"},
+        Mistake{{"--momentum", "1"}, 2, "--momentum 1: expected less than 1"},
+        Mistake{{"--warmup", "1"}, 2, "--warmup: found 1, expected at most"},
+        Mistake{{"--seed", "99999999999999999999"}, 2, "--seed"},
+        Mistake{{"--comm", "smoke"}, 2, "--comm: found 'smoke'"},
+        Mistake{{"--devices", "0"}, 2, "--devices: found 0, expected at least 1"},
+        Mistake{{"--devices", "-1"}, 2, "--devices: found -1, expected at least 1"},
+        Mistake{{"--devices", "two"}, 2, "--devices: found 'two', expected a whole number"},
+        Mistake{{"--comm-timeout", "0"}, 2, "--comm-timeout: found 0, expected at least"},
+        Mistake{{"--bucket-mb", "0"}, 2, "--bucket-mb: found 0, expected at least"},
+        Mistake{{"--grad-dtype", "fp64"}, 2, "--grad-dtype: found 'fp64'"},
+        Mistake{{"--dataset", "shapes", "--rendezvous", "tcp:/x"}, 2, "--rendezvous tcp:/x: found"},
+        Mistake{{"--dataset", "shapes", "--comm", "nccl", "--device", "cpu"},
+                2,
+                "--comm nccl: found --device cpu, expected a GPU"},
+        Mistake{{"--config", "absent.toml"}, 2, "--config: absent.toml cannot be read"},
+        Mistake{{"--dataset", "shapes", "--augment", "rotate"}, 2, "--augment: found 'rotate'"},
+        Mistake{{"--dataset", "folder"}, 2, "--data is missing"},
+        Mistake{{"--dataset", "shapes", "--data", "x"}, 2, "--data: the shapes set is generated"},
+        Mistake{{"--device", "tpu"}, 2, "--device: found 'tpu'"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Contradictions, TrainMistakes,
+    ::testing::Values(
+        Mistake{{"--epochs", "0"}, 2, "--epochs 0: expected --max-steps"},
+        Mistake{
+            {"--precision", "fp64", "--grad-dtype", "fp32"}, 2, "--grad-dtype fp32: found --precision fp64"},
+        Mistake{{"--batch-size", "8", "--micro-batch-size", "9"},
+                2,
+                "--micro-batch-size 9: expected at most --batch-size 8"},
+        Mistake{{"--optimizer", "adam", "--momentum", "0.9"},
+                2,
+                "--momentum: not supported with --optimizer adam"},
+        Mistake{
+            {"--optimizer", "adamw", "--nesterov"}, 2, "--nesterov: not supported with --optimizer adamw"},
+        Mistake{{"--nesterov", "--momentum", "0"}, 2, "--nesterov: found --momentum 0"},
+        Mistake{{"--schedule", "triangle", "--warmup", "0.1"}, 2, "--warmup 0.1: found --schedule triangle"},
+        Mistake{{"--stem", "cifar"}, 2, "--stem cifar: resnet20 has only one stem"},
+        Mistake{{"--model", "lenet", "--sync-bn"}, 2, "--sync-bn: lenet has no batch norm"},
+        Mistake{
+            {"--model", "lenet", "--bn-buffers", "mean"}, 2, "--bn-buffers mean: lenet has no batch norm"},
+        Mistake{{"--sync-bn", "--bn-buffers", "mean"}, 2, "--bn-buffers mean: with --sync-bn"},
+        Mistake{{"--resume", "x", "--init-from", "y"}, 2, "--init-from: found --resume x"},
+        Mistake{{"--comm", "thread"}, 2, "--comm thread: needs ranks that are threads of one process"},
+        Mistake{{"--devices", "2", "--comm", "mpi"},
+                2,
+                "--comm mpi: needs separate processes, found --devices 2"},
+        Mistake{{"--devices", "2", "--device", "cuda:1"},
+                2,
+                "--device cuda:1: names one device, found --devices 2"},
+        Mistake{{"--devices", "2", "--rendezvous", "env"}, 2, "--devices 2: threads of one process need no"},
+        Mistake{{"--devices", "2", "--allow-shared-gpu"},
+                2,
+                "--allow-shared-gpu: NCCL does not support a GPU shared"},
+        Mistake{{"--devices", "2", "--device", "cpu", "--precision", "fp16"}, 2, "--precision fp16"},
+        Mistake{{"--overfit-batch", "--augment", "flip"}, 2, "--augment flip: found --overfit-batch"},
+        Mistake{
+            {"--overfit-batch", "--micro-batch-size", "2"}, 2, "--micro-batch-size: found --overfit-batch"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Resources, TrainMistakes,
+    ::testing::Values(
+        Mistake{{"--no-download"}, 3, "no cifar10 in data, "},
+        Mistake{{"--dataset", "mnist", "--no-download"}, 3, "no mnist in data, "},
+        Mistake{{"--data", "absent"}, 3, "--data: no cifar10 in absent"},
+        Mistake{{"--data", "absent", "--fallback-shapes"}, 3, "--data: no cifar10 in absent"},
+        Mistake{{"--dataset", "folder", "--data", "absent"}, 3, "--data: absent is no directory"},
+        Mistake{{"--dataset", "shapes", "--resume", "absent"}, 5, "--resume absent: no checkpoint found"},
+        Mistake{{"--dataset", "shapes", "--init-from", "absent.safetensors"}, 5, "absent.safetensors"},
+        Mistake{{"--dataset", "shapes", "--device", "cuda:99"}, 7, "cuda:99"},
+        Mistake{{"--dataset", "shapes", "--device", "cuda", "--devices", "99"}, 7, "--devices 99: "},
+        Mistake{{"--devices", "2", "--device", "cpu", "--data", "absent"}, 3, "--data: no cifar10 in absent"},
+        Mistake{{"--dataset", "shapes", "--out", "/proc/run"}, 8, "--out /proc/run: cannot be created"},
+        Mistake{{"--dataset", "shapes", "--max-steps", "1", "--trace", "/proc/trace.json"}, 8, "/proc/"}));
+
+TEST(OtherPrograms, RejectInvalidArguments) {
+  const Mistake evaluate[] = {{{}, 2, "--checkpoint: missing"},
+                              {{"--checkpint", "x"}, 2, "did you mean '--checkpoint'?"},
+                              {{"--checkpoint", "absent"}, 5, "absent: no checkpoint"},
+                              {{"--checkpoint", "x", "--split", "tests"}, 2, "did you mean 'test'?"}};
+  for (const Mistake& mistake : evaluate) {
+    Arguments arguments = {program("convoy-evaluate")};
+    arguments.insert(arguments.end(), mistake.arguments.begin(), mistake.arguments.end());
+    const ProcessResult result = run_program(arguments);
+    EXPECT_EQ(result.exit_code, mistake.exit_code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(mistake.message));
+    expect_one_line(result, "convoy-evaluate");
+  }
+  const Mistake predict[] = {{{}, 2, "--checkpoint: missing"},
+                             {{"--checkpoint", "x"}, 2, "no images: expected files"},
+                             {{"--checkpoint", "x", "-", "-"}, 2, "standard input can be read only once"},
+                             {{"--checkpoint", "x", "--tpo", "3", "a.png"}, 2, "did you mean '--top'?"},
+                             {{"--checkpoint", "absent", "a.png"}, 5, "absent: no checkpoint"}};
+  for (const Mistake& mistake : predict) {
+    Arguments arguments = {program("convoy-predict")};
+    arguments.insert(arguments.end(), mistake.arguments.begin(), mistake.arguments.end());
+    const ProcessResult result = run_program(arguments);
+    EXPECT_EQ(result.exit_code, mistake.exit_code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(mistake.message));
+    expect_one_line(result, "convoy-predict");
+  }
+}
+
+/// A table of flags with short names.
+struct ShortNames {
+  std::int64_t number = 1;
+  bool is_on = false, is_action = false;
+  CommandLine line{"program", "Does something."};
+
+  ShortNames() {
+    line.add("number", &number, "A number", {.short_name = 'n', .value = "N", .maximum = 99});
+    line.add("switch", &is_on, "A setting", {.short_name = 's'});
+    line.add("act", &is_action, "An action", {.short_name = 'a', .in_config = false});
+  }
+  bool parse(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "program");
+    return line.parse(static_cast<int>(arguments.size()), arguments.data());
+  }
+};
+
+TEST(ShortFlags, SetTheSameFlagAsLongNames) {
+  for (const auto& arguments : std::vector<std::vector<const char*>>{
+           {"-n", "7", "-s", "-a"}, {"-n7", "-sa"}, {"--number", "7", "--switch", "--act"}}) {
+    ShortNames flags;
+    ASSERT_TRUE(flags.parse(arguments));
+    EXPECT_EQ(flags.number, 7);
+    EXPECT_TRUE(flags.is_on);
+    EXPECT_TRUE(flags.is_action);
+    EXPECT_TRUE(flags.line.given("number"));
+    EXPECT_EQ(flags.line.config(), "number = 7\nswitch = true\n");
+  }
+}
+
+TEST(ShortFlags, ErrorsNameTheLongName) {
+  const auto message = [](const std::vector<const char*>& arguments) {
+    return message_of<UsageError>([&] { ShortNames().parse(arguments); });
+  };
+  EXPECT_EQ(message({"-n", "100"}), "--number: found 100, expected at most 99");
+  EXPECT_EQ(message({"-x"}), "-x: unknown flag (--help-all lists all flags)");
+  EXPECT_EQ(message({"-number"}), "--number: found 'umber', expected a whole number");
+  EXPECT_THAT(message({"-n"}), HasSubstr("--number"));
+  EXPECT_THAT(message({"-n", "3", "--number", "4"}), HasSubstr("--number"));
+}
+
+TEST(ShortFlags, AreShownInHelp) {
+  ShortNames flags;
+  ::testing::internal::CaptureStdout();
+  EXPECT_FALSE(flags.parse({"--help"}));
+  const std::string help = ::testing::internal::GetCapturedStdout();
+  EXPECT_THAT(help, HasSubstr("  -n, --number N "));
+  EXPECT_THAT(help, HasSubstr("  -s, --[no-]switch "));
+  EXPECT_THAT(help, HasSubstr("  -a, --act "));
+}
+
+TEST(Help, ShowsDefaultsOfTraining) {
+  const std::vector<std::pair<std::string, std::string>> settings = {
+      {"--model NAME", "[default: resnet20]"},
+      {"--init-from FILE", "[default: none]"},
+      {"--[no-]download", "[default: true]"},
+      {"--augment LIST", "[default: crop=4,flip for photographs, else none]"},
+      {"--epochs N", "[default: 10; lenet on mnist 6; 0 with --max-steps]"},
+      {"--lr RATE", "[default: sgd 0.2 (lenet 0.05), adam and adamw 0.001]"},
+      {"--devices N", "[default: 1]"},
+      {"--comm-timeout SECONDS", "[default: 300]"},
+      {"--grad-dtype NAME", "[default: the type they are computed in]"},
+      {"--out DIR", "[default: runs/MODEL-DATASET]"}};
+  const ProcessResult result = run_program({program("convoy-train"), "--help-all"});
+  EXPECT_EQ(result.exit_code, 0);
+  for (const auto& [flag, shown] : settings) {
+    const std::size_t entry = result.out.find("  " + flag);
+    ASSERT_NE(entry, std::string::npos) << flag;
+    const std::size_t next = result.out.find("\n  -", entry);
+    EXPECT_THAT(result.out.substr(entry, next - entry), HasSubstr(shown)) << flag;
+  }
+}
+
+TEST(Help, VersionIsTheProjectVersion) {
+  for (const char* name : {"convoy-train", "convoy-evaluate", "convoy-predict"}) {
+    const ProcessResult result = run_program({program(name), "--version"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.out, std::string(name) + " " CONVOY_VERSION "\n");
+  }
+}
+
+}  // namespace
+}  // namespace convoy::testing

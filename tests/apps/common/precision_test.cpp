@@ -1,0 +1,85 @@
+// Tests of training and evaluation in bf16 on the CPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "tests/apps/programs.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class HalfPrecision : public ::testing::Test {
+ protected:
+  /// Returns the losses of LeNet's first five steps with a batch size of eight.
+  std::vector<double> losses_of(const std::string& out, const Arguments& more) const {
+    Arguments arguments = {"--max-steps", "5", "--batch-size", "8", "--device", "cpu"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProcessResult run = run_program(workshop.train_arguments(out, arguments));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    std::vector<double> all;
+    for (const Json& step : workshop.events(out, "step")) all.push_back(step["loss"].get<double>());
+    return all;
+  }
+
+  /// Returns the loss that convoy-evaluate computes for the run "run", and expects `shown` in its output.
+  double evaluated(const Arguments& more, const std::string& shown) const {
+    Arguments arguments = {"--checkpoint", workshop.path("run").string(),
+                           "--json",       workshop.path("evaluation.json").string(),
+                           "--device",     "cpu"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProcessResult run = workshop.run("convoy-evaluate", arguments);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(run.out, HasSubstr(shown));
+    return Json::parse(read_text(workshop.path("evaluation.json")))["loss"].get<double>();
+  }
+
+  const Workshop workshop;
+};
+
+TEST_F(HalfPrecision, LossesAreCloseToSinglePrecision) {
+  const std::vector<double> single = losses_of("single", {});
+  const std::vector<double> half = losses_of("half", {"--precision", "bf16"});
+  ASSERT_EQ(half.size(), 5U);
+  // The unit roundoff is 2^-8. A few dozen roundings between image and loss add up like a random walk, and
+  // five steps amplify them.
+  for (std::size_t i = 0; i < half.size(); ++i) EXPECT_NEAR(half[i], single.at(i), 8 * 0x1p-8 * single[i]);
+  EXPECT_NE(half, single) << "bf16 was not used";
+}
+
+TEST_F(HalfPrecision, BitsDoNotDependOnThreads) {
+  EXPECT_EQ(losses_of("one", {"--precision", "bf16", "--threads", "1"}),
+            losses_of("two", {"--precision", "bf16", "--threads", "2"}));
+}
+
+TEST_F(HalfPrecision, ResumesBitForBit) {
+  losses_of("whole", {"--precision", "bf16", "--save-every", "3", "--keep-last", "0"});
+  const std::filesystem::path middle = workshop.path("whole") / "checkpoints" / "step_000003";
+  losses_of("rest", {"--precision", "bf16", "--save-every", "3", "--resume", middle.string()});
+  EXPECT_EQ(workshop.result("rest")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
+  const std::string weights = read_text(middle / "model.safetensors");
+  EXPECT_THAT(weights, HasSubstr(R"("dtype":"F32")"));
+  EXPECT_EQ(weights.find(R"("dtype":"BF16")"), std::string::npos);
+}
+
+TEST_F(HalfPrecision, EvaluationUsesTrainingPrecision) {
+  losses_of("run", {"--precision", "bf16"});
+  const double as_trained = evaluated({}, ", bf16");
+  // The same losses, summed in batches of another size.
+  EXPECT_NEAR(as_trained, workshop.result("run")["test_loss"].get<double>(), 1e-6 * as_trained);
+  const double single = evaluated({"--precision", "fp32"}, ", fp32");
+  EXPECT_NE(single, as_trained);
+  EXPECT_NEAR(single, as_trained, 8 * 0x1p-8 * single);
+}
+
+TEST_F(HalfPrecision, RefusesFp16OnTheCpu) {
+  const ProcessResult run =
+      run_program(workshop.train_arguments("run", {"--device", "cpu", "--precision", "fp16"}));
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("--precision fp16: the CPU supports fp64, fp32 and bf16, expected a GPU"));
+}
+
+}  // namespace
+}  // namespace convoy::testing

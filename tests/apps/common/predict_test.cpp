@@ -1,0 +1,197 @@
+// Tests that evaluation and prediction of a checkpoint agree with its training run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "datasets/formats/readers.h"
+#include "tests/apps/programs.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// Trains LeNet on 16x16 images of three colors, which it learns quickly.
+class Colors : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    workshop = new Workshop;
+    write_color_directories(workshop->path("colors"));
+    const ProcessResult run = run_program({program("convoy-train"), "--model", "lenet", "--dataset", "folder",
+                                           "--data", workshop->path("colors").string(), "--batch-size", "12",
+                                           "--epochs", "20", "--eval-every", "0", "--out",
+                                           workshop->path("run").string(), "--threads", "1", "--lr", "0.05"});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+  }
+  static void TearDownTestSuite() {
+    delete workshop;
+    workshop = nullptr;
+  }
+  static std::string checkpoint() { return workshop->path("run").string(); }
+  static Workshop* workshop;
+};
+Workshop* Colors::workshop = nullptr;
+
+struct Npy {
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;
+};
+
+Npy read_npy(const std::filesystem::path& file) {
+  const std::string bytes = read_text(file);
+  EXPECT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+  const std::size_t length =
+      static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);
+  EXPECT_EQ((10 + length) % 64, 0u);
+  const std::string header = bytes.substr(10, length);
+  EXPECT_THAT(header, StartsWith("{'descr': '<f4', 'fortran_order': False, 'shape': ("));
+  Npy npy;
+  long rows = 0, columns = 0;
+  EXPECT_EQ(std::sscanf(header.c_str() + header.find("'shape'"), "'shape': (%ld, %ld", &rows, &columns), 2);
+  npy.shape = {rows, columns};
+  npy.values.resize((bytes.size() - 10 - length) / sizeof(float));
+  std::memcpy(npy.values.data(), bytes.data() + 10 + length, npy.values.size() * sizeof(float));
+  return npy;
+}
+
+TEST_F(Colors, EvaluationMatchesTraining) {
+  const std::filesystem::path json_file = workshop->path("evaluation.json");
+  const ProcessResult run =
+      workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--json", json_file.string()});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Json result = workshop->result("run"), json = Json::parse(read_text(json_file));
+  EXPECT_EQ(json["accuracy"], result["test_accuracy"]);
+  // The batch size differs, and with it the order of sums: a few roundings of f32.
+  EXPECT_NEAR(json["loss"].get<double>(), result["test_loss"].get<double>(),
+              1e-5 * (1 + result["test_loss"].get<double>()));
+  EXPECT_EQ(json["count"], 36);
+  EXPECT_EQ(json["accuracy"], 1.0);
+  EXPECT_EQ(json["confusion"], Json::parse("[[12, 0, 0], [0, 12, 0], [0, 0, 12]]"));
+  EXPECT_EQ(json["classes"], Json::parse(R"(["blue", "green", "red"])"));
+  EXPECT_THAT(run.out, HasSubstr("100.00%"));
+}
+
+TEST_F(Colors, EvaluationAcceptsOtherData) {
+  const ProcessResult train =
+      workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--split", "train"});
+  EXPECT_THAT(train.out, HasSubstr("36 train images"));
+  const ProcessResult elsewhere =
+      workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--device", "cuda:99"});
+  EXPECT_EQ(elsewhere.exit_code, 7);
+  EXPECT_THAT(elsewhere.err, HasSubstr("cuda:99"));
+  // The same colors with another image size and directory name.
+  write_color_directories(workshop->path("larger"), 24, 5);
+  const Arguments larger = {"--checkpoint", checkpoint(), "--dataset",
+                            "folder",       "--data",     workshop->path("larger").string()};
+  const ProcessResult wrong_size = workshop->run("convoy-evaluate", larger);
+  EXPECT_EQ(wrong_size.exit_code, 2);
+  EXPECT_THAT(wrong_size.err, HasSubstr("[24, 24, 3] images, expected [16, 16, 3]"));
+  Arguments resized = larger;
+  resized.insert(resized.end(),
+                 {"--image-size", "16", "--batch-size", "4", "--workers", "0", "--threads", "2"});
+  const ProcessResult right_size = workshop->run("convoy-evaluate", resized);
+  EXPECT_EQ(right_size.exit_code, 0) << right_size.err;
+  EXPECT_THAT(right_size.out, HasSubstr("15 test images"));
+  const ProcessResult foreign =
+      workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--dataset", "shapes"});
+  EXPECT_EQ(foreign.exit_code, 2);
+  EXPECT_THAT(foreign.err, HasSubstr("10 classes, expected 3"));
+}
+
+TEST_F(Colors, PredictionNamesTheColor) {
+  const TempDirectory images;
+  const std::string red = images.write("a red one.bmp", solid_bmp(16, 16, 230, 20, 20)).string();
+  images.write("more/green.bmp", solid_bmp(40, 30, 20, 230, 20));  // resized to 16x16
+  images.write("more/notes.txt", "no image");
+  const ProcessResult run =
+      workshop->run("convoy-predict",
+                    {"--checkpoint", checkpoint(), red, (images.path() / "more").string(), "-", "--top", "1"},
+                    {.environment = {}, .directory = {}, .input = solid_bmp(16, 16, 20, 20, 230)});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  std::istringstream lines(run.out);
+  std::vector<std::string> words;
+  for (std::string line; std::getline(lines, line);) words.push_back(line);
+  ASSERT_EQ(words.size(), 6u) << run.out;
+  EXPECT_EQ(words[0], red);
+  EXPECT_THAT(words[1], HasSubstr("%  red"));
+  EXPECT_THAT(words[2], HasSubstr("green.bmp"));
+  EXPECT_THAT(words[3], HasSubstr("%  green"));
+  EXPECT_EQ(words[4], "standard input");
+  EXPECT_THAT(words[5], HasSubstr("%  blue"));
+
+  const ProcessResult all = workshop->run("convoy-predict", {"--checkpoint", checkpoint(), red});
+  EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 4) << "one file name and three classes";
+}
+
+TEST_F(Colors, LogitsDoNotDependOnBatchSize) {
+  const std::string images = (workshop->path("colors") / "test").string();
+  const auto logits = [&](const char* batch) {
+    const std::filesystem::path file = workshop->path(std::string("logits") + batch + ".npy");
+    const ProcessResult run = workshop->run(
+        "convoy-predict",
+        {"--checkpoint", checkpoint(), images, "--batch-size", batch, "--logits", file.string()});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return read_npy(file);
+  };
+  const Npy whole = logits("128"), parts = logits("5");
+  ASSERT_EQ(whole.shape, (std::vector<std::int64_t>{36, 3}));
+  ASSERT_EQ(parts.values.size(), whole.values.size());
+  int correct = 0;
+  for (std::size_t i = 0; i < whole.values.size(); ++i) {
+    // GEMMs of other shapes may sum 400 f32 terms in another order.
+    EXPECT_NEAR(parts.values[i], whole.values[i], 1e-4 * (1 + std::abs(whole.values[i])));
+  }
+  for (std::size_t row = 0; row < 36; ++row) {  // in the order of names: 12 blue, 12 green, 12 red
+    const float* values = &whole.values[row * 3];
+    if (static_cast<std::size_t>(std::max_element(values, values + 3) - values) == row / 12) ++correct;
+  }
+  EXPECT_EQ(correct, 36) << "evaluation found no errors";
+}
+
+TEST_F(Colors, PredictionRefusesInvalidFiles) {
+  const TempDirectory images;
+  const std::string broken = images.write("broken.jpg", "no image").string();
+  const ProcessResult not_an_image = workshop->run("convoy-predict", {"--checkpoint", checkpoint(), broken});
+  EXPECT_EQ(not_an_image.exit_code, 3);
+  EXPECT_THAT(not_an_image.err, HasSubstr("broken.jpg"));
+  EXPECT_EQ(workshop->run("convoy-predict", {"--checkpoint", checkpoint(), "absent.png"}).exit_code, 3);
+  const std::string empty = (images.path() / "empty").string();
+  std::filesystem::create_directories(empty);
+  EXPECT_EQ(workshop->run("convoy-predict", {"--checkpoint", checkpoint(), empty}).exit_code, 3);
+  const ProcessResult unwritable = workshop->run(
+      "convoy-predict", {"--checkpoint", checkpoint(), (workshop->path("colors") / "test").string(),
+                         "--logits", "/proc/logits.npy"});
+  EXPECT_EQ(unwritable.exit_code, 8) << unwritable.err;
+}
+
+TEST(Digits, OneChannelModelAcceptsColorFiles) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run", {"--epochs", "1"}).exit_code, 0);
+  const TempDirectory images;
+  const std::string file = images.write("grey.bmp", solid_bmp(28, 28, 90, 90, 90)).string();
+  const ProcessResult run =
+      workshop.run("convoy-predict", {"--checkpoint", workshop.path("run").string(), file});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 6) << "one file name and five classes";
+  // A checkpoint directory works as well as the run directory.
+  const std::string step = checkpoints_of(workshop.path("run")).back().string();
+  EXPECT_EQ(workshop.run("convoy-predict", {"--checkpoint", step, file}).out, run.out);
+}
+
+TEST(Digits, EvaluationFindsTheTrainingData) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run").exit_code, 0);
+  const ProcessResult run = workshop.run("convoy-evaluate", {"--checkpoint", workshop.path("run").string()});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("100 test images"));
+  std::filesystem::remove(checkpoints_of(workshop.path("run")).back() / "optimizer.safetensors");
+  const ProcessResult damaged =
+      workshop.run("convoy-evaluate", {"--checkpoint", checkpoints_of(workshop.path("run")).back().string()});
+  EXPECT_EQ(damaged.exit_code, 5);
+}
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,58 @@
+// Tests of the example programs without data, for a few steps.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <regex>
+
+#include "tests/apps/programs.h"
+#include "tests/testing/support/mpirun.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Examples : public ::testing::Test {
+ protected:
+  /// Returns the command for three steps on generated images.
+  Arguments command(const std::string& name) const {
+    return {program(name), (directory.path() / "absent").string(), "3"};
+  }
+  /// Runs a command on the CPU, so that machines with and without GPUs compute the same losses.
+  ProcessResult run(const Arguments& arguments) const {
+    auto environment = mpirun_environment(directory);
+    environment["CUDA_VISIBLE_DEVICES"] = "";
+    const ProcessResult result = run_program(arguments, {.environment = environment});
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    EXPECT_THAT(result.out, HasSubstr("absent not found: training on generated images"));
+    EXPECT_THAT(result.out, HasSubstr("272474 parameters"));
+    EXPECT_THAT(result.out, HasSubstr("epoch 1: test accuracy "));
+    return result;
+  }
+  /// Returns the loss of the first step; NaN if it was not printed exactly once.
+  static double first_loss(const ProcessResult& result) {
+    const std::regex line("step 1/3  loss ([0-9.]+)\n");
+    const std::sregex_iterator found(result.out.begin(), result.out.end(), line), end;
+    return std::distance(found, end) == 1 ? std::stod((*found)[1]) : std::nan("");
+  }
+
+  TempDirectory directory;
+};
+
+TEST_F(Examples, TrainOnGeneratedImages) {
+  const double loss = first_loss(run(command("minimal_cifar10")));
+  EXPECT_NEAR(loss, std::log(10), 0.7) << "an untrained network guesses";
+  EXPECT_EQ(first_loss(run(command("minimal_cifar10_ranks"))), loss) << "a single rank";
+}
+
+TEST_F(Examples, TrainOnTwoRanks) {
+  Arguments arguments = {CONVOY_MPIRUN, "-n", "2"};
+  for (const std::string& argument : command("minimal_cifar10_ranks")) arguments.push_back(argument);
+  const ProcessResult result = run(arguments);
+  EXPECT_THAT(result.out, HasSubstr("world size 2"));
+  EXPECT_NEAR(first_loss(result), std::log(10), 0.7) << "an untrained network guesses";
+}
+
+}  // namespace
+}  // namespace convoy::testing

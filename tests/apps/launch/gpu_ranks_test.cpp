@@ -1,0 +1,192 @@
+// Tests of convoy-train with one emulated GPU per rank and NCCL; ranks are processes, or threads of one
+// process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/apps/rank_runs.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class GpuRanks : public ::testing::Test {
+ protected:
+  /// Trains LeNet in fp64, in which several ranks and one rank differ by rounding in the 16th digit.
+  ProcessResult train(const std::string& out, int ranks, const Arguments& more = {},
+                      const std::string& device = "cuda", const std::string& precision = "fp64") const {
+    Arguments flags = {"--device", device, "--precision", precision, "--batch-size", "5", "--max-steps", "4"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const Arguments arguments = workshop.train_arguments(out, flags);
+    return ranks == 1 ? run_program(arguments) : run_by_mpi(ranks, arguments);
+  }
+
+  std::vector<double> losses_of(const std::string& out) const {
+    std::vector<double> losses;
+    for (const Json& step : workshop.events(out, "step")) losses.push_back(step["loss"]);
+    losses.push_back(workshop.result(out)["test_loss"]);
+    return losses;
+  }
+
+  void SetUp() override { write_digits(workshop.path("digits"), 15, 6); }
+  Workshop workshop;
+};
+
+TEST_F(GpuRanks, TrainLikeASingleRank) {
+  const ProcessResult alone = train("alone", 1);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  const std::vector<double> expected = losses_of("alone");
+  for (const char* graph : {"--cuda-graph", "--no-cuda-graph"}) {
+    const std::string out = std::string("two") + graph;
+    const ProcessResult two = train(out, 2, {graph});
+    ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
+    EXPECT_THAT(two.out, HasSubstr("2 on 1 host, nccl"));
+    const std::vector<double> found = losses_of(out);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t step = 0; step < found.size(); ++step)
+      EXPECT_NEAR(found[step], expected[step], 1e-9 * expected[step]) << graph << ", step " << step + 1;
+    const Json start = workshop.events(out, "start").front();
+    EXPECT_EQ(start["devices"], (Json{"cuda:0", "cuda:1"}));
+    for (const Json& step : workshop.events(out, "step")) EXPECT_GE(step["comm_ms"].get<double>(), 0);
+    EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
+  }
+}
+
+TEST_F(GpuRanks, ShardTheOptimizer) {
+  const Arguments flags = {"--optimizer", "adamw", "--clip-norm", "0.5", "--bucket-mb", "0.05"};
+  const auto with = [&](const Arguments& more) {
+    Arguments all = flags;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const ProcessResult alone = train("alone", 1, flags);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  const std::vector<double> expected = losses_of("alone");
+  const double all_bytes = workshop.result("alone")["optimizer_bytes"];
+  int run = 0;
+  for (const Arguments& more :
+       {Arguments{"--zero", "1", "--cuda-graph"}, Arguments{"--zero", "2", "--no-cuda-graph"},
+        Arguments{"--zero", "2", "--cuda-graph", "--micro-batch-size", "2"}}) {
+    const std::string out = "divided" + std::to_string(run++);
+    SCOPED_TRACE(out);
+    const ProcessResult two = train(out, 2, with(more));
+    ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
+    const std::vector<double> found = losses_of(out);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t step = 0; step < found.size(); ++step)
+      EXPECT_NEAR(found[step], expected[step], 1e-9 * expected[step]) << "step " << step + 1;
+    EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
+    EXPECT_LE(workshop.result(out)["optimizer_bytes"].get<double>(), all_bytes / 2 + 1024);
+  }
+}
+
+/// In half precision, low-precision copies follow the gathered parameters, and both ranks see the overflow of
+/// one.
+TEST_F(GpuRanks, ShardTheOptimizerInHalfPrecision) {
+  const auto train_fp16 = [&](const std::string& out, const char* zero) {
+    const ProcessResult result = train(out, 2, {"--zero", zero, "--deterministic"}, "cuda", "fp16");
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    return losses_of(out);
+  };
+  const std::vector<double> whole = train_fp16("whole", "0");
+  for (const char* zero : {"1", "2"}) {
+    const std::vector<double> divided = train_fp16(std::string("divided") + zero, zero);
+    ASSERT_EQ(divided.size(), whole.size());
+    // A sum of two numbers does not depend on their order, so all bits are equal.
+    for (std::size_t step = 0; step < whole.size(); ++step) EXPECT_EQ(divided[step], whole[step]) << step;
+  }
+}
+
+TEST_F(GpuRanks, SynchronizeBatchNorm) {
+  const Arguments flags = {"--model", "resnet20", "--image-size", "8", "--sync-bn"};
+  const ProcessResult alone = train("alone", 1, flags);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  const std::vector<double> expected = losses_of("alone");
+  for (const char* graph : {"--cuda-graph", "--no-cuda-graph"}) {
+    Arguments more = flags;
+    more.insert(more.end(), {graph, "--zero", "2"});
+    const std::string out = std::string("two") + graph;
+    const ProcessResult two = train(out, 2, more);
+    ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
+    const std::vector<double> found = losses_of(out);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t step = 0; step < found.size(); ++step)
+      EXPECT_NEAR(found[step], expected[step], 1e-9 * expected[step]) << graph << ", step " << step + 1;
+    EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
+  }
+}
+
+/// Each thread has its own GPU, CUDA graph and NCCL communicator.
+TEST_F(GpuRanks, ThreadsMatchProcessesBitForBit) {
+  const Arguments flags = {"--deterministic", "--check-replicas", "2"};
+  const auto with_devices = [&](const char* graph) {
+    Arguments more = flags;
+    more.insert(more.end(), {"--devices", "2", graph});
+    return more;
+  };
+  ASSERT_EQ(train("processes", 2, flags).exit_code, 0);
+  for (const char* graph : {"--cuda-graph", "--no-cuda-graph"}) {
+    const std::string out = std::string("threads") + graph;
+    const ProcessResult result = train(out, 1, with_devices(graph), "auto");
+    ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+    EXPECT_THAT(result.out, HasSubstr("2 on 1 host, nccl; rendezvous: --devices 2"));
+    EXPECT_EQ(losses_of(out), losses_of("processes")) << graph;
+    EXPECT_EQ(workshop.result(out)["parameters_hash"], workshop.result("processes")["parameters_hash"])
+        << graph;
+    const Json start = workshop.events(out, "start").front();
+    EXPECT_EQ(start["devices"], (Json{"cuda:0", "cuda:1"}));
+    EXPECT_EQ(start["config"]["device"], "cuda") << "without an index, which depends on the rank";
+    EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
+  }
+  // The configuration file of a run reproduces it.
+  const ProcessResult again = workshop.run(
+      "convoy-train",
+      {"--config", workshop.path("threads--cuda-graph/config.toml"), "--out", workshop.path("again")});
+  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
+  EXPECT_EQ(losses_of("again"), losses_of("processes"));
+}
+
+TEST_F(GpuRanks, ThreadsReportFailureOnce) {
+  const ProcessResult result = train("run", 1, {"--devices", "2", "--lr", "1e300", "--schedule", "constant"});
+  EXPECT_EQ(result.exit_code, 6) << result.out << result.err;
+  EXPECT_THAT(result.err, ::testing::StartsWith("convoy-train: error: rank "));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST_F(GpuRanks, RefuseMoreDevicesThanGpus) {
+  for (const char* device : {"auto", "cuda"}) {
+    const ProcessResult result = train("run", 1, {"--devices", "3"}, device);
+    EXPECT_EQ(result.exit_code, 7) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("--devices 3: found 2 GPUs"));
+  }
+}
+
+TEST_F(GpuRanks, ThreadsRefuseCpuCommunicator) {
+  const ProcessResult result = train("run", 1, {"--devices", "2", "--comm", "thread"});
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--comm thread: supports only the CPU"));
+}
+
+TEST_F(GpuRanks, RefuseMoreRanksThanGpus) {
+  const ProcessResult result = train("run", 3);
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("would share one GPU"));
+  EXPECT_THAT(result.err, HasSubstr("--allow-shared-gpu"));
+}
+
+TEST_F(GpuRanks, ShareAGpuWithAllowSharedGpu) {
+  const ProcessResult result = train("run", 2, {"--allow-shared-gpu"}, "cuda:0");
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+}
+
+TEST_F(GpuRanks, RefuseCpuCommunicator) {
+  const ProcessResult result = train("run", 2, {"--comm", "shm"});
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--comm shm: supports only the CPU"));
+}
+
+}  // namespace
+}  // namespace convoy::testing

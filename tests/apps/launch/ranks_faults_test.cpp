@@ -1,0 +1,241 @@
+// Tests of inconsistent, failing, killed and stopped ranks: the error is reported in one line, and all ranks
+// exit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+#include "comm/bootstrap/store/socket.h"
+#include "tests/apps/rank_runs.h"
+#include "tests/testing/support/free_port.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+/// Returns the error lines of convoy-train, without those of mpirun.
+std::vector<std::string> errors_of(const ProcessResult& result) {
+  std::vector<std::string> errors;
+  std::istringstream lines(result.err);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("convoy-train: error: ") != std::string::npos) errors.push_back(line);
+  return errors;
+}
+
+/// Runs `first` as rank 0 and `second` as rank 1 under one mpirun.
+ProcessResult run_two(const Arguments& first, const Arguments& second) {
+  Arguments command = mpirun(1, first);
+  command.insert(command.end(), {":", "-n", "1"});
+  command.insert(command.end(), second.begin(), second.end());
+  const TempDirectory session;
+  return run_program(command, {.environment = mpirun_environment(session)});
+}
+
+class RankFaults : public ::testing::Test {
+ protected:
+  Arguments arguments(const std::string& out, const Arguments& more = {}) const {
+    return workshop.train_arguments(out, more);
+  }
+
+  /// Waits until no process has this directory in its command line.
+  void wait_until_gone(const std::string& out) const {
+    const std::string directory = workshop.path(out);
+    const auto is_there = [&] {
+      std::error_code ignored;  // processes start and exit meanwhile
+      for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored))
+        if (read_text(entry.path() / "cmdline").find(directory) != std::string::npos) return true;
+      return false;
+    };
+    for (int i = 0; i < 3000 && is_there(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_FALSE(is_there()) << "ranks still run after their mpirun";
+  }
+
+  Workshop workshop;
+};
+
+TEST_F(RankFaults, ReportAddressOfMissingRankZero) {
+  const int port = free_port();
+  const ProcessResult result =
+      run_program(arguments("run", {"--comm-timeout", "1"}), {.environment = rank_environment(1, 2, port)});
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1));
+  EXPECT_THAT(result.err,
+              HasSubstr("rank 1 waited 1 s for rank 0 at tcp://127.0.0.1:" + std::to_string(port)));
+}
+
+TEST_F(RankFaults, ReportMissingRank) {
+  const ProcessResult result = run_program(arguments("run", {"--comm-timeout", "1"}),
+                                           {.environment = rank_environment(0, 2, free_port())});
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1));
+  EXPECT_THAT(result.err, HasSubstr("rank 0 has joined, rank 1 is missing"));
+}
+
+TEST_F(RankFaults, RefuseDuplicateRank) {
+  const int port = free_port();
+  const Arguments program = arguments("run", {"--comm-timeout", "3"});
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (const int rank : {0, 1, 1})
+    ranks.push_back(
+        std::make_unique<Process>(program, ProcessOptions{.environment = rank_environment(rank, 3, port)}));
+  int refused = 0;
+  for (const auto& rank : ranks) {
+    const ProcessResult result = rank->wait();
+    EXPECT_THAT(errors_of(result), SizeIs(1));
+    const bool is_refused = result.err.find("a rank 1 has already joined") != std::string::npos;
+    refused += is_refused ? 1 : 0;
+    EXPECT_THAT(result.exit_code, AnyOf(2, 4)) << result.err;
+    EXPECT_THAT(result.err, AnyOf(HasSubstr("a rank 1 has already joined"), HasSubstr("rank 2 is missing")));
+  }
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_F(RankFaults, ReportPortInUse) {
+  const Socket taken(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t bytes = sizeof address;
+  ASSERT_EQ(::bind(taken.descriptor(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(::listen(taken.descriptor(), 1), 0);
+  ASSERT_EQ(::getsockname(taken.descriptor(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  const int port = ntohs(address.sin_port);
+  const ProcessResult result =
+      run_program(arguments("run", {"--comm-timeout", "2"}), {.environment = rank_environment(0, 2, port)});
+  EXPECT_THAT(result.exit_code, AnyOf(2, 4)) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1));
+  EXPECT_THAT(result.err, HasSubstr(std::to_string(port)));
+  EXPECT_THAT(result.err, HasSubstr("in use"));
+}
+
+TEST_F(RankFaults, RefuseDifferentFlags) {
+  const ProcessResult result = run_two(arguments("run", {"--lr", "0.1"}), arguments("run", {"--lr", "0.2"}));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--lr 0.2, rank 0 has 0.1"));
+  EXPECT_FALSE(std::filesystem::exists(workshop.path("run"))) << "something was written";
+}
+
+TEST_F(RankFaults, RefuseDifferentModels) {
+  const ProcessResult result = run_two(arguments("run"), arguments("run", {"--model", "resnet20"}));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--model resnet20, rank 0 has lenet"));
+}
+
+TEST_F(RankFaults, RefuseDifferentData) {
+  write_digits(workshop.path("more"), 330);
+  const ProcessResult result = run_two(arguments("run"), arguments("run", {"--data", workshop.path("more")}));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("training data 330 images"));
+  EXPECT_THAT(result.err, HasSubstr("rank 0 has 320 images"));
+}
+
+TEST_F(RankFaults, ReportCommonMistakeOnce) {
+  const ProcessResult result = run_by_mpi(3, arguments("run", {"--schedule", "cosin"}));
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("did you mean 'cosine'?"));
+}
+
+TEST_F(RankFaults, FailureOfOneRankEndsAll) {
+  const Arguments program = arguments("run", {"--comm-timeout", "60"});
+  const Arguments without_data =
+      arguments("run", {"--comm-timeout", "60", "--data", workshop.path("absent")});
+  // Under mpirun, which returns the exit code of the first rank that exits.
+  const ProcessResult together = run_two(program, without_data);
+  EXPECT_THAT(together.exit_code, AnyOf(3, 4)) << together.err;
+  EXPECT_THAT(together.err, HasSubstr("rank 1: --data: "));
+  // Without mpirun: the failed rank reports the cause, and the other rank reports which rank failed.
+  const int port = free_port();
+  Process first(program, {.environment = rank_environment(0, 2, port)});
+  Process second(without_data, {.environment = rank_environment(1, 2, port)});
+  const ProcessResult peer = first.wait(), cause = second.wait();
+  EXPECT_EQ(cause.exit_code, 3) << cause.err;
+  EXPECT_THAT(cause.err, HasSubstr("error: rank 1: --data: "));
+  EXPECT_EQ(peer.exit_code, 4) << peer.err;
+  EXPECT_THAT(errors_of(peer), SizeIs(1));
+  EXPECT_THAT(peer.err, HasSubstr("rank 1: --data: "));
+}
+
+TEST_F(RankFaults, KilledRankEndsTheOthers) {
+  const int port = free_port();
+  const Arguments program = arguments("run", {"--max-steps", "100000", "--comm-timeout", "300"});
+  Process first(program, {.environment = rank_environment(0, 2, port)});
+  Process second(program, {.environment = rank_environment(1, 2, port)});
+  wait_for_step(workshop, "run", 3);
+  second.send(SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  const ProcessResult result = first.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << "the deadline is 300 s";
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  EXPECT_THAT(errors_of(result), SizeIs(1));
+  EXPECT_THAT(result.err, HasSubstr("rank 1"));
+}
+
+TEST_F(RankFaults, StopSignalOfOneRankStopsAllAfterTheSameStep) {
+  const Arguments flags = {"--epochs", "8", "--eval-every", "0", "--precision", "fp64", "--deterministic"};
+  const std::string expected = train_on(workshop, "whole", 2, "shm", flags).hash;
+
+  ProcessResult stopped;
+  std::string out;
+  for (int trial = 0; trial < 5 && stopped.exit_code != 128 + SIGTERM;
+       ++trial) {  // it may end before the signal
+    out = "run" + std::to_string(trial);
+    const int port = free_port();
+    const Arguments program = arguments(out, flags);
+    Process first(program, {.environment = rank_environment(0, 2, port)});
+    Process second(program, {.environment = rank_environment(1, 2, port)});
+    wait_for_step(workshop, out, 3);
+    second.send(SIGTERM);
+    stopped = first.wait();
+    EXPECT_EQ(second.wait().exit_code, stopped.exit_code) << stopped.err;
+  }
+  ASSERT_EQ(stopped.exit_code, 128 + SIGTERM) << stopped.out << stopped.err;
+  EXPECT_THAT(stopped.out, HasSubstr("checkpoint saved"));
+
+  Arguments resumed = flags;
+  resumed.insert(resumed.end(), {"--resume", "auto"});
+  EXPECT_EQ(train_on(workshop, out, 2, "shm", resumed).hash, expected)
+      << "differs from the uninterrupted run";
+}
+
+/// A run that is killed and resumed equals an uninterrupted one, with the same or another world size.
+TEST_F(RankFaults, KilledAndResumedRunEqualsUninterruptedRun) {
+  const Arguments flags = {"--epochs",     "3", "--eval-every", "0", "--precision", "fp64", "--deterministic",
+                           "--save-every", "4"};
+  const Outcome whole = train_on(workshop, "whole", 2, "shm", flags);
+  for (const int ranks : {2, 3}) {
+    const std::string out = "killed" + std::to_string(ranks);
+    Arguments endless = arguments(out, flags);
+    const TempDirectory session;
+    Process job(mpirun(2, endless), {.environment = mpirun_environment(session)});
+    wait_for_step(workshop, out, 11);
+    job.send(SIGKILL);
+    job.wait();
+    wait_until_gone(out);  // the ranks exit when they detect the end of mpirun
+    Arguments resumed = flags;
+    resumed.insert(resumed.end(), {"--resume", "auto"});
+    const Outcome outcome = train_on(workshop, out, ranks, "shm", resumed);
+    ASSERT_EQ(outcome.losses.size(), whole.losses.size());
+    for (std::size_t step = 0; step < whole.losses.size(); ++step)
+      EXPECT_NEAR(outcome.losses[step], whole.losses[step], 1e-9 * whole.losses[step]) << "step " << step + 1;
+    EXPECT_EQ(outcome.samples, whole.samples);
+    if (ranks == 2) {
+      EXPECT_EQ(outcome.hash, whole.hash);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace convoy::testing

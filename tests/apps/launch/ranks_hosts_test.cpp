@@ -1,0 +1,137 @@
+// Tests of training on two hosts with two ranks each and real images, with and without Open MPI. The hosts
+// are network namespaces of this machine. Skipped if this process may not create them, or without
+// CONVOY_DATA.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+
+#include "tests/apps/rank_runs.h"
+#include "tests/testing/support/two_hosts.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TwoHostTraining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* root = std::getenv("CONVOY_DATA");
+    if (root == nullptr || !std::filesystem::is_directory(std::filesystem::path(root) / "cifar10"))
+      GTEST_SKIP() << "needs CONVOY_DATA, a directory with cifar10/";
+    if (!hosts.unavailable_reason().empty()) GTEST_SKIP() << hosts.unavailable_reason();
+    data = (std::filesystem::path(root) / "cifar10").string();
+  }
+
+  /// Returns the arguments that train LeNet on CIFAR-10. Later flags take precedence.
+  Arguments arguments(const std::string& out) const {
+    return {program("convoy-train"),
+            "--model",
+            "lenet",
+            "--dataset",
+            "cifar10",
+            "--data",
+            data,
+            "--out",
+            directory.path() / out,
+            "--device",
+            "cpu",
+            "--threads",
+            "1",
+            "--workers",
+            "1",
+            "--batch-size",
+            "50",
+            "--max-steps",
+            "12",
+            "--log-every",
+            "1"};
+  }
+  std::string host(int number) const { return hosts.name(number); }
+
+  void expect_as_single_rank(const std::string& out) {
+    const ProcessResult alone = run_program(arguments("alone"));
+    ASSERT_EQ(alone.exit_code, 0) << alone.err;
+    const std::vector<Json> expected = log_of("alone"), found = log_of(out);
+    ASSERT_EQ(found.size(), expected.size());
+    int losses = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(found[i]["event"], expected[i]["event"]);
+      for (const char* key : {"loss", "test_loss"})
+        if (expected[i].contains(key)) {
+          const double loss = expected[i][key];
+          EXPECT_NEAR(found[i][key].get<double>(), loss, 1e-5 * loss) << expected[i].dump();
+          ++losses;
+        }
+      if (expected[i]["event"] == "eval") {
+        EXPECT_EQ(found[i]["count"], 10000);
+      }
+    }
+    EXPECT_EQ(losses, 12 + 2);  // 12 steps, one evaluation, one result
+    EXPECT_EQ(found.front()["hosts"].size(), 2u);
+    EXPECT_EQ(found.front()["world_size"], 4);
+  }
+
+  TwoHosts hosts;
+  TempDirectory directory;
+  std::string data;
+
+ private:
+  std::vector<Json> log_of(const std::string& out) const {
+    std::vector<Json> events;
+    std::istringstream lines(read_text(directory.path() / out / "log.jsonl"));
+    for (std::string line; std::getline(lines, line);) events.push_back(Json::parse(line));
+    return events;
+  }
+};
+
+TEST_F(TwoHostTraining, WithMpi) {
+  // A replacement for ssh, called with a host and a command.
+  const auto agent = directory.write(
+      "agent", "#!/bin/sh\nhost=$1\nshift\ncase $host in\n" + hosts.address(0) + ") name=" + host(0) +
+                   " ;;\n*) name=" + host(1) + " ;;\nesac\nexec ip netns exec $name sh -c \"$*\"\n");
+  ::chmod(agent.c_str(), 0755);
+  Arguments command = {"/usr/sbin/ip",
+                       "netns",
+                       "exec",
+                       host(0),
+                       CONVOY_MPIRUN,
+                       "--host",
+                       hosts.address(0) + ":2," + hosts.address(1) + ":2"};
+  const std::pair<const char*, std::string> settings[] = {{"plm_rsh_agent", agent.string()},
+                                                          {"btl", "tcp,self"},
+                                                          {"btl_tcp_if_include", TwoHosts::kNetwork},
+                                                          {"oob_tcp_if_include", TwoHosts::kNetwork}};
+  for (const auto& [name, value] : settings) command.insert(command.end(), {"--mca", name, value});
+  const Arguments train = arguments("run");
+  command.insert(command.end(), train.begin(), train.end());
+  const TempDirectory session;
+  const ProcessResult result = run_program(command, {.environment = mpirun_environment(session)});
+  ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("4 on 2 hosts, shm+mpi"));
+  expect_as_single_rank("run");
+}
+
+TEST_F(TwoHostTraining, OverTcpWithoutMpi) {
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    Arguments command = {"/usr/sbin/ip", "netns", "exec", host(rank / 2)};
+    Arguments train = arguments("run");
+    train.insert(train.end(), {"--rendezvous", "tcp://" + hosts.address(0) + ":29500"});
+    command.insert(command.end(), train.begin(), train.end());
+    ranks.push_back(std::make_unique<Process>(
+        command, ProcessOptions{.environment = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "4"}}}));
+  }
+  for (const auto& rank : ranks) {
+    const ProcessResult result = rank->wait();
+    ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+  }
+  expect_as_single_rank("run");
+}
+
+}  // namespace
+}  // namespace convoy::testing

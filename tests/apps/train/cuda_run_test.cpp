@@ -1,0 +1,143 @@
+// The programs with and without a GPU. Builds with the emulator use emulated GPUs, whose number is set in the
+// environment of each process; other builds use a real GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "kernels/runtime/device.h"
+#include "tests/apps/programs.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kDeviceError = 7;
+
+/// Returns the error lines of stderr, without other output.
+std::string error_line(const ProcessResult& run) {
+  std::string found;
+  std::istringstream lines(run.err);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("error:") != std::string::npos) found += line;
+  return found;
+}
+
+ProcessOptions gpus(int count) { return {.environment = {{"CONVOY_EMULATED_GPUS", std::to_string(count)}}}; }
+
+std::vector<double> losses(const Workshop& workshop, const std::string& out) {
+  std::vector<double> all;
+  for (const Json& step : workshop.events(out, "step")) all.push_back(step["loss"].get<double>());
+  return all;
+}
+
+class CudaRun : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_availability().count == 0) GTEST_SKIP() << cuda_availability().reason;
+  }
+  /// Trains for six steps of eight images, unless `more` contains other values.
+  ProcessResult train(const std::string& out, Arguments more, const ProcessOptions& options = gpus(1)) const {
+    if (std::find(more.begin(), more.end(), "--max-steps") == more.end())
+      more.insert(more.end(), {"--max-steps", "6"});
+    more.insert(more.end(), {"--batch-size", "8"});
+    return run_program(workshop.train_arguments(out, more), options);
+  }
+  const Workshop workshop;
+};
+
+TEST_F(CudaRun, LeNetTrainingMatchesTheCpu) {
+  const ProcessResult cpu = train("cpu", {"--device", "cpu"});
+  const ProcessResult gpu = train("gpu", {"--device", "cuda"});
+  ASSERT_EQ(cpu.exit_code, 0) << cpu.err;
+  ASSERT_EQ(gpu.exit_code, 0) << gpu.err;
+  const std::vector<double> expected = losses(workshop, "cpu");
+  const std::vector<double> found = losses(workshop, "gpu");
+  ASSERT_EQ(found.size(), 6U);
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << i;
+  EXPECT_EQ(workshop.events("gpu", "start").at(0)["devices"].at(0), "cuda:0");
+  EXPECT_GT(workshop.events("gpu", "step").back()["memory_bytes"].get<std::int64_t>(), 0);
+}
+
+TEST_F(CudaRun, CheckpointsArePortableBetweenDevices) {
+  ASSERT_EQ(train("run", {"--device", "cuda"}).exit_code, 0);
+  const ProcessResult resumed = train("run", {"--device", "cpu", "--resume", "auto", "--max-steps", "8"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  const auto evaluate = [&](const std::string& device) {
+    const std::string json = workshop.path(device + ".json").string();
+    const ProcessResult run = workshop.run(
+        "convoy-evaluate",
+        {"--checkpoint", workshop.path("run").string(), "--device", device, "--json", json}, gpus(1));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return Json::parse(read_text(json));
+  };
+  const Json on_cpu = evaluate("cpu");
+  const Json on_gpu = evaluate("cuda");
+  EXPECT_EQ(on_gpu["confusion"], on_cpu["confusion"]);
+  EXPECT_NEAR(on_gpu["loss"].get<double>(), on_cpu["loss"].get<double>(), 1e-5);
+}
+
+TEST_F(CudaRun, DataOnTheDeviceGivesTheSameParameters) {
+  ASSERT_EQ(train("there", {"--device", "cuda", "--data-on-device"}).exit_code, 0);
+  ASSERT_EQ(train("here", {"--device", "cuda", "--no-data-on-device"}).exit_code, 0);
+  EXPECT_EQ(workshop.result("there")["parameters_hash"], workshop.result("here")["parameters_hash"]);
+  EXPECT_EQ(workshop.result("there")["test_loss"], workshop.result("here")["test_loss"]);
+  EXPECT_EQ(losses(workshop, "there"), losses(workshop, "here"));
+
+  const ProcessResult refused = train("cpu", {"--device", "cpu", "--data-on-device"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(error_line(refused), HasSubstr("--data-on-device: found --device cpu, expected a GPU"));
+}
+
+TEST_F(CudaRun, AutoSelectsTheGpu) {
+  const ProcessResult run = train("auto", {"--device", "auto", "--max-steps", "1"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(workshop.events("auto", "start").at(0)["devices"].at(0), "cuda:0");
+}
+
+TEST_F(CudaRun, UnknownGpuIndexIsADeviceError) {
+  const ProcessResult run = train("run", {"--device", "cuda:7"});
+  EXPECT_EQ(run.exit_code, kDeviceError);
+  EXPECT_THAT(error_line(run), AllOf(HasSubstr("cuda:7"), HasSubstr("no such GPU"))) << run.err;
+}
+
+TEST_F(CudaRun, TooLittleMemoryIsADeviceError) {
+  if (cuda_availability().count > 0 && std::getenv("CONVOY_EMULATED_GPUS") == nullptr)
+    GTEST_SKIP() << "only an emulated GPU can be made so small";
+  const ProcessResult run =
+      train("run", {"--device", "cuda"},
+            {.environment = {{"CONVOY_EMULATED_GPUS", "1"}, {"CONVOY_EMULATED_MEMORY", "700000"}}});
+  EXPECT_EQ(run.exit_code, kDeviceError);
+  EXPECT_THAT(error_line(run), AllOf(HasSubstr("out of memory on cuda:0: asked for"), HasSubstr("in use"),
+                                     HasSubstr("--batch-size")))
+      << run.err;
+}
+
+/// Programs on a machine without a GPU, or with the emulated GPU removed.
+class WithoutGpu : public CudaRun {
+ protected:
+  void SetUp() override {
+    if (cuda_availability().count > 0 && std::getenv("CONVOY_EMULATED_GPUS") == nullptr)
+      GTEST_SKIP() << "this machine has a GPU";
+  }
+};
+
+TEST_F(WithoutGpu, CudaDeviceFailsWithADeviceError) {
+  const ProcessResult run = train("run", {"--device", "cuda"}, gpus(0));
+  EXPECT_EQ(run.exit_code, kDeviceError);
+  EXPECT_THAT(error_line(run),
+              HasSubstr("no NVIDIA driver on this machine; use --device cpu, or install one"));
+}
+
+TEST_F(WithoutGpu, AutoReportsWhyItSelectsTheCpu) {
+  const ProcessResult run = train("run", {"--device", "auto", "--max-steps", "1"}, gpus(0));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("gpu        none: no NVIDIA driver on this machine"));
+}
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,173 @@
+// Runs that are killed and resumed have the same losses and final parameters, bit for bit, as uninterrupted
+// runs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "engine/io/checkpoint.h"
+#include "tests/apps/programs.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSteps = 35;
+
+// Involves batch norm's running statistics, momentum, augmentation and a short last batch (320 = 6 * 48 +
+// 32).
+const Arguments kTraining = {"--model",   "resnet20", "--image-size", "8",   "--augment",    "crop=1,flip",
+                             "--epochs",  "5",        "--batch-size", "48",  "--save-every", "3",
+                             "--workers", "2",        "--resume",     "auto"};
+
+std::map<std::int64_t, double> losses_by_step(const Workshop& workshop, const std::string& out) {
+  std::map<std::int64_t, double> losses;
+  for (const Json& step : workshop.events(out, "step")) {
+    const bool is_new =
+        losses.try_emplace(step["step"].get<std::int64_t>(), step["loss"].get<double>()).second;
+    EXPECT_TRUE(is_new) << out << ": step " << step["step"] << " is logged twice";
+  }
+  return losses;
+}
+
+/// Blocks until the run has logged `step` or has ended. Independent of the load of the machine.
+void wait_for_step(Process& process, const Workshop& workshop, const std::string& out, int step) {
+  const std::string line = "\"step\":" + std::to_string(step) + ",";
+  while (process.running() && read_text(workshop.path(out) / "log.jsonl").find(line) == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+/// Four tests of five runs each: one test of twenty runs would exceed the time limit under sanitizers.
+class Kill : public ::testing::TestWithParam<unsigned> {};
+
+INSTANTIATE_TEST_SUITE_P(Moments, Kill, ::testing::Values(1, 2, 3, 4),
+                         [](const auto& seed) { return "Seed" + std::to_string(seed.param); });
+
+TEST_P(Kill, ResumedRunEndsWithTheSameBytes) {
+  const Workshop workshop;
+  const auto begin = Clock::now();
+  ASSERT_EQ(workshop.train("whole", kTraining).exit_code, 0);
+  const auto duration = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
+  const std::string hash = workshop.result("whole")["parameters_hash"];
+  const std::map<std::int64_t, double> losses = losses_by_step(workshop, "whole");
+  ASSERT_EQ(losses.size(), std::size_t{kSteps});
+
+  std::mt19937 random(GetParam());
+  int interrupted = 0;
+  for (int run = 0; run < 5; ++run) {
+    const std::string out = "run" + std::to_string(run);
+    int step = 0;
+    for (int kill = 0; kill < 2; ++kill) {
+      Process process(workshop.train_arguments(out, kTraining));
+      step = std::uniform_int_distribution<>(step, kSteps - 1)(random);
+      if (step > 0) wait_for_step(process, workshop, out, step);
+      // Kills at a random point of the next step, or during the start of the program.
+      std::this_thread::sleep_for(duration / kSteps * std::uniform_real_distribution<>(0, 1)(random));
+      if (process.running()) ++interrupted;
+      process.send(SIGKILL);
+      process.wait();
+      // Every checkpoint in the directory is complete.
+      for (const std::filesystem::path& checkpoint : checkpoints_of(workshop.path(out)))
+        EXPECT_NO_THROW(read_manifest(checkpoint)) << checkpoint;
+    }
+    const ProcessResult last = workshop.train(out, kTraining);
+    ASSERT_EQ(last.exit_code, 0) << last.err;
+    EXPECT_EQ(workshop.result(out)["parameters_hash"], hash) << out;
+    EXPECT_EQ(losses_by_step(workshop, out), losses) << out;
+  }
+  EXPECT_GE(interrupted, 4) << "too many runs ended before they were killed";
+}
+
+TEST(Resume, CompleteRunReportsThatNothingIsLeft) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run", {"--resume", "auto"}).exit_code, 0)
+      << "a new run starts if there is no checkpoint";
+  const std::string log = read_text(workshop.path("run") / "log.jsonl");
+  const ProcessResult again = workshop.train("run", {"--resume", "auto"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("this training is complete"));
+  EXPECT_THAT(again.out, HasSubstr("test accuracy"));
+  EXPECT_EQ(read_text(workshop.path("run") / "log.jsonl"), log);
+}
+
+TEST(Resume, LongerTrainingContinuesWithAWarning) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run", {"--epochs", "1"}).exit_code, 0);
+  ASSERT_EQ(workshop.train("run", {"--epochs", "3", "--resume", "auto"}).exit_code, 0);
+  EXPECT_EQ(workshop.result("run")["steps"], 30);
+  ASSERT_EQ(workshop.events("run", "warning").size(), 1u);
+  EXPECT_THAT(workshop.events("run", "warning")[0]["message"].get<std::string>(),
+              HasSubstr("--epochs changed from 1 to 3"));
+  ASSERT_EQ(workshop.events("run", "step").size(), 30u);
+}
+
+TEST(Resume, FromAnotherDirectoryDoesNotModifyIt) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("whole", {"--save-every", "7", "--keep-last", "0"}).exit_code, 0);
+  const std::string log = read_text(workshop.path("whole") / "log.jsonl");
+  const std::filesystem::path middle = workshop.path("whole") / "checkpoints" / "step_000007";
+  ASSERT_EQ(workshop.train("rest", {"--save-every", "7", "--resume", middle.string()}).exit_code, 0);
+  EXPECT_EQ(workshop.result("rest")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
+  EXPECT_EQ(workshop.events("rest", "step").front()["step"], 8);
+  EXPECT_EQ(read_text(workshop.path("whole") / "log.jsonl"), log);
+}
+
+TEST(Resume, RejectsChangedFlags) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run").exit_code, 0);
+  const auto refusal = [&](const Arguments& flags) {
+    Arguments all = flags;
+    all.insert(all.end(), {"--resume", "auto"});
+    const ProcessResult result = workshop.train("run", all);
+    EXPECT_EQ(result.exit_code, 5) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(refusal({"--model", "resnet20"}),
+              HasSubstr("trained with --model lenet, found --model resnet20"));
+  EXPECT_THAT(refusal({"--lr", "0.125"}), HasSubstr("--lr 0.05, found --lr 0.125"));
+  EXPECT_THAT(refusal({"--optimizer", "adam"}), HasSubstr("--optimizer sgd, found --optimizer adam"));
+  EXPECT_THAT(refusal({"--batch-size", "16"}), HasSubstr("--batch-size 32, found --batch-size 16"));
+  EXPECT_THAT(refusal({"--precision", "fp64"}), HasSubstr("--precision fp32, found --precision fp64"));
+}
+
+TEST(Resume, SkipsADamagedCheckpoint) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("whole", {"--save-every", "4", "--keep-last", "0"}).exit_code, 0);
+  const Json whole = workshop.result("whole");
+  const std::vector<std::filesystem::path> checkpoints = checkpoints_of(workshop.path("whole"));
+  ASSERT_GE(checkpoints.size(), 3u);
+  {
+    std::fstream newest(checkpoints.back() / "model.safetensors",
+                        std::ios::binary | std::ios::in | std::ios::out);
+    newest.seekp(1000);
+    newest.put('\x55');
+  }
+  const ProcessResult resumed =
+      workshop.train("whole", {"--save-every", "4", "--keep-last", "0", "--resume", "auto"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("warning: checkpoint skipped"));
+  EXPECT_EQ(workshop.result("whole")["parameters_hash"], whole["parameters_hash"]);
+
+  std::filesystem::resize_file(checkpoints[0] / "model.safetensors", 1000);
+  const ProcessResult named = workshop.train("other", {"--resume", checkpoints[0].string()});
+  EXPECT_EQ(named.exit_code, 5) << named.err;
+  EXPECT_THAT(named.err, HasSubstr("model.safetensors"));
+}
+
+TEST(Resume, ContinuesAnIncompleteLog) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run", {"--epochs", "1"}).exit_code, 0);
+  std::ofstream(workshop.path("run") / "log.jsonl", std::ios::app) << "{\"event\":\"step\",\"st";
+  ASSERT_EQ(workshop.train("run", {"--epochs", "2", "--resume", "auto"}).exit_code, 0);
+  EXPECT_EQ(workshop.events("run", "step").size(),
+            20u);  // events() fails the test if a line cannot be parsed
+}
+
+}  // namespace
+}  // namespace convoy::testing

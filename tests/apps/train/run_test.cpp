@@ -1,0 +1,221 @@
+// The files of a run, and how a run ends after errors and signals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <time.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <thread>
+
+#include "datasets/formats/readers.h"
+#include "engine/io/checkpoint.h"
+#include "tests/apps/programs.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Run, WritesLogCheckpointsAndSamples) {
+  const Workshop workshop;
+  const ProcessResult run = workshop.train("run", {"--epochs", "6"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+
+  std::vector<Json> log = workshop.log("run");
+  const Json start = log.front(), result = log.back();
+  EXPECT_EQ(start["event"], "start");
+  EXPECT_FALSE(start["hosts"][0].get<std::string>().empty());
+  EXPECT_EQ(start["schema"], 1);
+  EXPECT_EQ(start["version"], CONVOY_VERSION);
+  EXPECT_EQ(start["config"]["model"], "lenet");
+  EXPECT_EQ(start["total_steps"], 60);
+  EXPECT_EQ(result["event"], "result");
+  for (const char* key : {"test_accuracy", "test_loss", "train_seconds", "images_per_second", "steps",
+                          "samples", "world_size", "parameters_hash"})
+    EXPECT_TRUE(result.contains(key)) << key;
+  const std::vector<Json> steps = workshop.events("run", "step");
+  ASSERT_EQ(steps.size(), 60u);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i]["step"], i + 1);
+    EXPECT_EQ(steps[i]["epoch"], i / 10);
+    EXPECT_EQ(steps[i]["samples"], 32 * (i + 1));
+    for (const char* key :
+         {"loss", "average_loss", "lr", "images_per_second", "step_ms", "data_ms", "memory_bytes"})
+      EXPECT_TRUE(steps[i][key].is_number()) << key;
+  }
+  const Json evaluation = workshop.events("run", "eval").back();
+  EXPECT_EQ(evaluation["step"], 60);
+  EXPECT_EQ(evaluation["count"], 100);
+  EXPECT_EQ(evaluation["accuracy"], result["test_accuracy"]);
+  EXPECT_GE(result["test_accuracy"], 0.95) << "the digits are easy";
+
+  const std::filesystem::path newest = checkpoints_of(workshop.path("run")).back();
+  EXPECT_EQ(newest.filename(), "step_000060");
+  EXPECT_EQ(read_manifest(newest).parameters_hash, result["parameters_hash"].get<std::string>());
+  EXPECT_EQ(read_text(workshop.path("run") / "checkpoints" / "LATEST"), "step_000060\n");
+  const Tensor samples = read_image(workshop.path("run") / "samples.png");
+  EXPECT_EQ(samples.shape(), (Shape{8 * 58, 8 * 58, 3}))
+      << "eight images of 28 pixels, twice as large, and gaps of 2";
+  EXPECT_THAT(run.out, HasSubstr("convoy-predict --checkpoint " + workshop.path("run").string()));
+  EXPECT_THAT(run.out, ::testing::Not(HasSubstr("\r"))) << "a progress bar was drawn in a pipe";
+}
+
+TEST(Run, MemoryIsConstantOverSteps) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run", {"--model", "resnet20", "--image-size", "8", "--epochs", "20"}).exit_code,
+            0);
+  const std::vector<Json> steps = workshop.events("run", "step");
+  ASSERT_EQ(steps.size(), 200u);
+  // Compares the allocator's peaks. Prefetching may still add a few batches of 32x8x8 floats after the first
+  // steps.
+  const double settled = steps[20]["memory_bytes"], last = steps.back()["memory_bytes"];
+  EXPECT_GT(settled, 0);
+  EXPECT_LE(last, settled + 4 * 32 * 8 * 8 * 4);
+}
+
+TEST(Run, RejectsADirectoryThatContainsARun) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run").exit_code, 0);
+  const std::string before = read_text(workshop.path("run") / "log.jsonl");
+  const ProcessResult again = workshop.train("run");
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("contains a run already (step_000020); add --resume auto"));
+  EXPECT_EQ(read_text(workshop.path("run") / "log.jsonl"), before);
+}
+
+TEST(Run, RejectsADirectoryInUseByAnotherProcess) {
+  const Workshop workshop;
+  Process first(workshop.train_arguments("run", {"--epochs", "100000"}));
+  while (!std::filesystem::exists(workshop.path("run") / "samples.png") && first.running())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const ProcessResult second = workshop.train("run", {"--epochs", "100000", "--resume", "auto"});
+  EXPECT_EQ(second.exit_code, 2);
+  EXPECT_THAT(second.err, HasSubstr("another process is using this directory"));
+  EXPECT_TRUE(first.running());
+}
+
+TEST(Run, NanLossStopsTheRunAndKeepsCheckpoints) {
+  const Workshop workshop;
+  // The first step makes parameters of 1e29, which are saved because no forward pass has used them yet.
+  const ProcessResult saved = workshop.train("saved", {"--lr", "1e30", "--warmup", "0", "--save-every", "1"});
+  EXPECT_EQ(saved.exit_code, 6) << saved.out << saved.err;
+  EXPECT_THAT(saved.err, HasSubstr("the loss of step 2 is"));
+  EXPECT_THAT(saved.err, HasSubstr("lower --lr (now 1e+30)"));
+  EXPECT_THAT(saved.err, HasSubstr("the checkpoint of step 1 is intact"));
+  const auto newest = CheckpointDirectory(workshop.path("saved") / "checkpoints").latest();
+  ASSERT_TRUE(newest.has_value());
+  EXPECT_EQ(read_manifest(*newest).step, 1);
+  EXPECT_TRUE(workshop.events("saved", "result").empty());
+
+  // The losses of several steps are read together; the message still names the first one that is not finite.
+  const ProcessResult unsaved =
+      workshop.train("unsaved", {"--lr", "1e30", "--warmup", "0", "--log-every", "5"});
+  EXPECT_EQ(unsaved.exit_code, 6) << unsaved.out << unsaved.err;
+  EXPECT_THAT(unsaved.err, HasSubstr("the loss of step 2 is"));
+  EXPECT_THAT(unsaved.err, HasSubstr("there is no checkpoint yet"));
+}
+
+TEST(Run, FullDiskStopsTheRunAndKeepsCheckpoints) {
+  const Workshop workshop;
+  // LeNet's parameters need 178 kB: a smaller limit fails the checkpoint, a slightly larger one the log.
+  const ProcessResult early =
+      run_program(workshop.train_arguments("early"),
+                  {.environment = {}, .directory = {}, .input = "", .max_file_bytes = 100000});
+  EXPECT_EQ(early.exit_code, 8) << early.err;
+  EXPECT_THAT(early.err, HasSubstr("model.safetensors"));
+  EXPECT_TRUE(checkpoints_of(workshop.path("early")).empty());
+
+  const Arguments flags = {"--epochs", "100", "--eval-every", "0", "--save-every", "300"};
+  const ProcessResult late =
+      run_program(workshop.train_arguments("late", flags),
+                  {.environment = {}, .directory = {}, .input = "", .max_file_bytes = 200000});
+  EXPECT_EQ(late.exit_code, 8) << late.err;
+  EXPECT_THAT(late.err, HasSubstr("log.jsonl: File too large; the last checkpoint is intact"));
+  Arguments resume = flags;
+  resume.insert(resume.end(), {"--resume", "auto"});
+  const ProcessResult resumed = workshop.train("late", resume);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(workshop.events("late", "step").size(), 1000u);
+}
+
+const Arguments kFlags = {"--epochs", "60", "--eval-every", "0", "--save-every", "200"};
+const Arguments kResumed = {"--epochs", "60", "--eval-every", "0", "--save-every", "200", "--resume", "auto"};
+
+/// Returns whether the signal set in the given line of /proc/PID/status contains `signal`.
+bool has_signal(const Process& process, const std::string& line, int signal) {
+  std::istringstream status(read_text("/proc/" + std::to_string(process.id()) + "/status"));
+  for (std::string found; std::getline(status, found);)
+    if (found.starts_with(line + ":"))
+      return ((std::stoull(found.substr(line.size() + 1), nullptr, 16) >> (signal - 1)) & 1) != 0;
+  return false;
+}
+
+/// Returns the CPU time of all threads of a process.
+double cpu_seconds(const Process& process) {
+  clockid_t clock;
+  timespec time{};
+  if (clock_getcpuclockid(process.id(), &clock) != 0 || clock_gettime(clock, &time) != 0) return 0;
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// Blocks until the condition is true or the process has ended.
+void wait_until(Process& process, const std::function<bool()>& condition) {
+  while (process.running() && !condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+class Stopped : public ::testing::TestWithParam<int> {};
+
+TEST_P(Stopped, FinishesTheStepAndSaves) {
+  const int signal = GetParam();
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("whole", kFlags).exit_code, 0);
+
+  ProcessResult stopped;
+  // Retries if the test process was not scheduled in time and the training ended before the signal.
+  for (int tries = 0; tries < 4 && stopped.exit_code <= 0; ++tries) {
+    std::filesystem::remove_all(workshop.path("run"));
+    Process process(workshop.train_arguments("run", kFlags));
+    wait_until(process, [&] {
+      return read_text(workshop.path("run") / "log.jsonl").find("\"step\":30,") != std::string::npos;
+    });
+    process.send(signal);
+    stopped = process.wait();
+  }
+  EXPECT_EQ(stopped.exit_code, 128 + signal) << stopped.err;
+  EXPECT_THAT(stopped.out, HasSubstr("continue with --resume auto"));
+  const std::int64_t step = workshop.events("run", "step").back()["step"];
+  EXPECT_LT(step, 600);
+  EXPECT_EQ(workshop.events("run", "save").back()["step"], step);
+
+  const ProcessResult resumed = workshop.train("run", kResumed);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(workshop.result("run")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
+}
+
+TEST(Run, SecondInterruptStopsImmediately) {
+  const Workshop workshop;
+  // A step of many seconds: fp64 convolutions are plain loops.
+  Process process(workshop.train_arguments(
+      "slow", {"--model", "resnet18", "--precision", "fp64", "--batch-size", "320", "--resume", "auto"}));
+  wait_until(process, [&] { return has_signal(process, "SigCgt", SIGINT); });
+  const double before = cpu_seconds(process);
+  wait_until(process, [&] { return cpu_seconds(process) > before + 0.2; });  // by now it is in the first step
+  process.send(SIGINT);
+  wait_until(process, [&] {
+    return !has_signal(process, "ShdPnd", SIGINT);
+  });  // else the kernel may merge the two signals
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(process.running()) << "the first signal lets the step finish";
+  process.send(SIGINT);
+  EXPECT_EQ(process.wait().exit_code, 130);
+  EXPECT_TRUE(checkpoints_of(workshop.path("slow")).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, Stopped, ::testing::Values(SIGTERM, SIGINT));
+
+}  // namespace
+}  // namespace convoy::testing

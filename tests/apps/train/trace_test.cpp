@@ -1,0 +1,185 @@
+// Chrome traces of several ranks.
+#include "apps/train/trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "comm/bootstrap/host.h"
+#include "comm/transport/thread/thread_communicator.h"
+#include "kernels/base/error.h"
+#include "tests/testing/support/temp_directory.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using Clock = Profiler::Clock;
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+
+class Trace : public ::testing::Test {
+ protected:
+  static void on_ranks(int ranks, const std::function<void(Communicator&)>& body) {
+    std::vector<std::jthread> threads;
+    for (auto& comm : make_thread_communicators(ranks, {.timeout_seconds = 60}))
+      threads.emplace_back([&body, own = std::move(comm)] {
+        try {
+          body(*own);
+          own->finish();
+        } catch (const std::exception& error) {
+          ADD_FAILURE() << "rank " << own->rank() << ": " << error.what();
+        }
+      });
+  }
+
+  std::string file() const { return (directory_.path() / "trace.json").string(); }
+  std::vector<Json> written() const {
+    std::ifstream in(file(), std::ios::binary);
+    const Json trace = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+    return trace["traceEvents"];
+  }
+  /// Returns the spans with this name by rank.
+  std::map<int, std::vector<Json>> spans(const std::string& name) const {
+    std::map<int, std::vector<Json>> found;
+    for (const Json& event : written())
+      if (event["ph"] == "X" && event["name"] == name) found[event["pid"]].push_back(event);
+    return found;
+  }
+
+  TempDirectory directory_;
+};
+
+TEST_F(Trace, HasAProcessForEachRank) {
+  on_ranks(3, [&](Communicator& comm) {
+    Profiler profiler;
+    profiler.enable(true);
+    for (int step = 0; step <= comm.rank(); ++step) const Profiler::Range range(&profiler, "step");
+    write_trace(profiler, &comm, file());
+  });
+  const auto steps = spans("step");
+  ASSERT_EQ(steps.size(), 3u);
+  for (const auto& [rank, of_rank] : steps) EXPECT_EQ(of_rank.size(), static_cast<std::size_t>(rank) + 1);
+  std::vector<std::string> names;
+  for (const Json& event : written())
+    if (event["name"] == "process_name") names.push_back(event["args"]["name"]);
+  const std::string host = this_host().name;
+  EXPECT_THAT(names, ElementsAre("rank 0 on " + host, "rank 1 on " + host, "rank 2 on " + host));
+}
+
+/// A rank that starts later has the same time axis: simultaneous spans overlap.
+TEST_F(Trace, TimeStartsAtACommonBarrier) {
+  std::array<Clock::time_point, 3> started_after, started_before;
+  on_ranks(3, [&](Communicator& comm) {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    std::this_thread::sleep_for(milliseconds(20 * rank));
+    Profiler profiler;
+    profiler.enable(true);
+    comm.barrier();  // bounds the time at which the barrier in start_trace() begins
+    started_after[rank] = Clock::now();
+    start_trace(profiler, &comm);
+    started_before[rank] = Clock::now();
+    {
+      const Profiler::Range range(&profiler, "together");
+      comm.barrier();
+    }
+    write_trace(profiler, &comm, file());
+  });
+  // The maximum delay with which a rank may leave the barrier, usually microseconds.
+  const std::chrono::duration<double, std::micro> max_delay =
+      *std::max_element(started_before.begin(), started_before.end()) -
+      *std::min_element(started_after.begin(), started_after.end());
+  double last_begin = -1e300, first_end = 1e300;
+  const auto together = spans("together");
+  ASSERT_EQ(together.size(), 3u);
+  for (const auto& [rank, of_rank] : together) {
+    ASSERT_EQ(of_rank.size(), 1u);
+    const double begin = of_rank[0]["ts"], duration = of_rank[0]["dur"];
+    EXPECT_GE(begin, 0);
+    last_begin = std::max(last_begin, begin);
+    first_end = std::min(first_end, begin + duration);
+  }
+  EXPECT_LE(last_begin, first_end + max_delay.count() + 1e-3);  // 1e-3 is far above rounding errors
+}
+
+TEST_F(Trace, ShowsBucketsOnASeparateRow) {
+  on_ranks(2, [&](Communicator& comm) {
+    Profiler profiler;
+    profiler.enable(true);
+    start_trace(profiler, &comm);
+    { const Profiler::Range range(&profiler, "backward"); }
+    const Clock::time_point now = Clock::now();
+    trace_buckets(profiler,
+                  {{.number = 1, .bytes = 9'437'184, .begin_ms = -8, .end_ms = -5},
+                   {.number = 2, .bytes = 460'000, .begin_ms = -5, .end_ms = -1.5}},
+                  now);
+    write_trace(profiler, &comm, file());
+  });
+  std::map<int, int> rows;  // the row "gradients" by rank
+  for (const Json& event : written())
+    if (event["name"] == "thread_name" && event["args"]["name"] == "gradients")
+      rows[event["pid"]] = event["tid"];
+  ASSERT_EQ(rows.size(), 2u);
+  const auto first = spans("bucket 1 (9.4 MB)"), second = spans("bucket 2 (0.5 MB)");
+  const auto backward = spans("backward");
+  ASSERT_EQ(first.size() + second.size() + backward.size(), 6u);
+  for (const int rank : {0, 1}) {
+    const Json& one = first.at(rank).at(0);
+    const Json& two = second.at(rank).at(0);
+    EXPECT_EQ(one["tid"], rows[rank]);
+    EXPECT_EQ(two["tid"], rows[rank]);
+    EXPECT_NE(backward.at(rank).at(0)["tid"], rows[rank]);
+    EXPECT_EQ(one["cat"], "communication");
+    EXPECT_NEAR(one["dur"].get<double>(), 3000, 1e-3);
+    EXPECT_NEAR(two["dur"].get<double>(), 3500, 1e-3);
+    EXPECT_NEAR(two["ts"].get<double>() - one["ts"].get<double>(), 3000, 1e-3);
+  }
+}
+
+/// Traces of different lengths, longer than the pieces in which they are gathered.
+TEST_F(Trace, GathersLargeTraces) {
+  constexpr int kMax = 15'000;
+  const auto count = [](int rank) { return rank == 1 ? kMax : 10 * rank; };
+  on_ranks(3, [&](Communicator& comm) {
+    Profiler profiler;
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < count(comm.rank()); ++i)
+      profiler.add("row", "span " + std::to_string(i), "compute", begin + milliseconds(i), milliseconds(1));
+    write_trace(profiler, &comm, file());
+  });
+  EXPECT_GT(std::filesystem::file_size(file()),
+            std::size_t{5} << 18);  // 1.25 MiB, gathered in pieces of 1 MiB
+  std::map<int, int> next;
+  for (const Json& event : written()) {
+    if (event["ph"] != "X") continue;
+    int& number = next[event["pid"]];
+    ASSERT_EQ(event["name"], "span " + std::to_string(number));
+    ++number;
+  }
+  EXPECT_EQ(next, (std::map<int, int>{{1, count(1)}, {2, count(2)}}));
+}
+
+TEST_F(Trace, WorksWithoutACommunicator) {
+  Profiler profiler;
+  profiler.enable(true);
+  start_trace(profiler, nullptr);
+  { const Profiler::Range range(&profiler, "step"); }
+  write_trace(profiler, nullptr, "");
+  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
+  write_trace(profiler, nullptr, file());
+  EXPECT_EQ(spans("step").size(), 1u);
+  EXPECT_THROW(write_trace(profiler, nullptr, "/proc/trace.json"), OutputError);
+}
+
+}  // namespace
+}  // namespace convoy::testing

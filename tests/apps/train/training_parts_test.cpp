@@ -1,0 +1,150 @@
+// Unit tests of the trainer's parts: loss log, step timer, precisions, loss scale and algorithm cache.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "apps/common/plan_cache.h"
+#include "apps/common/precision.h"
+#include "apps/train/loss_log.h"
+#include "apps/train/options.h"
+#include "apps/train/step_timer.h"
+#include "kernels/base/error.h"
+#include "tests/testing/support/errors.h"
+#include "tests/testing/support/temp_directory.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Tensor number(double value) { return Tensor::full({1}, value, DType::f64, Device::cpu()); }
+
+TEST(LossLog, SumsTheMicroBatchesOfEachStep) {
+  LossLog log(Device::cpu(), DType::f64, 4);
+  log.add(7, {number(0.25), number(0.5)});
+  log.add(8, {number(3)});
+  EXPECT_FALSE(log.full(1));
+  EXPECT_TRUE(log.full(2));
+  const std::vector<LossesInFlight::Loss> losses = log.take().losses();
+  ASSERT_EQ(losses.size(), 2U);
+  EXPECT_EQ(losses[0].step, 7);
+  EXPECT_EQ(losses[0].value, 0.75);
+  EXPECT_EQ(losses[1].step, 8);
+  EXPECT_EQ(losses[1].value, 3);
+  EXPECT_TRUE(log.take().losses().empty()) << "each loss is taken once";
+}
+
+TEST(LossLog, TakenLossesAreIndependentOfLaterSteps) {
+  LossLog log(Device::cpu(), DType::f64, 1);
+  log.add(1, {number(10)});
+  const LossesInFlight taken = log.take();
+  log.add(2, {number(20)});
+  EXPECT_EQ(taken.losses().at(0).value, 10);
+  EXPECT_THROW(log.add(3, {number(30)}), UsageError) << "the capacity is 1";
+}
+
+TEST(StepTimer, ExcludesPauses) {
+  using namespace std::chrono_literals;
+  using Clock = std::chrono::steady_clock;
+  StepTimer timer(Device::cpu());
+  const auto begin = Clock::now();
+  timer.run();
+  std::this_thread::sleep_for(20ms);
+  timer.run();  // of the next step: the timer keeps running
+  timer.pause();
+  const auto paused = Clock::now();
+  std::this_thread::sleep_for(100ms);
+  const std::chrono::duration<double> pause = Clock::now() - paused;
+  timer.run();
+  std::this_thread::sleep_for(20ms);
+  const double both = StepTimer::seconds(timer.take());
+  const std::chrono::duration<double> all = Clock::now() - begin;
+  EXPECT_GE(both, 0.040);
+  EXPECT_LT(both, (all - pause).count() + 1e-6)
+      << "the pause was counted";  // 1e-6 is far above rounding errors
+  std::this_thread::sleep_for(20ms);
+  EXPECT_GE(StepTimer::seconds(timer.take()), 0.020) << "the timer stopped at take()";
+  timer.pause();
+  timer.take();
+  EXPECT_EQ(StepTimer::seconds(timer.take()), 0);
+}
+
+TEST(Precision, HalfPrecisionKeepsFp32Parameters) {
+  for (const auto& [name, compute] : {std::pair("fp16", DType::f16), std::pair("bf16", DType::bf16)}) {
+    const Precision precision = parse_precision(name);
+    EXPECT_TRUE(precision.is_half());
+    EXPECT_EQ(precision.compute, compute);
+    EXPECT_EQ(precision.parameters, DType::f32);
+  }
+  EXPECT_TRUE(parse_precision("tf32").tf32);
+  EXPECT_FALSE(parse_precision("fp32").tf32);
+  EXPECT_EQ(parse_precision("fp64").parameters, DType::f64);
+  EXPECT_THAT(message_of<UsageError>([] { parse_precision("fp8"); }),
+              AllOf(HasSubstr("found 'fp8'"), HasSubstr("fp64, fp32, tf32, bf16, fp16")));
+}
+
+TEST(Precision, CpuRejectsUnsupportedPrecisions) {
+  const Device cpu = Device::cpu();
+  for (const char* name : {"fp32", "fp64", "bf16"})
+    EXPECT_NO_THROW(check_precision(parse_precision(name), cpu)) << name;
+  for (const char* name : {"tf32", "fp16"}) {
+    EXPECT_FALSE(supports(cpu, parse_precision(name)));
+    EXPECT_THAT(message_of<UsageError>([&] { check_precision(parse_precision(name), cpu); }),
+                AllOf(HasSubstr(name), HasSubstr("expected a GPU")));
+  }
+}
+
+TEST(LossScale, IsDynamicOrANumber) {
+  TrainOptions options;
+  EXPECT_EQ(loss_scale_settings(options).initial, LossScaleSettings().initial);
+  options.loss_scale = "1024";
+  EXPECT_EQ(loss_scale_settings(options).initial, 1024);
+  EXPECT_EQ(loss_scale_settings(options).options.growth, 1);
+  for (const char* text : {"", "static", "0", "0.5", "-3", "nan", "inf", "8x", "1e9"}) {
+    options.loss_scale = text;
+    EXPECT_THROW(loss_scale_settings(options), UsageError) << text;
+  }
+}
+
+// Device::hardware() is empty on the CPU and no algorithms are autotuned, so these tests insert entries
+// themselves.
+TEST(PlanCache, LoadingKeepsTheOrderOfEntries) {
+  const Device from = Device::cpu();
+  const Device to = Device::cpu();
+  EXPECT_EQ(format_algorithm_cache(from), "");
+  from.algorithm_cache().insert("conv2d a", "engine 1");
+  from.algorithm_cache().insert("conv2d b", "engine 2");
+  from.algorithm_cache().find("conv2d a");  // marks it as most recently used
+  EXPECT_EQ(load_algorithm_cache(format_algorithm_cache(from), to), std::nullopt);
+  EXPECT_EQ(to.algorithm_cache().entries(), from.algorithm_cache().entries());
+}
+
+TEST(PlanCache, RejectsDamagedAndForeignFiles) {
+  const Device device = Device::cpu();
+  const auto problem = [&](const std::string& text) {
+    return load_algorithm_cache(text, device).value_or("none");
+  };
+  EXPECT_THAT(problem(R"({"format": 1, "hardware": "NVIDIA X", "choices": [["a", "b"]]})"),
+              HasSubstr("is for NVIDIA X, found"));
+  EXPECT_THAT(problem(R"({"format": 2, "hardware": "", "choices": []})"), HasSubstr("format 2, expected 1"));
+  for (const char* text :
+       {"", "x", "[]", R"({"format": 1})", R"({"format": 1, "hardware": "", "choices": [["a"]]})",
+        R"({"format": 1, "hardware": "", "choices": {"a": 1}})", R"({"format": "1"})"})
+    EXPECT_THAT(problem(text), HasSubstr("is damaged")) << text;
+  EXPECT_EQ(device.algorithm_cache().size(), 0U) << "a rejected text must not change the cache";
+}
+
+TEST(PlanCache, EmptyCacheWritesNoFile) {
+  const TempDirectory directory;
+  PlanCache cache((directory.path() / "plans.json").string(), Device::cpu());
+  EXPECT_EQ(cache.load(), std::nullopt);
+  EXPECT_EQ(cache.store(), std::nullopt);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,170 @@
+#include "tests/comm/nccl/nccl_cases.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "comm/parallel/gradient_synchronizer.h"
+#include "engine/autograd/backward.h"
+#include "engine/ops/ops.h"
+#include "kernels/elementwise.h"
+#include "kernels/runtime/cuda_graph.h"
+#include "tests/comm/device_values.h"
+#include "tests/testing/support/errors.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr double kShort = 2;  // timeout in seconds
+constexpr double kLong = 60;  // long enough that only a failing test waits for it
+
+bool is_last(const Communicator& comm) { return comm.rank() == comm.size() - 1; }
+
+/// Returns a graph of one all-reduce between two events, as GradientSynchronizer enqueues it.
+std::unique_ptr<CudaGraph> capture_all_reduce(Communicator& comm, View data) {
+  const Stream compute = comm.device().stream();
+  StreamEvent ready(compute), done(compute);
+  return std::make_unique<CudaGraph>(comm.device(), [&] {
+    ready.record(compute);
+    ready.wait(comm.stream());
+    comm.all_reduce(data);
+    done.record(comm.stream());
+    done.wait(compute);
+  });
+}
+
+std::string replay_error(Communicator& comm, CudaGraph& graph) {
+  graph.replay();
+  comm.device().synchronize();  // the abort ends the wait
+  return message_of<PeerError>([&] { comm.check_errors(); });
+}
+
+/// Polls check_errors() until it throws, and returns the message.
+std::string wait_for_error(Communicator& comm) {
+  while (true) {
+    try {
+      comm.check_errors();
+    } catch (const PeerError& error) {
+      return error.what();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+NamedParameter parameter(const std::string& name, std::int64_t count, const Device& gpu) {
+  return {name, Variable(Tensor::full({count}, 1, DType::f32, gpu), true)};
+}
+
+void sums_gradients_eagerly_and_in_a_graph(std::unique_ptr<Communicator> comm) {
+  const Device gpu = comm->device();
+  const NamedParameter a = parameter("a", 1000, gpu), b = parameter("b", 3000, gpu);
+  const auto local = static_cast<float>(comm->rank() + 1);
+  const auto all = static_cast<float>(comm->size() * (comm->size() + 1) / 2);
+  {
+    GradientSynchronizer gradients({a, b}, *comm, {.bucket_mb = 0.001});
+    while (comm->size() > 1 && !gradients.bucket_plan_final()) {
+      backward(sum(a.variable * local) + sum(b.variable * (2 * local)));
+      gradients.finish();
+      EXPECT_THAT(a.variable.grad().to_vector<float>(), Each(all));
+      EXPECT_THAT(b.variable.grad().to_vector<float>(), Each(2 * all));
+    }
+    const Tensor factors = Tensor::full({1000}, 1, DType::f32, gpu);
+    const std::uint64_t before = comm->sequence_number();
+    CudaGraph graph(gpu, [&] {
+      backward(sum(a.variable * Variable(factors)) + sum(b.variable * local));
+      gradients.finish();
+      on(gpu.stream(), [&](auto& s) {
+        add(s, a.variable.value().view(), a.variable.grad().view(), a.variable.value().view());
+      });
+    });
+    EXPECT_GT(comm->sequence_number(), before);
+    for (int replay = 1; replay <= 3; ++replay) {
+      on(gpu.stream(), [&](auto& s) { fill(s, replay * local, factors.view()); });
+      graph.replay();
+    }
+    EXPECT_THAT(a.variable.value().to_vector<float>(), Each(1 + all * (1 + 2 + 3)));
+    EXPECT_THAT(b.variable.grad().to_vector<float>(), Each(all));
+    backward(sum(a.variable * local) + sum(b.variable * local));  // eagerly again
+    gradients.finish();
+    EXPECT_THAT(b.variable.grad().to_vector<float>(), Each(all));
+  }
+  comm->finish();
+}
+
+void names_rank_that_does_not_replay(std::unique_ptr<Communicator> comm) {
+  DeviceValues<float> data(*comm, {1.0F, 2.0F});
+  const auto graph = capture_all_reduce(*comm, data.view());
+  graph->replay();
+  comm->device().synchronize();
+  EXPECT_EQ(data.read(*comm)[1], 2.0F * static_cast<float>(comm->size()));
+  const std::string error = is_last(*comm) ? wait_for_error(*comm) : replay_error(*comm, *graph);
+  EXPECT_THAT(error, AllOf(HasSubstr("all-reduce 0 (2 f32) on rank "),
+                           HasSubstr("waited 2 s for rank " + std::to_string(comm->size() - 1))));
+  EXPECT_THROW(comm->barrier(), PeerError);
+}
+
+/// Calls `leave` on the last rank while the others wait in a replay, and expects `text` in their errors.
+template <class F>
+void expect_reported(std::unique_ptr<Communicator> comm, const char* text, const F& leave) {
+  DeviceValues<float> data(*comm, {1.0F});
+  const auto graph = capture_all_reduce(*comm, data.view());
+  if (is_last(*comm)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the peers are in the replay by now
+    return leave(*comm);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(replay_error(*comm, *graph), HasSubstr(text));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+void ends_replay_when_peer_exits(std::unique_ptr<Communicator> comm) {
+  expect_reported(std::move(comm), "exited before finishing", [](Communicator&) {});
+}
+
+void ends_replay_when_peer_aborts(std::unique_ptr<Communicator> comm) {
+  expect_reported(std::move(comm), "no space left", [](Communicator& last) { last.abort("no space left"); });
+}
+
+void ends_uncompared_mismatch_at_timeout(std::unique_ptr<Communicator> comm) {
+  run_compared_collectives(*comm);
+  DeviceValues<float> data(*comm, std::vector<float>(16, 1.0F));
+  comm->all_reduce(data.view());
+  if (!is_last(*comm)) comm->all_reduce(data.view());
+  const std::string error = wait_for_error(*comm);
+  wait_for(*comm);  // the abort ends the wait
+  EXPECT_THAT(error, AllOf(HasSubstr("all-reduce 33 (16 f32)"), HasSubstr("waited 2 s for rank ")));
+}
+
+void names_rank_that_does_not_finish(std::unique_ptr<Communicator> comm) {
+  const std::string error =
+      is_last(*comm) ? wait_for_error(*comm) : message_of<PeerError>([&] { comm->finish(); });
+  EXPECT_THAT(error, HasSubstr("waited 2 s for rank " + std::to_string(comm->size() - 1)));
+}
+
+constexpr ConformanceCase kCases[] = {
+    {"SumsGradientsEagerlyAndInAGraph", 1, kLong, sums_gradients_eagerly_and_in_a_graph},
+    {"NamesRankThatDoesNotReplay", 2, kShort, names_rank_that_does_not_replay},
+    {"EndsReplayWhenPeerExits", 2, kLong, ends_replay_when_peer_exits},
+    {"EndsReplayWhenPeerAborts", 2, kLong, ends_replay_when_peer_aborts},
+    {"EndsUncomparedMismatchAtTimeout", 2, kShort, ends_uncompared_mismatch_at_timeout},
+    {"NamesRankThatDoesNotFinish", 2, kShort, names_rank_that_does_not_finish},
+};
+
+}  // namespace
+
+std::span<const ConformanceCase> nccl_cases() { return kCases; }
+
+void run_compared_collectives(Communicator& comm) {
+  DeviceValues<float> value(comm, {1.0F});
+  for (int i = 0; i < 32; ++i) comm.all_reduce(value.view());
+  wait_for(comm);
+  comm.check_errors();
+}
+
+}  // namespace convoy::testing

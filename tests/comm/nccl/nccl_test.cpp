@@ -1,0 +1,212 @@
+// Tests of the NCCL communicator on emulated GPUs: the general conformance cases and its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "comm/nccl/nccl_communicator.h"
+#include "comm/nccl/nccl_watchdog.h"
+#include "comm/transport/shm/shm_communicator.h"
+#include "comm/transport/thread/thread_communicator.h"
+#include "tests/comm/device_values.h"
+#include "tests/comm/nccl/nccl_cases.h"
+#include "tests/comm/rendezvous_ranks.h"
+#include "tests/comm/transport/conformance.h"
+#include "tests/cuda_emulator/nccl/nccl_emulation.h"
+#include "tests/cuda_emulator/runtime/emulator.h"
+#include "tests/testing/support/errors.h"
+#include "tests/testing/support/gpu.h"
+#include "tests/testing/support/process.h"
+#include "tests/testing/support/rank_processes.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Body = std::function<void(std::unique_ptr<Communicator>)>;
+
+constexpr double kShort = 2;  // timeout in seconds
+constexpr double kLong = 60;  // long enough that only a failing test waits for it
+
+void run_rank(std::unique_ptr<Communicator> control, int gpu, const CommOptions& options, const Body& body) {
+  const std::string rank = "rank " + std::to_string(control->rank());
+  try {
+    const ::testing::ScopedTrace trace(__FILE__, __LINE__, rank);
+    body(make_nccl_communicator(std::move(control), Device::cuda(gpu), options));
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << rank << ": " << error.what();
+  }
+}
+
+/// Runs ranks as threads, each with its own GPU.
+void run_threads(int ranks, const CommOptions& options, const Body& body) {
+  std::vector<std::thread> threads;
+  for (auto& control : make_thread_communicators(ranks, options)) {
+    const int gpu = control->rank();
+    threads.emplace_back(
+        [&, gpu, own = std::move(control)]() mutable { run_rank(std::move(own), gpu, options, body); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void run_threads_at_random(int ranks, const CommOptions& options, const Body& body) {
+  set_gpu_order(3);
+  run_threads(ranks, options, body);
+  set_gpu_order(0);
+}
+
+class NcclTest : public GpuTest {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(emulator::nccl_communicators(), 0);
+    GpuTest::TearDown();
+  }
+};
+
+class NcclConformance : public NcclTest, public ::testing::WithParamInterface<ConformanceRun> {};
+TEST_P(NcclConformance, Conforms) { GetParam().run(); }
+
+const auto run_name = [](const auto& run) { return run.param.name(); };
+INSTANTIATE_TEST_SUITE_P(Threads, NcclConformance,
+                         ::testing::ValuesIn(conformance_runs({"nccl", run_threads}, {1, 2, 3, 4},
+                                                              {result_cases(), disagreement_cases(),
+                                                               departure_cases(), nccl_cases()})),
+                         run_name);
+INSTANTIATE_TEST_SUITE_P(ThreadsInRandomOrder, NcclConformance,
+                         ::testing::ValuesIn(conformance_runs({"nccl", run_threads_at_random}, {1, 2, 4},
+                                                              {result_cases(), nccl_cases()})),
+                         run_name);
+
+using NcclCommunicator = NcclTest;
+
+// The emulated NCCL waits forever when counts differ. The real one may also return a wrong sum.
+TEST_F(NcclCommunicator, EndsUncomparedCountMismatchAtTimeout) {
+  run_threads(2, {.timeout_seconds = kShort}, [](std::unique_ptr<Communicator> comm) {
+    run_compared_collectives(*comm);
+    DeviceValues<float> data(*comm, std::vector<float>(16, 1.0F));
+    const View view = data.view();
+    comm->all_reduce(View{view.data, {16 - comm->rank()}, view.dtype});
+    wait_for(*comm);
+    EXPECT_THAT(message_of<PeerError>([&] { comm->check_errors(); }),
+                AllOf(HasSubstr("all-reduce 32 (1"), HasSubstr("waited 2 s for ")));
+  });
+}
+
+TEST_F(NcclCommunicator, ComparesAllSignaturesWithCheckAlways) {
+  run_threads(2, {.timeout_seconds = kLong, .check_always = true}, [](std::unique_ptr<Communicator> comm) {
+    run_compared_collectives(*comm);
+    DeviceValues<float> data(*comm, std::vector<float>(16, 1.0F));
+    const View view = data.view();
+    comm->all_reduce(View{view.data, {16 - comm->rank()}, view.dtype});
+    EXPECT_THAT(message_of<PeerError>([&] { comm->check_errors(); }),
+                AllOf(HasSubstr("all-reduce 32 (16 f32)"), HasSubstr("all-reduce 32 (15 f32)")));
+  });
+}
+
+TEST_F(NcclCommunicator, ReportsErrorsOfNccl) {
+  run_threads(2, {.timeout_seconds = kLong}, [](std::unique_ptr<Communicator> comm) {
+    run_compared_collectives(*comm);
+    comm->barrier();
+    if (comm->rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rank 0 is waiting by now
+      emulator::break_nccl(1, ncclRemoteError);
+    }
+    DeviceValues<float> data(*comm, {1.0F});
+    comm->all_reduce(data.view());
+    wait_for(*comm);
+    EXPECT_THAT(message_of<PeerError>([&] { comm->check_errors(); }),
+                HasSubstr("remote process exited or there was a network error (6): broken by the test"));
+    EXPECT_THROW(comm->barrier(), PeerError);
+  });
+}
+
+TEST_F(NcclCommunicator, PollsUntilSlowCallsAreComplete) {
+  for (const int polls : {0, 1, 40}) {
+    emulator::set_nccl_polls(polls);
+    conformance_runs({"nccl", run_threads}, {2}, {nccl_cases().first(1)}).front().run();
+  }
+  emulator::set_nccl_polls(3);
+}
+
+TEST_F(NcclCommunicator, NamesRankThatDoesNotFinish) {
+  auto heartbeats = make_thread_communicators(2, {.timeout_seconds = kLong});
+  const Device gpu = Device::cuda(0);
+  NcclHandle unused;
+  const GpuProgress idle(gpu);
+  const auto watched = [&](const char* name) {
+    return NcclWatchdog::Watched{.handle = unused, .progress = idle, .name = name, .timeout_seconds = kShort};
+  };
+  std::string found;
+  NcclWatchdog first(std::move(heartbeats[0]), watched("rank 0"), [&](std::exception_ptr failure) {
+    found = message_of<PeerError>([&] { std::rethrow_exception(failure); });
+  });
+  NcclWatchdog second(std::move(heartbeats[1]), watched("rank 1"), [](std::exception_ptr) {});
+  first.finish();
+  EXPECT_EQ(found, "finish() on rank 0: waited 2 s for rank 1");
+}
+
+TEST_F(NcclCommunicator, CreationFailsWhenRankIsMissing) {
+  auto controls = make_thread_communicators(2, {.timeout_seconds = kShort});
+  EXPECT_THAT(message_of<PeerError>([&] {
+                make_nccl_communicator(std::move(controls[0]), Device::cuda(0), {.timeout_seconds = kShort});
+              }),
+              HasSubstr("waited 2 s for rank 1"));
+}
+
+TEST_F(NcclCommunicator, RejectsCpuAndSharedGpu) {
+  EXPECT_THAT(message_of<UsageError>(
+                  [] { make_nccl_communicator(std::move(make_thread_communicators(1)[0]), Device::cpu()); }),
+              HasSubstr("found --device cpu"));
+  std::vector<std::thread> threads;
+  for (auto& control : make_thread_communicators(2))
+    threads.emplace_back([own = std::move(control)]() mutable {
+      EXPECT_THAT(message_of<PeerError>([&] { make_nccl_communicator(std::move(own), Device::cuda(0)); }),
+                  HasSubstr("Duplicate GPU detected"));
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// Ranks are forked processes. They are forked before this process has threads.
+using NcclProcesses = NcclTest;
+
+std::unique_ptr<Communicator> make(const ForkedRank& rank, int gpu, const CommOptions& options) {
+  return make_nccl_communicator(make_shm_communicator(rank.rank, rank.size, rank.exchange, {.comm = options}),
+                                Device::cuda(gpu), options);
+}
+
+/// Runs tests/comm/nccl/nccl_ranks.cpp as on a real machine: several processes share one GPU.
+TEST_F(NcclProcesses, ConformOnOneGpu) {
+  const std::string port = std::to_string(free_port());
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (const char* rank : {"0", "1"})
+    ranks.push_back(std::make_unique<Process>(
+        std::vector<std::string>{CONVOY_NCCL_RANKS, "--share-gpu"},
+        ProcessOptions{
+            .environment = {
+                {"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}}}));
+  for (const auto& rank : ranks) {
+    const ProcessResult result = rank->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    EXPECT_THAT(result.out, HasSubstr("NcclRanks.Conform/nccl_2_AllReduceSums"));
+  }
+}
+
+TEST_F(NcclProcesses, DetectPeerDeathWhileGpusWait) {
+  run_forked_ranks(3, [&](const ForkedRank& rank) {
+    const auto comm = make(rank, rank.rank, {.timeout_seconds = kLong});
+    for (int i = 0; i < 32; ++i) comm->barrier();
+    if (rank.rank == 1) raise(SIGKILL);
+    const auto begin = std::chrono::steady_clock::now();
+    DeviceValues<float> data(*comm, {1.0F});
+    comm->all_reduce(data.view());
+    wait_for(*comm);
+    EXPECT_THAT(message_of<PeerError>([&] { comm->check_errors(); }), HasSubstr("rank 1"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  });
+}
+
+}  // namespace
+}  // namespace convoy::testing

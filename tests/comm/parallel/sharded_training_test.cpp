@@ -1,0 +1,361 @@
+// Tests that training with ZeRO stages 1 and 2 gives the results of replicated training.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/parallel/broadcast.h"
+#include "comm/parallel/communicator_group.h"
+#include "comm/parallel/gradient_synchronizer.h"
+#include "comm/parallel/zero/sharded_gradients.h"
+#include "comm/parallel/zero/sharded_optimizer.h"
+#include "engine/autograd/backward.h"
+#include "engine/ops/ops.h"
+#include "kernels/base/random.h"
+#include "models/models.h"
+#include "tests/comm/rank_threads.h"
+#include "tests/testing/support/errors.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Plan {
+  int zero = 0;
+  std::string model = "lenet";
+  std::string optimizer = "adamw";
+  std::int64_t micro_batches = 1;
+  std::optional<double> clip_norm = std::nullopt;
+  double bucket_mb = 0.05;
+  int steps = 3;
+};
+
+/// One rank's training in fp64 with two samples per micro-batch, which depend on the step and the rank.
+class Training {
+ public:
+  Training(Communicator& comm, const Plan& plan)
+      : comm_(comm),
+        plan_(plan),
+        size_(plan.model == "lenet" ? 16 : 8),
+        model_(
+            models::make(plan.model, {.input = {size_, size_, 3}, .device = comm.device()}).to(DType::f64)),
+        groups_(decay_groups(model_.parameters(), 1e-3)) {
+    std::vector<ParameterGroup> groups = groups_;
+    if (plan_.zero > 0) {
+      const Variable loss =
+          cross_entropy_sum(model_(Tensor::zeros({1, size_, size_, 3}, DType::f64, comm.device())),
+                            Tensor::zeros({1}, DType::i32, comm.device()));
+      shards_ = std::make_unique<ShardedParameters>(
+          model_.parameters(), plan_of_graph(model_.parameters(), loss, plan.bucket_mb), comm);
+      groups = shards_->pieces_of(groups_);
+    }
+    before_optimizer_ = in_use();
+    optimizer_ = make_optimizer(plan.optimizer, groups);
+    optimizer_memory_ = in_use() - before_optimizer_;
+    if (plan_.zero > 0) {
+      sharded_ = std::make_unique<ShardedOptimizer>(*optimizer_, groups_, *shards_, comm);
+      auto gradients = std::make_unique<ShardedGradients>(*shards_, ZeroStage(plan_.zero));
+      sharded_gradients_ = gradients.get();
+      gradients_ = std::move(gradients);
+    } else {
+      gradients_ = std::make_unique<GradientSynchronizer>(
+          model_.parameters(), comm, GradientSynchronizerOptions{.bucket_mb = plan.bucket_mb});
+    }
+  }
+
+  void run(int steps) {
+    CommunicatorGroup group(comm_);
+    for (int end = step_ + steps; step_ < end; ++step_) {
+      gradients_->begin_forward();
+      for (std::int64_t k = 0; k < plan_.micro_batches; ++k) {
+        gradients_->begin_step(k + 1 == plan_.micro_batches);
+        backward(loss(k), {.accumulate = gradients_->accumulates() && k > 0});
+        gradients_->end_micro_batch();
+      }
+      gradients_->finish();
+      optimizer_->step(0.01 / (1 + step_),
+                       {.clip_norm = plan_.clip_norm, .process_group = plan_.zero > 0 ? &group : nullptr});
+      gradients_->end_step();
+    }
+    gradients_->gather_parameters();
+  }
+
+  std::vector<double> parameters() const {
+    std::vector<double> all;
+    for (const NamedParameter& parameter : model_.parameters()) append(all, parameter.variable.value());
+    return all;
+  }
+  OptimizerState state() const { return sharded_ ? sharded_->gather() : state_of(*optimizer_); }
+  /// Returns the state that ranks without a state to resume from pass to resume().
+  OptimizerState empty_state() const { return sharded_->make_whole(); }
+  void resume(const OptimizerState& state, const std::vector<double>& parameters, int step) {
+    std::size_t at = 0;
+    for (const NamedParameter& parameter : model_.parameters()) {
+      const Tensor& value = parameter.variable.value();
+      const std::span<const double> values(parameters.data() + at, static_cast<std::size_t>(value.numel()));
+      value.copy_from(Tensor::from(values, value.shape(), value.device()));
+      at += values.size();
+    }
+    if (sharded_) {
+      sharded_->scatter(state);
+    } else {
+      const std::vector<NamedState> target = optimizer_->state();
+      for (std::size_t i = 0; i < target.size(); ++i) target[i].tensor.copy_from(state.tensors[i].tensor);
+      optimizer_->set_steps(state.steps);
+    }
+    step_ = step;
+  }
+
+  const ShardedGradients& sharded_gradients() const { return *sharded_gradients_; }
+  const GradientReducer& gradients() const { return *gradients_; }
+  const ShardPlan& shards() const { return shards_->shards(); }
+  std::size_t optimizer_memory() const { return optimizer_memory_; }
+  std::size_t parameter_bytes() const {
+    return static_cast<std::size_t>(model_.parameter_count()) * sizeof(double);
+  }
+
+ private:
+  static void append(std::vector<double>& all, const Tensor& tensor) {
+    const std::vector<double> values = tensor.to_vector<double>();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  /// Returns the memory in use on this rank's device, which no other rank uses.
+  std::size_t in_use() const { return comm_.device().memory().stats().in_use; }
+
+  Variable loss(std::int64_t micro_batch) {
+    const Random random{.seed = 3, .purpose = RandomPurpose::test};
+    const auto key = static_cast<std::uint32_t>((step_ * 8 + micro_batch) * 100 + comm_.rank());
+    std::vector<double> pixels;
+    for (std::int64_t i = 0; i < 2 * size_ * size_ * 3; ++i)
+      pixels.push_back(to_uniform(random.words(static_cast<std::uint64_t>(i), key)[0]) - 0.5);
+    const std::vector<std::int32_t> labels = {static_cast<std::int32_t>(key % 10), comm_.rank() % 10};
+    const Variable logits =
+        model_(Tensor::from(pixels, {2, size_, size_, 3}, comm_.device()), {.training = true});
+    return cross_entropy_sum(logits, Tensor::from(labels, {2}, comm_.device())) /
+           static_cast<double>(2 * plan_.micro_batches * comm_.size());
+  }
+
+  Communicator& comm_;
+  Plan plan_;
+  std::int64_t size_;  // height and width of an image, the smallest that the model accepts
+  Model model_;
+  std::vector<ParameterGroup> groups_;
+  std::unique_ptr<ShardedParameters> shards_;
+  std::size_t before_optimizer_ = 0, optimizer_memory_ = 0;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<ShardedOptimizer> sharded_;
+  std::unique_ptr<GradientReducer> gradients_;
+  ShardedGradients* sharded_gradients_ = nullptr;
+  int step_ = 0;
+};
+
+/// Returns the trained parameters, which must be the same on all ranks.
+std::vector<double> train(int ranks, const Plan& plan) {
+  std::vector<std::vector<double>> results(static_cast<std::size_t>(ranks));
+  on_ranks(ranks, [&](Communicator& comm) {
+    Training training(comm, plan);
+    training.run(plan.steps);
+    results[static_cast<std::size_t>(comm.rank())] = training.parameters();
+    comm.finish();
+  });
+  EXPECT_THAT(results, Each(results.front()));
+  return results.front();
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double maximum = a.size() == b.size() && !a.empty() ? 0 : 1e300;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    maximum = std::max(maximum, std::abs(a[i] - b[i]) / std::max(1e-3, std::abs(b[i])));
+  return maximum;
+}
+
+// On the CPU, a reduce-scatter adds in the same order as an all-reduce, so the rounding is the same.
+TEST(Sharded, EqualsReplicatedTrainingBitwiseWithoutClippingAndAccumulation) {
+  for (const char* optimizer : {"sgd", "adam"})
+    for (const int ranks : {1, 2, 3}) {
+      const std::vector<double> whole = train(ranks, {.zero = 0, .optimizer = optimizer});
+      for (const int zero : {1, 2})
+        EXPECT_EQ(train(ranks, {.zero = zero, .optimizer = optimizer}), whole)
+            << optimizer << ", " << ranks << " ranks, stage " << zero;
+    }
+}
+
+TEST(Sharded, ClipsByGlobalNormAndAccumulatesMicroBatches) {
+  for (const auto& [model, ranks] : {std::pair("lenet", 3), std::pair("resnet20", 2)}) {
+    Plan plan{.model = model, .micro_batches = 2, .clip_norm = 0.05, .steps = 2};
+    const std::vector<double> whole = train(ranks, plan);
+    for (const int zero : {1, 2}) {
+      plan.zero = zero;
+      EXPECT_LE(distance(train(ranks, plan), whole), 1e-9) << model << ", stage " << zero;
+    }
+  }
+}
+
+TEST(Sharded, UsesExpectedMemory) {
+  constexpr int kRanks = 4;
+  for (const int zero : {1, 2})
+    on_ranks(kRanks, [&](Communicator& comm) {
+      Training training(comm, {.zero = zero, .model = "resnet20", .micro_batches = 4});
+      training.run(1);
+      const auto elements = [](std::int64_t count) {
+        return static_cast<std::size_t>(count) * sizeof(double);
+      };
+      // adamw stores two numbers per parameter. In addition to 1/N of them, a rank stores the padding of its
+      // shards, and the allocator rounds up the size of each piece.
+      const std::size_t rounding =
+          2 * training.shards().pieces.front().size() * 512 + training.shards().shard_numels.size() * 128;
+      EXPECT_LE(training.optimizer_memory(), 2 * training.parameter_bytes() / kRanks + rounding);
+      EXPECT_GT(training.optimizer_memory(), training.parameter_bytes() / kRanks);
+
+      std::int64_t shard_sum = 0;
+      for (const std::int64_t shard : training.shards().shard_numels) shard_sum += shard;
+      if (zero == 2) {
+        EXPECT_EQ(training.sharded_gradients().buffers(), 2U);
+        EXPECT_EQ(training.gradients().gradient_bytes(),
+                  elements(shard_sum) + 2 * elements(training.shards().max_numel()));
+        EXPECT_LE(elements(shard_sum), training.parameter_bytes() / kRanks +
+                                           training.shards().shard_numels.size() * 64 + 64 * kRanks);
+      } else {
+        EXPECT_EQ(training.gradients().gradient_bytes(), elements(shard_sum * kRanks));
+      }
+      comm.finish();
+    });
+}
+
+TEST(Sharded, StateResumesWithAnyNumberOfRanks) {
+  const Plan plan{.zero = 1, .optimizer = "adam", .steps = 2};
+  OptimizerState state;
+  std::vector<double> parameters;
+  on_ranks(3, [&](Communicator& comm) {
+    Training training(comm, plan);
+    training.run(plan.steps);
+    const OptimizerState whole = training.state();  // the full state, on each rank
+    if (comm.rank() == 1) {
+      state = whole;
+      parameters = training.parameters();
+    }
+    comm.finish();
+  });
+  ASSERT_EQ(state.name, "adam");
+  EXPECT_EQ(state.steps, 2);
+  // Continues the training on another number of ranks.
+  const auto resume_on = [&](int ranks, int zero) {
+    std::vector<double> result;
+    on_ranks(ranks, [&](Communicator& comm) {
+      Training training(comm, {.zero = zero, .optimizer = "adam"});
+      training.resume(comm.rank() == 0 || zero == 0 ? state : training.empty_state(), parameters, plan.steps);
+      const OptimizerState back = training.state();
+      ASSERT_EQ(back.tensors.size(), state.tensors.size());
+      for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+        EXPECT_EQ(back.tensors[i].name, state.tensors[i].name);
+        EXPECT_EQ(back.tensors[i].kind, state.tensors[i].kind);
+        EXPECT_EQ(back.tensors[i].tensor.to_vector<double>(), state.tensors[i].tensor.to_vector<double>());
+      }
+      training.run(2);
+      if (comm.rank() == 0) result = training.parameters();
+      comm.finish();
+    });
+    return result;
+  };
+  for (const int ranks : {2, 4}) {
+    const std::vector<double> whole = resume_on(ranks, 0);
+    EXPECT_EQ(resume_on(ranks, 1), whole);
+    EXPECT_EQ(resume_on(ranks, 2), whole);
+  }
+}
+
+NamedParameter parameter(const std::string& name, std::int64_t count, const Device& device) {
+  return {name, Variable(Tensor::full({count}, 1, DType::f64, device), true)};
+}
+
+TEST(Sharded, StepsParameterWithGradientOnAnyRankOnly) {
+  for (const ZeroStage stage : {ZeroStage::optimizer, ZeroStage::gradients})
+    on_ranks(3, [&](Communicator& comm) {
+      const NamedParameter everywhere = parameter("everywhere", 30, comm.device()),
+                           one = parameter("one", 50, comm.device()),
+                           nowhere = parameter("nowhere", 40, comm.device());
+      const std::vector<NamedParameter> all = {everywhere, one, nowhere};
+      const Variable used = sum(everywhere.variable) + sum(one.variable);
+      ShardedParameters shards(all, plan_of_graph(all, used, 0.0003), comm);
+      EXPECT_EQ(shards.plan().buckets.back().slices.back().parameter,
+                2U);  // the parameter that the graph does not contain
+      Sgd optimizer(shards.pieces_of({ParameterGroup{.parameters = all, .weight_decay = 1}}), {});
+      ShardedGradients gradients(shards, stage);
+      for (int step = 0; step < 3; ++step) {
+        gradients.begin_forward();
+        Variable loss = sum(everywhere.variable * 1.0);
+        if (comm.rank() == 1) loss = loss + sum(one.variable * 2.0);
+        gradients.begin_step(true);
+        if (comm.rank() != 2) backward(loss);
+        gradients.end_micro_batch();
+        gradients.finish();
+        if (std::any_of(shards.piece_variables().begin(), shards.piece_variables().end(),
+                        [](const Variable& piece) { return piece.has_new_grad(); })) {
+          optimizer.step(0.5);
+        }
+        gradients.end_step();
+      }
+      gradients.gather_parameters();
+      // p -= 0.5 (g + p), where g = 2 is the sum over ranks, three times from 1: -0.5, -1.25, -1.625.
+      EXPECT_THAT(everywhere.variable.value().to_vector<double>(), Each(-1.625));
+      EXPECT_THAT(one.variable.value().to_vector<double>(), Each(-1.625));
+      EXPECT_THAT(nowhere.variable.value().to_vector<double>(), Each(1));
+      comm.finish();
+    });
+}
+
+/// An optimizer whose step is not elementwise, like one that orthogonalizes whole matrices.
+class Whole final : public Optimizer {
+ public:
+  explicit Whole(const std::vector<ParameterGroup>& groups) : Optimizer(groups) {}
+  std::vector<NamedState> state() const override { return {}; }
+  std::string name() const override { return "whole"; }
+  bool is_elementwise() const override { return false; }
+
+ private:
+  void step_group(std::size_t, std::span<const std::size_t>, const StepScalars&) override {}
+};
+
+TEST(Sharded, RejectsOptimizerThatIsNotElementwise) {
+  on_ranks(2, [](Communicator& comm) {
+    const std::vector<NamedParameter> all = {parameter("a", 64, comm.device())};
+    ShardedParameters shards(all, plan_of_graph(all, sum(all.front().variable), 1), comm);
+    const std::vector<ParameterGroup> groups = {ParameterGroup{.parameters = all}};
+    Whole optimizer(shards.pieces_of(groups));
+    EXPECT_THAT(message_of<UsageError>([&] { ShardedOptimizer(optimizer, groups, shards, comm); }),
+                HasSubstr("--zero: optimizer whole cannot be sharded, because its step is not elementwise"));
+    comm.finish();
+  });
+}
+
+TEST(Sharded, LeavingAStepEndsWaitOfPeers) {
+  on_ranks(2, [](Communicator& comm) {
+    const std::vector<NamedParameter> all = {parameter("a", 64, comm.device())};
+    ShardedParameters shards(all, plan_of_graph(all, sum(all.front().variable), 1), comm);
+    auto gradients = std::make_unique<ShardedGradients>(shards, ZeroStage::optimizer);
+    gradients->begin_forward();
+    if (comm.rank() == 1) {
+      backward(sum(all.front().variable));
+      gradients.reset();
+    } else {
+      EXPECT_THAT(message_of<PeerError>([&] {
+                    gradients->begin_step(true);
+                    backward(sum(all.front().variable));
+                    gradients->end_micro_batch();
+                    gradients->finish();
+                  }),
+                  HasSubstr("rank 1 left in the middle of a step"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace convoy::testing

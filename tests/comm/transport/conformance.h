@@ -1,0 +1,66 @@
+// The conformance tests of communicators, as functions that every rank of a group runs. They are independent
+// of how the ranks were started: as threads, as forked processes or by mpirun.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/core/communicator.h"
+
+namespace convoy::testing {
+
+/// One conformance test.
+struct ConformanceCase {
+  const char* name;
+  int min_ranks;
+  double timeout_seconds;  // timeout of the communicator
+  /// Runs on every rank, with that rank's communicator. Reports failures through GoogleTest expectations.
+  void (*run)(std::unique_ptr<Communicator> comm);
+};
+
+/// Returns the tests of collectives and their results. Each ends with finish().
+std::span<const ConformanceCase> result_cases();
+/// Returns result_cases() without the test of the summation order, for communicators with another order.
+std::span<const ConformanceCase> result_cases_of_any_order();
+/// Checks that sums on the CPU are computed within each host in rank order, then over the hosts in the order
+/// of their lowest ranks, and are rounded once.
+void expect_sums_by_host(Communicator& comm, const std::vector<int>& host_of_rank);
+/// Returns the tests of inconsistent, missing and late ranks: all other ranks throw a PeerError that names
+/// them.
+std::span<const ConformanceCase> disagreement_cases();
+/// Returns the tests of ranks that exit or abort: the other ranks fail at once. For transports that can
+/// notify them.
+std::span<const ConformanceCase> departure_cases();
+
+/// Creates the ranks of a group. Each rank runs `body`; a failure in any of them fails the test.
+struct Backend {
+  std::string name;
+  std::function<void(int ranks, const CommOptions& options,
+                     const std::function<void(std::unique_ptr<Communicator>)>& body)>
+      run;
+};
+
+/// The parameter of one test: a backend, a number of ranks and a case.
+struct ConformanceRun {
+  Backend backend;
+  int ranks;
+  ConformanceCase what;
+
+  std::string name() const { return backend.name + "_" + std::to_string(ranks) + "_" + what.name; }
+  void run() const {
+    backend.run(ranks, {.timeout_seconds = what.timeout_seconds},
+                [this](std::unique_ptr<Communicator> comm) { what.run(std::move(comm)); });
+  }
+  friend std::ostream& operator<<(std::ostream& out, const ConformanceRun& run) { return out << run.name(); }
+};
+
+/// Returns all combinations of cases and numbers of ranks that satisfy the cases' minimum, for
+/// INSTANTIATE_TEST_SUITE_P.
+std::vector<ConformanceRun> conformance_runs(const Backend& backend, const std::vector<int>& ranks,
+                                             std::initializer_list<std::span<const ConformanceCase>> cases);
+
+}  // namespace convoy::testing

@@ -1,0 +1,220 @@
+// Conformance tests of failures: inconsistent, missing and exiting ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "tests/comm/device_values.h"
+#include "tests/comm/transport/conformance.h"
+#include "tests/testing/support/errors.h"
+#include "tests/testing/support/temp_directory.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Timeouts in seconds. The short one must still suffice for present ranks on a busy machine.
+constexpr double kShort = 2;
+constexpr double kLong = 60;    // a test that reaches this timeout fails
+constexpr double kAtOnce = 20;  // far more than necessary, far less than kLong
+
+bool is_last(const Communicator& comm) { return comm.rank() == comm.size() - 1; }
+
+std::string last_rank(const Communicator& comm) { return "rank " + std::to_string(comm.size() - 1); }
+
+double seconds_of(const std::function<void()>& action) {
+  const auto begin = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// A barrier that does not use the communicator: ranks create files in a directory of rank 0.
+class FileBarrier {
+ public:
+  /// Broadcasts the path of the directory through `comm`.
+  explicit FileBarrier(Communicator& comm) : rank_(comm.rank()), size_(comm.size()) {
+    std::vector<std::uint8_t> path(256);
+    if (rank_ == 0) {
+      const std::string local = directory_.emplace().path();
+      std::copy(local.begin(), local.end(), path.begin());
+    }
+    DeviceValues<std::uint8_t> shared(comm, path);
+    comm.broadcast(shared.view(), 0);
+    path = shared.read(comm);
+    path_ = std::string(path.begin(), std::find(path.begin(), path.end(), 0));
+  }
+
+  /// Blocks until all ranks have called it. Rank 0 then removes the directory.
+  void wait() {
+    std::ofstream(path_ / std::to_string(rank_)).put('\n');
+    const auto begin = std::chrono::steady_clock::now();
+    while (!all_ranks_are_here()) {
+      ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::duration<double>(kLong));
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    directory_.reset();
+  }
+
+ private:
+  bool all_ranks_are_here() const {
+    for (int rank = 0; rank < size_; ++rank)
+      if (!std::filesystem::exists(path_ / std::to_string(rank))) return !std::filesystem::exists(path_);
+    return true;
+  }
+
+  int rank_, size_;
+  std::filesystem::path path_;
+  std::optional<TempDirectory> directory_;  // rank 0's
+};
+
+/// Waits for all enqueued work and returns its error.
+std::string error_of(Communicator& comm) {
+  wait_for(comm);
+  return message_of<PeerError>([&] { comm.check_errors(); });
+}
+
+void expect_to_stay_failed(Communicator& comm, const std::string& error) {
+  EXPECT_EQ(message_of<PeerError>([&] { comm.check_errors(); }), error);
+  EXPECT_EQ(message_of<PeerError>([&] { comm.barrier(); }), error);
+  EXPECT_EQ(message_of<PeerError>([&] { comm.finish(); }), error);
+}
+
+/// Runs `last` on the last rank and `others` on the other ranks. The error on every rank contains both
+/// signatures.
+void expect_disagreement(Communicator& comm, const char* of_others, const char* of_last,
+                         const std::function<void(Communicator&, View)>& others,
+                         const std::function<void(Communicator&, View)>& last) {
+  DeviceValues<float> data(comm, std::vector<float>(16, 1.0F + static_cast<float>(comm.rank())));
+  comm.barrier();  // so that the sequence number is not 0
+  (is_last(comm) ? last : others)(comm, data.view());
+  const std::string error = error_of(comm);
+  EXPECT_THAT(error, HasSubstr(of_others));
+  EXPECT_THAT(error, HasSubstr(of_last));
+  EXPECT_THAT(error, HasSubstr(last_rank(comm)));
+  expect_to_stay_failed(comm, error);
+}
+
+View first(const View& data, std::int64_t count) { return {data.data, {count}, data.dtype}; }
+
+void different_counts_are_an_error(std::unique_ptr<Communicator> comm) {
+  expect_disagreement(
+      *comm, "all-reduce 1 (16 f32)", "all-reduce 1 (15 f32)", [](auto& c, View data) { c.all_reduce(data); },
+      [](auto& c, View data) { c.all_reduce(first(data, 15)); });
+}
+
+void empty_view_on_one_rank_is_an_error(std::unique_ptr<Communicator> comm) {
+  expect_disagreement(
+      *comm, "all-reduce 1 (16 f32)", "all-reduce 1 (0 f32)", [](auto& c, View data) { c.all_reduce(data); },
+      [](auto& c, View data) { c.all_reduce(first(data, 0)); });
+}
+
+void different_types_are_an_error(std::unique_ptr<Communicator> comm) {
+  expect_disagreement(
+      *comm, "all-reduce 1 (16 f32)", "all-reduce 1 (16 bf16)",
+      [](auto& c, View data) { c.all_reduce(data); },
+      [](auto& c, View data) {
+        c.all_reduce(View{data.data, data.shape, DType::bf16});
+      });
+}
+
+void different_collectives_are_an_error(std::unique_ptr<Communicator> comm) {
+  expect_disagreement(
+      *comm, "all-reduce 1 (16 f32)", "broadcast 1 (16 f32 from rank 0)",
+      [](auto& c, View data) { c.all_reduce(data); }, [](auto& c, View data) { c.broadcast(data, 0); });
+}
+
+void different_roots_are_an_error(std::unique_ptr<Communicator> comm) {
+  expect_disagreement(
+      *comm, "broadcast 1 (16 f32 from rank 0)", "broadcast 1 (16 f32 from rank 1)",
+      [](auto& c, View data) { c.broadcast(data, 0); }, [](auto& c, View data) { c.broadcast(data, 1); });
+}
+
+void skipped_collective_is_an_error(std::unique_ptr<Communicator> comm) {
+  expect_disagreement(
+      *comm, "all-reduce 1 (16 f32)", "all-reduce 1 (8 f32)",
+      [](auto& c, View data) {
+        c.all_reduce(data);
+        c.all_reduce(first(data, 8));
+      },
+      [](auto& c, View data) { c.all_reduce(first(data, 8)); });
+}
+
+void missing_rank_is_reported(std::unique_ptr<Communicator> comm) {
+  DeviceValues<float> data(*comm, {1.0F, 2.0F});
+  FileBarrier file_barrier(*comm);
+  if (is_last(*comm)) return file_barrier.wait();
+  std::string error;
+  const double seconds = seconds_of([&] {
+    comm->all_reduce(data.view());
+    error = error_of(*comm);
+  });
+  EXPECT_THAT(error, HasSubstr("all-reduce 1 (2 f32)"));
+  EXPECT_THAT(error, HasSubstr("for " + last_rank(*comm)));
+  EXPECT_LT(seconds, kAtOnce) << error;
+  expect_to_stay_failed(*comm, error);
+  file_barrier.wait();
+}
+
+void late_rank_is_no_error(std::unique_ptr<Communicator> comm) {
+  if (is_last(*comm)) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  DeviceValues<float> data(*comm, {1.0F});
+  comm->all_reduce(data.view());
+  EXPECT_EQ(data.read(*comm)[0], static_cast<float>(comm->size()));
+  comm->finish();
+}
+
+void exiting_rank_is_reported_at_once(std::unique_ptr<Communicator> comm) {
+  DeviceValues<float> data(*comm, {1.0F});
+  comm->all_reduce(data.view());
+  EXPECT_EQ(data.read(*comm)[0], static_cast<float>(comm->size()));
+  if (is_last(*comm)) return;
+  std::string error;
+  const double seconds = seconds_of([&] {
+    comm->all_reduce(data.view());
+    error = error_of(*comm);
+  });
+  EXPECT_THAT(error, HasSubstr(last_rank(*comm)));
+  EXPECT_LT(seconds, kAtOnce);
+  expect_to_stay_failed(*comm, error);
+}
+
+void abort_reason_reaches_all_ranks(std::unique_ptr<Communicator> comm) {
+  if (is_last(*comm)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the other ranks are waiting
+    comm->abort("no space left on the device of " + last_rank(*comm));
+  }
+  std::string error;
+  const double seconds = seconds_of([&] { error = message_of<PeerError>([&] { comm->barrier(); }); });
+  EXPECT_THAT(error, HasSubstr("no space left on the device of " + last_rank(*comm)));
+  EXPECT_LT(seconds, kAtOnce);
+  expect_to_stay_failed(*comm, error);
+}
+
+constexpr ConformanceCase kDisagreements[] = {
+    {"DifferentCountsAreAnError", 2, kLong, different_counts_are_an_error},
+    {"EmptyViewOnOneRankIsAnError", 2, kLong, empty_view_on_one_rank_is_an_error},
+    {"DifferentTypesAreAnError", 2, kLong, different_types_are_an_error},
+    {"DifferentCollectivesAreAnError", 2, kLong, different_collectives_are_an_error},
+    {"DifferentRootsAreAnError", 2, kLong, different_roots_are_an_error},
+    {"SkippedCollectiveIsAnError", 2, kLong, skipped_collective_is_an_error},
+    {"MissingRankIsReported", 2, kShort, missing_rank_is_reported},
+    {"LateRankIsNoError", 2, kLong, late_rank_is_no_error},
+};
+
+constexpr ConformanceCase kDepartures[] = {
+    {"ExitingRankIsReportedAtOnce", 2, kLong, exiting_rank_is_reported_at_once},
+    {"AbortReasonReachesAllRanks", 2, kLong, abort_reason_reaches_all_ranks},
+};
+
+}  // namespace
+
+std::span<const ConformanceCase> disagreement_cases() { return kDisagreements; }
+std::span<const ConformanceCase> departure_cases() { return kDepartures; }
+
+}  // namespace convoy::testing

@@ -1,0 +1,155 @@
+// Tests of communicators within one process: a single rank, and threads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <thread>
+
+#include "comm/bootstrap/thread_rendezvous.h"
+#include "comm/transport/self_communicator.h"
+#include "comm/transport/thread/thread_communicator.h"
+#include "tests/comm/transport/conformance.h"
+#include "tests/testing/support/errors.h"
+
+namespace convoy::testing {
+namespace {
+
+using Body = std::function<void(std::unique_ptr<Communicator>)>;
+
+void run_rank(std::unique_ptr<Communicator> comm, const Body& body) {
+  const std::string rank = "rank " + std::to_string(comm->rank());
+  try {
+    const ::testing::ScopedTrace trace(__FILE__, __LINE__, rank);
+    body(std::move(comm));
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << rank << ": " << error.what();
+  }
+}
+
+void run_self(int, const CommOptions& options, const Body& body) {
+  run_rank(make_self_communicator(options), body);
+}
+
+void run_threads(int ranks, const CommOptions& options, const Body& body) {
+  std::vector<std::thread> threads;
+  for (auto& comm : make_thread_communicators(ranks, options))
+    threads.emplace_back([&body](std::unique_ptr<Communicator> own) { run_rank(std::move(own), body); },
+                         std::move(comm));
+  for (std::thread& thread : threads) thread.join();
+}
+
+class LocalCommunicator : public ::testing::TestWithParam<ConformanceRun> {};
+TEST_P(LocalCommunicator, Conforms) { GetParam().run(); }
+
+const auto run_name = [](const auto& run) { return run.param.name(); };
+INSTANTIATE_TEST_SUITE_P(Self, LocalCommunicator,
+                         ::testing::ValuesIn(conformance_runs({"self", run_self}, {1}, {result_cases()})),
+                         run_name);
+INSTANTIATE_TEST_SUITE_P(Thread, LocalCommunicator,
+                         ::testing::ValuesIn(conformance_runs({"thread", run_threads}, {1, 2, 3, 4, 8},
+                                                              {result_cases(), disagreement_cases(),
+                                                               departure_cases()})),
+                         run_name);
+
+TEST(ThreadCommunicator, WaitingRanksUseNoCpuTime) {
+  run_threads(3, {}, [](std::unique_ptr<Communicator> comm) {
+    timespec before{}, after{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    if (comm->rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    comm->barrier();
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
+                           1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+    EXPECT_LT(seconds, 0.2);  // two spinning ranks would use 0.8 s
+    comm->finish();
+  });
+}
+
+/// Runs `body` in one thread per rank, each with its rendezvous. An exception fails the test.
+void run_rendezvous(int ranks, double timeout_seconds,
+                    const std::function<void(std::unique_ptr<ThreadRendezvous>)>& body) {
+  std::vector<std::thread> threads;
+  for (auto& rendezvous : rendezvous_in_threads(ranks, timeout_seconds))
+    threads.emplace_back(
+        [&body](std::unique_ptr<ThreadRendezvous> own) {
+          const int rank = own->info().rank;
+          try {
+            body(std::move(own));
+          } catch (const std::exception& error) {
+            ADD_FAILURE() << "rank " << rank << ": " << error.what();
+          }
+        },
+        std::move(rendezvous));
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ThreadRendezvous, RanksShareOneHost) {
+  const auto by_rank = rendezvous_in_threads(3, 1);
+  ASSERT_EQ(by_rank.size(), 3U);
+  for (int rank = 0; rank < 3; ++rank) {
+    const RankInfo& info = by_rank[static_cast<std::size_t>(rank)]->info();
+    EXPECT_EQ(info.rank, rank);
+    EXPECT_EQ(info.world_size, 3);
+    EXPECT_EQ(info.local_rank, rank);
+    EXPECT_EQ(info.local_world_size, 3);
+    EXPECT_EQ(info.nodes, 1);
+    EXPECT_EQ(info.source, "threads");
+  }
+  EXPECT_EQ(by_rank.front()->all().size(), 3U);
+}
+
+TEST(ThreadRendezvous, GathersStringsAndSharesObjectOfRank0) {
+  run_rendezvous(4, 60, [](std::unique_ptr<ThreadRendezvous> rendezvous) {
+    const int rank = rendezvous->info().rank;
+    for (int round = 0; round < 50; ++round) {
+      const std::string suffix = " of round " + std::to_string(round);
+      std::vector<std::string> expected;
+      for (int other = 0; other < 4; ++other) expected.push_back(std::to_string(other) + suffix);
+      EXPECT_EQ(rendezvous->all_gather(std::to_string(rank) + suffix), expected);
+      const auto local = std::make_shared<int>(100 * rank + round);
+      EXPECT_EQ(*std::static_pointer_cast<int>(rendezvous->share(local)), round);
+    }
+  });
+}
+
+TEST(ThreadRendezvous, ReportsMissingRanksAtTheDeadline) {
+  const auto by_rank = rendezvous_in_threads(3, 0.05);
+  const std::string expected = "rank 1 waited 0.05 s for ranks 0, 2";
+  EXPECT_EQ(message_of<PeerError>([&] { by_rank[1]->all_gather(""); }), expected);
+  EXPECT_EQ(message_of<PeerError>([&] { by_rank[2]->all_gather(""); }), expected)
+      << "a rank that is too late";
+}
+
+TEST(ThreadRendezvous, ExitOfOneRankEndsWaits) {
+  run_rendezvous(3, 300, [](std::unique_ptr<ThreadRendezvous> rendezvous) {
+    if (rendezvous->info().rank == 1) return;
+    EXPECT_EQ(message_of<PeerError>([&] { rendezvous->share(nullptr); }), "rank 1 exited before finishing");
+    EXPECT_EQ(message_of<PeerError>([&] { rendezvous->all_gather(""); }), "rank 1 exited before finishing");
+  });
+}
+
+TEST(ThreadRendezvous, ProvidesCommunicators) {
+  run_rendezvous(3, 60, [](std::unique_ptr<ThreadRendezvous> rendezvous) {
+    const std::unique_ptr<Communicator> comm = make_thread_communicator(*rendezvous, {.timeout_seconds = 60});
+    const std::unique_ptr<Communicator> other =
+        make_thread_communicator(*rendezvous, {.timeout_seconds = 60});
+    EXPECT_EQ(comm->rank(), rendezvous->info().rank);
+    for (Communicator* one : {comm.get(), other.get()}) {
+      std::int32_t sum = 1 << one->rank();
+      one->all_reduce({&sum, {1}, DType::i32});
+      one->finish();
+      EXPECT_EQ(sum, 7);
+    }
+  });
+}
+
+TEST(ThreadRendezvous, OfAnotherKindIsRefused) {
+  const std::unique_ptr<Rendezvous> alone = Rendezvous::init();
+  EXPECT_THAT(message_of<UsageError>([&] { make_thread_communicator(*alone); }),
+              ::testing::HasSubstr("--comm thread: the ranks are not threads of one process (one process)"));
+}
+
+TEST(ThreadCommunicator, RejectsZeroRanks) { EXPECT_THROW(make_thread_communicators(0), UsageError); }
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,194 @@
+// The program that mpi_test.cpp runs under mpirun: all MPI test cases in one MPI session.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <time.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "comm/transport/hierarchical/hierarchical_communicator.h"
+#include "comm/transport/mpi/mpi_communicator.h"
+#include "tests/comm/device_values.h"
+#include "tests/comm/transport/conformance.h"
+#include "tests/testing/support/errors.h"
+
+namespace convoy::testing {
+namespace {
+
+Rendezvous* mpi_rendezvous = nullptr;  // set by main()
+
+class MpiRanks : public ::testing::TestWithParam<ConformanceRun> {};
+
+TEST_P(MpiRanks, Conform) {
+  if (mpi_rendezvous->info().world_size < GetParam().what.min_ranks) GTEST_SKIP();
+  GetParam().run();
+}
+
+/// Runs a case on the existing ranks. A barrier ends it, since one rank may be done while the others wait for
+/// a deadline.
+void run_on_mpi_ranks(int, const CommOptions& options,
+                      const std::function<void(std::unique_ptr<Communicator>)>& body) {
+  body(make_mpi_communicator(*mpi_rendezvous, options));
+  mpi_rendezvous->barrier();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MpiRanks,
+                         ::testing::ValuesIn(conformance_runs({"mpi", run_on_mpi_ranks}, {4},
+                                                              {result_cases(), disagreement_cases(),
+                                                               departure_cases()})),
+                         [](const auto& run) { return run.param.name(); });
+
+/// Returns the hosts of the ranks; if there is only one, two simulated hosts with alternating ranks.
+std::vector<int> hosts_of_ranks() {
+  std::vector<int> hosts;
+  for (const RankInfo& info : mpi_rendezvous->all())
+    hosts.push_back(info.nodes > 1 ? info.node : info.rank % 2);
+  return hosts;
+}
+
+std::unique_ptr<Communicator> make_hierarchical(const CommOptions& options) {
+  return make_hierarchical_communicator(
+      make_mpi_links(*mpi_rendezvous), hosts_of_ranks(),
+      [](const std::string& local) { return mpi_rendezvous->all_gather(local); }, {.comm = options});
+}
+
+void run_hierarchical(int, const CommOptions& options,
+                      const std::function<void(std::unique_ptr<Communicator>)>& body) {
+  body(make_hierarchical(options));
+  mpi_rendezvous->barrier();
+}
+
+INSTANTIATE_TEST_SUITE_P(Hierarchical, MpiRanks,
+                         ::testing::ValuesIn(conformance_runs({"hierarchical", run_hierarchical}, {4},
+                                                              {result_cases_of_any_order(),
+                                                               disagreement_cases(), departure_cases()})),
+                         [](const auto& run) { return run.param.name(); });
+
+TEST(MpiHierarchical, SumsByRankThenByHost) {
+  const auto comm = make_hierarchical({});
+  EXPECT_EQ(comm->name(), "shm+mpi");
+  expect_sums_by_host(*comm, hosts_of_ranks());
+  comm->finish();
+}
+
+TEST(MpiRendezvous, ProvidesPositionsOfAllRanks) {
+  const RankInfo& info = mpi_rendezvous->info();
+  EXPECT_EQ(info.source, "mpi");
+  const char* const hosts = std::getenv("CONVOY_TEST_NODES");
+  const int nodes = hosts == nullptr ? 1 : std::atoi(hosts);
+  EXPECT_EQ(info.nodes, nodes);
+  EXPECT_EQ(info.local_world_size, info.world_size / nodes);
+  EXPECT_EQ(info.local_rank, info.rank % info.local_world_size);
+  ASSERT_EQ(mpi_rendezvous->all().size(), static_cast<std::size_t>(info.world_size));
+  EXPECT_EQ(mpi_rendezvous->all()[static_cast<std::size_t>(info.rank)].rank, info.rank);
+  EXPECT_THAT(mpi_rendezvous->note(), ::testing::HasSubstr("OMPI_COMM_WORLD_*"));
+  const std::vector<std::string> texts =
+      mpi_rendezvous->all_gather(std::string(static_cast<std::size_t>(info.rank), 'x'));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) EXPECT_EQ(texts[rank], std::string(rank, 'x'));
+}
+
+TEST(MpiRendezvous, IsInitializedOncePerProcess) {
+  EXPECT_THAT(message_of<UsageError>([] { Rendezvous::init({.where = "mpi"}); }),
+              ::testing::HasSubstr("only once per process"));
+}
+
+/// Uses two communicators concurrently, as SyncBatchNorm and the gradients do.
+TEST(MpiCommunicator, SupportsConcurrentCommunicators) {
+  const auto first = make_mpi_communicator(*mpi_rendezvous);
+  const auto second = first->split(0);
+  DeviceValues<float> ones(*first, std::vector<float>(100000, 1.0F));
+  DeviceValues<double> twos(*second, std::vector<double>(1000, 2.0));
+  for (int i = 0; i < 20; ++i) {
+    first->all_reduce(ones.view());
+    second->all_reduce(twos.view());
+    first->broadcast(ones.view(), 0);
+    if (i == 10) twos.read(*second);
+  }
+  const double ranks = first->size();
+  EXPECT_EQ(ones.read(*first)[99999], static_cast<float>(std::pow(ranks, 20)));
+  EXPECT_EQ(twos.read(*second)[999], 2 * std::pow(ranks, 20));
+  second->finish();
+  first->finish();
+}
+
+TEST(MpiCommunicator, WaitingRanksUseLittleCpuTime) {
+  const auto comm = make_mpi_communicator(*mpi_rendezvous);
+  comm->barrier();
+  timespec before{}, after{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  if (comm->rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  comm->barrier();
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
+                         1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  EXPECT_LT(seconds, 0.6);  // a spinning rank would use 1 s
+  comm->finish();
+}
+
+TEST(MpiCommunicator, CanBeSplitManyTimes) {
+  const auto comm = make_mpi_communicator(*mpi_rendezvous);
+  for (int i = 0; i < 200; ++i) {
+    const auto part = comm->split(i % (comm->rank() + 1));
+    part->barrier();
+    part->finish();
+  }
+  comm->finish();
+}
+
+}  // namespace
+}  // namespace convoy::testing
+
+namespace {
+
+/// Runs collectives during which ranks fail in the given way.
+void run_with_fault(const std::string& fault, convoy::Rendezvous& mpi_rendezvous) {
+  using namespace convoy;
+  const int rank = mpi_rendezvous.info().rank;
+  const bool expects_timeout = fault == "missing";
+  const auto comm = make_mpi_communicator(mpi_rendezvous, {.timeout_seconds = expects_timeout ? 2.0 : 300.0});
+  float value = 1;
+  const View data{&value, {1}, DType::f32};
+  comm->all_reduce(data);
+  comm->barrier();
+  try {
+    if (fault == "all_throw") throw UsageError("no such flag");
+    if (rank == 1) {
+      if (fault == "throws") throw DataError("no data set here");
+      if (fault == "killed") raise(SIGKILL);
+      if (fault == "missing") std::this_thread::sleep_for(std::chrono::minutes(5));
+    }
+  } catch (const Error& error) {
+    // mpirun kills the job when the first rank fails, perhaps before this rank has printed its error. So the
+    // other ranks also print the cause.
+    comm->abort("rank " + std::to_string(rank) + ": " + error.what());
+    throw;
+  }
+  comm->all_reduce(data);
+  comm->finish();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const std::string argument = argc > 1 ? argv[1] : "";
+  const std::string flag = "--fault=";
+  int rank = -1;
+  try {
+    const auto rendezvous = convoy::Rendezvous::init();
+    rank = rendezvous->info().rank;
+    if (argument.starts_with(flag)) {
+      run_with_fault(argument.substr(flag.size()), *rendezvous);
+      return 0;
+    }
+    convoy::testing::mpi_rendezvous = rendezvous.get();
+    return RUN_ALL_TESTS();
+  } catch (const convoy::Error& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    return static_cast<int>(error.code());
+  }
+}

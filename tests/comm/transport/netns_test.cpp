@@ -1,0 +1,228 @@
+// Tests with two hosts, simulated by network namespaces: TCP, gloo and MPI. Skipped if this process may not
+// create network namespaces.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <chrono>
+
+#include "comm/transport/gloo/gloo_communicator.h"
+#include "comm/transport/hierarchical/hierarchical_communicator.h"
+#include "kernels/base/error.h"
+#include "tests/comm/device_values.h"
+#include "tests/comm/rendezvous_ranks.h"
+#include "tests/comm/transport/conformance.h"
+#include "tests/testing/support/errors.h"
+#include "tests/testing/support/mpirun.h"
+#include "tests/testing/support/notice.h"
+#include "tests/testing/support/process.h"
+#include "tests/testing/support/rank_processes.h"
+#include "tests/testing/support/temp_directory.h"
+#include "tests/testing/support/two_hosts.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Hosts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!hosts.unavailable_reason().empty()) GTEST_SKIP() << hosts.unavailable_reason();
+  }
+
+  /// Runs `body` on four ranks: ranks 0 and 1 on the first host, ranks 2 and 3 on the second one.
+  void run(const std::string& where, const std::function<void(Rendezvous&)>& body,
+           const std::function<void(const std::vector<pid_t>&)>& in_parent = nullptr) {
+    run_forked_ranks(
+        4,
+        [&](const ForkedRank& rank) {
+          hosts.enter(rank.rank / 2);
+          set_launch(rank.rank, rank.size);
+          const auto rendezvous = Rendezvous::init({.where = where, .timeout_seconds = 40});
+          body(*rendezvous);
+          rank.wait_for_peers();
+        },
+        in_parent);
+  }
+
+  std::string tcp() const { return "tcp://" + hosts.address(0) + ":29500"; }
+
+  TwoHosts hosts;
+};
+
+void expect_two_hosts(const Rendezvous& rendezvous) {
+  const RankInfo& info = rendezvous.info();
+  EXPECT_EQ(info.nodes, 2);
+  EXPECT_EQ(info.node, info.rank / 2);
+  EXPECT_EQ(info.local_rank, info.rank % 2);
+  EXPECT_EQ(info.local_world_size, 2);
+  EXPECT_THAT(info.host, HasSubstr(info.rank < 2 ? "(node 0)" : "(node 1)"));  // the hosts have the same name
+}
+
+TEST_F(Hosts, InitializeThroughTcp) {
+  run(tcp(), [&](Rendezvous& rendezvous) {
+    expect_two_hosts(rendezvous);
+    EXPECT_EQ(rendezvous.info().address, hosts.address(rendezvous.info().node));
+    for (int round = 0; round < 20; ++round)
+      EXPECT_EQ(rendezvous.all_gather(std::to_string(rendezvous.info().rank)),
+                (std::vector<std::string>{"0", "1", "2", "3"}));
+  });
+}
+
+TEST_F(Hosts, InitializeThroughSharedFile) {
+  const TempDirectory directory;
+  run("file://" + (directory.path() / "rendezvous").string(),
+      [](Rendezvous& rendezvous) { expect_two_hosts(rendezvous); });
+}
+
+TEST_F(Hosts, ReportUnreachableRanks) {
+  hosts.disconnect();
+  run_forked_ranks(2, [&](const ForkedRank& rank) {
+    hosts.enter(rank.rank);
+    set_launch(rank.rank, rank.size);
+    const std::string error =
+        message_of<PeerError>([&] { Rendezvous::init({.where = tcp(), .timeout_seconds = 1}); });
+    EXPECT_THAT(error, HasSubstr(rank.rank == 0 ? "rank 0 has joined, rank 1 is missing"
+                                                : "rank 1 waited 1 s for rank 0 at tcp://10.213.77.1:29500"));
+  });
+}
+
+class GlooHosts : public Hosts, public ::testing::WithParamInterface<ConformanceCase> {};
+
+TEST_P(GlooHosts, Conform) {
+  run(tcp(), [&](Rendezvous& rendezvous) {
+    GetParam().run(make_gloo_communicator(rendezvous, {.timeout_seconds = GetParam().timeout_seconds}));
+  });
+}
+
+const auto case_name = [](const auto& what) { return std::string(what.param.name); };
+INSTANTIATE_TEST_SUITE_P(Results, GlooHosts, ::testing::ValuesIn(result_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Departures, GlooHosts, ::testing::ValuesIn(departure_cases()), case_name);
+
+class HierarchicalHosts : public GlooHosts {};
+
+TEST_P(HierarchicalHosts, Conform) {
+  run(tcp(), [&](Rendezvous& rendezvous) {
+    GetParam().run(make_hierarchical_communicator(rendezvous,
+                                                  {.comm = {.timeout_seconds = GetParam().timeout_seconds}}));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Results, HierarchicalHosts, ::testing::ValuesIn(result_cases_of_any_order()),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Departures, HierarchicalHosts, ::testing::ValuesIn(departure_cases()), case_name);
+
+TEST_F(Hosts, SumWithinHostsFirst) {
+  run(tcp(), [&](Rendezvous& rendezvous) {
+    const auto comm = make_hierarchical_communicator(rendezvous);
+    EXPECT_EQ(comm->name(), "shm+gloo");
+    expect_sums_by_host(*comm, {0, 0, 1, 1});
+    comm->finish();
+  });
+}
+
+TEST_F(Hosts, FindTheirAddressesWithSharedFile) {
+  const TempDirectory directory;
+  run("file://" + (directory.path() / "rendezvous").string(), [](Rendezvous& rendezvous) {
+    EXPECT_EQ(rendezvous.info().address, "");
+    const auto comm = make_gloo_communicator(rendezvous);
+    DeviceValues<float> data(*comm, {1.0F});
+    comm->all_reduce(data.view());
+    EXPECT_EQ(data.read(*comm)[0], 4.0F);
+    comm->finish();
+  });
+}
+
+TEST_F(Hosts, FailTogetherWithSharedFile) {
+  const TempDirectory directory;
+  const auto begin = std::chrono::steady_clock::now();
+  run_forked_ranks(2, [&](const ForkedRank& rank) {
+    hosts.enter(rank.rank);
+    set_launch(rank.rank, rank.size);
+    if (rank.rank == 1) setenv("GLOO_SOCKET_IFNAME", "no-such-interface", 1);
+    try {
+      const auto rendezvous =
+          Rendezvous::init({.where = "file://" + (directory.path() / "rendezvous").string()});
+      make_gloo_communicator(*rendezvous);
+      ADD_FAILURE() << "created without rank 1";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr(rank.rank == 1 ? "no-such-interface" : "rank 1 exited before finishing"));
+    }
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));  // less than the timeout
+}
+
+using Make = std::function<std::unique_ptr<Communicator>(Rendezvous&, const CommOptions&)>;
+
+class DisconnectedHosts : public Hosts, public ::testing::WithParamInterface<Make> {};
+
+TEST_P(DisconnectedHosts, TimeOut) {
+  const Notice connected, pulled;
+  run(
+      tcp(),
+      [&](Rendezvous& rendezvous) {
+        const auto comm = GetParam()(rendezvous, {.timeout_seconds = 2});
+        comm->barrier();
+        connected.give();
+        ASSERT_TRUE(pulled.await());
+        const std::string error = message_of<PeerError>([&] { comm->barrier(); });
+        EXPECT_THAT(error, HasSubstr(rendezvous.info().node == 0 ? "2, 3" : "0, 1"));
+      },
+      [&](const std::vector<pid_t>&) {
+        EXPECT_TRUE(connected.await(4));
+        hosts.disconnect();
+        pulled.give(4);
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, DisconnectedHosts,
+    ::testing::Values([](Rendezvous& rendezvous,
+                         const CommOptions& options) { return make_gloo_communicator(rendezvous, options); },
+                      [](Rendezvous& rendezvous, const CommOptions& options) {
+                        return make_hierarchical_communicator(rendezvous, {.comm = options});
+                      }),
+    [](const auto& make) { return make.index == 0 ? "Gloo" : "Hierarchical"; });
+
+TEST_F(Hosts, InitializeThroughMpi) {
+  const TempDirectory directory;
+  // Replaces ssh: a script that gets a host and a command.
+  const auto agent = directory.write(
+      "agent", "#!/bin/sh\nhost=$1\nshift\ncase $host in\n" + hosts.address(0) + ") name=" + hosts.name(0) +
+                   " ;;\n*) name=" + hosts.name(1) + " ;;\nesac\nexec ip netns exec $name sh -c \"$*\"\n");
+  chmod(agent.c_str(), 0755);
+  std::map<std::string, std::string> environment = mpirun_environment(directory);
+  environment["CONVOY_TEST_NODES"] = "2";
+  const ProcessResult result = run_program({"/usr/sbin/ip",
+                                            "netns",
+                                            "exec",
+                                            hosts.name(0),
+                                            CONVOY_MPIRUN,
+                                            "--host",
+                                            hosts.address(0) + ":2," + hosts.address(1) + ":2",
+                                            "--mca",
+                                            "plm_rsh_agent",
+                                            agent.string(),
+                                            "--mca",
+                                            "btl",
+                                            "tcp,self",
+                                            "--mca",
+                                            "btl_tcp_if_include",
+                                            TwoHosts::kNetwork,
+                                            "--mca",
+                                            "oob_tcp_if_include",
+                                            TwoHosts::kNetwork,
+                                            "-x",
+                                            "CONVOY_TEST_NODES",
+                                            "-x",
+                                            "ASAN_OPTIONS",
+                                            CONVOY_MPI_RANKS},
+                                           {.environment = environment});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("PASSED"));
+}
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,104 @@
+// The execution of a kernel, block by block: threads as fibers, barriers, warps and shared memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/cuda_emulator/runtime/emulator.h"
+#include "tests/cuda_emulator/runtime/fiber.h"
+
+namespace convoy::emulator {
+
+/// An error of a kernel, with its location: "reduce.cu:31: block (0, 0, 0), thread (5, 0, 0): …".
+struct KernelFault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The arguments of a kernel launch.
+struct Launch {
+  dim3 grid, block;
+  std::size_t shared_bytes;
+  std::function<void()> thread;  // runs one thread
+};
+
+/// Runs blocks one after another. Within a block, threads run one at a time, each until it waits or ends.
+/// Threads that a barrier releases continue in the given order.
+class BlockRunner {
+ public:
+  BlockRunner() = default;
+  BlockRunner(const BlockRunner&) = delete;
+  BlockRunner& operator=(const BlockRunner&) = delete;
+
+  /// Runs all blocks of a launch. Throws KernelFault.
+  void run(const Launch& launch, Order order, std::mt19937_64& random);
+
+  /// Returns the runner whose run() is active, for functions that a kernel calls.
+  static BlockRunner& current() { return *current_runner_; }
+
+  // Called by the CUDA thread that is running.
+  void barrier(Where where);
+  /// Waits for all lanes of the mask. Returns the `bits` of each lane, valid until the thread's next call.
+  const std::uint64_t* converge(unsigned mask, std::uint64_t bits, Where where);
+  unsigned lane() const { return thread_ % 32; }
+  [[noreturn]] void fault(const std::string& what, Where where) const;
+
+ private:
+  enum class Status : std::uint8_t { not_started, ready, at_barrier, at_warp_operation, ended };
+  struct Thread {
+    Status status = Status::not_started;
+    unsigned mask = 0;       // the lanes that it waits for
+    Where where{};           // the source location at which it waits
+    Fiber* fiber = nullptr;  // the fiber that runs it, while it waits
+  };
+  /// The convergence of the lanes of one mask at a shuffle or vote. There are two sets of values: a lane may
+  /// still read the last one while other lanes write to the next.
+  struct Convergence {
+    unsigned mask;
+    unsigned waiting = 0;  // lanes
+    unsigned turn = 0;     // the set of values in use
+    Where where{};
+    std::array<std::array<std::uint64_t, 32>, 2> values{};
+  };
+
+  void run_block();
+  void run_fiber(Fiber& fiber);
+  void enter(unsigned thread);
+  void wait();
+  void release(std::vector<unsigned> threads);
+  void unwind();
+  std::vector<unsigned> in_order(std::size_t count);
+  Convergence& convergence_of(unsigned warp, unsigned mask);
+  std::string to_string(unsigned thread) const;
+  std::string state_of(unsigned thread) const;
+  std::string describe_waiting() const;
+
+  static BlockRunner* current_runner_;
+
+  const Launch* launch_ = nullptr;
+  Order order_ = Order::ascending;
+  std::mt19937_64* random_ = nullptr;
+
+  std::vector<uint3> indices_;  // threadIdx of each thread
+  std::vector<Thread> threads_;
+  std::deque<unsigned> queue_;                          // threads that can run
+  std::vector<std::vector<Convergence>> convergences_;  // of each warp
+  unsigned at_barrier_ = 0;                             // number of waiting threads
+  Where barrier_{};                                     // where they wait
+  unsigned thread_ = 0;                                 // the running thread
+  std::string fault_;
+
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> free_fibers_;
+  Fiber* fiber_ = nullptr;  // the running fiber
+};
+
+}  // namespace convoy::emulator

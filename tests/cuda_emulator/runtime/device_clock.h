@@ -1,0 +1,11 @@
+// The clock that events of emulated GPUs record.
+#pragma once
+
+namespace convoy::emulator {
+
+/// Returns milliseconds since an arbitrary origin. The caller must hold the driver's lock.
+double device_ms();
+/// Advances the clock so that work that took `actual` milliseconds on the host appears to take `simulated`.
+void simulate_device_ms(double actual, double simulated);
+
+}  // namespace convoy::emulator

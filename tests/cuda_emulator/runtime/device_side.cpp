@@ -1,0 +1,64 @@
+// The functions behind include/cuda_runtime.h: kernel launches, and the operations that kernels call.
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tests/cuda_emulator/runtime/block.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
+
+namespace convoy::emulator {
+namespace {
+
+/// Checks the limits that all GPUs of the last ten years share.
+bool is_valid(dim3 grid, dim3 block) {
+  constexpr std::uint64_t kMaxThreads = 1024;
+  constexpr unsigned kMaxBlockZ = 64;            // threads of a block
+  constexpr unsigned kMaxGridX = 2'147'483'647;  // blocks of a grid
+  constexpr unsigned kMaxGridYZ = 65'535;        // blocks of a grid
+  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  return threads >= 1 && block.x <= kMaxThreads && block.y <= kMaxThreads && block.z <= kMaxBlockZ &&
+         threads <= kMaxThreads && grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && grid.x <= kMaxGridX &&
+         grid.y <= kMaxGridYZ && grid.z <= kMaxGridYZ;
+}
+
+}  // namespace
+
+cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> thread) {
+  return on_stream(config.stream, [&](Driver& driver, EmulatedStream& stream) {
+    if (!is_valid(config.gridDim, config.blockDim)) return cudaErrorInvalidConfiguration;
+    if (config.dynamicSmemBytes > kMaxSharedBytes) return cudaErrorInvalidValue;
+    driver.launch(stream,
+                  {.grid = config.gridDim,
+                   .block = config.blockDim,
+                   .shared_bytes = config.dynamicSmemBytes,
+                   .thread = std::move(thread)},
+                  kernel);
+    return cudaSuccess;
+  });
+}
+
+void block_barrier(Where where) { BlockRunner::current().barrier(where); }
+
+const std::uint64_t* warp_converge(unsigned mask, std::uint64_t bits, Where where) {
+  return BlockRunner::current().converge(mask, bits, where);
+}
+
+Segment segment_of_this_lane(int width, Where where) {
+  if (width < 1 || width > warpSize || (width & (width - 1)) != 0)
+    BlockRunner::current().fault(
+        fmt::format("found a width of {}, expected a power of two up to {}", width, warpSize), where);
+  const auto lanes = static_cast<unsigned>(width);
+  const unsigned lane = BlockRunner::current().lane();
+  const unsigned first = lane & ~(lanes - 1);
+  return {.lane = lane, .first = first, .last = first + lanes - 1};
+}
+
+void report_foreign_lane(unsigned mask, unsigned source, Where where) {
+  BlockRunner::current().fault(
+      fmt::format("reads the value of lane {}, which is not in mask {:#x}", source, mask), where);
+}
+
+void trap(Where where) { BlockRunner::current().fault("__trap()", where); }
+
+}  // namespace convoy::emulator

@@ -1,0 +1,267 @@
+#include "tests/cuda_emulator/runtime/driver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <stdexcept>
+#include <thread>
+
+namespace convoy::emulator {
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+template <class T>
+T number(const char* name, T default_value) {
+  const std::string text = variable(name);
+  if (text.empty()) return default_value;
+  const bool is_number = text.size() <= 18 && text.find_first_not_of("0123456789") == std::string::npos;
+  const unsigned long long value =
+      is_number ? std::stoull(text) : std::numeric_limits<unsigned long long>::max();
+  if (value > static_cast<unsigned long long>(std::numeric_limits<T>::max()))
+    throw std::invalid_argument(std::string(name) + ": found '" + text + "', expected a number");
+  return static_cast<T>(value);
+}
+
+/// Returns the index of a variable's value among `choices`, or the first one if the variable is not set.
+template <class E>
+E choice(const char* name, std::initializer_list<const char*> choices) {
+  const std::string text = variable(name);
+  if (text.empty()) return E{0};
+  const auto found = std::find(choices.begin(), choices.end(), text);
+  if (found == choices.end())
+    throw std::invalid_argument(std::string(name) + ": found '" + text +
+                                "', expected one of the values in tests/cuda_emulator/README.md");
+  return static_cast<E>(found - choices.begin());
+}
+
+/// Returns 90 for "9.0".
+int capability_from_environment(int default_value) {
+  const std::string text = variable("CONVOY_EMULATED_CAPABILITY");
+  if (text.empty()) return default_value;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const std::size_t point = text.find('.');
+  if (point + 2 != text.size() || point < 1 || point > 2 || !is_digit(text.back()) ||
+      !std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(point), is_digit))
+    throw std::invalid_argument("CONVOY_EMULATED_CAPABILITY: found '" + text + "', expected one like 9.0");
+  return 10 * std::stoi(text) + (text.back() - '0');
+}
+
+Settings from_environment() {
+  Settings result;
+  result.gpus = number("CONVOY_EMULATED_GPUS", 0);
+  result.driver_version = result.gpus > 0 ? CUDART_VERSION : 0;
+  result.memory_bytes = number("CONVOY_EMULATED_MEMORY", result.memory_bytes);
+  result.order = choice<Order>("CONVOY_EMULATOR_ORDER", {"ascending", "descending", "random"});
+  result.streams = choice<Streams>("CONVOY_EMULATOR_STREAMS", {"eager", "random"});
+  result.seed = number("CONVOY_EMULATOR_SEED", result.seed);
+  result.capability = capability_from_environment(result.capability);
+  return result;
+}
+
+}  // namespace
+
+Driver& Driver::get() {
+  // Never destroyed: a Device that outlives main() still frees its memory.
+  static Driver& driver = *new Driver;
+  return driver;
+}
+
+Driver::Driver() : settings(from_environment()), random_(settings.seed) {
+  std::atexit([] { get().log_.write(); });
+}
+
+EmulatedStream* Driver::add_stream(int gpu) {
+  streams_.push_back(std::make_unique<EmulatedStream>());
+  streams_.back()->gpu = gpu;
+  return streams_.back().get();
+}
+
+EmulatedStream* Driver::find(cudaStream_t stream) const {
+  const auto found = std::find_if(streams_.begin(), streams_.end(), [&](const auto& held) {
+    return held.get() == stream && !held->is_destroyed;
+  });
+  return found != streams_.end() ? found->get() : nullptr;
+}
+
+bool Driver::remove_stream(cudaStream_t stream) {
+  if (find(stream) == nullptr) return false;
+  Capture::abandon(*stream);
+  stream->is_destroyed = true;
+  return true;
+}
+
+EmulatedEvent* Driver::add_event(bool is_timed) {
+  auto event = std::make_shared<EmulatedEvent>();
+  event->is_timed = is_timed;
+  EmulatedEvent* const handle = event.get();
+  events_.emplace(handle, std::move(event));
+  return handle;
+}
+
+std::shared_ptr<EmulatedEvent> Driver::find(cudaEvent_t event) const {
+  const auto found = events_.find(event);
+  return found != events_.end() ? found->second : nullptr;
+}
+
+void Driver::record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event, bool is_external) {
+  if (stream.capture != nullptr && is_external) {
+    stream.capture->add(stream, {.work = {}, .event = event});
+  } else if (stream.capture != nullptr) {
+    event->capture = stream.capture;
+    event->captured_after = stream.captured;
+  } else {
+    event->capture = nullptr;
+    push(stream, event->next_recording());
+  }
+}
+
+cudaError_t Driver::wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event) {
+  if (event->capture != nullptr || stream.capture != nullptr) return Capture::wait(stream, *event);
+  push(stream, [event, recording = event->recorded] { return event->reached >= recording; });
+  return cudaSuccess;
+}
+
+void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
+  ++launches;
+  log_.add(kernel, launch.block.x * launch.block.y * launch.block.z, launch.shared_bytes);
+  push(stream, [this, gpu = stream.gpu, launch = std::move(launch)] {
+    memory.open(gpu);
+    try {
+      runner_.run(launch, settings.order, random_);
+    } catch (const KernelFault& fault) {
+      fail(fault.what());
+    }
+    memory.close(gpu);
+    return true;
+  });
+}
+
+void Driver::compute(EmulatedStream& stream, std::function<void()> work) {
+  push(stream, [this, gpu = stream.gpu, work = std::move(work)] {
+    memory.open(gpu);
+    work();
+    memory.close(gpu);
+    return true;
+  });
+}
+
+void Driver::transfer(EmulatedStream& stream, std::function<void()> work) {
+  push(stream, [this, work = std::move(work)] {
+    memory.open(Memory::kEveryGpu);
+    work();
+    memory.close(Memory::kEveryGpu);
+    return true;
+  });
+}
+
+void Driver::push(EmulatedStream& stream, EmulatedStream::Operation operation) {
+  if (stream.capture != nullptr) return stream.capture->add(stream, {.work = std::move(operation)});
+  stream.queue.push_back(std::move(operation));
+  if (settings.streams == Streams::eager) run_all();
+}
+
+/// Runs the next operation of a random stream that can run. Returns false if no stream can.
+bool Driver::step() {
+  std::vector<EmulatedStream*> turns;
+  for (const auto& stream : streams_)
+    if (!stream->queue.empty()) turns.push_back(stream.get());
+  std::shuffle(turns.begin(), turns.end(), random_);
+  for (EmulatedStream* stream : turns) {
+    if (!stream->queue.front()()) continue;
+    stream->queue.pop_front();
+    return true;
+  }
+  return false;
+}
+
+void Driver::run_until(const std::function<bool()>& done) {
+  while (report_.empty() && !done()) {
+    if (step()) continue;
+    if (external_ == 0) break;
+    lock_.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    lock_.lock();
+  }
+  free_if_idle();
+}
+
+void Driver::run_all() {
+  while (report_.empty() && step()) {
+  }
+  free_if_idle();
+}
+
+void Driver::run_all_of(const EmulatedStream& stream) {
+  run_until([&] { return stream.queue.empty(); });
+}
+
+void Driver::free_if_idle() {
+  std::erase_if(streams_, [](const auto& held) { return held->is_destroyed && held->queue.empty(); });
+  if (std::all_of(streams_.begin(), streams_.end(), [](const auto& held) { return held->queue.empty(); }))
+    memory.free_retired();
+}
+
+void Driver::fail(const std::string& what) {
+  report_ = what;
+  std::fprintf(stderr, "CUDA emulator: %s\n", what.c_str());
+}
+
+void Driver::change(const Settings& now) {
+  run_all();
+  settings = now;
+  random_.seed(now.seed);
+}
+
+void Driver::reset() {
+  for (const auto& stream : streams_) {
+    stream->queue.clear();
+    stream->capture = nullptr;
+  }
+  for (const auto& [handle, event] : events_) {
+    event->reached = event->recorded;
+    event->capture = nullptr;
+  }
+  memory.free_retired();
+  report_.clear();
+  contexts.clear();
+}
+
+Settings settings() {
+  const std::lock_guard lock(Driver::get().lock());
+  return Driver::get().settings;
+}
+
+void set(const Settings& settings) {
+  const std::lock_guard lock(Driver::get().lock());
+  Driver::get().change(settings);
+}
+
+std::string report() {
+  const std::lock_guard lock(Driver::get().lock());
+  Driver::get().run_all();
+  return Driver::get().report();
+}
+
+void reset() {
+  const std::lock_guard lock(Driver::get().lock());
+  Driver::get().reset();
+}
+
+std::set<int> contexts() {
+  const std::lock_guard lock(Driver::get().lock());
+  return Driver::get().contexts;
+}
+
+std::uint64_t launches() {
+  const std::lock_guard lock(Driver::get().lock());
+  return Driver::get().launches;
+}
+
+}  // namespace convoy::emulator

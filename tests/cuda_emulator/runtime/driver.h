@@ -1,0 +1,111 @@
+// The emulated driver: streams, events, graphs and memory behind the functions of the CUDA runtime.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/cuda_emulator/runtime/block.h"
+#include "tests/cuda_emulator/runtime/capture.h"
+#include "tests/cuda_emulator/runtime/emulator.h"
+#include "tests/cuda_emulator/runtime/launch_log.h"
+#include "tests/cuda_emulator/runtime/memory.h"
+
+namespace convoy::emulator {
+
+/// The driver and the GPUs of this process. The caller of any function must hold lock(), which serializes the
+/// host threads. Kernels run on the host thread that waits for them, or on the launching thread with eager
+/// streams.
+class Driver {
+ public:
+  /// Returns the driver of this process. It is never destroyed.
+  static Driver& get();
+  std::mutex& lock() { return lock_; }
+
+  Settings settings;
+  Memory memory;
+  std::set<int> contexts;
+  std::uint64_t launches = 0;
+  const std::string& report() const { return report_; }
+
+  // The runtime's handles are addresses of these objects. For an invalid handle, find() returns null and
+  // remove_…() returns false.
+  EmulatedStream* add_stream(int gpu);
+  EmulatedStream* find(cudaStream_t stream) const;
+  bool remove_stream(cudaStream_t stream);
+  EmulatedEvent* add_event(bool is_timed);
+  std::shared_ptr<EmulatedEvent> find(cudaEvent_t event) const;
+  bool remove_event(cudaEvent_t event) { return events_.erase(event) == 1; }
+
+  /// Records `event` on `stream`. While the stream is captured, an external recording becomes a node of the
+  /// graph.
+  void record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event, bool is_external = false);
+  cudaError_t wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
+  void launch(EmulatedStream& stream, Launch launch, const void* kernel);
+  /// Enqueues a library's work, which may access the memory of the stream's GPU. While the stream is
+  /// captured, the work becomes a node and may run many times.
+  void compute(EmulatedStream& stream, std::function<void()> work);
+  /// Enqueues a copy or fill, which may access the memory of every GPU. Captured as in compute().
+  void transfer(EmulatedStream& stream, std::function<void()> work);
+  /// Enqueues a library's work that depends on other threads or processes. It is retried until it returns
+  /// true. It opens the memory that it accesses.
+  void attempt(EmulatedStream& stream, EmulatedStream::Operation work) { push(stream, std::move(work)); }
+  /// Changes the number of objects that may enqueue such work. While it is above 0, run_until() waits for
+  /// other threads or processes if no operation can run.
+  void expect_external_work(int change) { external_ += change; }
+
+  // Graphs. forbids_…() return true, and invalidate the capture, if a capture does not permit the call.
+  cudaError_t begin_capture(EmulatedStream& stream, cudaStreamCaptureMode mode);
+  cudaError_t end_capture(EmulatedStream& stream, cudaGraph_t* graph);
+  bool forbids_allocation();
+  bool forbids_release();
+  EmulatedGraphExec* instantiate(cudaGraph_t graph);
+  EmulatedGraphExec* find(cudaGraphExec_t executable) const;
+  void launch(EmulatedStream& stream, EmulatedGraphExec& executable);
+  bool remove_graph(cudaGraph_t graph) { return graphs_.erase(graph) == 1; }
+  bool remove_executable(cudaGraphExec_t executable) { return executables_.erase(executable) == 1; }
+
+  /// Runs queued work until `done` returns true or a kernel fails. Releases the lock while it waits for
+  /// external work.
+  void run_until(const std::function<bool()>& done);
+  /// Runs queued work until `stream` is empty or a kernel fails.
+  void run_all_of(const EmulatedStream& stream);
+  /// Runs all operations that can run. Does not wait for external work.
+  void run_all();
+  /// Frees retired memory and destroyed streams if no queued work is left that could use them.
+  void free_if_idle();
+  /// Implement set() and reset() of emulator.h.
+  void change(const Settings& now);
+  void reset();
+
+ private:
+  Driver();
+  /// Queues the operation, or adds it to the capture of the stream. All operations pass through here.
+  void push(EmulatedStream& stream, EmulatedStream::Operation operation);
+  bool invalidate_if(const std::function<bool(const Capture&)>& is_violated);
+  bool step();
+  void fail(const std::string& what);
+
+  std::mutex lock_;
+  std::string report_;
+  int external_ = 0;  // objects that may enqueue external work
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<EmulatedStream>>
+      streams_;  // in creation order, so that random turns are repeatable
+  std::map<cudaEvent_t, std::shared_ptr<EmulatedEvent>> events_;
+  std::map<cudaGraph_t, std::shared_ptr<EmulatedGraph>> graphs_;
+  std::map<cudaGraphExec_t, std::unique_ptr<EmulatedGraphExec>> executables_;
+  BlockRunner runner_;
+  LaunchLog log_;
+};
+
+}  // namespace convoy::emulator

@@ -1,0 +1,70 @@
+// The test interface of the emulated GPUs: settings, reports and counters. The engine sees only include/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+
+namespace convoy::emulator {
+
+/// The order in which the blocks of a kernel, and the threads of a block, run. Results must not depend on it:
+/// a missing barrier gives a wrong result in one order and a right one in another.
+enum class Order : std::uint8_t { ascending, descending, random };
+
+/// When queued work runs. `eager`: at once; the nodes of a graph run in capture order. `random`: when the
+/// host waits, with the streams in random turns that respect their events, which exposes a missing wait; the
+/// nodes of a graph run in a random order that respects their dependencies.
+enum class Streams : std::uint8_t { eager, random };
+
+struct Settings {
+  int gpus = 0;
+  int driver_version = 0;                           // as cudaDriverGetVersion returns it; 0: no driver
+  std::size_t memory_bytes = std::size_t{4} << 30;  // of each GPU
+  std::size_t pinned_bytes = std::size_t{4} << 30;  // maximum amount of pinned host memory
+  Order order = Order::ascending;
+  Streams streams = Streams::eager;
+  std::uint64_t seed = 1;  // seed of the random orders
+  int capability = 90;     // compute capability of each GPU: 90 is 9.0
+};
+
+/// Returns the current settings. At the start, they come from the environment (README.md):
+/// CONVOY_EMULATED_GPUS=N, CONVOY_EMULATED_MEMORY=BYTES, CONVOY_EMULATOR_ORDER=ascending|descending|random,
+/// CONVOY_EMULATOR_STREAMS=eager|random, CONVOY_EMULATOR_SEED=N, CONVOY_EMULATED_CAPABILITY=MAJOR.MINOR.
+Settings settings();
+/// Runs all queued work that can run, then changes the settings.
+void set(const Settings& settings);
+
+/// Runs all queued work that can run. Returns the first error of a kernel since the last reset(), or "".
+/// Examples are a barrier that not all threads reach and a shuffle from a lane outside the mask. The report
+/// is also printed when the error occurs. After an error, every call of the runtime fails until reset(), as
+/// on a GPU after a fault.
+std::string report();
+/// Clears the report, the queued work and the set of contexts.
+void reset();
+
+/// Returns the GPUs on which a call has created a context since the last reset.
+std::set<int> contexts();
+/// Returns the number of kernel launches of this process. A captured launch counts once, its replays do not.
+std::uint64_t launches();
+
+/// Changes the settings and restores the previous ones in the destructor.
+class ScopedSettings {
+ public:
+  explicit ScopedSettings(const Settings& now) : before_(settings()) { set(now); }
+  ~ScopedSettings() { set(before_); }
+  ScopedSettings(const ScopedSettings&) = delete;
+  ScopedSettings& operator=(const ScopedSettings&) = delete;
+
+ private:
+  Settings before_;
+};
+
+/// Maximum shared memory of a block. The emulator does not offer the opt-in to more.
+inline constexpr std::size_t kMaxSharedBytes = std::size_t{48} << 10;
+
+/// The value of every byte of uninitialized device and shared memory: NaN in every floating-point type, -1 in
+/// signed integers.
+inline constexpr int kUninitialized = 0xff;
+
+}  // namespace convoy::emulator

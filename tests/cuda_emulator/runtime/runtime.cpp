@@ -1,0 +1,387 @@
+// The functions of include/cuda_runtime_api.h, implemented with the emulated driver.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tests/cuda_emulator/runtime/driver.h"
+#include "tests/cuda_emulator/runtime/runtime.h"
+
+namespace convoy::emulator {
+namespace {
+
+thread_local int t_device = 0;                        // set by cudaSetDevice
+thread_local cudaError_t t_last_error = cudaSuccess;  // returned by cudaGetLastError
+
+/// Returns the major version. Minor versions are compatible: 13.0 with 13.1, but 12.9 is too old for both.
+int major_of(int version) { return version / 1000; }
+
+cudaError_t outcome(const Driver& driver) {
+  return driver.report().empty() ? cudaSuccess : cudaErrorLaunchFailure;
+}
+
+cudaError_t usable(const Driver& driver) {
+  if (major_of(driver.settings.driver_version) < major_of(CUDART_VERSION)) return cudaErrorInsufficientDriver;
+  if (driver.settings.gpus == 0) return cudaErrorNoDevice;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t call(const std::function<cudaError_t(Driver&)>& f) {
+  Driver& driver = Driver::get();
+  const std::lock_guard lock(driver.lock());
+  const cudaError_t status = f(driver);
+  if (status != cudaSuccess && status != cudaErrorNotReady) t_last_error = status;
+  return status;
+}
+
+cudaError_t on_gpu(const std::function<cudaError_t(Driver&, int gpu)>& f) {
+  return call([&](Driver& driver) {
+    if (const cudaError_t status = usable(driver); status != cudaSuccess) return status;
+    if (t_device >= driver.settings.gpus) return cudaErrorInvalidDevice;
+    driver.contexts.insert(t_device);
+    const cudaError_t fault = outcome(driver);
+    return fault == cudaSuccess ? f(driver, t_device) : fault;
+  });
+}
+
+cudaError_t on_any_stream(cudaStream_t stream,
+                          const std::function<cudaError_t(Driver&, EmulatedStream&)>& f) {
+  return on_gpu([&](Driver& driver, int) {
+    EmulatedStream* const held = driver.find(stream);
+    return held != nullptr ? f(driver, *held) : cudaErrorInvalidResourceHandle;
+  });
+}
+
+cudaError_t on_stream(cudaStream_t stream, const std::function<cudaError_t(Driver&, EmulatedStream&)>& f) {
+  return on_any_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    const bool is_lost = held.capture != nullptr && !held.capture->is_valid();
+    return is_lost ? cudaErrorStreamCaptureInvalidated : f(driver, held);
+  });
+}
+
+cudaError_t unsupported(Capture& capture) {
+  capture.invalidate();
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+namespace {
+
+/// Handles a host query of an event that was recorded in a capture: invalidates the capture and returns
+/// CUDA's error.
+cudaError_t captured(const EmulatedEvent& event) {
+  event.capture->invalidate();
+  return cudaErrorCapturedEvent;
+}
+
+/// Calls `is_ours` for a function that destructors call. It runs even after a fault.
+cudaError_t releasing(const std::function<bool(Driver&)>& is_ours) {
+  return call([&](Driver& driver) {
+    if (t_device < driver.settings.gpus) driver.contexts.insert(t_device);
+    const bool known = is_ours(driver);
+    driver.free_if_idle();
+    const cudaError_t fault = outcome(driver);
+    return fault != cudaSuccess || known ? fault : cudaErrorInvalidValue;
+  });
+}
+
+}  // namespace
+}  // namespace convoy::emulator
+
+using namespace convoy::emulator;  // NOLINT: the names below are those of the C API
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInitializationError: return "cudaErrorInitializationError";
+    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
+    case cudaErrorIllegalState: return "cudaErrorIllegalState";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureMerge: return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched: return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
+    case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+    case cudaErrorStreamCaptureWrongThread: return "cudaErrorStreamCaptureWrongThread";
+  }
+  return "unrecognized error code";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInitializationError: return "initialization error";
+    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
+    case cudaErrorIllegalState: return "the operation cannot be performed in the present state";
+    case cudaErrorNotReady: return "device not ready";
+    case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureMerge:
+      return "operation would result in a merge of separate capture sequences";
+    case cudaErrorStreamCaptureUnmatched: return "capture was not ended in the same stream as it began";
+    case cudaErrorStreamCaptureUnjoined: return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureIsolation: return "dependency created on uncaptured work in another stream";
+    case cudaErrorStreamCaptureImplicit:
+      return "operation would make the legacy stream depend on a capturing blocking stream";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
+    case cudaErrorStreamCaptureWrongThread:
+      return "attempt to terminate a thread-local capture sequence from another thread";
+  }
+  return "unrecognized error code";
+}
+
+cudaError_t cudaGetLastError() {
+  Driver& driver = Driver::get();
+  const std::lock_guard lock(driver.lock());
+  const cudaError_t last = std::exchange(t_last_error, cudaSuccess);
+  return outcome(driver) == cudaSuccess ? last : outcome(driver);  // a fault stays until reset()
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  return call([&](Driver& driver) {
+    *version = driver.settings.driver_version;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  return call([&](Driver& driver) {
+    *count = driver.settings.gpus;
+    return usable(driver);
+  });
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return call([&](Driver& driver) {
+    if (const cudaError_t status = usable(driver); status != cudaSuccess) return status;
+    if (device < 0 || device >= driver.settings.gpus) return cudaErrorInvalidDevice;
+    t_device = device;
+    driver.contexts.insert(device);  // creates a context since CUDA 12
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return call([&](Driver& driver) {
+    if (const cudaError_t status = usable(driver); status != cudaSuccess) return status;
+    if (device < 0 || device >= driver.settings.gpus) return cudaErrorInvalidDevice;
+    *properties = {.name = "Emulated GPU",
+                   .uuid = {{'e', 'm', 'u', static_cast<char>(device)}},
+                   .totalGlobalMem = driver.settings.memory_bytes,
+                   .major = driver.settings.capability / 10,
+                   .minor = driver.settings.capability % 10,
+                   .multiProcessorCount = 1};
+    return cudaSuccess;
+  });
+}
+
+// Priorities have no effect: random turns are valid for any priorities.
+cudaError_t cudaDeviceGetStreamPriorityRange(int* low, int* high) {
+  return on_gpu([&](Driver&, int) {
+    *low = 0;
+    *high = -5;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  if (flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;  // the emulator has no stream 0
+  return on_gpu([&](Driver& driver, int gpu) {
+    *stream = driver.add_stream(gpu);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return releasing([&](Driver& driver) { return driver.remove_stream(stream); });
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return on_stream(stream, [](Driver& driver, EmulatedStream& held) {
+    if (held.capture != nullptr) return unsupported(*held.capture);
+    driver.run_all_of(held);
+    return outcome(driver);
+  });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  return on_gpu([&](Driver& driver, int) {
+    *event = driver.add_event((flags & cudaEventDisableTiming) == 0);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return releasing([&](Driver& driver) { return driver.remove_event(event); });
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    const bool is_external = flags == cudaEventRecordExternal;
+    if (flags != cudaEventRecordDefault && !(is_external && held.capture != nullptr))
+      return cudaErrorInvalidValue;
+    const auto point = driver.find(event);
+    if (point == nullptr) return cudaErrorInvalidResourceHandle;
+    driver.record(held, point, is_external);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    const auto point = driver.find(event);
+    if (point == nullptr) return cudaErrorInvalidResourceHandle;
+    return driver.wait(held, point);
+  });
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return on_gpu([&](Driver& driver, int) {
+    const auto point = driver.find(event);
+    if (point == nullptr) return cudaErrorInvalidResourceHandle;
+    if (point->capture != nullptr) return captured(*point);
+    return point->reached < point->recorded ? cudaErrorNotReady : cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return on_gpu([&](Driver& driver, int) {
+    const auto point = driver.find(event);
+    if (point == nullptr) return cudaErrorInvalidResourceHandle;
+    if (point->capture != nullptr) return captured(*point);
+    driver.run_until([&] { return point->reached >= point->recorded; });
+    return outcome(driver);
+  });
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  return on_gpu([&](Driver& driver, int) {
+    const auto first = driver.find(begin);
+    const auto last = driver.find(end);
+    for (const auto& point : {first, last}) {
+      if (point == nullptr || !point->is_timed) return cudaErrorInvalidResourceHandle;
+      if (point->capture != nullptr) return captured(*point);
+      if (point->recorded == 0) return cudaErrorInvalidResourceHandle;
+      if (point->reached < point->recorded) return cudaErrorNotReady;
+    }
+    *milliseconds = static_cast<float>(last->reached_ms - first->reached_ms);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMalloc(void** block, std::size_t bytes) {
+  return on_gpu([&](Driver& driver, int gpu) {
+    if (driver.forbids_allocation()) return cudaErrorStreamCaptureUnsupported;
+    const std::size_t used = driver.memory.used(gpu);
+    const std::size_t limit = driver.settings.memory_bytes;
+    if (used > limit || bytes > limit - used) return cudaErrorMemoryAllocation;
+    *block = driver.memory.allocate(gpu, bytes);
+    return *block != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+  });
+}
+
+cudaError_t cudaHostAlloc(void** block, std::size_t bytes, unsigned) {
+  return on_gpu([&](Driver& driver, int) {
+    if (driver.forbids_allocation()) return cudaErrorStreamCaptureUnsupported;
+    const std::size_t used = driver.memory.used_pinned();
+    const std::size_t limit = driver.settings.pinned_bytes;
+    if (used > limit || bytes > limit - used) return cudaErrorMemoryAllocation;
+    *block = driver.memory.allocate_pinned(bytes);
+    return *block != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+  });
+}
+
+namespace convoy::emulator {
+namespace {
+
+// CUDA waits for the GPU's work before it frees memory. Here memory is freed when all queues are next empty,
+// so that freeing does not impose an order on the streams, on which no program may rely.
+cudaError_t free_block(void* block, bool (Memory::*retire)(void*)) {
+  if (block == nullptr) return cudaSuccess;
+  cudaError_t status = cudaSuccess;
+  const cudaError_t released = releasing([&](Driver& driver) {
+    if (driver.forbids_release()) {
+      status = cudaErrorStreamCaptureUnsupported;
+      return true;
+    }
+    return (driver.memory.*retire)(block);
+  });
+  return status != cudaSuccess ? status : released;
+}
+
+}  // namespace
+}  // namespace convoy::emulator
+
+cudaError_t cudaFree(void* block) { return free_block(block, &Memory::retire); }
+
+cudaError_t cudaFreeHost(void* block) { return free_block(block, &Memory::retire_pinned); }
+
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
+  return on_gpu([&](Driver& driver, int gpu) {
+    *total_bytes = driver.settings.memory_bytes;
+    *free_bytes = *total_bytes - std::min(*total_bytes, driver.memory.used(gpu));
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  return on_gpu([&](Driver& driver, int) {
+    attributes->type = driver.memory.is_pinned(pointer, 1)   ? cudaMemoryTypeHost
+                       : driver.memory.is_on_gpu(pointer, 1) ? cudaMemoryTypeDevice
+                                                             : cudaMemoryTypeUnregistered;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    if (bytes == 0) return cudaSuccess;
+    if (!driver.memory.is_on_gpu(to, bytes)) return cudaErrorInvalidValue;
+    driver.transfer(held, [=] { std::memset(to, value, bytes); });
+    return outcome(driver);
+  });
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
+    if (bytes == 0) return cudaSuccess;
+    if (to == nullptr || from == nullptr) return cudaErrorInvalidValue;
+    // A copy from or to pageable host memory is complete when the call returns.
+    const auto is_async = [&](const void* side) {
+      return driver.memory.is_on_gpu(side, bytes) || driver.memory.is_pinned(side, bytes);
+    };
+    const bool is_sync = !is_async(to) || !is_async(from);
+    if (is_sync && held.capture != nullptr) return unsupported(*held.capture);
+    driver.transfer(held, [=] { std::memcpy(to, from, bytes); });
+    if (is_sync) driver.run_all_of(held);
+    return outcome(driver);
+  });
+}
+
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
+                                cudaStream_t stream) {
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+}

@@ -1,0 +1,24 @@
+// Helpers through which the functions of the CUDA runtime call the driver.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+
+#include "tests/cuda_emulator/runtime/driver.h"
+
+namespace convoy::emulator {
+
+/// Calls `f` under the driver's lock. Stores an error for cudaGetLastError.
+cudaError_t call(const std::function<cudaError_t(Driver&)>& f);
+/// Calls `f` with the calling thread's current GPU, on which it creates a context. Returns the error of the
+/// real runtime if there is no GPU or a kernel has failed.
+cudaError_t on_gpu(const std::function<cudaError_t(Driver&, int gpu)>& f);
+/// The same for a call on a stream. on_stream() also returns an error if the stream belongs to an invalid
+/// capture.
+cudaError_t on_stream(cudaStream_t stream, const std::function<cudaError_t(Driver&, EmulatedStream&)>& f);
+cudaError_t on_any_stream(cudaStream_t stream, const std::function<cudaError_t(Driver&, EmulatedStream&)>& f);
+/// Invalidates `capture` because of a call that cannot be captured, and returns CUDA's error.
+cudaError_t unsupported(Capture& capture);
+
+}  // namespace convoy::emulator

@@ -1,0 +1,384 @@
+// The functions of include/cudnn.h.
+#include <cudnn.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/cuda_emulator/runtime/runtime.h"
+#include "tests/cuda_emulator/vendor/cudnn_descriptor.h"
+#include "tests/cuda_emulator/vendor/cudnn_engine.h"
+#include "tests/cuda_emulator/vendor/cudnn_graph.h"
+
+struct cudnnContext {
+  int gpu = 0;
+  cudaStream_t stream = nullptr;
+};
+
+namespace convoy::emulator {
+namespace {
+
+thread_local std::string t_last_error;
+
+ObjectRegistry<cudnnContext>& handles() {
+  static ObjectRegistry<cudnnContext>& all =
+      *new ObjectRegistry<cudnnContext>;  // never destroyed, like the driver
+  return all;
+}
+
+const cudnnContext& handle_of(const void* handle) {
+  const cudnnContext* const found = handles().find(handle);
+  require(found != nullptr, "not a handle, or it was destroyed");
+  return *found;
+}
+
+const cudnnContext& handle_of(const Descriptor& descriptor, cudnnBackendAttributeName_t name) {
+  return handle_of(descriptor.value<const void*>(name));
+}
+
+struct Engine {
+  Graph graph;
+  FusedConvolution fused;
+  std::int64_t index = 0;
+};
+
+struct Config {
+  Engine engine;
+  Knobs knobs;
+};
+
+struct Plan {
+  int gpu = 0;
+  FusedConvolution fused;
+  EngineChoice choice;
+  std::size_t workspace_bytes = 0;
+};
+
+struct VariantPack {
+  Arrays arrays;
+  void* workspace = nullptr;
+};
+
+Engine make_engine(Descriptor& descriptor) {
+  const Graph& graph = descriptor.nested(CUDNN_ATTR_ENGINE_OPERATION_GRAPH).as<Graph>();
+  Engine made{.graph = graph,
+              .fused = fused_convolution(graph),
+              .index = descriptor.value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX)};
+  const std::string why = objection(made.index, made.fused);
+  if (!why.empty()) refuse(CUDNN_STATUS_NOT_SUPPORTED, "engine " + std::to_string(made.index) + ": " + why);
+  descriptor.put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, notes_of(made.index));
+  descriptor.put(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                 std::vector<cudnnBackendBehaviorNote_t>{});
+  return made;
+}
+
+Config make_config(const Descriptor& descriptor) {
+  Config made{.engine = descriptor.nested(CUDNN_ATTR_ENGINECFG_ENGINE).as<Engine>(), .knobs = {}};
+  if (descriptor.has(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES)) {
+    for (const DescriptorPtr& choice :
+         descriptor.attributes.at(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES).descriptors) {
+      const auto type = choice->value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE);
+      const auto value = choice->value<std::int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
+      if (!made.knobs.emplace(type, value).second)
+        refuse(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES, "a knob is set twice");
+    }
+  }
+  check_knobs(made.engine.index, made.knobs);
+  return made;
+}
+
+DescriptorPtr finalized(cudnnBackendDescriptorType_t type, const std::function<void(Descriptor&)>& fill);
+
+/// Returns the results of the heuristics as descriptors.
+std::vector<DescriptorPtr> make_results(const Descriptor& heuristics_descriptor) {
+  const DescriptorPtr& graph =
+      heuristics_descriptor.attributes.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).descriptors.front();
+  const auto mode = heuristics_descriptor.value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
+  std::vector<DescriptorPtr> results;
+  for (const EngineChoice& choice : heuristics(fused_convolution(graph->as<Graph>()), mode)) {
+    const DescriptorPtr engine = finalized(CUDNN_BACKEND_ENGINE_DESCRIPTOR, [&](Descriptor& made) {
+      made.put(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, {graph});
+      made.put(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, std::vector{choice.engine});
+    });
+    std::vector<DescriptorPtr> knobs;
+    for (const auto& [type, value] : choice.knobs) {
+      knobs.push_back(
+          finalized(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, [&, of = type, at = value](Descriptor& made) {
+            made.put(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, std::vector{of});
+            made.put(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, std::vector{at});
+          }));
+    }
+    results.push_back(finalized(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, [&](Descriptor& made) {
+      made.put(CUDNN_ATTR_ENGINECFG_ENGINE, {engine});
+      if (!knobs.empty()) made.put(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, knobs);
+    }));
+  }
+  return results;
+}
+
+Plan make_plan(Descriptor& descriptor) {
+  const auto& config = descriptor.nested(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).as<Config>();
+  const std::int64_t engine = config.engine.index;
+  const int gpu = handle_of(descriptor, CUDNN_ATTR_EXECUTION_PLAN_HANDLE).gpu;
+  require(gpu == config.engine.graph.gpu, "the plan's handle belongs to another GPU than its graph");
+  if (vendor_state().settings.cudnn.refused.contains(engine))
+    refuse(CUDNN_STATUS_NOT_SUPPORTED, "engine " + std::to_string(engine) + " has no kernel for this plan");
+  Plan made{.gpu = gpu,
+            .fused = config.engine.fused,
+            .choice = {.engine = engine, .knobs = config.knobs},
+            .workspace_bytes = workspace_of(engine, config.engine.fused, config.knobs)};
+  descriptor.put(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                 std::vector{static_cast<std::int64_t>(made.workspace_bytes)});
+  return made;
+}
+
+VariantPack make_variant_pack(const Descriptor& descriptor) {
+  const auto ids = descriptor.values<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+  const auto pointers = descriptor.values<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+  require(ids.size() == pointers.size(), "the numbers of ids and pointers differ");
+  VariantPack made;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (!made.arrays.emplace(ids[i], pointers[i]).second)
+      refuse(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES, "an id has two pointers");
+  if (descriptor.has(CUDNN_ATTR_VARIANT_PACK_WORKSPACE))
+    made.workspace = descriptor.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
+  return made;
+}
+
+void finalize(Descriptor& descriptor) {
+  require(!descriptor.is_finalized, to_string(descriptor.type) + " is already finalized");
+  check_complete(descriptor);
+  switch (descriptor.type) {
+    case CUDNN_BACKEND_TENSOR_DESCRIPTOR: descriptor.object = make_tensor(descriptor); break;
+    case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR: descriptor.object = make_convolution(descriptor); break;
+    case CUDNN_BACKEND_POINTWISE_DESCRIPTOR: descriptor.object = make_pointwise(descriptor); break;
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+      descriptor.object = make_pointwise_operation(descriptor);
+      break;
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
+      descriptor.object = make_convolution_operation(descriptor);
+      break;
+    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
+      descriptor.object = make_graph(descriptor, handle_of(descriptor, CUDNN_ATTR_OPERATIONGRAPH_HANDLE).gpu);
+      descriptor.put(CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, CUDNN_TYPE_INT64,
+                     std::vector{cudnn_engine::kCount});
+      break;
+    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
+      descriptor.put(CUDNN_ATTR_ENGINEHEUR_RESULTS, make_results(descriptor));
+      break;
+    case CUDNN_BACKEND_ENGINE_DESCRIPTOR: descriptor.object = make_engine(descriptor); break;
+    case CUDNN_BACKEND_ENGINECFG_DESCRIPTOR: descriptor.object = make_config(descriptor); break;
+    case CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR: break;
+    case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: descriptor.object = make_plan(descriptor); break;
+    case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: descriptor.object = make_variant_pack(descriptor); break;
+  }
+  descriptor.is_finalized = true;
+}
+
+DescriptorPtr finalized(cudnnBackendDescriptorType_t type, const std::function<void(Descriptor&)>& fill) {
+  const auto made = std::make_shared<Descriptor>(type);
+  fill(*made);
+  finalize(*made);
+  return made;
+}
+
+/// Checks that the array is aligned and in the memory of the GPU. Returns its range.
+Span checked(const Driver& driver, int gpu, void* array, std::size_t bytes, std::int64_t alignment,
+             const std::string& what) {
+  if (array == nullptr) refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, what + " has no pointer");
+  const Span span{.begin = array, .bytes = bytes};
+  if (!span.is_aligned(static_cast<std::size_t>(alignment)))
+    refuse(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
+           what + " does not have the alignment of its descriptor");
+  if (!driver.memory.is_on(gpu, array, bytes))
+    refuse(CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND, what + " is not within one block of the GPU's memory");
+  return span;
+}
+
+void check_arrays(const Driver& driver, const Plan& plan, const VariantPack& pack) {
+  std::map<std::int64_t, Tensor> tensors;  // that are stored in memory
+  std::vector<Operation> operations = {plan.fused.convolution};
+  for (const PointwiseOperation& op : plan.fused.epilogue) operations.emplace_back(op);
+  for (const Operation& op : operations)
+    for (const Tensor& tensor : tensors_of(op))
+      if (!tensor.is_virtual) tensors.emplace(tensor.id, tensor);
+  for (const auto& [id, array] : pack.arrays)
+    require(tensors.contains(id), "no stored tensor has the id " + std::to_string(id));
+
+  constexpr std::int64_t kWorkspaceAlignment = 16;
+  const std::int64_t output_id = plan.fused.output().id;
+  std::vector<Span> inputs;
+  Span output, workspace;
+  for (const auto& [id, tensor] : tensors) {
+    const std::string what = "tensor " + std::to_string(id);
+    const auto array = pack.arrays.find(id);
+    require(array != pack.arrays.end(), what + " has no pointer");
+    const Span span = checked(driver, plan.gpu, array->second, tensor.bytes(), tensor.alignment, what);
+    if (id == output_id)
+      output = span;
+    else
+      inputs.push_back(span);
+  }
+  if (plan.workspace_bytes > 0)
+    workspace =
+        checked(driver, plan.gpu, pack.workspace, plan.workspace_bytes, kWorkspaceAlignment, "the workspace");
+  require(!output.overlaps(workspace), "the output overlaps the workspace");
+  for (const Span& input : inputs)
+    require(!input.overlaps(output) && !input.overlaps(workspace),
+            "an input overlaps the output or the workspace");
+}
+
+/// Returns the simulated time of an execution in ms, or a negative value for the actual time.
+double execution_ms(const CudnnSettings& settings, const Plan& plan) {
+  if (!plan.fused.epilogue.empty()) return settings.fused_ms;
+  const auto ms = settings.execution_ms.find(plan.choice.engine);
+  return ms != settings.execution_ms.end() ? ms->second : -1;
+}
+
+void execute(Driver& driver, EmulatedStream& stream, int current_gpu, const cudnnContext& handle,
+             const Descriptor& plan_descriptor, const Descriptor& pack_descriptor) {
+  require(plan_descriptor.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "not an execution plan");
+  require(pack_descriptor.type == CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, "not a variant pack");
+  if (!plan_descriptor.is_finalized || !pack_descriptor.is_finalized)
+    refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "the plan or the variant pack is not finalized");
+  const Plan& plan = plan_descriptor.as<Plan>();
+  const VariantPack& pack = pack_descriptor.as<VariantPack>();
+  require(handle.gpu == current_gpu, "the handle does not belong to the current GPU");
+  require(handle.gpu == plan.gpu, "the plan is for another GPU");
+  check_arrays(driver, plan, pack);
+  const CudnnSettings& settings = vendor_state().settings.cudnn;
+  if (settings.failing.contains(plan.choice.engine))
+    refuse(CUDNN_STATUS_EXECUTION_FAILED, "engine " + std::to_string(plan.choice.engine) + " failed");
+  compute(driver, stream, execution_ms(settings, plan), [plan, pack] {
+    void* const workspace = plan.workspace_bytes > 0 ? pack.workspace : nullptr;
+    if (workspace != nullptr) std::memset(workspace, kUninitialized, plan.workspace_bytes);
+    run(plan.fused, plan.choice, pack.arrays, workspace);
+  });
+}
+
+/// Calls `f` and returns its status. Stores the reason of a CudnnRefusal.
+cudnnStatus_t status_of(const std::function<void()>& f) {
+  try {
+    f();
+    return CUDNN_STATUS_SUCCESS;
+  } catch (const CudnnRefusal& refusal) {
+    t_last_error = refusal.why;
+    return refusal.status;
+  }
+}
+
+cudnnStatus_t locked(const std::function<void()>& f) {
+  const std::lock_guard lock(Driver::get().lock());
+  return status_of(f);
+}
+
+/// Returns `of_error` if the CUDA runtime has failed, otherwise `status`.
+cudnnStatus_t status_of(cudaError_t error, cudnnStatus_t status, cudnnStatus_t of_error) {
+  if (error == cudaSuccess) return status;
+  t_last_error = cudaGetErrorString(error);
+  return of_error;
+}
+
+}  // namespace
+}  // namespace convoy::emulator
+
+using namespace convoy::emulator;  // NOLINT: the names below are those of the C API
+
+std::size_t cudnnGetVersion() { return vendor_settings().cudnn.version; }
+
+const char* cudnnGetErrorString(cudnnStatus_t status) {
+#define CONVOY_NAME(name, value) \
+  case name: return #name;
+  switch (status) { CONVOY_CUDNN_STATUSES(CONVOY_NAME) }
+#undef CONVOY_NAME
+  return "CUDNN_STATUS_UNKNOWN";
+}
+
+void cudnnGetLastErrorString(char* message, std::size_t max_size) {
+  if (message == nullptr || max_size == 0) return;
+  const std::size_t length = std::min(t_last_error.size(), max_size - 1);
+  std::memcpy(message, t_last_error.data(), length);
+  message[length] = '\0';
+}
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+  if (handle == nullptr) return locked([] { require(false, "the pointer for the handle is null"); });
+  const cudaError_t error = on_gpu([&](Driver& driver, int gpu) {
+    if (driver.forbids_allocation())
+      return cudaErrorStreamCaptureUnsupported;  // the real library allocates memory
+    *handle = handles().add({.gpu = gpu});
+    return cudaSuccess;
+  });
+  return status_of(error, CUDNN_STATUS_SUCCESS, CUDNN_STATUS_NOT_INITIALIZED);
+}
+
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+  return locked([&] { require(handles().remove(handle), "not a handle, or it was destroyed"); });
+}
+
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  return locked([&] {
+    const cudnnContext& context = handle_of(handle);
+    const EmulatedStream* const held = Driver::get().find(stream);
+    require(held != nullptr, "not a stream; the emulator has no stream 0");
+    if (held->gpu != context.gpu)
+      refuse(CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH, "the stream belongs to another GPU than the handle");
+    handle->stream = stream;
+  });
+}
+
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t* descriptor) {
+  return locked([&] {
+    if (descriptor == nullptr)
+      refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the pointer for the descriptor is null");
+    *descriptor = descriptors().create(type);
+  });
+}
+
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
+  return locked([&] { descriptors().destroy(descriptor); });
+}
+
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+  return locked([&] { finalize(*descriptors().find(descriptor)); });
+}
+
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, std::int64_t count,
+                                       const void* elements) {
+  return locked([&] { set_attribute(*descriptors().find(descriptor), name, type, count, elements); });
+}
+
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, std::int64_t requested,
+                                       std::int64_t* count, void* elements) {
+  return locked(
+      [&] { get_attribute(*descriptors().find(descriptor), name, type, requested, count, elements); });
+}
+
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                                  cudnnBackendDescriptor_t variant_pack) {
+  cudnnContext context;
+  const cudnnStatus_t known = locked([&] {
+    context = handle_of(handle);
+    require(context.stream != nullptr, "the handle has no stream; the emulator has no stream 0");
+  });
+  if (known != CUDNN_STATUS_SUCCESS) return known;
+  cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
+  int current = 0;
+  cudaError_t error = on_gpu([&](Driver&, int gpu) {
+    current = gpu;
+    return cudaSuccess;
+  });
+  if (error == cudaSuccess)
+    error = on_stream(context.stream, [&](Driver& driver, EmulatedStream& stream) {
+      status = status_of([&] {
+        execute(driver, stream, current, context, *descriptors().find(plan),
+                *descriptors().find(variant_pack));
+      });
+      return cudaSuccess;
+    });
+  return status_of(error, status, CUDNN_STATUS_EXECUTION_FAILED_CUDART);
+}

@@ -1,0 +1,254 @@
+#include "tests/cuda_emulator/vendor/cudnn_engine.h"
+
+#include <algorithm>
+
+namespace convoy::emulator {
+namespace {
+
+using namespace cudnn_engine;  // NOLINT: the engine constants
+
+constexpr std::int64_t kVectorBytes = 16;  // read by tensor cores at a time
+
+bool is_half(const Tensor& tensor) {
+  return tensor.type == CUDNN_DATA_HALF || tensor.type == CUDNN_DATA_BFLOAT16;
+}
+
+bool is_channels_last(const Tensor& tensor) {
+  const std::vector<std::int64_t>& d = tensor.dims;
+  return tensor.strides == std::vector<std::int64_t>{d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]};
+}
+
+bool fills_vectors(const Tensor& tensor) {
+  const auto bytes = tensor.dims[1] * static_cast<std::int64_t>(size_of(tensor.element()));
+  return bytes % kVectorBytes == 0 && tensor.alignment % kVectorBytes == 0;
+}
+
+/// Returns the tensors of the convolution itself.
+std::vector<Tensor> operands(const ConvolutionOperation& op) { return {op.x, op.w, op.y}; }
+
+void check_types(const ConvolutionOperation& op) {
+  for (const Tensor& tensor : operands(op))
+    if (!is_half(tensor) && tensor.type != CUDNN_DATA_FLOAT)
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "no engine supports double precision");
+  const Tensor& output = op.output();
+  for (const Tensor& tensor : operands(op))
+    if (tensor.type != op.x.type && !(tensor.id == output.id && output.is_virtual))
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the tensors of a convolution have different types");
+  if (op.convolution.compute != CUDNN_DATA_FLOAT)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the compute type must be single precision");
+}
+
+/// Checks that the first operand is the previous output and that a bias has one value per channel.
+void check_link(const Tensor& before, const PointwiseOperation& op) {
+  const auto expect = [](bool condition, const std::string& why) {
+    if (!condition) refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, why);
+  };
+  expect(op.x.id == before.id, "the operations do not form a chain");
+  expect(before.is_virtual, "an intermediate tensor must be virtual");
+  expect(before.type == CUDNN_DATA_FLOAT, "an intermediate tensor must be in single precision");
+  expect(op.pointwise.compute == CUDNN_DATA_FLOAT, "an epilogue must compute in single precision");
+  if (op.b.has_value())
+    expect(op.b->dims == std::vector<std::int64_t>{1, op.x.dims[1], 1, 1} && !op.b->is_virtual,
+           "a bias must be an array with one value per channel");
+}
+
+Summation summation_of(const EngineChoice& choice, int runs_before) {
+  const auto knob = [&](cudnnBackendKnobType_t type, std::int64_t default_value) {
+    const auto found = choice.knobs.find(type);
+    return found != choice.knobs.end() ? found->second : default_value;
+  };
+  switch (choice.engine) {
+    case kTensorCore: return {.parts = 2};
+    case kNondeterministic: return {.parts = 3, .descending = runs_before % 2 == 1};
+    case kGreedy: return {.parts = 4, .descending = true};
+    case kKnobs:
+      return {.parts = static_cast<int>(knob(CUDNN_KNOB_TYPE_SPLIT_K, 1)),
+              .descending = knob(CUDNN_KNOB_TYPE_TILE_SIZE, 0) == 1};
+    default: return {};
+  }
+}
+
+std::size_t elements_of(const Tensor& tensor) {
+  std::size_t elements = 1;
+  for (const std::int64_t size : tensor.dims) elements *= static_cast<std::size_t>(size);
+  return elements;
+}
+
+/// Calls f(i, offset) for each element, in channels-last order. `offset` is the position in the array.
+template <class F>
+void for_each_element(const Tensor& tensor, const F& f) {
+  const std::vector<std::int64_t>&d = tensor.dims, &s = tensor.strides;
+  std::size_t i = 0;
+  for (std::int64_t n = 0; n < d[0]; ++n)
+    for (std::int64_t h = 0; h < d[2]; ++h)
+      for (std::int64_t w = 0; w < d[3]; ++w)
+        for (std::int64_t c = 0; c < d[1]; ++c, ++i) f(i, n * s[0] + c * s[1] + h * s[2] + w * s[3]);
+}
+
+std::vector<float> read(const Tensor& tensor, const Arrays& arrays, bool to_tf32 = false) {
+  const void* const array = arrays.at(tensor.id);
+  const Element type = tensor.element();
+  std::vector<float> values(elements_of(tensor));
+  for_each_element(tensor, [&](std::size_t i, std::int64_t offset) {
+    const float value = load<float>(type, array, offset);
+    values[i] = to_tf32 ? rounded_to_tf32(value) : value;
+  });
+  return values;
+}
+
+std::vector<float> sums_of(const ConvolutionOperation& op, Summation order, bool to_tf32,
+                           const Arrays& arrays, float* partials) {
+  std::vector<float> result(elements_of(op.output()));
+  std::vector<float> own_partials;
+  if (partials == nullptr) {
+    own_partials.resize(result.size() * static_cast<std::size_t>(order.parts));
+    partials = own_partials.data();
+  }
+  Sums<float> sums(order, result.size(), partials);
+  const auto dense = [&](const Tensor& tensor) { return read(tensor, arrays, to_tf32); };
+  switch (op.direction) {
+    case Direction::forward:
+      convolve_forward(op.shape(), dense(op.x).data(), dense(op.w).data(), sums);
+      break;
+    case Direction::data:
+      convolve_backward_data(op.shape(), dense(op.y).data(), dense(op.w).data(), sums);
+      break;
+    case Direction::filter:
+      convolve_backward_filter(op.shape(), dense(op.y).data(), dense(op.x).data(), sums);
+      break;
+  }
+  sums.finish(result.data());
+  return result;
+}
+
+void apply(const PointwiseOperation& op, const Arrays& arrays, std::vector<float>& values) {
+  const auto alpha1 = static_cast<float>(op.alpha1), alpha2 = static_cast<float>(op.alpha2);
+  const std::vector<float> bias = op.b.has_value() ? read(*op.b, arrays) : std::vector<float>();
+  const auto minimum = static_cast<float>(op.pointwise.lower_clip);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float x = alpha1 * values[i];
+    values[i] = op.b.has_value() ? x + alpha2 * bias[i % bias.size()] : x < minimum ? minimum : x;
+  }
+}
+
+}  // namespace
+
+FusedConvolution fused_convolution(const Graph& graph) {
+  const auto* const first = std::get_if<ConvolutionOperation>(&graph.operations.front());
+  if (first == nullptr)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "the first operation must be a convolution");
+  FusedConvolution fused{.convolution = *first, .epilogue = {}};
+  check_types(*first);
+  if (first->convolution.strides.size() != 2 || first->groups() != 1)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "engines support only two spatial dimensions and one group");
+  if (first->convolution.mode != CUDNN_CROSS_CORRELATION)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED, "engines support only cross-correlation");
+  std::vector<cudnnPointwiseMode_t> modes;
+  for (std::size_t i = 1; i < graph.operations.size(); ++i) {
+    const auto* const next = std::get_if<PointwiseOperation>(&graph.operations[i]);
+    if (next == nullptr)
+      refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "a graph must have only one convolution");
+    check_link(fused.output(), *next);
+    fused.epilogue.push_back(*next);
+    modes.push_back(next->pointwise.mode);
+  }
+  const bool is_epilogue = std::is_sorted(modes.begin(), modes.end()) &&  // a bias before a ReLU
+                           std::adjacent_find(modes.begin(), modes.end()) == modes.end();
+  const bool is_possible = modes.empty() || (first->direction == Direction::forward && first->beta == 0);
+  if (!is_epilogue || !is_possible)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN,
+           "an epilogue must be a bias, a ReLU or both, of a forward convolution");
+  if (fused.output().is_virtual || fused.output().type != first->x.type)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the output has another type than the input or is virtual");
+  return fused;
+}
+
+std::string objection(std::int64_t engine, const FusedConvolution& fused) {
+  const CudnnSettings& settings = vendor_state().settings.cudnn;
+  const Tensor& x = fused.convolution.x;
+  if (!fused.epilogue.empty()) {
+    const bool fuses = is_half(x) ? settings.fuses_half : settings.fuses_f32;
+    if (engine != kKnobs || !fuses) return "the engine does not fuse this type";
+  }
+  switch (engine) {
+    case kPlain: return "";
+    case kTensorCore:
+      for (const Tensor& tensor : operands(fused.convolution))
+        if (!is_channels_last(tensor) || (!tensor.is_virtual && !fills_vectors(tensor)))
+          return "the engine needs channels-last tensors with whole vectors";
+      return "";
+    case kRefused:
+    case kNondeterministic:
+    case kGreedy:
+    case kKnobs:
+      for (const Tensor& tensor : operands(fused.convolution))
+        if (!is_channels_last(tensor)) return "the engine needs channels-last tensors";
+      return "";
+    default: return "unknown engine";
+  }
+}
+
+std::vector<cudnnBackendNumericalNote_t> notes_of(std::int64_t engine) {
+  if (engine == kNondeterministic) return {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC};
+  if (engine == kTensorCore) return {CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
+  return {};
+}
+
+void check_knobs(std::int64_t engine, const Knobs& knobs) {
+  for (const auto& [type, value] : knobs) {
+    const bool is_tile = type == CUDNN_KNOB_TYPE_TILE_SIZE && (value == 0 || value == 1);
+    const bool is_split = type == CUDNN_KNOB_TYPE_SPLIT_K && (value == 1 || value == 2 || value == 4);
+    if (engine != kKnobs || (!is_tile && !is_split))
+      refuse(CUDNN_STATUS_NOT_SUPPORTED, "engine " + std::to_string(engine) + " does not accept knob " +
+                                             std::to_string(type) + " = " + std::to_string(value));
+  }
+}
+
+std::size_t workspace_of(std::int64_t engine, const FusedConvolution& fused, const Knobs& knobs) {
+  if (engine != kKnobs && engine != kGreedy) return 0;
+  const auto parts = static_cast<std::size_t>(summation_of({engine, knobs}, 0).parts);
+  const std::size_t needed = parts * elements_of(fused.convolution.output()) * sizeof(float);
+  return engine == kKnobs ? needed : std::max(needed, vendor_state().settings.cudnn.greedy_workspace);
+}
+
+std::vector<EngineChoice> heuristics(const FusedConvolution& fused, cudnnBackendHeurMode_t mode) {
+  const std::vector<EngineChoice> all = {
+      {.engine = kTensorCore},
+      {.engine = kNondeterministic},
+      {.engine = kKnobs, .knobs = {{CUDNN_KNOB_TYPE_TILE_SIZE, 0}, {CUDNN_KNOB_TYPE_SPLIT_K, 2}}},
+      {.engine = kKnobs, .knobs = {{CUDNN_KNOB_TYPE_TILE_SIZE, 1}, {CUDNN_KNOB_TYPE_SPLIT_K, 4}}},
+      {.engine = kGreedy},
+      {.engine = kRefused}};
+  std::vector<EngineChoice> listed;
+  std::string why = "no engine accepts the graph";
+  for (const EngineChoice& choice :
+       mode == CUDNN_HEUR_MODE_FALLBACK ? std::vector<EngineChoice>{{kPlain}} : all) {
+    const std::string refusal = objection(choice.engine, fused);
+    if (refusal.empty())
+      listed.push_back(choice);
+    else
+      why = refusal;
+  }
+  if (listed.empty()) refuse(CUDNN_STATUS_NOT_SUPPORTED, why);
+  listed.resize(std::min(listed.size(), vendor_state().settings.cudnn.max_results));
+  return listed;
+}
+
+void run(const FusedConvolution& fused, const EngineChoice& choice, const Arrays& arrays, void* workspace) {
+  int& runs = vendor_state().counts.convolutions[choice.engine];
+  const Summation order = summation_of(choice, runs++);
+  const ConvolutionOperation& op = fused.convolution;
+  const bool to_tf32 = choice.engine == kTensorCore && op.x.type == CUDNN_DATA_FLOAT;
+  std::vector<float> values = sums_of(op, order, to_tf32, arrays, static_cast<float*>(workspace));
+  const auto alpha = static_cast<float>(op.alpha), beta = static_cast<float>(op.beta);
+  const std::vector<float> before = beta != 0 ? read(op.output(), arrays) : std::vector<float>();
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = alpha * values[i] + (beta != 0 ? beta * before[i] : 0);
+  for (const PointwiseOperation& next : fused.epilogue) apply(next, arrays, values);
+  void* const array = arrays.at(fused.output().id);
+  for_each_element(fused.output(), [&, type = fused.output().element()](std::size_t i, std::int64_t offset) {
+    store(type, array, offset, values[i]);
+  });
+}
+
+}  // namespace convoy::emulator

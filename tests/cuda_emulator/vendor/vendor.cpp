@@ -1,0 +1,55 @@
+#include "tests/cuda_emulator/vendor/vendor.h"
+
+#include "tests/cuda_emulator/runtime/device_clock.h"
+#include "tests/cuda_emulator/vendor/vendor_state.h"
+
+namespace convoy::emulator {
+
+VendorState& vendor_state() {
+  // Never destroyed: a graph that outlives main() may still contain work that counts itself.
+  static VendorState& state = *new VendorState;
+  return state;
+}
+
+VendorSettings vendor_settings() {
+  const std::lock_guard lock(Driver::get().lock());
+  return vendor_state().settings;
+}
+
+void set(const VendorSettings& settings) {
+  const std::lock_guard lock(Driver::get().lock());
+  Driver::get().run_all();
+  vendor_state().settings = settings;
+}
+
+VendorCounts vendor_counts() {
+  const std::lock_guard lock(Driver::get().lock());
+  Driver::get().run_all();
+  return vendor_state().counts;
+}
+
+void reset_vendor_counts() {
+  const std::lock_guard lock(Driver::get().lock());
+  Driver::get().run_all();
+  vendor_state().counts = {};
+}
+
+void compute(Driver& driver, EmulatedStream& stream, double ms, std::function<void()> work) {
+  driver.compute(stream, [ms, work = std::move(work)] {
+    const double begin = device_ms();
+    work();
+    if (ms >= 0) simulate_device_ms(device_ms() - begin, ms);
+  });
+}
+
+bool Span::overlaps(const Span& other) const {
+  const auto first = reinterpret_cast<std::uintptr_t>(begin);
+  const auto second = reinterpret_cast<std::uintptr_t>(other.begin);
+  return first < second + other.bytes && second < first + bytes;
+}
+
+bool Span::is_aligned(std::size_t alignment) const {
+  return reinterpret_cast<std::uintptr_t>(begin) % alignment == 0;
+}
+
+}  // namespace convoy::emulator

@@ -1,0 +1,104 @@
+// The test interface of the emulated cuDNN and cuBLASLt: settings and counters. The engines, and what the
+// heuristics say about them, are invented: they cover each kind of engine that a caller has to handle.
+#pragma once
+
+#include <cublasLt.h>
+#include <cudnn.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+
+namespace convoy::emulator {
+
+/// The convolution engines, by global index. Each adds in a different order, which shows in the last bits.
+namespace cudnn_engine {
+/// No notes, no workspace, any shape and layout. The only engine of the fallback heuristics.
+inline constexpr std::int64_t kPlain = 0;
+/// Listed, but its plans cannot be finalized.
+inline constexpr std::int64_t kRefused = 2;
+/// Has the note NONDETERMINISTIC: adds in another order in each execution.
+inline constexpr std::int64_t kNondeterministic = 3;
+/// The fastest engine, but its workspace is larger than the memory.
+inline constexpr std::int64_t kGreedy = 5;
+/// Has the note TENSOR_CORE and rounds f32 factors to tf32. The real library (9.19, sm_90) gives such engines
+/// no other note. Requires that the channels fill multiples of 16 bytes.
+inline constexpr std::int64_t kTensorCore = 7;
+/// Has two knobs, CUDNN_KNOB_TYPE_TILE_SIZE (0, 1) and CUDNN_KNOB_TYPE_SPLIT_K (1, 2, 4). The heuristics list
+/// two configurations. The workspace depends on the second knob.
+inline constexpr std::int64_t kKnobs = 11;
+/// The number of engines: all global indices are below it.
+inline constexpr std::int64_t kCount = 12;
+}  // namespace cudnn_engine
+
+struct CudnnSettings {
+  std::size_t version = CUDNN_VERSION;
+  std::size_t max_results = 64;  // maximum number of configurations that the heuristics list
+  std::set<std::int64_t> refused = {cudnn_engine::kRefused};  // engines whose plans are NOT_SUPPORTED
+  std::set<std::int64_t> failing = {};                        // engines whose executions fail
+  std::size_t greedy_workspace = std::size_t{64} << 30;       // of cudnn_engine::kGreedy
+  // Whether kKnobs accepts convolutions followed by a bias and a ReLU, in half precision and in f32. No other
+  // engine accepts them.
+  bool fuses_half = true;
+  bool fuses_f32 = false;
+  /// The simulated execution time of each engine in ms, as measured by events.
+  std::map<std::int64_t, double> execution_ms = {{cudnn_engine::kPlain, 600},
+                                                 {cudnn_engine::kNondeterministic, 400},
+                                                 {cudnn_engine::kGreedy, 100},
+                                                 {cudnn_engine::kTensorCore, 300},
+                                                 {cudnn_engine::kKnobs, 200}};
+  /// The simulated execution time of a fused convolution in ms. It is below that of any separate convolution:
+  /// the time of a separate bias or ReLU kernel would be too short to distinguish the two on a busy machine.
+  double fused_ms = 50;
+};
+
+/// The GEMM algorithms, by the value of the first word of cublasLtMatmulAlgo_t. The heuristics list the
+/// fastest first.
+namespace cublaslt_algorithm {
+/// Requires operands and leading dimensions that are multiples of 16 bytes.
+inline constexpr std::uint64_t kAligned = 21;
+/// Splits K into two parts, whose sums are added in a workspace.
+inline constexpr std::uint64_t kSplit = 23;
+/// Accepts any GEMM.
+inline constexpr std::uint64_t kPlain = 20;
+}  // namespace cublaslt_algorithm
+
+struct CublasLtSettings {
+  std::size_t version = CUBLAS_VERSION;
+  std::set<std::uint64_t> absent = {};   // algorithms that the heuristics never list
+  std::set<std::uint64_t> failing = {};  // algorithms whose GEMMs fail
+};
+
+struct VendorSettings {
+  CudnnSettings cudnn;
+  CublasLtSettings cublaslt;
+};
+
+/// Returns the current settings.
+VendorSettings vendor_settings();
+/// Runs all queued work that can run, then changes the settings.
+void set(const VendorSettings& settings);
+
+/// The number of executed operations by engine and by algorithm since the last reset_vendor_counts(). Each
+/// replay of a graph counts.
+struct VendorCounts {
+  std::map<std::int64_t, int> convolutions;
+  std::map<std::uint64_t, int> gemms;
+};
+VendorCounts vendor_counts();
+void reset_vendor_counts();
+
+/// Changes the settings and restores the previous ones in the destructor.
+class ScopedVendorSettings {
+ public:
+  explicit ScopedVendorSettings(const VendorSettings& now) : before_(vendor_settings()) { set(now); }
+  ~ScopedVendorSettings() { set(before_); }
+  ScopedVendorSettings(const ScopedVendorSettings&) = delete;
+  ScopedVendorSettings& operator=(const ScopedVendorSettings&) = delete;
+
+ private:
+  VendorSettings before_;
+};
+
+}  // namespace convoy::emulator

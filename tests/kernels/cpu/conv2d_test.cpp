@@ -1,0 +1,208 @@
+// Tests of the reference convolution and of oneDNN convolutions on the CPU.
+#include "kernels/conv2d.h"
+
+#include <malloc.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/runtime/memory/memory.h"
+#include "tests/kernels/conv2d_comparison.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::ConvArrays;
+using testing::ConvCase;
+using testing::DirectConvolutions;
+using testing::dot;
+using testing::expect_near;
+using testing::expect_same_bits;
+using testing::kEps;
+
+/// Cases for oneDNN. winograd_test.cpp has the cases for Winograd's algorithm.
+void compare(const ConvCase& c, GradMode mode, std::size_t offset = 0) {
+  const DirectConvolutions direct;
+  CpuStream stream({.threads = 2});
+  testing::compare_with_reference(stream, {conv2d_forward, conv2d_backward_data, conv2d_backward_filter}, 1,
+                                  c, mode, offset);
+}
+
+TEST(Conv2dReference, EqualsAnExampleByHand) {
+  CpuStream stream({.threads = 1});
+  //  1 2 3                                        1*1 + 2*10 + 4*100 + 5*1000 = 5421, …
+  //  4 5 6   with  1   10    gives  5421 6532
+  //  7 8 9         100 1000         8754 9865
+  const Array<double> x({1, 3, 3, 1}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  const Array<double> filter({1, 2, 2, 1}, {1, 10, 100, 1000});
+  const Array<double> bias({1}, {0.5});
+  Array<double> y({1, 2, 2, 1});
+  conv2d_forward_reference(stream, x.view(), filter.view(), bias.view(), y.view(), {});
+  expect_near(y, Array<double>({1, 2, 2, 1}, {5421.5, 6532.5, 8754.5, 9865.5}), 0);
+
+  // Stride 2 with padding 1: each corner's window has one pixel, at the filter's opposite corner.
+  Array<double> strided({1, 2, 2, 1});
+  conv2d_forward_reference(stream, x.view(), filter.view(), ConstView(), strided.view(),
+                           {.stride = 2, .padding = 1});
+  expect_near(strided, Array<double>({1, 2, 2, 1}, {1000, 3200, 7040, 9865}), 0);
+}
+
+template <class T>
+void expect_relu(void (*forward)(CpuStream&, ConstView, ConstView, ConstView, View, Conv2dOptions)) {
+  CpuStream stream({.threads = 1});
+  const T nan = std::numeric_limits<T>::quiet_NaN();
+  const Array<T> x({1, 1, 4, 1}, {1, -1, nan, 3});
+  const Array<T> filter({1, 1, 1, 1}, {1});
+  const Array<T> bias({1}, {-2});
+  Array<T> y({1, 1, 4, 1});
+  forward(stream, x.view(), filter.view(), bias.view(), y.view(), {.relu = true});
+  EXPECT_EQ(y[0], 0);
+  EXPECT_EQ(y[1], 0);
+  EXPECT_TRUE(std::isnan(y[2]));
+  EXPECT_EQ(y[3], 1);
+}
+
+TEST(Conv2d, AppliesReluAfterBiasAndPropagatesNan) {
+  expect_relu<double>(conv2d_forward_reference);
+  expect_relu<float>(conv2d_forward_reference);
+  expect_relu<float>(conv2d_forward);
+}
+
+TEST(Conv2dReference, TwoChannelsInAndOut) {
+  CpuStream stream({.threads = 1});
+  const Array<double> x({1, 1, 2, 2}, {1, 2, 3, 4});  // pixels (1, 2) and (3, 4)
+  const Array<double> filter({2, 1, 2, 2}, {1, 0, 0, 1, 1, 1, 1, 1});
+  Array<double> y({1, 1, 1, 2});
+  conv2d_forward_reference(stream, x.view(), filter.view(), ConstView(), y.view(), {});
+  expect_near(y, Array<double>({1, 1, 1, 2}, {5, 10}), 0);
+}
+
+// Forward is linear in x and in the filter, so each gradient is the adjoint: <y, dy> = <x, dx> = <filter,
+// dfilter>. For random arguments only the correct gradient passes.
+TEST(Conv2dReference, GradientsAreAdjoints) {
+  CpuStream stream({.threads = 2});
+  for (const ConvCase& c : testing::kConvCases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const ConvArrays<double> in(c);
+    Array<double> y(c.y());
+    Array<double> dx(c.x(), 9);  // the previous value must not matter
+    Array<double> dfilter(c.filter(), 9);
+    conv2d_forward_reference(stream, in.x.view(), in.filter.view(), ConstView(), y.view(), c.options());
+    conv2d_backward_data_reference(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+    conv2d_backward_filter_reference(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
+    const double expected = dot(y, in.dy);
+    // At most 14 * 14 * 147 * 17 terms below 1, each rounded a few times.
+    EXPECT_NEAR(dot(in.x, dx), expected, 1e-10);
+    EXPECT_NEAR(dot(in.filter, dfilter), expected, 1e-10);
+  }
+}
+
+TEST(Conv2dReference, BitsDoNotDependOnThreads) {
+  CpuStream one({.threads = 1});
+  CpuStream three({.threads = 3});
+  const ConvCase c{5, 7, 7, 5, 6, 3, 3, 2, 1};
+  const ConvArrays<double> in(c);
+  Array<double> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
+  const auto run = [&](CpuStream& stream, Array<double>& y, Array<double>& dx, Array<double>& dfilter) {
+    conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+    conv2d_backward_data_reference(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+    conv2d_backward_filter_reference(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
+  };
+  run(one, y1, dx1, dfilter1);
+  run(three, y3, dx3, dfilter3);
+  expect_same_bits(y1, y3);
+  expect_same_bits(dx1, dx3);
+  expect_same_bits(dfilter1, dfilter3);
+}
+
+TEST(Conv2d, EqualsTheReference) {
+  for (const ConvCase& c : testing::kConvCases) compare(c, GradMode::overwrite);
+}
+
+TEST(Conv2d, AccumulatesGradients) {
+  for (const ConvCase& c : testing::kConvCases) compare(c, GradMode::accumulate);
+}
+
+TEST(Conv2d, SupportsUnalignedArrays) {
+  for (const ConvCase& c : testing::kConvCases)
+    for (const std::size_t offset : {1u, 3u}) compare(c, GradMode::overwrite, offset);
+}
+
+TEST(Conv2d, UsesReferenceForF64) {
+  CpuStream stream({.threads = 2});
+  const ConvCase c{2, 5, 5, 3, 4, 3, 3, 1, 1};
+  const ConvArrays<double> in(c);
+  Array<double> y(c.y()), expected(c.y());
+  conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+  conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), expected.view(),
+                           c.options());
+  expect_same_bits(y, expected);
+}
+
+TEST(Conv2d, EmptyBatch) {
+  CpuStream stream({.threads = 2});
+  const ConvCase c{0, 8, 8, 16, 16, 3, 3, 1, 1};
+  const ConvArrays<float> in(c);
+  Array<float> y(c.y()), dx(c.x()), dfilter(c.filter(), 3);
+  conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+  conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+  conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(GradMode::accumulate), c.options());
+  expect_near(dfilter, Array<float>(c.filter(), 3), 0);
+  conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(GradMode::overwrite), c.options());
+  expect_near(dfilter, Array<float>(c.filter(), 0), 0);
+}
+
+TEST(Conv2d, RepeatsBitForBitOnStreamsOfTheSameThreads) {
+  const ConvCase c{4, 8, 8, 16, 32, 3, 3, 1, 1};
+  const ConvArrays<float> in(c);
+  Array<float> first(c.filter()), second(c.filter());
+  CpuStream a({.threads = 3});
+  CpuStream b({.threads = 1});  // another stream's settings must not matter
+  CpuStream again({.threads = 3});
+  Array<float> other(c.filter());
+  conv2d_backward_filter(a, in.dy.view(), in.x.view(), first.grad(), c.options());
+  conv2d_backward_filter(b, in.dy.view(), in.x.view(), other.grad(), c.options());
+  conv2d_backward_filter(again, in.dy.view(), in.x.view(), second.grad(), c.options());
+  expect_same_bits(first, second);
+  conv2d_backward_filter(a, in.dy.view(), in.x.view(), second.grad(), c.options());
+  expect_same_bits(first, second);
+}
+
+// 16 channels use Winograd's algorithm, 12 channels use oneDNN.
+TEST(Conv2d, ReturnsWorkspaceToStream) {
+  for (const int channels : {16, 12}) {
+    SCOPED_TRACE(channels);
+    CpuStream stream({.threads = 2});
+    const ConvCase c{4, 16, 16, channels, 32, 3, 3, 1, 1};
+    const ConvArrays<float> in(c);
+    Array<float> dx(c.x());
+    conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(GradMode::accumulate), c.options());
+    EXPECT_GT(stream.memory().stats().peak_in_use, 0u);
+    EXPECT_EQ(stream.memory().stats().in_use, 0u);
+  }
+}
+
+TEST(Conv2d, SteadyStateAllocatesNoMemory) {
+  CpuStream stream({.threads = 2});
+  const ConvCase c{4, 16, 16, 16, 32, 3, 3, 1, 1};
+  const ConvArrays<float> in(c);
+  Array<float> y(c.y()), dx(c.x()), dfilter(c.filter());
+  const auto step = [&] {
+    conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+    conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(GradMode::accumulate), c.options());
+    conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(GradMode::accumulate),
+                           c.options());
+  };
+  const auto in_use = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  for (int i = 0; i < 3; ++i) step();
+  const std::size_t before = in_use();
+  for (int i = 0; i < 50; ++i) step();
+  EXPECT_LE(in_use(), before);
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,45 @@
+// Compares Divisor with the division operator on the host; kernels run the same code.
+#include "kernels/cuda/primitives/divisor.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "kernels/base/random.h"
+
+namespace convoy {
+namespace {
+
+using cuda::Divisor;
+
+constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
+
+// Tests multiples of the divisor and the numbers one below, where the quotient changes.
+void check(std::int64_t divisor) {
+  const Divisor by(divisor);
+  ASSERT_EQ(by.value(), divisor);
+  const Random random{.seed = static_cast<std::uint64_t>(divisor)};
+  std::vector<std::int64_t> quotients = {0, 1, 2, kMax / divisor / 2, kMax / divisor};
+  for (std::uint64_t i = 0; i < 16; ++i) quotients.push_back(random.words(i)[0] % (kMax / divisor + 1));
+  for (const std::int64_t quotient : quotients)
+    for (const std::int64_t n : {quotient * divisor - 1, quotient * divisor, kMax - quotient}) {
+      if (n < 0 || n > kMax) continue;
+      ASSERT_EQ(by.quotient(n), n / divisor) << n << " / " << divisor;
+      ASSERT_EQ(by.quotient(static_cast<int>(n)), n / divisor) << n << " / " << divisor;
+      const std::int64_t large = n + (std::int64_t{1} << 40);
+      ASSERT_EQ(by.quotient(large), large / divisor) << large << " / " << divisor;
+    }
+}
+
+TEST(Divisor, EqualsDivision) {
+  for (std::int64_t divisor = 1; divisor < 5000; ++divisor) check(divisor);
+  for (int bits = 13; bits < 31; ++bits)
+    for (const std::int64_t offset : {-1, 0, 1}) check((std::int64_t{1} << bits) + offset);
+  const Random random{.seed = 1};
+  for (std::uint64_t i = 0; i < 5000; ++i) check(1 + random.words(i)[0] % kMax);
+  check(kMax);
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,281 @@
+// Compares kernels/matmul.h on the GPU with the CPU.
+#include "kernels/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <utility>
+#include <variant>
+
+#include "kernels/cuda/cublas/matmul.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/rounding.h"
+#include "tests/testing/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::DeviceArray;
+using testing::dot_tolerance;
+
+CudaStream& cuda_stream_of(const Device& gpu) {
+  return std::get<std::reference_wrapper<CudaStream>>(gpu.stream());
+}
+
+struct Sizes {
+  std::int64_t m, n, k;
+};
+
+// Sizes around the 64x64 tile and its depth of 16; vectors on each side; empty sums; empty results.
+const Sizes kSizes[] = {{1, 1, 1},     {3, 5, 7},    {17, 1, 33},   {1, 19, 4}, {64, 64, 16}, {65, 63, 17},
+                        {63, 129, 15}, {10, 64, 50}, {130, 10, 20}, {3, 4, 0},  {0, 4, 3},    {4, 0, 3}};
+
+template <class T>
+class CudaMatmul : public testing::GpuTest {
+ protected:
+  using Matmul = void (*)(CudaStream&, ConstView, ConstView, GradView, MatmulOptions);
+
+  void compare(Matmul multiply, Sizes s, MatmulOptions options, GradMode mode, std::size_t offset = 0) {
+    SCOPED_TRACE(::testing::Message() << s.m << "x" << s.k << " times " << s.k << "x" << s.n
+                                      << ", transposed " << options.transpose_a << options.transpose_b);
+    const auto a = Array<T>::random(options.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
+    const auto b = Array<T>::random(options.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
+    const Array<T> before = mode == GradMode::accumulate
+                                ? Array<T>::random({s.m, s.n}, 3)
+                                : Array<T>({s.m, s.n}, static_cast<T>(NAN));  // overwritten
+    CpuStream cpu({.threads = 1});
+    auto expected = before.template to<double>();
+    matmul(cpu, a.template to<double>().view(), b.template to<double>().view(), expected.grad(mode), options);
+
+    const Device gpu = Device::cuda(0);
+    const DeviceArray<T> gpu_a(gpu, a, offset), gpu_b(gpu, b, offset);
+    testing::Repeats<T> repeats;
+    this->for_each_order([&] {
+      const DeviceArray<T> c(gpu, before, offset);
+      multiply(cuda_stream_of(gpu), gpu_a.view(), gpu_b.view(), c.grad(mode), options);
+      const Array<T> found = c.values();
+      testing::expect_rounded_near(found, expected, dot_tolerance<T>(s.k));
+      repeats.expect_same(found);
+    });
+  }
+};
+
+using Types = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaMatmul, Types);
+
+TYPED_TEST(CudaMatmul, ReferenceAgreesInEveryTransposition) {
+  for (const Sizes s : kSizes)
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate})
+          this->compare(matmul_reference, s, {.transpose_a = ta, .transpose_b = tb}, mode);
+}
+
+TYPED_TEST(CudaMatmul, ReferenceSupportsUnalignedArrays) {
+  this->compare(matmul_reference, {17, 33, 20}, {}, GradMode::overwrite, 1);
+  this->compare(matmul_reference, {17, 33, 20}, {.transpose_a = true, .transpose_b = true},
+                GradMode::accumulate, 3);
+}
+
+// Half-precision leading dimensions and addresses with and without alignment for vector loads.
+TYPED_TEST(CudaMatmul, AgreesInEveryTransposition) {
+  for (const Sizes s : kSizes)
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true})
+        for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate})
+          this->compare(matmul, s, {.transpose_a = ta, .transpose_b = tb}, mode);
+}
+
+TYPED_TEST(CudaMatmul, SupportsUnalignedArrays) {
+  for (const std::size_t offset : {1, 2, 3, 8}) {
+    this->compare(matmul, {17, 33, 20}, {}, GradMode::overwrite, offset);
+    this->compare(matmul, {64, 16, 32}, {.transpose_a = true}, GradMode::accumulate, offset);
+    this->compare(matmul, {16, 64, 32}, {.transpose_b = true}, GradMode::overwrite, offset);
+  }
+}
+
+// If K is split among blocks, their sums must be added before rounding.
+TYPED_TEST(CudaMatmul, RoundsLongSumOnce) {
+  this->compare(matmul, {8, 16, 4096}, {.transpose_b = true}, GradMode::overwrite);
+  this->compare(matmul, {8, 16, 4096}, {.transpose_a = true}, GradMode::accumulate);
+}
+
+TYPED_TEST(CudaMatmul, DoesNothingForAnUnwantedResult) {
+  const Device gpu = Device::cuda(0);
+  const DeviceArray<TypeParam> a(gpu, Array<TypeParam>({2, 2}));
+  matmul(cuda_stream_of(gpu), a.view(), a.view(), GradView());
+  gpu.synchronize();
+}
+
+template <class T>
+class CudaLinear : public CudaMatmul<T> {
+ protected:
+  void compare(Sizes s, bool with_bias, bool relu, std::size_t offset = 0) {
+    SCOPED_TRACE(::testing::Message() << s.m << " rows, " << s.k << " -> " << s.n << ", bias " << with_bias
+                                      << ", relu " << relu << ", offset " << offset);
+    const auto x = Array<T>::random({s.m, s.k}, 1);
+    const auto weight = Array<T>::random({s.n, s.k}, 2);
+    const auto bias = Array<T>::random({s.n}, 3);
+    const auto exact_x = x.template to<double>(), exact_weight = weight.template to<double>(),
+               exact_bias = bias.template to<double>();
+    CpuStream cpu({.threads = 1});
+    Array<double> expected({s.m, s.n});
+    linear_forward(cpu, exact_x.view(), exact_weight.view(), with_bias ? exact_bias.view() : ConstView(),
+                   expected.view(), relu);
+
+    const Device gpu = Device::cuda(0);
+    const DeviceArray<T> gpu_x(gpu, x, offset), gpu_weight(gpu, weight, offset), gpu_bias(gpu, bias, offset);
+    testing::Repeats<T> repeats;
+    this->for_each_order([&] {
+      const DeviceArray<T> y(gpu, Array<T>({s.m, s.n}, static_cast<T>(NAN)), offset);
+      linear_forward(cuda_stream_of(gpu), gpu_x.view(), gpu_weight.view(),
+                     with_bias ? ConstView(gpu_bias.view()) : ConstView(), y.view(), relu);
+      const Array<T> found = y.values();
+      // If the operations are not fused, the GEMM's result, of size sqrt(K) / 3, is rounded before the bias
+      // is added.
+      const double of_gemm = testing::unit_roundoff<T>() * (4 * std::sqrt(static_cast<double>(s.k)) / 3 + 1);
+      testing::expect_rounded_near(found, expected, dot_tolerance<T>(s.k) + of_gemm);
+      repeats.expect_same(found);
+    });
+  }
+};
+TYPED_TEST_SUITE(CudaLinear, Types);
+
+TYPED_TEST(CudaLinear, AgreesWithSeparateOps) {
+  for (const Sizes s : kSizes)
+    for (const bool bias : {false, true})
+      for (const bool relu : {false, true}) this->compare(s, bias, relu);
+}
+
+TYPED_TEST(CudaLinear, SupportsUnalignedArrays) {
+  for (const std::size_t offset : {1, 2, 3, 8}) this->compare({17, 32, 64}, true, true, offset);
+}
+
+// The descriptors of a layer are cached, but each call sets its own bias.
+TYPED_TEST(CudaLinear, EachCallReadsItsBias) {
+  using T = TypeParam;
+  const Device gpu = Device::cuda(0);
+  const DeviceArray<T> x(gpu, Array<T>({8, 8})), weight(gpu, Array<T>({8, 8}));
+  const DeviceArray<T> ones(gpu, Array<T>({8}, static_cast<T>(1))),
+      twos(gpu, Array<T>({8}, static_cast<T>(2)));
+  for (const auto& [bias, value] : {std::pair{&ones, 1}, {&twos, 2}, {&ones, 1}}) {
+    const DeviceArray<T> y(gpu, {8, 8});
+    linear_forward(cuda_stream_of(gpu), x.view(), weight.view(), bias->view(), y.view(), false);
+    testing::expect_same_bits(y.values(), Array<T>({8, 8}, static_cast<T>(value)));
+  }
+}
+
+/// Calls cuBLASLt only, without the fallback to the reference kernel.
+template <class T>
+class CublasGemm : public CudaMatmul<T> {
+ protected:
+  /// Returns whether `library` computes [m, k] times [n, k]^T. If it does, checks the result.
+  bool multiplies(cuda::CublasLt& library, Sizes s, bool with_bias = false, bool relu = false) {
+    SCOPED_TRACE(::testing::Message() << s.m << "x" << s.k << " times " << s.k << "x" << s.n << ", bias "
+                                      << with_bias << ", relu " << relu);
+    const auto a = Array<T>::random({s.m, s.k}, 1);
+    const auto b = Array<T>::random({s.n, s.k}, 2);
+    const auto bias = Array<T>::random({s.n}, 3);
+    const auto exact_a = a.template to<double>(), exact_b = b.template to<double>(),
+               exact_bias = bias.template to<double>();
+    CpuStream cpu({.threads = 1});
+    const Device gpu = Device::cuda(0);
+    Array<double> expected({s.m, s.n});
+    linear_forward(cpu, exact_a.view(), exact_b.view(), with_bias ? exact_bias.view() : ConstView(),
+                   expected.view(), relu);
+    const DeviceArray<T> gpu_a(gpu, a), gpu_b(gpu, b), gpu_bias(gpu, bias), c(gpu, {s.m, s.n});
+    const cuda::GemmProblem problem{
+        .dtype = dtype_of<T>,
+        .m = s.m,
+        .n = s.n,
+        .k = s.k,
+        .transpose_b = true,
+        .relu = relu,
+        .a_alignment = cuda::alignment_of(gpu_a.view().data),
+        .b_alignment = cuda::alignment_of(gpu_b.view().data),
+        .c_alignment = cuda::alignment_of(c.view().data),
+        .bias_alignment = with_bias ? cuda::alignment_of(gpu_bias.view().data) : 0};
+    const cuda::Operands operands{.a = gpu_a.view().data,
+                                  .b = gpu_b.view().data,
+                                  .bias = with_bias ? gpu_bias.view().data : nullptr,
+                                  .c = c.view().data};
+    if (!library.multiply(cuda_stream_of(gpu), problem, operands, GradMode::overwrite)) return false;
+    testing::expect_rounded_near(c.values(), expected, dot_tolerance<T>(s.k));
+    return true;
+  }
+};
+TYPED_TEST_SUITE(CublasGemm, Types);
+
+TYPED_TEST(CublasGemm, ExistsForCommonSizes) {
+  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)));
+  for (const Sizes s : {Sizes{64, 64, 64}, {128, 10, 64}, {32, 24, 400}, {17, 33, 20}, {1, 1, 1}})
+    EXPECT_TRUE(this->multiplies(library, s));
+}
+
+// cuBLASLt documents bias and ReLU for these types, but not for f64.
+TYPED_TEST(CublasGemm, FusesBiasAndRelu) {
+  if (dtype_of<TypeParam> == DType::f64) return;
+  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)));
+  for (const bool bias : {false, true})
+    for (const bool relu : {false, true}) {
+      EXPECT_TRUE(this->multiplies(library, {64, 64, 64}, bias, relu));
+      EXPECT_TRUE(this->multiplies(library, {32, 40, 128}, bias, relu));
+    }
+}
+
+TYPED_TEST(CublasGemm, ExistsWithoutWorkspace) {
+  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)), 0);
+  EXPECT_TRUE(this->multiplies(library, {8, 16, 4096}));
+  EXPECT_TRUE(this->multiplies(library, {3, 5, 2049}));
+}
+
+TYPED_TEST(CublasGemm, CachesMostRecentlyUsedProblems) {
+  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)));
+  const auto shapes = static_cast<std::int64_t>(cuda::CublasLt::kCapacity) + 3;
+  for (std::int64_t m = 1; m <= shapes; ++m) {
+    EXPECT_TRUE(this->multiplies(library, {m, 4, 8}));
+    EXPECT_TRUE(this->multiplies(library, {1, 4, 8}));  // used recently, so it stays in the cache
+  }
+  EXPECT_EQ(library.size(), cuda::CublasLt::kCapacity);
+  EXPECT_TRUE(this->multiplies(library, {2, 4, 8}));  // evicted, so it is created again
+}
+
+class CudaTf32 : public testing::GpuTest {
+ protected:
+  /// Returns the largest error of a GEMM, relative to the sizes of its terms.
+  static double error_with(bool tf32) {
+    constexpr std::int64_t kSize = 128;
+    const auto a = Array<float>::random({kSize, kSize}, 1);
+    const auto b = Array<float>::random({kSize, kSize}, 2);
+    Array<double> expected({kSize, kSize});
+    CpuStream cpu({.threads = 1});
+    matmul(cpu, a.to<double>().view(), b.to<double>().view(), expected.grad());
+
+    const Device gpu = Device::cuda(0);
+    const DeviceArray<float> gpu_a(gpu, a), gpu_b(gpu, b), c(gpu, {kSize, kSize});
+    gpu.synchronize();  // the following work runs on another stream
+    CudaStream stream(0, gpu.memory(), {.cuda = {.tf32 = tf32}});
+    matmul(stream, gpu_a.view(), gpu_b.view(), c.grad());
+    stream.synchronize();
+    const Array<float> found = c.values();
+    double largest = 0;
+    for (std::size_t e = 0; e < found.size(); ++e)
+      largest = std::max(largest, std::abs(found[e] - expected[e]));
+    return largest;
+  }
+};
+
+// f32 is accurate to the last bits unless TF32 is allowed. TF32 operands have 10 bits and an error of up to
+// 2^-11. Their products, of mean size at most 1/3, have twice that error, and a sum of 128 of them sqrt(128)
+// times as much: at most about 0.004. With this many elements, the largest error is at least a hundredth of
+// it.
+TEST_F(CudaTf32, IsUsedOnlyOnRequest) {
+  EXPECT_LT(error_with(false), dot_tolerance<float>(128));
+  EXPECT_LT(error_with(true), 0.03);
+  EXPECT_GT(error_with(true), 4 * dot_tolerance<float>(128));
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,340 @@
+// Compares kernels/optimizer_step.h on the GPU with the CPU.
+#include "kernels/optimizer_step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <vector>
+
+#include "kernels/base/convert.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/rounding.h"
+#include "tests/testing/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::DeviceArray;
+using testing::expect_rounded_near;
+using testing::unit_roundoff;
+using testing::value_of;
+
+/// The array of a parameter that is unaligned on the GPU.
+enum class Unaligned { none, value, gradient, first, second, low_precision_copy };
+
+/// The arrays of one parameter.
+template <class T>
+struct Parameter {
+  Array<T> value, gradient, first, second;
+  Unaligned unaligned;
+  DType half;  // type of the low-precision copy; f32: no copy
+
+  Parameter(std::int64_t n, std::uint32_t seed, Unaligned which, DType half_dtype)
+      : value(Array<T>::random({n}, seed)),
+        gradient(Array<T>::random({n}, seed + 1)),
+        first(Array<T>::random({n}, seed + 2)),
+        second(Array<T>::random({n}, seed + 3)),
+        unaligned(which),
+        half(half_dtype) {
+    for (T& element : second) element = std::abs(element);
+  }
+
+  View low_precision_copy() const { return {}; }  // the GPU's copy is compared with its own parameter
+};
+
+/// The same values on a GPU.
+template <class T>
+struct OnGpu {
+  DeviceArray<T> value, gradient, first, second;
+  DeviceArray<float16> f16;
+  DeviceArray<bfloat16> bf16;
+  DType half;
+
+  OnGpu(const Device& gpu, const Parameter<T>& p)
+      : value(gpu, p.value, offset(p, Unaligned::value)),
+        gradient(gpu, p.gradient, offset(p, Unaligned::gradient)),
+        first(gpu, p.first, offset(p, Unaligned::first)),
+        second(gpu, p.second, offset(p, Unaligned::second)),
+        f16(gpu, p.value.shape(), offset(p, Unaligned::low_precision_copy)),
+        bf16(gpu, p.value.shape(), offset(p, Unaligned::low_precision_copy)),
+        half(p.half) {}
+
+  static std::size_t offset(const Parameter<T>& p, Unaligned which) { return p.unaligned == which ? 1 : 0; }
+  View low_precision_copy() const {
+    return half == DType::f16 ? f16.view() : half == DType::bf16 ? bf16.view() : View{};
+  }
+};
+
+/// Sizes around the ends of packs, blocks and pieces; some are empty, some unaligned; more than one launch
+/// takes.
+template <class T>
+std::vector<Parameter<T>> make_model() {
+  constexpr DType kHalves[] = {DType::f32, DType::f16, DType::bf16};
+  std::vector<Parameter<T>> model;
+  std::uint32_t seed = 1;
+  const auto add = [&](std::int64_t n) {
+    model.emplace_back(n, seed, static_cast<Unaligned>(model.size() % 7 % 6), kHalves[model.size() % 3]);
+    seed += 4;
+  };
+  for (const std::int64_t n : testing::kTailSizes) add(n);
+  for (const std::int64_t n : {4095, 4096, 4097, 4098, 12301}) add(n);
+  for (int i = 0; i < 180; ++i) add(i % 9);
+  return model;
+}
+
+/// The scalars of a step.
+struct Numbers {
+  Array<double> lr{{1}, {0.1}}, grad_scale{{1}, {0.375}}, steps{{1}, {7.0}};
+  Array<std::int32_t> skip{{1}, {0}};
+
+  StepScalars scalars(bool scaled) const {
+    return {.lr = lr.view(),
+            .grad_scale = scaled ? grad_scale.view() : ConstView(),
+            .skip = scaled ? skip.view() : ConstView(),
+            .steps = steps.view()};
+  }
+};
+
+/// The same values on a GPU.
+struct OnDevice {
+  DeviceArray<double> lr, grad_scale, steps;
+  DeviceArray<std::int32_t> skip;
+
+  OnDevice(const Device& gpu, const Numbers& numbers)
+      : lr(gpu, numbers.lr),
+        grad_scale(gpu, numbers.grad_scale),
+        steps(gpu, numbers.steps),
+        skip(gpu, numbers.skip) {}
+  StepScalars scalars(bool scaled) const {
+    return {.lr = lr.view(),
+            .grad_scale = scaled ? ConstView(grad_scale.view()) : ConstView(),
+            .skip = scaled ? ConstView(skip.view()) : ConstView(),
+            .steps = steps.view()};
+  }
+};
+
+template <class T>
+class CudaOptimizer : public testing::GpuTest {
+ protected:
+  Device gpu = Device::best();  // without a GPU, the test is skipped
+  CpuStream cpu{{.threads = 1}};
+
+  /// Runs step(stream, parameter views, scalars) on both devices, in every order of threads, and compares the
+  /// results.
+  template <class Slots, class Step>
+  void expect_same(Slots slots, Step step, double tolerance) {
+    for (const bool scaled : {false, true}) {
+      SCOPED_TRACE(scaled ? "scaled" : "not scaled");
+      auto expected = make_model<T>();
+      const auto start = expected;
+      step(cpu, slots(expected), numbers.scalars(scaled));
+      const OnDevice gpu_numbers(gpu, numbers);
+      std::vector<Array<T>> first_found;
+      this->for_each_order([&] {
+        std::deque<OnGpu<T>> held;
+        for (const Parameter<T>& p : start) held.emplace_back(gpu, p);
+        on(gpu.stream(), [&](auto& s) { step(s, slots(held), gpu_numbers.scalars(scaled)); });
+        for (std::size_t i = 0; i < held.size(); ++i) {
+          SCOPED_TRACE("parameter " + std::to_string(i));
+          const Array<T> found = held[i].value.values();
+          expect_rounded_near(found, expected[i].value, tolerance);
+          expect_rounded_near(held[i].first.values(), expected[i].first, tolerance);
+          expect_rounded_near(held[i].second.values(), expected[i].second, tolerance);
+          expect_rounded_copy(found, held[i]);
+          if (first_found.size() == i) first_found.push_back(found);
+          testing::expect_same_bits(found, first_found[i]);
+        }
+      });
+    }
+  }
+
+  /// Runs step(stream, parameter views, scalars) with the skip flag set, and expects no change.
+  template <class Slots, class Step>
+  void expect_unchanged(Slots slots, Step step) {
+    const auto start = make_model<T>();
+    Numbers skipping = numbers;
+    skipping.skip[0] = 1;
+    const OnDevice gpu_numbers(gpu, skipping);
+    std::deque<OnGpu<T>> held;
+    for (const Parameter<T>& p : start) held.emplace_back(gpu, p);
+    std::vector<Array<float16>> copies;
+    for (const OnGpu<T>& p : held) copies.push_back(p.f16.values());
+    on(gpu.stream(), [&](auto& s) { step(s, slots(held), gpu_numbers.scalars(true)); });
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      SCOPED_TRACE("parameter " + std::to_string(i));
+      testing::expect_same_bits(held[i].value.values(), start[i].value);
+      testing::expect_same_bits(held[i].first.values(), start[i].first);
+      testing::expect_same_bits(held[i].second.values(), start[i].second);
+      const Array<float16> copy = held[i].f16.values();
+      for (std::size_t e = 0; e < copy.size(); ++e) ASSERT_EQ(copy[e].bits, copies[i][e].bits);
+    }
+  }
+
+  Numbers numbers;
+
+ private:
+  static void expect_rounded_copy(const Array<T>& found, const OnGpu<T>& parameter) {
+    const auto expect = [&](auto copy) {
+      for (std::size_t e = 0; e < found.size(); ++e)
+        ASSERT_EQ(copy[e].bits, converted<std::decay_t<decltype(copy[e])>>(found[e]).bits) << "element " << e;
+    };
+    if (parameter.half == DType::f16) expect(parameter.f16.values());
+    if (parameter.half == DType::bf16) expect(parameter.bf16.values());
+  }
+};
+
+using Types = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(CudaOptimizer, Types);
+
+/// momentum_of(i) returns whether parameter i has a momentum.
+template <class F>
+auto sgd_slots(F momentum_of) {
+  return [momentum_of](auto& model) {
+    std::vector<SgdSlot> slots;
+    for (auto& p : model)
+      slots.push_back({.parameter = p.value.view(),
+                       .gradient = p.gradient.view(),
+                       .momentum = momentum_of(slots.size()) ? p.first.view() : View{},
+                       .low_precision_copy = p.low_precision_copy()});
+    return slots;
+  };
+}
+
+// nvcc may fuse multiplications and additions, which rounds once less: a few roundings of numbers up to 4.
+template <class T>
+constexpr double kSgdTolerance = 4 * 4 * unit_roundoff<T>();
+
+TYPED_TEST(CudaOptimizer, SgdOfHundredsOfParameters) {
+  const auto check = [this](const SgdOptions& options, auto momentum_of) {
+    this->expect_same(
+        sgd_slots(momentum_of),
+        [&](auto& stream, const std::vector<SgdSlot>& slots, const StepScalars& scalars) {
+          sgd_step(stream, slots, scalars, options);
+        },
+        kSgdTolerance<TypeParam>);
+  };
+  check({.weight_decay = 0.01}, [](std::size_t) { return false; });
+  check({.momentum = 0.9, .weight_decay = 0.01}, [](std::size_t) { return true; });
+  check({.momentum = 0.9, .nesterov = true}, [](std::size_t i) { return i % 5 != 0; });
+}
+
+constexpr auto adam_slots = [](auto& model) {
+  std::vector<AdamSlot> slots;
+  for (auto& p : model)
+    slots.push_back({.parameter = p.value.view(),
+                     .gradient = p.gradient.view(),
+                     .first_moment = p.first.view(),
+                     .second_moment = p.second.view(),
+                     .low_precision_copy = p.low_precision_copy()});
+  return slots;
+};
+
+TYPED_TEST(CudaOptimizer, AdamOfHundredsOfParameters) {
+  for (const bool decoupled : {false, true}) {
+    const AdamOptions options{.lr_scale = 0.1,
+                              .epsilon = 1e-3,
+                              .weight_decay = 0.1,
+                              .decoupled = decoupled};  // a learning rate of 0.01
+    // As for sgd_step. In addition, v, about (1 - beta2) g^2, may have the same error, which m / sqrt(v)
+    // amplifies by at most lr / (2 epsilon).
+    this->expect_same(
+        adam_slots,
+        [&](auto& stream, const std::vector<AdamSlot>& slots, const StepScalars& scalars) {
+          adam_step(stream, slots, scalars, options);
+        },
+        kSgdTolerance<TypeParam> * (1 + 0.01 / 2e-3));
+  }
+}
+
+TYPED_TEST(CudaOptimizer, SkippedStepChangesNothing) {
+  this->expect_unchanged(sgd_slots([](std::size_t i) { return i % 2 == 0; }),
+                         [](auto& stream, const std::vector<SgdSlot>& slots, const StepScalars& scalars) {
+                           sgd_step(stream, slots, scalars, {.momentum = 0.9, .weight_decay = 0.1});
+                         });
+  this->expect_unchanged(adam_slots,
+                         [](auto& stream, const std::vector<AdamSlot>& slots, const StepScalars& scalars) {
+                           adam_step(stream, slots, scalars, {.weight_decay = 0.1});
+                         });
+}
+
+TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
+  const CudaAvailability gpus = cuda_availability();
+  if (gpus.count == 0) GTEST_SKIP() << gpus.reason;
+  const Device gpu = Device::cuda(0);
+  const OnGpu<float> narrow(gpu, Parameter<float>(100, 1, Unaligned::none, DType::f32));
+  const OnGpu<double> wide(gpu, Parameter<double>(100, 1, Unaligned::none, DType::bf16));
+  const SgdSlot slots[] = {{.parameter = narrow.value.view(), .gradient = narrow.gradient.view()},
+                           {.parameter = wide.value.view(),
+                            .gradient = wide.gradient.view(),
+                            .low_precision_copy = wide.low_precision_copy()}};
+  const SgdSlot half{.parameter = narrow.f16.view(), .gradient = narrow.f16.view()};
+  Numbers numbers;
+  numbers.lr[0] = 0.5;
+  const OnDevice gpu_numbers(gpu, numbers);
+  const StepScalars scalars = gpu_numbers.scalars(false);
+  on(gpu.stream(), [&](auto& s) {
+    sgd_step(s, {}, scalars, {});
+    adam_step(s, {}, scalars, {});
+    sgd_step(s, slots, scalars, {});
+    EXPECT_THROW(sgd_step(s, {&half, 1}, scalars, {}),
+                 UsageError);  // master parameters must not be half precision
+  });
+  // 1 - 0.5 for multiples of 2^-20 is exact in both types.
+  testing::expect_same_bits(narrow.value.values().to<double>(), wide.value.values());
+  EXPECT_NE(narrow.value.values()[99], Parameter<float>(100, 1, Unaligned::none, DType::f32).value[99]);
+}
+
+class CudaStepScalars : public testing::GpuTest {
+ protected:
+  CpuStream cpu{{.threads = 1}};
+};
+
+TEST_F(CudaStepScalars, ClipScalesDownOnlyAboveMaxNorm) {
+  const Device gpu = Device::cuda(0);
+  const auto expect_same = [&](const Array<double>* norm, const auto* scale) {
+    const auto coefficient = [&](auto& stream, const ConstView& from, const ConstView& by, const View& to) {
+      clip_coefficient(stream, from, 1, by, to);
+    };
+    Array<double> expected({1});
+    coefficient(cpu, norm != nullptr ? norm->view() : ConstView(),
+                scale != nullptr ? scale->view() : ConstView(), expected.view());
+    const DeviceArray<double> gpu_norm(gpu, norm != nullptr ? *norm : Array<double>({1}));
+    const DeviceArray gpu_scale(gpu, scale != nullptr ? *scale : std::decay_t<decltype(*scale)>({1}));
+    const DeviceArray<double> found(gpu, {1});
+    on(gpu.stream(), [&](auto& s) {
+      coefficient(s, norm != nullptr ? ConstView(gpu_norm.view()) : ConstView(),
+                  scale != nullptr ? ConstView(gpu_scale.view()) : ConstView(), found.view());
+    });
+    testing::expect_rounded(found.values(), expected);
+  };
+  const Array<float> f32({1}, {1024.0f});
+  const Array<double> f64({1}, {3.0});
+  const Array<float>* const none = nullptr;
+  for (const double value :
+       {0.0, 0.5, 4.0, 4096.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    const Array<double> norm({1}, {value});
+    expect_same(&norm, none);
+    expect_same(&norm, &f32);
+    expect_same(&norm, &f64);
+  }
+  expect_same(nullptr, &f32);
+  expect_same(nullptr, &f64);
+}
+
+TEST_F(CudaStepScalars, CountsStepsThatAreNotSkipped) {
+  const Device gpu = Device::cuda(0);
+  const DeviceArray<double> steps(gpu, Array<double>({1}, {41.0}));
+  const DeviceArray<std::int32_t> goes(gpu, Array<std::int32_t>({1}, {0}));
+  const DeviceArray<std::int32_t> skips(gpu, Array<std::int32_t>({1}, {5}));
+  on(gpu.stream(), [&](auto& s) {
+    count_step(s, ConstView(), steps.view());
+    count_step(s, goes.view(), steps.view());
+    count_step(s, skips.view(), steps.view());
+  });
+  EXPECT_EQ(steps.values()[0], 43);
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,218 @@
+// Compares kernels/softmax_cross_entropy.h on the GPU with the CPU in f64.
+#include "kernels/softmax_cross_entropy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/rounding.h"
+#include "tests/testing/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::ComputeType;
+using testing::DeviceArray;
+using testing::expect_rounded_near;
+using testing::Repeats;
+using testing::unit_roundoff;
+using testing::value_of;
+
+// Lanes with no class, one class, and several classes; warps without a row; rows that a whole block
+// processes.
+const Shape kShapes[] = {{0, 10},  {1, 1},    {9, 2},    {5, 10},   {4, 32},  {3, 33},
+                         {6, 100}, {5, 1000}, {2, 1024}, {2, 1025}, {3, 1537}};
+
+/// Returns the error of exp(x - offset) and of its sum over a row, in units of the roundoff. x - offset is up
+/// to 8 and rounded. exp has an error of at most 2 ulp (CUDA C++ Programming Guide, "Mathematical
+/// Functions"). A thread of a warp sums a 32nd of the row; at most 5 + 16 additions follow.
+double exp_tolerance(std::int64_t classes) { return 8 + 4 + static_cast<double>(classes) / 32 + 21; }
+
+template <class T>
+class CudaCrossEntropy : public testing::GpuTest {
+ protected:
+  static constexpr double kUnit = unit_roundoff<ComputeType<T>>();
+  Device gpu = Device::best();  // without a GPU, the test is skipped
+  CpuStream cpu{{.threads = 1}};
+
+  /// Returns logits in [-4, 4), with ties.
+  static Array<T> logits(Shape shape) {
+    auto x = Array<T>::random(shape, 1);
+    for (T& value : x) value = static_cast<T>(std::round(value_of(value) * 256) / 64);
+    return x;
+  }
+  static Array<std::int32_t> labels(const Shape& shape) {
+    Array<std::int32_t> out({shape[0]});
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<std::int32_t>((i * 7 + 3) % static_cast<std::size_t>(shape[1]));
+    return out;
+  }
+};
+
+using Types = ::testing::Types<float, double, float16, bfloat16>;
+TYPED_TEST_SUITE(CudaCrossEntropy, Types);
+
+TYPED_TEST(CudaCrossEntropy, Forward) {
+  using T = TypeParam;
+  using C = ComputeType<T>;
+  for (const Shape& shape : kShapes)
+    for (const double smoothing : {0.0, 0.1}) {
+      const std::size_t offset = smoothing > 0 ? 1 : 0;
+      SCOPED_TRACE(shape.text() + " smoothing " + std::to_string(smoothing));
+      const auto x = this->logits(shape);
+      auto labels = this->labels(shape);
+      const Shape rows{shape[0]};
+      Array<double> losses(rows), log_sum_exp(rows);
+      Array<std::int32_t> correct(rows);
+      if (shape[0] > 1) {  // at least one correct prediction
+        const T* const row = x.begin() + shape[1];
+        labels[1] = static_cast<std::int32_t>(
+            std::max_element(row, row + shape[1], [](T a, T b) { return value_of(a) < value_of(b); }) - row);
+      }
+      softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(), smoothing,
+                                    losses.view(), log_sum_exp.view(), correct.view());
+      const DeviceArray<T> gpu_x(this->gpu, x, offset);
+      const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
+      // Also the logarithm, three sums of numbers up to 16, and with smoothing the sum of x - offset, whose
+      // terms are up to 8.
+      const double tolerance = this->kUnit * ((1 + 8 * smoothing) * exp_tolerance(shape[1]) + 5 * 16);
+      Repeats<C> repeats;
+      this->for_each_order([&] {
+        const DeviceArray<C> gpu_losses(this->gpu, rows, offset), gpu_log_sum_exp(this->gpu, rows);
+        const DeviceArray<std::int32_t> gpu_correct(this->gpu, rows);
+        on(this->gpu.stream(), [&](auto& s) {
+          softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), smoothing, gpu_losses.view(),
+                                        gpu_log_sum_exp.view(), gpu_correct.view());
+        });
+        expect_rounded_near(gpu_losses.values(), losses, tolerance);
+        expect_rounded_near(gpu_log_sum_exp.values(), log_sum_exp, tolerance);
+        testing::expect_same_bits(gpu_correct.values(), correct);
+        repeats.expect_same(gpu_losses.values());
+      });
+    }
+}
+
+TYPED_TEST(CudaCrossEntropy, Backward) {
+  using T = TypeParam;
+  using C = ComputeType<T>;
+  for (const Shape& shape : kShapes)
+    for (const auto& [smoothing, mode, offset] : {std::tuple{0.0, GradMode::overwrite, std::size_t{0}},
+                                                  {0.1, GradMode::overwrite, 1},
+                                                  {0.1, GradMode::accumulate, 0}}) {
+      SCOPED_TRACE(shape.text() + " smoothing " + std::to_string(smoothing));
+      const auto x = this->logits(shape);
+      const auto labels = this->labels(shape);
+      const Shape rows{shape[0]};
+      Array<double> losses(rows), log_sum_exp(rows);
+      Array<std::int32_t> correct(rows);
+      softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(), smoothing,
+                                    losses.view(), log_sum_exp.view(), correct.view());
+      const auto kept = log_sum_exp.template to<C>();
+      const Array<C> dloss({1}, {C{0.375}});
+      const auto before = Array<T>::random(shape, 4);
+      auto dx = before.template to<double>();
+      softmax_cross_entropy_backward(this->cpu, dloss.template to<double>().view(),
+                                     x.template to<double>().view(), labels.view(),
+                                     kept.template to<double>().view(), smoothing, dx.grad(mode));
+
+      const DeviceArray<T> gpu_x(this->gpu, x, offset);
+      const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
+      const DeviceArray<C> gpu_kept(this->gpu, kept), gpu_dloss(this->gpu, dloss);
+      // As exp_tolerance() without the sum, plus four roundings of numbers below 2.
+      const double tolerance = this->kUnit * (16 + 4 + 4 * 2);
+      this->for_each_order([&] {
+        const DeviceArray<T> gpu_dx(this->gpu, before, offset);
+        on(this->gpu.stream(), [&](auto& s) {
+          softmax_cross_entropy_backward(s, gpu_dloss.view(), gpu_x.view(), gpu_labels.view(),
+                                         gpu_kept.view(), smoothing, gpu_dx.grad(mode));
+          softmax_cross_entropy_backward(s, gpu_dloss.view(), gpu_x.view(), gpu_labels.view(),
+                                         gpu_kept.view(), smoothing, GradView());
+        });
+        expect_rounded_near(gpu_dx.values(), dx, tolerance);
+      });
+    }
+}
+
+TYPED_TEST(CudaCrossEntropy, Softmax) {
+  using T = TypeParam;
+  for (const Shape& shape : kShapes)
+    for (const std::size_t offset : {0u, 1u}) {
+      SCOPED_TRACE(shape.text());
+      const auto x = this->logits(shape);
+      Array<double> y(shape);
+      softmax(this->cpu, x.template to<double>().view(), y.view());
+      const DeviceArray<T> gpu_x(this->gpu, x, offset);
+      Repeats<T> repeats;
+      this->for_each_order([&] {
+        const DeviceArray<T> gpu_y(this->gpu, shape, offset);
+        on(this->gpu.stream(), [&](auto& s) { softmax(s, gpu_x.view(), gpu_y.view()); });
+        const Array<T> found = gpu_y.values();
+        expect_rounded_near(found, y,
+                            this->kUnit * 2 * exp_tolerance(shape[1]));  // twice, since y is a quotient
+        repeats.expect_same(found);
+      });
+    }
+}
+
+/// Expects finite values to agree within the relative error `relative`, and other values to be the same.
+template <class C>
+void expect_same_kind(const Array<C>& found, const Array<double>& expected, double relative) {
+  for (std::size_t e = 0; e < found.size(); ++e) {
+    const double value = value_of(found[e]);
+    const bool same = value == expected[e] || (std::isnan(value) && std::isnan(expected[e]));
+    EXPECT_TRUE(same || std::abs(value - expected[e]) <= relative * std::abs(expected[e]))
+        << "element " << e << ": " << value << ", not " << expected[e];
+  }
+}
+
+TYPED_TEST(CudaCrossEntropy, HandlesHugeAndNonFiniteLogits) {
+  using T = TypeParam;
+  using C = ComputeType<T>;
+  const T minus_infinity = static_cast<T>(-std::numeric_limits<float>::infinity());
+  const T nan = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+  for (const std::int64_t classes : {8, 1030}) {
+    const Shape shape{7, classes}, rows{7};
+    Array<T> x(shape, static_cast<T>(-59904.0f));
+    const auto row = [&](int r) { return x.begin() + r * classes; };
+    row(0)[3] = static_cast<T>(59904.0f);                            // exp overflows for both
+    std::fill_n(row(1), classes, minus_infinity), row(1)[5] = T(2);  // all classes but one are masked
+    std::fill_n(row(2), classes, minus_infinity);                    // all classes are masked
+    row(3)[0] = nan;
+    row(4)[6] = nan;
+    row(5)[2] = static_cast<T>(std::numeric_limits<float>::infinity());
+    row(6)[1] = static_cast<T>(-57344.0f);  // the only class with a probability above 0
+    const Array<std::int32_t> labels(rows, {3, 5, 0, 0, 6, 2, 1});
+    for (const double smoothing : {0.0, 0.5}) {
+      SCOPED_TRACE(smoothing);
+      Array<double> losses(rows), log_sum_exp(rows);
+      Array<std::int32_t> correct(rows);
+      softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(), smoothing,
+                                    losses.view(), log_sum_exp.view(), correct.view());
+      const DeviceArray<T> gpu_x(this->gpu, x);
+      const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
+      const DeviceArray<C> gpu_losses(this->gpu, rows), gpu_log_sum_exp(this->gpu, rows);
+      const DeviceArray<std::int32_t> gpu_correct(this->gpu, rows);
+      on(this->gpu.stream(), [&](auto& s) {
+        softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), smoothing, gpu_losses.view(),
+                                      gpu_log_sum_exp.view(), gpu_correct.view());
+      });
+      const double relative =
+          this->kUnit * exp_tolerance(classes);  // with smoothing, huge numbers are summed
+      expect_same_kind(gpu_losses.values(), losses, relative);
+      expect_same_kind(gpu_log_sum_exp.values(), log_sum_exp, relative);
+      testing::expect_same_bits(gpu_correct.values(), correct);
+    }
+    Array<double> y(shape);
+    softmax(this->cpu, x.template to<double>().view(), y.view());
+    const DeviceArray<T> gpu_x(this->gpu, x), gpu_y(this->gpu, shape);
+    on(this->gpu.stream(), [&](auto& s) { softmax(s, gpu_x.view(), gpu_y.view()); });
+    expect_same_kind(gpu_y.values(), y, unit_roundoff<T>());
+  }
+}
+
+}  // namespace
+}  // namespace convoy

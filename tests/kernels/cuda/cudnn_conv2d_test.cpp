@@ -1,0 +1,377 @@
+// Tests of the choice of cuDNN engines with the emulator, whose engines, notes and times are known
+// (tests/cuda_emulator/vendor/vendor.h).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/base/lru_cache.h"
+#include "kernels/conv2d.h"
+#include "kernels/cuda/cudnn/conv2d_graph.h"
+#include "kernels/cuda/cudnn/plan.h"
+#include "kernels/runtime/cuda_graph.h"
+#include "kernels/runtime/library_versions.h"
+#include "tests/cuda_emulator/runtime/emulator.h"
+#include "tests/cuda_emulator/vendor/vendor.h"
+#include "tests/kernels/conv2d_cases.h"
+#include "tests/kernels/device_array.h"
+#include "tests/testing/support/errors.h"
+#include "tests/testing/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using ::testing::Contains;
+using testing::ConvCase;
+using testing::DeviceArray;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+using ::testing::Optional;
+using ::testing::Pair;
+using ::testing::StartsWith;
+namespace engine = emulator::cudnn_engine;
+
+constexpr ConvCase kBody{2, 6, 6, 16, 16,
+                         3, 3, 1, 1};  // channels that fill vectors in f32 and in half precision
+constexpr std::string_view kForward = "conv2d forward f32 n2 6x6x16 k16 3x3 s1 p1";
+constexpr std::string_view kForwardHalf = "conv2d forward bf16 n2 6x6x16 k16 3x3 s1 p1";
+// The first choice of the knobs; its workspace has two f32 partial sums of y.
+constexpr std::string_view kKnobs = "engine 11 knobs 0=2 2=0 workspace 9216";
+
+/// Returns how often each engine ran since the last call.
+std::map<std::int64_t, int> runs_by_engine() {
+  auto counts = emulator::vendor_counts().convolutions;
+  std::erase_if(counts, [](const auto& count) { return count.second == 0; });
+  emulator::reset_vendor_counts();
+  return counts;
+}
+
+/// The arrays of a convolution on a separate Device.
+template <class T>
+struct Convolution {
+  explicit Convolution(const CudaOptions& options = {}) : gpu(Device::cuda(0, options)) {}
+
+  void forward(bool with_bias = false, bool relu = false) {
+    const Conv2dOptions options{.stride = kBody.stride, .padding = kBody.padding, .relu = relu};
+    on(gpu.stream(), [&](auto& stream) {
+      conv2d_forward(stream, x.view(), filter.view(), with_bias ? ConstView(bias.view()) : ConstView(),
+                     y.view(), options);
+    });
+    gpu.synchronize();
+  }
+  void store(std::string_view key, std::string_view value) {
+    gpu.algorithm_cache().insert(std::string(key), std::string(value));
+  }
+
+  Device gpu;
+  DeviceArray<T> x{gpu, Array<T>::random(kBody.x(), 1)};
+  DeviceArray<T> filter{gpu, Array<T>::random(kBody.filter(), 2)};
+  DeviceArray<T> bias{gpu, Array<T>::random({kBody.o}, 3)};
+  DeviceArray<T> y{gpu, kBody.y()};
+};
+
+class CudnnConv2d : public testing::GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    emulator::reset_vendor_counts();
+  }
+  /// Changes the settings of the emulator's cuDNN for the lifetime of the result.
+  template <class F>
+  static std::unique_ptr<emulator::ScopedVendorSettings> with(const F& change) {
+    emulator::VendorSettings settings = emulator::vendor_settings();
+    change(settings.cudnn);
+    return std::make_unique<emulator::ScopedVendorSettings>(settings);
+  }
+};
+
+TEST_F(CudnnConv2d, ProblemsHaveReadableKeys) {
+  Conv2dProblem problem{
+      .direction = Conv2dDirection::forward,
+      .dtype = DType::bf16,
+      .sizes = ConvSizes({128, 32, 24, 3}, {64, 7, 5, 3}, {128, 16, 12, 64}, {.stride = 2, .padding = 3}),
+      .bias = true,
+      .relu = true,
+      .alignment = 16};
+  EXPECT_EQ(problem.text(), "conv2d forward bf16 n128 32x24x3 k64 7x5 s2 p3 bias relu");
+  problem = problem.without_epilogue();
+  problem.direction = Conv2dDirection::backward_filter;
+  problem.alignment = 4;
+  EXPECT_EQ(problem.text(), "conv2d backward filter bf16 n128 32x24x3 k64 7x5 s2 p3 aligned 4");
+  problem.direction = Conv2dDirection::backward_data;
+  EXPECT_THAT(problem.text(), StartsWith("conv2d backward data bf16 "));
+}
+
+TEST_F(CudnnConv2d, RejectsEnginesByNumericalNotes) {
+  const auto allowed = [](const EngineRules& rules) {
+    std::vector<int> notes;
+    for (int note = 0; note < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; ++note) {
+      const auto named = static_cast<cudnnBackendNumericalNote_t>(note);
+      if (rules.allow(std::span(&named, 1))) notes.push_back(note);
+    }
+    return notes;
+  };
+  // 0 tensor core, 3 FFT, 4 nondeterministic, 5 to 7 Winograd and its tiles up to 6x6, 9 strict NaN
+  EXPECT_THAT(allowed({.dtype = DType::f32}), ElementsAre(3, 4, 5, 6, 7, 9));
+  EXPECT_THAT(allowed({.dtype = DType::f32, .tf32 = true}), ElementsAre(0, 3, 4, 5, 6, 7, 9));
+  EXPECT_THAT(allowed({.dtype = DType::f32, .deterministic = true}), ElementsAre(3, 5, 6, 7, 9));
+  for (const DType half : {DType::f16, DType::bf16}) {
+    EXPECT_THAT(allowed({.dtype = half}), ElementsAre(0, 4, 9));
+    EXPECT_THAT(allowed({.dtype = half, .deterministic = true}), ElementsAre(0, 9));
+  }
+  EXPECT_TRUE(EngineRules{}.allow({}));
+}
+
+TEST_F(CudnnConv2d, RoundsF32OperandsOnlyOnRequest) {
+  Convolution<float> strict, rounded({.tf32 = true});
+  strict.gpu.set_autotune(false);
+  rounded.gpu.set_autotune(false);
+  strict.forward();
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kNondeterministic, 1)));
+  rounded.forward();
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kTensorCore, 1)));
+
+  rounded.gpu.set_autotune(true);
+  rounded.forward();
+  EXPECT_EQ(rounded.gpu.algorithm_cache().entries().front().first, std::string(kForward) + " tf32");
+}
+
+TEST_F(CudnnConv2d, DeterministicStreamsUseFirstDeterministicEngine) {
+  Convolution<float> a({.deterministic = true});
+  a.gpu.set_autotune(true);
+  a.store(kForward, "engine 0 workspace 0");  // a stored plan, which must not be used
+  a.forward();
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kKnobs, 1)));
+}
+
+TEST_F(CudnnConv2d, StoresAndUsesFastestEngine) {
+  Convolution<float> a;
+  a.forward();
+  runs_by_engine();
+  EXPECT_THAT(a.gpu.algorithm_cache().entries(), ElementsAre(Pair(kForward, StartsWith("engine 11 knobs "))));
+  a.forward();
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kKnobs, 1)));
+
+  const auto small = with([](auto& cudnn) { cudnn.greedy_workspace = 1 << 20; });
+  Convolution<float> b;
+  b.forward();
+  EXPECT_THAT(b.gpu.algorithm_cache().entries(), ElementsAre(Pair(kForward, "engine 5 workspace 1048576")));
+}
+
+TEST_F(CudnnConv2d, ResultIsThatOfFastestEngineAfterAutotuning) {
+  const auto first_is_fastest = with([](auto& cudnn) {
+    cudnn.greedy_workspace = 1 << 20;  // makes it the last plan that finalizes
+    cudnn.execution_ms[engine::kTensorCore] = 50;
+  });
+  Convolution<float> timed({.tf32 = true}), fastest({.tf32 = true}), last({.tf32 = true});
+  const std::string key = std::string(kForward) + " tf32";
+  timed.forward();
+  EXPECT_THAT(timed.gpu.algorithm_cache().find(key), Optional(std::string("engine 7 workspace 0")));
+  EXPECT_THAT(runs_by_engine(), Contains(Pair(engine::kGreedy, ::testing::Gt(1))));
+  fastest.store(key, "engine 7 workspace 0");
+  fastest.forward();
+  last.store(key, "engine 5 workspace 1048576");
+  last.forward();
+  testing::expect_same_bits(timed.y.values(), fastest.y.values());
+  EXPECT_NE(std::memcmp(last.y.values().begin(), fastest.y.values().begin(), 4 * last.y.values().size()), 0);
+}
+
+TEST_F(CudnnConv2d, DoesNotStoreFirstGuess) {
+  Convolution<float> a;
+  a.gpu.set_autotune(false);
+  a.forward();
+  a.forward();
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kNondeterministic, 2)));
+  EXPECT_EQ(a.gpu.algorithm_cache().size(), 0u);
+  a.gpu.set_autotune(true);
+  a.forward();
+  EXPECT_EQ(a.gpu.algorithm_cache().size(), 1u);
+}
+
+TEST_F(CudnnConv2d, UsesStoredPlan) {
+  Convolution<float> a;
+  a.store(kForward, "engine 0 workspace 0");
+  a.forward();
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kPlain, 1)));
+  Convolution<float> b;
+  b.store(kForward, "engine 11 knobs 0=4 2=1 workspace 18432");
+  b.forward();
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kKnobs, 1)));
+}
+
+TEST_F(CudnnConv2d, StoredPlanReplacesFirstGuess) {
+  Convolution<float> a;
+  a.gpu.set_autotune(false);
+  a.forward();
+  a.store(kForward, "engine 0 workspace 0");
+  runs_by_engine();
+  a.forward();
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kPlain, 1)));
+}
+
+TEST_F(CudnnConv2d, IgnoresInvalidStoredPlan) {
+  for (const std::string_view value :
+       {"", "separate", "engine", "engine x workspace 0", "engine 0", "engine 0 workspace",
+        "engine 0 workspace 0 0", "engine 0 workspace 1", "engine 2 workspace 0", "engine 4 workspace 0",
+        "engine 12 workspace 0", "engine -1 workspace 0", "engine 0 knobs 0=2 workspace 0",
+        "engine 11 knobs 0=3 workspace 9216", "engine 11 knobs 0=2 0=2 workspace 9216",
+        "engine 11 knobs 44=2 workspace 9216", "engine 11 knobs workspace",
+        "engine 11 knobs 0 workspace 9216", "engine 7 workspace 0"}) {
+    SCOPED_TRACE(value);
+    Convolution<float> a;
+    a.gpu.set_autotune(false);
+    a.store(kForward, value);
+    a.forward();
+    EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kNondeterministic, 1)));
+  }
+}
+
+TEST_F(CudnnConv2d, UsesLessWorkspaceWhenOutOfMemory) {
+  const auto greedy = with([](auto& cudnn) { cudnn.greedy_workspace = 8 << 20; });
+  const std::string choice = "engine 5 workspace 8388608";
+  Convolution<float> a;
+  a.store(kForward, choice);
+  {
+    emulator::Settings small = emulator::settings();
+    small.memory_bytes = 4 << 20;
+    const emulator::ScopedSettings settings(small);
+    a.forward();
+    EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kNondeterministic, 1)));
+  }
+  a.forward();  // must not try again, since that releases all cached memory
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kNondeterministic, 1)));
+  EXPECT_THAT(a.gpu.algorithm_cache().find(kForward),
+              Optional(choice));  // another run may have enough memory
+
+  Convolution<float> b;
+  b.store(kForward, choice);
+  b.forward();
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kGreedy, 1)));
+}
+
+TEST_F(CudnnConv2d, ReportsMissingMemoryIfNoWorkspaceFits) {
+  const auto greedy = with([](auto& cudnn) {
+    cudnn.refused = {engine::kPlain, engine::kRefused, engine::kNondeterministic, engine::kKnobs};
+  });
+  for (const bool autotune : {false, true}) {
+    Convolution<float> a;
+    a.gpu.set_autotune(autotune);
+    EXPECT_THAT(message_of<DeviceError>([&] { a.forward(); }), HasSubstr("64.00 GiB"));
+    EXPECT_EQ(a.gpu.algorithm_cache().size(), 0u);
+  }
+}
+
+TEST_F(CudnnConv2d, UsesFallbackHeuristicsIfNoPlanFinalizes) {
+  const auto plain = with([](auto& cudnn) {
+    cudnn.refused = {engine::kRefused, engine::kNondeterministic, engine::kGreedy, engine::kKnobs};
+  });
+  Convolution<float> a;
+  a.forward();
+  EXPECT_THAT(a.gpu.algorithm_cache().entries(), ElementsAre(Pair(kForward, "engine 0 workspace 0")));
+}
+
+TEST_F(CudnnConv2d, ReportsConvolutionIfNoEngineExists) {
+  const auto none = with([](auto& cudnn) {
+    for (std::int64_t index = 0; index < engine::kCount; ++index) cudnn.refused.insert(index);
+  });
+  for (const bool autotune : {false, true}) {
+    Convolution<bfloat16> a;
+    a.gpu.set_autotune(autotune);
+    const std::string message = message_of<DeviceError>([&] { a.forward(true, true); });
+    EXPECT_THAT(message, StartsWith("no engine of " + cudnn_version_text() + " computes " +
+                                    std::string(kForwardHalf) + " on cuda:0: CUDNN_STATUS_NOT_SUPPORTED"));
+  }
+}
+
+TEST_F(CudnnConv2d, SkipsEngineThatFailsToRun) {
+  const auto failing = with([](auto& cudnn) { cudnn.failing = {engine::kKnobs}; });
+  Convolution<float> a;
+  a.forward();
+  EXPECT_THAT(a.gpu.algorithm_cache().entries(), ElementsAre(Pair(kForward, "engine 3 workspace 0")));
+
+  Convolution<float> chosen;
+  chosen.store(kForward, kKnobs);
+  const std::string message = message_of<DeviceError>([&] { chosen.forward(); });
+  EXPECT_THAT(message, HasSubstr("cudnnBackendExecute"));
+  EXPECT_THAT(message, HasSubstr("CUDNN_STATUS_EXECUTION_FAILED"));
+  EXPECT_THAT(message, HasSubstr(", plan.cpp:"));
+}
+
+// A launch of one of this project's kernels shows that bias and ReLU were not fused.
+TEST_F(CudnnConv2d, FusesBiasAndReluIfEngineSupportsIt) {
+  Convolution<bfloat16> half;
+  half.gpu.set_autotune(false);
+  std::uint64_t before = emulator::launches();
+  half.forward(true, true);
+  EXPECT_EQ(emulator::launches() - before, 0u);
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kKnobs, 1)));
+
+  Convolution<float> single;
+  single.gpu.set_autotune(false);
+  before = emulator::launches();
+  single.forward(true, true);
+  EXPECT_EQ(emulator::launches() - before, 1u);
+  EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kNondeterministic, 1)));
+}
+
+TEST_F(CudnnConv2d, AutotunesAndStoresFusion) {
+  Convolution<bfloat16> half;
+  half.forward(true, true);
+  EXPECT_THAT(half.gpu.algorithm_cache().find(std::string(kForwardHalf) + " bias relu"),
+              Optional(StartsWith("engine 11 knobs ")));
+  Convolution<float> single;
+  single.forward(true, false);
+  EXPECT_THAT(single.gpu.algorithm_cache().find(std::string(kForward) + " bias"),
+              Optional(std::string("separate")));
+  EXPECT_THAT(single.gpu.algorithm_cache().find(kForward), Optional(StartsWith("engine 11 knobs ")));
+
+  Convolution<bfloat16> separate;
+  separate.store(std::string(kForwardHalf) + " bias relu", "separate");
+  separate.gpu.set_autotune(false);
+  const std::uint64_t before = emulator::launches();
+  separate.forward(true, true);
+  EXPECT_EQ(emulator::launches() - before, 1u);
+}
+
+TEST_F(CudnnConv2d, DoesNotAutotuneDuringCapture) {
+  Convolution<float> a;
+  {
+    CudaGraph graph(a.gpu, [&] {
+      on(a.gpu.stream(), [&](auto& stream) {
+        conv2d_forward(stream, a.x.view(), a.filter.view(), ConstView(), a.y.view(), kBody.options());
+      });
+    });
+    EXPECT_THAT(runs_by_engine(), ElementsAre());
+    graph.replay();
+    graph.replay();
+    a.gpu.synchronize();
+    EXPECT_THAT(runs_by_engine(), ElementsAre(Pair(engine::kNondeterministic, 2)));
+  }
+  EXPECT_EQ(a.gpu.algorithm_cache().size(), 0u);
+  a.forward();
+  EXPECT_EQ(a.gpu.algorithm_cache().size(), 1u);
+}
+
+TEST(LruCache, EvictsLeastRecentlyUsed) {
+  LruCache<int, std::string> cache(2);
+  cache.insert(1, "one");
+  cache.insert(2, "two");
+  ASSERT_NE(cache.find(1), nullptr);
+  cache.insert(3, "three");
+  EXPECT_EQ(cache.find(2), nullptr);
+  ASSERT_NE(cache.find(1), nullptr);
+  EXPECT_EQ(*cache.find(1), "one");
+  EXPECT_EQ(cache.insert(3, "drei"), "drei");
+  EXPECT_EQ(*cache.find(3), "drei");
+  EXPECT_EQ(cache.size(), 2u);
+}
+
+}  // namespace
+}  // namespace convoy

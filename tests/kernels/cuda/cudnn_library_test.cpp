@@ -1,0 +1,168 @@
+// Tests of the descriptors of convolutions with the real cuDNN. Since version 9.8, cuDNN can make heuristics,
+// engines and plans for a GPU that is described to it, so no GPU is needed and nothing is computed. The
+// emulator's cuDNN must behave like this.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cudnn/conv2d_graph.h"
+#include "kernels/cuda/cudnn/plan.h"
+#include "kernels/runtime/library_versions.h"
+#include "tests/kernels/conv2d_cases.h"
+
+namespace convoy {
+namespace {
+
+using testing::ConvCase;
+
+/// A GPU of compute capability 9.0 (CUDA C++ Programming Guide, "Technical Specifications per Compute
+/// Capability"), with the memory and clocks of an H100 SXM.
+constexpr std::string_view kHopper = R"({
+  "deviceName": "a GPU of sm_90", "deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0, "pciDeviceId": 0,
+  "isTccDriver": 0, "supportCoopLaunch": 1, "multiProcessorCount": 132, "warpSize": 32,
+  "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "maxThreadsPerBlock": 1024,
+  "maxThreadsPerSM": 2048, "maxCtasPerSM": 32, "regsPerBlock": 65536, "maxRegistersPerSM": 65536,
+  "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448,
+  "reservedSharedMemoryPerBlock": 1024, "l2CacheSize": 52428800, "totalGlobalMem": 85899345920,
+  "smClockRateKHz": 1980000, "memClockRateKHz": 2619000})";
+
+// n, h, w, i, o, kh, kw, stride, padding
+constexpr ConvCase kBody{128, 56, 56, 64, 64, 3, 3, 1, 1};
+constexpr ConvCase kResNet18[] = {
+    {128, 224, 224, 3, 64, 7, 7, 2, 3},  kBody,
+    {128, 56, 56, 64, 128, 3, 3, 2, 1},  {128, 56, 56, 64, 128, 1, 1, 2, 0},
+    {128, 28, 28, 128, 128, 3, 3, 1, 1}, {128, 28, 28, 128, 256, 3, 3, 2, 1},
+    {128, 28, 28, 128, 256, 1, 1, 2, 0}, {128, 14, 14, 256, 256, 3, 3, 1, 1},
+    {128, 14, 14, 256, 512, 3, 3, 2, 1}, {128, 14, 14, 256, 512, 1, 1, 2, 0},
+    {128, 7, 7, 512, 512, 3, 3, 1, 1},
+};
+
+class DescribedGpu final : public CudnnTarget {
+ public:
+  DescribedGpu() {
+    CUDNN_CHECK(cudnnBackendSetAttribute(properties_.get(), CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                         CUDNN_TYPE_CHAR, static_cast<std::int64_t>(kHopper.size()),
+                                         kHopper.data()));
+    properties_.finalize();
+  }
+  void configure(CudnnDescriptor& descriptor) const override {
+    switch (descriptor.type()) {
+      case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
+        return descriptor.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties_);
+      case CUDNN_BACKEND_ENGINE_DESCRIPTOR: return descriptor.set(CUDNN_ATTR_ENGINE_DEVICEPROP, properties_);
+      case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
+        return descriptor.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, properties_);
+      default: return;
+    }
+  }
+
+ private:
+  CudnnDescriptor properties_{CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR};
+};
+
+Conv2dProblem problem_of(const ConvCase& c, Conv2dDirection direction, DType dtype, bool bias = false,
+                         bool relu = false) {
+  return {.direction = direction,
+          .dtype = dtype,
+          .sizes = ConvSizes(c.x(), c.filter(), c.y(), c.options()),
+          .bias = bias,
+          .relu = relu,
+          .alignment = kCudnnAlignment};
+}
+
+/// Returns all problems of a convolution: its three directions, and forward with each epilogue.
+std::vector<Conv2dProblem> problems_of(const ConvCase& c, DType dtype) {
+  return {problem_of(c, Conv2dDirection::forward, dtype),
+          problem_of(c, Conv2dDirection::forward, dtype, true, false),
+          problem_of(c, Conv2dDirection::forward, dtype, true, true),
+          problem_of(c, Conv2dDirection::backward_data, dtype),
+          problem_of(c, Conv2dDirection::backward_filter, dtype)};
+}
+
+class CudnnLibrary : public ::testing::Test {
+ protected:
+  /// Returns the first plans of the first heuristics that give any, at most `maximum`.
+  std::vector<CudnnPlan> plans(const Conv2dProblem& problem, const EngineRules& rules,
+                               std::size_t maximum = 1) {
+    std::vector<CudnnPlan> found;
+    for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
+      make_plans(gpu_, make_conv2d_graph(gpu_, problem), rules, mode, [&](CudnnPlan plan) {
+        found.push_back(std::move(plan));
+        return found.size() == maximum;
+      });
+      if (!found.empty()) break;
+    }
+    return found;
+  }
+
+  DescribedGpu gpu_;
+};
+
+TEST_F(CudnnLibrary, ReportsVersion) {
+  EXPECT_EQ(cudnn_version_text().rfind("cuDNN 9.", 0), 0u) << cudnn_version_text();
+  EXPECT_EQ(cublaslt_version_text().rfind("cuBLASLt 1", 0), 0u) << cublaslt_version_text();
+}
+
+TEST_F(CudnnLibrary, PlansEveryConvolution) {
+  for (const ConvCase& c : testing::kConvCases)
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+      for (Conv2dProblem problem : problems_of(c, dtype))
+        for (const int alignment : {kCudnnAlignment, static_cast<int>(size_of(dtype))})
+          for (const bool deterministic : {false, true}) {
+            problem.alignment = alignment;
+            SCOPED_TRACE(problem.text());
+            EXPECT_EQ(plans(problem, {.dtype = dtype, .deterministic = deterministic}).size(), 1u);
+          }
+}
+
+// Batch size 128, in each precision and direction. The text of a plan must give the same plan.
+TEST_F(CudnnLibrary, PlansResNet18AndRestoresPlansFromText) {
+  for (const ConvCase& c : kResNet18)
+    for (const EngineRules& rules : {EngineRules{.dtype = DType::f32},
+                                     {.dtype = DType::f32, .tf32 = true},
+                                     {.dtype = DType::f16},
+                                     {.dtype = DType::bf16},
+                                     {.dtype = DType::bf16, .deterministic = true}})
+      for (const Conv2dProblem& problem : problems_of(c, rules.dtype)) {
+        SCOPED_TRACE(problem.text());
+        const std::vector<CudnnPlan> found = plans(problem, rules, 3);
+        EXPECT_GE(found.size(), 1u);
+        for (const CudnnPlan& plan : found) {
+          SCOPED_TRACE(plan.to_text());
+          const auto again =
+              CudnnPlan::from_text(gpu_, make_conv2d_graph(gpu_, problem), rules, plan.to_text());
+          ASSERT_TRUE(again.has_value());
+          EXPECT_EQ(again->to_text(), plan.to_text());
+          EXPECT_EQ(again->workspace_bytes(), plan.workspace_bytes());
+        }
+      }
+}
+
+// The fastest f32 engines use tensor cores, which round the operands.
+TEST_F(CudnnLibrary, RoundsF32OperandsOnlyOnRequest) {
+  for (const Conv2dProblem& problem : problems_of(kBody, DType::f32)) {
+    SCOPED_TRACE(problem.text());
+    const std::vector<CudnnPlan> rounded = plans(problem, {.dtype = DType::f32, .tf32 = true});
+    ASSERT_EQ(rounded.size(), 1u);
+    const auto graph = make_conv2d_graph(gpu_, problem);
+    const std::string choice = rounded.front().to_text();
+    EXPECT_FALSE(CudnnPlan::from_text(gpu_, graph, {.dtype = DType::f32}, choice)) << choice;
+    EXPECT_TRUE(CudnnPlan::from_text(gpu_, graph, {.dtype = DType::f32, .tf32 = true}, choice)) << choice;
+  }
+}
+
+TEST_F(CudnnLibrary, RejectsMalformedPlanText) {
+  const Conv2dProblem problem = problem_of(kBody, Conv2dDirection::forward, DType::bf16);
+  const auto graph = make_conv2d_graph(gpu_, problem);
+  const std::string choice = plans(problem, {.dtype = DType::bf16}).front().to_text();
+  ASSERT_TRUE(CudnnPlan::from_text(gpu_, graph, {.dtype = DType::bf16}, choice));
+  for (const std::string& text :
+       {std::string(), std::string("engine"), std::string("engine 0"), std::string("engine 0 knobs"),
+        std::string("engine 0 workspace"), std::string("engine -1 workspace 0"),
+        std::string("engine 1000000 workspace 0"), std::string("engine 99999999999999999999 workspace 0"),
+        std::string("engine 0 knobs 2 workspace 0"), std::string("engine 0 knobs 2= workspace 0"),
+        std::string("engine 0 knobs 999=1 workspace 0"), std::string("engine 0 knobs 2=123456 workspace 0"),
+        std::string("engine 0 workspace 1"), choice + " more", choice + "0", "x" + choice})
+    EXPECT_FALSE(CudnnPlan::from_text(gpu_, graph, {.dtype = DType::bf16}, text)) << text;
+}
+
+}  // namespace
+}  // namespace convoy

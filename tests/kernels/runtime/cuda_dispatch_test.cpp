@@ -1,0 +1,39 @@
+// Dispatch in a build with CUDA: the same call runs the kernel of the CPU or of the GPU.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "kernels/elementwise.h"
+#include "kernels/runtime/cuda/stream.h"
+#include "tests/kernels/device_array.h"
+#include "tests/testing/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::DeviceArray;
+
+class CudaDispatch : public testing::GpuTest {};
+
+Array<float> relu_on(const Device& device, const Array<float>& x) {
+  const DeviceArray<float> on_device(device, x);
+  on(device.stream(), [&](auto& stream) { relu_forward(stream, on_device.view(), on_device.view()); });
+  return on_device.values();
+}
+
+TEST_F(CudaDispatch, CallsTheKernelOfTheDevice) {
+  const Array<float> x({3}, {-2, 0, 5});
+  const Array<float> y({3}, {0, 0, 5});
+  testing::expect_same_bits(relu_on(Device::cpu(), x), y);
+  testing::expect_same_bits(relu_on(Device::cuda(0), x), y);
+}
+
+TEST_F(CudaDispatch, ThrowsUsageErrorForUnsupportedTypes) {
+  const Device gpu = Device::cuda(0);
+  const DeviceArray<std::int32_t> x(gpu, {8});
+  EXPECT_THROW(on(gpu.stream(), [&](auto& stream) { relu_forward(stream, x.view(), x.view()); }), UsageError);
+}
+
+}  // namespace
+}  // namespace convoy

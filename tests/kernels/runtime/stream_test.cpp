@@ -1,0 +1,187 @@
+#include "kernels/runtime/stream.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "kernels/runtime/device.h"
+#include "kernels/runtime/memory/memory.h"
+
+namespace convoy {
+namespace {
+
+constexpr CpuStreamOptions kOwnThread{.threads = 1, .own_thread = true};
+
+TEST(CpuStream, RunsInlineWithoutAThread) {
+  CpuStream stream({.threads = 2});
+  EXPECT_EQ(stream.threads(), 2);
+  std::thread::id ran_on;
+  stream.submit([&] { ran_on = std::this_thread::get_id(); });
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+  EXPECT_THROW(stream.submit([] { throw std::runtime_error("at once"); }), std::runtime_error);
+  EXPECT_NO_THROW(stream.synchronize());
+}
+
+TEST(CpuStream, UsesTheCoresOfThisProcessByDefault) {
+  EXPECT_GE(available_cores(), 1);
+  EXPECT_EQ(CpuStream().threads(), available_cores());
+}
+
+TEST(CpuStream, RunsInOrderOnItsOwnThread) {
+  CpuStream stream(kOwnThread);
+  std::vector<int> order;
+  std::thread::id ran_on;
+  for (int i = 0; i < 100; ++i)
+    stream.submit([&, i] {
+      order.push_back(i);
+      ran_on = std::this_thread::get_id();
+    });
+  stream.synchronize();
+  std::vector<int> expected(100);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(order, expected);
+  EXPECT_NE(ran_on, std::this_thread::get_id());
+}
+
+TEST(CpuStream, SynchronizeRethrowsTheFirstErrorOnce) {
+  CpuStream stream(kOwnThread);
+  std::atomic<int> done = 0;
+  stream.submit([] { throw std::runtime_error("first"); });
+  stream.submit([] { throw std::runtime_error("second"); });
+  stream.submit([&] { ++done; });
+  try {
+    stream.synchronize();
+    FAIL() << "nothing was thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "first");
+  }
+  EXPECT_EQ(done, 1);
+  EXPECT_NO_THROW(stream.synchronize());
+}
+
+TEST(CpuStream, FinishesItsQueueWhenDestroyed) {
+  std::atomic<int> done = 0;
+  {
+    CpuStream stream(kOwnThread);
+    for (int i = 0; i < 50; ++i)
+      stream.submit([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        ++done;
+      });
+  }
+  EXPECT_EQ(done, 50);
+}
+
+TEST(CpuEvent, StartsReached) {
+  const CpuEvent event;
+  EXPECT_TRUE(event.reached());
+  event.wait();
+}
+
+TEST(CpuEvent, IsReachedWhenTheStreamReachesIt) {
+  CpuStream stream(kOwnThread);
+  std::promise<void> gate;
+  stream.submit([opened = gate.get_future().share()] { opened.wait(); });
+  CpuEvent event;
+  stream.record(event);
+  EXPECT_FALSE(event.reached());
+  gate.set_value();
+  event.wait();
+  EXPECT_TRUE(event.reached());
+}
+
+TEST(CpuEvent, OrdersTwoStreams) {
+  CpuStream producer(kOwnThread), consumer(kOwnThread);
+  for (int i = 0; i < 50; ++i) {
+    int value = 0, seen = 0;
+    CpuEvent written, read;
+    producer.submit([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      value = i + 1;
+    });
+    producer.record(written);
+    consumer.wait(written);
+    consumer.submit([&] { seen = value; });
+    consumer.record(read);
+    CpuStream compute({.threads = 1});
+    compute.wait(read);  // inline: blocks here
+    ASSERT_EQ(seen, i + 1);
+  }
+}
+
+TEST(CpuEvent, MayBeRecordedAgainAndOutliveItsHandle) {
+  CpuStream stream(kOwnThread);
+  std::promise<void> gate;
+  {
+    CpuEvent event;
+    stream.record(event);
+    event.wait();
+    stream.submit([opened = gate.get_future().share()] { opened.wait(); });
+    stream.record(event);
+    EXPECT_FALSE(event.reached());
+  }
+  gate.set_value();
+  EXPECT_NO_THROW(stream.synchronize());
+}
+
+struct Counter {
+  explicit Counter(CpuStream& stream) : threads(stream.threads()) {}
+  int threads;
+  int uses = 0;
+};
+
+TEST(CpuStream, KeepsOneLocalStatePerType) {
+  CpuStream stream({.threads = 3}), other({.threads = 1});
+  EXPECT_EQ(stream.local<Counter>().threads, 3);
+  ++stream.local<Counter>().uses;
+  ++stream.local<Counter>().uses;
+  EXPECT_EQ(stream.local<Counter>().uses, 2);
+  EXPECT_EQ(other.local<Counter>().uses, 0);
+}
+
+TEST(Device, HandlesShareOneStreamAndOneMemory) {
+  const Device device = Device::cpu({.threads = 2, .memory_limit = std::size_t{1} << 20});
+  const Device copy = device;
+  EXPECT_EQ(&device.memory(), &copy.memory());
+  EXPECT_EQ(device.name(), "cpu");
+  EXPECT_EQ(device.kind(), DeviceKind::cpu);
+  on(device.stream(), [](auto& stream) {
+    if constexpr (requires { stream.threads(); }) {
+      EXPECT_EQ(stream.threads(), 2);
+    }
+  });
+  EXPECT_THROW(device.memory().allocate(std::size_t{2} << 20), DeviceError);
+}
+
+TEST(Device, StreamUsesTheMemoryOfTheDevice) {
+  const Device device = Device::cpu();
+  CpuStream& stream = std::get<std::reference_wrapper<CpuStream>>(device.stream());
+  EXPECT_EQ(&stream.memory(), &device.memory());
+  CpuStream alone({.threads = 1});
+  EXPECT_EQ(&alone.memory(), &alone.memory());
+  EXPECT_NE(&alone.memory(), &device.memory());
+}
+
+TEST(Device, ParsesDeviceNames) {
+  EXPECT_EQ(Device::parse("cpu").kind(), DeviceKind::cpu);
+  for (const char* text : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:123456", "cpu:0"})
+    EXPECT_THROW(Device::parse(text), UsageError) << text;
+}
+
+TEST(Device, CopiesBytes) {
+  const Device device = Device::cpu({.threads = 1});
+  const std::vector<float> from = {1, 2, 3};
+  std::vector<float> to(3);
+  copy_bytes(device, {from.data(), {3}, DType::f32}, device, {to.data(), {3}, DType::f32});
+  EXPECT_EQ(to, from);
+  copy_bytes(device, {nullptr, {0}, DType::f32}, device, {nullptr, {0}, DType::f32});
+}
+
+}  // namespace
+}  // namespace convoy

@@ -1,0 +1,62 @@
+#include "tests/testing/op_cases/evaluate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "engine/autograd/backward.h"
+
+namespace convoy::testing {
+
+Values values_of(const Tensor& tensor) { return tensor.to(DType::f64).to_vector<double>(); }
+
+std::vector<Variable> arguments(const OpCase& c, DType dtype, const Device& device, std::size_t only) {
+  std::vector<Variable> x;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i)
+    x.emplace_back(drawn(c.inputs[i], dtype, device, c.name + std::to_string(i), c.away_from_zero),
+                   only == SIZE_MAX || only == i);
+  return x;
+}
+
+CaseResult evaluate(const OpCase& c, DType dtype, const Device& device, std::size_t only) {
+  const std::vector<Variable> x = arguments(c, dtype, device, only);
+  const Variable y = c.op(x);
+  backward(y, {.seed = drawn(y.shape(), dtype, device, c.name + "weights")});
+  CaseResult result{.y = values_of(y.value())};
+  for (const Variable& input : x)
+    result.gradients.push_back(input.has_new_grad() ? values_of(input.grad()) : Values{});
+  return result;
+}
+
+OpCase with_empty_batch(const OpCase& c) {
+  OpCase empty = c;
+  for (const std::size_t i : c.batched) {
+    const auto sizes = c.inputs[i].sizes();
+    std::vector<std::int64_t> without(sizes.begin(), sizes.end());
+    without[0] = 0;
+    empty.inputs[i] = Shape(without);
+  }
+  return empty;
+}
+
+double norm_of(const Values& values) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  return std::sqrt(sum);
+}
+
+double distance(const Values& a, const Values& b) {
+  EXPECT_EQ(a.size(), b.size());
+  Values difference(a);
+  for (std::size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];
+  return norm_of(difference);
+}
+
+double relative_tolerance(const OpCase& c, DType dtype) {
+  const double eps = dtype == DType::f64 ? std::numeric_limits<double>::epsilon()
+                                         : static_cast<double>(std::numeric_limits<float>::epsilon());
+  return 16 * eps * std::sqrt(c.terms);
+}
+
+}  // namespace convoy::testing

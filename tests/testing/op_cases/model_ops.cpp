@@ -1,0 +1,226 @@
+// Costs of convolutions, matrix multiplications, normalizations, pooling and losses; formulas in
+// bench/README.md.
+#include "tests/testing/op_cases/model_ops.h"
+
+#include <fmt/format.h>
+
+namespace convoy::testing {
+namespace {
+
+std::string suffix(bool bias, bool residual, bool relu) {
+  return std::string(bias ? "_bias" : "") + (residual ? "_residual" : "") + (relu ? "_relu" : "");
+}
+
+/// Returns kept() of a tensor filled with `value`.
+std::function<Tensor(const Device&)> kept_full(const Shape& shape, double value, DType dtype) {
+  return kept([=](const Device& device) { return Tensor::full(shape, value, dtype, device); });
+}
+
+/// A process group of one rank, which has the whole batch.
+class SingleRankGroup final : public ProcessGroup {
+ public:
+  int size() const override { return 1; }
+  void all_gather(const Tensor& local, const Tensor& gathered) override {
+    gathered.reshape(local.shape()).copy_from(local);
+  }
+  void all_reduce(const Tensor&) override {}
+};
+
+}  // namespace
+
+std::function<Tensor(const Device&)> kept(std::function<Tensor(const Device&)> make) {
+  return [make = std::move(make), tensor = Tensor()](const Device& device) mutable {
+    if (!tensor.defined() || !tensor.device().is(device)) tensor = make(device);
+    return tensor;
+  };
+}
+
+std::int64_t ModelOps::bytes_of(std::int64_t elements) const {
+  return elements * static_cast<std::int64_t>(size_of(sizing_.dtype));
+}
+
+Cost ModelOps::cost_of(std::int64_t elements, ElementCost cost) const {
+  return {.flops = elements * cost.flops, .bytes = bytes_of(elements * (cost.reads + cost.writes))};
+}
+
+void ModelOps::add(OpCase op, std::vector<Argument> arguments, Cost forward, Cost backward, int count) {
+  cases_.push_back({.network = network_,
+                    .op = std::move(op),
+                    .arguments = std::move(arguments),
+                    .count = count,
+                    .forward = forward,
+                    .backward = backward});
+}
+
+void ModelOps::conv2d(const ConvolutionSizes& sizes, int count) {
+  const Conv2dOptions options{.stride = sizes.stride, .padding = sizes.padding, .relu = sizes.relu};
+  const Shape x = map(sizes.side, sizes.in);
+  const Shape filter{sizes.out, sizes.kernel, sizes.kernel, sizes.in};
+  const Shape y = map(window_output_size(sizes.side, sizes.kernel, sizes.stride, sizes.padding), sizes.out);
+  Argument images = activation();
+  images.wants_gradient = !sizes.of_images;
+  OpCase op{.name = fmt::format("conv2d_{0}x{0}_{1}x{2}_{3}px{4}{5}", sizes.kernel, sizes.in, sizes.out,
+                                sizes.side, sizes.stride == 1 ? "" : fmt::format("_stride{}", sizes.stride),
+                                suffix(sizes.bias, false, sizes.relu)),
+            .inputs = {x, filter},
+            .op = [options](std::span<const Variable> in) {
+              return convoy::conv2d(in[0], in[1], in.size() > 2 ? in[2] : Variable(), options);
+            }};
+  std::vector<Argument> arguments = {
+      images, {.dtype = sizing_.dtype, .is_parameter = true, .wants_gradient = !sizes.frozen}};
+  if (sizes.bias) {
+    op.inputs.push_back({sizes.out});
+    arguments.push_back({.dtype = sizing_.dtype, .is_parameter = true});
+  }
+
+  // Forward and the two gradients each read or write x, the filter and y once.
+  const Cost gemm{.flops = 2 * y.numel() * filter.numel() / sizes.out,
+                  .bytes = bytes_of(x.numel() + filter.numel() + y.numel())};
+  const std::int64_t gemms = (sizes.of_images ? 0 : 1) + (sizes.frozen ? 0 : 1);
+  // Passes over dy: three for the ReLU, one for the sums of the bias.
+  const std::int64_t passes = (sizes.relu ? 3 : 0) + (sizes.bias ? 1 : 0);
+  add(std::move(op), std::move(arguments), gemm,
+      {.flops = gemms * gemm.flops, .bytes = gemms * gemm.bytes + bytes_of(passes * y.numel())}, count);
+}
+
+void ModelOps::linear(const LinearSizes& sizes) {
+  OpCase op{.name = fmt::format("linear_{}x{}{}", sizes.in, sizes.out, suffix(sizes.bias, false, sizes.relu)),
+            .inputs = {{sizing_.batch, sizes.in}, {sizes.out, sizes.in}},
+            .op = [relu = sizes.relu](std::span<const Variable> in) {
+              return convoy::linear(in[0], in[1], in.size() > 2 ? in[2] : Variable(), relu);
+            }};
+  const Argument parameter{.dtype = sizing_.dtype, .is_parameter = true};
+  std::vector<Argument> arguments = {activation(), parameter};
+  if (sizes.bias) op.inputs.push_back({sizes.out}), arguments.push_back(parameter);
+
+  const std::int64_t results = sizing_.batch * sizes.out;
+  const Cost gemm{.flops = 2 * results * sizes.in,
+                  .bytes = bytes_of((sizing_.batch + sizes.out) * sizes.in + results)};
+  const std::int64_t passes = (sizes.relu ? 3 : 0) + (sizes.bias ? 1 : 0);
+  add(std::move(op), std::move(arguments), gemm,
+      {.flops = 2 * gemm.flops, .bytes = 2 * gemm.bytes + bytes_of(passes * results)});
+}
+
+void ModelOps::matmul(std::int64_t side, std::int64_t in, std::int64_t out) {
+  const std::int64_t rows = sizing_.batch * side * side;
+  const Cost gemm{.flops = 2 * rows * in * out, .bytes = bytes_of(rows * in + in * out + rows * out)};
+  add({.name = fmt::format("matmul_{}x{}_{}px", in, out, side),
+       .inputs = {{rows, in}, {in, out}},
+       .op = [](std::span<const Variable> x) { return convoy::matmul(x[0], x[1]); }},
+      {activation(), {.dtype = sizing_.dtype, .is_parameter = true}}, gemm,
+      {.flops = 2 * gemm.flops, .bytes = 2 * gemm.bytes});
+}
+
+void ModelOps::batch_norm(const NormSizes& sizes, int count) {
+  const Shape x = map(sizes.side, sizes.channels);
+  // Parameters and statistics are f32 if the activations are half precision.
+  const DType statistics_type = is_half(sizing_.dtype) ? DType::f32 : sizing_.dtype;
+  const BatchNormOptions options{.epsilon = sizes.epsilon, .momentum = sizes.momentum, .relu = sizes.relu};
+  OpCase op{.name = fmt::format("batch_norm_{}_{}px{}", sizes.channels, sizes.side,
+                                suffix(false, sizes.residual, sizes.relu)),
+            .inputs = {x, {sizes.channels}, {sizes.channels}},
+            .op = [options, mean = kept_full({sizes.channels}, 0, statistics_type),
+                   var = kept_full({sizes.channels}, 1, statistics_type)](std::span<const Variable> in) {
+              const Device& device = in[0].device();
+              return convoy::batch_norm(in[0], in[1], in[2], {mean(device), var(device)}, true, options,
+                                        in.size() > 3 ? in[3] : Variable());
+            }};
+  std::vector<Argument> arguments = {
+      activation(),
+      {.dtype = statistics_type, .is_parameter = true, .wants_gradient = !sizes.fixed_scale},
+      {.dtype = statistics_type, .is_parameter = true}};
+  if (sizes.residual) op.inputs.push_back(x), arguments.push_back(activation());
+
+  // Two passes in each direction: one for the sums, one to normalize. Backward reads y for the ReLU, and
+  // writes the residual's gradient unless that is dy itself.
+  const int residual = sizes.residual ? 1 : 0;
+  const int relu = sizes.relu ? 1 : 0;
+  add(std::move(op), std::move(arguments),
+      cost_of(x.numel(), {.flops = 7 + residual + relu, .reads = 2 + residual, .writes = 1}),
+      cost_of(x.numel(), {.flops = 11 + 2 * relu, .reads = 4 + 2 * relu, .writes = 1 + residual * relu}),
+      count);
+}
+
+void ModelOps::sync_batch_norm(std::int64_t side, std::int64_t channels) {
+  const DType statistics_type = is_half(sizing_.dtype) ? DType::f32 : sizing_.dtype;
+  const Argument parameter{.dtype = statistics_type, .is_parameter = true};
+  const Shape x = map(side, channels);
+  add({.name = fmt::format("sync_batch_norm_{}_{}px", channels, side),
+       .inputs = {x, {channels}, {channels}},
+       .op =
+           [mean = kept_full({channels}, 0, statistics_type), var = kept_full({channels}, 1, statistics_type),
+            group = std::make_shared<SingleRankGroup>()](std::span<const Variable> in) {
+             const Device& device = in[0].device();
+             return convoy::sync_batch_norm(in[0], in[1], in[2], {mean(device), var(device)}, group);
+           }},
+      {activation(), parameter, parameter}, cost_of(x.numel(), {.flops = 7, .reads = 2, .writes = 1}),
+      cost_of(x.numel(), {.flops = 11, .reads = 4, .writes = 1}));
+}
+
+void ModelOps::pooling(std::string name, std::int64_t side, std::int64_t channels, Pool2dOptions options,
+                       Variable (*op)(const Variable&, Pool2dOptions), std::int64_t position_bytes) {
+  const Shape x = map(side, channels);
+  const Shape y = map(window_output_size(side, options.kernel, options.stride, options.padding), channels);
+  const Cost cost{.flops = y.numel() * options.kernel * options.kernel,
+                  .bytes = bytes_of(x.numel() + y.numel()) + y.numel() * position_bytes};
+  add({.name = fmt::format("{0}_{1}x{1}_{2}_{3}px", name, options.kernel, channels, side),
+       .inputs = {x},
+       .op = [op, options](std::span<const Variable> in) { return op(in[0], options); }},
+      {activation()}, cost, cost);
+}
+
+void ModelOps::max_pool2d(std::int64_t side, std::int64_t channels, Pool2dOptions options) {
+  pooling("max_pool2d", side, channels, options, convoy::max_pool2d, size_of(DType::i32));
+}
+
+void ModelOps::avg_pool2d(std::int64_t side, std::int64_t channels, Pool2dOptions options) {
+  pooling("avg_pool2d", side, channels, options, convoy::avg_pool2d, 0);
+}
+
+void ModelOps::global_avg_pool2d(std::int64_t side, std::int64_t channels) {
+  const Shape x = map(side, channels);
+  const std::int64_t means = sizing_.batch * channels;
+  const std::int64_t bytes = bytes_of(x.numel() + means);
+  add({.name = fmt::format("global_avg_pool2d_{}_{}px", channels, side),
+       .inputs = {x},
+       .op = [](std::span<const Variable> in) { return convoy::global_avg_pool2d(in[0]); }},
+      {activation()}, {.flops = x.numel(), .bytes = bytes}, {.flops = means, .bytes = bytes});
+}
+
+void ModelOps::loss(std::string name, std::int64_t classes, double smoothing) {
+  const std::int64_t batch = sizing_.batch;
+  const auto labels = kept([=](const Device& device) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(batch));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<std::int32_t>((7 * i + 1) % static_cast<std::size_t>(classes));
+    return Tensor::from(values, {batch}, device);
+  });
+  const bool sum_only = name == "cross_entropy_sum";
+  const std::int64_t logits = batch * classes;
+  const auto index = static_cast<std::int64_t>(size_of(DType::i32));
+  const auto computed =
+      static_cast<std::int64_t>(size_of(is_half(sizing_.dtype) ? DType::f32 : sizing_.dtype));
+  add({.name = fmt::format("{}_{}", name, classes),
+       .inputs = {{batch, classes}},
+       .op =
+           [=](std::span<const Variable> x) {
+             const Tensor targets = labels(x[0].device());
+             return sum_only ? convoy::cross_entropy_sum(x[0], targets, smoothing)
+                             : convoy::cross_entropy(x[0], targets, smoothing).loss;
+           }},
+      {activation()},
+      // Per sample: the label, whether it is correct, the loss (written, and read for the sum), and the
+      // logarithm that backward needs.
+      {.flops = 4 * logits, .bytes = bytes_of(logits) + batch * (2 * index + 3 * computed)},
+      {.flops = 4 * logits, .bytes = bytes_of(2 * logits) + batch * (index + computed)});
+}
+
+void ModelOps::cross_entropy_sum(std::int64_t classes, double smoothing) {
+  loss("cross_entropy_sum", classes, smoothing);
+}
+
+void ModelOps::cross_entropy(std::int64_t classes, double smoothing) {
+  loss("cross_entropy", classes, smoothing);
+}
+
+}  // namespace convoy::testing

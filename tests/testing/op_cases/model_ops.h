@@ -1,0 +1,91 @@
+// ModelOps: builds ModelCases, with arguments, call and cost, from the sizes of ops.
+#pragma once
+
+#include "engine/ops/ops.h"
+#include "tests/testing/op_cases/model_case.h"
+
+namespace convoy::testing {
+
+/// Returns a function that caches the tensor of `make`, such as labels, per device. `make` runs at the first
+/// call for a device, so that nothing but the op runs while it is timed.
+std::function<Tensor(const Device&)> kept(std::function<Tensor(const Device&)> make);
+
+struct ConvolutionSizes {
+  std::int64_t side = 0, in = 0, out = 0;  // pixels and channels of x; channels of y
+  int kernel = 3, stride = 1, padding = 0;
+  bool bias = false, relu = false;
+  bool of_images = false;  // the first layer: its input requires no gradient
+  bool frozen = false;     // the filter requires no gradient
+};
+
+struct LinearSizes {
+  std::int64_t in = 0, out = 0;
+  bool bias = true, relu = false;
+};
+
+struct NormSizes {
+  std::int64_t side = 0, channels = 0;
+  bool residual = false, relu = false;
+  bool fixed_scale = false;  // the scale requires no gradient
+  double epsilon = 1e-5, momentum = 0.1;
+};
+
+/// A builder for the ops of one network. `count` is the number of calls per step.
+class ModelOps {
+ public:
+  ModelOps(std::string network, Sizing sizing) : network_(std::move(network)), sizing_(sizing) {}
+
+  void conv2d(const ConvolutionSizes& sizes, int count = 1);
+  void linear(const LinearSizes& sizes);
+  /// Adds [batch side^2, in] times [in, out].
+  void matmul(std::int64_t side, std::int64_t in, std::int64_t out);
+  void batch_norm(const NormSizes& sizes, int count = 1);
+  /// Adds a synchronized batch norm over a process group of one rank.
+  void sync_batch_norm(std::int64_t side, std::int64_t channels);
+  void max_pool2d(std::int64_t side, std::int64_t channels, Pool2dOptions options);
+  void avg_pool2d(std::int64_t side, std::int64_t channels, Pool2dOptions options);
+  void global_avg_pool2d(std::int64_t side, std::int64_t channels);
+  void flatten(std::int64_t side, std::int64_t channels);
+  void cross_entropy_sum(std::int64_t classes, double smoothing);
+  void cross_entropy(std::int64_t classes, double smoothing);
+
+  using Unary = Variable (*)(const Variable&);
+  using Binary = Variable (*)(const Variable&, const Variable&);
+  /// Per element of x: operations, arrays read and arrays written.
+  struct ElementCost {
+    std::int64_t flops = 0, reads = 0, writes = 0;
+  };
+  void unary(std::string name, Unary op, std::int64_t side, std::int64_t channels, ElementCost forward,
+             ElementCost backward, int count = 1);
+  void binary(std::string name, Binary op, std::int64_t side, std::int64_t channels, ElementCost forward,
+              ElementCost backward);
+  void gelu(std::int64_t side, std::int64_t channels, int count = 1);
+  /// Adds scale() of [N, columns]; scale_loss() adds that of the loss, [1].
+  void scale(std::int64_t columns, double a);
+  void scale_loss();
+  void dropout(std::int64_t side, std::int64_t channels);
+  /// Adds a cast from the type in which the network computes: from f32 to bf16, from any other type to f32.
+  void cast(std::int64_t side, std::int64_t channels);
+  /// Adds a reshape of [N, H, W, C] to [N H W, C].
+  void reshape(std::int64_t side, std::int64_t channels);
+
+  /// Moves the collected cases out.
+  std::vector<ModelCase> take() { return std::move(cases_); }
+
+ private:
+  Shape map(std::int64_t side, std::int64_t channels) const { return {sizing_.batch, side, side, channels}; }
+  std::int64_t bytes_of(std::int64_t elements) const;
+  Cost cost_of(std::int64_t elements, ElementCost cost) const;
+  Argument activation() const { return {.dtype = sizing_.dtype}; }
+  void scaled(std::string name, const Shape& shape, double a);
+  void pooling(std::string name, std::int64_t side, std::int64_t channels, Pool2dOptions options,
+               Variable (*op)(const Variable&, Pool2dOptions), std::int64_t position_bytes);
+  void loss(std::string name, std::int64_t classes, double smoothing);
+  void add(OpCase op, std::vector<Argument> arguments, Cost forward, Cost backward, int count = 1);
+
+  std::string network_;
+  Sizing sizing_;
+  std::vector<ModelCase> cases_;
+};
+
+}  // namespace convoy::testing

@@ -1,0 +1,30 @@
+#include "tests/testing/op_cases/op_case.h"
+
+#include <cmath>
+
+#include "kernels/base/random.h"
+
+namespace convoy::testing {
+
+Tensor drawn(const Shape& shape, DType dtype, const Device& device, const std::string& key,
+             double away_from_zero) {
+  std::uint32_t hash = 2166136261u;
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  const Random random{.seed = hash, .purpose = RandomPurpose::test};
+  std::vector<double> values(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double value = std::round((2.0 * to_uniform(random.words(i)[0]) - 1) * 4096) / 4096;
+    values[i] = std::copysign(std::max(std::abs(value), away_from_zero), value);
+  }
+  return Tensor::from(values, shape, device).to(dtype);
+}
+
+std::vector<OpCase> all_op_cases() {
+  std::vector<OpCase> all;
+  for (const auto& family : {elementwise_cases, shape_cases, matmul_cases, conv2d_cases, batch_norm_cases,
+                             pool2d_cases, loss_cases})
+    for (OpCase& op_case : family()) all.push_back(std::move(op_case));
+  return all;
+}
+
+}  // namespace convoy::testing

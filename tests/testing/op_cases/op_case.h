@@ -1,0 +1,64 @@
+// OpCase: the description of one op, from which its tests are derived: the gradient check in double
+// precision, both gradient modes, parity between precisions and devices, and the empty batch.
+#pragma once
+
+#include <functional>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/autograd/variable.h"
+
+namespace convoy::testing {
+
+/// One op with the shapes of its arguments.
+struct OpCase {
+  /// Letters, digits and underscores: "conv2d_3x3_stride2". Also the key of the random arguments.
+  std::string name;
+  std::vector<Shape> inputs;  // of the differentiable arguments
+  /// The op under test, for arguments of any floating-point type.
+  std::function<Variable(std::span<const Variable> x)> op;
+  /// The minimum absolute value of drawn arguments: keeps finite differences away from the kink of relu.
+  double away_from_zero = 0;
+  /// The maximum number of terms in the sum of one output or gradient element: scales the tolerance of parity
+  /// in f32.
+  double terms = 1;
+  /// The arguments whose first size is the batch size, which the empty-batch test sets to 0. Empty: no such
+  /// test.
+  std::vector<std::size_t> batched;
+};
+
+/// Prints the name of a case in failure messages of GoogleTest.
+inline void PrintTo(const OpCase& op_case, std::ostream* out) { *out << op_case.name; }
+
+/// A call that must throw UsageError with a message that contains `expected`.
+struct ErrorCase {
+  std::string name;
+  std::function<void()> call;
+  std::string expected;
+};
+
+/// Returns random values in [-1, 1], keyed by `key` (case name and argument). They are multiples of 2^-12, so
+/// they are the same in f32 and f64.
+Tensor drawn(const Shape& shape, DType dtype, const Device& device, const std::string& key,
+             double away_from_zero = 0);
+
+// One function per family of ops, in <family>_cases.cpp.
+std::vector<OpCase> elementwise_cases();
+std::vector<OpCase> shape_cases();
+std::vector<OpCase> matmul_cases();
+std::vector<OpCase> conv2d_cases();
+std::vector<OpCase> batch_norm_cases();
+std::vector<OpCase> pool2d_cases();
+std::vector<OpCase> loss_cases();
+std::vector<ErrorCase> error_cases();
+
+/// Returns the cases of all families.
+std::vector<OpCase> all_op_cases();
+
+/// Returns ops of every family at sizes around the ends of vectors, warps, blocks and tiles, for tests that
+/// compare devices.
+std::vector<OpCase> tail_cases();
+
+}  // namespace convoy::testing

@@ -1,0 +1,10 @@
+#include "tests/testing/support/gpu.h"
+
+namespace convoy::testing {
+
+bool gpus_are_emulated() { return false; }
+int gpu_orders() { return 1; }
+void set_gpu_order(int) {}
+std::string take_gpu_report() { return ""; }
+
+}  // namespace convoy::testing

@@ -1,0 +1,130 @@
+#include "tests/testing/support/image_files.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <zlib.h>
+
+#include <memory>
+#include <stdexcept>
+
+#define STB_IMAGE_WRITE_STATIC
+#define STB_IMAGE_WRITE_IMPLEMENTATION
+#define STBI_WRITE_NO_STDIO
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include <stb/stb_image_write.h>
+#pragma GCC diagnostic pop
+
+namespace convoy::testing {
+namespace {
+
+void append(void* context, void* data, int size) {
+  static_cast<std::string*>(context)->append(static_cast<const char*>(data), static_cast<std::size_t>(size));
+}
+
+std::string deflated(std::string_view bytes, int window_bits) {
+  z_stream stream{};
+  if (deflateInit2(&stream, 6, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+    throw std::runtime_error("deflateInit2 failed");
+  std::string out(deflateBound(&stream, bytes.size()), '\0');
+  stream.next_in =
+      reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));  // zlib does not modify the input
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+void expect_ok(int result, archive* writer) {
+  if (result != ARCHIVE_OK) throw std::runtime_error(archive_error_string(writer));
+}
+
+}  // namespace
+
+Picture Picture::plain(int width, int height, int channels, std::uint8_t value) {
+  return {width, height, channels,
+          std::vector<std::uint8_t>(static_cast<std::size_t>(width * height * channels), value)};
+}
+
+Picture Picture::ramp(int width, int height, int channels) {
+  Picture picture = plain(width, height, channels, 0);
+  std::size_t at = 0;
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width; ++x)
+      for (int c = 0; c < channels; ++c)
+        picture.pixels[at++] = static_cast<std::uint8_t>(20 + 3 * x + 5 * y + 40 * c);
+  return picture;
+}
+
+std::string png(const Picture& picture) {
+  std::string bytes;
+  stbi_write_png_to_func(append, &bytes, picture.width, picture.height, picture.channels,
+                         picture.pixels.data(), picture.width * picture.channels);
+  return bytes;
+}
+
+std::string bmp(const Picture& picture) {
+  std::string bytes;
+  stbi_write_bmp_to_func(append, &bytes, picture.width, picture.height, picture.channels,
+                         picture.pixels.data());
+  return bytes;
+}
+
+std::string jpeg(const Picture& picture, int quality) {
+  std::string bytes;
+  stbi_write_jpg_to_func(append, &bytes, picture.width, picture.height, picture.channels,
+                         picture.pixels.data(), quality);
+  return bytes;
+}
+
+std::string big32(std::uint32_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+  return bytes;
+}
+
+std::string png_chunk(std::string_view type, std::string_view data) {
+  const std::string body = std::string(type) + std::string(data);
+  const auto sum = crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size()));
+  return big32(static_cast<std::uint32_t>(data.size())) + body + big32(static_cast<std::uint32_t>(sum));
+}
+
+std::string raw_png(std::uint32_t width, std::uint32_t height, int depth, int color, std::string_view rows,
+                    std::string_view extra) {
+  std::string header = big32(width) + big32(height);
+  header += static_cast<char>(depth);
+  header += static_cast<char>(color);
+  header.append(3, '\0');  // deflate, adaptive filters, not interlaced
+  return "\x89PNG\r\n\x1a\n" + png_chunk("IHDR", header) + std::string(extra) +
+         png_chunk("IDAT", zlib_stream(rows)) + png_chunk("IEND", "");
+}
+
+std::string zlib_stream(std::string_view bytes) { return deflated(bytes, MAX_WBITS); }
+std::string gzip(std::string_view bytes) { return deflated(bytes, 16 + MAX_WBITS); }
+
+void write_tar_gz(const std::filesystem::path& file,
+                  const std::vector<std::pair<std::string, std::string>>& members) {
+  const std::unique_ptr<archive, int (*)(archive*)> writer(archive_write_new(), archive_write_free);
+  expect_ok(archive_write_add_filter_gzip(writer.get()), writer.get());
+  expect_ok(archive_write_set_filter_option(writer.get(), "gzip", "compression-level", "1"), writer.get());
+  expect_ok(archive_write_set_format_pax_restricted(writer.get()), writer.get());
+  expect_ok(archive_write_open_filename(writer.get(), file.c_str()), writer.get());
+  for (const auto& [path, content] : members) {
+    const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(),
+                                                                         archive_entry_free);
+    archive_entry_set_pathname(entry.get(), path.c_str());
+    archive_entry_set_size(entry.get(), static_cast<la_int64_t>(content.size()));
+    archive_entry_set_filetype(entry.get(), AE_IFREG);
+    archive_entry_set_perm(entry.get(), 0644);
+    expect_ok(archive_write_header(writer.get(), entry.get()), writer.get());
+    if (archive_write_data(writer.get(), content.data(), content.size()) !=
+        static_cast<la_ssize_t>(content.size()))
+      throw std::runtime_error(archive_error_string(writer.get()));
+  }
+  expect_ok(archive_write_close(writer.get()), writer.get());
+}
+
+}  // namespace convoy::testing

@@ -1,0 +1,65 @@
+// A tiny deterministic training, for tests of the code around a training.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/autograd/backward.h"
+#include "engine/nn/layers.h"
+#include "engine/ops/ops.h"
+#include "engine/optim/optimizer.h"
+
+namespace convoy::testing {
+
+/// A model with a convolution, a batch norm and a linear layer. Its images depend only on the step number, so
+/// two objects that have done the same steps have equal parameters, bit for bit.
+class TinyTraining {
+ public:
+  std::shared_ptr<Sequential> net;
+  std::unique_ptr<Optimizer> optimizer;
+
+  explicit TinyTraining(std::string_view optimizer_name = "sgd", DType dtype = DType::f32,
+                        std::uint64_t seed = 1, int classes = 5)
+      : net(make_net(classes)), classes_(classes) {
+    net->initialize(seed);
+    net->to(dtype);
+    optimizer = make_optimizer(optimizer_name, decay_groups(net->parameters(), 1e-3));
+  }
+
+  /// Runs the training step `number`.
+  void step(std::int64_t number) {
+    constexpr std::int64_t kBatch = 4, kSize = 6, kChannels = 3;
+    const Random random{.seed = 7, .purpose = RandomPurpose::test};
+    std::vector<float> pixels;
+    for (std::int64_t i = 0; i < kBatch * kSize * kSize * kChannels; ++i)
+      pixels.push_back(
+          to_uniform(random.words(static_cast<std::uint64_t>(i), static_cast<std::uint32_t>(number))[0]));
+    std::vector<std::int32_t> labels;
+    for (std::int64_t i = 0; i < kBatch; ++i)
+      labels.push_back(static_cast<std::int32_t>((number + i) % classes_));
+    const Device device = net->parameters()[0].variable.device();
+    const DType dtype = net->parameters()[0].variable.dtype();
+    const Variable images(Tensor::from(pixels, {kBatch, kSize, kSize, kChannels}, device).to(dtype));
+    const Variable logits = net->forward(images, {.training = true, .sample_ids = {}});
+    backward(cross_entropy_sum(logits, Tensor::from(labels, {kBatch}, device)) / kBatch);
+    optimizer->step(0.1);
+  }
+
+ private:
+  static std::shared_ptr<Sequential> make_net(int classes) {
+    return std::make_shared<Sequential>(std::vector<Sequential::Named>{
+        {"conv",
+         std::make_shared<Conv2d>(3, 4, Conv2dLayerOptions{.kernel = 3, .padding = 1, .bias = false})},
+        {"bn", std::make_shared<BatchNorm2d>(4)},
+        {"relu", std::make_shared<Activation>(ActivationKind::relu)},
+        {"pool", std::make_shared<GlobalAvgPool2d>()},
+        {"fc", std::make_shared<Linear>(4, classes)}});
+  }
+
+  int classes_;
+};
+
+}  // namespace convoy::testing
