@@ -52,7 +52,7 @@ for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
       if has_gpu; then
         build cuda -DCONVOY_TOOLKIT_TESTS=OFF
       else
-        # Compiled, and hardly run: the flags of the test build let ccache share its host code.
+        # Without a GPU this code is compiled and hardly run, so it is optimized less.
         build cuda -DCONVOY_TOOLKIT_TESTS=ON -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG"
       fi
       ;;
