@@ -53,7 +53,7 @@ for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
         build cuda -DCONVOY_TOOLKIT_TESTS=OFF
       else
         # Without a GPU this code is compiled and hardly run, so it is optimized less.
-        build cuda -DCONVOY_TOOLKIT_TESTS=ON -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG"
+        build cuda -DCONVOY_TOOLKIT_TESTS=ON -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG"
       fi
       ;;
     *) build "$preset" ;;

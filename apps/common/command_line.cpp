@@ -123,13 +123,13 @@ struct HelpSection {
 };
 
 std::string format_entry(const HelpEntry& entry, std::size_t column) {
-  std::string text = "  " + entry.name;
+  std::string text = fmt::format("  {}", entry.name);
   bool shares_line = text.size() + 2 <= column;
   for (const std::string& line : fill_lines(entry.description, kHelpColumns - column)) {
     if (shares_line)
       text.resize(column, ' ');
     else
-      text += "\n" + std::string(column, ' ');
+      text.append("\n").append(column, ' ');
     text += line;
     shares_line = false;
   }
