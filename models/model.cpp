@@ -42,7 +42,7 @@ std::string table(const std::vector<Row>& rows) {
 }  // namespace
 
 Model::Model(std::string name, std::shared_ptr<Module> root, Shape input, int classes, std::uint64_t seed,
-             const Device& device)
+             const DeviceContext& device)
     : name_(std::move(name)), root_(std::move(root)), input_(input), classes_(classes) {
   check(input.rank() == 3 && input.numel() > 0,
         "{}: found an input of shape {}, expected [H, W, C] without zeros", name_, input.text());
@@ -61,7 +61,7 @@ Variable Model::operator()(const Variable& images, const ForwardContext& context
   return root_->forward(images, context);
 }
 
-Model Model::to(const Device& device) const {
+Model Model::to(const DeviceContext& device) const {
   root_->to(device);
   return *this;
 }

@@ -18,7 +18,7 @@ class Model {
   /// all layers and throws UsageError with the name of the layer if one does not fit. Initializes all
   /// parameters from `seed`, in f32 on the CPU, and then moves them to `device`.
   Model(std::string name, std::shared_ptr<Module> root, Shape input, int classes, std::uint64_t seed,
-        const Device& device);
+        const DeviceContext& device);
 
   const std::string& name() const { return name_; }
   const Shape& input() const { return input_; }  // [H, W, C]
@@ -36,7 +36,7 @@ class Model {
   std::vector<NamedParameter> parameters() const { return root_->parameters(); }
   std::vector<NamedBuffer> buffers() const { return root_->buffers(); }
   /// Moves the network to a device, or converts it to a type. Returns a handle to the same network.
-  Model to(const Device& device) const;
+  Model to(const DeviceContext& device) const;
   Model to(DType dtype) const;
   /// Returns the total number of elements of all parameters.
   std::int64_t parameter_count() const;

@@ -18,7 +18,7 @@ struct Options {
   int classes = 10;
   std::uint64_t seed = 1;
   Stem stem = Stem::automatic;
-  Device device = Device::cpu();
+  DeviceContext device = Device::cpu();
 };
 
 /// Creates the CNN of the PyTorch tutorials, after LeNet-5 (LeCun et al., 1998): conv 6 5x5 - pool - conv 16

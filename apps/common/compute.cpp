@@ -36,7 +36,7 @@ void add_algorithm_flags(CommandLine& line, ComputeOptions& options) {
            {.value = "FILE", .advanced = true});
 }
 
-void check_plan_cache(const ComputeOptions& options, const Device& device) {
+void check_plan_cache(const ComputeOptions& options, const DeviceContext& device) {
   if (options.plan_cache == "auto" || options.plan_cache == "none") return;
   check(device.kind() == DeviceKind::cuda, "--plan-cache {}: the CPU has no autotuning, expected a GPU",
         options.plan_cache);
@@ -51,29 +51,30 @@ void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options) {
            {.default_text = "true on a GPU", .advanced = true});
 }
 
-bool use_cuda_graph(const ComputeOptions& options, const Device& device) {
+bool use_cuda_graph(const ComputeOptions& options, const DeviceContext& device) {
   const bool is_gpu = device.kind() == DeviceKind::cuda;
   check(is_gpu || !options.cuda_graph.value_or(false), "--cuda-graph: found --device {}, expected a GPU",
         device.name());
   return options.cuda_graph.value_or(is_gpu);
 }
 
-bool keep_data_on_device(const ComputeOptions& options, const Device& device, std::size_t bytes) {
+bool keep_data_on_device(const ComputeOptions& options, const DeviceContext& device, std::size_t bytes) {
   const bool is_gpu = device.kind() == DeviceKind::cuda;
   check(is_gpu || !options.data_on_device.value_or(false),
         "--data-on-device: found --device {}, expected a GPU", device.name());
   return options.data_on_device.value_or(is_gpu && bytes <= device.memory().available() / 4);
 }
 
-Device open_device(ComputeOptions& options, const Precision& precision, const RankInfo& rank,
-                   int ranks_on_my_cores) {
+DeviceContext open_device(ComputeOptions& options, const Precision& precision, const RankInfo& rank,
+                          int ranks_on_my_cores) {
   if (options.threads == 0) options.threads = std::max(1, available_cores() / ranks_on_my_cores);
   // If the launcher made one GPU visible to each rank, the modulus selects that GPU on every rank.
   std::string name = options.device;
   if (const int gpus = cuda_availability().count; gpus > 0 && (name == "auto" || name == "cuda"))
     name = fmt::format("cuda:{}", rank.local_rank % gpus);
-  Device device = Device::parse(name, {.threads = static_cast<int>(options.threads)},
-                                {.tf32 = precision.tf32, .deterministic = options.deterministic});
+  const DeviceContext device =
+      DeviceContext::create(Device::parse(name), {.threads = static_cast<int>(options.threads)},
+                            {.tf32 = precision.tf32, .deterministic = options.deterministic});
   if (kHasCuda && options.device == "auto" && device.kind() == DeviceKind::cpu)
     options.no_gpu = cuda_availability().reason;
   // The resolved flag must be equal on all ranks, so it omits the index of a GPU that depends on the rank.

@@ -9,7 +9,7 @@
 #include "apps/common/command_line.h"
 #include "apps/common/precision.h"
 #include "comm/bootstrap/rank_info.h"
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 
 namespace convoy {
 
@@ -34,23 +34,23 @@ void add_data_on_device_flag(CommandLine& line, ComputeOptions& options);
 /// Adds --deterministic and --plan-cache, for programs that compute the same shapes many times.
 void add_algorithm_flags(CommandLine& line, ComputeOptions& options);
 /// Throws UsageError if --plan-cache names a file that would be neither read nor written.
-void check_plan_cache(const ComputeOptions& options, const Device& device);
+void check_plan_cache(const ComputeOptions& options, const DeviceContext& device);
 /// Adds --cuda-graph, for programs that train.
 void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options);
 
 /// Opens the device of `options` and replaces the values "auto" and 0 in `options` by what was chosen. Each
 /// rank of a host gets its own GPU, or 1 / `ranks_on_my_cores` of the cores that this process may use. Throws
 /// DeviceError if this build or machine does not have the device.
-Device open_device(ComputeOptions& options, const Precision& precision, const RankInfo& rank = {},
-                   int ranks_on_my_cores = 1);
+DeviceContext open_device(ComputeOptions& options, const Precision& precision, const RankInfo& rank = {},
+                          int ranks_on_my_cores = 1);
 
 /// Returns whether a data set of `bytes` bytes is kept in GPU memory: the value of the flag or, without it,
 /// whether the set needs at most a quarter of the free memory. Throws UsageError if the flag is set and the
 /// device is the CPU.
-bool keep_data_on_device(const ComputeOptions& options, const Device& device, std::size_t bytes);
+bool keep_data_on_device(const ComputeOptions& options, const DeviceContext& device, std::size_t bytes);
 
 /// Returns whether training steps are captured and replayed as CUDA graphs. Throws UsageError if the flag is
 /// set and the device is the CPU.
-bool use_cuda_graph(const ComputeOptions& options, const Device& device);
+bool use_cuda_graph(const ComputeOptions& options, const DeviceContext& device);
 
 }  // namespace convoy

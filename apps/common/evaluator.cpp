@@ -14,7 +14,7 @@ namespace {
 
 /// Returns the predicted class of each row of logits [N, C].
 std::vector<std::int32_t> predicted_classes(const Tensor& logits) {
-  const Tensor classes = Tensor::empty({logits.size(0)}, DType::i32, logits.device());
+  const Tensor classes = Tensor::empty({logits.size(0)}, DType::i32, logits.context());
   on(logits.stream(), [&](auto& s) { argmax(s, logits.view(), classes.view()); });
   return classes.to_vector<std::int32_t>();
 }
@@ -34,7 +34,7 @@ void add_up(Communicator& comm, Evaluation& result, double& loss_sum) {
 
 }  // namespace
 
-std::optional<Evaluation> evaluate(const Model& model, const Device& device, const ImageSet& set,
+std::optional<Evaluation> evaluate(const Model& model, const DeviceContext& device, const ImageSet& set,
                                    const EvaluationOptions& options) {
   const NoGrad no_grad;
   const int ranks = options.comm != nullptr ? options.comm->size() : 1;

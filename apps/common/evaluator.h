@@ -40,7 +40,7 @@ struct EvaluationOptions {
 /// Evaluates the model on every image of `set` exactly once and returns the result for the whole set on every
 /// rank. Returns nullopt if `stop` stopped it. Does not change the model. Blocks until the device is done.
 /// Throws DataError if the set is empty and PeerError if another rank fails.
-std::optional<Evaluation> evaluate(const Model& model, const Device& device, const ImageSet& set,
+std::optional<Evaluation> evaluate(const Model& model, const DeviceContext& device, const ImageSet& set,
                                    const EvaluationOptions& options);
 
 }  // namespace convoy

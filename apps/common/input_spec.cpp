@@ -73,7 +73,7 @@ fs::path find_checkpoint(const fs::path& path) {
       warnings.empty() ? "no checkpoint found, expected a checkpoint or run directory" : warnings.front());
 }
 
-LoadedModel load_model(const fs::path& checkpoint, const Device& device) {
+LoadedModel load_model(const fs::path& checkpoint, const DeviceContext& device) {
   const Manifest manifest = read_manifest(checkpoint);
   InputSpec input = read_input_spec(manifest, checkpoint);
   std::map<std::string, std::string> flags = stored_flags(manifest);
@@ -85,7 +85,7 @@ LoadedModel load_model(const fs::path& checkpoint, const Device& device) {
 }
 
 Model build_model(const std::string& name, const std::string& stem, const Shape& image, std::size_t classes,
-                  std::uint64_t seed, const Device& device) {
+                  std::uint64_t seed, const DeviceContext& device) {
   models::Options options{
       .input = image, .classes = static_cast<int>(classes), .seed = seed, .device = device};
   if (stem == "cifar") options.stem = models::Stem::cifar;

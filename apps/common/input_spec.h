@@ -41,12 +41,12 @@ struct LoadedModel {
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 /// Builds the model that the checkpoint describes and loads its parameters and buffers to `device`. Throws
 /// CheckpointError if the checkpoint is incomplete or damaged.
-LoadedModel load_model(const std::filesystem::path& checkpoint, const Device& device);
+LoadedModel load_model(const std::filesystem::path& checkpoint, const DeviceContext& device);
 
 /// Builds the model `name` (--model) with `stem` (--stem) for images of shape `image`. Throws UsageError for
 /// an unknown name.
 Model build_model(const std::string& name, const std::string& stem, const Shape& image, std::size_t classes,
-                  std::uint64_t seed, const Device& device);
+                  std::uint64_t seed, const DeviceContext& device);
 
 /// Returns the flags of the training run from Manifest::extra; empty if it has none.
 std::map<std::string, std::string> stored_flags(const Manifest& manifest);

@@ -29,7 +29,7 @@ std::string file_name(const std::string& hardware) {
   return name;
 }
 
-fs::path cache_file(const std::string& where, const Device& device) {
+fs::path cache_file(const std::string& where, const DeviceContext& device) {
   if (where == "none" || device.hardware().empty()) return {};
   if (where != "auto") return where;
   try {
@@ -41,14 +41,14 @@ fs::path cache_file(const std::string& where, const Device& device) {
 
 }  // namespace
 
-std::string format_algorithm_cache(const Device& device) {
+std::string format_algorithm_cache(const DeviceContext& device) {
   if (device.algorithm_cache().size() == 0) return "";
   Json choices = Json::array();  // an array keeps the order of last use
   for (const auto& [key, value] : device.algorithm_cache().entries()) choices.push_back({key, value});
   return Json{{"format", kFormat}, {"hardware", device.hardware()}, {"choices", std::move(choices)}}.dump(1);
 }
 
-std::optional<std::string> load_algorithm_cache(const std::string& text, const Device& device) {
+std::optional<std::string> load_algorithm_cache(const std::string& text, const DeviceContext& device) {
   std::vector<std::pair<std::string, std::string>> choices;
   try {
     const Json json = Json::parse(text);
@@ -64,7 +64,7 @@ std::optional<std::string> load_algorithm_cache(const std::string& text, const D
   return std::nullopt;
 }
 
-PlanCache::PlanCache(const std::string& where, Device device)
+PlanCache::PlanCache(const std::string& where, DeviceContext device)
     : file_(cache_file(where, device)), device_(std::move(device)) {}
 
 std::optional<std::string> PlanCache::load() {

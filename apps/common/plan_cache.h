@@ -5,24 +5,24 @@
 #include <optional>
 #include <string>
 
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 
 namespace convoy {
 
 /// Returns the algorithm cache of `device` as JSON, with the hardware and libraries that it is valid for; ""
 /// if the cache is empty.
-std::string format_algorithm_cache(const Device& device);
+std::string format_algorithm_cache(const DeviceContext& device);
 /// Inserts the entries of such a text into the algorithm cache of `device`. If the text is damaged or for
 /// other hardware or libraries, inserts nothing and returns the problem in one line, to follow the name of
 /// the file.
-std::optional<std::string> load_algorithm_cache(const std::string& text, const Device& device);
+std::optional<std::string> load_algorithm_cache(const std::string& text, const DeviceContext& device);
 
 /// A file with the algorithm cache of a device. It only saves time, so problems with the file are warnings.
 class PlanCache {
  public:
   /// `where` is a file, "none", or "auto" for a file in the user's cache directory that depends on the
   /// hardware.
-  PlanCache(const std::string& where, Device device);
+  PlanCache(const std::string& where, DeviceContext device);
 
   /// Loads the file, if it exists, into the device's algorithm cache. Returns a warning if it cannot be used.
   std::optional<std::string> load();
@@ -32,7 +32,7 @@ class PlanCache {
 
  private:
   std::filesystem::path file_;  // empty: no file
-  Device device_;
+  DeviceContext device_;
   std::uint64_t stored_revision_ = 0;
 };
 

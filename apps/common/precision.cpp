@@ -40,14 +40,14 @@ Precision parse_precision(std::string_view name) {
   return *found;
 }
 
-bool supports(const Device& device, const Precision& precision) {
+bool supports(const DeviceContext& device, const Precision& precision) {
   if (!precision.tf32 && !precision.is_half()) return true;
   if (device.kind() == DeviceKind::cpu) return precision.compute == DType::bf16;
   // All GPUs that cuDNN 9 supports (Pascal and later) compute in f16.
   return precision.compute == DType::f16 || device.compute_capability() >= kAmpere;
 }
 
-void check_precision(const Precision& precision, const Device& device) {
+void check_precision(const Precision& precision, const DeviceContext& device) {
   if (supports(device, precision)) return;
   check(device.kind() == DeviceKind::cuda,
         "--precision {}: the CPU supports fp64, fp32 and bf16, expected a GPU", precision.name);

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 
 namespace convoy {
 
@@ -27,9 +27,9 @@ const std::vector<std::string>& precision_names();
 Precision parse_precision(std::string_view name);
 
 /// Returns whether the device can compute in this precision.
-bool supports(const Device& device, const Precision& precision);
+bool supports(const DeviceContext& device, const Precision& precision);
 /// Throws UsageError if the device is the CPU and does not support the precision, DeviceError if it is a GPU
 /// that is too old for it.
-void check_precision(const Precision& precision, const Device& device);
+void check_precision(const Precision& precision, const DeviceContext& device);
 
 }  // namespace convoy

@@ -6,13 +6,24 @@
 #include <filesystem>
 #include <new>
 
+#include "comm/bootstrap/environment.h"
 #include "kernels/base/check.h"
 
 namespace convoy {
 
-void print_error(const char* program, const std::string& what) {
+void print_error(const char* program, const std::string& what, std::optional<int> rank) {
   std::fflush(stdout);
-  fmt::print(stderr, "{}: error: {}\n", program, what);
+  const std::string by = rank ? fmt::format("[rank {}] ", *rank) : "";
+  fmt::print(stderr, "{}: error: {}{}\n", program, by, what);
+}
+
+std::optional<int> launched_rank() {
+  try {
+    const std::optional<Launch> launch = launch_from(environment_variables());
+    if (launch && launch->world_size > 1) return launch->rank;
+  } catch (const Error&) {  // a contradictory environment, which the rendezvous reports
+  }
+  return std::nullopt;
 }
 
 Failure to_failure(const std::exception_ptr& exception) {
@@ -39,7 +50,7 @@ int run_main(const char* program, const std::function<int()>& body) {
     return static_cast<int>(error.code());
   } catch (const std::exception&) {
     const Failure failure = to_failure(std::current_exception());
-    print_error(program, failure.what);
+    print_error(program, failure.what, launched_rank());
     return static_cast<int>(failure.code);
   }
 }

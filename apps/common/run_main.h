@@ -3,14 +3,20 @@
 
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "kernels/base/error.h"
 
 namespace convoy {
 
-/// Flushes stdout and prints "PROGRAM: error: WHAT" to stderr.
-void print_error(const char* program, const std::string& what);
+/// Flushes stdout and prints one line to stderr: "PROGRAM: error: WHAT", or "PROGRAM: error: [rank 1] WHAT"
+/// for rank 1 of several.
+void print_error(const char* program, const std::string& what, std::optional<int> rank = {});
+
+/// Returns the rank that the launcher has assigned to this process, before any rendezvous; nullopt for a
+/// single process, or if the launch environment is contradictory.
+std::optional<int> launched_rank();
 
 /// An error that has been printed already.
 struct ReportedError : Error {
@@ -25,9 +31,9 @@ struct Failure {
 /// Returns the exit code and message for an exception.
 Failure to_failure(const std::exception_ptr& exception);
 
-/// Runs `body` and returns its result. If it throws, prints "PROGRAM: error: …" and returns the exit code: an
-/// Error has its own, std::bad_alloc becomes 7, a filesystem error 8, any other std::exception 1. A
-/// ReportedError is not printed.
+/// Runs `body` and returns its result. If it throws, prints the error with launched_rank() and returns the
+/// exit code: an Error has its own, std::bad_alloc becomes 7, a filesystem error 8, any other std::exception
+/// 1. A ReportedError is not printed.
 int run_main(const char* program, const std::function<int()>& body);
 
 }  // namespace convoy

@@ -44,11 +44,11 @@ GpuRankFacts examine_gpus() {
   return facts;
 }
 
-std::optional<Device> open_gpu(const std::string& device, const RankInfo& rank, GpuRankFacts& facts) {
+std::optional<DeviceContext> open_gpu(const std::string& device, const RankInfo& rank, GpuRankFacts& facts) {
   if (device == "cpu" || facts.uuids.empty()) return std::nullopt;
   const int index = rank.local_rank % static_cast<int>(facts.uuids.size());
   try {
-    Device gpu = Device::cuda(index);
+    DeviceContext gpu = Device::cuda(index);
     facts.free_bytes = gpu.memory().available();
     facts.bytes = cuda_facts().gpus[static_cast<std::size_t>(index)].bytes;
     facts.index = index;

@@ -128,7 +128,7 @@ class Examiner {
     const std::string between = rendezvous_->info().source == "mpi" ? "mpi" : "gloo";
     attempt(kind == "hierarchical" ? "shm+" + between : kind, [&] {
       control = make_control(kind);
-      return try_collectives(*control->split(0), Device::cpu({.threads = 1}));
+      return try_collectives(*control->split(0), DeviceContext::create_cpu({.threads = 1}));
     });
     if (!can_exchange_between_gpus()) {
       if (control && examination_.collectives.back().error.empty()) control->finish();
@@ -187,17 +187,15 @@ class Examiner {
   std::unique_ptr<Rendezvous> rendezvous_;
   RankFacts local_;
   Examination examination_;
-  std::optional<Device> gpu_;
+  std::optional<DeviceContext> gpu_;
   std::optional<PortProbes> port_probes_;
 };
 
 /// Reports a failed rendezvous, with the findings that this rank can make without the others.
-[[noreturn]] void fail_alone(const Error& error, RankFacts facts, const Variables& variables) {
-  print_error(kProgram, error.what());
-  try {
-    if (const auto launch = launch_from(variables)) facts.rank = launch->rank;
-  } catch (const Error&) {  // the same error as the one that was printed
-  }
+[[noreturn]] void fail_alone(const Error& error, RankFacts facts) {
+  const std::optional<int> rank = launched_rank();
+  print_error(kProgram, error.what(), rank);
+  facts.rank = rank.value_or(0);
   if (const Findings findings = check_failed_rendezvous(facts); !findings.empty())
     fmt::print(stderr, "{}", format_findings(findings));
   throw ReportedError(error.code(), error.what());
@@ -207,27 +205,23 @@ int run(int argc, char** argv) {
   Options options;
   CommandLine line = command_line(options);
   const Variables variables = environment_variables();
-  bool is_run = false;
-  report_errors_in_rank_order([&] { is_run = line.parse(argc, argv); });
-  if (!is_run) return 0;
+  if (!line.parse(argc, argv)) return 0;
   RankFacts facts = examine_host(variables);
   std::unique_ptr<Rendezvous> rendezvous;
   try {
-    report_errors_in_rank_order([&] {
-      rendezvous =
-          Rendezvous::init({.where = options.job.rendezvous, .timeout_seconds = options.job.comm_timeout});
-    });
+    rendezvous =
+        Rendezvous::init({.where = options.job.rendezvous, .timeout_seconds = options.job.comm_timeout});
   } catch (const Error& error) {
-    fail_alone(error, facts, variables);
+    fail_alone(error, facts);
   }
-  const bool reports = rendezvous->info().rank == 0 || rendezvous->info().source != "mpi";
   Rendezvous& all_ranks = *rendezvous;
   Examiner examiner(options, std::move(facts), std::move(rendezvous));
   try {
     return examiner.run();
   } catch (const UsageError& error) {  // the same on all ranks
-    if (reports) print_error(kProgram, error.what());
-    all_ranks.barrier();
+    const RankInfo& info = all_ranks.info();
+    print_error(kProgram, error.what(), info.world_size > 1 ? std::optional(info.rank) : std::nullopt);
+    all_ranks.barrier();  // a rank that exits during the check would be a lost peer to the others
     throw ReportedError(error.code(), error.what());
   }
 }

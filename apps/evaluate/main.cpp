@@ -142,7 +142,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   Precision precision = parse_precision(options.precision           ? *options.precision
                                         : trained_precision.empty() ? std::string("fp32")
                                                                     : trained_precision);
-  const Device device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
+  const DeviceContext device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
   job.connect(device);
   if (options.precision) check_precision(precision, device);
   device.set_autotune(false);  // takes longer than it saves in one epoch
@@ -203,14 +203,10 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
 int run(int argc, char** argv) {
   Options options;
   CommandLine line = command_line(options);
-  std::optional<LocalRanks> ranks;
-  report_errors_in_rank_order([&] {
-    if (!line.parse(argc, argv)) return;
-    check(!options.checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
-    ranks.emplace(options.job, options.compute);
-  });
-  if (!ranks) return 0;
-  return ranks->run("convoy-evaluate", [&](Job& job) {
+  if (!line.parse(argc, argv)) return 0;
+  check(!options.checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
+  LocalRanks ranks(options.job, options.compute);
+  return ranks.run("convoy-evaluate", [&](Job& job) {
     Options rank_options = options;  // completed by the rank's device and data
     return run_rank(rank_options, line, job);
   });

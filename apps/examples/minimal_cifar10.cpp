@@ -35,7 +35,7 @@ DataSet load_data(const std::filesystem::path& directory) {
 
 /// Returns the fraction of the test images whose largest logit is that of their label.
 double test_accuracy(const Model& model, const ImageSet& test, const TransformSpec& transform,
-                     const Device& device) {
+                     const DeviceContext& device) {
   const NoGrad no_grad;  // records no graph and keeps no activations, since no backward follows
   DataLoader loader(test, {.shuffle = false, .transform = transform.evaluation(), .device = device});
   std::int64_t correct = 0;
@@ -47,7 +47,7 @@ double test_accuracy(const Model& model, const ImageSet& test, const TransformSp
 }
 
 void train(const std::filesystem::path& directory, std::int64_t steps) {
-  const Device device = Device::best();
+  const DeviceContext device = Device::best();
   const DataSet data = load_data(directory);
 
   // Shifts by up to 4 pixels and mirrors at random, then normalizes to mean 0 and standard deviation 1.

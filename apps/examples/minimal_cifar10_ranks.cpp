@@ -30,13 +30,13 @@ namespace {
 constexpr double kPeakRate = 0.2, kMomentum = 0.9, kWeightDecay = 5e-4, kLabelSmoothing = 0.1;
 
 /// Returns this rank's own GPU if the host has enough of them, else the CPU with an equal share of its cores.
-Device choose_device(const RankInfo& rank) {
+DeviceContext choose_device(const RankInfo& rank) {
   if (cuda_availability().count >= rank.local_world_size) return Device::cuda(rank.local_rank);
-  return Device::cpu({.threads = std::max(1, available_cores() / rank.local_world_size)});
+  return DeviceContext::create_cpu({.threads = std::max(1, available_cores() / rank.local_world_size)});
 }
 
 /// Connects the ranks: CPUs through shared memory and, between hosts, MPI or Gloo; GPUs through NCCL.
-std::unique_ptr<Communicator> connect(Rendezvous& rendezvous, const Device& device) {
+std::unique_ptr<Communicator> connect(Rendezvous& rendezvous, const DeviceContext& device) {
   const bool is_alone = rendezvous.info().world_size == 1;
   auto cpu = is_alone ? make_self_communicator() : make_hierarchical_communicator(rendezvous);
   return device.kind() == DeviceKind::cpu ? std::move(cpu) : make_nccl_communicator(std::move(cpu), device);
@@ -64,7 +64,7 @@ void train(const std::filesystem::path& directory, std::int64_t steps) {
   const std::unique_ptr<Rendezvous> rendezvous = Rendezvous::init();
   const RankInfo& rank = rendezvous->info();
   const bool prints = rank.rank == 0;
-  const Device device = choose_device(rank);
+  const DeviceContext device = choose_device(rank);
   const std::unique_ptr<Communicator> comm = connect(*rendezvous, device);
   const bool has_files = std::filesystem::exists(directory);
   if (!has_files && prints) fmt::print("{} not found: training on generated images\n", directory.string());

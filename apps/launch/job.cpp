@@ -3,14 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
-#include <optional>
-#include <thread>
 
 #include "apps/launch/debugger.h"
-#include "apps/launch/failure_coordinator.h"
-#include "comm/bootstrap/environment.h"
 #include "comm/bootstrap/gpu_sharing.h"
 #include "comm/bootstrap/thread_rendezvous.h"
 #include "comm/nccl/nccl_communicator.h"
@@ -23,15 +18,6 @@
 
 namespace convoy {
 namespace {
-
-// mpirun ends all ranks when the first process exits with an error, and returns the exit code of that
-// process. Ranks therefore delay their reports and exits so that the most informative one is first: at once
-// rank 0 if it knows a cause, which may be the same on all ranks; then other ranks that know a cause; then
-// rank 0 if it only knows that a peer was lost; then the others. Without mpirun each rank has its own
-// terminal or log and reports at once.
-constexpr std::chrono::milliseconds kCauseDelay{1500};
-constexpr std::chrono::milliseconds kRankZeroDelay{4000};
-constexpr std::chrono::milliseconds kOtherRanksDelay{10000};
 
 /// Returns the CPU affinity mask of this process in hexadecimal, lowest cores first: "ff".
 std::string affinity_text() {
@@ -113,17 +99,12 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
 }
 
 Job::Job(const JobOptions& options)
-    : options_(options),
-      rendezvous_(Rendezvous::init({.where = options.rendezvous, .timeout_seconds = options.comm_timeout})) {
-  open();
+    : Job(options, Rendezvous::init({.where = options.rendezvous, .timeout_seconds = options.comm_timeout})) {
 }
 
-Job::Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous, FailureCoordinator& coordinator)
-    : options_(options), rendezvous_(std::move(rendezvous)), coordinator_(&coordinator) {
-  open();
-}
-
-void Job::open() {
+Job::Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous,
+         std::function<void(ExitCode)> on_failure)
+    : options_(options), rendezvous_(std::move(rendezvous)), on_failure_(std::move(on_failure)) {
   if (is_alone()) return;
   const std::string local = fmt::format("{} {}", info().node, affinity_text());
   ranks_on_my_cores_ = 0;
@@ -151,38 +132,23 @@ int Job::run(const char* program, const std::function<int()>& body) {
   } catch (const ReportedError&) {
     throw;
   } catch (const std::exception&) {
-    report_and_abort(to_failure(std::current_exception()));
+    report_and_abort();
   }
 }
 
-void Job::abort_peers(const std::string& reason) noexcept {
-  if (is_alone()) return;
-  const std::string message = fmt::format("rank {}: {}", info().rank, reason);
-  if (gradients_) gradients_->abort(message);
-  if (statistics_) statistics_->abort(message);
-  control_->abort(message);
+void Job::report(const Failure& failure) const {
+  print_error(program_, failure.what, info().rank);
+  if (on_failure_) on_failure_(failure.code);
 }
 
-void Job::report_and_abort(const Failure& failure) {
-  const auto& [code, what] = failure;
-  if (is_alone()) throw Error(code, what);
-  // All threads have the same flags, so a usage error needs no rank.
-  const std::string message =
-      in_threads() && code == ExitCode::usage ? what : fmt::format("rank {}: {}", info().rank, what);
-  if (coordinator_ != nullptr) {
-    coordinator_->report_failure(code, message);
-    abort_peers(what);
-    throw ReportedError(code, message);
-  }
-  const bool is_cause = code != ExitCode::peer;
-  const bool reports_at_once = !by_mpirun() || (is_cause && is_first());
-  if (reports_at_once) print_error(program_, message);
-  abort_peers(what);
-  if (!reports_at_once) {
-    std::this_thread::sleep_for(is_cause ? kCauseDelay : is_first() ? kRankZeroDelay : kOtherRanksDelay);
-    print_error(program_, message);
-  }
-  throw ReportedError(code, message);
+void Job::report_and_abort() {
+  if (is_alone()) throw;
+  const Failure failure = to_failure(std::current_exception());
+  report(failure);  // before the abort: the line of the cause precedes those of its consequences
+  const std::string reason = fmt::format("rank {}: {}", info().rank, failure.what);
+  for (const auto* communicator : {&gradients_, &statistics_, &control_})
+    if (*communicator) (*communicator)->abort(reason);
+  throw ReportedError(failure.code, failure.what);
 }
 
 void Job::run_consistent_check(const std::function<void()>& body) {
@@ -190,9 +156,8 @@ void Job::run_consistent_check(const std::function<void()>& body) {
     body();
   } catch (const UsageError& error) {
     if (is_alone()) throw;
-    if (coordinator_ != nullptr) coordinator_->report_failure(error.code(), error.what());
-    if (coordinator_ == nullptr && (is_first() || !by_mpirun())) print_error(program_, error.what());
-    control_->barrier();  // no rank exits before the error is printed
+    report({error.code(), error.what()});
+    control_->barrier();  // a rank that exits during the check would be a lost peer to the others
     throw ReportedError(error.code(), error.what());
   }
 }
@@ -213,14 +178,16 @@ std::shared_ptr<void> Job::share(std::shared_ptr<void> local) {
   return threads->share(std::move(local));
 }
 
-void Job::connect(const Device& device) {
+void Job::connect(const DeviceContext& device) {
   const bool is_gpu = device.kind() == DeviceKind::cuda;
-  check(is_gpu || options_.comm != "nccl", "--comm nccl: found --device {}, expected a GPU", device.name());
+  verify_consistency({{"--device", is_gpu ? "cuda" : "cpu"}});
+  run_consistent_check([&] {
+    check(is_gpu || options_.comm != "nccl", "--comm nccl: found --device {}, expected a GPU", device.name());
+    check(is_alone() || !is_gpu || options_.comm == "auto" || options_.comm == "nccl",
+          "--comm {}: supports only the CPU, found --device {}; expected nccl", options_.comm, device.name());
+  });
   devices_ = {device.name()};
   if (is_alone()) return;
-  check(!is_gpu || options_.comm == "auto" || options_.comm == "nccl",
-        "--comm {}: supports only the CPU, found --device {}; expected nccl", options_.comm, device.name());
-  verify_consistency({{"--device", is_gpu ? "cuda" : "cpu"}});
   devices_ = rendezvous_->all_gather(device.name());
   if (!is_gpu) return;
   run_consistent_check([&] { check_gpu_sharing(*rendezvous_, device.uuid(), options_.allow_shared_gpu); });
@@ -246,21 +213,6 @@ void Job::finish() {
   if (gradients_) gradients_->finish();
   if (statistics_) statistics_->finish();
   if (control_) control_->finish();
-}
-
-void report_errors_in_rank_order(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error&) {
-    bool is_other_rank = false;
-    try {
-      const std::optional<Launch> launch = launch_from(environment_variables());
-      is_other_rank = launch && launch->by_mpi && launch->rank > 0;
-    } catch (const Error&) {  // the launch environment itself is invalid, and the rank unknown
-    }
-    if (is_other_rank) std::this_thread::sleep_for(kOtherRanksDelay);
-    throw;
-  }
 }
 
 }  // namespace convoy

@@ -16,8 +16,6 @@
 
 namespace convoy {
 
-class FailureCoordinator;
-
 struct JobOptions {
   /// Ranks of this process, a thread each. Default: one.
   std::optional<std::int64_t> devices;
@@ -54,9 +52,10 @@ class Job {
   /// one rank ends all of them (run()). Throws UsageError for contradictory flags and PeerError if a rank is
   /// missing at the timeout.
   explicit Job(const JobOptions& options);
-  /// Creates the job of a rank that is a thread of this process (in_threads()) from its `rendezvous`. All
-  /// threads share `coordinator`, which reports their failures and must outlive the job.
-  Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous, FailureCoordinator& coordinator);
+  /// Creates the job of a rank from its `rendezvous`. If this rank fails, the job calls `on_failure`, unless
+  /// it is empty, after the report and before the peers learn of the failure.
+  Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous,
+      std::function<void(ExitCode)> on_failure = {});
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -74,17 +73,18 @@ class Job {
   int ranks_on_my_cores() const { return ranks_on_my_cores_; }
 
   /// Waits for the debugger of --wait-debugger, then calls `body` and returns its result. If `body` throws,
-  /// prints the error with this rank's number, aborts the communicators of the peers with it, and throws
-  /// ReportedError. Under mpirun, the ranks order their reports so that the cause is printed first.
+  /// calls report_and_abort().
   int run(const char* program, const std::function<int()>& body);
 
-  /// Aborts all communicators with `reason`, so that peers stop waiting for this rank. run() calls it for
-  /// exceptions that reach it; code calls it earlier if its own cleanup could block peers.
-  void abort_peers(const std::string& reason) noexcept;
+  /// Prints the exception that is being handled with this rank's number, aborts all communicators with it, so
+  /// that peers stop waiting for this rank, and throws ReportedError. A rank without peers rethrows the
+  /// exception. run() calls it for exceptions that reach it; a handler inside run() calls it earlier if
+  /// unwinding could block peers.
+  [[noreturn]] void report_and_abort();
 
   /// Creates the gradient communicator for this device. Collective call, once per job. Throws UsageError on
   /// all ranks if their devices differ in kind, or if two ranks have the same GPU without --allow-shared-gpu.
-  void connect(const Device& device);
+  void connect(const DeviceContext& device);
   /// Returns the communicator for gradients; null if there is one rank.
   Communicator* gradients() const;
   /// Returns the communicator for small data in CPU memory; null if there is one rank. If the ranks compute
@@ -119,28 +119,23 @@ class Job {
   void finish();
 
  private:
-  void open();
-  /// Calls `body`, which throws the same UsageError on all ranks or on none, and reports the error once.
+  /// Calls `body`, which throws the same UsageError on all ranks or on none. Converts it into a printed
+  /// ReportedError once all ranks have it.
   void run_consistent_check(const std::function<void()>& body);
-  /// Reports the failure, aborts the peers and throws ReportedError.
-  [[noreturn]] void report_and_abort(const Failure& failure);
+  /// Prints a failure of this rank and calls `on_failure_`.
+  void report(const Failure& failure) const;
   /// Returns the pointer of the first rank of this process on all of its ranks.
   std::shared_ptr<void> share(std::shared_ptr<void> local);
 
   JobOptions options_;
   const char* program_ = "";
   std::unique_ptr<Rendezvous> rendezvous_;
-  FailureCoordinator* coordinator_ = nullptr;  // null unless the ranks are threads
+  std::function<void(ExitCode)> on_failure_;
   int ranks_on_my_cores_ = 1;
   std::vector<std::string> devices_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Communicator> gradients_;   // null on the CPU
   std::unique_ptr<Communicator> statistics_;  // null on GPUs, and before the first call of statistics()
 };
-
-/// Calls `body`, which runs before the rendezvous. Under mpirun, delays errors of all ranks but rank 0: if
-/// all ranks fail in the same way, mpirun ends the others after rank 0's report, and the error is printed
-/// once.
-void report_errors_in_rank_order(const std::function<void()>& body);
 
 }  // namespace convoy

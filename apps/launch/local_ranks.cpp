@@ -1,13 +1,17 @@
 #include "apps/launch/local_ranks.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "apps/launch/failure_coordinator.h"
 #include "comm/bootstrap/environment.h"
 #include "comm/bootstrap/thread_rendezvous.h"
 #include "kernels/base/check.h"
@@ -50,6 +54,49 @@ void check_devices(const JobOptions& options, const ComputeOptions& compute) {
         gpus.count, gpus.count == 1 ? "GPU" : "GPUs", devices);
 }
 
+int run_job(const char* program, Job& job, const std::function<int(Job&)>& body) {
+  return job.run(program, [&] {
+    const int result = body(job);
+    job.finish();
+    return result;
+  });
+}
+
+/// The state that the threads of the ranks share with the thread that waits for them. Thread-safe.
+class RankThreads {
+ public:
+  /// Records that a rank has failed. The loss of a peer is a consequence, so any other code replaces it.
+  void add_failure(ExitCode code) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_ || *failure_ == ExitCode::peer) failure_ = code;
+    changed_.notify_all();
+  }
+  /// Records that a rank has ended, with or without a failure.
+  void add_end() {
+    const std::lock_guard lock(mutex_);
+    ++ended_;
+    changed_.notify_all();
+  }
+
+  /// Blocks until `ranks` ranks have ended and returns the exit code of the failure, if there was one. After
+  /// a failure, waits for `grace_seconds` and then ends the process with that code, because a single thread
+  /// cannot be ended.
+  std::optional<ExitCode> wait_for_end(int ranks, double grace_seconds) {
+    std::unique_lock lock(mutex_);
+    const auto all_ended = [&] { return ended_ == ranks; };
+    changed_.wait(lock, [&] { return all_ended() || failure_; });
+    if (!all_ended() && !changed_.wait_for(lock, std::chrono::duration<double>(grace_seconds), all_ended))
+      _exit(static_cast<int>(*failure_));
+    return failure_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int ended_ = 0;
+  std::optional<ExitCode> failure_;
+};
+
 }  // namespace
 
 void add_devices_flag(CommandLine& line, JobOptions& options) {
@@ -64,33 +111,28 @@ LocalRanks::LocalRanks(const JobOptions& options, const ComputeOptions& compute)
 }
 
 int LocalRanks::run(const char* program, const std::function<int(Job&)>& body) {
-  if (!job_) return run_threads(program, body);
-  return job_->run(program, [&] {
-    const int result = body(*job_);
-    job_->finish();
-    return result;
-  });
+  return job_ ? run_job(program, *job_, body) : run_threads(program, body);
 }
 
 int LocalRanks::run_threads(const char* program, const std::function<int(Job&)>& body) {
   const int devices = static_cast<int>(*options_.devices);
-  FailureCoordinator coordinator(program);
+  RankThreads states;
   int result = 0;
   const auto run_rank = [&](std::unique_ptr<Rendezvous> rendezvous) {
+    const int rank = rendezvous->info().rank;
+    std::optional<Job> job;  // outlives the handlers: destroying it may block
     try {
-      Job job(options_, std::move(rendezvous), coordinator);
-      const int code = job.run(program, [&] {
-        const int body_result = body(job);
-        job.finish();
-        return body_result;
-      });
-      if (job.is_first()) result = code;
-    } catch (const ReportedError&) {  // reported by the job
-    } catch (...) {                   // thrown by the constructor of the job
+      job.emplace(options_, std::move(rendezvous), [&](ExitCode code) { states.add_failure(code); });
+      const int code = run_job(program, *job, body);
+      if (rank == 0) result = code;
+    } catch (const ReportedError&) {   // by the job
+    } catch (const std::exception&) {  // of the job's constructor
       const Failure failure = to_failure(std::current_exception());
-      coordinator.report_failure(failure.code, failure.what);
+      print_error(program, failure.what, rank);
+      states.add_failure(failure.code);
     }
-    coordinator.report_shutdown();
+    job.reset();
+    states.add_end();
   };
   // Declared before `rendezvous`: if a thread cannot be started, destroying the unused rendezvous ends the
   // waiting of the started threads, which are then joined.
@@ -101,11 +143,12 @@ int LocalRanks::run_threads(const char* program, const std::function<int(Job&)>&
   } catch (const std::system_error& error) {
     fail<DeviceError>("--devices {}: thread {} cannot be started: {}", devices, threads.size(), error.what());
   }
-  coordinator.wait_for_shutdown(devices, options_.comm_timeout);
+  if (const std::optional<ExitCode> failure = states.wait_for_end(devices, options_.comm_timeout))
+    throw ReportedError(*failure, "a rank has failed");
   return result;
 }
 
-std::optional<std::string> oversubscription_warning(const Job& job, const Device& device) {
+std::optional<std::string> oversubscription_warning(const Job& job, const DeviceContext& device) {
   const int cores = available_cores();
   if (!job.in_threads() || device.kind() != DeviceKind::cpu || job.info().world_size <= cores)
     return std::nullopt;

@@ -22,8 +22,10 @@ class LocalRanks {
   LocalRanks(const JobOptions& options, const ComputeOptions& compute);
 
   /// Calls `body` once per rank, each in its own thread if there are several, and returns the result of rank
-  /// 0. Blocks until all ranks are done. If a rank throws, ends the other ranks, prints the error once and
-  /// throws ReportedError. If a thread hangs after a failure, ends the process (FailureCoordinator).
+  /// 0. Blocks until all ranks are done. If a rank throws, prints its error and ends the other ranks, which
+  /// print theirs. Then throws ReportedError with the code of the first error that is not the loss of a peer,
+  /// if there is one. If a thread is unresponsive for --comm-timeout after the first error, ends the process
+  /// with that code.
   int run(const char* program, const std::function<int(Job&)>& body);
 
  private:
@@ -34,6 +36,6 @@ class LocalRanks {
 };
 
 /// Returns a warning if --devices divides a CPU into more ranks than it has cores.
-std::optional<std::string> oversubscription_warning(const Job& job, const Device& device);
+std::optional<std::string> oversubscription_warning(const Job& job, const DeviceContext& device);
 
 }  // namespace convoy

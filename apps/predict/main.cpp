@@ -90,7 +90,7 @@ Tensor read_input(const std::string& file, const Shape& expected) {
   if (expected[2] == 3) return image;
   if (expected[2] != 1)
     fail<DataError>("{}: the model has {} input channels, expected 1 or 3", file, expected[2]);
-  const Tensor grey = Tensor::empty({expected[0], expected[1], 1}, DType::u8, image.device());
+  const Tensor grey = Tensor::empty({expected[0], expected[1], 1}, DType::u8, image.context());
   const auto* from = image.view().as<std::uint8_t>();
   auto* to = grey.view().as<std::uint8_t>();
   for (std::int64_t i = 0; i < grey.numel(); ++i) {
@@ -102,7 +102,8 @@ Tensor read_input(const std::string& file, const Shape& expected) {
 }
 
 /// Returns the logits [n, classes] of n files.
-Tensor compute_logits(const LoadedModel& loaded, const Device& device, std::span<const std::string> files) {
+Tensor compute_logits(const LoadedModel& loaded, const DeviceContext& device,
+                      std::span<const std::string> files) {
   const NoGrad no_grad;
   const Shape& image = loaded.input.image;
   const auto count = static_cast<std::int64_t>(files.size());
@@ -149,7 +150,7 @@ int run(int argc, char** argv) {
   check(!options.files.empty(), "no images: expected files, directories, or - for standard input");
   check(std::count(options.files.begin(), options.files.end(), "-") <= 1,
         "'-': found several times, expected at most once, since standard input can be read only once");
-  const Device device = open_device(options.compute, parse_precision("fp32"));
+  const DeviceContext device = open_device(options.compute, parse_precision("fp32"));
   device.set_autotune(false);  // takes longer than computing a few images
   const LoadedModel loaded = load_model(find_checkpoint(options.checkpoint), device);
   const std::vector<std::string> files = expand(options.files);

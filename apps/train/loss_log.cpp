@@ -23,7 +23,7 @@ std::vector<LossesInFlight::Loss> LossesInFlight::losses() const {
   return losses;
 }
 
-LossLog::LossLog(const Device& device, DType dtype, std::int64_t capacity, Communicator* comm)
+LossLog::LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity, Communicator* comm)
     : comm_(comm), values_(Tensor::empty({capacity}, dtype, device)) {}
 
 void LossLog::add(std::int64_t step, const std::vector<Tensor>& parts) {

@@ -39,7 +39,7 @@ class LossLog {
  public:
   /// Creates a log for losses of type `dtype`, with room for `capacity` micro-batches between two calls of
   /// take(). With a communicator, take() sums each loss over all ranks.
-  LossLog(const Device& device, DType dtype, std::int64_t capacity, Communicator* comm = nullptr);
+  LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity, Communicator* comm = nullptr);
 
   /// Copies the loss [1] of each micro-batch of a step. Throws UsageError if full(parts.size()). Does not
   /// block.

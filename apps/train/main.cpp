@@ -91,27 +91,6 @@ std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size
       samples, *options.batch_size);
 }
 
-/// The output of rank 0: the files of the run and the terminal.
-class RankZeroOutput {
- public:
-  RankZeroOutput(const Setup& setup, const RunDirectory& directory, const Trainer& trainer, StartMode mode,
-                 const Job& job)
-      : log_(directory.path("log.jsonl"),
-             mode == StartMode::resumed ? std::optional(trainer.state().step) : std::nullopt),
-        progress_(trainer.total_steps(), trainer.steps_per_epoch(), !job.by_mpirun()),
-        reporter_(log_, progress_) {
-    write_start_files(setup, directory);
-  }
-
-  Reporter& reporter() { return reporter_; }
-  Progress& progress() { return progress_; }
-
- private:
-  RunLog log_;
-  Progress progress_;
-  Reporter reporter_;
-};
-
 /// Runs the training. Returns 0, or 128 + the number of the signal that stopped it. `directory` is null on
 /// ranks other than 0.
 int train(const Setup& setup, const RunDirectory* directory, Job& job) {
@@ -166,33 +145,32 @@ int train(const Setup& setup, const RunDirectory* directory, Job& job) {
   // Before the training, to fail early if the file cannot be written.
   write_trace(profiler, job.control(), options.trace);
   start_trace(profiler, job.control());
-  std::optional<RankZeroOutput> output;
+  std::optional<Reporter> reporter;
   if (first) {
     directory->create();
-    Reporter& reporter = output.emplace(setup, *directory, trainer, mode, job).reporter();
-    reporter.start(setup, trainer, job);
-    for (const std::string& warning : warnings) reporter.warn(warning, trainer.state().step);
+    const auto resume_step = mode == StartMode::resumed ? std::optional(trainer.state().step) : std::nullopt;
+    reporter.emplace(directory->path("log.jsonl"), resume_step, trainer, job);
+    write_start_files(setup, *directory);
+    reporter->start(setup, trainer, job);
+    for (const std::string& warning : warnings) reporter->warn(warning, trainer.state().step);
   }
 
   const StopSignals signals;
   int signal = 0;
   try {
-    signal = trainer.run(first ? output->reporter().callbacks() : TrainerCallbacks());
-  } catch (const std::exception& error) {
-    job.abort_peers(error.what());  // before the trainer is destroyed, possibly in the middle of a step
-    throw;
+    signal = trainer.run(first ? reporter->callbacks() : TrainerCallbacks());
+  } catch (const std::exception&) {
+    job.report_and_abort();  // before the trainer is destroyed, possibly in the middle of a step
   }
   write_trace(profiler, job.control(), options.trace);
   if (!first) return signal == 0 ? 0 : 128 + signal;
-  if (const auto warning = plans.store()) output->reporter().warn(*warning, trainer.state().step);
+  if (const auto warning = plans.store()) reporter->warn(*warning, trainer.state().step);
   if (signal != 0) {
-    output->progress().line(
-        fmt::format("stopped by signal {} after step {}; checkpoint saved, continue with --resume auto",
-                    signal, trainer.state().step));
+    reporter->stopped(signal, trainer.state().step);
     return 128 + signal;
   }
   const nlohmann::ordered_json result = result_of(setup, trainer, job);
-  output->reporter().result(result);
+  reporter->result(result);
   print_result(result, directory->out().string());
   return 0;
 }
@@ -205,7 +183,7 @@ int run_rank(TrainOptions& options, const CommandLine& line, Job& job) {
     return 0;
   }
   const Precision precision = parse_precision(options.precision);
-  Device device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
+  DeviceContext device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
   check_precision(precision, device);
   check_plan_cache(options.compute, device);
   job.connect(device);
@@ -229,19 +207,15 @@ int run_rank(TrainOptions& options, const CommandLine& line, Job& job) {
 int run(int argc, char** argv) {
   TrainOptions options;
   CommandLine line = train_command_line(options);
-  std::optional<LocalRanks> ranks;
-  report_errors_in_rank_order([&] {
-    if (!line.parse(argc, argv)) return;
-    if (!options.config.empty()) line.apply_config(options.config);
-    // Checks a copy, because --fallback-shapes may change the data set and its recipe later.
-    TrainOptions requested = options;
-    resolve_recipe(requested);
-    check_consistency(requested, line);
-    parse_precision(options.precision);
-    ranks.emplace(options.job, options.compute);
-  });
-  if (!ranks) return 0;
-  return ranks->run("convoy-train", [&](Job& job) {
+  if (!line.parse(argc, argv)) return 0;
+  if (!options.config.empty()) line.apply_config(options.config);
+  // Checks a copy, because --fallback-shapes may change the data set and its recipe later.
+  TrainOptions requested = options;
+  resolve_recipe(requested);
+  check_consistency(requested, line);
+  parse_precision(options.precision);
+  LocalRanks ranks(options.job, options.compute);
+  return ranks.run("convoy-train", [&](Job& job) {
     TrainOptions own = options;  // each rank resolves its device and data set in its own copy
     const CommandLine flags = train_command_line(own);
     return run_rank(own, flags, job);

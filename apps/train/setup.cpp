@@ -9,7 +9,7 @@
 
 namespace convoy {
 
-Model make_model(const TrainOptions& options, const DataSet& data, const Device& device) {
+Model make_model(const TrainOptions& options, const DataSet& data, const DeviceContext& device) {
   Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
                             static_cast<std::uint64_t>(options.seed), device);
   const Precision precision = parse_precision(options.precision);
@@ -21,8 +21,8 @@ Model make_model(const TrainOptions& options, const DataSet& data, const Device&
   return model;
 }
 
-Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location,
-             Job& job) {
+Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,
+             const DataLocation& location, Job& job) {
   options.data.data = location.directory.string();
   std::string config = line.config();
   DataSet data = *job.make_once<DataSet>(

@@ -18,7 +18,7 @@ namespace convoy {
 struct Setup {
   const TrainOptions& options;
   std::string config;  // all resolved flags as TOML
-  Device device;
+  DeviceContext device;
   DataSet data;
   Model model;
   TransformSpec transform;
@@ -27,11 +27,11 @@ struct Setup {
 
 /// Makes the network of --model in the types of --precision. Loads its parameters from the file of
 /// --init-from, if given.
-Model make_model(const TrainOptions& options, const DataSet& data, const Device& device);
+Model make_model(const TrainOptions& options, const DataSet& data, const DeviceContext& device);
 
 /// Reads the data set, once for all ranks of this process, and makes the model.
-Setup set_up(TrainOptions& options, const CommandLine& line, Device device, const DataLocation& location,
-             Job& job);
+Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,
+             const DataLocation& location, Job& job);
 
 /// Returns the rows of the table that a run prints at its start.
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,

@@ -3,7 +3,7 @@
 namespace convoy {
 
 StepTimer::Mark StepTimer::mark() const {
-  auto made = std::make_shared<TimeMark>(device_);
+  auto made = std::make_shared<Event>(Event::timed(device_.stream()));
   made->record();
   return made;
 }

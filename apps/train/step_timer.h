@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/runtime/time_mark.h"
+#include "kernels/runtime/device_context.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 
@@ -13,11 +14,11 @@ namespace convoy {
 /// not block the host.
 class StepTimer {
  public:
-  using Mark = std::shared_ptr<TimeMark>;
+  using Mark = std::shared_ptr<Event>;
   /// The time intervals between pauses, as pairs of begin and end.
   using Window = std::vector<std::pair<Mark, Mark>>;
 
-  explicit StepTimer(Device device) : device_(std::move(device)) {}
+  explicit StepTimer(DeviceContext device) : device_(std::move(device)) {}
 
   /// Starts the timer before a step. Does nothing if it is running.
   void run();
@@ -32,7 +33,7 @@ class StepTimer {
  private:
   Mark mark() const;
 
-  Device device_;
+  DeviceContext device_;
   Mark begin_;  // beginning of the current interval; null while stopped
   Window done_;
 };

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
+#include <tuple>
 
 #include "comm/bootstrap/host.h"
 #include "comm/parallel/broadcast.h"
 #include "engine/io/file.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 namespace {
@@ -30,6 +33,10 @@ std::vector<std::string> gather_large(Communicator& comm, const std::string& loc
   return texts;
 }
 
+Profiler::Clock::duration span(double ms) {
+  return std::chrono::duration_cast<Profiler::Clock::duration>(std::chrono::duration<double, std::milli>(ms));
+}
+
 }  // namespace
 
 void start_trace(Profiler& profiler, Communicator* comm) {
@@ -39,14 +46,32 @@ void start_trace(Profiler& profiler, Communicator* comm) {
 
 void trace_buckets(Profiler& profiler, const std::vector<BucketTime>& times,
                    Profiler::Clock::time_point origin) {
-  const auto span = [](double ms) {
-    return std::chrono::duration_cast<Profiler::Clock::duration>(
-        std::chrono::duration<double, std::milli>(ms));
-  };
   for (const BucketTime& time : times)
     profiler.add("gradients",
                  fmt::format("bucket {} ({:.1f} MB)", time.number, static_cast<double>(time.bytes) * 1e-6),
                  "communication", origin + span(time.begin_ms), span(time.end_ms - time.begin_ms));
+}
+
+void trace_step(Profiler& profiler, const DeviceContext& device, const TrainStep& step,
+                const GradientReducer* reducer) {
+  const bool is_gpu = device.kind() == DeviceKind::cuda;
+  if (!is_gpu && reducer == nullptr) return;
+  Event now = Event::timed(device.stream());
+  now.record();
+  now.wait();
+  const Profiler::Clock::time_point origin = Profiler::Clock::now();
+  if (reducer != nullptr) trace_buckets(profiler, reducer->bucket_times(now), origin);
+  if (!is_gpu) return;
+  const TrainStep::Phases phases = step.phases();
+  auto begin = origin - span(phases.forward + phases.backward + phases.communication + phases.optimizer);
+  for (const auto& [name, category, ms] :
+       {std::tuple("forward", "compute", phases.forward), std::tuple("backward", "compute", phases.backward),
+        std::tuple("wait for gradients", "communication", phases.communication),
+        std::tuple("optimizer", "compute", phases.optimizer)}) {
+    if (reducer != nullptr || std::string_view(category) == "compute")
+      profiler.add(device.name(), name, category, begin, span(ms));
+    begin += span(ms);
+  }
 }
 
 void write_trace(const Profiler& profiler, Communicator* comm, const std::string& file) {

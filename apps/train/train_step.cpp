@@ -32,7 +32,7 @@ struct TrainStep::CapturedStep {
 };
 
 TrainStep::TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scaler, DataLoader& loader,
-                     Device device, TrainStepSettings settings)
+                     DeviceContext device, TrainStepSettings settings)
     : model_(model),
       optimizer_(optimizer),
       scaler_(scaler),
@@ -41,8 +41,8 @@ TrainStep::TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scale
       settings_(settings),
       epoch_(Tensor::empty({1}, DType::i32, device_)),
       lr_(Tensor::empty({1}, DType::f64, device_)),
-      summed_(device_),
-      end_(device_) {
+      summed_(Event::timed(device_.stream())),
+      end_(Event::timed(device_.stream())) {
   check(!settings_.capture || CudaGraph::supported(device_), "CUDA graphs: found {}, expected a GPU",
         device_.name());
 }
@@ -121,16 +121,28 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
 
 Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
   const Profiler::Range range(settings_.profiler, "forward");
-  const Shape& image = model_.input();
-  Tensor images = input.images;
-  if (!images.defined()) {
-    images = Tensor::empty({input.ids.size(0), image[0], image[1], image[2]}, settings_.dtype, device_);
-    loader_.make_images(input.ids, epoch_, images);
-  }
+  const Tensor images = images_of(input);
   const ForwardContext context{
       .training = true, .seed = settings_.seed, .sample_ids = input.ids, .device_epoch = epoch_};
   return cross_entropy_sum(model_(images, context), input.labels, settings_.label_smoothing) /
          static_cast<double>(global_count);
+}
+
+Tensor TrainStep::images_of(const Input& input) {
+  if (input.images.defined()) return input.images;
+  const Shape& image = model_.input();
+  const Tensor images =
+      Tensor::empty({input.ids.size(0), image[0], image[1], image[2]}, settings_.dtype, device_);
+  loader_.make_images(input.ids, epoch_, images);
+  return images;
+}
+
+double TrainStep::evaluate(const Batch& batch) {
+  const NoGrad no_grad;
+  set_epoch_and_lr(batch.epoch, 0);
+  const Tensor images = images_of({batch.images, batch.labels, batch.ids});
+  const double sum = cross_entropy_sum(model_(images), batch.labels).value().item();
+  return sum / static_cast<double>(images.size(0));
 }
 
 const TrainStep::CapturedStep* TrainStep::captured_step(const std::vector<Batch>& batches) {

@@ -14,7 +14,8 @@
 #include "engine/optim/optimizer.h"
 #include "engine/profile/profiler.h"
 #include "kernels/runtime/cuda_graph.h"
-#include "kernels/runtime/time_mark.h"
+#include "kernels/runtime/device_context.h"
+#include "kernels/runtime/event.h"
 #include "models/model.h"
 
 namespace convoy {
@@ -39,8 +40,8 @@ struct TrainStepSettings {
 class TrainStep {
  public:
   /// References and pointers must outlive the step. `scaler` is null without loss scaling.
-  TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scaler, DataLoader& loader, Device device,
-            TrainStepSettings settings);
+  TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scaler, DataLoader& loader,
+            DeviceContext device, TrainStepSettings settings);
   /// Sums gradients over all ranks from now on. Must be called before the first step. `shard_group` is the
   /// process group of a sharded optimizer, else null.
   void set_gradients(GradientReducer* gradients, ProcessGroup* shard_group) {
@@ -53,6 +54,10 @@ class TrainStep {
   /// micro-batch; their sum over all micro-batches and ranks is the mean loss of the global batch. The next
   /// call may overwrite them.
   const std::vector<Tensor>& run(const std::vector<Batch>& batches, double lr);
+
+  /// Returns the mean loss of a batch of this rank, by a forward pass in evaluation mode that changes no
+  /// parameter and no buffer. Blocks until the device has computed it.
+  double evaluate(const Batch& batch);
 
   /// Returns, once, why steps run eagerly although capture was requested; else nullopt.
   std::optional<std::string> take_warning();
@@ -77,8 +82,11 @@ class TrainStep {
   };
   /// Time marks at the beginning of a micro-batch and at the end of forward and backward.
   struct Marks {
-    explicit Marks(const Device& device) : begin(device), forward(device), backward(device) {}
-    TimeMark begin, forward, backward;
+    explicit Marks(const DeviceContext& device)
+        : begin(Event::timed(device.stream())),
+          forward(Event::timed(device.stream())),
+          backward(Event::timed(device.stream())) {}
+    Event begin, forward, backward;
   };
 
   static Signature signature_of(const std::vector<Batch>& batches);
@@ -89,6 +97,8 @@ class TrainStep {
   /// Captures a step of this shape. Returns false, and captures no further step, if capture fails.
   bool capture(CapturedStep& step, const std::vector<Batch>& batches);
   Variable loss_of(const Input& input, std::int64_t global_count);
+  /// Returns the images of the input, which the device makes for the epoch in `epoch_` if there are none.
+  Tensor images_of(const Input& input);
 
   const Model& model_;
   Optimizer& optimizer_;
@@ -96,7 +106,7 @@ class TrainStep {
   DataLoader& loader_;
   GradientReducer* gradients_ = nullptr;  // null with one rank
   ProcessGroup* shard_group_ = nullptr;
-  Device device_;
+  DeviceContext device_;
   TrainStepSettings settings_;
 
   Tensor epoch_;                               // i32 [1]
@@ -104,7 +114,7 @@ class TrainStep {
   Tensor lr_;                                  // f64 [1]
   std::vector<std::unique_ptr<Marks>> marks_;  // one per micro-batch
   std::size_t micro_batches_ = 0;              // of the latest step
-  TimeMark summed_, end_;
+  Event summed_, end_;
   std::vector<Tensor> losses_;  // of an eager step
   std::map<Signature, std::unique_ptr<CapturedStep>> captured_steps_;
   std::int64_t eager_steps_ = 0;

@@ -1,36 +1,27 @@
 #include "apps/train/trainer.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <tuple>
+#include <utility>
 
 #include "apps/common/plan_cache.h"
 #include "apps/train/trace.h"
-#include "engine/ops/ops.h"
 #include "kernels/base/check.h"
 #include "kernels/reduce.h"
 
 namespace convoy {
 namespace {
 
-// Keys of a manifest.
-constexpr const char* kAlgorithmsKey = "timed_choices";
-constexpr const char* kPlanKey = "bucket_plan";
-constexpr const char* kBucketKey = "bucket_mb";  // the --bucket-mb of the plan
-constexpr std::int64_t kMaxUnreadLosses = 4096;
-
-using StepClock = std::chrono::steady_clock;
-
-double milliseconds(StepClock::duration time) {
-  return std::chrono::duration<double, std::milli>(time).count();
-}
+constexpr const char* kAlgorithmsKey = "timed_choices";  // of a manifest
 
 /// Returns the first global batch of epoch 0, in the order of training.
 ImageSet first_batch(const ImageSet& set, std::int64_t count, std::uint64_t seed) {
   const std::vector<std::int32_t> order = epoch_order(set.size(), seed, 0);
   count = std::min(count, set.size());
   const Shape& all = set.images.shape();
-  ImageSet batch{Tensor::empty({count, all[1], all[2], all[3]}, set.images.dtype(), set.images.device()),
-                 Tensor::empty({count}, set.labels.dtype(), set.labels.device())};
+  ImageSet batch{Tensor::empty({count, all[1], all[2], all[3]}, set.images.dtype(), set.images.context()),
+                 Tensor::empty({count}, set.labels.dtype(), set.labels.context())};
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t from = order[static_cast<std::size_t>(i)];
     batch.images.rows(i, i + 1).copy_from(set.images.rows(from, from + 1));
@@ -47,7 +38,7 @@ std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epo
 
 /// Returns null if the loss needs no scaling. Only f16 has so small a range that gradients underflow.
 std::unique_ptr<LossScaler> make_scaler(const TrainOptions& options, const Precision& precision,
-                                        const Device& device) {
+                                        const DeviceContext& device) {
   if (precision.compute != DType::f16) return nullptr;
   return std::make_unique<LossScaler>(device, precision.parameters, loss_scale_settings(options));
 }
@@ -60,8 +51,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
       precision_(parse_precision(options.precision)),
       train_(parts_.data.train),
       scaler_(make_scaler(options, precision_, parts_.device)),
-      timer_(parts_.device) {
-  set_up_sync_batch_norm();
+      parallel_(options_, parts_, precision_.compute) {
   const auto seed = static_cast<std::uint64_t>(options_.seed);
   if (options_.overfit_batch) train_ = first_batch(train_, *options_.batch_size, seed);
   if (train_.size() == 0) fail<DataError>("{}: no training images", parts_.data.note);
@@ -82,13 +72,12 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
                             .device = parts_.device,
                             .resident = resident,
                             .defer_images = resident});
-  make_optimizer();
   const auto warmup = std::llround(*options_.warmup * static_cast<double>(total_steps_));
   schedule_ = make_schedule(*options_.schedule, {.peak = *options_.lr,
                                                  .steps = total_steps_,
                                                  .warmup = std::min<std::int64_t>(warmup, total_steps_ - 1)});
   step_ = std::make_unique<TrainStep>(
-      parts_.model, *optimizer_, scaler_.get(), *loader_, parts_.device,
+      parts_.model, parallel_.optimizer(), scaler_.get(), *loader_, parts_.device,
       TrainStepSettings{
           .seed = seed,
           .label_smoothing = *options_.label_smoothing,
@@ -98,22 +87,23 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
           .capture = use_cuda_graph(options_.compute, parts_.device),
           .run_empty_batches = parts_.statistics != nullptr,
           .profiler = parts_.profiler});
-  loss_log_ = std::make_unique<LossLog>(
-      parts_.device, precision_.parameters,
-      std::min(options_.log_every, kMaxUnreadLosses) * loader_->micro_batches_per_step(), parts_.gradients);
+  reporter_ = std::make_unique<StepReporter>(
+      StepSources{.device = parts_.device,
+                  .step = *step_,
+                  .state = state_,
+                  .loader = *loader_,
+                  .scaler = scaler_.get(),
+                  .gradients = parts_.gradients},
+      StepReporterOptions{
+          .log_every = options_.log_every, .total_steps = total_steps_, .loss_dtype = precision_.parameters},
+      [this](const CompletedSteps& completed) { take_results(completed); });
 }
 
 std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoint) {
-  if (sharded_) restored_ = sharded_->make_whole();
-  const Manifest manifest = restored_ ? load_checkpoint(checkpoint, parts_.model.root(), *restored_)
-                                      : load_checkpoint(checkpoint, parts_.model.root(), optimizer_.get());
+  const Manifest manifest = parallel_.load(checkpoint);
   state_ = read_state(manifest, checkpoint);
   saved_step_ = state_.step;
   if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
-  const auto plan = manifest.extra.find(kPlanKey), limit = manifest.extra.find(kBucketKey);
-  if (plan != manifest.extra.end() && limit != manifest.extra.end() &&
-      limit->second == fmt::format("{}", options_.bucket_mb))
-    bucket_plan_ = plan->second;
   const auto algorithms = manifest.extra.find(kAlgorithmsKey);
   if (algorithms == manifest.extra.end() || options_.compute.deterministic) return std::nullopt;
   const std::optional<std::string> problem = load_algorithm_cache(algorithms->second, parts_.device);
@@ -123,22 +113,31 @@ std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoi
       checkpoint.string(), *problem);
 }
 
+void Trainer::broadcast_state() {
+  if (parts_.world_size() == 1) return;
+  parallel_.broadcast();
+  state_ = parse_state(parallel_.from_rank_zero(format_state(state_)));
+  saved_step_ = std::stoll(parallel_.from_rank_zero(std::to_string(saved_step_)));
+  if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
+}
+
 int Trainer::run(TrainerCallbacks callbacks) {
   callbacks_ = std::move(callbacks);
-  make_reducer();
+  reporter_->set_callbacks(callbacks_.on_step, callbacks_.on_parts);
+  parallel_.connect(*step_);
   if (!finished()) loader_->seek(state_.epoch, state_.epoch_step);
   while (true) {
     // Evaluations and checkpoints of this step precede the next step, so that a resumed run continues in the
     // same order.
-    int signal = agree_on_stop();
+    int signal = parallel_.agree_on_stop();
     if (signal == 0 && evaluation_due()) {
       run_evaluation();
-      signal = agree_on_stop();
+      signal = parallel_.agree_on_stop();
     }
     const bool stopped = signal != 0;
     if (save_due() || (stopped && saved_step_ != state_.step)) save();
     if (stopped || finished()) synchronize();  // delivers the remaining reports
-    if (finished()) check_replicas();
+    if (finished()) parallel_.check_replicas(state_.step);
     if (stopped) return signal;
     if (finished()) return 0;
     take_step();
@@ -146,101 +145,37 @@ int Trainer::run(TrainerCallbacks callbacks) {
 }
 
 void Trainer::take_step() {
-  deliver_reports(Wait::no);
-  timer_.run();
-  if (callbacks_.on_parts && !step_began_) step_began_ = StepClock::now();
+  using Clock = std::chrono::steady_clock;
+  reporter_->begin_step();
   std::vector<Batch> batches;
-  const auto data_begin = StepClock::now();
+  const auto data_begin = Clock::now();
   {
     const Profiler::Range range(parts_.profiler, "data wait", "data");
     batches = loader_->next_step();
     if (batches.empty()) batches = loader_->next_step();  // the previous epoch has ended
   }
-  const double data_ms = milliseconds(StepClock::now() - data_begin);
+  const std::chrono::duration<double, std::milli> data_time = Clock::now() - data_begin;
   const std::int64_t samples = batches.front().global_count;
   const double lr = schedule_(state_.step);
-  if (loss_log_->full(batches.size())) synchronize();
-  loss_log_->add(state_.step + 1, step_->run(batches, lr));
+  if (reporter_->full(batches.size())) synchronize();
+  reporter_->add_losses(state_.step + 1, step_->run(batches, lr));
   if (const auto warning = step_->take_warning(); warning && callbacks_.on_warning)
     callbacks_.on_warning(state_.step + 1, *warning);
-  if (is_traced()) trace_step();
-  if (callbacks_.on_parts) report_parts(data_ms);
-  if (gradients_ && parts_.device.kind() == DeviceKind::cpu) window_comm_ms_ += step_->phases().communication;
-  finish_step(samples, lr);
-  if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0) check_replicas();
-}
+  if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
 
-void Trainer::finish_step(std::int64_t samples, double lr) {
   const std::int64_t epoch = state_.epoch;
-  ++state_.step;
-  state_.samples += samples;
-  ++window_steps_;
-  window_samples_ += samples;
-  const bool epoch_ends = ++state_.epoch_step == loader_->steps_per_epoch();
-  if (epoch_ends) {
-    state_.epoch_step = 0;
-    ++state_.epoch;
-  }
-  queue_report({.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = lr, .measured = {}});
-  deliver_reports(Wait::no);
+  const bool epoch_ends = state_.advance(samples, loader_->steps_per_epoch());
+  reporter_->end_step(
+      {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = lr, .measured = {}}, samples,
+      data_time.count());
   if (epoch_ends && callbacks_.on_epoch) callbacks_.on_epoch(epoch);
+  if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0)
+    parallel_.check_replicas(state_.step);
 }
 
-bool Trainer::is_reported(std::int64_t step) const {
-  return step % options_.log_every == 0 || step >= total_steps_;
-}
-
-void Trainer::queue_report(StepReport report) {
-  if (!is_reported(report.step)) {
-    reports_.push_back({.report = std::move(report), .measurement = {}});
-    return;
-  }
-  deliver_reports(Wait::yes);  // at most one measurement is pending, which limits how far the host runs ahead
-  const auto steps = static_cast<double>(window_steps_);
-  report.measured = StepMeasurements{.data_ms = loader_->take_wait_ms() / steps,
-                                     .memory_bytes = parts_.device.memory().stats().peak_in_use};
-  if (gradients_) report.measured->comm_ms = std::exchange(window_comm_ms_, 0) / steps;
-  reports_.push_back(
-      {.report = std::move(report),
-       .measurement = Report::Measurement{.losses = loss_log_->take(),
-                                          .window = timer_.take(),
-                                          .seconds_before_pause = std::exchange(seconds_before_pause_, 0),
-                                          .steps = std::exchange(window_steps_, 0),
-                                          .samples = std::exchange(window_samples_, 0),
-                                          .scale = scaler_ ? scaler_->start_reading() : nullptr}});
-}
-
-void Trainer::deliver_reports(Wait wait) {
-  while (!reports_.empty()) {
-    Report& next = reports_.front();
-    if (wait == Wait::no && next.measurement && !next.measurement->losses.ready()) return;
-    deliver(next);
-    reports_.pop_front();
-  }
-}
-
-void Trainer::deliver(Report& report) {
-  if (report.measurement) {
-    const Report::Measurement& completed = *report.measurement;
-    StepMeasurements& measured = *report.report.measured;
-    if (completed.scale) measured.scale = completed.scale->state();
-    take_losses(completed.losses, measured.scale);
-    const double seconds = StepTimer::seconds(completed.window);
-    state_.train_seconds += seconds;
-    const double all_seconds = seconds + completed.seconds_before_pause;
-    measured.loss = state_.last_loss;
-    measured.average_loss = state_.loss.value();
-    measured.images_per_second = static_cast<double>(completed.samples) / all_seconds;
-    measured.step_ms = all_seconds * 1e3 / static_cast<double>(completed.steps);
-    // On a GPU, the marks hold the times of the latest step, which is this step or a later one.
-    if (gradients_ && parts_.device.kind() == DeviceKind::cuda)
-      measured.comm_ms = step_->phases().communication;
-  }
-  if (callbacks_.on_step) callbacks_.on_step(report.report);
-}
-
-void Trainer::take_losses(const LossesInFlight& in_flight, const std::optional<LossScaler::State>& scale) {
-  for (const LossesInFlight::Loss& loss : in_flight.losses()) {
+void Trainer::take_results(const CompletedSteps& completed) {
+  const std::optional<LossScaler::State>& scale = completed.scale;
+  for (const LossesInFlight::Loss& loss : completed.losses) {
     // If the loss overflows f16, the step is skipped and its loss is ignored.
     if (scale && !std::isfinite(loss.value)) continue;
     if (!std::isfinite(loss.value))
@@ -251,15 +186,13 @@ void Trainer::take_losses(const LossesInFlight& in_flight, const std::optional<L
     state_.last_loss = loss.value;
     state_.loss.add(loss.value);
   }
+  state_.train_seconds += completed.seconds;
   state_.scale = scale;
   if (scale && scale->failed) fail_scaling(*scale);
 }
 
 void Trainer::fail_scaling(const LossScaler::State& scale) const {
-  std::vector<NamedParameter> parameters;  // of this rank's shard with --zero
-  for (const ParameterGroup& group : optimizer_->groups())
-    parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
-  const std::string layer = first_non_finite(shards_ ? parameters : parts_.model.parameters());
+  const std::string layer = first_non_finite(parallel_.local_parameters());
   fail<NumericError>(
       "gradients overflow f16 at step {} even with the minimum loss scale, {}{}, after {} skipped steps; "
       "lower --lr (now {}), set --clip-norm or use --precision bf16; {}",
@@ -273,56 +206,8 @@ std::string Trainer::last_checkpoint() const {
 }
 
 void Trainer::synchronize() {
-  timer_.pause();
-  deliver_reports(Wait::yes);
-  const std::optional<LossScaler::State> scale = scaler_ ? std::optional(scaler_->read()) : std::nullopt;
-  take_losses(loss_log_->take(), scale);
-  const double seconds = StepTimer::seconds(timer_.take());
-  state_.train_seconds += seconds;
-  seconds_before_pause_ += seconds;
-  if (gradients_) gradients_->gather_parameters();
-}
-
-void Trainer::trace_step() {
-  const bool is_gpu = parts_.device.kind() == DeviceKind::cuda;
-  if (!is_gpu && !gradients_) return;  // on the CPU, the phases are ranges of the host
-  TimeMark now(parts_.device);
-  now.record();
-  now.wait();  // blocks: a traced run may be slower
-  const Profiler::Clock::time_point origin = Profiler::Clock::now();
-  if (gradients_) trace_buckets(*parts_.profiler, gradients_->bucket_times(now), origin);
-  if (!is_gpu) return;
-  const TrainStep::Phases phases = step_->phases();
-  const auto span = [](double ms) {
-    return std::chrono::duration_cast<Profiler::Clock::duration>(
-        std::chrono::duration<double, std::milli>(ms));
-  };
-  auto begin = origin - span(phases.forward + phases.backward + phases.communication + phases.optimizer);
-  for (const auto& [name, category, ms] :
-       {std::tuple("forward", "compute", phases.forward), std::tuple("backward", "compute", phases.backward),
-        std::tuple("wait for gradients", "communication", phases.communication),
-        std::tuple("optimizer", "compute", phases.optimizer)}) {
-    if (gradients_ || std::string_view(category) == "compute")
-      parts_.profiler->add(parts_.device.name(), name, category, begin, span(ms));
-    begin += span(ms);
-  }
-}
-
-void Trainer::report_parts(double data_ms) {
-  TimeMark now(parts_.device);
-  now.record();
-  now.wait();
-  const TrainStep::Phases phases = step_->phases();
-  const auto end = StepClock::now();
-  const double step_ms = milliseconds(end - std::exchange(*step_began_, end));
-  callbacks_.on_parts(state_.step + 1, {.step = step_ms,
-                                        .data = data_ms,
-                                        .forward = phases.forward,
-                                        .backward = phases.backward,
-                                        .communication = phases.communication,
-                                        .optimizer = phases.optimizer,
-                                        .idle = step_ms - data_ms - phases.forward - phases.backward -
-                                                phases.communication - phases.optimizer});
+  reporter_->synchronize();
+  parallel_.gather_parameters();
 }
 
 bool Trainer::evaluation_due() const {
@@ -335,7 +220,7 @@ bool Trainer::evaluation_due() const {
 void Trainer::run_evaluation() {
   synchronize();
   const Profiler::Range range(parts_.profiler, "evaluation");
-  combine_running_statistics();
+  parallel_.combine_running_statistics(train_.size());
   const Tensor& test_images = parts_.data.test.images;
   if (!resident_test_images_.defined() &&
       keep_data_on_device(options_.compute, parts_.device, test_images.bytes()))
@@ -348,7 +233,7 @@ void Trainer::run_evaluation() {
        .dtype = precision_.compute,
        .resident_images = resident_test_images_,
        .comm = parts_.control,
-       .stop = [this] { return agree_on_stop() != 0; },
+       .stop = [this] { return parallel_.agree_on_stop() != 0; },
        .progress = callbacks_.on_evaluation_progress});
   if (!evaluation) return;  // stopped; a resumed run repeats the evaluation
   state_.evaluated = {.step = state_.step,
@@ -372,10 +257,9 @@ bool Trainer::save_due() const {
 void Trainer::save() {
   synchronize();
   check_parameters();
-  combine_running_statistics();
-  std::optional<OptimizerState> optimizer;
-  if (sharded_) optimizer = sharded_->gather();
-  if (parts_.rank() == 0) write_checkpoint(optimizer ? *optimizer : state_of(*optimizer_));
+  parallel_.combine_running_statistics(train_.size());
+  const OptimizerState optimizer = parallel_.gather_optimizer();
+  if (parts_.rank() == 0) write_checkpoint(optimizer);
   saved_step_ = state_.step;
   best_unsaved_ = false;
 }
@@ -387,10 +271,7 @@ void Trainer::write_checkpoint(const OptimizerState& optimizer) {
   manifest.extra = parts_.extra;
   if (std::string algorithms = format_algorithm_cache(parts_.device); !algorithms.empty())
     manifest.extra[kAlgorithmsKey] = std::move(algorithms);
-  if (std::optional<std::string> plan = gradients_ ? gradients_->kept_plan() : std::nullopt) {
-    manifest.extra[kPlanKey] = std::move(*plan);
-    manifest.extra[kBucketKey] = fmt::format("{}", options_.bucket_mb);
-  }
+  parallel_.write_plan(manifest);
   write_state(state_, manifest);
   const std::filesystem::path path =
       parts_.checkpoints.save(parts_.model.root(), optimizer, manifest, best_unsaved_);
@@ -410,35 +291,9 @@ void Trainer::check_parameters() const {
         state_.step, state_.last_loss, *options_.lr);
 }
 
-std::size_t Trainer::optimizer_bytes() const {
-  std::size_t bytes = 0;
-  for (const NamedState& state : optimizer_->state()) bytes += state.tensor.bytes();
-  return bytes;
-}
-
-std::size_t Trainer::gradient_bytes() const {
-  if (gradients_) return gradients_->gradient_bytes();
-  std::size_t bytes = 0;
-  for (const NamedParameter& parameter : parts_.model.parameters())
-    if (parameter.variable.requires_grad()) bytes += parameter.variable.value().bytes();
-  return bytes;
-}
-
 double Trainer::try_batch() {
-  const NoGrad no_grad;
   loader_->seek(state_.epoch, state_.epoch_step);
-  const std::vector<Batch> batches = loader_->next_step();
-  const Batch& batch = batches.front();
-  Tensor images = batch.images;
-  if (!images.defined()) {
-    const Shape& image = parts_.model.input();
-    images =
-        Tensor::empty({batch.ids.size(0), image[0], image[1], image[2]}, precision_.compute, parts_.device);
-    const auto epoch = static_cast<std::int32_t>(state_.epoch);
-    loader_->make_images(batch.ids, Tensor::full({1}, epoch, DType::i32, parts_.device), images);
-  }
-  const double sum = cross_entropy_sum(parts_.model(images), batch.labels).value().item();
-  return sum / static_cast<double>(images.size(0));
+  return step_->evaluate(loader_->next_step().front());
 }
 
 }  // namespace convoy

@@ -40,6 +40,15 @@ std::optional<LossScaler::State> scale_from_json(const Json& json) {
 
 }  // namespace
 
+bool TrainingState::advance(std::int64_t step_samples, std::int64_t steps_per_epoch) {
+  ++step;
+  samples += step_samples;
+  if (++epoch_step != steps_per_epoch) return false;
+  epoch_step = 0;
+  ++epoch;
+  return true;
+}
+
 void write_state(const TrainingState& state, Manifest& manifest) {
   manifest.step = state.step;
   manifest.epoch = state.epoch;

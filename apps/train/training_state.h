@@ -24,6 +24,10 @@ struct TrainingState {
 
   std::optional<LossScaler::State> scale;  // nullopt without loss scaling
 
+  /// Moves to the position after a step on `step_samples` samples. Returns whether the step was the last one
+  /// of its epoch.
+  bool advance(std::int64_t step_samples, std::int64_t steps_per_epoch);
+
   /// The result of an evaluation after `step` steps.
   struct Score {
     std::int64_t step = 0;

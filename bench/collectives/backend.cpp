@@ -4,7 +4,7 @@
 
 #include "comm/core/view_parts.h"
 #include "kernels/elementwise.h"
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy::bench {
 namespace {
@@ -45,7 +45,7 @@ class ConvoyBackend final : public Backend {
   }
 
   Communicator& comm_;
-  StreamEvent done_;
+  Event done_;
 };
 
 class MpiBackend final : public Backend {

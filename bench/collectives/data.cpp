@@ -77,7 +77,7 @@ std::int64_t value_of(int rank, std::int64_t i, std::uint32_t round, std::int64_
   return static_cast<std::int64_t>(((bits >> 32) * (max_value + 1)) >> 32);
 }
 
-CollectiveData::CollectiveData(const Device& device, int threads, std::int64_t max_bytes)
+CollectiveData::CollectiveData(const DeviceContext& device, int threads, std::int64_t max_bytes)
     : device_(device),
       host_stream_({.threads = threads}),
       first_(Tensor::zeros({max_bytes}, DType::u8, device)),
@@ -106,7 +106,7 @@ void CollectiveData::fill(const Case& one, Placement placement, int rank, std::u
   // ranks in the gathered output.
   on(device_.stream(), [&](auto& s) { convoy::fill(s, 255, second_.view()); });
   device_.synchronize();
-  dispatch(one.dtype, [&](auto zero) {
+  dispatch(kAllTypes, one.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(host_stream_, values.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
@@ -125,7 +125,7 @@ std::int64_t CollectiveData::count_wrong(const Case& one, int rank, std::uint32_
   if (!is_here) copy_bytes(device_, result, device_.host(), staged.view());
   const ConstView found = is_here ? result : ConstView(staged.view());
   std::atomic<std::int64_t> wrong = 0;
-  dispatch(one.dtype, [&](auto zero) {
+  dispatch(kAllTypes, one.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(host_stream_, found.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
       std::int64_t wrong_here = 0;

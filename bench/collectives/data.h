@@ -5,7 +5,7 @@
 
 #include "bench/collectives/case.h"
 #include "engine/tensor/tensor.h"
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 
 namespace convoy::bench {
 
@@ -23,7 +23,7 @@ std::int64_t value_of(int rank, std::int64_t i, std::uint32_t round, std::int64_
 class CollectiveData {
  public:
   /// Allocates the memory on `device`. `threads` is the number of CPU threads that fill and check it.
-  CollectiveData(const Device& device, int threads, std::int64_t max_bytes);
+  CollectiveData(const DeviceContext& device, int threads, std::int64_t max_bytes);
 
   /// Returns the input of the collective. In-place, input and output share memory: if they differ in size,
   /// the smaller one is this rank's shard of the larger one.
@@ -40,7 +40,7 @@ class CollectiveData {
   std::int64_t count_wrong(const Case& one, int rank, std::uint32_t round, ConstView result) const;
 
  private:
-  Device device_;
+  DeviceContext device_;
   mutable CpuStream host_stream_;
   Tensor first_, second_;  // bytes
 };

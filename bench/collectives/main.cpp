@@ -27,7 +27,7 @@ void print(const std::string& text) {
 /// The communicators of one rank: those of the job, or its own if the job has only one rank.
 class Communicators {
  public:
-  Communicators(Job& job, const Device& device, const JobOptions& options) : job_(job) {
+  Communicators(Job& job, const DeviceContext& device, const JobOptions& options) : job_(job) {
     if (!job.is_alone()) return;
     const CommOptions comm{.timeout_seconds = options.comm_timeout, .check_always = options.debug_comm};
     control_ = make_self_communicator(comm);
@@ -47,7 +47,7 @@ class Communicators {
   std::unique_ptr<Communicator> control_, measured_;
 };
 
-RunInfo describe(const Job& job, Communicator& measured, const Device& device, std::int64_t threads) {
+RunInfo describe(const Job& job, Communicator& measured, const DeviceContext& device, std::int64_t threads) {
   const doctor::RankFacts facts = doctor::examine_host(environment_variables());
   return {.backend = measured.name(),
           .ranks = job.is_alone() ? fmt::format("one process, {}", measured.name()) : job.describe(),
@@ -72,7 +72,7 @@ std::vector<ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
 
 int run_rank(CollectiveOptions& options, const CommandLine& line, const CollectivePlan& plan, Job& job) {
   job.verify_consistency(consistency_entries_of(line));
-  const Device device =
+  const DeviceContext device =
       open_device(options.compute, parse_precision("fp32"), job.info(), job.ranks_on_my_cores());
   job.connect(device);
   std::unique_ptr<MpiCollectives> mpi;
@@ -120,15 +120,10 @@ int run_rank(CollectiveOptions& options, const CommandLine& line, const Collecti
 int run(int argc, char** argv) {
   CollectiveOptions options;
   CommandLine line = collective_command_line(options);
-  CollectivePlan plan;
-  std::optional<LocalRanks> ranks;
-  report_errors_in_rank_order([&] {
-    if (!line.parse(argc, argv)) return;
-    plan = make_plan(options, line);
-    ranks.emplace(options.job, options.compute);
-  });
-  if (!ranks) return 0;
-  return ranks->run(kProgram, [&](Job& job) {
+  if (!line.parse(argc, argv)) return 0;
+  const CollectivePlan plan = make_plan(options, line);
+  LocalRanks ranks(options.job, options.compute);
+  return ranks.run(kProgram, [&](Job& job) {
     CollectiveOptions own = options;  // opening the device completes them for this rank
     return run_rank(own, line, plan, job);
   });

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "kernels/base/check.h"
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy::bench {
 namespace {
@@ -73,7 +73,7 @@ std::vector<RowResult> CollectiveBench::run(const std::vector<Case>& cases,
     if (plan_.checks > 0) check_exact(one);
     max_bytes = std::max(max_bytes, one.bytes());
   }
-  CollectiveData data(comm_.device(), threads_, max_bytes);
+  CollectiveData data(comm_.context(), threads_, max_bytes);
   std::vector<RowResult> rows;
   for (const Case& one : cases) {
     if (rows.empty()) warm_up_communicator(one, data);
@@ -164,7 +164,7 @@ std::int64_t CollectiveBench::check_results(Backend& backend, const Case& one, P
 }
 
 void CollectiveBench::warm_up_communicator(const Case& one, const CollectiveData& data) {
-  if (comm_.device().kind() == DeviceKind::cpu) return;
+  if (comm_.context().kind() == DeviceKind::cpu) return;
   Case small = one;
   small.count = std::min<std::int64_t>(one.count, 1);
   for (int i = 0; i < kComparedFirst; ++i) launch(*own_, small, Placement::in_place, data);
@@ -181,7 +181,7 @@ std::vector<double> CollectiveBench::gather_values(std::span<const double> local
   std::vector<double> all(local.size() * static_cast<std::size_t>(control_.size()));
   control_.all_gather({local.data(), {count}, DType::f64},
                       {all.data(), {count * control_.size()}, DType::f64});
-  StreamEvent done(control_.stream());
+  Event done(control_.stream());
   done.record(control_.stream());
   done.wait();
   control_.check_errors();

@@ -9,7 +9,7 @@
 namespace convoy::bench {
 namespace {
 
-double median_seconds(const Device& device, const std::function<void()>& run) {
+double median_seconds(const DeviceContext& device, const std::function<void()>& run) {
   const auto seconds_of_calls = [&](int calls) {
     return seconds_of(device,
                       [&] {
@@ -33,16 +33,16 @@ double Ceilings::seconds_of(const testing::Cost& cost) const {
   return std::max(moving, computing);
 }
 
-double measure_copy(const Device& device, const KernelRow& copy) {
+double measure_copy(const DeviceContext& device, const KernelRow& copy) {
   return static_cast<double>(copy.bytes_read + copy.bytes_written) /
          median_seconds(device, copy.prepare(device));
 }
 
-std::int64_t gemm_size(const Device& device) {
+std::int64_t gemm_size(const DeviceContext& device) {
   return device.kind() == DeviceKind::cpu ? 2048 : 8192;  // CPU: about 0.1 s; GPU: fills the largest
 }
 
-double measure_gemm(const Device& device, DType dtype) {
+double measure_gemm(const DeviceContext& device, DType dtype) {
   const std::int64_t n = gemm_size(device);
   // Random values: a GPU draws less power and runs faster if all values are equal.
   const Tensor a = testing::drawn({n, n}, dtype, device, "product");

@@ -17,12 +17,12 @@ struct Ceilings {
 };
 
 /// Returns the bytes per second of the row's kernel: the median of seven measurements after a warm-up.
-double measure_copy(const Device& device, const KernelRow& copy);
+double measure_copy(const DeviceContext& device, const KernelRow& copy);
 
 /// Returns the number of rows of the square matrices that measure_gemm() multiplies.
-std::int64_t gemm_size(const Device& device);
+std::int64_t gemm_size(const DeviceContext& device);
 /// Returns the FLOP/s of kernels/matmul.h on matrices of random values: the median of seven measurements
 /// after a warm-up.
-double measure_gemm(const Device& device, DType dtype);
+double measure_gemm(const DeviceContext& device, DType dtype);
 
 }  // namespace convoy::bench

@@ -45,7 +45,7 @@ double bytes_of(const KernelRow& row) { return static_cast<double>(row.bytes_rea
 /// Measures batches of calls and reports each call to Google Benchmark as one iteration. `seconds(n)` runs n
 /// calls and returns their time. Returns the mean seconds per call. `calls` is the batch size: 0 at first,
 /// then chosen once, because all repetitions must have the same number of iterations.
-double measure(benchmark::State& state, const Device& device, int& calls,
+double measure(benchmark::State& state, const DeviceContext& device, int& calls,
                const std::function<double(int)>& seconds) {
   if (calls == 0) {
     // The whole duration of a call counts here, including untimed work such as the forward before a backward.
@@ -61,7 +61,7 @@ double measure(benchmark::State& state, const Device& device, int& calls,
   return total / static_cast<double>(state.iterations());
 }
 
-void measure_kernel(benchmark::State& state, const Device& device, const KernelRow& row,
+void measure_kernel(benchmark::State& state, const DeviceContext& device, const KernelRow& row,
                     const Ceilings& ceilings, int& calls) {
   const std::function<void()> run = row.prepare(device);
   run();  // initializes plans and caches
@@ -81,7 +81,7 @@ std::string shapes_of(const ModelCase& c) {
   return fmt::format("{}", fmt::join(shapes, " "));
 }
 
-void measure_op(benchmark::State& state, const Device& device, const OpRun& run, const ModelCase& c,
+void measure_op(benchmark::State& state, const DeviceContext& device, const OpRun& run, const ModelCase& c,
                 bool is_forward, const Ceilings& ceilings, int& calls) {
   const double seconds = measure(state, device, calls, [&](int count) {
     return is_forward ? run.forward_seconds(count) : run.backward_seconds(count);
@@ -113,7 +113,7 @@ double mega(std::int64_t count) { return static_cast<double>(count) / 1e6; }
 /// starts each of them several times.
 class KernelBenchmarks::LastOp {
  public:
-  const OpRun& on(const Device& device, const ModelCase& c) {
+  const OpRun& on(const DeviceContext& device, const ModelCase& c) {
     if (name_ != c.name()) {
       run_.reset();  // releases memory before the next op allocates
       run_ = std::make_unique<OpRun>(c, device);
@@ -168,7 +168,7 @@ std::string KernelBenchmarks::table() const {
   return text;
 }
 
-void KernelBenchmarks::measure_ceilings(const Device& device) {
+void KernelBenchmarks::measure_ceilings(const DeviceContext& device) {
   device_ = device;
   ceilings_.bytes_per_second = measure_copy(device, copy_);
   if (!ops_.empty())

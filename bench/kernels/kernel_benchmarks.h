@@ -30,7 +30,7 @@ class KernelBenchmarks {
   std::string table() const;
 
   /// Measures the copy bandwidth, and the GEMM throughput if ops are selected.
-  void measure_ceilings(const Device& device);
+  void measure_ceilings(const DeviceContext& device);
   /// Adds machine, versions, settings and ceilings to the context that Google Benchmark writes.
   void describe(const ComputeOptions& compute, const Precision& precision, std::int64_t batch) const;
   /// Registers all selected rows. This object must outlive RunSpecifiedBenchmarks().
@@ -45,7 +45,7 @@ class KernelBenchmarks {
   KernelRow copy_;
   std::vector<KernelRow> kernels_;
   std::vector<Op> ops_;
-  std::optional<Device> device_;
+  std::optional<DeviceContext> device_;
   // Owned here and not by the registered functions, which outlive the device.
   std::shared_ptr<LastOp> last_;
   Ceilings ceilings_;

@@ -33,7 +33,7 @@ class Rows {
   /// Adds a row with arbitrary arrays. `make` allocates them and returns the function that runs the kernel
   /// once.
   void add(std::string name, const Shape& shape, std::int64_t read, std::int64_t written,
-           std::function<std::function<void()>(const Device&)> make) {
+           std::function<std::function<void()>(const DeviceContext&)> make) {
     rows_.push_back({.name = std::move(name),
                      .shape = shape.text(),
                      .bytes_read = read,
@@ -47,7 +47,7 @@ class Rows {
   void add_map(std::string name, int reads, int writes, Kernel kernel) {
     const Shape shape = image_shape();
     add(std::move(name), shape, reads * array_bytes(), writes * array_bytes(),
-        [shape, kernel](const Device& device) {
+        [shape, kernel](const DeviceContext& device) {
           std::array<Tensor, count> arrays;
           for (Tensor& array : arrays) array = Tensor::full(shape, 0.5, DType::f32, device);
           return [device, arrays, kernel] { on(device.stream(), [&](auto& s) { kernel(s, arrays); }); };
@@ -79,12 +79,12 @@ void add_elementwise(Rows& rows) {
 
   const Shape shape = rows.image_shape();
   rows.add("cast_f32_to_bf16", shape, rows.array_bytes(), rows.array_bytes() / 2,
-           [shape](const Device& device) {
+           [shape](const DeviceContext& device) {
              const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
              const Tensor y = Tensor::empty(shape, DType::bf16, device);
              return [=] { on(device.stream(), [&](auto& s) { cast(s, x.view(), y.view()); }); };
            });
-  rows.add("dropout", shape, rows.array_bytes(), rows.array_bytes(), [shape](const Device& device) {
+  rows.add("dropout", shape, rows.array_bytes(), rows.array_bytes(), [shape](const DeviceContext& device) {
     const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
     const Tensor y = Tensor::empty_like(x);
     const Tensor ids = Tensor::full({shape[0]}, 7, DType::i32, device);
@@ -98,7 +98,7 @@ void add_reductions(Rows& rows) {
   const Shape shape = rows.image_shape();
   const auto reduction = [&](std::string name, const Shape& result, DType type, auto kernel) {
     rows.add(std::move(name), shape, rows.array_bytes(), 0,
-             [shape, result, type, kernel](const Device& device) {
+             [shape, result, type, kernel](const DeviceContext& device) {
                const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
                const Tensor y = Tensor::empty(result, type, device);
                return [=] { on(device.stream(), [&](auto& s) { kernel(s, x, y); }); };
@@ -115,19 +115,22 @@ void add_reductions(Rows& rows) {
     const ConstView tensors[] = {x.view()};
     count_non_finite(s, tensors, y.view());
   });
-  rows.add("add_bias_relu", shape, rows.array_bytes(), rows.array_bytes(), [shape](const Device& device) {
-    const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
-    const Tensor bias = Tensor::full({kChannels}, 0.5, DType::f32, device);
-    const Tensor y = Tensor::empty_like(x);
-    return [=] { on(device.stream(), [&](auto& s) { add_bias(s, x.view(), bias.view(), y.view(), true); }); };
-  });
+  rows.add("add_bias_relu", shape, rows.array_bytes(), rows.array_bytes(),
+           [shape](const DeviceContext& device) {
+             const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
+             const Tensor bias = Tensor::full({kChannels}, 0.5, DType::f32, device);
+             const Tensor y = Tensor::empty_like(x);
+             return [=] {
+               on(device.stream(), [&](auto& s) { add_bias(s, x.view(), bias.view(), y.view(), true); });
+             };
+           });
 }
 
 // Few features, so that memory bandwidth is the bound and not arithmetic.
 void add_gemms(Rows& rows) {
   const Shape shape{rows.image_shape().numel() / kChannels, kChannels};
   rows.add("linear_forward_relu", shape, rows.array_bytes(), rows.array_bytes(),
-           [shape](const Device& device) {
+           [shape](const DeviceContext& device) {
              const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
              const Tensor weight = Tensor::full({kChannels, kChannels}, 0.5, DType::f32, device);
              const Tensor bias = Tensor::full({kChannels}, 0.5, DType::f32, device);
@@ -143,7 +146,7 @@ void add_batch_norms(Rows& rows) {
   const Shape shape = rows.image_shape();
   const auto norm = [&](std::string name, int reads, int writes, auto kernel) {
     rows.add(std::move(name), shape, reads * rows.array_bytes(), writes * rows.array_bytes(),
-             [shape, kernel](const Device& device) {
+             [shape, kernel](const DeviceContext& device) {
                std::array<Tensor, 4> arrays;
                for (Tensor& array : arrays) array = Tensor::full(shape, 0.5, DType::f32, device);
                std::array<Tensor, 6> vectors;
@@ -179,7 +182,7 @@ void add_pools(Rows& rows) {
   const Pool2dOptions halves{.kernel = 2, .stride = 2};
   const auto pooling = [&](std::string name, const Shape& pooled, std::int64_t read,
                            std::int64_t written_bytes, auto kernel) {
-    rows.add(std::move(name), shape, read, written_bytes, [=](const Device& device) {
+    rows.add(std::move(name), shape, read, written_bytes, [=](const DeviceContext& device) {
       const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
       const Tensor y = Tensor::full(pooled, 0.5, DType::f32, device);
       const Tensor positions = Tensor::full(pooled, 0, DType::i32, device);
@@ -209,7 +212,7 @@ void add_losses(Rows& rows) {
   const Shape shape{std::max<std::int64_t>(1, rows.array_bytes() / (kFloat * kClasses)), kClasses};
   const std::int64_t bytes = shape.numel() * kFloat;
   const auto loss = [&](std::string name, std::int64_t written_bytes, auto kernel) {
-    rows.add(std::move(name), shape, bytes, written_bytes, [shape, kernel](const Device& device) {
+    rows.add(std::move(name), shape, bytes, written_bytes, [shape, kernel](const DeviceContext& device) {
       const Tensor logits = Tensor::full(shape, 0.5, DType::f32, device);
       const Tensor labels = Tensor::full({shape[0]}, 1, DType::i32, device);
       const std::array<Tensor, 2> of_row{Tensor::full({shape[0]}, 7, DType::f32, device),
@@ -237,7 +240,7 @@ template <std::size_t count, class Kernel>
 void add_step(Rows& rows, std::string name, int reads, int writes, Kernel kernel) {
   const Shape shape = rows.image_shape();
   rows.add(std::move(name), shape, reads * rows.array_bytes(), writes * rows.array_bytes(),
-           [shape, kernel](const Device& device) {
+           [shape, kernel](const DeviceContext& device) {
              std::array<Tensor, count> arrays;
              for (Tensor& array : arrays) array = Tensor::full(shape, 0.5, DType::f32, device);
              const Tensor lr = Tensor::full({1}, 1e-3, DType::f64, device);
@@ -272,7 +275,7 @@ void add_augmentation(Rows& rows) {
   constexpr std::int64_t kColours = 3;
   const std::int64_t count = rows.images() * kChannels / kColours;
   const Shape shape{count, kSide, kSide, kColours};
-  rows.add("augment", shape, shape.numel(), shape.numel() * kFloat, [shape](const Device& device) {
+  rows.add("augment", shape, shape.numel(), shape.numel() * kFloat, [shape](const DeviceContext& device) {
     const Tensor images = Tensor::full(shape, 100, DType::u8, device);
     std::vector<std::int32_t> order(static_cast<std::size_t>(shape[0]));
     for (std::size_t i = 0; i < order.size();

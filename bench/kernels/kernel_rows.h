@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 
 namespace convoy::bench {
 
@@ -18,7 +18,7 @@ struct KernelRow {
   std::int64_t bytes_read = 0;
   std::int64_t bytes_written = 0;
   /// Allocates the arrays on a device and returns a function that owns them and enqueues the kernel once.
-  std::function<std::function<void()>(const Device&)> prepare;
+  std::function<std::function<void()>(const DeviceContext&)> prepare;
 };
 
 /// Returns all kernels in f32, on arrays of about `elements` elements each. The first row is the copy that

@@ -83,7 +83,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (!lists) {
-    const Device device = open_device(flags.compute, precision);
+    const DeviceContext device = open_device(flags.compute, precision);
     check_precision(precision, device);
     benchmarks.measure_ceilings(device);
     benchmarks.describe(flags.compute, precision, flags.batch);

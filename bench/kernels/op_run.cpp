@@ -5,7 +5,7 @@
 
 namespace convoy::bench {
 
-OpRun::OpRun(const testing::ModelCase& c, const Device& device)
+OpRun::OpRun(const testing::ModelCase& c, const DeviceContext& device)
     : case_(c), device_(device), source_(Tensor::zeros({1}, DType::f32, device), true) {
   for (std::size_t i = 0; i < c.arguments.size(); ++i) {
     const testing::Argument& argument = c.arguments[i];

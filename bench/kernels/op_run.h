@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 #include "tests/testing/op_cases/model_case.h"
 
 namespace convoy::bench {
@@ -15,7 +15,7 @@ namespace convoy::bench {
 class OpRun {
  public:
   /// Initializes the arguments with random values and runs both directions once.
-  OpRun(const testing::ModelCase& c, const Device& device);
+  OpRun(const testing::ModelCase& c, const DeviceContext& device);
 
   /// Returns the results of `calls` calls, each with its own graph.
   std::vector<Variable> forward(int calls) const { return forward(arguments(calls)); }
@@ -33,7 +33,7 @@ class OpRun {
   std::vector<Variable> forward(const std::vector<Arguments>& arguments) const;
 
   testing::ModelCase case_;
-  Device device_;
+  DeviceContext device_;
   std::vector<Tensor> values_;        // of the arguments
   std::vector<Variable> parameters_;  // undefined for arguments that are not parameters
   Variable source_;                   // the input of the ops that produced the arguments

@@ -6,7 +6,7 @@
 
 namespace convoy::bench {
 
-double seconds_of(const Device& device, const std::function<void()>& work) {
+double seconds_of(const DeviceContext& device, const std::function<void()>& work) {
   device.synchronize();
   const auto begin = std::chrono::steady_clock::now();
   work();
@@ -14,7 +14,7 @@ double seconds_of(const Device& device, const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-int calls_to_time(const Device& device, double seconds) {
+int calls_to_time(const DeviceContext& device, double seconds) {
   constexpr int kGpuCalls = 20;  // a launch takes less time than a kernel
   constexpr double kSeconds = 5e-3, kMax = 1000;
   if (device.kind() != DeviceKind::cpu) return kGpuCalls;

@@ -39,7 +39,7 @@ Shape with_batch(Shape shape, std::int64_t batch) { return {batch, shape[1], sha
 
 /// Returns pseudo-random values in [-1, 1): not constant, and without denormals, which would change the
 /// timing.
-Tensor ordinary_values(const Shape& shape, const Device& device) {
+Tensor ordinary_values(const Shape& shape, const DeviceContext& device) {
   std::vector<float> values(static_cast<std::size_t>(shape.numel()));
   std::uint32_t state = 1;
   for (float& value : values) {
@@ -49,7 +49,7 @@ Tensor ordinary_values(const Shape& shape, const Device& device) {
   return Tensor::from(values, shape, device);
 }
 
-double time_pair(const LayerPair& pair, const Device& device) {
+double time_pair(const LayerPair& pair, const DeviceContext& device) {
   const Variable x(ordinary_values(pair.input, device), !pair.takes_images);
   const Tensor dy = ordinary_values(pair.output, device);
   const ForwardContext pass{.training = true};
@@ -101,7 +101,7 @@ std::vector<double> LayerShare::shares() const {
   return shares;
 }
 
-LayerShare measure_layers(const StepChoice& choice, int rounds, int warmup, const Device& device) {
+LayerShare measure_layers(const StepChoice& choice, int rounds, int warmup, const DeviceContext& device) {
   const Model model =
       models::make(choice.model, {.input = {choice.image_size, choice.image_size, 3}, .device = device});
   LayerShare share{.pairs = layer_pairs(model, choice.batch), .pair_ms = {}, .step_ms = {}};

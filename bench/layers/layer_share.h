@@ -37,7 +37,7 @@ struct LayerShare {
 
 /// Measures the pairs and the step in alternation, after `warmup` rounds that do not count. The step is a
 /// LocalStep, which has no loader. `device` must be a CPU.
-LayerShare measure_layers(const StepChoice& choice, int rounds, int warmup, const Device& device);
+LayerShare measure_layers(const StepChoice& choice, int rounds, int warmup, const DeviceContext& device);
 
 /// Returns the contents of the file of --json.
 nlohmann::ordered_json to_json(const LayerShare& share);

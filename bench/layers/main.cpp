@@ -34,7 +34,7 @@ int run(int argc, char** argv) {
   if (!line.parse(argc, argv)) return 0;
   check(compute.device == "cpu", "--device: found {}, expected cpu", compute.device);
   check_writable(json);
-  const Device device = open_device(compute, choice.precision);
+  const DeviceContext device = open_device(compute, choice.precision);
   const LayerShare share = measure_layers(choice, static_cast<int>(rounds), static_cast<int>(warmup), device);
   print(share);
   nlohmann::ordered_json report = {{"model", choice.model},

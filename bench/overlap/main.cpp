@@ -15,7 +15,7 @@ namespace {
 
 /// Measures real steps for each simulated row, and adds the results to the rows.
 void run_all_on_links(const OverlapOptions& options, const std::vector<NamedPlan>& plans,
-                      const Device& device, std::vector<OverlapRow>& rows) {
+                      const DeviceContext& device, std::vector<OverlapRow>& rows) {
   LinkSteps steps(choice_of(options), device);
   for (OverlapRow& row : rows)
     for (const NamedPlan& plan : plans)
@@ -31,7 +31,7 @@ int run(int argc, char** argv) {
   const std::vector<Link> links = links_of(options);
 
   StepRecord record;
-  std::optional<Device> device;
+  std::optional<DeviceContext> device;
   if (options.replay.empty()) {
     const StepChoice choice = choice_of(options);
     device = open_device(options.compute, choice.precision);

@@ -73,7 +73,7 @@ std::unique_ptr<Communicator> make_link_communicator(const Link& link) {
   return std::make_unique<CpuCommunicator>(std::make_unique<LinkTransport>(link));
 }
 
-LinkSteps::LinkSteps(const StepChoice& choice, const Device& device)
+LinkSteps::LinkSteps(const StepChoice& choice, const DeviceContext& device)
     : alone_(choice, device), linked_(choice, device) {
   check(device.kind() == DeviceKind::cpu, "--real: found --device {}, expected cpu", device.name());
 }

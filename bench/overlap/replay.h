@@ -25,7 +25,7 @@ struct RealExposure {
 class LinkSteps {
  public:
   /// Throws UsageError if `device` is a GPU.
-  LinkSteps(const StepChoice& choice, const Device& device);
+  LinkSteps(const StepChoice& choice, const DeviceContext& device);
 
   /// Runs one warm-up pair and `steps` measured pairs. A pair is a step without communication and a step that
   /// sends its gradients over the link with the bucket plan `plan`, in the type `sent`.

@@ -16,7 +16,7 @@ namespace {
 constexpr double kLearningRate = 1e-4;  // small, so that values stay finite over many steps on the same batch
 constexpr int kWarmupSteps = 2;         // the first step allocates buffers, the second autotunes algorithms
 
-Model make_model(const StepChoice& choice, const Device& device) {
+Model make_model(const StepChoice& choice, const DeviceContext& device) {
   Model model =
       models::make(choice.model, {.input = {choice.image_size, choice.image_size, 3}, .device = device});
   model.to(choice.precision.parameters);
@@ -24,14 +24,14 @@ Model make_model(const StepChoice& choice, const Device& device) {
   return model;
 }
 
-Tensor make_labels(std::int64_t count, const Device& device) {
+Tensor make_labels(std::int64_t count, const DeviceContext& device) {
   constexpr std::int64_t kClasses = 10;
   std::vector<std::int32_t> labels;
   for (std::int64_t i = 0; i < count; ++i) labels.push_back(static_cast<std::int32_t>(i % kClasses));
   return Tensor::from(labels, {count}, device);
 }
 
-std::string to_string(const Device& device) {
+std::string to_string(const DeviceContext& device) {
   const Stream stream = device.stream();
   const auto* cpu = std::get_if<std::reference_wrapper<CpuStream>>(&stream);
   if (cpu == nullptr) return device.hardware();
@@ -41,7 +41,7 @@ std::string to_string(const Device& device) {
 
 }  // namespace
 
-LocalStep::LocalStep(const StepChoice& choice, const Device& device)
+LocalStep::LocalStep(const StepChoice& choice, const DeviceContext& device)
     : device_(device),
       model_(make_model(choice, device)),
       parameters_(model_.parameters()),
@@ -50,11 +50,11 @@ LocalStep::LocalStep(const StepChoice& choice, const Device& device)
       labels_(make_labels(choice.batch, device)),
       lr_(Tensor::full({1}, kLearningRate, DType::f64, device)),
       optimizer_(std::make_unique<Sgd>(decay_groups(parameters_, 5e-4), SgdSettings{.momentum = 0.9})),
-      begin_(device),
-      forward_(device),
-      backward_(device),
-      summed_(device),
-      end_(device) {}
+      begin_(Event::timed(device.stream())),
+      forward_(Event::timed(device.stream())),
+      backward_(Event::timed(device.stream())),
+      summed_(Event::timed(device.stream())),
+      end_(Event::timed(device.stream())) {}
 
 void LocalStep::run(GradientReducer* gradients) {
   begin_.record();
@@ -76,11 +76,11 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-StepRecord record_step(const StepChoice& choice, int steps, const Device& device) {
+StepRecord record_step(const StepChoice& choice, int steps, const DeviceContext& device) {
   LocalStep step(choice, device);
   const std::vector<NamedParameter>& parameters = step.parameters();
-  std::vector<TimeMark> ready;
-  for (std::size_t p = 0; p < parameters.size(); ++p) ready.emplace_back(device);
+  std::vector<Event> ready;
+  for (std::size_t p = 0; p < parameters.size(); ++p) ready.push_back(Event::timed(device.stream()));
   for (std::size_t p = 0; p < parameters.size(); ++p)
     parameters[p].variable.on_grad_ready([&ready, p] { ready[p].record(); });
 

@@ -10,7 +10,8 @@
 #include "bench/overlap/record.h"
 #include "comm/parallel/gradient_reducer.h"
 #include "engine/optim/optimizer.h"
-#include "kernels/runtime/time_mark.h"
+#include "kernels/runtime/device_context.h"
+#include "kernels/runtime/event.h"
 #include "models/model.h"
 
 namespace convoy::bench {
@@ -27,7 +28,7 @@ struct StepChoice {
 /// images. Not thread-safe.
 class LocalStep {
  public:
-  LocalStep(const StepChoice& choice, const Device& device);
+  LocalStep(const StepChoice& choice, const DeviceContext& device);
 
   /// Enqueues one step. `gradients` reduces the gradients; null for a step without communication.
   void run(GradientReducer* gradients = nullptr);
@@ -38,23 +39,23 @@ class LocalStep {
   double exposed_ms() const {
     return elapsed_ms(backward_, summed_);
   }  // from the end of backward until the sums were complete
-  const TimeMark& backward_begin() const { return forward_; }
+  const Event& backward_begin() const { return forward_; }
 
-  const Device& device() const { return device_; }
+  const DeviceContext& context() const { return device_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
  private:
-  Device device_;
+  DeviceContext device_;
   Model model_;
   std::vector<NamedParameter> parameters_;
   Tensor images_, labels_, lr_;
   std::unique_ptr<Optimizer> optimizer_;
-  TimeMark begin_, forward_, backward_, summed_, end_;
+  Event begin_, forward_, backward_, summed_, end_;
 };
 
 /// Runs warm-up steps and then `steps` measured ones with a timestamp at which each gradient is ready. On a
 /// GPU the step is replayed as a CUDA graph, as in training.
-StepRecord record_step(const StepChoice& choice, int steps, const Device& device);
+StepRecord record_step(const StepChoice& choice, int steps, const DeviceContext& device);
 
 /// Returns the median; for an even number of values, the upper of the middle two. `values` must not be empty.
 double median(std::vector<double> values);

@@ -30,7 +30,7 @@ int measure(StepOptions& options, const CommandLine& line, Job& job) {
   job.verify_consistency(consistency_entries_of(line));
   TrainOptions& training = options.training;
   const Precision precision = parse_precision(training.precision);
-  const Device device = open_device(training.compute, precision, job.info(), job.ranks_on_my_cores());
+  const DeviceContext device = open_device(training.compute, precision, job.info(), job.ranks_on_my_cores());
   check_precision(precision, device);
   check_plan_cache(training.compute, device);
   job.connect(device);
@@ -58,7 +58,7 @@ int compare(StepOptions& options) {
   ComputeOptions& compute = options.training.compute;
   std::string hardware;
   {
-    const Device device = open_device(compute, parse_precision(options.training.precision));
+    const DeviceContext device = open_device(compute, parse_precision(options.training.precision));
     check_precision(parse_precision(options.training.precision), device);
     hardware = device.hardware();
   }
@@ -74,18 +74,12 @@ int compare(StepOptions& options) {
 int run(int argc, char** argv) {
   StepOptions options;
   CommandLine line = step_command_line(options);
-  std::optional<LocalRanks> ranks;
-  bool compares = false;
-  report_errors_in_rank_order([&] {
-    if (!line.parse(argc, argv)) return;
-    resolve(options);
-    check_consistency(options, line);
-    compares = options.compare_pytorch;
-    if (!compares) ranks.emplace(options.training.job, options.training.compute);
-  });
-  if (compares) return compare(options);
-  if (!ranks) return 0;
-  return ranks->run("convoy-bench-step", [&](Job& job) {
+  if (!line.parse(argc, argv)) return 0;
+  resolve(options);
+  check_consistency(options, line);
+  if (options.compare_pytorch) return compare(options);
+  LocalRanks ranks(options.training.job, options.training.compute);
+  return ranks.run("convoy-bench-step", [&](Job& job) {
     StepOptions own = options;  // opening the device completes them for this rank
     const CommandLine flags = step_command_line(own);
     return measure(own, flags, job);

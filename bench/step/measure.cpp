@@ -46,7 +46,8 @@ DataSet step_images(const StepOptions& options) {
                           .seed = static_cast<std::uint64_t>(training.seed)});
 }
 
-StepFigures measure_steps(const StepOptions& options, const Device& device, const DataSet& data, Job& job) {
+StepFigures measure_steps(const StepOptions& options, const DeviceContext& device, const DataSet& data,
+                          Job& job) {
   const TrainOptions& training = options.training;
   const Model model = make_model(training, data, device);
   const TempDirectory directory;  // for the checkpoint at the end of training
@@ -93,9 +94,8 @@ StepFigures measure_steps(const StepOptions& options, const Device& device, cons
   int signal = 0;
   try {
     signal = trainer.run(std::move(callbacks));
-  } catch (const std::exception& error) {
-    job.abort_peers(error.what());  // before the trainer is destroyed, possibly in the middle of a step
-    throw;
+  } catch (const std::exception&) {
+    job.report_and_abort();  // before the trainer is destroyed, possibly in the middle of a step
   }
   if (signal != 0)
     throw Error(static_cast<ExitCode>(128 + signal), fmt::format("stopped by signal {}", signal));

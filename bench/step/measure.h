@@ -29,6 +29,7 @@ DataSet step_images(const StepOptions& options);
 
 /// Runs the warm-up and the measured rounds with a Trainer. Collective call. `options` must be resolved for
 /// `device`.
-StepFigures measure_steps(const StepOptions& options, const Device& device, const DataSet& data, Job& job);
+StepFigures measure_steps(const StepOptions& options, const DeviceContext& device, const DataSet& data,
+                          Job& job);
 
 }  // namespace convoy::bench

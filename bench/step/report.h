@@ -11,7 +11,7 @@
 namespace convoy::bench {
 
 /// Returns the context of the results: step, batch, precision, threads, ranks, versions and machine.
-/// `hardware` is Device::hardware() of a GPU, and empty on the CPU.
+/// `hardware` is DeviceContext::hardware() of a GPU, and empty on the CPU.
 nlohmann::ordered_json about_step(const StepOptions& options, const std::string& hardware,
                                   const std::string& ranks, int world_size);
 /// Returns the spread as JSON.

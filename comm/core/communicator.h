@@ -8,7 +8,7 @@
 
 #include "comm/core/collective_signature.h"
 #include "kernels/base/view.h"
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 #include "kernels/runtime/stream.h"
 
 namespace convoy {
@@ -27,7 +27,7 @@ struct CommOptions {
 ///
 /// Collectives on views are enqueued on stream() and return at once. The views must point to memory of
 /// device(). They must stay allocated and unmodified until the stream has executed the collective. To overlap
-/// communication with computation, use a StreamEvent:
+/// communication with computation, use a Event:
 ///   ready.record(compute); ready.wait(comm.stream());   // the all-reduce starts after the gradient
 ///   comm.all_reduce(gradient);
 ///   done.record(comm.stream()); done.wait(compute);     // the optimizer starts after the all-reduce
@@ -49,7 +49,9 @@ class Communicator {
   int rank() const { return rank_; }
   /// Returns the number of ranks of the group.
   int size() const { return size_; }
-  const Device& device() const { return device_; }
+  Device device() const { return context_.device(); }
+  /// Returns the compute stream and the memory of the device.
+  const DeviceContext& context() const { return context_; }
   /// Returns the number of collectives launched so far, which is the sequence number of the next one.
   std::uint64_t sequence_number() const { return sequence_number_; }
   /// Returns the name of the backend, such as "mpi" or "nccl".
@@ -92,7 +94,8 @@ class Communicator {
   virtual void abort(const std::string& reason) noexcept = 0;
 
  protected:
-  Communicator(int rank, int size, Device device) : rank_(rank), size_(size), device_(std::move(device)) {}
+  Communicator(int rank, int size, DeviceContext context)
+      : rank_(rank), size_(size), context_(std::move(context)) {}
 
   // The backend's implementation. Arguments have been validated. A group of one rank and empty views are
   // valid and launch a collective like any other.
@@ -111,7 +114,7 @@ class Communicator {
 
   int rank_;
   int size_;
-  Device device_;
+  DeviceContext context_;
   std::uint64_t sequence_number_ = 0;
   bool finished_ = false;
 };

@@ -20,7 +20,7 @@ std::uint64_t count_of(ProgressNote& note) {
 
 }  // namespace
 
-GpuProgress::GpuProgress(const Device& device)
+GpuProgress::GpuProgress(const DeviceContext& device)
     : device_(device), notes_(new (device_.staging().allocate(kBytes)) ProgressNote[2]{}) {}
 
 GpuProgress::~GpuProgress() { device_.staging().release(notes_, kBytes); }

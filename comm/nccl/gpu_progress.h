@@ -4,7 +4,7 @@
 #include "comm/core/collective_signature.h"
 #include "kernels/progress_note.h"
 #include "kernels/runtime/cuda/stream.h"
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 
 namespace convoy {
 
@@ -12,7 +12,7 @@ namespace convoy {
 /// each collective. They also work in a replayed CUDA graph, of which the host sees nothing else.
 class GpuProgress {
  public:
-  explicit GpuProgress(const Device& device);
+  explicit GpuProgress(const DeviceContext& device);
   /// Frees the counters. The caller makes sure that no stream still has one of the counting kernels pending.
   ~GpuProgress();
   GpuProgress(const GpuProgress&) = delete;
@@ -32,7 +32,7 @@ class GpuProgress {
   CollectiveSignature current() const;
 
  private:
-  Device device_;
+  DeviceContext device_;
   ProgressNote* notes_;  // [0]: started, [1]: completed
 };
 

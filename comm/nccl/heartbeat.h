@@ -8,7 +8,7 @@
 
 #include "comm/core/communicator.h"
 #include "comm/core/deadline.h"
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 
@@ -50,7 +50,7 @@ class Heartbeat {
   std::vector<HeartbeatMessage> received_;
   std::vector<HeartbeatMessage> latest_;
   std::unique_ptr<Communicator> comm_;  // declared after the buffers that its thread reads and writes
-  StreamEvent exchanged_;
+  Event exchanged_;
   bool in_flight_ = false;
   Deadline next_exchange_{0};
 };

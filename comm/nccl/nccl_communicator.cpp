@@ -17,7 +17,7 @@
 #include "comm/nccl/nccl_handle.h"
 #include "comm/nccl/nccl_watchdog.h"
 #include "kernels/base/check.h"
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 namespace {
@@ -46,7 +46,7 @@ View bytes_of(T* values, int count) {
 
 /// Blocks until `control` has completed all launched work, and throws its errors.
 void wait_for(Communicator& control) {
-  StreamEvent done(control.stream());
+  Event done(control.stream());
   done.record(control.stream());
   done.wait();
   control.check_errors();
@@ -54,12 +54,13 @@ void wait_for(Communicator& control) {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::unique_ptr<Communicator> control, const Device& device, const CommOptions& options)
+  NcclCommunicator(std::unique_ptr<Communicator> control, const DeviceContext& device,
+                   const CommOptions& options)
       : Communicator(control->rank(), control->size(), device),
         options_(options),
         control_(std::move(control)),
-        stream_(device.index(), device.memory(), {.priority = StreamPriority::high}),
-        drained_(device.index()),
+        stream_(device.device().index, device.memory(), {.priority = StreamPriority::high}),
+        drained_(device.device().index),
         progress_(device) {
     try {
       open();
@@ -290,7 +291,8 @@ std::string nccl_version_text() {
 bool nccl_supported() { return true; }
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,
-                                                     const Device& device, const CommOptions& options) {
+                                                     const DeviceContext& device,
+                                                     const CommOptions& options) {
   check(device.kind() == DeviceKind::cuda, "--comm nccl: found --device {}, expected a GPU", device.name());
   return std::make_unique<NcclCommunicator>(std::move(control), device, options);
 }

@@ -31,7 +31,8 @@ bool nccl_supported();
 /// Throws UsageError if the build has no NCCL or `device` is not a GPU, and PeerError if a rank does not take
 /// part within the timeout.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,
-                                                     const Device& device, const CommOptions& options = {});
+                                                     const DeviceContext& device,
+                                                     const CommOptions& options = {});
 
 /// Lets several ranks of this host use one GPU, which NCCL refuses for ranks of the same host. Sets
 /// NCCL_HOSTID of this process, unless it is set, to a value that no other rank has. Call it on the main

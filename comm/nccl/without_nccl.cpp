@@ -9,7 +9,7 @@ std::string nccl_version_text() { return ""; }
 
 bool nccl_supported() { return false; }
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, const Device&,
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, const DeviceContext&,
                                                      const CommOptions&) {
   fail<UsageError>(
       "--comm nccl: this build has no NCCL; install libnccl-dev and configure again with the cuda preset");

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 
@@ -12,7 +12,7 @@ namespace {
 /// all later work.
 template <class F>
 void in_order(Communicator& comm, const Stream& compute, const F& collectives) {
-  StreamEvent ready(compute), done(compute);
+  Event ready(compute), done(compute);
   ready.record(compute);
   ready.wait(comm.stream());
   collectives();
@@ -22,7 +22,7 @@ void in_order(Communicator& comm, const Stream& compute, const F& collectives) {
 
 /// Blocks until all launched collectives are complete, and throws their errors.
 void wait_for(Communicator& comm) {
-  StreamEvent done(comm.stream());
+  Event done(comm.stream());
   done.record(comm.stream());
   done.wait();
   comm.check_errors();
@@ -52,7 +52,7 @@ void all_gather_and_wait(Communicator& comm, ConstView local, View gathered) {
 }
 
 std::string broadcast_text(Communicator& comm, const std::string& local) {
-  const Device& device = comm.device();
+  const DeviceContext& device = comm.context();
   const Tensor size =
       Tensor::from(std::vector<std::int32_t>{static_cast<std::int32_t>(local.size())}, {1}, device);
   broadcast_tensors(comm, {{size}});

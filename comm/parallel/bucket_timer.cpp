@@ -11,7 +11,7 @@ void BucketTimer::begin(std::size_t bucket, std::size_t bytes, const Stream& str
 
 void BucketTimer::end(std::size_t bucket, const Stream& stream) { spans_[bucket].end.record(stream); }
 
-std::vector<BucketTime> BucketTimer::times(const TimeMark& origin) const {
+std::vector<BucketTime> BucketTimer::times(const Event& origin) const {
   std::vector<BucketTime> times;
   for (std::size_t bucket = 0; bucket < count_; ++bucket) {
     const Span& span = spans_[bucket];

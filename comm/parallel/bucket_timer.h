@@ -1,10 +1,11 @@
-// Time marks around the collectives of gradient buckets, from which the overlap with backward is measured.
+// Timed events around the collectives of gradient buckets, from which the overlap with backward is measured.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
-#include "kernels/runtime/time_mark.h"
+#include "kernels/runtime/device_context.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 
@@ -21,7 +22,7 @@ struct BucketTime {
 /// CudaGraph may capture them; each replay of a captured step then measures the buckets again.
 class BucketTimer {
  public:
-  explicit BucketTimer(const Device& device) : device_(device) {}
+  explicit BucketTimer(const DeviceContext& device) : device_(device) {}
 
   /// Records the begin of bucket `bucket` on `stream`. Bucket 0 begins a new step.
   void begin(std::size_t bucket, std::size_t bytes, const Stream& stream);
@@ -30,15 +31,16 @@ class BucketTimer {
 
   /// Returns the times of the latest step relative to `origin`. Blocks until its marks and `origin` are
   /// reached.
-  std::vector<BucketTime> times(const TimeMark& origin) const;
+  std::vector<BucketTime> times(const Event& origin) const;
 
  private:
   struct Span {
-    explicit Span(const Device& device) : begin(device), end(device) {}
+    explicit Span(const DeviceContext& device)
+        : begin(Event::timed(device.stream())), end(Event::timed(device.stream())) {}
     std::size_t bytes = 0;
-    TimeMark begin, end;
+    Event begin, end;
   };
-  Device device_;
+  DeviceContext device_;
   std::vector<Span> spans_;  // by bucket
   std::size_t count_ = 0;    // buckets begun in the latest step
 };

@@ -3,7 +3,7 @@
 namespace convoy {
 
 CommunicatorGroup::CommunicatorGroup(Communicator& comm)
-    : comm_(comm), ready_(comm.device().stream()), done_(comm.device().stream()) {}
+    : comm_(comm), ready_(comm.context().stream()), done_(comm.context().stream()) {}
 
 template <class F>
 void CommunicatorGroup::in_order(const Stream& compute, const F& collective) {

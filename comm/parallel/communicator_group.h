@@ -3,7 +3,7 @@
 
 #include "comm/core/communicator.h"
 #include "engine/tensor/process_group.h"
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 
@@ -24,7 +24,7 @@ class CommunicatorGroup final : public ProcessGroup {
   void in_order(const Stream& compute, const F& collective);
 
   Communicator& comm_;
-  StreamEvent ready_, done_;
+  Event ready_, done_;
 };
 
 }  // namespace convoy

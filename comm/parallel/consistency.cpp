@@ -87,7 +87,7 @@ std::string hashes_of(const std::vector<NamedParameter>& parameters) {
   std::string hashes;
   for (const NamedParameter& parameter : parameters) {
     const Tensor& value = parameter.variable.value();
-    const Tensor host = value.to(value.device().host());
+    const Tensor host = value.to(value.context().host());
     const View bytes = host.view();
     hashes += fmt::format("{:016x}\n", XXH64(bytes.data, bytes.bytes(), 0));
   }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/parallel/bucket_timer.h"
-#include "kernels/runtime/time_mark.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 
@@ -62,7 +62,7 @@ class GradientReducer {
   /// Returns when each bucket of the latest step was reduced, in milliseconds relative to `origin`, a mark on
   /// the communicator's device. A replay of a captured step counts as a step. During a step, returns the
   /// buckets launched so far. Blocks until they are reduced. Throws UsageError if timing was not requested.
-  virtual std::vector<BucketTime> bucket_times(const TimeMark& origin) const = 0;
+  virtual std::vector<BucketTime> bucket_times(const Event& origin) const = 0;
   /// Returns the maximum memory that gradients have used on this rank so far.
   virtual std::size_t gradient_bytes() const = 0;
 };

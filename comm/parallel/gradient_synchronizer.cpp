@@ -24,15 +24,15 @@ void cast_to(const Tensor& from, const Tensor& to) {
 }
 
 std::vector<std::int64_t> checked_numels(const std::vector<NamedParameter>& parameters,
-                                         const Device& device) {
+                                         const DeviceContext& device) {
   check(!parameters.empty(), "gradient synchronizer: no parameter requires a gradient");
   const DType dtype = parameters.front().variable.dtype();
   std::vector<std::int64_t> numels;
   for (const NamedParameter& parameter : parameters) {
     const Tensor& value = parameter.variable.value();
-    check(value.dtype() == dtype && value.device() == device,
+    check(value.dtype() == dtype && value.device() == device.device(),
           "gradient synchronizer: {} is {} on {}, expected {} on {}", parameter.name,
-          to_string(value.dtype()), value.device().name(), to_string(dtype), device.name());
+          to_string(value.dtype()), value.context().name(), to_string(dtype), device.name());
     numels.push_back(value.numel());
   }
   return numels;
@@ -48,8 +48,8 @@ std::vector<NamedParameter> requiring_gradients(std::vector<NamedParameter> para
 // The gaps between slices are reduced with them. They are zero here and stay zero.
 GradientSynchronizer::Bucket::Bucket(const BucketPlan::Bucket& plan, std::int64_t numel, const Tensor& like,
                                      std::optional<DType> send_dtype)
-    : gradients(Tensor::zeros({numel}, like.dtype(), like.device())),
-      send_buffer(send_dtype ? Tensor::zeros({numel}, *send_dtype, like.device()) : Tensor()),
+    : gradients(Tensor::zeros({numel}, like.dtype(), like.context())),
+      send_buffer(send_dtype ? Tensor::zeros({numel}, *send_dtype, like.context()) : Tensor()),
       incomplete(plan.slices.size()),
       ready(like.stream()),
       done(like.stream()) {}
@@ -59,7 +59,7 @@ GradientSynchronizer::GradientSynchronizer(std::vector<NamedParameter> parameter
     : parameters_(requiring_gradients(std::move(parameters))),
       comm_(comm),
       send_dtype_(options.grad_dtype),
-      numels_(checked_numels(parameters_, comm.device())),
+      numels_(checked_numels(parameters_, comm.context())),
       limits_(BucketLimits::of(options.bucket_mb, parameters_.front().variable.dtype())),
       plan_(options.plan ? BucketPlan::parse(*options.plan, numels_, limits_)
                          : BucketPlan::by_order(numels_, limits_)),
@@ -69,7 +69,7 @@ GradientSynchronizer::GradientSynchronizer(std::vector<NamedParameter> parameter
         "gradient synchronizer: gradients of type {} cannot be sent as {}, expected {}, f16 or bf16",
         to_string(dtype), to_string(send_dtype_.value_or(dtype)), to_string(dtype));
   if (send_dtype_ == dtype) send_dtype_.reset();
-  if (options.time_buckets) timer_.emplace(comm.device());
+  if (options.time_buckets) timer_.emplace(comm.context());
   make_buckets();
   // The hook captures an index. A captured Variable would own itself through its hook and never be freed.
   for (std::size_t p = 0; p < parameters_.size(); ++p)
@@ -152,7 +152,7 @@ void GradientSynchronizer::launch_next() {
   ++next_bucket_;
 }
 
-std::vector<BucketTime> GradientSynchronizer::bucket_times(const TimeMark& origin) const {
+std::vector<BucketTime> GradientSynchronizer::bucket_times(const Event& origin) const {
   check(timer_.has_value(),
         "gradient synchronizer: bucket times were not recorded, expected the option time_buckets");
   return timer_->times(origin);
@@ -214,7 +214,7 @@ void GradientSynchronizer::find_missing() {
 
 void GradientSynchronizer::record_ready_time(std::size_t parameter) {
   if (bucket_plan_final_ || steps_ != kMeasuredStep) return;
-  ready_marks_.emplace_back(parameters_[parameter].variable.device()).record();
+  ready_marks_.emplace_back(Event::timed(parameters_[parameter].variable.value().stream())).record();
   ready_order_.push_back(parameter);
 }
 

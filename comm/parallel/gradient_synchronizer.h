@@ -26,8 +26,7 @@
 #include "comm/parallel/bucket_timer.h"
 #include "comm/parallel/gradient_reducer.h"
 #include "engine/nn/module.h"
-#include "kernels/runtime/stream_event.h"
-#include "kernels/runtime/time_mark.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 
@@ -100,7 +99,7 @@ class GradientSynchronizer final : public GradientReducer {
   const Missing& missing() const { return missing_; }
 
   /// As in GradientReducer. Throws UsageError unless GradientSynchronizerOptions::time_buckets is set.
-  std::vector<BucketTime> bucket_times(const TimeMark& origin) const override;
+  std::vector<BucketTime> bucket_times(const Event& origin) const override;
   std::size_t gradient_bytes() const override;
 
   /// Returns the plan in use. finish() may replace it while bucket_plan_final() is false.
@@ -120,8 +119,8 @@ class GradientSynchronizer final : public GradientReducer {
     Tensor gradients;
     Tensor send_buffer;      // the gradients in send_dtype_; undefined if they are sent as they are
     std::size_t incomplete;  // gradients that are not ready yet
-    StreamEvent ready;       // on the compute stream: the gradients are written
-    StreamEvent done;        // on the communicator's stream: the sums are complete
+    Event ready;             // on the compute stream: the gradients are written
+    Event done;              // on the communicator's stream: the sums are complete
   };
   struct GradientState {
     Tensor slice;
@@ -156,7 +155,7 @@ class GradientSynchronizer final : public GradientReducer {
   Missing missing_;
   std::optional<BucketTimer> timer_;
   std::vector<std::size_t> ready_order_;  // parameters, in the measured step
-  std::vector<TimeMark> ready_marks_;     // in the order of ready_order_
+  std::vector<Event> ready_marks_;        // in the order of ready_order_
 };
 
 }  // namespace convoy

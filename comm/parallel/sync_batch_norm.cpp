@@ -70,7 +70,7 @@ void average_running_statistics(Communicator& comm, Module& model, double weight
   std::size_t c = 0;
   const auto write = [](const Tensor& to, const double* values) {
     const std::span<const double> channel_values(values, static_cast<std::size_t>(to.numel()));
-    to.copy_from(Tensor::from(channel_values, to.shape(), to.device()).to(to.dtype()));
+    to.copy_from(Tensor::from(channel_values, to.shape(), to.context()).to(to.dtype()));
   };
   for (BatchNorm2d* norm : norms) {
     const BatchNormStatistics running = norm->running();

@@ -8,7 +8,7 @@ namespace convoy {
 
 // One thread is enough: sums are limited by memory bandwidth, and the other cores compute meanwhile.
 CpuCommunicator::CpuCommunicator(std::unique_ptr<Transport> transport, const CommOptions& options)
-    : Communicator(transport->rank(), transport->size(), Device::cpu({.threads = 1})),
+    : Communicator(transport->rank(), transport->size(), DeviceContext::create_cpu({.threads = 1})),
       options_(options),
       transport_(std::move(transport)),
       stream_({.threads = 1, .own_thread = true}) {

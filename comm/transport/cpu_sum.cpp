@@ -42,8 +42,8 @@ constexpr bool kSumsInto =
 }  // namespace
 
 void sum_in_order(const CpuStream& stream, std::span<const ConstView> parts, View out) {
-  dispatch(parts.front().dtype, [&](auto zero) {
-    dispatch(out.dtype, [&](auto zero_of_out) {
+  dispatch(kAllTypes, parts.front().dtype, [&](auto zero) {
+    dispatch(kAllTypes, out.dtype, [&](auto zero_of_out) {
       using T = decltype(zero);
       using Out = decltype(zero_of_out);
       if constexpr (std::is_same_v<T, std::uint8_t> || !kSumsInto<T, Out>) {

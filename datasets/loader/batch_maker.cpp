@@ -9,8 +9,8 @@ namespace convoy {
 namespace {
 
 /// Returns the CPU device that the batches are prepared on.
-Device making_device(const ImageSet& set, const LoaderOptions& options) {
-  return options.device ? options.device->host() : set.images.device();
+DeviceContext making_device(const ImageSet& set, const LoaderOptions& options) {
+  return options.device ? options.device->host() : set.images.context();
 }
 
 }  // namespace

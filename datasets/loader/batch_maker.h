@@ -63,13 +63,13 @@ class BatchMaker {
   BatchMaker(const ImageSet& set, const LoaderOptions& options, const BatchPlan& plan);
   Batch make(CpuStream& stream, const BatchTask& task) const;
   /// Returns the CPU device whose memory the batches are in.
-  const Device& device() const { return device_; }
+  const DeviceContext& context() const { return device_; }
 
  private:
   const ImageSet& set_;
   const LoaderOptions& options_;
   const BatchPlan& plan_;
-  Device device_;
+  DeviceContext device_;
 };
 
 }  // namespace convoy

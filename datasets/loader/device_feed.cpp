@@ -6,7 +6,7 @@
 
 namespace convoy {
 
-DeviceFeed::DeviceFeed(const Device& device, std::size_t max_behind)
+DeviceFeed::DeviceFeed(const DeviceContext& device, std::size_t max_behind)
     : device_(device), max_behind_(max_behind), uploader_(device) {}
 
 void DeviceFeed::send(Batch batch) {

@@ -16,7 +16,7 @@ class DeviceFeed {
  public:
   /// `max_behind` is the maximum number of received batches whose uploads are incomplete. send() blocks
   /// beyond it, which bounds the host and GPU memory.
-  DeviceFeed(const Device& device, std::size_t max_behind);
+  DeviceFeed(const DeviceContext& device, std::size_t max_behind);
 
   /// Starts the upload of a batch in the memory of device.host(). If the GPU is out of memory, receive()
   /// tries again.
@@ -39,7 +39,7 @@ class DeviceFeed {
   void begin(InFlightBatch& batch_in_flight);
   void release_sources();
 
-  Device device_;
+  DeviceContext device_;
   std::size_t max_behind_;
   std::deque<InFlightBatch> sent_;
   std::deque<InFlightBatch> behind_;  // received batches; without the GPU tensors

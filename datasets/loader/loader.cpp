@@ -23,16 +23,16 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
   check(set.images.defined() && set.labels.defined(), "loader: the set has no images or no labels");
   const Tensor& images = set.images;
   check(images.dtype() == DType::u8 && images.shape().rank() == 4 && images.size(3) <= 4 &&
-            images.device().kind() == DeviceKind::cpu,
+            images.context().kind() == DeviceKind::cpu,
         "loader: images {} {} on {}, expected u8 [N, H, W, C] on the cpu, C at most 4",
-        to_string(images.dtype()), images.shape().text(), images.device().name());
+        to_string(images.dtype()), images.shape().text(), images.context().name());
   check(set.labels.dtype() == DType::i32 && set.labels.shape() == Shape{set.size()},
         "loader: labels {} {}, expected i32 [{}]", to_string(set.labels.dtype()), set.labels.shape().text(),
         set.size());
   const bool on_gpu = options.device && options.device->kind() == DeviceKind::cuda;
   check(is_floating(options.dtype) && (on_gpu || options.dtype != DType::f16),
         "loader: batches of {} on {}, expected f32, f64 or bf16, or on a GPU also f16",
-        to_string(options.dtype), (options.device ? *options.device : images.device()).name());
+        to_string(options.dtype), (options.device ? *options.device : images.context()).name());
   check(options.global_batch >= 1, "--batch-size: found {}, expected 1 or more", options.global_batch);
   check(options.micro_batch >= 0, "--micro-batch-size: found {}, expected 0 or more", options.micro_batch);
   check(options.world_size >= 1 && 0 <= options.rank && options.rank < options.world_size,
@@ -48,9 +48,9 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
         "loader: found defer_images without resident, expected both");
   if (const Tensor& resident = options.resident_images; resident.defined())
     check(options.resident && resident.dtype() == DType::u8 && resident.shape() == images.shape() &&
-              resident.device().is(*options.device),
+              resident.context() == *options.device,
           "loader: resident images {} {} on {}, expected u8 {} on the loader's GPU",
-          to_string(resident.dtype()), resident.shape().text(), resident.device().name(),
+          to_string(resident.dtype()), resident.shape().text(), resident.context().name(),
           images.shape().text());
   options.transform.check_image_size(images.size(1), images.size(2));
   return options;
@@ -223,7 +223,7 @@ struct DataLoader::Implementation {
   Batch make_here(const BatchTask& task) {
     const NamedRange range("make batch");
     if (resident) return resident->make(task);
-    return maker.make(std::get<std::reference_wrapper<CpuStream>>(maker.device().stream()), task);
+    return maker.make(std::get<std::reference_wrapper<CpuStream>>(maker.context().stream()), task);
   }
 };
 

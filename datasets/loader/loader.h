@@ -43,7 +43,7 @@ struct LoaderOptions {
   std::int64_t max_epochs = -1;
   /// The device of the batches. nullopt: the device of the data set's images. For a GPU, batches are prepared
   /// in its pinned host memory and uploaded while it computes.
-  std::optional<Device> device;
+  std::optional<DeviceContext> device;
   /// Keeps all images in the memory of `device`, which must be a GPU. The GPU then makes the batches without
   /// workers.
   bool resident = false;

@@ -55,9 +55,9 @@ Batch ResidentBatches::make(const BatchTask& task) {
 void ResidentBatches::make_images(const Tensor& ids, const Tensor& device_epoch, const Tensor& images) const {
   const auto check_tensor = [&](std::string_view what, const Tensor& tensor, DType dtype,
                                 const Shape& shape) {
-    check(tensor.dtype() == dtype && tensor.shape() == shape && tensor.device().is(*options_.device),
+    check(tensor.dtype() == dtype && tensor.shape() == shape && tensor.context() == *options_.device,
           "loader: {} {} {} on {}, expected {} {} on the loader's {}", what, to_string(tensor.dtype()),
-          tensor.shape().text(), tensor.device().name(), to_string(dtype), shape.text(),
+          tensor.shape().text(), tensor.context().name(), to_string(dtype), shape.text(),
           options_.device->name());
   };
   const Shape& stored = images_.shape();

@@ -23,7 +23,7 @@ struct GradTarget {
   GradMode prepare() {
     if (is_leaf() && !has_value) run_grad_begin_hook();
     if (!gradient.defined()) {
-      gradient = Tensor::empty(variable.shape(), variable.dtype(), variable.device());
+      gradient = Tensor::empty(variable.shape(), variable.dtype(), variable.context());
     } else if (has_value && !is_leaf() && !gradient.is_only_owner()) {
       gradient = gradient.clone();  // aliased by alias_or_accumulate(): other users need the old value
     }
@@ -206,7 +206,7 @@ void backward(const Variable& loss, const BackwardOptions& options) {
   }
   const NoGrad no_grad;
   BackwardPass(loss).run(
-      options.seed.defined() ? options.seed : Tensor::full(loss.shape(), 1, loss.dtype(), loss.device()),
+      options.seed.defined() ? options.seed : Tensor::full(loss.shape(), 1, loss.dtype(), loss.context()),
       options.accumulate);
 }
 

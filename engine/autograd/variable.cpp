@@ -27,7 +27,7 @@ Variable::Variable(Tensor value, std::shared_ptr<Node> creator) : state_(std::ma
   state_->requires_grad = true;
   state_->shape = result_.shape();
   state_->dtype = result_.dtype();
-  state_->device = result_.device();
+  state_->context = result_.context();
 }
 
 const Tensor& Variable::tensor() const {
@@ -40,8 +40,8 @@ const Tensor& Variable::tensor() const {
 
 const Shape& Variable::shape() const { return defined() && !is_leaf() ? state_->shape : tensor().shape(); }
 DType Variable::dtype() const { return defined() && !is_leaf() ? state_->dtype : tensor().dtype(); }
-const Device& Variable::device() const {
-  return defined() && !is_leaf() ? *state_->device : tensor().device();
+const DeviceContext& Variable::context() const {
+  return defined() && !is_leaf() ? *state_->context : tensor().context();
 }
 
 Variable Variable::without_value() const {

@@ -33,7 +33,9 @@ class Variable {
   const Tensor& value() const;
   const Shape& shape() const;
   DType dtype() const;
-  const Device& device() const;
+  Device device() const { return context().device(); }
+  /// Returns the stream and the memory of the device.
+  const DeviceContext& context() const;
   bool requires_grad() const;
   bool is_leaf() const { return creator() == nullptr; }
   /// Returns the operation that computed this variable; null for a leaf.

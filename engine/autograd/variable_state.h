@@ -14,7 +14,7 @@ struct Variable::State {
   // Recorded results only: the type of the gradient, also after the value has been released.
   Shape shape;
   DType dtype = DType::f32;
-  std::optional<Device> device;
+  std::optional<DeviceContext> context;
 
   // Leaves only.
   Tensor value;

@@ -232,7 +232,7 @@ namespace {
 /// Loads a checkpoint into a model, and into `state` unless that is null.
 Manifest load(const fs::path& checkpoint, Module& model, OptimizerState* state) {
   Manifest manifest = read_manifest(checkpoint);
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   std::vector<PreparedImport> imports;
   const fs::path model_file = checkpoint / kModelFile;
   imports.push_back(

@@ -60,7 +60,7 @@ void read_narrowed(const InputFile& file, const SafetensorsEntry& entry, std::ui
 }
 
 Tensor read_tensor(const InputFile& file, const SafetensorsEntry& entry, std::uint64_t data_start,
-                   const Device& host) {
+                   const DeviceContext& host) {
   Tensor tensor = Tensor::empty(entry.shape, dtype_named(entry.dtype), host);
   const View view = tensor.view();
   if (entry.dtype == "I64")
@@ -72,7 +72,7 @@ Tensor read_tensor(const InputFile& file, const SafetensorsEntry& entry, std::ui
 
 }  // namespace
 
-SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device& device) {
+SafetensorsFile read_safetensors(const std::filesystem::path& path, const DeviceContext& device) {
   const InputFile file(path);
   std::uint64_t header_bytes = 0;
   if (file.size() < kLengthBytes)
@@ -89,7 +89,7 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device
     file.read(kLengthBytes, std::as_writable_bytes(std::span(json)));
     header = parse_safetensors_header(path, json, file.size() - data_start);
   }
-  const Device host = device.kind() == DeviceKind::cpu ? device : Device::cpu();
+  const DeviceContext host = device.kind() == DeviceKind::cpu ? device : Device::cpu();
   SafetensorsFile result;
   result.metadata = std::move(header.metadata);
   result.tensors.reserve(header.entries.size());
@@ -135,7 +135,7 @@ SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
   SafetensorsLayout layout;
   layout.header.assign(reinterpret_cast<const char*>(&header_bytes), kLengthBytes);
   layout.header += json;
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   for (const NamedTensor* named : ordered) layout.data.push_back(named->tensor.to(cpu));
   return layout;
 }

@@ -29,7 +29,7 @@ struct SafetensorsFile {
 /// Reads all tensors of a file to `device`. Reads each tensor directly into its memory, so the peak memory is
 /// about the size of the file. Throws CheckpointError with a one-line message that names the file if it
 /// cannot be read or is invalid.
-SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device& device);
+SafetensorsFile read_safetensors(const std::filesystem::path& path, const DeviceContext& device);
 
 /// The contents of a file in memory. Tensors that are on the host already are not copied.
 struct SafetensorsLayout {

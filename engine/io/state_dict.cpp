@@ -28,11 +28,12 @@ void swap_inner(const std::byte* from, std::byte* to, std::int64_t a, std::int64
 
 /// Returns a copy, of shape `result`, of a host tensor seen as [a, b, c] with the inner two axes exchanged.
 Tensor swapped(const Tensor& host, std::int64_t b, std::int64_t c, const Shape& result) {
-  Tensor out = Tensor::empty(result, host.dtype(), host.device());
+  Tensor out = Tensor::empty(result, host.dtype(), host.context());
   if (out.numel() == 0) return out;
   const auto* from = static_cast<const std::byte*>(host.view().data);
   auto* to = static_cast<std::byte*>(out.view().data);
-  dispatch(host.dtype(), [&](auto zero) { swap_inner<decltype(zero)>(from, to, result[0], b, c); });
+  dispatch(kAllTypes, host.dtype(),
+           [&](auto zero) { swap_inner<decltype(zero)>(from, to, result[0], b, c); });
   return out;
 }
 
@@ -46,7 +47,7 @@ Tensor to_memory_layout(const Tensor& host, const Shape& memory_shape) {
   return swapped(host, memory_shape[3], memory_shape[1] * memory_shape[2], memory_shape);
 }
 
-Tensor exported(const Tensor& tensor, ParameterKind kind, const Device& cpu) {
+Tensor exported(const Tensor& tensor, ParameterKind kind, const DeviceContext& cpu) {
   const Tensor host = tensor.to(cpu);
   return kind == ParameterKind::filter ? to_checkpoint_layout(host) : host;
 }
@@ -135,7 +136,7 @@ PreparedImport PreparedImport::of(const std::vector<NamedState>& state,
 }
 
 void PreparedImport::apply() const {
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   for (const Copy& copy : copies_) {
     Tensor host = copy.from.to(cpu);
     if (copy.is_filter) host = to_memory_layout(host, copy.to.shape());
@@ -144,7 +145,7 @@ void PreparedImport::apply() const {
 }
 
 std::vector<NamedTensor> export_tensors(const Module& model) {
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   std::vector<NamedTensor> tensors;
   for (const NamedParameter& parameter : model.parameters())
     tensors.push_back({parameter.name, exported(parameter.variable.value(), parameter.kind, cpu)});
@@ -153,7 +154,7 @@ std::vector<NamedTensor> export_tensors(const Module& model) {
 }
 
 std::vector<NamedTensor> export_state(const std::vector<NamedState>& state) {
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   std::vector<NamedTensor> tensors;
   for (const auto& [name, tensor, kind] : state) tensors.push_back({name, exported(tensor, kind, cpu)});
   return tensors;

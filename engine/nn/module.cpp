@@ -71,9 +71,9 @@ Variable Module::forward_with(const Variable& x, const ForwardContext& context, 
   return epilogue.apply(forward(x, context));
 }
 
-void Module::to(const Device& device) {
+void Module::to(const DeviceContext& device) {
   const auto moved = [&](const Tensor& tensor) {
-    if (tensor.device().is(device)) return tensor;
+    if (tensor.context() == device) return tensor;
     Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype(), device);
     copy.copy_from(tensor);
     return copy;
@@ -114,7 +114,7 @@ void Module::refresh_low_precision_copies() {
 }
 
 void Module::initialize(std::uint64_t seed) {
-  const Device host = Device::cpu();
+  const DeviceContext host = Device::cpu();
   CpuStream stream;
   const Random random{.seed = seed, .purpose = RandomPurpose::initialization};
   visit("", [&](const Module& module, const std::string& path) {
@@ -127,7 +127,7 @@ void Module::initialize(std::uint64_t seed) {
       const std::uint32_t key = hash_of(join_path(path, own.named.name));
       const auto draw = own.init.kind == Init::Kind::normal ? draw_normal : draw_uniform;
       // In place if possible: the first touch of newly allocated pages takes longer than the draws.
-      if (value.device() == host && value.dtype() == DType::f32) {
+      if (value.device() == host.device() && value.dtype() == DType::f32) {
         draw(stream, random, key, own.init.value, value.view());
       } else {
         const Tensor draws = Tensor::empty(value.shape(), DType::f64, host);

@@ -94,7 +94,7 @@ class Module {
   std::vector<NamedBuffer> buffers() const;
   /// Moves parameters and buffers to `device`. The Variables stay the same, so references in optimizers and
   /// hooks remain valid. Gradients are dropped.
-  void to(const Device& device);
+  void to(const DeviceContext& device);
   /// Converts parameters and buffers to another floating-point type. Gradients are dropped. Throws UsageError
   /// for any other type.
   void to(DType dtype);

@@ -12,7 +12,7 @@ void check_parameter(std::string_view what, const Tensor& values, const Variable
   check(values.dtype() == expected, "batch_norm: {} is {}, expected {} for an input of {}", what,
         to_string(values.dtype()), to_string(expected), to_string(x.dtype()));
   check(values.device() == x.device(), "batch_norm: {} is on {}, expected {} as the input", what,
-        values.device().name(), x.device().name());
+        values.context().name(), x.context().name());
   check(values.shape() == Shape{channels}, "batch_norm: {} {}, expected [{}]", what, values.shape().text(),
         channels);
 }
@@ -82,8 +82,8 @@ Variable sync_batch_norm_train(const Variable& x, const Variable& gamma, const V
   Tensor y = Tensor::empty_like(x.value());
   Tensor mean = Tensor::empty_like(gamma.value());
   Tensor inverse_std = Tensor::empty_like(gamma.value());
-  const Tensor local_moments = Tensor::empty({length}, DType::f64, x.device());
-  const Tensor moments = Tensor::empty({group->size(), length}, DType::f64, x.device());
+  const Tensor local_moments = Tensor::empty({length}, DType::f64, x.context());
+  const Tensor moments = Tensor::empty({group->size(), length}, DType::f64, x.context());
   on(y.stream(), [&](auto& s) { sync_batch_norm_stats(s, x.value().view(), local_moments.view()); });
   group->all_gather(local_moments, moments);
   on(y.stream(), [&](auto& s) {
@@ -95,7 +95,7 @@ Variable sync_batch_norm_train(const Variable& x, const Variable& gamma, const V
       y, x, gamma, beta, residual, options.relu,
       [x = x.value(), gamma = gamma.value(), mean, inverse_std, group, options, length](
           auto& s, ConstView dy, ConstView out, const GradViews& grads) {
-        const Tensor sums = Tensor::empty({length}, DType::f64, x.device());
+        const Tensor sums = Tensor::empty({length}, DType::f64, x.context());
         sync_batch_norm_backward_reduce(s, dy, x.view(), out, mean.view(), inverse_std.view(), sums.view(),
                                         grads.gamma, grads.beta, options);
         group->all_reduce(sums);  // even if x wants no gradient: every rank must make the call

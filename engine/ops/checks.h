@@ -22,8 +22,8 @@ inline void check_rank(std::string_view op, std::string_view what, const Shape& 
 inline void check_alike(std::string_view op, const Variable& x, const Variable& y) {
   check(x.dtype() == y.dtype(), "{}: element types of {} {} and {} {} differ", op, to_string(x.dtype()),
         x.shape().text(), to_string(y.dtype()), y.shape().text());
-  check(x.device() == y.device(), "{}: one input is on {}, the other on {}", op, x.device().name(),
-        y.device().name());
+  check(x.device() == y.device(), "{}: one input is on {}, the other on {}", op, x.context().name(),
+        y.context().name());
 }
 
 inline void check_same_shape(std::string_view op, const Variable& x, const Variable& y) {
@@ -46,7 +46,7 @@ inline void check_indices(std::string_view op, std::string_view what, const Tens
         indices.defined() ? to_string(indices.dtype()) : "undefined",
         indices.defined() ? indices.shape().text() : "", x.shape()[0]);
   check(indices.device() == x.device(), "{}: {} are on {}, expected {} as the input", op, what,
-        indices.device().name(), x.device().name());
+        indices.context().name(), x.context().name());
 }
 
 }  // namespace convoy::detail

@@ -31,7 +31,7 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   const std::int64_t width =
       window_output_size(x.shape()[2], filter.shape()[2], options.stride, options.padding);
 
-  Tensor y = Tensor::empty({x.shape()[0], height, width, filter.shape()[0]}, x.dtype(), x.device());
+  Tensor y = Tensor::empty({x.shape()[0], height, width, filter.shape()[0]}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) {
     conv2d_forward(s, x.value().view(), filter.value().view(), bias.defined() ? bias.value().view() : View{},
                    y.view(), options);

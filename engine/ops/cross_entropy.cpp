@@ -9,7 +9,7 @@ namespace {
 /// Checks the labels on the CPU only. On a GPU the check would stall every step, so data sets check labels
 /// when they read them.
 void check_labels(const Tensor& labels, std::int64_t classes) {
-  if (labels.device().kind() != DeviceKind::cpu) return;
+  if (labels.context().kind() != DeviceKind::cpu) return;
   const auto* values = labels.view().as<std::int32_t>();
   for (std::int64_t i = 0; i < labels.numel(); ++i)
     check(0 <= values[i] && values[i] < classes, "cross_entropy: label {} of sample {}, expected 0 to {}",
@@ -29,10 +29,10 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
 
   const Shape per_sample{logits.shape()[0]};
   const DType computed = is_half(logits.dtype()) ? DType::f32 : logits.dtype();
-  Tensor losses = Tensor::empty(per_sample, computed, logits.device());
+  Tensor losses = Tensor::empty(per_sample, computed, logits.context());
   Tensor log_sum_exp = Tensor::empty_like(losses);
-  Tensor correct = Tensor::empty(per_sample, DType::i32, logits.device());
-  Tensor total = Tensor::empty({1}, computed, logits.device());
+  Tensor correct = Tensor::empty(per_sample, DType::i32, logits.context());
+  Tensor total = Tensor::empty({1}, computed, logits.context());
   on(losses.stream(), [&](auto& s) {
     softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), smoothing, losses.view(),
                                   log_sum_exp.view(), correct.view());

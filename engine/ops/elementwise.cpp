@@ -98,7 +98,7 @@ Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random r
     check(device_epoch.dtype() == DType::i32 && device_epoch.shape() == Shape{1} &&
               device_epoch.device() == x.device(),
           "dropout: device_epoch is {} {} on {}, expected i32 [1] on {}", to_string(device_epoch.dtype()),
-          device_epoch.shape().text(), device_epoch.device().name(), x.device().name());
+          device_epoch.shape().text(), device_epoch.context().name(), x.context().name());
     random.cell = device_epoch.view().as<std::int32_t>();
   }
   Tensor y = Tensor::empty_like(x.value());

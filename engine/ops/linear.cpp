@@ -14,7 +14,7 @@ Variable matmul(const Variable& a, const Variable& b) {
   detail::check_rank("matmul", "right factor", b.shape(), 2);
   check(a.shape()[1] == b.shape()[0], "matmul: {} times {}: inner sizes differ", a.shape().text(),
         b.shape().text());
-  Tensor c = Tensor::empty({a.shape()[0], b.shape()[1]}, a.dtype(), a.device());
+  Tensor c = Tensor::empty({a.shape()[0], b.shape()[1]}, a.dtype(), a.context());
   on(c.stream(), [&](auto& s) { matmul(s, a.value().view(), b.value().view(), GradView(c.view())); });
   return record("matmul", c, {a, b},
                 [a = a.value(), b = b.value()](const Tensor& dc, std::span<GradSlot> slots) {
@@ -38,7 +38,7 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
         x.shape().text(), x.shape()[1], weight.shape().text(), weight.shape()[1]);
   if (bias.defined()) detail::check_vector("linear", "bias", bias, x, weight.shape()[0]);
 
-  Tensor y = Tensor::empty({x.shape()[0], weight.shape()[0]}, x.dtype(), x.device());
+  Tensor y = Tensor::empty({x.shape()[0], weight.shape()[0]}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) {
     linear_forward(s, x.value().view(), weight.value().view(), bias.defined() ? bias.value().view() : View{},
                    y.view(), with_relu);

@@ -18,8 +18,8 @@ Shape pooled_shape(std::string_view op, const Variable& x, Pool2dOptions options
 }  // namespace
 
 Variable max_pool2d(const Variable& x, Pool2dOptions options) {
-  Tensor y = Tensor::empty(pooled_shape("max_pool2d", x, options), x.dtype(), x.device());
-  Tensor positions = Tensor::empty(y.shape(), DType::i32, x.device());
+  Tensor y = Tensor::empty(pooled_shape("max_pool2d", x, options), x.dtype(), x.context());
+  Tensor positions = Tensor::empty(y.shape(), DType::i32, x.context());
   on(y.stream(),
      [&](auto& s) { max_pool2d_forward(s, x.value().view(), y.view(), positions.view(), options); });
   return record("max_pool2d", y, {x}, [positions, options](const Tensor& dy, std::span<GradSlot> dx) {
@@ -29,7 +29,7 @@ Variable max_pool2d(const Variable& x, Pool2dOptions options) {
 }
 
 Variable avg_pool2d(const Variable& x, Pool2dOptions options) {
-  Tensor y = Tensor::empty(pooled_shape("avg_pool2d", x, options), x.dtype(), x.device());
+  Tensor y = Tensor::empty(pooled_shape("avg_pool2d", x, options), x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { avg_pool2d_forward(s, x.value().view(), y.view(), options); });
   return record("avg_pool2d", y, {x}, [options](const Tensor& dy, std::span<GradSlot> dx) {
     on(dy.stream(), [&](auto& s) { avg_pool2d_backward(s, dy.view(), dx[0].claim(), options); });
@@ -40,7 +40,7 @@ Variable global_avg_pool2d(const Variable& x) {
   detail::check_floating("global_avg_pool2d", x);
   detail::check_rank("global_avg_pool2d", "input", x.shape(), 4);
   check(x.shape()[1] > 0 && x.shape()[2] > 0, "global_avg_pool2d: input {} has no pixels", x.shape().text());
-  Tensor y = Tensor::empty({x.shape()[0], x.shape()[3]}, x.dtype(), x.device());
+  Tensor y = Tensor::empty({x.shape()[0], x.shape()[3]}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { global_avg_pool2d_forward(s, x.value().view(), y.view()); });
   return record("global_avg_pool2d", y, {x}, [](const Tensor& dy, std::span<GradSlot> dx) {
     on(dy.stream(), [&](auto& s) { global_avg_pool2d_backward(s, dy.view(), dx[0].claim()); });

@@ -7,7 +7,7 @@ namespace convoy {
 
 Variable sum(const Variable& x) {
   detail::check_floating("sum", x);
-  Tensor y = Tensor::empty({1}, x.dtype(), x.device());
+  Tensor y = Tensor::empty({1}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { sum(s, x.value().view(), GradView(y.view())); });
   return record("sum", y, {x}, [](const Tensor& dy, std::span<GradSlot> dx) {
     on(dy.stream(), [&](auto& s) { broadcast_scalar(s, dy.view(), 1, dx[0].claim()); });

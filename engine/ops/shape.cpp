@@ -22,7 +22,7 @@ Variable flatten(const Variable& x) {
 
   detail::check_floating("flatten", x);
   const Shape nchw{shape[0], shape[3], shape[1], shape[2]};
-  Tensor y = Tensor::empty(nchw, x.dtype(), x.device());
+  Tensor y = Tensor::empty(nchw, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { nhwc_to_nchw(s, x.value().view(), GradView(y.view())); });
   return record("flatten", y.reshape(flat), {x}, [nchw](const Tensor& dy, std::span<GradSlot> dx) {
     on(dy.stream(), [&](auto& s) { nchw_to_nhwc(s, dy.reshape(nchw).view(), dx[0].claim()); });

@@ -20,7 +20,7 @@ LossScaleSettings LossScaleSettings::fixed(double scale) {
   return {.initial = scale, .options = {.growth = 1, .backoff = 1, .minimum = scale, .maximum = scale}};
 }
 
-LossScaler::LossScaler(const Device& device, DType loss_dtype, const LossScaleSettings& settings)
+LossScaler::LossScaler(const DeviceContext& device, DType loss_dtype, const LossScaleSettings& settings)
     : options_(settings.options) {
   check(loss_dtype == DType::f32 || loss_dtype == DType::f64,
         "loss scaler: the loss is {}, expected f32 or f64", to_string(loss_dtype));
@@ -83,7 +83,7 @@ void LossScaler::restore(const State& state) const {
 std::string first_non_finite(const std::vector<NamedParameter>& parameters) {
   if (parameters.empty()) return "";
   const auto size = static_cast<std::int64_t>(parameters.size());
-  const Tensor counts = Tensor::zeros({size}, DType::i32, parameters.front().variable.device());
+  const Tensor counts = Tensor::zeros({size}, DType::i32, parameters.front().variable.context());
   for (std::int64_t i = 0; i < size; ++i) {
     const Tensor& gradient = parameters[static_cast<std::size_t>(i)].variable.grad();
     if (!gradient.defined()) continue;

@@ -32,7 +32,7 @@ class LossScaler {
  public:
   /// `loss_dtype` is the type of the loss that backward starts from, f32 or f64 (f32 if the logits are f16 or
   /// bf16). Throws UsageError for invalid settings.
-  LossScaler(const Device& device, DType loss_dtype, const LossScaleSettings& settings = {});
+  LossScaler(const DeviceContext& device, DType loss_dtype, const LossScaleSettings& settings = {});
 
   /// Returns the scale, [1], for BackwardOptions::seed. Its memory never changes, as CUDA graphs require.
   const Tensor& seed() const { return scale_; }

@@ -62,13 +62,13 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups) : groups_(std::move(gro
     }
   }
   check(!seen.empty(), "optimizer: no parameters");
-  steps_ = Tensor::zeros({1}, DType::f64, device());
-  lr_ = Tensor::zeros({1}, DType::f64, device());
+  steps_ = Tensor::zeros({1}, DType::f64, context());
+  lr_ = Tensor::zeros({1}, DType::f64, context());
 }
 
-const Device& Optimizer::device() const {
+const DeviceContext& Optimizer::context() const {
   for (const ParameterGroup& group : groups_)
-    if (!group.parameters.empty()) return group.parameters.front().variable.device();
+    if (!group.parameters.empty()) return group.parameters.front().variable.context();
   fail<UsageError>("optimizer: no parameters");
 }
 
@@ -83,10 +83,10 @@ std::vector<ConstView> Optimizer::new_gradients(bool may_be_empty) const {
 }
 
 Tensor Optimizer::norm_of(const std::vector<ConstView>& gradients, ProcessGroup* group) const {
-  Tensor norm = Tensor::empty({1}, DType::f64, device());
+  Tensor norm = Tensor::empty({1}, DType::f64, context());
   on(norm.stream(), [&](auto& s) { global_norm(s, gradients, norm.view()); });
   if (group == nullptr) return norm;
-  const Tensor norms = Tensor::empty({group->size(), 1}, DType::f64, device());
+  const Tensor norms = Tensor::empty({group->size(), 1}, DType::f64, context());
   group->all_gather(norm, norms);
   const ConstView all = norms.view();
   on(norm.stream(), [&](auto& s) { global_norm(s, {&all, 1}, norm.view()); });
@@ -102,18 +102,18 @@ void Optimizer::step(double lr, const OptimizerStepOptions& options) {
 }
 
 void Optimizer::step(const Tensor& lr, const OptimizerStepOptions& options) {
-  check(steps_.device() == device(),
+  check(steps_.device() == context().device(),
         "optimizer {}: the model has moved from {} to {}; build the optimizer afterwards", name(),
-        steps_.device().name(), device().name());
-  check(lr.defined() && lr.dtype() == DType::f64 && lr.numel() == 1 && lr.device() == device(),
+        steps_.context().name(), context().name());
+  check(lr.defined() && lr.dtype() == DType::f64 && lr.numel() == 1 && lr.device() == context().device(),
         "optimizer {}: learning rate is {} {} on {}, expected f64 [1] on {}", name(),
         lr.defined() ? to_string(lr.dtype()) : "undefined", lr.shape().text(),
-        lr.defined() ? lr.device().name() : "none", device().name());
+        lr.defined() ? lr.context().name() : "none", context().name());
   check(!options.clip_norm || *options.clip_norm > 0, "optimizer {}: clip norm {}, expected above 0", name(),
         options.clip_norm.value_or(0));
-  check(options.scaler == nullptr || options.scaler->seed().device() == device(),
+  check(options.scaler == nullptr || options.scaler->seed().device() == context().device(),
         "optimizer {}: the loss scaler is on {}, expected {}", name(),
-        options.scaler == nullptr ? "no device" : options.scaler->seed().device().name(), device().name());
+        options.scaler == nullptr ? "no device" : options.scaler->seed().context().name(), context().name());
   // A rank that holds a shard of the parameters may have no gradients.
   const std::vector<ConstView> gradients = new_gradients(options.process_group != nullptr);
 
@@ -151,7 +151,7 @@ Tensor Optimizer::gradient_coefficient(const std::vector<ConstView>& gradients,
                                        const OptimizerStepOptions& options) const {
   Tensor norm;
   if (options.clip_norm) norm = norm_of(gradients, options.process_group);
-  const Tensor coefficient = Tensor::empty({1}, DType::f64, device());
+  const Tensor coefficient = Tensor::empty({1}, DType::f64, context());
   on(coefficient.stream(), [&](auto& s) {
     clip_coefficient(s, norm.defined() ? ConstView(norm.view()) : ConstView(), options.clip_norm.value_or(0),
                      options.scaler != nullptr ? ConstView(options.scaler->seed().view()) : ConstView(),
@@ -173,8 +173,8 @@ std::vector<std::vector<Tensor>> Optimizer::make_state() const {
   for (const ParameterGroup& group : groups_) {
     std::vector<Tensor>& tensors = state.emplace_back();
     for (const NamedParameter& parameter : group.parameters)
-      tensors.push_back(
-          Tensor::zeros(parameter.variable.shape(), parameter.variable.dtype(), parameter.variable.device()));
+      tensors.push_back(Tensor::zeros(parameter.variable.shape(), parameter.variable.dtype(),
+                                      parameter.variable.context()));
   }
   return state;
 }
@@ -183,8 +183,8 @@ View Optimizer::state_view(const NamedParameter& parameter, const Tensor& state)
   const Tensor& value = parameter.variable.value();
   check(state.device() == value.device() && state.dtype() == value.dtype(),
         "optimizer: {} is {} on {}, its state {} on {}; build the optimizer after moving the model",
-        parameter.name, to_string(value.dtype()), value.device().name(), to_string(state.dtype()),
-        state.device().name());
+        parameter.name, to_string(value.dtype()), value.context().name(), to_string(state.dtype()),
+        state.context().name());
   return state.view();
 }
 

@@ -121,7 +121,7 @@ class Optimizer {
   /// Returns the factor for every gradient, f64 [1], that applies clipping and undoes the loss scale.
   Tensor gradient_coefficient(const std::vector<ConstView>& gradients,
                               const OptimizerStepOptions& options) const;
-  const Device& device() const;
+  const DeviceContext& context() const;
 
   Tensor steps_;  // f64 [1]
   Tensor lr_;     // f64 [1]: the rate of step(double)

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/tensor/tensor.h"
-#include "kernels/runtime/time_mark.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 
@@ -25,12 +25,12 @@ class Readback {
   std::vector<double> values() const;
 
  private:
-  Device device_;
+  DeviceContext device_;
   Shape shape_;
   DType dtype_;
   std::size_t bytes_;
   void* host_;  // from the device's staging allocator
-  TimeMark copied_;
+  Event copied_;
 };
 
 }  // namespace convoy

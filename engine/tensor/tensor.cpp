@@ -5,12 +5,14 @@
 
 namespace convoy {
 
-Storage::Storage(const Device& device, std::size_t bytes)
-    : device_(device), bytes_(bytes), data_(device_.memory().allocate(bytes)) {}
+Storage::Storage(const DeviceContext& device, std::size_t bytes)
+    : context_(device),
+      bytes_(bytes),
+      data_(device.kind() == DeviceKind::meta ? nullptr : context_.memory().allocate(bytes)) {}
 
-Storage::~Storage() { device_.memory().release(data_, bytes_); }
+Storage::~Storage() { context_.memory().release(data_, bytes_); }
 
-Tensor Tensor::empty(const Shape& shape, DType dtype, const Device& device) {
+Tensor Tensor::empty(const Shape& shape, DType dtype, const DeviceContext& device) {
   Tensor tensor;
   tensor.shape_ = shape;
   tensor.dtype_ = dtype;
@@ -18,14 +20,14 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, const Device& device) {
   return tensor;
 }
 
-Tensor Tensor::full(const Shape& shape, double value, DType dtype, const Device& device) {
+Tensor Tensor::full(const Shape& shape, double value, DType dtype, const DeviceContext& device) {
   Tensor tensor = empty(shape, dtype, device);
   on(tensor.stream(), [&](auto& s) { fill(s, value, tensor.view()); });
   return tensor;
 }
 
 template <class T>
-Tensor Tensor::from(std::span<const T> values, const Shape& shape, const Device& device) {
+Tensor Tensor::from(std::span<const T> values, const Shape& shape, const DeviceContext& device) {
   check(static_cast<std::int64_t>(values.size()) == shape.numel(),
         "Tensor::from: {} values for shape {}, expected {}", values.size(), shape.text(), shape.numel());
   Tensor tensor = empty(shape, dtype_of<T>, device);
@@ -33,16 +35,16 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape, const Device&
   return tensor;
 }
 
-template Tensor Tensor::from(std::span<const double>, const Shape&, const Device&);
-template Tensor Tensor::from(std::span<const float>, const Shape&, const Device&);
-template Tensor Tensor::from(std::span<const float16>, const Shape&, const Device&);
-template Tensor Tensor::from(std::span<const bfloat16>, const Shape&, const Device&);
-template Tensor Tensor::from(std::span<const std::int32_t>, const Shape&, const Device&);
-template Tensor Tensor::from(std::span<const std::uint8_t>, const Shape&, const Device&);
+template Tensor Tensor::from(std::span<const double>, const Shape&, const DeviceContext&);
+template Tensor Tensor::from(std::span<const float>, const Shape&, const DeviceContext&);
+template Tensor Tensor::from(std::span<const float16>, const Shape&, const DeviceContext&);
+template Tensor Tensor::from(std::span<const bfloat16>, const Shape&, const DeviceContext&);
+template Tensor Tensor::from(std::span<const std::int32_t>, const Shape&, const DeviceContext&);
+template Tensor Tensor::from(std::span<const std::uint8_t>, const Shape&, const DeviceContext&);
 
-const Device& Tensor::device() const {
+const DeviceContext& Tensor::context() const {
   check(defined(), "undefined tensor used: expected a tensor with storage");
-  return storage_->device();
+  return storage_->context();
 }
 
 View Tensor::view() const {
@@ -87,8 +89,8 @@ Tensor Tensor::clone() const {
   return copy;
 }
 
-Tensor Tensor::to(const Device& target) const {
-  if (device() == target) return *this;
+Tensor Tensor::to(const DeviceContext& target) const {
+  if (device() == target.device()) return *this;
   Tensor copy = empty(shape_, dtype_, target);
   copy.copy_from(*this);
   return copy;
@@ -96,7 +98,7 @@ Tensor Tensor::to(const Device& target) const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
-  Tensor result = empty(shape_, dtype, device());
+  Tensor result = empty(shape_, dtype, context());
   on(stream(), [&](auto& s) { cast(s, view(), result.view()); });
   return result;
 }
@@ -104,7 +106,7 @@ Tensor Tensor::to(DType dtype) const {
 void Tensor::copy_from(const Tensor& source) const {
   check(source.shape() == shape_ && source.dtype() == dtype_, "copy_from: source is {} {}, expected {} {}",
         to_string(source.dtype()), source.shape().text(), to_string(dtype_), shape_.text());
-  copy_bytes(source.device(), source.view(), device(), view());
+  copy_bytes(source.context(), source.view(), context(), view());
 }
 
 template <class T>
@@ -112,7 +114,7 @@ std::vector<T> Tensor::to_vector() const {
   check(dtype_ == dtype_of<T>, "to_vector: tensor has element type {}, requested {}", to_string(dtype_),
         to_string(dtype_of<T>));
   std::vector<T> values(static_cast<std::size_t>(numel()));
-  copy_bytes(device(), view(), Device::cpu(), View{values.data(), shape_, dtype_});
+  copy_bytes(context(), view(), Device::cpu(), View{values.data(), shape_, dtype_});
   return values;
 }
 

@@ -6,23 +6,23 @@
 #include <vector>
 
 #include "kernels/base/view.h"
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 
 namespace convoy {
 
 /// A block of bytes from a device's allocator. It is released with the last tensor that refers to it.
 class Storage {
  public:
-  Storage(const Device& device, std::size_t bytes);
+  Storage(const DeviceContext& device, std::size_t bytes);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  const Device& device() const { return device_; }
+  const DeviceContext& context() const { return context_; }
   void* data() const { return data_; }
 
  private:
-  Device device_;
+  DeviceContext context_;
   std::size_t bytes_;
   void* data_;
 };
@@ -35,23 +35,23 @@ class Tensor {
   Tensor() = default;
 
   /// Returns a tensor with uninitialized elements.
-  static Tensor empty(const Shape& shape, DType dtype, const Device& device);
+  static Tensor empty(const Shape& shape, DType dtype, const DeviceContext& device);
   /// Returns a tensor with every element set to `value`.
-  static Tensor full(const Shape& shape, double value, DType dtype, const Device& device);
-  static Tensor zeros(const Shape& shape, DType dtype, const Device& device) {
+  static Tensor full(const Shape& shape, double value, DType dtype, const DeviceContext& device);
+  static Tensor zeros(const Shape& shape, DType dtype, const DeviceContext& device) {
     return full(shape, 0, dtype, device);
   }
   /// Copies `values`, in row-major order, into a new tensor. Throws UsageError unless their number is
   /// shape.numel().
   template <class T>
-  static Tensor from(std::span<const T> values, const Shape& shape, const Device& device);
+  static Tensor from(std::span<const T> values, const Shape& shape, const DeviceContext& device);
   template <class T>
-  static Tensor from(const std::vector<T>& values, const Shape& shape, const Device& device) {
+  static Tensor from(const std::vector<T>& values, const Shape& shape, const DeviceContext& device) {
     return from(std::span<const T>(values), shape, device);
   }
   /// Returns an uninitialized tensor with the shape, dtype and device of `other`.
   static Tensor empty_like(const Tensor& other) {
-    return empty(other.shape(), other.dtype(), other.device());
+    return empty(other.shape(), other.dtype(), other.context());
   }
 
   bool defined() const { return storage_ != nullptr; }
@@ -60,9 +60,11 @@ class Tensor {
   std::int64_t numel() const { return shape_.numel(); }
   std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype_); }
   DType dtype() const { return dtype_; }
-  const Device& device() const;
-  /// Returns the compute stream of the tensor's device.
-  Stream stream() const { return device().stream(); }
+  Device device() const { return context().device(); }
+  /// Returns the stream and the memory of the tensor's device.
+  const DeviceContext& context() const;
+  /// Returns the compute stream of the tensor's context.
+  Stream stream() const { return context().stream(); }
 
   /// Returns the view that kernels take. As with a pointer, a const Tensor still gives write access.
   View view() const;
@@ -81,7 +83,7 @@ class Tensor {
   /// Returns a copy in new storage.
   Tensor clone() const;
   /// Returns a copy on `device`, or this tensor if it is there already.
-  Tensor to(const Device& device) const;
+  Tensor to(const DeviceContext& device) const;
   /// Returns a copy converted to `dtype`, or this tensor if it has that type already.
   Tensor to(DType dtype) const;
   /// Copies the elements of `source`, on any device, into this tensor's storage. Throws UsageError unless

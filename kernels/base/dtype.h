@@ -147,27 +147,31 @@ struct DTypeOf<std::uint8_t> {
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-/// Calls f with a zero of the C++ type of `dtype` and returns its result. Example:
-///   dispatch(x.dtype, [&](auto zero) { using T = decltype(zero); … });
-template <class F>
-decltype(auto) dispatch(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f64: return f(double{});
-    case DType::f32: return f(float{});
-    case DType::f16: return f(float16{});
-    case DType::bf16: return f(bfloat16{});
-    case DType::i32: return f(std::int32_t{});
-    case DType::u8: return f(std::uint8_t{});
-  }
-  throw UsageError("dispatch: found an invalid dtype value");
-}
+/// The element types that code accepts, for dispatch().
+template <class... Ts>
+struct ElementTypes {
+  const char* where;  // for error messages: "the CPU", "a GPU"
+};
+inline constexpr ElementTypes<double, float, float16, bfloat16, std::int32_t, std::uint8_t> kAllTypes{
+    "Convoy"};
 
-/// Calls f with a zero of type float or double. Throws UsageError for every other type.
-template <class F>
-decltype(auto) dispatch_compute(DType dtype, F&& f) {
-  if (dtype == DType::f32) return f(float{});
-  if (dtype == DType::f64) return f(double{});
-  throw UsageError("this operation computes in f32 and f64; found " + std::string(to_string(dtype)));
+/// Calls f with a zero of the C++ type of `dtype` and returns its result. Throws UsageError, which names the
+/// device and the types that it accepts, if `dtype` is not one of Ts. Example:
+///   dispatch(kAllTypes, x.dtype, [&](auto zero) { using T = decltype(zero); … });
+template <class... Ts, class F>
+auto dispatch(ElementTypes<Ts...> types, DType dtype, F&& f) {
+  using Result = std::common_type_t<decltype(f(Ts{}))...>;
+  if constexpr (std::is_void_v<Result>) {
+    if (((dtype == dtype_of<Ts> && (f(Ts{}), true)) || ...)) return;
+  } else {
+    Result result{};
+    if (((dtype == dtype_of<Ts> && (result = f(Ts{}), true)) || ...)) return result;
+  }
+  std::string accepted;
+  std::size_t left = sizeof...(Ts);
+  ((accepted += std::string(to_string(dtype_of<Ts>)) + (--left > 1 ? ", " : left == 1 ? " and " : "")), ...);
+  throw UsageError(std::string(types.where) + " computes in " + accepted + "; found " +
+                   std::string(to_string(dtype)));
 }
 
 }  // namespace convoy

@@ -228,7 +228,7 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
   };
   if (out.dtype == DType::f16) return augment_to(float16{});
   if (out.dtype == DType::bf16) return augment_to(bfloat16{});
-  dispatch_compute(out.dtype, augment_to);
+  dispatch(kCpuFullTypes, out.dtype, augment_to);
 }
 
 }  // namespace convoy

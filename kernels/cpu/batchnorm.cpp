@@ -127,7 +127,7 @@ void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstVi
     fill(stream, 0, inverse_std);
     return;
   }
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     scratch.resize(m.channels);
@@ -142,7 +142,7 @@ void sync_batch_norm_stats(CpuStream& stream, ConstView x, View moments) {
   const ChannelMatrix m(x.shape);
   fill(stream, 0, moments);
   if (m.rows == 0) return;
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     scratch.resize(m.channels);
@@ -160,7 +160,7 @@ void sync_batch_norm_elemt(CpuStream& stream, ConstView x, ConstView gamma, Cons
                            ConstView residual, ConstView moments, View y, View mean, View inverse_std,
                            View running_mean, View running_var, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     scratch.resize(m.channels);
@@ -174,7 +174,7 @@ void sync_batch_norm_elemt(CpuStream& stream, ConstView x, ConstView gamma, Cons
 void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
                           ConstView running_mean, ConstView running_var, View y, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     auto& scratch = stream.local<ChannelScratch<C>>();

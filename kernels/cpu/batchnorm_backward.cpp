@@ -113,7 +113,7 @@ void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView
                          ConstView mean, ConstView inverse_std, GradView dx, GradView dresidual,
                          GradView dgamma, GradView dbeta, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     auto& scratch = stream.local<ChannelScratch<C>>();
@@ -132,7 +132,7 @@ void sync_batch_norm_backward_reduce(CpuStream& stream, ConstView dy, ConstView 
                                      ConstView mean, ConstView inverse_std, View sums, GradView dgamma,
                                      GradView dbeta, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     load_saved_statistics(scratch, m.channels, mean, inverse_std);
@@ -151,7 +151,7 @@ void sync_batch_norm_backward_elemt(CpuStream& stream, ConstView dy, ConstView x
                                     ConstView gamma, ConstView mean, ConstView inverse_std, ConstView sums,
                                     GradView dx, GradView dresidual, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     auto& scratch = stream.local<ChannelScratch<C>>();
@@ -171,7 +171,7 @@ void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x,
                                    GradView dresidual, GradView dgamma, GradView dbeta,
                                    BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     auto& scratch = stream.local<ChannelScratch<C>>();

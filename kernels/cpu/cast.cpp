@@ -8,8 +8,8 @@
 namespace convoy {
 
 void cast(CpuStream& stream, ConstView x, View y) {
-  dispatch(x.dtype, [&](auto from) {
-    dispatch(y.dtype, [&](auto to) {
+  dispatch(kAllTypes, x.dtype, [&](auto from) {
+    dispatch(kAllTypes, y.dtype, [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
       parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -21,7 +21,7 @@ void cast(CpuStream& stream, ConstView x, View y) {
 }
 
 void fill(CpuStream& stream, double value, View y) {
-  dispatch(y.dtype, [&](auto zero) {
+  dispatch(kAllTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
       std::fill(y.as<T>() + begin, y.as<T>() + end, converted<T>(value));

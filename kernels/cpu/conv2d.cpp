@@ -211,7 +211,7 @@ enum class ConvAlgorithm { reference, winograd, onednn, f32_copies };
 /// the processor and the environment only and never on a measurement, so results are reproducible.
 ConvAlgorithm choose_algorithm(CpuStream& stream, DType dtype, const ConvSizes& s) {
   if (dtype == DType::f64) return ConvAlgorithm::reference;
-  dispatch_stored(dtype, [](auto) {});  // throws UsageError for any other type
+  dispatch(kCpuTypes, dtype, [](auto) {});  // throws UsageError for any other type
   const bool half = is_half(dtype);
   // oneDNN rejects or ignores empty arrays. The reference loops treat them as empty sums.
   const bool empty = s.n * s.h * s.w * s.i == 0 || s.o * s.kh * s.kw * s.i == 0;

@@ -57,7 +57,7 @@ void axpy(T a, const T* x, T* y, std::int64_t length) {
 void conv2d_forward_reference(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                               Conv2dOptions options) {
   const ConvSizes c(x.shape, filter.shape, y.shape, options);
-  dispatch_compute(y.dtype, [&](auto zero) {
+  dispatch(kCpuFullTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, c.n * c.oh, item_grain(c.ow * c.o * c.kh * c.kw * c.i),
                  [&](std::int64_t begin, std::int64_t end) {
@@ -84,7 +84,7 @@ void conv2d_forward_reference(CpuStream& stream, ConstView x, ConstView filter, 
 void conv2d_backward_data_reference(CpuStream& stream, ConstView dy, ConstView filter, GradView dx,
                                     Conv2dOptions options) {
   const ConvSizes c(dx.shape, filter.shape, dy.shape, options);
-  dispatch_compute(dx.dtype, [&](auto zero) {
+  dispatch(kCpuFullTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(
         stream, c.n, item_grain(c.oh * c.ow * c.o * c.kh * c.kw * c.i),
@@ -109,7 +109,7 @@ void conv2d_backward_data_reference(CpuStream& stream, ConstView dy, ConstView f
 void conv2d_backward_filter_reference(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter,
                                       Conv2dOptions options) {
   const ConvSizes c(x.shape, dfilter.shape, dy.shape, options);
-  dispatch_compute(dfilter.dtype, [&](auto zero) {
+  dispatch(kCpuFullTypes, dfilter.dtype, [&](auto zero) {
     using T = decltype(zero);
     // Each thread owns a range of filters and reads every pixel.
     parallel_for(stream, c.o, item_grain(c.n * c.oh * c.ow * c.kh * c.kw * c.i),

@@ -89,7 +89,7 @@ void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Ran
     const V kept = value * static_cast<V>(factor);
     return (word >> 8) < dropped_below ? V{0} : kept;
   };
-  dispatch_stored(y.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, sample_ids.numel() * sample_quads, kElementGrain / 16, [&](auto begin, auto end) {
       constexpr std::int64_t kQuads = 64;  // their words fit the L1 cache

@@ -54,7 +54,7 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
   const blasint n = blas_size(c.shape[1]);
   const blasint k = blas_size(a.shape[options.transpose_a ? 0 : 1]);
   if (m == 0 || n == 0) return;
-  dispatch_compute(c.dtype, [&](auto zero) {
+  dispatch(kCpuFullTypes, c.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (k == 0) {  // BLAS does not specify whether c is written in this case
       if (c.mode == GradMode::overwrite) std::fill_n(c.as<T>(), c.numel(), T{0});

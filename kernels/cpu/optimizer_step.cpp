@@ -72,7 +72,7 @@ void sgd_step(CpuStream& stream, std::span<const SgdSlot> slots, const StepScala
   const StepPointers step(scalars);
   if (step.skipped()) return;
   for_each_range(stream, slots, [&](const SgdSlot& slot, std::int64_t begin, std::int64_t end) {
-    dispatch_compute(slot.parameter.dtype, [&](auto zero) {
+    dispatch(kCpuFullTypes, slot.parameter.dtype, [&](auto zero) {
       using T = decltype(zero);
       const T scale = static_cast<T>(step.gradient_factor());
       T* const m = slot.momentum.as<T>();
@@ -89,7 +89,7 @@ void adam_step(CpuStream& stream, std::span<const AdamSlot> slots, const StepSca
   const StepPointers step(scalars);
   if (step.skipped()) return;
   for_each_range(stream, slots, [&](const AdamSlot& slot, std::int64_t begin, std::int64_t end) {
-    dispatch_compute(slot.parameter.dtype, [&](auto zero) {
+    dispatch(kCpuFullTypes, slot.parameter.dtype, [&](auto zero) {
       using T = decltype(zero);
       step_range(begin, end, slot, AdamUpdate<T>(options, step), static_cast<T>(step.gradient_factor()),
                  slot.first_moment.as<T>(), slot.second_moment.as<T>());
@@ -102,7 +102,7 @@ void count_step(CpuStream&, ConstView skip, View steps) {
 }
 
 void clip_coefficient(CpuStream&, ConstView norm, double max_norm, ConstView loss_scale, View coefficient) {
-  dispatch_compute(loss_scale.dtype, [&](auto zero) {
+  dispatch(kCpuFullTypes, loss_scale.dtype, [&](auto zero) {
     *coefficient.as<double>() =
         clip_coefficient_of(norm.as<double>(), max_norm, loss_scale.as<decltype(zero)>());
   });

@@ -121,7 +121,7 @@ void transpose(const T* from, std::int64_t rows, std::int64_t columns, T* to, Gr
 
 void transpose_images(CpuStream& stream, ConstView x, std::int64_t rows, std::int64_t columns, GradView y) {
   const std::int64_t size = rows * columns;
-  dispatch_stored(y.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, x.shape[0], item_grain(size), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t image = begin; image < end; ++image)
@@ -134,7 +134,7 @@ void transpose_images(CpuStream& stream, ConstView x, std::int64_t rows, std::in
 
 void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View positions, Pool2dOptions options) {
   const PoolSizes s(x.shape, y.shape, options);
-  dispatch_stored(y.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each_output(stream, s, [&](std::int64_t image, std::int64_t oy, std::int64_t ox, std::int64_t out) {
       const T* pixels = x.as<T>() + image * s.h * s.w * s.c;
@@ -163,7 +163,7 @@ void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View positions, 
 void max_pool2d_backward(CpuStream& stream, ConstView dy, ConstView positions, GradView dx,
                          Pool2dOptions options) {
   const PoolSizes s(dx.shape, dy.shape, options);
-  dispatch_stored(dx.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t, std::int64_t, std::int64_t out) {
       const T* from = dy.as<T>() + out * s.c;
@@ -175,7 +175,7 @@ void max_pool2d_backward(CpuStream& stream, ConstView dy, ConstView positions, G
 
 void avg_pool2d_forward(CpuStream& stream, ConstView x, View y, Pool2dOptions options) {
   const PoolSizes s(x.shape, y.shape, options);
-  dispatch_stored(y.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     const C area = static_cast<C>(s.kernel * s.kernel);
@@ -196,7 +196,7 @@ void avg_pool2d_forward(CpuStream& stream, ConstView x, View y, Pool2dOptions op
 
 void avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx, Pool2dOptions options) {
   const PoolSizes s(dx.shape, dy.shape, options);
-  dispatch_stored(dx.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto area = static_cast<compute_t<T>>(s.kernel * s.kernel);
     scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t oy, std::int64_t ox, std::int64_t out) {
@@ -211,7 +211,7 @@ void avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx, Pool2dOpt
 void global_avg_pool2d_forward(CpuStream& stream, ConstView x, View y) {
   const std::int64_t pixels = x.shape[1] * x.shape[2];
   const std::int64_t channels = x.shape[3];
-  dispatch_stored(y.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, x.shape[0], item_grain(pixels * channels),
                  [&](std::int64_t begin, std::int64_t end) {
@@ -236,7 +236,7 @@ void global_avg_pool2d_forward(CpuStream& stream, ConstView x, View y) {
 void global_avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx) {
   const std::int64_t pixels = dx.shape[1] * dx.shape[2];
   const std::int64_t channels = dx.shape[3];
-  dispatch_stored(dx.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto count = static_cast<compute_t<T>>(pixels);
     parallel_for(stream, dx.shape[0], item_grain(pixels * channels),

@@ -32,11 +32,8 @@ double sum_block(const T* x, std::int64_t n, F f) {
   return lanes[0];
 }
 
-/// Calls f with a zero of the element type: f32, f64, bf16 or f16. Sums are f64, so f16 is only read.
-template <class F>
-double dispatch_floating(DType dtype, F&& f) {
-  return dtype == DType::f16 ? f(float16{}) : dispatch_stored(dtype, f);
-}
+/// The types of arrays whose elements are summed. Sums are f64, so f16 is only read.
+constexpr ElementTypes<float, double, bfloat16, float16> kSummable{"the CPU"};
 
 /// Returns the sum of f over all elements of all tensors.
 template <class F>
@@ -54,7 +51,7 @@ double sum_all(const CpuStream& stream, std::span<const ConstView> tensors, F f)
     for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
       const Block& block = blocks[i];
       const std::int64_t count = std::min(kBlock, block.tensor->numel() - block.begin);
-      sums[i] = dispatch_floating(block.tensor->dtype, [&](auto zero) {
+      sums[i] = dispatch(kSummable, block.tensor->dtype, [&](auto zero) {
         return sum_block(block.tensor->template as<decltype(zero)>() + block.begin, count, f);
       });
     }
@@ -94,7 +91,7 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
   const std::int64_t block_rows = std::max(kMinRows, matrix.rows_holding(kBlock));
   const std::int64_t blocks = (matrix.rows + block_rows - 1) / block_rows;
   std::vector<double> sums(static_cast<std::size_t>(std::max<std::int64_t>(blocks, 1)) * columns);
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, blocks, 1, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t block = first; block < last; ++block) {
@@ -110,7 +107,7 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
   for (std::int64_t block = 1; block < blocks; ++block)
     map_range<GradMode::accumulate>(
         0, matrix.columns, [](double u) { return u; }, sums.data(), sums.data() + block * matrix.columns);
-  dispatch_stored(y.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     map_range(
         y.mode, 0, matrix.columns, [](double u) { return u; }, y.as<T>(), sums.data());
@@ -119,7 +116,7 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
 
 void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y, bool relu) {
   const Matrix matrix(x.shape);
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     const auto map_rows = [&](auto f) {
@@ -138,7 +135,7 @@ void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y, bool relu)
 void broadcast_scalar(CpuStream& stream, ConstView x, double a, GradView y) {
   if (!y.wanted()) return;
   const double value =
-      dispatch_stored(x.dtype, [&](auto zero) -> double { return a * widened(*x.as<decltype(zero)>()); });
+      dispatch(kCpuTypes, x.dtype, [&](auto zero) -> double { return a * widened(*x.as<decltype(zero)>()); });
   map(stream, y, [value] { return value; });
 }
 
@@ -154,7 +151,7 @@ void count_non_finite(CpuStream& stream, std::span<const ConstView> tensors, Vie
 
 void argmax(CpuStream& stream, ConstView x, View indices) {
   const Matrix matrix(x.shape);
-  dispatch_stored(x.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, matrix.rows, matrix.rows_holding(kElementGrain),
                  [&](std::int64_t begin, std::int64_t end) {

@@ -17,7 +17,7 @@ template <class F>
 void for_each_row(const CpuStream& stream, const ConstView& matrix, F f) {
   const std::int64_t grain =
       std::max<std::int64_t>(1, kExpGrain / std::max<std::int64_t>(matrix.shape[1], 1));
-  dispatch_stored(matrix.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, matrix.dtype, [&](auto zero) {
     parallel_for(stream, matrix.shape[0], grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) f(row, zero);
     });

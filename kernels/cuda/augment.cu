@@ -105,7 +105,7 @@ void augment(CudaStream& stream, ConstView images, ConstView rows, ConstView ids
              const AugmentOptions& options, Random random, View out) {
   if (out.numel() == 0) return;
   const ImageSizes sizes(images.shape);
-  cuda::dispatch_floating(out.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, out.dtype, [&](auto zero) {
     using T = decltype(zero);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(sizes.elements(), out.data), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;

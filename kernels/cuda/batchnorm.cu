@@ -297,7 +297,7 @@ void batch_norm_forward(CudaStream& stream, ConstView x, ConstView gamma, ConstV
     fill(stream, 0, inverse_std);
     return;
   }
-  dispatch_floating(x.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Normalization<T> to(stream, x.shape[-1]);
     const Statistics<T> statistics =
@@ -312,7 +312,7 @@ void batch_norm_forward(CudaStream& stream, ConstView x, ConstView gamma, ConstV
 
 void sync_batch_norm_stats(CudaStream& stream, ConstView x, View moments) {
   if (x.numel() == 0) return fill(stream, 0, moments);
-  dispatch_floating(x.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_moments<T>(stream, x, [&](const ChannelTiling& tiling, const compute_t<T>* partials) {
       launch(stream, blocks_for(tiling.channels, kFinalLanes), kChannelBlock, sizeof(FinalScratch),
@@ -326,7 +326,7 @@ void sync_batch_norm_elemt(CudaStream& stream, ConstView x, ConstView gamma, Con
                            View running_mean, View running_var, BatchNormOptions options) {
   const std::int64_t channels = x.shape[-1];
   if (channels == 0) return;
-  dispatch_floating(x.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Normalization<T> to(stream, channels);
     const Statistics<T> statistics =
@@ -343,7 +343,7 @@ void batch_norm_inference(CudaStream& stream, ConstView x, ConstView gamma, Cons
                           ConstView residual, ConstView running_mean, ConstView running_var, View y,
                           BatchNormOptions options) {
   if (x.numel() == 0) return;
-  dispatch_floating(x.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     const std::int64_t channels = x.shape[-1];

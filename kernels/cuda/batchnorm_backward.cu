@@ -296,7 +296,7 @@ class Backward {
 template <class F>
 void with_backward(CudaStream& stream, const BackwardArguments& arguments, const F& f) {
   if (arguments.channels() == 0) return;
-  dispatch_floating(arguments.x.dtype, [&](auto zero) { f(Backward<decltype(zero)>(stream, arguments)); });
+  dispatch(kGpuTypes, arguments.x.dtype, [&](auto zero) { f(Backward<decltype(zero)>(stream, arguments)); });
 }
 
 }  // namespace

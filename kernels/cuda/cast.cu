@@ -23,8 +23,8 @@ struct Constant {
 }  // namespace
 
 void cast(CudaStream& stream, ConstView x, View y) {
-  dispatch(x.dtype, [&](auto from) {
-    dispatch(y.dtype, [&](auto to) {
+  dispatch(kAllTypes, x.dtype, [&](auto from) {
+    dispatch(kAllTypes, y.dtype, [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
       cuda::launch_map(stream, y.numel(), Convert<To>{}, y.as<To>(), x.as<From>());
@@ -33,7 +33,7 @@ void cast(CudaStream& stream, ConstView x, View y) {
 }
 
 void fill(CudaStream& stream, double value, View y) {
-  dispatch(y.dtype, [&](auto zero) {
+  dispatch(kAllTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     cuda::launch_map(stream, y.numel(), Constant<T>{converted<T>(value)}, y.as<T>());
   });

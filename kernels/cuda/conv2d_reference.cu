@@ -221,7 +221,7 @@ void conv2d_forward_reference(CudaStream& stream, ConstView x, ConstView filter,
                               Conv2dOptions options) {
   if (y.numel() == 0) return;
   const ConvSizes c(x.shape, filter.shape, y.shape, options);
-  cuda::dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const PackGrid grid(y.shape, kOutputs);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(c.i, x.data, filter.data), [&](auto width) {
@@ -236,7 +236,7 @@ void conv2d_backward_data_reference(CudaStream& stream, ConstView dy, ConstView 
                                     Conv2dOptions options) {
   if (!dx.wanted() || dx.numel() == 0) return;
   const ConvSizes c(dx.shape, filter.shape, dy.shape, options);
-  cuda::dispatch_floating(dx.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(c.i, filter.data, dx.data), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
@@ -251,7 +251,7 @@ void conv2d_backward_filter_reference(CudaStream& stream, ConstView dy, ConstVie
                                       Conv2dOptions options) {
   if (!dfilter.wanted() || dfilter.numel() == 0) return;
   const ConvSizes c(x.shape, dfilter.shape, dy.shape, options);
-  cuda::dispatch_floating(dfilter.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, dfilter.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool output_packs = c.o % kSquare<T> == 0 && cuda::is_aligned(dy.data);
     const bool input_packs = c.i % kSquare<T> == 0 && cuda::is_aligned(x.data);

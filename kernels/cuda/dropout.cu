@@ -85,7 +85,7 @@ void dropout(CudaStream& stream, ConstView x, ConstView sample_ids, double p, Ra
   const std::int64_t block_rows = (samples + block.y - 1) / block.y;
   const dim3 grid(blocks_for(quads, static_cast<int>(block.x)),
                   static_cast<unsigned>(std::min(block_rows, kDropoutRows)));
-  cuda::dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     using Quad = cuda::Pack<T, kQuad>;
     const auto begins_a_quad = [](const void* pointer) {

@@ -98,7 +98,7 @@ void global_avg_pool2d_forward(CudaStream& stream, ConstView x, View y) {
   const std::int64_t images = x.shape[0];
   const std::int64_t pixels = x.shape[1] * x.shape[2];
   const std::int64_t channels = x.shape[3];
-  cuda::dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(channels, x.data, y.data), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
@@ -116,7 +116,7 @@ void global_avg_pool2d_backward(CudaStream& stream, ConstView dy, GradView dx) {
   const std::int64_t images = dx.shape[0];
   const std::int64_t pixels = dx.shape[1] * dx.shape[2];
   const std::int64_t channels = dx.shape[3];
-  cuda::dispatch_floating(dx.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(channels, dy.data, dx.data), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;

@@ -1,6 +1,7 @@
 // kernels/loss_scale.h on the GPU.
 #include "kernels/loss_scale.h"
 
+#include "kernels/cuda/primitives/element.h"
 #include "kernels/cuda/primitives/launch.h"
 #include "kernels/shared/loss_scale_update.h"
 
@@ -17,7 +18,7 @@ __global__ void loss_scale_kernel(const std::int32_t* non_finite, LossScaleNumbe
 
 void update_loss_scale(CudaStream& stream, ConstView non_finite, const LossScaleView& state,
                        LossScaleOptions options) {
-  dispatch_compute(state.scale.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuFullTypes, state.scale.dtype, [&](auto zero) {
     using T = decltype(zero);
     launch(stream, 1, 1, 0, loss_scale_kernel<T>, non_finite.as<std::int32_t>(), LossScaleNumbers<T>(state),
            options);

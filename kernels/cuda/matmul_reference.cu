@@ -94,7 +94,7 @@ void matmul_reference(CudaStream& stream, ConstView a, ConstView b, GradView c, 
   const std::int64_t n = c.shape[1];
   const std::int64_t k = a.shape[options.transpose_a ? 0 : 1];
   const unsigned tiles_per_row = blocks_for(n, kTile);
-  cuda::dispatch_floating(c.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, c.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Operand<T> left{.data = a.as<T>(),
                           .lines = m,

@@ -139,7 +139,7 @@ class Launcher {
 /// UsageError if a parameter has any other type.
 template <class Slots, class F>
 void for_each_type(const Slots& slots, F f) {
-  for (const auto& slot : slots) dispatch_compute(slot.parameter.dtype, [](auto) {});
+  for (const auto& slot : slots) dispatch(cuda::kGpuFullTypes, slot.parameter.dtype, [](auto) {});
   f(float{});
   f(double{});
 }
@@ -200,7 +200,7 @@ void count_step(CudaStream& stream, ConstView skip, View steps) {
 
 void clip_coefficient(CudaStream& stream, ConstView norm, double max_norm, ConstView loss_scale,
                       View coefficient) {
-  dispatch_compute(loss_scale.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuFullTypes, loss_scale.dtype, [&](auto zero) {
     using T = decltype(zero);
     launch(stream, 1, 1, 0, clip_kernel<T>, norm.as<double>(), max_norm, loss_scale.as<T>(),
            coefficient.as<double>());

@@ -52,7 +52,7 @@ void transpose_images(CudaStream& stream, ConstView x, std::int64_t rows, std::i
   const std::int64_t column_tiles = blocks_for(columns, kTile);
   // All tiles are on the x axis of the grid, the only one that allows more than 65535 blocks.
   const auto blocks = static_cast<unsigned>(x.shape[0] * row_tiles * column_tiles);
-  cuda::dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     launch(stream, blocks, dim3(kTile, kTileRows), sizeof(Tile<T>), transpose_kernel<T>, rows, columns,
            cuda::Divisor(row_tiles), cuda::Divisor(column_tiles), y.mode, x.as<T>(), y.as<T>());

@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kPoolBlock)
 
 void max_pool2d_forward(CudaStream& stream, ConstView x, View y, View positions, Pool2dOptions options) {
   if (y.numel() == 0) return;
-  cuda::dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool packs = cuda::comes_in_packs<T>(y.shape[3], x.data, y.data, positions.data);
     cuda::dispatch_width<T>(packs, [&](auto width) {
@@ -199,7 +199,7 @@ void max_pool2d_forward(CudaStream& stream, ConstView x, View y, View positions,
 void max_pool2d_backward(CudaStream& stream, ConstView dy, ConstView positions, GradView dx,
                          Pool2dOptions options) {
   if (!dx.wanted() || dx.numel() == 0) return;
-  cuda::dispatch_floating(dx.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool packs = cuda::comes_in_packs<T>(dx.shape[3], dy.data, positions.data, dx.data);
     cuda::dispatch_width<T>(packs, [&](auto width) {
@@ -214,7 +214,7 @@ void max_pool2d_backward(CudaStream& stream, ConstView dy, ConstView positions, 
 
 void avg_pool2d_forward(CudaStream& stream, ConstView x, View y, Pool2dOptions options) {
   if (y.numel() == 0) return;
-  cuda::dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool packs = cuda::comes_in_packs<T>(y.shape[3], x.data, y.data);
     cuda::dispatch_width<T>(packs, [&](auto width) {
@@ -228,7 +228,7 @@ void avg_pool2d_forward(CudaStream& stream, ConstView x, View y, Pool2dOptions o
 
 void avg_pool2d_backward(CudaStream& stream, ConstView dy, GradView dx, Pool2dOptions options) {
   if (!dx.wanted() || dx.numel() == 0) return;
-  cuda::dispatch_floating(dx.dtype, [&](auto zero) {
+  dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool packs = cuda::comes_in_packs<T>(dx.shape[3], dy.data, dx.data);
     cuda::dispatch_width<T>(packs, [&](auto width) {

@@ -14,7 +14,7 @@
 namespace convoy {
 namespace {
 
-using cuda::BlockPartials, cuda::compute_t, cuda::dispatch_floating, cuda::narrow, cuda::widen;
+using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::narrow, cuda::widen;
 
 constexpr int kReduceBlock = 256;
 constexpr int kReducePiece = 8192;  // elements per block: for floats, 8 loads of 16 bytes per thread
@@ -126,16 +126,15 @@ template <class F, class Finish>
 void reduce_all(CudaStream& stream, std::span<const ConstView> tensors, F f, Finish finish) {
   std::size_t blocks = 0;
   for (const ConstView& tensor : tensors) {
-    dispatch_floating(tensor.dtype, [](auto) {});  // throws UsageError for any other type
+    dispatch(kGpuTypes, tensor.dtype, [](auto) {});  // throws UsageError for any other type
     blocks += blocks_for(tensor.numel(), kReducePiece);
   }
   const cuda::Scratch scratch(stream, blocks * sizeof(double));
   auto* const partials = scratch.as<double>();
   std::int64_t done = 0;
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64})
-    dispatch_floating(dtype, [&](auto zero) {
-      done += launch_reduce<decltype(zero)>(stream, tensors, f, partials + done);
-    });
+    dispatch(kGpuTypes, dtype,
+             [&](auto zero) { done += launch_reduce<decltype(zero)>(stream, tensors, f, partials + done); });
   launch(stream, 1, kFinishBlock, sizeof(BlockPartials<double, kFinishBlock>), finish_kernel<Finish>, done,
          partials, finish);
 }
@@ -184,7 +183,7 @@ __global__ void __launch_bounds__(kReduceBlock)
 
 void sum(CudaStream& stream, ConstView x, GradView y) {
   if (!y.wanted()) return;
-  dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     reduce_all(stream, {&x, 1}, Value{}, WriteSum<T>{.y = y.as<T>(), .add = y.mode == GradMode::accumulate});
   });
@@ -200,8 +199,8 @@ void count_non_finite(CudaStream& stream, std::span<const ConstView> tensors, Vi
 
 void broadcast_scalar(CudaStream& stream, ConstView x, double a, GradView y) {
   if (!y.wanted() || y.numel() == 0) return;
-  dispatch_floating(x.dtype, [](auto) {});
-  dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, x.dtype, [](auto) {});
+  dispatch(kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     launch(stream, blocks_for(y.numel(), kReducePiece), kReduceBlock, 0, broadcast_kernel<T>, y.numel(),
            ScaledScalar{.x = x.data, .dtype = x.dtype, .a = a}, y.mode, y.as<T>());

@@ -9,7 +9,7 @@
 namespace convoy {
 namespace {
 
-using cuda::compute_t, cuda::dispatch_floating, cuda::narrow, cuda::Pack, cuda::widen;
+using cuda::compute_t, cuda::kGpuTypes, cuda::narrow, cuda::Pack, cuda::widen;
 
 constexpr int kTileBlock = 256;                // threads
 constexpr int kSegmentBytes = 128;             // bytes of a row per block: a whole cache line
@@ -127,7 +127,7 @@ void sum_rows_of(CudaStream& stream, Matrix matrix, const T* x, const GradView& 
   const cuda::Scratch scratch(stream, static_cast<std::size_t>(sums.rows * sums.columns) * sizeof(double));
   auto* const partials = scratch.as<double>();
   launch_sum_rows<kWidth>(stream, matrix, tiles, x, partials, GradMode::overwrite);
-  dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, y.dtype, [&](auto zero) {
     using Y = decltype(zero);
     const RowTiles all_rows = tile_matrix(sums, 1, sizeof(double), 1, 1);
     launch_sum_rows<1>(stream, sums, all_rows, static_cast<const double*>(partials), y.as<Y>(), y.mode);
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(Team::kBlock)
 void sum_rows(CudaStream& stream, ConstView x, GradView y) {
   const Matrix matrix(x.shape);
   if (!y.wanted() || matrix.columns == 0) return;
-  dispatch_floating(x.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int kWidth = cuda::kVectorWidth<T>;
     if (matrix.columns % kWidth == 0 && cuda::is_aligned(x.data)) {
@@ -216,7 +216,7 @@ void sum_rows(CudaStream& stream, ConstView x, GradView y) {
 void add_bias(CudaStream& stream, ConstView x, ConstView bias, View y, bool relu) {
   const Matrix matrix(x.shape);
   if (matrix.rows == 0) return;
-  dispatch_floating(x.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int kWidth = cuda::kVectorWidth<T>;
     const bool in_packs = matrix.columns % kWidth == 0 && cuda::is_aligned(x.data) &&
@@ -237,7 +237,7 @@ void add_bias(CudaStream& stream, ConstView x, ConstView bias, View y, bool relu
 void argmax(CudaStream& stream, ConstView x, View indices) {
   const Matrix matrix(x.shape);
   if (matrix.rows == 0) return;
-  dispatch_floating(x.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     cuda::dispatch_team(matrix.columns, [&](auto team) {
       using Team = decltype(team);

@@ -10,8 +10,8 @@
 namespace convoy {
 namespace {
 
-using cuda::compute_t, cuda::dispatch_floating, cuda::dispatch_team, cuda::first_largest,
-    cuda::for_each_of_row, cuda::narrow, cuda::widen;
+using cuda::compute_t, cuda::kGpuTypes, cuda::dispatch_team, cuda::first_largest, cuda::for_each_of_row,
+    cuda::narrow, cuda::widen;
 
 /// The smoothed target: 1 - s + s / C for the label, s / C for every other class.
 template <class C>
@@ -88,7 +88,7 @@ void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstVi
   const std::int64_t rows = logits.shape[0];
   const std::int64_t classes = logits.shape[1];
   if (rows == 0) return;
-  dispatch_floating(logits.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     dispatch_team(classes, [&](auto team) {
@@ -105,7 +105,7 @@ void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstVi
   const std::int64_t rows = logits.shape[0];
   const std::int64_t classes = logits.shape[1];
   if (!dlogits.wanted() || rows == 0) return;
-  dispatch_floating(logits.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     dispatch_team(classes, [&](auto team) {
@@ -121,7 +121,7 @@ void softmax(CudaStream& stream, ConstView x, View y) {
   const std::int64_t rows = x.shape[0];
   const std::int64_t classes = x.shape[1];
   if (rows == 0) return;
-  dispatch_floating(x.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     dispatch_team(classes, [&](auto team) {
       using Team = decltype(team);

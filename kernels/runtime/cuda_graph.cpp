@@ -6,14 +6,14 @@
 namespace convoy {
 
 // The compute stream of the CPU runs its work immediately, so there is nothing to capture.
-std::unique_ptr<CudaGraph::Capture> capture_work(CpuStream&, const Device& device,
+std::unique_ptr<CudaGraph::Capture> capture_work(CpuStream&, const DeviceContext& device,
                                                  const std::function<void()>&) {
   fail<UsageError>("{}: cannot capture a CUDA graph on this device, expected a GPU", device.name());
 }
 
-bool CudaGraph::supported(const Device& device) { return device.kind() == DeviceKind::cuda; }
+bool CudaGraph::supported(const DeviceContext& device) { return device.kind() == DeviceKind::cuda; }
 
-CudaGraph::CudaGraph(const Device& device, const std::function<void()>& work)
+CudaGraph::CudaGraph(const DeviceContext& device, const std::function<void()>& work)
     : device_(device),
       capture_(on(device.stream(), [&](auto& stream) { return capture_work(stream, device, work); })) {}
 

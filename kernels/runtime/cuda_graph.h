@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "kernels/base/error.h"
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 
 namespace convoy {
 
@@ -25,14 +25,14 @@ namespace convoy {
 class CudaGraph {
  public:
   /// Returns whether the device supports CUDA graphs. Only GPUs do.
-  static bool supported(const Device& device);
+  static bool supported(const DeviceContext& device);
 
   /// Calls `work` once and captures what it enqueues. Throws UsageError if the device does not support graphs
   /// or its compute stream is already capturing. Throws CaptureError if the work cannot be captured: for
   /// example, it blocks the host, copies from or to host memory other than staging(), or runs out of memory.
   /// Other exceptions of `work` are rethrown. After an exception none of the work has run, and the stream and
   /// the device are usable as before.
-  CudaGraph(const Device& device, const std::function<void()>& work);
+  CudaGraph(const DeviceContext& device, const std::function<void()>& work);
   /// Blocks until all replays have completed.
   ~CudaGraph();
   CudaGraph(const CudaGraph&) = delete;
@@ -52,7 +52,7 @@ class CudaGraph {
   };
 
  private:
-  Device device_;
+  DeviceContext device_;
   std::unique_ptr<Capture> capture_;
 };
 

@@ -11,9 +11,9 @@ namespace convoy {
 
 /// Captures the work that `work` enqueues on `stream`, the compute stream of `device`. The CPU overload
 /// throws UsageError.
-std::unique_ptr<CudaGraph::Capture> capture_work(CpuStream& stream, const Device& device,
+std::unique_ptr<CudaGraph::Capture> capture_work(CpuStream& stream, const DeviceContext& device,
                                                  const std::function<void()>& work);
-std::unique_ptr<CudaGraph::Capture> capture_work(CudaStream& stream, const Device& device,
+std::unique_ptr<CudaGraph::Capture> capture_work(CudaStream& stream, const DeviceContext& device,
                                                  const std::function<void()>& work);
 
 }  // namespace convoy

@@ -4,8 +4,10 @@
 
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <typeindex>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 
 namespace convoy {
@@ -81,18 +83,32 @@ class CpuStream {
 
 class CudaStream;
 
-/// A reference to a stream of any kind. A CPU-only build has only CPU streams.
+/// The stream of the meta device, whose tensors have no data: `on` calls no kernel for it.
+struct MetaStream {};
+
+/// A reference to a stream of any kind. A CPU-only build has no CUDA streams.
 #if defined(CONVOY_CUDA)
-using Stream = std::variant<std::reference_wrapper<CpuStream>, std::reference_wrapper<CudaStream>>;
+using Stream =
+    std::variant<std::reference_wrapper<CpuStream>, std::reference_wrapper<CudaStream>, MetaStream>;
 #else
-using Stream = std::variant<std::reference_wrapper<CpuStream>>;
+using Stream = std::variant<std::reference_wrapper<CpuStream>, MetaStream>;
 #endif
 
-/// Calls f with the CpuStream or CudaStream that `stream` refers to, and returns its result. Example:
+/// Calls f with the CpuStream or CudaStream that `stream` refers to, and returns its result. For a stream of
+/// the meta device, returns a value-initialized result without a call. Example:
 ///   on(stream, [&](auto& s) { relu_forward(s, x, y); });
 template <class F>
-decltype(auto) on(const Stream& stream, F&& f) {
-  return std::visit([&](auto reference) -> decltype(auto) { return f(reference.get()); }, stream);
+auto on(const Stream& stream, F&& f) {
+  using Result = decltype(f(std::declval<CpuStream&>()));
+  static_assert(!std::is_reference_v<Result>);
+  return std::visit(
+      [&](auto reference) -> Result {
+        if constexpr (std::is_same_v<decltype(reference), MetaStream>)
+          return Result();
+        else
+          return f(reference.get());
+      },
+      stream);
 }
 
 /// Returns the number of cores that this process may run on, by its affinity mask.

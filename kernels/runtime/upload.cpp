@@ -26,7 +26,7 @@ class CpuUploader final : public Uploader::Impl {
 
 std::unique_ptr<Uploader::Impl> make_uploader(CpuStream&) { return std::make_unique<CpuUploader>(); }
 
-Uploader::Uploader(const Device& to)
+Uploader::Uploader(const DeviceContext& to)
     : device_(to), impl_(on(to.stream(), [](auto& compute) { return make_uploader(compute); })) {}
 
 Uploader::~Uploader() = default;

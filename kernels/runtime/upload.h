@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 
 namespace convoy {
 
@@ -38,7 +38,7 @@ class Upload {
 class Uploader {
  public:
   /// Creates an uploader for the memory of device `to`.
-  explicit Uploader(const Device& to);
+  explicit Uploader(const DeviceContext& to);
   /// Blocks until all copies are complete.
   ~Uploader();
   Uploader(const Uploader&) = delete;
@@ -46,7 +46,7 @@ class Uploader {
 
   /// The source and destination of one copy.
   struct Copy {
-    /// A view in the memory of Device::host(). Must stay allocated and unchanged until Upload::done().
+    /// A view in the memory of DeviceContext::host(). Must stay allocated and unchanged until Upload::done().
     ConstView from;
     /// A view in the device's memory. Must stay allocated and unused until Upload::wait_on_compute_stream().
     View to;
@@ -62,7 +62,7 @@ class Uploader {
   };
 
  private:
-  Device device_;
+  DeviceContext device_;
   std::unique_ptr<Impl> impl_;
 };
 

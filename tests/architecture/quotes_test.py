@@ -120,8 +120,8 @@ class Checks(unittest.TestCase):
     """Each check finds a planted mistake."""
 
     def test_finds_a_false_quote(self):
-        for code, count in (("decltype(auto) on(const Stream& stream,\n  F&& f) {  // any comment\n…\n}", 0),
-                            ("decltype(auto) on(const Stream& stream, G&& g) {", 1), ("}  // namespace x\n…\n#pragma", 1)):
+        for code, count in (("auto on(const Stream& stream,\n  F&& f) {  // any comment\n…\n}", 0),
+                            ("auto on(const Stream& stream, G&& g) {", 1), ("}  // namespace x\n…\n#pragma", 1)):
             text = f"```cpp\n// kernels/runtime/stream.h: on\n{code}\n```\n"
             self.assertEqual(count, len(quote_problems("a.md", text)), code)
         self.assertEqual(1, len(quote_problems("a.md", "```cpp\n// kernels/no.h: on\nint a;\n```\n")))

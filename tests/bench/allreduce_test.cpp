@@ -157,6 +157,7 @@ TEST_F(Allreduce, RejectsInvalidFlags) {
   struct Mistake {
     Arguments flags;
     const char* message;
+    int ranks = 1;  // each prints one line
   };
   const Mistake mistakes[] = {
       {{"--op", "max"}, "--op: found 'max', expected sum"},
@@ -166,13 +167,13 @@ TEST_F(Allreduce, RejectsInvalidFlags) {
       {{"-r", "1", "--collective", "broadcast"},
        "--root: found 1, expected a rank below the world size of 1"},
       {{"--comm", "nccl"}, "--comm nccl: found --device cpu"},
-      {{"--devices", "2", "--beside-mpi"}, "--beside-mpi: the ranks were not initialized"}};
+      {{"--devices", "2", "--beside-mpi"}, "--beside-mpi: the ranks were not initialized", 2}};
   for (const Mistake& mistake : mistakes) {
     const ProcessResult result = run_program(arguments(mistake.flags));
     EXPECT_EQ(result.exit_code, 2) << mistake.message << result.out;
     EXPECT_THAT(result.err, StartsWith("convoy-bench-allreduce: error: "));
     EXPECT_THAT(result.err, HasSubstr(mistake.message));
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), mistake.ranks) << result.err;
   }
   const ProcessResult nowhere = run_program(arguments({"-b", "8", "-e", "8", "--json", "/proc/result.json"}));
   EXPECT_EQ(nowhere.exit_code, 8);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kFewElements = 1 << 17;
 
-void run_all(const Device& device) {
+void run_all(const DeviceContext& device) {
   for (const KernelRow& row : kernel_rows(kFewElements)) {
     SCOPED_TRACE(row.name);
     const std::function<void()> run = row.prepare(device);
@@ -20,11 +20,11 @@ void run_all(const Device& device) {
   }
 }
 
-TEST(KernelRows, RunOnTheCpu) { run_all(Device::cpu({.threads = 1})); }
+TEST(KernelRows, RunOnTheCpu) { run_all(DeviceContext::create_cpu({.threads = 1})); }
 
 TEST(KernelRows, RunOnAGpu) {
   if (cuda_availability().count == 0) GTEST_SKIP() << cuda_availability().reason;
-  run_all(Device::cuda(0));
+  run_all(DeviceContext::create_cuda(0));
 }
 
 TEST(KernelRows, CountBytesProportionalToTheArrays) {

@@ -22,8 +22,8 @@ using testing::ModelCase;
 
 constexpr std::int64_t kImages = 2;
 
-const Device& cpu() {
-  static const Device device = Device::cpu({.threads = 1});
+const DeviceContext& cpu() {
+  static const DeviceContext device = DeviceContext::create_cpu({.threads = 1});
   return device;
 }
 
@@ -262,7 +262,7 @@ TEST(ModelCases, CountPassesOverFeatureMaps) {
 }
 
 /// Runs both directions with several graphs at a time, as the benchmark does.
-void run_both_ways(const std::vector<ModelCase>& cases, const Device& device) {
+void run_both_ways(const std::vector<ModelCase>& cases, const DeviceContext& device) {
   for (const ModelCase& c : cases) {
     SCOPED_TRACE(c.name());
     const OpRun run(c, device);
@@ -285,7 +285,7 @@ TEST(OpRun, RunsInDoublePrecision) {
 
 TEST(OpRun, RunsOnAGpu) {
   if (cuda_availability().count == 0) GTEST_SKIP() << cuda_availability().reason;
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     SCOPED_TRACE(to_string(dtype));
     run_both_ways(testing::lenet_cases({.batch = kImages, .dtype = dtype}), gpu);

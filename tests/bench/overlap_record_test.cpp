@@ -26,8 +26,8 @@ using ::testing::HasSubstr;
 using ::testing::Le;
 using ::testing::Pointwise;
 
-const Device& cpu() {
-  static const Device device = Device::cpu({.threads = 1});
+const DeviceContext& cpu() {
+  static const DeviceContext device = DeviceContext::create_cpu({.threads = 1});
   return device;
 }
 

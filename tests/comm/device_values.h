@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "comm/core/communicator.h"
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy::testing {
 
 /// Blocks until all enqueued work has completed or failed.
 inline void wait_for(Communicator& comm) {
-  StreamEvent end(comm.stream());
+  Event end(comm.stream());
   end.record(comm.stream());
   end.wait();
 }
@@ -20,7 +20,7 @@ template <class T>
 class DeviceValues {
  public:
   DeviceValues(const Communicator& comm, std::vector<T> values)
-      : device_(comm.device()), host_(std::move(values)) {
+      : device_(comm.context()), host_(std::move(values)) {
     data_ = device_.memory().allocate(bytes());
     copy_bytes(host_device_, ConstView(host_.data(), shape(), dtype_of<T>), device_, view());
   }
@@ -41,8 +41,8 @@ class DeviceValues {
   Shape shape() const { return {static_cast<std::int64_t>(host_.size())}; }
   std::size_t bytes() const { return host_.size() * sizeof(T); }
 
-  Device device_;
-  Device host_device_ = Device::cpu({.threads = 1});
+  DeviceContext device_;
+  DeviceContext host_device_ = DeviceContext::create_cpu({.threads = 1});
   std::vector<T> host_;
   void* data_ = nullptr;
 };

@@ -80,7 +80,7 @@ TEST_F(CudaFeed, BatchesAreThoseOfTheCpu) {
       for (const std::vector<Copy>& epoch : run(set, options, 2))
         expected.insert(expected.end(), epoch.begin(), epoch.end());
       for_each_order([&] {
-        options.device = Device::cuda(0);
+        options.device = DeviceContext::create_cuda(0);
         EXPECT_EQ(run_behind(set, options), expected);
       });
     }
@@ -94,7 +94,7 @@ TEST_F(CudaFeed, ResidentBatchesMatchTheCpuWhileTheNextEpochIsUploaded) {
     expected.insert(expected.end(), epoch.begin(), epoch.end());
   options.resident = true;
   for_each_order([&] {
-    options.device = Device::cuda(0);
+    options.device = DeviceContext::create_cuda(0);
     EXPECT_EQ(run_behind(set, options), expected);
   });
 }
@@ -103,7 +103,7 @@ TEST_F(CudaFeed, UploadsTheNextStepAhead) {
   const ImageSet set = make_set(160);
   std::size_t in_use = 0;
   for (int pause_ms = 20; pause_ms < 10'000 && in_use < 2 * batch_bytes(16); pause_ms *= 5) {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     DataLoader loader(set, {.global_batch = 16, .workers = 1, .prefetch = 2, .device = gpu});
     ASSERT_TRUE(eventually([&] { return gpu.staging().stats().in_use >= 2 * batch_bytes(16); }));
     // Workers start both batches. The upload of the second shows that they are ready.
@@ -117,7 +117,7 @@ TEST_F(CudaFeed, UploadsTheNextStepAhead) {
 TEST_F(CudaFeed, DiscardedUploadsDoNotOverwriteReusedMemory) {
   const ImageSet set = make_set(160);
   for_each_order([&] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     DataLoader loader(set, {.global_batch = 16, .workers = 1, .prefetch = 2, .device = gpu});
     for (int round = 0; round < 5; ++round) {
       loader.seek(0, round);
@@ -140,7 +140,7 @@ TEST_F(CudaFeed, DiscardedUploadsDoNotOverwriteReusedMemory) {
 TEST_F(CudaFeed, MemoryIsBoundedWhenTheGpuIsBehind) {
   const ImageSet set = make_set(640);
   for_each_order([&] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     constexpr int kPrefetch = 3;
     DataLoader loader(set, {.global_batch = 16, .workers = 2, .prefetch = kPrefetch, .device = gpu});
     for (int epoch = 0; epoch < 3; ++epoch)
@@ -155,7 +155,8 @@ TEST_F(CudaFeed, MemoryIsBoundedWhenTheGpuIsBehind) {
 
 TEST_F(CudaFeed, UploadsAnEmptyBatch) {
   const ImageSet set = make_set(5);
-  DataLoader loader(set, {.global_batch = 4, .rank = 3, .world_size = 4, .device = Device::cuda(0)});
+  DataLoader loader(set,
+                    {.global_batch = 4, .rank = 3, .world_size = 4, .device = DeviceContext::create_cuda(0)});
   EXPECT_EQ(loader.next_step().front().ids.numel(), 1);
   EXPECT_EQ(loader.next_step().front().images.shape(), (Shape{0, kHeight, kWidth, kChannels}));
 }
@@ -164,7 +165,7 @@ TEST_F(CudaFeed, CanBeDestroyedAtAnyTime) {
   const ImageSet set = make_set(500);
   for_each_order([&] {
     for (int taken = 0; taken < 12; ++taken) {
-      const Device gpu = Device::cuda(0);
+      const DeviceContext gpu = DeviceContext::create_cuda(0);
       std::vector<Batch> kept;
       {
         DataLoader loader(set, {.global_batch = 16, .workers = 1 + taken % 3, .device = gpu});

@@ -17,7 +17,7 @@ class CudaLoader : public GpuTest {
     const ImageSet set = make_set(43);
     options.transform = random_transform();
     const auto expected = run(set, options, 2);
-    options.device = Device::cuda(0);
+    options.device = DeviceContext::create_cuda(0);
     EXPECT_EQ(run(set, options, 2), expected);
     options.resident = true;
     for_each_order([&] { EXPECT_EQ(run(set, options, 2), expected); });
@@ -46,7 +46,7 @@ TEST_F(CudaLoader, RoundsToHalfPrecisionOnceOnCpuAndGpu) {
   LoaderOptions options{.global_batch = 16, .seed = 5, .transform = random_transform()};
   options.transform.augment.inverse_std = {4.049f, 4.107f, 3.823f};
   const auto exact = run(set, options, 2);
-  options.device = Device::cuda(0);
+  options.device = DeviceContext::create_cuda(0);
   for (const DType dtype : {DType::f16, DType::bf16}) {
     options.dtype = dtype;
     const auto expected = rounded(exact, dtype);
@@ -61,7 +61,7 @@ TEST_F(CudaLoader, RoundsToHalfPrecisionOnceOnCpuAndGpu) {
 }
 
 /// Completes a batch of a loader with defer_images by calling make_images().
-Batch with_images(const DataLoader& loader, Batch batch, DType dtype, const Device& gpu) {
+Batch with_images(const DataLoader& loader, Batch batch, DType dtype, const DeviceContext& gpu) {
   EXPECT_FALSE(batch.images.defined());
   batch.images = Tensor::empty({batch.ids.numel(), kHeight, kWidth, kChannels}, dtype, gpu);
   const Tensor epoch = Tensor::full({1}, static_cast<double>(batch.epoch), DType::i32, gpu);
@@ -71,7 +71,7 @@ Batch with_images(const DataLoader& loader, Batch batch, DType dtype, const Devi
 
 TEST_F(CudaLoader, MakesDeferredImagesOnRequest) {
   const ImageSet set = make_set(43);
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   LoaderOptions options{.global_batch = 16,
                         .micro_batch = 7,
                         .seed = 5,
@@ -97,7 +97,7 @@ TEST_F(CudaLoader, MakesDeferredImagesOnRequest) {
 
 TEST_F(CudaLoader, CapturesMakeImagesInAGraph) {
   const ImageSet set = make_set(48);
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   LoaderOptions options{.global_batch = 16, .transform = random_transform(), .device = gpu, .resident = true};
   const auto expected = run(set, options, 3);
   options.defer_images = true;
@@ -124,11 +124,11 @@ TEST_F(CudaLoader, CapturesMakeImagesInAGraph) {
 
 TEST_F(CudaLoader, RefusesInvalidArgumentsOfMakeImages) {
   const ImageSet set = make_set(24);
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   EXPECT_THROW(DataLoader(set, {.device = gpu, .defer_images = true}), UsageError);
   EXPECT_THROW(DataLoader(set, {.defer_images = true}), UsageError);
   const Tensor ids = Tensor::zeros({8}, DType::i32, gpu), epoch = Tensor::zeros({1}, DType::i32, gpu);
-  const auto images = [&](std::int64_t n, DType dtype, const Device& device) {
+  const auto images = [&](std::int64_t n, DType dtype, const DeviceContext& device) {
     return Tensor::zeros({n, kHeight, kWidth, kChannels}, dtype, device);
   };
   DataLoader whole(set, {.global_batch = 8, .device = gpu, .resident = true});
@@ -145,7 +145,7 @@ TEST_F(CudaLoader, RefusesInvalidArgumentsOfMakeImages) {
 
 TEST_F(CudaLoader, UsesImagesThatAreOnTheGpuAlready) {
   const ImageSet set = make_set(2000);
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   LoaderOptions options{.global_batch = 500, .device = gpu, .resident = true};
   const auto expected = run(set, options, 1);
   const Tensor images = set.images.to(gpu);
@@ -163,14 +163,16 @@ TEST_F(CudaLoader, UsesImagesThatAreOnTheGpuAlready) {
   };
   refuses(images.rows(0, 100), true);
   refuses(set.images, true);
-  refuses(set.images.to(Device::cuda(0)), true);  // another Device has another stream
+  refuses(set.images.to(DeviceContext::create_cuda(0)), true);  // another Device has another stream
   refuses(images, false);
 }
 
 TEST_F(CudaLoader, ResumesAtAnyStep) {
   const ImageSet set = make_set(43);
-  const LoaderOptions options{
-      .global_batch = 8, .transform = random_transform(), .device = Device::cuda(0), .resident = true};
+  const LoaderOptions options{.global_batch = 8,
+                              .transform = random_transform(),
+                              .device = DeviceContext::create_cuda(0),
+                              .resident = true};
   const auto expected = run(set, options, 3);
   DataLoader loader(set, options);
   loader.seek(2, 3);
@@ -182,7 +184,7 @@ TEST_F(CudaLoader, ResumesAtAnyStep) {
 
 TEST_F(CudaLoader, ABatchOutlivesItsEpoch) {
   const ImageSet set = make_set(24);
-  DataLoader loader(set, {.global_batch = 24, .device = Device::cuda(0), .resident = true});
+  DataLoader loader(set, {.global_batch = 24, .device = DeviceContext::create_cuda(0), .resident = true});
   const Batch first = loader.next_step().front();
   const Copy before = copy_of(first);
   loader.next_step();  // the end of the epoch

@@ -30,7 +30,7 @@ class EmulatedFeed : public GpuTest {
 TEST_F(EmulatedFeed, RecoversFromExhaustedPinnedMemory) {
   const ImageSet set = make_set(160);
   for (const int workers : {0, 2}) {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     emulator::Settings settings = emulator::settings();
     settings.pinned_bytes = kBatchBytes / 2;
     std::optional<ScopedSettings> scarce(settings);
@@ -51,7 +51,7 @@ TEST_F(EmulatedFeed, RecoversFromExhaustedGpuMemory) {
     emulator::Settings settings = emulator::settings();
     settings.memory_bytes = 3 * kBatchBytes + kBatchBytes / 2;
     const ScopedSettings scarce(settings);
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const LoaderOptions options{.global_batch = 16, .workers = workers, .prefetch = 2, .device = gpu};
     const auto expected = run(set, options, 1);
     DataLoader loader(set, options);

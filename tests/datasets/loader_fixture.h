@@ -21,7 +21,7 @@ inline ImageSet make_set(std::int64_t n) {
     pixels[i] = static_cast<std::uint8_t>(i * 37 + i / 256 * 11);
   std::vector<std::int32_t> labels(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i % 7);
-  const Device device = Device::cpu();
+  const DeviceContext device = Device::cpu();
   return {.images = Tensor::from(pixels, {n, kHeight, kWidth, kChannels}, device),
           .labels = Tensor::from(labels, {n}, device)};
 }

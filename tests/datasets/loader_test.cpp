@@ -223,7 +223,7 @@ bool eventually(const auto& condition) {
 
 TEST(DataLoader, PrefetchesAcrossEpochsButNotBeyondTheLast) {
   const ImageSet set = make_set(256);
-  const Device memory = Device::cpu();
+  const DeviceContext memory = DeviceContext::create_cpu();
   DataLoader loader(set, {.global_batch = 64, .prefetch = 3, .max_epochs = 2, .device = memory});
   for (int step = 0; step < 4; ++step) loader.next_step();  // all of epoch 0 has been taken
   EXPECT_TRUE(eventually([&] { return memory.memory().stats().in_use >= 3 * kBatchBytes; }));
@@ -237,7 +237,7 @@ TEST(DataLoader, PrefetchesAcrossEpochsButNotBeyondTheLast) {
 TEST(DataLoader, MemoryIsBoundedAndSteady) {
   const ImageSet set = make_set(1000);
   unsetenv("CONVOY_MEMORY_CACHE");  // sanitizer builds set it
-  const Device memory = Device::cpu();
+  const DeviceContext memory = DeviceContext::create_cpu();
   DataLoader loader(set, {.global_batch = 64, .workers = 3, .prefetch = 4, .device = memory});
   constexpr std::size_t kBatches = 4 + 2;  // prefetched, the current and the previous one
   for (int epoch = 0; epoch < 10; ++epoch)
@@ -254,7 +254,8 @@ TEST(DataLoader, MemoryIsBoundedAndSteady) {
 TEST(DataLoader, AnErrorInAWorkerIsThrownAndSeekRecovers) {
   const ImageSet set = make_set(64 * 10);
   for (const int workers : {0, 1, 3}) {
-    const Device memory = Device::cpu({.memory_limit = 4 * kBatchBytes + kBatchBytes / 2});
+    const DeviceContext memory =
+        DeviceContext::create_cpu({.memory_limit = 4 * kBatchBytes + kBatchBytes / 2});
     DataLoader loader(set, {.global_batch = 64, .workers = workers, .prefetch = 2, .device = memory});
     std::vector<std::vector<Batch>> held;  // more than the memory can hold
     const auto take_all = [&] {

@@ -22,7 +22,7 @@ class Autograd : public ::testing::Test {
   }
   static std::vector<double> grad(const Variable& x) { return x.grad().to_vector<double>(); }
 
-  const Device device = Device::cpu({.threads = 1});
+  const DeviceContext device = DeviceContext::create_cpu({.threads = 1});
 };
 
 TEST_F(Autograd, SumsOverAllPathsOfADiamond) {
@@ -110,7 +110,7 @@ TEST_F(Autograd, GraphInputsHaveTypesButNoValues) {
   EXPECT_EQ(input, twice);
   EXPECT_EQ(input.shape(), Shape{2});
   EXPECT_EQ(input.dtype(), DType::f64);
-  EXPECT_EQ(input.device(), device);
+  EXPECT_EQ(input.context(), device);
   EXPECT_THAT(testing::message_of<UsageError>([&] { input.value(); }), HasSubstr("no value of 'scale'"));
   EXPECT_THAT(twice.creator()->inputs[0].value().to_vector<double>(), ElementsAre(1, 2))
       << "a leaf keeps its value";

@@ -19,13 +19,13 @@ std::vector<OpCase> cases_and_tails() {
 
 class CudaOpCases : public GpuTest, public ::testing::WithParamInterface<OpCase> {
  protected:
-  const Device cpu = Device::cpu({.threads = 1});
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
 };
 
 TEST_P(CudaOpCases, AgreesWithTheCpu) {
   const OpCase& c = GetParam();
   const CaseResult exact = evaluate(c, DType::f64, cpu);
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   for (const DType dtype : {DType::f32, DType::f64}) {
     SCOPED_TRACE(to_string(dtype));
     const double relative = relative_tolerance(c, dtype);
@@ -53,7 +53,7 @@ std::vector<OpCase> cases_with_a_batch() {
 class CudaEmptyBatch : public GpuTest, public ::testing::WithParamInterface<OpCase> {};
 
 TEST_P(CudaEmptyBatch, GivesZeros) {
-  const CaseResult result = evaluate(with_empty_batch(GetParam()), DType::f32, Device::cuda(0));
+  const CaseResult result = evaluate(with_empty_batch(GetParam()), DType::f32, DeviceContext::create_cuda(0));
   EXPECT_THAT(result.y, ::testing::Each(0.0));
   for (const Values& gradient : result.gradients) EXPECT_THAT(gradient, ::testing::Each(0.0));
 }

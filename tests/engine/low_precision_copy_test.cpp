@@ -81,7 +81,7 @@ TEST(LowPrecisionCopies, AreNotReadInSinglePrecision) {
   with_copies.net->keep_low_precision_copies(DType::bf16);
   for (const NamedParameter& parameter : with_copies.net->parameters())
     if (const Tensor& copy = parameter.variable.low_precision_copy(); copy.defined())
-      copy.copy_from(Tensor::full(copy.shape(), 77, copy.dtype(), copy.device()));
+      copy.copy_from(Tensor::full(copy.shape(), 77, copy.dtype(), copy.context()));
   for (int step = 0; step < 2; ++step) {
     with_copies.step(step);
     without.step(step);

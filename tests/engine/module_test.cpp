@@ -171,15 +171,15 @@ TEST(Module, ConvertsToDoubleAndBackWithTheSameVariables) {
   EXPECT_EQ(net->buffers()[0].tensor.dtype(), DType::f64);
   net->to(DType::f32);
   EXPECT_EQ(before[0].variable.value().to_vector<float>(), values);
-  const Device other = Device::cpu({.threads = 1});
+  const DeviceContext other = DeviceContext::create_cpu({.threads = 1});
   net->to(other);
-  EXPECT_TRUE(before[0].variable.device().is(other));
+  EXPECT_TRUE(before[0].variable.context() == other);
   EXPECT_THROW(net->to(DType::i32), UsageError);
 }
 
 TEST(Module, DropoutActsOnlyInTrainingAndVariesByEpoch) {
   Dropout dropout(0.5, 3);
-  const Device device = Device::cpu();
+  const DeviceContext device = Device::cpu();
   const Variable x(Tensor::full({4, 64}, 1, DType::f32, device));
   EXPECT_EQ(dropout.forward(x, ForwardContext::inference()), x);
   ForwardContext context{.training = true,
@@ -194,7 +194,7 @@ TEST(Module, DropoutActsOnlyInTrainingAndVariesByEpoch) {
 
 TEST(Module, DropoutReadsTheEpochFromDeviceMemory) {
   Dropout dropout(0.5, 3);
-  const Device device = Device::cpu();
+  const DeviceContext device = Device::cpu();
   ForwardContext context{.training = true,
                          .seed = 1,
                          .epoch = 9,

@@ -17,7 +17,7 @@ namespace {
 class OpCases : public ::testing::TestWithParam<OpCase> {
  protected:
   // One thread: the arrays are too small to gain from more.
-  const Device cpu = Device::cpu({.threads = 1});
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
 };
 
 TEST_P(OpCases, GradientsMatchFiniteDifferences) {

@@ -102,7 +102,7 @@ TEST(Safetensors, ReadsAFileWrittenByPython) {
 }
 
 TEST(Safetensors, RoundTripsEveryElementTypeBitForBit) {
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<NamedTensor> tensors{
       {"bytes", Tensor::from(std::vector<std::uint8_t>{1, 2, 255}, {3}, cpu)},
@@ -131,7 +131,7 @@ TEST(Safetensors, RoundTripsEveryElementTypeBitForBit) {
 }
 
 TEST(Safetensors, WritesAndHashesWithoutCopying) {
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   const Tensor tensor = Tensor::from(std::vector<float>{1, 2, 3}, {3}, cpu);
   const std::vector<NamedTensor> tensors{{"a", tensor}, {"none", Tensor::empty({0}, DType::f32, cpu)}};
   const SafetensorsLayout layout = lay_out_safetensors(tensors);

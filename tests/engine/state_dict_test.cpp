@@ -48,7 +48,7 @@ TEST(StateDict, MismatchesAreListedAndChangeNothing) {
   const TinyTraining training("sgd", DType::f32, 1), other("sgd", DType::f32, 2);
   const std::string before = parameters_hash(*training.net);
   std::vector<NamedTensor> tensors = export_tensors(*other.net);
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   tensors[0].name = "conv1.weight";
   tensors[1].tensor = Tensor::zeros({7}, DType::f32, cpu);
   tensors[2].tensor = Tensor::zeros({4}, DType::i32, cpu);

@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 
 class TensorTest : public ::testing::Test {
  protected:
-  const Device device = Device::cpu({.threads = 1});
+  const DeviceContext device = DeviceContext::create_cpu({.threads = 1});
 };
 
 TEST_F(TensorTest, CopiesShareBytesAndClonesDoNot) {

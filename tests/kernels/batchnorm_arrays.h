@@ -76,7 +76,7 @@ struct Norm {
 
 /// Calls the forward kernel and stores its results in `norm`.
 template <class T>
-void forward(const Device& device, Norm<T>& norm, const Fusion& fusion, const Offsets& at = {}) {
+void forward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, const Offsets& at = {}) {
   using C = ComputeType<T>;
   const DeviceArray<T> x(device, norm.x, at.x), residual(device, norm.residual, at.residual),
       y(device, norm.y, at.y);
@@ -103,7 +103,7 @@ void forward(const Device& device, Norm<T>& norm, const Fusion& fusion, const Of
 
 /// Calls the backward kernel with the statistics and the y of `norm`, and stores its results there.
 template <class T>
-void backward(const Device& device, Norm<T>& norm, const Fusion& fusion, GradMode mode,
+void backward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, GradMode mode,
               const Wanted& wanted = kWantAll, const Offsets& at = {}) {
   using C = ComputeType<T>;
   const DeviceArray<T> dy(device, norm.dy, at.dy), x(device, norm.x, at.x), y(device, norm.y, at.y),

@@ -48,7 +48,8 @@ inline View vector_of(const DeviceArray<double>& all, std::int64_t shard) {
 
 /// Does the same as forward() in training, in shards. Expects equal statistics from every shard.
 template <class T>
-void forward_in_shards(const Device& device, Norm<T>& norm, const Fusion& fusion, const ShardEnds& ends) {
+void forward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion,
+                       const ShardEnds& ends) {
   using C = ComputeType<T>;
   const DeviceArray<T> x(device, norm.x), residual(device, norm.residual), y(device, norm.y);
   const DeviceArray<C> gamma(device, norm.gamma), beta(device, norm.beta);
@@ -79,7 +80,7 @@ void forward_in_shards(const Device& device, Norm<T>& norm, const Fusion& fusion
 
 /// Does the same as backward() in training, in shards. dgamma and dbeta are summed over the shards.
 template <class T>
-void backward_in_shards(const Device& device, Norm<T>& norm, const Fusion& fusion, GradMode mode,
+void backward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, GradMode mode,
                         const ShardEnds& ends) {
   using C = ComputeType<T>;
   const DeviceArray<T> dy(device, norm.dy), x(device, norm.x), y(device, norm.y), dx(device, norm.dx),

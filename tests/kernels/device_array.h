@@ -1,7 +1,7 @@
 // An array in the memory of a device, for tests that run a kernel on the CPU and on a GPU.
 #pragma once
 
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 #include "tests/kernels/array.h"
 
 namespace convoy::testing {
@@ -12,14 +12,14 @@ template <class T>
 class DeviceArray {
  public:
   /// Creates an uninitialized array.
-  DeviceArray(const Device& device, Shape shape, std::size_t offset = 0)
+  DeviceArray(const DeviceContext& device, Shape shape, std::size_t offset = 0)
       : device_(device),
         shape_(shape),
         offset_(offset),
         bytes_((offset + static_cast<std::size_t>(shape.numel())) * sizeof(T)),
         block_(static_cast<T*>(device.memory().allocate(bytes_))) {}
   /// Creates a copy of `values`.
-  DeviceArray(const Device& device, const Array<T>& values, std::size_t offset = 0)
+  DeviceArray(const DeviceContext& device, const Array<T>& values, std::size_t offset = 0)
       : DeviceArray(device, values.shape(), offset) {
     copy_bytes(Device::cpu(), values.view(), device_, view());
   }
@@ -37,7 +37,7 @@ class DeviceArray {
   }
 
  private:
-  Device device_;
+  DeviceContext device_;
   Shape shape_;
   std::size_t offset_;
   std::size_t bytes_;

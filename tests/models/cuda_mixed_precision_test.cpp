@@ -12,11 +12,11 @@ namespace {
 
 /// Returns the GPU, or the CPU if there is none, where the tests are skipped. Results are compared bitwise,
 /// so autotuning is off.
-Device gpu_or_cpu() { return Device::parse("auto", {}, {.deterministic = true}); }
+DeviceContext gpu_or_cpu() { return DeviceContext::create(Device::best(), {}, {.deterministic = true}); }
 
 class CudaMixedPrecision : public GpuTest, public ::testing::WithParamInterface<Scene> {
  protected:
-  const Device gpu = gpu_or_cpu();
+  const DeviceContext gpu = gpu_or_cpu();
 };
 
 TEST_P(CudaMixedPrecision, OneStepIsNearF32OnTheCpu) { expect_step_near_f32(GetParam(), gpu); }
@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Nets, CudaMixedPrecision,
 
 class CudaLossScaling : public GpuTest {
  protected:
-  const Device gpu = gpu_or_cpu();
+  const DeviceContext gpu = gpu_or_cpu();
   const Scene scene{"other_layers", {8, 8, 3}, 4, "adamw", 11, 0, DType::f16};
 };
 
@@ -94,7 +94,7 @@ TEST_F(CudaLossScaling, ThrowsIfTheModelHasMoved) {
   Training training(scene, DType::f32, gpu);
   training.compute_gradients();
   const NamedParameter first = training.model.parameters().front();
-  first.variable.set_value(first.variable.value().to(Device::cpu({.threads = 1})));
+  first.variable.set_value(first.variable.value().to(DeviceContext::create_cpu({.threads = 1})));
   try {
     training.optimizer_step();
     FAIL() << "no exception";

@@ -27,7 +27,7 @@ struct Steps {
   std::vector<double> state;  // parameters and running statistics, one after the other
 };
 
-Steps train(const Scene& scene, DType dtype, const Device& device, int steps) {
+Steps train(const Scene& scene, DType dtype, const DeviceContext& device, int steps) {
   const Model model =
       models::make(scene.model, {.input = scene.input, .classes = 10, .seed = 3, .device = device}).to(dtype);
   const auto optimizer = make_optimizer(scene.optimizer, decay_groups(model.parameters(), 1e-3));
@@ -70,13 +70,13 @@ double relative_distance(const std::vector<double>& found, const std::vector<dou
 
 class CudaStep : public GpuTest, public ::testing::WithParamInterface<Scene> {
  protected:
-  const Device cpu = Device::cpu({.threads = 1});
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
 };
 
 // In f64 only rounding differs, by 1e-16 of each term. Three training steps amplify it by at most 1,000.
 TEST_P(CudaStep, ThreeStepsInF64MatchTheCpu) {
   const Steps expected = train(GetParam(), DType::f64, cpu, 3);
-  const Steps found = train(GetParam(), DType::f64, Device::cuda(0), 3);
+  const Steps found = train(GetParam(), DType::f64, DeviceContext::create_cuda(0), 3);
   EXPECT_LE(relative_distance(found.losses, expected.losses), 1e-12);
   EXPECT_LE(relative_distance(found.state, expected.state), 1e-12);
 }
@@ -84,7 +84,7 @@ TEST_P(CudaStep, ThreeStepsInF64MatchTheCpu) {
 // Only one step: with batch norm, later steps amplify f32 rounding errors beyond any useful bound.
 TEST_P(CudaStep, OneStepInF32MatchesTheCpu) {
   const Steps expected = train(GetParam(), DType::f32, cpu, 1);
-  const Steps found = train(GetParam(), DType::f32, Device::cuda(0), 1);
+  const Steps found = train(GetParam(), DType::f32, DeviceContext::create_cuda(0), 1);
   EXPECT_LE(relative_distance(found.losses, expected.losses), 1e-5);
   EXPECT_LE(relative_distance(found.state, expected.state), 1e-5);
 }
@@ -92,7 +92,8 @@ TEST_P(CudaStep, OneStepInF32MatchesTheCpu) {
 TEST_P(CudaStep, IsBitwiseReproducibleInAnyThreadOrder) {
   std::vector<Steps> runs;
   const CudaOptions options{.deterministic = true};  // autotuning could choose other algorithms
-  for_each_order([&] { runs.push_back(train(GetParam(), DType::f32, Device::cuda(0, options), 2)); });
+  for_each_order(
+      [&] { runs.push_back(train(GetParam(), DType::f32, DeviceContext::create_cuda(0, options), 2)); });
   for (const Steps& run : runs) {
     EXPECT_EQ(run.losses, runs[0].losses);
     EXPECT_EQ(run.state, runs[0].state);
@@ -107,8 +108,8 @@ INSTANTIATE_TEST_SUITE_P(Nets, CudaStep,
 // The image size of real training runs.
 TEST_F(GpuTest, OneStepOfResNet20MatchesTheCpu) {
   const Scene scene{"resnet20", {32, 32, 3}, 2, "sgd"};
-  const Steps expected = train(scene, DType::f32, Device::cpu({.threads = 1}), 1);
-  const Steps found = train(scene, DType::f32, Device::cuda(0), 1);
+  const Steps expected = train(scene, DType::f32, DeviceContext::create_cpu({.threads = 1}), 1);
+  const Steps found = train(scene, DType::f32, DeviceContext::create_cuda(0), 1);
   EXPECT_LE(relative_distance(found.losses, expected.losses), 1e-5);
   EXPECT_LE(relative_distance(found.state, expected.state), 1e-5);
 }

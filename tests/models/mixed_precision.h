@@ -78,7 +78,7 @@ inline void PrintTo(const Scene& scene, std::ostream* out) {
   *out << scene.model << "_" << to_string(scene.half);
 }
 
-inline Model make_model(const Scene& scene, const Device& device) {
+inline Model make_model(const Scene& scene, const DeviceContext& device) {
   if (std::string_view(scene.model) == "other_layers")
     return Model(scene.model, other_layers(), scene.input, 10, 3, device);
   return models::make(scene.model, {.input = scene.input, .seed = 3, .device = device});
@@ -87,12 +87,13 @@ inline Model make_model(const Scene& scene, const Device& device) {
 /// A model with its optimizer and its loss scale, which is not used in f32.
 class Training {
  public:
-  const Device device;
+  const DeviceContext device;
   const Model model;
   std::unique_ptr<Optimizer> optimizer;
   LossScaler scaler;
 
-  Training(const Scene& scene, DType compute, const Device& on_device, const LossScaleSettings& scale = {})
+  Training(const Scene& scene, DType compute, const DeviceContext& on_device,
+           const LossScaleSettings& scale = {})
       : device(on_device),
         model(make_model(scene, device)),
         optimizer(make_optimizer(scene.optimizer, decay_groups(model.parameters(), 1e-3))),
@@ -174,9 +175,9 @@ inline double max_abs(const Values& a) {
 }
 
 /// Compares a step in the half-precision type of `scene` on `device` with a step in f32 on the CPU.
-inline void expect_step_near_f32(const Scene& scene, const Device& device) {
+inline void expect_step_near_f32(const Scene& scene, const DeviceContext& device) {
   constexpr double kScale = 1024;
-  Training single(scene, DType::f32, Device::cpu({.threads = 1}));
+  Training single(scene, DType::f32, DeviceContext::create_cpu({.threads = 1}));
   Training mixed(scene, scene.half, device, {.initial = kScale});
   const Training::Forward expected = single.compute_gradients(), found = mixed.compute_gradients();
 

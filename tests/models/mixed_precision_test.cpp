@@ -7,7 +7,8 @@ namespace {
 class MixedPrecision : public ::testing::TestWithParam<Scene> {};
 
 TEST_P(MixedPrecision, OneStepIsNearF32) {
-  for (const int threads : {1, 2}) expect_step_near_f32(GetParam(), Device::cpu({.threads = threads}));
+  for (const int threads : {1, 2})
+    expect_step_near_f32(GetParam(), DeviceContext::create_cpu({.threads = threads}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Nets, MixedPrecision,

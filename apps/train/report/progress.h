@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/train/trainer.h"
+#include "apps/train/step_reporter.h"
 
 namespace convoy {
 

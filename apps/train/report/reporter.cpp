@@ -50,6 +50,11 @@ TrainerCallbacks Reporter::callbacks() {
   return callbacks;
 }
 
+void Reporter::stopped(int signal, std::int64_t step) {
+  progress_.line(fmt::format(
+      "stopped by signal {} after step {}; checkpoint saved, continue with --resume auto", signal, step));
+}
+
 void Reporter::result(const Json& result) { log_.write("result", result); }
 
 void Reporter::on_step(const StepReport& report) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "apps/train/report/progress.h"
@@ -12,11 +14,14 @@
 
 namespace convoy {
 
-/// Reports the events of a training on rank 0. `log` and `progress` must outlive the reporter. The reporter
-/// must outlive the training that uses its callbacks.
+/// Reports the events of a training on rank 0. Must outlive the training that uses its callbacks.
 class Reporter {
  public:
-  Reporter(RunLog& log, Progress& progress) : log_(log), progress_(progress) {}
+  /// Opens the log as RunLog does. `job` is the job of `trainer`.
+  Reporter(const std::filesystem::path& log, std::optional<std::int64_t> resume_step, const Trainer& trainer,
+           const Job& job)
+      : log_(log, resume_step),
+        progress_(trainer.total_steps(), trainer.steps_per_epoch(), !job.by_mpirun()) {}
 
   /// Writes the start event.
   void start(const Setup& setup, const Trainer& trainer, const Job& job);
@@ -24,6 +29,8 @@ class Reporter {
   void warn(const std::string& text, std::int64_t step);
   /// Returns the callbacks for Trainer::run().
   TrainerCallbacks callbacks();
+  /// Prints that a signal has stopped the training.
+  void stopped(int signal, std::int64_t step);
   /// Writes the result event, the last of a log.
   void result(const nlohmann::ordered_json& result);
 
@@ -31,8 +38,8 @@ class Reporter {
   void on_step(const StepReport& report);
   void on_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best);
 
-  RunLog& log_;
-  Progress& progress_;
+  RunLog log_;
+  Progress progress_;
 };
 
 /// Returns the fields of the result event.

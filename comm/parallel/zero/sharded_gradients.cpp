@@ -21,11 +21,11 @@ ShardedGradients::ShardedGradients(ShardedParameters& parameters, ZeroStage stag
       comm_(parameters.comm()),
       stage_(stage),
       states_(parameters.parameters().size()),
-      flags_(
-          Tensor::zeros({static_cast<std::int64_t>(states_.size())}, DType::f32, parameters.comm().device())),
+      flags_(Tensor::zeros({static_cast<std::int64_t>(states_.size())}, DType::f32,
+                           parameters.comm().context())),
       flags_ready_(compute_stream()),
       flags_done_(compute_stream()) {
-  if (time_buckets) timer_.emplace(comm_.device());
+  if (time_buckets) timer_.emplace(comm_.context());
   const ShardPlan& shards = parameters_.shards();
   const DType dtype = variable(0).dtype();
   for (std::size_t b = 0; b < shards.shard_numels.size(); ++b) {
@@ -33,11 +33,11 @@ ShardedGradients::ShardedGradients(ShardedParameters& parameters, ZeroStage stag
     for (const BucketPlan::Slice& slice : parameters_.plan().buckets[b].slices)
       states_[slice.parameter] = {.bucket = b, .offset = slice.offset};
     if (stage_ == ZeroStage::optimizer) {
-      bucket.gradients = Tensor::zeros({shards.numel(b)}, dtype, comm_.device());
+      bucket.gradients = Tensor::zeros({shards.numel(b)}, dtype, comm_.context());
       bucket.shard = bucket.gradients.slice(shards.shard_numels[b] * comm_.rank(), {shards.shard_numels[b]});
       place_gradients(b);
     } else {
-      bucket.shard = Tensor::zeros({shards.shard_numels[b]}, dtype, comm_.device());
+      bucket.shard = Tensor::zeros({shards.shard_numels[b]}, dtype, comm_.context());
     }
   }
   for (std::size_t i = 0; i < parameters_.piece_variables().size(); ++i) {
@@ -90,7 +90,7 @@ void ShardedGradients::acquire_buffer(std::size_t b) {
   if (free_buffers_.empty() && (buffers_ < kBuffers || in_flight_.empty())) {
     // Filled with zeros, because the gaps between gradients are reduced too.
     free_buffers_.push_back(
-        Tensor::zeros({parameters_.shards().max_numel()}, variable(0).dtype(), comm_.device()));
+        Tensor::zeros({parameters_.shards().max_numel()}, variable(0).dtype(), comm_.context()));
     ++buffers_;
   }
   if (free_buffers_.empty()) {
@@ -220,7 +220,7 @@ void ShardedGradients::gather_parameters() {
   parameters_.wait_ready();
 }
 
-std::vector<BucketTime> ShardedGradients::bucket_times(const TimeMark& origin) const {
+std::vector<BucketTime> ShardedGradients::bucket_times(const Event& origin) const {
   check(timer_.has_value(), "sharded gradients: bucket times were not recorded, expected time_buckets");
   return timer_->times(origin);
 }

@@ -50,7 +50,7 @@ class ShardedGradients final : public GradientReducer {
   void gather_parameters() override;
   void abandon_step() override;
   bool bucket_plan_final() const override { return has_finished_ || stage_ == ZeroStage::optimizer; }
-  std::vector<BucketTime> bucket_times(const TimeMark& origin) const override;
+  std::vector<BucketTime> bucket_times(const Event& origin) const override;
   std::size_t gradient_bytes() const override;
 
   /// Returns the number of buffers that stage 2 has allocated so far.
@@ -62,8 +62,8 @@ class ShardedGradients final : public GradientReducer {
     Tensor gradients;            // of this rank's samples; stage 2: a borrowed buffer, or undefined
     Tensor shard;                // the sums of this rank's shard; stage 1: a slice of `gradients`
     std::size_t incomplete = 0;  // gradients that are not ready yet
-    StreamEvent ready;           // on the compute stream: the gradients are written
-    StreamEvent done;            // on the communicator's stream: the sums are complete
+    Event ready;                 // on the compute stream: the gradients are written
+    Event done;                  // on the communicator's stream: the sums are complete
   };
   struct GradientState {
     std::size_t bucket = 0;
@@ -79,7 +79,7 @@ class ShardedGradients final : public GradientReducer {
   void launch_next();
   void launch_rest();
   void find_missing();
-  Stream compute_stream() const { return comm_.device().stream(); }
+  Stream compute_stream() const { return comm_.context().stream(); }
   const Variable& variable(std::size_t parameter) const {
     return parameters_.parameters()[parameter].variable;
   }
@@ -90,7 +90,7 @@ class ShardedGradients final : public GradientReducer {
   std::vector<Bucket> buckets_;
   std::vector<GradientState> states_;  // by parameter
   Tensor flags_;                       // f32, by parameter: the number of ranks that have a gradient
-  StreamEvent flags_ready_, flags_done_;
+  Event flags_ready_, flags_done_;
 
   bool synchronizing_ = true;         // false: accumulate without synchronizing
   std::size_t next_bucket_ = 0;       // to launch; those before it are launched

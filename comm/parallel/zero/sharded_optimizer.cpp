@@ -7,7 +7,7 @@
 
 #include "comm/parallel/broadcast.h"
 #include "kernels/base/check.h"
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 namespace {
@@ -83,7 +83,7 @@ OptimizerState ShardedOptimizer::gather() const {
 
 void ShardedOptimizer::scatter(const OptimizerState& whole) const {
   for (const NamedState& state : whole.tensors) control_.broadcast(state.tensor.view(), 0);
-  StreamEvent sent(control_.stream());
+  Event sent(control_.stream());
   sent.record(control_.stream());
   sent.wait();
   control_.check_errors();

@@ -11,13 +11,13 @@
 namespace convoy {
 namespace {
 
-DType type_of(const std::vector<NamedParameter>& parameters, const Device& device) {
+DType type_of(const std::vector<NamedParameter>& parameters, const DeviceContext& device) {
   check(!parameters.empty(), "sharded parameters: no parameter requires a gradient");
   const DType dtype = parameters.front().variable.dtype();
   for (const auto& [name, variable, kind] : parameters)
-    check(variable.requires_grad() && variable.dtype() == dtype && variable.device() == device,
+    check(variable.requires_grad() && variable.dtype() == dtype && variable.device() == device.device(),
           "sharded parameters: {} is {} on {}, expected {} on {} that requires a gradient", name,
-          to_string(variable.dtype()), variable.device().name(), to_string(dtype), device.name());
+          to_string(variable.dtype()), variable.context().name(), to_string(dtype), device.name());
   return dtype;
 }
 
@@ -50,15 +50,15 @@ BucketPlan plan_of_graph(const std::vector<NamedParameter>& parameters, const Va
 
 // Gaps between slices and the padding at the end are gathered too. They are zero.
 ShardedParameters::Bucket::Bucket(std::int64_t numel, const Tensor& like)
-    : values(Tensor::zeros({numel}, like.dtype(), like.device())), gathered(like.stream()) {}
+    : values(Tensor::zeros({numel}, like.dtype(), like.context())), gathered(like.stream()) {}
 
 ShardedParameters::ShardedParameters(std::vector<NamedParameter> parameters, BucketPlan plan,
                                      Communicator& comm)
     : parameters_(std::move(parameters)),
       plan_(std::move(plan)),
-      shards_(ShardPlan::of(plan_, comm.size(), size_of(type_of(parameters_, comm.device())))),
+      shards_(ShardPlan::of(plan_, comm.size(), size_of(type_of(parameters_, comm.context())))),
       comm_(comm),
-      stepped_(comm.device().stream()) {
+      stepped_(comm.context().stream()) {
   for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
     const Bucket& bucket = buckets_.emplace_back(shards_.numel(b), parameters_.front().variable.value());
     for (const BucketPlan::Slice& slice : plan_.buckets[b].slices) {

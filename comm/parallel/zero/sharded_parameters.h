@@ -8,7 +8,7 @@
 #include "comm/parallel/zero/shard_plan.h"
 #include "engine/nn/module.h"
 #include "engine/optim/optimizer.h"
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 
@@ -64,7 +64,7 @@ class ShardedParameters {
     Bucket(std::int64_t numel, const Tensor& like);
     Tensor values;
     bool is_ready = true;  // the compute stream has waited for `gathered`
-    StreamEvent gathered;  // on the communicator's stream: the all-gather is complete
+    Event gathered;        // on the communicator's stream: the all-gather is complete
   };
   Stream compute_stream() const { return buckets_.front().values.stream(); }
   void wait_ready(std::size_t bucket);
@@ -75,7 +75,7 @@ class ShardedParameters {
   Communicator& comm_;
   std::vector<Bucket> buckets_;
   std::vector<Variable> piece_variables_;
-  StreamEvent stepped_;  // on the compute stream: the optimizer has written this rank's shards
+  Event stepped_;  // on the compute stream: the optimizer has written this rank's shards
 };
 
 }  // namespace convoy

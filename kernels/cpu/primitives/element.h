@@ -12,20 +12,10 @@
 
 namespace convoy {
 
-/// Calls f with a zero of the element type (f32, f64 or bf16) and returns its result. bf16 is computed in f32
-/// and rounded once. Throws UsageError for any other type.
-///
-///   dispatch_stored(x.dtype, [&](auto zero) { using T = decltype(zero); … });
-template <class F>
-decltype(auto) dispatch_stored(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32: return f(float{});
-    case DType::f64: return f(double{});
-    case DType::bf16: return f(bfloat16{});
-    default:
-      throw UsageError("the CPU computes in f32, f64 and bf16; found " + std::string(to_string(dtype)));
-  }
-}
+/// The types of arrays on the CPU. bf16 is computed in f32 and rounded once.
+inline constexpr ElementTypes<float, double, bfloat16> kCpuTypes{"the CPU"};
+/// The types in which the CPU computes statistics and optimizer steps.
+inline constexpr ElementTypes<float, double> kCpuFullTypes{"the CPU"};
 
 /// Converts a result to its storage type, rounding once.
 template <class To, class From>

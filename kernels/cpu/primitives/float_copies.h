@@ -40,7 +40,7 @@ class FloatCopies {
 
 /// Rounds the f32 array x to the type of y: y = x, or y += x.
 inline void round_into(CpuStream& stream, ConstView x, GradView y) {
-  dispatch_stored(y.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
       map_range(

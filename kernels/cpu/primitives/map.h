@@ -43,7 +43,7 @@ void map_range(GradMode mode, std::int64_t begin, std::int64_t end, F f, Y* y, c
 template <class F, class... X>
 void map_arrays(const CpuStream& stream, F f, const GradView& y, const X&... x) {
   if (!y.wanted()) return;
-  dispatch_stored(y.dtype, [&](auto zero) {
+  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(stream, y.numel(), kElementGrain, [&](std::int64_t begin, std::int64_t end) {
       map_range(y.mode, begin, end, f, y.template as<T>(), x.template as<T>()...);

@@ -385,12 +385,8 @@ void run_backward_filter(CpuStream& stream, const Sizes& s, const T* dy, const T
   });
 }
 
-/// Calls f with a zero of the images' type, f32 or bf16. All arithmetic is f32.
-template <class F>
-void dispatch_images(DType dtype, const F& f) {
-  if (dtype == DType::bf16) return f(bfloat16{});
-  f(float{});
-}
+/// The types of images. All arithmetic is f32.
+constexpr ElementTypes<float, bfloat16> kImageTypes{"Winograd convolution"};
 
 }  // namespace
 
@@ -406,7 +402,7 @@ bool pays(const ConvSizes& s) {
 void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
              Conv2dOptions options) {
   const Sizes s(x.shape, filter.shape, y.shape, options);
-  dispatch_images(y.dtype, [&](auto zero) {
+  dispatch(kImageTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto run = s.stride == 1 ? run_forward<UnitStride, T> : run_forward<StrideTwo, T>;
     run(stream, s, x.as<T>(), filter.as<T>(), bias.as<T>(), options.relu, y);
@@ -415,7 +411,7 @@ void forward(CpuStream& stream, ConstView x, ConstView filter, ConstView bias, V
 
 void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options) {
   const Sizes s(dx.shape, filter.shape, dy.shape, options);
-  dispatch_images(dx.dtype, [&](auto zero) {
+  dispatch(kImageTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (s.stride == 1) {
       run_backward_data<UnitStride>(stream, s, dy.as<T>(), filter.as<T>(), kTaps - 1 - s.padding, dx);
@@ -427,7 +423,7 @@ void backward_data(CpuStream& stream, ConstView dy, ConstView filter, GradView d
 
 void backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options) {
   const Sizes s(x.shape, dfilter.shape, dy.shape, options);
-  dispatch_images(dfilter.dtype, [&](auto zero) {
+  dispatch(kImageTypes, dfilter.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto run = s.stride == 1 ? run_backward_filter<UnitStride, T> : run_backward_filter<StrideTwo, T>;
     run(stream, s, dy.as<T>(), x.as<T>(), dfilter);

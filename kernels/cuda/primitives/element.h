@@ -26,22 +26,10 @@ __device__ T narrow(compute_t<T> x) {
   return static_cast<T>(x);
 }
 
-/// Calls f with a zero of the element type (f32, f64, f16 or bf16) and returns its result. Throws UsageError
-/// for any other type.
-///
-///   dispatch_floating(x.dtype, [&](auto zero) { using T = decltype(zero); … });
-template <class F>
-decltype(auto) dispatch_floating(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32: return f(float{});
-    case DType::f64: return f(double{});
-    case DType::f16: return f(float16{});
-    case DType::bf16: return f(bfloat16{});
-    default:
-      throw UsageError("CUDA kernel: found element type " + std::string(to_string(dtype)) +
-                       ", expected f32, f64, f16 or bf16");
-  }
-}
+/// The types of arrays on a GPU. f16 and bf16 are computed in f32 and rounded once.
+inline constexpr ElementTypes<float, double, float16, bfloat16> kGpuTypes{"a GPU"};
+/// The types in which a GPU computes statistics and optimizer steps.
+inline constexpr ElementTypes<float, double> kGpuFullTypes{"a GPU"};
 
 inline constexpr int kVectorBytes = 16;  // the widest load or store of a thread
 

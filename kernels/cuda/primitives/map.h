@@ -122,7 +122,7 @@ struct Accumulate {
 /// template on the compute type.
 template <class F, class... X>
 void map_arrays(CudaStream& stream, F f, const View& y, const X&... x) {
-  dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     launch_map(stream, y.numel(), Overwrite<T, F>{f}, y.as<T>(), x.template as<T>()...);
   });
@@ -133,7 +133,7 @@ template <class F, class... X>
 void map_arrays(CudaStream& stream, F f, const GradView& y, const X&... x) {
   if (!y.wanted()) return;
   if (y.mode == GradMode::overwrite) return map_arrays(stream, f, static_cast<const View&>(y), x...);
-  dispatch_floating(y.dtype, [&](auto zero) {
+  dispatch(kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* const before = y.template as<T>();
     launch_map(stream, y.numel(), Accumulate<T, F>{f}, y.template as<T>(), before, x.template as<T>()...);

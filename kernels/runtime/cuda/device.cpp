@@ -8,7 +8,7 @@
 #include "kernels/base/check.h"
 #include "kernels/runtime/cuda/check.h"
 #include "kernels/runtime/cuda/stream.h"
-#include "kernels/runtime/device_state.h"
+#include "kernels/runtime/device_context_state.h"
 #include "kernels/runtime/library_versions.h"
 
 namespace convoy {
@@ -82,7 +82,7 @@ cudaDeviceProp properties_of(int device) {
   return properties;
 }
 
-CudaStream& cuda_stream_of(const Device& device) {
+CudaStream& cuda_stream_of(const DeviceContext& device) {
   return std::get<std::reference_wrapper<CudaStream>>(device.stream());
 }
 
@@ -154,13 +154,15 @@ CudaAvailability cuda_availability() {
   return {.count = count, .reason = ""};
 }
 
-Device Device::make_cuda(int index, const CudaOptions& options) {
+std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const CudaOptions& options) {
   struct CudaState final : State {
     CudaState(int gpu, const CudaOptions& chosen)
-        : State(DeviceKind::cuda, gpu, fmt::format("cuda:{}", gpu), cuda_memory(gpu), 0),
+        : State(Device::cuda(gpu), std::make_shared<CachingAllocator>(
+                                       cuda_memory(gpu), 0, CachingAllocator::policy_from_environment())),
           properties(properties_of(gpu)),
-          compute(gpu, memory, {.cuda = chosen, .algorithms = &algorithms}) {
-      host = make_cpu({}, cuda_pinned_memory(gpu));
+          compute(gpu, *memory, {.cuda = chosen, .algorithms = &algorithms}) {
+      host = make_cpu(0, std::make_shared<CachingAllocator>(cuda_pinned_memory(gpu), 0,
+                                                            CachingAllocator::policy_from_environment()));
     }
     Stream stream() override { return std::ref(compute); }
     void synchronize() override { compute.synchronize(); }
@@ -178,11 +180,13 @@ Device Device::make_cuda(int index, const CudaOptions& options) {
     // process that uses another GPU would also create a context on GPU 0.
     CudaStream compute;
   };
-  return Device(std::make_shared<CudaState>(index, options));
+  return std::make_shared<CudaState>(index, options);
 }
 
-void copy_bytes_async(const Device& from_device, ConstView from, const Device& to_device, View to) {
+void copy_bytes_async(const DeviceContext& from_device, ConstView from, const DeviceContext& to_device,
+                      View to) {
   if (from.bytes() == 0) return;
+  check_has_data(from_device, to_device);
   const bool from_gpu = from_device.kind() == DeviceKind::cuda;
   const bool to_gpu = to_device.kind() == DeviceKind::cuda;
   if (from_gpu && to_gpu) {
@@ -193,7 +197,7 @@ void copy_bytes_async(const Device& from_device, ConstView from, const Device& t
     if (stream.is_capturing() && !is_pinned(from_gpu ? to.data : from.data))
       throw CaptureError(
           "cannot capture a copy between a GPU and host memory that is not its staging memory; allocate the "
-          "host memory with Device::staging()");
+          "host memory with DeviceContext::staging()");
     stream.make_current();
     CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, stream.handle()));
   } else {
@@ -201,9 +205,10 @@ void copy_bytes_async(const Device& from_device, ConstView from, const Device& t
   }
 }
 
-void copy_bytes(const Device& from_device, ConstView from, const Device& to_device, View to) {
+void copy_bytes(const DeviceContext& from_device, ConstView from, const DeviceContext& to_device, View to) {
   if (from_device.kind() == to_device.kind()) return copy_bytes_async(from_device, from, to_device, to);
-  const Device& gpu = from_device.kind() == DeviceKind::cuda ? from_device : to_device;
+  check_has_data(from_device, to_device);
+  const DeviceContext& gpu = from_device.kind() == DeviceKind::cuda ? from_device : to_device;
   if (from.bytes() > 0 && cuda_stream_of(gpu).is_capturing())
     throw CaptureError("cannot capture a blocking copy between a GPU and the host; use copy_bytes_async");
   copy_bytes_async(from_device, from, to_device, to);

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 #include "kernels/runtime/memory/memory.h"
 
 namespace convoy {

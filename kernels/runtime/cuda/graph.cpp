@@ -75,7 +75,7 @@ Executable instantiate(cudaGraph_t graph, CudaStream& stream) {
 
 class CudaCapture final : public CudaGraph::Capture {
  public:
-  CudaCapture(CudaStream& stream, const Device& device, const std::function<void()>& work)
+  CudaCapture(CudaStream& stream, const DeviceContext& device, const std::function<void()>& work)
       : stream_(stream), memory_(device.memory()), staging_(device.staging()), replayed_(stream.device()) {
     check(!stream.is_capturing(), "{}: cannot begin a capture while the compute stream is capturing",
           device.name());
@@ -106,7 +106,7 @@ class CudaCapture final : public CudaGraph::Capture {
 
 }  // namespace
 
-std::unique_ptr<CudaGraph::Capture> capture_work(CudaStream& stream, const Device& device,
+std::unique_ptr<CudaGraph::Capture> capture_work(CudaStream& stream, const DeviceContext& device,
                                                  const std::function<void()>& work) {
   return std::make_unique<CudaCapture>(stream, device, work);
 }

@@ -3,7 +3,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/runtime/cuda/facts.h"
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context_state.h"
 
 namespace convoy {
 
@@ -14,15 +14,17 @@ CudaAvailability cuda_availability() {
 
 CudaFacts cuda_facts() { return {.reason = cuda_availability().reason}; }
 
-Device Device::make_cuda(int index, const CudaOptions&) {
+std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const CudaOptions&) {
   fail<DeviceError>("cuda:{}: {}", index, cuda_availability().reason);
 }
 
-void copy_bytes(const Device&, ConstView from, const Device&, View to) {
+void copy_bytes(const DeviceContext& from_device, ConstView from, const DeviceContext& to_device, View to) {
+  check_has_data(from_device, to_device);
   if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
 }
 
-void copy_bytes_async(const Device& from_device, ConstView from, const Device& to_device, View to) {
+void copy_bytes_async(const DeviceContext& from_device, ConstView from, const DeviceContext& to_device,
+                      View to) {
   copy_bytes(from_device, from, to_device, to);
 }
 

@@ -349,7 +349,7 @@ TEST(DoctorChecks, FindFailedCollectives) {
 
 TEST(DoctorCollectives, AcceptCorrectResults) {
   FakeCommunicator comm;  // one rank: the sums are its own values
-  const auto facts = doctor::try_collectives(comm, Device::cpu({.threads = 1}), 1000);
+  const auto facts = doctor::try_collectives(comm, DeviceContext::create_cpu({.threads = 1}), 1000);
   EXPECT_EQ(facts.error, "");
   EXPECT_EQ(facts.gathered, "[0]");
   EXPECT_EQ(facts.wrong, 0);
@@ -365,7 +365,7 @@ TEST(DoctorCollectives, CountWrongSums) {
     if (launch.collective.op != CollectiveOp::all_reduce) return;
     for (int i = 0; i < 100; ++i) values[i] *= i == 42 ? 2 : 3;
   });
-  const auto facts = doctor::try_collectives(comm, Device::cpu({.threads = 1}), 100);
+  const auto facts = doctor::try_collectives(comm, DeviceContext::create_cpu({.threads = 1}), 100);
   EXPECT_EQ(facts.gathered, "[0 1]");
   EXPECT_EQ(facts.wrong, 1);
 }
@@ -373,7 +373,8 @@ TEST(DoctorCollectives, CountWrongSums) {
 TEST(DoctorCollectives, AbortPeersOnFailure) {
   FakeCommunicator comm(0, 2,
                         [](const FakeCommunicator::Launch&, View) { throw PeerError("rank 1 has died"); });
-  EXPECT_EQ(doctor::try_collectives(comm, Device::cpu({.threads = 1}), 100).error, "rank 1 has died");
+  EXPECT_EQ(doctor::try_collectives(comm, DeviceContext::create_cpu({.threads = 1}), 100).error,
+            "rank 1 has died");
   EXPECT_EQ(comm.abort_reason(), "rank 0: rank 1 has died");
 }
 

@@ -176,21 +176,23 @@ TEST_F(InterruptedDevices, SaveOnceOnStopSignal) {
 }
 
 /// A failure on one rank only: rank 0 writes the files.
-TEST_F(Devices, ReportFailureOfOneRankOnce) {
+TEST_F(Devices, EachRankReportsTheFailureOfOneRank) {
   Process process(arguments("run", {"--epochs", "1000", "--save-every", "2", "--eval-every", "0"}));
   wait_for_step(workshop, "run", 3);
   replace_by_file(workshop.path("run"));
   const ProcessResult result = process.wait();
   EXPECT_EQ(result.exit_code, 8) << result.err;
-  EXPECT_THAT(result.err, StartsWith("convoy-train: error: rank 0: "));
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_THAT(result.err, StartsWith("convoy-train: error: [rank 0] "));
+  EXPECT_THAT(result.err, HasSubstr("\nconvoy-train: error: [rank 1] "));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 2) << result.err;
 }
 
-TEST_F(Devices, ReportNonFiniteLossOnce) {
+TEST_F(Devices, EachRankReportsANonFiniteLoss) {
   const ProcessResult result = run_program(arguments("run", {"--lr", "1e30", "--schedule", "constant"}));
   EXPECT_EQ(result.exit_code, 6) << result.err;
-  EXPECT_THAT(result.err, StartsWith("convoy-train: error: rank "));
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("convoy-train: error: [rank 0] "));
+  EXPECT_THAT(result.err, HasSubstr("convoy-train: error: [rank 1] "));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 2) << result.err;
 }
 
 TEST_F(Devices, RefuseSeveralProcesses) {

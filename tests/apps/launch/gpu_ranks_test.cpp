@@ -149,11 +149,12 @@ TEST_F(GpuRanks, ThreadsMatchProcessesBitForBit) {
   EXPECT_EQ(losses_of("again"), losses_of("processes"));
 }
 
-TEST_F(GpuRanks, ThreadsReportFailureOnce) {
+TEST_F(GpuRanks, EachThreadReportsTheFailure) {
   const ProcessResult result = train("run", 1, {"--devices", "2", "--lr", "1e300", "--schedule", "constant"});
   EXPECT_EQ(result.exit_code, 6) << result.out << result.err;
-  EXPECT_THAT(result.err, ::testing::StartsWith("convoy-train: error: rank "));
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("convoy-train: error: [rank 0] "));
+  EXPECT_THAT(result.err, HasSubstr("convoy-train: error: [rank 1] "));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 2) << result.err;
 }
 
 TEST_F(GpuRanks, RefuseMoreDevicesThanGpus) {

@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,15 +19,21 @@
 namespace convoy::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 constexpr double kTimeout = 300;  // seconds; a test that waits so long has failed
 
-/// The exit code of the ranks, and what they printed to stderr.
+/// The exit code of the ranks, and the lines that they printed to stderr.
 struct Outcome {
   int code = 0;
-  std::string printed;
+  std::vector<std::string> printed;
 };
 
 Outcome run_ranks(int devices, const std::function<int(Job&)>& body) {
@@ -35,7 +42,10 @@ Outcome run_ranks(int devices, const std::function<int(Job&)>& body) {
     LocalRanks ranks({.devices = devices, .comm_timeout = kTimeout}, {.device = "cpu"});
     return ranks.run("ranks", body);
   });
-  return {code, ::testing::internal::GetCapturedStderr()};
+  std::istringstream text(::testing::internal::GetCapturedStderr());
+  Outcome outcome{.code = code, .printed = {}};
+  for (std::string line; std::getline(text, line);) outcome.printed.push_back(line);
+  return outcome;
 }
 
 /// Communicates until another rank fails or exits.
@@ -47,7 +57,7 @@ TEST(LocalRanks, CommunicateInOneJob) {
   std::vector<std::string> seen(3);
   const Outcome outcome = run_ranks(3, [&](Job& job) {
     const auto rank = static_cast<std::size_t>(job.info().rank);
-    job.connect(Device::cpu({.threads = 1}));
+    job.connect(DeviceContext::create_cpu({.threads = 1}));
     job.run_on_rank_zero_first([] {});
     std::int32_t sum = 1 << rank;
     all_reduce_and_wait(*job.control(), {&sum, {1}, DType::i32});
@@ -56,7 +66,7 @@ TEST(LocalRanks, CommunicateInOneJob) {
     return job.is_first() ? 5 : 6;
   });
   EXPECT_EQ(outcome.code, 5) << "expected the result of rank 0";
-  EXPECT_EQ(outcome.printed, "");
+  EXPECT_THAT(outcome.printed, IsEmpty());
   for (int rank = 0; rank < 3; ++rank)
     EXPECT_EQ(
         seen[static_cast<std::size_t>(rank)],
@@ -86,19 +96,19 @@ TEST(LocalRanks, ShareTheObjectOfMakeOnce) {
   EXPECT_EQ(*seen.front(), "by rank 0");
 }
 
-TEST(LocalRanks, FailureOfOneRankEndsAllAndIsReportedOnce) {
+/// Every rank that fails prints one line with its rank. The line of the cause is the first one without any
+/// wait, because the other ranks learn of the failure after it is printed.
+TEST(LocalRanks, FailureOfOneRankEndsAllAndEachReportsItsOwn) {
   struct Fault {
     std::function<void()> happen;
     int code;
-    std::string line;
+    std::string message;
   };
   const Fault faults[] = {
-      {[] { fail<DataError>("no such image"); }, 3, "ranks: error: rank 1: no such image\n"},
-      {[] { throw std::bad_alloc(); }, 7,
-       "ranks: error: rank 1: out of memory; lower --batch-size or --micro-batch-size\n"},
-      {[] { throw std::runtime_error("a bug"); }, 1, "ranks: error: rank 1: a bug\n"},
-      // All threads have the same flags, so the message names no rank.
-      {[] { fail<UsageError>("--this: expected that"); }, 2, "ranks: error: --this: expected that\n"}};
+      {[] { fail<DataError>("no such image"); }, 3, "no such image"},
+      {[] { throw std::bad_alloc(); }, 7, "out of memory; lower --batch-size or --micro-batch-size"},
+      {[] { throw std::runtime_error("a bug"); }, 1, "a bug"},
+      {[] { fail<UsageError>("--this: expected that"); }, 2, "--this: expected that"}};
   for (const Fault& fault : faults) {
     std::atomic<int> ended = 0;
     const Outcome outcome = run_ranks(3, [&](Job& job) {
@@ -111,7 +121,12 @@ TEST(LocalRanks, FailureOfOneRankEndsAllAndIsReportedOnce) {
       return 0;
     });
     EXPECT_EQ(outcome.code, fault.code);
-    EXPECT_EQ(outcome.printed, fault.line);
+    ASSERT_THAT(outcome.printed, SizeIs(3));
+    EXPECT_EQ(outcome.printed.front(), "ranks: error: [rank 1] " + fault.message);
+    const auto names_cause = HasSubstr("rank 1: " + fault.message);
+    EXPECT_THAT(std::vector(outcome.printed.begin() + 1, outcome.printed.end()),
+                UnorderedElementsAre(AllOf(StartsWith("ranks: error: [rank 0] "), names_cause),
+                                     AllOf(StartsWith("ranks: error: [rank 2] "), names_cause)));
     EXPECT_EQ(ended, 3) << "a thread still runs after the call";
   }
 }
@@ -130,8 +145,39 @@ TEST(LocalRanks, FailureWakesRanksInTheRendezvous) {
       return 0;
     });
     EXPECT_EQ(outcome.code, 3);
-    EXPECT_EQ(outcome.printed, "ranks: error: rank 0: no data\n");
+    ASSERT_THAT(outcome.printed, SizeIs(3));
+    EXPECT_EQ(outcome.printed.front(), "ranks: error: [rank 0] no data");
   }
+}
+
+/// A rank that handles an error inside run() reports it before its cleanup, which may wait for the others.
+TEST(LocalRanks, ReportAndAbortPrintsOnceBeforeCleanup) {
+  std::atomic<int> others_failed = 0;
+  const Outcome outcome = run_ranks(2, [&](Job& job) {
+    if (job.is_first()) {
+      try {
+        wait_for_others(job);
+      } catch (const PeerError&) {
+        ++others_failed;
+        others_failed.notify_all();
+        throw;
+      }
+    }
+    try {
+      fail<DataError>("no such image");
+    } catch (const std::exception&) {
+      const struct Cleanup {
+        std::atomic<int>& others;
+        ~Cleanup() { others.wait(0); }
+      } cleanup{others_failed};
+      job.report_and_abort();
+    }
+    return 0;
+  });
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.printed,
+              ElementsAre("ranks: error: [rank 1] no such image",
+                          AllOf(StartsWith("ranks: error: [rank 0] "), HasSubstr("rank 1: no such image"))));
 }
 
 /// A thread that hangs despite the abort.
@@ -147,27 +193,30 @@ TEST(LocalRanksDeathTest, ProcessExitsAlthoughAThreadHangs) {
           return 0;
         });
       },
-      ::testing::ExitedWithCode(3), "ranks: error: rank 1: no such image");
+      ::testing::ExitedWithCode(3), R"(ranks: error: \[rank 1\] no such image)");
 }
 
-TEST(LocalRanks, LostPeerWithoutCauseIsReportedOnce) {
+TEST(LocalRanks, LostPeerWithoutCauseIsReported) {
   const Outcome outcome = run_ranks(2, [](Job& job) {
     if (!job.is_first()) return 0;  // exits without an error, while the other rank still waits
     wait_for_others(job);
     return 0;
   });
   EXPECT_EQ(outcome.code, 4);
-  EXPECT_THAT(outcome.printed, HasSubstr("ranks: error: rank "));
-  EXPECT_EQ(std::count(outcome.printed.begin(), outcome.printed.end(), '\n'), 1) << outcome.printed;
+  EXPECT_THAT(outcome.printed, UnorderedElementsAre(StartsWith("ranks: error: [rank 0] "),
+                                                    StartsWith("ranks: error: [rank 1] ")));
 }
 
-TEST(LocalRanks, InconsistentOptionsAreReportedOnce) {
+TEST(LocalRanks, InconsistentOptionsAreReportedByAllRanks) {
   const Outcome outcome = run_ranks(3, [](Job& job) {
     job.verify_consistency({{"--lr", job.info().rank == 2 ? "0.2" : "0.1"}});
     return 0;
   });
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_EQ(outcome.printed, "ranks: error: ranks do not agree: rank 2 has --lr 0.2, rank 0 has 0.1\n");
+  const std::string message = "ranks do not agree: rank 2 has --lr 0.2, rank 0 has 0.1";
+  EXPECT_THAT(outcome.printed,
+              UnorderedElementsAre("ranks: error: [rank 0] " + message, "ranks: error: [rank 1] " + message,
+                                   "ranks: error: [rank 2] " + message));
 }
 
 TEST(LocalRanks, WarnIfThereAreFewerCores) {

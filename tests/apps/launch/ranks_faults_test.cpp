@@ -1,5 +1,5 @@
-// Tests of inconsistent, failing, killed and stopped ranks: the error is reported in one line, and all ranks
-// exit.
+// Tests of inconsistent, failing, killed and stopped ranks: each rank reports its error in one line, and all
+// ranks exit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,6 +8,7 @@
 #include <chrono>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -19,8 +20,10 @@ namespace convoy::testing {
 namespace {
 
 using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 /// Returns the error lines of convoy-train, without those of mpirun.
 std::vector<std::string> errors_of(const ProcessResult& result) {
@@ -29,6 +32,22 @@ std::vector<std::string> errors_of(const ProcessResult& result) {
   for (std::string line; std::getline(lines, line);)
     if (line.find("convoy-train: error: ") != std::string::npos) errors.push_back(line);
   return errors;
+}
+
+/// Expects that all of `ranks` ranks exit with code 2 and `message`. mpirun may end a rank before it prints.
+void expect_usage_error_of_all_ranks(const ProcessResult& result, std::size_t ranks,
+                                     const std::string& message) {
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  const std::vector<std::string> errors = errors_of(result);
+  EXPECT_FALSE(errors.empty()) << result.err;
+  std::set<std::string> reporting;
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, StartsWith("convoy-train: error: [rank "));
+    EXPECT_THAT(error, HasSubstr(message));
+    reporting.insert(error.substr(0, error.find(']')));
+  }
+  EXPECT_THAT(reporting, SizeIs(errors.size())) << "a rank has printed twice: " << result.err;
+  EXPECT_LE(reporting.size(), ranks);
 }
 
 /// Runs `first` as rank 0 and `second` as rank 1 under one mpirun.
@@ -119,33 +138,37 @@ TEST_F(RankFaults, ReportPortInUse) {
 
 TEST_F(RankFaults, RefuseDifferentFlags) {
   const ProcessResult result = run_two(arguments("run", {"--lr", "0.1"}), arguments("run", {"--lr", "0.2"}));
-  EXPECT_EQ(result.exit_code, 2) << result.err;
-  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("--lr 0.2, rank 0 has 0.1"));
+  expect_usage_error_of_all_ranks(result, 2, "--lr 0.2, rank 0 has 0.1");
   EXPECT_FALSE(std::filesystem::exists(workshop.path("run"))) << "something was written";
 }
 
 TEST_F(RankFaults, RefuseDifferentModels) {
   const ProcessResult result = run_two(arguments("run"), arguments("run", {"--model", "resnet20"}));
-  EXPECT_EQ(result.exit_code, 2) << result.err;
-  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("--model resnet20, rank 0 has lenet"));
+  expect_usage_error_of_all_ranks(result, 2, "--model resnet20, rank 0 has lenet");
 }
 
 TEST_F(RankFaults, RefuseDifferentData) {
   write_digits(workshop.path("more"), 330);
   const ProcessResult result = run_two(arguments("run"), arguments("run", {"--data", workshop.path("more")}));
-  EXPECT_EQ(result.exit_code, 2) << result.err;
-  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("training data 330 images"));
+  expect_usage_error_of_all_ranks(result, 2, "training data 330 images");
   EXPECT_THAT(result.err, HasSubstr("rank 0 has 320 images"));
 }
 
-TEST_F(RankFaults, ReportCommonMistakeOnce) {
+TEST_F(RankFaults, ReportCommonMistake) {
   const ProcessResult result = run_by_mpi(3, arguments("run", {"--schedule", "cosin"}));
+  expect_usage_error_of_all_ranks(result, 3, "did you mean 'cosine'?");
+}
+
+/// Under mpirun, too, a rank reports its error and exits at once.
+TEST_F(RankFaults, ReportWithoutDelay) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ProcessResult result =
+      run_program(arguments("run", {"--schedule", "cosin"}),
+                  {.environment = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}});
   EXPECT_EQ(result.exit_code, 2) << result.err;
-  EXPECT_THAT(errors_of(result), SizeIs(1)) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("did you mean 'cosine'?"));
+  EXPECT_THAT(errors_of(result), ElementsAre(StartsWith("convoy-train: error: [rank 1] --schedule: ")));
+  // A process takes a fraction of a second. Ranks that let rank 0 report first waited 10 s.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
 }
 
 TEST_F(RankFaults, FailureOfOneRankEndsAll) {
@@ -155,16 +178,16 @@ TEST_F(RankFaults, FailureOfOneRankEndsAll) {
   // Under mpirun, which returns the exit code of the first rank that exits.
   const ProcessResult together = run_two(program, without_data);
   EXPECT_THAT(together.exit_code, AnyOf(3, 4)) << together.err;
-  EXPECT_THAT(together.err, HasSubstr("rank 1: --data: "));
+  EXPECT_THAT(together.err, HasSubstr("convoy-train: error: [rank 1] --data: "));
   // Without mpirun: the failed rank reports the cause, and the other rank reports which rank failed.
   const int port = free_port();
   Process first(program, {.environment = rank_environment(0, 2, port)});
   Process second(without_data, {.environment = rank_environment(1, 2, port)});
   const ProcessResult peer = first.wait(), cause = second.wait();
   EXPECT_EQ(cause.exit_code, 3) << cause.err;
-  EXPECT_THAT(cause.err, HasSubstr("error: rank 1: --data: "));
+  EXPECT_THAT(errors_of(cause), ElementsAre(StartsWith("convoy-train: error: [rank 1] --data: ")));
   EXPECT_EQ(peer.exit_code, 4) << peer.err;
-  EXPECT_THAT(errors_of(peer), SizeIs(1));
+  EXPECT_THAT(errors_of(peer), ElementsAre(StartsWith("convoy-train: error: [rank 0] ")));
   EXPECT_THAT(peer.err, HasSubstr("rank 1: --data: "));
 }
 

@@ -1,4 +1,4 @@
-// Unit tests of the trainer's parts: loss log, step timer, precisions, loss scale and algorithm cache.
+// Unit tests of the trainer's parts: position, loss log, step timer, precision, loss scale, algorithm cache.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include "apps/train/loss_log.h"
 #include "apps/train/options.h"
 #include "apps/train/step_timer.h"
+#include "apps/train/training_state.h"
 #include "kernels/base/error.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/temp_directory.h"
@@ -22,6 +23,18 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Tensor number(double value) { return Tensor::full({1}, value, DType::f64, Device::cpu()); }
+
+TEST(TrainingState, AdvancesThroughEpochs) {
+  TrainingState state{.step = 3, .epoch = 1, .epoch_step = 1, .samples = 30};
+  EXPECT_FALSE(state.advance(10, 3)) << "the second of three steps";
+  EXPECT_EQ(state.epoch, 1);
+  EXPECT_EQ(state.epoch_step, 2);
+  EXPECT_TRUE(state.advance(4, 3)) << "the last step of the epoch";
+  EXPECT_EQ(state.epoch, 2);
+  EXPECT_EQ(state.epoch_step, 0);
+  EXPECT_EQ(state.step, 5);
+  EXPECT_EQ(state.samples, 44);
+}
 
 TEST(LossLog, SumsTheMicroBatchesOfEachStep) {
   LossLog log(Device::cpu(), DType::f64, 4);
@@ -88,7 +101,7 @@ TEST(Precision, HalfPrecisionKeepsFp32Parameters) {
 }
 
 TEST(Precision, CpuRejectsUnsupportedPrecisions) {
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   for (const char* name : {"fp32", "fp64", "bf16"})
     EXPECT_NO_THROW(check_precision(parse_precision(name), cpu)) << name;
   for (const char* name : {"tf32", "fp16"}) {
@@ -110,11 +123,11 @@ TEST(LossScale, IsDynamicOrANumber) {
   }
 }
 
-// Device::hardware() is empty on the CPU and no algorithms are autotuned, so these tests insert entries
+// DeviceContext::hardware() is empty on the CPU and no algorithms are autotuned, so these tests insert entries
 // themselves.
 TEST(PlanCache, LoadingKeepsTheOrderOfEntries) {
-  const Device from = Device::cpu();
-  const Device to = Device::cpu();
+  const DeviceContext from = Device::cpu();
+  const DeviceContext to = Device::cpu();
   EXPECT_EQ(format_algorithm_cache(from), "");
   from.algorithm_cache().insert("conv2d a", "engine 1");
   from.algorithm_cache().insert("conv2d b", "engine 2");
@@ -124,7 +137,7 @@ TEST(PlanCache, LoadingKeepsTheOrderOfEntries) {
 }
 
 TEST(PlanCache, RejectsDamagedAndForeignFiles) {
-  const Device device = Device::cpu();
+  const DeviceContext device = Device::cpu();
   const auto problem = [&](const std::string& text) {
     return load_algorithm_cache(text, device).value_or("none");
   };

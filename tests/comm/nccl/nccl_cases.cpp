@@ -28,9 +28,9 @@ bool is_last(const Communicator& comm) { return comm.rank() == comm.size() - 1; 
 
 /// Returns a graph of one all-reduce between two events, as GradientSynchronizer enqueues it.
 std::unique_ptr<CudaGraph> capture_all_reduce(Communicator& comm, View data) {
-  const Stream compute = comm.device().stream();
-  StreamEvent ready(compute), done(compute);
-  return std::make_unique<CudaGraph>(comm.device(), [&] {
+  const Stream compute = comm.context().stream();
+  Event ready(compute), done(compute);
+  return std::make_unique<CudaGraph>(comm.context(), [&] {
     ready.record(compute);
     ready.wait(comm.stream());
     comm.all_reduce(data);
@@ -41,7 +41,7 @@ std::unique_ptr<CudaGraph> capture_all_reduce(Communicator& comm, View data) {
 
 std::string replay_error(Communicator& comm, CudaGraph& graph) {
   graph.replay();
-  comm.device().synchronize();  // the abort ends the wait
+  comm.context().synchronize();  // the abort ends the wait
   return message_of<PeerError>([&] { comm.check_errors(); });
 }
 
@@ -57,12 +57,12 @@ std::string wait_for_error(Communicator& comm) {
   }
 }
 
-NamedParameter parameter(const std::string& name, std::int64_t count, const Device& gpu) {
+NamedParameter parameter(const std::string& name, std::int64_t count, const DeviceContext& gpu) {
   return {name, Variable(Tensor::full({count}, 1, DType::f32, gpu), true)};
 }
 
 void sums_gradients_eagerly_and_in_a_graph(std::unique_ptr<Communicator> comm) {
-  const Device gpu = comm->device();
+  const DeviceContext gpu = comm->context();
   const NamedParameter a = parameter("a", 1000, gpu), b = parameter("b", 3000, gpu);
   const auto local = static_cast<float>(comm->rank() + 1);
   const auto all = static_cast<float>(comm->size() * (comm->size() + 1) / 2);
@@ -101,7 +101,7 @@ void names_rank_that_does_not_replay(std::unique_ptr<Communicator> comm) {
   DeviceValues<float> data(*comm, {1.0F, 2.0F});
   const auto graph = capture_all_reduce(*comm, data.view());
   graph->replay();
-  comm->device().synchronize();
+  comm->context().synchronize();
   EXPECT_EQ(data.read(*comm)[1], 2.0F * static_cast<float>(comm->size()));
   const std::string error = is_last(*comm) ? wait_for_error(*comm) : replay_error(*comm, *graph);
   EXPECT_THAT(error, AllOf(HasSubstr("all-reduce 0 (2 f32) on rank "),

@@ -35,7 +35,7 @@ void run_rank(std::unique_ptr<Communicator> control, int gpu, const CommOptions&
   const std::string rank = "rank " + std::to_string(control->rank());
   try {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, rank);
-    body(make_nccl_communicator(std::move(control), Device::cuda(gpu), options));
+    body(make_nccl_communicator(std::move(control), DeviceContext::create_cuda(gpu), options));
   } catch (const std::exception& error) {
     ADD_FAILURE() << rank << ": " << error.what();
   }
@@ -133,7 +133,7 @@ TEST_F(NcclCommunicator, PollsUntilSlowCallsAreComplete) {
 
 TEST_F(NcclCommunicator, NamesRankThatDoesNotFinish) {
   auto heartbeats = make_thread_communicators(2, {.timeout_seconds = kLong});
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   NcclHandle unused;
   const GpuProgress idle(gpu);
   const auto watched = [&](const char* name) {
@@ -151,7 +151,8 @@ TEST_F(NcclCommunicator, NamesRankThatDoesNotFinish) {
 TEST_F(NcclCommunicator, CreationFailsWhenRankIsMissing) {
   auto controls = make_thread_communicators(2, {.timeout_seconds = kShort});
   EXPECT_THAT(message_of<PeerError>([&] {
-                make_nccl_communicator(std::move(controls[0]), Device::cuda(0), {.timeout_seconds = kShort});
+                make_nccl_communicator(std::move(controls[0]), DeviceContext::create_cuda(0),
+                                       {.timeout_seconds = kShort});
               }),
               HasSubstr("waited 2 s for rank 1"));
 }
@@ -163,7 +164,8 @@ TEST_F(NcclCommunicator, RejectsCpuAndSharedGpu) {
   std::vector<std::thread> threads;
   for (auto& control : make_thread_communicators(2))
     threads.emplace_back([own = std::move(control)]() mutable {
-      EXPECT_THAT(message_of<PeerError>([&] { make_nccl_communicator(std::move(own), Device::cuda(0)); }),
+      EXPECT_THAT(message_of<PeerError>(
+                      [&] { make_nccl_communicator(std::move(own), DeviceContext::create_cuda(0)); }),
                   HasSubstr("Duplicate GPU detected"));
     });
   for (std::thread& thread : threads) thread.join();
@@ -174,7 +176,7 @@ using NcclProcesses = NcclTest;
 
 std::unique_ptr<Communicator> make(const ForkedRank& rank, int gpu, const CommOptions& options) {
   return make_nccl_communicator(make_shm_communicator(rank.rank, rank.size, rank.exchange, {.comm = options}),
-                                Device::cuda(gpu), options);
+                                DeviceContext::create_cuda(gpu), options);
 }
 
 /// Runs tests/comm/nccl/nccl_ranks.cpp as on a real machine: several processes share one GPU.

@@ -18,7 +18,8 @@ using ::testing::IsEmpty;
 constexpr double kTinyBuckets = 256.0 / (1 << 20);  // MiB: one slice each
 
 NamedParameter parameter(const std::string& name, std::int64_t count) {
-  return {name, Variable(Tensor::full({count}, 1, DType::f64, Device::cpu({.threads = 1})), true)};
+  return {name,
+          Variable(Tensor::full({count}, 1, DType::f64, DeviceContext::create_cpu({.threads = 1})), true)};
 }
 
 /// Expects that the spans follow each other and are within [from_ms, to_ms].
@@ -37,7 +38,8 @@ TEST(BucketTimes, AreMeasuredOnCommunicatorStream) {
     const NamedParameter a = parameter("a", 1), b = parameter("b", 2);
     GradientSynchronizer gradients({a, b}, comm,
                                    {.bucket_mb = kTinyBuckets, .deterministic = true, .time_buckets = true});
-    TimeMark begin(comm.device()), between(comm.device()), end(comm.device());
+    Event begin = Event::timed(comm.context().stream()), between = Event::timed(comm.context().stream()),
+          end = Event::timed(comm.context().stream());
     begin.record();
     EXPECT_THAT(gradients.bucket_times(begin), IsEmpty());
     for (int step = 0; step < 3; ++step) {
@@ -69,7 +71,7 @@ TEST(BucketTimes, BelongToLatestStepAfterPlanChange) {
   const NamedParameter one = parameter("one", 32), large = parameter("large", 64), two = parameter("two", 32);
   GradientSynchronizer gradients({one, large, two}, comm,
                                  {.bucket_mb = 2 * kTinyBuckets, .time_buckets = true});
-  TimeMark begin(comm.device());
+  Event begin = Event::timed(comm.context().stream());
   std::vector<std::size_t> counts;
   for (int step = 0; step < 4; ++step) {
     comm.clear();
@@ -93,7 +95,7 @@ TEST(BucketTimes, CountBytesInSendType) {
     GradientSynchronizer gradients(
         {a}, comm,
         {.grad_dtype = low_precision ? std::optional(DType::bf16) : std::nullopt, .time_buckets = true});
-    TimeMark begin(comm.device());
+    Event begin = Event::timed(comm.context().stream());
     begin.record();
     gradients.finish();
     ASSERT_EQ(gradients.bucket_times(begin).size(), 1U);
@@ -108,7 +110,7 @@ TEST(BucketTimes, ThrowWithoutOption) {
   const NamedParameter a = parameter("a", 1);
   GradientSynchronizer gradients({a}, comm);
   gradients.finish();
-  TimeMark now(comm.device());
+  Event now = Event::timed(comm.context().stream());
   now.record();
   EXPECT_THROW(gradients.bucket_times(now), UsageError);
 }
@@ -116,7 +118,7 @@ TEST(BucketTimes, ThrowWithoutOption) {
 /// Checks the overlap in a real backward. The gradient of the images is the last one that backward computes.
 /// By then, all buckets but the last are reduced. The other rank has no samples and adds zeros.
 TEST(BucketTimes, OfResNet18AreWithinBackward) {
-  const models::Options options{.input = {16, 16, 3}, .device = Device::cpu({.threads = 1})};
+  const models::Options options{.input = {16, 16, 3}, .device = DeviceContext::create_cpu({.threads = 1})};
   const Model model = models::resnet18(options);
   std::vector<NamedParameter> zeros;
   for (const NamedParameter& each : model.parameters())
@@ -125,7 +127,8 @@ TEST(BucketTimes, OfResNet18AreWithinBackward) {
 
   const auto with_samples = [&](Communicator& comm) {
     GradientSynchronizer gradients(model.parameters(), comm, {.time_buckets = true});
-    TimeMark begin(options.device), inside(options.device), end(options.device);
+    Event begin = Event::timed(options.device.stream()), inside = Event::timed(options.device.stream()),
+          end = Event::timed(options.device.stream());
     const Variable images(Tensor::full({1, 16, 16, 3}, 0.5, DType::f32, options.device), true);
     const Tensor labels = Tensor::from(std::vector<std::int32_t>{7}, {1}, options.device);
     std::vector<BucketTime> reduced;

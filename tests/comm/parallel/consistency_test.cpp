@@ -27,7 +27,7 @@ TEST(Broadcast, SendsModelOfRankZero) {
     TinyTraining training("sgd", DType::f32, static_cast<std::uint64_t>(comm.rank() + 1));
     training.net->keep_low_precision_copies(DType::bf16);
     const Tensor mean = training.net->buffers().front().tensor;
-    if (comm.rank() == 0) mean.copy_from(Tensor::full(mean.shape(), 5, mean.dtype(), mean.device()));
+    if (comm.rank() == 0) mean.copy_from(Tensor::full(mean.shape(), 5, mean.dtype(), mean.context()));
     broadcast_model(comm, *training.net);
     EXPECT_EQ(mean.to_vector<float>(), std::vector<float>(4, 5));
     for (std::size_t p = 0; p < training.net->parameters().size(); ++p) {

@@ -31,7 +31,7 @@ struct Plan {
 class LeNet {
  public:
   explicit LeNet(std::uint64_t seed)
-      : device_(Device::cpu({.threads = 1})),
+      : device_(DeviceContext::create_cpu({.threads = 1})),
         model_(models::lenet({.seed = seed, .device = device_}).to(DType::f64)),
         optimizer_(model_.parameters(), {.momentum = 0.9, .weight_decay = 1e-3}) {}
 
@@ -66,7 +66,7 @@ class LeNet {
   }
 
  private:
-  Device device_;
+  DeviceContext device_;
   Model model_;
   Sgd optimizer_;
 };

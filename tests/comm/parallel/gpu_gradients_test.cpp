@@ -18,7 +18,8 @@ using ::testing::Each;
 /// Rank 0 of two ranks with equal gradients: the all-reduce doubles them, on a stream of its own.
 class Twins final : public Communicator {
  public:
-  explicit Twins(const Device& gpu) : Communicator(0, 2, gpu), stream_(gpu.index(), gpu.memory()) {}
+  explicit Twins(const DeviceContext& gpu)
+      : Communicator(0, 2, gpu), stream_(gpu.device().index, gpu.memory()) {}
 
   std::string name() const override { return "twins"; }
   Stream stream() override { return std::ref(stream_); }
@@ -44,7 +45,7 @@ class Twins final : public Communicator {
 
 class GpuGradients : public GpuTest {
  protected:
-  static NamedParameter parameter(const std::string& name, std::int64_t count, const Device& gpu) {
+  static NamedParameter parameter(const std::string& name, std::int64_t count, const DeviceContext& gpu) {
     return {name, Variable(Tensor::full({count}, 1, DType::f32, gpu), true)};
   }
   /// Returns a loss whose gradients are `factor` for a and twice that for b.
@@ -57,7 +58,7 @@ class GpuGradients : public GpuTest {
 TEST_F(GpuGradients, AreSummedBetweenBackwardAndUse) {
   for_each_order([] {
     for (const std::optional<DType> sent : {std::optional<DType>(), std::optional(DType::bf16)}) {
-      const Device gpu = Device::cuda(0);
+      const DeviceContext gpu = DeviceContext::create_cuda(0);
       Twins comm(gpu);
       const NamedParameter a = parameter("a", 1000, gpu), b = parameter("b", 3000, gpu);
       GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = 0.001, .grad_dtype = sent});
@@ -78,7 +79,7 @@ TEST_F(GpuGradients, AreSummedBetweenBackwardAndUse) {
 
 TEST_F(GpuGradients, AreSummedInCapturedStep) {
   for_each_order([] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     Twins comm(gpu);
     const NamedParameter a = parameter("a", 1000, gpu), b = parameter("b", 3000, gpu);
     GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = 0.001});
@@ -105,7 +106,7 @@ TEST_F(GpuGradients, AreSummedInCapturedStep) {
 
 TEST_F(GpuGradients, AreTimedInEachReplay) {
   for_each_order([] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     Twins comm(gpu);
     const NamedParameter a = parameter("a", 1000, gpu), b = parameter("b", 3000, gpu);
     GradientSynchronizer gradients({a, b}, comm,
@@ -116,7 +117,7 @@ TEST_F(GpuGradients, AreTimedInEachReplay) {
     };
     step();  // allocates what the capture uses
     CudaGraph graph(gpu, step);
-    TimeMark begin(gpu), end(gpu);
+    Event begin = Event::timed(gpu.stream()), end = Event::timed(gpu.stream());
     for (const bool replayed : {false, true, true}) {
       SCOPED_TRACE(replayed);
       begin.record();

@@ -25,7 +25,7 @@ using ::testing::IsEmpty;
 
 NamedParameter parameter(const std::string& name, std::vector<double> values) {
   const auto count = static_cast<std::int64_t>(values.size());
-  return {name, Variable(Tensor::from(values, {count}, Device::cpu({.threads = 1})), true)};
+  return {name, Variable(Tensor::from(values, {count}, DeviceContext::create_cpu({.threads = 1})), true)};
 }
 
 std::vector<double> gradient(const NamedParameter& parameter) {
@@ -183,7 +183,7 @@ TEST(GradientSynchronizer, RoundsToLowPrecisionOnceBeforeAndOnceAfterSum) {
       GradientSynchronizer gradients({a}, comm, {.grad_dtype = dtype});
       const std::vector<double> factors = {1.001, 0.3337, 100.07};
       const double factor_of_rank = comm.rank() + 1;
-      const Variable weights(Tensor::from(factors, {3}, a.variable.device()));
+      const Variable weights(Tensor::from(factors, {3}, a.variable.context()));
       backward(sum(a.variable * weights * factor_of_rank));
       gradients.finish();
       const auto rounded = [&](double x) {

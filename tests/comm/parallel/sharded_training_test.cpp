@@ -46,13 +46,13 @@ class Training {
         plan_(plan),
         size_(plan.model == "lenet" ? 16 : 8),
         model_(
-            models::make(plan.model, {.input = {size_, size_, 3}, .device = comm.device()}).to(DType::f64)),
+            models::make(plan.model, {.input = {size_, size_, 3}, .device = comm.context()}).to(DType::f64)),
         groups_(decay_groups(model_.parameters(), 1e-3)) {
     std::vector<ParameterGroup> groups = groups_;
     if (plan_.zero > 0) {
       const Variable loss =
-          cross_entropy_sum(model_(Tensor::zeros({1, size_, size_, 3}, DType::f64, comm.device())),
-                            Tensor::zeros({1}, DType::i32, comm.device()));
+          cross_entropy_sum(model_(Tensor::zeros({1, size_, size_, 3}, DType::f64, comm.context())),
+                            Tensor::zeros({1}, DType::i32, comm.context()));
       shards_ = std::make_unique<ShardedParameters>(
           model_.parameters(), plan_of_graph(model_.parameters(), loss, plan.bucket_mb), comm);
       groups = shards_->pieces_of(groups_);
@@ -101,7 +101,7 @@ class Training {
     for (const NamedParameter& parameter : model_.parameters()) {
       const Tensor& value = parameter.variable.value();
       const std::span<const double> values(parameters.data() + at, static_cast<std::size_t>(value.numel()));
-      value.copy_from(Tensor::from(values, value.shape(), value.device()));
+      value.copy_from(Tensor::from(values, value.shape(), value.context()));
       at += values.size();
     }
     if (sharded_) {
@@ -128,7 +128,7 @@ class Training {
     all.insert(all.end(), values.begin(), values.end());
   }
   /// Returns the memory in use on this rank's device, which no other rank uses.
-  std::size_t in_use() const { return comm_.device().memory().stats().in_use; }
+  std::size_t in_use() const { return comm_.context().memory().stats().in_use; }
 
   Variable loss(std::int64_t micro_batch) {
     const Random random{.seed = 3, .purpose = RandomPurpose::test};
@@ -138,8 +138,8 @@ class Training {
       pixels.push_back(to_uniform(random.words(static_cast<std::uint64_t>(i), key)[0]) - 0.5);
     const std::vector<std::int32_t> labels = {static_cast<std::int32_t>(key % 10), comm_.rank() % 10};
     const Variable logits =
-        model_(Tensor::from(pixels, {2, size_, size_, 3}, comm_.device()), {.training = true});
-    return cross_entropy_sum(logits, Tensor::from(labels, {2}, comm_.device())) /
+        model_(Tensor::from(pixels, {2, size_, size_, 3}, comm_.context()), {.training = true});
+    return cross_entropy_sum(logits, Tensor::from(labels, {2}, comm_.context())) /
            static_cast<double>(2 * plan_.micro_batches * comm_.size());
   }
 
@@ -272,16 +272,16 @@ TEST(Sharded, StateResumesWithAnyNumberOfRanks) {
   }
 }
 
-NamedParameter parameter(const std::string& name, std::int64_t count, const Device& device) {
+NamedParameter parameter(const std::string& name, std::int64_t count, const DeviceContext& device) {
   return {name, Variable(Tensor::full({count}, 1, DType::f64, device), true)};
 }
 
 TEST(Sharded, StepsParameterWithGradientOnAnyRankOnly) {
   for (const ZeroStage stage : {ZeroStage::optimizer, ZeroStage::gradients})
     on_ranks(3, [&](Communicator& comm) {
-      const NamedParameter everywhere = parameter("everywhere", 30, comm.device()),
-                           one = parameter("one", 50, comm.device()),
-                           nowhere = parameter("nowhere", 40, comm.device());
+      const NamedParameter everywhere = parameter("everywhere", 30, comm.context()),
+                           one = parameter("one", 50, comm.context()),
+                           nowhere = parameter("nowhere", 40, comm.context());
       const std::vector<NamedParameter> all = {everywhere, one, nowhere};
       const Variable used = sum(everywhere.variable) + sum(one.variable);
       ShardedParameters shards(all, plan_of_graph(all, used, 0.0003), comm);
@@ -326,7 +326,7 @@ class Whole final : public Optimizer {
 
 TEST(Sharded, RejectsOptimizerThatIsNotElementwise) {
   on_ranks(2, [](Communicator& comm) {
-    const std::vector<NamedParameter> all = {parameter("a", 64, comm.device())};
+    const std::vector<NamedParameter> all = {parameter("a", 64, comm.context())};
     ShardedParameters shards(all, plan_of_graph(all, sum(all.front().variable), 1), comm);
     const std::vector<ParameterGroup> groups = {ParameterGroup{.parameters = all}};
     Whole optimizer(shards.pieces_of(groups));
@@ -338,7 +338,7 @@ TEST(Sharded, RejectsOptimizerThatIsNotElementwise) {
 
 TEST(Sharded, LeavingAStepEndsWaitOfPeers) {
   on_ranks(2, [](Communicator& comm) {
-    const std::vector<NamedParameter> all = {parameter("a", 64, comm.device())};
+    const std::vector<NamedParameter> all = {parameter("a", 64, comm.context())};
     ShardedParameters shards(all, plan_of_graph(all, sum(all.front().variable), 1), comm);
     auto gradients = std::make_unique<ShardedGradients>(shards, ZeroStage::optimizer);
     gradients->begin_forward();

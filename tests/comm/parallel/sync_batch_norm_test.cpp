@@ -31,7 +31,7 @@ using State = std::map<std::string, std::vector<double>>;
 /// A model with three batch norms, the last of which adds a residual.
 class Net {
  public:
-  explicit Net(std::uint64_t seed) : device_(Device::cpu({.threads = 1})) {
+  explicit Net(std::uint64_t seed) : device_(DeviceContext::create_cpu({.threads = 1})) {
     const Conv2dLayerOptions same{.padding = 1, .bias = false};
     const auto relu = [] { return std::make_shared<Activation>(ActivationKind::relu); };
     const auto block = std::make_shared<ResidualBlock>(
@@ -84,7 +84,7 @@ class Net {
   }
 
  private:
-  Device device_;
+  DeviceContext device_;
   std::shared_ptr<Sequential> root_;
   std::unique_ptr<Optimizer> optimizer_;
 };

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "comm/core/view_parts.h"
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 #include "tests/comm/device_values.h"
 
 namespace convoy::testing {
@@ -265,14 +265,14 @@ void expect_summed_by_host(Communicator& comm, const std::vector<int>& host_of_r
 }
 
 void sums_are_in_rank_order_and_rounded_once(Communicator& comm) {
-  if (comm.device().kind() != DeviceKind::cpu) return;
+  if (comm.context().kind() != DeviceKind::cpu) return;
   expect_sums_by_host(comm, std::vector<int>(static_cast<std::size_t>(comm.size())));
 }
 
 void events_order_compute_and_communication(Communicator& comm) {
-  const Stream compute = comm.device().stream();
+  const Stream compute = comm.context().stream();
   DeviceValues<float> data(comm, values_of<float>(comm.rank(), 1001));
-  StreamEvent ready(compute), done(comm.stream());
+  Event ready(compute), done(comm.stream());
   for (int step = 0; step < 3; ++step) {
     ready.record(compute);
     ready.wait(comm.stream());
@@ -280,7 +280,7 @@ void events_order_compute_and_communication(Communicator& comm) {
     done.record(comm.stream());
     done.wait(compute);
   }
-  comm.device().synchronize();
+  comm.context().synchronize();
   EXPECT_TRUE(done.reached());
   comm.check_errors();
   std::vector<float> expected;

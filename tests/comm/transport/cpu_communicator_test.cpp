@@ -8,7 +8,7 @@
 #include <new>
 #include <thread>
 
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy::testing {
@@ -86,7 +86,7 @@ TEST_F(CpuCommunicatorTest, ReturnsBeforeTheCollectiveEnds) {
   std::unique_lock closed(gate);
   log.on_all_reduce = [&] { const std::lock_guard passed(gate); };
   comm->all_reduce(data);
-  StreamEvent done(comm->stream());
+  Event done(comm->stream());
   done.record(comm->stream());
   EXPECT_FALSE(done.reached());
   closed.unlock();

@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
 namespace convoy::emulator {
@@ -132,7 +132,7 @@ class MachineErrors : public EmulatorTest {
  protected:
   static std::string error_on(const Settings& machine, int index) {
     const ScopedSettings settings(machine);
-    return error_of([&] { Device::cuda(index); });
+    return error_of([&] { DeviceContext::create_cuda(index); });
   }
 };
 
@@ -169,7 +169,7 @@ TEST_F(MachineErrors, OutOfPinnedMemory) {
   Settings small = kTwoGpus;
   small.pinned_bytes = 1000;
   const ScopedSettings settings(small);
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   EXPECT_EQ(
       error_of([&] { gpu.staging().allocate(2048); }),
       "out of memory on the pinned host memory of cuda:0: asked for 2.00 KiB, 0 B in use (peak 0 B); lower "
@@ -186,7 +186,7 @@ TEST_F(Contexts, QueriesCreateNone) {
 TEST_F(Contexts, WorkOnOneGpuCreatesNoneOnAnother) {
   // Runs each call in a new thread, whose current GPU is 0.
   const auto in_thread = [](const std::function<void()>& f) { std::thread(f).join(); };
-  std::unique_ptr<Device> gpu;
+  std::unique_ptr<DeviceContext> gpu;
   std::unique_ptr<CudaEvent> begin, end;
   std::unique_ptr<CudaStream> second;
   void *block = nullptr, *staged = nullptr;
@@ -194,7 +194,7 @@ TEST_F(Contexts, WorkOnOneGpuCreatesNoneOnAnother) {
     return std::get<std::reference_wrapper<CudaStream>>(gpu->stream());
   };
   const auto view = [](void* data) { return View{data, {4}, DType::f32}; };
-  in_thread([&] { gpu = std::make_unique<Device>(Device::cuda(1)); });
+  in_thread([&] { gpu = std::make_unique<DeviceContext>(DeviceContext::create_cuda(1)); });
   in_thread([&] {
     second =
         std::make_unique<CudaStream>(1, gpu->memory(), CudaStreamOptions{.priority = StreamPriority::high});

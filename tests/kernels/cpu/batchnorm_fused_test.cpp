@@ -25,7 +25,7 @@ template <class T>
 void expect_fused_as_separate(Norm<T> fused, const Fusion& fusion, GradMode mode) {
   SCOPED_TRACE(fused.x.shape().text() + ", " + fusion.text() +
                (mode == GradMode::accumulate ? ", adding" : ""));
-  const Device cpu = Device::cpu({.threads = 2});
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
   CpuStream stream({.threads = 2});
   Norm<T> separate = fused;
   forward(cpu, fused, fusion);
@@ -75,7 +75,7 @@ TEST(BatchNormFused, PropagatesNan) {
 }
 
 TEST(BatchNormFused, DoesNotWriteUnwantedGradients) {
-  const Device cpu = Device::cpu({.threads = 2});
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
   for (const bool training : {true, false}) {
     const Fusion fusion{.training = training, .relu = true, .residual = true};
     Norm<float> before(700, 65);
@@ -97,7 +97,7 @@ TEST(BatchNormFused, DoesNotWriteUnwantedGradients) {
 // If x is its own residual, its gradient is the sum of both gradients.
 TEST(BatchNormFused, SupportsOneArrayForBothGradients) {
   CpuStream stream({.threads = 2});
-  const Device cpu = Device::cpu({.threads = 2});
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
   const Fusion fusion{.training = true, .relu = true, .residual = true};
   Norm<double> norm(700, 65);
   forward(cpu, norm, fusion);

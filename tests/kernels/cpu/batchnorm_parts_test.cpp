@@ -16,7 +16,7 @@ using testing::ShardEnds;
 constexpr double kTolerance = 1e-12;
 
 TEST(SyncBatchNorm, MatchWholeBatch) {
-  const Device cpu = Device::cpu({.threads = 2});
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
   for (const ShardEnds& ends : {ShardEnds{700}, {233, 466, 700}, {0, 1, 300, 300, 700}, {699, 700, 700}})
     for (const std::int64_t channels : {1, 17})
       for (const Fusion& fusion : kFusions)
@@ -48,7 +48,7 @@ TEST(SyncBatchNorm, MatchWholeBatch) {
 // The unbiased variance of the running statistics divides by n - 1, so it is undefined for fewer than two
 // rows.
 TEST(SyncBatchNorm, DoNotUpdateRunningStatisticsBelowTwoRows) {
-  const Device cpu = Device::cpu({.threads = 1});
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
   const Fusion fusion{.training = true, .relu = false, .residual = false};
   for (const std::int64_t rows : {0, 1}) {
     Norm<double> norm(rows, 5);
@@ -64,7 +64,7 @@ TEST(SyncBatchNorm, DoNotUpdateRunningStatisticsBelowTwoRows) {
 }
 
 TEST(SyncBatchNorm, PropagatesNan) {
-  const Device cpu = Device::cpu({.threads = 1});
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
   Norm<float> norm(40, 3);
   norm.x[4] = std::numeric_limits<float>::quiet_NaN();  // row 1, channel 1
   forward_in_shards(cpu, norm, {.training = true, .relu = true, .residual = false}, {10, 40});

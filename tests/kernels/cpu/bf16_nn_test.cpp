@@ -157,7 +157,7 @@ TEST_P(Bf16Nn, BatchNorms) {
       SCOPED_TRACE(::testing::Message() << fusion.text() << ", " << channels << " channels");
       Norm<bfloat16> half(67, channels);
       Norm<float> single = half.widened<float>();
-      const Device cpu = Device::cpu({.threads = 2});
+      const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
       forward(cpu, half, fusion);
       forward(cpu, single, fusion);
       testing::expect_rounded(half.y, single.y);
@@ -181,7 +181,7 @@ TEST_P(Bf16Nn, SyncBatchNorms) {
     if (!fusion.training) continue;
     Norm<bfloat16> half(67, 21);
     Norm<float> single = half.widened<float>();
-    const Device cpu = Device::cpu({.threads = 2});
+    const DeviceContext cpu = DeviceContext::create_cpu({.threads = 2});
     forward_in_shards(cpu, half, fusion, ends);
     forward_in_shards(cpu, single, fusion, ends);
     testing::expect_rounded(half.y, single.y);

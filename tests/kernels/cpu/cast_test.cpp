@@ -77,12 +77,12 @@ TEST(Cast, ConvertsEveryPairOfTypes) {
       1e-46, 16777217, 1e10,      -1e10,      2147483647, -2147483648.0, 3e9,       3.39e38, 3.4028e38,
       1e39,  1e300,    kInfinity, -kInfinity, kNan,       -65520,        1 - 1e-12, 1e-300};
   for (const DType from_type : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i32, DType::u8}) {
-    dispatch(from_type, [&](auto from_zero) {
+    dispatch(kAllTypes, from_type, [&](auto from_zero) {
       using From = decltype(from_zero);
       std::vector<From> from;
       for (const double value : values) from.push_back(expected<From>(value));
       for (const DType to_type : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i32, DType::u8})
-        dispatch(to_type, [&](auto to_zero) { check_cast<decltype(to_zero)>(from); });
+        dispatch(kAllTypes, to_type, [&](auto to_zero) { check_cast<decltype(to_zero)>(from); });
     });
   }
 }
@@ -130,7 +130,7 @@ TEST(Cast, ConvertsLongArrays) {
 TEST(Fill, ConvertsValueLikeCast) {
   CpuStream stream({.threads = 1});
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i32, DType::u8}) {
-    dispatch(dtype, [&](auto zero) {
+    dispatch(kAllTypes, dtype, [&](auto zero) {
       using T = decltype(zero);
       for (const double value : {0.0, 1.0, 2.5, 300.25, -7.0}) {
         std::vector<T> to(33);

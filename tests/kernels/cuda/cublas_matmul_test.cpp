@@ -40,14 +40,15 @@ struct Offsets {
 template <class T>
 class Layer {
  public:
-  explicit Layer(Offsets offsets = {}, int gpu = 0) : gpu_(Device::cuda(gpu)), offsets_(offsets) {
+  explicit Layer(Offsets offsets = {}, int gpu = 0)
+      : gpu_(DeviceContext::create_cuda(gpu)), offsets_(offsets) {
     const auto exact_x = x_.template to<double>(), exact_weight = weight_.template to<double>(),
                exact_bias = bias_.template to<double>();
     CpuStream cpu({.threads = 1});
     linear_forward(cpu, exact_x.view(), exact_weight.view(), exact_bias.view(), expected_.view(), true);
   }
 
-  const Device& gpu() const { return gpu_; }
+  const DeviceContext& gpu() const { return gpu_; }
   CudaStream& stream() const { return std::get<std::reference_wrapper<CudaStream>>(gpu_.stream()); }
   void run(CudaStream& stream) const {
     linear_forward(stream, gpu_x_.view(), gpu_weight_.view(), gpu_bias_.view(), y_.view(), true);
@@ -67,7 +68,7 @@ class Layer {
   void clear() const { copy_bytes(Device::cpu(), Array<T>({kRows, kOutputs}).view(), gpu_, y_.view()); }
 
  private:
-  Device gpu_;
+  DeviceContext gpu_;
   Offsets offsets_;
   Array<T> x_ = Array<T>::random({kRows, kFeatures}, 1);
   Array<T> weight_ = Array<T>::random({kOutputs, kFeatures}, 2);

@@ -43,7 +43,7 @@ class CudaAugment : public testing::GpuTest {
     Array<T> same_type(out_shape);
     augment(cpu, images.view(), rows.view(), ids.view(), options, kRandom, same_type.view());
 
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<std::uint8_t> gpu_images(gpu, images);
     const DeviceArray<std::int32_t> gpu_rows(gpu, rows), gpu_ids(gpu, ids);
     this->for_each_order([&] {
@@ -108,7 +108,7 @@ TYPED_TEST(CudaAugment, EqualsTheCpuForAllSizes) {
 }
 
 TYPED_TEST(CudaAugment, ReadsTheEpochFromMemory) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const Shape shape{7, 6, 5, 3};
   Array<std::uint8_t> images(shape);
   for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(37 * i);

@@ -133,11 +133,11 @@ void expect_same_backward(const Norm<T>& found, const Norm<double>& exact, const
 template <class T>
 class CudaBatchNorm : public testing::GpuTest {
  protected:
-  const Device cpu_ = Device::cpu({.threads = 1});
+  const DeviceContext cpu_ = DeviceContext::create_cpu({.threads = 1});
 
   void check(Norm<T> norm, const Fusion& fusion, const Offsets& at = {}) const {
     SCOPED_TRACE(norm.x.shape().text() + " " + std::string(to_string(dtype_of<T>)) + ", " + fusion.text());
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     Norm<double> exact = norm.widened();
     forward(cpu_, exact, fusion);
     forward(gpu, norm, fusion, at);
@@ -156,7 +156,7 @@ class CudaBatchNorm : public testing::GpuTest {
   /// Compares the GPU's result on shards with the CPU's result on the whole batch.
   void check_parts(Norm<T> norm, const Fusion& fusion, GradMode mode, const ShardEnds& ends) const {
     SCOPED_TRACE(norm.x.shape().text() + " " + std::string(to_string(dtype_of<T>)) + ", " + fusion.text());
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     Norm<double> exact = norm.widened();
     forward(cpu_, exact, fusion);
     forward_in_shards(gpu, norm, fusion, ends);
@@ -197,7 +197,7 @@ TYPED_TEST(CudaBatchNorm, OfShardsEqualsTheCpu) {
 }
 
 TYPED_TEST(CudaBatchNorm, OfShardsWithFewerThanTwoRows) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const Fusion fusion{.training = true, .relu = false, .residual = false};
   for (const std::int64_t rows : {0, 1})
     for (const std::int64_t channels : {0, 5, 16}) {
@@ -225,7 +225,7 @@ TYPED_TEST(CudaBatchNorm, SupportsUnalignedViews) {
 }
 
 TYPED_TEST(CudaBatchNorm, GivesSameBitsInEveryThreadOrder) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const Fusion fusion{.training = true, .relu = true, .residual = true};
   for (const auto& [rows, channels] : {std::pair{1300, 16}, std::pair{300, 33}}) {
     testing::Repeats<TypeParam> y, dx;
@@ -244,7 +244,7 @@ TYPED_TEST(CudaBatchNorm, GivesSameBitsInEveryThreadOrder) {
 }
 
 TYPED_TEST(CudaBatchNorm, DoesNotWriteUnwantedGradients) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   for (const Fusion& fusion : kFusions) {
     SCOPED_TRACE(fusion.text());
     Norm<TypeParam> before(65, 16);
@@ -268,7 +268,7 @@ TYPED_TEST(CudaBatchNorm, DoesNotWriteUnwantedGradients) {
 TYPED_TEST(CudaBatchNorm, SupportsOneArrayForBothGradients) {
   using T = TypeParam;
   using C = ComputeType<T>;
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const Fusion fusion{.training = true, .relu = true, .residual = true};
   for (const std::int64_t channels : {16, 5}) {
     Norm<T> norm(65, channels);
@@ -290,7 +290,7 @@ TYPED_TEST(CudaBatchNorm, SupportsOneArrayForBothGradients) {
 }
 
 TYPED_TEST(CudaBatchNorm, PropagatesNan) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const auto nan = static_cast<TypeParam>(std::numeric_limits<float>::quiet_NaN());
   for (const std::int64_t channels : {8, 3}) {
     Norm<TypeParam> norm(40, channels);
@@ -307,7 +307,7 @@ TYPED_TEST(CudaBatchNorm, PropagatesNan) {
 }
 
 TYPED_TEST(CudaBatchNorm, AcceptsEmptyBatch) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   for (const Fusion& fusion : kFusions) {
     for (const std::int64_t channels : {0, 5, 16}) {
       const Norm<TypeParam> before(0, channels);
@@ -333,7 +333,7 @@ class CudaBatchNormOfFloats : public CudaBatchNorm<float> {};
 // must be accurate to a few ulp of the deviation, without a term for the mean. Only values as large as the
 // mean may be rounded accordingly.
 TEST_F(CudaBatchNormOfFloats, LargeMeanDoesNotCancel) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   for (const auto& [rows, channels] : {std::pair{1300, 16}, std::pair{300, 33}, std::pair{3000, 1}}) {
     SCOPED_TRACE(Shape({rows, channels}).text());
     Norm<float> norm(rows, channels);
@@ -367,7 +367,7 @@ TEST_F(CudaBatchNormOfFloats, ManyTilesOfChannels) {
   Norm<float> norm(260, 4097);
   Norm<double> exact = norm.widened();
   forward(cpu_, exact, fusion);
-  forward(Device::cuda(0), norm, fusion);
+  forward(DeviceContext::create_cuda(0), norm, fusion);
   expect_same_forward(norm, exact, fusion);
 }
 

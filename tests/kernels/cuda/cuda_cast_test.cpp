@@ -35,7 +35,7 @@ void expect_same(const Array<T>& found, const Array<T>& expected) {
 }
 
 template <class To, class From>
-void check_cast(const Device& gpu, const Array<From>& from, std::size_t from_offset = 0,
+void check_cast(const DeviceContext& gpu, const Array<From>& from, std::size_t from_offset = 0,
                 std::size_t to_offset = 0) {
   SCOPED_TRACE(std::string(to_string(dtype_of<From>)) + " at " + std::to_string(from_offset) + " to " +
                std::string(to_string(dtype_of<To>)) + " at " + std::to_string(to_offset) + ", " +
@@ -110,15 +110,15 @@ Array<T> values(std::int64_t n) {
 class CudaCast : public testing::GpuTest {};
 
 TEST_F(CudaCast, ConvertsEveryPairOfTypesLikeTheCpu) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   for_each_order([&] {
     for (const DType from_type : kTypes) {
-      dispatch(from_type, [&](auto from_zero) {
+      dispatch(kAllTypes, from_type, [&](auto from_zero) {
         using From = decltype(from_zero);
         for (const std::int64_t n : {0, 1, 2, 15, 17, 33, 255, 1025, 8203}) {
           const Array<From> from = values<From>(n);
           for (const DType to_type : kTypes) {
-            dispatch(to_type, [&](auto to_zero) {
+            dispatch(kAllTypes, to_type, [&](auto to_zero) {
               using To = decltype(to_zero);
               check_cast<To>(gpu, from);
               if (n != 33 && n != 1025) return;
@@ -134,9 +134,9 @@ TEST_F(CudaCast, ConvertsEveryPairOfTypesLikeTheCpu) {
 }
 
 TEST_F(CudaCast, ConvertsInPlace) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   for (const DType type : {DType::f32, DType::f16, DType::u8}) {
-    dispatch(type, [&](auto zero) {
+    dispatch(kAllTypes, type, [&](auto zero) {
       using T = decltype(zero);
       const Array<T> from = values<T>(8203);
       const DeviceArray<T> x(gpu, from);
@@ -155,7 +155,7 @@ TYPED_TEST(CudaCastToAndFromHalf, ConvertsEveryBitPattern) {
   Array<TypeParam> values({0x10000});
   for (std::size_t bits = 0; bits < values.size(); ++bits)
     values[bits].bits = static_cast<std::uint16_t>(bits);
-  check_cast<float>(Device::cuda(0), values);
+  check_cast<float>(DeviceContext::create_cuda(0), values);
 }
 
 TYPED_TEST(CudaCastToAndFromHalf, RoundsTiesAndAdjacentValuesLikeTheCpu) {
@@ -177,16 +177,16 @@ TYPED_TEST(CudaCastToAndFromHalf, RoundsTiesAndAdjacentValuesLikeTheCpu) {
       floats[e] = static_cast<float>(sign) * std::nextafter(tie, static_cast<float>(towards));
     }
   }
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   check_cast<TypeParam>(gpu, doubles);
   check_cast<TypeParam>(gpu, floats);
 }
 
 TEST_F(CudaCast, FillsLikeTheCpu) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   for_each_order([&] {
     for (const DType dtype : kTypes) {
-      dispatch(dtype, [&](auto zero) {
+      dispatch(kAllTypes, dtype, [&](auto zero) {
         using T = decltype(zero);
         for (const double value : {0.1, -7.0, 300.25}) {
           for (const std::int64_t n : {0, 1, 15, 33, 257, 8203}) {

@@ -48,7 +48,7 @@ class CudaConv2d : public testing::GpuTest {
     const auto filter = Array<T>::random(c.filter(), 2);
     const auto bias = Array<T>::random({c.o}, 3);
     const auto dy = Array<T>::random(c.y(), 4);
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<T> gpu_x(gpu, x, offset), gpu_filter(gpu, filter, offset), gpu_bias(gpu, bias, offset),
         gpu_dy(gpu, dy, offset);
     const auto exact_x = x.template to<double>(), exact_filter = filter.template to<double>(),
@@ -89,7 +89,7 @@ class CudaConv2d : public testing::GpuTest {
   template <class F>
   void check(Shape shape, GradMode mode, const Array<double>& expected, std::int64_t terms,
              std::size_t offset, F run) {
-    const Device gpu = Device::cuda(0, options_);
+    const DeviceContext gpu = DeviceContext::create_cuda(0, options_);
     // A sum may be rounded before a bias or a gradient of magnitude at most 1 is added.
     double largest = 1;
     for (const double value : expected) largest = std::max(largest, std::abs(value) + 1);
@@ -135,7 +135,7 @@ TYPED_TEST(CudaConv2d, SupportsUnalignedArrays) {
 }
 
 TYPED_TEST(CudaConv2d, DoesNothingForUnwantedGradients) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> a(gpu, Array<TypeParam>({1, 1, 1, 1}));
   on(gpu.stream(), [&](auto& stream) {
     conv2d_backward_data(stream, a.view(), a.view(), GradView(), {});

@@ -129,7 +129,8 @@ struct Inputs {
 };
 
 template <class T>
-Array<T> on_gpu(const Device& gpu, const Op& op, GradMode mode, const Inputs<T>& in, const Offsets& at = {}) {
+Array<T> on_gpu(const DeviceContext& gpu, const Op& op, GradMode mode, const Inputs<T>& in,
+                const Offsets& at = {}) {
   const DeviceArray<T> x(gpu, in.x, at.x), y(gpu, in.y, at.y), z(gpu, in.z, at.z);
   op.run(gpu.stream(), x.view(), y.view(), z.grad(mode));
   return z.values();
@@ -187,7 +188,7 @@ using Types = ::testing::Types<float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(CudaElementwise, Types);
 
 TYPED_TEST(CudaElementwise, EqualsTheCpuForTailsAndUnalignedViews) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const std::vector<Op> ops = all_ops();
   for (const std::int64_t n : sizes()) {
     const Inputs<TypeParam> in(n);
@@ -207,7 +208,7 @@ TYPED_TEST(CudaElementwise, EqualsTheCpuForTailsAndUnalignedViews) {
 }
 
 TYPED_TEST(CudaElementwise, SupportsInPlaceOutputs) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   for (const std::int64_t n : {33, 8197}) {
     const Inputs<TypeParam> in(n);
     for (const Op& op : all_ops()) {
@@ -224,7 +225,7 @@ TYPED_TEST(CudaElementwise, SupportsInPlaceOutputs) {
 TYPED_TEST(CudaElementwise, HandlesExtremesLikeTheCpu) {
   using R = ComputeType<TypeParam>;
   using Limits = std::numeric_limits<R>;
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const std::vector<R> values = {R{0},
                                  R{-0.0},
                                  R{1e4},
@@ -248,7 +249,7 @@ TYPED_TEST(CudaElementwise, HandlesExtremesLikeTheCpu) {
 }
 
 TYPED_TEST(CudaElementwise, DoesNotWriteUnwantedGradient) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const Inputs<TypeParam> in(33);
   const DeviceArray<TypeParam> x(gpu, in.x), y(gpu, in.y);
   for (const Op& op : all_ops()) {
@@ -266,7 +267,7 @@ class CudaDropout : public testing::GpuTest {
   static std::int32_t id_of(std::size_t sample) { return static_cast<std::int32_t>(sample * 2654435761U); }
 
   /// Expects the same bits as the CPU. When accumulating, nvcc may fuse and round once less.
-  static void check(const Device& gpu, std::int64_t samples, std::int64_t sample_size, double p,
+  static void check(const DeviceContext& gpu, std::int64_t samples, std::int64_t sample_size, double p,
                     const Offsets& at = {}) {
     using R = ComputeType<T>;
     SCOPED_TRACE(std::to_string(samples) + " samples of " + std::to_string(sample_size) + ", p " +
@@ -299,7 +300,7 @@ class CudaDropout : public testing::GpuTest {
 TYPED_TEST_SUITE(CudaDropout, Types);
 
 TYPED_TEST(CudaDropout, DropsTheSameElementsAsTheCpu) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   this->for_each_order([&] {
     for (const double p : {0.0, 0.1, 0.5}) {
       // No samples; samples of less than a quad; several blocks of quads; several blocks of samples.
@@ -317,7 +318,7 @@ TYPED_TEST(CudaDropout, DropsTheSameElementsAsTheCpu) {
 }
 
 TYPED_TEST(CudaDropout, ComparesWithExactThreshold) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const auto id = static_cast<std::uint64_t>(this->id_of(1));
   for (const std::uint32_t word : this->kRandom.words(id, 0)) {
     const double drawn = to_uniform(word);
@@ -326,7 +327,7 @@ TYPED_TEST(CudaDropout, ComparesWithExactThreshold) {
 }
 
 TYPED_TEST(CudaDropout, ReadsTheEpochFromMemory) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> x(gpu, Array<TypeParam>::random({33, 21}, 1)), y(gpu, {33, 21}),
       z(gpu, {33, 21});
   Array<std::int32_t> ids({33});
@@ -344,7 +345,7 @@ TYPED_TEST(CudaDropout, ReadsTheEpochFromMemory) {
 }
 
 TYPED_TEST(CudaDropout, DropsAllForProbabilityOne) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const auto x = Array<TypeParam>::random({3, 7}, 1);
   const DeviceArray<TypeParam> in(gpu, x), out(gpu, x);
   const DeviceArray<std::int32_t> ids(gpu, Array<std::int32_t>({3}, {1, 2, 3}));
@@ -354,7 +355,9 @@ TYPED_TEST(CudaDropout, DropsAllForProbabilityOne) {
 
 // More samples than rows in the grid; one type is enough.
 using CudaDropoutOfManySamples = CudaDropout<float>;
-TEST_F(CudaDropoutOfManySamples, ProcessesSamplesInTurns) { check(Device::cuda(0), 2051, 516, 0.5); }
+TEST_F(CudaDropoutOfManySamples, ProcessesSamplesInTurns) {
+  check(DeviceContext::create_cuda(0), 2051, 516, 0.5);
+}
 
 }  // namespace
 }  // namespace convoy

@@ -20,7 +20,7 @@ TYPED_TEST_SUITE(CudaLossScale, Types);
 
 TYPED_TEST(CudaLossScale, ChangesLikeOnTheCpu) {
   CpuStream cpu({.threads = 1});
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const LossScaleOptions options{.growth = 2, .backoff = 0.5, .interval = 2, .minimum = 512, .maximum = 3000};
   Array<TypeParam> scale({1}, {TypeParam{1024}});
   Array<std::int32_t> good({1}, {0}), skipped({1}, {0}), failed({1}, {0});

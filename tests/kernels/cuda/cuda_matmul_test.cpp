@@ -20,7 +20,7 @@ using testing::Array;
 using testing::DeviceArray;
 using testing::dot_tolerance;
 
-CudaStream& cuda_stream_of(const Device& gpu) {
+CudaStream& cuda_stream_of(const DeviceContext& gpu) {
   return std::get<std::reference_wrapper<CudaStream>>(gpu.stream());
 }
 
@@ -49,7 +49,7 @@ class CudaMatmul : public testing::GpuTest {
     auto expected = before.template to<double>();
     matmul(cpu, a.template to<double>().view(), b.template to<double>().view(), expected.grad(mode), options);
 
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<T> gpu_a(gpu, a, offset), gpu_b(gpu, b, offset);
     testing::Repeats<T> repeats;
     this->for_each_order([&] {
@@ -103,7 +103,7 @@ TYPED_TEST(CudaMatmul, RoundsLongSumOnce) {
 }
 
 TYPED_TEST(CudaMatmul, DoesNothingForAnUnwantedResult) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> a(gpu, Array<TypeParam>({2, 2}));
   matmul(cuda_stream_of(gpu), a.view(), a.view(), GradView());
   gpu.synchronize();
@@ -125,7 +125,7 @@ class CudaLinear : public CudaMatmul<T> {
     linear_forward(cpu, exact_x.view(), exact_weight.view(), with_bias ? exact_bias.view() : ConstView(),
                    expected.view(), relu);
 
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<T> gpu_x(gpu, x, offset), gpu_weight(gpu, weight, offset), gpu_bias(gpu, bias, offset);
     testing::Repeats<T> repeats;
     this->for_each_order([&] {
@@ -156,7 +156,7 @@ TYPED_TEST(CudaLinear, SupportsUnalignedArrays) {
 // The descriptors of a layer are cached, but each call sets its own bias.
 TYPED_TEST(CudaLinear, EachCallReadsItsBias) {
   using T = TypeParam;
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<T> x(gpu, Array<T>({8, 8})), weight(gpu, Array<T>({8, 8}));
   const DeviceArray<T> ones(gpu, Array<T>({8}, static_cast<T>(1))),
       twos(gpu, Array<T>({8}, static_cast<T>(2)));
@@ -181,7 +181,7 @@ class CublasGemm : public CudaMatmul<T> {
     const auto exact_a = a.template to<double>(), exact_b = b.template to<double>(),
                exact_bias = bias.template to<double>();
     CpuStream cpu({.threads = 1});
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     Array<double> expected({s.m, s.n});
     linear_forward(cpu, exact_a.view(), exact_b.view(), with_bias ? exact_bias.view() : ConstView(),
                    expected.view(), relu);
@@ -209,7 +209,7 @@ class CublasGemm : public CudaMatmul<T> {
 TYPED_TEST_SUITE(CublasGemm, Types);
 
 TYPED_TEST(CublasGemm, ExistsForCommonSizes) {
-  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)));
+  cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)));
   for (const Sizes s : {Sizes{64, 64, 64}, {128, 10, 64}, {32, 24, 400}, {17, 33, 20}, {1, 1, 1}})
     EXPECT_TRUE(this->multiplies(library, s));
 }
@@ -217,7 +217,7 @@ TYPED_TEST(CublasGemm, ExistsForCommonSizes) {
 // cuBLASLt documents bias and ReLU for these types, but not for f64.
 TYPED_TEST(CublasGemm, FusesBiasAndRelu) {
   if (dtype_of<TypeParam> == DType::f64) return;
-  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)));
+  cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)));
   for (const bool bias : {false, true})
     for (const bool relu : {false, true}) {
       EXPECT_TRUE(this->multiplies(library, {64, 64, 64}, bias, relu));
@@ -226,13 +226,13 @@ TYPED_TEST(CublasGemm, FusesBiasAndRelu) {
 }
 
 TYPED_TEST(CublasGemm, ExistsWithoutWorkspace) {
-  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)), 0);
+  cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)), 0);
   EXPECT_TRUE(this->multiplies(library, {8, 16, 4096}));
   EXPECT_TRUE(this->multiplies(library, {3, 5, 2049}));
 }
 
 TYPED_TEST(CublasGemm, CachesMostRecentlyUsedProblems) {
-  cuda::CublasLt library(cuda_stream_of(Device::cuda(0)));
+  cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)));
   const auto shapes = static_cast<std::int64_t>(cuda::CublasLt::kCapacity) + 3;
   for (std::int64_t m = 1; m <= shapes; ++m) {
     EXPECT_TRUE(this->multiplies(library, {m, 4, 8}));
@@ -253,7 +253,7 @@ class CudaTf32 : public testing::GpuTest {
     CpuStream cpu({.threads = 1});
     matmul(cpu, a.to<double>().view(), b.to<double>().view(), expected.grad());
 
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<float> gpu_a(gpu, a), gpu_b(gpu, b), c(gpu, {kSize, kSize});
     gpu.synchronize();  // the following work runs on another stream
     CudaStream stream(0, gpu.memory(), {.cuda = {.tf32 = tf32}});

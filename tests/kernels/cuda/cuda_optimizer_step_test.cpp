@@ -52,7 +52,7 @@ struct OnGpu {
   DeviceArray<bfloat16> bf16;
   DType half;
 
-  OnGpu(const Device& gpu, const Parameter<T>& p)
+  OnGpu(const DeviceContext& gpu, const Parameter<T>& p)
       : value(gpu, p.value, offset(p, Unaligned::value)),
         gradient(gpu, p.gradient, offset(p, Unaligned::gradient)),
         first(gpu, p.first, offset(p, Unaligned::first)),
@@ -102,7 +102,7 @@ struct OnDevice {
   DeviceArray<double> lr, grad_scale, steps;
   DeviceArray<std::int32_t> skip;
 
-  OnDevice(const Device& gpu, const Numbers& numbers)
+  OnDevice(const DeviceContext& gpu, const Numbers& numbers)
       : lr(gpu, numbers.lr),
         grad_scale(gpu, numbers.grad_scale),
         steps(gpu, numbers.steps),
@@ -118,7 +118,7 @@ struct OnDevice {
 template <class T>
 class CudaOptimizer : public testing::GpuTest {
  protected:
-  Device gpu = Device::best();  // without a GPU, the test is skipped
+  DeviceContext gpu = Device::best();  // without a GPU, the test is skipped
   CpuStream cpu{{.threads = 1}};
 
   /// Runs step(stream, parameter views, scalars) on both devices, in every order of threads, and compares the
@@ -262,7 +262,7 @@ TYPED_TEST(CudaOptimizer, SkippedStepChangesNothing) {
 TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
   const CudaAvailability gpus = cuda_availability();
   if (gpus.count == 0) GTEST_SKIP() << gpus.reason;
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const OnGpu<float> narrow(gpu, Parameter<float>(100, 1, Unaligned::none, DType::f32));
   const OnGpu<double> wide(gpu, Parameter<double>(100, 1, Unaligned::none, DType::bf16));
   const SgdSlot slots[] = {{.parameter = narrow.value.view(), .gradient = narrow.gradient.view()},
@@ -292,7 +292,7 @@ class CudaStepScalars : public testing::GpuTest {
 };
 
 TEST_F(CudaStepScalars, ClipScalesDownOnlyAboveMaxNorm) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const auto expect_same = [&](const Array<double>* norm, const auto* scale) {
     const auto coefficient = [&](auto& stream, const ConstView& from, const ConstView& by, const View& to) {
       clip_coefficient(stream, from, 1, by, to);
@@ -324,7 +324,7 @@ TEST_F(CudaStepScalars, ClipScalesDownOnlyAboveMaxNorm) {
 }
 
 TEST_F(CudaStepScalars, CountsStepsThatAreNotSkipped) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<double> steps(gpu, Array<double>({1}, {41.0}));
   const DeviceArray<std::int32_t> goes(gpu, Array<std::int32_t>({1}, {0}));
   const DeviceArray<std::int32_t> skips(gpu, Array<std::int32_t>({1}, {5}));

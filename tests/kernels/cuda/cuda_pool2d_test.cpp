@@ -77,7 +77,7 @@ class CudaPool2d : public testing::GpuTest {
     Array<std::int32_t> positions(s.y());
     max_pool2d_forward(cpu, x.template to<C>().view(), y.view(), positions.view(), s.options());
 
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<T> gpu_x(gpu, x, offset);
     const auto dy = Array<T>::random(s.y(), 2);
     const DeviceArray<T> gpu_dy(gpu, dy, offset);
@@ -134,7 +134,7 @@ TYPED_TEST(CudaPool2d, AverageAndItsGradient) {
   using T = TypeParam;
   using C = ComputeType<T>;
   CpuStream cpu({.threads = 1});
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   this->for_each_case([&](const Case& s, std::size_t offset) {
     SCOPED_TRACE(::testing::Message() << s << " at " << offset);
     const auto x = Array<T>::random(s.x(), 1);
@@ -172,7 +172,7 @@ TYPED_TEST(CudaPool2d, GlobalAverageAndItsGradient) {
   using T = TypeParam;
   using C = ComputeType<T>;
   CpuStream cpu({.threads = 1});
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   // Sizes around the 32 packs and 256 threads of a block; one pixel; more pixels than one block of backward
   // processes.
   const Shape shapes[] = {{1, 1, 1, 1},  {3, 8, 8, 64},   {2, 7, 5, 130},  {4, 4, 4, 3},
@@ -214,7 +214,7 @@ TYPED_TEST(CudaPool2d, LayoutsOfImages) {
   using T = TypeParam;
   using C = ComputeType<T>;
   CpuStream cpu({.threads = 1});
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   std::vector<Shape> shapes = {{2, 5, 7, 3}, {3, 8, 8, 16}, {5, 3, 11, 65}, {0, 4, 4, 3}, {40, 1, 2, 2}};
   for (const std::int64_t size : testing::kTailSizes) {
     shapes.push_back({1, 1, size, 5});
@@ -248,7 +248,7 @@ TYPED_TEST(CudaPool2d, LayoutsOfImages) {
 TYPED_TEST(CudaPool2d, LayoutsOfFilters) {
   const std::int64_t o = 5, kh = 3, kw = 2, i = 7;
   const auto filters = Array<TypeParam>::random({o, kh, kw, i}, 1);
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> ohwi(gpu, filters), oihw(gpu, {o, i, kh, kw}), again(gpu, {o, kh, kw, i});
   on(gpu.stream(), [&](auto& stream) {
     nhwc_to_nchw(stream, ohwi.view(), oihw.grad());
@@ -264,7 +264,7 @@ TYPED_TEST(CudaPool2d, LayoutsOfFilters) {
 }
 
 TYPED_TEST(CudaPool2d, DoesNothingForUnwantedGradients) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> dy(gpu, Array<TypeParam>({1, 2, 2, 4}));
   const DeviceArray<std::int32_t> positions(gpu, Array<std::int32_t>({1, 2, 2, 4}));
   on(gpu.stream(), [&](auto& stream) {

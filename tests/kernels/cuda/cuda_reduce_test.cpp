@@ -33,11 +33,11 @@ double order_tolerance(double n) { return 0x1p-52 * n; }
 
 class CudaReduceTest : public testing::GpuTest {
  protected:
-  Device gpu() const { return gpu_; }  // each call of Device::cuda(0) creates a stream
+  DeviceContext gpu() const { return gpu_; }  // each call of DeviceContext::create_cuda(0) creates a stream
   CpuStream cpu{{.threads = 1}};
 
  private:
-  const Device gpu_ = Device::best();
+  const DeviceContext gpu_ = Device::best();
 };
 
 template <class T>
@@ -185,7 +185,7 @@ TYPED_TEST(CudaReduce, BroadcastScalar) {
 /// The same tensors on both devices, cycling through all types.
 class Tensors {
  public:
-  explicit Tensors(const Device& gpu) : gpu_(gpu) {}
+  explicit Tensors(const DeviceContext& gpu) : gpu_(gpu) {}
 
   template <class T>
   void add(const Array<T>& values, std::size_t offset = 0) {
@@ -201,7 +201,7 @@ class Tensors {
   std::vector<ConstView> on_cpu, on_gpu;
 
  private:
-  Device gpu_;
+  DeviceContext gpu_;
   ConstView views_of_last_;
   std::vector<std::shared_ptr<const void>> kept_;
 };

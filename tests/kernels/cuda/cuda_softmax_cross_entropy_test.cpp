@@ -36,7 +36,7 @@ template <class T>
 class CudaCrossEntropy : public testing::GpuTest {
  protected:
   static constexpr double kUnit = unit_roundoff<ComputeType<T>>();
-  Device gpu = Device::best();  // without a GPU, the test is skipped
+  DeviceContext gpu = Device::best();  // without a GPU, the test is skipped
   CpuStream cpu{{.threads = 1}};
 
   /// Returns logits in [-4, 4), with ties.

@@ -56,7 +56,7 @@ std::map<std::int64_t, int> runs_by_engine() {
 /// The arrays of a convolution on a separate Device.
 template <class T>
 struct Convolution {
-  explicit Convolution(const CudaOptions& options = {}) : gpu(Device::cuda(0, options)) {}
+  explicit Convolution(const CudaOptions& options = {}) : gpu(DeviceContext::create_cuda(0, options)) {}
 
   void forward(bool with_bias = false, bool relu = false) {
     const Conv2dOptions options{.stride = kBody.stride, .padding = kBody.padding, .relu = relu};
@@ -70,7 +70,7 @@ struct Convolution {
     gpu.algorithm_cache().insert(std::string(key), std::string(value));
   }
 
-  Device gpu;
+  DeviceContext gpu;
   DeviceArray<T> x{gpu, Array<T>::random(kBody.x(), 1)};
   DeviceArray<T> filter{gpu, Array<T>::random(kBody.filter(), 2)};
   DeviceArray<T> bias{gpu, Array<T>::random({kBody.o}, 3)};

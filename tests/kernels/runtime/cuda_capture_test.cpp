@@ -29,9 +29,9 @@ class CudaCapture : public testing::GraphTest {
  protected:
   /// Expects that capturing `work` throws a CaptureError with `message`, and that the GPU can then run and
   /// capture work.
-  void expect_capture_error(const std::function<void(const Device&)>& work, const char* message) {
+  void expect_capture_error(const std::function<void(const DeviceContext&)>& work, const char* message) {
     SCOPED_TRACE(message);
-    for_each_gpu([&](const Device& gpu) {
+    for_each_gpu([&](const DeviceContext& gpu) {
       const DeviceArray<float> y(gpu, Array<float>({kCount}, -1));
       try {
         const CudaGraph graph(gpu, [&] {
@@ -48,7 +48,7 @@ class CudaCapture : public testing::GraphTest {
       expect_usable(gpu, y);
     });
   }
-  static void expect_usable(const Device& gpu, const DeviceArray<float>& y) {
+  static void expect_usable(const DeviceContext& gpu, const DeviceArray<float>& y) {
     expect_same_bits(y.values(), Array<float>({kCount}, -1));
     EXPECT_FALSE(stream_of(gpu).is_capturing());
     EXPECT_EQ(gpu.memory().stats().in_pools, 0u);
@@ -63,7 +63,7 @@ class CudaCapture : public testing::GraphTest {
 };
 
 TEST_F(CudaCapture, RethrowsErrorsOfTheWork) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<float> y(gpu, Array<float>({kCount}, -1));
   EXPECT_THROW(CudaGraph(gpu,
                          [&] {
@@ -75,13 +75,13 @@ TEST_F(CudaCapture, RethrowsErrorsOfTheWork) {
 }
 
 TEST_F(CudaCapture, RejectsHostSynchronization) {
-  expect_capture_error([](const Device& gpu) { gpu.synchronize(); },
+  expect_capture_error([](const DeviceContext& gpu) { gpu.synchronize(); },
                        "cannot capture a synchronization of the host with the stream");
 }
 
 TEST_F(CudaCapture, RejectsBlockingCopies) {
   expect_capture_error(
-      [](const Device& gpu) {
+      [](const DeviceContext& gpu) {
         const DeviceArray<float> x(gpu, {kCount});
         x.values();
       },
@@ -90,7 +90,7 @@ TEST_F(CudaCapture, RejectsBlockingCopies) {
 
 TEST_F(CudaCapture, RejectsCopiesFromPageableMemory) {
   expect_capture_error(
-      [](const Device& gpu) {
+      [](const DeviceContext& gpu) {
         const DeviceArray<float> x(gpu, {kCount});
         const Array<float> host({kCount}, 1);
         copy_bytes_async(Device::cpu(), host.view(), gpu, x.view());
@@ -99,27 +99,31 @@ TEST_F(CudaCapture, RejectsCopiesFromPageableMemory) {
 }
 
 TEST_F(CudaCapture, RejectsHostQueriesOfCapturedEvents) {
-  const auto with_captured_event = [](const Device& gpu, const auto& query) {
+  const auto with_captured_event = [](const DeviceContext& gpu, const auto& query) {
     CudaEvent event(0);
     stream_of(gpu).record(event);
     query(event);
   };
   expect_capture_error(
-      [&](const Device& gpu) { with_captured_event(gpu, [](const CudaEvent& event) { event.wait(); }); },
+      [&](const DeviceContext& gpu) {
+        with_captured_event(gpu, [](const CudaEvent& event) { event.wait(); });
+      },
       "cudaErrorCapturedEvent");
   expect_capture_error(
-      [&](const Device& gpu) { with_captured_event(gpu, [](const CudaEvent& event) { event.reached(); }); },
+      [&](const DeviceContext& gpu) {
+        with_captured_event(gpu, [](const CudaEvent& event) { event.reached(); });
+      },
       "cudaErrorCapturedEvent");
 }
 
 TEST_F(CudaCapture, RejectsAllocationsThatAreTooLarge) {
-  expect_capture_error([](const Device& gpu) { gpu.memory().allocate(std::size_t{1} << 50); },
+  expect_capture_error([](const DeviceContext& gpu) { gpu.memory().allocate(std::size_t{1} << 50); },
                        "out of memory on cuda:0: asked for 1024.00 TiB");
 }
 
 TEST_F(CudaCapture, RejectsWaitsForWorkOutsideTheCapture) {
   expect_capture_error(
-      [](const Device& gpu) {
+      [](const DeviceContext& gpu) {
         CudaStream side(0, gpu.memory());
         CudaEvent event(0);
         side.record(event);
@@ -131,7 +135,7 @@ TEST_F(CudaCapture, RejectsWaitsForWorkOutsideTheCapture) {
 TEST_F(CudaCapture, RejectsAForkedStreamWithoutAJoin) {
   std::vector<std::unique_ptr<CudaStream>> sides;  // must outlive the capture
   expect_capture_error(
-      [&](const Device& gpu) {
+      [&](const DeviceContext& gpu) {
         CudaStream& side = *sides.emplace_back(std::make_unique<CudaStream>(0, gpu.memory()));
         CudaEvent fork(0);
         stream_of(gpu).record(fork);
@@ -144,7 +148,7 @@ TEST_F(CudaCapture, RejectsAForkedStreamWithoutAJoin) {
 
 TEST_F(CudaCapture, RejectsIgnoredErrors) {
   expect_capture_error(
-      [](const Device& gpu) {
+      [](const DeviceContext& gpu) {
         CudaEvent event(0);
         stream_of(gpu).record(event);
         try {
@@ -157,7 +161,7 @@ TEST_F(CudaCapture, RejectsIgnoredErrors) {
 
 TEST_F(CudaCapture, RejectsReplaysAndNestedCaptures) {
   for_each_order([] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<float> y(gpu, Array<float>({kCount}, -1));
     CudaGraph inner(gpu, [&] { relu_forward(stream_of(gpu), y.view(), y.view()); });
     EXPECT_THROW(CudaGraph(gpu, [&] { inner.replay(); }), CaptureError);
@@ -169,7 +173,7 @@ TEST_F(CudaCapture, RejectsReplaysAndNestedCaptures) {
 }
 
 TEST_F(CudaCapture, AllowsDestructionOfAnotherGraph) {
-  for_each_gpu([](const Device& gpu) {
+  for_each_gpu([](const DeviceContext& gpu) {
     const Step eager(gpu), captured(gpu);
     write(gpu, values_of(1), eager.x);
     write(gpu, values_of(1), captured.x);

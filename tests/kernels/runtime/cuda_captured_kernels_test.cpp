@@ -42,7 +42,7 @@ Array<std::uint8_t> pixels(Shape shape) {
 /// five classes.
 class TrainingStep {
  public:
-  explicit TrainingStep(const Device& device) : gpu_(device) {}
+  explicit TrainingStep(const DeviceContext& device) : gpu_(device) {}
 
   void set_epoch(std::int32_t epoch) {
     const Array<std::int32_t> value({1}, epoch);
@@ -140,7 +140,7 @@ class TrainingStep {
   using Integers = DeviceArray<std::int32_t>;
   using Doubles = DeviceArray<double>;
 
-  Device gpu_;
+  DeviceContext gpu_;
   DeviceArray<std::uint8_t> images_{gpu_, pixels({4, 6, 6, 3})};
   Integers rows_{gpu_, values<std::int32_t>({2}, {3, 1})}, ids_{gpu_, values<std::int32_t>({2}, {30, 10})},
       labels_{gpu_, values<std::int32_t>({2}, {4, 2})}, epoch_{gpu_, Array<std::int32_t>({1}, 0)};
@@ -173,7 +173,7 @@ class CudaCapturedKernels : public testing::GraphTest {};
 
 TEST_F(CudaCapturedKernels, MatchEagerExecution) {
   for_each_order([] {
-    const Device gpu = Device::cuda(0, {.deterministic = true});
+    const DeviceContext gpu = DeviceContext::create_cuda(0, {.deterministic = true});
     TrainingStep(gpu).enqueue();  // a first step outside the capture, which initializes the libraries
     TrainingStep eager(gpu), captured(gpu);
     CudaGraph graph(gpu, [&] { captured.enqueue(); });

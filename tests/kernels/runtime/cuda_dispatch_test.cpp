@@ -16,7 +16,7 @@ using testing::DeviceArray;
 
 class CudaDispatch : public testing::GpuTest {};
 
-Array<float> relu_on(const Device& device, const Array<float>& x) {
+Array<float> relu_on(const DeviceContext& device, const Array<float>& x) {
   const DeviceArray<float> on_device(device, x);
   on(device.stream(), [&](auto& stream) { relu_forward(stream, on_device.view(), on_device.view()); });
   return on_device.values();
@@ -26,11 +26,11 @@ TEST_F(CudaDispatch, CallsTheKernelOfTheDevice) {
   const Array<float> x({3}, {-2, 0, 5});
   const Array<float> y({3}, {0, 0, 5});
   testing::expect_same_bits(relu_on(Device::cpu(), x), y);
-  testing::expect_same_bits(relu_on(Device::cuda(0), x), y);
+  testing::expect_same_bits(relu_on(DeviceContext::create_cuda(0), x), y);
 }
 
 TEST_F(CudaDispatch, ThrowsUsageErrorForUnsupportedTypes) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<std::int32_t> x(gpu, {8});
   EXPECT_THROW(on(gpu.stream(), [&](auto& stream) { relu_forward(stream, x.view(), x.view()); }), UsageError);
 }

@@ -5,8 +5,7 @@
 #include <optional>
 
 #include "kernels/runtime/cuda_graph.h"
-#include "kernels/runtime/stream_event.h"
-#include "kernels/runtime/time_mark.h"
+#include "kernels/runtime/event.h"
 #include "tests/kernels/runtime/graph_fixture.h"
 
 namespace convoy {
@@ -26,7 +25,7 @@ constexpr std::size_t kBytes = kCount * sizeof(float);
 class CudaGraphReplay : public testing::GraphTest {};
 
 TEST_F(CudaGraphReplay, MatchesEagerExecution) {
-  for_each_gpu([](const Device& gpu) {
+  for_each_gpu([](const DeviceContext& gpu) {
     const Step eager(gpu), captured(gpu);
     CudaGraph graph(gpu, [&] { captured.enqueue(); });
     for (std::uint32_t seed = 0; seed < 5; ++seed) {
@@ -40,7 +39,7 @@ TEST_F(CudaGraphReplay, MatchesEagerExecution) {
 }
 
 TEST_F(CudaGraphReplay, CaptureRunsNothing) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<float> x(gpu, Array<float>({kCount}, -1));
   CudaGraph graph(gpu, [&] { relu_forward(stream_of(gpu), x.view(), x.view()); });
   expect_same_bits(x.values(), Array<float>({kCount}, -1));
@@ -50,7 +49,7 @@ TEST_F(CudaGraphReplay, CaptureRunsNothing) {
 
 TEST_F(CudaGraphReplay, RunsInStreamOrder) {
   for_each_order([] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
     CudaGraph doubles(gpu, [&] { add(stream_of(gpu), x.view(), x.view(), x.view()); });
     for (int i = 0; i < 3; ++i) {
@@ -63,7 +62,7 @@ TEST_F(CudaGraphReplay, RunsInStreamOrder) {
 }
 
 TEST_F(CudaGraphReplay, MemoryOfACaptureIsPrivate) {
-  for_each_gpu([](const Device& gpu) {
+  for_each_gpu([](const DeviceContext& gpu) {
     const DeviceArray<float> x(gpu, {kCount}), y(gpu, {kCount});
     void* scratch = nullptr;
     const auto negate_through_scratch = [&] {
@@ -95,7 +94,7 @@ TEST_F(CudaGraphReplay, MemoryOfACaptureIsPrivate) {
 }
 
 TEST_F(CudaGraphReplay, MemoryOfACaptureIsReusedAndReleasedWithTheGraph) {
-  for_each_gpu([](const Device& gpu) {
+  for_each_gpu([](const DeviceContext& gpu) {
     const DeviceArray<float> x(gpu, {kCount});
     gpu.memory().trim();
     const MemoryStats before = gpu.memory().stats();
@@ -116,7 +115,7 @@ TEST_F(CudaGraphReplay, MemoryOfACaptureIsReusedAndReleasedWithTheGraph) {
 }
 
 TEST_F(CudaGraphReplay, BlocksAllocatedInACaptureMayOutliveTheGraph) {
-  for_each_gpu([](const Device& gpu) {
+  for_each_gpu([](const DeviceContext& gpu) {
     const DeviceArray<float> x(gpu, values_of(3));
     const MemoryStats before = gpu.memory().stats();
     std::optional<DeviceArray<float>> inside;
@@ -137,9 +136,9 @@ TEST_F(CudaGraphReplay, BlocksAllocatedInACaptureMayOutliveTheGraph) {
 }
 
 TEST_F(CudaGraphReplay, DestructorWaitsForReplays) {
-  for_each_gpu([](const Device& gpu) {
+  for_each_gpu([](const DeviceContext& gpu) {
     const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
-    TimeMark end(gpu);
+    Event end = Event::timed(gpu.stream());
     auto graph = std::make_unique<CudaGraph>(gpu, [&] {
       const DeviceArray<float> scratch(gpu, {kCount});
       scale(stream_of(gpu), x.view(), 3, scratch.grad());
@@ -155,7 +154,7 @@ TEST_F(CudaGraphReplay, DestructorWaitsForReplays) {
 }
 
 TEST_F(CudaGraphReplay, TwoGraphsAlternate) {
-  for_each_gpu([](const Device& gpu) {
+  for_each_gpu([](const DeviceContext& gpu) {
     const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
     const auto times = [&](double factor) {
       return [&gpu, &x, factor] {
@@ -175,7 +174,7 @@ TEST_F(CudaGraphReplay, TwoGraphsAlternate) {
 }
 
 TEST_F(CudaGraphReplay, CapturedCopiesUseStagingMemory) {
-  for_each_gpu([](const Device& gpu) {
+  for_each_gpu([](const DeviceContext& gpu) {
     auto* const in = static_cast<float*>(gpu.staging().allocate(kBytes));
     float* out = nullptr;
     const DeviceArray<float> x(gpu, {kCount});
@@ -204,7 +203,7 @@ TEST_F(CudaGraphReplay, CapturedCopiesUseStagingMemory) {
 
 TEST_F(CudaGraphReplay, CapturesForkedStreams) {
   for_each_order([] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     CudaStream& main = stream_of(gpu);
     CudaStream side(0, gpu.memory());
     const DeviceArray<float> x(gpu, {kCount}), y(gpu, {kCount}), z(gpu, {kCount}), total(gpu, {kCount});
@@ -233,11 +232,12 @@ TEST_F(CudaGraphReplay, CapturesForkedStreams) {
   });
 }
 
-TEST_F(CudaGraphReplay, TimeMarksMeasureEachReplay) {
+TEST_F(CudaGraphReplay, TimedEventsMeasureEachReplay) {
   for_each_order([] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
-    TimeMark begin(gpu), middle(gpu), end(gpu), outside(gpu);
+    Event begin = Event::timed(gpu.stream()), middle = Event::timed(gpu.stream()),
+          end = Event::timed(gpu.stream()), outside = Event::timed(gpu.stream());
     CudaGraph graph(gpu, [&] {
       begin.record();
       relu_forward(stream_of(gpu), x.view(), x.view());
@@ -256,13 +256,15 @@ TEST_F(CudaGraphReplay, TimeMarksMeasureEachReplay) {
   });
 }
 
-TEST_F(CudaGraphReplay, TimeMarksOfAllStreamsShareOneClock) {
+TEST_F(CudaGraphReplay, TimedEventsOfAllStreamsShareOneClock) {
   for_each_order([] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     CudaStream side(0, gpu.memory());
     const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
-    StreamEvent fork(gpu.stream()), join(gpu.stream());
-    TimeMark start(gpu), begin(gpu), side_begin(gpu), side_end(gpu), end(gpu);
+    Event fork(gpu.stream()), join(gpu.stream());
+    Event start = Event::timed(gpu.stream()), begin = Event::timed(gpu.stream()),
+          side_begin = Event::timed(gpu.stream()), side_end = Event::timed(gpu.stream()),
+          end = Event::timed(gpu.stream());
     const auto work = [&] {
       begin.record();
       relu_forward(stream_of(gpu), x.view(), x.view());
@@ -294,10 +296,10 @@ TEST_F(CudaGraphReplay, TimeMarksOfAllStreamsShareOneClock) {
   });
 }
 
-TEST_F(CudaGraphReplay, TimeMarksWorkOutsideACapture) {
-  const Device gpu = Device::cuda(0);
+TEST_F(CudaGraphReplay, TimedEventsWorkOutsideACapture) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
-  TimeMark begin(gpu), end(gpu);
+  Event begin = Event::timed(gpu.stream()), end = Event::timed(gpu.stream());
   EXPECT_TRUE(begin.reached());
   EXPECT_THROW(elapsed_ms(begin, end), UsageError);
   begin.record();
@@ -306,11 +308,11 @@ TEST_F(CudaGraphReplay, TimeMarksWorkOutsideACapture) {
   end.wait();
   EXPECT_TRUE(end.reached());
   EXPECT_GT(elapsed_ms(begin, end), 0);
-  EXPECT_THROW(elapsed_ms(begin, TimeMark(Device::cpu())), UsageError);
+  EXPECT_THROW(elapsed_ms(begin, Event::timed(DeviceContext(Device::cpu()).stream())), UsageError);
 }
 
 TEST_F(CudaGraphReplay, AutotuneIsOffDuringCapture) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   EXPECT_TRUE(stream_of(gpu).autotune());
   const CudaGraph graph(gpu, [&] { EXPECT_FALSE(stream_of(gpu).autotune()); });
   EXPECT_TRUE(stream_of(gpu).autotune());

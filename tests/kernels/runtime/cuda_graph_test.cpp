@@ -8,23 +8,23 @@
 
 #include "kernels/base/error.h"
 #include "kernels/runtime/cuda_graph.h"
-#include "kernels/runtime/device.h"
-#include "kernels/runtime/time_mark.h"
+#include "kernels/runtime/device_context.h"
+#include "kernels/runtime/event.h"
 
 namespace convoy {
 namespace {
 
 TEST(CudaGraph, ThrowsUsageErrorOnTheCpu) {
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   EXPECT_FALSE(CudaGraph::supported(cpu));
   bool ran = false;
   EXPECT_THROW(CudaGraph(cpu, [&] { ran = true; }), UsageError);
   EXPECT_FALSE(ran);
 }
 
-TEST(TimeMark, RecordsTheTimeOfTheCallOnAnInlineStream) {
-  const Device cpu = Device::cpu();
-  TimeMark begin(cpu), end(cpu);
+TEST(TimedEvent, RecordsTheTimeOfTheCallOnAnInlineStream) {
+  const DeviceContext cpu = Device::cpu();
+  Event begin = Event::timed(cpu.stream()), end = Event::timed(cpu.stream());
   EXPECT_TRUE(begin.reached());
   EXPECT_THROW(elapsed_ms(begin, end), UsageError) << "a mark that was never recorded";
   begin.record();
@@ -37,10 +37,11 @@ TEST(TimeMark, RecordsTheTimeOfTheCallOnAnInlineStream) {
   EXPECT_DOUBLE_EQ(elapsed_ms(end, begin), -elapsed_ms(begin, end));
 }
 
-TEST(TimeMark, RecordsTheTimeWhenAQueuedStreamReachesIt) {
-  const Device cpu = Device::cpu();
+TEST(TimedEvent, RecordsTheTimeWhenAQueuedStreamReachesIt) {
+  const DeviceContext cpu = Device::cpu();
   CpuStream comm({.own_thread = true});
-  TimeMark begin(cpu), there(cpu), here(cpu);
+  Event begin = Event::timed(cpu.stream()), there = Event::timed(cpu.stream()),
+        here = Event::timed(cpu.stream());
   begin.record(std::ref(comm));
   std::mutex gate;
   std::unique_lock closed(gate);
@@ -59,10 +60,10 @@ TEST(TimeMark, RecordsTheTimeWhenAQueuedStreamReachesIt) {
   EXPECT_GE(elapsed_ms(begin, there), 2);
 }
 
-TEST(TimeMark, UsesTheLatestRecord) {
-  const Device cpu = Device::cpu();
+TEST(TimedEvent, UsesTheLatestRecord) {
+  const DeviceContext cpu = Device::cpu();
   CpuStream comm({.own_thread = true});
-  TimeMark mark(cpu), end(cpu);
+  Event mark = Event::timed(cpu.stream()), end = Event::timed(cpu.stream());
   std::mutex gate;
   std::unique_lock closed(gate);
   comm.submit([&] { const std::lock_guard passed(gate); });
@@ -70,15 +71,15 @@ TEST(TimeMark, UsesTheLatestRecord) {
   mark.record();
   EXPECT_TRUE(mark.reached());
   end.record();
-  { TimeMark(cpu).record(std::ref(comm)); }  // destroyed before the stream reaches it
+  { Event::timed(cpu.stream()).record(std::ref(comm)); }  // destroyed before the stream reaches it
   closed.unlock();
   comm.synchronize();
   EXPECT_GE(elapsed_ms(mark, end), 0);
 }
 
 TEST(Hardware, IsEmptyForTheCpu) {
-  EXPECT_EQ(Device::cpu().hardware(), "");
-  EXPECT_EQ(Device::cpu().compute_capability(), 0);
+  EXPECT_EQ(DeviceContext(Device::cpu()).hardware(), "");
+  EXPECT_EQ(DeviceContext(Device::cpu()).compute_capability(), 0);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ class CudaRuntime : public testing::GpuTest {};
 
 std::string error_of(int index) {
   try {
-    Device::cuda(index);
+    DeviceContext::create_cuda(index);
   } catch (const DeviceError& error) {
     EXPECT_EQ(static_cast<int>(error.code()), 7);
     return error.what();
@@ -41,7 +41,7 @@ std::string error_of(int index) {
   return "no error";
 }
 
-CudaStream& stream_of(const Device& device) {
+CudaStream& stream_of(const DeviceContext& device) {
   return std::get<std::reference_wrapper<CudaStream>>(device.stream());
 }
 
@@ -52,7 +52,7 @@ TEST(CudaDevice, ReportsAMissingDriver) {
   EXPECT_EQ(error_of(0), "cuda:0: no NVIDIA driver on this machine; use --device cpu, or install one");
   EXPECT_EQ(Device::parse("auto").name(), "cpu");
   EXPECT_EQ(Device::best(3).name(), "cpu");
-  EXPECT_THROW(Device::parse("cuda:1"), DeviceError);
+  EXPECT_THROW(DeviceContext{Device::parse("cuda:1")}, DeviceError);
 }
 
 TEST(CudaDevice, ExplainsWhyNoGpuIsAvailable) {
@@ -85,7 +85,7 @@ TEST_F(CudaRuntime, ThrowsForAnInvalidIndex) {
 }
 
 TEST_F(CudaRuntime, HardwareNamesGpuAndLibrary) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const std::string capability = std::to_string(gpu.compute_capability());
   EXPECT_GE(gpu.compute_capability(), 50);
   const std::string cudnn = cudnn_version_text();
@@ -97,8 +97,8 @@ TEST_F(CudaRuntime, CopiesBetweenTwoStreamsInOrder) {
   // On a real GPU, the work takes long enough that an unordered reader would be too early.
   const std::int64_t count = testing::gpus_are_emulated() ? 1025 : std::int64_t{1} << 24;
   for_each_order([&] {
-    const Device first = Device::cuda(0);
-    const Device second = Device::cuda(0);  // with another stream and allocator
+    const DeviceContext first = DeviceContext::create_cuda(0);
+    const DeviceContext second = DeviceContext::create_cuda(0);  // with another stream and allocator
     const DeviceArray<float> x(first, Array<float>({count}, 1));
     const DeviceArray<float> sum(first, Array<float>({count}, 0));
     const DeviceArray<float> copy(second, {count});
@@ -121,7 +121,7 @@ TEST_F(CudaRuntime, EventIsReachedBeforeItIsRecorded) {
 }
 
 TEST_F(CudaRuntime, MeasuresTheTimeBetweenTwoEvents) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<float> x(gpu, Array<float>({1025}, 1));
   CudaEvent begin(0, EventTiming::on), end(0, EventTiming::on);
   stream_of(gpu).record(begin);
@@ -138,7 +138,7 @@ TEST_F(CudaRuntime, MeasuresTheTimeBetweenTwoEvents) {
 TEST_F(CudaRuntime, HighPriorityStreamRunsKernels) {
   CachingAllocator memory(cuda_memory(0), 0);
   CudaStream stream(0, memory, {.priority = StreamPriority::high});
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<float> x(gpu, Array<float>({33}, -1));
   gpu.synchronize();
   relu_forward(stream, x.view(), x.view());
@@ -148,7 +148,7 @@ TEST_F(CudaRuntime, HighPriorityStreamRunsKernels) {
 
 TEST_F(CudaRuntime, StagingMemorySupportsAsynchronousCopies) {
   for_each_order([&] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     constexpr std::int64_t kCount = 1000;
     constexpr std::size_t kBytes = kCount * sizeof(float);
     auto* const in = static_cast<float*>(gpu.staging().allocate(kBytes));
@@ -170,7 +170,7 @@ TEST_F(CudaRuntime, StagingMemorySupportsAsynchronousCopies) {
 }
 
 TEST(CpuRuntime, StagingMemoryIsTheDeviceMemory) {
-  const Device cpu = Device::cpu();
+  const DeviceContext cpu = Device::cpu();
   EXPECT_EQ(&cpu.staging(), &cpu.memory());
   const Array<float> from({3}, {1, 2, 3});
   Array<float> to({3});
@@ -183,7 +183,7 @@ TEST_F(CudaRuntime, HostThreadsLaunchOnSeparateStreams) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([t] {
-        const Device own = Device::cuda(0);  // with its own stream and memory
+        const DeviceContext own = DeviceContext::create_cuda(0);  // with its own stream and memory
         const DeviceArray<float> x(own, Array<float>({257}, static_cast<float>(t)));
         const DeviceArray<float> ones(own, Array<float>({257}, 1));
         const DeviceArray<float> sum(own, Array<float>({257}, 0));
@@ -196,7 +196,7 @@ TEST_F(CudaRuntime, HostThreadsLaunchOnSeparateStreams) {
 }
 
 TEST_F(CudaRuntime, OutOfMemoryThrowsAndLeavesTheDeviceUsable) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   try {
     gpu.memory().allocate(std::size_t{1} << 50);
     FAIL() << "1 PiB was allocated";

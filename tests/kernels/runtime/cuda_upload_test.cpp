@@ -26,7 +26,7 @@ constexpr int kRounds = 12;
 class CudaUpload : public testing::GpuTest {
  protected:
   static Array<float> round_values(int round) { return Array<float>(kShape, static_cast<float>(round + 1)); }
-  static void keep(const Device& gpu, View from, View to) {
+  static void keep(const DeviceContext& gpu, View from, View to) {
     on(gpu.stream(), [&](auto& s) { relu_forward(s, from, to); });
   }
   static void expect_rounds(const std::vector<std::unique_ptr<DeviceArray<float>>>& kept) {
@@ -38,7 +38,7 @@ class CudaUpload : public testing::GpuTest {
 /// An array in pinned host memory.
 class Pinned {
  public:
-  explicit Pinned(const Device& gpu) : array_(gpu.host(), kShape) {}
+  explicit Pinned(const DeviceContext& gpu) : array_(gpu.host(), kShape) {}
   void fill(const Array<float>& values) {
     copy_bytes(Device::cpu(), values.view(), Device::cpu(), array_.view());
   }
@@ -50,7 +50,7 @@ class Pinned {
 
 TEST_F(CudaUpload, ComputationStartsAfterTheCopies) {
   for_each_order([&] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     std::vector<std::unique_ptr<DeviceArray<float>>> uploaded, kept;
     std::vector<std::unique_ptr<Pinned>> sources;
     Uploader uploader(gpu);
@@ -70,7 +70,7 @@ TEST_F(CudaUpload, ComputationStartsAfterTheCopies) {
 
 TEST_F(CudaUpload, CopiesStartAfterEarlierComputation) {
   for_each_order([&] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<float> uploaded(gpu, kShape);  // the same memory in each round
     std::vector<std::unique_ptr<DeviceArray<float>>> kept;
     std::vector<std::unique_ptr<Pinned>> sources;
@@ -89,7 +89,7 @@ TEST_F(CudaUpload, CopiesStartAfterEarlierComputation) {
 
 TEST_F(CudaUpload, SourceMayChangeWhenDone) {
   for_each_order([&] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     Pinned source(gpu);
     std::vector<std::unique_ptr<DeviceArray<float>>> uploaded;
     Uploader uploader(gpu);
@@ -109,7 +109,7 @@ TEST_F(CudaUpload, SourceMayChangeWhenDone) {
 
 TEST_F(CudaUpload, DestructorWaitsForCopies) {
   for_each_order([&] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     Pinned source(gpu);
     const DeviceArray<float> uploaded(gpu, kShape);
     source.fill(round_values(4));
@@ -124,7 +124,7 @@ TEST_F(CudaUpload, DestructorWaitsForCopies) {
 }
 
 TEST_F(CudaUpload, ThrowsCaptureErrorDuringCapture) {
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<float> uploaded(gpu, kShape);
   Pinned source(gpu);
   source.fill(round_values(1));
@@ -141,12 +141,12 @@ TEST_F(CudaUpload, ThrowsCaptureErrorDuringCapture) {
 }
 
 TEST_F(CudaUpload, HostDeviceUsesStagingMemory) {
-  const Device gpu = Device::cuda(0);
-  const Device host = gpu.host();
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const DeviceContext host = gpu.host();
   EXPECT_EQ(host.kind(), DeviceKind::cpu);
   EXPECT_EQ(host.name(), "cpu");
   EXPECT_EQ(&host.memory(), &gpu.staging());
-  EXPECT_TRUE(host.is(gpu.host()));
+  EXPECT_TRUE(host == gpu.host());
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TYPED_TEST(Half, RoundsToNearestEven) {
 
 TEST(DTypes, DispatchPassesTheMatchingType) {
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i32, DType::u8}) {
-    dispatch(dtype, [&](auto zero) {
+    dispatch(kAllTypes, dtype, [&](auto zero) {
       EXPECT_EQ(dtype_of<decltype(zero)>, dtype);
       EXPECT_EQ(sizeof zero, size_of(dtype)) << to_string(dtype);
     });
@@ -68,14 +68,15 @@ TEST(DTypes, DispatchPassesTheMatchingType) {
   }
 }
 
-TEST(DTypes, ComputeDispatchThrowsForStorageTypes) {
-  EXPECT_EQ(dispatch_compute(DType::f32, [](auto zero) { return sizeof zero; }), 4u);
-  EXPECT_EQ(dispatch_compute(DType::f64, [](auto zero) { return sizeof zero; }), 8u);
+TEST(DTypes, DispatchNamesTheDeviceAndTheTypesItAccepts) {
+  constexpr ElementTypes<float, double> types{"the CPU"};
+  EXPECT_EQ(dispatch(types, DType::f32, [](auto zero) { return sizeof zero; }), 4u);
+  EXPECT_EQ(dispatch(types, DType::f64, [](auto zero) { return sizeof zero; }), 8u);
   try {
-    dispatch_compute(DType::bf16, [](auto) {});
+    dispatch(types, DType::bf16, [](auto) {});
     FAIL() << "bf16 was accepted";
   } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("bf16"), std::string::npos) << error.what();
+    EXPECT_STREQ(error.what(), "the CPU computes in f32 and f64; found bf16");
   }
 }
 

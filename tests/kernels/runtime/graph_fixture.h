@@ -17,20 +17,20 @@ namespace convoy::testing {
 
 inline constexpr std::int64_t kGraphCount = 257;
 
-inline CudaStream& stream_of(const Device& device) {
+inline CudaStream& stream_of(const DeviceContext& device) {
   return std::get<std::reference_wrapper<CudaStream>>(device.stream());
 }
 
 inline Array<float> values_of(std::uint32_t seed) { return Array<float>::random({kGraphCount}, seed); }
 
 /// Copies values to a buffer whose address a graph may use.
-inline void write(const Device& device, const Array<float>& values, const DeviceArray<float>& to) {
+inline void write(const DeviceContext& device, const Array<float>& values, const DeviceArray<float>& to) {
   copy_bytes(Device::cpu(), values.view(), device, to.view());
 }
 
 /// Three kernels on fixed buffers. The last one allocates scratch memory.
 struct GraphStep {
-  explicit GraphStep(const Device& gpu)
+  explicit GraphStep(const DeviceContext& gpu)
       : device(gpu), x(gpu, {kGraphCount}), y(gpu, {kGraphCount}), z(gpu, {kGraphCount}), total(gpu, {1}) {}
 
   void enqueue() const {
@@ -45,16 +45,16 @@ struct GraphStep {
     expect_same_bits(total.values(), other.total.values());
   }
 
-  Device device;
+  DeviceContext device;
   DeviceArray<float> x, y, z, total;
 };
 
 /// Creates a device on GPU 0 whose allocator caches blocks or releases them at once.
-inline Device make_gpu(bool caches) {
+inline DeviceContext make_gpu(bool caches) {
   const char* const before = std::getenv("CONVOY_MEMORY_CACHE");
   const std::string value = before != nullptr ? before : "";
   setenv("CONVOY_MEMORY_CACHE", caches ? "on" : "off", 1);
-  const Device gpu = Device::cuda(0);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
   setenv("CONVOY_MEMORY_CACHE", value.c_str(), 1);
   return gpu;
 }
@@ -62,7 +62,7 @@ inline Device make_gpu(bool caches) {
 class GraphTest : public GpuTest {
  protected:
   /// Calls f with a GPU for each order of execution and each policy of the allocator.
-  void for_each_gpu(const std::function<void(const Device&)>& f) {
+  void for_each_gpu(const std::function<void(const DeviceContext&)>& f) {
     for_each_order([&] {
       for (const bool caches : {true, false}) {
         SCOPED_TRACE(caches ? "cached memory" : "exact memory");

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 #include "kernels/runtime/memory/memory.h"
 
 namespace convoy {
@@ -146,8 +146,9 @@ TEST(CpuStream, KeepsOneLocalStatePerType) {
 }
 
 TEST(Device, HandlesShareOneStreamAndOneMemory) {
-  const Device device = Device::cpu({.threads = 2, .memory_limit = std::size_t{1} << 20});
-  const Device copy = device;
+  const DeviceContext device =
+      DeviceContext::create_cpu({.threads = 2, .memory_limit = std::size_t{1} << 20});
+  const DeviceContext copy = device;
   EXPECT_EQ(&device.memory(), &copy.memory());
   EXPECT_EQ(device.name(), "cpu");
   EXPECT_EQ(device.kind(), DeviceKind::cpu);
@@ -160,7 +161,7 @@ TEST(Device, HandlesShareOneStreamAndOneMemory) {
 }
 
 TEST(Device, StreamUsesTheMemoryOfTheDevice) {
-  const Device device = Device::cpu();
+  const DeviceContext device = Device::cpu();
   CpuStream& stream = std::get<std::reference_wrapper<CpuStream>>(device.stream());
   EXPECT_EQ(&stream.memory(), &device.memory());
   CpuStream alone({.threads = 1});
@@ -169,13 +170,57 @@ TEST(Device, StreamUsesTheMemoryOfTheDevice) {
 }
 
 TEST(Device, ParsesDeviceNames) {
-  EXPECT_EQ(Device::parse("cpu").kind(), DeviceKind::cpu);
+  EXPECT_EQ(Device::parse("cpu"), Device::cpu());
+  EXPECT_EQ(Device::parse("cuda"), Device::cuda(0));
+  EXPECT_EQ(Device::parse("cuda:12"), Device::cuda(12));
   for (const char* text : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:123456", "cpu:0"})
     EXPECT_THROW(Device::parse(text), UsageError) << text;
 }
 
+TEST(Device, IsAValueWithOneEquality) {
+  EXPECT_EQ(Device::cpu(), Device());
+  EXPECT_NE(Device::cuda(0), Device::cuda(1));
+  EXPECT_NE(Device::cpu(), Device::meta());
+  EXPECT_EQ(Device::cuda(3).name(), "cuda:3");
+}
+
+TEST(DeviceContext, DefaultIsCreatedOnceInEachThread) {
+  const DeviceContext first = Device::cpu(), second = Device::cpu();
+  EXPECT_EQ(first, second);
+  std::thread([&] {
+    const DeviceContext other = Device::cpu();
+    EXPECT_NE(other, first) << "two threads share a stream";
+    EXPECT_EQ(&other.memory(), &first.memory());
+  }).join();
+}
+
+TEST(DeviceContext, FirstCreatedIsTheDefaultWhileItExists) {
+  std::thread([] {  // a thread without a default
+    {
+      const DeviceContext created = DeviceContext::create_cpu({.threads = 1});
+      const DeviceContext later = DeviceContext::create_cpu({.threads = 1});
+      EXPECT_EQ(DeviceContext(Device::cpu()), created);
+      EXPECT_NE(created, later);
+    }
+    const CachingAllocator* const memory = &DeviceContext(Device::cpu()).memory();
+    EXPECT_EQ(memory, &DeviceContext(Device::cpu()).memory());
+  })
+      .join();
+}
+
+TEST(DeviceContext, MetaHasNoDataAndRunsNoKernel) {
+  const DeviceContext meta = Device::meta();
+  bool called = false;
+  on(meta.stream(), [&](auto&) { called = true; });
+  EXPECT_FALSE(called);
+  const std::vector<float> values(3);
+  EXPECT_THROW(copy_bytes(meta, {nullptr, {3}, DType::f32}, Device::cpu(),
+                          {const_cast<float*>(values.data()), {3}, DType::f32}),
+               UsageError);
+}
+
 TEST(Device, CopiesBytes) {
-  const Device device = Device::cpu({.threads = 1});
+  const DeviceContext device = DeviceContext::create_cpu({.threads = 1});
   const std::vector<float> from = {1, 2, 3};
   std::vector<float> to(3);
   copy_bytes(device, {from.data(), {3}, DType::f32}, device, {to.data(), {3}, DType::f32});

@@ -12,8 +12,8 @@ namespace {
 using testing::Array;
 
 TEST(Upload, CopiesImmediatelyOnTheCpu) {
-  const Device cpu = Device::cpu();
-  EXPECT_TRUE(cpu.host().is(cpu));
+  const DeviceContext cpu = Device::cpu();
+  EXPECT_TRUE(cpu.host() == cpu);
   const Array<float> from({37}, 3.0f);
   Array<float> to({37});
   Uploader uploader(cpu);

@@ -7,8 +7,8 @@ namespace {
 
 /// Returns new running statistics. The op updates them, so each call of a finite difference needs its own.
 BatchNormStatistics statistics(const Variable& scale) {
-  return {Tensor::full(scale.shape(), 0.125, scale.dtype(), scale.device()),
-          Tensor::full(scale.shape(), 0.75, scale.dtype(), scale.device())};
+  return {Tensor::full(scale.shape(), 0.125, scale.dtype(), scale.context()),
+          Tensor::full(scale.shape(), 0.75, scale.dtype(), scale.context())};
 }
 
 OpCase normalization(std::string name, const Shape& x, bool training, bool relu = false) {
@@ -51,14 +51,14 @@ class FakeTwoRankGroup final : public ProcessGroup {
     constexpr double kRows = 4, kMean = 0.25, kSquares = 2;
     const std::int64_t size = local.numel(), channels = (size - 1) / 2;
     const auto put = [&](std::int64_t offset, std::int64_t count, double value) {
-      gathered.slice(offset, {count}).copy_from(Tensor::full({count}, value, DType::f64, gathered.device()));
+      gathered.slice(offset, {count}).copy_from(Tensor::full({count}, value, DType::f64, gathered.context()));
     };
     put(0, 1, kRows), put(1, channels, kMean), put(1 + channels, channels, kSquares);
     gathered.slice(size, {size}).copy_from(local);
   }
   void all_reduce(const Tensor& sums) override {
     const Tensor rows = sums.slice(0, {1});
-    rows.copy_from(Tensor::full({1}, rows.item() + 4, DType::f64, sums.device()));
+    rows.copy_from(Tensor::full({1}, rows.item() + 4, DType::f64, sums.context()));
   }
 };
 

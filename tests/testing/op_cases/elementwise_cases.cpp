@@ -34,7 +34,7 @@ std::vector<OpCase> elementwise_cases() {
            [](auto x) {
              std::vector<std::int32_t> ids(static_cast<std::size_t>(x[0].shape()[0]));
              for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(1000 + 7 * i);
-             const Tensor sample_ids = Tensor::from(ids, {x[0].shape()[0]}, x[0].device());
+             const Tensor sample_ids = Tensor::from(ids, {x[0].shape()[0]}, x[0].context());
              return dropout(x[0], sample_ids, 0.4, {.seed = 3, .purpose = RandomPurpose::dropout});
            },
        .batched = {0}},

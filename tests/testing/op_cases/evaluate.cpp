@@ -11,7 +11,7 @@ namespace convoy::testing {
 
 Values values_of(const Tensor& tensor) { return tensor.to(DType::f64).to_vector<double>(); }
 
-std::vector<Variable> arguments(const OpCase& c, DType dtype, const Device& device, std::size_t only) {
+std::vector<Variable> arguments(const OpCase& c, DType dtype, const DeviceContext& device, std::size_t only) {
   std::vector<Variable> x;
   for (std::size_t i = 0; i < c.inputs.size(); ++i)
     x.emplace_back(drawn(c.inputs[i], dtype, device, c.name + std::to_string(i), c.away_from_zero),
@@ -19,7 +19,7 @@ std::vector<Variable> arguments(const OpCase& c, DType dtype, const Device& devi
   return x;
 }
 
-CaseResult evaluate(const OpCase& c, DType dtype, const Device& device, std::size_t only) {
+CaseResult evaluate(const OpCase& c, DType dtype, const DeviceContext& device, std::size_t only) {
   const std::vector<Variable> x = arguments(c, dtype, device, only);
   const Variable y = c.op(x);
   backward(y, {.seed = drawn(y.shape(), dtype, device, c.name + "weights")});

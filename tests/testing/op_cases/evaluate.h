@@ -19,12 +19,12 @@ struct CaseResult {
 Values values_of(const Tensor& tensor);
 
 /// Returns random arguments. All require a gradient, or only the one with index `only` if given.
-std::vector<Variable> arguments(const OpCase& c, DType dtype, const Device& device,
+std::vector<Variable> arguments(const OpCase& c, DType dtype, const DeviceContext& device,
                                 std::size_t only = SIZE_MAX);
 
 /// Returns the op's result and the gradients of <result, weights>. The random weights depend only on the
 /// case.
-CaseResult evaluate(const OpCase& c, DType dtype, const Device& device, std::size_t only = SIZE_MAX);
+CaseResult evaluate(const OpCase& c, DType dtype, const DeviceContext& device, std::size_t only = SIZE_MAX);
 
 /// Returns the same case with a batch size of 0.
 OpCase with_empty_batch(const OpCase& c);

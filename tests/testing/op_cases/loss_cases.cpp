@@ -12,7 +12,7 @@ OpCase loss(std::string name, std::int64_t samples, std::int64_t classes, double
                 std::vector<std::int32_t> labels(static_cast<std::size_t>(x[0].shape()[0]));
                 for (std::size_t i = 0; i < labels.size(); ++i)
                   labels[i] = static_cast<std::int32_t>((5 * i + 1) % static_cast<std::size_t>(classes));
-                return cross_entropy_sum(x[0], Tensor::from(labels, {x[0].shape()[0]}, x[0].device()),
+                return cross_entropy_sum(x[0], Tensor::from(labels, {x[0].shape()[0]}, x[0].context()),
                                          smoothing);
               },
           .terms = static_cast<double>(samples * classes),

@@ -12,8 +12,8 @@ std::string suffix(bool bias, bool residual, bool relu) {
 }
 
 /// Returns kept() of a tensor filled with `value`.
-std::function<Tensor(const Device&)> kept_full(const Shape& shape, double value, DType dtype) {
-  return kept([=](const Device& device) { return Tensor::full(shape, value, dtype, device); });
+std::function<Tensor(const DeviceContext&)> kept_full(const Shape& shape, double value, DType dtype) {
+  return kept([=](const DeviceContext& device) { return Tensor::full(shape, value, dtype, device); });
 }
 
 /// A process group of one rank, which has the whole batch.
@@ -28,9 +28,9 @@ class SingleRankGroup final : public ProcessGroup {
 
 }  // namespace
 
-std::function<Tensor(const Device&)> kept(std::function<Tensor(const Device&)> make) {
-  return [make = std::move(make), tensor = Tensor()](const Device& device) mutable {
-    if (!tensor.defined() || !tensor.device().is(device)) tensor = make(device);
+std::function<Tensor(const DeviceContext&)> kept(std::function<Tensor(const DeviceContext&)> make) {
+  return [make = std::move(make), tensor = Tensor()](const DeviceContext& device) mutable {
+    if (!tensor.defined() || tensor.context() != device) tensor = make(device);
     return tensor;
   };
 }
@@ -121,7 +121,7 @@ void ModelOps::batch_norm(const NormSizes& sizes, int count) {
             .inputs = {x, {sizes.channels}, {sizes.channels}},
             .op = [options, mean = kept_full({sizes.channels}, 0, statistics_type),
                    var = kept_full({sizes.channels}, 1, statistics_type)](std::span<const Variable> in) {
-              const Device& device = in[0].device();
+              const DeviceContext& device = in[0].context();
               return convoy::batch_norm(in[0], in[1], in[2], {mean(device), var(device)}, true, options,
                                         in.size() > 3 ? in[3] : Variable());
             }};
@@ -150,7 +150,7 @@ void ModelOps::sync_batch_norm(std::int64_t side, std::int64_t channels) {
        .op =
            [mean = kept_full({channels}, 0, statistics_type), var = kept_full({channels}, 1, statistics_type),
             group = std::make_shared<SingleRankGroup>()](std::span<const Variable> in) {
-             const Device& device = in[0].device();
+             const DeviceContext& device = in[0].context();
              return convoy::sync_batch_norm(in[0], in[1], in[2], {mean(device), var(device)}, group);
            }},
       {activation(), parameter, parameter}, cost_of(x.numel(), {.flops = 7, .reads = 2, .writes = 1}),
@@ -189,7 +189,7 @@ void ModelOps::global_avg_pool2d(std::int64_t side, std::int64_t channels) {
 
 void ModelOps::loss(std::string name, std::int64_t classes, double smoothing) {
   const std::int64_t batch = sizing_.batch;
-  const auto labels = kept([=](const Device& device) {
+  const auto labels = kept([=](const DeviceContext& device) {
     std::vector<std::int32_t> values(static_cast<std::size_t>(batch));
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<std::int32_t>((7 * i + 1) % static_cast<std::size_t>(classes));
@@ -204,7 +204,7 @@ void ModelOps::loss(std::string name, std::int64_t classes, double smoothing) {
        .inputs = {{batch, classes}},
        .op =
            [=](std::span<const Variable> x) {
-             const Tensor targets = labels(x[0].device());
+             const Tensor targets = labels(x[0].context());
              return sum_only ? convoy::cross_entropy_sum(x[0], targets, smoothing)
                              : convoy::cross_entropy(x[0], targets, smoothing).loss;
            }},

@@ -8,7 +8,7 @@ namespace convoy::testing {
 
 /// Returns a function that caches the tensor of `make`, such as labels, per device. `make` runs at the first
 /// call for a device, so that nothing but the op runs while it is timed.
-std::function<Tensor(const Device&)> kept(std::function<Tensor(const Device&)> make);
+std::function<Tensor(const DeviceContext&)> kept(std::function<Tensor(const DeviceContext&)> make);
 
 struct ConvolutionSizes {
   std::int64_t side = 0, in = 0, out = 0;  // pixels and channels of x; channels of y

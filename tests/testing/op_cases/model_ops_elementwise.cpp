@@ -54,13 +54,14 @@ void ModelOps::scale_loss() {
 void ModelOps::dropout(std::int64_t side, std::int64_t channels) {
   const Shape x = map(side, channels);
   const ElementCost cost{.flops = 1, .reads = 1, .writes = 1};
-  const auto ids = kept(
-      [batch = sizing_.batch](const Device& device) { return Tensor::full({batch}, 7, DType::i32, device); });
+  const auto ids = kept([batch = sizing_.batch](const DeviceContext& device) {
+    return Tensor::full({batch}, 7, DType::i32, device);
+  });
   add({.name = fmt::format("dropout_{}_{}px", channels, side),
        .inputs = {x},
        .op =
            [ids](std::span<const Variable> in) {
-             return convoy::dropout(in[0], ids(in[0].device()), 0.1, {.purpose = RandomPurpose::dropout});
+             return convoy::dropout(in[0], ids(in[0].context()), 0.1, {.purpose = RandomPurpose::dropout});
            }},
       {activation()}, cost_of(x.numel(), cost), cost_of(x.numel(), cost));
 }

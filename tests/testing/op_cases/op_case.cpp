@@ -6,7 +6,7 @@
 
 namespace convoy::testing {
 
-Tensor drawn(const Shape& shape, DType dtype, const Device& device, const std::string& key,
+Tensor drawn(const Shape& shape, DType dtype, const DeviceContext& device, const std::string& key,
              double away_from_zero) {
   std::uint32_t hash = 2166136261u;
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;

@@ -41,7 +41,7 @@ struct ErrorCase {
 
 /// Returns random values in [-1, 1], keyed by `key` (case name and argument). They are multiples of 2^-12, so
 /// they are the same in f32 and f64.
-Tensor drawn(const Shape& shape, DType dtype, const Device& device, const std::string& key,
+Tensor drawn(const Shape& shape, DType dtype, const DeviceContext& device, const std::string& key,
              double away_from_zero = 0);
 
 // One function per family of ops, in <family>_cases.cpp.

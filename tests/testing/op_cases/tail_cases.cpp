@@ -96,7 +96,7 @@ void add_batch_norms(std::vector<OpCase>& cases) {
                          [](auto x) {
                            const Tensor& scale = x[1].value();
                            const auto zeros = [&] {
-                             return Tensor::zeros(scale.shape(), scale.dtype(), scale.device());
+                             return Tensor::zeros(scale.shape(), scale.dtype(), scale.context());
                            };
                            const BatchNormStatistics running{zeros(), zeros()};
                            return batch_norm(x[0], x[1], x[2], running, true);
@@ -116,7 +116,7 @@ void add_losses(std::vector<OpCase>& cases) {
                std::vector<std::int32_t> labels(static_cast<std::size_t>(x[0].shape()[0]));
                for (std::size_t i = 0; i < labels.size(); ++i)
                  labels[i] = static_cast<std::int32_t>((11 * i + 1) % static_cast<std::size_t>(classes));
-               return cross_entropy_sum(x[0], Tensor::from(labels, {x[0].shape()[0]}, x[0].device()), 0.1);
+               return cross_entropy_sum(x[0], Tensor::from(labels, {x[0].shape()[0]}, x[0].context()), 0.1);
              },
          .terms = static_cast<double>(samples * classes)});
 }

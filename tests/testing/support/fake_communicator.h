@@ -26,7 +26,7 @@ class FakeCommunicator final : public Communicator {
   using Peers = std::function<void(const Launch&, View data)>;
 
   explicit FakeCommunicator(int rank = 0, int size = 1, Peers peers = nullptr)
-      : Communicator(rank, size, Device::cpu({.threads = 1})), peers_(std::move(peers)) {}
+      : Communicator(rank, size, DeviceContext::create_cpu({.threads = 1})), peers_(std::move(peers)) {}
 
   /// Returns the launches since construction or clear().
   const std::vector<Launch>& launches() const { return launches_; }

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/runtime/device.h"
+#include "kernels/runtime/device_context.h"
 
 namespace convoy::testing {
 

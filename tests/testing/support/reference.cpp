@@ -47,7 +47,7 @@ Tensor channels_last(const Tensor& stored) {
   std::vector<double> values(from.size());
   for_each_index(
       ours, [&](std::size_t their_index, std::size_t our_index) { values[our_index] = from[their_index]; });
-  return Tensor::from(values, ours, stored.device());
+  return Tensor::from(values, ours, stored.context());
 }
 
 // Returns the values of a parameter or buffer, whose kind follows from its name and shape.

@@ -40,7 +40,7 @@ class TinyTraining {
     std::vector<std::int32_t> labels;
     for (std::int64_t i = 0; i < kBatch; ++i)
       labels.push_back(static_cast<std::int32_t>((number + i) % classes_));
-    const Device device = net->parameters()[0].variable.device();
+    const DeviceContext device = net->parameters()[0].variable.context();
     const DType dtype = net->parameters()[0].variable.dtype();
     const Variable images(Tensor::from(pixels, {kBatch, kSize, kSize, kChannels}, device).to(dtype));
     const Variable logits = net->forward(images, {.training = true, .sample_ids = {}});

@@ -1,4 +1,4 @@
-#include "kernels/runtime/stream_event.h"
+#include "kernels/runtime/event.h"
 
 #include <gtest/gtest.h>
 
@@ -8,16 +8,16 @@
 namespace convoy {
 namespace {
 
-TEST(StreamEvent, IsReachedBeforeItIsRecorded) {
+TEST(Event, IsReachedBeforeItIsRecorded) {
   CpuStream stream;
-  const StreamEvent event{std::ref(stream)};
+  const Event event{std::ref(stream)};
   EXPECT_TRUE(event.reached());
   event.wait();
 }
 
-TEST(StreamEvent, BlocksAnotherStreamUntilReached) {
+TEST(Event, BlocksAnotherStreamUntilReached) {
   CpuStream first({.own_thread = true}), second({.own_thread = true});
-  StreamEvent event{std::ref(first)};
+  Event event{std::ref(first)};
   std::mutex gate;
   std::unique_lock closed(gate);
   std::atomic<int> order = 0;
@@ -38,9 +38,9 @@ TEST(StreamEvent, BlocksAnotherStreamUntilReached) {
   EXPECT_EQ(of_second, 1);
 }
 
-TEST(StreamEvent, BlocksTheCallerOfAnInlineStream) {
+TEST(Event, BlocksTheCallerOfAnInlineStream) {
   CpuStream inline_stream, queue({.own_thread = true});
-  StreamEvent event{std::ref(queue)};
+  Event event{std::ref(queue)};
   bool done = false;
   queue.submit([&] { done = true; });
   event.record(std::ref(queue));

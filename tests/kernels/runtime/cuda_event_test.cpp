@@ -1,11 +1,10 @@
-// StreamEvent on the streams of a GPU.
+// Event on the streams of a GPU.
 #include <gtest/gtest.h>
 
 #include "kernels/elementwise.h"
 #include "kernels/runtime/cuda/device.h"
 #include "kernels/runtime/cuda/stream.h"
-#include "kernels/runtime/stream_event.h"
-#include "kernels/runtime/time_mark.h"
+#include "kernels/runtime/event.h"
 #include "tests/kernels/device_array.h"
 #include "tests/testing/support/gpu.h"
 
@@ -15,19 +14,19 @@ namespace {
 using testing::Array;
 using testing::DeviceArray;
 
-class CudaStreamEvent : public testing::GpuTest {};
+class CudaEvents : public testing::GpuTest {};
 
-TEST_F(CudaStreamEvent, BlocksAnotherStreamUntilReached) {
+TEST_F(CudaEvents, BlocksAnotherStreamUntilReached) {
   // On a real GPU, the work takes long enough that an unordered reader would be too early.
   const std::int64_t count = testing::gpus_are_emulated() ? 1025 : std::int64_t{1} << 24;
   for_each_order([&] {
-    const Device gpu = Device::cuda(0);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
     CachingAllocator memory(cuda_memory(0), 0);
     CudaStream other(0, memory, {.priority = StreamPriority::high});
     const DeviceArray<float> x(gpu, Array<float>({count}, 1));
     const DeviceArray<float> sum(gpu, Array<float>({count}, 0));
     const DeviceArray<float> copy(gpu, {count});
-    StreamEvent ready(gpu.stream()), done(gpu.stream());
+    Event ready(gpu.stream()), done(gpu.stream());
     EXPECT_TRUE(ready.reached());
     for (int i = 0; i < 20; ++i)
       on(gpu.stream(),
@@ -43,13 +42,13 @@ TEST_F(CudaStreamEvent, BlocksAnotherStreamUntilReached) {
   });
 }
 
-TEST_F(CudaStreamEvent, ThrowsForStreamsOfAnotherKind) {
-  const Device gpu = Device::cuda(0), cpu = Device::cpu({.threads = 1});
-  StreamEvent of_gpu(gpu.stream()), of_cpu(cpu.stream());
+TEST_F(CudaEvents, ThrowsForStreamsOfAnotherKind) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0), cpu = DeviceContext::create_cpu({.threads = 1});
+  Event of_gpu(gpu.stream()), of_cpu(cpu.stream());
   EXPECT_THROW(of_gpu.record(cpu.stream()), UsageError);
   EXPECT_THROW(of_cpu.wait(gpu.stream()), UsageError);
-  EXPECT_THROW(TimeMark(gpu).record(cpu.stream()), UsageError);
-  EXPECT_THROW(TimeMark(cpu).record(gpu.stream()), UsageError);
+  EXPECT_THROW(Event::timed(gpu.stream()).record(cpu.stream()), UsageError);
+  EXPECT_THROW(Event::timed(cpu.stream()).record(gpu.stream()), UsageError);
 }
 
 }  // namespace

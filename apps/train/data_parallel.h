@@ -1,0 +1,91 @@
+// DataParallel: the optimizer of a rank, and what the ranks exchange: gradients, parameters, state, signals.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/train/options.h"
+#include "apps/train/train_step.h"
+#include "apps/train/trainer_parts.h"
+#include "comm/parallel/communicator_group.h"
+#include "comm/parallel/gradient_reducer.h"
+#include "comm/parallel/zero/sharded_optimizer.h"
+#include "comm/parallel/zero/sharded_parameters.h"
+#include "engine/io/manifest.h"
+#include "engine/optim/optimizer.h"
+
+namespace convoy {
+
+/// Data parallelism of one training: each rank has a replica of the model and steps all of its parameters
+/// or, with --zero, a shard of them. All ranks call the same functions in the same order. With one rank,
+/// nothing is exchanged.
+class DataParallel {
+ public:
+  /// Sets up synchronized batch norm and makes the optimizer. `dtype` is the type of images. Collective.
+  /// Throws UsageError if --sync-bn and the communicators contradict each other. Both references must
+  /// outlive this object.
+  DataParallel(const TrainOptions& options, const TrainerParts& parts, DType dtype);
+
+  /// Returns this rank's optimizer: of its shard with --zero, else of all parameters.
+  Optimizer& optimizer() { return *optimizer_; }
+  /// Makes the gradient reducer of `step`, before the first step. Does nothing if there is one already.
+  void connect(TrainStep& step);
+  /// Returns the gradient reducer; null with one rank and before connect().
+  const GradientReducer* reducer() const { return reducer_.get(); }
+
+  /// Loads the model, the optimizer and the bucket plan from a checkpoint and returns its manifest. Only
+  /// rank 0 calls this; broadcast() must follow.
+  Manifest load(const std::filesystem::path& checkpoint);
+  /// Copies parameters, buffers, optimizer state, bucket plan and algorithm cache of rank 0 to all ranks.
+  /// Collective.
+  void broadcast();
+  /// Returns rank 0's `local` on every rank. Collective.
+  std::string from_rank_zero(const std::string& local) const;
+  /// Returns the state of the whole optimizer, of all shards with --zero. Collective.
+  OptimizerState gather_optimizer() const;
+  /// Stores the bucket plan in the manifest, if the plan is final and not implied by the model.
+  void write_plan(Manifest& manifest) const;
+
+  /// Makes all parameters complete on this rank. Collective.
+  void gather_parameters();
+  /// Sets the running statistics on every rank to those that evaluations and checkpoints use. Training
+  /// continues from them, as a resumed run does. `train_images` is the size of the training set. Collective.
+  void combine_running_statistics(std::int64_t train_images) const;
+  /// Returns the signal that stops all ranks after the same step, or 0. Collective.
+  int agree_on_stop() const;
+  /// Throws PeerError if the parameters after step `step` differ between ranks. Collective.
+  void check_replicas(std::int64_t step);
+
+  /// Returns the parameters whose gradients this rank has: those of its shard with --zero, else all.
+  std::vector<NamedParameter> local_parameters() const;
+  /// Returns the size of this rank's optimizer state.
+  std::size_t optimizer_bytes() const;
+  /// Returns the maximum memory that gradients have used on this rank.
+  std::size_t gradient_bytes() const;
+
+ private:
+  void set_up_sync_batch_norm();
+  void make_optimizer(DType dtype);
+  void broadcast_optimizer();
+  std::optional<std::string> kept_plan() const;
+
+  const TrainOptions& options_;
+  const TrainerParts& parts_;
+  std::unique_ptr<Optimizer> optimizer_;
+
+  // The next four are null without --zero.
+  std::unique_ptr<ShardedParameters> shards_;
+  std::unique_ptr<ShardedOptimizer> sharded_;  // views optimizer_ as one shard of the whole optimizer
+  std::unique_ptr<CommunicatorGroup> shard_group_;
+  /// The whole state from a checkpoint, on rank 0 between load() and broadcast().
+  std::optional<OptimizerState> restored_;
+
+  std::unique_ptr<GradientReducer> reducer_;  // null with one rank and before connect()
+  std::string bucket_plan_;                   // from the checkpoint; empty: none
+};
+
+}  // namespace convoy

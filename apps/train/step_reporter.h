@@ -1,0 +1,159 @@
+// StepReporter: the losses, times and reports of training steps.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "apps/train/loss_log.h"
+#include "apps/train/step_timer.h"
+#include "apps/train/train_step.h"
+#include "apps/train/training_state.h"
+#include "comm/core/communicator.h"
+#include "datasets/loader/loader.h"
+#include "engine/optim/loss_scaler.h"
+
+namespace convoy {
+
+/// Measurements over the steps since the previous report. One report is made every --log-every steps.
+struct StepMeasurements {
+  /// Mean loss over the global batch of the reported step, before the optimizer.
+  double loss = 0;
+  /// Exponential moving average of the loss.
+  double average_loss = 0;
+  double images_per_second = 0;
+  double step_ms = 0;
+  /// The part of step_ms that was spent waiting for the data loader.
+  double data_ms = 0;
+  /// The part of step_ms that was spent waiting for gradients of other ranks; nullopt with one rank.
+  std::optional<double> comm_ms;
+  /// Peak memory of the device's allocator.
+  std::size_t memory_bytes = 0;
+  /// State of the loss scaler; nullopt without loss scaling.
+  std::optional<LossScaler::State> scale;
+};
+
+/// The report of one step.
+struct StepReport {
+  std::int64_t step = 0;  // number of completed steps, including this one
+  std::int64_t epoch = 0;
+  std::int64_t samples = 0;
+  double lr = 0;
+  std::optional<StepMeasurements> measured;
+};
+
+/// The breakdown of one step on this rank, in milliseconds. The other members add up to `step`.
+struct StepParts {
+  /// From the end of the previous step on the device to the end of this one.
+  double step = 0;
+  /// Waiting for the data loader.
+  double data = 0;
+  double forward = 0, backward = 0;
+  /// Exposed communication: from the end of backward until the gradients of all ranks are summed.
+  double communication = 0;
+  double optimizer = 0;
+  /// The rest: host time between calls, and time in which the device waits for work.
+  double idle = 0;
+};
+
+/// The results of steps that the device has completed.
+struct CompletedSteps {
+  std::vector<LossesInFlight::Loss> losses;  // one per step, in order
+  std::optional<LossScaler::State> scale;    // nullopt without loss scaling
+  double seconds = 0;                        // on the device's clock
+};
+
+/// The objects that a step reporter reads. All must outlive it.
+struct StepSources {
+  const DeviceContext& device;
+  const TrainStep& step;
+  const TrainingState& state;
+  DataLoader& loader;
+  LossScaler* scaler = nullptr;       // null without loss scaling
+  Communicator* gradients = nullptr;  // null with one rank
+};
+
+struct StepReporterOptions {
+  std::int64_t log_every = 1;  // steps per measurement
+  std::int64_t total_steps = 0;
+  DType loss_dtype = DType::f32;
+};
+
+/// Measures training steps and reports them in order. The host does not wait for a GPU during a step: a
+/// measured step is reported after the GPU has completed it, and the reports of later steps follow it. At
+/// most one measurement is pending, which limits how far the host runs ahead.
+class StepReporter {
+ public:
+  using OnCompleted = std::function<void(const CompletedSteps&)>;
+  using OnStep = std::function<void(const StepReport&)>;
+  using OnParts = std::function<void(std::int64_t step, const StepParts&)>;
+
+  /// `on_completed` receives the results of all steps in order, before the reports that contain them. It
+  /// updates StepSources::state, from which reports are made, and may throw.
+  StepReporter(StepSources sources, StepReporterOptions options, OnCompleted on_completed);
+
+  /// Sets the callbacks of TrainerCallbacks; empty ones are skipped.
+  void set_callbacks(OnStep on_step, OnParts on_parts);
+
+  /// Delivers complete reports and starts the time of a step, before its data are loaded.
+  void begin_step();
+  /// Returns whether add_losses() needs a synchronize() before it, for `micro_batches` micro-batches.
+  bool full(std::size_t micro_batches) const { return loss_log_.full(micro_batches); }
+  /// Adds the loss [1] of each micro-batch of a step. Throws UsageError if full().
+  void add_losses(std::int64_t step, const std::vector<Tensor>& losses) { loss_log_.add(step, losses); }
+  /// Enqueues the report of a step, which has trained on `samples` samples of all ranks and waited `data_ms`
+  /// for them, and delivers complete reports. Blocks until the device has completed the step if there is an
+  /// on_parts callback. Collective if the step is measured.
+  void end_step(StepReport report, std::int64_t samples, double data_ms);
+
+  /// Stops the time until the next begin_step(), blocks until the device has completed all steps, and
+  /// delivers their reports and losses. Collective.
+  void synchronize();
+
+ private:
+  /// The report of a step, with the measurements that the device has not yet completed.
+  struct Pending {
+    StepReport report;
+    struct Measurement {
+      LossesInFlight losses;
+      StepTimer::Window window;
+      double seconds_before_pause;  // time of the same steps that on_completed_ already has
+      std::int64_t steps, samples;
+      std::unique_ptr<LossScaler::Reading> scale;  // null without loss scaling
+    };
+    std::optional<Measurement> measurement;
+  };
+
+  bool is_measured(std::int64_t step) const;
+  void report_parts(std::int64_t step, double data_ms);
+  void enqueue(StepReport report);
+  enum class Wait : bool { no, yes };
+  /// Delivers the reports whose measurements are complete; with Wait::yes blocks until all are delivered.
+  void deliver(Wait wait);
+  void deliver(Pending& pending);
+  /// Passes losses to on_completed_ and returns the duration of their steps.
+  double complete(const LossesInFlight& losses, const std::optional<LossScaler::State>& scale,
+                  const StepTimer::Window& window);
+
+  StepSources sources_;
+  StepReporterOptions options_;
+  OnCompleted on_completed_;
+  OnStep on_step_;
+  OnParts on_parts_;
+
+  LossLog loss_log_;
+  StepTimer timer_;
+  std::deque<Pending> pending_;  // in order of steps; the measurement of the first is not complete
+  // Totals since the last measurement:
+  std::int64_t window_steps_ = 0, window_samples_ = 0;
+  double seconds_before_pause_ = 0;  // time that synchronize() has already passed to on_completed_
+  double window_comm_ms_ = 0;        // CPU only: the communication time of a step is known at its end
+  /// The end of the previous step, for on_parts_.
+  std::optional<std::chrono::steady_clock::time_point> step_began_;
+};
+
+}  // namespace convoy

@@ -1,0 +1,146 @@
+#include "kernels/runtime/device_context.h"
+
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+
+#include "kernels/base/check.h"
+#include "kernels/runtime/device_context_state.h"
+
+namespace convoy {
+namespace {
+
+std::shared_ptr<CachingAllocator> host_allocator(std::size_t limit) {
+  if (limit == 0)
+    limit =
+        static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+  return std::make_shared<CachingAllocator>(host_memory(), limit,
+                                            CachingAllocator::policy_from_environment());
+}
+
+/// The memory of the meta device, which holds no bytes.
+class NoMemory final : public MemorySource {
+ public:
+  void* allocate(std::size_t) override { return nullptr; }
+  void release(void*, std::size_t) noexcept override {}
+  std::string name() const override { return "meta"; }
+};
+
+}  // namespace
+
+void check_has_data(const DeviceContext& from, const DeviceContext& to) {
+  check(from.kind() != DeviceKind::meta && to.kind() != DeviceKind::meta,
+        "cannot copy from {} to {}: tensors on the meta device have no data", from.name(), to.name());
+}
+
+std::shared_ptr<DeviceContext::State> DeviceContext::make_cpu(int threads,
+                                                              std::shared_ptr<CachingAllocator> memory) {
+  struct CpuState final : State {
+    CpuState(int thread_count, std::shared_ptr<CachingAllocator> allocator)
+        : State(Device::cpu(), std::move(allocator)),
+          compute({.threads = thread_count, .memory = State::memory.get()}) {}
+    Stream stream() override { return std::ref(compute); }
+    void synchronize() override { compute.synchronize(); }
+
+    CpuStream compute;
+  };
+  return std::make_shared<CpuState>(threads, std::move(memory));
+}
+
+std::shared_ptr<DeviceContext::State> DeviceContext::make_meta() {
+  struct MetaState final : State {
+    MetaState()
+        : State(Device::meta(), std::make_shared<CachingAllocator>(std::make_unique<NoMemory>(), 0)) {}
+    Stream stream() override { return MetaStream{}; }
+  };
+  return std::make_shared<MetaState>();
+}
+
+/// The default contexts. `offered` is one that a program created; `own` was created by default_state().
+struct DeviceContext::Defaults {
+  std::weak_ptr<State> offered;
+  std::shared_ptr<State> own;
+
+  std::shared_ptr<State> get() const {
+    const std::shared_ptr<State> created = offered.lock();
+    return own ? own : created;
+  }
+  void offer(const std::shared_ptr<State>& state) {
+    if (!get()) offered = state;
+  }
+
+  static Defaults& of_this_thread() {
+    thread_local Defaults cpu;
+    return cpu;
+  }
+  /// The defaults of the other devices, by kind and index. Never destroyed: the driver of a GPU may be gone
+  /// when static variables are destroyed.
+  struct Process {
+    std::mutex mutex;
+    std::map<std::pair<DeviceKind, int>, Defaults> of;
+  };
+  static Process& of_process() {
+    static Process& process = *new Process;
+    return process;
+  }
+};
+
+std::shared_ptr<DeviceContext::State> DeviceContext::default_state(Device device) {
+  if (device.kind == DeviceKind::cpu) {
+    Defaults& defaults = Defaults::of_this_thread();
+    if (std::shared_ptr<State> state = defaults.get()) return state;
+    // Shared by all threads, and never destroyed: tensors in static variables may outlive it.
+    static const auto& memory = *new std::shared_ptr<CachingAllocator>(host_allocator(0));
+    return defaults.own = make_cpu(0, memory);
+  }
+  Defaults::Process& process = Defaults::of_process();
+  const std::lock_guard lock(process.mutex);
+  Defaults& defaults = process.of[{device.kind, device.index}];
+  if (std::shared_ptr<State> state = defaults.get()) return state;
+  return defaults.own = device.kind == DeviceKind::meta ? make_meta() : checked_cuda(device.index, {});
+}
+
+std::shared_ptr<DeviceContext::State> DeviceContext::checked_cuda(int index, const CudaOptions& options) {
+  const CudaAvailability gpus = cuda_availability();
+  if (gpus.count == 0) fail<DeviceError>("cuda:{}: {}", index, gpus.reason);
+  if (index < 0 || index >= gpus.count)
+    fail<DeviceError>(
+        "cuda:{}: no such GPU; this process sees {}, cuda:0 to cuda:{} (see CUDA_VISIBLE_DEVICES)", index,
+        gpus.count, gpus.count - 1);
+  return make_cuda(index, options);
+}
+
+DeviceContext::DeviceContext(Device device) : state_(default_state(device)) {}
+
+DeviceContext DeviceContext::create_cpu(const CpuOptions& options) {
+  DeviceContext context(make_cpu(options.threads, host_allocator(options.memory_limit)));
+  Defaults::of_this_thread().offer(context.state_);
+  return context;
+}
+
+DeviceContext DeviceContext::create_cuda(int index, const CudaOptions& options) {
+  DeviceContext context(checked_cuda(index, options));
+  Defaults::Process& process = Defaults::of_process();
+  const std::lock_guard lock(process.mutex);
+  process.of[{DeviceKind::cuda, index}].offer(context.state_);
+  return context;
+}
+
+DeviceContext DeviceContext::create(Device device, const CpuOptions& cpu, const CudaOptions& cuda) {
+  if (device.kind == DeviceKind::cpu) return create_cpu(cpu);
+  return device.kind == DeviceKind::cuda ? create_cuda(device.index, cuda) : DeviceContext(device);
+}
+
+Device DeviceContext::device() const { return state_->device; }
+std::string DeviceContext::hardware() const { return state_->hardware(); }
+std::string DeviceContext::uuid() const { return state_->uuid(); }
+int DeviceContext::compute_capability() const { return state_->compute_capability(); }
+Stream DeviceContext::stream() const { return state_->stream(); }
+CachingAllocator& DeviceContext::memory() const { return *state_->memory; }
+DeviceContext DeviceContext::host() const { return state_->host ? DeviceContext(state_->host) : *this; }
+AlgorithmCache& DeviceContext::algorithm_cache() const { return state_->algorithms; }
+void DeviceContext::set_autotune(bool enabled) const { state_->set_autotune(enabled); }
+void DeviceContext::synchronize() const { state_->synchronize(); }
+
+}  // namespace convoy

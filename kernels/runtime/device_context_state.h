@@ -1,0 +1,34 @@
+// The streams and memory behind a DeviceContext, with one implementation per kind of device.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/runtime/device_context.h"
+
+namespace convoy {
+
+/// Throws UsageError if one of the devices is the meta device, whose tensors have no data to copy.
+void check_has_data(const DeviceContext& from, const DeviceContext& to);
+
+/// What the copies of a DeviceContext share.
+struct DeviceContext::State {
+  State(Device of, std::shared_ptr<CachingAllocator> allocator) : device(of), memory(std::move(allocator)) {}
+  virtual ~State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  virtual Stream stream() = 0;
+  virtual void synchronize() {}
+  virtual void set_autotune(bool) {}
+  virtual std::string hardware() const { return ""; }
+  virtual std::string uuid() const { return ""; }
+  virtual int compute_capability() const { return 0; }
+
+  const Device device;
+  std::shared_ptr<State> host;  // what DeviceContext::host() returns; null on the CPU, which returns itself
+  const std::shared_ptr<CachingAllocator> memory;
+  AlgorithmCache algorithms;
+};
+
+}  // namespace convoy
