@@ -281,7 +281,10 @@ void Trainer::write_checkpoint(const OptimizerState& optimizer) {
 void Trainer::check_parameters() const {
   const std::vector<NamedParameter> parameters = parts_.model.parameters();
   std::vector<ConstView> views;
-  for (const NamedParameter& parameter : parameters) views.push_back(parameter.variable.value().view());
+  for (const NamedParameter& parameter : parameters) {
+    parameter.variable.wait_ready();
+    views.push_back(parameter.variable.value().view());
+  }
   const Tensor norm = Tensor::empty({1}, DType::f64, parts_.device);
   on(parts_.device.stream(), [&](auto& s) { global_norm(s, views, norm.view()); });
   if (!std::isfinite(norm.item()))

@@ -27,7 +27,7 @@ double median_seconds(const DeviceContext& device, const std::function<void()>& 
 
 }  // namespace
 
-double Ceilings::seconds_of(const testing::Cost& cost) const {
+double Ceilings::seconds_of(const Cost& cost) const {
   const double moving = static_cast<double>(cost.bytes) / bytes_per_second;
   const double computing = flops_per_second > 0 ? static_cast<double>(cost.flops) / flops_per_second : 0;
   return std::max(moving, computing);

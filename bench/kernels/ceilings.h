@@ -13,7 +13,7 @@ struct Ceilings {
 
   /// Returns the minimum time of an op by the roofline model (Williams, Waterman and Patterson, CACM 52(4),
   /// 2009): the larger of the times to move its bytes and to execute its operations.
-  double seconds_of(const testing::Cost& cost) const;
+  double seconds_of(const Cost& cost) const;
 };
 
 /// Returns the bytes per second of the row's kernel: the median of seven measurements after a warm-up.

@@ -13,7 +13,6 @@
 namespace convoy::bench {
 namespace {
 
-using testing::Cost;
 using testing::ModelCase;
 
 /// Google Benchmark's filter, evaluated before anything is measured.
@@ -86,7 +85,7 @@ void measure_op(benchmark::State& state, const DeviceContext& device, const OpRu
   const double seconds = measure(state, device, calls, [&](int count) {
     return is_forward ? run.forward_seconds(count) : run.backward_seconds(count);
   });
-  const Cost& cost = is_forward ? c.forward : c.backward;
+  const Cost& cost = is_forward ? c.cost.forward : c.cost.backward;
   state.SetLabel(shapes_of(c));
   state.counters["GB/s"] = static_cast<double>(cost.bytes) / seconds / 1e9;
   state.counters["GFLOP/s"] = static_cast<double>(cost.flops) / seconds / 1e9;
@@ -96,7 +95,7 @@ void measure_op(benchmark::State& state, const DeviceContext& device, const OpRu
 
 /// Returns whether the op's backward is measured. It is not if only the forward moves data (as of an
 /// addition): each backward of microseconds would need an untimed forward of milliseconds.
-bool has_backward_row(const ModelCase& c) { return c.backward.bytes > 0 || c.forward.bytes == 0; }
+bool has_backward_row(const ModelCase& c) { return c.cost.backward.bytes > 0 || c.cost.forward.bytes == 0; }
 
 std::string forward_name(const ModelCase& c) { return c.name() + "/forward"; }
 std::string backward_name(const ModelCase& c) { return c.name() + "/backward"; }
@@ -162,8 +161,8 @@ std::string KernelBenchmarks::table() const {
   for (const Op& op : ops_) {
     const ModelCase& c = op.model_case;
     text += fmt::format("| {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} |\n", c.name(), shapes_of(c),
-                        c.count, mega(c.forward.flops), mega(c.forward.bytes), mega(c.backward.flops),
-                        mega(c.backward.bytes));
+                        c.count, mega(c.cost.forward.flops), mega(c.cost.forward.bytes),
+                        mega(c.cost.backward.flops), mega(c.cost.backward.bytes));
   }
   return text;
 }

@@ -72,7 +72,10 @@ std::string broadcast_text(Communicator& comm, const std::string& local) {
 
 void broadcast_model(Communicator& comm, Module& model) {
   std::vector<Tensor> parameters;
-  for (const NamedParameter& parameter : model.parameters()) parameters.push_back(parameter.variable.value());
+  for (const NamedParameter& parameter : model.parameters()) {
+    parameter.variable.wait_ready();
+    parameters.push_back(parameter.variable.value());
+  }
   broadcast_tensors(comm, parameters);
   broadcast_buffers(comm, model);
   model.refresh_low_precision_copies();

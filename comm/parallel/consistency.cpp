@@ -86,6 +86,7 @@ std::string judge_together(Communicator& comm, const std::string& local, Judge&&
 std::string hashes_of(const std::vector<NamedParameter>& parameters) {
   std::string hashes;
   for (const NamedParameter& parameter : parameters) {
+    parameter.variable.wait_ready();
     const Tensor& value = parameter.variable.value();
     const Tensor host = value.to(value.context().host());
     const View bytes = host.view();

@@ -1,6 +1,7 @@
 #include "engine/autograd/variable.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "engine/autograd/variable_state.h"
 #include "kernels/base/check.h"
@@ -30,7 +31,7 @@ Variable::Variable(Tensor value, std::shared_ptr<Node> creator) : state_(std::ma
   state_->context = result_.context();
 }
 
-const Tensor& Variable::tensor() const {
+const Tensor& Variable::value() const {
   check(defined(), "undefined variable used: expected a variable with a value");
   if (is_leaf()) return state_->value;
   check(result_.defined(), "the graph holds no value of '{}': this handle was made without one",
@@ -38,10 +39,10 @@ const Tensor& Variable::tensor() const {
   return result_;
 }
 
-const Shape& Variable::shape() const { return defined() && !is_leaf() ? state_->shape : tensor().shape(); }
-DType Variable::dtype() const { return defined() && !is_leaf() ? state_->dtype : tensor().dtype(); }
+const Shape& Variable::shape() const { return defined() && !is_leaf() ? state_->shape : value().shape(); }
+DType Variable::dtype() const { return defined() && !is_leaf() ? state_->dtype : value().dtype(); }
 const DeviceContext& Variable::context() const {
-  return defined() && !is_leaf() ? *state_->context : tensor().context();
+  return defined() && !is_leaf() ? *state_->context : value().context();
 }
 
 Variable Variable::without_value() const {
@@ -50,11 +51,7 @@ Variable Variable::without_value() const {
   return handle;
 }
 
-const Tensor& Variable::value() const {
-  const Tensor& value = tensor();
-  wait_ready();
-  return value;
-}
+bool Variable::is_ready() const { return !state_->ready_hook; }
 
 void Variable::wait_ready() const {
   if (state_->ready_hook) std::exchange(state_->ready_hook, nullptr)();
@@ -77,10 +74,7 @@ void Variable::mark_grad_new() const {
   state_->grad_is_new = true;
 }
 
-const Tensor& Variable::low_precision_copy() const {
-  wait_ready();
-  return state_->low_precision_copy;
-}
+const Tensor& Variable::low_precision_copy() const { return state_->low_precision_copy; }
 
 void Variable::on_grad_begin(std::function<void()> hook) const { state_->grad_begin_hook = std::move(hook); }
 void Variable::on_grad_ready(std::function<void()> hook) const { state_->grad_ready_hook = std::move(hook); }
@@ -117,7 +111,11 @@ void Variable::set_low_precision_copy(Tensor copy) const {
   state_->low_precision_copy = std::move(copy);
 }
 
-Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward) {
+Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward,
+                OpCost cost) {
+  for (const Variable& input : inputs)
+    check(!input.defined() || input.is_ready(),
+          "{}: an input may not be ready; call wait_ready() before reading it", name);
   const bool wants_grad =
       std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
   if (recording_is_off || !wants_grad) return Variable(std::move(y));
@@ -126,7 +124,27 @@ Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, N
   return Variable(std::move(y), std::make_shared<Node>(Node{.name = name,
                                                             .inputs = std::move(inputs),
                                                             .backward = std::move(backward),
+                                                            .cost = cost,
                                                             .sequence = next_sequence++}));
+}
+
+OpCost recorded_cost(const Variable& y) {
+  OpCost total;
+  std::unordered_set<const Node*> visited;
+  std::vector<const Node*> unvisited;
+  const auto visit = [&](const Variable& variable) {
+    if (!variable.defined() || variable.is_leaf()) return;
+    if (const Node* node = variable.creator().get(); visited.insert(node).second) unvisited.push_back(node);
+  };
+  visit(y);
+  while (!unvisited.empty()) {
+    const Node* node = unvisited.back();
+    unvisited.pop_back();
+    total.forward += node->cost.forward;
+    total.backward += node->cost.backward;
+    for (const Variable& input : node->inputs) visit(input);
+  }
+  return total;
 }
 
 NoGrad::NoGrad() : previous_(recording_is_off) { recording_is_off = true; }

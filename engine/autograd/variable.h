@@ -28,9 +28,15 @@ class Variable {
   Variable(Tensor value, std::shared_ptr<Node> creator);
 
   bool defined() const { return state_ != nullptr; }
-  /// Returns the value. On a leaf with a ready hook (set_ready_hook()), the first call runs the hook, once.
-  /// Throws UsageError if the variable is undefined or this handle holds no value (without_value()).
+  /// Returns the value. Code that reads or writes its bytes calls wait_ready() first. Throws UsageError if the
+  /// variable is undefined or this handle holds no value (without_value()).
   const Tensor& value() const;
+  /// Makes the compute stream wait until the bytes of the value and of the low-precision copy are ready: runs
+  /// the ready hook (set_ready_hook()) if one is set, and removes it. Every operation calls this for its
+  /// inputs before its kernels read them.
+  void wait_ready() const;
+  /// Returns whether wait_ready() would do nothing.
+  bool is_ready() const;
   const Shape& shape() const;
   DType dtype() const;
   Device device() const { return context().device(); }
@@ -80,12 +86,11 @@ class Variable {
   /// gradient. The hook must not own this variable. An empty function removes it.
   void on_grad_ready(std::function<void()> hook) const;
   /// Sets a hook that makes the compute stream wait until the bytes of this leaf's value and low-precision
-  /// copy are ready, such as after an all-gather. The next value() or low_precision_copy() runs the hook once
-  /// and removes it. An empty function means that the value is ready.
+  /// copy are ready, such as after an all-gather. The next wait_ready() runs it. An empty function means that
+  /// the value is ready.
   void set_ready_hook(std::function<void()> hook) const;
   /// Returns the value rounded to f16 or bf16, which cast() uses instead of converting; undefined if there is
-  /// no such copy. The first call after set_ready_hook() runs that hook, once, as value() does. Code that
-  /// writes the value must also write the copy.
+  /// no such copy. Code that writes the value must also write the copy.
   const Tensor& low_precision_copy() const;
   /// Sets the low-precision copy of a leaf; an undefined tensor removes it. Throws UsageError unless `copy`
   /// is f16 or bf16 and has the shape and device of the value.
@@ -95,13 +100,15 @@ class Variable {
   friend struct GradTarget;
   friend class BackwardPass;
   struct State;
-  /// Returns the value without running the ready hook.
-  const Tensor& tensor() const;
-  /// Runs the ready hook if one is set, and removes it.
-  void wait_ready() const;
   std::shared_ptr<State> state_;
   Tensor result_;  // of an operation. A leaf's value is in its state, where set_value() reaches all handles.
 };
+
+/// Calls wait_ready() for each of the variables that is defined.
+template <class... Variables>
+void wait_ready(const Variables&... inputs) {
+  ((inputs.defined() ? inputs.wait_ready() : void()), ...);
+}
 
 struct GradTarget;
 
@@ -129,6 +136,24 @@ class GradSlot {
   GradTarget* target_ = nullptr;
 };
 
+/// Arithmetic and memory traffic, counted by the rules of bench/README.md ("What is counted").
+struct Cost {
+  std::int64_t flops = 0;  // floating-point operations; a multiply-add is 2
+  std::int64_t bytes = 0;  // of device memory, read and written
+
+  Cost& operator+=(const Cost& other) {
+    flops += other.flops;
+    bytes += other.bytes;
+    return *this;
+  }
+  friend bool operator==(const Cost&, const Cost&) = default;
+};
+
+/// The cost of one call of an operation. `backward` counts only the gradients that the inputs require.
+struct OpCost {
+  Cost forward, backward;
+};
+
 /// A recorded operation with one result.
 struct Node {
   /// Enqueues the gradients of the inputs, given the gradient `dy` of the result. `slots` has one entry per
@@ -138,12 +163,19 @@ struct Node {
   std::string_view name;         // "conv2d": for messages and traces
   std::vector<Variable> inputs;  // handles without values
   Backward backward;             // dropped after use, together with the tensors it saved
-  std::uint64_t sequence = 0;    // order of creation on this thread
+  OpCost cost;
+  std::uint64_t sequence = 0;  // order of creation on this thread
 };
 
 /// Returns `y` as a variable. If an input requires a gradient and recording is on, records the operation with
-/// its inputs and its backward; otherwise drops both.
-Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward);
+/// its inputs, its backward and its cost; otherwise drops them. The cost is stated here once: the FLOPs of
+/// model summaries and the rows of convoy-bench-kernels are derived from it. An operation that states none
+/// counts as free. Throws UsageError if an input is not ready: the operation did not call wait_ready().
+Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward,
+                OpCost cost = {});
+
+/// Returns the sum of the costs of all recorded operations that `y` was computed by, each counted once.
+OpCost recorded_cost(const Variable& y);
 
 /// A scope in which operations of the calling thread are not recorded, so that evaluation keeps no
 /// activations. Scopes may be nested.

@@ -121,8 +121,10 @@ PreparedImport PreparedImport::match(const std::vector<Target>& targets,
 PreparedImport PreparedImport::of(Module& model, const std::vector<NamedTensor>& tensors,
                                   const std::string& source) {
   std::vector<Target> targets;
-  for (const NamedParameter& parameter : model.parameters())
+  for (const NamedParameter& parameter : model.parameters()) {
+    parameter.variable.wait_ready();
     targets.push_back({parameter.name, parameter.variable.value(), parameter.kind});
+  }
   for (const NamedBuffer& buffer : model.buffers())
     targets.push_back({buffer.name, buffer.tensor, ParameterKind::norm_shift});
   return match(targets, tensors, source);
@@ -147,8 +149,10 @@ void PreparedImport::apply() const {
 std::vector<NamedTensor> export_tensors(const Module& model) {
   const DeviceContext cpu = Device::cpu();
   std::vector<NamedTensor> tensors;
-  for (const NamedParameter& parameter : model.parameters())
+  for (const NamedParameter& parameter : model.parameters()) {
+    parameter.variable.wait_ready();
     tensors.push_back({parameter.name, exported(parameter.variable.value(), parameter.kind, cpu)});
+  }
   for (const NamedBuffer& buffer : model.buffers()) tensors.push_back({buffer.name, buffer.tensor.to(cpu)});
   return tensors;
 }

@@ -1,6 +1,7 @@
 #include "kernels/batchnorm.h"
 
 #include "engine/ops/checks.h"
+#include "engine/ops/cost.h"
 #include "engine/ops/ops.h"
 
 namespace convoy {
@@ -39,20 +40,39 @@ struct GradViews {
   }
 };
 
+/// Returns the cost of the op. Each direction makes two passes: one for sums per channel, which inference
+/// does not need in the forward, and one over the data. A residual's gradient is written only after a ReLU.
+OpCost cost_of_batch_norm(const Variable& x, const Variable& gamma, const Variable& beta, bool residual,
+                          bool relu, bool training) {
+  const int r = residual ? 1 : 0, m = relu ? 1 : 0;
+  OpCost cost;
+  // The moments: subtract an origin, sum, square, sum of squares.
+  if (training) cost.forward += detail::cost_of(x, {.flops = 4, .reads = 1});
+  // Normalization: subtract, multiply, add. In inference: multiply, add.
+  cost.forward += detail::cost_of(x, {.flops = (training ? 3 : 2) + r + m, .reads = 1 + r, .writes = 1});
+  // The sums of dy and of dy x̂, for the gradients of gamma and beta, and in training for dx.
+  if (training || gamma.requires_grad() || beta.requires_grad())
+    cost.backward += detail::cost_of(x, {.flops = 5 + m, .reads = 2 + m});
+  // dx. In training: x̂ again, a multiplication, two subtractions, the factor. In inference: the factor.
+  cost.backward += detail::cost_of(x, {.flops = (training ? 6 : 1) + m, .reads = 2 + m, .writes = 1 + r * m});
+  return cost;
+}
+
 /// Records the op. `run(stream, dy, y, grads)` calls its backward kernel; y is null without a ReLU.
 template <class Run>
 Variable record_batch_norm(const Tensor& y, const Variable& x, const Variable& gamma, const Variable& beta,
-                           const Variable& residual, bool relu, Run run) {
+                           const Variable& residual, bool relu, bool training, Run run) {
   std::vector<Variable> inputs = {x, gamma, beta};
   if (residual.defined()) inputs.push_back(residual);
-  return record("batch_norm", y, std::move(inputs),
-                [saved_y = relu ? y : Tensor(), relu, run](const Tensor& dy, std::span<GradSlot> slots) {
-                  const GradViews grads(slots, relu);
-                  on(dy.stream(), [&](auto& s) {
-                    run(s, dy.view(), relu ? ConstView(saved_y.view()) : ConstView(), grads);
-                  });
-                  if (!relu && slots.size() > 3) slots[3].alias_or_accumulate(dy);
-                });
+  return record(
+      "batch_norm", y, std::move(inputs),
+      [saved_y = relu ? y : Tensor(), relu, run](const Tensor& dy, std::span<GradSlot> slots) {
+        const GradViews grads(slots, relu);
+        on(dy.stream(),
+           [&](auto& s) { run(s, dy.view(), relu ? ConstView(saved_y.view()) : ConstView(), grads); });
+        if (!relu && slots.size() > 3) slots[3].alias_or_accumulate(dy);
+      },
+      cost_of_batch_norm(x, gamma, beta, residual.defined(), relu, training));
 }
 
 Variable batch_norm_train(const Variable& x, const Variable& gamma, const Variable& beta,
@@ -66,7 +86,7 @@ Variable batch_norm_train(const Variable& x, const Variable& gamma, const Variab
                        y.view(), mean.view(), inverse_std.view(), running.running_mean.view(),
                        running.running_var.view(), options);
   });
-  return record_batch_norm(y, x, gamma, beta, residual, options.relu,
+  return record_batch_norm(y, x, gamma, beta, residual, options.relu, /*training=*/true,
                            [x = x.value(), gamma = gamma.value(), mean, inverse_std, options](
                                auto& s, ConstView dy, ConstView out, const GradViews& grads) {
                              batch_norm_backward(s, dy, x.view(), out, gamma.view(), mean.view(),
@@ -92,7 +112,7 @@ Variable sync_batch_norm_train(const Variable& x, const Variable& gamma, const V
                           running.running_mean.view(), running.running_var.view(), options);
   });
   return record_batch_norm(
-      y, x, gamma, beta, residual, options.relu,
+      y, x, gamma, beta, residual, options.relu, /*training=*/true,
       [x = x.value(), gamma = gamma.value(), mean, inverse_std, group, options, length](
           auto& s, ConstView dy, ConstView out, const GradViews& grads) {
         const Tensor sums = Tensor::empty({length}, DType::f64, x.context());
@@ -112,7 +132,7 @@ Variable batch_norm_infer(const Variable& x, const Variable& gamma, const Variab
     batch_norm_inference(s, x.value().view(), gamma.value().view(), beta.value().view(), view_of(residual),
                          running.running_mean.view(), running.running_var.view(), y.view(), options);
   });
-  return record_batch_norm(y, x, gamma, beta, residual, options.relu,
+  return record_batch_norm(y, x, gamma, beta, residual, options.relu, /*training=*/false,
                            [x = x.value(), gamma = gamma.value(), running, options](
                                auto& s, ConstView dy, ConstView out, const GradViews& grads) {
                              batch_norm_inference_backward(s, dy, x.view(), out, gamma.view(),
@@ -126,6 +146,7 @@ Variable batch_norm_infer(const Variable& x, const Variable& gamma, const Variab
 std::int64_t check_arguments(const Variable& x, const Variable& gamma, const Variable& beta,
                              const Variable& residual, const BatchNormStatistics& running) {
   detail::check_floating("batch_norm", x);
+  wait_ready(x, gamma, beta, residual);
   check(x.shape().rank() >= 2, "batch_norm: input {}, expected [N, …, C]", x.shape().text());
   const std::int64_t channels = x.shape()[-1];
   check_parameter("scale", gamma.value(), x, channels);

@@ -1,6 +1,7 @@
 #include "kernels/conv2d.h"
 
 #include "engine/ops/checks.h"
+#include "engine/ops/cost.h"
 #include "engine/ops/ops.h"
 #include "engine/ops/relu_gradient.h"
 #include "kernels/reduce.h"
@@ -31,6 +32,7 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   const std::int64_t width =
       window_output_size(x.shape()[2], filter.shape()[2], options.stride, options.padding);
 
+  wait_ready(x, filter, bias);
   Tensor y = Tensor::empty({x.shape()[0], height, width, filter.shape()[0]}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) {
     conv2d_forward(s, x.value().view(), filter.value().view(), bias.defined() ? bias.value().view() : View{},
@@ -38,19 +40,21 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   });
   std::vector<Variable> inputs = {x, filter};
   if (bias.defined()) inputs.push_back(bias);
-  return record("conv2d", y, std::move(inputs),
-                [x = x.value(), w = filter.value(), y = options.relu ? y : Tensor(), options](
-                    const Tensor& dy, std::span<GradSlot> slots) {
-                  const Tensor g = detail::before_relu(dy, y);
-                  on(dy.stream(), [&](auto& s) {
-                    // Parameters first, so that their all-reduce can start while dx is computed.
-                    if (slots[1].wanted())
-                      conv2d_backward_filter(s, g.view(), x.view(), slots[1].claim(), options);
-                    if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, g.view(), slots[2].claim());
-                    if (slots[0].wanted())
-                      conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
-                  });
-                });
+  const std::int64_t filter_area = filter.shape()[1] * filter.shape()[2];
+  const int passes = (options.relu ? 3 : 0) + (bias.requires_grad() ? 1 : 0);
+  return record(
+      "conv2d", y, std::move(inputs),
+      [x = x.value(), w = filter.value(), y = options.relu ? y : Tensor(), options](
+          const Tensor& dy, std::span<GradSlot> slots) {
+        const Tensor g = detail::before_relu(dy, y);
+        on(dy.stream(), [&](auto& s) {
+          // Parameters first, so that their all-reduce can start while dx is computed.
+          if (slots[1].wanted()) conv2d_backward_filter(s, g.view(), x.view(), slots[1].claim(), options);
+          if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, g.view(), slots[2].claim());
+          if (slots[0].wanted()) conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
+        });
+      },
+      detail::gemm_cost(2 * y.numel() * filter_area * x.shape()[3], x, filter, y, passes));
 }
 
 }  // namespace convoy

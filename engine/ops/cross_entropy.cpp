@@ -1,4 +1,5 @@
 #include "engine/ops/checks.h"
+#include "engine/ops/cost.h"
 #include "engine/ops/ops.h"
 #include "kernels/reduce.h"
 #include "kernels/softmax_cross_entropy.h"
@@ -27,6 +28,7 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
   detail::check_indices("cross_entropy", "labels", labels, logits);
   check_labels(labels, logits.shape()[1]);
 
+  wait_ready(logits);
   const Shape per_sample{logits.shape()[0]};
   const DType computed = is_half(logits.dtype()) ? DType::f32 : logits.dtype();
   Tensor losses = Tensor::empty(per_sample, computed, logits.context());
@@ -38,14 +40,24 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
                                   log_sum_exp.view(), correct.view());
     sum(s, losses.view(), GradView(total.view()));
   });
-  Variable loss = record("cross_entropy", total, {logits},
-                         [logits = logits.value(), labels, log_sum_exp, smoothing](
-                             const Tensor& dloss, std::span<GradSlot> slots) {
-                           on(dloss.stream(), [&](auto& s) {
-                             softmax_cross_entropy_backward(s, dloss.view(), logits.view(), labels.view(),
-                                                            log_sum_exp.view(), smoothing, slots[0].claim());
-                           });
-                         });
+  const std::int64_t per_sample_bytes = detail::bytes_of(losses);
+  const std::int64_t label_bytes = detail::bytes_of(labels);
+  const Cost logits_cost = detail::cost_of(logits, {.flops = 4, .reads = 1});
+  OpCost cost{.forward = logits_cost, .backward = logits_cost};
+  // The labels, whether each is correct, the losses (written, and read for the sum), and log_sum_exp.
+  cost.forward.bytes += 2 * label_bytes + 3 * per_sample_bytes;
+  // dlogits, the labels and log_sum_exp.
+  cost.backward.bytes += detail::bytes_of(logits) + label_bytes + per_sample_bytes;
+  Variable loss = record(
+      "cross_entropy", total, {logits},
+      [logits = logits.value(), labels, log_sum_exp, smoothing](const Tensor& dloss,
+                                                                std::span<GradSlot> slots) {
+        on(dloss.stream(), [&](auto& s) {
+          softmax_cross_entropy_backward(s, dloss.view(), logits.view(), labels.view(), log_sum_exp.view(),
+                                         smoothing, slots[0].claim());
+        });
+      },
+      cost);
   return {loss, losses, correct};
 }
 

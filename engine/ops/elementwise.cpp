@@ -1,25 +1,37 @@
 #include "kernels/elementwise.h"
 
 #include "engine/ops/checks.h"
+#include "engine/ops/cost.h"
 #include "engine/ops/ops.h"
 
 namespace convoy {
 namespace {
 
+using detail::cost_of;
+using detail::PerElement;
+
 /// The tensor that an activation's backward needs besides dy.
 enum class Saves : std::uint8_t { input, output };
 
+/// Floating-point operations per element.
+struct Flops {
+  std::int64_t forward = 0, backward = 0;
+};
+
 template <class Forward, class Backward>
-Variable activation(std::string_view name, const Variable& x, Saves saves, Forward forward,
+Variable activation(std::string_view name, const Variable& x, Saves saves, Flops flops, Forward forward,
                     Backward backward) {
   detail::check_floating(name, x);
+  wait_ready(x);
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](auto& s) { forward(s, x.value().view(), y.view()); });
   return record(
       name, y, {x},
       [saved = saves == Saves::input ? x.value() : y, backward](const Tensor& dy, std::span<GradSlot> dx) {
         on(dy.stream(), [&](auto& s) { backward(s, dy.view(), saved.view(), dx[0].claim()); });
-      });
+      },
+      {.forward = cost_of(x, {.flops = flops.forward, .reads = 1, .writes = 1}),
+       .backward = cost_of(x, {.flops = flops.backward, .reads = 2, .writes = 1})});
 }
 
 }  // namespace
@@ -27,64 +39,85 @@ Variable activation(std::string_view name, const Variable& x, Saves saves, Forwa
 Variable add(const Variable& x, const Variable& y) {
   detail::check_floating("add", x);
   detail::check_same_shape("add", x, y);
+  wait_ready(x, y);
   Tensor z = Tensor::empty_like(x.value());
   on(z.stream(), [&](auto& s) { add(s, x.value().view(), y.value().view(), z.view()); });
-  return record("add", z, {x, y}, [](const Tensor& dz, std::span<GradSlot> slots) {
-    slots[0].alias_or_accumulate(dz);
-    slots[1].alias_or_accumulate(dz);
-  });
+  return record(
+      "add", z, {x, y},
+      [](const Tensor& dz, std::span<GradSlot> slots) {
+        slots[0].alias_or_accumulate(dz);
+        slots[1].alias_or_accumulate(dz);
+      },
+      {.forward = cost_of(x, {.flops = 1, .reads = 2, .writes = 1})});  // dz itself is both gradients
 }
 
 Variable mul(const Variable& x, const Variable& y) {
   detail::check_floating("mul", x);
   detail::check_same_shape("mul", x, y);
+  wait_ready(x, y);
   Tensor z = Tensor::empty_like(x.value());
   on(z.stream(), [&](auto& s) { mul(s, x.value().view(), y.value().view(), GradView(z.view())); });
-  return record("mul", z, {x, y},
-                [x = x.value(), y = y.value()](const Tensor& dz, std::span<GradSlot> slots) {
-                  on(dz.stream(), [&](auto& s) {
-                    if (slots[0].wanted()) mul(s, dz.view(), y.view(), slots[0].claim());
-                    if (slots[1].wanted()) mul(s, dz.view(), x.view(), slots[1].claim());
-                  });
-                });
+  const PerElement multiplication{.flops = 1, .reads = 2, .writes = 1};
+  OpCost cost{.forward = cost_of(x, multiplication)};
+  for (const Variable& factor : {x, y})
+    if (factor.requires_grad()) cost.backward += cost_of(factor, multiplication);
+  return record(
+      "mul", z, {x, y},
+      [x = x.value(), y = y.value()](const Tensor& dz, std::span<GradSlot> slots) {
+        on(dz.stream(), [&](auto& s) {
+          if (slots[0].wanted()) mul(s, dz.view(), y.view(), slots[0].claim());
+          if (slots[1].wanted()) mul(s, dz.view(), x.view(), slots[1].claim());
+        });
+      },
+      cost);
 }
 
 Variable scale(const Variable& x, double a) {
   detail::check_floating("scale", x);
+  wait_ready(x);
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](auto& s) { scale(s, x.value().view(), a, GradView(y.view())); });
-  return record("scale", y, {x}, [a](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { scale(s, dy.view(), a, dx[0].claim()); });
-  });
+  const Cost cost = cost_of(x, {.flops = 1, .reads = 1, .writes = 1});
+  return record("scale", y, {x},
+                [a](const Tensor& dy, std::span<GradSlot> dx) {
+                  on(dy.stream(), [&](auto& s) { scale(s, dy.view(), a, dx[0].claim()); });
+                },
+                {.forward = cost, .backward = cost});
 }
 
 Variable relu(const Variable& x) {
   return activation(
-      "relu", x, Saves::output, [](auto& s, ConstView in, View out) { relu_forward(s, in, out); },
+      "relu", x, Saves::output, {.forward = 1, .backward = 1},
+      [](auto& s, ConstView in, View out) { relu_forward(s, in, out); },
       [](auto& s, ConstView dy, ConstView y, GradView dx) { relu_backward(s, dy, y, dx); });
 }
 
+// The normal distribution function and its density count as four operations each.
 Variable gelu(const Variable& x) {
   return activation(
-      "gelu", x, Saves::input, [](auto& s, ConstView in, View out) { gelu_forward(s, in, out); },
+      "gelu", x, Saves::input, {.forward = 5, .backward = 11},
+      [](auto& s, ConstView in, View out) { gelu_forward(s, in, out); },
       [](auto& s, ConstView dy, ConstView in, GradView dx) { gelu_backward(s, dy, in, dx); });
 }
 
 Variable silu(const Variable& x) {
   return activation(
-      "silu", x, Saves::input, [](auto& s, ConstView in, View out) { silu_forward(s, in, out); },
+      "silu", x, Saves::input, {.forward = 5, .backward = 9},
+      [](auto& s, ConstView in, View out) { silu_forward(s, in, out); },
       [](auto& s, ConstView dy, ConstView in, GradView dx) { silu_backward(s, dy, in, dx); });
 }
 
 Variable tanh(const Variable& x) {
   return activation(
-      "tanh", x, Saves::output, [](auto& s, ConstView in, View out) { tanh_forward(s, in, out); },
+      "tanh", x, Saves::output, {.forward = 1, .backward = 3},
+      [](auto& s, ConstView in, View out) { tanh_forward(s, in, out); },
       [](auto& s, ConstView dy, ConstView y, GradView dx) { tanh_backward(s, dy, y, dx); });
 }
 
 Variable sigmoid(const Variable& x) {
   return activation(
-      "sigmoid", x, Saves::output, [](auto& s, ConstView in, View out) { sigmoid_forward(s, in, out); },
+      "sigmoid", x, Saves::output, {.forward = 4, .backward = 3},
+      [](auto& s, ConstView in, View out) { sigmoid_forward(s, in, out); },
       [](auto& s, ConstView dy, ConstView y, GradView dx) { sigmoid_backward(s, dy, y, dx); });
 }
 
@@ -101,29 +134,37 @@ Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random r
           device_epoch.shape().text(), device_epoch.context().name(), x.context().name());
     random.cell = device_epoch.view().as<std::int32_t>();
   }
+  wait_ready(x);
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(),
      [&](auto& s) { dropout(s, x.value().view(), sample_ids.view(), p, random, GradView(y.view())); });
-  return record(
-      "dropout", y, {x}, [sample_ids, p, random, device_epoch](const Tensor& dy, std::span<GradSlot> dx) {
-        on(dy.stream(), [&](auto& s) { dropout(s, dy.view(), sample_ids.view(), p, random, dx[0].claim()); });
-      });
+  const Cost cost = cost_of(x, {.flops = 1, .reads = 1, .writes = 1});
+  return record("dropout", y, {x},
+                [sample_ids, p, random, device_epoch](const Tensor& dy, std::span<GradSlot> dx) {
+                  on(dy.stream(),
+                     [&](auto& s) { dropout(s, dy.view(), sample_ids.view(), p, random, dx[0].claim()); });
+                },
+                {.forward = cost, .backward = cost});
 }
 
 Variable cast(const Variable& x, DType dtype) {
   detail::check_floating("cast", x);
   check(is_floating(dtype), "cast: target type {}, expected floating point", to_string(dtype));
   if (dtype == x.dtype()) return x;
+  wait_ready(x);
   const Tensor& copy = x.low_precision_copy();
   const bool is_kept = copy.defined() && copy.dtype() == dtype;
-  return record("cast", is_kept ? copy : x.value().to(dtype), {x},
+  const Tensor y = is_kept ? copy : x.value().to(dtype);
+  const Cost cost{.bytes = detail::bytes_of(x) + detail::bytes_of(y)};
+  return record("cast", y, {x},
                 [from = x.dtype()](const Tensor& dy, std::span<GradSlot> dx) {
                   const GradView to = dx[0].claim();
                   on(dy.stream(), [&](auto& s) {
                     if (to.mode == GradMode::overwrite) return cast(s, dy.view(), to);
                     scale(s, dy.to(from).view(), 1, to);
                   });
-                });
+                },
+                {.forward = is_kept ? Cost{} : cost, .backward = cost});
 }
 
 }  // namespace convoy

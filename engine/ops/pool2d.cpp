@@ -1,6 +1,7 @@
 #include "kernels/pool2d.h"
 
 #include "engine/ops/checks.h"
+#include "engine/ops/cost.h"
 #include "engine/ops/ops.h"
 
 namespace convoy {
@@ -15,36 +16,58 @@ Shape pooled_shape(std::string_view op, const Variable& x, Pool2dOptions options
           window_output_size(x.shape()[2], options.kernel, options.stride, options.padding), x.shape()[3]};
 }
 
+/// Returns the cost of one direction of pooling x to y.
+Cost cost_of_pooling(const Variable& x, const Tensor& y, Pool2dOptions options) {
+  return {.flops = y.numel() * options.kernel * options.kernel,
+          .bytes = detail::bytes_of(x) + detail::bytes_of(y)};
+}
+
 }  // namespace
 
 Variable max_pool2d(const Variable& x, Pool2dOptions options) {
+  wait_ready(x);
   Tensor y = Tensor::empty(pooled_shape("max_pool2d", x, options), x.dtype(), x.context());
   Tensor positions = Tensor::empty(y.shape(), DType::i32, x.context());
   on(y.stream(),
      [&](auto& s) { max_pool2d_forward(s, x.value().view(), y.view(), positions.view(), options); });
-  return record("max_pool2d", y, {x}, [positions, options](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(),
-       [&](auto& s) { max_pool2d_backward(s, dy.view(), positions.view(), dx[0].claim(), options); });
-  });
+  Cost cost = cost_of_pooling(x, y, options);
+  cost.bytes += detail::bytes_of(positions);
+  return record("max_pool2d", y, {x},
+                [positions, options](const Tensor& dy, std::span<GradSlot> dx) {
+                  on(dy.stream(), [&](auto& s) {
+                    max_pool2d_backward(s, dy.view(), positions.view(), dx[0].claim(), options);
+                  });
+                },
+                {.forward = cost, .backward = cost});
 }
 
 Variable avg_pool2d(const Variable& x, Pool2dOptions options) {
+  wait_ready(x);
   Tensor y = Tensor::empty(pooled_shape("avg_pool2d", x, options), x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { avg_pool2d_forward(s, x.value().view(), y.view(), options); });
-  return record("avg_pool2d", y, {x}, [options](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { avg_pool2d_backward(s, dy.view(), dx[0].claim(), options); });
-  });
+  const Cost cost = cost_of_pooling(x, y, options);
+  return record("avg_pool2d", y, {x},
+                [options](const Tensor& dy, std::span<GradSlot> dx) {
+                  on(dy.stream(),
+                     [&](auto& s) { avg_pool2d_backward(s, dy.view(), dx[0].claim(), options); });
+                },
+                {.forward = cost, .backward = cost});
 }
 
 Variable global_avg_pool2d(const Variable& x) {
   detail::check_floating("global_avg_pool2d", x);
   detail::check_rank("global_avg_pool2d", "input", x.shape(), 4);
   check(x.shape()[1] > 0 && x.shape()[2] > 0, "global_avg_pool2d: input {} has no pixels", x.shape().text());
+  wait_ready(x);
   Tensor y = Tensor::empty({x.shape()[0], x.shape()[3]}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { global_avg_pool2d_forward(s, x.value().view(), y.view()); });
-  return record("global_avg_pool2d", y, {x}, [](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { global_avg_pool2d_backward(s, dy.view(), dx[0].claim()); });
-  });
+  const std::int64_t bytes = detail::bytes_of(x) + detail::bytes_of(y);
+  return record("global_avg_pool2d", y, {x},
+                [](const Tensor& dy, std::span<GradSlot> dx) {
+                  on(dy.stream(), [&](auto& s) { global_avg_pool2d_backward(s, dy.view(), dx[0].claim()); });
+                },
+                {.forward = {.flops = x.shape().numel(), .bytes = bytes},
+                 .backward = {.flops = y.numel(), .bytes = bytes}});
 }
 
 }  // namespace convoy

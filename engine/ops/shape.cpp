@@ -1,10 +1,12 @@
 #include "engine/ops/checks.h"
+#include "engine/ops/cost.h"
 #include "engine/ops/ops.h"
 #include "kernels/pool2d.h"
 
 namespace convoy {
 
 Variable reshape(const Variable& x, const Shape& shape) {
+  wait_ready(x);
   return record("reshape", x.value().reshape(shape), {x},
                 [from = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {
                   dx[0].alias_or_accumulate(dy.reshape(from));
@@ -22,11 +24,15 @@ Variable flatten(const Variable& x) {
 
   detail::check_floating("flatten", x);
   const Shape nchw{shape[0], shape[3], shape[1], shape[2]};
+  wait_ready(x);
   Tensor y = Tensor::empty(nchw, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { nhwc_to_nchw(s, x.value().view(), GradView(y.view())); });
-  return record("flatten", y.reshape(flat), {x}, [nchw](const Tensor& dy, std::span<GradSlot> dx) {
-    on(dy.stream(), [&](auto& s) { nchw_to_nhwc(s, dy.reshape(nchw).view(), dx[0].claim()); });
-  });
+  const Cost copy = detail::cost_of(x, {.reads = 1, .writes = 1});
+  return record("flatten", y.reshape(flat), {x},
+                [nchw](const Tensor& dy, std::span<GradSlot> dx) {
+                  on(dy.stream(), [&](auto& s) { nchw_to_nhwc(s, dy.reshape(nchw).view(), dx[0].claim()); });
+                },
+                {.forward = copy, .backward = copy});
 }
 
 }  // namespace convoy

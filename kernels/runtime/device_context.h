@@ -87,7 +87,8 @@ class DeviceContext {
 
 /// Copies `from` on from_device to `to` on to_device, which may be the same device. The views must have equal
 /// shapes and dtypes. The copy is ordered on both compute streams. Blocks until the host memory involved may
-/// be reused. Throws UsageError for the meta device, which has no data.
+/// be reused. A copy to the meta device does nothing; one from it to another device throws
+/// UsageError, since it has no data.
 void copy_bytes(const DeviceContext& from_device, ConstView from, const DeviceContext& to_device, View to);
 
 /// Like copy_bytes, but does not block. Between a GPU and the host, the host side must be in the staging()

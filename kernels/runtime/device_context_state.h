@@ -8,8 +8,9 @@
 
 namespace convoy {
 
-/// Throws UsageError if one of the devices is the meta device, whose tensors have no data to copy.
-void check_has_data(const DeviceContext& from, const DeviceContext& to);
+/// Returns whether a copy between the devices moves bytes, which one to the meta device does not. Throws
+/// UsageError for a copy from the meta device to another one, since it has no data.
+bool copies_data(const DeviceContext& from, const DeviceContext& to);
 
 /// What the copies of a DeviceContext share.
 struct DeviceContext::State {

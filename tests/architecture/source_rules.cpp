@@ -89,7 +89,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/kernels/cpu", {"tests/kernels", "kernels/cpu"}},
     {"tests/kernels/cuda", {"tests/kernels", "kernels/cuda", "tests/cuda_emulator/vendor"}},
     {"tests/engine", {"engine/io", "engine/profile", "tests/testing/op_cases", "tests/testing/support"}},
-    {"tests/models", {"models", "tests/testing/support"}},
+    {"tests/models", {"models", "tests/testing/op_cases", "tests/testing/support"}},
     {"tests/comm", {"tests/testing/support"}},
     {"tests/comm/bootstrap", {"tests/comm"}},
     {"tests/comm/transport", {"tests/comm"}},

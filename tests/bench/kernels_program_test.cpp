@@ -70,7 +70,7 @@ TEST(BenchKernels, ComparesOpsWithTheRoofline) {
         if (row["name"] != name) continue;
         SCOPED_TRACE(name);
         ++rows;
-        const Cost& cost = is_forward ? c.forward : c.backward;
+        const Cost& cost = is_forward ? c.cost.forward : c.cost.backward;
         const double ns = row["real_time"].get<double>() * 1e3;  // rows are in microseconds
         const auto bytes = static_cast<double>(cost.bytes), flops = static_cast<double>(cost.flops);
         EXPECT_NEAR(row["GB/s"].get<double>(), bytes / ns, 1e-6 * bytes / ns);

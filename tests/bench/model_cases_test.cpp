@@ -17,7 +17,6 @@
 namespace convoy::bench {
 namespace {
 
-using testing::Cost;
 using testing::ModelCase;
 
 constexpr std::int64_t kImages = 2;
@@ -174,7 +173,7 @@ std::int64_t gemm_flops(const std::vector<ModelCase>& cases, std::int64_t batch)
   std::int64_t flops = 0;
   for (const ModelCase& c : cases)
     if (const std::string function = function_of(c); function == "conv2d" || function == "linear")
-      flops += c.count * c.forward.flops / batch;
+      flops += c.count * c.cost.forward.flops / batch;
   return flops;
 }
 
@@ -217,48 +216,48 @@ TEST(ModelCases, CountAConvolution) {
   const std::int64_t bytes = (2 * map + 64 * 9 * 64) * 4;
   const ModelCase& c = case_named(cases, "resnet18/conv2d_3x3_64x64_32px");
   EXPECT_EQ(c.count, 4);
-  expect_cost(c.forward, product, bytes);
-  expect_cost(c.backward, 2 * product, 2 * bytes);
+  expect_cost(c.cost.forward, product, bytes);
+  expect_cost(c.cost.backward, 2 * product, 2 * bytes);
   // Images have no gradient, so backward computes only that of the filter.
   const ModelCase& stem = case_named(cases, "resnet18/conv2d_3x3_3x64_32px");
-  expect_cost(stem.backward, 2 * map * 27, (128 * 32 * 32 * 3 + map + 64 * 27) * 4);
+  expect_cost(stem.cost.backward, 2 * map * 27, (128 * 32 * 32 * 3 + map + 64 * 27) * 4);
   // Half precision has half the bytes.
   const std::vector<ModelCase> halves = testing::resnet18_cases({.dtype = DType::bf16});
-  expect_cost(case_named(halves, "resnet18/conv2d_3x3_64x64_32px").forward, product, bytes / 2);
+  expect_cost(case_named(halves, "resnet18/conv2d_3x3_64x64_32px").cost.forward, product, bytes / 2);
 }
 
 TEST(ModelCases, CountBiasAndReluOfALinearLayer) {
   // 3 images of 84 features to 10, without a ReLU, and of 120 to 84 with one.
   const std::vector<ModelCase> cases = testing::lenet_cases({.batch = 3});
   const ModelCase& plain = case_named(cases, "lenet/linear_84x10_bias");
-  expect_cost(plain.forward, 2 * 3 * 84 * 10, 4 * (3 * 84 + 84 * 10 + 3 * 10));
-  expect_cost(plain.backward, 2 * 2 * 3 * 84 * 10, 4 * (2 * (3 * 84 + 84 * 10 + 3 * 10) + 3 * 10));
+  expect_cost(plain.cost.forward, 2 * 3 * 84 * 10, 4 * (3 * 84 + 84 * 10 + 3 * 10));
+  expect_cost(plain.cost.backward, 2 * 2 * 3 * 84 * 10, 4 * (2 * (3 * 84 + 84 * 10 + 3 * 10) + 3 * 10));
   const ModelCase& relu = case_named(cases, "lenet/linear_120x84_bias_relu");
-  expect_cost(relu.backward, 2 * 2 * 3 * 120 * 84, 4 * (2 * (3 * 120 + 120 * 84 + 3 * 84) + 4 * 3 * 84));
+  expect_cost(relu.cost.backward, 2 * 2 * 3 * 120 * 84, 4 * (2 * (3 * 120 + 120 * 84 + 3 * 84) + 4 * 3 * 84));
 }
 
 TEST(ModelCases, CountPassesOverFeatureMaps) {
   const std::vector<ModelCase> resnet18 = testing::resnet18_cases({.batch = 1});
   const std::int64_t map = 32 * 32 * 64;
   const ModelCase& norm = case_named(resnet18, "resnet18/batch_norm_64_32px_residual_relu");
-  expect_cost(norm.forward, 9 * map, 4 * map * 4);    // x twice, the residual, y
-  expect_cost(norm.backward, 13 * map, 8 * map * 4);  // dy, x and y twice; dx and the residual's
+  expect_cost(norm.cost.forward, 9 * map, 4 * map * 4);    // x twice, the residual, y
+  expect_cost(norm.cost.backward, 13 * map, 8 * map * 4);  // dy, x and y twice; dx and the residual's
   const ModelCase& plain = case_named(resnet18, "resnet18/batch_norm_128_16px");
-  expect_cost(plain.backward, 11 * map / 2, 5 * map / 2 * 4);  // dy and x twice; dx
+  expect_cost(plain.cost.backward, 11 * map / 2, 5 * map / 2 * 4);  // dy and x twice; dx
   const ModelCase& loss = case_named(resnet18, "resnet18/cross_entropy_sum_10");
-  expect_cost(loss.forward, 40, 10 * 4 + 2 * 4 + 3 * 4);
-  expect_cost(loss.backward, 40, 2 * 10 * 4 + 2 * 4);
+  expect_cost(loss.cost.forward, 40, 10 * 4 + 2 * 4 + 3 * 4);
+  expect_cost(loss.cost.backward, 40, 2 * 10 * 4 + 2 * 4);
 
   const std::vector<ModelCase> lenet = testing::lenet_cases({.batch = 1});
   const ModelCase& pool = case_named(lenet, "lenet/max_pool2d_2x2_6_28px");
-  expect_cost(pool.forward, 28 * 28 * 6, (28 * 28 + 14 * 14 * 2) * 6 * 4);  // positions are 4 bytes too
+  expect_cost(pool.cost.forward, 28 * 28 * 6, (28 * 28 + 14 * 14 * 2) * 6 * 4);  // positions are 4 bytes too
   const std::vector<ModelCase> halves = testing::lenet_cases({.batch = 1, .dtype = DType::f16});
-  expect_cost(case_named(halves, "lenet/max_pool2d_2x2_6_28px").backward, 28 * 28 * 6,
+  expect_cost(case_named(halves, "lenet/max_pool2d_2x2_6_28px").cost.backward, 28 * 28 * 6,
               (28 * 28 * 2 + 14 * 14 * (2 + 4)) * 6);
 
   const std::vector<ModelCase> others = testing::other_op_cases({.batch = 1});
-  expect_cost(case_named(others, "ops/add_64_32px").backward, 0, 0);  // dy itself is both gradients
-  expect_cost(case_named(others, "ops/cast_to_bf16_64_32px").forward, 0, map * 6);
+  expect_cost(case_named(others, "ops/add_64_32px").cost.backward, 0, 0);  // dy itself is both gradients
+  expect_cost(case_named(others, "ops/cast_to_bf16_64_32px").cost.forward, 0, map * 6);
 }
 
 /// Runs both directions with several graphs at a time, as the benchmark does.
@@ -293,7 +292,7 @@ TEST(OpRun, RunsOnAGpu) {
     std::vector<ModelCase> more;
     for (const auto& network : {testing::resnet18_cases, testing::speed_recipe_cases})
       for (ModelCase& c : network({.batch = kImages, .dtype = dtype}))
-        if (c.op.inputs[0].numel() <= kImages * 7 * 7 * 256 && c.forward.flops < 1'000'000)
+        if (c.op.inputs[0].numel() <= kImages * 7 * 7 * 256 && c.cost.forward.flops < 1'000'000)
           more.push_back(std::move(c));
     EXPECT_GT(more.size(), 10U);
     run_both_ways(more, gpu);

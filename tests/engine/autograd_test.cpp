@@ -197,25 +197,44 @@ TEST_F(Autograd, GradBeginHookMaySetTheStorage) {
   x.on_grad_begin(nullptr);
 }
 
-TEST_F(Autograd, ReadyHookRunsOnceAtTheFirstAccess) {
+TEST_F(Autograd, ReadyHookRunsOnceBeforeTheFirstOperation) {
   const Variable x = leaf({1, 2});
   int calls = 0;
   const auto hook = [&] {
     ++calls;
-    EXPECT_EQ(x.value().numel(), 2);  // does not run the hook again
+    x.wait_ready();  // does not run the hook again
   };
   x.set_ready_hook(hook);
   EXPECT_EQ(x.shape(), Shape({2}));
-  EXPECT_EQ(x.dtype(), DType::f64);
+  EXPECT_EQ(x.value().dtype(), DType::f64);
+  EXPECT_FALSE(x.low_precision_copy().defined());
+  EXPECT_FALSE(x.is_ready());
   EXPECT_EQ(calls, 0);
   const Variable y = scale(x, 2);
   EXPECT_EQ(calls, 1);
   backward(sum(y));
-  EXPECT_FALSE(x.low_precision_copy().defined());
+  x.wait_ready();
+  EXPECT_TRUE(x.is_ready());
   EXPECT_EQ(calls, 1);
   x.set_ready_hook(hook);
-  EXPECT_FALSE(x.low_precision_copy().defined());
+  EXPECT_EQ(cast(x, DType::f32).dtype(), DType::f32);
   EXPECT_EQ(calls, 2);
+}
+
+TEST_F(Autograd, RecordRefusesAnInputThatMayNotBeReady) {
+  const Variable x = leaf({1, 2});
+  x.set_ready_hook([] {});
+  EXPECT_THAT(testing::message_of<UsageError>([&] { record("twice", x.value(), {x}, nullptr); }),
+              HasSubstr("twice: an input may not be ready"));
+}
+
+TEST_F(Autograd, RecordedCostCountsEachOperationOnce) {
+  const Variable x = leaf({1, 2, 3});
+  EXPECT_EQ(recorded_cost(x).forward, Cost{});
+  const Variable y = scale(x, 2);                // 3 FLOPs; reads and writes 24 bytes
+  const OpCost cost = recorded_cost(y * y + x);  // y is used twice
+  EXPECT_EQ(cost.forward, (Cost{.flops = 9, .bytes = 48 + 72 + 72}));
+  EXPECT_EQ(cost.backward, (Cost{.flops = 3 + 6, .bytes = 48 + 2 * 72}));
 }
 
 TEST_F(Autograd, LeafWithoutContributionHasNoNewGrad) {

@@ -4,6 +4,7 @@
 
 #include "engine/autograd/backward.h"
 #include "engine/ops/ops.h"
+#include "tests/testing/op_cases/op_case.h"
 #include "tests/testing/support/reference.h"
 
 namespace convoy::testing {
@@ -100,13 +101,10 @@ TEST_P(OpParity, Pools) {
 }
 
 TEST_P(OpParity, Activations) {
-  using Op = Variable (*)(const Variable&);
-  for (const auto& [name, op] :
-       {std::pair<std::string, Op>{"relu", relu}, std::pair<std::string, Op>{"gelu", gelu},
-        std::pair<std::string, Op>{"silu", silu}, std::pair<std::string, Op>{"tanh", tanh},
-        std::pair<std::string, Op>{"sigmoid", sigmoid}}) {
+  for (const UnaryOp& unary : unary_ops()) {
+    const std::string name = unary.name;
     const Variable x = input(name + "/x", {5, 7}, 6);
-    expect_parity(name, op(x), {{"x", x}});
+    expect_parity(name, unary.op(x), {{"x", x}});
   }
 }
 

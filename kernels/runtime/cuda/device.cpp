@@ -185,8 +185,7 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
 
 void copy_bytes_async(const DeviceContext& from_device, ConstView from, const DeviceContext& to_device,
                       View to) {
-  if (from.bytes() == 0) return;
-  check_has_data(from_device, to_device);
+  if (!copies_data(from_device, to_device) || from.bytes() == 0) return;
   const bool from_gpu = from_device.kind() == DeviceKind::cuda;
   const bool to_gpu = to_device.kind() == DeviceKind::cuda;
   if (from_gpu && to_gpu) {
@@ -207,7 +206,7 @@ void copy_bytes_async(const DeviceContext& from_device, ConstView from, const De
 
 void copy_bytes(const DeviceContext& from_device, ConstView from, const DeviceContext& to_device, View to) {
   if (from_device.kind() == to_device.kind()) return copy_bytes_async(from_device, from, to_device, to);
-  check_has_data(from_device, to_device);
+  if (!copies_data(from_device, to_device)) return;
   const DeviceContext& gpu = from_device.kind() == DeviceKind::cuda ? from_device : to_device;
   if (from.bytes() > 0 && cuda_stream_of(gpu).is_capturing())
     throw CaptureError("cannot capture a blocking copy between a GPU and the host; use copy_bytes_async");

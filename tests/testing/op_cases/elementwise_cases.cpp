@@ -6,28 +6,22 @@ namespace {
 
 const Shape kOdd{3, 5, 7};
 
-OpCase unary(std::string name, Variable (*op)(const Variable&), double away_from_zero = 0) {
-  return {.name = std::move(name),
-          .inputs = {kOdd},
-          .op = [op](std::span<const Variable> x) { return op(x[0]); },
-          .away_from_zero = away_from_zero,
-          .batched = {0}};
-}
-
 }  // namespace
 
+const std::vector<UnaryOp>& unary_ops() {
+  static const std::vector<UnaryOp> ops = {
+      {"relu", relu, {.kinks = {0}}}, {"gelu", gelu}, {"silu", silu}, {"tanh", tanh}, {"sigmoid", sigmoid},
+  };
+  return ops;
+}
+
 std::vector<OpCase> elementwise_cases() {
-  return {
+  std::vector<OpCase> cases = {
       {.name = "add", .inputs = {kOdd, kOdd}, .op = [](auto x) { return x[0] + x[1]; }, .batched = {0, 1}},
       {.name = "add_to_itself", .inputs = {kOdd}, .op = [](auto x) { return x[0] + x[0]; }, .batched = {0}},
       {.name = "mul", .inputs = {kOdd, kOdd}, .op = [](auto x) { return x[0] * x[1]; }, .batched = {0, 1}},
       {.name = "square", .inputs = {kOdd}, .op = [](auto x) { return x[0] * x[0]; }, .batched = {0}},
       {.name = "scale", .inputs = {kOdd}, .op = [](auto x) { return x[0] * -2.5; }, .batched = {0}},
-      unary("relu", relu, 0.01),
-      unary("gelu", gelu),
-      unary("silu", silu),
-      unary("tanh", tanh),
-      unary("sigmoid", sigmoid),
       {.name = "dropout",
        .inputs = {kOdd},
        .op =
@@ -39,6 +33,13 @@ std::vector<OpCase> elementwise_cases() {
            },
        .batched = {0}},
   };
+  for (const UnaryOp& unary : unary_ops())
+    cases.push_back({.name = unary.name,
+                     .inputs = {kOdd},
+                     .op = [op = unary.op](std::span<const Variable> x) { return op(x[0]); },
+                     .domain = unary.domain,
+                     .batched = {0}});
+  return cases;
 }
 
 }  // namespace convoy::testing

@@ -16,7 +16,7 @@ Tensor labels(const std::vector<std::int32_t>& values) {
 
 std::vector<ErrorCase> error_cases() {
   const BatchNormStatistics running{zeros({4}).value(), zeros({4}).value()};
-  return {
+  std::vector<ErrorCase> cases = {
       {"add_shapes",
        [] {
          add(zeros({2, 3}), zeros({3, 2}));
@@ -25,8 +25,6 @@ std::vector<ErrorCase> error_cases() {
       {"add_types", [] { add(zeros({2}), zeros({2}, DType::f64)); },
        "add: element types of f32 [2] and f64 [2] differ"},
       {"mul_shapes", [] { mul(zeros({2}), zeros({3})); }, "mul: shapes [2] and [3] differ"},
-      {"relu_integers", [] { relu(zeros({2}, DType::i32)); },
-       "relu: input is i32 [2], expected floating point"},
       {"cast_to_integers", [] { cast(zeros({2}), DType::u8); }, "cast: target type u8"},
       {"dropout_p",
        [] {
@@ -152,6 +150,10 @@ std::vector<ErrorCase> error_cases() {
        },
        "smoothing is 1"},
   };
+  for (const UnaryOp& unary : unary_ops())
+    cases.push_back({std::string(unary.name) + "_integers", [op = unary.op] { op(zeros({2}, DType::i32)); },
+                     std::string(unary.name) + ": input is i32 [2], expected floating point"});
+  return cases;
 }
 
 }  // namespace convoy::testing

@@ -14,7 +14,7 @@ Values values_of(const Tensor& tensor) { return tensor.to(DType::f64).to_vector<
 std::vector<Variable> arguments(const OpCase& c, DType dtype, const DeviceContext& device, std::size_t only) {
   std::vector<Variable> x;
   for (std::size_t i = 0; i < c.inputs.size(); ++i)
-    x.emplace_back(drawn(c.inputs[i], dtype, device, c.name + std::to_string(i), c.away_from_zero),
+    x.emplace_back(drawn(c.inputs[i], dtype, device, c.name + std::to_string(i), c.domain),
                    only == SIZE_MAX || only == i);
   return x;
 }

@@ -17,19 +17,13 @@ struct Argument {
   bool wants_gradient = true;  // false for images and frozen parameters
 };
 
-/// The cost of one call, by the formulas of bench/README.md, section "Kernels and ops".
-struct Cost {
-  std::int64_t flops = 0;  // a multiply-add is 2
-  std::int64_t bytes = 0;  // read and written
-};
-
 /// One op of a network.
 struct ModelCase {
   std::string network;              // "resnet18"; "ops" for an op that none of the networks uses
   OpCase op;                        // "conv2d_3x3_64x128_32px_stride2": function, sizes, options
   std::vector<Argument> arguments;  // one per input of op
   int count = 1;                    // number of calls per step
-  Cost forward, backward;
+  OpCost cost;                      // of one call, as the op states it in engine/ops
 
   /// Returns network and op, such as "resnet18/conv2d_3x3_64x128_32px_stride2".
   std::string name() const { return network + "/" + op.name; }

@@ -51,10 +51,10 @@ std::vector<ModelCase> speed_recipe_cases(Sizing sizing) {
   const auto norm = [&](std::int64_t side, std::int64_t channels) {
     ops.batch_norm(
         {.side = side, .channels = channels, .fixed_scale = true, .epsilon = 1e-12, .momentum = 0.4}, 2);
-    ops.gelu(side, channels, 2);
+    ops.unary("gelu", gelu, side, channels, 2);
   };
   ops.conv2d({.side = 32, .in = 3, .out = 24, .kernel = 2, .bias = true, .of_images = true, .frozen = true});
-  ops.gelu(31, 24);
+  ops.unary("gelu", gelu, 31, 24);
   ops.conv2d({.side = 31, .in = 24, .out = 64, .padding = 1});
   ops.max_pool2d(31, 64, half_size);
   ops.conv2d({.side = 15, .in = 64, .out = 64, .padding = 1});
@@ -78,22 +78,14 @@ std::vector<ModelCase> speed_recipe_cases(Sizing sizing) {
 std::vector<ModelCase> other_op_cases(Sizing sizing) {
   constexpr std::int64_t kSide = 32, kChannels = 64;
   ModelOps ops("ops", sizing);
-  ops.binary("add", add, kSide, kChannels, {.flops = 1, .reads = 2, .writes = 1}, {});  // backward aliases dy
-  ops.binary("mul", mul, kSide, kChannels, {.flops = 1, .reads = 2, .writes = 1},
-             {.flops = 2, .reads = 4, .writes = 2});
-  ops.unary("relu", relu, kSide, kChannels, {.flops = 1, .reads = 1, .writes = 1},
-            {.flops = 1, .reads = 2, .writes = 1});
-  ops.unary("silu", silu, kSide, kChannels, {.flops = 5, .reads = 1, .writes = 1},
-            {.flops = 9, .reads = 2, .writes = 1});
-  ops.unary("tanh", tanh, kSide, kChannels, {.flops = 1, .reads = 1, .writes = 1},
-            {.flops = 3, .reads = 2, .writes = 1});
-  ops.unary("sigmoid", sigmoid, kSide, kChannels, {.flops = 4, .reads = 1, .writes = 1},
-            {.flops = 3, .reads = 2, .writes = 1});
+  ops.binary("add", add, kSide, kChannels);
+  ops.binary("mul", mul, kSide, kChannels);
+  for (const UnaryOp& unary : unary_ops()) ops.unary(unary.name, unary.op, kSide, kChannels);
   ops.dropout(kSide, kChannels);
   ops.cast(kSide, kChannels);
   ops.reshape(kSide, kChannels);
-  ops.unary("sum", sum, kSide, kChannels, {.flops = 1, .reads = 1}, {.writes = 1});
-  ops.unary("mean", mean, kSide, kChannels, {.flops = 1, .reads = 1}, {.writes = 1});
+  ops.unary("sum", sum, kSide, kChannels);
+  ops.unary("mean", mean, kSide, kChannels);
   ops.avg_pool2d(kSide, kChannels, {.kernel = 2, .stride = 2});
   ops.sync_batch_norm(kSide, kChannels);
   ops.matmul(4, 512, 512);

@@ -1,5 +1,4 @@
-// Costs of convolutions, matrix multiplications, normalizations, pooling and losses; formulas in
-// bench/README.md.
+// Convolutions, matrix multiplications, normalizations, pooling and losses.
 #include "tests/testing/op_cases/model_ops.h"
 
 #include <fmt/format.h>
@@ -35,28 +34,23 @@ std::function<Tensor(const DeviceContext&)> kept(std::function<Tensor(const Devi
   };
 }
 
-std::int64_t ModelOps::bytes_of(std::int64_t elements) const {
-  return elements * static_cast<std::int64_t>(size_of(sizing_.dtype));
-}
-
-Cost ModelOps::cost_of(std::int64_t elements, ElementCost cost) const {
-  return {.flops = elements * cost.flops, .bytes = bytes_of(elements * (cost.reads + cost.writes))};
-}
-
-void ModelOps::add(OpCase op, std::vector<Argument> arguments, Cost forward, Cost backward, int count) {
+void ModelOps::add(OpCase op, std::vector<Argument> arguments, int count) {
+  std::vector<Variable> x;
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    x.emplace_back(Tensor::empty(op.inputs[i], arguments[i].dtype, Device::meta()),
+                   arguments[i].wants_gradient);
+  const OpCost cost = recorded_cost(op.op(x));
   cases_.push_back({.network = network_,
                     .op = std::move(op),
                     .arguments = std::move(arguments),
                     .count = count,
-                    .forward = forward,
-                    .backward = backward});
+                    .cost = cost});
 }
 
 void ModelOps::conv2d(const ConvolutionSizes& sizes, int count) {
   const Conv2dOptions options{.stride = sizes.stride, .padding = sizes.padding, .relu = sizes.relu};
   const Shape x = map(sizes.side, sizes.in);
   const Shape filter{sizes.out, sizes.kernel, sizes.kernel, sizes.in};
-  const Shape y = map(window_output_size(sizes.side, sizes.kernel, sizes.stride, sizes.padding), sizes.out);
   Argument images = activation();
   images.wants_gradient = !sizes.of_images;
   OpCase op{.name = fmt::format("conv2d_{0}x{0}_{1}x{2}_{3}px{4}{5}", sizes.kernel, sizes.in, sizes.out,
@@ -72,15 +66,7 @@ void ModelOps::conv2d(const ConvolutionSizes& sizes, int count) {
     op.inputs.push_back({sizes.out});
     arguments.push_back({.dtype = sizing_.dtype, .is_parameter = true});
   }
-
-  // Forward and the two gradients each read or write x, the filter and y once.
-  const Cost gemm{.flops = 2 * y.numel() * filter.numel() / sizes.out,
-                  .bytes = bytes_of(x.numel() + filter.numel() + y.numel())};
-  const std::int64_t gemms = (sizes.of_images ? 0 : 1) + (sizes.frozen ? 0 : 1);
-  // Passes over dy: three for the ReLU, one for the sums of the bias.
-  const std::int64_t passes = (sizes.relu ? 3 : 0) + (sizes.bias ? 1 : 0);
-  add(std::move(op), std::move(arguments), gemm,
-      {.flops = gemms * gemm.flops, .bytes = gemms * gemm.bytes + bytes_of(passes * y.numel())}, count);
+  add(std::move(op), std::move(arguments), count);
 }
 
 void ModelOps::linear(const LinearSizes& sizes) {
@@ -92,23 +78,15 @@ void ModelOps::linear(const LinearSizes& sizes) {
   const Argument parameter{.dtype = sizing_.dtype, .is_parameter = true};
   std::vector<Argument> arguments = {activation(), parameter};
   if (sizes.bias) op.inputs.push_back({sizes.out}), arguments.push_back(parameter);
-
-  const std::int64_t results = sizing_.batch * sizes.out;
-  const Cost gemm{.flops = 2 * results * sizes.in,
-                  .bytes = bytes_of((sizing_.batch + sizes.out) * sizes.in + results)};
-  const std::int64_t passes = (sizes.relu ? 3 : 0) + (sizes.bias ? 1 : 0);
-  add(std::move(op), std::move(arguments), gemm,
-      {.flops = 2 * gemm.flops, .bytes = 2 * gemm.bytes + bytes_of(passes * results)});
+  add(std::move(op), std::move(arguments));
 }
 
 void ModelOps::matmul(std::int64_t side, std::int64_t in, std::int64_t out) {
   const std::int64_t rows = sizing_.batch * side * side;
-  const Cost gemm{.flops = 2 * rows * in * out, .bytes = bytes_of(rows * in + in * out + rows * out)};
   add({.name = fmt::format("matmul_{}x{}_{}px", in, out, side),
        .inputs = {{rows, in}, {in, out}},
        .op = [](std::span<const Variable> x) { return convoy::matmul(x[0], x[1]); }},
-      {activation(), {.dtype = sizing_.dtype, .is_parameter = true}}, gemm,
-      {.flops = 2 * gemm.flops, .bytes = 2 * gemm.bytes});
+      {activation(), {.dtype = sizing_.dtype, .is_parameter = true}});
 }
 
 void ModelOps::batch_norm(const NormSizes& sizes, int count) {
@@ -130,15 +108,7 @@ void ModelOps::batch_norm(const NormSizes& sizes, int count) {
       {.dtype = statistics_type, .is_parameter = true, .wants_gradient = !sizes.fixed_scale},
       {.dtype = statistics_type, .is_parameter = true}};
   if (sizes.residual) op.inputs.push_back(x), arguments.push_back(activation());
-
-  // Two passes in each direction: one for the sums, one to normalize. Backward reads y for the ReLU, and
-  // writes the residual's gradient unless that is dy itself.
-  const int residual = sizes.residual ? 1 : 0;
-  const int relu = sizes.relu ? 1 : 0;
-  add(std::move(op), std::move(arguments),
-      cost_of(x.numel(), {.flops = 7 + residual + relu, .reads = 2 + residual, .writes = 1}),
-      cost_of(x.numel(), {.flops = 11 + 2 * relu, .reads = 4 + 2 * relu, .writes = 1 + residual * relu}),
-      count);
+  add(std::move(op), std::move(arguments), count);
 }
 
 void ModelOps::sync_batch_norm(std::int64_t side, std::int64_t channels) {
@@ -153,38 +123,27 @@ void ModelOps::sync_batch_norm(std::int64_t side, std::int64_t channels) {
              const DeviceContext& device = in[0].context();
              return convoy::sync_batch_norm(in[0], in[1], in[2], {mean(device), var(device)}, group);
            }},
-      {activation(), parameter, parameter}, cost_of(x.numel(), {.flops = 7, .reads = 2, .writes = 1}),
-      cost_of(x.numel(), {.flops = 11, .reads = 4, .writes = 1}));
+      {activation(), parameter, parameter});
 }
 
 void ModelOps::pooling(std::string name, std::int64_t side, std::int64_t channels, Pool2dOptions options,
-                       Variable (*op)(const Variable&, Pool2dOptions), std::int64_t position_bytes) {
-  const Shape x = map(side, channels);
-  const Shape y = map(window_output_size(side, options.kernel, options.stride, options.padding), channels);
-  const Cost cost{.flops = y.numel() * options.kernel * options.kernel,
-                  .bytes = bytes_of(x.numel() + y.numel()) + y.numel() * position_bytes};
+                       Variable (*op)(const Variable&, Pool2dOptions)) {
   add({.name = fmt::format("{0}_{1}x{1}_{2}_{3}px", name, options.kernel, channels, side),
-       .inputs = {x},
+       .inputs = {map(side, channels)},
        .op = [op, options](std::span<const Variable> in) { return op(in[0], options); }},
-      {activation()}, cost, cost);
+      {activation()});
 }
 
 void ModelOps::max_pool2d(std::int64_t side, std::int64_t channels, Pool2dOptions options) {
-  pooling("max_pool2d", side, channels, options, convoy::max_pool2d, size_of(DType::i32));
+  pooling("max_pool2d", side, channels, options, convoy::max_pool2d);
 }
 
 void ModelOps::avg_pool2d(std::int64_t side, std::int64_t channels, Pool2dOptions options) {
-  pooling("avg_pool2d", side, channels, options, convoy::avg_pool2d, 0);
+  pooling("avg_pool2d", side, channels, options, convoy::avg_pool2d);
 }
 
 void ModelOps::global_avg_pool2d(std::int64_t side, std::int64_t channels) {
-  const Shape x = map(side, channels);
-  const std::int64_t means = sizing_.batch * channels;
-  const std::int64_t bytes = bytes_of(x.numel() + means);
-  add({.name = fmt::format("global_avg_pool2d_{}_{}px", channels, side),
-       .inputs = {x},
-       .op = [](std::span<const Variable> in) { return convoy::global_avg_pool2d(in[0]); }},
-      {activation()}, {.flops = x.numel(), .bytes = bytes}, {.flops = means, .bytes = bytes});
+  unary("global_avg_pool2d", convoy::global_avg_pool2d, side, channels);
 }
 
 void ModelOps::loss(std::string name, std::int64_t classes, double smoothing) {
@@ -196,10 +155,6 @@ void ModelOps::loss(std::string name, std::int64_t classes, double smoothing) {
     return Tensor::from(values, {batch}, device);
   });
   const bool sum_only = name == "cross_entropy_sum";
-  const std::int64_t logits = batch * classes;
-  const auto index = static_cast<std::int64_t>(size_of(DType::i32));
-  const auto computed =
-      static_cast<std::int64_t>(size_of(is_half(sizing_.dtype) ? DType::f32 : sizing_.dtype));
   add({.name = fmt::format("{}_{}", name, classes),
        .inputs = {{batch, classes}},
        .op =
@@ -208,11 +163,7 @@ void ModelOps::loss(std::string name, std::int64_t classes, double smoothing) {
              return sum_only ? convoy::cross_entropy_sum(x[0], targets, smoothing)
                              : convoy::cross_entropy(x[0], targets, smoothing).loss;
            }},
-      {activation()},
-      // Per sample: the label, whether it is correct, the loss (written, and read for the sum), and the
-      // logarithm that backward needs.
-      {.flops = 4 * logits, .bytes = bytes_of(logits) + batch * (2 * index + 3 * computed)},
-      {.flops = 4 * logits, .bytes = bytes_of(2 * logits) + batch * (index + computed)});
+      {activation()});
 }
 
 void ModelOps::cross_entropy_sum(std::int64_t classes, double smoothing) {

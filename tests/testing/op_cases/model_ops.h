@@ -1,4 +1,4 @@
-// ModelOps: builds ModelCases, with arguments, call and cost, from the sizes of ops.
+// ModelOps: builds ModelCases, with arguments and call, from the sizes of ops.
 #pragma once
 
 #include "engine/ops/ops.h"
@@ -51,15 +51,8 @@ class ModelOps {
 
   using Unary = Variable (*)(const Variable&);
   using Binary = Variable (*)(const Variable&, const Variable&);
-  /// Per element of x: operations, arrays read and arrays written.
-  struct ElementCost {
-    std::int64_t flops = 0, reads = 0, writes = 0;
-  };
-  void unary(std::string name, Unary op, std::int64_t side, std::int64_t channels, ElementCost forward,
-             ElementCost backward, int count = 1);
-  void binary(std::string name, Binary op, std::int64_t side, std::int64_t channels, ElementCost forward,
-              ElementCost backward);
-  void gelu(std::int64_t side, std::int64_t channels, int count = 1);
+  void unary(std::string name, Unary op, std::int64_t side, std::int64_t channels, int count = 1);
+  void binary(std::string name, Binary op, std::int64_t side, std::int64_t channels);
   /// Adds scale() of [N, columns]; scale_loss() adds that of the loss, [1].
   void scale(std::int64_t columns, double a);
   void scale_loss();
@@ -74,14 +67,13 @@ class ModelOps {
 
  private:
   Shape map(std::int64_t side, std::int64_t channels) const { return {sizing_.batch, side, side, channels}; }
-  std::int64_t bytes_of(std::int64_t elements) const;
-  Cost cost_of(std::int64_t elements, ElementCost cost) const;
   Argument activation() const { return {.dtype = sizing_.dtype}; }
-  void scaled(std::string name, const Shape& shape, double a);
+  void scaled(std::string name, const Shape& shape, DType dtype, double a);
   void pooling(std::string name, std::int64_t side, std::int64_t channels, Pool2dOptions options,
-               Variable (*op)(const Variable&, Pool2dOptions), std::int64_t position_bytes);
+               Variable (*op)(const Variable&, Pool2dOptions));
   void loss(std::string name, std::int64_t classes, double smoothing);
-  void add(OpCase op, std::vector<Argument> arguments, Cost forward, Cost backward, int count = 1);
+  /// Adds a case. Finds its cost by recording one call on the meta device, where nothing is computed.
+  void add(OpCase op, std::vector<Argument> arguments, int count = 1);
 
   std::string network_;
   Sizing sizing_;

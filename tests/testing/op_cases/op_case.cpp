@@ -7,14 +7,18 @@
 namespace convoy::testing {
 
 Tensor drawn(const Shape& shape, DType dtype, const DeviceContext& device, const std::string& key,
-             double away_from_zero) {
+             const Domain& domain) {
+  constexpr double kResolution = 4096, kMargin = 41 / kResolution;  // about 0.01
   std::uint32_t hash = 2166136261u;
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   const Random random{.seed = hash, .purpose = RandomPurpose::test};
   std::vector<double> values(static_cast<std::size_t>(shape.numel()));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const double value = std::round((2.0 * to_uniform(random.words(i)[0]) - 1) * 4096) / 4096;
-    values[i] = std::copysign(std::max(std::abs(value), away_from_zero), value);
+    const double uniform = 2.0 * to_uniform(random.words(i)[0]) - 1;
+    values[i] = std::round(domain.bound * uniform * kResolution) / kResolution;
+    for (const double kink : domain.kinks)
+      if (const double distance = values[i] - kink; std::abs(distance) < kMargin)
+        values[i] = kink + std::copysign(kMargin, distance);
   }
   return Tensor::from(values, shape, device).to(dtype);
 }

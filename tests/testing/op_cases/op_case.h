@@ -12,6 +12,13 @@
 
 namespace convoy::testing {
 
+/// The values that arguments of an op are drawn from: uniformly from [-bound, bound], but not close to a kink
+/// of the op, such as the 0 of relu, where finite differences are wrong.
+struct Domain {
+  double bound = 1;
+  std::vector<double> kinks;
+};
+
 /// One op with the shapes of its arguments.
 struct OpCase {
   /// Letters, digits and underscores: "conv2d_3x3_stride2". Also the key of the random arguments.
@@ -19,8 +26,8 @@ struct OpCase {
   std::vector<Shape> inputs;  // of the differentiable arguments
   /// The op under test, for arguments of any floating-point type.
   std::function<Variable(std::span<const Variable> x)> op;
-  /// The minimum absolute value of drawn arguments: keeps finite differences away from the kink of relu.
-  double away_from_zero = 0;
+  /// Where drawn arguments come from.
+  Domain domain;
   /// The maximum number of terms in the sum of one output or gradient element: scales the tolerance of parity
   /// in f32.
   double terms = 1;
@@ -39,10 +46,20 @@ struct ErrorCase {
   std::string expected;
 };
 
-/// Returns random values in [-1, 1], keyed by `key` (case name and argument). They are multiples of 2^-12, so
-/// they are the same in f32 and f64.
+/// Returns random values from `domain`, keyed by `key` (case name and argument). They are multiples of 2^-12,
+/// so they are the same in f32 and f64.
 Tensor drawn(const Shape& shape, DType dtype, const DeviceContext& device, const std::string& key,
-             double away_from_zero = 0);
+             const Domain& domain = {});
+
+/// An elementwise op of one floating-point argument.
+struct UnaryOp {
+  const char* name;  // of the function in engine/ops/ops.h, and of its PyTorch values in tests/reference
+  Variable (*op)(const Variable&);
+  Domain domain = {};
+};
+/// Returns all of them. From each entry follow its op case, tail cases, error case and model case, its parity
+/// in half precision, and its comparison with PyTorch.
+const std::vector<UnaryOp>& unary_ops();
 
 // One function per family of ops, in <family>_cases.cpp.
 std::vector<OpCase> elementwise_cases();

@@ -17,18 +17,12 @@ std::string named(std::string_view op, std::initializer_list<std::int64_t> sizes
 }
 
 void add_elementwise(std::vector<OpCase>& cases) {
-  struct Unary {
-    const char* name;
-    Variable (*op)(const Variable&);
-  };
-  constexpr Unary kUnary[] = {
-      {"relu", relu}, {"gelu", gelu}, {"silu", silu}, {"tanh", tanh}, {"sigmoid", sigmoid}};
   for (const std::int64_t n : kSizes) {
-    for (const Unary& unary : kUnary)
+    for (const UnaryOp& unary : unary_ops())
       cases.push_back({.name = named(unary.name, {n}),
                        .inputs = {{n}},
                        .op = [op = unary.op](auto x) { return op(x[0]); },
-                       .away_from_zero = 0.01});
+                       .domain = unary.domain});
     cases.push_back(
         {.name = named("add", {n}), .inputs = {{n}, {n}}, .op = [](auto x) { return x[0] + x[1]; }});
     cases.push_back(
