@@ -195,6 +195,7 @@ std::vector<Variable> backward_order(const Variable& loss) {
 
 void backward(const Variable& loss, const BackwardOptions& options) {
   check_recorded(loss);
+  check(loss.device() != Device::meta(), "backward: the loss is on the meta device, expected one with data");
   if (options.seed.defined()) {
     check(options.seed.shape() == loss.shape() && options.seed.dtype() == loss.dtype(),
           "backward: seed is {} {}, expected {} {}", to_string(options.seed.dtype()),

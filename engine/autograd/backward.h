@@ -19,8 +19,8 @@ struct BackwardOptions {
 /// ready hook therefore fires at its last contribution, while the rest of backward still runs. Among nodes
 /// that can run, the one recorded last runs first, so the order depends on the graph alone.
 ///
-/// Throws UsageError if nothing was recorded, if an earlier backward freed the graph, or if the seed does not
-/// have the shape and dtype of `loss`.
+/// Throws UsageError if nothing was recorded, if an earlier backward freed the graph, if `loss` is on the meta
+/// device, or if the seed does not have the shape and dtype of `loss`.
 void backward(const Variable& loss, const BackwardOptions& options = {});
 
 /// Returns the leaves behind `loss` that require a gradient, in the order in which backward(loss) would fire

@@ -7,13 +7,13 @@
 namespace convoy {
 namespace {
 
-/// Checks that `values` is [channels] on the device of x, in the type that x is computed in.
+/// Checks that `values` is [channels] on a device like that of x, in the type that x is computed in.
 void check_parameter(std::string_view what, const Tensor& values, const Variable& x, std::int64_t channels) {
   const DType expected = is_half(x.dtype()) ? DType::f32 : x.dtype();
   check(values.dtype() == expected, "batch_norm: {} is {}, expected {} for an input of {}", what,
         to_string(values.dtype()), to_string(expected), to_string(x.dtype()));
-  check(values.device() == x.device(), "batch_norm: {} is on {}, expected {} as the input", what,
-        values.context().name(), x.context().name());
+  check(detail::can_combine(values.device(), x.device()), "batch_norm: {} is on {}, expected {} as the input",
+        what, values.context().name(), x.context().name());
   check(values.shape() == Shape{channels}, "batch_norm: {} {}, expected [{}]", what, values.shape().text(),
         channels);
 }
@@ -22,6 +22,11 @@ void check_residual(const Variable& residual, const Variable& x) {
   detail::check_alike("batch_norm with a residual", x, residual);
   check(residual.shape() == x.shape(), "batch_norm: residual {}, expected the input's shape {}",
         residual.shape().text(), x.shape().text());
+}
+
+Tensor empty_result(const Variable& x, const Variable& gamma, const Variable& beta,
+                    const Variable& residual) {
+  return Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, gamma, beta, residual));
 }
 
 ConstView view_of(const Variable& optional) {
@@ -78,9 +83,9 @@ Variable record_batch_norm(const Tensor& y, const Variable& x, const Variable& g
 Variable batch_norm_train(const Variable& x, const Variable& gamma, const Variable& beta,
                           const Variable& residual, const BatchNormStatistics& running,
                           BatchNormOptions options) {
-  Tensor y = Tensor::empty_like(x.value());
-  Tensor mean = Tensor::empty_like(gamma.value());
-  Tensor inverse_std = Tensor::empty_like(gamma.value());
+  const Tensor y = empty_result(x, gamma, beta, residual);
+  const Tensor mean = Tensor::empty(gamma.shape(), gamma.dtype(), y.context());
+  const Tensor inverse_std = Tensor::empty_like(mean);
   on(y.stream(), [&](auto& s) {
     batch_norm_forward(s, x.value().view(), gamma.value().view(), beta.value().view(), view_of(residual),
                        y.view(), mean.view(), inverse_std.view(), running.running_mean.view(),
@@ -99,9 +104,9 @@ Variable sync_batch_norm_train(const Variable& x, const Variable& gamma, const V
                                const Variable& residual, const BatchNormStatistics& running,
                                const std::shared_ptr<ProcessGroup>& group, BatchNormOptions options) {
   const std::int64_t length = 1 + 2 * gamma.value().numel();  // n, and two numbers per channel
-  Tensor y = Tensor::empty_like(x.value());
-  Tensor mean = Tensor::empty_like(gamma.value());
-  Tensor inverse_std = Tensor::empty_like(gamma.value());
+  const Tensor y = empty_result(x, gamma, beta, residual);
+  const Tensor mean = Tensor::empty(gamma.shape(), gamma.dtype(), y.context());
+  const Tensor inverse_std = Tensor::empty_like(mean);
   const Tensor local_moments = Tensor::empty({length}, DType::f64, x.context());
   const Tensor moments = Tensor::empty({group->size(), length}, DType::f64, x.context());
   on(y.stream(), [&](auto& s) { sync_batch_norm_stats(s, x.value().view(), local_moments.view()); });
@@ -127,7 +132,7 @@ Variable sync_batch_norm_train(const Variable& x, const Variable& gamma, const V
 Variable batch_norm_infer(const Variable& x, const Variable& gamma, const Variable& beta,
                           const Variable& residual, const BatchNormStatistics& running,
                           BatchNormOptions options) {
-  Tensor y = Tensor::empty_like(x.value());
+  const Tensor y = empty_result(x, gamma, beta, residual);
   on(y.stream(), [&](auto& s) {
     batch_norm_inference(s, x.value().view(), gamma.value().view(), beta.value().view(), view_of(residual),
                          running.running_mean.view(), running.running_var.view(), y.view(), options);
@@ -174,6 +179,9 @@ Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variabl
                          const BatchNormStatistics& running, const std::shared_ptr<ProcessGroup>& group,
                          BatchNormOptions options, const Variable& residual) {
   check_arguments(x, gamma, beta, residual, running);
+  // Without data there is nothing to gather.
+  if (detail::result_context(x, gamma, beta, residual).kind() == DeviceKind::meta)
+    return batch_norm_train(x, gamma, beta, residual, running, options);
   return sync_batch_norm_train(x, gamma, beta, residual, running, group, options);
 }
 

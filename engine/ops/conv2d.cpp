@@ -33,7 +33,8 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
       window_output_size(x.shape()[2], filter.shape()[2], options.stride, options.padding);
 
   wait_ready(x, filter, bias);
-  Tensor y = Tensor::empty({x.shape()[0], height, width, filter.shape()[0]}, x.dtype(), x.context());
+  Tensor y = Tensor::empty({x.shape()[0], height, width, filter.shape()[0]}, x.dtype(),
+                           detail::result_context(x, filter, bias));
   on(y.stream(), [&](auto& s) {
     conv2d_forward(s, x.value().view(), filter.value().view(), bias.defined() ? bias.value().view() : View{},
                    y.view(), options);

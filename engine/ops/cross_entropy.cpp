@@ -31,10 +31,11 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
   wait_ready(logits);
   const Shape per_sample{logits.shape()[0]};
   const DType computed = is_half(logits.dtype()) ? DType::f32 : logits.dtype();
-  Tensor losses = Tensor::empty(per_sample, computed, logits.context());
+  const DeviceContext& context = detail::result_context(logits, labels);
+  Tensor losses = Tensor::empty(per_sample, computed, context);
   Tensor log_sum_exp = Tensor::empty_like(losses);
-  Tensor correct = Tensor::empty(per_sample, DType::i32, logits.context());
-  Tensor total = Tensor::empty({1}, computed, logits.context());
+  Tensor correct = Tensor::empty(per_sample, DType::i32, context);
+  Tensor total = Tensor::empty({1}, computed, context);
   on(losses.stream(), [&](auto& s) {
     softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), smoothing, losses.view(),
                                   log_sum_exp.view(), correct.view());

@@ -40,7 +40,7 @@ Variable add(const Variable& x, const Variable& y) {
   detail::check_floating("add", x);
   detail::check_same_shape("add", x, y);
   wait_ready(x, y);
-  Tensor z = Tensor::empty_like(x.value());
+  Tensor z = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, y));
   on(z.stream(), [&](auto& s) { add(s, x.value().view(), y.value().view(), z.view()); });
   return record(
       "add", z, {x, y},
@@ -55,7 +55,7 @@ Variable mul(const Variable& x, const Variable& y) {
   detail::check_floating("mul", x);
   detail::check_same_shape("mul", x, y);
   wait_ready(x, y);
-  Tensor z = Tensor::empty_like(x.value());
+  Tensor z = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, y));
   on(z.stream(), [&](auto& s) { mul(s, x.value().view(), y.value().view(), GradView(z.view())); });
   const PerElement multiplication{.flops = 1, .reads = 2, .writes = 1};
   OpCost cost{.forward = cost_of(x, multiplication)};
@@ -129,13 +129,13 @@ Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random r
   detail::check_indices("dropout", "sample ids", sample_ids, x);
   if (device_epoch.defined()) {
     check(device_epoch.dtype() == DType::i32 && device_epoch.shape() == Shape{1} &&
-              device_epoch.device() == x.device(),
+              detail::can_combine(device_epoch.device(), x.device()),
           "dropout: device_epoch is {} {} on {}, expected i32 [1] on {}", to_string(device_epoch.dtype()),
           device_epoch.shape().text(), device_epoch.context().name(), x.context().name());
     random.cell = device_epoch.view().as<std::int32_t>();
   }
   wait_ready(x);
-  Tensor y = Tensor::empty_like(x.value());
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, sample_ids));
   on(y.stream(),
      [&](auto& s) { dropout(s, x.value().view(), sample_ids.view(), p, random, GradView(y.view())); });
   const Cost cost = cost_of(x, {.flops = 1, .reads = 1, .writes = 1});

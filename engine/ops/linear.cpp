@@ -16,7 +16,7 @@ Variable matmul(const Variable& a, const Variable& b) {
   check(a.shape()[1] == b.shape()[0], "matmul: {} times {}: inner sizes differ", a.shape().text(),
         b.shape().text());
   wait_ready(a, b);
-  Tensor c = Tensor::empty({a.shape()[0], b.shape()[1]}, a.dtype(), a.context());
+  Tensor c = Tensor::empty({a.shape()[0], b.shape()[1]}, a.dtype(), detail::result_context(a, b));
   on(c.stream(), [&](auto& s) { matmul(s, a.value().view(), b.value().view(), GradView(c.view())); });
   return record(
       "matmul", c, {a, b},
@@ -41,7 +41,8 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
   if (bias.defined()) detail::check_vector("linear", "bias", bias, x, weight.shape()[0]);
 
   wait_ready(x, weight, bias);
-  Tensor y = Tensor::empty({x.shape()[0], weight.shape()[0]}, x.dtype(), x.context());
+  Tensor y =
+      Tensor::empty({x.shape()[0], weight.shape()[0]}, x.dtype(), detail::result_context(x, weight, bias));
   on(y.stream(), [&](auto& s) {
     linear_forward(s, x.value().view(), weight.value().view(), bias.defined() ? bias.value().view() : View{},
                    y.view(), with_relu);

@@ -1,5 +1,6 @@
 // Differentiable operations on variables. Each op checks shapes, dtypes and devices, allocates its result,
-// calls kernels, and records its backward. Ops throw UsageError if an argument does not fit. Images are
+// calls kernels, and records its backward. Ops throw UsageError if an argument does not fit. If an argument is
+// on the meta device, the result is there too, and no kernel runs; the others may be on any device. Images are
 // [N, H, W, C].
 #pragma once
 
