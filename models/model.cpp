@@ -58,15 +58,15 @@ Variable Model::operator()(const Variable& images, const ForwardContext& context
   check(shape.rank() == 4 && shape == batched(input_, shape[0]),
         "{}: found images of shape {}, expected [N, {}, {}, {}], for which the model was built", name_,
         shape.text(), input_[0], input_[1], input_[2]);
-  return root_->forward(images, context);
+  return (*root_)(images, context);
 }
 
-Model Model::to(const DeviceContext& device) const {
+Model& Model::to(const DeviceContext& device) {
   root_->to(device);
   return *this;
 }
 
-Model Model::to(DType dtype) const {
+Model& Model::to(DType dtype) {
   root_->to(dtype);
   return *this;
 }
@@ -79,7 +79,7 @@ std::int64_t Model::parameter_count() const {
 
 std::int64_t Model::flops() const {
   std::vector<LayerSummary> layers;
-  root_->infer(batched(input_, 1), "", &layers);
+  root_->infer(batched(input_, 1), &layers);
   std::int64_t flops = 0;
   for (const LayerSummary& layer : layers) flops += layer.flops;
   return flops;
@@ -87,7 +87,7 @@ std::int64_t Model::flops() const {
 
 std::string Model::summary() const {
   std::vector<LayerSummary> layers;
-  root_->infer(batched(input_, 1), "", &layers);
+  root_->infer(batched(input_, 1), &layers);
   std::vector<Row> rows{{"layer", "type", "output", "parameters", "MFLOPs"},
                         {"input", "", input_.text(), "", ""}};
   for (const LayerSummary& layer : layers) {

@@ -35,15 +35,15 @@ class Model {
   }
   std::vector<NamedParameter> parameters() const { return root_->parameters(); }
   std::vector<NamedBuffer> buffers() const { return root_->buffers(); }
-  /// Moves the network to a device, or converts it to a type. Returns a handle to the same network.
-  Model to(const DeviceContext& device) const;
-  Model to(DType dtype) const;
+  /// Moves the network to a device, or converts it to a type, for all handles. Returns this handle.
+  Model& to(const DeviceContext& device);
+  Model& to(DType dtype);
   /// Returns the total number of elements of all parameters.
   std::int64_t parameter_count() const;
   /// Returns the floating-point operations of the forward pass of one image. One multiply-add counts as 2.
   std::int64_t flops() const;
   /// Returns a table of the layers with their output shapes for one image, their parameters and MFLOPs, and
-  /// the totals.
+  /// the totals. A ReLU that is fused into another layer is shown in both rows.
   std::string summary() const;
 
  private:

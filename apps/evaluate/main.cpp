@@ -147,7 +147,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   if (options.precision) check_precision(precision, device);
   device.set_autotune(false);  // takes longer than it saves in one epoch
   if (!supports(device, precision)) precision = parse_precision("fp32");
-  const LoadedModel loaded = load_model(checkpoint, device);
+  LoadedModel loaded = load_model(checkpoint, device);
   loaded.model.to(precision.parameters);
   if (precision.is_half()) loaded.model.root().keep_low_precision_copies(precision.compute);
   fill_from_checkpoint(options.data, line, loaded);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -24,14 +25,10 @@ double ms_since(Clock::time_point begin) {
 bool is_convolution(const LayerSummary& row) { return row.type.starts_with("Conv2d"); }
 bool is_norm(const LayerSummary& row) { return row.type.starts_with("BatchNorm2d"); }
 
-/// Returns the module of each row. Modules and rows are both in depth-first order, and containers have no
-/// row.
-std::vector<Module*> modules_of(const Model& model, const std::vector<LayerSummary>& rows) {
-  std::vector<Module*> found;
-  for (Module* module : model.root().modules())
-    if (found.size() < rows.size() && module->describe() == rows[found.size()].type) found.push_back(module);
-  check(found.size() == rows.size(), "{}: found {} layers, expected {}", model.name(), found.size(),
-        rows.size());
+/// Returns the module of each path.
+std::map<std::string, Module*> modules_by_path(const Model& model) {
+  std::map<std::string, Module*> found;
+  for (Module* module : model.root().modules()) found[module->path()] = module;
   return found;
 }
 
@@ -54,7 +51,7 @@ double time_pair(const LayerPair& pair, const DeviceContext& device) {
   const Tensor dy = ordinary_values(pair.output, device);
   const ForwardContext pass{.training = true};
   const Clock::time_point begin = Clock::now();
-  backward(pair.norm->forward(pair.convolution->forward(x, pass), pass), {.seed = dy});
+  backward((*pair.norm)((*pair.convolution)(x, pass), pass), {.seed = dy});
   return ms_since(begin);
 }
 
@@ -69,8 +66,8 @@ std::vector<double> column(const std::vector<std::vector<double>>& rows, std::si
 std::vector<LayerPair> layer_pairs(const Model& model, std::int64_t batch) {
   const Shape image = model.input();
   std::vector<LayerSummary> rows;
-  model.root().infer({1, image[0], image[1], image[2]}, "", &rows);
-  const std::vector<Module*> modules = modules_of(model, rows);
+  model.root().infer({1, image[0], image[1], image[2]}, &rows);
+  const std::map<std::string, Module*> modules = modules_by_path(model);
   std::vector<LayerPair> pairs;
   Shape last{1, image[0], image[1], image[2]};
   Shape block_input = last;
@@ -84,8 +81,8 @@ std::vector<LayerPair> layer_pairs(const Model& model, std::int64_t batch) {
     const Shape input = name.ends_with("downsample.0") ? block_input : last;
     pairs.push_back({.name = name,
                      .type = rows[i].type,
-                     .convolution = modules[i],
-                     .norm = modules[i + 1],
+                     .convolution = modules.at(name),
+                     .norm = modules.at(rows[i + 1].name),
                      .input = with_batch(input, batch),
                      .output = with_batch(rows[i].output, batch),
                      .takes_images = i == 0});

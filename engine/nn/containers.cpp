@@ -1,6 +1,8 @@
+#include <algorithm>
+#include <iterator>
+
 #include "engine/nn/layers.h"
 #include "kernels/base/check.h"
-#include "kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -10,69 +12,81 @@ bool is_relu(const Module& module) {
   return activation != nullptr && activation->kind() == ActivationKind::relu;
 }
 
-/// Runs the first `count` children in order. Fuses a ReLU into the layer before it, and the epilogue into the
-/// last layer.
-template <class Children>
-Variable run(const Children& children, std::size_t count, const Variable& x, const ForwardContext& context,
-             const Epilogue& epilogue) {
-  Variable y = x;
-  for (std::size_t i = 0; i < count;) {
-    const NamedRange range(children[i].name);
-    Module& layer = *children[i++].module;
-    const bool relu_follows = i < count && is_relu(*children[i].module);
-    if (relu_follows) ++i;
-    if (i == count && !relu_follows) return layer.forward_with(y, context, epilogue);
-    y = layer.forward_with(y, context, {.relu = relu_follows});
-  }
-  return epilogue.apply(y);
+/// Returns the last name of the module's path.
+std::string name_in_parent(const Module& module) {
+  return module.path().substr(module.path().rfind('.') + 1);
 }
 
 }  // namespace
 
-Sequential::Sequential(std::vector<Named> layers) {
-  for (Named& layer : layers) add_child(std::move(layer.first), std::move(layer.second));
+LayerChain::LayerChain(const std::vector<NamedModule>& layers) {
+  for (const auto& [name, layer] : layers) {
+    if (is_relu(*layer) && fusion_ != Fusion::none) {
+      steps_.back().relu = layer.get();
+      fusion_ = Fusion::none;
+    } else {
+      steps_.push_back({.layer = layer.get(), .relu = nullptr});
+      fusion_ = layer->fusion();
+    }
+  }
 }
 
-Variable Sequential::forward(const Variable& x, const ForwardContext& context) {
-  return forward_with(x, context, {});
+Variable LayerChain::operator()(const Variable& x, const ForwardContext& context,
+                                const Epilogue& epilogue) const {
+  Variable y = x;
+  for (const Step& step : steps_) {
+    if (step.relu == nullptr) {
+      y = (*step.layer)(y, context, &step == &steps_.back() ? epilogue : Epilogue());
+      continue;
+    }
+    y = (*step.layer)(y, context, {.relu = true});
+    if (context.rows != nullptr)
+      context.rows->push_back(
+          {.name = step.relu->path(),
+           .type = fmt::format("{}, fused into {}", step.relu->describe(), name_in_parent(*step.layer)),
+           .output = y.shape()});
+  }
+  return y;
 }
+
+Sequential::Sequential(std::vector<Named> layers) : size_(layers.size()) {
+  for (const auto& [name, layer] : layers) add_child(name, layer);
+  chain_ = LayerChain(layers);
+}
+
+Variable Sequential::forward(const Variable& x, const ForwardContext& context) { return chain_(x, context); }
 
 Variable Sequential::forward_with(const Variable& x, const ForwardContext& context,
                                   const Epilogue& epilogue) {
-  return run(children(), children().size(), x, context, epilogue);
+  return chain_(x, context, epilogue);
 }
 
-std::string Sequential::describe() const { return fmt::format("Sequential of {}", children().size()); }
+std::string Sequential::describe() const { return fmt::format("Sequential of {}", size_); }
 
-Shape Sequential::infer_at(const Shape& input, const std::string& path,
-                           std::vector<LayerSummary>* rows) const {
-  Shape shape = input;
-  for (const Child& child : children()) shape = child.module->infer(shape, join_path(path, child.name), rows);
-  return shape;
-}
-
-ResidualBlock::ResidualBlock(std::vector<Sequential::Named> body, std::shared_ptr<Module> shortcut)
+ResidualBlock::ResidualBlock(std::vector<NamedModule> body, std::shared_ptr<Module> shortcut)
     : body_size_(body.size()), shortcut_(std::move(shortcut)) {
-  for (Sequential::Named& layer : body) add_child(std::move(layer.first), std::move(layer.second));
+  for (const auto& [name, layer] : body) add_child(name, layer);
   if (shortcut_) add_child("downsample", shortcut_);
+  body_ = LayerChain(body);
 }
 
 Variable ResidualBlock::forward(const Variable& x, const ForwardContext& context) {
-  return run(children(), body_size_, x, context,
-             {.residual = shortcut_ ? shortcut_->forward(x, context) : x, .relu = true});
+  const auto row_count = [&] { return context.rows == nullptr ? 0 : std::ssize(*context.rows); };
+  const auto begin = row_count();
+  // Before the body, because the body's last layer may add it.
+  const Epilogue epilogue{.residual = shortcut_ ? (*shortcut_)(x, context) : x, .relu = true};
+  const auto middle = row_count();
+  const bool fuses = body_.fusion() == Fusion::residual_and_relu;
+  const Variable y = body_(x, context, fuses ? epilogue : Epilogue());
+  if (context.rows != nullptr)  // in the order of registration: the body first
+    std::rotate(context.rows->begin() + begin, context.rows->begin() + middle, context.rows->end());
+  if (fuses) return y;
+  check(y.shape() == epilogue.residual.shape(),
+        "the body returns shape {}, the shortcut {}; expected equal shapes", y.shape().text(),
+        epilogue.residual.shape().text());
+  return epilogue.apply(y);
 }
 
 std::string ResidualBlock::describe() const { return fmt::format("ResidualBlock of {}", body_size_); }
-
-Shape ResidualBlock::infer_at(const Shape& input, const std::string& path,
-                              std::vector<LayerSummary>* rows) const {
-  Shape shape = input;
-  for (std::size_t i = 0; i < body_size_; ++i)
-    shape = children()[i].module->infer(shape, join_path(path, children()[i].name), rows);
-  const Shape shortcut = shortcut_ ? shortcut_->infer(input, join_path(path, "downsample"), rows) : input;
-  check(shape == shortcut, "{} ({}): the body returns shape {}, the shortcut {}; expected equal shapes", path,
-        describe(), shape.text(), shortcut.text());
-  return shape;
-}
 
 }  // namespace convoy

@@ -7,19 +7,17 @@
 namespace convoy {
 namespace {
 
-void check_image(const Shape& input) {
-  check(input.rank() == 4, "input {}, expected images [N, H, W, C]", input.text());
-}
-
 void check_channels(const Shape& input, std::int64_t expected) {
-  check_image(input);
+  check(input.rank() == 4, "input {}, expected images [N, H, W, C]", input.text());
   check(input[3] == expected, "input {} has {} channels, expected {}", input.text(), input[3], expected);
 }
 
-Shape pooled(const Shape& input, Pool2dOptions options) {
-  check_image(input);
-  return {input[0], window_output_size(input[1], options.kernel, options.stride, options.padding),
-          window_output_size(input[2], options.kernel, options.stride, options.padding), input[3]};
+void check_pool(std::string_view layer, Pool2dOptions options) {
+  check(options.kernel > 0 && options.stride > 0,
+        "{} with kernel {} and stride {}: expected positive numbers", layer, options.kernel, options.stride);
+  check(options.padding >= 0 && options.padding <= options.kernel / 2,
+        "{} with kernel {}: found padding {}, expected 0 to {}, which is half of the kernel", layer,
+        options.kernel, options.padding, options.kernel / 2);
 }
 
 std::string window(int kernel, int stride, int padding) {
@@ -38,8 +36,11 @@ Variable for_input(const Variable& parameter, const Variable& x) {
 
 Conv2d::Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options)
     : in_(in_channels), out_(out_channels), options_(options) {
-  check(in_ > 0 && out_ > 0 && options.kernel > 0, "Conv2d {} -> {}, kernel {}: expected positive sizes", in_,
-        out_, options.kernel);
+  check(in_ > 0 && out_ > 0 && options.kernel > 0 && options.stride > 0,
+        "Conv2d {} -> {} with kernel {} and stride {}: expected positive numbers", in_, out_, options.kernel,
+        options.stride);
+  check(options.padding >= 0, "Conv2d {} -> {}: found padding {}, expected at least 0", in_, out_,
+        options.padding);
   const double area = static_cast<double>(options.kernel) * options.kernel;
   const double bound = 1 / std::sqrt(area * in_);
   weight_ = add_parameter(
@@ -52,8 +53,8 @@ Variable Conv2d::forward(const Variable& x, const ForwardContext& context) {
   return forward_with(x, context, {});
 }
 
-Variable Conv2d::forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
-  if (epilogue.residual.defined()) return Module::forward_with(x, context, epilogue);
+Variable Conv2d::forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) {
+  check_channels(x.shape(), in_);
   return conv2d(x, for_input(weight_, x), for_input(bias_, x),
                 {.stride = options_.stride, .padding = options_.padding, .relu = epilogue.relu});
 }
@@ -63,12 +64,8 @@ std::string Conv2d::describe() const {
                      window(options_.kernel, options_.stride, options_.padding));
 }
 
-Module::Inferred Conv2d::infer_layer(const Shape& input) const {
-  check_channels(input, in_);
-  const std::int64_t kernel = options_.kernel;
-  const Shape output{input[0], window_output_size(input[1], kernel, options_.stride, options_.padding),
-                     window_output_size(input[2], kernel, options_.stride, options_.padding), out_};
-  return {output, 2 * output.numel() * kernel * kernel * in_};
+std::int64_t Conv2d::flops(const Shape&, const Shape& output) const {
+  return 2 * output.numel() * options_.kernel * options_.kernel * in_;
 }
 
 Linear::Linear(int in_features, int out_features, bool bias) : in_(in_features), out_(out_features) {
@@ -82,17 +79,14 @@ Variable Linear::forward(const Variable& x, const ForwardContext& context) {
   return forward_with(x, context, {});
 }
 
-Variable Linear::forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
-  if (epilogue.residual.defined()) return Module::forward_with(x, context, epilogue);
+Variable Linear::forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) {
+  check(x.shape().rank() == 2 && x.shape()[1] == in_, "input {}, expected [N, {}]", x.shape().text(), in_);
   return linear(x, for_input(weight_, x), for_input(bias_, x), epilogue.relu);
 }
 
 std::string Linear::describe() const { return fmt::format("Linear {} -> {}", in_, out_); }
 
-Module::Inferred Linear::infer_layer(const Shape& input) const {
-  check(input.rank() == 2 && input[1] == in_, "input {}, expected [N, {}]", input.text(), in_);
-  return {{input[0], out_}, 2 * input[0] * in_ * out_};
-}
+std::int64_t Linear::flops(const Shape&, const Shape& output) const { return 2 * output.numel() * in_; }
 
 BatchNorm2d::BatchNorm2d(int channels, BatchNormOptions options) : channels_(channels), options_(options) {
   check(channels > 0, "BatchNorm2d {}: expected a positive number of channels", channels);
@@ -108,8 +102,7 @@ Variable BatchNorm2d::forward(const Variable& x, const ForwardContext& context) 
 
 Variable BatchNorm2d::forward_with(const Variable& x, const ForwardContext& context,
                                    const Epilogue& epilogue) {
-  // This layer's own ReLU precedes the addition of the residual, but the kernel's follows it.
-  if (options_.relu && epilogue.residual.defined()) return Module::forward_with(x, context, epilogue);
+  check_channels(x.shape(), channels_);
   BatchNormOptions options = options_;
   options.relu = options.relu || epilogue.relu;
   if (context.training && group_)
@@ -118,11 +111,6 @@ Variable BatchNorm2d::forward_with(const Variable& x, const ForwardContext& cont
 }
 
 std::string BatchNorm2d::describe() const { return fmt::format("BatchNorm2d {}", channels_); }
-
-Module::Inferred BatchNorm2d::infer_layer(const Shape& input) const {
-  check_channels(input, channels_);
-  return {input, 0};
-}
 
 Variable Activation::forward(const Variable& x, const ForwardContext&) {
   switch (kind_) {
@@ -146,15 +134,22 @@ std::string Activation::describe() const {
   return "?";
 }
 
+Dropout::Dropout(double p) : p_(p) {
+  check(p >= 0 && p < 1, "Dropout: found p = {}, expected 0 <= p < 1", p);
+}
+
 Variable Dropout::forward(const Variable& x, const ForwardContext& context) {
   if (!context.training || p_ == 0) return x;
-  // One random stream per (layer, epoch): up to 64 layers and 2^18 epochs.
-  Random random{.seed = context.seed, .purpose = RandomPurpose::dropout, .stream = layer_ << 18};
-  if (!context.device_epoch.defined()) random.stream ^= static_cast<std::uint32_t>(context.epoch);
+  // Each layer has a key of its own: its hash changes the upper half of the seed.
+  Random random{.seed = context.seed ^ std::uint64_t{hash_of(path())} << 32,
+                .purpose = RandomPurpose::dropout};
+  if (!context.device_epoch.defined()) random.stream = static_cast<std::uint32_t>(context.epoch);
   return dropout(x, context.sample_ids, p_, random, context.device_epoch);
 }
 
 std::string Dropout::describe() const { return fmt::format("Dropout {}", p_); }
+
+MaxPool2d::MaxPool2d(Pool2dOptions options) : options_(options) { check_pool("MaxPool2d", options); }
 
 Variable MaxPool2d::forward(const Variable& x, const ForwardContext&) { return max_pool2d(x, options_); }
 
@@ -162,7 +157,7 @@ std::string MaxPool2d::describe() const {
   return "MaxPool2d " + window(options_.kernel, options_.stride, options_.padding);
 }
 
-Module::Inferred MaxPool2d::infer_layer(const Shape& input) const { return {pooled(input, options_), 0}; }
+AvgPool2d::AvgPool2d(Pool2dOptions options) : options_(options) { check_pool("AvgPool2d", options); }
 
 Variable AvgPool2d::forward(const Variable& x, const ForwardContext&) { return avg_pool2d(x, options_); }
 
@@ -170,26 +165,12 @@ std::string AvgPool2d::describe() const {
   return "AvgPool2d " + window(options_.kernel, options_.stride, options_.padding);
 }
 
-Module::Inferred AvgPool2d::infer_layer(const Shape& input) const { return {pooled(input, options_), 0}; }
-
 Variable GlobalAvgPool2d::forward(const Variable& x, const ForwardContext&) { return global_avg_pool2d(x); }
 
 std::string GlobalAvgPool2d::describe() const { return "GlobalAvgPool2d"; }
 
-Module::Inferred GlobalAvgPool2d::infer_layer(const Shape& input) const {
-  check_image(input);
-  return {{input[0], input[3]}, 0};
-}
-
 Variable Flatten::forward(const Variable& x, const ForwardContext&) { return flatten(x); }
 
 std::string Flatten::describe() const { return "Flatten"; }
-
-Module::Inferred Flatten::infer_layer(const Shape& input) const {
-  check(input.rank() >= 2, "input {}, expected [N, …]", input.text());
-  std::int64_t rest = 1;
-  for (int axis = 1; axis < input.rank(); ++axis) rest *= input[axis];
-  return {{input[0], rest}, 0};
-}
 
 }  // namespace convoy

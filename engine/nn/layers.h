@@ -24,13 +24,15 @@ struct Conv2dLayerOptions {
 /// A convolution of [N, H, W, in] to [N, H', W', out].
 class Conv2d final : public Module {
  public:
+  /// Throws UsageError unless channels, kernel and stride are positive and the padding is not negative.
   Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options);
-  Variable forward(const Variable& x, const ForwardContext& context) override;
-  Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
   std::string describe() const override;
+  Fusion fusion() const override { return Fusion::relu; }
 
  private:
-  Inferred infer_layer(const Shape& input) const override;
+  Variable forward(const Variable& x, const ForwardContext& context) override;
+  Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
+  std::int64_t flops(const Shape& input, const Shape& output) const override;
   int in_, out_;
   Conv2dLayerOptions options_;
   Variable weight_, bias_;  // bias_ is undefined without a bias
@@ -39,13 +41,15 @@ class Conv2d final : public Module {
 /// A fully connected layer of [N, in] to [N, out].
 class Linear final : public Module {
  public:
+  /// Throws UsageError unless the numbers of features are positive.
   Linear(int in_features, int out_features, bool bias = true);
-  Variable forward(const Variable& x, const ForwardContext& context) override;
-  Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
   std::string describe() const override;
+  Fusion fusion() const override { return Fusion::relu; }
 
  private:
-  Inferred infer_layer(const Shape& input) const override;
+  Variable forward(const Variable& x, const ForwardContext& context) override;
+  Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
+  std::int64_t flops(const Shape& input, const Shape& output) const override;
   int in_, out_;
   Variable weight_, bias_;
 };
@@ -55,17 +59,19 @@ class Linear final : public Module {
 /// ignores it when reading.
 class BatchNorm2d final : public Module {
  public:
+  /// Throws UsageError unless `channels` is positive.
   explicit BatchNorm2d(int channels, BatchNormOptions options = {});
-  Variable forward(const Variable& x, const ForwardContext& context) override;
-  Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
   std::string describe() const override;
+  /// Returns residual_and_relu, or relu if the options contain a ReLU, which precedes a residual.
+  Fusion fusion() const override { return options_.relu ? Fusion::relu : Fusion::residual_and_relu; }
 
   BatchNormStatistics running() const { return {*running_mean_, *running_var_}; }
   /// Makes training use sync_batch_norm() over the ranks of `group` from now on.
   void synchronize(std::shared_ptr<ProcessGroup> group) { group_ = std::move(group); }
 
  private:
-  Inferred infer_layer(const Shape& input) const override;
+  Variable forward(const Variable& x, const ForwardContext& context) override;
+  Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
   int channels_;
   BatchNormOptions options_;
   Variable weight_, bias_;
@@ -79,94 +85,120 @@ class Activation final : public Module {
  public:
   explicit Activation(ActivationKind kind) : kind_(kind) {}
   ActivationKind kind() const { return kind_; }
-  Variable forward(const Variable& x, const ForwardContext& context) override;
   std::string describe() const override;
 
  private:
+  Variable forward(const Variable& x, const ForwardContext& context) override;
   ActivationKind kind_;
 };
 
-/// Inverted dropout with probability `p`. `layer` keys the draws and must differ between the dropouts of a
-/// model.
+/// Inverted dropout with probability `p`. The draws are keyed by the path of the layer, so the dropouts of a
+/// model differ, and two models that are built alike drop the same elements.
 class Dropout final : public Module {
  public:
-  Dropout(double p, std::uint32_t layer) : p_(p), layer_(layer) {}
-  Variable forward(const Variable& x, const ForwardContext& context) override;
+  /// Throws UsageError unless 0 <= p < 1.
+  explicit Dropout(double p);
   std::string describe() const override;
 
  private:
+  Variable forward(const Variable& x, const ForwardContext& context) override;
   double p_;
-  std::uint32_t layer_;
 };
 
 class MaxPool2d final : public Module {
  public:
-  explicit MaxPool2d(Pool2dOptions options) : options_(options) {}
-  Variable forward(const Variable& x, const ForwardContext& context) override;
+  /// Throws UsageError unless kernel and stride are positive and the padding is 0 to kernel / 2.
+  explicit MaxPool2d(Pool2dOptions options);
   std::string describe() const override;
 
  private:
-  Inferred infer_layer(const Shape& input) const override;
+  Variable forward(const Variable& x, const ForwardContext& context) override;
   Pool2dOptions options_;
 };
 
 class AvgPool2d final : public Module {
  public:
-  explicit AvgPool2d(Pool2dOptions options) : options_(options) {}
-  Variable forward(const Variable& x, const ForwardContext& context) override;
+  /// Throws UsageError unless kernel and stride are positive and the padding is 0 to kernel / 2.
+  explicit AvgPool2d(Pool2dOptions options);
   std::string describe() const override;
 
  private:
-  Inferred infer_layer(const Shape& input) const override;
+  Variable forward(const Variable& x, const ForwardContext& context) override;
   Pool2dOptions options_;
 };
 
 /// Average pooling over all pixels: [N, H, W, C] to [N, C].
 class GlobalAvgPool2d final : public Module {
  public:
-  Variable forward(const Variable& x, const ForwardContext& context) override;
   std::string describe() const override;
 
  private:
-  Inferred infer_layer(const Shape& input) const override;
+  Variable forward(const Variable& x, const ForwardContext& context) override;
 };
 
 /// Flattening to [N, rest], as flatten() does.
 class Flatten final : public Module {
  public:
-  Variable forward(const Variable& x, const ForwardContext& context) override;
   std::string describe() const override;
 
  private:
-  Inferred infer_layer(const Shape& input) const override;
+  Variable forward(const Variable& x, const ForwardContext& context) override;
 };
 
-/// A chain of named layers. A ReLU is fused into the layer before it.
-class Sequential final : public Module {
+using NamedModule = std::pair<std::string, std::shared_ptr<Module>>;
+
+/// The order in which a container runs its layers. A ReLU after a layer that can fuse it is not run: the layer
+/// computes it.
+class LayerChain {
  public:
-  using Named = std::pair<std::string, std::shared_ptr<Module>>;
-  explicit Sequential(std::vector<Named> layers);
-  Variable forward(const Variable& x, const ForwardContext& context) override;
-  Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
-  std::string describe() const override;
+  LayerChain() = default;
+  /// The chain keeps pointers to the layers, which the container owns.
+  explicit LayerChain(const std::vector<NamedModule>& layers);
+
+  /// Runs the layers. The epilogue must be within fusion(); the last layer fuses it.
+  Variable operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue = {}) const;
+  /// Returns the epilogues that the last layer can fuse; none if it already fuses a ReLU of the chain.
+  Fusion fusion() const { return fusion_; }
 
  private:
-  Shape infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const override;
+  struct Step {
+    Module* layer;
+    const Module* relu;  // the ReLU that the layer fuses; null: none
+  };
+  std::vector<Step> steps_;
+  Fusion fusion_ = Fusion::none;
+};
+
+/// A chain of named layers. A ReLU is fused into the layer before it if that layer can.
+class Sequential final : public Module {
+ public:
+  using Named = NamedModule;
+  /// Throws UsageError like add_child().
+  explicit Sequential(std::vector<Named> layers);
+  std::string describe() const override;
+  Fusion fusion() const override { return chain_.fusion(); }
+
+ private:
+  Variable forward(const Variable& x, const ForwardContext& context) override;
+  Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
+  std::size_t size_;
+  LayerChain chain_;
 };
 
 /// A residual block, relu(body(x) + shortcut(x)) (He et al., arXiv:1512.03385). A null shortcut is the
 /// identity. The layers of `body` become children of the block itself, so their names are torchvision's:
-/// "conv1", "bn1", …, "downsample.0".
+/// "conv1", "bn1", …, "downsample.0". The last layer of the body fuses the addition and the ReLU if it can.
 class ResidualBlock final : public Module {
  public:
-  ResidualBlock(std::vector<Sequential::Named> body, std::shared_ptr<Module> shortcut);
-  Variable forward(const Variable& x, const ForwardContext& context) override;
+  /// Throws UsageError like add_child().
+  ResidualBlock(std::vector<NamedModule> body, std::shared_ptr<Module> shortcut);
   std::string describe() const override;
 
  private:
-  Shape infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const override;
+  Variable forward(const Variable& x, const ForwardContext& context) override;
   std::size_t body_size_;
   std::shared_ptr<Module> shortcut_;  // null: identity
+  LayerChain body_;
 };
 
 }  // namespace convoy

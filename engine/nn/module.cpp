@@ -1,18 +1,24 @@
 #include "engine/nn/module.h"
 
+#include <algorithm>
+
 #include "engine/ops/ops.h"
 #include "kernels/base/check.h"
 #include "kernels/elementwise.h"
 #include "kernels/initial_values.h"
+#include "kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
 
-/// Returns the FNV-1a hash that keys a parameter's draws by its name.
-std::uint32_t hash_of(const std::string& name) {
-  std::uint32_t hash = 2166136261u;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
-  return hash;
+/// A UsageError whose message begins with the path of the module that threw it.
+struct ModuleError : UsageError {
+  using UsageError::UsageError;
+};
+
+/// Returns `path` and `name` joined by a dot, or `name` if the path is empty.
+std::string join_path(const std::string& path, const std::string& name) {
+  return path.empty() ? name : path + "." + name;
 }
 
 /// Returns whether layers cast parameters of this kind to the type of their input. Those of batch norms keep
@@ -29,6 +35,12 @@ void replace_value(const Variable& parameter, const Tensor& value) {
 }
 
 }  // namespace
+
+std::uint32_t hash_of(std::string_view name) {
+  std::uint32_t hash = 2166136261u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return hash;
+}
 
 template <class F>
 void Module::visit(const std::string& path, F&& f) const {
@@ -65,6 +77,41 @@ std::vector<NamedBuffer> Module::buffers() const {
 Variable Epilogue::apply(const Variable& y) const {
   const Variable sum = residual.defined() ? y + residual : y;
   return relu ? convoy::relu(sum) : sum;
+}
+
+Variable Module::operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
+  const NamedRange range(path_.empty() ? "model" : std::string_view(path_));
+  try {
+    const Fusion needed = epilogue.fusion();
+    const bool fuses = needed <= fusion();
+    const Variable y = needed == Fusion::none ? forward(x, context)
+                       : fuses                ? forward_with(x, context, epilogue)
+                                              : Module::forward_with(x, context, epilogue);
+    if (context.rows != nullptr && (children_.empty() || !parameters_.empty()))
+      context.rows->push_back(row_of(x.shape(), y.shape(), fuses ? epilogue : Epilogue()));
+    return y;
+  } catch (const ModuleError&) {
+    throw;
+  } catch (const UsageError& error) {
+    fail<ModuleError>("{}: {}", path_.empty() ? describe() : fmt::format("{} ({})", path_, describe()),
+                      error.what());
+  }
+}
+
+LayerSummary Module::row_of(const Shape& input, const Shape& output, const Epilogue& epilogue) const {
+  std::int64_t parameters = 0;
+  for (const OwnParameter& own : parameters_) parameters += own.named.variable.shape().numel();
+  return {path_,
+          fmt::format("{}{}{}", describe(), epilogue.residual.defined() ? " + residual" : "",
+                      epilogue.relu ? " + ReLU" : ""),
+          output, parameters, flops(input, output)};
+}
+
+Shape Module::infer(const Shape& input, std::vector<LayerSummary>* rows) {
+  const NoGrad no_grad;
+  const std::vector<NamedParameter> all = parameters();
+  const DType dtype = all.empty() ? DType::f32 : all.front().variable.dtype();
+  return (*this)(Variable(Tensor::empty(input, dtype, Device::meta())), {.rows = rows}).shape();
 }
 
 Variable Module::forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
@@ -153,20 +200,23 @@ std::shared_ptr<Tensor> Module::add_buffer(std::string name, const Shape& shape,
   return tensor;
 }
 
-Module::Inferred Module::infer_layer(const Shape& input) const { return {input, 0}; }
+void Module::attach(std::string name, std::shared_ptr<Module> child) {
+  const std::string path = join_path(path_, name);
+  check(child != nullptr, "child '{}': found a null pointer, expected a module", path);
+  for (const Child& other : children_)
+    check(other.name != name, "child '{}': found another child with this name, expected a new one", path);
+  const std::vector<Module*> present = modules();
+  for (const Module* const added : child->modules())
+    check(std::find(present.begin(), present.end(), added) == present.end(),
+          "child '{}': found {}, which is already in this model as '{}'; expected a module of its own", path,
+          added->describe(), added->path());
+  child->set_path(path);
+  children_.push_back({std::move(name), std::move(child)});
+}
 
-Shape Module::infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const {
-  try {
-    const Inferred inferred = infer_layer(input);
-    if (rows != nullptr) {
-      std::int64_t parameters = 0;
-      for (const OwnParameter& own : parameters_) parameters += own.named.variable.value().numel();
-      rows->push_back({path, describe(), inferred.output, parameters, inferred.flops});
-    }
-    return inferred.output;
-  } catch (const UsageError& error) {
-    fail<UsageError>("{} ({}): {}", path, describe(), error.what());
-  }
+void Module::set_path(const std::string& path) {
+  path_ = path;
+  for (const Child& child : children_) child.module->set_path(join_path(path, child.name));
 }
 
 }  // namespace convoy

@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/autograd/variable.h"
 #include "kernels/base/random.h"
 
 namespace convoy {
+
+struct LayerSummary;
 
 /// The purpose and the random keys of one forward pass. It is an argument of every forward(), so there is no
 /// training mode that a caller could forget to switch.
@@ -19,6 +22,7 @@ struct ForwardContext {
   std::int64_t epoch = 0;
   Tensor sample_ids;    // i32 [N]: global ids of the batch's samples; required by dropout
   Tensor device_epoch;  // i32 [1] on the model's device; if defined, replaces `epoch`
+  std::vector<LayerSummary>* rows = nullptr;  // if not null, every layer that runs appends its row
 
   static ForwardContext inference() { return {}; }
 };
@@ -46,10 +50,17 @@ struct NamedBuffer {
 /// One row of a model's summary.
 struct LayerSummary {
   std::string name;  // path: "layer1.0.conv1"
-  std::string type;  // "Conv2d 64 -> 64, 3x3"
+  std::string type;  // "Conv2d 64 -> 64, 3x3", or with a fused epilogue "BatchNorm2d 64 + residual + ReLU"
   Shape output;      // with N = 1
   std::int64_t parameters = 0;
   std::int64_t flops = 0;  // forward, one sample; a multiply-add is 2
+};
+
+/// The epilogues that a module can fuse. Each value includes those before it.
+enum class Fusion : std::uint8_t {
+  none,
+  relu,
+  residual_and_relu,  // both, and either one alone
 };
 
 /// Elementwise operations that follow a layer and may be fused into its kernel: y = relu?(layer(x) +
@@ -58,33 +69,46 @@ struct Epilogue {
   Variable residual = {};  // undefined: none
   bool relu = false;
 
+  /// Returns what a module must be able to fuse to compute this epilogue; none if it is empty.
+  Fusion fusion() const {
+    if (residual.defined()) return Fusion::residual_and_relu;
+    return relu ? Fusion::relu : Fusion::none;
+  }
   /// Applies the epilogue to a layer's result.
   Variable apply(const Variable& y) const;
 };
 
+/// Returns the FNV-1a hash of a name or a path, which keys random draws.
+std::uint32_t hash_of(std::string_view name);
+
 /// A layer or a container of layers: named parameters, named buffers, named children and a forward function.
+/// A user's module is a constructor, which registers them, and forward(), which calls the children. A module
+/// is called like a function: `y = module(x, context)`.
 class Module {
  public:
   virtual ~Module() = default;
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// Computes the output for the input x.
-  virtual Variable forward(const Variable& x, const ForwardContext& context) = 0;
-  /// Computes forward() followed by the epilogue. A layer whose kernel fuses both overrides this function;
-  /// the result must be the same.
-  virtual Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue);
+  /// Computes forward() for the input x, followed by the epilogue, which is fused if fusion() includes it.
+  /// Appends a row to context.rows if that is not null and this module has no children or has parameters of
+  /// its own. A UsageError gets the path and the description of the module that threw it in front:
+  /// "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
+  Variable operator()(const Variable& x, const ForwardContext& context = {}, const Epilogue& epilogue = {});
 
-  /// Returns the output shape for an input shape without computing, which checks a model when it is built.
-  /// Each layer appends its row to `rows` unless that is null. Throws UsageError with the layer's path in
-  /// front: "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
-  Shape infer(const Shape& input, const std::string& path = "",
-              std::vector<LayerSummary>* rows = nullptr) const {
-    return infer_at(input, path, rows);
-  }
+  /// Returns the output shape for an input shape, which checks a model when it is built. Runs the module on
+  /// the meta device, in inference mode and without recording gradients, so nothing is computed or changed.
+  /// Appends rows to `rows` unless that is null. Throws UsageError like a call.
+  Shape infer(const Shape& input, std::vector<LayerSummary>* rows = nullptr);
 
+  /// Returns the names from the root of the model to this module, joined by dots: "layer1.0.conv1". Empty for
+  /// a root and for a module that is no other module's child.
+  const std::string& path() const { return path_; }
   /// Returns the type and the sizes, such as "Conv2d 64 -> 128, 3x3 stride 2 padding 1".
-  virtual std::string describe() const = 0;
+  virtual std::string describe() const { return "Module"; }
+  /// Returns the epilogues that forward_with() fuses. The result must not change after construction, because
+  /// containers plan with it when they are built.
+  virtual Fusion fusion() const { return Fusion::none; }
 
   /// Returns this module and all its descendants, depth first, in order of registration.
   std::vector<Module*> modules();
@@ -112,15 +136,14 @@ class Module {
 
  protected:
   Module() = default;
-  struct Inferred {
-    Shape output;
-    std::int64_t flops = 0;
-  };
-  /// Checks the input shape, and returns the output shape and the FLOPs. Overridden by layers; the default
-  /// returns the input shape.
-  virtual Inferred infer_layer(const Shape& input) const;
-  /// Implements infer(). Overridden by containers, which pass the shape through their children.
-  virtual Shape infer_at(const Shape& input, const std::string& path, std::vector<LayerSummary>* rows) const;
+  /// Computes the output for the input x. Checks the shape of x if the ops that it calls do not.
+  virtual Variable forward(const Variable& x, const ForwardContext& context) = 0;
+  /// Computes forward() followed by the epilogue, with the same result as the two separate operations.
+  /// Overridden together with fusion(), by modules whose kernels fuse both; called only with what fusion()
+  /// includes.
+  virtual Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue);
+  /// Returns the floating-point operations of forward(), for the summary.
+  virtual std::int64_t flops(const Shape& /*input*/, const Shape& /*output*/) const { return 0; }
 
   /// The distribution from which initialize() fills a parameter.
   struct Init {
@@ -137,25 +160,21 @@ class Module {
   /// Registers a buffer filled with `value`. The returned pointer stays valid when the module moves to
   /// another device or type, and then points to the new tensor.
   std::shared_ptr<Tensor> add_buffer(std::string name, const Shape& shape, double value);
-  /// Registers a child module and returns it.
+  /// Registers a child module and returns it. Its path becomes that of this module and `name`, also if it was
+  /// another module's child before. Throws UsageError if the child is null, if another child has the name, or
+  /// if the child or a module below it is already below this module: the path of a module is unique, and
+  /// forward() may call it several times.
   template <class M>
   std::shared_ptr<M> add_child(std::string name, std::shared_ptr<M> child) {
-    children_.push_back({std::move(name), child});
+    attach(std::move(name), child);
     return child;
   }
 
+ private:
   struct Child {
     std::string name;
     std::shared_ptr<Module> module;
   };
-  const std::vector<Child>& children() const { return children_; }
-
-  /// Returns `path` and `name` joined by a dot, or `name` if the path is empty.
-  static std::string join_path(const std::string& path, const std::string& name) {
-    return path.empty() ? name : path + "." + name;
-  }
-
- private:
   struct OwnParameter {
     NamedParameter named;
     Init init;
@@ -165,10 +184,17 @@ class Module {
     std::shared_ptr<Tensor> tensor;
     double initial;
   };
+  /// Implements add_child().
+  void attach(std::string name, std::shared_ptr<Module> child);
+  /// Sets the path of this module, and those of its descendants to match.
+  void set_path(const std::string& path);
+  /// Returns the row of a call with this epilogue.
+  LayerSummary row_of(const Shape& input, const Shape& output, const Epilogue& epilogue) const;
   /// Calls f(module, path) for this module and all its descendants, depth first, in order of registration.
   template <class F>
   void visit(const std::string& path, F&& f) const;
 
+  std::string path_;
   std::vector<OwnParameter> parameters_;
   std::vector<OwnBuffer> buffers_;
   std::vector<Child> children_;

@@ -9,12 +9,14 @@
 #include "engine/nn/layers.h"
 #include "engine/ops/ops.h"
 #include "kernels/base/check.h"
+#include "tests/testing/support/errors.h"
 
 namespace convoy {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::message_of;
 
 std::shared_ptr<Sequential> small_net() {
   return std::make_shared<Sequential>(std::vector<Sequential::Named>{
@@ -42,47 +44,142 @@ TEST(Module, NamesParametersAndBuffersByPath) {
 
 TEST(Module, InfersEveryLayersShape) {
   std::vector<LayerSummary> rows;
-  EXPECT_EQ(small_net()->infer({1, 8, 8, 3}, "", &rows), (Shape{1, 10}));
+  EXPECT_EQ(small_net()->infer({1, 8, 8, 3}, &rows), (Shape{1, 10}));
   ASSERT_EQ(rows.size(), 6u);
   EXPECT_EQ(rows[0].name, "conv");
   EXPECT_EQ(rows[0].output, (Shape{1, 8, 8, 8}));
   EXPECT_EQ(rows[0].parameters, 8 * 3 * 9);
   EXPECT_EQ(rows[0].flops, 2 * 8 * 8 * 8 * 9 * 3);
+  EXPECT_EQ(rows[1].name, "bn");
+  EXPECT_EQ(rows[1].type, "BatchNorm2d 8 + ReLU");
+  EXPECT_EQ(rows[2].name, "relu");
+  EXPECT_EQ(rows[2].type, "ReLU, fused into bn");
+  EXPECT_EQ(rows[2].output, (Shape{1, 8, 8, 8}));
   EXPECT_EQ(rows[3].output, (Shape{1, 4, 4, 8}));
   EXPECT_EQ(rows[5].flops, 2 * 128 * 10);
 }
 
 TEST(Module, ShapeErrorNamesTheLayer) {
-  const auto message = [](const Shape& input) -> std::string {
-    try {
-      small_net()->infer(input);
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "no error";
+  const auto message = [](const Shape& input) {
+    return message_of<UsageError>([&] { small_net()->infer(input); });
   };
   EXPECT_EQ(message({1, 8, 8, 1}),
             "conv (Conv2d 3 -> 8, 3x3 padding 1): input [1, 8, 8, 1] has 1 channels, expected 3");
   EXPECT_EQ(message({1, 10, 8, 3}), "fc (Linear 128 -> 10): input [1, 160], expected [N, 128]");
   EXPECT_THAT(message({1, 1, 8, 3}), HasSubstr("pool (MaxPool2d 2x2 stride 2): a window of 2 does not fit"));
-  const ResidualBlock block({{"conv", std::make_shared<Conv2d>(4, 8, Conv2dLayerOptions{.padding = 1})}},
-                            nullptr);
-  try {
-    block.infer({1, 6, 6, 4}, "layer1.0");
-    FAIL();
-  } catch (const UsageError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "layer1.0 (ResidualBlock of 1): the body returns shape [1, 6, 6, 8], the shortcut [1, 6, 6, 4]; "
-        "expected equal shapes");
-  }
+}
+
+TEST(Module, ShapeErrorNamesTheBlockOrTheLayerThatAdds) {
+  const auto message = [](std::vector<NamedModule> body) {
+    Sequential net({{"layer1", std::make_shared<ResidualBlock>(std::move(body), nullptr)}});
+    return message_of<UsageError>([&] { net.infer({1, 6, 6, 4}); });
+  };
+  const auto conv = [] { return std::make_shared<Conv2d>(4, 8, Conv2dLayerOptions{.padding = 1}); };
+  EXPECT_EQ(message({{"conv", conv()}}),
+            "layer1 (ResidualBlock of 1): the body returns shape [1, 6, 6, 8], the shortcut [1, 6, 6, 4]; "
+            "expected equal shapes");
+  EXPECT_EQ(message({{"conv", conv()}, {"bn", std::make_shared<BatchNorm2d>(8)}}),
+            "layer1.bn (BatchNorm2d 8): batch_norm: residual [1, 6, 6, 4], expected the input's shape "
+            "[1, 6, 6, 8]");
+}
+
+TEST(Module, ErrorOfACallNamesTheLayerOnce) {
+  Sequential net({{"body", small_net()}});
+  const Variable wide(Tensor::zeros({1, 8, 8, 5}, DType::f32, Device::cpu()));
+  EXPECT_EQ(message_of<UsageError>([&] { net(wide); }),
+            "body.conv (Conv2d 3 -> 8, 3x3 padding 1): input [1, 8, 8, 5] has 5 channels, expected 3");
+  Linear alone(3, 2);
+  EXPECT_EQ(message_of<UsageError>([&] { alone(wide); }),
+            "Linear 3 -> 2: input [1, 8, 8, 5], expected [N, 3]");
+}
+
+TEST(Module, InferComputesAndChangesNothing) {
+  const auto net = small_net();
+  net->initialize(1);
+  std::vector<Variable> variables;
+  for (const NamedParameter& parameter : net->parameters()) variables.push_back(parameter.variable);
+  const CachingAllocator& memory = DeviceContext(Device::cpu()).memory();
+  const MemoryStats before = memory.stats();
+  const Shape large{1 << 20, 8, 8, 3};  // 0.8 GB of images
+  EXPECT_EQ(net->infer(large), (Shape{1 << 20, 10}));
+  EXPECT_EQ(memory.stats().peak_in_use, before.peak_in_use);
+  EXPECT_EQ(memory.stats().source_calls, before.source_calls);
+  for (const NamedBuffer& buffer : net->buffers())
+    EXPECT_THAT(buffer.tensor.to_vector<float>(), ::testing::Each(buffer.name == "bn.running_var" ? 1 : 0));
+  for (const Variable& variable : variables) EXPECT_FALSE(variable.grad().defined());
+}
+
+TEST(Module, RunsOnTheMetaDeviceInTraining) {
+  const auto net = small_net();
+  net->initialize(1);
+  const Variable x(Tensor::empty({4, 8, 8, 3}, DType::f32, Device::meta()));
+  const Variable y = (*net)(x, {.training = true});
+  EXPECT_EQ(y.device(), Device::meta());
+  EXPECT_EQ(y.shape(), (Shape{4, 10}));
+  EXPECT_THAT(net->buffers()[1].tensor.to_vector<float>(), ::testing::Each(1)) << "a statistic changed";
+  const Variable loss = cross_entropy_sum(y, Tensor::zeros({4}, DType::i32, Device::cpu()));
+  EXPECT_EQ(message_of<UsageError>([&] { backward(loss); }),
+            "backward: the loss is on the meta device, expected one with data");
+}
+
+TEST(Module, OpsAcceptAMetaOperandInAnyPlace) {
+  const Variable meta(Tensor::empty({4, 4}, DType::f32, Device::meta()));
+  const Variable data(Tensor::full({4, 4}, 1, DType::f32, Device::cpu()));
+  for (const Variable& y : {meta + data, data + meta, meta * data, data * meta, matmul(meta, data),
+                            matmul(data, meta), linear(data, meta, {})})
+    EXPECT_EQ(y.device(), Device::meta());
+  EXPECT_EQ((data + data).device(), Device::cpu());
+}
+
+TEST(Module, PathsFollowTheTree) {
+  const auto net = small_net();
+  EXPECT_EQ(net->path(), "");
+  EXPECT_EQ(net->modules()[1]->path(), "conv");
+  const Sequential outer({{"a", std::make_shared<Sequential>(std::vector<NamedModule>{{"b", net}})}});
+  EXPECT_EQ(net->path(), "a.b");
+  EXPECT_EQ(net->modules()[1]->path(), "a.b.conv");
+}
+
+TEST(Module, RejectsChildrenThatAreNullOrThereAlready) {
+  const auto error = [](std::vector<NamedModule> layers) {
+    return message_of<UsageError>([&] { Sequential net(std::move(layers)); });
+  };
+  const auto shared = std::make_shared<Linear>(3, 3);
+  EXPECT_EQ(error({{"fc", nullptr}}), "child 'fc': found a null pointer, expected a module");
+  EXPECT_EQ(error({{"fc", shared}, {"fc", std::make_shared<Linear>(3, 3)}}),
+            "child 'fc': found another child with this name, expected a new one");
+  EXPECT_EQ(
+      error({{"a", shared}, {"b", std::make_shared<Sequential>(std::vector<NamedModule>{{"0", shared}})}}),
+      "child 'b': found Linear 3 -> 3, which is already in this model as 'a'; expected a module of its own");
+}
+
+TEST(Module, LayersRejectSizesThatTheyCannotCompute) {
+  const auto conv = [](Conv2dLayerOptions options) {
+    return message_of<UsageError>([&] { Conv2d(3, 8, options); });
+  };
+  const auto pool = [](Pool2dOptions options) { return message_of<UsageError>([&] { MaxPool2d{options}; }); };
+  EXPECT_EQ(conv({.kernel = 0}), "Conv2d 3 -> 8 with kernel 0 and stride 1: expected positive numbers");
+  EXPECT_EQ(conv({.stride = 0}), "Conv2d 3 -> 8 with kernel 3 and stride 0: expected positive numbers");
+  EXPECT_EQ(conv({.padding = -1}), "Conv2d 3 -> 8: found padding -1, expected at least 0");
+  EXPECT_THROW(Conv2d(0, 8, {}), UsageError);
+  EXPECT_THROW(Linear(3, -1), UsageError);
+  EXPECT_THROW(BatchNorm2d(0), UsageError);
+  EXPECT_EQ(pool({.kernel = -2}), "MaxPool2d with kernel -2 and stride 2: expected positive numbers");
+  EXPECT_EQ(pool({.kernel = 3, .stride = 0}),
+            "MaxPool2d with kernel 3 and stride 0: expected positive numbers");
+  EXPECT_EQ(pool({.kernel = 3, .padding = 2}),
+            "MaxPool2d with kernel 3: found padding 2, expected 0 to 1, which is half of the kernel");
+  EXPECT_THROW(AvgPool2d({.kernel = 2, .padding = -1}), UsageError);
+  EXPECT_EQ(message_of<UsageError>([] { Dropout(1); }), "Dropout: found p = 1, expected 0 <= p < 1");
+  EXPECT_THROW(Dropout(-0.1), UsageError);
+  EXPECT_THROW(Dropout(NAN), UsageError);
 }
 
 TEST(Module, ForwardReturnsTheInferredShape) {
   const auto net = small_net();
   net->initialize(1);
   const Variable images(Tensor::full({2, 8, 8, 3}, 0.5, DType::f32, Device::cpu()));
-  EXPECT_EQ(net->forward(images, ForwardContext::inference()).shape(), (Shape{2, 10}));
+  EXPECT_EQ((*net)(images).shape(), (Shape{2, 10}));
 }
 
 // A fused epilogue gives the same bits as the layer followed by the epilogue.
@@ -121,8 +218,8 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
         SCOPED_TRACE(fmt::format("{}, residual {}, relu {}", module.describe(), sum.defined(), relu_after));
         const Epilogue epilogue{.residual = sum, .relu = relu_after};
         const ForwardContext context{.training = true};
-        EXPECT_EQ(module.forward_with(x, context, epilogue).value().to_vector<float>(),
-                  epilogue.apply(module.forward(x, context)).value().to_vector<float>());
+        EXPECT_EQ(module(x, context, epilogue).value().to_vector<float>(),
+                  epilogue.apply(module(x, context)).value().to_vector<float>());
       }
   };
   for (const auto& module : images) compare(*module, {3, 2, 2, 5});
@@ -178,22 +275,43 @@ TEST(Module, ConvertsToDoubleAndBackWithTheSameVariables) {
 }
 
 TEST(Module, DropoutActsOnlyInTrainingAndVariesByEpoch) {
-  Dropout dropout(0.5, 3);
+  Dropout dropout(0.5);
   const DeviceContext device = Device::cpu();
   const Variable x(Tensor::full({4, 64}, 1, DType::f32, device));
-  EXPECT_EQ(dropout.forward(x, ForwardContext::inference()), x);
+  EXPECT_EQ(dropout(x), x);
   ForwardContext context{.training = true,
                          .seed = 1,
                          .epoch = 0,
                          .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
-  const auto first = dropout.forward(x, context).value().to_vector<float>();
-  EXPECT_EQ(dropout.forward(x, context).value().to_vector<float>(), first);
+  const auto first = dropout(x, context).value().to_vector<float>();
+  EXPECT_EQ(dropout(x, context).value().to_vector<float>(), first);
   context.epoch = 1;
-  EXPECT_NE(dropout.forward(x, context).value().to_vector<float>(), first);
+  EXPECT_NE(dropout(x, context).value().to_vector<float>(), first);
+}
+
+TEST(Module, DropoutsOfAModelDifferAndThoseOfEqualModelsDoNot) {
+  const auto masks = [](const std::string& first, const std::string& second) {
+    const auto a = std::make_shared<Dropout>(0.5), b = std::make_shared<Dropout>(0.5);
+    const Sequential net({{first, a}, {second, b}});
+    const DeviceContext device = Device::cpu();
+    const Variable x(Tensor::full({1, 256}, 1, DType::f32, device));
+    const ForwardContext context{.training = true,
+                                 .sample_ids = Tensor::from(std::vector<std::int32_t>{7}, {1}, device)};
+    return std::pair((*a)(x, context).value().to_vector<float>(),
+                     (*b)(x, context).value().to_vector<float>());
+  };
+  const auto [a, b] = masks("drop1", "drop2");
+  EXPECT_NE(a, b);
+  // Half of the elements agree, with a standard deviation of sqrt(256) / 2 = 8.
+  int equal = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) equal += a[i] == b[i];
+  EXPECT_NEAR(equal, 128, 4 * 8);
+  EXPECT_EQ(masks("drop1", "drop2"), std::pair(a, b));
+  EXPECT_EQ(masks("other", "drop1").second, a) << "the path is the key, not the position";
 }
 
 TEST(Module, DropoutReadsTheEpochFromDeviceMemory) {
-  Dropout dropout(0.5, 3);
+  Dropout dropout(0.5);
   const DeviceContext device = Device::cpu();
   ForwardContext context{.training = true,
                          .seed = 1,
@@ -201,7 +319,7 @@ TEST(Module, DropoutReadsTheEpochFromDeviceMemory) {
                          .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
   const auto output_and_gradient = [&] {
     const Variable x(Tensor::full({4, 64}, 1, DType::f32, device), true);
-    const Variable y = dropout.forward(x, context);
+    const Variable y = dropout(x, context);
     context.device_epoch = {};  // the operation keeps its own reference for backward
     backward(sum(y));
     return std::pair(y.value().to_vector<float>(), x.grad().to_vector<float>());

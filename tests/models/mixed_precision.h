@@ -37,7 +37,7 @@ inline std::shared_ptr<Sequential> other_layers() {
       {"gelu", activation(ActivationKind::gelu)},
       {"pool", std::make_shared<AvgPool2d>(Pool2dOptions{})},
       {"flatten", std::make_shared<Flatten>()},
-      {"dropout", std::make_shared<Dropout>(0.25, 0)},
+      {"dropout", std::make_shared<Dropout>(0.25)},
       {"fc1", std::make_shared<Linear>(8 * 4 * 4, 16)},
       {"silu", activation(ActivationKind::silu)},
       {"fc2", std::make_shared<Linear>(16, 16)},

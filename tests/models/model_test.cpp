@@ -150,22 +150,51 @@ TEST(Model, ThrowsForImagesOfAnotherSize) {
 
 TEST(Model, SummaryListsItsLayers) {
   // The first convolution has 2 x 28 x 28 x 6 x 5 x 5 x 3 = 705,600 FLOPs.
-  EXPECT_EQ(models::lenet().summary(), R"(layer    type                    output        parameters  MFLOPs
-input                            [32, 32, 3]
-conv1    Conv2d 3 -> 6, 5x5      [28, 28, 6]          456    0.71
-relu1    ReLU                    [28, 28, 6]
-pool1    MaxPool2d 2x2 stride 2  [14, 14, 6]
-conv2    Conv2d 6 -> 16, 5x5     [10, 10, 16]       2,416    0.48
-relu2    ReLU                    [10, 10, 16]
-pool2    MaxPool2d 2x2 stride 2  [5, 5, 16]
-flatten  Flatten                 [400]
-fc1      Linear 400 -> 120       [120]             48,120    0.10
-relu3    ReLU                    [120]
-fc2      Linear 120 -> 84        [84]              10,164    0.02
-relu4    ReLU                    [84]
-fc3      Linear 84 -> 10         [10]                 850    0.00
-total    lenet                                     62,006    1.30
+  EXPECT_EQ(models::lenet().summary(),
+            R"(layer    type                        output        parameters  MFLOPs
+input                                [32, 32, 3]
+conv1    Conv2d 3 -> 6, 5x5 + ReLU   [28, 28, 6]          456    0.71
+relu1    ReLU, fused into conv1      [28, 28, 6]
+pool1    MaxPool2d 2x2 stride 2      [14, 14, 6]
+conv2    Conv2d 6 -> 16, 5x5 + ReLU  [10, 10, 16]       2,416    0.48
+relu2    ReLU, fused into conv2      [10, 10, 16]
+pool2    MaxPool2d 2x2 stride 2      [5, 5, 16]
+flatten  Flatten                     [400]
+fc1      Linear 400 -> 120 + ReLU    [120]             48,120    0.10
+relu3    ReLU, fused into fc1        [120]
+fc2      Linear 120 -> 84 + ReLU     [84]              10,164    0.02
+relu4    ReLU, fused into fc2        [84]
+fc3      Linear 84 -> 10             [10]                 850    0.00
+total    lenet                                         62,006    1.30
 )");
+}
+
+TEST(Model, SummaryShowsWhatABlockFuses) {
+  const Model model = models::resnet20();
+  std::vector<LayerSummary> rows;
+  model.root().infer({1, 32, 32, 3}, &rows);
+  std::map<std::string, std::string> types;
+  std::vector<std::string> block;
+  for (const LayerSummary& row : rows) {
+    types[row.name] = row.type;
+    if (row.name.starts_with("layer2.0.")) block.push_back(row.name.substr(9));
+  }
+  EXPECT_THAT(block, ElementsAre("conv1", "bn1", "relu1", "conv2", "bn2", "downsample.0", "downsample.1"));
+  EXPECT_EQ(types["layer2.0.conv1"], "Conv2d 16 -> 32, 3x3 stride 2 padding 1");
+  EXPECT_EQ(types["layer2.0.bn1"], "BatchNorm2d 32 + ReLU");
+  EXPECT_EQ(types["layer2.0.relu1"], "ReLU, fused into bn1");
+  EXPECT_EQ(types["layer2.0.bn2"], "BatchNorm2d 32 + residual + ReLU");
+  EXPECT_EQ(types["layer2.0.downsample.1"], "BatchNorm2d 32");
+}
+
+TEST(Model, MovesAllHandlesAndReturnsThisOne) {
+  Model model = models::lenet();
+  const Model other = model;
+  const std::string summary = model.summary();
+  EXPECT_EQ(&model.to(DType::f64), &model);
+  EXPECT_EQ(&model.to(Device::cpu()), &model);
+  EXPECT_EQ(other.parameters()[0].variable.dtype(), DType::f64);
+  EXPECT_EQ(other.summary(), summary);
 }
 
 TEST(NearestName, HasTheSmallestEditDistance) {

@@ -68,7 +68,7 @@ class Net {
       labels.push_back(static_cast<std::int32_t>(key % kClasses));
     }
     const std::int64_t count = end - begin;
-    const Variable logits = root_->forward(
+    const Variable logits = (*root_)(
         Variable(Tensor::from(pixels, {count, kImageSide, kImageSide, 2}, device_)), {.training = true});
     backward(cross_entropy_sum(logits, Tensor::from(labels, {count}, device_)) / static_cast<double>(batch),
              {.accumulate = accumulate});

@@ -43,7 +43,7 @@ class TinyTraining {
     const DeviceContext device = net->parameters()[0].variable.context();
     const DType dtype = net->parameters()[0].variable.dtype();
     const Variable images(Tensor::from(pixels, {kBatch, kSize, kSize, kChannels}, device).to(dtype));
-    const Variable logits = net->forward(images, {.training = true, .sample_ids = {}});
+    const Variable logits = (*net)(images, {.training = true, .sample_ids = {}});
     backward(cross_entropy_sum(logits, Tensor::from(labels, {kBatch}, device)) / kBatch);
     optimizer->step(0.1);
   }

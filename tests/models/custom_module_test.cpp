@@ -1,0 +1,143 @@
+// Modules that a user writes: in models, in summaries, in errors, and with a fused epilogue.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/nn/layers.h"
+#include "engine/ops/ops.h"
+#include "models/model.h"
+#include "tests/testing/support/errors.h"
+
+namespace convoy {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::message_of;
+
+// A module that is a constructor and a forward function: relu(conv(x)) scaled per channel by a gate, which
+// is a learned function of the mean over all pixels.
+class GatedConv : public Module {
+ public:
+  GatedConv(int in, int out)
+      : conv_(add_child("conv", std::make_shared<Conv2d>(in, out, Conv2dLayerOptions{.padding = 1}))),
+        pool_(add_child("pool", std::make_shared<GlobalAvgPool2d>())),
+        gate_(add_child("gate", std::make_shared<Linear>(out, out))) {}
+
+  Variable forward(const Variable& x, const ForwardContext& context) override {
+    const Variable features = (*conv_)(x, context, {.relu = true});
+    return (*pool_)(features, context) * sigmoid((*gate_)((*pool_)(features, context), context));
+  }
+
+ private:
+  std::shared_ptr<Module> conv_, pool_, gate_;
+};
+
+// A layer whose kernel computes relu(2 x).
+class DoublingLayer : public Module {
+ public:
+  int fused_calls = 0;
+
+  Fusion fusion() const override { return Fusion::relu; }
+  std::string describe() const override { return "Doubling"; }
+
+ private:
+  Variable forward(const Variable& x, const ForwardContext&) override { return 2 * x; }
+  Variable forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) override {
+    EXPECT_FALSE(epilogue.residual.defined());
+    ++fused_calls;
+    return epilogue.apply(2 * x);
+  }
+};
+
+// A module with a parameter of its own and a child.
+class Biased : public Module {
+ public:
+  Biased()
+      : bias_(add_parameter("bias", {2, 3}, ParameterKind::bias, Init::constant(1))),
+        fc_(add_child("fc", std::make_shared<Linear>(4, 3))) {}
+  Variable forward(const Variable& x, const ForwardContext& context) override {
+    return bias_ + (*fc_)(x, context);  // the parameter, on the CPU, is the first operand
+  }
+
+ private:
+  Variable bias_;
+  std::shared_ptr<Module> fc_;
+};
+
+Model model_of(std::vector<NamedModule> layers, int classes = 5) {
+  return {"custom", std::make_shared<Sequential>(std::move(layers)), {4, 4, 3}, classes, 1, Device::cpu()};
+}
+
+TEST(CustomModule, IsAConstructorAndAForwardFunction) {
+  const Model model =
+      model_of({{"gated", std::make_shared<GatedConv>(3, 8)}, {"fc", std::make_shared<Linear>(8, 5)}});
+  EXPECT_EQ(model.summary(), R"(layer       type                                 output     parameters  MFLOPs
+input                                            [4, 4, 3]
+gated.conv  Conv2d 3 -> 8, 3x3 padding 1 + ReLU  [4, 4, 8]         224    0.01
+gated.pool  GlobalAvgPool2d                      [8]
+gated.gate  Linear 8 -> 8                        [8]                72    0.00
+gated.pool  GlobalAvgPool2d                      [8]
+fc          Linear 8 -> 5                        [5]                45    0.00
+total       custom                                                 341    0.01
+)");
+  const Variable logits = model(Tensor::full({2, 4, 4, 3}, 0.5, DType::f32, Device::cpu()));
+  EXPECT_EQ(logits.shape(), (Shape{2, 5}));
+}
+
+TEST(CustomModule, ShapeErrorHasThePathOfTheLayer) {
+  EXPECT_EQ(message_of<UsageError>([] {
+              model_of({{"first", std::make_shared<Conv2d>(3, 6, Conv2dLayerOptions{})},
+                        {"gated", std::make_shared<GatedConv>(3, 8)}});
+            }),
+            "gated.conv (Conv2d 3 -> 8, 3x3 padding 1): input [1, 2, 2, 6] has 6 channels, expected 3");
+}
+
+TEST(CustomModule, ErrorOfItsOwnForwardHasItsPath) {
+  Sequential net({{"biased", std::make_shared<Biased>()}});
+  EXPECT_EQ(message_of<UsageError>([&] {
+              net.infer({7, 4});
+            }),
+            "biased (Module): add: shapes [2, 3] and [7, 3] differ");
+}
+
+TEST(CustomModule, HasARowForItsOwnParameters) {
+  Sequential net({{"biased", std::make_shared<Biased>()}});
+  std::vector<LayerSummary> rows;
+  EXPECT_EQ(net.infer({2, 4}, &rows), (Shape{2, 3}));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].name, "biased.fc");
+  EXPECT_EQ(rows[0].parameters, 15);
+  EXPECT_EQ(rows[1].name, "biased");
+  EXPECT_EQ(rows[1].parameters, 6);
+}
+
+TEST(CustomModule, FusesAReluThatFollows) {
+  const auto layer = std::make_shared<DoublingLayer>();
+  const auto relu = [] { return std::make_shared<Activation>(ActivationKind::relu); };
+  Sequential net({{"double", layer}, {"relu", relu()}, {"again", relu()}});
+  std::vector<LayerSummary> rows;
+  net.infer({1, 3}, &rows);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].type, "Doubling + ReLU");
+  EXPECT_EQ(rows[1].type, "ReLU, fused into double");
+  EXPECT_EQ(rows[2].type, "ReLU");
+  EXPECT_EQ(layer->fused_calls, 1);
+  const Variable x(Tensor::from(std::vector<float>{-1, 0, 3}, {1, 3}, Device::cpu()));
+  EXPECT_THAT(net(x).value().to_vector<float>(), ::testing::ElementsAre(0, 0, 6));
+  EXPECT_EQ(layer->fused_calls, 2);
+}
+
+TEST(CustomModule, DoesNotReceiveAnEpilogueThatItCannotFuse) {
+  const auto layer = std::make_shared<DoublingLayer>();
+  ResidualBlock block({{"double", layer}}, nullptr);
+  std::vector<LayerSummary> rows;
+  block.infer({1, 3}, &rows);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].type, "Doubling");
+  const Variable x(Tensor::from(std::vector<float>{-1, 0, 3}, {1, 3}, Device::cpu()));
+  EXPECT_THAT(block(x).value().to_vector<float>(), ::testing::ElementsAre(0, 0, 9));
+  EXPECT_THAT((*layer)(x, {}, {.residual = x}).value().to_vector<float>(), ::testing::ElementsAre(-3, 0, 9));
+  EXPECT_EQ(layer->fused_calls, 0);
+}
+
+}  // namespace
+}  // namespace convoy
