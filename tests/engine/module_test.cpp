@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "engine/autograd/backward.h"
 #include "engine/nn/layers.h"
@@ -224,6 +225,39 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
   };
   for (const auto& module : images) compare(*module, {3, 2, 2, 5});
   for (const auto& module : rows) compare(*module, {6, 5});
+}
+
+// The layers compute every size that their constructors accept: f32, which uses libraries, is compared with
+// f64, which uses plain loops.
+TEST(Module, ConvolutionsComputeEvenKernelsAndWidePadding) {
+  for (const Conv2dLayerOptions& options :
+       {Conv2dLayerOptions{.kernel = 2}, Conv2dLayerOptions{.kernel = 2, .stride = 3, .padding = 1},
+        Conv2dLayerOptions{.kernel = 4, .stride = 2, .padding = 1},
+        Conv2dLayerOptions{.kernel = 1, .padding = 2},
+        Conv2dLayerOptions{.kernel = 3, .stride = 2, .padding = 5}}) {
+    Conv2d conv(3, 4, options);
+    SCOPED_TRACE(conv.describe());
+    conv.initialize(1);
+    const auto output_and_gradients = [&](DType dtype) {
+      conv.to(dtype);
+      const Shape shape{2, 7, 6, 3};
+      std::vector<double> values;
+      for (std::int64_t i = 0; i < shape.numel(); ++i) values.push_back(static_cast<double>(i % 17) / 8 - 1);
+      const Variable x(Tensor::from(values, shape, Device::cpu()).to(dtype), true);
+      const Variable y = conv(x);
+      EXPECT_EQ(conv.infer(shape), y.shape());
+      backward(sum(y * y));
+      std::vector<double> all;
+      for (const Tensor& tensor : {y.value(), x.grad(), conv.parameters()[0].variable.grad()})
+        for (const double value : tensor.to(DType::f64).to_vector<double>()) all.push_back(value);
+      return all;
+    };
+    const std::vector<double> expected = output_and_gradients(DType::f64);
+    const std::vector<double> found = output_and_gradients(DType::f32);
+    // Values are about 1. y sums at most 48 products, and dw at most 264 products of x and y.
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      ASSERT_NEAR(found[i], expected[i], 264 * 48 * std::numeric_limits<float>::epsilon()) << i;
+  }
 }
 
 TEST(Module, InitializationDependsOnlyOnSeedAndName) {

@@ -114,5 +114,13 @@ TEST_F(GpuTest, OneStepOfResNet20MatchesTheCpu) {
   EXPECT_LE(relative_distance(found.state, expected.state), 1e-5);
 }
 
+// The parameters stay on the GPU while the network runs on the meta device.
+TEST_F(GpuTest, SummaryIsThatOfTheCpu) {
+  const models::Options options{.device = Device::cpu()};
+  models::Options on_gpu = options;
+  on_gpu.device = DeviceContext::create_cuda(0);
+  EXPECT_EQ(models::resnet20(on_gpu).summary(), models::resnet20(options).summary());
+}
+
 }  // namespace
 }  // namespace convoy::testing
