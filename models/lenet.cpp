@@ -25,7 +25,7 @@ Model lenet(const Options& options) {
       {"pool2", pool()},
       {"flatten", std::make_shared<Flatten>()},
   };
-  const Shape features = Sequential(layers).infer({1, input[0], input[1], input[2]});
+  const Shape features = Sequential(layers).infer({1, input[0], input[1], input[2]}).shape();
   layers.insert(layers.end(), {
                                   {"fc1", linear(features[1], 120)},  // 16 x 5 x 5 features for [32, 32, 3]
                                   {"relu3", relu()},

@@ -46,7 +46,7 @@ Model::Model(std::string name, std::shared_ptr<Module> root, Shape input, int cl
     : name_(std::move(name)), root_(std::move(root)), input_(input), classes_(classes) {
   check(input.rank() == 3 && input.numel() > 0,
         "{}: found an input of shape {}, expected [H, W, C] without zeros", name_, input.text());
-  const Shape output = root_->infer(batched(input_, 1));
+  const Shape output = root_->infer(batched(input_, 1)).shape();
   check(output == Shape{1, classes_}, "{}: the output of the network for one image is {}, expected [1, {}]",
         name_, output.text(), classes_);
   root_->initialize(seed);
@@ -77,13 +77,7 @@ std::int64_t Model::parameter_count() const {
   return count;
 }
 
-std::int64_t Model::flops() const {
-  std::vector<LayerSummary> layers;
-  root_->infer(batched(input_, 1), &layers);
-  std::int64_t flops = 0;
-  for (const LayerSummary& layer : layers) flops += layer.flops;
-  return flops;
-}
+std::int64_t Model::flops() const { return recorded_cost(root_->infer(batched(input_, 1))).forward.flops; }
 
 std::string Model::summary() const {
   std::vector<LayerSummary> layers;

@@ -128,23 +128,27 @@ Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, N
                                                             .sequence = next_sequence++}));
 }
 
-OpCost recorded_cost(const Variable& y) {
-  OpCost total;
+OpCost recorded_cost(const Variable& y, std::initializer_list<Variable> inputs) {
   std::unordered_set<const Node*> visited;
-  std::vector<const Node*> unvisited;
-  const auto visit = [&](const Variable& variable) {
-    if (!variable.defined() || variable.is_leaf()) return;
-    if (const Node* node = variable.creator().get(); visited.insert(node).second) unvisited.push_back(node);
+  const auto cost_behind = [&](const Variable& result) {
+    OpCost total;
+    std::vector<const Node*> unvisited;
+    const auto visit = [&](const Variable& variable) {
+      if (!variable.defined() || variable.is_leaf()) return;
+      if (const Node* node = variable.creator().get(); visited.insert(node).second) unvisited.push_back(node);
+    };
+    visit(result);
+    while (!unvisited.empty()) {
+      const Node* node = unvisited.back();
+      unvisited.pop_back();
+      total.forward += node->cost.forward;
+      total.backward += node->cost.backward;
+      for (const Variable& input : node->inputs) visit(input);
+    }
+    return total;
   };
-  visit(y);
-  while (!unvisited.empty()) {
-    const Node* node = unvisited.back();
-    unvisited.pop_back();
-    total.forward += node->cost.forward;
-    total.backward += node->cost.backward;
-    for (const Variable& input : node->inputs) visit(input);
-  }
-  return total;
+  for (const Variable& input : inputs) cost_behind(input);  // visited, and so not counted below
+  return cost_behind(y);
 }
 
 NoGrad::NoGrad() : previous_(recording_is_off) { recording_is_off = true; }

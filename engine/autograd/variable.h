@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -174,8 +175,9 @@ struct Node {
 Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward,
                 OpCost cost = {});
 
-/// Returns the sum of the costs of all recorded operations that `y` was computed by, each counted once.
-OpCost recorded_cost(const Variable& y);
+/// Returns the sum of the costs of the recorded operations that computed `y`, each counted once, without those
+/// that computed the variables in `inputs`, which may be undefined.
+OpCost recorded_cost(const Variable& y, std::initializer_list<Variable> inputs = {});
 
 /// A scope in which operations of the calling thread are not recorded, so that evaluation keeps no
 /// activations. Scopes may be nested.

@@ -64,10 +64,6 @@ std::string Conv2d::describe() const {
                      window(options_.kernel, options_.stride, options_.padding));
 }
 
-std::int64_t Conv2d::flops(const Shape&, const Shape& output) const {
-  return 2 * output.numel() * options_.kernel * options_.kernel * in_;
-}
-
 Linear::Linear(int in_features, int out_features, bool bias) : in_(in_features), out_(out_features) {
   check(in_ > 0 && out_ > 0, "Linear {} -> {}: expected positive sizes", in_, out_);
   const double bound = 1 / std::sqrt(static_cast<double>(in_));
@@ -85,8 +81,6 @@ Variable Linear::forward_with(const Variable& x, const ForwardContext&, const Ep
 }
 
 std::string Linear::describe() const { return fmt::format("Linear {} -> {}", in_, out_); }
-
-std::int64_t Linear::flops(const Shape&, const Shape& output) const { return 2 * output.numel() * in_; }
 
 BatchNorm2d::BatchNorm2d(int channels, BatchNormOptions options) : channels_(channels), options_(options) {
   check(channels > 0, "BatchNorm2d {}: expected a positive number of channels", channels);

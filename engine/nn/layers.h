@@ -32,7 +32,6 @@ class Conv2d final : public Module {
  private:
   Variable forward(const Variable& x, const ForwardContext& context) override;
   Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
-  std::int64_t flops(const Shape& input, const Shape& output) const override;
   int in_, out_;
   Conv2dLayerOptions options_;
   Variable weight_, bias_;  // bias_ is undefined without a bias
@@ -49,7 +48,6 @@ class Linear final : public Module {
  private:
   Variable forward(const Variable& x, const ForwardContext& context) override;
   Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
-  std::int64_t flops(const Shape& input, const Shape& output) const override;
   int in_, out_;
   Variable weight_, bias_;
 };

@@ -1,6 +1,7 @@
 #include "engine/nn/module.h"
 
 #include <algorithm>
+#include <span>
 
 #include "engine/ops/ops.h"
 #include "kernels/base/check.h"
@@ -82,13 +83,17 @@ Variable Epilogue::apply(const Variable& y) const {
 Variable Module::operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
   const NamedRange range(path_.empty() ? "model" : std::string_view(path_));
   try {
+    const std::size_t row_count = context.rows == nullptr ? 0 : context.rows->size();
     const Fusion needed = epilogue.fusion();
     const bool fuses = needed <= fusion();
     const Variable y = needed == Fusion::none ? forward(x, context)
                        : fuses                ? forward_with(x, context, epilogue)
                                               : Module::forward_with(x, context, epilogue);
-    if (context.rows != nullptr && (children_.empty() || !parameters_.empty()))
-      context.rows->push_back(row_of(x.shape(), y.shape(), fuses ? epilogue : Epilogue()));
+    if (context.rows != nullptr && (children_.empty() || !parameters_.empty())) {
+      LayerSummary row = row_of(x, y, fuses ? epilogue : Epilogue());
+      for (const LayerSummary& below : std::span(*context.rows).subspan(row_count)) row.flops -= below.flops;
+      context.rows->push_back(std::move(row));
+    }
     return y;
   } catch (const ModuleError&) {
     throw;
@@ -98,20 +103,21 @@ Variable Module::operator()(const Variable& x, const ForwardContext& context, co
   }
 }
 
-LayerSummary Module::row_of(const Shape& input, const Shape& output, const Epilogue& epilogue) const {
+LayerSummary Module::row_of(const Variable& x, const Variable& y, const Epilogue& epilogue) const {
   std::int64_t parameters = 0;
   for (const OwnParameter& own : parameters_) parameters += own.named.variable.shape().numel();
   return {path_,
           fmt::format("{}{}{}", describe(), epilogue.residual.defined() ? " + residual" : "",
                       epilogue.relu ? " + ReLU" : ""),
-          output, parameters, flops(input, output)};
+          y.shape(), parameters, recorded_cost(y, {x, epilogue.residual}).forward.flops};
 }
 
-Shape Module::infer(const Shape& input, std::vector<LayerSummary>* rows) {
-  const NoGrad no_grad;
+Variable Module::infer(const Shape& input, std::vector<LayerSummary>* rows) {
   const std::vector<NamedParameter> all = parameters();
   const DType dtype = all.empty() ? DType::f32 : all.front().variable.dtype();
-  return (*this)(Variable(Tensor::empty(input, dtype, Device::meta())), {.rows = rows}).shape();
+  // It requires a gradient, so that every op is recorded with its cost.
+  const Variable x(Tensor::empty(input, dtype, Device::meta()), true);
+  return (*this)(x, {.rows = rows});
 }
 
 Variable Module::forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
@@ -126,8 +132,10 @@ void Module::to(const DeviceContext& device) {
     return copy;
   };
   visit("", [&](const Module& module, const std::string&) {
-    for (const OwnParameter& own : module.parameters_)
+    for (const OwnParameter& own : module.parameters_) {
+      own.named.variable.wait_ready();
       replace_value(own.named.variable, moved(own.named.variable.value()));
+    }
     for (const OwnBuffer& own : module.buffers_) *own.tensor = moved(*own.tensor);
   });
 }
@@ -135,8 +143,10 @@ void Module::to(const DeviceContext& device) {
 void Module::to(DType dtype) {
   check(is_floating(dtype), "cannot convert a model to {}: expected a floating-point type", to_string(dtype));
   visit("", [&](const Module& module, const std::string&) {
-    for (const OwnParameter& own : module.parameters_)
+    for (const OwnParameter& own : module.parameters_) {
+      own.named.variable.wait_ready();
       replace_value(own.named.variable, own.named.variable.value().to(dtype));
+    }
     for (const OwnBuffer& own : module.buffers_) *own.tensor = own.tensor->to(dtype);
   });
 }
@@ -144,15 +154,18 @@ void Module::to(DType dtype) {
 void Module::keep_low_precision_copies(DType dtype) {
   check(is_half(dtype), "cannot keep low-precision copies in {}: expected f16 or bf16", to_string(dtype));
   visit("", [&](const Module& module, const std::string&) {
-    for (const OwnParameter& own : module.parameters_)
+    for (const OwnParameter& own : module.parameters_) {
+      own.named.variable.wait_ready();
       if (is_cast(own.named.kind))
         own.named.variable.set_low_precision_copy(own.named.variable.value().to(dtype));
+    }
   });
 }
 
 void Module::refresh_low_precision_copies() {
   visit("", [&](const Module& module, const std::string&) {
     for (const OwnParameter& own : module.parameters_) {
+      own.named.variable.wait_ready();
       const Tensor& copy = own.named.variable.low_precision_copy();
       if (!copy.defined()) continue;
       on(copy.stream(), [&](auto& s) { cast(s, own.named.variable.value().view(), copy.view()); });
@@ -166,6 +179,7 @@ void Module::initialize(std::uint64_t seed) {
   const Random random{.seed = seed, .purpose = RandomPurpose::initialization};
   visit("", [&](const Module& module, const std::string& path) {
     for (const OwnParameter& own : module.parameters_) {
+      own.named.variable.wait_ready();
       const Tensor& value = own.named.variable.value();
       if (own.init.kind == Init::Kind::constant) {
         on(value.stream(), [&](auto& s) { fill(s, own.init.value, value.view()); });

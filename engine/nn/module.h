@@ -53,7 +53,7 @@ struct LayerSummary {
   std::string type;  // "Conv2d 64 -> 64, 3x3", or with a fused epilogue "BatchNorm2d 64 + residual + ReLU"
   Shape output;      // with N = 1
   std::int64_t parameters = 0;
-  std::int64_t flops = 0;  // forward, one sample; a multiply-add is 2
+  std::int64_t flops = 0;  // of the forward operations that were recorded; a multiply-add is 2
 };
 
 /// The epilogues that a module can fuse. Each value includes those before it.
@@ -96,10 +96,10 @@ class Module {
   /// "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
   Variable operator()(const Variable& x, const ForwardContext& context = {}, const Epilogue& epilogue = {});
 
-  /// Returns the output shape for an input shape, which checks a model when it is built. Runs the module on
-  /// the meta device, in inference mode and without recording gradients, so nothing is computed or changed.
-  /// Appends rows to `rows` unless that is null. Throws UsageError like a call.
-  Shape infer(const Shape& input, std::vector<LayerSummary>* rows = nullptr);
+  /// Returns the result for an input of the given shape on the meta device, so nothing is computed or changed:
+  /// the result has a shape and a recorded_cost(), and no data. Runs in inference mode. Appends rows to `rows`
+  /// unless that is null. Checks a model when it is built. Throws UsageError like a call.
+  Variable infer(const Shape& input, std::vector<LayerSummary>* rows = nullptr);
 
   /// Returns the names from the root of the model to this module, joined by dots: "layer1.0.conv1". Empty for
   /// a root and for a module that is no other module's child.
@@ -142,8 +142,6 @@ class Module {
   /// Overridden together with fusion(), by modules whose kernels fuse both; called only with what fusion()
   /// includes.
   virtual Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue);
-  /// Returns the floating-point operations of forward(), for the summary.
-  virtual std::int64_t flops(const Shape& /*input*/, const Shape& /*output*/) const { return 0; }
 
   /// The distribution from which initialize() fills a parameter.
   struct Init {
@@ -188,8 +186,8 @@ class Module {
   void attach(std::string name, std::shared_ptr<Module> child);
   /// Sets the path of this module, and those of its descendants to match.
   void set_path(const std::string& path);
-  /// Returns the row of a call with this epilogue.
-  LayerSummary row_of(const Shape& input, const Shape& output, const Epilogue& epilogue) const;
+  /// Returns the row of a call that computed y from x with this epilogue, including the FLOPs of descendants.
+  LayerSummary row_of(const Variable& x, const Variable& y, const Epilogue& epilogue) const;
   /// Calls f(module, path) for this module and all its descendants, depth first, in order of registration.
   template <class F>
   void visit(const std::string& path, F&& f) const;

@@ -125,15 +125,16 @@ Recorded recorded_by(const std::vector<ModelCase>& cases) {
   return ops;
 }
 
-/// Returns the ops that a training step of `model` records, as in apps/train.
-Recorded recorded_by(const Model& model) {
+/// Returns the loss of a training step of `model`, as in apps/train.
+Variable step_of(const Model& model) {
   const Shape& image = model.input();
   const Tensor images =
       testing::drawn({kImages, image[0], image[1], image[2]}, DType::f32, cpu(), "images of a step");
   const Tensor labels = Tensor::from(std::vector<std::int32_t>{3, 7}, {kImages}, cpu());
-  return recorded_behind(cross_entropy_sum(model(images, {.training = true}), labels) /
-                         static_cast<double>(kImages));
+  return cross_entropy_sum(model(images, {.training = true}), labels) / static_cast<double>(kImages);
 }
+
+Recorded recorded_by(const Model& model) { return recorded_behind(step_of(model)); }
 
 /// Returns the number of ops of a step with a fused ReLU according to their names. Expects that results match
 /// names.
@@ -168,7 +169,7 @@ TEST(ModelCases, MatchTheOpsOfAResNet18Step) {
             recorded_by(models::resnet18({.device = cpu()})));
 }
 
-/// Returns the FLOPs of the convolutions and linear layers in the forward pass of one image.
+/// Returns the FLOPs of the convolutions and linear layers in the forward pass of one image, by the cases.
 std::int64_t gemm_flops(const std::vector<ModelCase>& cases, std::int64_t batch) {
   std::int64_t flops = 0;
   for (const ModelCase& c : cases)
@@ -177,12 +178,22 @@ std::int64_t gemm_flops(const std::vector<ModelCase>& cases, std::int64_t batch)
   return flops;
 }
 
-TEST(ModelCases, AddUpToTheFlopsOfTheModels) {
-  const std::int64_t lenet = models::lenet().flops();
-  EXPECT_EQ(gemm_flops(testing::lenet_cases({}), 128), lenet);
-  const std::int64_t resnet18 = models::resnet18().flops();
-  EXPECT_EQ(gemm_flops(testing::resnet18_cases({}), 128), resnet18);
-  EXPECT_NEAR(static_cast<double>(resnet18), 1.11e9, 0.005e9);
+void expect_cost_of_step(const std::vector<ModelCase>& cases, const Model& model) {
+  OpCost total;
+  for (const ModelCase& c : cases)
+    for (int i = 0; i < c.count; ++i) {
+      total.forward += c.cost.forward;
+      total.backward += c.cost.backward;
+    }
+  const OpCost step = recorded_cost(step_of(model));
+  EXPECT_EQ(total.forward, step.forward);
+  EXPECT_EQ(total.backward, step.backward);
+}
+
+TEST(ModelCases, AddUpToTheCostOfAStep) {
+  expect_cost_of_step(testing::lenet_cases({.batch = kImages}), models::lenet({.device = cpu()}));
+  expect_cost_of_step(testing::resnet18_cases({.batch = kImages}), models::resnet18({.device = cpu()}));
+  EXPECT_NEAR(static_cast<double>(gemm_flops(testing::resnet18_cases({}), 128)), 1.11e9, 0.005e9);
 }
 
 TEST(ModelCases, AddUpToTheFlopsOfTheSpeedRecipe) {

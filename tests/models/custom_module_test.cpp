@@ -73,9 +73,9 @@ TEST(CustomModule, IsAConstructorAndAForwardFunction) {
   EXPECT_EQ(model.summary(), R"(layer       type                                 output     parameters  MFLOPs
 input                                            [4, 4, 3]
 gated.conv  Conv2d 3 -> 8, 3x3 padding 1 + ReLU  [4, 4, 8]         224    0.01
-gated.pool  GlobalAvgPool2d                      [8]
+gated.pool  GlobalAvgPool2d                      [8]                      0.00
 gated.gate  Linear 8 -> 8                        [8]                72    0.00
-gated.pool  GlobalAvgPool2d                      [8]
+gated.pool  GlobalAvgPool2d                      [8]                      0.00
 fc          Linear 8 -> 5                        [5]                45    0.00
 total       custom                                                 341    0.01
 )");
@@ -102,12 +102,14 @@ TEST(CustomModule, ErrorOfItsOwnForwardHasItsPath) {
 TEST(CustomModule, HasARowForItsOwnParameters) {
   Sequential net({{"biased", std::make_shared<Biased>()}});
   std::vector<LayerSummary> rows;
-  EXPECT_EQ(net.infer({2, 4}, &rows), (Shape{2, 3}));
+  EXPECT_EQ(net.infer({2, 4}, &rows).shape(), (Shape{2, 3}));
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].name, "biased.fc");
   EXPECT_EQ(rows[0].parameters, 15);
+  EXPECT_EQ(rows[0].flops, 2 * 2 * 4 * 3);
   EXPECT_EQ(rows[1].name, "biased");
   EXPECT_EQ(rows[1].parameters, 6);
+  EXPECT_EQ(rows[1].flops, 2 * 3);  // its own addition, without those of fc
 }
 
 TEST(CustomModule, FusesAReluThatFollows) {

@@ -48,12 +48,23 @@ struct Published {
 
 void PrintTo(const Published& published, std::ostream* out) { *out << published.name; }
 
+/// Returns the multiply-adds of the convolutions and linear layers, which is what publications count.
+double multiply_adds(const Model& model) {
+  const Shape& image = model.input();
+  std::vector<LayerSummary> rows;
+  model.root().infer({1, image[0], image[1], image[2]}, &rows);
+  std::int64_t flops = 0;
+  for (const LayerSummary& row : rows)
+    if (row.type.starts_with("Conv2d") || row.type.starts_with("Linear")) flops += row.flops;
+  return static_cast<double>(flops) / 2;
+}
+
 class TorchvisionModels : public ::testing::TestWithParam<Published> {};
 
 TEST_P(TorchvisionModels, MatchNamesShapesAndSize) {
   const Model model = models::make(GetParam().name, {.input = {224, 224, 3}, .classes = 1000});
   EXPECT_EQ(model.parameter_count(), GetParam().parameters);
-  EXPECT_NEAR(static_cast<double>(model.flops()) / 2, GetParam().multiply_adds, 0.01e9);
+  EXPECT_NEAR(multiply_adds(model), GetParam().multiply_adds, 0.01e9);
 
   std::map<std::string, std::vector<std::int64_t>> found, expected;
   for (const auto& parameter : model.parameters())
@@ -78,7 +89,7 @@ TEST(Models, HaveThePublishedSize) {
   EXPECT_EQ(models::lenet().parameter_count(), 62006);
   EXPECT_EQ(models::lenet({.input = {28, 28, 1}}).parameter_count(), 44426);
   EXPECT_EQ(models::resnet20().parameter_count(), 272474);
-  EXPECT_NEAR(static_cast<double>(models::resnet20().flops()) / 2, 0.041e9, 0.0005e9);
+  EXPECT_NEAR(multiply_adds(models::resnet20()), 0.041e9, 0.0005e9);
   EXPECT_EQ(models::resnet18().parameter_count(), 11173962);
 }
 
@@ -155,17 +166,17 @@ TEST(Model, SummaryListsItsLayers) {
 input                                [32, 32, 3]
 conv1    Conv2d 3 -> 6, 5x5 + ReLU   [28, 28, 6]          456    0.71
 relu1    ReLU, fused into conv1      [28, 28, 6]
-pool1    MaxPool2d 2x2 stride 2      [14, 14, 6]
+pool1    MaxPool2d 2x2 stride 2      [14, 14, 6]                 0.00
 conv2    Conv2d 6 -> 16, 5x5 + ReLU  [10, 10, 16]       2,416    0.48
 relu2    ReLU, fused into conv2      [10, 10, 16]
-pool2    MaxPool2d 2x2 stride 2      [5, 5, 16]
+pool2    MaxPool2d 2x2 stride 2      [5, 5, 16]                  0.00
 flatten  Flatten                     [400]
 fc1      Linear 400 -> 120 + ReLU    [120]             48,120    0.10
 relu3    ReLU, fused into fc1        [120]
 fc2      Linear 120 -> 84 + ReLU     [84]              10,164    0.02
 relu4    ReLU, fused into fc2        [84]
 fc3      Linear 84 -> 10             [10]                 850    0.00
-total    lenet                                         62,006    1.30
+total    lenet                                         62,006    1.31
 )");
 }
 
