@@ -150,7 +150,7 @@ using NamedModule = std::pair<std::string, std::shared_ptr<Module>>;
 class LayerChain {
  public:
   LayerChain() = default;
-  /// The chain keeps pointers to the layers, which the container owns.
+  /// Plans the order, which refers to the layers: the container must own them.
   explicit LayerChain(const std::vector<NamedModule>& layers);
 
   /// Runs the layers. The epilogue must be within fusion(); the last layer fuses it.
