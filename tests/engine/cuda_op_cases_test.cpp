@@ -58,6 +58,16 @@ TEST_P(CudaEmptyBatch, GivesZeros) {
   for (const Values& gradient : result.gradients) EXPECT_THAT(gradient, ::testing::Each(0.0));
 }
 
+class CudaUnaryOps : public GpuTest, public ::testing::WithParamInterface<UnaryOp> {};
+
+TEST_P(CudaUnaryOps, HalfPrecisionMatchesDouble) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  EXPECT_LE(half_precision_error(GetParam(), DType::f16, gpu), 16 * 0x1p-12);
+  EXPECT_LE(half_precision_error(GetParam(), DType::bf16, gpu), 16 * 0x1p-9);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaUnaryOps, ::testing::ValuesIn(unary_ops()),
+                         [](const auto& parameter) { return std::string(parameter.param.name); });
 INSTANTIATE_TEST_SUITE_P(All, CudaOpCases, ::testing::ValuesIn(cases_and_tails()),
                          [](const auto& parameter) { return parameter.param.name; });
 INSTANTIATE_TEST_SUITE_P(All, CudaEmptyBatch, ::testing::ValuesIn(cases_with_a_batch()),

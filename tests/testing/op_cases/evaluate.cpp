@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -27,6 +28,21 @@ CaseResult evaluate(const OpCase& c, DType dtype, const DeviceContext& device, s
   for (const Variable& input : x)
     result.gradients.push_back(input.has_new_grad() ? values_of(input.grad()) : Values{});
   return result;
+}
+
+double half_precision_error(const UnaryOp& unary, DType dtype, const DeviceContext& device) {
+  const auto result_in = [&](DType type) {
+    const auto argument = [&](const std::string& key, const Domain& domain) {
+      return drawn({3, 5, 7}, dtype, device, unary.name + key, domain).to(type);
+    };
+    const Variable x(argument("x", unary.domain), true);
+    const Variable y = unary.op(x);
+    backward(y, {.seed = argument("dy", {})});
+    return std::pair(values_of(y.value()), values_of(x.grad()));
+  };
+  const auto [y, dx] = result_in(dtype);
+  const auto [exact_y, exact_dx] = result_in(DType::f64);
+  return std::max(distance(y, exact_y) / norm_of(exact_y), distance(dx, exact_dx) / norm_of(exact_dx));
 }
 
 OpCase with_empty_batch(const OpCase& c) {
