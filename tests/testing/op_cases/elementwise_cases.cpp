@@ -10,7 +10,11 @@ const Shape kOdd{3, 5, 7};
 
 const std::vector<UnaryOp>& unary_ops() {
   static const std::vector<UnaryOp> ops = {
-      {"relu", relu, {.kinks = {0}}}, {"gelu", gelu}, {"silu", silu}, {"tanh", tanh}, {"sigmoid", sigmoid},
+      {"relu", relu, {.kinks = {0}}},  // 0: where the slope changes
+      {"gelu", gelu},
+      {"silu", silu},
+      {"tanh", tanh},
+      {"sigmoid", sigmoid},
   };
   return ops;
 }
