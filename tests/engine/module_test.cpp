@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cmath>
 #include <limits>
 
@@ -10,6 +11,7 @@
 #include "engine/nn/layers.h"
 #include "engine/ops/ops.h"
 #include "kernels/base/check.h"
+#include "tests/testing/op_cases/op_case.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy {
@@ -34,6 +36,19 @@ std::vector<std::string> names_of(const std::vector<Named>& all) {
   std::vector<std::string> names;
   for (const Named& one : all) names.push_back(one.name);
   return names;
+}
+
+// The kinds have the order of unary_ops().
+TEST(Activation, ComputesTheOpOfItsName) {
+  const Variable x(testing::drawn({3, 5}, DType::f32, Device::cpu(), "x", {.bound = 6}));
+  const std::vector<testing::UnaryOp>& ops = testing::unary_ops();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    Activation layer(static_cast<ActivationKind>(i));
+    std::string name = layer.describe();
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    EXPECT_EQ(name, ops[i].name);
+    EXPECT_EQ(layer(x).value().to_vector<float>(), ops[i].op(x).value().to_vector<float>()) << name;
+  }
 }
 
 TEST(Module, NamesParametersAndBuffersByPath) {
