@@ -51,6 +51,12 @@ void silu_forward(CudaStream&, ConstView x, View y);
 void silu_backward(CpuStream&, ConstView dy, ConstView x, GradView dx);
 void silu_backward(CudaStream&, ConstView dy, ConstView x, GradView dx);
 
+// y = x min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
+void hardswish_forward(CpuStream&, ConstView x, View y);
+void hardswish_forward(CudaStream&, ConstView x, View y);
+void hardswish_backward(CpuStream&, ConstView dy, ConstView x, GradView dx);
+void hardswish_backward(CudaStream&, ConstView dy, ConstView x, GradView dx);
+
 // y = tanh(x)              dx = dy (1 - y^2)
 void tanh_forward(CpuStream&, ConstView x, View y);
 void tanh_forward(CudaStream&, ConstView x, View y);

@@ -111,6 +111,7 @@ Variable Activation::forward(const Variable& x, const ForwardContext&) {
     case ActivationKind::relu: return relu(x);
     case ActivationKind::gelu: return gelu(x);
     case ActivationKind::silu: return silu(x);
+    case ActivationKind::hardswish: return hardswish(x);
     case ActivationKind::tanh: return tanh(x);
     case ActivationKind::sigmoid: return sigmoid(x);
   }
@@ -122,6 +123,7 @@ std::string Activation::describe() const {
     case ActivationKind::relu: return "ReLU";
     case ActivationKind::gelu: return "GELU";
     case ActivationKind::silu: return "SiLU";
+    case ActivationKind::hardswish: return "Hardswish";
     case ActivationKind::tanh: return "Tanh";
     case ActivationKind::sigmoid: return "Sigmoid";
   }

@@ -77,7 +77,7 @@ class BatchNorm2d final : public Module {
   std::shared_ptr<ProcessGroup> group_;  // null: statistics of the local batch
 };
 
-enum class ActivationKind : std::uint8_t { relu, gelu, silu, tanh, sigmoid };
+enum class ActivationKind : std::uint8_t { relu, gelu, silu, hardswish, tanh, sigmoid };
 
 class Activation final : public Module {
  public:

@@ -107,6 +107,13 @@ Variable silu(const Variable& x) {
       [](auto& s, ConstView dy, ConstView in, GradView dx) { silu_backward(s, dy, in, dx); });
 }
 
+Variable hardswish(const Variable& x) {
+  return activation(
+      "hardswish", x, Saves::input, {.forward = 5, .backward = 5},
+      [](auto& s, ConstView in, View out) { hardswish_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView in, GradView dx) { hardswish_backward(s, dy, in, dx); });
+}
+
 Variable tanh(const Variable& x) {
   return activation(
       "tanh", x, Saves::output, {.forward = 1, .backward = 3},

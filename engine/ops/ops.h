@@ -26,6 +26,8 @@ inline Variable operator/(const Variable& x, double a) { return scale(x, 1 / a);
 Variable relu(const Variable& x);
 Variable gelu(const Variable& x);
 Variable silu(const Variable& x);
+/// Returns x min(max(x + 3, 0), 6) / 6.
+Variable hardswish(const Variable& x);
 Variable tanh(const Variable& x);
 Variable sigmoid(const Variable& x);
 /// Zeroes elements of x [N, …] with probability `p` in [0, 1) and scales the others by 1 / (1 - p). The draws

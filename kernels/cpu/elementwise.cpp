@@ -60,6 +60,22 @@ void silu_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
   map(stream, dy, x, dx, derivative);
 }
 
+void hardswish_forward(CpuStream& stream, ConstView x, View y) {
+  const auto function = []<class T>(T u) {
+    const T positive = T{0} > u + 3 ? T{0} : u + 3;  // propagates NaN, as in relu_forward
+    return u * (positive > 6 ? T{6} : positive) * T(1.0 / 6);
+  };
+  map(stream, x, GradView(y), function);
+}
+
+void hardswish_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
+  const auto derivative = []<class T>(T d, T u) {
+    const T slope = u * T(1.0 / 3) + T(0.5);
+    return d * (u <= -3 ? T{0} : u >= 3 ? T{1} : slope);
+  };
+  map(stream, dy, x, dx, derivative);
+}
+
 void tanh_forward(CpuStream& stream, ConstView x, View y) {
   map(stream, x, GradView(y), [](auto u) { return vector_math::tanh(u); });
 }

@@ -94,6 +94,22 @@ struct SiluBackward {
   }
 };
 
+struct HardswishForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    const T positive = T{0} > x + 3 ? T{0} : x + 3;  // propagates NaN, as in ReluForward
+    return x * (positive > T{6} ? T{6} : positive) * T(1.0 / 6);
+  }
+};
+
+struct HardswishBackward {
+  template <class T>
+  __device__ T operator()(T dy, T x) const {
+    const T slope = x * T(1.0 / 3) + T(0.5);
+    return dy * (x <= T{-3} ? T{0} : x >= T{3} ? T{1} : slope);
+  }
+};
+
 struct TanhForward {
   template <class T>
   __device__ T operator()(T x) const {
@@ -148,6 +164,14 @@ void silu_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x
 
 void silu_backward(CudaStream& stream, ConstView dy, ConstView x, GradView dx) {
   cuda::map(stream, dy, x, dx, SiluBackward{});
+}
+
+void hardswish_forward(CudaStream& stream, ConstView x, View y) {
+  cuda::map(stream, x, y, HardswishForward{});
+}
+
+void hardswish_backward(CudaStream& stream, ConstView dy, ConstView x, GradView dx) {
+  cuda::map(stream, dy, x, dx, HardswishBackward{});
 }
 
 void tanh_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, TanhForward{}); }

@@ -70,7 +70,8 @@ def pools(out: dict) -> None:
 
 
 def activations(out: dict) -> None:
-    functions = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
+    functions = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "hardswish": F.hardswish,
+                 "tanh": torch.tanh, "sigmoid": torch.sigmoid}
     for name, function in functions.items():
         x = tensor(f"{name}/x", 5, 7, scale=6)
         record(out, name, function(x), x=x)

@@ -13,6 +13,7 @@ const std::vector<UnaryOp>& unary_ops() {
       {"relu", relu, {.kinks = {0}}},  // 0: where the slope changes
       {"gelu", gelu},
       {"silu", silu},
+      {"hardswish", hardswish, {.bound = 5, .kinks = {-3, 3}}},
       {"tanh", tanh},
       {"sigmoid", sigmoid},
   };
