@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <new>
 
+#include "apps/common/flag_names.h"
 #include "comm/bootstrap/environment.h"
 #include "kernels/base/check.h"
 
@@ -14,7 +15,7 @@ namespace convoy {
 void print_error(const char* program, const std::string& what, std::optional<int> rank) {
   std::fflush(stdout);
   const std::string by = rank ? fmt::format("[rank {}] ", *rank) : "";
-  fmt::print(stderr, "{}: error: {}{}\n", program, by, what);
+  fmt::print(stderr, "{}: error: {}{}\n", program, by, with_flag_names(what));
 }
 
 std::optional<int> launched_rank() {

@@ -13,7 +13,7 @@ void check_gpu_sharing(Rendezvous& rendezvous, const std::string& gpu, bool allo
       check(
           gpus[rank].empty() || gpus[rank] != gpus[other] || info.node != rendezvous.all()[other].node,
           "ranks {} and {} of host {} would share one GPU ({}); start at most one rank per GPU on this host "
-          "(found {} ranks), or add --allow-shared-gpu",
+          "(found {} ranks), or set allow_shared_gpu",
           other, rank, info.host, gpus[rank], info.local_world_size);
   }
 }

@@ -20,7 +20,7 @@ MpiRendezvous::MpiRendezvous(const RendezvousPlan& plan, const RendezvousOptions
   // If the program was started by the mpirun of another MPI, each process is an MPI job of one rank.
   check(plan.world_size == 0 || plan.world_size == session_->size(),
         "{}: found rank {} of {}, but {} reports a world size of {}; use the mpirun of that MPI, or "
-        "--rendezvous tcp://HOST:PORT",
+        "a rendezvous at tcp://HOST:PORT",
         plan.note, plan.rank, plan.world_size, MpiSession::library(), session_->size());
   std::vector<int> all_ranks(static_cast<std::size_t>(session_->size()));
   std::iota(all_ranks.begin(), all_ranks.end(), 0);

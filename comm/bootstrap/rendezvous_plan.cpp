@@ -23,8 +23,8 @@ RendezvousPlan plan_for(const Launch& launch, RendezvousPlan::Method method, con
 
 RendezvousPlan plan_at_address(const Launch& launch) {
   check(!launch.address.empty() && launch.port != 0,
-        "{}: found rank {} of {}, but {} is not set; set MASTER_ADDR and MASTER_PORT, or use --rendezvous "
-        "tcp://HOST:PORT",
+        "{}: found rank {} of {}, but {} is not set; set MASTER_ADDR and MASTER_PORT, or use a rendezvous "
+        "at tcp://HOST:PORT",
         launch.source, launch.rank, launch.world_size,
         launch.address.empty() ? "MASTER_ADDR" : "MASTER_PORT");
   const Endpoint endpoint{launch.address, launch.port};
@@ -48,8 +48,9 @@ RendezvousPlan plan_rendezvous(const std::string& where, const Variables& variab
   if (where == "auto") return plan_by_launcher(launch_from(variables));
   if (where == "env") {
     const std::optional<Launch> launch = launch_from_rank(variables);
-    check(launch.has_value(),
-          "--rendezvous env: RANK and WORLD_SIZE are not set; set them, and MASTER_ADDR and MASTER_PORT");
+    check(
+        launch.has_value(),
+        "RendezvousOptions::where: found env, but RANK and WORLD_SIZE are not set; set them, and MASTER_ADDR and MASTER_PORT");
     return plan_by_launcher(launch);
   }
   const std::optional<Launch> launch = launch_from(variables);
@@ -57,16 +58,20 @@ RendezvousPlan plan_rendezvous(const std::string& where, const Variables& variab
     // Some launchers set no MPI variables; MPI then provides the world size.
     if (launch && launch->by_mpi) return plan_for(*launch, RendezvousPlan::Method::mpi, "mpi", ", MPI");
     return {
-        .method = RendezvousPlan::Method::mpi, .world_size = 0, .source = "mpi", .note = "--rendezvous mpi"};
+        .method = RendezvousPlan::Method::mpi, .world_size = 0, .source = "mpi", .note = "rendezvous by MPI"};
   }
   const bool tcp = where.starts_with("tcp://"), file = where.starts_with("file://");
-  check(tcp || file, "--rendezvous {}: found '{}', expected auto, mpi, tcp://HOST:PORT, file:///PATH or env",
-        where, where);
+  check(tcp || file,
+        "RendezvousOptions::where: found '{}', expected auto, mpi, tcp://HOST:PORT, file:///PATH or env",
+        where);
   const std::string location = where.substr(where.find("//") + 2);
   const Endpoint endpoint = tcp ? parse_endpoint(location) : Endpoint();
-  check(tcp || location.starts_with('/'), "--rendezvous {}: expected file:// and an absolute path", where);
-  check(launch.has_value(), "--rendezvous {}: the rank of this process is unknown; set RANK and WORLD_SIZE",
-        where);
+  check(tcp || location.starts_with('/'),
+        "RendezvousOptions::where: found {}, expected file:// and an absolute path", where);
+  check(
+      launch.has_value(),
+      "RendezvousOptions::where: found {}, but the rank of this process is unknown; set RANK and WORLD_SIZE",
+      where);
   RendezvousPlan plan = plan_for(*launch, tcp ? RendezvousPlan::Method::tcp : RendezvousPlan::Method::file,
                                  tcp ? "tcp" : "file", fmt::format(", {}", where));
   plan.endpoint = endpoint;

@@ -1,4 +1,4 @@
-// The plan of an initialization, derived from --rendezvous and the environment without side effects.
+// The plan of an initialization, derived from an option and the environment without side effects.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ struct RendezvousPlan {
   std::string note;
 };
 
-/// Returns the plan for the value `where` of --rendezvous and the given environment variables. Throws
+/// Returns the plan for RendezvousOptions::where and the given environment variables. Throws
 /// UsageError if `where` is invalid, or if the rank, the world size or the address of rank 0 is unknown.
 RendezvousPlan plan_rendezvous(const std::string& where, const Variables& variables);
 

@@ -97,9 +97,7 @@ std::vector<std::string> ThreadRendezvous::all_gather(const std::string& local) 
   return texts;
 }
 
-std::string ThreadRendezvous::note() const {
-  return fmt::format("--devices {}, threads of one process", all_.size());
-}
+std::string ThreadRendezvous::note() const { return fmt::format("{} threads of one process", all_.size()); }
 
 std::shared_ptr<void> ThreadRendezvous::share(std::shared_ptr<void> local) {
   return state_->exchange(rank_, {.text = "", .shared = std::move(local)}, std::nullopt).front().shared;

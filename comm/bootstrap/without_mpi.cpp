@@ -9,13 +9,13 @@ std::string mpi_version_text() { return ""; }
 
 std::unique_ptr<Rendezvous> rendezvous_by_mpi(const RendezvousPlan& plan, const RendezvousOptions&) {
   fail<UsageError>(
-      "{}: this build has no MPI; install libopenmpi-dev and reconfigure, or use --rendezvous "
-      "tcp://HOST:PORT",
+      "{}: this build has no MPI; install libopenmpi-dev and reconfigure, or use a rendezvous "
+      "at tcp://HOST:PORT",
       plan.note);
 }
 
 std::unique_ptr<MessageLinks> make_mpi_links(Rendezvous&) {
-  fail<UsageError>("--comm mpi: this build has no MPI; install libopenmpi-dev and reconfigure");
+  fail<UsageError>("MPI communicator: this build has no MPI; install libopenmpi-dev and reconfigure");
 }
 
 }  // namespace convoy

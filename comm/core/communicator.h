@@ -16,7 +16,7 @@ namespace convoy {
 struct CommOptions {
   /// Timeout of one collective in seconds. It starts when the stream reaches the collective.
   double timeout_seconds = 300;
-  /// Compares the signature of every collective before the launch (--debug-comm). Communicators on the CPU
+  /// Compares the signature of every collective before the launch. Communicators on the CPU
   /// always compare. On GPUs the host must wait for the comparison, so by default NCCL communicators compare
   /// only the first collectives of each kind.
   bool check_always = false;

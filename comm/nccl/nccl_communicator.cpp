@@ -293,7 +293,8 @@ bool nccl_supported() { return true; }
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> control,
                                                      const DeviceContext& device,
                                                      const CommOptions& options) {
-  check(device.kind() == DeviceKind::cuda, "--comm nccl: found --device {}, expected a GPU", device.name());
+  check(device.kind() == DeviceKind::cuda, "NCCL communicator: found device {}, expected a GPU",
+        device.name());
   return std::make_unique<NcclCommunicator>(std::move(control), device, options);
 }
 

@@ -12,7 +12,7 @@ bool nccl_supported() { return false; }
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator>, const DeviceContext&,
                                                      const CommOptions&) {
   fail<UsageError>(
-      "--comm nccl: this build has no NCCL; install libnccl-dev and configure again with the cuda preset");
+      "NCCL communicator: this build has no NCCL; install libnccl-dev and configure again with the cuda preset");
 }
 
 void let_nccl_share_gpus(int) {}

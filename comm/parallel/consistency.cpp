@@ -36,7 +36,7 @@ std::vector<ConsistencyEntry> parse_consistency_entries(const std::string& text)
   return entries;
 }
 
-/// Returns one text per difference, in rank 0's order: "--lr 0.2, rank 0 has 0.1".
+/// Returns one text per difference, in rank 0's order: "lr 0.2, rank 0 has 0.1".
 std::vector<std::string> differences(const std::vector<ConsistencyEntry>& expected,
                                      const std::vector<ConsistencyEntry>& found) {
   std::map<std::string_view, std::string_view> by_name;

@@ -12,7 +12,7 @@ namespace convoy {
 
 /// A named value that must be equal on every rank.
 struct ConsistencyEntry {
-  std::string name;   // "--lr", "fc.weight"
+  std::string name;   // "fc.weight", or an option of the program
   std::string value;  // "0.1", "f32 [10, 512]"
 };
 
@@ -20,7 +20,7 @@ struct ConsistencyEntry {
 std::vector<ConsistencyEntry> consistency_entries_of(const Module& model);
 
 /// Compares the entries of all ranks. Throws the same UsageError on every rank if they differ. The message
-/// names the ranks that differ from rank 0 and the first differences: "rank 2 has --lr 0.2, rank 0 has 0.1".
+/// names the ranks that differ from rank 0 and the first differences: "rank 2 has lr 0.2, rank 0 has 0.1".
 /// Collective; blocks until all ranks have sent their entries.
 void verify_consistency_entries(Communicator& comm, const std::vector<ConsistencyEntry>& local);
 

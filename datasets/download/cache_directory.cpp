@@ -12,7 +12,7 @@ std::filesystem::path cache_directory() {
   const char* home = std::getenv("HOME");
   check(home != nullptr && home[0] == '/',
         "cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path; set one of them, or name the "
-        "data set's directory with --data");
+        "directory of the data set");
   return std::filesystem::path(home) / ".cache" / "convoy";
 }
 

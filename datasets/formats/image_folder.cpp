@@ -90,7 +90,7 @@ void refuse_corrupt(const Decoded& decoded, const std::string& name) {
   int named = 0;
   for (const std::string& error : decoded.errors)
     if (!error.empty() && named++ < kNamed) text += "; " + error;
-  fail<DataError>("{}: {} of {} images cannot be read (--skip-corrupt leaves them out){}{}", name,
+  fail<DataError>("{}: {} of {} images cannot be read (ReadOptions::skip_corrupt leaves them out){}{}", name,
                   decoded.corrupt(), decoded.errors.size(), text, named > kNamed ? "; …" : "");
 }
 

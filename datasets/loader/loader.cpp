@@ -33,15 +33,17 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
   check(is_floating(options.dtype) && (on_gpu || options.dtype != DType::f16),
         "loader: batches of {} on {}, expected f32, f64 or bf16, or on a GPU also f16",
         to_string(options.dtype), (options.device ? *options.device : images.context()).name());
-  check(options.global_batch >= 1, "--batch-size: found {}, expected 1 or more", options.global_batch);
-  check(options.micro_batch >= 0, "--micro-batch-size: found {}, expected 0 or more", options.micro_batch);
+  check(options.global_batch >= 1, "LoaderOptions::global_batch: found {}, expected 1 or more",
+        options.global_batch);
+  check(options.micro_batch >= 0, "LoaderOptions::micro_batch: found {}, expected 0 or more",
+        options.micro_batch);
   check(options.world_size >= 1 && 0 <= options.rank && options.rank < options.world_size,
         "loader: rank {} of {}, expected 0 to {}", options.rank, options.world_size, options.world_size - 1);
-  check(0 <= options.workers && options.workers <= 256, "--workers: found {}, expected 0 to 256",
+  check(0 <= options.workers && options.workers <= 256, "LoaderOptions::workers: found {}, expected 0 to 256",
         options.workers);
   check(options.prefetch >= 1, "loader: prefetch {}, expected 1 or more", options.prefetch);
-  check(options.max_epochs <= kEpochLimit, "--epochs: found {}, expected at most {}", options.max_epochs,
-        kEpochLimit);
+  check(options.max_epochs <= kEpochLimit, "LoaderOptions::max_epochs: found {}, expected at most {}",
+        options.max_epochs, kEpochLimit);
   check(!options.resident || on_gpu, "loader: found resident images on {}, expected a GPU",
         options.device ? options.device->name() : std::string("no device"));
   check(options.resident || !options.defer_images,
@@ -276,7 +278,7 @@ void DataLoader::make_images(const Tensor& ids, const Tensor& device_epoch, cons
 
 DataLoader::EpochRange DataLoader::epoch(std::int64_t epoch) {
   check(micro_batches_per_step() == 1,
-        "loader: epoch() requires one batch per step; use next_step() with --micro-batch-size");
+        "loader: epoch() requires one batch per step; use next_step() with LoaderOptions::micro_batch");
   seek(epoch);
   return EpochRange(*this);
 }

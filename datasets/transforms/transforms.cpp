@@ -35,7 +35,7 @@ int number(std::string_view word, int default_value, const char* what = "number 
   int value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   check(error == std::errc() && end == digits.data() + digits.size() && 1 <= value && value <= maximum,
-        "--augment: found '{}', expected a {} from 1 to {} after '='", word, what, maximum);
+        "AugmentOptions: found '{}', expected a {} from 1 to {} after '='", word, what, maximum);
   return value;
 }
 
@@ -54,7 +54,7 @@ void apply(std::string_view word, AugmentOptions& augment) {
   } else if (word == "flip") {
     augment.flip = true;
   } else {
-    fail<UsageError>("--augment: found '{}', {}", word, kExpected);
+    fail<UsageError>("AugmentOptions: found '{}', {}", word, kExpected);
   }
 }
 
@@ -65,13 +65,14 @@ AugmentOptions parse(std::string_view text) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view word = trimmed(text.substr(begin, end - begin));
     apply(word, augment);
-    check(names.insert(word_name(word)).second, "--augment: '{}' names '{}' twice", text, word_name(word));
+    check(names.insert(word_name(word)).second, "AugmentOptions: '{}' names '{}' twice", text,
+          word_name(word));
     begin = end + 1;
   }
   check(!augment.reflect || augment.crop_padding > 0,
-        "--augment: found 'reflect' without 'crop', expected both: it fills the padding of the crop");
+        "AugmentOptions: found 'reflect' without 'crop', expected both: it fills the padding of the crop");
   check(augment.min_area == 0 || augment.crop_padding == 0,
-        "--augment: found 'crop' and 'resized-crop', expected one of them");
+        "AugmentOptions: found 'crop' and 'resized-crop', expected one of them");
   return augment;
 }
 
@@ -104,10 +105,11 @@ std::string TransformSpec::describe() const {
 void TransformSpec::check_image_size(std::int64_t height, std::int64_t width) const {
   const std::int64_t side = std::min(height, width);
   check(augment.crop_padding < side,
-        "--augment: found crop={}, expected less than the images' {} pixels ({}x{})", augment.crop_padding,
+        "AugmentOptions: found crop={}, expected less than the images' {} pixels ({}x{})",
+        augment.crop_padding, side, height, width);
+  check(augment.cutout <= side,
+        "AugmentOptions: found cutout={}, expected at most the images' {} pixels ({}x{})", augment.cutout,
         side, height, width);
-  check(augment.cutout <= side, "--augment: found cutout={}, expected at most the images' {} pixels ({}x{})",
-        augment.cutout, side, height, width);
 }
 
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,

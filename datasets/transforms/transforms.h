@@ -27,7 +27,7 @@ struct TransformOptions {
   bool natural_images = false;
 };
 
-/// Parses the text of --augment: "none", "auto", or a comma-separated list of "crop[=4]", "reflect",
+/// Parses the text of an augmentation: "none", "auto", or a comma-separated list of "crop[=4]", "reflect",
 /// "resized-crop[=8]", "flip" and "cutout[=8]". Images are normalized with `statistics`, which are those of
 /// the training images. Throws UsageError for an unknown or repeated word, or a number out of range.
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,

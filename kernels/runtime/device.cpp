@@ -16,7 +16,7 @@ Device Device::parse(std::string_view text) {
         digits.find_first_not_of("0123456789") == std::string_view::npos)
       return cuda(std::stoi(std::string(digits)));
   }
-  fail<UsageError>("device: found '{}', expected auto, cpu, cuda or cuda:N", text);
+  fail<UsageError>("Device::parse: found '{}', expected auto, cpu, cuda or cuda:N", text);
 }
 
 std::string Device::name() const {

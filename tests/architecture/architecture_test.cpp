@@ -11,6 +11,7 @@ namespace convoy::architecture {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const std::vector<SourceFile>& tree() {
@@ -21,6 +22,9 @@ const std::vector<SourceFile>& tree() {
 TEST(Architecture, TheTreeIsFound) { EXPECT_GT(tree().size(), 50U); }
 TEST(Architecture, IncludesFollowTheArrows) { EXPECT_THAT(check_arrows(tree()), IsEmpty()); }
 TEST(Architecture, ConditionalsStayInTheRuntime) { EXPECT_THAT(check_conditionals(tree()), IsEmpty()); }
+TEST(Architecture, MessagesOfTheLibraryNameNoFlags) {
+  EXPECT_THAT(check_flags_in_messages(tree()), IsEmpty());
+}
 TEST(Architecture, DeviceSourcesKeepApart) { EXPECT_THAT(check_device_sources(tree()), IsEmpty()); }
 TEST(Architecture, FilesAreShort) { EXPECT_THAT(check_lengths(tree()), IsEmpty()); }
 TEST(Architecture, DirectoriesAreRooms) { EXPECT_THAT(check_directories(tree()), IsEmpty()); }
@@ -81,6 +85,16 @@ TEST(ArchitectureRules, FindConditionals) {
       {"kernels/runtime/stream.h", "#if defined(CONVOY_CUDA)\n#endif\n"}};
   EXPECT_THAT(check_conditionals(files),
               ElementsAre("engine/ops/linear.cpp:2: conditional compilation belongs in kernels/runtime"));
+}
+
+TEST(ArchitectureRules, FindAFlagInAMessageOfTheLibrary) {
+  const std::vector<SourceFile> files = {
+      {"datasets/loader/loader.cpp", "int a;\nfail(\"lower --batch-size\");\n"},
+      {"comm/core/deadline.cpp", "--left;  // \"a\" -- b\n"},
+      {"apps/train/main.cpp", "fail(\"lower --batch-size\");\n"}};
+  EXPECT_THAT(check_flags_in_messages(files),
+              ElementsAre(HasSubstr("datasets/loader/loader.cpp:2: the library names a flag of a program in "
+                                    "\"lower --batch-size\"")));
 }
 
 TEST(ArchitectureRules, FindKernelsAndFmtWhereTheyDoNotBelong) {

@@ -259,6 +259,22 @@ Problems check_conditionals(const std::vector<SourceFile>& files) {
   return problems;
 }
 
+Problems check_flags_in_messages(const std::vector<SourceFile>& files) {
+  static const std::regex kLibrary("(kernels|engine|comm|datasets|models)/.*");
+  static const std::regex kFlag(R"("[^"]*--[a-z][^"]*")");  // in a string literal of one line
+  Problems problems;
+  for (const SourceFile& file : files) {
+    if (is_build_list(file) || is_readme(file) || !std::regex_match(file.path, kLibrary)) continue;
+    for_each_line(file, [&](int number, const std::string& line) {
+      if (std::smatch found; std::regex_search(line, found, kFlag))
+        problems.push_back(fmt::format(
+            "{}:{}: the library names a flag of a program in {}; name its own option (apps/common/flag_names.h)",
+            file.path, number, found.str()));
+    });
+  }
+  return problems;
+}
+
 Problems check_device_sources(const std::vector<SourceFile>& files) {
   Problems problems;
   const auto index = by_path(files);

@@ -23,6 +23,8 @@ using Problems = std::vector<std::string>;
 Problems check_arrows(const std::vector<SourceFile>& files);
 /// Conditional compilation only in kernels/runtime and the named shims for versions of libraries.
 Problems check_conditionals(const std::vector<SourceFile>& files);
+/// No message of the library, in kernels, engine, comm, datasets and models, names a flag of a program.
+Problems check_flags_in_messages(const std::vector<SourceFile>& files);
 /// Device code only in kernels/cuda, which launches and shares memory as an emulator can follow; no fmt in
 /// what nvcc compiles, at any depth of inclusion.
 Problems check_device_sources(const std::vector<SourceFile>& files);

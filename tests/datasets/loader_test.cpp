@@ -300,10 +300,10 @@ TEST(DataLoader, RefusesInvalidOptions) {
     }
     return "no UsageError";
   };
-  EXPECT_THAT(refusal({.global_batch = 0}), HasSubstr("--batch-size: found 0"));
-  EXPECT_THAT(refusal({.micro_batch = -1}), HasSubstr("--micro-batch-size: found -1"));
+  EXPECT_THAT(refusal({.global_batch = 0}), HasSubstr("LoaderOptions::global_batch: found 0"));
+  EXPECT_THAT(refusal({.micro_batch = -1}), HasSubstr("LoaderOptions::micro_batch: found -1"));
   EXPECT_THAT(refusal({.rank = 2, .world_size = 2}), HasSubstr("rank 2 of 2"));
-  EXPECT_THAT(refusal({.workers = -1}), HasSubstr("--workers: found -1"));
+  EXPECT_THAT(refusal({.workers = -1}), HasSubstr("LoaderOptions::workers: found -1"));
   EXPECT_THAT(refusal({.prefetch = 0}), HasSubstr("prefetch 0"));
   EXPECT_THAT(refusal({.dtype = DType::f16}),
               HasSubstr("batches of f16 on cpu, expected f32, f64 or bf16, or on a GPU also f16"));

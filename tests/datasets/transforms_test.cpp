@@ -52,7 +52,7 @@ TEST(Transforms, ReadsLists) {
 TEST(Transforms, RefusesUnknownWords) {
   for (const char* word :
        {"rotate", "", "none,flip", "auto,flip", "flip,", "Crop", "flip=2", "reflect=1", "rotate=x"}) {
-    EXPECT_THAT(refusal(word), HasSubstr("--augment: ")) << word;
+    EXPECT_THAT(refusal(word), HasSubstr("AugmentOptions: ")) << word;
     EXPECT_THAT(refusal(word), HasSubstr("reflect, resized-crop[=PERCENT], flip and cutout[=PIXELS]"))
         << word;
   }

@@ -32,7 +32,7 @@ ShardPlan ShardPlan::of(const BucketPlan& plan, int ranks, std::size_t element_b
   const auto empty = std::find_if(shards.pieces.begin(), shards.pieces.end(),
                                   [](const auto& pieces) { return pieces.empty(); });
   check(empty == shards.pieces.end(),
-        "--zero: the model is too small for {} ranks: rank {} would get no element; use fewer ranks", ranks,
+        "sharding: the model is too small for {} ranks: rank {} would get no element; use fewer ranks", ranks,
         empty - shards.pieces.begin());
   return shards;
 }

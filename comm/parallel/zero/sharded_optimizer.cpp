@@ -22,7 +22,7 @@ ShardedOptimizer::ShardedOptimizer(Optimizer& optimizer, std::vector<ParameterGr
                                    const ShardedParameters& parameters, Communicator& control)
     : optimizer_(optimizer), groups_(std::move(groups)), parameters_(parameters), control_(control) {
   check(optimizer.is_elementwise(),
-        "--zero: optimizer {} cannot be sharded, because its step is not elementwise; expected sgd, "
+        "sharding: optimizer {} cannot be sharded, because its step is not elementwise; expected sgd, "
         "adam or adamw",
         optimizer.name());
 }

@@ -37,7 +37,7 @@ std::string address_for(const RankInfo& info) {
   if (!info.address.empty()) return info.address;
   const std::string address = address_of_an_interface();
   check(!address.empty(),
-        "--comm gloo: host {} has no address for other hosts; set GLOO_SOCKET_IFNAME to an interface",
+        "gloo communicator: host {} has no address for other hosts; set GLOO_SOCKET_IFNAME to an interface",
         info.host);
   return address;
 }
@@ -48,7 +48,7 @@ std::unique_ptr<MessageLinks> make_gloo_links(Rendezvous& rendezvous, const Comm
   const RankInfo& info = rendezvous.info();
   Store* const store = rendezvous.store();
   check(store != nullptr || info.world_size == 1,
-        "--comm gloo: the rendezvous has no store ({}); use --rendezvous tcp://HOST:PORT", rendezvous.note());
+        "gloo communicator: the rendezvous has no store ({}); use one at tcp://HOST:PORT", rendezvous.note());
   std::shared_ptr<gloo::transport::Device> device = GlooLinks::open_device(address_for(info));
   // All ranks use rank 0's token as a unique group name. If a rank has thrown above, all_gather() fails on
   // the others.

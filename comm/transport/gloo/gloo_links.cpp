@@ -60,7 +60,7 @@ std::shared_ptr<gloo::transport::Device> GlooLinks::open_device(const std::strin
     error = failure.what();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  check(device != nullptr, "--comm gloo: cannot open connections from {}: {}",
+  check(device != nullptr, "gloo communicator: cannot open connections from {}: {}",
         where.iface.empty() ? "address " + address : "interface " + where.iface, error);
   return device;
 }

@@ -5,7 +5,7 @@
 namespace convoy {
 
 std::unique_ptr<MessageLinks> make_gloo_links(Rendezvous&, const CommOptions&) {
-  fail<UsageError>("--comm gloo: this build has no gloo; install libgloo-dev and reconfigure");
+  fail<UsageError>("gloo communicator: this build has no gloo; install libgloo-dev and reconfigure");
 }
 
 std::unique_ptr<Communicator> make_gloo_communicator(Rendezvous& rendezvous, const CommOptions& options) {

@@ -10,7 +10,7 @@ namespace convoy {
 std::unique_ptr<MessageLinks> make_mpi_links(Rendezvous& rendezvous) {
   auto* const mpi_rendezvous = dynamic_cast<MpiRendezvous*>(&rendezvous);
   check(mpi_rendezvous != nullptr,
-        "--comm mpi: the ranks were not initialized through MPI ({}); start them with mpirun",
+        "MPI communicator: the ranks were not initialized through MPI ({}); start them with mpirun",
         rendezvous.note());
   return mpi_rendezvous->new_links();
 }

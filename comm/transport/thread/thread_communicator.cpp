@@ -212,10 +212,8 @@ std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks, 
 std::unique_ptr<Communicator> make_thread_communicator(Rendezvous& rendezvous, const CommOptions& options) {
   using Communicators = std::vector<std::unique_ptr<Communicator>>;
   auto* const thread_rendezvous = dynamic_cast<ThreadRendezvous*>(&rendezvous);
-  check(
-      thread_rendezvous != nullptr,
-      "--comm thread: the ranks are not threads of one process ({}); start a single process with --devices N",
-      rendezvous.note());
+  check(thread_rendezvous != nullptr, "thread communicator: the ranks are not threads of one process ({})",
+        rendezvous.note());
   const RankInfo& info = rendezvous.info();
   std::shared_ptr<Communicators> local;
   if (info.rank == 0)

@@ -127,7 +127,7 @@ std::string cuda_uuid_text(std::span<const char, 16> bytes) {
 }
 
 std::string explain_no_gpu(int driver_version, cudaError_t status) {
-  if (driver_version == 0) return "no NVIDIA driver on this machine; use --device cpu, or install one";
+  if (driver_version == 0) return "no NVIDIA driver on this machine; use the CPU, or install one";
   if (status == cudaErrorInsufficientDriver)
     return fmt::format(
         "the NVIDIA driver is too old: it supports CUDA {}, this build needs {}; update the driver",

@@ -8,8 +8,7 @@
 namespace convoy {
 
 CudaAvailability cuda_availability() {
-  return {.count = 0,
-          .reason = "this build has no CUDA; use --device cpu, or configure with the cuda preset"};
+  return {.count = 0, .reason = "this build has no CUDA; use the CPU, or configure with the cuda preset"};
 }
 
 CudaFacts cuda_facts() { return {.reason = cuda_availability().reason}; }

@@ -34,7 +34,7 @@ class MemorySource {
   /// Returns the name for error messages: "cpu", "cuda:0".
   virtual std::string name() const = 0;
   /// Returns the end of the out-of-memory message: what the user can do.
-  virtual std::string advice() const { return "lower --batch-size or --micro-batch-size"; }
+  virtual std::string advice() const { return "use smaller batches"; }
 };
 
 /// Returns a source of pageable host memory. Blocks of 2 MiB or more use transparent huge pages if available.

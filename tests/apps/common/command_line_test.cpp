@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--comm-timeout", "0"}, 2, "--comm-timeout: found 0, expected at least"},
         Mistake{{"--bucket-mb", "0"}, 2, "--bucket-mb: found 0, expected at least"},
         Mistake{{"--grad-dtype", "fp64"}, 2, "--grad-dtype: found 'fp64'"},
-        Mistake{{"--dataset", "shapes", "--rendezvous", "tcp:/x"}, 2, "--rendezvous tcp:/x: found"},
+        Mistake{{"--dataset", "shapes", "--rendezvous", "tcp:/x"}, 2, "--rendezvous: found 'tcp:/x'"},
         Mistake{{"--dataset", "shapes", "--comm", "nccl", "--device", "cpu"},
                 2,
                 "--comm nccl: found --device cpu, expected a GPU"},

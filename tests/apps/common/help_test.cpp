@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <sstream>
 
+#include "apps/common/flag_names.h"
 #include "apps/train/options.h"
 #include "bench/collectives/options.h"
 #include "bench/overlap/options.h"
@@ -18,6 +21,12 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+namespace fs = std::filesystem;
+
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 /// Returns the description of each flag, without line breaks, by its long name: "--model".
 std::map<std::string, std::string> help_entries(const std::string& help) {
@@ -98,6 +107,32 @@ TEST_P(ProgramHelp, DescriptionsAreCapitalizedPhrases) {
     EXPECT_THAT(phrase, Not(EndsWith("."))) << flag;
     EXPECT_THAT(phrase, Not(HasSubstr(". "))) << flag;
   }
+}
+
+TEST(FlagNames, AreFlagsOfSomeProgram) {
+  std::string help;
+  for (const std::string& name : all_programs()) help += run_program({program(name), "--help-all"}).out;
+  for (const FlagName& name : flag_names()) {
+    std::istringstream words(name.flag);
+    for (std::string word; words >> word;)
+      if (word.starts_with("--")) {
+        EXPECT_THAT(help, HasSubstr(word)) << name.library;
+      }
+  }
+}
+
+TEST(FlagNames, AreNamesInMessagesOfTheLibrary) {
+  std::string sources;
+  for (const char* directory : {"kernels", "comm", "datasets"})
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(CONVOY_SOURCE_DIR) / directory))
+      if (entry.path().extension() == ".cpp" || entry.path().extension() == ".h") sources += read_text(entry);
+  for (const FlagName& name : flag_names()) EXPECT_THAT(sources, HasSubstr(name.library));
+}
+
+TEST(FlagNames, ReplaceEveryNameInAMessage) {
+  EXPECT_EQ(with_flag_names("LoaderOptions::workers: found -1; lower ReadOptions::image_size"),
+            "--workers: found -1; lower --image-size");
+  EXPECT_EQ(with_flag_names("LoaderOptions::prefetch: found 0"), "LoaderOptions::prefetch: found 0");
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, ProgramHelp, ::testing::ValuesIn(all_programs()));

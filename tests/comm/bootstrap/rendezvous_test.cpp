@@ -252,7 +252,7 @@ TEST_P(RendezvousTest, RefusesRanksThatShareAGpu) {
     const std::string error = message_of<UsageError>([&] { check_gpu_sharing(rendezvous, gpu, false); });
     EXPECT_THAT(error, HasSubstr("ranks 1 and 3 of host"));
     EXPECT_THAT(error, HasSubstr("GPU-1"));
-    EXPECT_THAT(error, HasSubstr("--allow-shared-gpu"));
+    EXPECT_THAT(error, HasSubstr("allow_shared_gpu"));
   });
 }
 
@@ -342,7 +342,7 @@ TEST(Rendezvous, OfOneProcessNeedsNoStore) {
 TEST(Rendezvous, OfAnotherKindIsRefusedByCommunicators) {
   run_rendezvous_ranks(1, "tcp://127.0.0.1:" + std::to_string(free_port()), [](Rendezvous& rendezvous) {
     EXPECT_THAT(message_of<UsageError>([&] { make_mpi_communicator(rendezvous); }),
-                HasSubstr("--comm mpi: "));
+                HasSubstr("MPI communicator: "));
   });
   /// A rendezvous without a store.
   struct StorelessRendezvous : Rendezvous {
@@ -355,7 +355,7 @@ TEST(Rendezvous, OfAnotherKindIsRefusedByCommunicators) {
     std::string note() const override { return "test"; }
   } without_store;
   EXPECT_THAT(message_of<UsageError>([&] { make_gloo_communicator(without_store); }),
-              HasSubstr("--comm gloo: "));
+              HasSubstr("gloo communicator: "));
 }
 
 }  // namespace

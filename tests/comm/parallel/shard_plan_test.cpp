@@ -111,7 +111,7 @@ TEST(ShardPlan, RejectsTooManyRanks) {
   const std::vector<std::int64_t> numels = {10};
   const BucketPlan plan = BucketPlan::by_order(numels, {.element_bytes = kDouble});
   EXPECT_THAT(message_of<UsageError>([&] { ShardPlan::of(plan, 9, kDouble); }),
-              HasSubstr("--zero: the model is too small for 9 ranks: rank 2 would get no element"));
+              HasSubstr("sharding: the model is too small for 9 ranks: rank 2 would get no element"));
 }
 
 }  // namespace

@@ -330,8 +330,9 @@ TEST(Sharded, RejectsOptimizerThatIsNotElementwise) {
     ShardedParameters shards(all, plan_of_graph(all, sum(all.front().variable), 1), comm);
     const std::vector<ParameterGroup> groups = {ParameterGroup{.parameters = all}};
     Whole optimizer(shards.pieces_of(groups));
-    EXPECT_THAT(message_of<UsageError>([&] { ShardedOptimizer(optimizer, groups, shards, comm); }),
-                HasSubstr("--zero: optimizer whole cannot be sharded, because its step is not elementwise"));
+    EXPECT_THAT(
+        message_of<UsageError>([&] { ShardedOptimizer(optimizer, groups, shards, comm); }),
+        HasSubstr("sharding: optimizer whole cannot be sharded, because its step is not elementwise"));
     comm.finish();
   });
 }

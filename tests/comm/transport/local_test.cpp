@@ -145,8 +145,9 @@ TEST(ThreadRendezvous, ProvidesCommunicators) {
 
 TEST(ThreadRendezvous, OfAnotherKindIsRefused) {
   const std::unique_ptr<Rendezvous> alone = Rendezvous::init();
-  EXPECT_THAT(message_of<UsageError>([&] { make_thread_communicator(*alone); }),
-              ::testing::HasSubstr("--comm thread: the ranks are not threads of one process (one process)"));
+  EXPECT_THAT(
+      message_of<UsageError>([&] { make_thread_communicator(*alone); }),
+      ::testing::HasSubstr("thread communicator: the ranks are not threads of one process (one process)"));
 }
 
 TEST(ThreadCommunicator, RejectsZeroRanks) { EXPECT_THROW(make_thread_communicators(0), UsageError); }

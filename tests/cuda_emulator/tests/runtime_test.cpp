@@ -159,7 +159,7 @@ TEST_F(MachineErrors, OutOfMemory) {
   EXPECT_EQ(
       error_of([&] { memory.allocate(std::size_t{3} << 20); }),
       "out of memory on cuda:1: asked for 3.00 MiB, 6.00 MiB in use (peak 6.00 MiB); the GPU has 2.00 MiB of "
-      "8.00 MiB free, counting all processes; lower --batch-size or --micro-batch-size");
+      "8.00 MiB free, counting all processes; use smaller batches");
   memory.release(block, std::size_t{6} << 20);
   EXPECT_NO_THROW(memory.release(memory.allocate(std::size_t{7} << 20), std::size_t{7} << 20))
       << "cached blocks are freed first";
@@ -172,8 +172,8 @@ TEST_F(MachineErrors, OutOfPinnedMemory) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   EXPECT_EQ(
       error_of([&] { gpu.staging().allocate(2048); }),
-      "out of memory on the pinned host memory of cuda:0: asked for 2.00 KiB, 0 B in use (peak 0 B); lower "
-      "--batch-size or --micro-batch-size");
+      "out of memory on the pinned host memory of cuda:0: asked for 2.00 KiB, 0 B in use (peak 0 B); use smaller "
+      "batches");
 }
 
 class Contexts : public EmulatorTest {};

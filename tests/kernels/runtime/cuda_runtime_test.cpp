@@ -203,7 +203,7 @@ TEST_F(CudaRuntime, OutOfMemoryThrowsAndLeavesTheDeviceUsable) {
   } catch (const DeviceError& error) {
     EXPECT_THAT(error.what(), HasSubstr("out of memory on cuda:0: asked for 1024.00 TiB"));
     EXPECT_THAT(error.what(), HasSubstr("the GPU has "));
-    EXPECT_THAT(error.what(), HasSubstr("lower --batch-size"));
+    EXPECT_THAT(error.what(), HasSubstr("use smaller batches"));
   }
   const DeviceArray<float> x(gpu, Array<float>({33}, -1));
   relu_forward(stream_of(gpu), x.view(), x.view());

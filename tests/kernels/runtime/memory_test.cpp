@@ -164,7 +164,7 @@ TEST(CachingAllocator, ErrorStatesRequestUsageAndAdvice) {
   void* const block = allocator.allocate(1 << 20);
   const std::string message = message_of(allocator, std::size_t{5} << 30);
   for (const char* part :
-       {"fake:3", "asked for 5.00 GiB", "1.00 MiB in use", "limit 3.00 MiB", "--batch-size"})
+       {"fake:3", "asked for 5.00 GiB", "1.00 MiB in use", "limit 3.00 MiB", "use smaller batches"})
     EXPECT_NE(message.find(part), std::string::npos) << part << " is missing in: " << message;
   EXPECT_EQ(allocator.stats().in_use, std::size_t{1} << 20) << "a failed request changes nothing";
   allocator.release(block, 1 << 20);
