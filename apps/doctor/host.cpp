@@ -18,6 +18,7 @@
 #include "apps/doctor/network.h"
 #include "comm/bootstrap/host.h"
 #include "comm/core/library_versions.h"
+#include "datasets/formats/image/pixels.h"
 #include "engine/io/file.h"
 #include "kernels/base/check.h"
 #include "kernels/runtime/library_versions.h"
@@ -158,7 +159,7 @@ RankFacts examine_host(const Variables& variables) {
   facts.parent = line_of(fmt::format("/proc/{}/comm", getppid()));
   facts.program = hash_file("/proc/self/exe");
   facts.version = kVersion;
-  facts.libraries = {onednn_version_text(), openblas_version_text()};
+  facts.libraries = {onednn_version_text(), openblas_version_text(), jpeg_decoder_text()};
   for (const std::string& text : {mpi_version_text(), nccl_version_text()})
     if (!text.empty()) facts.libraries.push_back(text);
   facts.variables = select_variables(variables);

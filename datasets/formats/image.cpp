@@ -47,6 +47,8 @@ ImageSize check_image_size(std::int64_t width, std::int64_t height, std::int64_t
 
 Pixels decode_rgb(std::string_view bytes, const std::string& name) {
   const ImageSize size = check_structure(bytes, name);
+  if (is_jpeg(bytes))
+    if (auto rgb = decode_with_libjpeg(bytes, name, size)) return {size, std::move(*rgb)};
   int channels = 0;
   std::vector<std::uint8_t> values =
       decode_with_stb(bytes, name, size, max_decoder_bytes(size, bytes.size()), channels);

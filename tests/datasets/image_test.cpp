@@ -2,10 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstdlib>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "datasets/formats/image/pixels.h"
 #include "datasets/formats/readers.h"
 #include "datasets/transforms/resize.h"
 #include "tests/testing/support/errors.h"
@@ -183,6 +187,107 @@ TEST(DecodeImage, JpegsThatMisleadTheDecoderAreRefused) {
   EXPECT_THAT(refusal(bytes + "\xFF\xD9"), HasSubstr("more than 100 scans"));
 
   EXPECT_THAT(refusal(whole.substr(0, scan) + "\xFF\xD9"), HasSubstr("without image data"));
+}
+
+/// Tests of libjpeg-turbo, for builds that have it.
+class JpegDecoders : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (jpeg_decoder_text() == "stb_image") GTEST_SKIP() << "this build has no libjpeg-turbo";
+  }
+};
+
+std::vector<std::uint8_t> decode_with_stb(const std::string& bytes, ImageSize size, int& channels) {
+  return convoy::decode_with_stb(bytes, "in memory", size, std::size_t{1} << 24, channels);
+}
+
+TEST_F(JpegDecoders, AgreeWithinRounding) {
+  std::mt19937 random(1);
+  for (const auto& [width, height] :
+       {std::array{1, 1}, std::array{7, 5}, std::array{16, 16}, std::array{61, 35}})
+    for (const int quality : {50, 95})  // the encoder halves the sides of chrominance up to a quality of 90
+      for (const int channels : {1, 3})
+        for (const bool noise : {false, true}) {
+          Picture picture = Picture::ramp(width, height, channels);
+          if (noise)
+            for (std::uint8_t& value : picture.pixels) value = static_cast<std::uint8_t>(random());
+          const std::string bytes = testing::jpeg(picture, quality);
+          int stb_channels = 0;
+          const auto stb = decode_with_stb(bytes, {width, height}, stb_channels);
+          const auto turbo = decode_with_libjpeg(bytes, "in memory", {width, height});
+          ASSERT_TRUE(turbo.has_value());
+          ASSERT_EQ(turbo->size(), static_cast<std::size_t>(width * height * 3));
+          EXPECT_EQ(decode(bytes), *turbo);
+          // The inverse DCT of each is within 1 of the exact value: 2 between them. Upsampling of chrominance
+          // rounds at different places: 1 more. Blue is Y + 1.772 Cb, rounded: 2 + 1.772 * 3 + 1 = 8.3.
+          int largest = 0;
+          for (std::size_t i = 0; i < turbo->size(); ++i) {
+            const std::size_t from = i / 3 * static_cast<std::size_t>(stb_channels);
+            const int other = stb[stb_channels == 1 ? from : from + i % 3];
+            largest = std::max(largest, std::abs((*turbo)[i] - other));
+          }
+          EXPECT_LE(largest, 8) << width << " x " << height << ", quality " << quality << ", channels "
+                                << channels;
+        }
+}
+
+TEST_F(JpegDecoders, LibjpegRefusesImageDataThatEndEarly) {
+  const std::string whole = testing::jpeg(Picture::ramp(40, 40, 3));
+  const std::size_t data = whole.find("\xFF\xDA") + 14;
+  for (const std::size_t kept : {std::size_t{1}, (whole.size() - 2 - data) / 2})
+    EXPECT_THAT(refusal(whole.substr(0, data + kept) + "\xFF\xD9"),
+                HasSubstr("premature end of data segment"));
+}
+
+TEST_F(JpegDecoders, LibjpegAcceptsBytesBetweenSegments) {
+  const std::string whole = testing::jpeg(Picture::ramp(16, 16, 3));
+  std::string bytes = whole;
+  bytes.insert(bytes.find("\xFF\xDA"), "spare");
+  EXPECT_EQ(decode(bytes), decode(whole));
+}
+
+TEST_F(JpegDecoders, LibjpegRefusesAnotherSizeThanTheCheckedOne) {
+  const std::string bytes = testing::jpeg(Picture::ramp(16, 9, 3));
+  EXPECT_THAT(message_of<DataError>([&] {
+                decode_with_libjpeg(bytes, "bad.file", {16, 8});
+              }),
+              AllOf(HasSubstr("found 16 x 9 pixels"), HasSubstr("expected a JPEG image of 16 x 8 pixels")));
+}
+
+/// Returns a JPEG of one block with 1 to 4 components, all of value 128. Four are Adobe's inverted CMYK.
+std::string flat_jpeg(char components) {
+  std::string bytes = testing::jpeg(Picture::plain(8, 8, 1, 128));
+  bytes.resize(bytes.find("\xFF\xDA"));
+  const std::size_t frame = bytes.find("\xFF\xC0");
+  std::string header("\xFF\xC0\0?\x08\0\x08\0\x08", 9), scan("\xFF\xDA\0?", 4);
+  header[3] = static_cast<char>(8 + 3 * components);
+  scan[3] = static_cast<char>(6 + 2 * components);
+  header += components;
+  scan += components;
+  // The image data are, per component, a zero difference of DC (00) and the end of the block (1010), in the
+  // tables of ISO/IEC 10918-1, annex K. Ones pad the last byte.
+  std::uint32_t data = 0xFFFFFFFFu >> (6 * components);
+  for (char id = 1; id <= components; ++id) {
+    header += {id, '\x11', '\0'};
+    scan += {id, '\0'};
+    data |= 0b001010u << (32 - 6 * id);
+  }
+  if (components == 4) header.insert(0, "\xFF\xEE\0\x0E\x41\x64obe\0\x64\0\0\0\0\0", 16);  // "Adobe"
+  bytes.replace(frame, 2 + static_cast<std::size_t>(bytes[frame + 3]), header);
+  return bytes + scan + std::string("\0\x3F\0", 3) +
+         testing::big32(data).substr(0, (6u * components + 7) / 8) + "\xFF\xD9";
+}
+
+TEST(DecodeImage, JpegsOfOneAndThreeComponentsAreDecoded) {
+  for (const char components : {'\1', '\3'})
+    EXPECT_EQ(decode(flat_jpeg(components)), std::vector<std::uint8_t>(192, 128)) << int{components};
+  EXPECT_THAT(refusal(flat_jpeg(2)), HasSubstr("damaged"));
+}
+
+TEST(DecodeImage, CmykIsConverted) {
+  EXPECT_FALSE(decode_with_libjpeg(flat_jpeg(4), "in memory", {8, 8}).has_value());
+  // Inverted CMYK stores what the ink leaves of the light: 128/255 of the color, and 128/255 of that by black.
+  EXPECT_EQ(decode(flat_jpeg(4)), std::vector<std::uint8_t>(192, 64));
 }
 
 TEST(DecodeImage, RefusesImpossibleSizes) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,16 @@ inline constexpr std::uint64_t kMaxImageFileBytes = std::uint64_t{512} << 20;
 /// orientation is not applied. Throws DataError, which starts with `name`, if the image is damaged or of
 /// another format.
 Pixels decode_rgb(std::string_view bytes, const std::string& name);
+
+/// Returns what decodes JPEG images of 1 or 3 components: "libjpeg-turbo 2.1.5" or "stb_image". Pixels of the
+/// two differ by rounding.
+std::string jpeg_decoder_text();
+
+/// Decodes a JPEG image of the given size with libjpeg-turbo, and returns 3 bytes per pixel. Returns an empty
+/// optional if the build has no libjpeg-turbo, or if the image has neither 1 nor 3 components. Throws DataError
+/// if the image is damaged. Thread-safe.
+std::optional<std::vector<std::uint8_t>> decode_with_libjpeg(std::string_view bytes, const std::string& name,
+                                                             ImageSize size);
 
 /// Decodes an image of the given size with stb_image, and returns `channels` (1 to 4) bytes per pixel.
 /// Allocations of more than `max_bytes` fail, so that a stream that is larger than its header claims cannot

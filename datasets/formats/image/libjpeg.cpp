@@ -1,0 +1,94 @@
+// Decoding of JPEG files with libjpeg-turbo, which reports errors by calling back. The callback must not return,
+// and must not throw through the frames of C. It jumps out of the library, so decode() holds no object with a
+// destructor.
+#include <csetjmp>
+#include <cstdio>  // jpeglib.h needs FILE
+
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include "datasets/formats/image/pixels.h"
+#include "kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+struct Decoder {
+  jpeg_decompress_struct state{};
+  jpeg_error_mgr errors{};
+  std::jmp_buf on_error{};
+  char message[JMSG_LENGTH_MAX] = "";
+};
+
+[[noreturn]] void stop(j_common_ptr state) {
+  auto& decoder = *static_cast<Decoder*>(state->client_data);
+  state->err->format_message(state, decoder.message);
+  std::longjmp(decoder.on_error, 1);
+}
+
+/// Stops at warnings after which the library would invent pixels. Others are common in intact images: an
+/// unknown revision, or bytes between segments.
+void warn_or_stop(j_common_ptr state, int level) {
+  if (level >= 0) return;  // a trace message
+  switch (state->err->msg_code) {
+    case JWRN_BOGUS_PROGRESSION:
+    case JWRN_HIT_MARKER:
+    case JWRN_HUFF_BAD_CODE:
+    case JWRN_JPEG_EOF:
+    case JWRN_MUST_RESYNC: stop(state);
+    default: break;
+  }
+}
+
+enum class Outcome { decoded, unsupported, failed };
+
+/// Decodes into rgb, [height, width, 3]. If it fails, `message` of the decoder is the reason. If the number of
+/// components is neither 1 nor 3, writes nothing and returns `unsupported`.
+Outcome decode(Decoder& decoder, std::string_view bytes, ImageSize size, std::uint8_t* rgb) {
+  jpeg_decompress_struct& state = decoder.state;
+  state.err = jpeg_std_error(&decoder.errors);
+  state.err->error_exit = stop;
+  state.err->emit_message = warn_or_stop;
+  state.client_data = &decoder;
+  if (setjmp(decoder.on_error) != 0) return Outcome::failed;
+  jpeg_create_decompress(&state);
+  jpeg_mem_src(&state, reinterpret_cast<unsigned char*>(const_cast<char*>(bytes.data())), bytes.size());
+  jpeg_read_header(&state, TRUE);
+  if (state.num_components != 1 && state.num_components != 3) return Outcome::unsupported;
+  if (state.image_width != size.width || state.image_height != size.height) {
+    std::snprintf(decoder.message, sizeof decoder.message, "found %u x %u pixels", state.image_width,
+                  state.image_height);
+    return Outcome::failed;
+  }
+  state.out_color_space = JCS_RGB;
+  state.dct_method = JDCT_ISLOW;  // the same bits with and without SIMD
+  jpeg_start_decompress(&state);
+  while (state.output_scanline < state.output_height) {
+    JSAMPROW row = rgb + std::size_t{state.output_scanline} * state.output_width * 3;
+    jpeg_read_scanlines(&state, &row, 1);
+  }
+  jpeg_finish_decompress(&state);
+  return Outcome::decoded;
+}
+
+}  // namespace
+
+std::string jpeg_decoder_text() {
+  constexpr int kVersion = LIBJPEG_TURBO_VERSION_NUMBER;  // three digits per part
+  return fmt::format("libjpeg-turbo {}.{}.{}", kVersion / 1'000'000, kVersion / 1000 % 1000, kVersion % 1000);
+}
+
+std::optional<std::vector<std::uint8_t>> decode_with_libjpeg(std::string_view bytes, const std::string& name,
+                                                             ImageSize size) {
+  std::vector<std::uint8_t> rgb(static_cast<std::size_t>(size.width * size.height * 3));
+  Decoder decoder;
+  const Outcome outcome = decode(decoder, bytes, size, rgb.data());
+  jpeg_destroy_decompress(&decoder.state);
+  if (outcome == Outcome::failed)
+    fail<DataError>("{}: damaged: libjpeg-turbo reports '{}', expected a JPEG image of {} x {} pixels", name,
+                    static_cast<const char*>(decoder.message), size.width, size.height);
+  if (outcome == Outcome::unsupported) return std::nullopt;
+  return rgb;
+}
+
+}  // namespace convoy

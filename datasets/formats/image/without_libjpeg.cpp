@@ -1,0 +1,13 @@
+// Replaces libjpeg.cpp in a build without libjpeg-turbo.
+#include "datasets/formats/image/pixels.h"
+
+namespace convoy {
+
+std::string jpeg_decoder_text() { return "stb_image"; }
+
+std::optional<std::vector<std::uint8_t>> decode_with_libjpeg(std::string_view, const std::string&,
+                                                             ImageSize) {
+  return std::nullopt;
+}
+
+}  // namespace convoy
