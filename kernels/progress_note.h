@@ -11,16 +11,16 @@ namespace convoy {
 /// A progress counter in pinned host memory (DeviceContext::staging()). The GPU writes it, and the host reads it.
 struct ProgressNote {
   /// The content of a note, whose meaning is up to the caller.
-  struct What {
+  struct Content {
     std::uint64_t words[3] = {};
   };
   std::uint64_t count = 0;  // the number of notes so far
-  What what = {};           // the latest note
+  Content content = {};     // the latest note
 };
 
-/// Enqueues a write: when the stream reaches it, the GPU increments note->count and stores `what`. If
+/// Enqueues a write: when the stream reaches it, the GPU increments note->count and stores `content`. If
 /// captured in a CUDA graph, every replay does so again. There is no CPU overload, because CPU work can
 /// report its progress itself.
-void note_progress(CudaStream& stream, ProgressNote* note, const ProgressNote::What& what);
+void note_progress(CudaStream& stream, ProgressNote* note, const ProgressNote::Content& content);
 
 }  // namespace convoy

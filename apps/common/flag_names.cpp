@@ -16,7 +16,8 @@ std::span<const FlagName> flag_names() {
       FlagName{"ReadOptions::skip_corrupt", "--skip-corrupt"},
       FlagName{"AugmentOptions", "--augment"},
       FlagName{"Device::parse", "--device"},
-      FlagName{"RendezvousOptions::where", "--rendezvous"},
+      FlagName{"RendezvousOptions::init_method", "--rendezvous"},
+      FlagName{"use the CPU, or", "use --device cpu, or"},
       FlagName{"set allow_shared_gpu", "add --allow-shared-gpu"},
       FlagName{"use smaller batches", "lower --batch-size or --micro-batch-size"},
   };

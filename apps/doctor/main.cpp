@@ -209,8 +209,8 @@ int run(int argc, char** argv) {
   RankFacts facts = examine_host(variables);
   std::unique_ptr<Rendezvous> rendezvous;
   try {
-    rendezvous =
-        Rendezvous::init({.where = options.job.rendezvous, .timeout_seconds = options.job.comm_timeout});
+    rendezvous = Rendezvous::init(
+        {.init_method = options.job.rendezvous, .timeout_seconds = options.job.comm_timeout});
   } catch (const Error& error) {
     fail_alone(error, facts);
   }

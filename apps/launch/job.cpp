@@ -99,8 +99,8 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
 }
 
 Job::Job(const JobOptions& options)
-    : Job(options, Rendezvous::init({.where = options.rendezvous, .timeout_seconds = options.comm_timeout})) {
-}
+    : Job(options,
+          Rendezvous::init({.init_method = options.rendezvous, .timeout_seconds = options.comm_timeout})) {}
 
 Job::Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous,
          std::function<void(ExitCode)> on_failure)

@@ -48,13 +48,6 @@ CommandLine command_line(Options& o) {
   return line;
 }
 
-bool is_image_name(const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".bmp";
-}
-
 /// Replaces each directory by the images below it, at any depth, sorted by path.
 std::vector<std::string> expand(const std::vector<std::string>& arguments) {
   std::vector<std::string> files;

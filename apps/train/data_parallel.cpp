@@ -76,14 +76,14 @@ void DataParallel::connect(TrainStep& step) {
     const GradientSynchronizerOptions options{.bucket_mb = options_.bucket_mb,
                                               .grad_dtype = communicated_dtype(options_),
                                               .deterministic = options_.compute.deterministic,
-                                              .plan = kept_plan(),
+                                              .plan = plan_to_store(),
                                               .time_buckets = parts_.is_traced()};
     reducer_ = std::make_unique<GradientSynchronizer>(parts_.model.parameters(), *parts_.gradients, options);
   }
   step.set_gradients(reducer_.get(), shard_group_.get());
 }
 
-std::optional<std::string> DataParallel::kept_plan() const {
+std::optional<std::string> DataParallel::plan_to_store() const {
   if (bucket_plan_.empty() || options_.compute.deterministic) return std::nullopt;
   return bucket_plan_;
 }
@@ -100,7 +100,7 @@ Manifest DataParallel::load(const std::filesystem::path& checkpoint) {
 }
 
 void DataParallel::write_plan(Manifest& manifest) const {
-  std::optional<std::string> plan = reducer_ ? reducer_->kept_plan() : std::nullopt;
+  std::optional<std::string> plan = reducer_ ? reducer_->plan_to_store() : std::nullopt;
   if (!plan) return;
   manifest.extra[kPlanKey] = std::move(*plan);
   manifest.extra[kBucketKey] = fmt::format("{}", options_.bucket_mb);

@@ -71,7 +71,7 @@ class DataParallel {
   void set_up_sync_batch_norm();
   void make_optimizer(DType dtype);
   void broadcast_optimizer();
-  std::optional<std::string> kept_plan() const;
+  std::optional<std::string> plan_to_store() const;
 
   const TrainOptions& options_;
   const TrainerParts& parts_;

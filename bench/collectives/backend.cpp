@@ -67,8 +67,8 @@ class MpiBackend final : public Backend {
 
   ConstView result(const Case& one, ConstView in, View out) const override {
     const bool is_in_place = one.collective == Collective::reduce_scatter &&
-                             part_of(in, rank_ * one.count, one.count).data == out.data;
-    return is_in_place ? part_of(in, 0, one.count) : ConstView(out);
+                             subview(in, rank_ * one.count, one.count).data == out.data;
+    return is_in_place ? subview(in, 0, one.count) : ConstView(out);
   }
 
  private:

@@ -86,12 +86,12 @@ CollectiveData::CollectiveData(const DeviceContext& device, int threads, std::in
 View CollectiveData::in(const Case& one, Placement placement, int rank) const {
   const View whole = view_on(placement == Placement::in_place ? second_ : first_, one.in_count(), one.dtype);
   if (placement == Placement::out_of_place || one.collective != Collective::all_gather) return whole;
-  return part_of(out(one, placement, rank), rank * one.count, one.count);
+  return subview(out(one, placement, rank), rank * one.count, one.count);
 }
 
 View CollectiveData::out(const Case& one, Placement placement, int rank) const {
   if (placement == Placement::in_place && one.collective == Collective::reduce_scatter)
-    return part_of(in(one, placement, rank), rank * one.count, one.count);
+    return subview(in(one, placement, rank), rank * one.count, one.count);
   return view_on(second_, one.out_count(), one.dtype);
 }
 

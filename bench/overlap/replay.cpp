@@ -36,11 +36,11 @@ class LinkTransport final : public Transport {
                       duration_ms * 1e-3, call.deadline.seconds());
   }
   void reduce_scatter(const Call&, ConstView in, View out) override {
-    copy_view(part_of(in, 0, out.numel()), out);
+    copy_view(subview(in, 0, out.numel()), out);
   }
   void broadcast(const Call&, View) override {}
   void all_gather(const Call&, ConstView in, View out) override {
-    copy_view(in, part_of(out, 0, in.numel()));
+    copy_view(in, subview(out, 0, in.numel()));
   }
   void barrier(const Call&) override {}
   std::vector<std::string> gather_object(const Call&, const std::string& local) override {

@@ -34,7 +34,7 @@ class SingleProcess final : public Rendezvous {
 std::unique_ptr<Rendezvous> Rendezvous::init(const RendezvousOptions& options) {
   check(options.timeout_seconds > 0, "rendezvous timeout: found {} s, expected more than 0",
         options.timeout_seconds);
-  const RendezvousPlan plan = plan_rendezvous(options.where, environment_variables());
+  const RendezvousPlan plan = plan_rendezvous(options.init_method, environment_variables());
   switch (plan.method) {
     case RendezvousPlan::Method::mpi: return rendezvous_by_mpi(plan, options);
     case RendezvousPlan::Method::tcp: return rendezvous_by_tcp(plan, options);

@@ -12,7 +12,7 @@ namespace convoy {
 
 struct RendezvousOptions {
   /// "auto", "mpi", "tcp://HOST:PORT", "file:///PATH" or "env".
-  std::string where = "auto";
+  std::string init_method = "auto";
   double timeout_seconds = 60;
 };
 

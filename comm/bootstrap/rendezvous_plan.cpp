@@ -9,14 +9,14 @@ namespace {
 
 /// Returns a plan with the ranks of `launch`. The caller adds the endpoint or path.
 RendezvousPlan plan_for(const Launch& launch, RendezvousPlan::Method method, const std::string& source,
-                        const std::string& where) {
+                        const std::string& place) {
   RendezvousPlan plan{.method = method,
                       .rank = launch.rank,
                       .world_size = launch.world_size,
                       .job = launch.job,
                       .local_rank = launch.local_rank,
                       .source = source};
-  plan.note = fmt::format("{}{}", launch.source, where);
+  plan.note = fmt::format("{}{}", launch.source, place);
   if (!launch.others.empty()) plan.note += fmt::format("; {} too", fmt::join(launch.others, ", "));
   return plan;
 }
@@ -44,36 +44,37 @@ RendezvousPlan plan_by_launcher(const std::optional<Launch>& launch) {
 
 }  // namespace
 
-RendezvousPlan plan_rendezvous(const std::string& where, const Variables& variables) {
-  if (where == "auto") return plan_by_launcher(launch_from(variables));
-  if (where == "env") {
+RendezvousPlan plan_rendezvous(const std::string& init_method, const Variables& variables) {
+  if (init_method == "auto") return plan_by_launcher(launch_from(variables));
+  if (init_method == "env") {
     const std::optional<Launch> launch = launch_from_rank(variables);
     check(
         launch.has_value(),
-        "RendezvousOptions::where: found env, but RANK and WORLD_SIZE are not set; set them, and MASTER_ADDR and MASTER_PORT");
+        "RendezvousOptions::init_method: found env, but RANK and WORLD_SIZE are not set; set them, and MASTER_ADDR and MASTER_PORT");
     return plan_by_launcher(launch);
   }
   const std::optional<Launch> launch = launch_from(variables);
-  if (where == "mpi") {
+  if (init_method == "mpi") {
     // Some launchers set no MPI variables; MPI then provides the world size.
     if (launch && launch->by_mpi) return plan_for(*launch, RendezvousPlan::Method::mpi, "mpi", ", MPI");
     return {
         .method = RendezvousPlan::Method::mpi, .world_size = 0, .source = "mpi", .note = "rendezvous by MPI"};
   }
-  const bool tcp = where.starts_with("tcp://"), file = where.starts_with("file://");
-  check(tcp || file,
-        "RendezvousOptions::where: found '{}', expected auto, mpi, tcp://HOST:PORT, file:///PATH or env",
-        where);
-  const std::string location = where.substr(where.find("//") + 2);
+  const bool tcp = init_method.starts_with("tcp://"), file = init_method.starts_with("file://");
+  check(
+      tcp || file,
+      "RendezvousOptions::init_method: found '{}', expected auto, mpi, tcp://HOST:PORT, file:///PATH or env",
+      init_method);
+  const std::string location = init_method.substr(init_method.find("//") + 2);
   const Endpoint endpoint = tcp ? parse_endpoint(location) : Endpoint();
   check(tcp || location.starts_with('/'),
-        "RendezvousOptions::where: found {}, expected file:// and an absolute path", where);
+        "RendezvousOptions::init_method: found {}, expected file:// and an absolute path", init_method);
   check(
       launch.has_value(),
-      "RendezvousOptions::where: found {}, but the rank of this process is unknown; set RANK and WORLD_SIZE",
-      where);
+      "RendezvousOptions::init_method: found {}, but the rank of this process is unknown; set RANK and WORLD_SIZE",
+      init_method);
   RendezvousPlan plan = plan_for(*launch, tcp ? RendezvousPlan::Method::tcp : RendezvousPlan::Method::file,
-                                 tcp ? "tcp" : "file", fmt::format(", {}", where));
+                                 tcp ? "tcp" : "file", fmt::format(", {}", init_method));
   plan.endpoint = endpoint;
   if (file) plan.path = location;
   return plan;

@@ -27,8 +27,8 @@ struct RendezvousPlan {
   std::string note;
 };
 
-/// Returns the plan for RendezvousOptions::where and the given environment variables. Throws
-/// UsageError if `where` is invalid, or if the rank, the world size or the address of rank 0 is unknown.
-RendezvousPlan plan_rendezvous(const std::string& where, const Variables& variables);
+/// Returns the plan for RendezvousOptions::init_method and the given environment variables. Throws
+/// UsageError if `init_method` is invalid, or if the rank, the world size or the address of rank 0 is unknown.
+RendezvousPlan plan_rendezvous(const std::string& init_method, const Variables& variables);
 
 }  // namespace convoy

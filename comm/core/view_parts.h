@@ -9,7 +9,7 @@ namespace convoy {
 
 /// Returns elements [offset, offset + count) of a View or ConstView, as a one-dimensional view.
 template <class AnyView>
-AnyView part_of(const AnyView& whole, std::int64_t offset, std::int64_t count) {
+AnyView subview(const AnyView& whole, std::int64_t offset, std::int64_t count) {
   AnyView part = whole;
   part.data = whole.template as<char>() + static_cast<std::size_t>(offset) * size_of(whole.dtype);
   part.shape = {count};

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kBytes = 2 * sizeof(ProgressNote);
 
 void note(CudaStream& stream, ProgressNote* to, const CollectiveSignature& collective) {
-  note_progress(stream, to, std::bit_cast<ProgressNote::What>(collective));
+  note_progress(stream, to, std::bit_cast<ProgressNote::Content>(collective));
 }
 
 std::uint64_t count_of(ProgressNote& note) {
@@ -37,7 +37,7 @@ std::uint64_t GpuProgress::started() const { return count_of(notes_[0]); }
 std::uint64_t GpuProgress::completed() const { return count_of(notes_[1]); }
 
 CollectiveSignature GpuProgress::current() const {
-  return std::bit_cast<CollectiveSignature>(notes_[0].what);
+  return std::bit_cast<CollectiveSignature>(notes_[0].content);
 }
 
 }  // namespace convoy

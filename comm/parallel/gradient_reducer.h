@@ -57,7 +57,7 @@ class GradientReducer {
   virtual bool bucket_plan_final() const = 0;
   /// Returns the bucket plan that a checkpoint stores, so that a resumed training adds in the same order.
   /// Returns nullopt if the plan follows from the model or is not final.
-  virtual std::optional<std::string> kept_plan() const { return std::nullopt; }
+  virtual std::optional<std::string> plan_to_store() const { return std::nullopt; }
 
   /// Returns when each bucket of the latest step was reduced, in milliseconds relative to `origin`, a mark on
   /// the communicator's device. A replay of a captured step counts as a step. During a step, returns the

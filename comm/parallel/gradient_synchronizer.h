@@ -105,7 +105,7 @@ class GradientSynchronizer final : public GradientReducer {
   /// Returns the plan in use. finish() may replace it while bucket_plan_final() is false.
   const BucketPlan& plan() const { return plan_; }
   bool bucket_plan_final() const override { return bucket_plan_final_; }
-  std::optional<std::string> kept_plan() const override {
+  std::optional<std::string> plan_to_store() const override {
     return bucket_plan_final_ ? std::optional(plan_.text()) : std::nullopt;
   }
   /// Returns the number of elements at the end of the last bucket that are flags, not gradients: one per

@@ -41,8 +41,6 @@ int synchronize_batch_norms(Module& model, Communicator& comm) {
   return static_cast<int>(norms.size());
 }
 
-int count_batch_norms(Module& model) { return static_cast<int>(batch_norms_of(model).size()); }
-
 void average_running_statistics(Communicator& comm, Module& model, double weight) {
   const std::vector<BatchNorm2d*> norms = batch_norms_of(model);
   std::vector<double> local = {weight};

@@ -19,9 +19,6 @@ namespace convoy {
 /// ranks.
 int synchronize_batch_norms(Module& model, Communicator& comm);
 
-/// Returns the number of batch norms of `model`.
-int count_batch_norms(Module& model);
-
 /// Combines running statistics that each rank computed from its own samples into those of all samples, on
 /// every rank. With p_r = weight of rank r / sum of all weights, the mean is sum p_r mean_r, and the variance
 /// is sum p_r (var_r + (mean_r - mean)^2), by the law of total variance. A rank with weight 0 is ignored.

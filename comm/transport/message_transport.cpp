@@ -19,7 +19,7 @@ std::int64_t elements_of_message(DType dtype) {
 template <class AnyView>
 AnyView shard_range(const AnyView& piece, int rank, int ranks) {
   const std::int64_t begin = piece.numel() * rank / ranks, end = piece.numel() * (rank + 1) / ranks;
-  return part_of(piece, begin, end - begin);
+  return subview(piece, begin, end - begin);
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ void MessageTransport::all_reduce(const Call& call, View data) {
   const std::int64_t pieces = (data.numel() + piece_size - 1) / piece_size;
   const auto shard = [&](std::int64_t number, int of) {
     const std::int64_t begin = number * piece_size;
-    const View piece = part_of(data, begin, std::min(piece_size, data.numel() - begin));
+    const View piece = subview(data, begin, std::min(piece_size, data.numel() - begin));
     return shard_range(piece, of, size());
   };
   for (std::int64_t number = 0; number <= pieces; ++number) {
@@ -93,8 +93,8 @@ void MessageTransport::reduce_scatter(const Call& call, ConstView in, View out) 
   enter(call);
   const std::int64_t piece_size = elements_of_message(in.dtype);
   for (std::int64_t begin = 0; begin < out.numel(); begin += piece_size) {
-    const View sum = part_of(out, begin, std::min(piece_size, out.numel() - begin));
-    const auto part_for = [&](int other) { return part_of(in, out.numel() * other + begin, sum.numel()); };
+    const View sum = subview(out, begin, std::min(piece_size, out.numel() - begin));
+    const auto part_for = [&](int other) { return subview(in, out.numel() * other + begin, sum.numel()); };
     for_each_peer([&](int other) { send(other, part_for(other)); });
     const std::vector<ConstView> parts = receive_parts(part_for(rank()));
     links_->wait(call.deadline);
@@ -107,7 +107,7 @@ void MessageTransport::broadcast(const Call& call, View data) {
   const int root = call.collective.root;
   const std::int64_t piece_size = elements_of_message(data.dtype);
   for (std::int64_t begin = 0; begin < data.numel(); begin += piece_size) {
-    const View piece = part_of(data, begin, std::min(piece_size, data.numel() - begin));
+    const View piece = subview(data, begin, std::min(piece_size, data.numel() - begin));
     if (rank() == root) {
       for_each_peer([&](int other) { send(other, piece); });
     } else {
@@ -119,13 +119,13 @@ void MessageTransport::broadcast(const Call& call, View data) {
 
 void MessageTransport::all_gather(const Call& call, ConstView in, View out) {
   enter(call);
-  copy_view(in, part_of(out, in.numel() * rank(), in.numel()));
+  copy_view(in, subview(out, in.numel() * rank(), in.numel()));
   const std::int64_t piece_size = elements_of_message(in.dtype);
   for (std::int64_t begin = 0; begin < in.numel(); begin += piece_size) {
-    const ConstView piece = part_of(in, begin, std::min(piece_size, in.numel() - begin));
+    const ConstView piece = subview(in, begin, std::min(piece_size, in.numel() - begin));
     for_each_peer([&](int other) {
       send(other, piece);
-      receive(other, part_of(out, in.numel() * other + begin, piece.numel()));
+      receive(other, subview(out, in.numel() * other + begin, piece.numel()));
     });
     links_->wait(call.deadline);
   }

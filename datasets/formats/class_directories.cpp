@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "datasets/files.h"
+#include "datasets/formats/readers.h"
 #include "kernels/base/check.h"
 #include "kernels/base/random.h"
 
@@ -23,11 +24,6 @@ std::string lower(std::string text) {
 bool is_jpeg_name(const fs::path& file) {
   const std::string extension = lower(file.extension().string());
   return extension == ".jpg" || extension == ".jpeg";
-}
-
-bool is_image_name(const fs::path& file) {
-  const std::string extension = lower(file.extension().string());
-  return is_jpeg_name(file) || extension == ".png" || extension == ".bmp";
 }
 
 std::vector<fs::path> directories_in(const fs::path& directory) {
@@ -137,6 +133,11 @@ ClassDirectories split_classes(const fs::path& directory, Classes classes, const
 }
 
 }  // namespace
+
+bool is_image_name(const fs::path& file) {
+  const std::string extension = lower(file.extension().string());
+  return is_jpeg_name(file) || extension == ".png" || extension == ".bmp";
+}
 
 bool ClassDirectories::all_jpeg() const { return std::all_of(files.begin(), files.end(), is_jpeg_name); }
 

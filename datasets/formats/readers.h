@@ -70,6 +70,9 @@ struct ShapesOptions {
 /// by far. Throws UsageError if an option is out of range.
 DataSet generate_shapes(const ShapesOptions& options = {});
 
+/// Returns whether the extension is that of a JPEG, PNG or BMP file, in lower or upper case.
+bool is_image_name(const std::filesystem::path& file);
+
 /// Reads one JPEG, PNG or BMP file of at most 64 megapixels; see decode_image().
 Tensor read_image(const std::filesystem::path& file, int size = 0);
 

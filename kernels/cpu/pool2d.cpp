@@ -50,33 +50,6 @@ void for_each_output(CpuStream& stream, const PoolSizes& s, F&& f) {
                });
 }
 
-// The array in which the gradients of one image's windows are accumulated: the image's own gradient, or an
-// f32 buffer for half-precision types, so that each sum is rounded only once.
-template <class T>
-class WindowSums {
- public:
-  using C = compute_t<T>;
-
-  T* begin(T* gradient, std::int64_t size, GradMode mode) requires(!kIsHalf<T>) {
-    if (mode == GradMode::overwrite) std::fill_n(gradient, size, T{0});
-    return gradient;
-  }
-
-  C* begin(T*, std::int64_t size, GradMode) requires kIsHalf<T> {
-    sums_.assign(static_cast<std::size_t>(size), C{0});
-    return sums_.data();
-  }
-
-  void end(T* gradient, std::int64_t size, GradMode mode) const {
-    if constexpr (kIsHalf<T>)
-      map_range(
-          mode, 0, size, [](C sum) { return sum; }, gradient, sums_.data());
-  }
-
- private:
-  std::vector<C> sums_;
-};
-
 // Calls f(gradient, oy, ox, out) for each output pixel; f adds to the image's gradient. Windows may overlap,
 // so one thread processes each image. GradMode::overwrite clears the gradient first. Half-precision gradients
 // are accumulated in an f32 buffer and rounded once.

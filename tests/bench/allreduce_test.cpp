@@ -136,7 +136,7 @@ TEST_F(Allreduce, RunsOnThreads) {
   const ProcessResult result = run_program(
       arguments({"-b", "1K", "-e", "1K", "--devices", "2", "--collective", "broadcast", "-r", "all"}));
   expect_sound(result, 2);
-  EXPECT_THAT(result.out, HasSubstr("2 on 1 host, thread; rendezvous: --devices 2"));
+  EXPECT_THAT(result.out, HasSubstr("2 on 1 host, thread; rendezvous: 2 threads of one process"));
   const auto rows = rows_of(result.out);
   EXPECT_EQ(rows[0][4], "0");
   EXPECT_EQ(rows[1][4], "1");

@@ -22,7 +22,7 @@ void run_rendezvous_ranks(int ranks, const std::string& where, const std::functi
       ranks,
       [&](const ForkedRank& rank) {
         set_launch(rank.rank, rank.size);
-        const auto rendezvous = Rendezvous::init({.where = where, .timeout_seconds = 40});
+        const auto rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = 40});
         body(*rendezvous);
         rank.wait_for_peers();  // rank 0 serves the store until all ranks are done
       },

@@ -87,7 +87,9 @@ StoreFrame TcpStore::ask(const StoreFrame& question, const Deadline& deadline) {
     }
   }
   is_lost_ = true;
-  fail<PeerError>("{}: {}", name(), deadline.passed() ? "rank 0 does not answer" : "rank 0 has exited");
+  fail<PeerError>("{}: {}", name(),
+                  deadline.passed() ? "rank 0 does not answer"
+                                    : "rank 0 has exited, or the network has closed the connection");
 }
 
 void TcpStore::set(const std::string& key, const std::string& value) {

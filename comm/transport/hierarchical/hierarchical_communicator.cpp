@@ -8,11 +8,10 @@
 #include "comm/transport/hierarchical/hierarchical_transport.h"
 #include "comm/transport/mpi/mpi_communicator.h"
 #include "kernels/base/check.h"
+#include "kernels/base/round_up.h"
 
 namespace convoy {
 namespace {
-
-std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
 /// Creates the shared segment of this rank's host. Collective call of all ranks. Every rank calls `exchange`
 /// equally often, also on a host where the segment cannot be created. So all ranks receive the error and
@@ -53,7 +52,7 @@ std::unique_ptr<Transport> make_hierarchical_transport(std::unique_ptr<MessageLi
   const HierarchicalLayout layout(host_of_rank, links->rank());
   const std::size_t requested = std::stoull(exchange(std::to_string(chunk_bytes)).front());
   const std::size_t whole =
-      rounded_up(std::max<std::size_t>(requested, 1), 64 * static_cast<std::size_t>(layout.size()));
+      round_up(std::max<std::size_t>(requested, 1), 64 * static_cast<std::size_t>(layout.size()));
   std::unique_ptr<SharedSegment> segment = make_segment(layout, exchange, whole);
   return std::make_unique<HierarchicalTransport>(std::move(links), layout, std::move(segment), whole);
 }

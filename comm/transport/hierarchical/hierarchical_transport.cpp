@@ -104,13 +104,13 @@ std::size_t HierarchicalTransport::slice_bytes(std::size_t chunk_bytes) const {
 View HierarchicalTransport::slice_of(const View& chunk, int leader) const {
   const std::int64_t slice_size = elements(slice_bytes(chunk.bytes()), chunk.dtype);
   const std::int64_t begin = std::min(slice_size * leader, chunk.numel());
-  return part_of(chunk, begin, std::min(slice_size, chunk.numel() - begin));
+  return subview(chunk, begin, std::min(slice_size, chunk.numel() - begin));
 }
 
 template <class AnyView>
 AnyView HierarchicalTransport::shard_range(const AnyView& slice, int host) const {
   const std::int64_t begin = slice.numel() * host / layout_.hosts();
-  return part_of(slice, begin, slice.numel() * (host + 1) / layout_.hosts() - begin);
+  return subview(slice, begin, slice.numel() * (host + 1) / layout_.hosts() - begin);
 }
 
 View HierarchicalTransport::partial_of(const View& slice, std::int64_t number) {
@@ -137,7 +137,7 @@ void HierarchicalTransport::all_reduce(const Call& call, View data) {
   const std::int64_t chunks = (data.numel() + chunk_size - 1) / chunk_size;
   const auto chunk_of = [&](std::int64_t number) {
     const std::int64_t begin = number * chunk_size;
-    return part_of(data, begin, std::min(chunk_size, data.numel() - begin));
+    return subview(data, begin, std::min(chunk_size, data.numel() - begin));
   };
   if (chunks == 0) return;
   for (std::int64_t number = 0; number < chunks + 2; ++number) {
@@ -233,8 +233,8 @@ void HierarchicalTransport::reduce_scatter(const Call& call, ConstView in, View 
   std::vector<char>& scratch = partials_.front();
   for (std::int64_t number = 0; number * piece_size < out.numel(); ++number) {
     const std::int64_t begin = number * piece_size;
-    const View sum = part_of(out, begin, std::min(piece_size, out.numel() - begin));
-    const auto part_for = [&](int of) { return part_of(in, out.numel() * of + begin, sum.numel()); };
+    const View sum = subview(out, begin, std::min(piece_size, out.numel() - begin));
+    const auto part_for = [&](int of) { return subview(in, out.numel() * of + begin, sum.numel()); };
     for (int of = 0; of < size(); ++of)
       copy_view(part_for(of), piece_in_segment(sum, layout_.local_rank(), number, of));
     local_barrier(local_deadline);
@@ -272,7 +272,7 @@ void HierarchicalTransport::broadcast(const Call& call, View data) {
   const std::int64_t chunk_size = elements(chunk_bytes_, data.dtype);
   for (std::int64_t number = 0; number * chunk_size < data.numel(); ++number) {
     const std::int64_t begin = number * chunk_size;
-    const View chunk = part_of(data, begin, std::min(chunk_size, data.numel() - begin));
+    const View chunk = subview(data, begin, std::min(chunk_size, data.numel() - begin));
     if (rank() == root) for_each_other_host([&](int host) { send(layout_.peer_of(root, host), chunk); });
     if (rank() == source) {
       if (rank() != root) {
@@ -297,7 +297,7 @@ void HierarchicalTransport::broadcast(const Call& call, View data) {
 /// its own.
 void HierarchicalTransport::all_gather(const Call& call, ConstView in, View out) {
   const Deadline local_deadline = enter(call);
-  copy_view(in, part_of(out, in.numel() * rank(), in.numel()));
+  copy_view(in, subview(out, in.numel() * rank(), in.numel()));
   const std::int64_t piece_size = elements(chunk_bytes_ / static_cast<std::size_t>(size()), in.dtype);
   // Returns the rank of this host that provides the chunk of rank `of`.
   const auto provider = [&](int of) {
@@ -305,8 +305,8 @@ void HierarchicalTransport::all_gather(const Call& call, ConstView in, View out)
   };
   for (std::int64_t number = 0; number * piece_size < in.numel(); ++number) {
     const std::int64_t begin = number * piece_size;
-    const ConstView piece = part_of(in, begin, std::min(piece_size, in.numel() - begin));
-    const auto piece_of = [&](int of) { return part_of(out, in.numel() * of + begin, piece.numel()); };
+    const ConstView piece = subview(in, begin, std::min(piece_size, in.numel() - begin));
+    const auto piece_of = [&](int of) { return subview(out, in.numel() * of + begin, piece.numel()); };
     for_each_other_host([&](int host) { send(layout_.peer_of(rank(), host), piece); });
     for (int of = 0; of < size(); ++of)
       if (of != rank() && provider(of) == rank()) receive(of, piece_of(of));

@@ -26,7 +26,7 @@ int mpi_count(std::size_t count) {
 
 /// Returns the number of elements; throws UsageError if MPI cannot sum their type.
 int elements_of(ConstView view) {
-  check(mpi_adds(view.dtype), "MPI cannot sum {}, expected f64, f32 or i32", to_string(view.dtype));
+  check(mpi_can_sum(view.dtype), "MPI cannot sum {}, expected f64, f32 or i32", to_string(view.dtype));
   return mpi_count(static_cast<std::size_t>(view.numel()));
 }
 
@@ -79,7 +79,7 @@ class SessionCollectives final : public MpiCollectives {
 
 }  // namespace
 
-bool mpi_adds(DType dtype) { return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::i32; }
+bool mpi_can_sum(DType dtype) { return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::i32; }
 
 std::unique_ptr<MpiCollectives> make_mpi_collectives(Rendezvous& rendezvous, const char* flag) {
   auto* const mpi_rendezvous = dynamic_cast<MpiRendezvous*>(&rendezvous);

@@ -34,7 +34,7 @@ class MpiCollectives {
 };
 
 /// Returns whether MPI can sum this type; false in a build without MPI.
-bool mpi_adds(DType dtype);
+bool mpi_can_sum(DType dtype);
 
 /// Returns MPI's collectives of all ranks. Throws UsageError if the ranks were not initialized through MPI,
 /// or if the build has no MPI; the message begins with `flag`, the command-line flag that requested MPI.

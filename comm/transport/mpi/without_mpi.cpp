@@ -6,7 +6,7 @@
 
 namespace convoy {
 
-bool mpi_adds(DType) { return false; }
+bool mpi_can_sum(DType) { return false; }
 
 std::unique_ptr<MpiCollectives> make_mpi_collectives(Rendezvous&, const char* flag) {
   fail<UsageError>("{}: this build has no MPI; install libopenmpi-dev and reconfigure", flag);

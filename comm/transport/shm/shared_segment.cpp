@@ -6,10 +6,12 @@
 #include <cstring>
 #include <new>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "comm/core/rank_text.h"
 #include "kernels/base/check.h"
+#include "kernels/base/round_up.h"
 
 namespace convoy {
 namespace {
@@ -19,8 +21,6 @@ constexpr std::size_t kPage = 4096;
 constexpr int kSpinIterations = 300;
 // Time between checks for dead ranks.
 constexpr std::chrono::milliseconds kPollInterval(50);
-
-std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
 }  // namespace
 
@@ -55,11 +55,10 @@ SharedSegment::SharedSegment(int rank, int size, const TextExchange& exchange, s
     return all.front().substr(3);
   };
   const auto layout = [&](std::size_t bytes) {
-    chunk_bytes_ = rounded_up(std::max<std::size_t>(bytes, 1), 64 * static_cast<std::size_t>(size_));
+    chunk_bytes_ = round_up(std::max<std::size_t>(bytes, 1), 64 * static_cast<std::size_t>(size_));
     const std::size_t buffers = kBuffers * (chunk_bytes_ + slice_bytes());
-    return rounded_up(sizeof(Control), kPage) +
-           static_cast<std::size_t>(size_) *
-               (rounded_up(sizeof(RankBlock), kPage) + rounded_up(buffers, kPage));
+    return round_up(sizeof(Control), kPage) +
+           static_cast<std::size_t>(size_) * (round_up(sizeof(RankBlock), kPage) + round_up(buffers, kPage));
   };
 
   const std::string description = run_on_all([&]() -> std::string {
@@ -87,14 +86,14 @@ SharedSegment::Control& SharedSegment::control() const {
 }
 
 SharedSegment::RankBlock& SharedSegment::block(int rank) const {
-  char* const first = memory_->data() + rounded_up(sizeof(Control), kPage);
+  char* const first = memory_->data() + round_up(sizeof(Control), kPage);
   return *std::launder(reinterpret_cast<RankBlock*>(first + static_cast<std::size_t>(rank) *
-                                                                rounded_up(sizeof(RankBlock), kPage)));
+                                                                round_up(sizeof(RankBlock), kPage)));
 }
 
 char* SharedSegment::chunk(int rank, std::int64_t number) const {
   char* const first = reinterpret_cast<char*>(&block(size_));  // the buffers follow the last block
-  const std::size_t buffers = rounded_up(kBuffers * (chunk_bytes_ + slice_bytes()), kPage);
+  const std::size_t buffers = round_up(kBuffers * (chunk_bytes_ + slice_bytes()), kPage);
   return first + static_cast<std::size_t>(rank) * buffers +
          static_cast<std::size_t>(number % kBuffers) * chunk_bytes_;
 }
@@ -176,7 +175,8 @@ void SharedSegment::throw_failure() const {
   if (control().state.load() == Control::kRunning) return;
   // Another rank may be writing the reason. It may also have died while doing so, hence the limit.
   const Deadline soon(1);
-  while (control().state.load() == Control::kWritingReason && !soon.passed()) _mm_pause();
+  while (control().state.load() == Control::kWritingReason && !soon.passed())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   throw PeerError(control().text());
 }
 

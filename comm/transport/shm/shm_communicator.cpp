@@ -32,7 +32,7 @@ class ShmTransport final : public Transport {
     const std::int64_t chunks = (data.numel() + chunk_size - 1) / chunk_size;
     const auto chunk_of = [&](std::int64_t number) {
       const std::int64_t begin = number * chunk_size;
-      return part_of(data, begin, std::min(chunk_size, data.numel() - begin));
+      return subview(data, begin, std::min(chunk_size, data.numel() - begin));
     };
     for (std::int64_t number = 0; number <= chunks; ++number) {
       if (number < chunks) {
@@ -69,8 +69,8 @@ class ShmTransport final : public Transport {
     const std::int64_t slice_size = elements(segment_->slice_bytes(), in.dtype);
     for (std::int64_t number = 0; number * slice_size < out.numel(); ++number) {
       const std::int64_t begin = number * slice_size;
-      const View sum = part_of(out, begin, std::min(slice_size, out.numel() - begin));
-      const auto part_for = [&](int other) { return part_of(in, out.numel() * other + begin, sum.numel()); };
+      const View sum = subview(out, begin, std::min(slice_size, out.numel() - begin));
+      const auto part_for = [&](int other) { return subview(in, out.numel() * other + begin, sum.numel()); };
       const auto place_for = [&](int from, int to) {
         return View{segment_->chunk(from, number) + static_cast<std::size_t>(to) * segment_->slice_bytes(),
                     sum.shape, sum.dtype};
@@ -91,7 +91,7 @@ class ShmTransport final : public Transport {
     const std::int64_t chunk_size = elements(segment_->chunk_bytes(), data.dtype);
     for (std::int64_t number = 0; number * chunk_size < data.numel(); ++number) {
       const std::int64_t begin = number * chunk_size;
-      const View chunk = part_of(data, begin, std::min(chunk_size, data.numel() - begin));
+      const View chunk = subview(data, begin, std::min(chunk_size, data.numel() - begin));
       if (rank() == root) {
         // A rank that has reached the previous chunk has read the one before it.
         segment_->wait(call.deadline);
@@ -156,15 +156,15 @@ class ShmTransport final : public Transport {
   /// all ranks have reached the next chunk.
   void exchange(const Call& call, ConstView in, View out) {
     const std::int64_t chunk_size = elements(segment_->chunk_bytes(), in.dtype);
-    copy_view(in, part_of(out, in.numel() * rank(), in.numel()));
+    copy_view(in, subview(out, in.numel() * rank(), in.numel()));
     for (std::int64_t begin = 0; begin < in.numel(); begin += chunk_size) {
       const std::int64_t number = exchanged_++;
-      const ConstView chunk = part_of(in, begin, std::min(chunk_size, in.numel() - begin));
+      const ConstView chunk = subview(in, begin, std::min(chunk_size, in.numel() - begin));
       copy_view(chunk, in_segment(chunk, rank(), number));
       segment_->step();
       segment_->wait(call.deadline);
       for_each_peer([&](int other) {
-        copy_view(in_segment(chunk, other, number), part_of(out, in.numel() * other + begin, chunk.numel()));
+        copy_view(in_segment(chunk, other, number), subview(out, in.numel() * other + begin, chunk.numel()));
       });
     }
   }
@@ -196,7 +196,7 @@ class ShmTransport final : public Transport {
     const std::int64_t even = (chunk.numel() + size() - 1) / size();
     const std::int64_t slice = (even + line - 1) / line * line;
     const std::int64_t begin = std::min(slice * rank, chunk.numel());
-    return part_of(chunk, begin, std::min(slice, chunk.numel() - begin));
+    return subview(chunk, begin, std::min(slice, chunk.numel() - begin));
   }
 
   View in_segment(const ConstView& chunk, int of, std::int64_t number) const {

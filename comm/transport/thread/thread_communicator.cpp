@@ -114,10 +114,10 @@ class ThreadTransport final : public Transport {
       // Each rank sums one shard over all ranks and writes the sum to all ranks. No other rank accesses that
       // shard.
       const std::int64_t begin = data.numel() * rank_ / size(), end = data.numel() * (rank_ + 1) / size();
-      const View sum = part_of(data, begin, end - begin);
+      const View sum = subview(data, begin, end - begin);
       sum_in_order(call.stream, all_parts(begin, end - begin), sum);
       for (int rank = 0; rank < size(); ++rank)
-        if (rank != rank_) copy_view(sum, part_of(group_->of(rank).out, begin, end - begin));
+        if (rank != rank_) copy_view(sum, subview(group_->of(rank).out, begin, end - begin));
     });
   }
 
@@ -136,7 +136,7 @@ class ThreadTransport final : public Transport {
   void all_gather(const Call& call, ConstView in, View out) override {
     run_collective(call, {.in = in}, [&] {
       for (int rank = 0; rank < size(); ++rank)
-        copy_view(group_->of(rank).in, part_of(out, in.numel() * rank, in.numel()));
+        copy_view(group_->of(rank).in, subview(out, in.numel() * rank, in.numel()));
     });
   }
 
@@ -189,7 +189,7 @@ class ThreadTransport final : public Transport {
 
   std::vector<ConstView> all_parts(std::int64_t offset, std::int64_t count) {
     std::vector<ConstView> parts;
-    for (int rank = 0; rank < size(); ++rank) parts.push_back(part_of(group_->of(rank).in, offset, count));
+    for (int rank = 0; rank < size(); ++rank) parts.push_back(subview(group_->of(rank).in, offset, count));
     return parts;
   }
 

@@ -1,8 +1,8 @@
 #include "kernels/runtime/memory/arena.h"
 
 #include <algorithm>
-#include <limits>
 
+#include "kernels/base/round_up.h"
 #include "kernels/runtime/memory/memory.h"
 
 namespace convoy {
@@ -14,12 +14,7 @@ bool Arena::serves(std::size_t bytes) const {
   return segment_bytes_ > 0 && bytes >= kMinBytes;
 }
 
-std::size_t Arena::rounded(std::size_t bytes) {
-  constexpr std::size_t kPage = 4096;
-  // A size that would overflow is not rounded. No source can serve it anyway.
-  if (bytes > std::numeric_limits<std::size_t>::max() - kPage) return bytes;
-  return (bytes + kPage - 1) / kPage * kPage;
-}
+std::size_t Arena::rounded(std::size_t bytes) { return round_up(bytes, 4096); }  // whole pages
 
 void* Arena::reuse(std::size_t bytes) {
   const auto fits = by_size_.lower_bound({bytes, nullptr});

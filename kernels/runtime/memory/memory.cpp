@@ -10,15 +10,10 @@
 #include <string_view>
 
 #include "kernels/base/check.h"
+#include "kernels/base/round_up.h"
 
 namespace convoy {
 namespace {
-
-/// Rounds up to a multiple of `step`. A size that would overflow is not rounded; no source can serve it
-/// anyway.
-std::size_t round_up(std::size_t bytes, std::size_t step) {
-  return bytes > std::numeric_limits<std::size_t>::max() - step ? bytes : (bytes + step - 1) / step * step;
-}
 
 class HostMemory final : public MemorySource {
  public:

@@ -111,12 +111,13 @@ TEST_P(ProgramHelp, DescriptionsAreCapitalizedPhrases) {
 
 TEST(FlagNames, AreFlagsOfSomeProgram) {
   std::string help;
-  for (const std::string& name : all_programs()) help += run_program({program(name), "--help-all"}).out;
+  for (const std::string& name : all_programs())
+    for (const auto& [flag, description] : help_of(name, "--help-all")) help += flag + " ";
   for (const FlagName& name : flag_names()) {
     std::istringstream words(name.flag);
     for (std::string word; words >> word;)
       if (word.starts_with("--")) {
-        EXPECT_THAT(help, HasSubstr(word)) << name.library;
+        EXPECT_THAT(help, HasSubstr(word + " ")) << name.library;
       }
   }
 }

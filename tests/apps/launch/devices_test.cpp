@@ -89,7 +89,7 @@ TEST_F(Devices, PrintOnceAndTraceAllRanks) {
   const ProcessResult result =
       run_program(arguments("run", {"--max-steps", "3", "--eval-every", "0", "--trace", trace}));
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("2 on 1 host, thread; rendezvous: --devices 2"));
+  EXPECT_THAT(result.out, HasSubstr("2 on 1 host, thread; rendezvous: 2 threads of one process"));
   for (const char* once : {"  model  ", "step 3/3", "  parameters  "}) {
     const std::size_t place = result.out.find(once);
     ASSERT_NE(place, std::string::npos) << once << result.out;

@@ -132,7 +132,7 @@ TEST_F(GpuRanks, ThreadsMatchProcessesBitForBit) {
     const std::string out = std::string("threads") + graph;
     const ProcessResult result = train(out, 1, with_devices(graph), "auto");
     ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
-    EXPECT_THAT(result.out, HasSubstr("2 on 1 host, nccl; rendezvous: --devices 2"));
+    EXPECT_THAT(result.out, HasSubstr("2 on 1 host, nccl; rendezvous: 2 threads of one process"));
     EXPECT_EQ(losses_of(out), losses_of("processes")) << graph;
     EXPECT_EQ(workshop.result(out)["parameters_hash"], workshop.result("processes")["parameters_hash"])
         << graph;

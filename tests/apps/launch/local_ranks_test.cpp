@@ -68,12 +68,10 @@ TEST(LocalRanks, CommunicateInOneJob) {
   EXPECT_EQ(outcome.code, 5) << "expected the result of rank 0";
   EXPECT_THAT(outcome.printed, IsEmpty());
   for (int rank = 0; rank < 3; ++rank)
-    EXPECT_EQ(
-        seen[static_cast<std::size_t>(rank)],
-        fmt::format(
-            "rank {} of 3 on the same cores, 3 on 1 host, thread; rendezvous: --devices 3, threads of one "
-            "process, sum 7",
-            rank));
+    EXPECT_EQ(seen[static_cast<std::size_t>(rank)],
+              fmt::format("rank {} of 3 on the same cores, 3 on 1 host, thread; rendezvous: 3 threads of one "
+                          "process, sum 7",
+                          rank));
 }
 
 TEST(LocalRanks, OneDeviceNeedsNoThreads) {

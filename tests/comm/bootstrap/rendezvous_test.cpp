@@ -117,8 +117,8 @@ TEST_P(RendezvousTest, ReportsMissingRanks) {
     const double timeout = rank.rank == 3 ? kPatience : 2;
     set_launch(rank.rank, rank.size);
     const double seconds = seconds_of([&] {
-      const std::string error =
-          message_of<PeerError>([&] { Rendezvous::init({.where = where, .timeout_seconds = timeout}); });
+      const std::string error = message_of<PeerError>(
+          [&] { Rendezvous::init({.init_method = where, .timeout_seconds = timeout}); });
       EXPECT_THAT(error, HasSubstr(where));
       EXPECT_THAT(error, HasSubstr("after 2 s ranks 0, 1, 3 have joined, rank 2 is missing"));
     });
@@ -131,7 +131,7 @@ TEST_P(RendezvousTest, WaitsForLateRanks) {
   run_forked_ranks(3, [&](const ForkedRank& rank) {
     std::this_thread::sleep_for(std::chrono::milliseconds(400 * ((rank.rank + 1) % 3)));  // rank 1 last
     set_launch(rank.rank, rank.size);
-    Rendezvous::init({.where = where, .timeout_seconds = kPatience})->barrier();
+    Rendezvous::init({.init_method = where, .timeout_seconds = kPatience})->barrier();
   });
 }
 
@@ -143,7 +143,7 @@ TEST_P(RendezvousTest, RefusesDuplicateRank) {
     std::unique_ptr<Rendezvous> rendezvous;  // kept until all processes have tried
     std::string error;
     try {
-      rendezvous = Rendezvous::init({.where = where, .timeout_seconds = kPatience});
+      rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
     } catch (const PeerError& refused) {
       error = refused.what();
     }
@@ -159,7 +159,7 @@ TEST_P(RendezvousTest, KeepsTwoJobsSeparate) {
   run_forked_ranks(4, [&](const ForkedRank& rank) {
     const int job = rank.rank / 2;
     set_launch(rank.rank % 2, 2);
-    const auto rendezvous = Rendezvous::init({.where = urls[job], .timeout_seconds = kPatience});
+    const auto rendezvous = Rendezvous::init({.init_method = urls[job], .timeout_seconds = kPatience});
     for (int round = 0; round < 10; ++round)
       for (const std::string& text : rendezvous->all_gather(std::to_string(job)))
         EXPECT_EQ(text, std::to_string(job));
@@ -173,9 +173,9 @@ TEST_P(RendezvousTest, RefusesSecondJobAtSameLocation) {
     set_launch(rank.rank % 2, 2);
     setenv("CONVOY_JOB", first ? "first" : "second", 1);
     std::unique_ptr<Rendezvous> rendezvous;
-    if (first) rendezvous = Rendezvous::init({.where = where, .timeout_seconds = kPatience});
+    if (first) rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
     rank.exchange("");  // the second job starts now
-    const auto init = [&] { Rendezvous::init({.where = where, .timeout_seconds = kPatience}); };
+    const auto init = [&] { Rendezvous::init({.init_method = where, .timeout_seconds = kPatience}); };
     if (rank.rank == 2) {
       EXPECT_THAT(message_of<UsageError>(init),
                   AnyOf(HasSubstr("is in use"), HasSubstr("another job uses the file")));
@@ -191,7 +191,7 @@ TEST_P(RendezvousTest, FailsOnAllRanksWhenOneFails) {
   const std::string where = new_url();
   run_forked_ranks(3, [&](const ForkedRank& rank) {
     set_launch(rank.rank, rank.size);
-    auto rendezvous = Rendezvous::init({.where = where, .timeout_seconds = kPatience});
+    auto rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
     if (rank.rank == 1) {
       EXPECT_THROW(
           {
@@ -215,7 +215,7 @@ TEST_P(RendezvousTest, ReportsKilledRank) {
   run_forked_ranks(3, [&](const ForkedRank& rank) {
     set_launch(rank.rank, rank.size);
     rank.exchange("");
-    const auto rendezvous = Rendezvous::init({.where = where, .timeout_seconds = 2});
+    const auto rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = 2});
     rank.exchange("");
     if (rank.rank == 2) kill(getpid(), SIGKILL);
     EXPECT_THAT(message_of<PeerError>([&] { rendezvous->barrier(); }), HasSubstr("rank 2 is missing"));
@@ -228,7 +228,7 @@ TEST_P(RendezvousTest, FailsWhenRank0IsKilled) {
   for (int job = 0; job < 2; ++job) {  // the second job uses the same location
     run_forked_ranks(3, [&](const ForkedRank& rank) {
       set_launch(rank.rank, rank.size);
-      const auto rendezvous = Rendezvous::init({.where = where, .timeout_seconds = kPatience});
+      const auto rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
       rendezvous->barrier();
       if (job == 1) return;
       rank.exchange("");  // all ranks have left the barrier
@@ -294,7 +294,7 @@ TEST(TcpRendezvous, ReportsPortInUse) {
   run_forked_ranks(2, [&](const ForkedRank& rank) {
     set_launch(rank.rank, rank.size);
     const double seconds = seconds_of([&] {
-      const auto init = [&] { Rendezvous::init({.where = where, .timeout_seconds = 1}); };
+      const auto init = [&] { Rendezvous::init({.init_method = where, .timeout_seconds = 1}); };
       if (rank.rank == 0) {
         EXPECT_THAT(message_of<UsageError>(init), HasSubstr("in use; choose another port"));
       } else {
@@ -312,7 +312,7 @@ TEST(TcpRendezvous, ReportsUnreachableRank0) {
     for (const char* where : {"tcp://127.0.0.1:1", "tcp://192.0.2.1:29500", "tcp://unknown.invalid:29500"}) {
       const double seconds = seconds_of([&] {
         EXPECT_THAT(
-            message_of<PeerError>([&] { Rendezvous::init({.where = where, .timeout_seconds = 0.5}); }),
+            message_of<PeerError>([&] { Rendezvous::init({.init_method = where, .timeout_seconds = 0.5}); }),
             HasSubstr(std::string("rank 1 waited 0.5 s for rank 0 at ") + where));
       });
       EXPECT_LT(seconds, kPatience) << where;  // name resolution may be slow

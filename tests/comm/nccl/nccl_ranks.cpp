@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   convoy::testing::shares_gpu = argc > 1 && std::string(argv[1]) == "--share-gpu";
   try {
-    const auto rendezvous = convoy::Rendezvous::init({.where = "env"});
+    const auto rendezvous = convoy::Rendezvous::init({.init_method = "env"});
     if (convoy::testing::shares_gpu) convoy::let_nccl_share_gpus(rendezvous->info().rank);
     convoy::testing::group = rendezvous.get();
     return RUN_ALL_TESTS();

@@ -160,7 +160,7 @@ TEST_F(NcclCommunicator, CreationFailsWhenRankIsMissing) {
 TEST_F(NcclCommunicator, RejectsCpuAndSharedGpu) {
   EXPECT_THAT(message_of<UsageError>(
                   [] { make_nccl_communicator(std::move(make_thread_communicators(1)[0]), Device::cpu()); }),
-              HasSubstr("found --device cpu"));
+              HasSubstr("found device cpu"));
   std::vector<std::thread> threads;
   for (auto& control : make_thread_communicators(2))
     threads.emplace_back([own = std::move(control)]() mutable {

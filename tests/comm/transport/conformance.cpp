@@ -144,7 +144,7 @@ void reduce_scatter_and_all_gather_work_in_place(Communicator& comm) {
     using T = decltype(zero);
     for (const std::int64_t count : sizes_around(comm.size())) {
       DeviceValues<T> data(comm, values_of<T>(comm.rank(), count * comm.size()));
-      const View local = part_of(data.view(), count * comm.rank(), count);
+      const View local = subview(data.view(), count * comm.rank(), count);
       comm.reduce_scatter(data.view(), local);
       comm.all_gather(local, data.view());
       std::vector<T> expected;

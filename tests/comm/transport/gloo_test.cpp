@@ -111,7 +111,7 @@ TEST(GlooFaults, TimesOutWhenRankIsStopped) {
         comm->barrier();
         if (comm->rank() == 1) raise(SIGSTOP);  // until it is killed
         EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("waited 2 s for rank 1"));
-        reported.give();
+        reported.notify();
       },
       [&](const std::vector<pid_t>& processes) {
         EXPECT_TRUE(reported.await(2));

@@ -156,7 +156,7 @@ TEST(HierarchicalFaults, AllRanksReportRankKilledDuringTransfer) {
             for (int round = 0;; ++round) {
               comm->all_reduce(data.view());
               comm->check_errors();
-              if (round == 9) moving.give();                     // after a barrier: data is being transferred
+              if (round == 9) moving.notify();                   // after a barrier: data is being transferred
               if (round > 0 && round % 8 == 0) comm->barrier();  // bounds the queue
             }
           });
@@ -178,7 +178,7 @@ TEST(HierarchicalFaults, TimesOutWhenRankIsStopped) {
         comm->barrier();
         if (comm->rank() == 1) raise(SIGSTOP);  // until it is killed
         EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("waited 2 s for rank 1"));
-        reported.give();
+        reported.notify();
       },
       [&](const std::vector<pid_t>& processes) {
         EXPECT_TRUE(reported.await(3));
@@ -199,7 +199,7 @@ void expect_detected_while_waiting_for_other_host(const std::function<void(Commu
       EXPECT_TRUE(detected.await());
     }
     EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr(reason));
-    if (comm->rank() == 0) detected.give();
+    if (comm->rank() == 0) detected.notify();
   });
 }
 

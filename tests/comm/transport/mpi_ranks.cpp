@@ -92,7 +92,7 @@ TEST(MpiRendezvous, ProvidesPositionsOfAllRanks) {
 }
 
 TEST(MpiRendezvous, IsInitializedOncePerProcess) {
-  EXPECT_THAT(message_of<UsageError>([] { Rendezvous::init({.where = "mpi"}); }),
+  EXPECT_THAT(message_of<UsageError>([] { Rendezvous::init({.init_method = "mpi"}); }),
               ::testing::HasSubstr("only once per process"));
 }
 

@@ -39,7 +39,7 @@ class Hosts : public ::testing::Test {
         [&](const ForkedRank& rank) {
           hosts.enter(rank.rank / 2);
           set_launch(rank.rank, rank.size);
-          const auto rendezvous = Rendezvous::init({.where = where, .timeout_seconds = 40});
+          const auto rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = 40});
           body(*rendezvous);
           rank.wait_for_peers();
         },
@@ -82,7 +82,7 @@ TEST_F(Hosts, ReportUnreachableRanks) {
     hosts.enter(rank.rank);
     set_launch(rank.rank, rank.size);
     const std::string error =
-        message_of<PeerError>([&] { Rendezvous::init({.where = tcp(), .timeout_seconds = 1}); });
+        message_of<PeerError>([&] { Rendezvous::init({.init_method = tcp(), .timeout_seconds = 1}); });
     EXPECT_THAT(error, HasSubstr(rank.rank == 0 ? "rank 0 has joined, rank 1 is missing"
                                                 : "rank 1 waited 1 s for rank 0 at tcp://10.213.77.1:29500"));
   });
@@ -143,7 +143,7 @@ TEST_F(Hosts, FailTogetherWithSharedFile) {
     if (rank.rank == 1) setenv("GLOO_SOCKET_IFNAME", "no-such-interface", 1);
     try {
       const auto rendezvous =
-          Rendezvous::init({.where = "file://" + (directory.path() / "rendezvous").string()});
+          Rendezvous::init({.init_method = "file://" + (directory.path() / "rendezvous").string()});
       make_gloo_communicator(*rendezvous);
       ADD_FAILURE() << "created without rank 1";
     } catch (const Error& error) {
@@ -165,7 +165,7 @@ TEST_P(DisconnectedHosts, TimeOut) {
       [&](Rendezvous& rendezvous) {
         const auto comm = GetParam()(rendezvous, {.timeout_seconds = 2});
         comm->barrier();
-        connected.give();
+        connected.notify();
         ASSERT_TRUE(pulled.await());
         const std::string error = message_of<PeerError>([&] { comm->barrier(); });
         EXPECT_THAT(error, HasSubstr(rendezvous.info().node == 0 ? "2, 3" : "0, 1"));
@@ -173,7 +173,7 @@ TEST_P(DisconnectedHosts, TimeOut) {
       [&](const std::vector<pid_t>&) {
         EXPECT_TRUE(connected.await(4));
         hosts.disconnect();
-        pulled.give(4);
+        pulled.notify(4);
       });
 }
 

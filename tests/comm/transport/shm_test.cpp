@@ -164,7 +164,7 @@ TEST(ShmFaults, TimesOutWhenRankStaysStopped) {
         if (rank.rank == 0) raise(SIGSTOP);  // until it is killed
         const std::string error = message_of<PeerError>([&] { comm->barrier(); });
         EXPECT_THAT(error, HasSubstr("waited 2 s for rank 0"));
-        reported.give();
+        reported.notify();
       },
       [&](const std::vector<pid_t>& processes) {
         EXPECT_TRUE(reported.await(2));

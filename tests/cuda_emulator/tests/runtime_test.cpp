@@ -138,7 +138,7 @@ class MachineErrors : public EmulatorTest {
 
 TEST_F(MachineErrors, AreOneLineEach) {
   EXPECT_EQ(error_on({.gpus = 0, .driver_version = 0}, 0),
-            "cuda:0: no NVIDIA driver on this machine; use --device cpu, or install one");
+            "cuda:0: no NVIDIA driver on this machine; use the CPU, or install one");
   EXPECT_EQ(error_on({.gpus = 1, .driver_version = 12040}, 0),
             "cuda:0: the NVIDIA driver is too old: it supports CUDA 12.4, this build needs 13.0; update the "
             "driver");

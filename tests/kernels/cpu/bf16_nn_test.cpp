@@ -6,7 +6,7 @@
 
 #include "kernels/matmul.h"
 #include "kernels/pool2d.h"
-#include "tests/kernels/batchnorm_parts.h"
+#include "tests/kernels/batchnorm_shards.h"
 #include "tests/kernels/both_types.h"
 #include "tests/kernels/conv2d_cases.h"
 #include "tests/testing/support/errors.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "tests/kernels/batchnorm_parts.h"
+#include "tests/kernels/batchnorm_shards.h"
 #include "tests/testing/support/gpu.h"
 
 namespace convoy {

@@ -49,7 +49,7 @@ TEST(CudaDevice, ReportsAMissingDriver) {
   int driver_version = 0;
   if (cudaDriverGetVersion(&driver_version) == cudaSuccess && driver_version > 0)
     GTEST_SKIP() << "there is a driver";
-  EXPECT_EQ(error_of(0), "cuda:0: no NVIDIA driver on this machine; use --device cpu, or install one");
+  EXPECT_EQ(error_of(0), "cuda:0: no NVIDIA driver on this machine; use the CPU, or install one");
   EXPECT_EQ(Device::parse("auto").name(), "cpu");
   EXPECT_EQ(Device::best(3).name(), "cpu");
   EXPECT_THROW(DeviceContext{Device::parse("cuda:1")}, DeviceError);

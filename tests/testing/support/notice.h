@@ -22,7 +22,7 @@ class Notice {
   Notice& operator=(const Notice&) = delete;
 
   /// Signals the event `times` times.
-  void give(int times = 1) const {
+  void notify(int times = 1) const {
     for (; times > 0; --times)
       if (write(ends_[1], "!", 1) != 1) throw std::runtime_error("cannot write to the pipe");
   }

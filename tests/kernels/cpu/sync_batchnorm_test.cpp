@@ -1,5 +1,5 @@
 // Tests that the sync_batch_norm functions on shards of a batch equal batch norm on the whole batch.
-#include "tests/kernels/batchnorm_parts.h"
+#include "tests/kernels/batchnorm_shards.h"
 
 namespace convoy {
 namespace {
