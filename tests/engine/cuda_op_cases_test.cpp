@@ -60,10 +60,10 @@ TEST_P(CudaEmptyBatch, GivesZeros) {
 
 class CudaUnaryOps : public GpuTest, public ::testing::WithParamInterface<UnaryOp> {};
 
-TEST_P(CudaUnaryOps, HalfPrecisionMatchesDouble) {
+TEST_P(CudaUnaryOps, EveryTypeMatchesDouble) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  EXPECT_LE(half_precision_error(GetParam(), DType::f16, gpu), 16 * 0x1p-12);
-  EXPECT_LE(half_precision_error(GetParam(), DType::bf16, gpu), 16 * 0x1p-9);
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64})
+    EXPECT_LE(roundings_of(GetParam(), dtype, gpu), 16) << to_string(dtype);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaUnaryOps, ::testing::ValuesIn(unary_ops()),

@@ -85,9 +85,10 @@ TEST_P(OpCases, SinglePrecisionMatchesDouble) {
 
 class UnaryOps : public ::testing::TestWithParam<UnaryOp> {};
 
-TEST_P(UnaryOps, HalfPrecisionMatchesDouble) {
+TEST_P(UnaryOps, EveryTypeMatchesDouble) {
   const DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
-  EXPECT_LE(half_precision_error(GetParam(), DType::bf16, cpu), 16 * 0x1p-9);
+  for (const DType dtype : {DType::bf16, DType::f32})
+    EXPECT_LE(roundings_of(GetParam(), dtype, cpu), 16) << to_string(dtype);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, UnaryOps, ::testing::ValuesIn(unary_ops()),
