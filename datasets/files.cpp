@@ -60,11 +60,6 @@ bool is_existing_directory(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-bool contains_any(const fs::path& directory, std::initializer_list<std::string> names) {
-  return std::any_of(names.begin(), names.end(),
-                     [&](const std::string& name) { return fs::exists(directory / name); });
-}
-
 Tensor allocate_images(const std::string& name, std::int64_t count, std::int64_t height, std::int64_t width,
                        std::int64_t channels) {
   const double bytes = static_cast<double>(count) * static_cast<double>(height * width * channels);

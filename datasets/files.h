@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +26,6 @@ void require_directory(const std::filesystem::path& directory);
 bool is_file(const std::filesystem::path& path);
 /// Returns whether `path` is a directory. Returns false, instead of an error, if it cannot be accessed.
 bool is_existing_directory(const std::filesystem::path& path);
-/// Returns whether `directory` contains a file or directory with one of these names.
-bool contains_any(const std::filesystem::path& directory, std::initializer_list<std::string> names);
 
 /// Allocates an uninitialized u8 tensor [count, height, width, channels] in host memory. Throws DataError
 /// with `name` and the required size if there is not enough memory.

@@ -131,10 +131,23 @@ DataSet read_directories(const fs::path& directory, const ReadOptions& options) 
   return data;
 }
 
-bool are_in(const fs::path& directory) {
-  return contains_any(directory, {kArchiveName, kBatchDirectory, kBatchNames.front()}) ||
-         (fs::is_directory(directory / "train") && fs::is_directory(directory / "test"));
+/// A layout of the files: the function that reads it, null if no files were found, and its path.
+struct Layout {
+  DataSet (*read)(const fs::path&, const ReadOptions&) = nullptr;
+  fs::path path;
+};
+
+Layout find_layout(const fs::path& directory) {
+  for (const fs::path& place : {directory, directory / "cifar10"}) {
+    for (const fs::path& batches : {place / kBatchDirectory, place})
+      if (has_batches(batches)) return {read_batches, batches};
+    if (fs::path archive = place / kArchiveName; is_file(archive)) return {read_archive, archive};
+    if (has_split_directories(place)) return {read_directories, place};
+  }
+  return {};
 }
+
+bool are_in(const fs::path& directory) { return find_layout(directory).read != nullptr; }
 
 std::string expected_files() {
   return fmt::format("{}, {}/, or train/ and test/ with class directories", kArchiveName, kBatchDirectory);
@@ -173,13 +186,8 @@ void parse_cifar10_batch(std::string_view bytes, const std::string& name, std::i
 DataSet read_cifar10(const fs::path& directory, const ReadOptions& options) {
   check_read_options(options);
   require_directory(directory);
-  for (const fs::path& place : {directory, directory / "cifar10"}) {
-    for (const fs::path& batches : {place / kBatchDirectory, place})
-      if (has_batches(batches)) return read_batches(batches, options);
-    if (const fs::path archive = place / kArchiveName; is_file(archive))
-      return read_archive(archive, options);
-    if (has_split_directories(place)) return read_directories(place, options);
-  }
+  const Layout layout = find_layout(directory);
+  if (layout.read != nullptr) return layout.read(layout.path, options);
   fail<DataError>("{}: no CIFAR-10 here, expected {}", directory.string(), expected_files());
 }
 

@@ -46,9 +46,16 @@ ImageSet read_split(const SplitFiles& files) {
   return set;
 }
 
-bool are_in(const fs::path& directory) {
-  return contains_any(directory, {kTrainImages, fmt::format("{}{}", kTrainImages, kGzip)});
+/// Returns where the files are: in `directory`, in its subdirectory mnist, or in MNIST/raw, as torchvision stores
+/// them. Returns an empty path if no file is found.
+fs::path find_files(const fs::path& directory) {
+  for (const fs::path& place : {directory, directory / "mnist", directory / "MNIST" / "raw"})
+    for (const char* name : {kTrainImages, kTrainLabels, kTestImages, kTestLabels})
+      if (!find_idx(place, name).empty()) return place;
+  return {};
 }
+
+bool are_in(const fs::path& directory) { return !find_files(directory).empty(); }
 
 std::string expected_files() {
   return fmt::format("{}, {}, {} and {}, plain or {}", kTrainImages, kTrainLabels, kTestImages, kTestLabels,
@@ -75,29 +82,26 @@ const DatasetFiles kMnistFiles{.are_in = are_in, .expected = expected_files, .of
 DataSet read_mnist(const fs::path& directory, const ReadOptions& options) {
   check_read_options(options);
   require_directory(directory);
-  // torchvision stores the files in MNIST/raw.
-  for (const fs::path& place : {directory, directory / "mnist", directory / "MNIST" / "raw"}) {
-    const SplitFiles train{find_idx(place, kTrainImages), find_idx(place, kTrainLabels)};
-    const SplitFiles test{find_idx(place, kTestImages), find_idx(place, kTestLabels)};
-    if (train.images.empty() && train.labels.empty() && test.images.empty() && test.labels.empty()) continue;
-    for (const auto& [file, name] :
-         {std::pair(train.images, kTrainImages), std::pair(train.labels, kTrainLabels),
-          std::pair(test.images, kTestImages), std::pair(test.labels, kTestLabels)})
-      if (file.empty()) fail<DataError>("{}: {} is missing, plain or .gz", place.string(), name);
-    DataSet data;
-    data.name = "mnist";
-    for (int digit = 0; digit < kClasses; ++digit) data.classes.push_back(std::to_string(digit));
-    data.train = read_split(train);
-    data.test = read_split(test);
-    for (ImageSet* set : {&data.train, &data.test}) *set = resized(*set, options.image_size, options.workers);
-    if (data.train.images.size(1) != data.test.images.size(1) ||
-        data.train.images.size(2) != data.test.images.size(2))
-      fail<DataError>("{}: images of {}, expected the shape of the training images, {}", test.images.string(),
-                      data.test.images.shape().text(), data.train.images.shape().text());
-    data.note = "MNIST from " + place.string();
-    return data;
-  }
-  fail<DataError>("{}: no MNIST here, expected {}", directory.string(), expected_files());
+  const fs::path place = find_files(directory);
+  if (place.empty()) fail<DataError>("{}: no MNIST here, expected {}", directory.string(), expected_files());
+  const SplitFiles train{find_idx(place, kTrainImages), find_idx(place, kTrainLabels)};
+  const SplitFiles test{find_idx(place, kTestImages), find_idx(place, kTestLabels)};
+  for (const auto& [file, name] :
+       {std::pair(train.images, kTrainImages), std::pair(train.labels, kTrainLabels),
+        std::pair(test.images, kTestImages), std::pair(test.labels, kTestLabels)})
+    if (file.empty()) fail<DataError>("{}: {} is missing, plain or .gz", place.string(), name);
+  DataSet data;
+  data.name = "mnist";
+  for (int digit = 0; digit < kClasses; ++digit) data.classes.push_back(std::to_string(digit));
+  data.train = read_split(train);
+  data.test = read_split(test);
+  for (ImageSet* set : {&data.train, &data.test}) *set = resized(*set, options.image_size, options.workers);
+  if (data.train.images.size(1) != data.test.images.size(1) ||
+      data.train.images.size(2) != data.test.images.size(2))
+    fail<DataError>("{}: images of {}, expected the shape of the training images, {}", test.images.string(),
+                    data.test.images.shape().text(), data.train.images.shape().text());
+  data.note = "MNIST from " + place.string();
+  return data;
 }
 
 }  // namespace convoy

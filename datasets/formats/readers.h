@@ -32,7 +32,7 @@ void check_read_options(const ReadOptions& options);
 /// The functions that find and download the files of a data set. Each reader's source file defines them next
 /// to the names of the files.
 struct DatasetFiles {
-  /// Returns whether `directory` holds files of the data set.
+  /// Returns whether `directory` holds files of the data set, in any layout that the reader accepts.
   bool (*are_in)(const std::filesystem::path& directory);
   /// Returns the names of the files that are_in() looks for, for error messages.
   std::string (*expected)();

@@ -60,6 +60,7 @@ TEST(Mnist, ReadsEveryLayout) {
         const TempDirectory directory;
         write_mnist(directory, under, separator, packed ? ".gz" : "",
                     [&](const std::string& bytes) { return packed ? testing::gzip(bytes) : bytes; });
+        EXPECT_TRUE(kMnistFiles.are_in(directory.path()));
         const DataSet data = read_mnist(directory.path());
         EXPECT_EQ(data.name, "mnist");
         EXPECT_EQ(data.classes.size(), 10u);
@@ -205,6 +206,7 @@ void expect_batches(const DataSet& data) {
 TEST(Cifar10, ReadsExtractedBatches) {
   const TempDirectory directory;
   write_batches(directory, "cifar-10-batches-bin");
+  EXPECT_TRUE(kCifar10Files.are_in(directory.path()));
   const DataSet data = read_cifar10(directory.path());
   expect_batches(data);
   EXPECT_EQ(data.classes.front(), "airplane");
@@ -216,6 +218,7 @@ TEST(Cifar10, ReadsTheBatchDirectoryWithItsClassNames) {
   const TempDirectory directory;
   write_batches(directory, "");
   directory.write("batches.meta.txt", "a\nb\r\nc\nd\ne\nf\ng\nh\ni\nj\n\n");
+  EXPECT_TRUE(kCifar10Files.are_in(directory.path()));
   const DataSet data = read_cifar10(directory.path());
   EXPECT_EQ(data.classes, (std::vector<std::string>{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}));
 }
@@ -234,6 +237,7 @@ TEST(Cifar10, ReadsTheArchiveWithoutUnpackingIt) {
   const TempDirectory directory;
   const fs::path archive = directory.path() / "cifar-10-binary.tar.gz";
   testing::write_tar_gz(archive, archive_members());
+  EXPECT_TRUE(kCifar10Files.are_in(directory.path()));
   expect_batches(read_cifar10(directory.path()));
   EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator()), 1);
 
@@ -300,6 +304,7 @@ TEST(Cifar10, ReadsClassDirectories) {
     for (std::size_t label = 0; label < classes.size(); ++label)
       directory.write(fs::path("cifar10") / split / classes[label] / "0001.jpg",
                       testing::jpeg(Picture::plain(32, 32, 3, static_cast<std::uint8_t>(20 * label))));
+  EXPECT_TRUE(kCifar10Files.are_in(directory.path()));
   const DataSet data = read_cifar10(directory.path());
   EXPECT_EQ(data.name, "cifar10");
   EXPECT_EQ(data.classes, classes);
