@@ -43,7 +43,8 @@ std::vector<OpCase> elementwise_cases() {
                      .inputs = {kOdd},
                      .op = [op = unary.op](std::span<const Variable> x) { return op(x[0]); },
                      .domain = unary.domain,
-                     .batched = {0}});
+                     .batched = {0},
+                     .roundings = 16});
   return cases;
 }
 

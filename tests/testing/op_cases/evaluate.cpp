@@ -44,25 +44,29 @@ double roundoff_of(DType dtype) {
 
 }  // namespace
 
-double roundings_of(const UnaryOp& unary, DType dtype, const DeviceContext& device) {
+double roundings_of(const OpCase& c, DType dtype, const DeviceContext& device) {
   const auto results_in = [&](DType type) {
-    const auto argument = [&](const std::string& key, const Domain& domain) {
-      return drawn({3, 5, 7}, dtype, device, unary.name + key, domain).to(type);
-    };
-    const Variable x(argument("x", unary.domain), true);
-    const Tensor dy = argument("dy", {});
-    const Variable y = unary.op(x);
+    std::vector<Variable> x;
+    for (const Variable& argument : arguments(c, dtype, device))
+      x.emplace_back(argument.value().to(type), /*requires_grad=*/true);
+    const Variable y = c.op(x);
+    const Tensor dy = drawn(y.shape(), dtype, device, c.name + "weights").to(type);
     std::vector<Values> results = {values_of(y.value())};
+    const auto add_gradients = [&] {
+      for (const Variable& input : x) results.push_back(values_of(input.grad()));
+    };
     backward(y, {.seed = dy});
-    results.push_back(values_of(x.grad()));
-    backward(unary.op(x), {.accumulate = true, .seed = dy});
-    results.push_back(values_of(x.grad()));
+    add_gradients();
+    backward(c.op(x), {.accumulate = true, .seed = dy});
+    add_gradients();
     return results;
   };
   const std::vector<Values> found = results_in(dtype), exact = results_in(DType::f64);
   double largest = 0;
-  for (std::size_t i = 0; i < exact.size(); ++i)
-    largest = std::max(largest, distance(found[i], exact[i]) / norm_of(exact[i]));
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const double norm = norm_of(exact[i]);
+    largest = std::max(largest, distance(found[i], exact[i]) / (norm > 0 ? norm : 1));
+  }
   return largest / roundoff_of(dtype);
 }
 

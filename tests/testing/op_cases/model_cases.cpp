@@ -90,6 +90,8 @@ std::vector<ModelCase> other_op_cases(Sizing sizing) {
   ops.sync_batch_norm(kSide, kChannels);
   ops.matmul(4, 512, 512);
   ops.cross_entropy(1000, 0);
+  for (const OpCase& op_case : all_op_cases())
+    if (!op_case.benchmark.empty()) ops.op_case(op_case);
   return ops.take();
 }
 

@@ -47,6 +47,12 @@ void ModelOps::add(OpCase op, std::vector<Argument> arguments, int count) {
                     .cost = cost});
 }
 
+void ModelOps::op_case(OpCase op) {
+  op.inputs = op.benchmark;
+  std::vector<Argument> arguments(op.inputs.size(), activation());
+  add(std::move(op), std::move(arguments));
+}
+
 void ModelOps::conv2d(const ConvolutionSizes& sizes, int count) {
   const Conv2dOptions options{.stride = sizes.stride, .padding = sizes.padding, .relu = sizes.relu};
   const Shape x = map(sizes.side, sizes.in);

@@ -62,6 +62,9 @@ class ModelOps {
   /// Adds a reshape of [N, H, W, C] to [N H W, C].
   void reshape(std::int64_t side, std::int64_t channels);
 
+  /// Adds an op at the shapes at which it is to be measured, OpCase::benchmark, whatever the batch size.
+  void op_case(OpCase op);
+
   /// Moves the collected cases out.
   std::vector<ModelCase> take() { return std::move(cases_); }
 

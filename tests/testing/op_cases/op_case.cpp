@@ -15,7 +15,7 @@ Tensor drawn(const Shape& shape, DType dtype, const DeviceContext& device, const
   std::vector<double> values(static_cast<std::size_t>(shape.numel()));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double uniform = 2.0 * to_uniform(random.words(i)[0]) - 1;
-    values[i] = std::round(domain.bound * uniform * kResolution) / kResolution;
+    values[i] = std::round((domain.center + domain.bound * uniform) * kResolution) / kResolution;
     for (const double kink : domain.kinks)
       if (const double distance = values[i] - kink; std::abs(distance) < kMargin)
         values[i] = kink + std::copysign(kMargin, distance);

@@ -12,11 +12,12 @@
 
 namespace convoy::testing {
 
-/// The values that arguments of an op are drawn from: uniformly from [-bound, bound], but not close to a kink
-/// of the op, such as the 0 of relu, where finite differences are wrong.
+/// The values that arguments of an op are drawn from: uniformly from [center - bound, center + bound], but not
+/// close to a kink of the op, such as the 0 of relu, where finite differences are wrong.
 struct Domain {
   double bound = 1;
   std::vector<double> kinks;
+  double center = 0;
 };
 
 /// One op with the shapes of its arguments.
@@ -34,6 +35,14 @@ struct OpCase {
   /// The arguments whose first size is the batch size, which the empty-batch test sets to 0. Empty: no such
   /// test.
   std::vector<std::size_t> batched;
+  /// The maximum error of results and gradients in every type, also accumulated, in roundings to that type
+  /// (roundings_of()). 0: no such test, because tests in tests/kernels cover the types.
+  double roundings = 0;
+  /// Shapes of the arguments at which the devices are compared as well: one below, at and above the ends of
+  /// vectors, warps, blocks and tiles.
+  std::vector<std::vector<Shape>> tails;
+  /// Shapes of the arguments at which convoy-bench-kernels measures the op. Empty: no such row.
+  std::vector<Shape> benchmark;
 };
 
 /// Prints the name of a case in failure messages of GoogleTest.

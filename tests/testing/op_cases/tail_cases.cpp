@@ -120,6 +120,17 @@ void add_losses(std::vector<OpCase>& cases) {
 std::vector<OpCase> tail_cases() {
   std::vector<OpCase> cases;
   for (const auto& add : {add_elementwise, add_gemms, add_images, add_batch_norms, add_losses}) add(cases);
+  for (OpCase& op_case : all_op_cases()) {
+    const std::string name = op_case.name;
+    for (const std::vector<Shape>& inputs : op_case.tails) {
+      op_case.name = name;
+      for (const Shape& shape : inputs)
+        for (const std::int64_t size : shape.sizes())
+          op_case.name.append(1, '_').append(std::to_string(size));
+      op_case.inputs = inputs;
+      cases.push_back(op_case);
+    }
+  }
   return cases;
 }
 
