@@ -34,7 +34,14 @@ endif()
 
 # Flags for the code of this project; headers of libraries are included as SYSTEM.
 add_library(convoy_flags INTERFACE)
-target_include_directories(convoy_flags INTERFACE ${CMAKE_SOURCE_DIR})
+# A header of a library has one name, in this tree, in a build of another project and installed: convoy/engine/….
+foreach(library kernels engine comm models datasets)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include/convoy)
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${library} ${PROJECT_BINARY_DIR}/include/convoy/${library} SYMBOLIC)
+endforeach()
+file(CREATE_LINK ${CMAKE_CURRENT_LIST_DIR}/package/convoy.h ${PROJECT_BINARY_DIR}/include/convoy/convoy.h SYMBOLIC)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/package/version.h.in ${PROJECT_BINARY_DIR}/include/convoy/version.h @ONLY)
+target_include_directories(convoy_flags INTERFACE ${PROJECT_BINARY_DIR}/include ${PROJECT_SOURCE_DIR})
 set(werror $<$<BOOL:${CONVOY_WERROR}>:-Werror>)
 target_compile_options(convoy_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic ${werror} -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual

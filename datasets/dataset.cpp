@@ -1,11 +1,11 @@
-#include "datasets/dataset.h"
+#include "convoy/datasets/dataset.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 // Not ISO C++, but exact. __extension__ cannot be applied to an alias declaration.
@@ -72,4 +72,4 @@ ChannelStatistics channel_statistics(const ImageSet& set) {
   return statistics;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

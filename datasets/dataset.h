@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/tensor/tensor.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// One split of a data set. Images are decoded and resized once, when the data set is read.
 struct ImageSet {
@@ -41,4 +41,4 @@ struct ChannelStatistics {
 /// UsageError if the set is empty or has more than 4 channels.
 ChannelStatistics channel_statistics(const ImageSet& set);
 
-}  // namespace convoy
+}  // namespace convoy::data

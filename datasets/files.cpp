@@ -1,13 +1,13 @@
-#include "datasets/files.h"
+#include "convoy/datasets/files.h"
 
 #include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <system_error>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace fs = std::filesystem;
 
 std::string read_file(const fs::path& file, std::uint64_t max_bytes) {
@@ -74,4 +74,4 @@ Tensor allocate_images(const std::string& name, std::int64_t count, std::int64_t
       name, count, height, width, channels, bytes * 0x1p-30);
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

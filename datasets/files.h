@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/tensor/tensor.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// Returns the contents of a regular file. Throws DataError if it cannot be read, or if it is larger than
 /// `max_bytes`.
@@ -32,4 +32,4 @@ bool is_existing_directory(const std::filesystem::path& path);
 Tensor allocate_images(const std::string& name, std::int64_t count, std::int64_t height, std::int64_t width,
                        std::int64_t channels);
 
-}  // namespace convoy
+}  // namespace convoy::data

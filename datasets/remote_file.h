@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace convoy {
+namespace convoy::data {
 
 /// The address of one copy of a file. Mirrors are further RemoteFiles with the same name and checksum.
 struct RemoteFile {
@@ -16,4 +16,4 @@ struct RemoteFile {
 /// The mirrors of one file, in the order in which they are tried. All have the same name and checksum.
 using Mirrors = std::vector<RemoteFile>;
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -5,11 +5,11 @@
 
 #include <array>
 
-#include "kernels/base/random.h"
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/random.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// Options of augment. The defaults only convert the pixels.
 struct AugmentOptions {
@@ -54,4 +54,4 @@ void augment(CpuStream&, ConstView images, ConstView rows, ConstView ids, const 
 void augment(CudaStream&, ConstView images, ConstView rows, ConstView ids, const AugmentOptions& options,
              Random random, View out);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

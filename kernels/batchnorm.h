@@ -8,8 +8,8 @@
 // these partial results in f64.
 #pragma once
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy {
 
@@ -19,6 +19,10 @@ struct BatchNormOptions {
   double momentum = 0.1;  // as in PyTorch: running = (1 - momentum) running + momentum batch
   bool relu = false;      // true: act(u) = max(u, 0), and NaN stays NaN; false: act(u) = u
 };
+
+}  // namespace convoy
+
+namespace convoy::kernels {
 
 // Normalizes x by the mean and the biased variance of the batch. Saves mean and inverse_std = 1 / sqrt(var +
 // epsilon) for the backward pass. Updates the running statistics; the running variance uses the unbiased
@@ -103,4 +107,4 @@ void sync_batch_norm_backward_elemt(CudaStream&, ConstView dy, ConstView x, Cons
                                     ConstView mean, ConstView inverse_std, ConstView sums, GradView dx,
                                     GradView dresidual, BatchNormOptions options);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

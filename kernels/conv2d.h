@@ -5,8 +5,8 @@
 // bf16 accumulate in f32. f32 does not use TF32 unless CudaOptions::tf32 is set.
 #pragma once
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy {
 
@@ -18,6 +18,10 @@ struct Conv2dOptions {
   /// they expect dy with respect to the input of the ReLU.
   bool relu = false;
 };
+
+}  // namespace convoy
+
+namespace convoy::kernels {
 
 // Computes y = x * filter + bias, and its ReLU if options.relu. bias.data may be null. NaN passes through the
 // ReLU, except that cuDNN does not document what its fused ReLU does with NaN.
@@ -48,4 +52,4 @@ void conv2d_backward_filter_reference(CpuStream&, ConstView dy, ConstView x, Gra
 void conv2d_backward_filter_reference(CudaStream&, ConstView dy, ConstView x, GradView dfilter,
                                       Conv2dOptions options);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -3,11 +3,11 @@
 // and, on a GPU, f16. f16 and bf16 are computed in f32 and rounded once. fill and cast accept every type.
 #pragma once
 
-#include "kernels/base/random.h"
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/random.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 // z = a x + b y
 void add(CpuStream&, ConstView x, ConstView y, View z, double a = 1, double b = 1);
@@ -76,4 +76,4 @@ void sigmoid_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
 void dropout(CpuStream&, ConstView x, ConstView sample_ids, double p, Random random, GradView y);
 void dropout(CudaStream&, ConstView x, ConstView sample_ids, double p, Random random, GradView y);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "kernels/base/random.h"
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/random.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 // out[j] = scale * number j, rounded once to the type of out, f32 or f64. Numbers 2 i and 2 i + 1 are
 // computed from random.words(i, key). All arithmetic is in double and uses only additions, multiplications,
@@ -22,4 +22,4 @@ void draw_normal(CpuStream& stream, const Random& random, std::uint32_t key, dou
 /// Fills `out` with uniform numbers in [-1, 1) times `scale`.
 void draw_uniform(CpuStream& stream, const Random& random, std::uint32_t key, double scale, View out);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -6,10 +6,10 @@
 
 #include <cstdint>
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// Options of dynamic loss scaling. Powers of two keep the scaling exact. A fixed scale has growth = backoff
 /// = 1 and minimum = maximum; its first overflow sets `failed`.
@@ -38,4 +38,4 @@ void update_loss_scale(CpuStream&, ConstView non_finite, const LossScaleView& st
 void update_loss_scale(CudaStream&, ConstView non_finite, const LossScaleView& state,
                        LossScaleOptions options);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -3,10 +3,10 @@
 // use TF32 unless CudaOptions::tf32 is set.
 #pragma once
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// Options of a matrix multiplication.
 struct MatmulOptions {
@@ -30,4 +30,4 @@ void linear_forward(CudaStream&, ConstView x, ConstView weight, ConstView bias, 
 // use the definition.
 void matmul_reference(CudaStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 
-}  // namespace convoy
+}  // namespace convoy::kernels

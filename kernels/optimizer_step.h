@@ -7,10 +7,10 @@
 
 #include <span>
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// The scalars that change from step to step, in the memory of the stream's device. A CUDA graph is captured
 /// once and replayed for every step, so a scalar argument of the host would keep its value of the capture.
@@ -81,4 +81,4 @@ void count_step(CudaStream&, ConstView skip, View steps);
 void clip_coefficient(CpuStream&, ConstView norm, double max_norm, ConstView loss_scale, View coefficient);
 void clip_coefficient(CudaStream&, ConstView norm, double max_norm, ConstView loss_scale, View coefficient);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -3,8 +3,8 @@
 // once.
 #pragma once
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy {
 
@@ -14,6 +14,10 @@ struct Pool2dOptions {
   int stride = 2;
   int padding = 0;  // at most kernel / 2; ignored by max pooling and counted as zeros by average pooling
 };
+
+}  // namespace convoy
+
+namespace convoy::kernels {
 
 // Max pooling. positions (i32, the shape of y) receives h W + w of each maximum: the first in row order of
 // equal values. NaN is greater than any number.
@@ -42,4 +46,4 @@ void nhwc_to_nchw(CudaStream&, ConstView x, GradView y);
 void nchw_to_nhwc(CpuStream&, ConstView x, GradView y);
 void nchw_to_nhwc(CudaStream&, ConstView x, GradView y);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// A progress counter in pinned host memory (DeviceContext::staging()). The GPU writes it, and the host reads it.
 struct ProgressNote {
@@ -23,4 +23,4 @@ struct ProgressNote {
 /// report its progress itself.
 void note_progress(CudaStream& stream, ProgressNote* note, const ProgressNote::Content& content);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -5,10 +5,10 @@
 
 #include <span>
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 // y [1] = sum of all elements of x; 0 for an empty x.
 void sum(CpuStream&, ConstView x, GradView y);
@@ -42,4 +42,4 @@ void count_non_finite(CudaStream&, std::span<const ConstView> tensors, View coun
 void argmax(CpuStream&, ConstView x, View indices);
 void argmax(CudaStream&, ConstView x, View indices);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

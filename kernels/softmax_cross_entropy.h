@@ -4,10 +4,10 @@
 // f32 if the logits are f16 or bf16, otherwise they have the type of the logits.
 #pragma once
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 // Computes losses [N] = log_sum_exp - sum_c target_c logit_c, and log_sum_exp [N], which the backward pass
 // needs. correct (i32 [N]) = 1 if the first maximum of the logits is that of the label, else 0.
@@ -27,4 +27,4 @@ void softmax_cross_entropy_backward(CudaStream&, ConstView dloss, ConstView logi
 void softmax(CpuStream&, ConstView x, View y);
 void softmax(CudaStream&, ConstView x, View y);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

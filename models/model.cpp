@@ -1,12 +1,12 @@
-#include "models/model.h"
+#include "convoy/models/model.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::models {
 namespace {
 
 // Returns the shape of a batch of n images.
@@ -41,7 +41,7 @@ std::string table(const std::vector<Row>& rows) {
 
 }  // namespace
 
-Model::Model(std::string name, std::shared_ptr<Module> root, Shape input, int classes, std::uint64_t seed,
+Model::Model(std::string name, std::shared_ptr<nn::Module> root, Shape input, int classes, std::uint64_t seed,
              const DeviceContext& device)
     : name_(std::move(name)), root_(std::move(root)), input_(input), classes_(classes) {
   check(input.rank() == 3 && input.numel() > 0,
@@ -53,7 +53,7 @@ Model::Model(std::string name, std::shared_ptr<Module> root, Shape input, int cl
   root_->to(device);
 }
 
-Variable Model::operator()(const Variable& images, const ForwardContext& context) const {
+Variable Model::operator()(const Variable& images, const nn::ForwardContext& context) const {
   const Shape& shape = images.shape();
   check(shape.rank() == 4 && shape == batched(input_, shape[0]),
         "{}: found images of shape {}, expected [N, {}, {}, {}], for which the model was built", name_,
@@ -73,18 +73,18 @@ Model& Model::to(DType dtype) {
 
 std::int64_t Model::parameter_count() const {
   std::int64_t count = 0;
-  for (const NamedParameter& parameter : parameters()) count += parameter.variable.value().numel();
+  for (const nn::NamedParameter& parameter : parameters()) count += parameter.variable.value().numel();
   return count;
 }
 
 std::int64_t Model::flops() const { return recorded_cost(root_->infer(batched(input_, 1))).forward.flops; }
 
 std::string Model::summary() const {
-  std::vector<LayerSummary> layers;
+  std::vector<nn::LayerSummary> layers;
   root_->infer(batched(input_, 1), &layers);
   std::vector<Row> rows{{"layer", "type", "output", "parameters", "MFLOPs"},
                         {"input", "", input_.text(), "", ""}};
-  for (const LayerSummary& layer : layers) {
+  for (const nn::LayerSummary& layer : layers) {
     rows.push_back({layer.name, layer.type, output_text(layer.output),
                     layer.parameters > 0 ? grouped(layer.parameters) : "",
                     layer.flops > 0 ? megaflops(layer.flops) : ""});
@@ -93,4 +93,4 @@ std::string Model::summary() const {
   return table(rows);
 }
 
-}  // namespace convoy
+}  // namespace convoy::models

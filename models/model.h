@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/nn/module.h"
+#include "convoy/engine/nn/module.h"
 
-namespace convoy {
+namespace convoy::models {
 
 /// A handle to a network that maps images to logits. Copies refer to the same network.
 class Model {
@@ -17,24 +17,24 @@ class Model {
   /// Creates a model for images of shape `input` ([H, W, C]) from the network `root`. Infers the shapes of
   /// all layers and throws UsageError with the name of the layer if one does not fit. Initializes all
   /// parameters from `seed`, in f32 on the CPU, and then moves them to `device`.
-  Model(std::string name, std::shared_ptr<Module> root, Shape input, int classes, std::uint64_t seed,
+  Model(std::string name, std::shared_ptr<nn::Module> root, Shape input, int classes, std::uint64_t seed,
         const DeviceContext& device);
 
   const std::string& name() const { return name_; }
   const Shape& input() const { return input_; }  // [H, W, C]
   int classes() const { return classes_; }
-  Module& root() const { return *root_; }
+  nn::Module& root() const { return *root_; }
 
   /// Returns the logits [N, classes] of images [N, H, W, C]. Throws UsageError if the images do not have the
   /// shape that the model was built for.
   Variable operator()(const Variable& images,
-                      const ForwardContext& context = ForwardContext::inference()) const;
+                      const nn::ForwardContext& context = nn::ForwardContext::inference()) const;
   Variable operator()(const Tensor& images,
-                      const ForwardContext& context = ForwardContext::inference()) const {
+                      const nn::ForwardContext& context = nn::ForwardContext::inference()) const {
     return (*this)(Variable(images), context);
   }
-  std::vector<NamedParameter> parameters() const { return root_->parameters(); }
-  std::vector<NamedBuffer> buffers() const { return root_->buffers(); }
+  std::vector<nn::NamedParameter> parameters() const { return root_->parameters(); }
+  std::vector<nn::NamedBuffer> buffers() const { return root_->buffers(); }
   /// Moves the network to a device, or converts it to a type, for all handles. Returns this handle.
   Model& to(const DeviceContext& device);
   Model& to(DType dtype);
@@ -48,9 +48,9 @@ class Model {
 
  private:
   std::string name_;
-  std::shared_ptr<Module> root_;
+  std::shared_ptr<nn::Module> root_;
   Shape input_;
   int classes_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::models

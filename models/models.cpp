@@ -1,9 +1,9 @@
-#include "models/models.h"
+#include "convoy/models/models.h"
 
 #include <array>
 #include <utility>
 
-#include "kernels/base/nearest_name.h"
+#include "convoy/kernels/base/nearest_name.h"
 
 namespace convoy::models {
 namespace {

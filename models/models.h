@@ -1,7 +1,7 @@
 // The models of this project, by function and by name.
 #pragma once
 
-#include "models/model.h"
+#include "convoy/models/model.h"
 
 namespace convoy::models {
 

@@ -3,14 +3,14 @@
 // fc.
 #include <algorithm>
 
-#include "engine/nn/layers.h"
-#include "kernels/base/check.h"
-#include "models/models.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/models/models.h"
 
 namespace convoy::models {
 namespace {
 
-using Layers = std::vector<Sequential::Named>;
+using Layers = std::vector<nn::Sequential::Named>;
 
 enum class BlockKind : std::uint8_t { basic, bottleneck };
 
@@ -25,16 +25,16 @@ struct Plan {
 constexpr int kBottleneckExpansion = 4;
 
 // Creates a convolution without bias, because the batch norm after every convolution would cancel it.
-std::shared_ptr<Module> conv(int in, int out, int kernel, int stride) {
-  return std::make_shared<Conv2d>(
+std::shared_ptr<nn::Module> conv(int in, int out, int kernel, int stride) {
+  return std::make_shared<nn::Conv2d>(
       in, out,
-      Conv2dLayerOptions{
+      nn::Conv2dLayerOptions{
           .kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = false, .kaiming_fan_out = true});
 }
 
-std::shared_ptr<Module> norm(int channels) { return std::make_shared<BatchNorm2d>(channels); }
+std::shared_ptr<nn::Module> norm(int channels) { return std::make_shared<nn::BatchNorm2d>(channels); }
 
-std::shared_ptr<Module> relu() { return std::make_shared<Activation>(ActivationKind::relu); }
+std::shared_ptr<nn::Module> relu() { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); }
 
 // Returns the layers of a basic block: two 3x3 convolutions.
 Layers basic_body(int in, int width, int stride) {
@@ -57,24 +57,25 @@ Layers bottleneck_body(int in, int width, int stride) {
 
 // Creates a residual block. The shortcut is the identity if the shapes match, else a 1x1 convolution and a
 // batch norm (option B of the paper).
-std::shared_ptr<Module> block(BlockKind kind, int in, int width, int stride) {
+std::shared_ptr<nn::Module> block(BlockKind kind, int in, int width, int stride) {
   const bool is_basic = kind == BlockKind::basic;
   const int out = is_basic ? width : width * kBottleneckExpansion;
-  std::shared_ptr<Module> shortcut;
+  std::shared_ptr<nn::Module> shortcut;
   if (stride != 1 || in != out) {
-    shortcut = std::make_shared<Sequential>(Layers{{"0", conv(in, out, 1, stride)}, {"1", norm(out)}});
+    shortcut = std::make_shared<nn::Sequential>(Layers{{"0", conv(in, out, 1, stride)}, {"1", norm(out)}});
   }
-  return std::make_shared<ResidualBlock>(
+  return std::make_shared<nn::ResidualBlock>(
       is_basic ? basic_body(in, width, stride) : bottleneck_body(in, width, stride), std::move(shortcut));
 }
 
 Layers stem(Stem kind, int channels, int width) {
   if (kind == Stem::cifar)
     return {{"conv1", conv(channels, width, 3, 1)}, {"bn1", norm(width)}, {"relu", relu()}};
-  return {{"conv1", conv(channels, width, 7, 2)},
-          {"bn1", norm(width)},
-          {"relu", relu()},
-          {"maxpool", std::make_shared<MaxPool2d>(Pool2dOptions{.kernel = 3, .stride = 2, .padding = 1})}};
+  return {
+      {"conv1", conv(channels, width, 7, 2)},
+      {"bn1", norm(width)},
+      {"relu", relu()},
+      {"maxpool", std::make_shared<nn::MaxPool2d>(Pool2dOptions{.kernel = 3, .stride = 2, .padding = 1})}};
 }
 
 Stem resolve(Stem kind, const Shape& input) {
@@ -96,11 +97,12 @@ Model resnet(const Plan& plan, const Options& options) {
       blocks.emplace_back(std::to_string(i), block(plan.block, channels, width, stride));
       channels = plan.block == BlockKind::basic ? width : width * kBottleneckExpansion;
     }
-    layers.emplace_back("layer" + std::to_string(group + 1), std::make_shared<Sequential>(std::move(blocks)));
+    layers.emplace_back("layer" + std::to_string(group + 1),
+                        std::make_shared<nn::Sequential>(std::move(blocks)));
   }
-  layers.emplace_back("avgpool", std::make_shared<GlobalAvgPool2d>());
-  layers.emplace_back("fc", std::make_shared<Linear>(channels, options.classes));
-  return {plan.name,     std::make_shared<Sequential>(std::move(layers)),
+  layers.emplace_back("avgpool", std::make_shared<nn::GlobalAvgPool2d>());
+  layers.emplace_back("fc", std::make_shared<nn::Linear>(channels, options.classes));
+  return {plan.name,     std::make_shared<nn::Sequential>(std::move(layers)),
           options.input, options.classes,
           options.seed,  options.device};
 }

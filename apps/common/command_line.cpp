@@ -8,9 +8,9 @@
 #include <type_traits>
 
 #include "apps/common/config_file.h"
-#include "apps/common/version.h"
-#include "kernels/base/check.h"
-#include "kernels/base/nearest_name.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/nearest_name.h"
+#include "convoy/version.h"
 
 namespace convoy {
 namespace {

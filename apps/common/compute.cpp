@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -65,7 +65,7 @@ bool keep_data_on_device(const ComputeOptions& options, const DeviceContext& dev
   return options.data_on_device.value_or(is_gpu && bytes <= device.memory().available() / 4);
 }
 
-DeviceContext open_device(ComputeOptions& options, const Precision& precision, const RankInfo& rank,
+DeviceContext open_device(ComputeOptions& options, const Precision& precision, const dist::RankInfo& rank,
                           int ranks_on_my_cores) {
   if (options.threads == 0) options.threads = std::max(1, available_cores() / ranks_on_my_cores);
   // If the launcher made one GPU visible to each rank, the modulus selects that GPU on every rank.

@@ -8,8 +8,8 @@
 
 #include "apps/common/command_line.h"
 #include "apps/common/precision.h"
-#include "comm/bootstrap/rank_info.h"
-#include "kernels/runtime/device_context.h"
+#include "convoy/comm/bootstrap/rank_info.h"
+#include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy {
 
@@ -41,8 +41,8 @@ void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options);
 /// Opens the device of `options` and replaces the values "auto" and 0 in `options` by what was chosen. Each
 /// rank of a host gets its own GPU, or 1 / `ranks_on_my_cores` of the cores that this process may use. Throws
 /// DeviceError if this build or machine does not have the device.
-DeviceContext open_device(ComputeOptions& options, const Precision& precision, const RankInfo& rank = {},
-                          int ranks_on_my_cores = 1);
+DeviceContext open_device(ComputeOptions& options, const Precision& precision,
+                          const dist::RankInfo& rank = {}, int ranks_on_my_cores = 1);
 
 /// Returns whether a data set of `bytes` bytes is kept in GPU memory: the value of the flag or, without it,
 /// whether the set needs at most a quarter of the free memory. Throws UsageError if the flag is set and the

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {

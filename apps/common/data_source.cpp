@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "datasets/download/download.h"
-#include "datasets/formats/registry.h"
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/download/download.h"
+#include "convoy/datasets/formats/registry.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -20,7 +20,7 @@ constexpr const char* kFallbackDataset = "shapes";
 
 /// Returns the directory of a data set under `root`: root/NAME or `root`. Returns an empty path if there is
 /// none.
-fs::path find_under(const DatasetEntry& entry, const fs::path& root) {
+fs::path find_under(const data::DatasetEntry& entry, const fs::path& root) {
   // root/NAME comes first, because train/ and test/ in `root` may belong to any data set.
   for (const fs::path& directory : {root / entry.name, root})
     if (entry.files->are_in(directory)) return directory;
@@ -29,10 +29,10 @@ fs::path find_under(const DatasetEntry& entry, const fs::path& root) {
 
 /// Downloads the official files to the cache directory, and returns the directory of the data set. Prints one
 /// line of progress on a terminal unless `quiet`.
-fs::path download_dataset(const DatasetEntry& entry, bool quiet) {
-  const fs::path directory = cache_directory() / entry.name;
-  for (const Mirrors& mirrors : entry.files->official()) {
-    DownloadOptions options;
+fs::path download_dataset(const data::DatasetEntry& entry, bool quiet) {
+  const fs::path directory = data::cache_directory() / entry.name;
+  for (const data::Mirrors& mirrors : entry.files->official()) {
+    data::DownloadOptions options;
     const bool terminal = isatty(STDERR_FILENO) != 0;
     if (terminal && !quiet)
       options.progress = [name = mirrors.front().name](std::int64_t received, std::int64_t total) {
@@ -42,7 +42,7 @@ fs::path download_dataset(const DatasetEntry& entry, bool quiet) {
       };
     else if (!quiet)
       fmt::print(stderr, "downloading {} into {}\n", mirrors.front().name, directory.string());
-    download(mirrors, directory, options);
+    data::download(mirrors, directory, options);
     if (terminal && !quiet) fmt::print(stderr, "\r\x1b[K");
   }
   return directory;
@@ -63,7 +63,7 @@ DataLocation fall_back(const std::string& why) {
 void add_data_flags(CommandLine& line, DataOptions& options, const std::string& default_text) {
   line.group("Data");
   line.add("dataset", &options.dataset, "Data set",
-           {.value = "NAME", .default_text = default_text, .choices = dataset_names()});
+           {.value = "NAME", .default_text = default_text, .choices = data::dataset_names()});
   line.add("data", &options.data, "Data set directory",
            {.value = "DIR", .default_text = "$CONVOY_DATA, ./data, or the user's cache"});
   line.add("download", &options.download, "Download of the official archive if the data set is not found",
@@ -78,13 +78,13 @@ void add_data_flags(CommandLine& line, DataOptions& options, const std::string& 
 
 DataLocation locate_data(const DataOptions& options) {
   const std::string& dataset = options.dataset;
-  const DatasetEntry& entry = find_dataset(dataset);
-  if (entry.source == DatasetSource::generated) {
+  const data::DatasetEntry& entry = data::find_dataset(dataset);
+  if (entry.source == data::DatasetSource::generated) {
     check(options.data.empty(), "--data: the {} set is generated, and reads nothing from '{}'", dataset,
           options.data);
     return {.dataset = dataset, .directory = {}, .warning = ""};
   }
-  if (entry.source == DatasetSource::user_directory) {
+  if (entry.source == data::DatasetSource::user_directory) {
     check(!options.data.empty(), "--dataset {}: --data is missing, expected the directory of the images",
           dataset);
     if (!fs::is_directory(options.data)) fail<DataError>("--data: {} is no directory", options.data);
@@ -101,7 +101,7 @@ DataLocation locate_data(const DataOptions& options) {
   if (const char* named = std::getenv("CONVOY_DATA"); named != nullptr && *named != '\0')
     roots.emplace_back(named);
   roots.emplace_back("data");
-  roots.push_back(cache_directory());
+  roots.push_back(data::cache_directory());
   std::string searched;
   for (const fs::path& root : roots) {
     const fs::path found = find_under(entry, root);
@@ -120,19 +120,19 @@ DataLocation locate_data(const DataOptions& options) {
   fail<DataError>("{}; name its directory with --data, or train on --dataset {}", why, kFallbackDataset);
 }
 
-DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed) {
-  return find_dataset(location.dataset)
+data::DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed) {
+  return data::find_dataset(location.dataset)
       .read(location.directory, {.image_size = static_cast<int>(options.image_size),
                                  .skip_corrupt = options.skip_corrupt,
                                  .workers = static_cast<int>(std::max<std::int64_t>(options.workers, 1)),
                                  .seed = seed});
 }
 
-std::string hash_of(const ImageSet& set) {
+std::string hash_of(const data::ImageSet& set) {
   const auto bytes = [](const Tensor& tensor) {
     return std::string_view(tensor.view().as<char>(), tensor.bytes());
   };
-  return hash_bytes(bytes(set.images)) + hash_bytes(bytes(set.labels));
+  return io::hash_bytes(bytes(set.images)) + io::hash_bytes(bytes(set.labels));
 }
 
 }  // namespace convoy

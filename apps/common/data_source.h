@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/common/command_line.h"
-#include "datasets/dataset.h"
+#include "convoy/datasets/dataset.h"
 
 namespace convoy {
 
@@ -41,9 +41,9 @@ DataLocation locate_data(const DataOptions& options);
 
 /// Reads the data set. `seed` determines generated images, and the split of directories without train/ and
 /// test/.
-DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed);
+data::DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed);
 
 /// Returns a hash of the images and labels of a split. It does not depend on the directory.
-std::string hash_of(const ImageSet& set);
+std::string hash_of(const data::ImageSet& set);
 
 }  // namespace convoy

@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "comm/core/communicator.h"
-#include "datasets/transforms/transforms.h"
-#include "models/model.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/datasets/transforms/transforms.h"
+#include "convoy/models/model.h"
 
 namespace convoy {
 
@@ -22,7 +22,7 @@ struct Evaluation {
 
 struct EvaluationOptions {
   /// Only its normalization is applied, not its random augmentation.
-  TransformSpec transform;
+  data::TransformSpec transform;
   /// Maximum number of images per batch on each rank.
   std::int64_t batch_size = 128;
   int workers = 2;
@@ -30,7 +30,7 @@ struct EvaluationOptions {
   /// All images in GPU memory, for a GPU that makes the batches itself. Undefined: worker threads make them.
   Tensor resident_images = {};
   /// A CPU communicator of the ranks that shard the set. Null: this rank evaluates the whole set.
-  Communicator* comm = nullptr;
+  dist::Communicator* comm = nullptr;
   /// Called before each batch; true stops the evaluation. Must return the same value on all ranks.
   std::function<bool()> stop;
   /// Called after each batch with the approximate number of images evaluated by all ranks and the set size.
@@ -40,7 +40,7 @@ struct EvaluationOptions {
 /// Evaluates the model on every image of `set` exactly once and returns the result for the whole set on every
 /// rank. Returns nullopt if `stop` stopped it. Does not change the model. Blocks until the device is done.
 /// Throws DataError if the set is empty and PeerError if another rank fails.
-std::optional<Evaluation> evaluate(const Model& model, const DeviceContext& device, const ImageSet& set,
-                                   const EvaluationOptions& options);
+std::optional<Evaluation> evaluate(const models::Model& model, const DeviceContext& device,
+                                   const data::ImageSet& set, const EvaluationOptions& options);
 
 }  // namespace convoy

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/config_file.h"
-#include "engine/io/checkpoint.h"
-#include "kernels/base/check.h"
-#include "models/models.h"
+#include "convoy/engine/io/checkpoint.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/models/models.h"
 
 namespace convoy {
 namespace {
@@ -36,7 +36,7 @@ void write_input_spec(const InputSpec& spec, std::map<std::string, std::string>&
   extra[kKey] = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-InputSpec read_input_spec(const Manifest& manifest, const fs::path& checkpoint) {
+InputSpec read_input_spec(const io::Manifest& manifest, const fs::path& checkpoint) {
   const auto found = manifest.extra.find(kKey);
   if (found == manifest.extra.end())
     fail<CheckpointError>(
@@ -62,9 +62,9 @@ InputSpec read_input_spec(const Manifest& manifest, const fs::path& checkpoint) 
 }
 
 fs::path find_checkpoint(const fs::path& path) {
-  if (fs::exists(path / kManifestFile)) return path;
+  if (fs::exists(path / io::kManifestFile)) return path;
   const fs::path directory = fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
-  const CheckpointDirectory checkpoints(directory);
+  const io::CheckpointDirectory checkpoints(directory);
   std::vector<std::string> warnings;
   if (const auto best = checkpoints.best(&warnings)) return *best;
   if (const auto latest = checkpoints.latest(&warnings)) return *latest;
@@ -74,18 +74,19 @@ fs::path find_checkpoint(const fs::path& path) {
 }
 
 LoadedModel load_model(const fs::path& checkpoint, const DeviceContext& device) {
-  const Manifest manifest = read_manifest(checkpoint);
+  const io::Manifest manifest = io::read_manifest(checkpoint);
   InputSpec input = read_input_spec(manifest, checkpoint);
   std::map<std::string, std::string> flags = stored_flags(manifest);
-  Model model = build_model(manifest.model, flags["stem"], input.image, input.classes.size(), 0, device);
+  models::Model model =
+      build_model(manifest.model, flags["stem"], input.image, input.classes.size(), 0, device);
   const DType dtype = manifest.dtype == to_string(DType::f64) ? DType::f64 : DType::f32;
   model.to(dtype);
-  load_checkpoint(checkpoint, model.root(), nullptr);
+  io::load_checkpoint(checkpoint, model.root(), nullptr);
   return {std::move(model), manifest, std::move(input), dtype, std::move(flags)};
 }
 
-Model build_model(const std::string& name, const std::string& stem, const Shape& image, std::size_t classes,
-                  std::uint64_t seed, const DeviceContext& device) {
+models::Model build_model(const std::string& name, const std::string& stem, const Shape& image,
+                          std::size_t classes, std::uint64_t seed, const DeviceContext& device) {
   models::Options options{
       .input = image, .classes = static_cast<int>(classes), .seed = seed, .device = device};
   if (stem == "cifar") options.stem = models::Stem::cifar;
@@ -93,7 +94,7 @@ Model build_model(const std::string& name, const std::string& stem, const Shape&
   return models::make(name, options);
 }
 
-std::map<std::string, std::string> stored_flags(const Manifest& manifest) {
+std::map<std::string, std::string> stored_flags(const io::Manifest& manifest) {
   std::map<std::string, std::string> flags;
   const auto config = manifest.extra.find("config");
   if (config == manifest.extra.end()) return flags;

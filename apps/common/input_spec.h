@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "datasets/transforms/transforms.h"
-#include "engine/io/manifest.h"
-#include "models/model.h"
+#include "convoy/datasets/transforms/transforms.h"
+#include "convoy/engine/io/manifest.h"
+#include "convoy/models/model.h"
 
 namespace convoy {
 
@@ -18,19 +18,19 @@ struct InputSpec {
   std::string dataset;               // "cifar10"
   std::vector<std::string> classes;  // names in label order
   Shape image;                       // [H, W, C]
-  TransformSpec transform;           // normalization only
+  data::TransformSpec transform;     // normalization only
 };
 
 /// Stores the specification in `extra`, which is to become Manifest::extra.
 void write_input_spec(const InputSpec& spec, std::map<std::string, std::string>& extra);
 /// Reads what write_input_spec() stored. Throws CheckpointError if it is missing or damaged; `checkpoint`
 /// appears in the message.
-InputSpec read_input_spec(const Manifest& manifest, const std::filesystem::path& checkpoint);
+InputSpec read_input_spec(const io::Manifest& manifest, const std::filesystem::path& checkpoint);
 
 /// A model with the metadata of its checkpoint.
 struct LoadedModel {
-  Model model;
-  Manifest manifest;
+  models::Model model;
+  io::Manifest manifest;
   InputSpec input;
   DType dtype;
   std::map<std::string, std::string> flags;  // resolved flags of the training run
@@ -45,10 +45,10 @@ LoadedModel load_model(const std::filesystem::path& checkpoint, const DeviceCont
 
 /// Builds the model `name` (--model) with `stem` (--stem) for images of shape `image`. Throws UsageError for
 /// an unknown name.
-Model build_model(const std::string& name, const std::string& stem, const Shape& image, std::size_t classes,
-                  std::uint64_t seed, const DeviceContext& device);
+models::Model build_model(const std::string& name, const std::string& stem, const Shape& image,
+                          std::size_t classes, std::uint64_t seed, const DeviceContext& device);
 
 /// Returns the flags of the training run from Manifest::extra; empty if it has none.
-std::map<std::string, std::string> stored_flags(const Manifest& manifest);
+std::map<std::string, std::string> stored_flags(const io::Manifest& manifest);
 
 }  // namespace convoy

@@ -3,9 +3,9 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 
-#include "datasets/download/download.h"
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/download/download.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -33,7 +33,7 @@ fs::path cache_file(const std::string& where, const DeviceContext& device) {
   if (where == "none" || device.hardware().empty()) return {};
   if (where != "auto") return where;
   try {
-    return cache_directory() / "plans" / (file_name(device.hardware()) + ".json");
+    return data::cache_directory() / "plans" / (file_name(device.hardware()) + ".json");
   } catch (const UsageError&) {
     return {};  // the user has no cache directory
   }
@@ -71,7 +71,7 @@ std::optional<std::string> PlanCache::load() {
   if (file_.empty() || !fs::exists(file_)) return std::nullopt;
   std::optional<std::string> problem;
   try {
-    problem = load_algorithm_cache(read_text_file(file_, kMaxBytes), device_);
+    problem = load_algorithm_cache(io::read_text_file(file_, kMaxBytes), device_);
     if (problem) problem = fmt::format("--plan-cache: {} {}", file_.string(), *problem);
   } catch (const Error& error) {
     problem = fmt::format("--plan-cache: {}", error.what());
@@ -86,7 +86,7 @@ std::optional<std::string> PlanCache::store() {
   if (file_.empty() || revision == stored_revision_) return std::nullopt;
   try {
     if (file_.has_parent_path()) fs::create_directories(file_.parent_path());
-    write_file_atomically(file_, format_algorithm_cache(device_));
+    io::write_file_atomically(file_, format_algorithm_cache(device_));
     stored_revision_ = revision;
     return std::nullopt;
   } catch (const std::exception& error) {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy {
 

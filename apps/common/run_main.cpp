@@ -7,8 +7,8 @@
 #include <new>
 
 #include "apps/common/flag_names.h"
-#include "comm/bootstrap/environment.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/environment.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 
@@ -20,7 +20,7 @@ void print_error(const char* program, const std::string& what, std::optional<int
 
 std::optional<int> launched_rank() {
   try {
-    const std::optional<Launch> launch = launch_from(environment_variables());
+    const std::optional<dist::Launch> launch = dist::launch_from(dist::environment_variables());
     if (launch && launch->world_size > 1) return launch->rank;
   } catch (const Error&) {  // a contradictory environment, which the rendezvous reports
   }

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 
 namespace convoy {
 

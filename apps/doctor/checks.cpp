@@ -4,8 +4,8 @@
 #include <map>
 
 #include "apps/doctor/collectives.h"
-#include "comm/core/rank_text.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::doctor {
 namespace {
@@ -42,7 +42,7 @@ std::vector<std::vector<const RankFacts*>> by_host(const std::vector<RankFacts>&
 std::string rank_list(const std::vector<const RankFacts*>& ranks) {
   std::vector<int> numbers;
   for (const RankFacts* facts : ranks) numbers.push_back(facts->rank);
-  return format_ranks(numbers);
+  return dist::format_ranks(numbers);
 }
 
 std::string environment_variable(const RankFacts& facts, const std::string& name) {
@@ -81,7 +81,7 @@ Findings check_collectives(const Examination& examination) {
   for (const auto& [text, who] : errors)
     findings.push_back(
         {.grade = Grade::error,
-         .found = fmt::format("{} could not exchange data with {}", format_ranks(who.first), text),
+         .found = fmt::format("{} could not exchange data with {}", dist::format_ranks(who.first), text),
          .expected = "a successful all-gather and all-reduce",
          .fix = fix_for_failure(*who.second)});
   return findings;

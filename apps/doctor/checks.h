@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/doctor/facts.h"
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 
 namespace convoy::doctor {
 

@@ -6,8 +6,8 @@
 
 #include "apps/doctor/checks.h"
 #include "apps/doctor/host.h"
-#include "kernels/base/check.h"
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy::doctor {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "apps/doctor/checks.h"
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::doctor {
 namespace {

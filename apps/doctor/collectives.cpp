@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/tensor/tensor.h"
 
 namespace convoy::doctor {
 namespace {
@@ -16,7 +16,7 @@ constexpr int kRepeats = 5;
 /// Returns the summand of a rank for element i. It is small enough for exact sums in f32.
 float contribution(int rank, std::int64_t i) { return static_cast<float>((rank + 1) * (i % 7 + 1)); }
 
-void gather_ranks(Communicator& comm, const DeviceContext& device, CollectiveFacts& facts) {
+void gather_ranks(dist::Communicator& comm, const DeviceContext& device, CollectiveFacts& facts) {
   const Tensor local = Tensor::from(std::vector{static_cast<float>(comm.rank())}, {1}, device);
   const Tensor all = Tensor::full({comm.size()}, -1, DType::f32, device);
   device.synchronize();
@@ -26,7 +26,7 @@ void gather_ranks(Communicator& comm, const DeviceContext& device, CollectiveFac
 }
 
 /// Returns the number of wrong sums of an all-reduce.
-std::int64_t count_wrong_sums(Communicator& comm, const DeviceContext& device, std::int64_t elements) {
+std::int64_t count_wrong_sums(dist::Communicator& comm, const DeviceContext& device, std::int64_t elements) {
   std::vector<float> values(static_cast<std::size_t>(elements)), expected(values.size());
   for (std::int64_t i = 0; i < elements; ++i) {
     values[static_cast<std::size_t>(i)] = contribution(comm.rank(), i);
@@ -44,7 +44,7 @@ std::int64_t count_wrong_sums(Communicator& comm, const DeviceContext& device, s
 }
 
 /// Returns the mean time of an all-reduce.
-double time_all_reduce(Communicator& comm, const DeviceContext& device, std::int64_t elements) {
+double time_all_reduce(dist::Communicator& comm, const DeviceContext& device, std::int64_t elements) {
   const Tensor data = Tensor::zeros({elements}, DType::f32, device);
   device.synchronize();
   comm.barrier();  // all ranks start at the same time
@@ -56,7 +56,8 @@ double time_all_reduce(Communicator& comm, const DeviceContext& device, std::int
 
 }  // namespace
 
-CollectiveFacts try_collectives(Communicator& comm, const DeviceContext& device, std::int64_t elements) {
+CollectiveFacts try_collectives(dist::Communicator& comm, const DeviceContext& device,
+                                std::int64_t elements) {
   CollectiveFacts facts{.rank = comm.rank(), .name = comm.name()};
   facts.bytes = elements * static_cast<std::int64_t>(sizeof(float));
   try {

@@ -6,14 +6,14 @@
 #include <string>
 
 #include "apps/doctor/facts.h"
-#include "comm/core/communicator.h"
+#include "convoy/comm/core/communicator.h"
 
 namespace convoy::doctor {
 
 /// Runs an all-gather of the rank numbers and an all-reduce of `elements` f32 values, compares the sums with
 /// the expected ones, and measures the mean time of a few more all-reduces. Collective call. Does not throw:
 /// an error is returned in CollectiveFacts::error, and the communicator is aborted.
-CollectiveFacts try_collectives(Communicator& comm, const DeviceContext& device,
+CollectiveFacts try_collectives(dist::Communicator& comm, const DeviceContext& device,
                                 std::int64_t elements = 1 << 20);
 
 /// Returns the bytes of the all-reduce divided by its time, in B/s, as nccl-tests defines algbw; 0 if it was

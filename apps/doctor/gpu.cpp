@@ -4,8 +4,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/cuda/facts.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/cuda/facts.h"
 
 namespace convoy::doctor {
 namespace {
@@ -44,7 +44,8 @@ GpuRankFacts examine_gpus() {
   return facts;
 }
 
-std::optional<DeviceContext> open_gpu(const std::string& device, const RankInfo& rank, GpuRankFacts& facts) {
+std::optional<DeviceContext> open_gpu(const std::string& device, const dist::RankInfo& rank,
+                                      GpuRankFacts& facts) {
   if (device == "cpu" || facts.uuids.empty()) return std::nullopt;
   const int index = rank.local_rank % static_cast<int>(facts.uuids.size());
   try {

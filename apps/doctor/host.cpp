@@ -14,14 +14,14 @@
 #include <limits>
 #include <sstream>
 
-#include "apps/common/version.h"
 #include "apps/doctor/network.h"
-#include "comm/bootstrap/host.h"
-#include "comm/core/library_versions.h"
-#include "datasets/formats/image/pixels.h"
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
-#include "kernels/runtime/library_versions.h"
+#include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/core/library_versions.h"
+#include "convoy/datasets/formats/image/pixels.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/library_versions.h"
+#include "convoy/version.h"
 
 namespace convoy::doctor {
 namespace {
@@ -100,13 +100,13 @@ std::string system_text() {
 }
 
 /// Returns the variables that affect launchers, communication libraries and OpenMP.
-Variables select_variables(const Variables& variables) {
+dist::Variables select_variables(const dist::Variables& variables) {
   constexpr const char* kNames[] = {
       "RANK",         "WORLD_SIZE",           "LOCAL_RANK",           "LOCAL_WORLD_SIZE",
       "MASTER_ADDR",  "MASTER_PORT",          "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
       "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID",         "PMI_RANK",
       "PMI_SIZE",     "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME"};
-  Variables found;
+  dist::Variables found;
   for (const auto& [name, value] : variables)
     if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
         name.starts_with("MLP_") || name.starts_with("OMP_") || name.starts_with("NCCL_"))
@@ -151,16 +151,16 @@ double measure_copy_rate() {
   return best;
 }
 
-RankFacts examine_host(const Variables& variables) {
+RankFacts examine_host(const dist::Variables& variables) {
   RankFacts facts;
-  facts.host_name = facts.host = this_host().name;
+  facts.host_name = facts.host = dist::this_host().name;
   facts.system = system_text();
   facts.process = getpid();
   facts.parent = line_of(fmt::format("/proc/{}/comm", getppid()));
-  facts.program = hash_file("/proc/self/exe");
+  facts.program = io::hash_file("/proc/self/exe");
   facts.version = kVersion;
-  facts.libraries = {onednn_version_text(), openblas_version_text(), jpeg_decoder_text()};
-  for (const std::string& text : {mpi_version_text(), nccl_version_text()})
+  facts.libraries = {onednn_version_text(), openblas_version_text(), data::jpeg_decoder_text()};
+  for (const std::string& text : {dist::mpi_version_text(), dist::nccl_version_text()})
     if (!text.empty()) facts.libraries.push_back(text);
   facts.variables = select_variables(variables);
   facts.cpu = {.processor = value_in("/proc/cpuinfo", "model name"),

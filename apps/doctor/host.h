@@ -4,12 +4,12 @@
 #include <string>
 
 #include "apps/doctor/facts.h"
-#include "comm/bootstrap/environment.h"
+#include "convoy/comm/bootstrap/environment.h"
 
 namespace convoy::doctor {
 
 /// Collects all facts that need no rendezvous, except those about GPUs.
-RankFacts examine_host(const Variables& variables);
+RankFacts examine_host(const dist::Variables& variables);
 
 /// Returns the memory copy rate of this process in B/s: the maximum of several copies.
 double measure_copy_rate();

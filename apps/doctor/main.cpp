@@ -13,10 +13,10 @@
 #include "apps/doctor/report.h"
 #include "apps/launch/debugger.h"
 #include "apps/launch/job.h"
-#include "comm/nccl/nccl_communicator.h"
-#include "comm/transport/self_communicator.h"
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/nccl/nccl_communicator.h"
+#include "convoy/comm/transport/self_communicator.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::doctor {
 namespace {
@@ -53,11 +53,11 @@ double clock_seconds() {
 /// The examination on one rank, after the rendezvous.
 class Examiner {
  public:
-  Examiner(const Options& options, RankFacts local, std::unique_ptr<Rendezvous> rendezvous)
+  Examiner(const Options& options, RankFacts local, std::unique_ptr<dist::Rendezvous> rendezvous)
       : options_(options), rendezvous_(std::move(rendezvous)), local_(std::move(local)) {
     examination_.device = options.device;
     examination_.allow_shared_gpu = options.job.allow_shared_gpu;
-    const RankInfo& info = rendezvous_->info();
+    const dist::RankInfo& info = rendezvous_->info();
     local_.rank = info.rank;
     local_.world_size = info.world_size;
     local_.local_rank = info.local_rank;
@@ -79,7 +79,7 @@ class Examiner {
     const Findings findings = check_all(examination_);
     if (is_first()) {
       print(format_exchanges(examination_) + "\n" + format_findings(findings));
-      if (!options_.json.empty()) write_file_atomically(options_.json, json_of(examination_, findings));
+      if (!options_.json.empty()) io::write_file_atomically(options_.json, json_of(examination_, findings));
     }
     rendezvous_->barrier();  // mpirun ends all ranks when one exits with an error
     return static_cast<int>(verdict(findings));
@@ -120,7 +120,7 @@ class Examiner {
   /// Runs the test collectives with the CPU communicator of a training run and, if every rank has a GPU, with
   /// NCCL.
   void exchange_data() {
-    std::unique_ptr<Communicator> control;
+    std::unique_ptr<dist::Communicator> control;
     const std::string kind = rendezvous_->info().world_size == 1
                                  ? "one rank"
                                  : cpu_communicator_kind(options_.job.comm, rendezvous_->info());
@@ -135,25 +135,25 @@ class Examiner {
       return;
     }
     attempt("nccl", [&] {
-      if (examination_.allow_shared_gpu) let_nccl_share_gpus(local_.rank);
-      const auto gpus = make_nccl_communicator(std::move(control), *gpu_, comm_options());
+      if (examination_.allow_shared_gpu) dist::let_nccl_share_gpus(local_.rank);
+      const auto gpus = dist::make_nccl_communicator(std::move(control), *gpu_, comm_options());
       return try_collectives(*gpus, *gpu_);
     });
   }
 
-  CommOptions comm_options() const {
+  dist::CommOptions comm_options() const {
     return {.timeout_seconds = options_.job.comm_timeout, .check_always = options_.job.debug_comm};
   }
 
-  std::unique_ptr<Communicator> make_control(const std::string& kind) {
-    if (rendezvous_->info().world_size == 1) return make_self_communicator();
+  std::unique_ptr<dist::Communicator> make_control(const std::string& kind) {
+    if (rendezvous_->info().world_size == 1) return dist::make_self_communicator();
     return make_cpu_communicator(kind, *rendezvous_, comm_options());
   }
 
   /// Returns whether all ranks have a GPU, the build has NCCL and no earlier collective failed.
   bool can_exchange_between_gpus() const {
     const std::vector<RankFacts>& ranks = examination_.ranks;
-    if (ranks.size() == 1 || !nccl_supported()) return false;
+    if (ranks.size() == 1 || !dist::nccl_supported()) return false;
     if (std::any_of(examination_.collectives.begin(), examination_.collectives.end(),
                     [](const CollectiveFacts& facts) { return !facts.error.empty(); }))
       return false;
@@ -184,7 +184,7 @@ class Examiner {
   }
 
   const Options& options_;
-  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<dist::Rendezvous> rendezvous_;
   RankFacts local_;
   Examination examination_;
   std::optional<DeviceContext> gpu_;
@@ -204,22 +204,22 @@ class Examiner {
 int run(int argc, char** argv) {
   Options options;
   CommandLine line = command_line(options);
-  const Variables variables = environment_variables();
+  const dist::Variables variables = dist::environment_variables();
   if (!line.parse(argc, argv)) return 0;
   RankFacts facts = examine_host(variables);
-  std::unique_ptr<Rendezvous> rendezvous;
+  std::unique_ptr<dist::Rendezvous> rendezvous;
   try {
-    rendezvous = Rendezvous::init(
+    rendezvous = dist::Rendezvous::init(
         {.init_method = options.job.rendezvous, .timeout_seconds = options.job.comm_timeout});
   } catch (const Error& error) {
     fail_alone(error, facts);
   }
-  Rendezvous& all_ranks = *rendezvous;
+  dist::Rendezvous& all_ranks = *rendezvous;
   Examiner examiner(options, std::move(facts), std::move(rendezvous));
   try {
     return examiner.run();
   } catch (const UsageError& error) {  // the same on all ranks
-    const RankInfo& info = all_ranks.info();
+    const dist::RankInfo& info = all_ranks.info();
     print_error(kProgram, error.what(), info.world_size > 1 ? std::optional(info.rank) : std::nullopt);
     all_ranks.barrier();  // a rank that exits during the check would be a lost peer to the others
     throw ReportedError(error.code(), error.what());

@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::doctor {
 namespace {
@@ -73,7 +73,7 @@ std::optional<InterfaceFacts> facts_of(const ifaddrs& entry) {
 struct Probe {
   LinkFacts link;
   std::string greeting;
-  std::optional<Socket> socket;
+  std::optional<dist::Socket> socket;
 };
 
 /// Connects to all addresses of one host, one after the other.
@@ -88,8 +88,8 @@ void connect_to_host(const RankFacts& me, const RankFacts& other, std::vector<Pr
                          .address = interface.address,
                          .network = interface.network},
                 .greeting = greeting_of(other)};
-    probe.socket =
-        try_connect({interface.address, interface.port}, Deadline(kConnectTimeout), probe.link.error);
+    probe.socket = dist::try_connect({interface.address, interface.port}, dist::Deadline(kConnectTimeout),
+                                     probe.link.error);
     probes.push_back(std::move(probe));
   }
 }
@@ -97,9 +97,9 @@ void connect_to_host(const RankFacts& me, const RankFacts& other, std::vector<Pr
 /// Reads the reply and stores an error if it is not the expected greeting.
 void read_reply(Probe& probe) {
   if (!probe.socket) return;
-  const Deadline deadline(kReplyTimeout);
+  const dist::Deadline deadline(kReplyTimeout);
   std::string reply;
-  while (reply.size() < probe.greeting.size() && receive_some(*probe.socket, reply, deadline)) {
+  while (reply.size() < probe.greeting.size() && dist::receive_some(*probe.socket, reply, deadline)) {
   }
   if (reply != probe.greeting)
     probe.link.error = reply.empty() ? "connected, but received no reply" : "another process replied";
@@ -127,8 +127,8 @@ PortProbes::PortProbes(std::vector<InterfaceFacts>& interfaces) {
   for (InterfaceFacts& interface : interfaces) {
     if (interface.is_loopback) continue;
     try {
-      Socket socket = listen_at({interface.address, 0});
-      interface.port = local_port_of(socket);
+      dist::Socket socket = dist::listen_at({interface.address, 0});
+      interface.port = dist::local_port_of(socket);
       sockets_.push_back(std::move(socket));
     } catch (const UsageError&) {  // the address is not probed
     }
@@ -136,16 +136,16 @@ PortProbes::PortProbes(std::vector<InterfaceFacts>& interfaces) {
 }
 
 void PortProbes::reply(const std::string& greeting) const {
-  for (const Socket& socket : sockets_)
-    while (const std::optional<Socket> peer = accept_waiting(socket))
-      send_all(*peer, greeting, Deadline(kConnectTimeout));
+  for (const dist::Socket& socket : sockets_)
+    while (const std::optional<dist::Socket> peer = dist::accept_waiting(socket))
+      dist::send_all(*peer, greeting, dist::Deadline(kConnectTimeout));
 }
 
 std::string greeting_of(const RankFacts& facts) {
   return fmt::format("convoy-doctor {} {} {:.6f}\n", facts.rank, facts.process, facts.clock);
 }
 
-std::vector<LinkFacts> probe_links(Rendezvous& rendezvous, const std::vector<RankFacts>& ranks,
+std::vector<LinkFacts> probe_links(dist::Rendezvous& rendezvous, const std::vector<RankFacts>& ranks,
                                    const PortProbes* port_probes) {
   const RankFacts& me = ranks[static_cast<std::size_t>(rendezvous.info().rank)];
   std::vector<const RankFacts*> others;  // the first rank of each other host

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "apps/doctor/facts.h"
-#include "comm/bootstrap/rendezvous.h"
-#include "comm/bootstrap/store/socket.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/bootstrap/store/socket.h"
 
 namespace convoy::doctor {
 
@@ -26,7 +26,7 @@ class PortProbes {
   void reply(const std::string& greeting) const;
 
  private:
-  std::vector<Socket> sockets_;
+  std::vector<dist::Socket> sockets_;
 };
 
 /// Returns the unique greeting of a rank's host. It distinguishes hosts that have the same private address.
@@ -35,7 +35,7 @@ std::string greeting_of(const RankFacts& facts);
 /// Probes all addresses of all other hosts from each host and returns all links on all ranks. Collective
 /// call. `port_probes` is null except on the first rank of each host. Blocks for at most 2 s per address plus
 /// 30 s per reply.
-std::vector<LinkFacts> probe_links(Rendezvous& rendezvous, const std::vector<RankFacts>& ranks,
+std::vector<LinkFacts> probe_links(dist::Rendezvous& rendezvous, const std::vector<RankFacts>& ranks,
                                    const PortProbes* port_probes);
 
 }  // namespace convoy::doctor

@@ -6,11 +6,11 @@
 #include <limits>
 #include <set>
 
-#include "apps/common/version.h"
 #include "apps/doctor/collectives.h"
 #include "apps/doctor/host.h"
-#include "kernels/base/check.h"
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/memory/memory.h"
+#include "convoy/version.h"
 
 namespace convoy::doctor {
 namespace {

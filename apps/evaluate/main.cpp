@@ -11,8 +11,8 @@
 #include "apps/launch/job.h"
 #include "apps/launch/local_ranks.h"
 #include "apps/train/report/progress.h"
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -73,7 +73,7 @@ void fill_from_checkpoint(DataOptions& data, const CommandLine& line, const Load
 }
 
 /// Throws UsageError unless image shape and number of classes are those of the model.
-void check_fit(const LoadedModel& loaded, const DataSet& data, const std::filesystem::path& checkpoint,
+void check_fit(const LoadedModel& loaded, const data::DataSet& data, const std::filesystem::path& checkpoint,
                bool warns) {
   check(data.image_shape() == loaded.input.image, "--dataset: {} has {} images, expected {}, the input of {}",
         data.name, data.image_shape().text(), loaded.input.image.text(), checkpoint.string());
@@ -114,7 +114,7 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
 }
 
 void write_json(const std::string& file, const std::filesystem::path& checkpoint, const LoadedModel& loaded,
-                const DataSet& data, const std::string& split, const Evaluation& evaluation) {
+                const data::DataSet& data, const std::string& split, const Evaluation& evaluation) {
   nlohmann::ordered_json confusion = nlohmann::ordered_json::array();
   const auto classes = static_cast<std::size_t>(evaluation.classes);
   for (std::size_t row = 0; row < classes; ++row)
@@ -131,14 +131,14 @@ void write_json(const std::string& file, const std::filesystem::path& checkpoint
                                     {"accuracy", evaluation.accuracy},
                                     {"classes", loaded.input.classes},
                                     {"confusion", confusion}};
-  write_file_atomically(file, json.dump(2) + "\n");
+  io::write_file_atomically(file, json.dump(2) + "\n");
 }
 
 /// Evaluates this rank's shard of the images. Rank 0 prints the result of all ranks.
 int run_rank(Options& options, const CommandLine& line, Job& job) {
   const bool first = job.is_first();
   const std::filesystem::path checkpoint = find_checkpoint(options.checkpoint);
-  const std::string trained_precision = stored_flags(read_manifest(checkpoint))["precision"];
+  const std::string trained_precision = stored_flags(io::read_manifest(checkpoint))["precision"];
   Precision precision = parse_precision(options.precision           ? *options.precision
                                         : trained_precision.empty() ? std::string("fp32")
                                                                     : trained_precision);
@@ -155,7 +155,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   const auto seed = loaded.flags.find("seed");
   DataLocation location;
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
-  const DataSet data = *job.make_once<DataSet>([&] {
+  const data::DataSet data = *job.make_once<data::DataSet>([&] {
     return read_data(location, options.data, seed == loaded.flags.end() ? 1 : std::stoull(seed->second));
   });
   std::vector<std::string> warnings = data.warnings;
@@ -163,7 +163,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   if (first)
     for (const std::string& warning : warnings) fmt::print(stderr, "convoy-evaluate: warning: {}\n", warning);
   check_fit(loaded, data, checkpoint, first);
-  const ImageSet& images = options.split == "train" ? data.train : data.test;
+  const data::ImageSet& images = options.split == "train" ? data.train : data.test;
   job.verify_consistency({{"parameters", loaded.manifest.parameters_hash},
                           {"--batch-size", std::to_string(options.batch_size)},
                           {"--precision", precision.name},

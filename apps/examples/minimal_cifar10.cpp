@@ -4,20 +4,13 @@
 //
 // If the directory does not exist, the program trains on generated images. The other programs add flags,
 // checkpoints and logs; minimal_cifar10_ranks.cpp is the same training on several ranks.
+#include <convoy/convoy.h>
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-
-#include "datasets/formats/readers.h"
-#include "datasets/loader/loader.h"
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "engine/optim/optimizer.h"
-#include "engine/optim/schedule.h"
-#include "models/models.h"
 
 using namespace convoy;
 
@@ -27,19 +20,19 @@ constexpr std::uint64_t kSeed = 1;
 constexpr std::int64_t kEpochs = 5, kBatchSize = 128;
 constexpr double kPeakRate = 0.2, kMomentum = 0.9, kWeightDecay = 5e-4, kLabelSmoothing = 0.1;
 
-DataSet load_data(const std::filesystem::path& directory) {
-  if (std::filesystem::exists(directory)) return read_cifar10(directory);
+data::DataSet load_data(const std::filesystem::path& directory) {
+  if (std::filesystem::exists(directory)) return data::read_cifar10(directory);
   fmt::print("{} not found: training on generated images (10 shapes, 32x32 pixels)\n", directory.string());
-  return generate_shapes();
+  return data::generate_shapes();
 }
 
 /// Returns the fraction of the test images whose largest logit is that of their label.
-double test_accuracy(const Model& model, const ImageSet& test, const TransformSpec& transform,
-                     const DeviceContext& device) {
+double test_accuracy(const models::Model& model, const data::ImageSet& test,
+                     const data::TransformSpec& transform, const DeviceContext& device) {
   const NoGrad no_grad;  // records no graph and keeps no activations, since no backward follows
-  DataLoader loader(test, {.shuffle = false, .transform = transform.evaluation(), .device = device});
+  data::DataLoader loader(test, {.shuffle = false, .transform = transform.evaluation(), .device = device});
   std::int64_t correct = 0;
-  for (const Batch& batch : loader.epoch(0)) {
+  for (const data::Batch& batch : loader.epoch(0)) {
     const CrossEntropy result = cross_entropy(model(batch.images), batch.labels);
     for (const std::int32_t is_correct : result.correct.to_vector<std::int32_t>()) correct += is_correct;
   }
@@ -48,25 +41,29 @@ double test_accuracy(const Model& model, const ImageSet& test, const TransformSp
 
 void train(const std::filesystem::path& directory, std::int64_t steps) {
   const DeviceContext device = Device::best();
-  const DataSet data = load_data(directory);
+  const data::DataSet data = load_data(directory);
 
   // Shifts by up to 4 pixels and mirrors at random, then normalizes to mean 0 and standard deviation 1.
-  const TransformSpec transform = make_transform("crop=4,flip", channel_statistics(data.train));
-  DataLoader loader(data.train,
-                    {.global_batch = kBatchSize, .seed = kSeed, .transform = transform, .device = device});
+  const data::TransformSpec transform =
+      data::make_transform("crop=4,flip", data::channel_statistics(data.train));
+  data::DataLoader loader(
+      data.train, {.global_batch = kBatchSize, .seed = kSeed, .transform = transform, .device = device});
   if (steps == 0) steps = kEpochs * loader.steps_per_epoch();
 
-  const Model model = models::resnet20({.input = data.image_shape(), .seed = kSeed, .device = device});
+  const models::Model model =
+      models::resnet20({.input = data.image_shape(), .seed = kSeed, .device = device});
   fmt::print("{}: {} parameters, {} training images, {}\n", model.name(), model.parameter_count(),
              data.train.size(), device.name());
-  Sgd optimizer(decay_groups(model.parameters(), kWeightDecay), {.momentum = kMomentum, .nesterov = true});
-  const Schedule rate = cosine({.peak = kPeakRate, .steps = steps, .warmup = steps / 5});
+  optim::Sgd optimizer(optim::decay_groups(model.parameters(), kWeightDecay),
+                       {.momentum = kMomentum, .nesterov = true});
+  const optim::Schedule rate = optim::cosine({.peak = kPeakRate, .steps = steps, .warmup = steps / 5});
 
   for (std::int64_t step = 0, epoch = 0; step < steps; ++epoch) {
-    for (const Batch& batch : loader.epoch(epoch)) {
+    for (const data::Batch& batch : loader.epoch(epoch)) {
       if (step == steps) break;
       // Forward: every operation records how to compute its gradient.
-      const ForwardContext context{.training = true, .seed = kSeed, .epoch = epoch, .sample_ids = batch.ids};
+      const nn::ForwardContext context{
+          .training = true, .seed = kSeed, .epoch = epoch, .sample_ids = batch.ids};
       const Variable logits = model(batch.images, context);
       const Variable loss =
           cross_entropy_sum(logits, batch.labels, kLabelSmoothing) / static_cast<double>(batch.global_count);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/launch/job.h"
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -25,7 +25,7 @@ int tracer() {
   return 0;
 }
 
-void await_debugger(const char* program, const RankInfo& info) {
+void await_debugger(const char* program, const dist::RankInfo& info) {
   std::string scope;
   std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
   const std::string who = fmt::format("{}: rank {} on {}", program, info.rank, info.host);
@@ -49,9 +49,9 @@ std::string debugger_obstacle(const std::string& scope, bool is_root) {
       scope);
 }
 
-void wait_for_debugger(const char* program, std::optional<std::int64_t> debugged, Rendezvous& rendezvous,
-                       const std::string& comm) {
-  const RankInfo& info = rendezvous.info();
+void wait_for_debugger(const char* program, std::optional<std::int64_t> debugged,
+                       dist::Rendezvous& rendezvous, const std::string& comm) {
+  const dist::RankInfo& info = rendezvous.info();
   const std::string local = debugged ? std::to_string(*debugged) : "none";
   const std::vector<std::string> all = rendezvous.all_gather(local);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
@@ -66,7 +66,7 @@ void wait_for_debugger(const char* program, std::optional<std::int64_t> debugged
     if (*debugged == info.rank) await_debugger(program, info);
   };
   if (info.world_size == 1) return await_local();
-  with_long_timeout(rendezvous, comm, [&](Communicator& comm_with_long_timeout) {
+  with_long_timeout(rendezvous, comm, [&](dist::Communicator& comm_with_long_timeout) {
     await_local();
     comm_with_long_timeout.barrier();
   });

@@ -6,15 +6,15 @@
 #include <exception>
 
 #include "apps/launch/debugger.h"
-#include "comm/bootstrap/gpu_sharing.h"
-#include "comm/bootstrap/thread_rendezvous.h"
-#include "comm/nccl/nccl_communicator.h"
-#include "comm/transport/gloo/gloo_communicator.h"
-#include "comm/transport/hierarchical/hierarchical_communicator.h"
-#include "comm/transport/mpi/mpi_communicator.h"
-#include "comm/transport/shm/shm_communicator.h"
-#include "comm/transport/thread/thread_communicator.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/gpu_sharing.h"
+#include "convoy/comm/bootstrap/thread_rendezvous.h"
+#include "convoy/comm/nccl/nccl_communicator.h"
+#include "convoy/comm/transport/gloo/gloo_communicator.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/transport/mpi/mpi_communicator.h"
+#include "convoy/comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/transport/thread/thread_communicator.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -36,7 +36,7 @@ std::string affinity_text() {
 
 }  // namespace
 
-std::string cpu_communicator_kind(const std::string& comm, const RankInfo& info) {
+std::string cpu_communicator_kind(const std::string& comm, const dist::RankInfo& info) {
   if (comm != "auto" && comm != "nccl") return comm;
   if (info.source == "threads") return "thread";
   if (info.nodes == 1) return "shm";
@@ -44,24 +44,25 @@ std::string cpu_communicator_kind(const std::string& comm, const RankInfo& info)
   return info.source == "mpi" ? "mpi" : "gloo";
 }
 
-std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Rendezvous& rendezvous,
-                                                    const CommOptions& options) {
-  const RankInfo& info = rendezvous.info();
-  if (kind == "mpi") return make_mpi_communicator(rendezvous, options);
-  if (kind == "thread") return make_thread_communicator(rendezvous, options);
-  if (kind == "gloo") return make_gloo_communicator(rendezvous, options);
-  if (kind == "hierarchical") return make_hierarchical_communicator(rendezvous, {.comm = options});
+std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kind,
+                                                          dist::Rendezvous& rendezvous,
+                                                          const dist::CommOptions& options) {
+  const dist::RankInfo& info = rendezvous.info();
+  if (kind == "mpi") return dist::make_mpi_communicator(rendezvous, options);
+  if (kind == "thread") return dist::make_thread_communicator(rendezvous, options);
+  if (kind == "gloo") return dist::make_gloo_communicator(rendezvous, options);
+  if (kind == "hierarchical") return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
   check(info.nodes == 1, "--comm shm: found ranks on {} hosts, expected one host; use mpi or gloo",
         info.nodes);
-  return make_shm_communicator(info.rank, info.world_size,
-                               [&](const std::string& text) { return rendezvous.all_gather(text); },
-                               {.comm = options});
+  return dist::make_shm_communicator(info.rank, info.world_size,
+                                     [&](const std::string& text) { return rendezvous.all_gather(text); },
+                                     {.comm = options});
 }
 
-void with_long_timeout(Rendezvous& rendezvous, const std::string& comm,
-                       const std::function<void(Communicator&)>& body) {
+void with_long_timeout(dist::Rendezvous& rendezvous, const std::string& comm,
+                       const std::function<void(dist::Communicator&)>& body) {
   constexpr double kTimeoutSeconds = 86400;  // a dead rank is detected earlier
-  const RankInfo& info = rendezvous.info();
+  const dist::RankInfo& info = rendezvous.info();
   const auto communicator = make_cpu_communicator(cpu_communicator_kind(comm, info), rendezvous,
                                                   {.timeout_seconds = kTimeoutSeconds});
   try {
@@ -99,10 +100,10 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
 }
 
 Job::Job(const JobOptions& options)
-    : Job(options,
-          Rendezvous::init({.init_method = options.rendezvous, .timeout_seconds = options.comm_timeout})) {}
+    : Job(options, dist::Rendezvous::init(
+                       {.init_method = options.rendezvous, .timeout_seconds = options.comm_timeout})) {}
 
-Job::Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous,
+Job::Job(const JobOptions& options, std::unique_ptr<dist::Rendezvous> rendezvous,
          std::function<void(ExitCode)> on_failure)
     : options_(options), rendezvous_(std::move(rendezvous)), on_failure_(std::move(on_failure)) {
   if (is_alone()) return;
@@ -115,9 +116,9 @@ Job::Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous,
 
 Job::~Job() = default;
 
-Communicator* Job::gradients() const { return gradients_ ? gradients_.get() : control_.get(); }
+dist::Communicator* Job::gradients() const { return gradients_ ? gradients_.get() : control_.get(); }
 
-Communicator* Job::statistics() {
+dist::Communicator* Job::statistics() {
   if (gradients_) return gradients_.get();
   if (control_ && !statistics_) statistics_ = control_->split(0);
   return statistics_.get();
@@ -164,7 +165,7 @@ void Job::run_consistent_check(const std::function<void()>& body) {
 
 void Job::run_on_rank_zero_first(const std::function<void()>& body) {
   if (is_alone()) return body();
-  with_long_timeout(*rendezvous_, options_.comm, [&](Communicator& communicator) {
+  with_long_timeout(*rendezvous_, options_.comm, [&](dist::Communicator& communicator) {
     if (is_first()) body();
     communicator.barrier();
     if (!is_first()) body();
@@ -172,7 +173,7 @@ void Job::run_on_rank_zero_first(const std::function<void()>& body) {
 }
 
 std::shared_ptr<void> Job::share(std::shared_ptr<void> local) {
-  auto* const threads = dynamic_cast<ThreadRendezvous*>(rendezvous_.get());
+  auto* const threads = dynamic_cast<dist::ThreadRendezvous*>(rendezvous_.get());
   check(threads != nullptr, "sharing an object: found ranks of {}, expected threads of one process",
         rendezvous_->note());
   return threads->share(std::move(local));
@@ -190,17 +191,18 @@ void Job::connect(const DeviceContext& device) {
   if (is_alone()) return;
   devices_ = rendezvous_->all_gather(device.name());
   if (!is_gpu) return;
-  run_consistent_check([&] { check_gpu_sharing(*rendezvous_, device.uuid(), options_.allow_shared_gpu); });
+  run_consistent_check(
+      [&] { dist::check_gpu_sharing(*rendezvous_, device.uuid(), options_.allow_shared_gpu); });
   const std::vector<std::string> gpus = rendezvous_->all_gather(device.uuid());
   // Ranks with a GPU each do better if NCCL knows that they share a host.
-  if (std::count(gpus.begin(), gpus.end(), device.uuid()) > 1) let_nccl_share_gpus(info().rank);
-  gradients_ =
-      make_nccl_communicator(control_->split(0), device,
-                             {.timeout_seconds = options_.comm_timeout, .check_always = options_.debug_comm});
+  if (std::count(gpus.begin(), gpus.end(), device.uuid()) > 1) dist::let_nccl_share_gpus(info().rank);
+  gradients_ = dist::make_nccl_communicator(
+      control_->split(0), device,
+      {.timeout_seconds = options_.comm_timeout, .check_always = options_.debug_comm});
 }
 
-void Job::verify_consistency(const std::vector<ConsistencyEntry>& local) {
-  if (control_) run_consistent_check([&] { verify_consistency_entries(*control_, local); });
+void Job::verify_consistency(const std::vector<dist::ConsistencyEntry>& local) {
+  if (control_) run_consistent_check([&] { dist::verify_consistency_entries(*control_, local); });
 }
 
 std::string Job::describe() const {

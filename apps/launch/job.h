@@ -10,9 +10,9 @@
 
 #include "apps/common/command_line.h"
 #include "apps/common/run_main.h"
-#include "comm/bootstrap/rendezvous.h"
-#include "comm/core/communicator.h"
-#include "comm/parallel/consistency.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/parallel/consistency.h"
 
 namespace convoy {
 
@@ -33,16 +33,17 @@ void add_job_flags(CommandLine& line, JobOptions& options);
 /// Returns the kind of CPU communicator for the value `comm` of --comm: "thread", "shm", "mpi", "gloo" or
 /// "hierarchical". For "auto" and "nccl": shared memory on one host, hierarchical if some hosts have several
 /// ranks, else the backend of the rendezvous.
-std::string cpu_communicator_kind(const std::string& comm, const RankInfo& info);
+std::string cpu_communicator_kind(const std::string& comm, const dist::RankInfo& info);
 /// Creates a CPU communicator of this kind. Collective call. Throws UsageError for "shm" if the ranks are on
 /// several hosts.
-std::unique_ptr<Communicator> make_cpu_communicator(const std::string& kind, Rendezvous& rendezvous,
-                                                    const CommOptions& options);
+std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kind,
+                                                          dist::Rendezvous& rendezvous,
+                                                          const dist::CommOptions& options);
 
 /// Creates a communicator with a timeout of one day, for downloads and interactive debugging, and calls
 /// `body` with it. Collective call. If `body` throws, aborts the communicator with the reason and rethrows.
-void with_long_timeout(Rendezvous& rendezvous, const std::string& comm,
-                       const std::function<void(Communicator&)>& body);
+void with_long_timeout(dist::Rendezvous& rendezvous, const std::string& comm,
+                       const std::function<void(dist::Communicator&)>& body);
 
 /// The distributed context of one rank: its rendezvous and communicators. A program without a launcher is a
 /// job with one rank and no communicators. One thread at a time may use a job.
@@ -54,17 +55,17 @@ class Job {
   explicit Job(const JobOptions& options);
   /// Creates the job of a rank from its `rendezvous`. If this rank fails, the job calls `on_failure`, unless
   /// it is empty, after the report and before the peers learn of the failure.
-  Job(const JobOptions& options, std::unique_ptr<Rendezvous> rendezvous,
+  Job(const JobOptions& options, std::unique_ptr<dist::Rendezvous> rendezvous,
       std::function<void(ExitCode)> on_failure = {});
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  const RankInfo& info() const { return rendezvous_->info(); }
-  const std::vector<RankInfo>& all() const { return rendezvous_->all(); }
+  const dist::RankInfo& info() const { return rendezvous_->info(); }
+  const std::vector<dist::RankInfo>& all() const { return rendezvous_->all(); }
   bool is_alone() const { return info().world_size == 1; }
   /// Returns the rendezvous, for exchanges that need no communicator.
-  Rendezvous& rendezvous() { return *rendezvous_; }
+  dist::Rendezvous& rendezvous() { return *rendezvous_; }
   /// Returns whether this is rank 0, the rank that writes files and prints.
   bool is_first() const { return info().rank == 0; }
   bool by_mpirun() const { return info().source == "mpi"; }
@@ -86,14 +87,14 @@ class Job {
   /// all ranks if their devices differ in kind, or if two ranks have the same GPU without --allow-shared-gpu.
   void connect(const DeviceContext& device);
   /// Returns the communicator for gradients; null if there is one rank.
-  Communicator* gradients() const;
+  dist::Communicator* gradients() const;
   /// Returns the communicator for small data in CPU memory; null if there is one rank. If the ranks compute
   /// on the CPU, it is the same as gradients().
-  Communicator* control() const { return control_.get(); }
+  dist::Communicator* control() const { return control_.get(); }
   /// Returns the communicator for batch-norm statistics, which are exchanged while gradients are in flight:
   /// gradients() on GPUs, on the CPU a separate one that the first call creates. The first call is
   /// collective. Null if there is one rank.
-  Communicator* statistics();
+  dist::Communicator* statistics();
 
   /// Returns the device names by rank, such as "cuda:1". Valid after connect().
   const std::vector<std::string>& devices() const { return devices_; }
@@ -111,7 +112,7 @@ class Job {
   }
 
   /// Throws UsageError on all ranks if an entry differs between ranks. Collective call.
-  void verify_consistency(const std::vector<ConsistencyEntry>& local);
+  void verify_consistency(const std::vector<dist::ConsistencyEntry>& local);
   /// Returns a description such as "2 on 1 host, shm; rendezvous: OMPI_COMM_WORLD_*, MPI".
   std::string describe() const;
 
@@ -129,13 +130,13 @@ class Job {
 
   JobOptions options_;
   const char* program_ = "";
-  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<dist::Rendezvous> rendezvous_;
   std::function<void(ExitCode)> on_failure_;
   int ranks_on_my_cores_ = 1;
   std::vector<std::string> devices_;
-  std::unique_ptr<Communicator> control_;
-  std::unique_ptr<Communicator> gradients_;   // null on the CPU
-  std::unique_ptr<Communicator> statistics_;  // null on GPUs, and before the first call of statistics()
+  std::unique_ptr<dist::Communicator> control_;
+  std::unique_ptr<dist::Communicator> gradients_;   // null on the CPU
+  std::unique_ptr<dist::Communicator> statistics_;  // null on GPUs, and before the first call of statistics()
 };
 
 }  // namespace convoy

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/bootstrap/environment.h"
-#include "comm/bootstrap/thread_rendezvous.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/environment.h"
+#include "convoy/comm/bootstrap/thread_rendezvous.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -30,7 +30,7 @@ void check_devices(const JobOptions& options, const ComputeOptions& compute) {
   check(options.rendezvous == "auto",
         "--devices {}: threads of one process need no --rendezvous {}, expected only one of the two", devices,
         options.rendezvous);
-  const std::optional<Launch> launch = launch_from(environment_variables());
+  const std::optional<dist::Launch> launch = dist::launch_from(dist::environment_variables());
   check(!launch || launch->world_size == 1,
         "--devices {}: found one of {} processes ({}), expected a single process; start several processes "
         "without --devices",
@@ -118,7 +118,7 @@ int LocalRanks::run_threads(const char* program, const std::function<int(Job&)>&
   const int devices = static_cast<int>(*options_.devices);
   RankThreads states;
   int result = 0;
-  const auto run_rank = [&](std::unique_ptr<Rendezvous> rendezvous) {
+  const auto run_rank = [&](std::unique_ptr<dist::Rendezvous> rendezvous) {
     const int rank = rendezvous->info().rank;
     std::optional<Job> job;  // outlives the handlers: destroying it may block
     try {
@@ -137,7 +137,7 @@ int LocalRanks::run_threads(const char* program, const std::function<int(Job&)>&
   // Declared before `rendezvous`: if a thread cannot be started, destroying the unused rendezvous ends the
   // waiting of the started threads, which are then joined.
   std::vector<std::jthread> threads;
-  auto rendezvous = rendezvous_in_threads(devices, options_.comm_timeout);
+  auto rendezvous = dist::rendezvous_in_threads(devices, options_.comm_timeout);
   try {
     for (auto& of_rank : rendezvous) threads.emplace_back(run_rank, std::move(of_rank));
   } catch (const std::system_error& error) {

@@ -12,11 +12,11 @@
 #include "apps/common/input_spec.h"
 #include "apps/common/run_main.h"
 #include "apps/predict/npy.h"
-#include "datasets/formats/readers.h"
-#include "engine/io/file.h"
-#include "kernels/augment.h"
-#include "kernels/base/check.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/augment.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 
 namespace convoy {
 namespace {
@@ -58,7 +58,8 @@ std::vector<std::string> expand(const std::vector<std::string>& arguments) {
     }
     const std::size_t before = files.size();
     for (const auto& entry : fs::recursive_directory_iterator(argument))
-      if (entry.is_regular_file() && is_image_name(entry.path())) files.push_back(entry.path().string());
+      if (entry.is_regular_file() && data::is_image_name(entry.path()))
+        files.push_back(entry.path().string());
     if (files.size() == before)
       fail<DataError>("{}: found no image in this directory, expected JPEG, PNG or BMP files", argument);
     std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
@@ -73,9 +74,9 @@ Tensor read_input(const std::string& file, const Shape& expected) {
   Tensor image;
   if (file == "-") {
     const std::string bytes(std::istreambuf_iterator<char>(std::cin), {});
-    image = decode_image(bytes, "standard input", size);
+    image = data::decode_image(bytes, "standard input", size);
   } else {
-    image = read_image(file, size);
+    image = data::read_image(file, size);
   }
   if (image.size(0) != expected[0] || image.size(1) != expected[1])
     fail<DataError>("{}: found {}x{} pixels, expected {}x{}", file, image.size(0), image.size(1), expected[0],
@@ -110,8 +111,8 @@ Tensor compute_logits(const LoadedModel& loaded, const DeviceContext& device,
   const Tensor index = Tensor::from(rows, {count}, device);
   const Tensor input = Tensor::empty({count, image[0], image[1], image[2]}, loaded.dtype, device);
   on(device.stream(), [&](auto& s) {
-    augment(s, pixels.view(), index.view(), index.view(), loaded.input.transform.augment, Random{},
-            input.view());
+    kernels::augment(s, pixels.view(), index.view(), index.view(), loaded.input.transform.augment, Random{},
+                     input.view());
   });
   return loaded.model(input).value();
 }
@@ -131,7 +132,7 @@ void print_top(const std::string& file, std::span<const double> probabilities,
 /// Returns the softmax of logits [n, classes], in row-major order.
 std::vector<double> probabilities_of(const Tensor& logits) {
   const Tensor probabilities = Tensor::empty_like(logits);
-  on(logits.stream(), [&](auto& s) { softmax(s, logits.view(), probabilities.view()); });
+  on(logits.stream(), [&](auto& s) { kernels::softmax(s, logits.view(), probabilities.view()); });
   return probabilities.to(DType::f64).to_vector<double>();
 }
 
@@ -162,7 +163,7 @@ int run(int argc, char** argv) {
       print_top(chunk[i], std::span(probabilities).subspan(i * classes, classes), loaded.input.classes,
                 static_cast<std::size_t>(options.top));
   }
-  if (!options.logits.empty()) write_file_atomically(options.logits, encode_npy(all));
+  if (!options.logits.empty()) io::write_file_atomically(options.logits, encode_npy(all));
   return 0;
 }
 

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/tensor/tensor.h"
 
 namespace convoy {
 

@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "apps/common/plan_cache.h"
-#include "comm/parallel/broadcast.h"
-#include "comm/parallel/consistency.h"
-#include "comm/parallel/gradient_synchronizer.h"
-#include "comm/parallel/sync_batch_norm.h"
-#include "comm/parallel/zero/sharded_gradients.h"
-#include "datasets/loader/sampler.h"
-#include "engine/ops/ops.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/comm/parallel/consistency.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
+#include "convoy/comm/parallel/sync_batch_norm.h"
+#include "convoy/comm/parallel/zero/sharded_gradients.h"
+#include "convoy/datasets/loader/sampler.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -42,43 +42,47 @@ void DataParallel::set_up_sync_batch_norm() {
   check(options_.sync_bn == (parts_.statistics != nullptr),
         "--sync-bn {}: found {} communicator for statistics", options_.sync_bn,
         parts_.statistics != nullptr ? "a" : "no");
-  if (parts_.statistics != nullptr) synchronize_batch_norms(parts_.model.root(), *parts_.statistics);
+  if (parts_.statistics != nullptr) dist::synchronize_batch_norms(parts_.model.root(), *parts_.statistics);
 }
 
 void DataParallel::make_optimizer(DType dtype) {
-  std::vector<ParameterGroup> groups = decay_groups(parts_.model.parameters(), *options_.weight_decay);
-  const std::vector<ParameterGroup> whole = groups;
+  std::vector<optim::ParameterGroup> groups =
+      optim::decay_groups(parts_.model.parameters(), *options_.weight_decay);
+  const std::vector<optim::ParameterGroup> whole = groups;
   if (options_.zero > 0 && parts_.world_size() > 1) {
-    std::vector<NamedParameter> parameters = parts_.model.parameters();
+    std::vector<nn::NamedParameter> parameters = parts_.model.parameters();
     std::erase_if(parameters, [](const auto& parameter) { return !parameter.variable.requires_grad(); });
     // Forward on one image in evaluation mode changes no state and has the graph of every batch.
     const Shape& image = parts_.model.input();
     const Tensor images = Tensor::zeros({1, image[0], image[1], image[2]}, dtype, parts_.device);
     const Variable loss =
         cross_entropy_sum(parts_.model(images), Tensor::zeros({1}, DType::i32, parts_.device));
-    shards_ = std::make_unique<ShardedParameters>(
-        parameters, plan_of_graph(parameters, loss, options_.bucket_mb), *parts_.gradients);
+    shards_ = std::make_unique<dist::ShardedParameters>(
+        parameters, dist::plan_of_graph(parameters, loss, options_.bucket_mb), *parts_.gradients);
     groups = shards_->pieces_of(groups);
-    shard_group_ = std::make_unique<CommunicatorGroup>(*parts_.gradients);
+    shard_group_ = std::make_unique<dist::CommunicatorGroup>(*parts_.gradients);
   }
-  optimizer_ =
-      convoy::make_optimizer(options_.optimizer, std::move(groups),
-                             {.momentum = options_.momentum, .nesterov = options_.nesterov.value_or(false)});
-  if (shards_) sharded_ = std::make_unique<ShardedOptimizer>(*optimizer_, whole, *shards_, *parts_.control);
+  optimizer_ = convoy::optim::make_optimizer(
+      options_.optimizer, std::move(groups),
+      {.momentum = options_.momentum, .nesterov = options_.nesterov.value_or(false)});
+  if (shards_)
+    sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, whole, *shards_, *parts_.control);
 }
 
 void DataParallel::connect(TrainStep& step) {
   if (parts_.world_size() == 1 || reducer_) return;
   if (shards_) {
-    const ZeroStage stage = options_.zero == 1 ? ZeroStage::optimizer : ZeroStage::gradients;
-    reducer_ = std::make_unique<ShardedGradients>(*shards_, stage, parts_.is_traced());
+    const dist::ZeroStage stage =
+        options_.zero == 1 ? dist::ZeroStage::optimizer : dist::ZeroStage::gradients;
+    reducer_ = std::make_unique<dist::ShardedGradients>(*shards_, stage, parts_.is_traced());
   } else {
-    const GradientSynchronizerOptions options{.bucket_mb = options_.bucket_mb,
-                                              .grad_dtype = communicated_dtype(options_),
-                                              .deterministic = options_.compute.deterministic,
-                                              .plan = plan_to_store(),
-                                              .time_buckets = parts_.is_traced()};
-    reducer_ = std::make_unique<GradientSynchronizer>(parts_.model.parameters(), *parts_.gradients, options);
+    const dist::GradientSynchronizerOptions options{.bucket_mb = options_.bucket_mb,
+                                                    .grad_dtype = communicated_dtype(options_),
+                                                    .deterministic = options_.compute.deterministic,
+                                                    .plan = plan_to_store(),
+                                                    .time_buckets = parts_.is_traced()};
+    reducer_ =
+        std::make_unique<dist::GradientSynchronizer>(parts_.model.parameters(), *parts_.gradients, options);
   }
   step.set_gradients(reducer_.get(), shard_group_.get());
 }
@@ -88,10 +92,10 @@ std::optional<std::string> DataParallel::plan_to_store() const {
   return bucket_plan_;
 }
 
-Manifest DataParallel::load(const std::filesystem::path& checkpoint) {
+io::Manifest DataParallel::load(const std::filesystem::path& checkpoint) {
   if (sharded_) restored_ = sharded_->make_whole();
-  Manifest manifest = restored_ ? load_checkpoint(checkpoint, parts_.model.root(), *restored_)
-                                : load_checkpoint(checkpoint, parts_.model.root(), optimizer_.get());
+  io::Manifest manifest = restored_ ? io::load_checkpoint(checkpoint, parts_.model.root(), *restored_)
+                                    : io::load_checkpoint(checkpoint, parts_.model.root(), optimizer_.get());
   const auto plan = manifest.extra.find(kPlanKey), limit = manifest.extra.find(kBucketKey);
   if (plan != manifest.extra.end() && limit != manifest.extra.end() &&
       limit->second == fmt::format("{}", options_.bucket_mb))
@@ -99,7 +103,7 @@ Manifest DataParallel::load(const std::filesystem::path& checkpoint) {
   return manifest;
 }
 
-void DataParallel::write_plan(Manifest& manifest) const {
+void DataParallel::write_plan(io::Manifest& manifest) const {
   std::optional<std::string> plan = reducer_ ? reducer_->plan_to_store() : std::nullopt;
   if (!plan) return;
   manifest.extra[kPlanKey] = std::move(*plan);
@@ -108,7 +112,7 @@ void DataParallel::write_plan(Manifest& manifest) const {
 
 void DataParallel::broadcast() {
   if (parts_.world_size() == 1) return;
-  broadcast_model(*parts_.gradients, parts_.model.root());
+  dist::broadcast_model(*parts_.gradients, parts_.model.root());
   broadcast_optimizer();
   bucket_plan_ = from_rank_zero(bucket_plan_);
   // A rank on other hardware than rank 0 ignores the algorithm cache and autotunes its own.
@@ -118,7 +122,7 @@ void DataParallel::broadcast() {
 }
 
 std::string DataParallel::from_rank_zero(const std::string& local) const {
-  return parts_.world_size() == 1 ? local : broadcast_text(*parts_.control, local);
+  return parts_.world_size() == 1 ? local : dist::broadcast_text(*parts_.control, local);
 }
 
 void DataParallel::broadcast_optimizer() {
@@ -128,12 +132,12 @@ void DataParallel::broadcast_optimizer() {
     return;
   }
   std::vector<Tensor> tensors;
-  for (const NamedState& state : optimizer_->state()) tensors.push_back(state.tensor);
-  broadcast_tensors(*parts_.gradients, tensors);
+  for (const optim::NamedState& state : optimizer_->state()) tensors.push_back(state.tensor);
+  dist::broadcast_tensors(*parts_.gradients, tensors);
   optimizer_->set_steps(std::stoll(from_rank_zero(std::to_string(optimizer_->steps()))));
 }
 
-OptimizerState DataParallel::gather_optimizer() const {
+optim::OptimizerState DataParallel::gather_optimizer() const {
   return sharded_ ? sharded_->gather() : state_of(*optimizer_);
 }
 
@@ -143,11 +147,12 @@ void DataParallel::gather_parameters() {
 
 void DataParallel::combine_running_statistics(std::int64_t train_images) const {
   if (parts_.world_size() == 1) return;
-  Module& model = parts_.model.root();
-  if (options_.bn_buffers != "mean") return broadcast_buffers(*parts_.gradients, model);
+  nn::Module& model = parts_.model.root();
+  if (options_.bn_buffers != "mean") return dist::broadcast_buffers(*parts_.gradients, model);
   const std::int64_t batch = std::min(*options_.batch_size, train_images);
-  const auto samples = static_cast<double>(shard_range(batch, parts_.rank(), parts_.world_size()).size());
-  average_running_statistics(*parts_.control, model, samples);
+  const auto samples =
+      static_cast<double>(data::shard_range(batch, parts_.rank(), parts_.world_size()).size());
+  dist::average_running_statistics(*parts_.control, model, samples);
 }
 
 int DataParallel::agree_on_stop() const {
@@ -155,34 +160,35 @@ int DataParallel::agree_on_stop() const {
   if (parts_.world_size() == 1) return local;
   // The ranks may receive signals at different steps.
   std::array<std::int32_t, 2> counts = {local == SIGINT ? 1 : 0, local != 0 && local != SIGINT ? 1 : 0};
-  all_reduce_and_wait(*parts_.control, {counts.data(), {2}, DType::i32});
+  dist::all_reduce_and_wait(*parts_.control, {counts.data(), {2}, DType::i32});
   return counts[1] > 0 ? SIGTERM : counts[0] > 0 ? SIGINT : 0;
 }
 
 void DataParallel::check_replicas(std::int64_t step) {
   if (parts_.world_size() == 1) return;
   gather_parameters();
-  convoy::check_replicas(*parts_.gradients, parts_.model.parameters(), fmt::format("after step {}", step));
+  convoy::dist::check_replicas(*parts_.gradients, parts_.model.parameters(),
+                               fmt::format("after step {}", step));
 }
 
-std::vector<NamedParameter> DataParallel::local_parameters() const {
+std::vector<nn::NamedParameter> DataParallel::local_parameters() const {
   if (!shards_) return parts_.model.parameters();
-  std::vector<NamedParameter> parameters;
-  for (const ParameterGroup& group : optimizer_->groups())
+  std::vector<nn::NamedParameter> parameters;
+  for (const optim::ParameterGroup& group : optimizer_->groups())
     parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
   return parameters;
 }
 
 std::size_t DataParallel::optimizer_bytes() const {
   std::size_t bytes = 0;
-  for (const NamedState& state : optimizer_->state()) bytes += state.tensor.bytes();
+  for (const optim::NamedState& state : optimizer_->state()) bytes += state.tensor.bytes();
   return bytes;
 }
 
 std::size_t DataParallel::gradient_bytes() const {
   if (reducer_) return reducer_->gradient_bytes();
   std::size_t bytes = 0;
-  for (const NamedParameter& parameter : parts_.model.parameters())
+  for (const nn::NamedParameter& parameter : parts_.model.parameters())
     if (parameter.variable.requires_grad()) bytes += parameter.variable.value().bytes();
   return bytes;
 }

@@ -11,12 +11,12 @@
 #include "apps/train/options.h"
 #include "apps/train/train_step.h"
 #include "apps/train/trainer_parts.h"
-#include "comm/parallel/communicator_group.h"
-#include "comm/parallel/gradient_reducer.h"
-#include "comm/parallel/zero/sharded_optimizer.h"
-#include "comm/parallel/zero/sharded_parameters.h"
-#include "engine/io/manifest.h"
-#include "engine/optim/optimizer.h"
+#include "convoy/comm/parallel/communicator_group.h"
+#include "convoy/comm/parallel/gradient_reducer.h"
+#include "convoy/comm/parallel/zero/sharded_optimizer.h"
+#include "convoy/comm/parallel/zero/sharded_parameters.h"
+#include "convoy/engine/io/manifest.h"
+#include "convoy/engine/optim/optimizer.h"
 
 namespace convoy {
 
@@ -31,24 +31,24 @@ class DataParallel {
   DataParallel(const TrainOptions& options, const TrainerParts& parts, DType dtype);
 
   /// Returns this rank's optimizer: of its shard with --zero, else of all parameters.
-  Optimizer& optimizer() { return *optimizer_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
   /// Makes the gradient reducer of `step`, before the first step. Does nothing if there is one already.
   void connect(TrainStep& step);
   /// Returns the gradient reducer; null with one rank and before connect().
-  const GradientReducer* reducer() const { return reducer_.get(); }
+  const dist::GradientReducer* reducer() const { return reducer_.get(); }
 
   /// Loads the model, the optimizer and the bucket plan from a checkpoint and returns its manifest. Only
   /// rank 0 calls this; broadcast() must follow.
-  Manifest load(const std::filesystem::path& checkpoint);
+  io::Manifest load(const std::filesystem::path& checkpoint);
   /// Copies parameters, buffers, optimizer state, bucket plan and algorithm cache of rank 0 to all ranks.
   /// Collective.
   void broadcast();
   /// Returns rank 0's `local` on every rank. Collective.
   std::string from_rank_zero(const std::string& local) const;
   /// Returns the state of the whole optimizer, of all shards with --zero. Collective.
-  OptimizerState gather_optimizer() const;
+  optim::OptimizerState gather_optimizer() const;
   /// Stores the bucket plan in the manifest, if the plan is final and not implied by the model.
-  void write_plan(Manifest& manifest) const;
+  void write_plan(io::Manifest& manifest) const;
 
   /// Makes all parameters complete on this rank. Collective.
   void gather_parameters();
@@ -61,7 +61,7 @@ class DataParallel {
   void check_replicas(std::int64_t step);
 
   /// Returns the parameters whose gradients this rank has: those of its shard with --zero, else all.
-  std::vector<NamedParameter> local_parameters() const;
+  std::vector<nn::NamedParameter> local_parameters() const;
   /// Returns the size of this rank's optimizer state.
   std::size_t optimizer_bytes() const;
   /// Returns the maximum memory that gradients have used on this rank.
@@ -75,17 +75,17 @@ class DataParallel {
 
   const TrainOptions& options_;
   const TrainerParts& parts_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
 
   // The next four are null without --zero.
-  std::unique_ptr<ShardedParameters> shards_;
-  std::unique_ptr<ShardedOptimizer> sharded_;  // views optimizer_ as one shard of the whole optimizer
-  std::unique_ptr<CommunicatorGroup> shard_group_;
+  std::unique_ptr<dist::ShardedParameters> shards_;
+  std::unique_ptr<dist::ShardedOptimizer> sharded_;  // views optimizer_ as one shard of the whole optimizer
+  std::unique_ptr<dist::CommunicatorGroup> shard_group_;
   /// The whole state from a checkpoint, on rank 0 between load() and broadcast().
-  std::optional<OptimizerState> restored_;
+  std::optional<optim::OptimizerState> restored_;
 
-  std::unique_ptr<GradientReducer> reducer_;  // null with one rank and before connect()
-  std::string bucket_plan_;                   // from the checkpoint; empty: none
+  std::unique_ptr<dist::GradientReducer> reducer_;  // null with one rank and before connect()
+  std::string bucket_plan_;                         // from the checkpoint; empty: none
 };
 
 }  // namespace convoy

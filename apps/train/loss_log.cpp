@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "comm/parallel/broadcast.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 
@@ -23,7 +23,7 @@ std::vector<LossesInFlight::Loss> LossesInFlight::losses() const {
   return losses;
 }
 
-LossLog::LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity, Communicator* comm)
+LossLog::LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity, dist::Communicator* comm)
     : comm_(comm), values_(Tensor::empty({capacity}, dtype, device)) {}
 
 void LossLog::add(std::int64_t step, const std::vector<Tensor>& parts) {
@@ -36,7 +36,7 @@ void LossLog::add(std::int64_t step, const std::vector<Tensor>& parts) {
 }
 
 LossesInFlight LossLog::take() {
-  if (comm_ != nullptr && next_ > 0) all_reduce_in_order(*comm_, values_.rows(0, next_));
+  if (comm_ != nullptr && next_ > 0) dist::all_reduce_in_order(*comm_, values_.rows(0, next_));
   LossesInFlight taken(std::exchange(steps_, {}), values_.rows(0, next_));
   next_ = 0;
   return taken;

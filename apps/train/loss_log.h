@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "comm/core/communicator.h"
-#include "engine/tensor/readback.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/engine/tensor/readback.h"
 
 namespace convoy {
 
@@ -39,7 +39,8 @@ class LossLog {
  public:
   /// Creates a log for losses of type `dtype`, with room for `capacity` micro-batches between two calls of
   /// take(). With a communicator, take() sums each loss over all ranks.
-  LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity, Communicator* comm = nullptr);
+  LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity,
+          dist::Communicator* comm = nullptr);
 
   /// Copies the loss [1] of each micro-batch of a step. Throws UsageError if full(parts.size()). Does not
   /// block.
@@ -51,7 +52,7 @@ class LossLog {
   LossesInFlight take();
 
  private:
-  Communicator* comm_;
+  dist::Communicator* comm_;
   Tensor values_;
   std::int64_t next_ = 0;
   std::vector<LossesInFlight::Step> steps_;

@@ -6,23 +6,23 @@
 #include "apps/common/plan_cache.h"
 #include "apps/common/run_main.h"
 #include "apps/common/signals.h"
-#include "apps/common/version.h"
 #include "apps/launch/job.h"
 #include "apps/launch/local_ranks.h"
 #include "apps/train/report/reporter.h"
 #include "apps/train/report/run_directory.h"
 #include "apps/train/report/samples.h"
 #include "apps/train/trace.h"
-#include "comm/parallel/broadcast.h"
-#include "datasets/loader/sampler.h"
-#include "kernels/base/check.h"
-#include "models/models.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/datasets/loader/sampler.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/models/models.h"
+#include "convoy/version.h"
 
 namespace convoy {
 namespace {
 
 void write_start_files(const Setup& setup, const RunDirectory& directory) {
-  write_file_atomically(directory.path("config.toml"), setup.config);
+  io::write_file_atomically(directory.path("config.toml"), setup.config);
   if (directory.checkpoint()) return;
   write_samples(directory.path("samples.png"), setup.data.train,
                 {.seed = static_cast<std::uint64_t>(setup.options.seed), .transform = setup.transform});
@@ -30,10 +30,11 @@ void write_start_files(const Setup& setup, const RunDirectory& directory) {
 
 /// Returns the flags that must be the same on all ranks. Other flags describe this rank's device and file
 /// paths.
-std::vector<ConsistencyEntry> consistency_entries_of(const TrainOptions& options, const CommandLine& line) {
+std::vector<dist::ConsistencyEntry> consistency_entries_of(const TrainOptions& options,
+                                                           const CommandLine& line) {
   constexpr const char* kMayDiffer[] = {"device",   "threads",    "workers", "data",
                                         "download", "plan-cache", "out"};
-  std::vector<ConsistencyEntry> entries;
+  std::vector<dist::ConsistencyEntry> entries;
   for (const auto& [name, value] : flags_by_name(line.config()))
     if (std::find(std::begin(kMayDiffer), std::end(kMayDiffer), name) == std::end(kMayDiffer))
       entries.push_back({"--" + name, value});
@@ -41,8 +42,8 @@ std::vector<ConsistencyEntry> consistency_entries_of(const TrainOptions& options
   return entries;
 }
 
-std::vector<ConsistencyEntry> consistency_entries_of(const Setup& setup) {
-  std::vector<ConsistencyEntry> entries = consistency_entries_of(setup.model.root());
+std::vector<dist::ConsistencyEntry> consistency_entries_of(const Setup& setup) {
+  std::vector<dist::ConsistencyEntry> entries = dist::consistency_entries_of(setup.model.root());
   for (const auto& [split, set] :
        {std::pair("training", &setup.data.train), std::pair("test", &setup.data.test)})
     entries.push_back(
@@ -62,11 +63,11 @@ StartMode begin(Trainer& trainer, const Setup& setup, const RunDirectory* direct
       warnings.insert(warnings.end(), more.begin(), more.end());
     };
     const std::filesystem::path& checkpoint = *directory->checkpoint();
-    add(compare_flags(stored_flags(read_manifest(checkpoint)), flags_by_name(setup.config), checkpoint));
+    add(compare_flags(stored_flags(io::read_manifest(checkpoint)), flags_by_name(setup.config), checkpoint));
     if (auto warning = trainer.resume(checkpoint)) warnings.push_back(std::move(*warning));
     mode = trainer.finished() && read_result(directory->path("log.jsonl")) ? "complete" : "resumed";
   }
-  if (Communicator* comm = job.control()) mode = broadcast_text(*comm, mode);
+  if (dist::Communicator* comm = job.control()) mode = dist::broadcast_text(*comm, mode);
   if (mode == "complete") return StartMode::complete;
   trainer.broadcast_state();
   return mode == "resumed" ? StartMode::resumed : StartMode::new_run;
@@ -78,11 +79,11 @@ std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size
   const TrainOptions& options = setup.options;
   if (world_size == 1 || options.sync_bn || !models::has_batch_norm(options.model)) return std::nullopt;
   const std::int64_t batch = std::min(*options.batch_size, setup.data.train.size());
-  const BatchPlan plan{.samples = batch,
-                       .global_batch = batch,
-                       .micro_batch = options.micro_batch_size,
-                       .rank = world_size - 1,
-                       .world_size = world_size};
+  const data::BatchPlan plan{.samples = batch,
+                             .global_batch = batch,
+                             .micro_batch = options.micro_batch_size,
+                             .rank = world_size - 1,
+                             .world_size = world_size};
   const std::int64_t samples = plan.positions(0, plan.micro_batches(0) - 1).size();
   if (samples >= kMinSamples) return std::nullopt;
   return fmt::format(
@@ -96,7 +97,7 @@ std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size
 int train(const Setup& setup, const RunDirectory* directory, Job& job) {
   const TrainOptions& options = setup.options;
   const bool first = job.is_first();
-  CheckpointDirectory checkpoints(std::filesystem::path(*options.out) / "checkpoints");
+  io::CheckpointDirectory checkpoints(std::filesystem::path(*options.out) / "checkpoints");
   checkpoints.set_keep_last(static_cast<int>(options.keep_last));
   checkpoints.set_keep_best(options.keep_best);
   Profiler profiler;

@@ -3,8 +3,8 @@
 #include <charconv>
 
 #include "apps/launch/local_ranks.h"
-#include "kernels/base/check.h"
-#include "models/models.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/models/models.h"
 
 namespace convoy {
 namespace {
@@ -142,7 +142,7 @@ CommandLine train_command_line(TrainOptions& o) {
   return line;
 }
 
-LossScaleSettings loss_scale_settings(const TrainOptions& options) {
+optim::LossScaleSettings loss_scale_settings(const TrainOptions& options) {
   if (options.loss_scale == "dynamic") return {};
   double scale = 0;
   const char* const end = options.loss_scale.data() + options.loss_scale.size();
@@ -150,7 +150,7 @@ LossScaleSettings loss_scale_settings(const TrainOptions& options) {
   check(problem == std::errc() && rest == end && scale >= 1 && scale <= kMaxLossScale,
         "--loss-scale: found '{}', expected dynamic or a number from 1 to {}", options.loss_scale,
         kMaxLossScale);
-  return LossScaleSettings::fixed(scale);
+  return optim::LossScaleSettings::fixed(scale);
 }
 
 void check_consistency(const TrainOptions& o, const CommandLine& line) {

@@ -9,7 +9,7 @@
 #include "apps/common/compute.h"
 #include "apps/common/data_source.h"
 #include "apps/launch/job.h"
-#include "engine/optim/loss_scaler.h"
+#include "convoy/engine/optim/loss_scaler.h"
 
 namespace convoy {
 
@@ -74,7 +74,7 @@ void resolve_recipe(TrainOptions& options);
 
 /// Returns the settings of --loss-scale. Throws UsageError if the value is neither "dynamic" nor a number
 /// from 1 to 2^24.
-LossScaleSettings loss_scale_settings(const TrainOptions& options);
+optim::LossScaleSettings loss_scale_settings(const TrainOptions& options);
 
 /// Throws UsageError for flags that contradict each other. Accesses no files.
 void check_consistency(const TrainOptions& options, const CommandLine& line);

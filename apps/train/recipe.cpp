@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "apps/train/options.h"
-#include "datasets/formats/registry.h"
+#include "convoy/datasets/formats/registry.h"
 
 namespace convoy {
 namespace {
@@ -62,7 +62,7 @@ void resolve_recipe(TrainOptions& options) {
     fill(options.eval_every, 0);
     fill(options.save_every, recipe.epochs);
   }
-  const bool natural_images = find_dataset(options.data.dataset).natural_images;
+  const bool natural_images = data::find_dataset(options.data.dataset).natural_images;
   fill(options.augment, std::string(natural_images ? "crop=4,flip" : "none"));
   fill(options.epochs, options.max_steps > 0 ? 0 : recipe.epochs);
   fill(options.batch_size, recipe.batch_size);

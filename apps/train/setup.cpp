@@ -2,21 +2,22 @@
 
 #include "apps/common/config_file.h"
 #include "apps/common/input_spec.h"
-#include "datasets/formats/registry.h"
-#include "engine/io/safetensors.h"
-#include "engine/io/state_dict.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/formats/registry.h"
+#include "convoy/engine/io/safetensors.h"
+#include "convoy/engine/io/state_dict.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 
-Model make_model(const TrainOptions& options, const DataSet& data, const DeviceContext& device) {
-  Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
-                            static_cast<std::uint64_t>(options.seed), device);
+models::Model make_model(const TrainOptions& options, const data::DataSet& data,
+                         const DeviceContext& device) {
+  models::Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
+                                    static_cast<std::uint64_t>(options.seed), device);
   const Precision precision = parse_precision(options.precision);
   model.to(precision.parameters);
   if (!options.init_from.empty())
-    import_tensors(model.root(), read_safetensors(options.init_from, Device::cpu()).tensors,
-                   options.init_from);
+    io::import_tensors(model.root(), io::read_safetensors(options.init_from, Device::cpu()).tensors,
+                       options.init_from);
   if (precision.is_half()) model.root().keep_low_precision_copies(precision.compute);
   return model;
 }
@@ -25,11 +26,12 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
              const DataLocation& location, Job& job) {
   options.data.data = location.directory.string();
   std::string config = line.config();
-  DataSet data = *job.make_once<DataSet>(
+  data::DataSet data = *job.make_once<data::DataSet>(
       [&] { return read_data(location, options.data, static_cast<std::uint64_t>(options.seed)); });
   // Training, evaluation and prediction use the same statistics, which the checkpoint stores.
-  TransformSpec transform = make_transform(*options.augment, channel_statistics(data.train));
-  Model model = make_model(options, data, device);
+  data::TransformSpec transform =
+      data::make_transform(*options.augment, data::channel_statistics(data.train));
+  models::Model model = make_model(options, data, device);
   std::vector<std::string> warnings = data.warnings;
   if (!location.warning.empty()) warnings.insert(warnings.begin(), location.warning);
   return {.options = options,
@@ -44,7 +46,7 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
                                                           const Job& job) {
   const TrainOptions& o = setup.options;
-  const DataSet& data = setup.data;
+  const data::DataSet& data = setup.data;
   std::string optimizer = o.optimizer;
   if (o.optimizer == "sgd")
     optimizer += fmt::format(", {}momentum {}", *o.nesterov ? "Nesterov " : "", *o.momentum);
@@ -76,11 +78,11 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
 }
 
 std::string summarize(const TrainOptions& options) {
-  const DatasetEntry& entry = find_dataset(options.data.dataset);
+  const data::DatasetEntry& entry = data::find_dataset(options.data.dataset);
   Shape image(entry.image_shape);
   auto classes = static_cast<std::size_t>(entry.classes);
   if (!entry.has_fixed_shape()) {
-    const DataSet data =
+    const data::DataSet data =
         read_data(locate_data(options.data), options.data, static_cast<std::uint64_t>(options.seed));
     image = data.image_shape();
     classes = data.classes.size();

@@ -9,8 +9,8 @@
 #include "apps/common/data_source.h"
 #include "apps/launch/job.h"
 #include "apps/train/options.h"
-#include "datasets/transforms/transforms.h"
-#include "models/model.h"
+#include "convoy/datasets/transforms/transforms.h"
+#include "convoy/models/model.h"
 
 namespace convoy {
 
@@ -19,15 +19,15 @@ struct Setup {
   const TrainOptions& options;
   std::string config;  // all resolved flags as TOML
   DeviceContext device;
-  DataSet data;
-  Model model;
-  TransformSpec transform;
+  data::DataSet data;
+  models::Model model;
+  data::TransformSpec transform;
   std::vector<std::string> warnings;
 };
 
 /// Makes the network of --model in the types of --precision. Loads its parameters from the file of
 /// --init-from, if given.
-Model make_model(const TrainOptions& options, const DataSet& data, const DeviceContext& device);
+models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device);
 
 /// Reads the data set, once for all ranks of this process, and makes the model.
 Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,

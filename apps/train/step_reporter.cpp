@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy {
 namespace {
@@ -113,7 +113,8 @@ void StepReporter::deliver(Pending& pending) {
   if (on_step_) on_step_(pending.report);
 }
 
-double StepReporter::complete(const LossesInFlight& losses, const std::optional<LossScaler::State>& scale,
+double StepReporter::complete(const LossesInFlight& losses,
+                              const std::optional<optim::LossScaler::State>& scale,
                               const StepTimer::Window& window) {
   const CompletedSteps completed{
       .losses = losses.losses(), .scale = scale, .seconds = StepTimer::seconds(window)};
@@ -124,7 +125,7 @@ double StepReporter::complete(const LossesInFlight& losses, const std::optional<
 void StepReporter::synchronize() {
   timer_.pause();
   deliver(Wait::yes);
-  const std::optional<LossScaler::State> scale =
+  const std::optional<optim::LossScaler::State> scale =
       sources_.scaler != nullptr ? std::optional(sources_.scaler->read()) : std::nullopt;
   const LossesInFlight losses = loss_log_.take();
   seconds_before_pause_ += complete(losses, scale, timer_.take());

@@ -13,9 +13,9 @@
 #include "apps/train/step_timer.h"
 #include "apps/train/train_step.h"
 #include "apps/train/training_state.h"
-#include "comm/core/communicator.h"
-#include "datasets/loader/loader.h"
-#include "engine/optim/loss_scaler.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/datasets/loader/loader.h"
+#include "convoy/engine/optim/loss_scaler.h"
 
 namespace convoy {
 
@@ -34,7 +34,7 @@ struct StepMeasurements {
   /// Peak memory of the device's allocator.
   std::size_t memory_bytes = 0;
   /// State of the loss scaler; nullopt without loss scaling.
-  std::optional<LossScaler::State> scale;
+  std::optional<optim::LossScaler::State> scale;
 };
 
 /// The report of one step.
@@ -62,9 +62,9 @@ struct StepParts {
 
 /// The results of steps that the device has completed.
 struct CompletedSteps {
-  std::vector<LossesInFlight::Loss> losses;  // one per step, in order
-  std::optional<LossScaler::State> scale;    // nullopt without loss scaling
-  double seconds = 0;                        // on the device's clock
+  std::vector<LossesInFlight::Loss> losses;       // one per step, in order
+  std::optional<optim::LossScaler::State> scale;  // nullopt without loss scaling
+  double seconds = 0;                             // on the device's clock
 };
 
 /// The objects that a step reporter reads. All must outlive it.
@@ -72,9 +72,9 @@ struct StepSources {
   const DeviceContext& device;
   const TrainStep& step;
   const TrainingState& state;
-  DataLoader& loader;
-  LossScaler* scaler = nullptr;       // null without loss scaling
-  Communicator* gradients = nullptr;  // null with one rank
+  data::DataLoader& loader;
+  optim::LossScaler* scaler = nullptr;      // null without loss scaling
+  dist::Communicator* gradients = nullptr;  // null with one rank
 };
 
 struct StepReporterOptions {
@@ -123,7 +123,7 @@ class StepReporter {
       StepTimer::Window window;
       double seconds_before_pause;  // time of the same steps that on_completed_ already has
       std::int64_t steps, samples;
-      std::unique_ptr<LossScaler::Reading> scale;  // null without loss scaling
+      std::unique_ptr<optim::LossScaler::Reading> scale;  // null without loss scaling
     };
     std::optional<Measurement> measurement;
   };
@@ -136,7 +136,7 @@ class StepReporter {
   void deliver(Wait wait);
   void deliver(Pending& pending);
   /// Passes losses to on_completed_ and returns the duration of their steps.
-  double complete(const LossesInFlight& losses, const std::optional<LossScaler::State>& scale,
+  double complete(const LossesInFlight& losses, const std::optional<optim::LossScaler::State>& scale,
                   const StepTimer::Window& window);
 
   StepSources sources_;

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/runtime/device_context.h"
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy {
 

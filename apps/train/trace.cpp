@@ -7,10 +7,10 @@
 #include <string_view>
 #include <tuple>
 
-#include "comm/bootstrap/host.h"
-#include "comm/parallel/broadcast.h"
-#include "engine/io/file.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy {
 namespace {
@@ -19,11 +19,11 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
 /// Gathers texts of any length. Returns the texts by rank on rank 0, and nothing on other ranks.
-std::vector<std::string> gather_large(Communicator& comm, const std::string& local) {
+std::vector<std::string> gather_large(dist::Communicator& comm, const std::string& local) {
   std::size_t longest = 0;
   for (const std::string& bytes : comm.gather_object(std::to_string(local.size())))
     longest = std::max<std::size_t>(longest, std::stoull(bytes));
-  longest = std::stoull(broadcast_text(comm, std::to_string(longest)));
+  longest = std::stoull(dist::broadcast_text(comm, std::to_string(longest)));
   std::vector<std::string> texts(comm.rank() == 0 ? static_cast<std::size_t>(comm.size()) : 0);
   for (std::size_t begin = 0; begin < longest; begin += kPieceBytes) {
     const std::vector<std::string> pieces =
@@ -39,21 +39,21 @@ Profiler::Clock::duration span(double ms) {
 
 }  // namespace
 
-void start_trace(Profiler& profiler, Communicator* comm) {
+void start_trace(Profiler& profiler, dist::Communicator* comm) {
   if (comm != nullptr) comm->barrier();
   profiler.start_clock();
 }
 
-void trace_buckets(Profiler& profiler, const std::vector<BucketTime>& times,
+void trace_buckets(Profiler& profiler, const std::vector<dist::BucketTime>& times,
                    Profiler::Clock::time_point origin) {
-  for (const BucketTime& time : times)
+  for (const dist::BucketTime& time : times)
     profiler.add("gradients",
                  fmt::format("bucket {} ({:.1f} MB)", time.number, static_cast<double>(time.bytes) * 1e-6),
                  "communication", origin + span(time.begin_ms), span(time.end_ms - time.begin_ms));
 }
 
 void trace_step(Profiler& profiler, const DeviceContext& device, const TrainStep& step,
-                const GradientReducer* reducer) {
+                const dist::GradientReducer* reducer) {
   const bool is_gpu = device.kind() == DeviceKind::cuda;
   if (!is_gpu && reducer == nullptr) return;
   Event now = Event::timed(device.stream());
@@ -74,17 +74,17 @@ void trace_step(Profiler& profiler, const DeviceContext& device, const TrainStep
   }
 }
 
-void write_trace(const Profiler& profiler, Communicator* comm, const std::string& file) {
+void write_trace(const Profiler& profiler, dist::Communicator* comm, const std::string& file) {
   if (file.empty()) return;
   const int rank = comm == nullptr ? 0 : comm->rank();
-  std::string local = profiler.trace_events(rank, fmt::format("rank {} on {}", rank, this_host().name));
+  std::string local = profiler.trace_events(rank, fmt::format("rank {} on {}", rank, dist::this_host().name));
   std::vector<std::string> all;
   if (comm == nullptr) {
     all.push_back(std::move(local));
   } else {
     all = gather_large(*comm, local);
   }
-  if (rank == 0) write_file_atomically(file, chrome_trace_of(std::move(all)));
+  if (rank == 0) io::write_file_atomically(file, chrome_trace_of(std::move(all)));
 }
 
 }  // namespace convoy

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "kernels/base/check.h"
-#include "kernels/elementwise.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
 
 namespace convoy {
 namespace {
 
 void fill_number(const Tensor& cell, double value) {
-  on(cell.stream(), [&](auto& s) { fill(s, value, cell.view()); });
+  on(cell.stream(), [&](auto& s) { kernels::fill(s, value, cell.view()); });
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ struct TrainStep::CapturedStep {
   std::vector<Input> inputs;
   std::vector<Tensor> losses;
 
-  void load(const std::vector<Batch>& batches) const {
+  void load(const std::vector<data::Batch>& batches) const {
     for (std::size_t k = 0; k < batches.size(); ++k) {
       if (inputs[k].images.defined()) inputs[k].images.copy_from(batches[k].images);
       inputs[k].labels.copy_from(batches[k].labels);
@@ -31,8 +31,8 @@ struct TrainStep::CapturedStep {
   }
 };
 
-TrainStep::TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scaler, DataLoader& loader,
-                     DeviceContext device, TrainStepSettings settings)
+TrainStep::TrainStep(const models::Model& model, optim::Optimizer& optimizer, optim::LossScaler* scaler,
+                     data::DataLoader& loader, DeviceContext device, TrainStepSettings settings)
     : model_(model),
       optimizer_(optimizer),
       scaler_(scaler),
@@ -49,7 +49,7 @@ TrainStep::TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scale
 
 TrainStep::~TrainStep() = default;
 
-const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& batches, double lr) {
+const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batches, double lr) {
   set_epoch_and_lr(batches.front().epoch, lr);
   micro_batches_ = batches.size();
   while (marks_.size() < micro_batches_) marks_.push_back(std::make_unique<Marks>(device_));
@@ -64,16 +64,16 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& batches, dou
   device_.set_autotune(eager_steps_ > 0);
   ++eager_steps_;
   std::vector<Input> inputs;
-  for (const Batch& batch : batches) inputs.push_back({batch.images, batch.labels, batch.ids});
+  for (const data::Batch& batch : batches) inputs.push_back({batch.images, batch.labels, batch.ids});
   losses_.clear();
   compute(inputs, batches.front().global_count, losses_);
   if (gradients_ != nullptr) gradients_->end_step();
   return losses_;
 }
 
-TrainStep::Signature TrainStep::signature_of(const std::vector<Batch>& batches) {
+TrainStep::Signature TrainStep::signature_of(const std::vector<data::Batch>& batches) {
   Signature signature = {batches.front().global_count};
-  for (const Batch& batch : batches) signature.push_back(batch.labels.size(0));
+  for (const data::Batch& batch : batches) signature.push_back(batch.labels.size(0));
   return signature;
 }
 
@@ -122,7 +122,7 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
 Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
   const Profiler::Range range(settings_.profiler, "forward");
   const Tensor images = images_of(input);
-  const ForwardContext context{
+  const nn::ForwardContext context{
       .training = true, .seed = settings_.seed, .sample_ids = input.ids, .device_epoch = epoch_};
   return cross_entropy_sum(model_(images, context), input.labels, settings_.label_smoothing) /
          static_cast<double>(global_count);
@@ -137,7 +137,7 @@ Tensor TrainStep::images_of(const Input& input) {
   return images;
 }
 
-double TrainStep::evaluate(const Batch& batch) {
+double TrainStep::evaluate(const data::Batch& batch) {
   const NoGrad no_grad;
   set_epoch_and_lr(batch.epoch, 0);
   const Tensor images = images_of({batch.images, batch.labels, batch.ids});
@@ -145,10 +145,10 @@ double TrainStep::evaluate(const Batch& batch) {
   return sum / static_cast<double>(images.size(0));
 }
 
-const TrainStep::CapturedStep* TrainStep::captured_step(const std::vector<Batch>& batches) {
+const TrainStep::CapturedStep* TrainStep::captured_step(const std::vector<data::Batch>& batches) {
   if (!settings_.capture) return nullptr;
   // Without samples, the host waits to learn which parameters have a gradient on other ranks.
-  const auto is_empty = [](const Batch& batch) { return batch.labels.size(0) == 0; };
+  const auto is_empty = [](const data::Batch& batch) { return batch.labels.size(0) == 0; };
   if (std::any_of(batches.begin(), batches.end(), is_empty)) return nullptr;
   const auto [place, is_new] = captured_steps_.try_emplace(signature_of(batches));
   if (is_new) place->second = std::make_unique<CapturedStep>();
@@ -159,8 +159,8 @@ const TrainStep::CapturedStep* TrainStep::captured_step(const std::vector<Batch>
   return place->second.get();
 }
 
-bool TrainStep::capture(CapturedStep& step, const std::vector<Batch>& batches) {
-  for (const Batch& batch : batches)
+bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batches) {
+  for (const data::Batch& batch : batches)
     step.inputs.push_back({batch.images.defined() ? Tensor::empty_like(batch.images) : Tensor(),
                            Tensor::empty_like(batch.labels), Tensor::empty_like(batch.ids)});
   try {

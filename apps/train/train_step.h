@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "comm/parallel/gradient_reducer.h"
-#include "datasets/loader/loader.h"
-#include "engine/optim/loss_scaler.h"
-#include "engine/optim/optimizer.h"
-#include "engine/profile/profiler.h"
-#include "kernels/runtime/cuda_graph.h"
-#include "kernels/runtime/device_context.h"
-#include "kernels/runtime/event.h"
-#include "models/model.h"
+#include "convoy/comm/parallel/gradient_reducer.h"
+#include "convoy/datasets/loader/loader.h"
+#include "convoy/engine/optim/loss_scaler.h"
+#include "convoy/engine/optim/optimizer.h"
+#include "convoy/engine/profile/profiler.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/event.h"
+#include "convoy/models/model.h"
 
 namespace convoy {
 
@@ -40,11 +40,11 @@ struct TrainStepSettings {
 class TrainStep {
  public:
   /// References and pointers must outlive the step. `scaler` is null without loss scaling.
-  TrainStep(const Model& model, Optimizer& optimizer, LossScaler* scaler, DataLoader& loader,
-            DeviceContext device, TrainStepSettings settings);
+  TrainStep(const models::Model& model, optim::Optimizer& optimizer, optim::LossScaler* scaler,
+            data::DataLoader& loader, DeviceContext device, TrainStepSettings settings);
   /// Sums gradients over all ranks from now on. Must be called before the first step. `shard_group` is the
   /// process group of a sharded optimizer, else null.
-  void set_gradients(GradientReducer* gradients, ProcessGroup* shard_group) {
+  void set_gradients(dist::GradientReducer* gradients, ProcessGroup* shard_group) {
     gradients_ = gradients;
     shard_group_ = shard_group;
   }
@@ -53,11 +53,11 @@ class TrainStep {
   /// Enqueues one step on these micro-batches without waiting for the device. Returns one loss tensor [1] per
   /// micro-batch; their sum over all micro-batches and ranks is the mean loss of the global batch. The next
   /// call may overwrite them.
-  const std::vector<Tensor>& run(const std::vector<Batch>& batches, double lr);
+  const std::vector<Tensor>& run(const std::vector<data::Batch>& batches, double lr);
 
   /// Returns the mean loss of a batch of this rank, by a forward pass in evaluation mode that changes no
   /// parameter and no buffer. Blocks until the device has computed it.
-  double evaluate(const Batch& batch);
+  double evaluate(const data::Batch& batch);
 
   /// Returns, once, why steps run eagerly although capture was requested; else nullopt.
   std::optional<std::string> take_warning();
@@ -89,22 +89,22 @@ class TrainStep {
     Event begin, forward, backward;
   };
 
-  static Signature signature_of(const std::vector<Batch>& batches);
+  static Signature signature_of(const std::vector<data::Batch>& batches);
   void set_epoch_and_lr(std::int64_t epoch, double lr);
   void compute(const std::vector<Input>& inputs, std::int64_t global_count, std::vector<Tensor>& losses);
   /// Returns the captured step to replay, or null if the step must run eagerly.
-  const CapturedStep* captured_step(const std::vector<Batch>& batches);
+  const CapturedStep* captured_step(const std::vector<data::Batch>& batches);
   /// Captures a step of this shape. Returns false, and captures no further step, if capture fails.
-  bool capture(CapturedStep& step, const std::vector<Batch>& batches);
+  bool capture(CapturedStep& step, const std::vector<data::Batch>& batches);
   Variable loss_of(const Input& input, std::int64_t global_count);
   /// Returns the images of the input, which the device makes for the epoch in `epoch_` if there are none.
   Tensor images_of(const Input& input);
 
-  const Model& model_;
-  Optimizer& optimizer_;
-  LossScaler* scaler_;
-  DataLoader& loader_;
-  GradientReducer* gradients_ = nullptr;  // null with one rank
+  const models::Model& model_;
+  optim::Optimizer& optimizer_;
+  optim::LossScaler* scaler_;
+  data::DataLoader& loader_;
+  dist::GradientReducer* gradients_ = nullptr;  // null with one rank
   ProcessGroup* shard_group_ = nullptr;
   DeviceContext device_;
   TrainStepSettings settings_;

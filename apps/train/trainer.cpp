@@ -7,8 +7,8 @@
 
 #include "apps/common/plan_cache.h"
 #include "apps/train/trace.h"
-#include "kernels/base/check.h"
-#include "kernels/reduce.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/reduce.h"
 
 namespace convoy {
 namespace {
@@ -16,12 +16,13 @@ namespace {
 constexpr const char* kAlgorithmsKey = "timed_choices";  // of a manifest
 
 /// Returns the first global batch of epoch 0, in the order of training.
-ImageSet first_batch(const ImageSet& set, std::int64_t count, std::uint64_t seed) {
-  const std::vector<std::int32_t> order = epoch_order(set.size(), seed, 0);
+data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed) {
+  const std::vector<std::int32_t> order = data::epoch_order(set.size(), seed, 0);
   count = std::min(count, set.size());
   const Shape& all = set.images.shape();
-  ImageSet batch{Tensor::empty({count, all[1], all[2], all[3]}, set.images.dtype(), set.images.context()),
-                 Tensor::empty({count}, set.labels.dtype(), set.labels.context())};
+  data::ImageSet batch{
+      Tensor::empty({count, all[1], all[2], all[3]}, set.images.dtype(), set.images.context()),
+      Tensor::empty({count}, set.labels.dtype(), set.labels.context())};
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t from = order[static_cast<std::size_t>(i)];
     batch.images.rows(i, i + 1).copy_from(set.images.rows(from, from + 1));
@@ -37,10 +38,10 @@ std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epo
 }
 
 /// Returns null if the loss needs no scaling. Only f16 has so small a range that gradients underflow.
-std::unique_ptr<LossScaler> make_scaler(const TrainOptions& options, const Precision& precision,
-                                        const DeviceContext& device) {
+std::unique_ptr<optim::LossScaler> make_scaler(const TrainOptions& options, const Precision& precision,
+                                               const DeviceContext& device) {
   if (precision.compute != DType::f16) return nullptr;
-  return std::make_unique<LossScaler>(device, precision.parameters, loss_scale_settings(options));
+  return std::make_unique<optim::LossScaler>(device, precision.parameters, loss_scale_settings(options));
 }
 
 }  // namespace
@@ -58,24 +59,25 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
   const std::int64_t steps_per_epoch = (train_.size() + *options_.batch_size - 1) / *options_.batch_size;
   total_steps_ = count_steps(options_, steps_per_epoch);
   const bool resident = keep_data_on_device(options_.compute, parts_.device, train_.images.bytes());
-  loader_ = std::make_unique<DataLoader>(
-      train_, LoaderOptions{.global_batch = *options_.batch_size,
-                            .micro_batch = options_.micro_batch_size,
-                            .rank = parts_.rank(),
-                            .world_size = parts_.world_size(),
-                            .seed = seed,
-                            .shuffle = !options_.overfit_batch,
-                            .transform = parts_.transform,
-                            .dtype = precision_.compute,
-                            .workers = static_cast<int>(options_.data.workers),
-                            .max_epochs = (total_steps_ + steps_per_epoch - 1) / steps_per_epoch,
-                            .device = parts_.device,
-                            .resident = resident,
-                            .defer_images = resident});
+  loader_ = std::make_unique<data::DataLoader>(
+      train_, data::LoaderOptions{.global_batch = *options_.batch_size,
+                                  .micro_batch = options_.micro_batch_size,
+                                  .rank = parts_.rank(),
+                                  .world_size = parts_.world_size(),
+                                  .seed = seed,
+                                  .shuffle = !options_.overfit_batch,
+                                  .transform = parts_.transform,
+                                  .dtype = precision_.compute,
+                                  .workers = static_cast<int>(options_.data.workers),
+                                  .max_epochs = (total_steps_ + steps_per_epoch - 1) / steps_per_epoch,
+                                  .device = parts_.device,
+                                  .resident = resident,
+                                  .defer_images = resident});
   const auto warmup = std::llround(*options_.warmup * static_cast<double>(total_steps_));
-  schedule_ = make_schedule(*options_.schedule, {.peak = *options_.lr,
-                                                 .steps = total_steps_,
-                                                 .warmup = std::min<std::int64_t>(warmup, total_steps_ - 1)});
+  schedule_ =
+      optim::make_schedule(*options_.schedule, {.peak = *options_.lr,
+                                                .steps = total_steps_,
+                                                .warmup = std::min<std::int64_t>(warmup, total_steps_ - 1)});
   step_ = std::make_unique<TrainStep>(
       parts_.model, parallel_.optimizer(), scaler_.get(), *loader_, parts_.device,
       TrainStepSettings{
@@ -100,7 +102,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
 }
 
 std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoint) {
-  const Manifest manifest = parallel_.load(checkpoint);
+  const io::Manifest manifest = parallel_.load(checkpoint);
   state_ = read_state(manifest, checkpoint);
   saved_step_ = state_.step;
   if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
@@ -147,7 +149,7 @@ int Trainer::run(TrainerCallbacks callbacks) {
 void Trainer::take_step() {
   using Clock = std::chrono::steady_clock;
   reporter_->begin_step();
-  std::vector<Batch> batches;
+  std::vector<data::Batch> batches;
   const auto data_begin = Clock::now();
   {
     const Profiler::Range range(parts_.profiler, "data wait", "data");
@@ -174,7 +176,7 @@ void Trainer::take_step() {
 }
 
 void Trainer::take_results(const CompletedSteps& completed) {
-  const std::optional<LossScaler::State>& scale = completed.scale;
+  const std::optional<optim::LossScaler::State>& scale = completed.scale;
   for (const LossesInFlight::Loss& loss : completed.losses) {
     // If the loss overflows f16, the step is skipped and its loss is ignored.
     if (scale && !std::isfinite(loss.value)) continue;
@@ -191,8 +193,8 @@ void Trainer::take_results(const CompletedSteps& completed) {
   if (scale && scale->failed) fail_scaling(*scale);
 }
 
-void Trainer::fail_scaling(const LossScaler::State& scale) const {
-  const std::string layer = first_non_finite(parallel_.local_parameters());
+void Trainer::fail_scaling(const optim::LossScaler::State& scale) const {
+  const std::string layer = optim::first_non_finite(parallel_.local_parameters());
   fail<NumericError>(
       "gradients overflow f16 at step {} even with the minimum loss scale, {}{}, after {} skipped steps; "
       "lower --lr (now {}), set --clip-norm or use --precision bf16; {}",
@@ -258,15 +260,15 @@ void Trainer::save() {
   synchronize();
   check_parameters();
   parallel_.combine_running_statistics(train_.size());
-  const OptimizerState optimizer = parallel_.gather_optimizer();
+  const optim::OptimizerState optimizer = parallel_.gather_optimizer();
   if (parts_.rank() == 0) write_checkpoint(optimizer);
   saved_step_ = state_.step;
   best_unsaved_ = false;
 }
 
-void Trainer::write_checkpoint(const OptimizerState& optimizer) {
+void Trainer::write_checkpoint(const optim::OptimizerState& optimizer) {
   const Profiler::Range range(parts_.profiler, "save", "io");
-  Manifest manifest;
+  io::Manifest manifest;
   manifest.model = parts_.model.name();
   manifest.extra = parts_.extra;
   if (std::string algorithms = format_algorithm_cache(parts_.device); !algorithms.empty())
@@ -279,14 +281,14 @@ void Trainer::write_checkpoint(const OptimizerState& optimizer) {
 }
 
 void Trainer::check_parameters() const {
-  const std::vector<NamedParameter> parameters = parts_.model.parameters();
+  const std::vector<nn::NamedParameter> parameters = parts_.model.parameters();
   std::vector<ConstView> views;
-  for (const NamedParameter& parameter : parameters) {
+  for (const nn::NamedParameter& parameter : parameters) {
     parameter.variable.wait_ready();
     views.push_back(parameter.variable.value().view());
   }
   const Tensor norm = Tensor::empty({1}, DType::f64, parts_.device);
-  on(parts_.device.stream(), [&](auto& s) { global_norm(s, views, norm.view()); });
+  on(parts_.device.stream(), [&](auto& s) { kernels::global_norm(s, views, norm.view()); });
   if (!std::isfinite(norm.item()))
     fail<NumericError>(
         "the parameters after step {} are not finite and are not saved; the last loss was {}; lower --lr "

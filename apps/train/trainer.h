@@ -16,8 +16,8 @@
 #include "apps/train/train_step.h"
 #include "apps/train/trainer_parts.h"
 #include "apps/train/training_state.h"
-#include "datasets/loader/loader.h"
-#include "engine/optim/schedule.h"
+#include "convoy/datasets/loader/loader.h"
+#include "convoy/engine/optim/schedule.h"
 
 namespace convoy {
 
@@ -73,27 +73,27 @@ class Trainer {
   void synchronize();
   /// Updates state_. Throws NumericError if a loss is not finite or gradients overflow.
   void take_results(const CompletedSteps& completed);
-  [[noreturn]] void fail_scaling(const LossScaler::State& scale) const;
+  [[noreturn]] void fail_scaling(const optim::LossScaler::State& scale) const;
   std::string last_checkpoint() const;
   bool evaluation_due() const;
   void run_evaluation();
   bool save_due() const;
   void save();
-  void write_checkpoint(const OptimizerState& optimizer);
+  void write_checkpoint(const optim::OptimizerState& optimizer);
   void check_parameters() const;
 
   const TrainOptions& options_;
   TrainerParts parts_;
   Precision precision_;
   TrainerCallbacks callbacks_;
-  ImageSet train_;  // all training images, or the one batch of --overfit-batch
+  data::ImageSet train_;  // all training images, or the one batch of --overfit-batch
   /// The test images in GPU memory, from the first evaluation on; undefined if they stay on the host.
   Tensor resident_test_images_;
-  std::unique_ptr<DataLoader> loader_;
-  std::unique_ptr<LossScaler> scaler_;  // null without loss scaling
+  std::unique_ptr<data::DataLoader> loader_;
+  std::unique_ptr<optim::LossScaler> scaler_;  // null without loss scaling
   DataParallel parallel_;
   std::unique_ptr<TrainStep> step_;
-  Schedule schedule_;
+  optim::Schedule schedule_;
   std::int64_t total_steps_ = 0;
   TrainingState state_;
   std::int64_t saved_step_ = -1;  // step of the latest checkpoint; -1: none

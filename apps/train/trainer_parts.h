@@ -5,22 +5,22 @@
 #include <map>
 #include <string>
 
-#include "comm/core/communicator.h"
-#include "datasets/dataset.h"
-#include "datasets/transforms/transforms.h"
-#include "engine/io/checkpoint.h"
-#include "engine/profile/profiler.h"
-#include "models/model.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/datasets/dataset.h"
+#include "convoy/datasets/transforms/transforms.h"
+#include "convoy/engine/io/checkpoint.h"
+#include "convoy/engine/profile/profiler.h"
+#include "convoy/models/model.h"
 
 namespace convoy {
 
 /// The objects that a trainer uses. All must outlive the trainer.
 struct TrainerParts {
-  const Model& model;
+  const models::Model& model;
   const DeviceContext& device;
-  const DataSet& data;
-  TransformSpec transform;
-  CheckpointDirectory& checkpoints;
+  const data::DataSet& data;
+  data::TransformSpec transform;
+  io::CheckpointDirectory& checkpoints;
   /// Additional entries of every manifest.
   std::map<std::string, std::string> extra;
   Profiler* profiler = nullptr;
@@ -29,12 +29,12 @@ struct TrainerParts {
 
   /// The communicator for gradients. Null with one rank. With several ranks, each has a trainer with the same
   /// data, options and model.
-  Communicator* gradients = nullptr;
+  dist::Communicator* gradients = nullptr;
   /// The communicator for small messages in host memory: `gradients` on the CPU. Null with one rank.
-  Communicator* control = nullptr;
+  dist::Communicator* control = nullptr;
   /// The communicator for batch norm statistics with --sync-bn and several ranks, else null. On the CPU it
   /// carries nothing else.
-  Communicator* statistics = nullptr;
+  dist::Communicator* statistics = nullptr;
 
   int rank() const { return control != nullptr ? control->rank() : 0; }
   int world_size() const { return control != nullptr ? control->size() : 1; }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -27,14 +27,14 @@ std::optional<TrainingState::Score> score_from_json(const Json& json) {
                               .count = json.at("count")};
 }
 
-Json scale_to_json(const std::optional<LossScaler::State>& scale) {
+Json scale_to_json(const std::optional<optim::LossScaler::State>& scale) {
   if (!scale) return nullptr;
   return {{"scale", scale->scale}, {"good_steps", scale->good_steps}, {"skipped", scale->skipped}};
 }
 
-std::optional<LossScaler::State> scale_from_json(const Json& json) {
+std::optional<optim::LossScaler::State> scale_from_json(const Json& json) {
   if (json.is_null()) return std::nullopt;
-  return LossScaler::State{
+  return optim::LossScaler::State{
       .scale = json.at("scale"), .good_steps = json.at("good_steps"), .skipped = json.at("skipped")};
 }
 
@@ -49,7 +49,7 @@ bool TrainingState::advance(std::int64_t step_samples, std::int64_t steps_per_ep
   return true;
 }
 
-void write_state(const TrainingState& state, Manifest& manifest) {
+void write_state(const TrainingState& state, io::Manifest& manifest) {
   manifest.step = state.step;
   manifest.epoch = state.epoch;
   manifest.epoch_step = state.epoch_step;
@@ -58,7 +58,7 @@ void write_state(const TrainingState& state, Manifest& manifest) {
     manifest.metrics["test_accuracy"] = state.evaluated->accuracy;
     manifest.metrics["test_loss"] = state.evaluated->loss;
   }
-  const LossAverage::State loss = state.loss.state();
+  const optim::LossAverage::State loss = state.loss.state();
   manifest.extra[kKey] = Json{{"train_seconds", state.train_seconds},
                               {"loss_sum", loss.sum},
                               {"loss_weight", loss.weight},
@@ -70,7 +70,7 @@ void write_state(const TrainingState& state, Manifest& manifest) {
 }
 
 std::string format_state(const TrainingState& state) {
-  Manifest manifest;
+  io::Manifest manifest;
   write_state(state, manifest);
   return Json{{"step", manifest.step},
               {"epoch", manifest.epoch},
@@ -82,7 +82,7 @@ std::string format_state(const TrainingState& state) {
 
 TrainingState parse_state(const std::string& text) {
   const Json json = Json::parse(text);
-  Manifest manifest;
+  io::Manifest manifest;
   manifest.step = json.at("step");
   manifest.epoch = json.at("epoch");
   manifest.epoch_step = json.at("epoch_step");
@@ -91,7 +91,7 @@ TrainingState parse_state(const std::string& text) {
   return read_state(manifest, "the training state of rank 0");
 }
 
-TrainingState read_state(const Manifest& manifest, const std::filesystem::path& checkpoint) {
+TrainingState read_state(const io::Manifest& manifest, const std::filesystem::path& checkpoint) {
   const auto found = manifest.extra.find(kKey);
   if (found == manifest.extra.end())
     fail<CheckpointError>(

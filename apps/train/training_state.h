@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "engine/io/manifest.h"
-#include "engine/optim/loss_average.h"
-#include "engine/optim/loss_scaler.h"
+#include "convoy/engine/io/manifest.h"
+#include "convoy/engine/optim/loss_average.h"
+#include "convoy/engine/optim/loss_scaler.h"
 
 namespace convoy {
 
@@ -19,10 +19,10 @@ struct TrainingState {
   std::int64_t epoch_step = 0;  // number of completed steps of that epoch
   std::int64_t samples = 0;
   double train_seconds = 0;  // time of steps, without evaluations and checkpoints
-  LossAverage loss = LossAverage();
+  optim::LossAverage loss = optim::LossAverage();
   double last_loss = 0;  // of the last step whose loss was read
 
-  std::optional<LossScaler::State> scale;  // nullopt without loss scaling
+  std::optional<optim::LossScaler::State> scale;  // nullopt without loss scaling
 
   /// Moves to the position after a step on `step_samples` samples. Returns whether the step was the last one
   /// of its epoch.
@@ -40,9 +40,9 @@ struct TrainingState {
 };
 
 /// Stores the state in a manifest. Doubles keep all their digits, so a resumed training is bitwise identical.
-void write_state(const TrainingState& state, Manifest& manifest);
+void write_state(const TrainingState& state, io::Manifest& manifest);
 /// Reads the state from the manifest of `checkpoint`. Throws CheckpointError if it is missing or damaged.
-TrainingState read_state(const Manifest& manifest, const std::filesystem::path& checkpoint);
+TrainingState read_state(const io::Manifest& manifest, const std::filesystem::path& checkpoint);
 
 /// Serializes the state for other ranks, which have no checkpoint.
 std::string format_state(const TrainingState& state);

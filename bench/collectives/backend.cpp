@@ -2,16 +2,16 @@
 
 #include <type_traits>
 
-#include "comm/core/view_parts.h"
-#include "kernels/elementwise.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/core/view_parts.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy::bench {
 namespace {
 
 class ConvoyBackend final : public Backend {
  public:
-  explicit ConvoyBackend(Communicator& comm) : comm_(comm), done_(comm.stream()) {}
+  explicit ConvoyBackend(dist::Communicator& comm) : comm_(comm), done_(comm.stream()) {}
 
   void launch(const Case& one, ConstView in, View out) override {
     switch (one.collective) {
@@ -38,19 +38,19 @@ class ConvoyBackend final : public Backend {
     if (in.data == out.data) return;
     on(comm_.stream(), [&](auto& stream) {
       if constexpr (std::is_same_v<decltype(stream), CpuStream&>)
-        stream.submit([in, out] { copy_view(in, out); });
+        stream.submit([in, out] { dist::copy_view(in, out); });
       else
-        cast(stream, in, out);  // a cast between equal types is a copy
+        kernels::cast(stream, in, out);  // a cast between equal types is a copy
     });
   }
 
-  Communicator& comm_;
+  dist::Communicator& comm_;
   Event done_;
 };
 
 class MpiBackend final : public Backend {
  public:
-  MpiBackend(MpiCollectives& mpi, int rank) : mpi_(mpi), rank_(rank) {}
+  MpiBackend(dist::MpiCollectives& mpi, int rank) : mpi_(mpi), rank_(rank) {}
 
   void launch(const Case& one, ConstView in, View out) override {
     switch (one.collective) {
@@ -58,7 +58,7 @@ class MpiBackend final : public Backend {
       case Collective::reduce_scatter: return mpi_.reduce_scatter(in, out);
       case Collective::all_gather: return mpi_.all_gather(in, out);
       case Collective::broadcast:
-        if (rank_ == one.root) copy_view(in, out);
+        if (rank_ == one.root) dist::copy_view(in, out);
         return mpi_.broadcast(out, one.root);
     }
   }
@@ -67,22 +67,22 @@ class MpiBackend final : public Backend {
 
   ConstView result(const Case& one, ConstView in, View out) const override {
     const bool is_in_place = one.collective == Collective::reduce_scatter &&
-                             subview(in, rank_ * one.count, one.count).data == out.data;
-    return is_in_place ? subview(in, 0, one.count) : ConstView(out);
+                             dist::subview(in, rank_ * one.count, one.count).data == out.data;
+    return is_in_place ? dist::subview(in, 0, one.count) : ConstView(out);
   }
 
  private:
-  MpiCollectives& mpi_;
+  dist::MpiCollectives& mpi_;
   int rank_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_convoy_backend(Communicator& comm) {
+std::unique_ptr<Backend> make_convoy_backend(dist::Communicator& comm) {
   return std::make_unique<ConvoyBackend>(comm);
 }
 
-std::unique_ptr<Backend> make_mpi_backend(MpiCollectives& mpi, int rank) {
+std::unique_ptr<Backend> make_mpi_backend(dist::MpiCollectives& mpi, int rank) {
   return std::make_unique<MpiBackend>(mpi, rank);
 }
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "bench/collectives/case.h"
-#include "comm/core/communicator.h"
-#include "comm/transport/mpi/mpi_collectives.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/transport/mpi/mpi_collectives.h"
 
 namespace convoy::bench {
 
@@ -29,9 +29,9 @@ class Backend {
 /// Returns a backend that runs collectives on `comm`, which must outlive it. The communicator's all_reduce
 /// and broadcast are always in-place. An out-of-place case copies the input first, on the communicator's
 /// stream; for a broadcast only the root copies.
-std::unique_ptr<Backend> make_convoy_backend(Communicator& comm);
+std::unique_ptr<Backend> make_convoy_backend(dist::Communicator& comm);
 /// Returns a backend that runs collectives on `mpi`, which must outlive it. launch() blocks until the
 /// collective has completed. An out-of-place broadcast copies as make_convoy_backend() does.
-std::unique_ptr<Backend> make_mpi_backend(MpiCollectives& mpi, int rank);
+std::unique_ptr<Backend> make_mpi_backend(dist::MpiCollectives& mpi, int rank);
 
 }  // namespace convoy::bench

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/base/check.h"
-#include "kernels/base/nearest_name.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/nearest_name.h"
 
 namespace convoy::bench {
 namespace {

@@ -6,9 +6,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "comm/core/view_parts.h"
-#include "kernels/elementwise.h"
-#include "kernels/runtime/parallel.h"
+#include "convoy/comm/core/view_parts.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/parallel.h"
 
 namespace convoy::bench {
 namespace {
@@ -86,12 +86,12 @@ CollectiveData::CollectiveData(const DeviceContext& device, int threads, std::in
 View CollectiveData::in(const Case& one, Placement placement, int rank) const {
   const View whole = view_on(placement == Placement::in_place ? second_ : first_, one.in_count(), one.dtype);
   if (placement == Placement::out_of_place || one.collective != Collective::all_gather) return whole;
-  return subview(out(one, placement, rank), rank * one.count, one.count);
+  return dist::subview(out(one, placement, rank), rank * one.count, one.count);
 }
 
 View CollectiveData::out(const Case& one, Placement placement, int rank) const {
   if (placement == Placement::in_place && one.collective == Collective::reduce_scatter)
-    return subview(in(one, placement, rank), rank * one.count, one.count);
+    return dist::subview(in(one, placement, rank), rank * one.count, one.count);
   return view_on(second_, one.out_count(), one.dtype);
 }
 
@@ -104,7 +104,7 @@ void CollectiveData::fill(const Case& one, Placement placement, int rank, std::u
   const View values = is_here ? to : staged.view();
   // 0xff bytes are NaN or -1, neither of which is a valid result. In-place, they fill the shards of the other
   // ranks in the gathered output.
-  on(device_.stream(), [&](auto& s) { convoy::fill(s, 255, second_.view()); });
+  on(device_.stream(), [&](auto& s) { convoy::kernels::fill(s, 255, second_.view()); });
   device_.synchronize();
   dispatch(kAllTypes, one.dtype, [&](auto zero) {
     using T = decltype(zero);

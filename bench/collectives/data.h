@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "bench/collectives/case.h"
-#include "engine/tensor/tensor.h"
-#include "kernels/runtime/device_context.h"
+#include "convoy/engine/tensor/tensor.h"
+#include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy::bench {
 

@@ -9,10 +9,10 @@
 #include "apps/launch/local_ranks.h"
 #include "apps/train/setup.h"
 #include "bench/collectives/report.h"
-#include "comm/nccl/nccl_communicator.h"
-#include "comm/transport/self_communicator.h"
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/nccl/nccl_communicator.h"
+#include "convoy/comm/transport/self_communicator.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {
@@ -29,14 +29,14 @@ class Communicators {
  public:
   Communicators(Job& job, const DeviceContext& device, const JobOptions& options) : job_(job) {
     if (!job.is_alone()) return;
-    const CommOptions comm{.timeout_seconds = options.comm_timeout, .check_always = options.debug_comm};
-    control_ = make_self_communicator(comm);
+    const dist::CommOptions comm{.timeout_seconds = options.comm_timeout, .check_always = options.debug_comm};
+    control_ = dist::make_self_communicator(comm);
     if (device.kind() == DeviceKind::cuda)
-      measured_ = make_nccl_communicator(make_self_communicator(comm), device, comm);
+      measured_ = dist::make_nccl_communicator(dist::make_self_communicator(comm), device, comm);
   }
 
-  Communicator& measured() { return measured_ ? *measured_ : control_ ? *control_ : *job_.gradients(); }
-  Communicator& control() { return control_ ? *control_ : *job_.control(); }
+  dist::Communicator& measured() { return measured_ ? *measured_ : control_ ? *control_ : *job_.gradients(); }
+  dist::Communicator& control() { return control_ ? *control_ : *job_.control(); }
   void finish() {
     if (measured_) measured_->finish();
     if (control_) control_->finish();
@@ -44,11 +44,12 @@ class Communicators {
 
  private:
   Job& job_;
-  std::unique_ptr<Communicator> control_, measured_;
+  std::unique_ptr<dist::Communicator> control_, measured_;
 };
 
-RunInfo describe(const Job& job, Communicator& measured, const DeviceContext& device, std::int64_t threads) {
-  const doctor::RankFacts facts = doctor::examine_host(environment_variables());
+RunInfo describe(const Job& job, dist::Communicator& measured, const DeviceContext& device,
+                 std::int64_t threads) {
+  const doctor::RankFacts facts = doctor::examine_host(dist::environment_variables());
   return {.backend = measured.name(),
           .ranks = job.is_alone() ? fmt::format("one process, {}", measured.name()) : job.describe(),
           .processor = facts.cpu.processor,
@@ -63,8 +64,8 @@ RunInfo describe(const Job& job, Communicator& measured, const DeviceContext& de
 }
 
 /// Returns the flags that all ranks must agree on.
-std::vector<ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
-  std::vector<ConsistencyEntry> entries;
+std::vector<dist::ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
+  std::vector<dist::ConsistencyEntry> entries;
   for (const auto& [flag, value] : flags_by_name(line.config()))
     if (flag != "json" && flag != "device" && flag != "threads") entries.push_back({"--" + flag, value});
   return entries;
@@ -75,10 +76,10 @@ int run_rank(CollectiveOptions& options, const CommandLine& line, const Collecti
   const DeviceContext device =
       open_device(options.compute, parse_precision("fp32"), job.info(), job.ranks_on_my_cores());
   job.connect(device);
-  std::unique_ptr<MpiCollectives> mpi;
+  std::unique_ptr<dist::MpiCollectives> mpi;
   if (options.beside_mpi) {
     check(device.kind() == DeviceKind::cpu, "--beside-mpi: found --device {}, expected cpu", device.name());
-    mpi = make_mpi_collectives(job.rendezvous(), "--beside-mpi");
+    mpi = dist::make_mpi_collectives(job.rendezvous(), "--beside-mpi");
   }
   Communicators comms(job, device, options.job);
   std::vector<std::vector<Case>> tables;
@@ -107,7 +108,7 @@ int run_rank(CollectiveOptions& options, const CommandLine& line, const Collecti
   if (run_info) {
     print(format_footer(rows));
     if (!options.json.empty())
-      write_file_atomically(options.json, json_of(*run_info, plan, rows).dump(2) + "\n");
+      io::write_file_atomically(options.json, json_of(*run_info, plan, rows).dump(2) + "\n");
     if (wrong > 0)
       print_error(kProgram,
                   fmt::format("found {} wrong {} (see the column #wrong), expected none; do not train with "

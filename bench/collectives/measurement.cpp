@@ -5,8 +5,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy::bench {
 namespace {
@@ -57,8 +57,8 @@ double over_ranks(OverRanks how, std::span<const double> by_rank) {
   return 0;
 }
 
-CollectiveBench::CollectiveBench(const CollectivePlan& plan, Communicator& measured, Communicator& control,
-                                 MpiCollectives* mpi, int threads)
+CollectiveBench::CollectiveBench(const CollectivePlan& plan, dist::Communicator& measured,
+                                 dist::Communicator& control, dist::MpiCollectives* mpi, int threads)
     : plan_(plan),
       comm_(measured),
       control_(control),

@@ -71,8 +71,8 @@ class CollectiveBench {
   /// Measures the collectives of `measured` on its device. `control` exchanges times and error counts in host
   /// memory, and may be the same communicator. `mpi` is the baseline, or null. `threads` is the number of CPU
   /// threads that fill and check data. All references must outlive this object.
-  CollectiveBench(const CollectivePlan& plan, Communicator& measured, Communicator& control,
-                  MpiCollectives* mpi, int threads);
+  CollectiveBench(const CollectivePlan& plan, dist::Communicator& measured, dist::Communicator& control,
+                  dist::MpiCollectives* mpi, int threads);
 
   /// Measures all cases in order, and calls `show` with each row as soon as it is measured. Collective call.
   /// Throws UsageError if the results of a case cannot be checked exactly.
@@ -94,8 +94,8 @@ class CollectiveBench {
   std::vector<double> gather_values(std::span<const double> local);
 
   const CollectivePlan& plan_;
-  Communicator& comm_;
-  Communicator& control_;
+  dist::Communicator& comm_;
+  dist::Communicator& control_;
   std::unique_ptr<Backend> own_, mpi_;
   int threads_;
   std::uint32_t round_ = 0;  // of the data values

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "apps/launch/local_ranks.h"
-#include "comm/core/library_versions.h"
-#include "comm/transport/mpi/mpi_collectives.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/library_versions.h"
+#include "convoy/comm/transport/mpi/mpi_collectives.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {
@@ -59,7 +59,7 @@ std::optional<int> parse_root(const std::string& text) {
 void check_beside_mpi(const CollectivePlan& plan, const CollectiveOptions& options) {
   if (std::none_of(plan.collectives.begin(), plan.collectives.end(), adds)) return;
   for (const DType dtype : plan.dtypes)
-    check(mpi_can_sum(dtype) || mpi_version_text().empty(),
+    check(dist::mpi_can_sum(dtype) || dist::mpi_version_text().empty(),
           "--beside-mpi: MPI has no sum of {}; found --datatype {}, expected float, double or int32",
           nccl_type_name(dtype), options.datatype);
 }

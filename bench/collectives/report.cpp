@@ -2,8 +2,8 @@
 
 #include <fmt/ranges.h>
 
-#include "apps/common/version.h"
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/version.h"
 
 namespace convoy::bench {
 namespace {
@@ -94,7 +94,7 @@ std::string format_run_info(const RunInfo& run_info, const CollectivePlan& plan)
       plan.warmup_iters, plan.iters, plan.checks, static_cast<int>(plan.blocking),
       static_cast<int>(plan.over_ranks));
   text += "#\n# Using devices\n";
-  for (const RankInfo& rank : run_info.all)
+  for (const dist::RankInfo& rank : run_info.all)
     text += fmt::format("#  Rank {:>2} on {:>10} device {}\n", rank.rank, rank.host,
                         run_info.devices[static_cast<std::size_t>(rank.rank)]);
   return text;
@@ -139,7 +139,7 @@ std::string format_footer(const std::vector<RowResult>& rows) {
 nlohmann::ordered_json json_of(const RunInfo& run_info, const CollectivePlan& plan,
                                const std::vector<RowResult>& rows) {
   Json devices = Json::array();
-  for (const RankInfo& rank : run_info.all)
+  for (const dist::RankInfo& rank : run_info.all)
     devices.push_back(Json{{"rank", rank.rank},
                            {"host", rank.host},
                            {"device", run_info.devices[static_cast<std::size_t>(rank.rank)]}});

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/collectives/measurement.h"
-#include "comm/bootstrap/rank_info.h"
+#include "convoy/comm/bootstrap/rank_info.h"
 
 namespace convoy::bench {
 
@@ -21,7 +21,7 @@ struct RunInfo {
   int threads = 0;                   // of each rank, to fill and check data
   std::string hardware;              // GPU; empty on the CPU
   std::vector<std::string> libraries;
-  std::vector<RankInfo> all;
+  std::vector<dist::RankInfo> all;
   std::vector<std::string> devices;  // indexed by rank: "cuda:1"
 };
 

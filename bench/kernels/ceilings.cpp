@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "bench/kernels/stopwatch.h"
-#include "kernels/matmul.h"
+#include "convoy/kernels/matmul.h"
 
 namespace convoy::bench {
 namespace {
@@ -48,7 +48,7 @@ double measure_gemm(const DeviceContext& device, DType dtype) {
   const Tensor a = testing::drawn({n, n}, dtype, device, "product");
   const Tensor c = Tensor::empty_like(a);
   const double seconds = median_seconds(device, [&] {
-    on(device.stream(), [&](auto& s) { matmul(s, a.view(), a.view(), GradView(c.view())); });
+    on(device.stream(), [&](auto& s) { kernels::matmul(s, a.view(), a.view(), GradView(c.view())); });
   });
   return 2 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / seconds;
 }

@@ -4,11 +4,11 @@
 
 #include <regex>
 
-#include "apps/common/version.h"
 #include "apps/doctor/host.h"
 #include "bench/kernels/op_run.h"
 #include "bench/kernels/stopwatch.h"
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/version.h"
 
 namespace convoy::bench {
 namespace {
@@ -176,7 +176,7 @@ void KernelBenchmarks::measure_ceilings(const DeviceContext& device) {
 
 void KernelBenchmarks::describe(const ComputeOptions& compute, const Precision& precision,
                                 std::int64_t batch) const {
-  const doctor::RankFacts host = doctor::examine_host(environment_variables());
+  const doctor::RankFacts host = doctor::examine_host(dist::environment_variables());
   benchmark::AddCustomContext("version", kVersion);
   benchmark::AddCustomContext("processor", host.cpu.processor);
   benchmark::AddCustomContext("system", host.system);

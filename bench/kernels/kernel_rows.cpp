@@ -3,15 +3,15 @@
 #include <array>
 #include <utility>
 
-#include "engine/tensor/tensor.h"
-#include "kernels/augment.h"
-#include "kernels/batchnorm.h"
-#include "kernels/elementwise.h"
-#include "kernels/matmul.h"
-#include "kernels/optimizer_step.h"
-#include "kernels/pool2d.h"
-#include "kernels/reduce.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "convoy/engine/tensor/tensor.h"
+#include "convoy/kernels/augment.h"
+#include "convoy/kernels/batchnorm.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/matmul.h"
+#include "convoy/kernels/optimizer_step.h"
+#include "convoy/kernels/pool2d.h"
+#include "convoy/kernels/reduce.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 
 namespace convoy::bench {
 namespace {
@@ -65,31 +65,37 @@ GradView written(const Tensor& tensor) { return GradView(tensor.view()); }
 GradView added(const Tensor& tensor) { return GradView(tensor.view(), GradMode::accumulate); }
 
 void add_elementwise(Rows& rows) {
-  rows.add_map<2>("copy", 1, 1, [](auto& s, auto& a) { scale(s, a[0].view(), 1, written(a[1])); });
-  rows.add_map<1>("fill", 0, 1, [](auto& s, auto& a) { fill(s, 0.5, a[0].view()); });
-  rows.add_map<3>("add", 2, 1, [](auto& s, auto& a) { add(s, a[0].view(), a[1].view(), a[2].view()); });
+  rows.add_map<2>("copy", 1, 1, [](auto& s, auto& a) { kernels::scale(s, a[0].view(), 1, written(a[1])); });
+  rows.add_map<1>("fill", 0, 1, [](auto& s, auto& a) { kernels::fill(s, 0.5, a[0].view()); });
+  rows.add_map<3>("add", 2, 1,
+                  [](auto& s, auto& a) { kernels::add(s, a[0].view(), a[1].view(), a[2].view()); });
   rows.add_map<3>("mul_accumulated", 3, 1,
-                  [](auto& s, auto& a) { mul(s, a[0].view(), a[1].view(), added(a[2])); });
-  rows.add_map<2>("relu_forward", 1, 1, [](auto& s, auto& a) { relu_forward(s, a[0].view(), a[1].view()); });
-  rows.add_map<3>("relu_backward", 2, 1,
-                  [](auto& s, auto& a) { relu_backward(s, a[0].view(), a[1].view(), written(a[2])); });
-  rows.add_map<2>("gelu_forward", 1, 1, [](auto& s, auto& a) { gelu_forward(s, a[0].view(), a[1].view()); });
-  rows.add_map<3>("gelu_backward", 2, 1,
-                  [](auto& s, auto& a) { gelu_backward(s, a[0].view(), a[1].view(), written(a[2])); });
+                  [](auto& s, auto& a) { kernels::mul(s, a[0].view(), a[1].view(), added(a[2])); });
+  rows.add_map<2>("relu_forward", 1, 1,
+                  [](auto& s, auto& a) { kernels::relu_forward(s, a[0].view(), a[1].view()); });
+  rows.add_map<3>("relu_backward", 2, 1, [](auto& s, auto& a) {
+    kernels::relu_backward(s, a[0].view(), a[1].view(), written(a[2]));
+  });
+  rows.add_map<2>("gelu_forward", 1, 1,
+                  [](auto& s, auto& a) { kernels::gelu_forward(s, a[0].view(), a[1].view()); });
+  rows.add_map<3>("gelu_backward", 2, 1, [](auto& s, auto& a) {
+    kernels::gelu_backward(s, a[0].view(), a[1].view(), written(a[2]));
+  });
 
   const Shape shape = rows.image_shape();
   rows.add("cast_f32_to_bf16", shape, rows.array_bytes(), rows.array_bytes() / 2,
            [shape](const DeviceContext& device) {
              const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
              const Tensor y = Tensor::empty(shape, DType::bf16, device);
-             return [=] { on(device.stream(), [&](auto& s) { cast(s, x.view(), y.view()); }); };
+             return [=] { on(device.stream(), [&](auto& s) { kernels::cast(s, x.view(), y.view()); }); };
            });
   rows.add("dropout", shape, rows.array_bytes(), rows.array_bytes(), [shape](const DeviceContext& device) {
     const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
     const Tensor y = Tensor::empty_like(x);
     const Tensor ids = Tensor::full({shape[0]}, 7, DType::i32, device);
     return [=] {
-      on(device.stream(), [&](auto& s) { dropout(s, x.view(), ids.view(), 0.1, Random{}, written(y)); });
+      on(device.stream(),
+         [&](auto& s) { kernels::dropout(s, x.view(), ids.view(), 0.1, Random{}, written(y)); });
     };
   });
 }
@@ -104,26 +110,26 @@ void add_reductions(Rows& rows) {
                return [=] { on(device.stream(), [&](auto& s) { kernel(s, x, y); }); };
              });
   };
-  reduction("sum", {1}, DType::f32, [](auto& s, auto& x, auto& y) { sum(s, x.view(), written(y)); });
+  reduction("sum", {1}, DType::f32, [](auto& s, auto& x, auto& y) { kernels::sum(s, x.view(), written(y)); });
   reduction("sum_rows", {kChannels}, DType::f32,
-            [](auto& s, auto& x, auto& y) { sum_rows(s, x.view(), written(y)); });
+            [](auto& s, auto& x, auto& y) { kernels::sum_rows(s, x.view(), written(y)); });
   reduction("global_norm", {1}, DType::f64, [](auto& s, auto& x, auto& y) {
     const ConstView tensors[] = {x.view()};
-    global_norm(s, tensors, y.view());
+    kernels::global_norm(s, tensors, y.view());
   });
   reduction("count_non_finite", {1}, DType::i32, [](auto& s, auto& x, auto& y) {
     const ConstView tensors[] = {x.view()};
-    count_non_finite(s, tensors, y.view());
+    kernels::count_non_finite(s, tensors, y.view());
   });
-  rows.add("add_bias_relu", shape, rows.array_bytes(), rows.array_bytes(),
-           [shape](const DeviceContext& device) {
-             const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
-             const Tensor bias = Tensor::full({kChannels}, 0.5, DType::f32, device);
-             const Tensor y = Tensor::empty_like(x);
-             return [=] {
-               on(device.stream(), [&](auto& s) { add_bias(s, x.view(), bias.view(), y.view(), true); });
-             };
-           });
+  rows.add(
+      "add_bias_relu", shape, rows.array_bytes(), rows.array_bytes(), [shape](const DeviceContext& device) {
+        const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
+        const Tensor bias = Tensor::full({kChannels}, 0.5, DType::f32, device);
+        const Tensor y = Tensor::empty_like(x);
+        return [=] {
+          on(device.stream(), [&](auto& s) { kernels::add_bias(s, x.view(), bias.view(), y.view(), true); });
+        };
+      });
 }
 
 // Few features, so that memory bandwidth is the bound and not arithmetic.
@@ -136,8 +142,9 @@ void add_gemms(Rows& rows) {
              const Tensor bias = Tensor::full({kChannels}, 0.5, DType::f32, device);
              const Tensor y = Tensor::empty_like(x);
              return [=] {
-               on(device.stream(),
-                  [&](auto& s) { linear_forward(s, x.view(), weight.view(), bias.view(), y.view(), true); });
+               on(device.stream(), [&](auto& s) {
+                 kernels::linear_forward(s, x.view(), weight.view(), bias.view(), y.view(), true);
+               });
              };
            });
 }
@@ -155,19 +162,20 @@ void add_batch_norms(Rows& rows) {
              });
   };
   const auto forward = [](auto& s, auto& a, auto& v, ConstView residual, bool relu) {
-    batch_norm_forward(s, a[0].view(), v[0].view(), v[1].view(), residual, a[1].view(), v[2].view(),
-                       v[3].view(), v[4].view(), v[5].view(), {.relu = relu});
+    kernels::batch_norm_forward(s, a[0].view(), v[0].view(), v[1].view(), residual, a[1].view(), v[2].view(),
+                                v[3].view(), v[4].view(), v[5].view(), {.relu = relu});
   };
   const auto backward = [](auto& s, auto& a, auto& v, GradView dresidual, bool relu) {
-    batch_norm_backward(s, a[0].view(), a[1].view(), a[1].view(), v[0].view(), v[2].view(), v[3].view(),
-                        written(a[2]), dresidual, written(v[4]), written(v[5]), {.relu = relu});
+    kernels::batch_norm_backward(s, a[0].view(), a[1].view(), a[1].view(), v[0].view(), v[2].view(),
+                                 v[3].view(), written(a[2]), dresidual, written(v[4]), written(v[5]),
+                                 {.relu = relu});
   };
   norm("batch_norm_forward", 2, 1, [=](auto& s, auto& a, auto& v) { forward(s, a, v, {}, false); });
   norm("batch_norm_forward_residual_relu", 3, 1,
        [=](auto& s, auto& a, auto& v) { forward(s, a, v, a[2].view(), true); });
   norm("batch_norm_inference_relu", 1, 1, [](auto& s, auto& a, auto& v) {
-    batch_norm_inference(s, a[0].view(), v[0].view(), v[1].view(), {}, v[2].view(), v[3].view(), a[1].view(),
-                         {.relu = true});
+    kernels::batch_norm_inference(s, a[0].view(), v[0].view(), v[1].view(), {}, v[2].view(), v[3].view(),
+                                  a[1].view(), {.relu = true});
   });
   norm("batch_norm_backward", 4, 1, [=](auto& s, auto& a, auto& v) { backward(s, a, v, {}, false); });
   norm("batch_norm_backward_residual_relu", 6, 2,
@@ -190,21 +198,24 @@ void add_pools(Rows& rows) {
     });
   };
   pooling("max_pool2d_forward", halved, large, 2 * small, [=](auto& s, auto& x, auto& y, auto& positions) {
-    max_pool2d_forward(s, x.view(), y.view(), positions.view(), halves);
+    kernels::max_pool2d_forward(s, x.view(), y.view(), positions.view(), halves);
   });
   pooling("max_pool2d_backward", halved, 2 * small, large, [=](auto& s, auto& x, auto& y, auto& positions) {
-    max_pool2d_backward(s, y.view(), positions.view(), written(x), halves);
+    kernels::max_pool2d_backward(s, y.view(), positions.view(), written(x), halves);
   });
-  pooling("avg_pool2d_forward", halved, large, small,
-          [=](auto& s, auto& x, auto& y, auto&) { avg_pool2d_forward(s, x.view(), y.view(), halves); });
+  pooling("avg_pool2d_forward", halved, large, small, [=](auto& s, auto& x, auto& y, auto&) {
+    kernels::avg_pool2d_forward(s, x.view(), y.view(), halves);
+  });
   const Shape averaged{shape[0], kChannels};
-  pooling("global_avg_pool2d_forward", averaged, large, averaged.numel() * kFloat,
-          [](auto& s, auto& x, auto& y, auto&) { global_avg_pool2d_forward(s, x.view(), y.view()); });
-  pooling("global_avg_pool2d_backward", averaged, averaged.numel() * kFloat, large,
-          [](auto& s, auto& x, auto& y, auto&) { global_avg_pool2d_backward(s, y.view(), written(x)); });
+  pooling(
+      "global_avg_pool2d_forward", averaged, large, averaged.numel() * kFloat,
+      [](auto& s, auto& x, auto& y, auto&) { kernels::global_avg_pool2d_forward(s, x.view(), y.view()); });
+  pooling(
+      "global_avg_pool2d_backward", averaged, averaged.numel() * kFloat, large,
+      [](auto& s, auto& x, auto& y, auto&) { kernels::global_avg_pool2d_backward(s, y.view(), written(x)); });
   const Shape permuted{shape[0], kChannels, kSide, kSide};
   pooling("nhwc_to_nchw", permuted, large, large,
-          [](auto& s, auto& x, auto& y, auto&) { nhwc_to_nchw(s, x.view(), written(y)); });
+          [](auto& s, auto& x, auto& y, auto&) { kernels::nhwc_to_nchw(s, x.view(), written(y)); });
 }
 
 void add_losses(Rows& rows) {
@@ -225,13 +236,13 @@ void add_losses(Rows& rows) {
   };
   loss("softmax_cross_entropy_forward", 0,
        [](auto& s, auto& logits, auto& labels, auto& of_row, auto& correct, auto&) {
-         softmax_cross_entropy_forward(s, logits.view(), labels.view(), 0.1, of_row[0].view(),
-                                       of_row[1].view(), correct.view());
+         kernels::softmax_cross_entropy_forward(s, logits.view(), labels.view(), 0.1, of_row[0].view(),
+                                                of_row[1].view(), correct.view());
        });
   loss("softmax_cross_entropy_backward", bytes,
        [](auto& s, auto& logits, auto& labels, auto& of_row, auto&, auto& dlogits) {
-         softmax_cross_entropy_backward(s, of_row[0].rows(0, 1).view(), logits.view(), labels.view(),
-                                        of_row[1].view(), 0.1, written(dlogits));
+         kernels::softmax_cross_entropy_backward(s, of_row[0].rows(0, 1).view(), logits.view(), labels.view(),
+                                                 of_row[1].view(), 0.1, written(dlogits));
        });
 }
 
@@ -246,7 +257,7 @@ void add_step(Rows& rows, std::string name, int reads, int writes, Kernel kernel
              const Tensor lr = Tensor::full({1}, 1e-3, DType::f64, device);
              const Tensor steps = Tensor::full({1}, 1, DType::f64, device);
              return [=] {
-               const StepScalars scalars{
+               const kernels::StepScalars scalars{
                    .lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps.view()};
                on(device.stream(), [&](auto& s) { kernel(s, arrays, scalars); });
              };
@@ -254,20 +265,20 @@ void add_step(Rows& rows, std::string name, int reads, int writes, Kernel kernel
 }
 
 void add_optimizers(Rows& rows) {
-  add_step<3>(rows, "sgd_step_momentum", 3, 2, [](auto& s, auto& a, const StepScalars& scalars) {
-    const SgdSlot slots[] = {{.parameter = a[0].view(),
-                              .gradient = a[1].view(),
-                              .momentum = a[2].view(),
-                              .low_precision_copy = {}}};
-    sgd_step(s, slots, scalars, {.momentum = 0.9, .weight_decay = 1e-4, .nesterov = true});
+  add_step<3>(rows, "sgd_step_momentum", 3, 2, [](auto& s, auto& a, const kernels::StepScalars& scalars) {
+    const kernels::SgdSlot slots[] = {{.parameter = a[0].view(),
+                                       .gradient = a[1].view(),
+                                       .momentum = a[2].view(),
+                                       .low_precision_copy = {}}};
+    kernels::sgd_step(s, slots, scalars, {.momentum = 0.9, .weight_decay = 1e-4, .nesterov = true});
   });
-  add_step<4>(rows, "adam_step", 4, 3, [](auto& s, auto& a, const StepScalars& scalars) {
-    const AdamSlot slots[] = {{.parameter = a[0].view(),
-                               .gradient = a[1].view(),
-                               .first_moment = a[2].view(),
-                               .second_moment = a[3].view(),
-                               .low_precision_copy = {}}};
-    adam_step(s, slots, scalars, {.weight_decay = 1e-2, .decoupled = true});
+  add_step<4>(rows, "adam_step", 4, 3, [](auto& s, auto& a, const kernels::StepScalars& scalars) {
+    const kernels::AdamSlot slots[] = {{.parameter = a[0].view(),
+                                        .gradient = a[1].view(),
+                                        .first_moment = a[2].view(),
+                                        .second_moment = a[3].view(),
+                                        .low_precision_copy = {}}};
+    kernels::adam_step(s, slots, scalars, {.weight_decay = 1e-2, .decoupled = true});
   });
 }
 
@@ -285,8 +296,8 @@ void add_augmentation(Rows& rows) {
     const Tensor out = Tensor::empty(shape, DType::f32, device);
     return [=] {
       on(device.stream(), [&](auto& s) {
-        augment(s, images.view(), index.view(), index.view(), {.crop_padding = 4, .flip = true, .cutout = 8},
-                Random{}, out.view());
+        kernels::augment(s, images.view(), index.view(), index.view(),
+                         {.crop_padding = 4, .flip = true, .cutout = 8}, Random{}, out.view());
       });
     };
   });

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy::bench {
 

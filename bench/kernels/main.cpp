@@ -8,7 +8,7 @@
 #include "apps/common/compute.h"
 #include "apps/common/run_main.h"
 #include "bench/kernels/kernel_benchmarks.h"
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {

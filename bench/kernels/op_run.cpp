@@ -1,7 +1,7 @@
 #include "bench/kernels/op_run.h"
 
 #include "bench/kernels/stopwatch.h"
-#include "engine/autograd/backward.h"
+#include "convoy/engine/autograd/backward.h"
 
 namespace convoy::bench {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 #include "tests/testing/op_cases/model_case.h"
 
 namespace convoy::bench {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy::bench {
 

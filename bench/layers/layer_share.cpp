@@ -8,9 +8,9 @@
 
 #include "bench/step/report.h"
 #include "bench/step/spread.h"
-#include "engine/autograd/backward.h"
-#include "kernels/base/check.h"
-#include "models/models.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/models/models.h"
 
 namespace convoy::bench {
 namespace {
@@ -22,13 +22,13 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-bool is_convolution(const LayerSummary& row) { return row.type.starts_with("Conv2d"); }
-bool is_norm(const LayerSummary& row) { return row.type.starts_with("BatchNorm2d"); }
+bool is_convolution(const nn::LayerSummary& row) { return row.type.starts_with("Conv2d"); }
+bool is_norm(const nn::LayerSummary& row) { return row.type.starts_with("BatchNorm2d"); }
 
 /// Returns the module of each path.
-std::map<std::string, Module*> modules_by_path(const Model& model) {
-  std::map<std::string, Module*> found;
-  for (Module* module : model.root().modules()) found[module->path()] = module;
+std::map<std::string, nn::Module*> modules_by_path(const models::Model& model) {
+  std::map<std::string, nn::Module*> found;
+  for (nn::Module* module : model.root().modules()) found[module->path()] = module;
   return found;
 }
 
@@ -49,7 +49,7 @@ Tensor ordinary_values(const Shape& shape, const DeviceContext& device) {
 double time_pair(const LayerPair& pair, const DeviceContext& device) {
   const Variable x(ordinary_values(pair.input, device), !pair.takes_images);
   const Tensor dy = ordinary_values(pair.output, device);
-  const ForwardContext pass{.training = true};
+  const nn::ForwardContext pass{.training = true};
   const Clock::time_point begin = Clock::now();
   backward((*pair.norm)((*pair.convolution)(x, pass), pass), {.seed = dy});
   return ms_since(begin);
@@ -63,11 +63,11 @@ std::vector<double> column(const std::vector<std::vector<double>>& rows, std::si
 
 }  // namespace
 
-std::vector<LayerPair> layer_pairs(const Model& model, std::int64_t batch) {
+std::vector<LayerPair> layer_pairs(const models::Model& model, std::int64_t batch) {
   const Shape image = model.input();
-  std::vector<LayerSummary> rows;
+  std::vector<nn::LayerSummary> rows;
   model.root().infer({1, image[0], image[1], image[2]}, &rows);
-  const std::map<std::string, Module*> modules = modules_by_path(model);
+  const std::map<std::string, nn::Module*> modules = modules_by_path(model);
   std::vector<LayerPair> pairs;
   Shape last{1, image[0], image[1], image[2]};
   Shape block_input = last;
@@ -99,7 +99,7 @@ std::vector<double> LayerShare::shares() const {
 }
 
 LayerShare measure_layers(const StepChoice& choice, int rounds, int warmup, const DeviceContext& device) {
-  const Model model =
+  const models::Model model =
       models::make(choice.model, {.input = {choice.image_size, choice.image_size, 3}, .device = device});
   LayerShare share{.pairs = layer_pairs(model, choice.batch), .pair_ms = {}, .step_ms = {}};
   LocalStep step(choice, device);

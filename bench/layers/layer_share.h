@@ -14,15 +14,15 @@ namespace convoy::bench {
 struct LayerPair {
   std::string name;  // the convolution's: "layer2.0.conv1"
   std::string type;  // "Conv2d 64 -> 128, 3x3 stride 2 padding 1"
-  Module* convolution = nullptr;
-  Module* norm = nullptr;
+  nn::Module* convolution = nullptr;
+  nn::Module* norm = nullptr;
   Shape input, output;        // including the batch dimension
   bool takes_images = false;  // the gradient of the input is not computed
 };
 
 /// Returns all pairs in the order of execution; `model` must outlive them. Throws UsageError if the network
 /// has no convolution, or one that is not followed by a batch norm.
-std::vector<LayerPair> layer_pairs(const Model& model, std::int64_t batch);
+std::vector<LayerPair> layer_pairs(const models::Model& model, std::int64_t batch);
 
 /// The times per round, in milliseconds: of each pair (forward and backward with all gradients) and of a
 /// whole step.

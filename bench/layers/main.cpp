@@ -6,8 +6,8 @@
 #include "apps/common/run_main.h"
 #include "bench/layers/layer_share.h"
 #include "bench/step/report.h"
-#include "kernels/base/check.h"
-#include "models/models.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/models/models.h"
 
 namespace convoy::bench {
 namespace {

@@ -3,13 +3,13 @@
 
 #include "apps/common/command_line.h"
 #include "apps/common/run_main.h"
-#include "apps/common/version.h"
 #include "apps/doctor/host.h"
 #include "apps/train/report/progress.h"
 #include "bench/loader/measure.h"
 #include "bench/step/report.h"
-#include "comm/bootstrap/environment.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/environment.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/version.h"
 
 namespace convoy::bench {
 namespace {
@@ -64,7 +64,7 @@ int run(int argc, char** argv) {
   CommandLine line = loader_command_line(options);
   if (!line.parse(argc, argv)) return 0;
   check_writable(options.json);
-  const doctor::RankFacts host = doctor::examine_host(environment_variables());
+  const doctor::RankFacts host = doctor::examine_host(dist::environment_variables());
   Json report = {
       {"version", kVersion},
       {"machine",

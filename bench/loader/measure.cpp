@@ -8,8 +8,8 @@
 
 #include "bench/step/report.h"
 #include "bench/step/spread.h"
-#include "datasets/loader/loader.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/loader/loader.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {
@@ -40,11 +40,11 @@ class Watch {
   double core_begin_ = core_seconds();
 };
 
-LoaderTime run_epoch(DataLoader& loader, std::int64_t images) {
+LoaderTime run_epoch(data::DataLoader& loader, std::int64_t images) {
   const Watch watch;
   std::int64_t found = 0;
-  for (std::vector<Batch> step = loader.next_step(); !step.empty(); step = loader.next_step())
-    for (const Batch& batch : step) found += batch.images.size(0);
+  for (std::vector<data::Batch> step = loader.next_step(); !step.empty(); step = loader.next_step())
+    for (const data::Batch& batch : step) found += batch.images.size(0);
   check(found == images, "an epoch: found {} images, expected {}", found, images);
   return watch.stop(images);
 }
@@ -69,9 +69,9 @@ LoaderFigures measure_loader(const LoaderBenchOptions& options) {
   const DataLocation location = locate_data(options.data);
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const Watch watch;
-  const DataSet data = read_data(location, options.data, seed);
-  const TransformSpec transform =
-      make_transform(options.augment, channel_statistics(data.train), {.natural_images = true});
+  const data::DataSet data = read_data(location, options.data, seed);
+  const data::TransformSpec transform =
+      data::make_transform(options.augment, data::channel_statistics(data.train), {.natural_images = true});
   LoaderFigures figures{.note = data.note,
                         .image = {},
                         .transform = transform.describe(),
@@ -79,11 +79,11 @@ LoaderFigures measure_loader(const LoaderBenchOptions& options) {
                         .epochs = {}};
   const Shape shape = data.image_shape();
   for (int i = 0; i < shape.rank(); ++i) figures.image.push_back(shape[i]);
-  DataLoader loader(data.train, {.global_batch = options.batch_size,
-                                 .seed = seed,
-                                 .transform = transform,
-                                 .workers = static_cast<int>(options.data.workers),
-                                 .max_epochs = options.epochs});
+  data::DataLoader loader(data.train, {.global_batch = options.batch_size,
+                                       .seed = seed,
+                                       .transform = transform,
+                                       .workers = static_cast<int>(options.data.workers),
+                                       .max_epochs = options.epochs});
   for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch)
     figures.epochs.push_back(run_epoch(loader, data.train.size()));
   return figures;

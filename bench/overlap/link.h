@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/overlap/record.h"
-#include "comm/parallel/bucket_plan.h"
+#include "convoy/comm/parallel/bucket_plan.h"
 
 namespace convoy::bench {
 
@@ -23,7 +23,7 @@ struct Link {
 
 /// Returns the bytes of each bucket that GradientSynchronizer sends in the type `sent`. They include the gaps
 /// between slices and, in the last bucket, one flag per parameter.
-std::vector<std::size_t> sent_bytes(const BucketPlan& plan, DType sent);
+std::vector<std::size_t> sent_bytes(const dist::BucketPlan& plan, DType sent);
 
 /// The transfer of one bucket.
 struct Transfer {
@@ -44,6 +44,6 @@ struct Exposure {
 /// Simulates the transfers of a step as GradientSynchronizer schedules them. A bucket is transferred when its
 /// last gradient is ready and the buckets before it in the plan have been transferred. The time of launches,
 /// casts and sums is not modelled.
-Exposure simulate(const StepRecord& record, const BucketPlan& plan, DType sent, const Link& link);
+Exposure simulate(const StepRecord& record, const dist::BucketPlan& plan, DType sent, const Link& link);
 
 }  // namespace convoy::bench

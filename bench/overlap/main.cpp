@@ -7,8 +7,8 @@
 #include "apps/common/run_main.h"
 #include "bench/overlap/options.h"
 #include "bench/overlap/timeline.h"
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {
@@ -50,7 +50,7 @@ int run(int argc, char** argv) {
   if (options.real > 0) run_all_on_links(options, plans, *device, rows);
   fmt::print("{}", to_string(record, rows));
   if (!options.json.empty()) write_json(record, rows, options.json);
-  if (!options.timeline.empty()) write_file_atomically(options.timeline, timeline_of(record, rows));
+  if (!options.timeline.empty()) io::write_file_atomically(options.timeline, timeline_of(record, rows));
   return 0;
 }
 

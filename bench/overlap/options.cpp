@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "kernels/base/check.h"
-#include "models/models.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/models/models.h"
 
 namespace convoy::bench {
 namespace {

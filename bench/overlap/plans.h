@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "bench/overlap/record.h"
-#include "comm/parallel/bucket_plan.h"
+#include "convoy/comm/parallel/bucket_plan.h"
 
 namespace convoy::bench {
 
 /// A bucket plan and its name in tables.
 struct NamedPlan {
   std::string name;
-  BucketPlan plan;
+  dist::BucketPlan plan;
 };
 
 inline constexpr const char* kConvoyPlan = "convoy";

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "comm/parallel/bucket_plan.h"
+#include "convoy/comm/parallel/bucket_plan.h"
 
 namespace convoy {
 
@@ -13,7 +13,7 @@ namespace convoy {
 /// the last bucket is the remainder. DDP uses these buckets after its first step. Its order in the first step
 /// is the reverse of the registration, which this function returns for equal times. Times and errors are
 /// those of BucketPlan::by_ready_times(). Of `limits`, only the layout of slices is used.
-BucketPlan pytorch_plan(std::span<const std::int64_t> numels, std::span<const double> ready_ms,
-                        const BucketLimits& limits = {});
+dist::BucketPlan pytorch_plan(std::span<const std::int64_t> numels, std::span<const double> ready_ms,
+                              const dist::BucketLimits& limits = {});
 
 }  // namespace convoy

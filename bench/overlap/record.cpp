@@ -3,8 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {
@@ -97,12 +97,12 @@ void write_record(const StepRecord& record, const std::filesystem::path& file) {
                   {"backward_ms", record.backward_ms},
                   {"is_scaled", record.is_scaled},
                   {"gradients", std::move(gradients)}};
-  write_file_atomically(file, json.dump(1) + "\n");
+  io::write_file_atomically(file, json.dump(1) + "\n");
 }
 
 StepRecord read_record(const std::filesystem::path& file) {
   try {
-    StepRecord record = parsed(read_text_file(file, kMaxBytes));
+    StepRecord record = parsed(io::read_text_file(file, kMaxBytes));
     check_record(record);
     return record;
   } catch (const nlohmann::json::exception& error) {

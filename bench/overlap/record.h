@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
 namespace convoy::bench {
 

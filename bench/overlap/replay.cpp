@@ -5,17 +5,17 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "comm/core/view_parts.h"
-#include "comm/parallel/gradient_synchronizer.h"
-#include "comm/transport/cpu_communicator.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/view_parts.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
+#include "convoy/comm/transport/cpu_communicator.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {
 
 /// A transport whose all-reduce takes the time of a link. Other collectives, which a step does not use, are
 /// instant.
-class LinkTransport final : public Transport {
+class LinkTransport final : public dist::Transport {
  public:
   explicit LinkTransport(const Link& link) : link_(link) {}
 
@@ -36,11 +36,11 @@ class LinkTransport final : public Transport {
                       duration_ms * 1e-3, call.deadline.seconds());
   }
   void reduce_scatter(const Call&, ConstView in, View out) override {
-    copy_view(subview(in, 0, out.numel()), out);
+    dist::copy_view(dist::subview(in, 0, out.numel()), out);
   }
   void broadcast(const Call&, View) override {}
   void all_gather(const Call&, ConstView in, View out) override {
-    copy_view(in, subview(out, 0, in.numel()));
+    dist::copy_view(in, dist::subview(out, 0, in.numel()));
   }
   void barrier(const Call&) override {}
   std::vector<std::string> gather_object(const Call&, const std::string& local) override {
@@ -48,7 +48,7 @@ class LinkTransport final : public Transport {
     texts.front() = local;
     return texts;
   }
-  std::unique_ptr<Transport> split(const Call&, int) override {
+  std::unique_ptr<dist::Transport> split(const Call&, int) override {
     return std::make_unique<LinkTransport>(link_);
   }
   void finish(const Call&) override {}
@@ -59,7 +59,7 @@ class LinkTransport final : public Transport {
   }
 
  private:
-  using Clock = Deadline::Clock;
+  using Clock = dist::Deadline::Clock;
 
   Link link_;
   std::mutex mutex_;
@@ -69,8 +69,8 @@ class LinkTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_link_communicator(const Link& link) {
-  return std::make_unique<CpuCommunicator>(std::make_unique<LinkTransport>(link));
+std::unique_ptr<dist::Communicator> make_link_communicator(const Link& link) {
+  return std::make_unique<dist::CpuCommunicator>(std::make_unique<LinkTransport>(link));
 }
 
 LinkSteps::LinkSteps(const StepChoice& choice, const DeviceContext& device)
@@ -78,9 +78,10 @@ LinkSteps::LinkSteps(const StepChoice& choice, const DeviceContext& device)
   check(device.kind() == DeviceKind::cpu, "--real: found --device {}, expected cpu", device.name());
 }
 
-RealExposure LinkSteps::measure(int steps, const BucketPlan& plan, DType sent, const Link& link) {
-  const std::unique_ptr<Communicator> comm = make_link_communicator(link);
-  GradientSynchronizer gradients(linked_.parameters(), *comm, {.grad_dtype = sent, .plan = plan.text()});
+RealExposure LinkSteps::measure(int steps, const dist::BucketPlan& plan, DType sent, const Link& link) {
+  const std::unique_ptr<dist::Communicator> comm = make_link_communicator(link);
+  dist::GradientSynchronizer gradients(linked_.parameters(), *comm,
+                                       {.grad_dtype = sent, .plan = plan.text()});
   std::vector<double> waited, longer;
   for (int i = 0; i <= steps; ++i) {
     alone_.run();

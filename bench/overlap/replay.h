@@ -5,7 +5,7 @@
 
 #include "bench/overlap/link.h"
 #include "bench/overlap/step.h"
-#include "comm/core/communicator.h"
+#include "convoy/comm/core/communicator.h"
 
 namespace convoy::bench {
 
@@ -13,7 +13,7 @@ namespace convoy::bench {
 /// contribute zeros, so sums leave the data unchanged. An all-reduce takes the time of the link plus the time
 /// to wake a thread. The communication thread sleeps meanwhile: unlike with real ranks, backward loses
 /// neither a core nor memory bandwidth to it.
-std::unique_ptr<Communicator> make_link_communicator(const Link& link);
+std::unique_ptr<dist::Communicator> make_link_communicator(const Link& link);
 
 /// The exposed communication of real steps in milliseconds: medians over the steps.
 struct RealExposure {
@@ -29,7 +29,7 @@ class LinkSteps {
 
   /// Runs one warm-up pair and `steps` measured pairs. A pair is a step without communication and a step that
   /// sends its gradients over the link with the bucket plan `plan`, in the type `sent`.
-  RealExposure measure(int steps, const BucketPlan& plan, DType sent, const Link& link);
+  RealExposure measure(int steps, const dist::BucketPlan& plan, DType sent, const Link& link);
 
  private:
   LocalStep alone_, linked_;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {
@@ -138,7 +138,7 @@ void write_json(const StepRecord& record, const std::vector<OverlapRow>& rows,
                   {"latency_us", link.latency_us},
                   {"goals", std::move(goals)},
                   {"rows", std::move(json_rows)}};
-  write_file_atomically(file, json.dump(1) + "\n");
+  io::write_file_atomically(file, json.dump(1) + "\n");
 }
 
 }  // namespace convoy::bench

@@ -4,11 +4,11 @@
 #include <functional>
 #include <variant>
 
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "kernels/base/check.h"
-#include "kernels/runtime/cuda_graph.h"
-#include "models/models.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
+#include "convoy/models/models.h"
 
 namespace convoy::bench {
 namespace {
@@ -16,8 +16,8 @@ namespace {
 constexpr double kLearningRate = 1e-4;  // small, so that values stay finite over many steps on the same batch
 constexpr int kWarmupSteps = 2;         // the first step allocates buffers, the second autotunes algorithms
 
-Model make_model(const StepChoice& choice, const DeviceContext& device) {
-  Model model =
+models::Model make_model(const StepChoice& choice, const DeviceContext& device) {
+  models::Model model =
       models::make(choice.model, {.input = {choice.image_size, choice.image_size, 3}, .device = device});
   model.to(choice.precision.parameters);
   if (choice.precision.is_half()) model.root().keep_low_precision_copies(choice.precision.compute);
@@ -49,14 +49,15 @@ LocalStep::LocalStep(const StepChoice& choice, const DeviceContext& device)
                            choice.precision.compute, device)),
       labels_(make_labels(choice.batch, device)),
       lr_(Tensor::full({1}, kLearningRate, DType::f64, device)),
-      optimizer_(std::make_unique<Sgd>(decay_groups(parameters_, 5e-4), SgdSettings{.momentum = 0.9})),
+      optimizer_(std::make_unique<optim::Sgd>(optim::decay_groups(parameters_, 5e-4),
+                                              optim::SgdSettings{.momentum = 0.9})),
       begin_(Event::timed(device.stream())),
       forward_(Event::timed(device.stream())),
       backward_(Event::timed(device.stream())),
       summed_(Event::timed(device.stream())),
       end_(Event::timed(device.stream())) {}
 
-void LocalStep::run(GradientReducer* gradients) {
+void LocalStep::run(dist::GradientReducer* gradients) {
   begin_.record();
   const auto count = static_cast<double>(labels_.size(0));
   const Variable loss = cross_entropy_sum(model_(images_, {.training = true}), labels_) / count;
@@ -78,7 +79,7 @@ double median(std::vector<double> values) {
 
 StepRecord record_step(const StepChoice& choice, int steps, const DeviceContext& device) {
   LocalStep step(choice, device);
-  const std::vector<NamedParameter>& parameters = step.parameters();
+  const std::vector<nn::NamedParameter>& parameters = step.parameters();
   std::vector<Event> ready;
   for (std::size_t p = 0; p < parameters.size(); ++p) ready.push_back(Event::timed(device.stream()));
   for (std::size_t p = 0; p < parameters.size(); ++p)
@@ -105,7 +106,7 @@ StepRecord record_step(const StepChoice& choice, int steps, const DeviceContext&
     for (std::size_t p = 0; p < parameters.size(); ++p)
       ready_ms[p].push_back(elapsed_ms(step.backward_begin(), ready[p]));
   }
-  for (const NamedParameter& parameter : parameters) parameter.variable.on_grad_ready(nullptr);
+  for (const nn::NamedParameter& parameter : parameters) parameter.variable.on_grad_ready(nullptr);
 
   StepRecord record{.model = choice.model,
                     .batch = choice.batch,

@@ -8,11 +8,11 @@
 
 #include "apps/common/precision.h"
 #include "bench/overlap/record.h"
-#include "comm/parallel/gradient_reducer.h"
-#include "engine/optim/optimizer.h"
-#include "kernels/runtime/device_context.h"
-#include "kernels/runtime/event.h"
-#include "models/model.h"
+#include "convoy/comm/parallel/gradient_reducer.h"
+#include "convoy/engine/optim/optimizer.h"
+#include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/event.h"
+#include "convoy/models/model.h"
 
 namespace convoy::bench {
 
@@ -31,7 +31,7 @@ class LocalStep {
   LocalStep(const StepChoice& choice, const DeviceContext& device);
 
   /// Enqueues one step. `gradients` reduces the gradients; null for a step without communication.
-  void run(GradientReducer* gradients = nullptr);
+  void run(dist::GradientReducer* gradients = nullptr);
 
   /// Return the times of the latest step. Block until it has completed.
   double step_ms() const { return elapsed_ms(begin_, end_); }
@@ -42,14 +42,14 @@ class LocalStep {
   const Event& backward_begin() const { return forward_; }
 
   const DeviceContext& context() const { return device_; }
-  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
 
  private:
   DeviceContext device_;
-  Model model_;
-  std::vector<NamedParameter> parameters_;
+  models::Model model_;
+  std::vector<nn::NamedParameter> parameters_;
   Tensor images_, labels_, lr_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   Event begin_, forward_, backward_, summed_, end_;
 };
 

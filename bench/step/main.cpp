@@ -7,8 +7,8 @@
 #include "apps/train/setup.h"
 #include "bench/step/pytorch.h"
 #include "bench/step/report.h"
-#include "comm/bootstrap/environment.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/environment.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {
@@ -16,9 +16,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// Returns the flags that all ranks must agree on. The other flags select resources of one rank.
-std::vector<ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
+std::vector<dist::ConsistencyEntry> consistency_entries_of(const CommandLine& line) {
   constexpr const char* kRankLocal[] = {"device", "threads", "workers", "plan-cache", "json"};
-  std::vector<ConsistencyEntry> entries;
+  std::vector<dist::ConsistencyEntry> entries;
   for (const auto& [name, value] : flags_by_name(line.config()))
     if (std::find(std::begin(kRankLocal), std::end(kRankLocal), name) == std::end(kRankLocal))
       entries.push_back({"--" + name, value});
@@ -35,7 +35,7 @@ int measure(StepOptions& options, const CommandLine& line, Job& job) {
   check_plan_cache(training.compute, device);
   job.connect(device);
   if (job.is_first()) check_writable(options.json);
-  const auto data = job.make_once<DataSet>([&] { return step_images(options); });
+  const auto data = job.make_once<data::DataSet>([&] { return step_images(options); });
   Json report = about_step(options, device.hardware(), job.describe(), job.info().world_size);
   if (job.is_first()) print_about(report);
   if (const auto warning = oversubscription_warning(job, device); warning && job.is_first())
@@ -50,7 +50,7 @@ int measure(StepOptions& options, const CommandLine& line, Job& job) {
 }
 
 int compare(StepOptions& options) {
-  const std::optional<Launch> launch = launch_from(environment_variables());
+  const std::optional<dist::Launch> launch = dist::launch_from(dist::environment_variables());
   check(!launch || launch->world_size == 1, "--compare-pytorch: found a world size of {}, expected 1",
         launch ? launch->world_size : 1);
   check_writable(options.json);

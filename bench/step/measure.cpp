@@ -6,8 +6,8 @@
 #include "apps/common/signals.h"
 #include "apps/train/setup.h"
 #include "bench/step/temp_dir.h"
-#include "datasets/formats/readers.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {
@@ -34,33 +34,34 @@ struct PartsSum {
 
 }  // namespace
 
-DataSet step_images(const StepOptions& options) {
+data::DataSet step_images(const StepOptions& options) {
   constexpr std::int64_t kImages = 2048, kLargeSide = 64;
   const TrainOptions& training = options.training;
   const std::int64_t batch = *training.batch_size;
   std::int64_t batches = 2;
   if (training.data.image_size < kLargeSide) batches = std::max(batches, (kImages + batch - 1) / batch);
-  return generate_shapes({.train = batch * std::min(batches, options.total_steps()),
-                          .test = 10,  // for the evaluation at the end of training
-                          .size = static_cast<int>(training.data.image_size),
-                          .seed = static_cast<std::uint64_t>(training.seed)});
+  return data::generate_shapes({.train = batch * std::min(batches, options.total_steps()),
+                                .test = 10,  // for the evaluation at the end of training
+                                .size = static_cast<int>(training.data.image_size),
+                                .seed = static_cast<std::uint64_t>(training.seed)});
 }
 
-StepFigures measure_steps(const StepOptions& options, const DeviceContext& device, const DataSet& data,
+StepFigures measure_steps(const StepOptions& options, const DeviceContext& device, const data::DataSet& data,
                           Job& job) {
   const TrainOptions& training = options.training;
-  const Model model = make_model(training, data, device);
+  const models::Model model = make_model(training, data, device);
   const TempDirectory directory;  // for the checkpoint at the end of training
-  CheckpointDirectory checkpoints(directory.path());
-  Trainer trainer(training, {.model = model,
-                             .device = device,
-                             .data = data,
-                             .transform = make_transform(*training.augment, channel_statistics(data.train)),
-                             .checkpoints = checkpoints,
-                             .extra = {},
-                             .stop_signal = StopSignals::received,
-                             .gradients = job.gradients(),
-                             .control = job.control()});
+  io::CheckpointDirectory checkpoints(directory.path());
+  Trainer trainer(training,
+                  {.model = model,
+                   .device = device,
+                   .data = data,
+                   .transform = data::make_transform(*training.augment, data::channel_statistics(data.train)),
+                   .checkpoints = checkpoints,
+                   .extra = {},
+                   .stop_signal = StopSignals::received,
+                   .gradients = job.gradients(),
+                   .control = job.control()});
   PlanCache plans(training.compute.deterministic ? "none" : training.compute.plan_cache, device);
   const auto warn = [&](const std::string& warning) {
     if (job.is_first()) fmt::print(stderr, "convoy-bench-step: warning: {}\n", warning);

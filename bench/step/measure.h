@@ -25,11 +25,11 @@ struct StepFigures {
 
 /// Returns a generated data set for the steps. It consists of whole batches, and is large enough that ends of
 /// epochs are rare.
-DataSet step_images(const StepOptions& options);
+data::DataSet step_images(const StepOptions& options);
 
 /// Runs the warm-up and the measured rounds with a Trainer. Collective call. `options` must be resolved for
 /// `device`.
-StepFigures measure_steps(const StepOptions& options, const DeviceContext& device, const DataSet& data,
+StepFigures measure_steps(const StepOptions& options, const DeviceContext& device, const data::DataSet& data,
                           Job& job);
 
 }  // namespace convoy::bench

@@ -6,8 +6,8 @@
 
 #include "apps/launch/local_ranks.h"
 #include "apps/train/setup.h"
-#include "kernels/base/check.h"
-#include "models/models.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/models/models.h"
 
 namespace convoy::bench {
 namespace {

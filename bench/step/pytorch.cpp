@@ -14,7 +14,7 @@
 
 #include "apps/train/report/progress.h"
 #include "bench/step/temp_dir.h"
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 namespace {

@@ -4,11 +4,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/version.h"
 #include "apps/doctor/host.h"
 #include "apps/train/report/progress.h"
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/version.h"
 
 namespace convoy::bench {
 namespace {
@@ -48,7 +48,7 @@ std::string joined(const Json& words) {
 Json about_step(const StepOptions& options, const std::string& hardware, const std::string& ranks,
                 int world_size) {
   const TrainOptions& training = options.training;
-  const doctor::RankFacts host = doctor::examine_host(environment_variables());
+  const doctor::RankFacts host = doctor::examine_host(dist::environment_variables());
   Json libraries = host.libraries;
   if (!hardware.empty()) libraries.push_back(hardware);
   return {{"version", kVersion},
@@ -125,7 +125,7 @@ void check_writable(const std::string& file) {
 }
 
 void write_json(const std::string& file, const Json& figures) {
-  if (!file.empty()) write_file_atomically(file, figures.dump(2) + "\n");
+  if (!file.empty()) io::write_file_atomically(file, figures.dump(2) + "\n");
 }
 
 }  // namespace convoy::bench

@@ -5,7 +5,7 @@
 #include <string>
 #include <system_error>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {
 

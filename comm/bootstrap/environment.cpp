@@ -1,4 +1,4 @@
-#include "comm/bootstrap/environment.h"
+#include "convoy/comm/bootstrap/environment.h"
 
 #include <unistd.h>
 
@@ -6,9 +6,9 @@
 #include <charconv>
 #include <span>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 /// Typed access to environment variables.
@@ -234,4 +234,4 @@ std::string first_host_of(const std::string& node_list) {
   return host;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace convoy {
+namespace convoy::dist {
 
 using Variables = std::map<std::string, std::string>;
 
@@ -58,4 +58,4 @@ std::optional<Launch> launch_from_rank(const Variables& variables);
 /// Returns the first host of a Slurm node list: "gpu003" for "gpu[003-006,9],cpu1".
 std::string first_host_of(const std::string& node_list);
 
-}  // namespace convoy
+}  // namespace convoy::dist

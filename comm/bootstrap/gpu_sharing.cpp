@@ -1,8 +1,8 @@
-#include "comm/bootstrap/gpu_sharing.h"
+#include "convoy/comm/bootstrap/gpu_sharing.h"
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 void check_gpu_sharing(Rendezvous& rendezvous, const std::string& gpu, bool allow_shared_gpu) {
   const std::vector<std::string> gpus = rendezvous.all_gather(gpu);
@@ -18,4 +18,4 @@ void check_gpu_sharing(Rendezvous& rendezvous, const std::string& gpu, bool allo
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,4 +1,4 @@
-#include "comm/bootstrap/host.h"
+#include "convoy/comm/bootstrap/host.h"
 
 #include <limits.h>
 #include <unistd.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <fstream>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 HostId this_host() {
   HostId host;
@@ -64,4 +64,4 @@ std::vector<RankInfo> make_rank_infos(std::span<const HostId> by_rank, const std
   return infos;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

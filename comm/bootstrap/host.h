@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/bootstrap/rank_info.h"
+#include "convoy/comm/bootstrap/rank_info.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Identifies a host. The name is not sufficient: two machines may both be called localhost, and two
 /// containers may have the same name.
@@ -31,4 +31,4 @@ HostId parse_host(const std::string& text);
 /// get their index appended to the name.
 std::vector<RankInfo> make_rank_infos(std::span<const HostId> by_rank, const std::string& source);
 
-}  // namespace convoy
+}  // namespace convoy::dist

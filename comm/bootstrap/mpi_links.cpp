@@ -1,12 +1,12 @@
-#include "comm/bootstrap/mpi_links.h"
+#include "convoy/comm/bootstrap/mpi_links.h"
 
 #include <algorithm>
 #include <thread>
 
-#include "comm/core/rank_text.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 constexpr std::size_t kMaxReasonBytes = 2048;
@@ -173,4 +173,4 @@ std::unique_ptr<MessageLinks> MpiLinks::make_group(std::span<const int> members,
   return std::make_unique<MpiLinks>(session_, std::move(world_ranks), std::stoi(name));
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

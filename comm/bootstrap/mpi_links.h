@@ -4,10 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include "comm/bootstrap/mpi_session.h"
-#include "comm/core/message_links.h"
+#include "convoy/comm/bootstrap/mpi_session.h"
+#include "convoy/comm/core/message_links.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// MessageLinks between some ranks of MPI_COMM_WORLD, with their own tags. Waits poll MPI with pauses, so
 /// they can end at a deadline or when another rank aborts.
@@ -57,4 +57,4 @@ class MpiLinks final : public MessageLinks {
   std::vector<std::string> reasons_;  // of the other ranks' abort(), by rank
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

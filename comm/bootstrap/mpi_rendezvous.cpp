@@ -1,12 +1,12 @@
-#include "comm/bootstrap/mpi_rendezvous.h"
+#include "convoy/comm/bootstrap/mpi_rendezvous.h"
 
 #include <numeric>
 
-#include "comm/bootstrap/host.h"
-#include "comm/bootstrap/mpi_links.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/bootstrap/mpi_links.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 // Timeouts of the shutdown in seconds. After an error the other ranks may never reach it.
@@ -58,4 +58,4 @@ std::unique_ptr<Rendezvous> rendezvous_by_mpi(const RendezvousPlan& plan, const 
   return std::make_unique<MpiRendezvous>(plan, options);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -4,11 +4,11 @@
 #include <exception>
 #include <memory>
 
-#include "comm/bootstrap/rendezvous.h"
-#include "comm/bootstrap/rendezvous_plan.h"
-#include "comm/core/message_links.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/bootstrap/rendezvous_plan.h"
+#include "convoy/comm/core/message_links.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 class MpiLinks;
 class MpiSession;
@@ -45,4 +45,4 @@ class MpiRendezvous final : public Rendezvous {
 /// differs from that of the plan.
 std::unique_ptr<Rendezvous> rendezvous_by_mpi(const RendezvousPlan& plan, const RendezvousOptions& options);
 
-}  // namespace convoy
+}  // namespace convoy::dist

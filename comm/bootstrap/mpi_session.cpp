@@ -1,9 +1,9 @@
-#include "comm/bootstrap/mpi_session.h"
+#include "convoy/comm/bootstrap/mpi_session.h"
 
-#include "comm/core/library_versions.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/library_versions.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 void check_mpi(int result, const char* call) {
   if (result == MPI_SUCCESS) return;
@@ -57,4 +57,4 @@ int MpiSession::new_tags() {
   return 2 * (rank_ * pairs_per_rank + local);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string>
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Throws PeerError with the name of the MPI function `call` and MPI's error message, unless `result` is
 /// MPI_SUCCESS.
@@ -61,4 +61,4 @@ class MpiSession {
   bool may_finalize_ = false;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace convoy {
+namespace convoy::dist {
 
 /// The identity of one rank. Ranks of one host share its memory and its GPUs. A host is a machine and a
 /// network namespace: two containers of one machine are two hosts, since they reach each other only through
@@ -25,4 +25,4 @@ struct RankInfo {
   std::string source = "one process";
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

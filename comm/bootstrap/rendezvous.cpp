@@ -1,12 +1,12 @@
-#include "comm/bootstrap/rendezvous.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
 
-#include "comm/bootstrap/host.h"
-#include "comm/bootstrap/mpi_rendezvous.h"
-#include "comm/bootstrap/rendezvous_plan.h"
-#include "comm/bootstrap/store_rendezvous.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/bootstrap/mpi_rendezvous.h"
+#include "convoy/comm/bootstrap/rendezvous_plan.h"
+#include "convoy/comm/bootstrap/store_rendezvous.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 /// The rendezvous of a job of one process.
@@ -44,4 +44,4 @@ std::unique_ptr<Rendezvous> Rendezvous::init(const RendezvousOptions& options) {
   return std::make_unique<SingleProcess>(plan);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "comm/bootstrap/rank_info.h"
-#include "comm/bootstrap/store/store.h"
+#include "convoy/comm/bootstrap/rank_info.h"
+#include "convoy/comm/bootstrap/store/store.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 struct RendezvousOptions {
   /// "auto", "mpi", "tcp://HOST:PORT", "file:///PATH" or "env".
@@ -48,4 +48,4 @@ class Rendezvous {
   virtual std::string note() const = 0;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,10 +1,10 @@
-#include "comm/bootstrap/rendezvous_plan.h"
+#include "convoy/comm/bootstrap/rendezvous_plan.h"
 
 #include <fmt/ranges.h>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 /// Returns a plan with the ranks of `launch`. The caller adds the endpoint or path.
@@ -80,4 +80,4 @@ RendezvousPlan plan_rendezvous(const std::string& init_method, const Variables& 
   return plan;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

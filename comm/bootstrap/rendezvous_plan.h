@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
-#include "comm/bootstrap/environment.h"
-#include "comm/core/endpoint.h"
+#include "convoy/comm/bootstrap/environment.h"
+#include "convoy/comm/core/endpoint.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 struct RendezvousPlan {
   enum class Method { single_process, mpi, tcp, file };
@@ -31,4 +31,4 @@ struct RendezvousPlan {
 /// UsageError if `init_method` is invalid, or if the rank, the world size or the address of rank 0 is unknown.
 RendezvousPlan plan_rendezvous(const std::string& init_method, const Variables& variables);
 
-}  // namespace convoy
+}  // namespace convoy::dist

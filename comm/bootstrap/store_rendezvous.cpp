@@ -1,15 +1,15 @@
-#include "comm/bootstrap/store_rendezvous.h"
+#include "convoy/comm/bootstrap/store_rendezvous.h"
 
 #include <algorithm>
 #include <exception>
 
-#include "comm/bootstrap/host.h"
-#include "comm/bootstrap/store/file_store.h"
-#include "comm/bootstrap/store/tcp_store.h"
-#include "comm/core/rank_text.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/bootstrap/store/file_store.h"
+#include "convoy/comm/bootstrap/store/tcp_store.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 constexpr const char* kFailureKey = "failure";  // the reason of the first rank that fails
@@ -146,4 +146,4 @@ std::unique_ptr<Rendezvous> rendezvous_by_file(const RendezvousPlan& plan, const
                                            deadline);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "comm/bootstrap/rendezvous.h"
-#include "comm/bootstrap/rendezvous_plan.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/bootstrap/rendezvous_plan.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Initializes the rank of the plan through a TcpStore at plan.endpoint. Throws the errors of
 /// Rendezvous::init().
@@ -15,4 +15,4 @@ std::unique_ptr<Rendezvous> rendezvous_by_tcp(const RendezvousPlan& plan, const 
 /// Rendezvous::init().
 std::unique_ptr<Rendezvous> rendezvous_by_file(const RendezvousPlan& plan, const RendezvousOptions& options);
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,4 +1,4 @@
-#include "comm/bootstrap/thread_rendezvous.h"
+#include "convoy/comm/bootstrap/thread_rendezvous.h"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,12 @@
 #include <optional>
 #include <utility>
 
-#include "comm/bootstrap/host.h"
-#include "comm/core/deadline.h"
-#include "comm/core/rank_text.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/core/deadline.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// The shared state of the threads. An exchange is one round: every rank contributes a value and receives all
 /// values.
@@ -114,4 +114,4 @@ std::vector<std::unique_ptr<ThreadRendezvous>> rendezvous_in_threads(int ranks, 
   return by_rank;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

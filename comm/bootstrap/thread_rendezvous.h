@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/bootstrap/rendezvous.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 class ThreadRendezvousState;
 
@@ -41,4 +41,4 @@ class ThreadRendezvous final : public Rendezvous {
 /// destroyed by its own thread. Throws UsageError if `ranks` is less than 1.
 std::vector<std::unique_ptr<ThreadRendezvous>> rendezvous_in_threads(int ranks, double timeout_seconds);
 
-}  // namespace convoy
+}  // namespace convoy::dist

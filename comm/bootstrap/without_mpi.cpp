@@ -1,9 +1,9 @@
 // Replaces the MPI rendezvous in a build without MPI.
-#include "comm/bootstrap/mpi_rendezvous.h"
-#include "comm/core/library_versions.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/mpi_rendezvous.h"
+#include "convoy/comm/core/library_versions.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 std::string mpi_version_text() { return ""; }
 
@@ -18,4 +18,4 @@ std::unique_ptr<MessageLinks> make_mpi_links(Rendezvous&) {
   fail<UsageError>("MPI communicator: this build has no MPI; install libopenmpi-dev and reconfigure");
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,11 +1,11 @@
-#include "comm/core/collective_signature.h"
+#include "convoy/comm/core/collective_signature.h"
 
 #include <vector>
 
-#include "comm/core/rank_text.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 const char* to_string(CollectiveOp op) {
@@ -55,4 +55,4 @@ void verify_consistency(std::span<const CollectiveSignature> by_rank) {
   if (!message.empty()) fail<PeerError>("the ranks launched different collectives: {}", message);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

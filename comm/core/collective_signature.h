@@ -5,9 +5,9 @@
 #include <span>
 #include <string>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 enum class CollectiveOp : std::uint8_t {
   all_reduce,
@@ -41,4 +41,4 @@ std::string to_string(const CollectiveSignature& collective);
 /// signature with its ranks.
 void verify_consistency(std::span<const CollectiveSignature> by_rank);
 
-}  // namespace convoy
+}  // namespace convoy::dist

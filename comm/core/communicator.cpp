@@ -1,8 +1,8 @@
-#include "comm/core/communicator.h"
+#include "convoy/comm/core/communicator.h"
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 void check_summable(const char* op, DType dtype) {
@@ -62,4 +62,4 @@ void Communicator::finish() {
   run_finish(last);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "comm/core/collective_signature.h"
-#include "kernels/base/view.h"
-#include "kernels/runtime/device_context.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/comm/core/collective_signature.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 struct CommOptions {
   /// Timeout of one collective in seconds. It starts when the stream reaches the collective.
@@ -119,4 +119,4 @@ class Communicator {
   bool finished_ = false;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

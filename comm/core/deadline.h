@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A steady-clock deadline that remembers its timeout for error messages.
 class Deadline {
@@ -29,4 +29,4 @@ class Deadline {
   Clock::time_point at_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

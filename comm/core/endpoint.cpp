@@ -1,10 +1,10 @@
-#include "comm/core/endpoint.h"
+#include "convoy/comm/core/endpoint.h"
 
 #include <charconv>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 std::string Endpoint::text() const {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
@@ -28,4 +28,4 @@ Endpoint parse_endpoint(const std::string& text) {
   return endpoint;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

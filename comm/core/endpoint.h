@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A host name or address with a TCP port, such as "10.0.0.1:29500" or "[fe80::1]:29500".
 struct Endpoint {
@@ -18,4 +18,4 @@ struct Endpoint {
 /// Parses "HOST:PORT" or "[V6]:PORT". Throws UsageError for any other text.
 Endpoint parse_endpoint(const std::string& text);
 
-}  // namespace convoy
+}  // namespace convoy::dist

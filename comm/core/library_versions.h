@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Returns, for example, "Open MPI v4.1.4"; an empty string in a build without MPI.
 std::string mpi_version_text();
@@ -11,4 +11,4 @@ std::string mpi_version_text();
 /// Returns, for example, "NCCL 2.28.3"; an empty string in a build without NCCL.
 std::string nccl_version_text();
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,8 +1,8 @@
-#include "comm/core/message_links.h"
+#include "convoy/comm/core/message_links.h"
 
 #include <cstdint>
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 template <class T>
@@ -63,4 +63,4 @@ std::vector<std::string> gather_texts(MessageLinks& links, const std::string& lo
   return {};
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/core/deadline.h"
+#include "convoy/comm/core/deadline.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Non-blocking point-to-point messages between the ranks of a group. Messages between two ranks are
 /// delivered in order, and the receiver must know their lengths. Not thread-safe, except for abort().
@@ -75,4 +75,4 @@ std::vector<std::string> exchange_texts(MessageLinks& links, const std::string& 
 std::vector<std::string> gather_texts(MessageLinks& links, const std::string& local,
                                       const Deadline& deadline);
 
-}  // namespace convoy
+}  // namespace convoy::dist

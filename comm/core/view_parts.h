@@ -3,9 +3,9 @@
 
 #include <cstring>
 
-#include "kernels/base/view.h"
+#include "convoy/kernels/base/view.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Returns elements [offset, offset + count) of a View or ConstView, as a one-dimensional view.
 template <class AnyView>
@@ -22,4 +22,4 @@ inline void copy_view(ConstView from, View to) {
   if (from.bytes() > 0 && from.data != to.data) std::memcpy(to.data, from.data, from.bytes());
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,27 +1,27 @@
 // GpuProgress: the counting kernels and the host side that reads their counters.
-#include "comm/nccl/gpu_progress.h"
+#include "convoy/comm/nccl/gpu_progress.h"
 
 #include <atomic>
 #include <bit>
 #include <new>
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
-constexpr std::size_t kBytes = 2 * sizeof(ProgressNote);
+constexpr std::size_t kBytes = 2 * sizeof(kernels::ProgressNote);
 
-void note(CudaStream& stream, ProgressNote* to, const CollectiveSignature& collective) {
-  note_progress(stream, to, std::bit_cast<ProgressNote::Content>(collective));
+void note(CudaStream& stream, kernels::ProgressNote* to, const CollectiveSignature& collective) {
+  kernels::note_progress(stream, to, std::bit_cast<kernels::ProgressNote::Content>(collective));
 }
 
-std::uint64_t count_of(ProgressNote& note) {
+std::uint64_t count_of(kernels::ProgressNote& note) {
   return std::atomic_ref(note.count).load(std::memory_order_relaxed);
 }
 
 }  // namespace
 
 GpuProgress::GpuProgress(const DeviceContext& device)
-    : device_(device), notes_(new (device_.staging().allocate(kBytes)) ProgressNote[2]{}) {}
+    : device_(device), notes_(new (device_.staging().allocate(kBytes)) kernels::ProgressNote[2]{}) {}
 
 GpuProgress::~GpuProgress() { device_.staging().release(notes_, kBytes); }
 
@@ -40,4 +40,4 @@ CollectiveSignature GpuProgress::current() const {
   return std::bit_cast<CollectiveSignature>(notes_[0].content);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,12 +1,12 @@
 // Counters of the collectives that a GPU has started and completed, readable by the host without waiting.
 #pragma once
 
-#include "comm/core/collective_signature.h"
-#include "kernels/progress_note.h"
-#include "kernels/runtime/cuda/stream.h"
-#include "kernels/runtime/device_context.h"
+#include "convoy/comm/core/collective_signature.h"
+#include "convoy/kernels/progress_note.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/device_context.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Two counters in pinned host memory that kernels on the communication stream increment before and after
 /// each collective. They also work in a replayed CUDA graph, of which the host sees nothing else.
@@ -33,7 +33,7 @@ class GpuProgress {
 
  private:
   DeviceContext device_;
-  ProgressNote* notes_;  // [0]: started, [1]: completed
+  kernels::ProgressNote* notes_;  // [0]: started, [1]: completed
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,9 +1,9 @@
 // Heartbeat: one all-gather after another, started every kPeriod and polled without waiting.
-#include "comm/nccl/heartbeat.h"
+#include "convoy/comm/nccl/heartbeat.h"
 
 #include <algorithm>
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 constexpr double kPeriod = 0.1;  // seconds
@@ -42,4 +42,4 @@ bool Heartbeat::all_finishing() const {
                      [](const HeartbeatMessage& message) { return message.finishing != 0; });
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/core/communicator.h"
-#include "comm/core/deadline.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/core/deadline.h"
+#include "convoy/kernels/runtime/event.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// The state of one rank that every exchange sends to all ranks.
 struct HeartbeatMessage {
@@ -55,4 +55,4 @@ class Heartbeat {
   Deadline next_exchange_{0};
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

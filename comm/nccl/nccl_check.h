@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Returns a description of `status`, for example "unhandled system error (2): Call to connect returned
 /// Connection refused". The text after the colon is NCCL's last error, which may come from another thread.
@@ -30,8 +30,8 @@ inline void nccl_check(ncclResult_t status, const char* call, const char* file, 
   fail<PeerError>("{} failed: {}, {}:{}", call, nccl_failure(status, nullptr), name, line);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist
 
 /// Evaluates an NCCL call, as in NCCL_CHECK(ncclGetUniqueId(&id)), and throws PeerError if it fails. A macro,
 /// because the message contains the text of the call.
-#define NCCL_CHECK(call) ::convoy::nccl_check((call), #call, __FILE__, __LINE__)
+#define NCCL_CHECK(call) ::convoy::dist::nccl_check((call), #call, __FILE__, __LINE__)

@@ -1,5 +1,5 @@
 // NcclCommunicator: launches NCCL collectives between two progress notes and handles failures.
-#include "comm/nccl/nccl_communicator.h"
+#include "convoy/comm/nccl/nccl_communicator.h"
 
 #include <stdlib.h>  // setenv is POSIX, not in <cstdlib>
 #include <unistd.h>
@@ -11,15 +11,15 @@
 #include <thread>
 #include <utility>
 
-#include "comm/core/library_versions.h"
-#include "comm/nccl/gpu_progress.h"
-#include "comm/nccl/nccl_check.h"
-#include "comm/nccl/nccl_handle.h"
-#include "comm/nccl/nccl_watchdog.h"
-#include "kernels/base/check.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/core/library_versions.h"
+#include "convoy/comm/nccl/gpu_progress.h"
+#include "convoy/comm/nccl/nccl_check.h"
+#include "convoy/comm/nccl/nccl_handle.h"
+#include "convoy/comm/nccl/nccl_watchdog.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/event.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 /// The number of collectives of each kind whose signatures are always compared. Ranks that run with different
@@ -304,4 +304,4 @@ void let_nccl_share_gpus(int rank) {
   setenv("NCCL_HOSTID", fmt::format("{}-rank-{}", host, rank).c_str(), 0);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

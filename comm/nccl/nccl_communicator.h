@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "comm/core/communicator.h"
+#include "convoy/comm/core/communicator.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Returns whether this build has NCCL.
 bool nccl_supported();
@@ -39,4 +39,4 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicato
 /// thread before the first NCCL communicator is created.
 void let_nccl_share_gpus(int rank);
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,11 +1,11 @@
 // NcclHandle: polls every NCCL call until it is complete or a deadline passes.
-#include "comm/nccl/nccl_handle.h"
+#include "convoy/comm/nccl/nccl_handle.h"
 
 #include <thread>
 
-#include "comm/nccl/nccl_check.h"
+#include "convoy/comm/nccl/nccl_check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 // About the time that a launch takes if it needs no new connection.
@@ -69,4 +69,4 @@ void NcclHandle::abort() noexcept {
   is_freed_ = true;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -6,9 +6,9 @@
 #include <functional>
 #include <mutex>
 
-#include "comm/core/deadline.h"
+#include "convoy/comm/core/deadline.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A non-blocking ncclComm_t. NCCL's calls return before they are complete; the methods here poll until they
 /// are. So an event recorded after a call follows the call's work, and a CUDA graph capture contains it.
@@ -47,4 +47,4 @@ class NcclHandle {
   bool is_freed_ = false;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

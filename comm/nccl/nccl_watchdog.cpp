@@ -1,12 +1,12 @@
 // NcclWatchdog: compares this rank's GPU progress with its deadlines and with the heartbeat of its peers.
-#include "comm/nccl/nccl_watchdog.h"
+#include "convoy/comm/nccl/nccl_watchdog.h"
 
 #include <vector>
 
-#include "comm/core/rank_text.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod{10};
@@ -97,4 +97,4 @@ std::string NcclWatchdog::ranks_that(const std::function<bool(const HeartbeatMes
   return late.empty() ? "other ranks, all of which have started it" : format_ranks(late);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

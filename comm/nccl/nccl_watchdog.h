@@ -8,12 +8,12 @@
 #include <string>
 #include <thread>
 
-#include "comm/core/deadline.h"
-#include "comm/nccl/gpu_progress.h"
-#include "comm/nccl/heartbeat.h"
-#include "comm/nccl/nccl_handle.h"
+#include "convoy/comm/core/deadline.h"
+#include "convoy/comm/nccl/gpu_progress.h"
+#include "convoy/comm/nccl/heartbeat.h"
+#include "convoy/comm/nccl/nccl_handle.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A thread that polls a hundred times a second for three kinds of failure:
 /// - the GPU has started a collective and made no progress for the whole timeout;
@@ -64,4 +64,4 @@ class NcclWatchdog {
   std::thread thread_;  // declared last: it uses all members above
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,9 +1,9 @@
 // Definitions for builds without NCCL: nothing is supported, and make_nccl_communicator() throws.
-#include "comm/core/library_versions.h"
-#include "comm/nccl/nccl_communicator.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/library_versions.h"
+#include "convoy/comm/nccl/nccl_communicator.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 std::string nccl_version_text() { return ""; }
 
@@ -17,4 +17,4 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicato
 
 void let_nccl_share_gpus(int) {}
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,10 +1,10 @@
-#include "comm/parallel/broadcast.h"
+#include "convoy/comm/parallel/broadcast.h"
 
 #include <vector>
 
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/runtime/event.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 namespace {
 
@@ -70,9 +70,9 @@ std::string broadcast_text(Communicator& comm, const std::string& local) {
   return {bytes.begin(), bytes.end()};
 }
 
-void broadcast_model(Communicator& comm, Module& model) {
+void broadcast_model(Communicator& comm, nn::Module& model) {
   std::vector<Tensor> parameters;
-  for (const NamedParameter& parameter : model.parameters()) {
+  for (const nn::NamedParameter& parameter : model.parameters()) {
     parameter.variable.wait_ready();
     parameters.push_back(parameter.variable.value());
   }
@@ -81,10 +81,10 @@ void broadcast_model(Communicator& comm, Module& model) {
   model.refresh_low_precision_copies();
 }
 
-void broadcast_buffers(Communicator& comm, const Module& model) {
+void broadcast_buffers(Communicator& comm, const nn::Module& model) {
   std::vector<Tensor> buffers;
-  for (const NamedBuffer& buffer : model.buffers()) buffers.push_back(buffer.tensor);
+  for (const nn::NamedBuffer& buffer : model.buffers()) buffers.push_back(buffer.tensor);
   broadcast_tensors(comm, buffers);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -4,10 +4,10 @@
 #include <span>
 #include <string>
 
-#include "comm/core/communicator.h"
-#include "engine/nn/module.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/engine/nn/module.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Returns rank 0's `local` on every rank; the other ranks' `local` is ignored. Collective. Blocks until the
 /// text is received. Throws PeerError if a rank fails.
@@ -31,9 +31,9 @@ void all_gather_and_wait(Communicator& comm, ConstView local, View gathered);
 
 /// Copies rank 0's parameters and buffers into the models of all ranks, and refreshes the low-precision
 /// copies. Collective.
-void broadcast_model(Communicator& comm, Module& model);
+void broadcast_model(Communicator& comm, nn::Module& model);
 /// Copies only the buffers. The running statistics of each rank come from its own samples and differ.
 /// Collective.
-void broadcast_buffers(Communicator& comm, const Module& model);
+void broadcast_buffers(Communicator& comm, const nn::Module& model);
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,4 +1,4 @@
-#include "comm/parallel/bucket_plan.h"
+#include "convoy/comm/parallel/bucket_plan.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,9 +6,9 @@
 #include <numeric>
 #include <sstream>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 using Groups = std::vector<std::vector<std::size_t>>;  // the parameters of each bucket
@@ -151,4 +151,4 @@ BucketPlan BucketPlan::parse(const std::string& text, std::span<const std::int64
   return lay_out(groups, numels, limits);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

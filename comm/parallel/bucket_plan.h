@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// The sizes and the alignment of buckets, in bytes of gradients as backward writes them.
 struct BucketLimits {
@@ -74,4 +74,4 @@ struct BucketPlan {
   friend bool operator==(const BucketPlan&, const BucketPlan&) = default;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

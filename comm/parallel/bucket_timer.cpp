@@ -1,6 +1,6 @@
-#include "comm/parallel/bucket_timer.h"
+#include "convoy/comm/parallel/bucket_timer.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 void BucketTimer::begin(std::size_t bucket, std::size_t bytes, const Stream& stream) {
   if (bucket == spans_.size()) spans_.emplace_back(device_);
@@ -23,4 +23,4 @@ std::vector<BucketTime> BucketTimer::times(const Event& origin) const {
   return times;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/runtime/device_context.h"
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/event.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// The span of one bucket's collective on one rank. It begins when the communicator's stream could start the
 /// collective, so it includes the wait for ranks that are late.
@@ -45,4 +45,4 @@ class BucketTimer {
   std::size_t count_ = 0;    // buckets begun in the latest step
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,6 +1,6 @@
-#include "comm/parallel/communicator_group.h"
+#include "convoy/comm/parallel/communicator_group.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 CommunicatorGroup::CommunicatorGroup(Communicator& comm)
     : comm_(comm), ready_(comm.context().stream()), done_(comm.context().stream()) {}
@@ -24,4 +24,4 @@ void CommunicatorGroup::all_reduce(const Tensor& values) {
   in_order(values.stream(), [&] { comm_.all_reduce(values.view()); });
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,11 +1,11 @@
 // An adapter from Communicator to ProcessGroup, the interface that the engine uses for collectives.
 #pragma once
 
-#include "comm/core/communicator.h"
-#include "engine/tensor/process_group.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/engine/tensor/process_group.h"
+#include "convoy/kernels/runtime/event.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A process group over the ranks of a communicator on the tensors' device. Each collective runs after all
 /// work that is enqueued on the compute stream and before all later work. Its functions throw errors of the
@@ -27,4 +27,4 @@ class CommunicatorGroup final : public ProcessGroup {
   Event ready_, done_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

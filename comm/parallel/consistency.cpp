@@ -1,4 +1,4 @@
-#include "comm/parallel/consistency.h"
+#include "convoy/comm/parallel/consistency.h"
 
 #include <xxhash.h>
 
@@ -6,11 +6,11 @@
 #include <map>
 #include <sstream>
 
-#include "comm/core/rank_text.h"
-#include "comm/parallel/broadcast.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 constexpr std::size_t kMaxPrinted = 3;  // differences listed in one message
@@ -83,9 +83,9 @@ std::string judge_together(Communicator& comm, const std::string& local, Judge&&
   return broadcast_text(comm, comm.rank() == 0 ? judge(by_rank) : "");
 }
 
-std::string hashes_of(const std::vector<NamedParameter>& parameters) {
+std::string hashes_of(const std::vector<nn::NamedParameter>& parameters) {
   std::string hashes;
-  for (const NamedParameter& parameter : parameters) {
+  for (const nn::NamedParameter& parameter : parameters) {
     parameter.variable.wait_ready();
     const Tensor& value = parameter.variable.value();
     const Tensor host = value.to(value.context().host());
@@ -97,13 +97,14 @@ std::string hashes_of(const std::vector<NamedParameter>& parameters) {
 
 }  // namespace
 
-std::vector<ConsistencyEntry> consistency_entries_of(const Module& model) {
+std::vector<ConsistencyEntry> consistency_entries_of(const nn::Module& model) {
   std::vector<ConsistencyEntry> entries;
   const auto add = [&](const std::string& name, const Tensor& tensor) {
     entries.push_back({name, fmt::format("{} {}", to_string(tensor.dtype()), tensor.shape().text())});
   };
-  for (const NamedParameter& parameter : model.parameters()) add(parameter.name, parameter.variable.value());
-  for (const NamedBuffer& buffer : model.buffers()) add(buffer.name, buffer.tensor);
+  for (const nn::NamedParameter& parameter : model.parameters())
+    add(parameter.name, parameter.variable.value());
+  for (const nn::NamedBuffer& buffer : model.buffers()) add(buffer.name, buffer.tensor);
   return entries;
 }
 
@@ -113,7 +114,7 @@ void verify_consistency_entries(Communicator& comm, const std::vector<Consistenc
   check(difference.empty(), "ranks do not agree: {}", difference);
 }
 
-void check_replicas(Communicator& comm, const std::vector<NamedParameter>& parameters,
+void check_replicas(Communicator& comm, const std::vector<nn::NamedParameter>& parameters,
                     std::string_view when) {
   const auto judge = [&](const std::vector<std::string>& by_rank) -> std::string {
     for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
@@ -129,4 +130,4 @@ void check_replicas(Communicator& comm, const std::vector<NamedParameter>& param
   if (!difference.empty()) fail<PeerError>("replicas differ {}: {}", when, difference);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

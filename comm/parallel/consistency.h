@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/core/communicator.h"
-#include "engine/nn/module.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/engine/nn/module.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A named value that must be equal on every rank.
 struct ConsistencyEntry {
@@ -17,7 +17,7 @@ struct ConsistencyEntry {
 };
 
 /// Returns one entry per parameter and buffer of `model`, with its dtype and shape.
-std::vector<ConsistencyEntry> consistency_entries_of(const Module& model);
+std::vector<ConsistencyEntry> consistency_entries_of(const nn::Module& model);
 
 /// Compares the entries of all ranks. Throws the same UsageError on every rank if they differ. The message
 /// names the ranks that differ from rank 0 and the first differences: "rank 2 has lr 0.2, rank 0 has 0.1".
@@ -27,6 +27,7 @@ void verify_consistency_entries(Communicator& comm, const std::vector<Consistenc
 /// Compares a hash of each parameter between ranks. Throws the same PeerError on every rank if they differ.
 /// The message contains `when`, for example "after step 12", and names the first rank and parameter that
 /// differ from rank 0. Collective; blocks until all ranks have sent their hashes.
-void check_replicas(Communicator& comm, const std::vector<NamedParameter>& parameters, std::string_view when);
+void check_replicas(Communicator& comm, const std::vector<nn::NamedParameter>& parameters,
+                    std::string_view when);
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "comm/parallel/bucket_timer.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/parallel/bucket_timer.h"
+#include "convoy/kernels/runtime/event.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A strategy that sums the gradients of all ranks: GradientSynchronizer (replicas) or ShardedGradients
 /// (ZeRO). Each rank calls, in this order:
@@ -67,4 +67,4 @@ class GradientReducer {
   virtual std::size_t gradient_bytes() const = 0;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

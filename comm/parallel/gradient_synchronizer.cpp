@@ -1,14 +1,14 @@
-#include "comm/parallel/gradient_synchronizer.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "comm/parallel/broadcast.h"
-#include "kernels/base/check.h"
-#include "kernels/elementwise.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 // Ready times are measured in the second step. The first one also allocates buffers and chooses algorithms.
@@ -16,19 +16,19 @@ namespace {
 constexpr std::int64_t kMeasuredStep = 1;
 
 void fill_with(const Tensor& tensor, double value) {
-  on(tensor.stream(), [&](auto& s) { fill(s, value, tensor.view()); });
+  on(tensor.stream(), [&](auto& s) { kernels::fill(s, value, tensor.view()); });
 }
 
 void cast_to(const Tensor& from, const Tensor& to) {
-  on(from.stream(), [&](auto& s) { cast(s, from.view(), to.view()); });
+  on(from.stream(), [&](auto& s) { kernels::cast(s, from.view(), to.view()); });
 }
 
-std::vector<std::int64_t> checked_numels(const std::vector<NamedParameter>& parameters,
+std::vector<std::int64_t> checked_numels(const std::vector<nn::NamedParameter>& parameters,
                                          const DeviceContext& device) {
   check(!parameters.empty(), "gradient synchronizer: no parameter requires a gradient");
   const DType dtype = parameters.front().variable.dtype();
   std::vector<std::int64_t> numels;
-  for (const NamedParameter& parameter : parameters) {
+  for (const nn::NamedParameter& parameter : parameters) {
     const Tensor& value = parameter.variable.value();
     check(value.dtype() == dtype && value.device() == device.device(),
           "gradient synchronizer: {} is {} on {}, expected {} on {}", parameter.name,
@@ -38,7 +38,7 @@ std::vector<std::int64_t> checked_numels(const std::vector<NamedParameter>& para
   return numels;
 }
 
-std::vector<NamedParameter> requiring_gradients(std::vector<NamedParameter> parameters) {
+std::vector<nn::NamedParameter> requiring_gradients(std::vector<nn::NamedParameter> parameters) {
   std::erase_if(parameters, [](const auto& parameter) { return !parameter.variable.requires_grad(); });
   return parameters;
 }
@@ -54,7 +54,7 @@ GradientSynchronizer::Bucket::Bucket(const BucketPlan::Bucket& plan, std::int64_
       ready(like.stream()),
       done(like.stream()) {}
 
-GradientSynchronizer::GradientSynchronizer(std::vector<NamedParameter> parameters, Communicator& comm,
+GradientSynchronizer::GradientSynchronizer(std::vector<nn::NamedParameter> parameters, Communicator& comm,
                                            const GradientSynchronizerOptions& options)
     : parameters_(requiring_gradients(std::move(parameters))),
       comm_(comm),
@@ -77,7 +77,7 @@ GradientSynchronizer::GradientSynchronizer(std::vector<NamedParameter> parameter
 }
 
 GradientSynchronizer::~GradientSynchronizer() {
-  for (const NamedParameter& parameter : parameters_) parameter.variable.on_grad_ready(nullptr);
+  for (const nn::NamedParameter& parameter : parameters_) parameter.variable.on_grad_ready(nullptr);
   if (next_bucket_ == 0) return;
   comm_.abort(fmt::format("rank {} left in the middle of a step", comm_.rank()));
   // The all-reduces in flight use memory that is freed next.
@@ -116,7 +116,7 @@ void GradientSynchronizer::begin_step(bool last_micro_batch) {
 
 void GradientSynchronizer::on_ready(std::size_t parameter) {
   GradientState& state = states_[parameter];
-  const NamedParameter& named = parameters_[parameter];
+  const nn::NamedParameter& named = parameters_[parameter];
   check(named.variable.grad().view().data == state.slice.view().data,
         "the gradient of {} is not stored in its bucket: move or convert the model before creating its "
         "GradientSynchronizer",
@@ -235,4 +235,4 @@ void GradientSynchronizer::rebuild_buckets() {
   make_buckets();
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -21,14 +21,14 @@
 #include <string>
 #include <vector>
 
-#include "comm/core/communicator.h"
-#include "comm/parallel/bucket_plan.h"
-#include "comm/parallel/bucket_timer.h"
-#include "comm/parallel/gradient_reducer.h"
-#include "engine/nn/module.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/parallel/bucket_plan.h"
+#include "convoy/comm/parallel/bucket_timer.h"
+#include "convoy/comm/parallel/gradient_reducer.h"
+#include "convoy/engine/nn/module.h"
+#include "convoy/kernels/runtime/event.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 struct GradientSynchronizerOptions {
   /// Maximum bucket size in MiB.
@@ -67,7 +67,7 @@ class GradientSynchronizer final : public GradientReducer {
   /// Allocates the buckets and makes each gradient a slice of one. Parameters that do not require a gradient
   /// are ignored. Do not move or convert the model afterwards. `comm` must outlive the synchronizer. Throws
   /// UsageError if a parameter has another type than the first one, or is not on the communicator's device.
-  GradientSynchronizer(std::vector<NamedParameter> parameters, Communicator& comm,
+  GradientSynchronizer(std::vector<nn::NamedParameter> parameters, Communicator& comm,
                        const GradientSynchronizerOptions& options = {});
   /// Removes the hooks. In the middle of a step, also aborts the communicator, so that peers do not wait for
   /// this rank's buckets.
@@ -139,7 +139,7 @@ class GradientSynchronizer final : public GradientReducer {
   Stream compute_stream() const { return buckets_.front().gradients.stream(); }
   Tensor flags() const;
 
-  std::vector<NamedParameter> parameters_;
+  std::vector<nn::NamedParameter> parameters_;
   Communicator& comm_;
   std::optional<DType> send_dtype_;
   std::vector<std::int64_t> numels_;
@@ -158,4 +158,4 @@ class GradientSynchronizer final : public GradientReducer {
   std::vector<Event> ready_marks_;        // in the order of ready_order_
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

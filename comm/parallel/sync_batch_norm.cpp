@@ -1,20 +1,20 @@
-#include "comm/parallel/sync_batch_norm.h"
+#include "convoy/comm/parallel/sync_batch_norm.h"
 
 #include <memory>
 #include <vector>
 
-#include "comm/parallel/broadcast.h"
-#include "comm/parallel/communicator_group.h"
-#include "engine/nn/layers.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/comm/parallel/communicator_group.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
-std::vector<BatchNorm2d*> batch_norms_of(Module& model) {
-  std::vector<BatchNorm2d*> norms;
-  for (Module* module : model.modules())
-    if (auto* const norm = dynamic_cast<BatchNorm2d*>(module)) norms.push_back(norm);
+std::vector<nn::BatchNorm2d*> batch_norms_of(nn::Module& model) {
+  std::vector<nn::BatchNorm2d*> norms;
+  for (nn::Module* module : model.modules())
+    if (auto* const norm = dynamic_cast<nn::BatchNorm2d*>(module)) norms.push_back(norm);
   return norms;
 }
 
@@ -34,19 +34,19 @@ std::vector<double> by_rank(Communicator& comm, const std::vector<double>& local
 
 }  // namespace
 
-int synchronize_batch_norms(Module& model, Communicator& comm) {
-  const std::vector<BatchNorm2d*> norms = batch_norms_of(model);
+int synchronize_batch_norms(nn::Module& model, Communicator& comm) {
+  const std::vector<nn::BatchNorm2d*> norms = batch_norms_of(model);
   const auto group = std::make_shared<CommunicatorGroup>(comm);
-  for (BatchNorm2d* norm : norms) norm->synchronize(group);
+  for (nn::BatchNorm2d* norm : norms) norm->synchronize(group);
   return static_cast<int>(norms.size());
 }
 
-void average_running_statistics(Communicator& comm, Module& model, double weight) {
-  const std::vector<BatchNorm2d*> norms = batch_norms_of(model);
+void average_running_statistics(Communicator& comm, nn::Module& model, double weight) {
+  const std::vector<nn::BatchNorm2d*> norms = batch_norms_of(model);
   std::vector<double> local = {weight};
-  for (BatchNorm2d* norm : norms) append(local, norm->running().running_mean);
+  for (nn::BatchNorm2d* norm : norms) append(local, norm->running().running_mean);
   const std::size_t channels = local.size() - 1;
-  for (BatchNorm2d* norm : norms) append(local, norm->running().running_var);
+  for (nn::BatchNorm2d* norm : norms) append(local, norm->running().running_var);
   const std::vector<double> all = by_rank(comm, local);
 
   std::vector<double> mean(channels), var(channels);
@@ -70,7 +70,7 @@ void average_running_statistics(Communicator& comm, Module& model, double weight
     const std::span<const double> channel_values(values, static_cast<std::size_t>(to.numel()));
     to.copy_from(Tensor::from(channel_values, to.shape(), to.context()).to(to.dtype()));
   };
-  for (BatchNorm2d* norm : norms) {
+  for (nn::BatchNorm2d* norm : norms) {
     const BatchNormStatistics running = norm->running();
     write(running.running_mean, mean.data() + c);
     write(running.running_var, var.data() + c);
@@ -78,4 +78,4 @@ void average_running_statistics(Communicator& comm, Module& model, double weight
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

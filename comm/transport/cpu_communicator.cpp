@@ -1,10 +1,10 @@
-#include "comm/transport/cpu_communicator.h"
+#include "convoy/comm/transport/cpu_communicator.h"
 
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 // One thread is enough: sums are limited by memory bandwidth, and the other cores compute meanwhile.
 CpuCommunicator::CpuCommunicator(std::unique_ptr<Transport> transport, const CommOptions& options)
@@ -104,4 +104,4 @@ void CpuCommunicator::run_finish(const CollectiveSignature& collective) {
   finished_ = true;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "comm/core/communicator.h"
-#include "comm/transport/transport.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/transport/transport.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A Communicator that runs the calls of a Transport on its own thread. It adds sequence numbers, deadlines
 /// and error propagation.
@@ -51,4 +51,4 @@ class CpuCommunicator final : public Communicator {
   CpuStream stream_;  // destroyed first: its thread uses all other members
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,13 +1,13 @@
-#include "comm/transport/cpu_sum.h"
+#include "convoy/comm/transport/cpu_sum.h"
 
 #include <algorithm>
 #include <array>
 #include <type_traits>
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/parallel.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/parallel.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 /// The accumulator type of T. i32 uses unsigned integers, whose overflow is defined.
@@ -57,4 +57,4 @@ void sum_in_order(const CpuStream& stream, std::span<const ConstView> parts, Vie
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -3,10 +3,10 @@
 
 #include <span>
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Returns the accumulator type of sums of `dtype`: f32 for f16 and bf16, otherwise `dtype` itself.
 constexpr DType sum_type(DType dtype) { return is_half(dtype) ? DType::f32 : dtype; }
@@ -20,4 +20,4 @@ constexpr DType sum_type(DType dtype) { return is_half(dtype) ? DType::f32 : dty
 /// the parts if the types are equal. It must not overlap a part in any other way.
 void sum_in_order(const CpuStream& stream, std::span<const ConstView> parts, View out);
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,11 +1,11 @@
-#include "comm/transport/message_transport.h"
+#include "convoy/comm/transport/message_transport.h"
 
 #include <algorithm>
 
-#include "comm/core/view_parts.h"
-#include "comm/transport/cpu_sum.h"
+#include "convoy/comm/core/view_parts.h"
+#include "convoy/comm/transport/cpu_sum.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 // Message size in bytes: large compared with the cost of a message, and small enough for a cache.
@@ -154,4 +154,4 @@ void MessageTransport::finish(const Call& call) {
   links_->leave(call.deadline);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "comm/core/message_links.h"
-#include "comm/transport/transport.h"
+#include "convoy/comm/core/message_links.h"
+#include "convoy/comm/transport/transport.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A Transport that implements collectives with MessageLinks. Every collective starts with an all-to-all
 /// exchange of signatures, which also detects missing ranks.
@@ -53,4 +53,4 @@ class MessageTransport final : public Transport {
   std::vector<char> scratch_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,9 +1,9 @@
-#include "comm/transport/self_communicator.h"
+#include "convoy/comm/transport/self_communicator.h"
 
-#include "comm/core/view_parts.h"
-#include "comm/transport/cpu_communicator.h"
+#include "convoy/comm/core/view_parts.h"
+#include "convoy/comm/transport/cpu_communicator.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 class SelfTransport final : public Transport {
@@ -29,4 +29,4 @@ std::unique_ptr<Communicator> make_self_communicator(const CommOptions& options)
   return std::make_unique<CpuCommunicator>(std::make_unique<SelfTransport>(), options);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "comm/core/collective_signature.h"
-#include "comm/core/deadline.h"
-#include "kernels/base/view.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/comm/core/collective_signature.h"
+#include "convoy/comm/core/deadline.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Blocking collectives between processes or threads; CpuCommunicator adds everything else. One thread, the
 /// communicator's, makes all calls except abort(), in the same order on every rank.
@@ -58,4 +58,4 @@ class Transport {
   virtual void abort(const std::string& reason) noexcept = 0;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

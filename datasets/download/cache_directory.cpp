@@ -1,9 +1,9 @@
 #include <cstdlib>
 
-#include "datasets/download/download.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/download/download.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 
 std::filesystem::path cache_directory() {
   // XDG Base Directory Specification: a relative path counts as not set.
@@ -16,4 +16,4 @@ std::filesystem::path cache_directory() {
   return std::filesystem::path(home) / ".cache" / "convoy";
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -4,10 +4,10 @@
 #include <fstream>
 #include <memory>
 
-#include "datasets/download/download.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/download/download.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 
 std::string md5_of_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -30,4 +30,4 @@ std::string md5_of_file(const std::filesystem::path& path) {
   return text;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,4 +1,4 @@
-#include "datasets/download/download.h"
+#include "convoy/datasets/download/download.h"
 
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -10,11 +10,11 @@
 #include <thread>
 #include <utility>
 
-#include "datasets/download/file_descriptor.h"
-#include "datasets/download/http_transfer.h"
-#include "engine/io/file.h"
+#include "convoy/datasets/download/file_descriptor.h"
+#include "convoy/datasets/download/http_transfer.h"
+#include "convoy/engine/io/file.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -113,8 +113,8 @@ void publish(const fs::path& part, const fs::path& target) {
   const FileDescriptor file(part, O_RDONLY);
   if (::fsync(file.get()) != 0)
     fail<OutputError>("{}: cannot be written: {}", part.string(), std::strerror(errno));
-  rename_path(part, target);
-  sync_directory(target.parent_path());
+  io::rename_path(part, target);
+  io::sync_directory(target.parent_path());
 }
 
 }  // namespace
@@ -152,4 +152,4 @@ fs::path download(const Mirrors& mirrors, const fs::path& directory, const Downl
       failures, directory.string());
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

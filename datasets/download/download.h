@@ -6,9 +6,9 @@
 #include <functional>
 #include <string>
 
-#include "datasets/remote_file.h"
+#include "convoy/datasets/remote_file.h"
 
-namespace convoy {
+namespace convoy::data {
 
 struct DownloadOptions {
   int attempts = 5;        // per mirror; each attempt continues where the previous one stopped (HTTP Range)
@@ -34,4 +34,4 @@ std::filesystem::path cache_directory();
 /// Returns the MD5 checksum of a file as 32 hexadecimal digits. Throws DataError if the file cannot be read.
 std::string md5_of_file(const std::filesystem::path& path);
 
-}  // namespace convoy
+}  // namespace convoy::data

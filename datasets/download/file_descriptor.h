@@ -8,9 +8,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// An owned file descriptor.
 class FileDescriptor {
@@ -30,4 +30,4 @@ class FileDescriptor {
   int fd_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,4 +1,4 @@
-#include "datasets/download/http_transfer.h"
+#include "convoy/datasets/download/http_transfer.h"
 
 #include <curl/curl.h>
 #include <sys/stat.h>
@@ -11,9 +11,9 @@
 #include <memory>
 #include <string_view>
 
-#include "datasets/download/file_descriptor.h"
+#include "convoy/datasets/download/file_descriptor.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -222,4 +222,4 @@ Transfer continue_transfer(const std::string& url, const std::filesystem::path& 
   return Request(url, part, options).run();
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

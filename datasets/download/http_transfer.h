@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-namespace convoy {
+namespace convoy::data {
 
 struct TransferOptions {
   int stall_seconds = 30;  // the transfer fails if no byte is received for this long
@@ -32,4 +32,4 @@ struct Transfer {
 Transfer continue_transfer(const std::string& url, const std::filesystem::path& part,
                            const TransferOptions& options);
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,13 +1,13 @@
-#include "datasets/formats/archive.h"
+#include "convoy/datasets/formats/archive.h"
 
 #include <archive.h>
 #include <archive_entry.h>
 
 #include <memory>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 using ArchiveHandle = std::unique_ptr<archive, int (*)(archive*)>;
@@ -61,4 +61,4 @@ void for_each_member(const std::filesystem::path& file, std::uint64_t max_bytes,
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -2,15 +2,15 @@
 #include <optional>
 #include <sstream>
 
-#include "datasets/files.h"
-#include "datasets/formats/archive.h"
-#include "datasets/formats/cifar10_batch.h"
-#include "datasets/formats/class_directories.h"
-#include "datasets/formats/readers.h"
-#include "datasets/transforms/resize.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/files.h"
+#include "convoy/datasets/formats/archive.h"
+#include "convoy/datasets/formats/cifar10_batch.h"
+#include "convoy/datasets/formats/class_directories.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/datasets/transforms/resize.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace fs = std::filesystem;
 namespace {
 
@@ -191,4 +191,4 @@ DataSet read_cifar10(const fs::path& directory, const ReadOptions& options) {
   fail<DataError>("{}: no CIFAR-10 here, expected {}", directory.string(), expected_files());
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

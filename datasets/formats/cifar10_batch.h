@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "datasets/dataset.h"
+#include "convoy/datasets/dataset.h"
 
-namespace convoy {
+namespace convoy::data {
 
 inline constexpr std::int64_t kCifarSide = 32;
 inline constexpr std::int64_t kCifarPixels = kCifarSide * kCifarSide;
@@ -21,4 +21,4 @@ inline constexpr int kCifarClasses = 10;
 void parse_cifar10_batch(std::string_view bytes, const std::string& name, std::int64_t begin,
                          std::int64_t count, const ImageSet& set);
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,4 +1,4 @@
-#include "datasets/formats/class_directories.h"
+#include "convoy/datasets/formats/class_directories.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,12 +6,12 @@
 #include <numeric>
 #include <optional>
 
-#include "datasets/files.h"
-#include "datasets/formats/readers.h"
-#include "kernels/base/check.h"
-#include "kernels/base/random.h"
+#include "convoy/datasets/files.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/random.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace fs = std::filesystem;
 namespace {
 
@@ -173,4 +173,4 @@ ClassDirectories scan_class_directories(const fs::path& directory, const ReadOpt
   return result;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "datasets/formats/readers.h"
+#include "convoy/datasets/formats/readers.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// The image files of a data set before decoding. Training files come first.
 struct ClassDirectories {
@@ -35,4 +35,4 @@ ClassDirectories scan_class_directories(const std::filesystem::path& directory, 
 DataSet load_class_directories(const ClassDirectories& directories, const std::filesystem::path& directory,
                                const ReadOptions& options);
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,4 +1,4 @@
-#include "datasets/formats/gzip.h"
+#include "convoy/datasets/formats/gzip.h"
 
 #define ZLIB_CONST  // next_in as a pointer to const
 #include <zlib.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 
 struct GzipReader::Stream : z_stream {
   bool ended = false;  // the current member is complete and its checksum is right
@@ -63,4 +63,4 @@ std::size_t GzipReader::read(void* out, std::size_t count) {
   return done;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

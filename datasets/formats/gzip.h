@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace convoy {
+namespace convoy::data {
 
 /// Decompresses gzip data on demand, and never more than the caller requests. Data that is not gzip is
 /// returned unchanged. The caller keeps the bytes and the name alive. Not thread-safe.
@@ -31,4 +31,4 @@ class GzipReader {
   const std::string& name_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,15 +1,15 @@
-#include "datasets/formats/idx.h"
+#include "convoy/datasets/formats/idx.h"
 
 #include <array>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
-#include "datasets/files.h"
-#include "datasets/formats/gzip.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/files.h"
+#include "convoy/datasets/formats/gzip.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 // The magic numbers: two zero bytes, the element type (8: unsigned bytes), the number of dimensions.
@@ -80,4 +80,4 @@ Tensor parse_idx_labels(std::string_view bytes, const std::string& name, int cla
                       Device::cpu());
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/tensor/tensor.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// Parses the contents of an IDX file, plain or gzip, and returns images u8 [N, rows, columns, 1]. Throws
 /// DataError, which starts with `name`, if the file is damaged or not an IDX file of images.
@@ -16,4 +16,4 @@ Tensor parse_idx_images(std::string_view bytes, const std::string& name);
 /// label is not below `classes`.
 Tensor parse_idx_labels(std::string_view bytes, const std::string& name, int classes);
 
-}  // namespace convoy
+}  // namespace convoy::data

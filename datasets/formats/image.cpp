@@ -1,13 +1,13 @@
 #include <filesystem>
 #include <utility>
 
-#include "datasets/files.h"
-#include "datasets/formats/image/pixels.h"
-#include "datasets/formats/readers.h"
-#include "datasets/transforms/resize.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/files.h"
+#include "convoy/datasets/formats/image/pixels.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/datasets/transforms/resize.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 constexpr std::int64_t kMaxSide = 65535;  // pixels; JPEG's limit, also applied to PNG and BMP
@@ -79,4 +79,4 @@ Tensor read_image(const std::filesystem::path& file, int size) {
   return decode_image(read_file(file, kMaxImageFileBytes), file.string(), size);
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

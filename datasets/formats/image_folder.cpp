@@ -4,15 +4,15 @@
 #include <exception>
 #include <optional>
 
-#include "datasets/files.h"
-#include "datasets/formats/class_directories.h"
-#include "datasets/formats/image/pixels.h"
-#include "datasets/formats/readers.h"
-#include "datasets/transforms/resize.h"
-#include "kernels/base/check.h"
-#include "kernels/runtime/parallel.h"
+#include "convoy/datasets/files.h"
+#include "convoy/datasets/formats/class_directories.h"
+#include "convoy/datasets/formats/image/pixels.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/datasets/transforms/resize.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/parallel.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace fs = std::filesystem;
 namespace {
 
@@ -147,4 +147,4 @@ DataSet read_image_folder(const fs::path& directory, const ReadOptions& options)
   return data;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -2,13 +2,13 @@
 #include <string>
 #include <vector>
 
-#include "datasets/files.h"
-#include "datasets/formats/idx.h"
-#include "datasets/formats/readers.h"
-#include "datasets/transforms/resize.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/files.h"
+#include "convoy/datasets/formats/idx.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/datasets/transforms/resize.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace fs = std::filesystem;
 namespace {
 
@@ -104,4 +104,4 @@ DataSet read_mnist(const fs::path& directory, const ReadOptions& options) {
   return data;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,8 +1,8 @@
-#include "datasets/formats/readers.h"
-#include "datasets/transforms/resize.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/datasets/transforms/resize.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 
 void check_read_options(const ReadOptions& options) {
   check_image_side(options.image_size);
@@ -11,4 +11,4 @@ void check_read_options(const ReadOptions& options) {
   check(options.workers >= 0, "ReadOptions::workers: found {}, expected 0 or more", options.workers);
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "datasets/dataset.h"
-#include "datasets/remote_file.h"
+#include "convoy/datasets/dataset.h"
+#include "convoy/datasets/remote_file.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// The options of all readers. A reader ignores those that do not apply to its format.
 struct ReadOptions {
@@ -82,4 +82,4 @@ Tensor read_image(const std::filesystem::path& file, int size = 0);
 /// is damaged.
 Tensor decode_image(const std::string& bytes, const std::string& name, int size = 0);
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,8 +1,8 @@
-#include "datasets/formats/registry.h"
+#include "convoy/datasets/formats/registry.h"
 
-#include "kernels/base/nearest_name.h"
+#include "convoy/kernels/base/nearest_name.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 DataSet read_shapes(const std::filesystem::path& /*directory*/, const ReadOptions& options) {
@@ -52,4 +52,4 @@ std::vector<std::string> dataset_names() {
   return names;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

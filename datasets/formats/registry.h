@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "datasets/formats/readers.h"
+#include "convoy/datasets/formats/readers.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// Where the images of a data set come from.
 enum class DatasetSource {
@@ -47,4 +47,4 @@ const DatasetEntry& find_dataset(std::string_view name);
 /// Returns the names of all data sets, in the order of the table.
 std::vector<std::string> dataset_names();
 
-}  // namespace convoy
+}  // namespace convoy::data

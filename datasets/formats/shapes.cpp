@@ -6,13 +6,13 @@
 #include <limits>
 #include <numbers>
 
-#include "datasets/files.h"
-#include "datasets/formats/readers.h"
-#include "kernels/base/check.h"
-#include "kernels/base/random.h"
-#include "kernels/runtime/parallel.h"
+#include "convoy/datasets/files.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/random.h"
+#include "convoy/kernels/runtime/parallel.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 using Color = std::array<float, 3>;  // 0 … 255
@@ -240,4 +240,4 @@ DataSet generate_shapes(const ShapesOptions& options) {
   return data;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,11 +1,11 @@
-#include "datasets/loader/batch_maker.h"
+#include "convoy/datasets/loader/batch_maker.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 /// Returns the CPU device that the batches are prepared on.
@@ -61,9 +61,9 @@ Batch BatchMaker::make(CpuStream& stream, const BatchTask& task) const {
   std::transform(ids, ids + n, batch.labels.view().as<std::int32_t>(),
                  [&](std::int32_t id) { return set_labels[id]; });
   const Random random{options_.seed, RandomPurpose::augmentation, static_cast<std::uint32_t>(task.epoch)};
-  augment(stream, set_.images.view(), batch.ids.view(), batch.ids.view(), options_.transform.augment, random,
-          batch.images.view());
+  kernels::augment(stream, set_.images.view(), batch.ids.view(), batch.ids.view(), options_.transform.augment,
+                   random, batch.images.view());
   return batch;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <vector>
 
-#include "datasets/loader/loader.h"
+#include "convoy/datasets/loader/loader.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// The sample order of one epoch. The first call of get() computes it. Thread-safe.
 class EpochOrder {
@@ -72,4 +72,4 @@ class BatchMaker {
   DeviceContext device_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::data

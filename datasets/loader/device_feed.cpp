@@ -1,10 +1,10 @@
-#include "datasets/loader/device_feed.h"
+#include "convoy/datasets/loader/device_feed.h"
 
 #include <utility>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 
-namespace convoy {
+namespace convoy::data {
 
 DeviceFeed::DeviceFeed(const DeviceContext& device, std::size_t max_behind)
     : device_(device), max_behind_(max_behind), uploader_(device) {}
@@ -57,4 +57,4 @@ void DeviceFeed::release_sources() {
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -5,10 +5,10 @@
 #include <deque>
 #include <optional>
 
-#include "datasets/loader/loader.h"
-#include "kernels/runtime/upload.h"
+#include "convoy/datasets/loader/loader.h"
+#include "convoy/kernels/runtime/upload.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// A queue that uploads batches while the GPU computes. Keeps the host copy of a batch until its upload is
 /// complete. Not thread-safe.
@@ -46,4 +46,4 @@ class DeviceFeed {
   Uploader uploader_;                 // last member: completes its copies before their memory is freed
 };
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,4 +1,4 @@
-#include "datasets/loader/loader.h"
+#include "convoy/datasets/loader/loader.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,13 +8,13 @@
 #include <thread>
 #include <utility>
 
-#include "datasets/loader/batch_maker.h"
-#include "datasets/loader/device_feed.h"
-#include "datasets/loader/resident_batches.h"
-#include "kernels/base/check.h"
-#include "kernels/runtime/named_range.h"
+#include "convoy/datasets/loader/batch_maker.h"
+#include "convoy/datasets/loader/device_feed.h"
+#include "convoy/datasets/loader/resident_batches.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/named_range.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 constexpr std::int64_t kEpochLimit = 1 << 24;  // the limit of Random
@@ -285,4 +285,4 @@ DataLoader::EpochRange DataLoader::epoch(std::int64_t epoch) {
 
 double DataLoader::take_wait_ms() { return std::exchange(impl_->wait_ms, 0.0); }
 
-}  // namespace convoy
+}  // namespace convoy::data

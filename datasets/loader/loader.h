@@ -6,10 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "datasets/loader/sampler.h"
-#include "datasets/transforms/transforms.h"
+#include "convoy/datasets/loader/sampler.h"
+#include "convoy/datasets/transforms/transforms.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// One micro-batch of one rank.
 struct Batch {
@@ -123,4 +123,4 @@ class DataLoader::EpochRange {
   DataLoader& loader_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,11 +1,11 @@
-#include "datasets/loader/resident_batches.h"
+#include "convoy/datasets/loader/resident_batches.h"
 
 #include <algorithm>
 #include <span>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 
 ResidentBatches::ResidentBatches(const ImageSet& set, const LoaderOptions& options, const BatchPlan& plan)
     : set_(set),
@@ -72,8 +72,9 @@ void ResidentBatches::augment_into(const Tensor& images, const Tensor& ids, std:
                                    const std::int32_t* device_epoch) const {
   const Random random{options_.seed, RandomPurpose::augmentation, epoch, device_epoch};
   on(images.stream(), [&](auto& s) {
-    augment(s, images_.view(), ids.view(), ids.view(), options_.transform.augment, random, images.view());
+    kernels::augment(s, images_.view(), ids.view(), ids.view(), options_.transform.augment, random,
+                     images.view());
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -3,10 +3,10 @@
 
 #include <optional>
 
-#include "datasets/loader/batch_maker.h"
-#include "kernels/runtime/upload.h"
+#include "convoy/datasets/loader/batch_maker.h"
+#include "convoy/kernels/runtime/upload.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// Gathers, augments and normalizes batches on the GPU. The host uploads the sample order once per epoch, and
 /// nothing per step. The batches are bitwise equal to those of BatchMaker. Not thread-safe.
@@ -35,4 +35,4 @@ class ResidentBatches {
   std::optional<Upload> upload_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::data

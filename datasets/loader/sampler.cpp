@@ -1,14 +1,14 @@
-#include "datasets/loader/sampler.h"
+#include "convoy/datasets/loader/sampler.h"
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/base/random.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/random.h"
 
-namespace convoy {
+namespace convoy::data {
 
 std::vector<std::int32_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch) {
   check(0 <= n && n <= std::numeric_limits<std::int32_t>::max(),
@@ -59,4 +59,4 @@ Range BatchPlan::positions(std::int64_t step, std::int64_t index) const {
   return {begin + part.begin, begin + part.end};
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace convoy {
+namespace convoy::data {
 
 /// Returns the sample order of an epoch: a permutation of [0, n) that depends only on (seed, epoch). It is a
 /// Fisher-Yates shuffle with Philox. Throws UsageError if `n` or `epoch` is out of range.
@@ -43,4 +43,4 @@ struct BatchPlan {
   Range positions(std::int64_t step, std::int64_t index) const;
 };
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,15 +1,15 @@
-#include "datasets/transforms/resize.h"
+#include "convoy/datasets/transforms/resize.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 
-#include "datasets/files.h"
-#include "kernels/base/check.h"
-#include "kernels/runtime/parallel.h"
+#include "convoy/datasets/files.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/parallel.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 constexpr std::size_t kLanes = 4;  // the maximum number of channels; one vector register
@@ -129,4 +129,4 @@ ImageSet resized(const ImageSet& set, int size, int workers) {
   return {images, set.labels};
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "datasets/dataset.h"
+#include "convoy/datasets/dataset.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// A borrowed image u8 [height, width, channels] with dense rows.
 struct PixelView {
@@ -59,4 +59,4 @@ void check_image_side(int size);
 /// if `size` is 0 or its images already have this size.
 ImageSet resized(const ImageSet& set, int size, int workers);
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -1,12 +1,12 @@
-#include "datasets/transforms/transforms.h"
+#include "convoy/datasets/transforms/transforms.h"
 
 #include <algorithm>
 #include <charconv>
 #include <set>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 constexpr int kDefaultCropPadding = 4;  // He et al., arXiv:1512.03385, section 4.2
@@ -42,7 +42,7 @@ int number(std::string_view word, int default_value, const char* what = "number 
 std::string_view word_name(std::string_view word) { return trimmed(word.substr(0, word.find('='))); }
 
 /// Sets the option that one word of the list names, such as "crop=4".
-void apply(std::string_view word, AugmentOptions& augment) {
+void apply(std::string_view word, kernels::AugmentOptions& augment) {
   if (word_name(word) == "crop") {
     augment.crop_padding = number(word, kDefaultCropPadding);
   } else if (word_name(word) == "cutout") {
@@ -58,8 +58,8 @@ void apply(std::string_view word, AugmentOptions& augment) {
   }
 }
 
-AugmentOptions parse(std::string_view text) {
-  AugmentOptions augment;
+kernels::AugmentOptions parse(std::string_view text) {
+  kernels::AugmentOptions augment;
   std::set<std::string_view> names;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
@@ -130,4 +130,4 @@ TransformSpec make_transform(std::string_view text, const ChannelStatistics& sta
   return spec;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -4,14 +4,14 @@
 #include <string>
 #include <string_view>
 
-#include "datasets/dataset.h"
-#include "kernels/augment.h"
+#include "convoy/datasets/dataset.h"
+#include "convoy/kernels/augment.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// The transforms of a training. Evaluation derives its own from it, so the two cannot differ.
 struct TransformSpec {
-  AugmentOptions augment;  // the random transforms and the normalization
+  kernels::AugmentOptions augment;  // the random transforms and the normalization
 
   /// Returns a specification with the same normalization and without random transforms.
   TransformSpec evaluation() const;
@@ -33,4 +33,4 @@ struct TransformOptions {
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,
                              const TransformOptions& options = {});
 
-}  // namespace convoy
+}  // namespace convoy::data

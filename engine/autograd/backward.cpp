@@ -1,12 +1,12 @@
-#include "engine/autograd/backward.h"
+#include "convoy/engine/autograd/backward.h"
 
 #include <queue>
 #include <unordered_map>
 
-#include "engine/autograd/variable_state.h"
-#include "kernels/base/check.h"
-#include "kernels/elementwise.h"
-#include "kernels/runtime/named_range.h"
+#include "convoy/engine/autograd/variable_state.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 
@@ -56,7 +56,7 @@ void GradSlot::alias_or_accumulate(const Tensor& gradient) {
     return;
   }
   const GradView destination = claim();
-  on(gradient.stream(), [&](auto& s) { scale(s, gradient.view(), 1, destination); });
+  on(gradient.stream(), [&](auto& s) { kernels::scale(s, gradient.view(), 1, destination); });
 }
 
 /// One traversal of the graph. Targets are keyed by the variable's state, so all handles to one variable

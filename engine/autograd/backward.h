@@ -1,7 +1,7 @@
 // backward(): computes the gradient of a scalar with respect to every leaf that it depends on.
 #pragma once
 
-#include "engine/autograd/variable.h"
+#include "convoy/engine/autograd/variable.h"
 
 namespace convoy {
 

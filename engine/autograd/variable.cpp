@@ -1,10 +1,10 @@
-#include "engine/autograd/variable.h"
+#include "convoy/engine/autograd/variable.h"
 
 #include <algorithm>
 #include <unordered_set>
 
-#include "engine/autograd/variable_state.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/autograd/variable_state.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/tensor/tensor.h"
 
 namespace convoy {
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "engine/autograd/variable.h"
+#include "convoy/engine/autograd/variable.h"
 
 namespace convoy {
 

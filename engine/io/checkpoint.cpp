@@ -1,4 +1,4 @@
-#include "engine/io/checkpoint.h"
+#include "convoy/engine/io/checkpoint.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,9 +7,9 @@
 #include <system_error>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::io {
 namespace {
 
 namespace fs = std::filesystem;
@@ -69,8 +69,8 @@ FileRecord write_recorded(const fs::path& path, const std::vector<NamedTensor>& 
   return {file.size(), hash_bytes(pieces)};
 }
 
-std::string dtype_of_parameters(const Module& model) {
-  const std::vector<NamedParameter> parameters = model.parameters();
+std::string dtype_of_parameters(const nn::Module& model) {
+  const std::vector<nn::NamedParameter> parameters = model.parameters();
   return parameters.empty() ? "" : std::string(to_string(parameters.front().variable.dtype()));
 }
 
@@ -94,7 +94,7 @@ void CheckpointDirectory::set_keep_last(int count) {
   keep_last_ = count;
 }
 
-fs::path CheckpointDirectory::save(const Module& model, const OptimizerState& optimizer,
+fs::path CheckpointDirectory::save(const nn::Module& model, const optim::OptimizerState& optimizer,
                                    const Manifest& manifest, bool best) {
   check(manifest.step >= 0, "checkpoint: step {}, expected at least 0", manifest.step);
   std::error_code error;
@@ -119,8 +119,9 @@ fs::path CheckpointDirectory::save(const Module& model, const OptimizerState& op
   return root_ / name;
 }
 
-void CheckpointDirectory::write_checkpoint(const fs::path& directory, const Module& model,
-                                           const OptimizerState& optimizer, const Manifest& manifest) const {
+void CheckpointDirectory::write_checkpoint(const fs::path& directory, const nn::Module& model,
+                                           const optim::OptimizerState& optimizer,
+                                           const Manifest& manifest) const {
   std::error_code error;
   fs::create_directory(directory, error);
   if (error) fail<OutputError>("{}: cannot be created: {}", directory.string(), error.message());
@@ -230,7 +231,7 @@ void CheckpointDirectory::prune() const {
 namespace {
 
 /// Loads a checkpoint into a model, and into `state` unless that is null.
-Manifest load(const fs::path& checkpoint, Module& model, OptimizerState* state) {
+Manifest load(const fs::path& checkpoint, nn::Module& model, optim::OptimizerState* state) {
   Manifest manifest = read_manifest(checkpoint);
   const DeviceContext cpu = Device::cpu();
   std::vector<PreparedImport> imports;
@@ -253,16 +254,16 @@ Manifest load(const fs::path& checkpoint, Module& model, OptimizerState* state) 
 
 }  // namespace
 
-Manifest load_checkpoint(const fs::path& checkpoint, Module& model, OptimizerState& state) {
+Manifest load_checkpoint(const fs::path& checkpoint, nn::Module& model, optim::OptimizerState& state) {
   return load(checkpoint, model, &state);
 }
 
-Manifest load_checkpoint(const fs::path& checkpoint, Module& model, Optimizer* optimizer) {
+Manifest load_checkpoint(const fs::path& checkpoint, nn::Module& model, optim::Optimizer* optimizer) {
   if (optimizer == nullptr) return load(checkpoint, model, nullptr);
-  OptimizerState state = state_of(*optimizer);  // shares the optimizer's tensors
+  optim::OptimizerState state = state_of(*optimizer);  // shares the optimizer's tensors
   Manifest manifest = load(checkpoint, model, &state);
   optimizer->set_steps(state.steps);
   return manifest;
 }
 
-}  // namespace convoy
+}  // namespace convoy::io

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/io/file.h"
-#include "engine/io/manifest.h"
-#include "engine/io/state_dict.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/engine/io/manifest.h"
+#include "convoy/engine/io/state_dict.h"
 
-namespace convoy {
+namespace convoy::io {
 
 /// The directory that holds the checkpoints of one run. Only one process may write to it at a time.
 class CheckpointDirectory {
@@ -28,10 +28,10 @@ class CheckpointDirectory {
   /// syncs the parent. Then replaces LATEST, and BEST if `best` is set and the best is kept, and removes old
   /// checkpoints. Blocks until the checkpoint is on disk. Retries transient write errors. If an error
   /// persists, removes the temporary directory, leaves older checkpoints untouched, and throws OutputError.
-  std::filesystem::path save(const Module& model, const OptimizerState& optimizer, const Manifest& manifest,
-                             bool best);
-  std::filesystem::path save(const Module& model, const Optimizer& optimizer, const Manifest& manifest,
-                             bool best) {
+  std::filesystem::path save(const nn::Module& model, const optim::OptimizerState& optimizer,
+                             const Manifest& manifest, bool best);
+  std::filesystem::path save(const nn::Module& model, const optim::Optimizer& optimizer,
+                             const Manifest& manifest, bool best) {
     return save(model, state_of(optimizer), manifest, best);
   }
   /// Sets how many of the newest checkpoints to keep, besides those that LATEST and BEST name; 0 keeps all.
@@ -49,8 +49,8 @@ class CheckpointDirectory {
   const std::filesystem::path& root() const { return root_; }
 
  private:
-  void write_checkpoint(const std::filesystem::path& directory, const Module& model,
-                        const OptimizerState& optimizer, const Manifest& manifest) const;
+  void write_checkpoint(const std::filesystem::path& directory, const nn::Module& model,
+                        const optim::OptimizerState& optimizer, const Manifest& manifest) const;
   void put_in_place(const std::filesystem::path& temporary, const std::string& name) const;
   /// Returns the checkpoint name in the file `pointer` (LATEST or BEST); nullopt if there is no valid one.
   std::optional<std::string> named_by(std::string_view pointer) const;
@@ -66,8 +66,10 @@ class CheckpointDirectory {
 
 /// Loads a checkpoint into a model, and into an optimizer unless that is null. Returns the manifest. If a
 /// file is damaged or belongs to another model or optimizer, changes nothing and throws CheckpointError.
-Manifest load_checkpoint(const std::filesystem::path& checkpoint, Module& model, Optimizer* optimizer);
+Manifest load_checkpoint(const std::filesystem::path& checkpoint, nn::Module& model,
+                         optim::Optimizer* optimizer);
 /// Loads a checkpoint into a model and into the tensors and the number of steps of an optimizer state.
-Manifest load_checkpoint(const std::filesystem::path& checkpoint, Module& model, OptimizerState& state);
+Manifest load_checkpoint(const std::filesystem::path& checkpoint, nn::Module& model,
+                         optim::OptimizerState& state);
 
-}  // namespace convoy
+}  // namespace convoy::io

@@ -1,4 +1,4 @@
-#include "engine/io/file.h"
+#include "convoy/engine/io/file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::io {
 namespace {
 
 namespace fs = std::filesystem;
@@ -202,4 +202,4 @@ std::string hash_file(const fs::path& path) {
   return hash.text();
 }
 
-}  // namespace convoy
+}  // namespace convoy::io

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace convoy {
+namespace convoy::io {
 
 /// The prefix of temporary files and directories. One that is left after a process was killed may be removed.
 inline constexpr std::string_view kTemporaryPrefix = ".tmp-";
@@ -66,4 +66,4 @@ std::string hash_bytes(std::span<const std::string_view> pieces);
 /// Returns the hash of a file's contents. Throws CheckpointError if it cannot be read.
 std::string hash_file(const std::filesystem::path& path);
 
-}  // namespace convoy
+}  // namespace convoy::io

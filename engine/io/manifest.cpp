@@ -1,14 +1,14 @@
-#include "engine/io/manifest.h"
+#include "convoy/engine/io/manifest.h"
 
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "engine/io/file.h"
-#include "engine/io/safetensors_header.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/engine/io/safetensors_header.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::io {
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,4 +122,4 @@ Manifest read_manifest(const fs::path& checkpoint) {
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::io

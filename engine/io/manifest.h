@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace convoy {
+namespace convoy::io {
 
 /// The metadata of a checkpoint.
 struct Manifest {
@@ -46,4 +46,4 @@ void write_manifest(const std::filesystem::path& directory, const Manifest& mani
 /// CheckpointError if a file is missing, unreadable or damaged.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
 
-}  // namespace convoy
+}  // namespace convoy::io

@@ -1,4 +1,4 @@
-#include "engine/io/safetensors.h"
+#include "convoy/engine/io/safetensors.h"
 
 #include <algorithm>
 #include <array>
@@ -9,11 +9,11 @@
 #include <set>
 #include <utility>
 
-#include "engine/io/file.h"
-#include "engine/io/safetensors_header.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/engine/io/safetensors_header.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
@@ -162,4 +162,4 @@ std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
   return bytes;
 }
 
-}  // namespace convoy
+}  // namespace convoy::io

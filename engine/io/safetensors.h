@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/tensor/tensor.h"
 
-namespace convoy {
+namespace convoy::io {
 
 struct NamedTensor {
   std::string name;
@@ -53,4 +53,4 @@ SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
 std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
                                const std::map<std::string, std::string>& metadata = {});
 
-}  // namespace convoy
+}  // namespace convoy::io

@@ -1,4 +1,4 @@
-#include "engine/io/safetensors_header.h"
+#include "convoy/engine/io/safetensors_header.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,9 +9,9 @@
 #include <tuple>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::io {
 namespace {
 
 /// A handler of parser events that accepts only the structure of a header:
@@ -203,4 +203,4 @@ std::string printable(std::string_view name) {
   return text + (name.size() > kMax ? "…\"" : "\"");
 }
 
-}  // namespace convoy
+}  // namespace convoy::io

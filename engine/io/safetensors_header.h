@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/base/view.h"
+#include "convoy/kernels/base/view.h"
 
-namespace convoy {
+namespace convoy::io {
 
 /// The validated entry of one tensor: [begin, end) is within the data, and end - begin = numel x element
 /// size.
@@ -42,4 +42,4 @@ SafetensorsHeader parse_safetensors_header(const std::filesystem::path& path, st
 /// replaced.
 std::string printable(std::string_view name);
 
-}  // namespace convoy
+}  // namespace convoy::io

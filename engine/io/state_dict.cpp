@@ -1,4 +1,4 @@
-#include "engine/io/state_dict.h"
+#include "convoy/engine/io/state_dict.h"
 
 #include <xxhash.h>
 
@@ -9,10 +9,10 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/io/safetensors_header.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/safetensors_header.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::io {
 namespace {
 
 /// Copies [A, B, C] to [A, C, B] for opaque elements: OHWI to OIHW or back, with the two spatial axes as one.
@@ -47,9 +47,9 @@ Tensor to_memory_layout(const Tensor& host, const Shape& memory_shape) {
   return swapped(host, memory_shape[3], memory_shape[1] * memory_shape[2], memory_shape);
 }
 
-Tensor exported(const Tensor& tensor, ParameterKind kind, const DeviceContext& cpu) {
+Tensor exported(const Tensor& tensor, nn::ParameterKind kind, const DeviceContext& cpu) {
   const Tensor host = tensor.to(cpu);
-  return kind == ParameterKind::filter ? to_checkpoint_layout(host) : host;
+  return kind == nn::ParameterKind::filter ? to_checkpoint_layout(host) : host;
 }
 
 /// Returns whether the name is that of PyTorch's num_batches_tracked.
@@ -76,7 +76,7 @@ void describe(std::string& text, const std::vector<std::string>& items, std::str
 struct PreparedImport::Target {
   std::string name;
   Tensor tensor;
-  ParameterKind kind;
+  nn::ParameterKind kind;
 };
 
 PreparedImport PreparedImport::match(const std::vector<Target>& targets,
@@ -96,7 +96,7 @@ PreparedImport PreparedImport::match(const std::vector<Target>& targets,
     }
     const Tensor& tensor = *entry->second;
     found.erase(entry);
-    const bool is_filter = target.kind == ParameterKind::filter;
+    const bool is_filter = target.kind == nn::ParameterKind::filter;
     const Shape expected = is_filter ? checkpoint_shape(target.tensor.shape()) : target.tensor.shape();
     const bool same_type = tensor.dtype() == target.tensor.dtype() ||
                            (is_floating(tensor.dtype()) && is_floating(target.tensor.dtype()));
@@ -118,19 +118,19 @@ PreparedImport PreparedImport::match(const std::vector<Target>& targets,
   return prepared;
 }
 
-PreparedImport PreparedImport::of(Module& model, const std::vector<NamedTensor>& tensors,
+PreparedImport PreparedImport::of(nn::Module& model, const std::vector<NamedTensor>& tensors,
                                   const std::string& source) {
   std::vector<Target> targets;
-  for (const NamedParameter& parameter : model.parameters()) {
+  for (const nn::NamedParameter& parameter : model.parameters()) {
     parameter.variable.wait_ready();
     targets.push_back({parameter.name, parameter.variable.value(), parameter.kind});
   }
-  for (const NamedBuffer& buffer : model.buffers())
-    targets.push_back({buffer.name, buffer.tensor, ParameterKind::norm_shift});
+  for (const nn::NamedBuffer& buffer : model.buffers())
+    targets.push_back({buffer.name, buffer.tensor, nn::ParameterKind::norm_shift});
   return match(targets, tensors, source);
 }
 
-PreparedImport PreparedImport::of(const std::vector<NamedState>& state,
+PreparedImport PreparedImport::of(const std::vector<optim::NamedState>& state,
                                   const std::vector<NamedTensor>& tensors, const std::string& source) {
   std::vector<Target> targets;
   for (const auto& [name, tensor, kind] : state) targets.push_back({name, tensor, kind});
@@ -146,30 +146,31 @@ void PreparedImport::apply() const {
   }
 }
 
-std::vector<NamedTensor> export_tensors(const Module& model) {
+std::vector<NamedTensor> export_tensors(const nn::Module& model) {
   const DeviceContext cpu = Device::cpu();
   std::vector<NamedTensor> tensors;
-  for (const NamedParameter& parameter : model.parameters()) {
+  for (const nn::NamedParameter& parameter : model.parameters()) {
     parameter.variable.wait_ready();
     tensors.push_back({parameter.name, exported(parameter.variable.value(), parameter.kind, cpu)});
   }
-  for (const NamedBuffer& buffer : model.buffers()) tensors.push_back({buffer.name, buffer.tensor.to(cpu)});
+  for (const nn::NamedBuffer& buffer : model.buffers())
+    tensors.push_back({buffer.name, buffer.tensor.to(cpu)});
   return tensors;
 }
 
-std::vector<NamedTensor> export_state(const std::vector<NamedState>& state) {
+std::vector<NamedTensor> export_state(const std::vector<optim::NamedState>& state) {
   const DeviceContext cpu = Device::cpu();
   std::vector<NamedTensor> tensors;
   for (const auto& [name, tensor, kind] : state) tensors.push_back({name, exported(tensor, kind, cpu)});
   return tensors;
 }
 
-void import_tensors(Module& model, const std::vector<NamedTensor>& tensors, const std::string& source) {
+void import_tensors(nn::Module& model, const std::vector<NamedTensor>& tensors, const std::string& source) {
   PreparedImport::of(model, tensors, source).apply();
   model.refresh_low_precision_copies();
 }
 
-std::string parameters_hash(const Module& model) { return parameters_hash(export_tensors(model)); }
+std::string parameters_hash(const nn::Module& model) { return parameters_hash(export_tensors(model)); }
 
 std::string parameters_hash(const std::vector<NamedTensor>& exported) {
   const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),
@@ -180,4 +181,4 @@ std::string parameters_hash(const std::vector<NamedTensor>& exported) {
   return fmt::format("{:016x}", XXH64_digest(state.get()));
 }
 
-}  // namespace convoy
+}  // namespace convoy::io

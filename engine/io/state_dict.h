@@ -5,23 +5,23 @@
 #include <string>
 #include <vector>
 
-#include "engine/io/safetensors.h"
-#include "engine/nn/module.h"
-#include "engine/optim/optimizer.h"
+#include "convoy/engine/io/safetensors.h"
+#include "convoy/engine/nn/module.h"
+#include "convoy/engine/optim/optimizer.h"
 
-namespace convoy {
+namespace convoy::io {
 
 /// Returns the parameters, then the buffers. num_batches_tracked of batch norms is left out; PyTorch does not
 /// require it. A tensor that needs neither a move nor a permutation shares the model's storage: write it to
 /// the file before the next step.
-std::vector<NamedTensor> export_tensors(const Module& model);
+std::vector<NamedTensor> export_tensors(const nn::Module& model);
 /// Returns the tensors of an optimizer's state in the same form.
-std::vector<NamedTensor> export_state(const std::vector<NamedState>& state);
+std::vector<NamedTensor> export_state(const std::vector<optim::NamedState>& state);
 
 /// Copies tensors into a model by name, converting floating-point types to the model's. Ignores
 /// num_batches_tracked. If tensors are missing, unexpected or of another shape, changes nothing and throws
 /// CheckpointError, which begins with `source` and lists them.
-void import_tensors(Module& model, const std::vector<NamedTensor>& tensors, const std::string& source);
+void import_tensors(nn::Module& model, const std::vector<NamedTensor>& tensors, const std::string& source);
 
 /// A checked import that has not been applied yet, so that several imports can be checked before the first
 /// changes anything.
@@ -29,9 +29,10 @@ class PreparedImport {
  public:
   /// Match tensors with those of a model or of an optimizer's state by name. Throw CheckpointError as
   /// import_tensors() does.
-  static PreparedImport of(Module& model, const std::vector<NamedTensor>& tensors, const std::string& source);
-  static PreparedImport of(const std::vector<NamedState>& state, const std::vector<NamedTensor>& tensors,
+  static PreparedImport of(nn::Module& model, const std::vector<NamedTensor>& tensors,
                            const std::string& source);
+  static PreparedImport of(const std::vector<optim::NamedState>& state,
+                           const std::vector<NamedTensor>& tensors, const std::string& source);
   /// Copies the tensors. Does not refresh low-precision copies.
   void apply() const;
 
@@ -49,7 +50,7 @@ class PreparedImport {
 
 /// Returns the xxhash64 of the bytes of all parameters and buffers in checkpoint form and order, as 16 hex
 /// digits. Equal networks have equal hashes; it is also the hash of the data section of model.safetensors.
-std::string parameters_hash(const Module& model);
+std::string parameters_hash(const nn::Module& model);
 std::string parameters_hash(const std::vector<NamedTensor>& exported);
 
-}  // namespace convoy
+}  // namespace convoy::io

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "engine/nn/layers.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::nn {
 namespace {
 
 bool is_relu(const Module& module) {
@@ -89,4 +89,4 @@ Variable ResidualBlock::forward(const Variable& x, const ForwardContext& context
 
 std::string ResidualBlock::describe() const { return fmt::format("ResidualBlock of {}", body_size_); }
 
-}  // namespace convoy
+}  // namespace convoy::nn

@@ -1,10 +1,10 @@
-#include "engine/nn/layers.h"
+#include "convoy/engine/nn/layers.h"
 
 #include <cmath>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::nn {
 namespace {
 
 void check_channels(const Shape& input, std::int64_t expected) {
@@ -169,4 +169,4 @@ Variable Flatten::forward(const Variable& x, const ForwardContext&) { return fla
 
 std::string Flatten::describe() const { return "Flatten"; }
 
-}  // namespace convoy
+}  // namespace convoy::nn

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/nn/module.h"
-#include "engine/ops/ops.h"
+#include "convoy/engine/nn/module.h"
+#include "convoy/engine/ops/ops.h"
 
-namespace convoy {
+namespace convoy::nn {
 
 struct Conv2dLayerOptions {
   int kernel = 3;
@@ -199,4 +199,4 @@ class ResidualBlock final : public Module {
   LayerChain body_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::nn

@@ -1,15 +1,15 @@
-#include "engine/nn/module.h"
+#include "convoy/engine/nn/module.h"
 
 #include <algorithm>
 #include <span>
 
-#include "engine/ops/ops.h"
-#include "kernels/base/check.h"
-#include "kernels/elementwise.h"
-#include "kernels/initial_values.h"
-#include "kernels/runtime/named_range.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/initial_values.h"
+#include "convoy/kernels/runtime/named_range.h"
 
-namespace convoy {
+namespace convoy::nn {
 namespace {
 
 /// A UsageError whose message begins with the path of the module that threw it.
@@ -168,7 +168,7 @@ void Module::refresh_low_precision_copies() {
       own.named.variable.wait_ready();
       const Tensor& copy = own.named.variable.low_precision_copy();
       if (!copy.defined()) continue;
-      on(copy.stream(), [&](auto& s) { cast(s, own.named.variable.value().view(), copy.view()); });
+      on(copy.stream(), [&](auto& s) { kernels::cast(s, own.named.variable.value().view(), copy.view()); });
     }
   });
 }
@@ -182,11 +182,11 @@ void Module::initialize(std::uint64_t seed) {
       own.named.variable.wait_ready();
       const Tensor& value = own.named.variable.value();
       if (own.init.kind == Init::Kind::constant) {
-        on(value.stream(), [&](auto& s) { fill(s, own.init.value, value.view()); });
+        on(value.stream(), [&](auto& s) { kernels::fill(s, own.init.value, value.view()); });
         continue;
       }
       const std::uint32_t key = hash_of(join_path(path, own.named.name));
-      const auto draw = own.init.kind == Init::Kind::normal ? draw_normal : draw_uniform;
+      const auto draw = own.init.kind == Init::Kind::normal ? kernels::draw_normal : kernels::draw_uniform;
       // In place if possible: the first touch of newly allocated pages takes longer than the draws.
       if (value.device() == host.device() && value.dtype() == DType::f32) {
         draw(stream, random, key, own.init.value, value.view());
@@ -233,4 +233,4 @@ void Module::set_path(const std::string& path) {
   for (const Child& child : children_) child.module->set_path(join_path(path, child.name));
 }
 
-}  // namespace convoy
+}  // namespace convoy::nn

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/autograd/variable.h"
-#include "kernels/base/random.h"
+#include "convoy/engine/autograd/variable.h"
+#include "convoy/kernels/base/random.h"
 
-namespace convoy {
+namespace convoy::nn {
 
 struct LayerSummary;
 
@@ -198,4 +198,4 @@ class Module {
   std::vector<Child> children_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::nn

@@ -1,8 +1,8 @@
-#include "kernels/batchnorm.h"
+#include "convoy/kernels/batchnorm.h"
 
-#include "engine/ops/checks.h"
-#include "engine/ops/cost.h"
-#include "engine/ops/ops.h"
+#include "convoy/engine/ops/checks.h"
+#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/ops.h"
 
 namespace convoy {
 namespace {
@@ -87,16 +87,16 @@ Variable batch_norm_train(const Variable& x, const Variable& gamma, const Variab
   const Tensor mean = Tensor::empty(gamma.shape(), gamma.dtype(), y.context());
   const Tensor inverse_std = Tensor::empty_like(mean);
   on(y.stream(), [&](auto& s) {
-    batch_norm_forward(s, x.value().view(), gamma.value().view(), beta.value().view(), view_of(residual),
-                       y.view(), mean.view(), inverse_std.view(), running.running_mean.view(),
-                       running.running_var.view(), options);
+    kernels::batch_norm_forward(s, x.value().view(), gamma.value().view(), beta.value().view(),
+                                view_of(residual), y.view(), mean.view(), inverse_std.view(),
+                                running.running_mean.view(), running.running_var.view(), options);
   });
   return record_batch_norm(y, x, gamma, beta, residual, options.relu, /*training=*/true,
                            [x = x.value(), gamma = gamma.value(), mean, inverse_std, options](
                                auto& s, ConstView dy, ConstView out, const GradViews& grads) {
-                             batch_norm_backward(s, dy, x.view(), out, gamma.view(), mean.view(),
-                                                 inverse_std.view(), grads.x, grads.residual, grads.gamma,
-                                                 grads.beta, options);
+                             kernels::batch_norm_backward(s, dy, x.view(), out, gamma.view(), mean.view(),
+                                                          inverse_std.view(), grads.x, grads.residual,
+                                                          grads.gamma, grads.beta, options);
                            });
 }
 
@@ -109,23 +109,25 @@ Variable sync_batch_norm_train(const Variable& x, const Variable& gamma, const V
   const Tensor inverse_std = Tensor::empty_like(mean);
   const Tensor local_moments = Tensor::empty({length}, DType::f64, x.context());
   const Tensor moments = Tensor::empty({group->size(), length}, DType::f64, x.context());
-  on(y.stream(), [&](auto& s) { sync_batch_norm_stats(s, x.value().view(), local_moments.view()); });
+  on(y.stream(), [&](auto& s) { kernels::sync_batch_norm_stats(s, x.value().view(), local_moments.view()); });
   group->all_gather(local_moments, moments);
   on(y.stream(), [&](auto& s) {
-    sync_batch_norm_elemt(s, x.value().view(), gamma.value().view(), beta.value().view(), view_of(residual),
-                          moments.view(), y.view(), mean.view(), inverse_std.view(),
-                          running.running_mean.view(), running.running_var.view(), options);
+    kernels::sync_batch_norm_elemt(s, x.value().view(), gamma.value().view(), beta.value().view(),
+                                   view_of(residual), moments.view(), y.view(), mean.view(),
+                                   inverse_std.view(), running.running_mean.view(),
+                                   running.running_var.view(), options);
   });
   return record_batch_norm(
       y, x, gamma, beta, residual, options.relu, /*training=*/true,
       [x = x.value(), gamma = gamma.value(), mean, inverse_std, group, options, length](
           auto& s, ConstView dy, ConstView out, const GradViews& grads) {
         const Tensor sums = Tensor::empty({length}, DType::f64, x.context());
-        sync_batch_norm_backward_reduce(s, dy, x.view(), out, mean.view(), inverse_std.view(), sums.view(),
-                                        grads.gamma, grads.beta, options);
+        kernels::sync_batch_norm_backward_reduce(s, dy, x.view(), out, mean.view(), inverse_std.view(),
+                                                 sums.view(), grads.gamma, grads.beta, options);
         group->all_reduce(sums);  // even if x wants no gradient: every rank must make the call
-        sync_batch_norm_backward_elemt(s, dy, x.view(), out, gamma.view(), mean.view(), inverse_std.view(),
-                                       sums.view(), grads.x, grads.residual, options);
+        kernels::sync_batch_norm_backward_elemt(s, dy, x.view(), out, gamma.view(), mean.view(),
+                                                inverse_std.view(), sums.view(), grads.x, grads.residual,
+                                                options);
       });
 }
 
@@ -134,16 +136,17 @@ Variable batch_norm_infer(const Variable& x, const Variable& gamma, const Variab
                           BatchNormOptions options) {
   const Tensor y = empty_result(x, gamma, beta, residual);
   on(y.stream(), [&](auto& s) {
-    batch_norm_inference(s, x.value().view(), gamma.value().view(), beta.value().view(), view_of(residual),
-                         running.running_mean.view(), running.running_var.view(), y.view(), options);
+    kernels::batch_norm_inference(s, x.value().view(), gamma.value().view(), beta.value().view(),
+                                  view_of(residual), running.running_mean.view(), running.running_var.view(),
+                                  y.view(), options);
   });
   return record_batch_norm(y, x, gamma, beta, residual, options.relu, /*training=*/false,
                            [x = x.value(), gamma = gamma.value(), running, options](
                                auto& s, ConstView dy, ConstView out, const GradViews& grads) {
-                             batch_norm_inference_backward(s, dy, x.view(), out, gamma.view(),
-                                                           running.running_mean.view(),
-                                                           running.running_var.view(), grads.x,
-                                                           grads.residual, grads.gamma, grads.beta, options);
+                             kernels::batch_norm_inference_backward(
+                                 s, dy, x.view(), out, gamma.view(), running.running_mean.view(),
+                                 running.running_var.view(), grads.x, grads.residual, grads.gamma, grads.beta,
+                                 options);
                            });
 }
 

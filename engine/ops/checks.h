@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include "engine/autograd/variable.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/autograd/variable.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::detail {
 

@@ -1,10 +1,10 @@
-#include "kernels/conv2d.h"
+#include "convoy/kernels/conv2d.h"
 
-#include "engine/ops/checks.h"
-#include "engine/ops/cost.h"
-#include "engine/ops/ops.h"
-#include "engine/ops/relu_gradient.h"
-#include "kernels/reduce.h"
+#include "convoy/engine/ops/checks.h"
+#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/ops/relu_gradient.h"
+#include "convoy/kernels/reduce.h"
 
 namespace convoy {
 
@@ -36,8 +36,8 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   Tensor y = Tensor::empty({x.shape()[0], height, width, filter.shape()[0]}, x.dtype(),
                            detail::result_context(x, filter, bias));
   on(y.stream(), [&](auto& s) {
-    conv2d_forward(s, x.value().view(), filter.value().view(), bias.defined() ? bias.value().view() : View{},
-                   y.view(), options);
+    kernels::conv2d_forward(s, x.value().view(), filter.value().view(),
+                            bias.defined() ? bias.value().view() : View{}, y.view(), options);
   });
   std::vector<Variable> inputs = {x, filter};
   if (bias.defined()) inputs.push_back(bias);
@@ -50,9 +50,11 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
         const Tensor g = detail::before_relu(dy, y);
         on(dy.stream(), [&](auto& s) {
           // Parameters first, so that their all-reduce can start while dx is computed.
-          if (slots[1].wanted()) conv2d_backward_filter(s, g.view(), x.view(), slots[1].claim(), options);
-          if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, g.view(), slots[2].claim());
-          if (slots[0].wanted()) conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
+          if (slots[1].wanted())
+            kernels::conv2d_backward_filter(s, g.view(), x.view(), slots[1].claim(), options);
+          if (slots.size() > 2 && slots[2].wanted()) kernels::sum_rows(s, g.view(), slots[2].claim());
+          if (slots[0].wanted())
+            kernels::conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
         });
       },
       detail::gemm_cost(2 * y.numel() * filter_area * x.shape()[3], x, filter, y, passes));

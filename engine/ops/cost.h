@@ -2,7 +2,7 @@
 // "What is counted".
 #pragma once
 
-#include "engine/autograd/variable.h"
+#include "convoy/engine/autograd/variable.h"
 
 namespace convoy::detail {
 

@@ -1,8 +1,8 @@
-#include "engine/ops/checks.h"
-#include "engine/ops/cost.h"
-#include "engine/ops/ops.h"
-#include "kernels/reduce.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "convoy/engine/ops/checks.h"
+#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/reduce.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 
 namespace convoy {
 namespace {
@@ -37,9 +37,9 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
   Tensor correct = Tensor::empty(per_sample, DType::i32, context);
   Tensor total = Tensor::empty({1}, computed, context);
   on(losses.stream(), [&](auto& s) {
-    softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), smoothing, losses.view(),
-                                  log_sum_exp.view(), correct.view());
-    sum(s, losses.view(), GradView(total.view()));
+    kernels::softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), smoothing, losses.view(),
+                                           log_sum_exp.view(), correct.view());
+    kernels::sum(s, losses.view(), GradView(total.view()));
   });
   const std::int64_t per_sample_bytes = detail::bytes_of(losses);
   const std::int64_t label_bytes = detail::bytes_of(labels);
@@ -54,8 +54,8 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
       [logits = logits.value(), labels, log_sum_exp, smoothing](const Tensor& dloss,
                                                                 std::span<GradSlot> slots) {
         on(dloss.stream(), [&](auto& s) {
-          softmax_cross_entropy_backward(s, dloss.view(), logits.view(), labels.view(), log_sum_exp.view(),
-                                         smoothing, slots[0].claim());
+          kernels::softmax_cross_entropy_backward(s, dloss.view(), logits.view(), labels.view(),
+                                                  log_sum_exp.view(), smoothing, slots[0].claim());
         });
       },
       cost);

@@ -1,8 +1,8 @@
-#include "kernels/elementwise.h"
+#include "convoy/kernels/elementwise.h"
 
-#include "engine/ops/checks.h"
-#include "engine/ops/cost.h"
-#include "engine/ops/ops.h"
+#include "convoy/engine/ops/checks.h"
+#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/ops.h"
 
 namespace convoy {
 namespace {
@@ -41,7 +41,7 @@ Variable add(const Variable& x, const Variable& y) {
   detail::check_same_shape("add", x, y);
   wait_ready(x, y);
   Tensor z = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, y));
-  on(z.stream(), [&](auto& s) { add(s, x.value().view(), y.value().view(), z.view()); });
+  on(z.stream(), [&](auto& s) { kernels::add(s, x.value().view(), y.value().view(), z.view()); });
   return record(
       "add", z, {x, y},
       [](const Tensor& dz, std::span<GradSlot> slots) {
@@ -56,7 +56,7 @@ Variable mul(const Variable& x, const Variable& y) {
   detail::check_same_shape("mul", x, y);
   wait_ready(x, y);
   Tensor z = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, y));
-  on(z.stream(), [&](auto& s) { mul(s, x.value().view(), y.value().view(), GradView(z.view())); });
+  on(z.stream(), [&](auto& s) { kernels::mul(s, x.value().view(), y.value().view(), GradView(z.view())); });
   const PerElement multiplication{.flops = 1, .reads = 2, .writes = 1};
   OpCost cost{.forward = cost_of(x, multiplication)};
   for (const Variable& factor : {x, y})
@@ -65,8 +65,8 @@ Variable mul(const Variable& x, const Variable& y) {
       "mul", z, {x, y},
       [x = x.value(), y = y.value()](const Tensor& dz, std::span<GradSlot> slots) {
         on(dz.stream(), [&](auto& s) {
-          if (slots[0].wanted()) mul(s, dz.view(), y.view(), slots[0].claim());
-          if (slots[1].wanted()) mul(s, dz.view(), x.view(), slots[1].claim());
+          if (slots[0].wanted()) kernels::mul(s, dz.view(), y.view(), slots[0].claim());
+          if (slots[1].wanted()) kernels::mul(s, dz.view(), x.view(), slots[1].claim());
         });
       },
       cost);
@@ -76,11 +76,11 @@ Variable scale(const Variable& x, double a) {
   detail::check_floating("scale", x);
   wait_ready(x);
   Tensor y = Tensor::empty_like(x.value());
-  on(y.stream(), [&](auto& s) { scale(s, x.value().view(), a, GradView(y.view())); });
+  on(y.stream(), [&](auto& s) { kernels::scale(s, x.value().view(), a, GradView(y.view())); });
   const Cost cost = cost_of(x, {.flops = 1, .reads = 1, .writes = 1});
   return record("scale", y, {x},
                 [a](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(), [&](auto& s) { scale(s, dy.view(), a, dx[0].claim()); });
+                  on(dy.stream(), [&](auto& s) { kernels::scale(s, dy.view(), a, dx[0].claim()); });
                 },
                 {.forward = cost, .backward = cost});
 }
@@ -88,44 +88,44 @@ Variable scale(const Variable& x, double a) {
 Variable relu(const Variable& x) {
   return activation(
       "relu", x, Saves::output, {.forward = 1, .backward = 1},
-      [](auto& s, ConstView in, View out) { relu_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView y, GradView dx) { relu_backward(s, dy, y, dx); });
+      [](auto& s, ConstView in, View out) { kernels::relu_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::relu_backward(s, dy, y, dx); });
 }
 
 // The normal distribution function and its density count as four operations each.
 Variable gelu(const Variable& x) {
   return activation(
       "gelu", x, Saves::input, {.forward = 5, .backward = 11},
-      [](auto& s, ConstView in, View out) { gelu_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView in, GradView dx) { gelu_backward(s, dy, in, dx); });
+      [](auto& s, ConstView in, View out) { kernels::gelu_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::gelu_backward(s, dy, in, dx); });
 }
 
 Variable silu(const Variable& x) {
   return activation(
       "silu", x, Saves::input, {.forward = 5, .backward = 9},
-      [](auto& s, ConstView in, View out) { silu_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView in, GradView dx) { silu_backward(s, dy, in, dx); });
+      [](auto& s, ConstView in, View out) { kernels::silu_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::silu_backward(s, dy, in, dx); });
 }
 
 Variable hardswish(const Variable& x) {
   return activation(
       "hardswish", x, Saves::input, {.forward = 5, .backward = 5},
-      [](auto& s, ConstView in, View out) { hardswish_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView in, GradView dx) { hardswish_backward(s, dy, in, dx); });
+      [](auto& s, ConstView in, View out) { kernels::hardswish_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::hardswish_backward(s, dy, in, dx); });
 }
 
 Variable tanh(const Variable& x) {
   return activation(
       "tanh", x, Saves::output, {.forward = 1, .backward = 3},
-      [](auto& s, ConstView in, View out) { tanh_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView y, GradView dx) { tanh_backward(s, dy, y, dx); });
+      [](auto& s, ConstView in, View out) { kernels::tanh_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::tanh_backward(s, dy, y, dx); });
 }
 
 Variable sigmoid(const Variable& x) {
   return activation(
       "sigmoid", x, Saves::output, {.forward = 4, .backward = 3},
-      [](auto& s, ConstView in, View out) { sigmoid_forward(s, in, out); },
-      [](auto& s, ConstView dy, ConstView y, GradView dx) { sigmoid_backward(s, dy, y, dx); });
+      [](auto& s, ConstView in, View out) { kernels::sigmoid_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::sigmoid_backward(s, dy, y, dx); });
 }
 
 Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random,
@@ -143,13 +143,15 @@ Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random r
   }
   wait_ready(x);
   Tensor y = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, sample_ids));
-  on(y.stream(),
-     [&](auto& s) { dropout(s, x.value().view(), sample_ids.view(), p, random, GradView(y.view())); });
+  on(y.stream(), [&](auto& s) {
+    kernels::dropout(s, x.value().view(), sample_ids.view(), p, random, GradView(y.view()));
+  });
   const Cost cost = cost_of(x, {.flops = 1, .reads = 1, .writes = 1});
   return record("dropout", y, {x},
                 [sample_ids, p, random, device_epoch](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(),
-                     [&](auto& s) { dropout(s, dy.view(), sample_ids.view(), p, random, dx[0].claim()); });
+                  on(dy.stream(), [&](auto& s) {
+                    kernels::dropout(s, dy.view(), sample_ids.view(), p, random, dx[0].claim());
+                  });
                 },
                 {.forward = cost, .backward = cost});
 }
@@ -167,8 +169,8 @@ Variable cast(const Variable& x, DType dtype) {
                 [from = x.dtype()](const Tensor& dy, std::span<GradSlot> dx) {
                   const GradView to = dx[0].claim();
                   on(dy.stream(), [&](auto& s) {
-                    if (to.mode == GradMode::overwrite) return cast(s, dy.view(), to);
-                    scale(s, dy.to(from).view(), 1, to);
+                    if (to.mode == GradMode::overwrite) return kernels::cast(s, dy.view(), to);
+                    kernels::scale(s, dy.to(from).view(), 1, to);
                   });
                 },
                 {.forward = is_kept ? Cost{} : cost, .backward = cost});

@@ -1,9 +1,9 @@
-#include "engine/ops/checks.h"
-#include "engine/ops/cost.h"
-#include "engine/ops/ops.h"
-#include "engine/ops/relu_gradient.h"
-#include "kernels/matmul.h"
-#include "kernels/reduce.h"
+#include "convoy/engine/ops/checks.h"
+#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/ops/relu_gradient.h"
+#include "convoy/kernels/matmul.h"
+#include "convoy/kernels/reduce.h"
 
 namespace convoy {
 
@@ -17,13 +17,16 @@ Variable matmul(const Variable& a, const Variable& b) {
         b.shape().text());
   wait_ready(a, b);
   Tensor c = Tensor::empty({a.shape()[0], b.shape()[1]}, a.dtype(), detail::result_context(a, b));
-  on(c.stream(), [&](auto& s) { matmul(s, a.value().view(), b.value().view(), GradView(c.view())); });
+  on(c.stream(),
+     [&](auto& s) { kernels::matmul(s, a.value().view(), b.value().view(), GradView(c.view())); });
   return record(
       "matmul", c, {a, b},
       [a = a.value(), b = b.value()](const Tensor& dc, std::span<GradSlot> slots) {
         on(dc.stream(), [&](auto& s) {
-          if (slots[0].wanted()) matmul(s, dc.view(), b.view(), slots[0].claim(), {.transpose_b = true});
-          if (slots[1].wanted()) matmul(s, a.view(), dc.view(), slots[1].claim(), {.transpose_a = true});
+          if (slots[0].wanted())
+            kernels::matmul(s, dc.view(), b.view(), slots[0].claim(), {.transpose_b = true});
+          if (slots[1].wanted())
+            kernels::matmul(s, a.view(), dc.view(), slots[1].claim(), {.transpose_a = true});
         });
       },
       detail::gemm_cost(2 * c.numel() * a.shape()[1], a, b, c));
@@ -44,8 +47,8 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
   Tensor y =
       Tensor::empty({x.shape()[0], weight.shape()[0]}, x.dtype(), detail::result_context(x, weight, bias));
   on(y.stream(), [&](auto& s) {
-    linear_forward(s, x.value().view(), weight.value().view(), bias.defined() ? bias.value().view() : View{},
-                   y.view(), with_relu);
+    kernels::linear_forward(s, x.value().view(), weight.value().view(),
+                            bias.defined() ? bias.value().view() : View{}, y.view(), with_relu);
   });
   std::vector<Variable> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
@@ -56,9 +59,10 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
                                                                         std::span<GradSlot> slots) {
         const Tensor g = detail::before_relu(dy, y);
         on(dy.stream(), [&](auto& s) {
-          if (slots[0].wanted()) matmul(s, g.view(), w.view(), slots[0].claim());
-          if (slots[1].wanted()) matmul(s, g.view(), x.view(), slots[1].claim(), {.transpose_a = true});
-          if (slots.size() > 2 && slots[2].wanted()) sum_rows(s, g.view(), slots[2].claim());
+          if (slots[0].wanted()) kernels::matmul(s, g.view(), w.view(), slots[0].claim());
+          if (slots[1].wanted())
+            kernels::matmul(s, g.view(), x.view(), slots[1].claim(), {.transpose_a = true});
+          if (slots.size() > 2 && slots[2].wanted()) kernels::sum_rows(s, g.view(), slots[2].claim());
         });
       },
       detail::gemm_cost(2 * y.numel() * x.shape()[1], x, weight, y, passes));

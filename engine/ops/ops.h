@@ -4,12 +4,12 @@
 // [N, H, W, C].
 #pragma once
 
-#include "engine/autograd/variable.h"
-#include "engine/tensor/process_group.h"
-#include "kernels/base/random.h"
-#include "kernels/batchnorm.h"
-#include "kernels/conv2d.h"
-#include "kernels/pool2d.h"
+#include "convoy/engine/autograd/variable.h"
+#include "convoy/engine/tensor/process_group.h"
+#include "convoy/kernels/base/random.h"
+#include "convoy/kernels/batchnorm.h"
+#include "convoy/kernels/conv2d.h"
+#include "convoy/kernels/pool2d.h"
 
 namespace convoy {
 

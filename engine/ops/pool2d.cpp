@@ -1,8 +1,8 @@
-#include "kernels/pool2d.h"
+#include "convoy/kernels/pool2d.h"
 
-#include "engine/ops/checks.h"
-#include "engine/ops/cost.h"
-#include "engine/ops/ops.h"
+#include "convoy/engine/ops/checks.h"
+#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/ops.h"
 
 namespace convoy {
 namespace {
@@ -29,13 +29,13 @@ Variable max_pool2d(const Variable& x, Pool2dOptions options) {
   Tensor y = Tensor::empty(pooled_shape("max_pool2d", x, options), x.dtype(), x.context());
   Tensor positions = Tensor::empty(y.shape(), DType::i32, x.context());
   on(y.stream(),
-     [&](auto& s) { max_pool2d_forward(s, x.value().view(), y.view(), positions.view(), options); });
+     [&](auto& s) { kernels::max_pool2d_forward(s, x.value().view(), y.view(), positions.view(), options); });
   Cost cost = cost_of_pooling(x, y, options);
   cost.bytes += detail::bytes_of(positions);
   return record("max_pool2d", y, {x},
                 [positions, options](const Tensor& dy, std::span<GradSlot> dx) {
                   on(dy.stream(), [&](auto& s) {
-                    max_pool2d_backward(s, dy.view(), positions.view(), dx[0].claim(), options);
+                    kernels::max_pool2d_backward(s, dy.view(), positions.view(), dx[0].claim(), options);
                   });
                 },
                 {.forward = cost, .backward = cost});
@@ -44,12 +44,12 @@ Variable max_pool2d(const Variable& x, Pool2dOptions options) {
 Variable avg_pool2d(const Variable& x, Pool2dOptions options) {
   wait_ready(x);
   Tensor y = Tensor::empty(pooled_shape("avg_pool2d", x, options), x.dtype(), x.context());
-  on(y.stream(), [&](auto& s) { avg_pool2d_forward(s, x.value().view(), y.view(), options); });
+  on(y.stream(), [&](auto& s) { kernels::avg_pool2d_forward(s, x.value().view(), y.view(), options); });
   const Cost cost = cost_of_pooling(x, y, options);
   return record("avg_pool2d", y, {x},
                 [options](const Tensor& dy, std::span<GradSlot> dx) {
                   on(dy.stream(),
-                     [&](auto& s) { avg_pool2d_backward(s, dy.view(), dx[0].claim(), options); });
+                     [&](auto& s) { kernels::avg_pool2d_backward(s, dy.view(), dx[0].claim(), options); });
                 },
                 {.forward = cost, .backward = cost});
 }
@@ -60,11 +60,12 @@ Variable global_avg_pool2d(const Variable& x) {
   check(x.shape()[1] > 0 && x.shape()[2] > 0, "global_avg_pool2d: input {} has no pixels", x.shape().text());
   wait_ready(x);
   Tensor y = Tensor::empty({x.shape()[0], x.shape()[3]}, x.dtype(), x.context());
-  on(y.stream(), [&](auto& s) { global_avg_pool2d_forward(s, x.value().view(), y.view()); });
+  on(y.stream(), [&](auto& s) { kernels::global_avg_pool2d_forward(s, x.value().view(), y.view()); });
   const std::int64_t bytes = detail::bytes_of(x) + detail::bytes_of(y);
   return record("global_avg_pool2d", y, {x},
                 [](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(), [&](auto& s) { global_avg_pool2d_backward(s, dy.view(), dx[0].claim()); });
+                  on(dy.stream(),
+                     [&](auto& s) { kernels::global_avg_pool2d_backward(s, dy.view(), dx[0].claim()); });
                 },
                 {.forward = {.flops = x.shape().numel(), .bytes = bytes},
                  .backward = {.flops = y.numel(), .bytes = bytes}});

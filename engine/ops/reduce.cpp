@@ -1,8 +1,8 @@
-#include "kernels/reduce.h"
+#include "convoy/kernels/reduce.h"
 
-#include "engine/ops/checks.h"
-#include "engine/ops/cost.h"
-#include "engine/ops/ops.h"
+#include "convoy/engine/ops/checks.h"
+#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/ops.h"
 
 namespace convoy {
 
@@ -10,10 +10,11 @@ Variable sum(const Variable& x) {
   detail::check_floating("sum", x);
   wait_ready(x);
   Tensor y = Tensor::empty({1}, x.dtype(), x.context());
-  on(y.stream(), [&](auto& s) { sum(s, x.value().view(), GradView(y.view())); });
+  on(y.stream(), [&](auto& s) { kernels::sum(s, x.value().view(), GradView(y.view())); });
   return record("sum", y, {x},
                 [](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(), [&](auto& s) { broadcast_scalar(s, dy.view(), 1, dx[0].claim()); });
+                  on(dy.stream(),
+                     [&](auto& s) { kernels::broadcast_scalar(s, dy.view(), 1, dx[0].claim()); });
                 },
                 {.forward = detail::cost_of(x, {.flops = 1, .reads = 1}),
                  .backward = detail::cost_of(x, {.writes = 1})});

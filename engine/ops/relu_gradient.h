@@ -1,8 +1,8 @@
 // The gradient in front of a ReLU that is fused into an op. Private to engine/ops.
 #pragma once
 
-#include "engine/tensor/tensor.h"
-#include "kernels/elementwise.h"
+#include "convoy/engine/tensor/tensor.h"
+#include "convoy/kernels/elementwise.h"
 
 namespace convoy::detail {
 
@@ -11,7 +11,7 @@ namespace convoy::detail {
 inline Tensor before_relu(const Tensor& dy, const Tensor& y) {
   if (!y.defined()) return dy;
   const Tensor g = Tensor::empty_like(dy);
-  on(dy.stream(), [&](auto& s) { relu_backward(s, dy.view(), y.view(), GradView(g.view())); });
+  on(dy.stream(), [&](auto& s) { kernels::relu_backward(s, dy.view(), y.view(), GradView(g.view())); });
   return g;
 }
 

@@ -1,7 +1,7 @@
-#include "engine/ops/checks.h"
-#include "engine/ops/cost.h"
-#include "engine/ops/ops.h"
-#include "kernels/pool2d.h"
+#include "convoy/engine/ops/checks.h"
+#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/pool2d.h"
 
 namespace convoy {
 
@@ -26,11 +26,12 @@ Variable flatten(const Variable& x) {
   const Shape nchw{shape[0], shape[3], shape[1], shape[2]};
   wait_ready(x);
   Tensor y = Tensor::empty(nchw, x.dtype(), x.context());
-  on(y.stream(), [&](auto& s) { nhwc_to_nchw(s, x.value().view(), GradView(y.view())); });
+  on(y.stream(), [&](auto& s) { kernels::nhwc_to_nchw(s, x.value().view(), GradView(y.view())); });
   const Cost copy = detail::cost_of(x, {.reads = 1, .writes = 1});
   return record("flatten", y.reshape(flat), {x},
                 [nchw](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(), [&](auto& s) { nchw_to_nhwc(s, dy.reshape(nchw).view(), dx[0].claim()); });
+                  on(dy.stream(),
+                     [&](auto& s) { kernels::nchw_to_nhwc(s, dy.reshape(nchw).view(), dx[0].claim()); });
                 },
                 {.forward = copy, .backward = copy});
 }

@@ -1,10 +1,10 @@
-#include "engine/optim/loss_average.h"
+#include "convoy/engine/optim/loss_average.h"
 
 #include <limits>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::optim {
 
 LossAverage::LossAverage(double decay) : decay_(decay) {
   check(decay >= 0 && decay < 1, "loss average: decay is {}, expected at least 0 and less than 1", decay);
@@ -19,4 +19,4 @@ double LossAverage::value() const {
   return state_.weight > 0 ? state_.sum / state_.weight : std::numeric_limits<double>::quiet_NaN();
 }
 
-}  // namespace convoy
+}  // namespace convoy::optim

@@ -1,7 +1,7 @@
 // LossAverage: a moving average of the loss for progress lines, since single batches are noisy.
 #pragma once
 
-namespace convoy {
+namespace convoy::optim {
 
 /// An exponential moving average with the bias correction of Adam's moments (Kingma and Ba, arXiv:1412.6980,
 /// section 3): with s_t = decay s_{t-1} + (1 - decay) loss_t and s_0 = 0, the value is s_t / (1 - decay^t).
@@ -31,4 +31,4 @@ class LossAverage {
   State state_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::optim

@@ -1,17 +1,17 @@
-#include "engine/optim/loss_scaler.h"
+#include "convoy/engine/optim/loss_scaler.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/base/check.h"
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
 
-namespace convoy {
+namespace convoy::optim {
 namespace {
 
 void set(const Tensor& number, double value) {
-  on(number.stream(), [&](auto& s) { fill(s, value, number.view()); });
+  on(number.stream(), [&](auto& s) { kernels::fill(s, value, number.view()); });
 }
 
 }  // namespace
@@ -42,15 +42,15 @@ LossScaler::LossScaler(const DeviceContext& device, DType loss_dtype, const Loss
 }
 
 const Tensor& LossScaler::find_non_finite(std::span<const ConstView> gradients) const {
-  on(scale_.stream(), [&](auto& s) { count_non_finite(s, gradients, non_finite_.view()); });
+  on(scale_.stream(), [&](auto& s) { kernels::count_non_finite(s, gradients, non_finite_.view()); });
   return non_finite_;
 }
 
 void LossScaler::update() const {
-  on(scale_.stream(), [&](auto& s) { update_loss_scale(s, non_finite_.view(), view(), options_); });
+  on(scale_.stream(), [&](auto& s) { kernels::update_loss_scale(s, non_finite_.view(), view(), options_); });
 }
 
-LossScaleView LossScaler::view() const {
+kernels::LossScaleView LossScaler::view() const {
   return {.scale = scale_.view(),
           .good_steps = good_steps_.view(),
           .skipped = skipped_.view(),
@@ -80,7 +80,7 @@ void LossScaler::restore(const State& state) const {
   set(failed_, state.failed ? 1 : 0);
 }
 
-std::string first_non_finite(const std::vector<NamedParameter>& parameters) {
+std::string first_non_finite(const std::vector<nn::NamedParameter>& parameters) {
   if (parameters.empty()) return "";
   const auto size = static_cast<std::int64_t>(parameters.size());
   const Tensor counts = Tensor::zeros({size}, DType::i32, parameters.front().variable.context());
@@ -88,11 +88,13 @@ std::string first_non_finite(const std::vector<NamedParameter>& parameters) {
     const Tensor& gradient = parameters[static_cast<std::size_t>(i)].variable.grad();
     if (!gradient.defined()) continue;
     const ConstView view = gradient.view();
-    on(counts.stream(), [&](auto& s) { count_non_finite(s, {&view, 1}, counts.slice(i, {1}).view()); });
+    on(counts.stream(), [&](auto& s) {
+      kernels::count_non_finite(s, {&view, 1}, counts.slice(i, {1}).view());
+    });
   }
   const std::vector<std::int32_t> found = counts.to_vector<std::int32_t>();  // blocks
   const auto first = std::find_if(found.begin(), found.end(), [](std::int32_t count) { return count != 0; });
   return first == found.end() ? "" : parameters[static_cast<std::size_t>(first - found.begin())].name;
 }
 
-}  // namespace convoy
+}  // namespace convoy::optim

@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "engine/nn/module.h"
-#include "engine/tensor/readback.h"
-#include "kernels/loss_scale.h"
+#include "convoy/engine/nn/module.h"
+#include "convoy/engine/tensor/readback.h"
+#include "convoy/kernels/loss_scale.h"
 
-namespace convoy {
+namespace convoy::optim {
 
 /// The initial scale, and how the scale changes.
 struct LossScaleSettings {
   double initial = 65536;
-  LossScaleOptions options = {};
+  kernels::LossScaleOptions options = {};
 
   /// Returns settings for a scale that never changes. The first overflow fails.
   static LossScaleSettings fixed(double scale);
@@ -72,14 +72,14 @@ class LossScaler {
   void restore(const State& state) const;
 
  private:
-  LossScaleView view() const;
+  kernels::LossScaleView view() const;
 
-  LossScaleOptions options_;
+  kernels::LossScaleOptions options_;
   Tensor scale_, good_steps_, skipped_, failed_, non_finite_;
 };
 
 /// Returns the name of the first parameter whose gradient holds a NaN or an infinity, or "" if there is none.
 /// Used in error messages about overflows. Blocks until the device has checked the gradients.
-std::string first_non_finite(const std::vector<NamedParameter>& parameters);
+std::string first_non_finite(const std::vector<nn::NamedParameter>& parameters);
 
-}  // namespace convoy
+}  // namespace convoy::optim

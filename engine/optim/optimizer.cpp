@@ -1,18 +1,19 @@
-#include "engine/optim/optimizer.h"
+#include "convoy/engine/optim/optimizer.h"
 
 #include <cmath>
 #include <set>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/elementwise.h"
-#include "kernels/optimizer_step.h"
-#include "kernels/reduce.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/optimizer_step.h"
+#include "convoy/kernels/reduce.h"
 
-namespace convoy {
+namespace convoy::optim {
 namespace {
 
-std::vector<ParameterGroup> one_group(const std::vector<NamedParameter>& parameters, double weight_decay) {
+std::vector<ParameterGroup> one_group(const std::vector<nn::NamedParameter>& parameters,
+                                      double weight_decay) {
   return {ParameterGroup{.parameters = parameters, .weight_decay = weight_decay}};
 }
 
@@ -22,20 +23,20 @@ void check_group_decay(const char* optimizer, double weight_decay) {
         weight_decay);
 }
 
-View low_precision_copy_of(const NamedParameter& parameter) {
+View low_precision_copy_of(const nn::NamedParameter& parameter) {
   const Tensor& copy = parameter.variable.low_precision_copy();
   return copy.defined() ? copy.view() : View{};
 }
 
 }  // namespace
 
-std::vector<ParameterGroup> decay_groups(const std::vector<NamedParameter>& parameters, double weight_decay,
-                                         bool decay_all) {
+std::vector<ParameterGroup> decay_groups(const std::vector<nn::NamedParameter>& parameters,
+                                         double weight_decay, bool decay_all) {
   ParameterGroup decaying{.parameters = {}, .weight_decay = weight_decay};
   ParameterGroup others;
-  for (const NamedParameter& parameter : parameters) {
-    const bool decays =
-        decay_all || parameter.kind == ParameterKind::filter || parameter.kind == ParameterKind::weight;
+  for (const nn::NamedParameter& parameter : parameters) {
+    const bool decays = decay_all || parameter.kind == nn::ParameterKind::filter ||
+                        parameter.kind == nn::ParameterKind::weight;
     (decays ? decaying : others).parameters.push_back(parameter);
   }
   std::vector<ParameterGroup> groups;
@@ -52,7 +53,7 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups) : groups_(std::move(gro
           "optimizer: weight decay {}, expected at least 0", group.weight_decay);
     check(std::isfinite(group.lr_scale) && group.lr_scale >= 0,
           "optimizer: learning-rate scale {}, expected at least 0", group.lr_scale);
-    for (const NamedParameter& parameter : group.parameters) {
+    for (const nn::NamedParameter& parameter : group.parameters) {
       check(names.insert(parameter.name).second,
             "optimizer: two parameters are named {}; expected unique names", parameter.name);
       for (const Variable& other : seen)
@@ -75,7 +76,7 @@ const DeviceContext& Optimizer::context() const {
 std::vector<ConstView> Optimizer::new_gradients(bool may_be_empty) const {
   std::vector<ConstView> gradients;
   for (const ParameterGroup& group : groups_)
-    for (const NamedParameter& parameter : group.parameters)
+    for (const nn::NamedParameter& parameter : group.parameters)
       if (parameter.variable.has_new_grad()) gradients.push_back(parameter.variable.grad().view());
   check(may_be_empty || !gradients.empty(),
         "optimizer {}: no parameter has a new gradient; call backward before step", name());
@@ -84,12 +85,12 @@ std::vector<ConstView> Optimizer::new_gradients(bool may_be_empty) const {
 
 Tensor Optimizer::norm_of(const std::vector<ConstView>& gradients, ProcessGroup* group) const {
   Tensor norm = Tensor::empty({1}, DType::f64, context());
-  on(norm.stream(), [&](auto& s) { global_norm(s, gradients, norm.view()); });
+  on(norm.stream(), [&](auto& s) { kernels::global_norm(s, gradients, norm.view()); });
   if (group == nullptr) return norm;
   const Tensor norms = Tensor::empty({group->size(), 1}, DType::f64, context());
   group->all_gather(norm, norms);
   const ConstView all = norms.view();
-  on(norm.stream(), [&](auto& s) { global_norm(s, {&all, 1}, norm.view()); });
+  on(norm.stream(), [&](auto& s) { kernels::global_norm(s, {&all, 1}, norm.view()); });
   return norm;
 }
 
@@ -97,7 +98,7 @@ double Optimizer::gradient_norm() const { return norm_of(new_gradients(false)).i
 
 void Optimizer::step(double lr, const OptimizerStepOptions& options) {
   check(std::isfinite(lr) && lr >= 0, "optimizer {}: learning rate {}, expected at least 0", name(), lr);
-  on(lr_.stream(), [&](auto& s) { fill(s, lr, lr_.view()); });
+  on(lr_.stream(), [&](auto& s) { kernels::fill(s, lr, lr_.view()); });
   step(lr_, options);
 }
 
@@ -117,7 +118,7 @@ void Optimizer::step(const Tensor& lr, const OptimizerStepOptions& options) {
   // A rank that holds a shard of the parameters may have no gradients.
   const std::vector<ConstView> gradients = new_gradients(options.process_group != nullptr);
 
-  StepScalars scalars{.lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps_.view()};
+  kernels::StepScalars scalars{.lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps_.view()};
   if (options.scaler != nullptr) {
     const Tensor& found = options.scaler->find_non_finite(gradients);
     if (options.process_group != nullptr) options.process_group->all_reduce(found);
@@ -128,11 +129,11 @@ void Optimizer::step(const Tensor& lr, const OptimizerStepOptions& options) {
     coefficient = gradient_coefficient(gradients, options);
     scalars.grad_scale = coefficient.view();
   }
-  on(steps_.stream(), [&](auto& s) { count_step(s, scalars.skip, steps_.view()); });
+  on(steps_.stream(), [&](auto& s) { kernels::count_step(s, scalars.skip, steps_.view()); });
 
   std::vector<std::size_t> indices;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const std::vector<NamedParameter>& parameters = groups_[g].parameters;
+    const std::vector<nn::NamedParameter>& parameters = groups_[g].parameters;
     indices.clear();
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (parameters[i].variable.has_new_grad()) indices.push_back(i);
@@ -140,7 +141,7 @@ void Optimizer::step(const Tensor& lr, const OptimizerStepOptions& options) {
   }
   if (options.scaler != nullptr) options.scaler->update();
   for (const ParameterGroup& group : groups_)
-    for (const NamedParameter& parameter : group.parameters) {
+    for (const nn::NamedParameter& parameter : group.parameters) {
       parameter.variable.consume_grad();
       // With a scaler, first_non_finite() may still need the gradients to name the one that overflowed.
       if (options.scaler == nullptr) parameter.variable.release_grad();
@@ -153,9 +154,10 @@ Tensor Optimizer::gradient_coefficient(const std::vector<ConstView>& gradients,
   if (options.clip_norm) norm = norm_of(gradients, options.process_group);
   const Tensor coefficient = Tensor::empty({1}, DType::f64, context());
   on(coefficient.stream(), [&](auto& s) {
-    clip_coefficient(s, norm.defined() ? ConstView(norm.view()) : ConstView(), options.clip_norm.value_or(0),
-                     options.scaler != nullptr ? ConstView(options.scaler->seed().view()) : ConstView(),
-                     coefficient.view());
+    kernels::clip_coefficient(
+        s, norm.defined() ? ConstView(norm.view()) : ConstView(), options.clip_norm.value_or(0),
+        options.scaler != nullptr ? ConstView(options.scaler->seed().view()) : ConstView(),
+        coefficient.view());
   });
   return coefficient;
 }
@@ -165,21 +167,21 @@ std::int64_t Optimizer::steps() const {
 }
 
 void Optimizer::set_steps(std::int64_t steps) {
-  on(steps_.stream(), [&](auto& s) { fill(s, static_cast<double>(steps), steps_.view()); });
+  on(steps_.stream(), [&](auto& s) { kernels::fill(s, static_cast<double>(steps), steps_.view()); });
 }
 
 std::vector<std::vector<Tensor>> Optimizer::make_state() const {
   std::vector<std::vector<Tensor>> state;
   for (const ParameterGroup& group : groups_) {
     std::vector<Tensor>& tensors = state.emplace_back();
-    for (const NamedParameter& parameter : group.parameters)
+    for (const nn::NamedParameter& parameter : group.parameters)
       tensors.push_back(Tensor::zeros(parameter.variable.shape(), parameter.variable.dtype(),
                                       parameter.variable.context()));
   }
   return state;
 }
 
-View Optimizer::state_view(const NamedParameter& parameter, const Tensor& state) {
+View Optimizer::state_view(const nn::NamedParameter& parameter, const Tensor& state) {
   const Tensor& value = parameter.variable.value();
   check(state.device() == value.device() && state.dtype() == value.dtype(),
         "optimizer: {} is {} on {}, its state {} on {}; build the optimizer after moving the model",
@@ -192,7 +194,7 @@ void Optimizer::append_state(std::vector<NamedState>& all, std::string_view kind
                              const std::vector<std::vector<Tensor>>& state) const {
   for (std::size_t g = 0; g < state.size(); ++g)
     for (std::size_t i = 0; i < state[g].size(); ++i) {
-      const NamedParameter& parameter = groups_[g].parameters[i];
+      const nn::NamedParameter& parameter = groups_[g].parameters[i];
       all.push_back({fmt::format("{}/{}", kind, parameter.name), state[g][i], parameter.kind});
     }
 }
@@ -201,7 +203,7 @@ OptimizerState state_of(const Optimizer& optimizer) {
   return {.name = optimizer.name(), .steps = optimizer.steps(), .tensors = optimizer.state()};
 }
 
-Sgd::Sgd(const std::vector<NamedParameter>& parameters, SgdSettings settings)
+Sgd::Sgd(const std::vector<nn::NamedParameter>& parameters, SgdSettings settings)
     : Sgd(one_group(parameters, settings.weight_decay),
           {.momentum = settings.momentum, .nesterov = settings.nesterov}) {}
 
@@ -220,25 +222,26 @@ std::vector<NamedState> Sgd::state() const {
   return all;
 }
 
-void Sgd::step_group(std::size_t group, std::span<const std::size_t> indices, const StepScalars& scalars) {
-  std::vector<SgdSlot> slots;
+void Sgd::step_group(std::size_t group, std::span<const std::size_t> indices,
+                     const kernels::StepScalars& scalars) {
+  std::vector<kernels::SgdSlot> slots;
   slots.reserve(indices.size());
   for (const std::size_t i : indices) {
-    const NamedParameter& parameter = groups_[group].parameters[i];
+    const nn::NamedParameter& parameter = groups_[group].parameters[i];
     slots.push_back({.parameter = parameter.variable.value().view(),
                      .gradient = parameter.variable.grad().view(),
                      .momentum = momentum_.empty() ? View{} : state_view(parameter, momentum_[group][i]),
                      .low_precision_copy = low_precision_copy_of(parameter)});
   }
-  const SgdOptions options{.lr_scale = groups_[group].lr_scale,
-                           .momentum = settings_.momentum,
-                           .weight_decay = groups_[group].weight_decay,
-                           .nesterov = settings_.nesterov};
+  const kernels::SgdOptions options{.lr_scale = groups_[group].lr_scale,
+                                    .momentum = settings_.momentum,
+                                    .weight_decay = groups_[group].weight_decay,
+                                    .nesterov = settings_.nesterov};
   on(groups_[group].parameters[indices[0]].variable.value().stream(),
-     [&](auto& s) { sgd_step(s, slots, scalars, options); });
+     [&](auto& s) { kernels::sgd_step(s, slots, scalars, options); });
 }
 
-Adam::Adam(const std::vector<NamedParameter>& parameters, AdamSettings settings)
+Adam::Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings settings)
     : Adam(one_group(parameters, settings.weight_decay), {.beta1 = settings.beta1,
                                                           .beta2 = settings.beta2,
                                                           .epsilon = settings.epsilon,
@@ -262,25 +265,26 @@ std::vector<NamedState> Adam::state() const {
   return all;
 }
 
-void Adam::step_group(std::size_t group, std::span<const std::size_t> indices, const StepScalars& scalars) {
-  std::vector<AdamSlot> slots;
+void Adam::step_group(std::size_t group, std::span<const std::size_t> indices,
+                      const kernels::StepScalars& scalars) {
+  std::vector<kernels::AdamSlot> slots;
   slots.reserve(indices.size());
   for (const std::size_t i : indices) {
-    const NamedParameter& parameter = groups_[group].parameters[i];
+    const nn::NamedParameter& parameter = groups_[group].parameters[i];
     slots.push_back({.parameter = parameter.variable.value().view(),
                      .gradient = parameter.variable.grad().view(),
                      .first_moment = state_view(parameter, first_[group][i]),
                      .second_moment = state_view(parameter, second_[group][i]),
                      .low_precision_copy = low_precision_copy_of(parameter)});
   }
-  const AdamOptions options{.lr_scale = groups_[group].lr_scale,
-                            .beta1 = settings_.beta1,
-                            .beta2 = settings_.beta2,
-                            .epsilon = settings_.epsilon,
-                            .weight_decay = groups_[group].weight_decay,
-                            .decoupled = settings_.decoupled};
+  const kernels::AdamOptions options{.lr_scale = groups_[group].lr_scale,
+                                     .beta1 = settings_.beta1,
+                                     .beta2 = settings_.beta2,
+                                     .epsilon = settings_.epsilon,
+                                     .weight_decay = groups_[group].weight_decay,
+                                     .decoupled = settings_.decoupled};
   on(groups_[group].parameters[indices[0]].variable.value().stream(),
-     [&](auto& s) { adam_step(s, slots, scalars, options); });
+     [&](auto& s) { kernels::adam_step(s, slots, scalars, options); });
 }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
@@ -294,4 +298,4 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Par
   return std::make_unique<Adam>(std::move(groups), AdamSettings{.decoupled = name == "adamw"});
 }
 
-}  // namespace convoy
+}  // namespace convoy::optim

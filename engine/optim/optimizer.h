@@ -9,30 +9,30 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/nn/module.h"
-#include "engine/optim/loss_scaler.h"
-#include "engine/tensor/process_group.h"
-#include "kernels/optimizer_step.h"
+#include "convoy/engine/nn/module.h"
+#include "convoy/engine/optim/loss_scaler.h"
+#include "convoy/engine/tensor/process_group.h"
+#include "convoy/kernels/optimizer_step.h"
 
-namespace convoy {
+namespace convoy::optim {
 
 /// Parameters that share settings. The learning rate of a group is lr_scale times the rate given to step().
 struct ParameterGroup {
-  std::vector<NamedParameter> parameters;
+  std::vector<nn::NamedParameter> parameters;
   double lr_scale = 1;
   double weight_decay = 0;
 };
 
 /// Returns two groups: filters and weights with `weight_decay`, biases and norm parameters without. With
 /// `decay_all`, returns one group that decays. Empty groups are left out.
-std::vector<ParameterGroup> decay_groups(const std::vector<NamedParameter>& parameters, double weight_decay,
-                                         bool decay_all = false);
+std::vector<ParameterGroup> decay_groups(const std::vector<nn::NamedParameter>& parameters,
+                                         double weight_decay, bool decay_all = false);
 
 /// A tensor of optimizer state.
 struct NamedState {
   std::string name;  // kind and parameter: "momentum/layer1.0.conv1.weight"
   Tensor tensor;
-  ParameterKind kind = ParameterKind::weight;  // determines the layout in a checkpoint
+  nn::ParameterKind kind = nn::ParameterKind::weight;  // determines the layout in a checkpoint
 };
 
 /// The part of an optimizer that a checkpoint stores.
@@ -100,12 +100,12 @@ class Optimizer {
   explicit Optimizer(std::vector<ParameterGroup> groups);
   /// Enqueues the step for some parameters of one group. `indices` are those with new gradients.
   virtual void step_group(std::size_t group, std::span<const std::size_t> indices,
-                          const StepScalars& scalars) = 0;
+                          const kernels::StepScalars& scalars) = 0;
   /// Returns zeros of the shape, type and device of every parameter, indexed by group and parameter.
   std::vector<std::vector<Tensor>> make_state() const;
   /// Returns the view of a parameter's state. Throws UsageError if the parameter has moved to another device
   /// or type since.
-  static View state_view(const NamedParameter& parameter, const Tensor& state);
+  static View state_view(const nn::NamedParameter& parameter, const Tensor& state);
   /// Appends the state of every parameter to `all`, named "<kind>/<parameter>".
   void append_state(std::vector<NamedState>& all, std::string_view kind,
                     const std::vector<std::vector<Tensor>>& state) const;
@@ -141,7 +141,7 @@ struct SgdSettings {
 class Sgd final : public Optimizer {
  public:
   /// Makes one group in which all parameters decay (PyTorch's default).
-  Sgd(const std::vector<NamedParameter>& parameters, SgdSettings settings);
+  Sgd(const std::vector<nn::NamedParameter>& parameters, SgdSettings settings);
   Sgd(std::vector<ParameterGroup> groups, SgdSettings settings);
   std::vector<NamedState> state() const override;
   std::string name() const override { return "sgd"; }
@@ -149,7 +149,7 @@ class Sgd final : public Optimizer {
 
  private:
   void step_group(std::size_t group, std::span<const std::size_t> indices,
-                  const StepScalars& scalars) override;
+                  const kernels::StepScalars& scalars) override;
   SgdSettings settings_;
   std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty if momentum = 0
 };
@@ -165,7 +165,7 @@ struct AdamSettings {
 /// Adam, and AdamW with decoupled weight decay, as torch.optim.Adam and AdamW.
 class Adam final : public Optimizer {
  public:
-  Adam(const std::vector<NamedParameter>& parameters, AdamSettings settings);
+  Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings settings);
   Adam(std::vector<ParameterGroup> groups, AdamSettings settings);
   std::vector<NamedState> state() const override;
   std::string name() const override { return settings_.decoupled ? "adamw" : "adam"; }
@@ -173,7 +173,7 @@ class Adam final : public Optimizer {
 
  private:
   void step_group(std::size_t group, std::span<const std::size_t> indices,
-                  const StepScalars& scalars) override;
+                  const kernels::StepScalars& scalars) override;
   AdamSettings settings_;
   std::vector<std::vector<Tensor>> first_, second_;  // moments, by group and parameter
 };
@@ -189,4 +189,4 @@ struct OptimizerFlags {
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
                                           const OptimizerFlags& flags = {});
 
-}  // namespace convoy
+}  // namespace convoy::optim

@@ -1,13 +1,13 @@
-#include "engine/optim/schedule.h"
+#include "convoy/engine/optim/schedule.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::optim {
 namespace {
 
 void check_options(std::string_view name, const ScheduleOptions& options, bool has_final) {
@@ -102,4 +102,4 @@ Schedule make_schedule(std::string_view name, ScheduleOptions options) {
   fail<UsageError>("schedule \"{}\": expected constant, linear, cosine, step or triangle", name);
 }
 
-}  // namespace convoy
+}  // namespace convoy::optim

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace convoy {
+namespace convoy::optim {
 
 /// A function that returns the learning rate of a step; steps count from 0.
 using Schedule = std::function<double(std::int64_t step)>;
@@ -47,4 +47,4 @@ Schedule step_decay(ScheduleOptions options, std::vector<double> milestones = {0
 /// Throws UsageError for any other name.
 Schedule make_schedule(std::string_view name, ScheduleOptions options);
 
-}  // namespace convoy
+}  // namespace convoy::optim

@@ -1,4 +1,4 @@
-#include "engine/profile/profiler.h"
+#include "convoy/engine/profile/profiler.h"
 
 #include <fmt/format.h>
 

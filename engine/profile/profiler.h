@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/runtime/named_range.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 

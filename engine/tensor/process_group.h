@@ -1,7 +1,7 @@
 // Interface for collectives between the devices or ranks that share one computation.
 #pragma once
 
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/tensor/tensor.h"
 
 namespace convoy {
 

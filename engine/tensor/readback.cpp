@@ -1,6 +1,6 @@
-#include "engine/tensor/readback.h"
+#include "convoy/engine/tensor/readback.h"
 
-#include "kernels/base/convert.h"
+#include "convoy/kernels/base/convert.h"
 
 namespace convoy {
 

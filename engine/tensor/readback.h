@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "engine/tensor/tensor.h"
-#include "kernels/runtime/event.h"
+#include "convoy/engine/tensor/tensor.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy {
 

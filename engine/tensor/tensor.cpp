@@ -1,7 +1,7 @@
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/tensor/tensor.h"
 
-#include "kernels/base/check.h"
-#include "kernels/elementwise.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
 
 namespace convoy {
 
@@ -22,7 +22,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, const DeviceContext& devic
 
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, const DeviceContext& device) {
   Tensor tensor = empty(shape, dtype, device);
-  on(tensor.stream(), [&](auto& s) { fill(s, value, tensor.view()); });
+  on(tensor.stream(), [&](auto& s) { kernels::fill(s, value, tensor.view()); });
   return tensor;
 }
 
@@ -99,7 +99,7 @@ Tensor Tensor::to(const DeviceContext& target) const {
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
   Tensor result = empty(shape_, dtype, context());
-  on(stream(), [&](auto& s) { cast(s, view(), result.view()); });
+  on(stream(), [&](auto& s) { kernels::cast(s, view(), result.view()); });
   return result;
 }
 

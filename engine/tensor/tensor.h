@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy {
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 
 namespace convoy {
 

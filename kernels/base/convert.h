@@ -12,7 +12,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
 namespace convoy {
 

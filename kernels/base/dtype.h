@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 
 #if defined(__CUDACC__)
 #define CONVOY_HOST_DEVICE __host__ __device__

@@ -1,4 +1,4 @@
-#include "kernels/base/nearest_name.h"
+#include "convoy/kernels/base/nearest_name.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
 namespace convoy {
 

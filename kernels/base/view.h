@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
 namespace convoy {
 

@@ -7,10 +7,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/cpu/primitives/map.h"
-#include "kernels/shared/augment_choices.h"
+#include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/shared/augment_choices.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 /// Calls f with `channels` (1 to 4) as a compile-time constant.
@@ -231,4 +231,4 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
   dispatch(kCpuFullTypes, out.dtype, augment_to);
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,13 +1,13 @@
 // kernels/batchnorm.h on the CPU: the forward and inference functions.
-#include "kernels/batchnorm.h"
+#include "convoy/kernels/batchnorm.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/primitives/channel_sums.h"
-#include "kernels/elementwise.h"
+#include "convoy/kernels/cpu/primitives/channel_sums.h"
+#include "convoy/kernels/elementwise.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 // Sets scratch.mean and scratch.var to the statistics of x. x must have at least one row.
@@ -187,4 +187,4 @@ void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, Const
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -3,10 +3,10 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/batchnorm.h"
-#include "kernels/cpu/primitives/channel_sums.h"
+#include "convoy/kernels/batchnorm.h"
+#include "convoy/kernels/cpu/primitives/channel_sums.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 // Returns g, the gradient of the ReLU's input, from dy and the ReLU's result y. Selects with a bit mask: a
@@ -193,4 +193,4 @@ void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x,
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,11 +1,11 @@
 // cast and fill on the CPU (kernels/elementwise.h): conversion between any two element types.
 #include <algorithm>
 
-#include "kernels/base/convert.h"
-#include "kernels/cpu/primitives/map.h"
-#include "kernels/elementwise.h"
+#include "convoy/kernels/base/convert.h"
+#include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/elementwise.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 void cast(CpuStream& stream, ConstView x, View y) {
   dispatch(kAllTypes, x.dtype, [&](auto from) {
@@ -29,4 +29,4 @@ void fill(CpuStream& stream, double value, View y) {
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

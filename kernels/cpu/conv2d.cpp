@@ -4,7 +4,7 @@
 // fastest of Winograd in f32, oneDNN in bf16, and oneDNN on f32 copies. Images are NHWC in memory. oneDNN
 // chooses the layout of the filter, and each call reorders the OHWI filter into it: the filter changes at
 // every training step anyway and is small compared with the images.
-#include "kernels/conv2d.h"
+#include "convoy/kernels/conv2d.h"
 
 #include <algorithm>
 #include <compare>
@@ -15,16 +15,16 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "kernels/base/check.h"
-#include "kernels/cpu/onednn.h"
-#include "kernels/cpu/primitives/float_copies.h"
-#include "kernels/cpu/primitives/workspace.h"
-#include "kernels/cpu/winograd/conv2d.h"
-#include "kernels/elementwise.h"
-#include "kernels/runtime/parallel.h"
-#include "kernels/shared/conv2d_geometry.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/cpu/onednn.h"
+#include "convoy/kernels/cpu/primitives/float_copies.h"
+#include "convoy/kernels/cpu/primitives/workspace.h"
+#include "convoy/kernels/cpu/winograd/conv2d.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/parallel.h"
+#include "convoy/kernels/shared/conv2d_geometry.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using dnnl::memory;
@@ -307,4 +307,4 @@ void conv2d_backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradVi
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

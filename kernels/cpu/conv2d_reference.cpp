@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/conv2d.h"
-#include "kernels/cpu/primitives/map.h"
-#include "kernels/shared/conv2d_geometry.h"
+#include "convoy/kernels/conv2d.h"
+#include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/shared/conv2d_geometry.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 // Calls run(in, tap, length) for each row of the window of output pixel (oy, ox) that is inside the image.
@@ -133,4 +133,4 @@ void conv2d_backward_filter_reference(CpuStream& stream, ConstView dy, ConstView
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

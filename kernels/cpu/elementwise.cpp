@@ -1,16 +1,16 @@
 // kernels/elementwise.h on the CPU: each kernel is a function of one element, which `map` applies to the
 // arrays.
-#include "kernels/elementwise.h"
+#include "convoy/kernels/elementwise.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "kernels/cpu/primitives/map.h"
-#include "kernels/cpu/primitives/random_words.h"
-#include "kernels/cpu/primitives/vector_math.h"
+#include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/cpu/primitives/random_words.h"
+#include "convoy/kernels/cpu/primitives/vector_math.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using vector_math::normal_cdf;
@@ -125,4 +125,4 @@ void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Ran
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,15 +1,15 @@
 // kernels/initial_values.h on the CPU: normal and uniform random numbers.
-#include "kernels/initial_values.h"
+#include "convoy/kernels/initial_values.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "kernels/base/check.h"
-#include "kernels/cpu/primitives/box_muller.h"
-#include "kernels/runtime/parallel.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/cpu/primitives/box_muller.h"
+#include "convoy/kernels/runtime/parallel.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 /// Pairs of random numbers computed at a time: they fit the L1 cache.
@@ -80,4 +80,4 @@ void draw_uniform(CpuStream& stream, const Random& random, std::uint32_t key, do
   draw(stream, random, key, scale, out, to_signed_uniforms);
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

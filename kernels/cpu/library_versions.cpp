@@ -1,9 +1,9 @@
 // The versions of oneDNN and OpenBLAS as text.
-#include "kernels/runtime/library_versions.h"
+#include "convoy/kernels/runtime/library_versions.h"
 
 #include <cblas.h>
 
-#include "kernels/cpu/onednn.h"
+#include "convoy/kernels/cpu/onednn.h"
 
 namespace convoy {
 

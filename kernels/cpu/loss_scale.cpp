@@ -1,10 +1,10 @@
 // kernels/loss_scale.h on the CPU.
-#include "kernels/loss_scale.h"
+#include "convoy/kernels/loss_scale.h"
 
-#include "kernels/cpu/primitives/element.h"
-#include "kernels/shared/loss_scale_update.h"
+#include "convoy/kernels/cpu/primitives/element.h"
+#include "convoy/kernels/shared/loss_scale_update.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 void update_loss_scale(CpuStream&, ConstView non_finite, const LossScaleView& state,
                        LossScaleOptions options) {
@@ -13,4 +13,4 @@ void update_loss_scale(CpuStream&, ConstView non_finite, const LossScaleView& st
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,18 +1,18 @@
 // kernels/matmul.h on the CPU: OpenBLAS in f32 and f64; bf16 is computed on f32 copies.
-#include "kernels/matmul.h"
+#include "convoy/kernels/matmul.h"
 
 #include <cblas.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "kernels/base/check.h"
-#include "kernels/cpu/primitives/float_copies.h"
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
-#include "kernels/runtime/parallel.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/cpu/primitives/float_copies.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
+#include "convoy/kernels/runtime/parallel.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k, const float* a,
@@ -83,4 +83,4 @@ void linear_forward(CpuStream& stream, ConstView x, ConstView weight, ConstView 
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -4,7 +4,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-namespace convoy::onednn {
+namespace convoy::kernels::onednn {
 
 /// The arguments common to all three directions of a convolution. A gradient has the layout of its array.
 struct ConvolutionArguments {
@@ -102,4 +102,4 @@ inline dnnl::convolution_backward_weights::primitive_desc backward_filter(const 
 
 #endif
 
-}  // namespace convoy::onednn
+}  // namespace convoy::kernels::onednn

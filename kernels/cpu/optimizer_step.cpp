@@ -1,15 +1,15 @@
 // kernels/optimizer_step.h on the CPU: the parameters of a group are treated as one long array, which is
 // split into one contiguous piece per thread.
-#include "kernels/optimizer_step.h"
+#include "convoy/kernels/optimizer_step.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/base/convert.h"
-#include "kernels/cpu/primitives/map.h"
-#include "kernels/shared/optimizer_update.h"
+#include "convoy/kernels/base/convert.h"
+#include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/shared/optimizer_update.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 /// Splits the concatenated elements of all slots into pieces, and calls f(slot, begin, end) in parallel for
@@ -108,4 +108,4 @@ void clip_coefficient(CpuStream&, ConstView norm, double max_norm, ConstView los
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,13 +1,13 @@
 // kernels/pool2d.h on the CPU: pooling and layout permutes.
-#include "kernels/pool2d.h"
+#include "convoy/kernels/pool2d.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/primitives/map.h"
+#include "convoy/kernels/cpu/primitives/map.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 constexpr std::int64_t kChannelsAtOnce = 64;  // their sums fit the L1 cache
@@ -232,4 +232,4 @@ void nchw_to_nhwc(CpuStream& stream, ConstView x, GradView y) {
   transpose_images(stream, x, x.shape[1], x.shape[2] * x.shape[3], y);
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,6 +1,6 @@
 // kernels/reduce.h on the CPU. An array is split into blocks of a fixed size, independent of the number of
 // threads. One thread sums each block, and the blocks' sums are added in order.
-#include "kernels/reduce.h"
+#include "convoy/kernels/reduce.h"
 
 #include <algorithm>
 #include <array>
@@ -8,10 +8,10 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/base/convert.h"
-#include "kernels/cpu/primitives/map.h"
+#include "convoy/kernels/base/convert.h"
+#include "convoy/kernels/cpu/primitives/map.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 constexpr std::int64_t kBlock = 8192;    // elements
@@ -164,4 +164,4 @@ void argmax(CpuStream& stream, ConstView x, View indices) {
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

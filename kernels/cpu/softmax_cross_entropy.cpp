@@ -1,13 +1,13 @@
 // kernels/softmax_cross_entropy.h on the CPU, row by row. All arithmetic is f64. The row's largest logit is
 // subtracted first: exp cannot overflow, and large logits that are almost equal lose no precision.
-#include "kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/primitives/map.h"
+#include "convoy/kernels/cpu/primitives/map.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 constexpr std::int64_t kExpGrain = 1024;  // minimum number of exponentials per thread
@@ -91,4 +91,4 @@ void softmax(CpuStream& stream, ConstView x, View y) {
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,9 +1,9 @@
 // kernels/augment.h on the GPU: one launch computes the batch from the stored bytes. Each block writes a part
 // of one image; its first thread draws the sample's augmentation choices for the whole block.
-#include "kernels/cuda/primitives/windows.h"
-#include "kernels/shared/augment_choices.h"
+#include "convoy/kernels/cuda/primitives/windows.h"
+#include "convoy/kernels/shared/augment_choices.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using cuda::compute_t;
@@ -118,4 +118,4 @@ void augment(CudaStream& stream, ConstView images, ConstView rows, ConstView ids
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,13 +1,13 @@
 // kernels/batchnorm.h on the GPU: the forward and inference functions. Forward reads x to compute its
 // moments, combines the moments of all blocks per channel, and reads x again to normalize it.
-#include "kernels/batchnorm.h"
+#include "convoy/kernels/batchnorm.h"
 
 #include <cmath>
 
-#include "kernels/cuda/primitives/channel_tiles.h"
-#include "kernels/elementwise.h"
+#include "convoy/kernels/cuda/primitives/channel_tiles.h"
+#include "convoy/kernels/elementwise.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using namespace cuda;
@@ -354,4 +354,4 @@ void batch_norm_inference(CudaStream& stream, ConstView x, ConstView gamma, Cons
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -3,10 +3,10 @@
 // arrays again to compute dx and dresidual.
 #include <cmath>
 
-#include "kernels/batchnorm.h"
-#include "kernels/cuda/primitives/channel_tiles.h"
+#include "convoy/kernels/batchnorm.h"
+#include "convoy/kernels/cuda/primitives/channel_tiles.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using namespace cuda;
@@ -340,4 +340,4 @@ void batch_norm_inference_backward(CudaStream& stream, ConstView dy, ConstView x
                 });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

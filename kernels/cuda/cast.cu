@@ -1,9 +1,9 @@
 // cast and fill on the GPU (kernels/elementwise.h): conversion between any two element types.
-#include "kernels/base/convert.h"
-#include "kernels/cuda/primitives/map.h"
-#include "kernels/elementwise.h"
+#include "convoy/kernels/base/convert.h"
+#include "convoy/kernels/cuda/primitives/map.h"
+#include "convoy/kernels/elementwise.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 template <class To>
@@ -39,4 +39,4 @@ void fill(CudaStream& stream, double value, View y) {
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

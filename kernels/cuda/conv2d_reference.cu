@@ -4,11 +4,11 @@
 // with.
 #include <algorithm>
 
-#include "kernels/conv2d.h"
-#include "kernels/cuda/primitives/windows.h"
-#include "kernels/shared/conv2d_geometry.h"
+#include "convoy/kernels/conv2d.h"
+#include "convoy/kernels/cuda/primitives/windows.h"
+#include "convoy/kernels/shared/conv2d_geometry.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using cuda::compute_t;
@@ -263,4 +263,4 @@ void conv2d_backward_filter_reference(CudaStream& stream, ConstView dy, ConstVie
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/cuda/primitives/element.h"
-#include "kernels/cuda/primitives/launch.h"
-#include "kernels/elementwise.h"
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/elementwise.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 inline constexpr int kDropoutBlock = 256;  // threads
@@ -99,4 +99,4 @@ void dropout(CudaStream& stream, ConstView x, ConstView sample_ids, double p, Ra
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

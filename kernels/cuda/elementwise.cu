@@ -1,13 +1,13 @@
 // kernels/elementwise.h on the GPU: each kernel is a device function of one element, which `map` applies to
 // the arrays.
-#include "kernels/elementwise.h"
+#include "convoy/kernels/elementwise.h"
 
 #include <cmath>
 #include <numbers>
 
-#include "kernels/cuda/primitives/map.h"
+#include "convoy/kernels/cuda/primitives/map.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 struct WeightedSum {
@@ -186,4 +186,4 @@ void sigmoid_backward(CudaStream& stream, ConstView dy, ConstView y, GradView dx
   cuda::map(stream, dy, y, dx, SigmoidBackward{});
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

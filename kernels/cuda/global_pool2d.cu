@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/cuda/primitives/windows.h"
-#include "kernels/pool2d.h"
+#include "convoy/kernels/cuda/primitives/windows.h"
+#include "convoy/kernels/pool2d.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using cuda::compute_t;
@@ -131,4 +131,4 @@ void global_avg_pool2d_backward(CudaStream& stream, ConstView dy, GradView dx) {
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

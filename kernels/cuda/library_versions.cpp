@@ -1,5 +1,5 @@
 // The version of cuBLASLt as text. cudnn/check.cpp has the version of cuDNN.
-#include "kernels/runtime/library_versions.h"
+#include "convoy/kernels/runtime/library_versions.h"
 
 #include <cublasLt.h>
 

@@ -1,11 +1,11 @@
 // kernels/loss_scale.h on the GPU.
-#include "kernels/loss_scale.h"
+#include "convoy/kernels/loss_scale.h"
 
-#include "kernels/cuda/primitives/element.h"
-#include "kernels/cuda/primitives/launch.h"
-#include "kernels/shared/loss_scale_update.h"
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/shared/loss_scale_update.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 template <class T>
@@ -25,4 +25,4 @@ void update_loss_scale(CudaStream& stream, ConstView non_finite, const LossScale
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,11 +1,11 @@
 // kernels/matmul.h on the GPU: cuBLASLt, or the reference kernel if cuBLASLt has no algorithm.
-#include "kernels/matmul.h"
+#include "convoy/kernels/matmul.h"
 
-#include "kernels/cuda/cublas/matmul.h"
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
+#include "convoy/kernels/cuda/cublas/matmul.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 struct Epilogue {
@@ -56,4 +56,4 @@ void linear_forward(CudaStream& stream, ConstView x, ConstView weight, ConstView
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -2,11 +2,11 @@
 // tile of c and iterates over K. Each iteration loads a slab of both operands into shared memory, from which
 // the threads multiply. Each element of a is read N / kTile times from global memory instead of N times, and
 // each element of b M / kTile times instead of M times.
-#include "kernels/cuda/primitives/element.h"
-#include "kernels/cuda/primitives/launch.h"
-#include "kernels/matmul.h"
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/matmul.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using cuda::compute_t;
@@ -109,4 +109,4 @@ void matmul_reference(CudaStream& stream, ConstView a, ConstView b, GradView c, 
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

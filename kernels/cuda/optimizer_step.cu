@@ -1,16 +1,16 @@
 // kernels/optimizer_step.h on the GPU. One launch steps dozens of parameters (82 with momentum, 70 with
 // Adam). Each byte is read once and written once: 20 bytes per f32 element with momentum, 28 with Adam, and 2
 // more for a low-precision copy.
-#include "kernels/optimizer_step.h"
+#include "convoy/kernels/optimizer_step.h"
 
 #include <cmath>
 #include <utility>
 
-#include "kernels/base/convert.h"
-#include "kernels/cuda/primitives/multi_tensor.h"
-#include "kernels/shared/optimizer_update.h"
+#include "convoy/kernels/base/convert.h"
+#include "convoy/kernels/cuda/primitives/multi_tensor.h"
+#include "convoy/kernels/shared/optimizer_update.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using cuda::Pack, cuda::Piece, cuda::SlotTable;
@@ -207,4 +207,4 @@ void clip_coefficient(CudaStream& stream, ConstView norm, double max_norm, Const
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

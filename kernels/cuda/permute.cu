@@ -1,12 +1,12 @@
 // Layout permutes on the GPU (kernels/pool2d.h): a batch of matrix transposes through shared memory, so that
 // global memory is read and written along rows. Each element is read once and written once.
 // GradMode::accumulate also reads the destination.
-#include "kernels/cuda/primitives/divisor.h"
-#include "kernels/cuda/primitives/element.h"
-#include "kernels/cuda/primitives/launch.h"
-#include "kernels/pool2d.h"
+#include "convoy/kernels/cuda/primitives/divisor.h"
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/pool2d.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 constexpr int kTile = 32;     // side of a block's tile; its rows are whole memory sectors for each type
@@ -69,4 +69,4 @@ void nchw_to_nhwc(CudaStream& stream, ConstView x, GradView y) {
   transpose_images(stream, x, x.shape[1], x.shape[2] * x.shape[3], y);
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -2,11 +2,11 @@
 // forward direction that is a pixel of y, in the backward direction a pixel of dx. A gradient is gathered
 // from the windows that cover the pixel, in row order, without atomics. The order is that of the CPU, so
 // every run gives the same bits. Overlapping windows are read again from the caches.
-#include "kernels/pool2d.h"
+#include "convoy/kernels/pool2d.h"
 
-#include "kernels/cuda/primitives/windows.h"
+#include "convoy/kernels/cuda/primitives/windows.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using cuda::compute_t;
@@ -240,4 +240,4 @@ void avg_pool2d_backward(CudaStream& stream, ConstView dy, GradView dx, Pool2dOp
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,9 +1,9 @@
 // kernels/progress_note.h on the GPU.
-#include "kernels/progress_note.h"
+#include "convoy/kernels/progress_note.h"
 
-#include "kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 // Writes the note before the count, but readers do not rely on this order: a reader waits until neither
@@ -19,4 +19,4 @@ void note_progress(CudaStream& stream, ProgressNote* note, const ProgressNote::C
   launch(stream, 1, 1, 0, progress_note_kernel, note, content);
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

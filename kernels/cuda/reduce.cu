@@ -2,16 +2,16 @@
 // Each block reduces a piece of one tensor to a partial sum; one more block adds the partial sums. All sums
 // are f64, for every element type: squares of large floats do not overflow, and these kernels are
 // memory-bound anyway.
-#include "kernels/reduce.h"
+#include "convoy/kernels/reduce.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "kernels/cuda/primitives/block_reduce.h"
-#include "kernels/cuda/primitives/multi_tensor.h"
+#include "convoy/kernels/cuda/primitives/block_reduce.h"
+#include "convoy/kernels/cuda/primitives/multi_tensor.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::narrow, cuda::widen;
@@ -207,4 +207,4 @@ void broadcast_scalar(CudaStream& stream, ConstView x, double a, GradView y) {
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

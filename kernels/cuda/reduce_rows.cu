@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/cuda/primitives/launch.h"
-#include "kernels/cuda/primitives/row_team.h"
-#include "kernels/reduce.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/cuda/primitives/row_team.h"
+#include "convoy/kernels/reduce.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using cuda::compute_t, cuda::kGpuTypes, cuda::narrow, cuda::Pack, cuda::widen;
@@ -247,4 +247,4 @@ void argmax(CudaStream& stream, ConstView x, View indices) {
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

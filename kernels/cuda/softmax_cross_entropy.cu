@@ -1,13 +1,13 @@
 // kernels/softmax_cross_entropy.h on the GPU. A team of threads processes a row. It finds the largest logit,
 // which is subtracted so that exp cannot overflow, and reads the row again for the sum. The second read is
 // served by the cache: a row of 1000 floats has 4 KB.
-#include "kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 
 #include <cmath>
 
-#include "kernels/cuda/primitives/row_team.h"
+#include "convoy/kernels/cuda/primitives/row_team.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using cuda::compute_t, cuda::kGpuTypes, cuda::dispatch_team, cuda::first_largest, cuda::for_each_of_row,
@@ -131,4 +131,4 @@ void softmax(CudaStream& stream, ConstView x, View y) {
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

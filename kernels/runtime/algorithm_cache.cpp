@@ -1,4 +1,4 @@
-#include "kernels/runtime/algorithm_cache.h"
+#include "convoy/kernels/runtime/algorithm_cache.h"
 
 namespace convoy {
 

@@ -1,7 +1,7 @@
-#include "kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/graph_capture.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/graph_capture.h"
 
 namespace convoy {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/base/error.h"
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy {
 

@@ -1,6 +1,6 @@
-#include "kernels/runtime/device.h"
+#include "convoy/kernels/runtime/device.h"
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 

@@ -1,12 +1,12 @@
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 
 #include <unistd.h>
 
 #include <map>
 #include <mutex>
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/device_context_state.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/device_context_state.h"
 
 namespace convoy {
 namespace {

@@ -4,12 +4,12 @@
 #include <memory>
 #include <string>
 
-#include "kernels/base/view.h"
-#include "kernels/runtime/algorithm_cache.h"
-#include "kernels/runtime/cuda_options.h"
-#include "kernels/runtime/device.h"
-#include "kernels/runtime/memory/memory.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/algorithm_cache.h"
+#include "convoy/kernels/runtime/cuda_options.h"
+#include "convoy/kernels/runtime/device.h"
+#include "convoy/kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy {
 

@@ -1,9 +1,9 @@
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/runtime/event.h"
 
 #include <chrono>
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/event_impl.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/event_impl.h"
 
 namespace convoy {
 namespace {

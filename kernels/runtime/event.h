@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "kernels/runtime/device.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/runtime/device.h"
+#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy {
 

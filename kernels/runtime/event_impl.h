@@ -5,9 +5,9 @@
 #include <memory>
 #include <variant>
 
-#include "kernels/base/error.h"
-#include "kernels/runtime/event.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/kernels/runtime/event.h"
+#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy {
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/runtime/cuda_graph.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy {
 

@@ -1,4 +1,4 @@
-#include "kernels/runtime/named_range.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 #if defined(CONVOY_NVTX)
 #include <nvtx3/nvToolsExt.h>

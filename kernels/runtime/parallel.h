@@ -13,7 +13,7 @@
 #include <omp.h>
 #endif
 
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy {
 

@@ -1,4 +1,4 @@
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/runtime/stream.h"
 
 #include <sched.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
 namespace {

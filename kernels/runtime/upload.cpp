@@ -1,8 +1,8 @@
-#include "kernels/runtime/upload.h"
+#include "convoy/kernels/runtime/upload.h"
 
 #include <cstring>
 
-#include "kernels/runtime/upload_impl.h"
+#include "convoy/kernels/runtime/upload_impl.h"
 
 namespace convoy {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 
 namespace convoy {
 

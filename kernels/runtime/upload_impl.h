@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "kernels/runtime/stream.h"
-#include "kernels/runtime/upload.h"
+#include "convoy/kernels/runtime/stream.h"
+#include "convoy/kernels/runtime/upload.h"
 
 namespace convoy {
 

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "kernels/augment.h"
+#include "convoy/kernels/augment.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// A rectangle of pixels in an image.
 struct ImageBox {
@@ -118,4 +118,4 @@ CONVOY_HOST_DEVICE constexpr T normalize_pixel(std::uint8_t pixel, T mean, T inv
   return (static_cast<T>(pixel) / 255 - mean) * inverse_std;
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

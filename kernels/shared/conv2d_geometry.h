@@ -4,9 +4,9 @@
 #include <compare>
 #include <cstdint>
 
-#include "kernels/conv2d.h"
+#include "convoy/kernels/conv2d.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// The dimensions of a convolution of x [n, h, w, i] with filter [o, kh, kw, i] to y [n, oh, ow, o].
 struct ConvSizes {
@@ -31,4 +31,4 @@ struct ConvSizes {
   friend auto operator<=>(const ConvSizes&, const ConvSizes&) = default;
 };
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "kernels/loss_scale.h"
+#include "convoy/kernels/loss_scale.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// The pointers of a LossScaleView whose scale has type T.
 template <class T>
@@ -38,4 +38,4 @@ struct LossScaleNumbers {
   }
 };
 
-}  // namespace convoy
+}  // namespace convoy::kernels

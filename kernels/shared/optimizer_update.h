@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/optimizer_step.h"
+#include "convoy/kernels/optimizer_step.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// The pointers of a StepScalars, as passed to a kernel.
 struct StepPointers {
@@ -103,4 +103,4 @@ CONVOY_HOST_DEVICE double clip_coefficient_of(const double* norm, double max_nor
   return (ratio > 1 ? 1 : ratio) / scale;  // this order of comparison preserves NaN
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

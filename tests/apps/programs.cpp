@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/base/random.h"
+#include "convoy/kernels/base/random.h"
 
 namespace convoy::testing {
 namespace {

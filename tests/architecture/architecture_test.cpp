@@ -32,11 +32,12 @@ TEST(Architecture, SourcesAreListed) { EXPECT_THAT(check_build_lists(tree()), Is
 
 TEST(ArchitectureRules, FindAnIncludeAgainstTheArrows) {
   const std::vector<SourceFile> files = {
-      {"engine/tensor/tensor.h", "#pragma once\n# include \"engine/nn/module.h\"\n"},
-      {"engine/nn/module.h", "#include \"engine/tensor/tensor.h\"\n#include \"kernels/base/view.h\"\n"},
+      {"engine/tensor/tensor.h", "#pragma once\n# include \"convoy/engine/nn/module.h\"\n"},
+      {"engine/nn/module.h",
+       "#include \"convoy/engine/tensor/tensor.h\"\n#include \"convoy/kernels/base/view.h\"\n"},
       {"kernels/base/view.h", "#include <vector>\n"},
-      {"models/model.h", "#include \"datasets/dataset.h\"\n"},
-      {"datasets/dataset.h", "#include \"dataset_state.h\"\n"},
+      {"models/model.h", "#include \"convoy/datasets/dataset.h\"\n"},
+      {"datasets/dataset.h", "#include \"dataset_state.h\"\n#include \"engine/tensor/tensor.h\"\n"},
       {"attic/old.h", ""},
   };
   EXPECT_THAT(
@@ -44,14 +45,17 @@ TEST(ArchitectureRules, FindAnIncludeAgainstTheArrows) {
       ElementsAre(
           "engine/tensor/tensor.h:2: includes engine/nn/module.h, which engine/tensor may not see",
           "models/model.h:1: includes datasets/dataset.h, which models may not see",
-          "datasets/dataset.h:1: includes dataset_state.h, which is no path from the root to a file of ours",
+          "datasets/dataset.h:1: includes dataset_state.h, expected convoy/ and the path of a library's header, "
+          "or the path of another file from the root",
+          "datasets/dataset.h:2: includes engine/tensor/tensor.h, expected convoy/ and the path of a library's "
+          "header, or the path of another file from the root",
           "attic/old.h: attic has no row in the table of arrows"));
 }
 
 TEST(ArchitectureRules, FindACommunicatorThatSeesTheEngine) {
   const std::vector<SourceFile> files = {
-      {"comm/transport/shm/shm_communicator.cpp", "#include \"engine/nn/module.h\"\n"},
-      {"comm/parallel/gradient_synchronizer.h", "#include \"engine/nn/module.h\"\n"},
+      {"comm/transport/shm/shm_communicator.cpp", "#include \"convoy/engine/nn/module.h\"\n"},
+      {"comm/parallel/gradient_synchronizer.h", "#include \"convoy/engine/nn/module.h\"\n"},
       {"bench/kernels/op_run.h",
        "#include \"tests/testing/support/gpu.h\"\n#include \"tests/testing/op_cases/op_case.h\"\n"},
       {"apps/train/main.cpp", "#include \"apps/train/report/reporter.h\"\n"},
@@ -101,8 +105,8 @@ TEST(ArchitectureRules, FindKernelsAndFmtWhereTheyDoNotBelong) {
   const std::string kernel = std::string("__") + "global__ void k();\n";
   const std::vector<SourceFile> files = {
       {"engine/ops/ops.h", kernel},
-      {"kernels/cuda/reduce.cu", "#include \"kernels/reduce.h\"\n" + kernel},
-      {"kernels/reduce.h", "#include \"kernels/base/check.h\"\n"},
+      {"kernels/cuda/reduce.cu", "#include \"convoy/kernels/reduce.h\"\n" + kernel},
+      {"kernels/reduce.h", "#include \"convoy/kernels/base/check.h\"\n"},
       {"kernels/base/check.h", "#include <fmt/format.h>\n"},
   };
   EXPECT_THAT(

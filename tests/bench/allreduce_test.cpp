@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "convoy/version.h"
 #include "tests/apps/rank_runs.h"
 #include "tests/testing/support/free_port.h"
 
@@ -206,7 +207,7 @@ TEST_F(Allreduce, PrintsHelpAndVersion) {
        {"-b, --minbytes BYTES", "-n, --iters N", "[default: 32M]", "--[no-]beside-mpi", "--devices N"})
     EXPECT_THAT(help.out, HasSubstr(text));
   const ProcessResult version = run_program({program("convoy-bench-allreduce"), "--version"});
-  EXPECT_EQ(version.out, "convoy-bench-allreduce " CONVOY_VERSION "\n");
+  EXPECT_EQ(version.out, std::string("convoy-bench-allreduce ") + kVersion + "\n");
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "bench/collectives/report.h"
-#include "comm/transport/self_communicator.h"
-#include "comm/transport/thread/thread_communicator.h"
+#include "convoy/comm/transport/self_communicator.h"
+#include "convoy/comm/transport/thread/thread_communicator.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/fake_communicator.h"
 
@@ -239,8 +239,8 @@ CollectivePlan quick_plan() {
   return plan;
 }
 
-std::vector<RowResult> run_on(Communicator& measured, Communicator& control, const CollectivePlan& plan,
-                              const std::vector<Case>& cases) {
+std::vector<RowResult> run_on(dist::Communicator& measured, dist::Communicator& control,
+                              const CollectivePlan& plan, const std::vector<Case>& cases) {
   CollectiveBench bench(plan, measured, control, nullptr, 1);
   return bench.run(cases, [](const RowResult&) {});
 }
@@ -253,7 +253,7 @@ TEST(CollectiveCheck, CountsACorruptedElement) {
         FakeCommunicator measured(0, 1, [&](const FakeCommunicator::Launch& launch, View data) {
           if (corrupts && launch.collective.count > 0) data.as<char>()[3 * size_of(dtype)] ^= 1;
         });
-        const auto control = make_self_communicator();
+        const auto control = dist::make_self_communicator();
         CollectivePlan plan = quick_plan();
         plan.warmup_iters = 0;
         const Case one = make_case(collective, dtype, has_root(collective) ? 0 : -1, 1, 64);
@@ -274,7 +274,7 @@ TEST(CollectiveCheck, CountsACorruptedElement) {
 /// The check detects a rank that contributes only zeros.
 TEST(CollectiveCheck, DetectsMissingContributions) {
   FakeCommunicator measured(1, 2);  // behaves as if rank 0 contributed zeros
-  const auto control = make_self_communicator();
+  const auto control = dist::make_self_communicator();
   const Case sum = make_case(Collective::all_reduce, DType::f32, -1, 2, 4000);
   const Case gather = make_case(Collective::all_gather, DType::f32, -1, 2, 4000);
   const Case broadcast = make_case(Collective::broadcast, DType::f32, 0, 2, 4000);
@@ -291,7 +291,7 @@ TEST(CollectiveCheck, IsSkippedWithCheckZero) {
   FakeCommunicator measured(0, 1, [](const FakeCommunicator::Launch& launch, View data) {
     if (launch.collective.count > 0) data.as<char>()[0] ^= 1;
   });
-  const auto control = make_self_communicator();
+  const auto control = dist::make_self_communicator();
   CollectivePlan plan = quick_plan();
   plan.checks = 0;
   const std::vector<RowResult> rows =
@@ -304,7 +304,7 @@ TEST(CollectiveCheck, IsSkippedWithCheckZero) {
 
 TEST(CollectiveCheck, RejectsSumsThatATypeCannotRepresent) {
   FakeCommunicator measured(0, 300);
-  const auto control = make_self_communicator();
+  const auto control = dist::make_self_communicator();
   const Case one = make_case(Collective::all_reduce, DType::bf16, -1, 300, 64);
   EXPECT_THAT(message_of<UsageError>([&] { run_on(measured, *control, quick_plan(), {one}); }),
               HasSubstr("--check: sums over 300 ranks exceed the integers that bfloat16 represents"));
@@ -314,7 +314,7 @@ TEST(CollectiveCheck, RejectsSumsThatATypeCannotRepresent) {
 /// Warm-up, windows, percentiles and checks are all that is launched.
 TEST(CollectiveBench, LaunchesTheRequestedNumberOfCollectives) {
   FakeCommunicator measured;
-  const auto control = make_self_communicator();
+  const auto control = dist::make_self_communicator();
   CollectivePlan plan = quick_plan();
   plan.iters = 7;
   plan.warmup_iters = 3;
@@ -334,7 +334,7 @@ TEST(CollectiveBench, IsCorrectOnThreadCommunicators) {
     plan.blocking = blocking;
     std::vector<RowResult> by_rank[kRanks];
     std::vector<std::thread> threads;
-    for (auto& comm : make_thread_communicators(kRanks, {.timeout_seconds = 60}))
+    for (auto& comm : dist::make_thread_communicators(kRanks, {.timeout_seconds = 60}))
       threads.emplace_back([&, own = std::move(comm)] {
         std::vector<Case> cases;
         for (const Collective collective : kAll)
@@ -391,7 +391,7 @@ TEST(CollectiveReport, AllLinesExceptRowsAreComments) {
       .seconds = 4e-3, .ratio = 8, .lowest = 7.5, .highest = 9.25, .rounds = 5, .wrong = std::nullopt};
   CollectivePlan plan = quick_plan();
   plan.percentiles = true;
-  const RunInfo run_info{.ranks = "2 on 1 host", .all = {RankInfo{.host = "here"}}, .devices = {"cpu"}};
+  const RunInfo run_info{.ranks = "2 on 1 host", .all = {dist::RankInfo{.host = "here"}}, .devices = {"cpu"}};
   std::istringstream lines(format_run_info(run_info, plan) + format_header(Collective::all_reduce, plan) +
                            format_row(row) + format_footer({row}));
   int rows = 0;
@@ -408,7 +408,7 @@ TEST(CollectiveReport, AllLinesExceptRowsAreComments) {
 
 TEST(CollectiveReport, JsonHasTheValuesOfTheTable) {
   const RunInfo run_info{
-      .backend = "shm", .ranks = "2", .all = {RankInfo{.host = "here"}}, .devices = {"cpu"}};
+      .backend = "shm", .ranks = "2", .all = {dist::RankInfo{.host = "here"}}, .devices = {"cpu"}};
   const nlohmann::ordered_json json = json_of(run_info, quick_plan(), {sample_row()});
   EXPECT_EQ(json["backend"], "shm");
   EXPECT_EQ(json["rows"][0]["size"], 1 << 20);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/layers/layer_share.h"
-#include "models/models.h"
+#include "convoy/models/models.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/process.h"
 #include "tests/testing/support/temp_directory.h"
@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-Model model_of(const std::string& name, int side) {
+models::Model model_of(const std::string& name, int side) {
   return models::make(name, {.input = {side, side, 3}, .device = Device::cpu()});
 }
 
@@ -30,7 +30,7 @@ std::string to_string(const bench::LayerPair& pair) {
 }
 
 TEST(LayerPairs, HaveTheShapesOfTheNetwork) {
-  const Model model = model_of("resnet18", 32);
+  const models::Model model = model_of("resnet18", 32);
   const std::vector<bench::LayerPair> pairs = bench::layer_pairs(model, 4);
   ASSERT_EQ(pairs.size(), 20u);
   EXPECT_EQ(to_string(pairs[0]), "conv1 [4, 32, 32, 3] [4, 32, 32, 64]");
@@ -43,7 +43,7 @@ TEST(LayerPairs, HaveTheShapesOfTheNetwork) {
 }
 
 TEST(LayerPairs, ReferToTheModulesOfTheNetwork) {
-  const Model model = model_of("resnet50", 128);
+  const models::Model model = model_of("resnet50", 128);
   const std::vector<bench::LayerPair> pairs = bench::layer_pairs(model, 1);
   ASSERT_EQ(pairs.size(), 53u);
   EXPECT_EQ(to_string(pairs[1]), "layer1.0.conv1 [1, 32, 32, 64] [1, 32, 32, 64]");  // after the max-pool

@@ -11,8 +11,8 @@
 #include <set>
 
 #include "bench/kernels/op_run.h"
-#include "engine/ops/ops.h"
-#include "models/models.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/models/models.h"
 
 namespace convoy::bench {
 namespace {
@@ -126,7 +126,7 @@ Recorded recorded_by(const std::vector<ModelCase>& cases) {
 }
 
 /// Returns the loss of a training step of `model`, as in apps/train.
-Variable step_of(const Model& model) {
+Variable step_of(const models::Model& model) {
   const Shape& image = model.input();
   const Tensor images =
       testing::drawn({kImages, image[0], image[1], image[2]}, DType::f32, cpu(), "images of a step");
@@ -134,7 +134,7 @@ Variable step_of(const Model& model) {
   return cross_entropy_sum(model(images, {.training = true}), labels) / static_cast<double>(kImages);
 }
 
-Recorded recorded_by(const Model& model) { return recorded_behind(step_of(model)); }
+Recorded recorded_by(const models::Model& model) { return recorded_behind(step_of(model)); }
 
 /// Returns the number of ops of a step with a fused ReLU according to their names. Expects that results match
 /// names.
@@ -178,7 +178,7 @@ std::int64_t gemm_flops(const std::vector<ModelCase>& cases, std::int64_t batch)
   return flops;
 }
 
-void expect_cost_of_step(const std::vector<ModelCase>& cases, const Model& model) {
+void expect_cost_of_step(const std::vector<ModelCase>& cases, const models::Model& model) {
   OpCost total;
   for (const ModelCase& c : cases)
     for (int i = 0; i < c.count; ++i) {

@@ -26,12 +26,12 @@ StepRecord record_of(const std::vector<std::pair<std::int64_t, double>>& gradien
   return record;
 }
 
-BucketPlan parsed(const StepRecord& record, const std::string& lists) {
+dist::BucketPlan parsed(const StepRecord& record, const std::string& lists) {
   std::int64_t elements = 0;
   for (const std::int64_t numel : record.numels()) elements += numel;
-  return BucketPlan::parse("buckets of " + std::to_string(record.gradients.size()) + " parameters, " +
-                               std::to_string(elements) + " elements: " + lists,
-                           record.numels());
+  return dist::BucketPlan::parse("buckets of " + std::to_string(record.gradients.size()) + " parameters, " +
+                                     std::to_string(elements) + " elements: " + lists,
+                                 record.numels());
 }
 
 TEST(OverlapLink, TimeIsLatencyPlusBytesOverBusBandwidth) {
@@ -43,7 +43,7 @@ TEST(OverlapLink, TimeIsLatencyPlusBytesOverBusBandwidth) {
 
 TEST(OverlapLink, CountsPaddingAndFlagsOfTheSynchronizer) {
   const StepRecord record = record_of({{64, 3}, {65, 2}, {64, 1}});
-  const BucketPlan plan = parsed(record, "2 1 | 0");
+  const dist::BucketPlan plan = parsed(record, "2 1 | 0");
   // First bucket: 64 values, and 65 padded to 128. Last bucket: 64 values and three flags.
   EXPECT_THAT(sent_bytes(plan, DType::f32), ElementsAre(4U * (64 + 128), 4U * (64 + 3)));
   EXPECT_THAT(sent_bytes(plan, DType::bf16), ElementsAre(2U * (64 + 128), 2U * (64 + 3)));
@@ -95,7 +95,7 @@ TEST(OverlapLink, AddsTheLatencyOfEachTransfer) {
 
 TEST(OverlapLink, HalfPrecisionTakesHalfTheTime) {
   const StepRecord record = record_of({{kMillisecond, 10}});
-  const BucketPlan plan = parsed(record, "0");
+  const dist::BucketPlan plan = parsed(record, "0");
   const double single = simulate(record, plan, DType::f32, kBytePerNanosecond).exposed_ms;
   EXPECT_NEAR(simulate(record, plan, DType::bf16, kBytePerNanosecond).exposed_ms, single / 2, kRounding);
 }

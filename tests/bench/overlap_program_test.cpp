@@ -7,7 +7,7 @@
 
 #include "bench/overlap/plans.h"
 #include "bench/overlap/record.h"
-#include "engine/io/file.h"
+#include "convoy/engine/io/file.h"
 #include "tests/testing/support/process.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -29,7 +29,7 @@ ProcessResult run(Arguments arguments) {
   return convoy::testing::run_program(arguments);
 }
 
-std::string contents_of(const std::filesystem::path& file) { return read_text_file(file, 1 << 24); }
+std::string contents_of(const std::filesystem::path& file) { return io::read_text_file(file, 1 << 24); }
 
 /// Returns the path of a record written by --record: a step of 1.5 s on two cores.
 std::string stored(const std::string& model) {

@@ -10,7 +10,7 @@
 #include "bench/overlap/report.h"
 #include "bench/overlap/step.h"
 #include "bench/overlap/timeline.h"
-#include "comm/parallel/gradient_synchronizer.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -144,10 +144,10 @@ TEST(OverlapRecord, ExposesAtMostAsMuchAsPytorchForResNet18) {
 TEST(OverlapReplay, StepTakesAtLeastTheTransferTime) {
   const StepChoice choice{.model = "lenet", .batch = 2};
   const Link link{.gb_s = 1, .latency_us = 20000, .ranks = 4};
-  const std::unique_ptr<Communicator> comm = make_link_communicator(link);
+  const std::unique_ptr<dist::Communicator> comm = make_link_communicator(link);
   EXPECT_EQ(comm->size(), 4);
   LocalStep alone(choice, cpu()), linked(choice, cpu());
-  GradientSynchronizer gradients(linked.parameters(), *comm);
+  dist::GradientSynchronizer gradients(linked.parameters(), *comm);
   for (int i = 0; i < 3; ++i) {  // the second step rebuilds the bucket plan
     alone.run();
     linked.run(&gradients);
@@ -175,7 +175,7 @@ TEST(OverlapReplay, MeasuresPairsOfSteps) {
 }
 
 TEST(OverlapReplay, AbortEndsTheWait) {
-  const std::unique_ptr<Communicator> comm = make_link_communicator({.gb_s = 1, .latency_us = 1e9});
+  const std::unique_ptr<dist::Communicator> comm = make_link_communicator({.gb_s = 1, .latency_us = 1e9});
   const Tensor data = Tensor::full({1}, 1, DType::f32, cpu());
   comm->all_reduce(data.view());
   comm->abort("enough");

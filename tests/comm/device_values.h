@@ -3,13 +3,13 @@
 
 #include <vector>
 
-#include "comm/core/communicator.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy::testing {
 
 /// Blocks until all enqueued work has completed or failed.
-inline void wait_for(Communicator& comm) {
+inline void wait_for(dist::Communicator& comm) {
   Event end(comm.stream());
   end.record(comm.stream());
   end.wait();
@@ -19,7 +19,7 @@ inline void wait_for(Communicator& comm) {
 template <class T>
 class DeviceValues {
  public:
-  DeviceValues(const Communicator& comm, std::vector<T> values)
+  DeviceValues(const dist::Communicator& comm, std::vector<T> values)
       : device_(comm.context()), host_(std::move(values)) {
     data_ = device_.memory().allocate(bytes());
     copy_bytes(host_device_, ConstView(host_.data(), shape(), dtype_of<T>), device_, view());
@@ -30,7 +30,7 @@ class DeviceValues {
 
   View view() const { return {data_, shape(), dtype_of<T>}; }
   /// Waits for all enqueued work, throws its errors, and returns a copy of the array.
-  const std::vector<T>& read(Communicator& comm) {
+  const std::vector<T>& read(dist::Communicator& comm) {
     wait_for(comm);
     comm.check_errors();
     copy_bytes(device_, view(), host_device_, View{host_.data(), shape(), dtype_of<T>});

@@ -9,15 +9,15 @@
 #include <thread>
 #include <vector>
 
-#include "comm/transport/thread/thread_communicator.h"
+#include "convoy/comm/transport/thread/thread_communicator.h"
 
 namespace convoy::testing {
 
 /// Runs `body` on every rank, each in its own thread. An exception fails the test.
-inline void on_ranks(int ranks, const std::function<void(Communicator&)>& body,
-                     const CommOptions& options = {.timeout_seconds = 20}) {
+inline void on_ranks(int ranks, const std::function<void(dist::Communicator&)>& body,
+                     const dist::CommOptions& options = {.timeout_seconds = 20}) {
   std::vector<std::thread> threads;
-  for (auto& comm : make_thread_communicators(ranks, options))
+  for (auto& comm : dist::make_thread_communicators(ranks, options))
     threads.emplace_back([&body, own = std::move(comm)] {
       try {
         body(*own);

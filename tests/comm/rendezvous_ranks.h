@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/bootstrap/rendezvous.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
 #include "tests/testing/support/free_port.h"
 
 namespace convoy::testing {
@@ -16,7 +16,8 @@ void set_launch(int rank, int world_size);
 
 /// Forks `ranks` processes, each of which is initialized at `where` and runs `body`. A failure in any of them
 /// fails the test. `in_parent` runs in the test process meanwhile, with the process IDs.
-void run_rendezvous_ranks(int ranks, const std::string& where, const std::function<void(Rendezvous&)>& body,
+void run_rendezvous_ranks(int ranks, const std::string& where,
+                          const std::function<void(dist::Rendezvous&)>& body,
                           const std::function<void(const std::vector<pid_t>&)>& in_parent = nullptr);
 
 }  // namespace convoy::testing

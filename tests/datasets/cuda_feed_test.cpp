@@ -43,17 +43,17 @@ bool eventually(const auto& condition) {
 class CudaFeed : public GpuTest {
  protected:
   /// Runs two epochs and copies each batch on the GPU. Only the loader ever waits for the GPU.
-  static std::vector<Copy> run_behind(const ImageSet& set, const LoaderOptions& options) {
-    DataLoader loader(set, options);
-    std::vector<Batch> kept;
+  static std::vector<Copy> run_behind(const data::ImageSet& set, const data::LoaderOptions& options) {
+    data::DataLoader loader(set, options);
+    std::vector<data::Batch> kept;
     for (int epoch = 0; epoch < 2; ++epoch)
-      for (std::vector<Batch> update = loader.next_step(); !update.empty(); update = loader.next_step())
-        for (Batch& batch : update) {
+      for (std::vector<data::Batch> update = loader.next_step(); !update.empty(); update = loader.next_step())
+        for (data::Batch& batch : update) {
           for (Tensor* tensor : {&batch.images, &batch.labels, &batch.ids}) *tensor = tensor->clone();
           kept.push_back(std::move(batch));
         }
     std::vector<Copy> copies;
-    for (const Batch& batch : kept) copies.push_back(copy_of(batch));
+    for (const data::Batch& batch : kept) copies.push_back(copy_of(batch));
     return copies;
   }
 
@@ -68,8 +68,8 @@ class CudaFeed : public GpuTest {
 };
 
 TEST_F(CudaFeed, BatchesAreThoseOfTheCpu) {
-  const ImageSet set = make_set(150);
-  LoaderOptions options{.global_batch = 16, .seed = 3, .transform = random_transform(), .prefetch = 3};
+  const data::ImageSet set = make_set(150);
+  data::LoaderOptions options{.global_batch = 16, .seed = 3, .transform = random_transform(), .prefetch = 3};
   for (const int workers : {0, 1, 3})
     for (const std::int64_t micro_batch : {0, 5}) {
       SCOPED_TRACE(std::to_string(workers) + " workers, micro-batches of " + std::to_string(micro_batch));
@@ -87,8 +87,8 @@ TEST_F(CudaFeed, BatchesAreThoseOfTheCpu) {
 }
 
 TEST_F(CudaFeed, ResidentBatchesMatchTheCpuWhileTheNextEpochIsUploaded) {
-  const ImageSet set = make_set(60);
-  LoaderOptions options{.global_batch = 16, .seed = 3, .transform = random_transform()};
+  const data::ImageSet set = make_set(60);
+  data::LoaderOptions options{.global_batch = 16, .seed = 3, .transform = random_transform()};
   std::vector<Copy> expected;
   for (const std::vector<Copy>& epoch : run(set, options, 2))
     expected.insert(expected.end(), epoch.begin(), epoch.end());
@@ -100,30 +100,30 @@ TEST_F(CudaFeed, ResidentBatchesMatchTheCpuWhileTheNextEpochIsUploaded) {
 }
 
 TEST_F(CudaFeed, UploadsTheNextStepAhead) {
-  const ImageSet set = make_set(160);
+  const data::ImageSet set = make_set(160);
   std::size_t in_use = 0;
   for (int pause_ms = 20; pause_ms < 10'000 && in_use < 2 * batch_bytes(16); pause_ms *= 5) {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
-    DataLoader loader(set, {.global_batch = 16, .workers = 1, .prefetch = 2, .device = gpu});
+    data::DataLoader loader(set, {.global_batch = 16, .workers = 1, .prefetch = 2, .device = gpu});
     ASSERT_TRUE(eventually([&] { return gpu.staging().stats().in_use >= 2 * batch_bytes(16); }));
     // Workers start both batches. The upload of the second shows that they are ready.
     std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
-    const std::vector<Batch> update = loader.next_step();
+    const std::vector<data::Batch> update = loader.next_step();
     in_use = gpu.memory().stats().in_use;
   }
   EXPECT_EQ(in_use, 2 * batch_bytes(16));
 }
 
 TEST_F(CudaFeed, DiscardedUploadsDoNotOverwriteReusedMemory) {
-  const ImageSet set = make_set(160);
+  const data::ImageSet set = make_set(160);
   for_each_order([&] {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
-    DataLoader loader(set, {.global_batch = 16, .workers = 1, .prefetch = 2, .device = gpu});
+    data::DataLoader loader(set, {.global_batch = 16, .workers = 1, .prefetch = 2, .device = gpu});
     for (int round = 0; round < 5; ++round) {
       loader.seek(0, round);
       EXPECT_TRUE(eventually([&] { return gpu.staging().stats().in_use >= 2 * batch_bytes(16); }));
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      { const std::vector<Batch> update = loader.next_step(); }
+      { const std::vector<data::Batch> update = loader.next_step(); }
       loader.seek(1, round);  // discards the next batch, whose upload may be incomplete
       std::vector<Tensor> sevens;
       for (int i = 0; i < 3; ++i)
@@ -138,13 +138,14 @@ TEST_F(CudaFeed, DiscardedUploadsDoNotOverwriteReusedMemory) {
 }
 
 TEST_F(CudaFeed, MemoryIsBoundedWhenTheGpuIsBehind) {
-  const ImageSet set = make_set(640);
+  const data::ImageSet set = make_set(640);
   for_each_order([&] {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     constexpr int kPrefetch = 3;
-    DataLoader loader(set, {.global_batch = 16, .workers = 2, .prefetch = kPrefetch, .device = gpu});
+    data::DataLoader loader(set, {.global_batch = 16, .workers = 2, .prefetch = kPrefetch, .device = gpu});
     for (int epoch = 0; epoch < 3; ++epoch)
-      for (std::vector<Batch> update = loader.next_step(); !update.empty();) update = loader.next_step();
+      for (std::vector<data::Batch> update = loader.next_step(); !update.empty();)
+        update = loader.next_step();
     // Prepared or in preparation, uploaded ahead, and received with incomplete uploads.
     EXPECT_LE(gpu.staging().stats().peak_in_use, (kPrefetch + 1 + kPrefetch) * batch_bytes(16));
     // The current batch, the previous one, and the one that is uploaded ahead.
@@ -154,25 +155,25 @@ TEST_F(CudaFeed, MemoryIsBoundedWhenTheGpuIsBehind) {
 }
 
 TEST_F(CudaFeed, UploadsAnEmptyBatch) {
-  const ImageSet set = make_set(5);
-  DataLoader loader(set,
-                    {.global_batch = 4, .rank = 3, .world_size = 4, .device = DeviceContext::create_cuda(0)});
+  const data::ImageSet set = make_set(5);
+  data::DataLoader loader(
+      set, {.global_batch = 4, .rank = 3, .world_size = 4, .device = DeviceContext::create_cuda(0)});
   EXPECT_EQ(loader.next_step().front().ids.numel(), 1);
   EXPECT_EQ(loader.next_step().front().images.shape(), (Shape{0, kHeight, kWidth, kChannels}));
 }
 
 TEST_F(CudaFeed, CanBeDestroyedAtAnyTime) {
-  const ImageSet set = make_set(500);
+  const data::ImageSet set = make_set(500);
   for_each_order([&] {
     for (int taken = 0; taken < 12; ++taken) {
       const DeviceContext gpu = DeviceContext::create_cuda(0);
-      std::vector<Batch> kept;
+      std::vector<data::Batch> kept;
       {
-        DataLoader loader(set, {.global_batch = 16, .workers = 1 + taken % 3, .device = gpu});
+        data::DataLoader loader(set, {.global_batch = 16, .workers = 1 + taken % 3, .device = gpu});
         for (int i = 0; i < taken; ++i) kept = loader.next_step();
         if (taken % 3 == 0) loader.seek(taken);
       }
-      for (const Batch& batch : kept) EXPECT_EQ(batch.ids.to_vector<std::int32_t>().size(), 16u);
+      for (const data::Batch& batch : kept) EXPECT_EQ(batch.ids.to_vector<std::int32_t>().size(), 16u);
     }
   });
 }

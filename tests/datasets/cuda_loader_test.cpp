@@ -2,8 +2,8 @@
 // equal.
 #include <gmock/gmock.h>
 
-#include "kernels/base/error.h"
-#include "kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
 #include "tests/datasets/loader_fixture.h"
 #include "tests/testing/support/gpu.h"
 
@@ -13,8 +13,8 @@ namespace {
 class CudaLoader : public GpuTest {
  protected:
   /// Compares the batches of three loaders: on the CPU, uploaded to the GPU, made by the GPU.
-  void compare(LoaderOptions options) {
-    const ImageSet set = make_set(43);
+  void compare(data::LoaderOptions options) {
+    const data::ImageSet set = make_set(43);
     options.transform = random_transform();
     const auto expected = run(set, options, 2);
     options.device = DeviceContext::create_cuda(0);
@@ -42,8 +42,8 @@ std::vector<std::vector<Copy>> rounded(std::vector<std::vector<Copy>> epochs, DT
 }
 
 TEST_F(CudaLoader, RoundsToHalfPrecisionOnceOnCpuAndGpu) {
-  const ImageSet set = make_set(43);
-  LoaderOptions options{.global_batch = 16, .seed = 5, .transform = random_transform()};
+  const data::ImageSet set = make_set(43);
+  data::LoaderOptions options{.global_batch = 16, .seed = 5, .transform = random_transform()};
   options.transform.augment.inverse_std = {4.049f, 4.107f, 3.823f};
   const auto exact = run(set, options, 2);
   options.device = DeviceContext::create_cuda(0);
@@ -52,7 +52,7 @@ TEST_F(CudaLoader, RoundsToHalfPrecisionOnceOnCpuAndGpu) {
     const auto expected = rounded(exact, dtype);
     EXPECT_NE(expected, exact);
     options.resident = false;
-    DataLoader loader(set, options);
+    data::DataLoader loader(set, options);
     EXPECT_EQ(loader.next_step().front().images.dtype(), dtype);
     EXPECT_EQ(run(set, options, 2), expected);
     options.resident = true;
@@ -61,7 +61,8 @@ TEST_F(CudaLoader, RoundsToHalfPrecisionOnceOnCpuAndGpu) {
 }
 
 /// Completes a batch of a loader with defer_images by calling make_images().
-Batch with_images(const DataLoader& loader, Batch batch, DType dtype, const DeviceContext& gpu) {
+data::Batch with_images(const data::DataLoader& loader, data::Batch batch, DType dtype,
+                        const DeviceContext& gpu) {
   EXPECT_FALSE(batch.images.defined());
   batch.images = Tensor::empty({batch.ids.numel(), kHeight, kWidth, kChannels}, dtype, gpu);
   const Tensor epoch = Tensor::full({1}, static_cast<double>(batch.epoch), DType::i32, gpu);
@@ -70,24 +71,24 @@ Batch with_images(const DataLoader& loader, Batch batch, DType dtype, const Devi
 }
 
 TEST_F(CudaLoader, MakesDeferredImagesOnRequest) {
-  const ImageSet set = make_set(43);
+  const data::ImageSet set = make_set(43);
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  LoaderOptions options{.global_batch = 16,
-                        .micro_batch = 7,
-                        .seed = 5,
-                        .transform = random_transform(),
-                        .device = gpu,
-                        .resident = true};
+  data::LoaderOptions options{.global_batch = 16,
+                              .micro_batch = 7,
+                              .seed = 5,
+                              .transform = random_transform(),
+                              .device = gpu,
+                              .resident = true};
   for (const DType dtype : {DType::f32, DType::bf16}) {
     options.dtype = dtype;
     options.defer_images = false;
     const auto expected = run(set, options, 2);
     options.defer_images = true;
     for_each_order([&] {
-      DataLoader loader(set, options);
+      data::DataLoader loader(set, options);
       for (const std::vector<Copy>& epoch : expected) {
         for (std::size_t next = 0; next < epoch.size();)
-          for (const Batch& batch : loader.next_step())
+          for (const data::Batch& batch : loader.next_step())
             EXPECT_EQ(copy_of(with_images(loader, batch, dtype, gpu)), epoch[next++]);
         EXPECT_TRUE(loader.next_step().empty());
       }
@@ -96,13 +97,14 @@ TEST_F(CudaLoader, MakesDeferredImagesOnRequest) {
 }
 
 TEST_F(CudaLoader, CapturesMakeImagesInAGraph) {
-  const ImageSet set = make_set(48);
+  const data::ImageSet set = make_set(48);
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  LoaderOptions options{.global_batch = 16, .transform = random_transform(), .device = gpu, .resident = true};
+  data::LoaderOptions options{
+      .global_batch = 16, .transform = random_transform(), .device = gpu, .resident = true};
   const auto expected = run(set, options, 3);
   options.defer_images = true;
   for_each_order([&] {
-    DataLoader loader(set, options);
+    data::DataLoader loader(set, options);
     const Tensor images = Tensor::zeros({16, kHeight, kWidth, kChannels}, DType::f32, gpu);
     const Tensor ids = Tensor::zeros({16}, DType::i32, gpu);
     const Tensor epoch = Tensor::zeros({1}, DType::i32, gpu);
@@ -110,7 +112,7 @@ TEST_F(CudaLoader, CapturesMakeImagesInAGraph) {
     EXPECT_EQ(graph.pool_bytes(), 0u);
     for (const std::vector<Copy>& copies : expected) {
       for (const Copy& copy : copies) {
-        Batch batch = loader.next_step().front();
+        data::Batch batch = loader.next_step().front();
         ids.copy_from(batch.ids);
         epoch.copy_from(Tensor::full({1}, static_cast<double>(batch.epoch), DType::i32, gpu));
         graph.replay();
@@ -123,17 +125,17 @@ TEST_F(CudaLoader, CapturesMakeImagesInAGraph) {
 }
 
 TEST_F(CudaLoader, RefusesInvalidArgumentsOfMakeImages) {
-  const ImageSet set = make_set(24);
+  const data::ImageSet set = make_set(24);
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  EXPECT_THROW(DataLoader(set, {.device = gpu, .defer_images = true}), UsageError);
-  EXPECT_THROW(DataLoader(set, {.defer_images = true}), UsageError);
+  EXPECT_THROW(data::DataLoader(set, {.device = gpu, .defer_images = true}), UsageError);
+  EXPECT_THROW(data::DataLoader(set, {.defer_images = true}), UsageError);
   const Tensor ids = Tensor::zeros({8}, DType::i32, gpu), epoch = Tensor::zeros({1}, DType::i32, gpu);
   const auto images = [&](std::int64_t n, DType dtype, const DeviceContext& device) {
     return Tensor::zeros({n, kHeight, kWidth, kChannels}, dtype, device);
   };
-  DataLoader whole(set, {.global_batch = 8, .device = gpu, .resident = true});
+  data::DataLoader whole(set, {.global_batch = 8, .device = gpu, .resident = true});
   EXPECT_THROW(whole.make_images(ids, epoch, images(8, DType::f32, gpu)), UsageError);
-  DataLoader loader(set, {.global_batch = 8, .device = gpu, .resident = true, .defer_images = true});
+  data::DataLoader loader(set, {.global_batch = 8, .device = gpu, .resident = true, .defer_images = true});
   EXPECT_NO_THROW(loader.make_images(ids, epoch, images(8, DType::f32, gpu)));
   EXPECT_THROW(loader.make_images(ids, epoch, images(7, DType::f32, gpu)), UsageError);
   EXPECT_THROW(loader.make_images(ids, epoch, images(8, DType::f16, gpu)), UsageError);
@@ -144,22 +146,22 @@ TEST_F(CudaLoader, RefusesInvalidArgumentsOfMakeImages) {
 }
 
 TEST_F(CudaLoader, UsesImagesThatAreOnTheGpuAlready) {
-  const ImageSet set = make_set(2000);
+  const data::ImageSet set = make_set(2000);
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  LoaderOptions options{.global_batch = 500, .device = gpu, .resident = true};
+  data::LoaderOptions options{.global_batch = 500, .device = gpu, .resident = true};
   const auto expected = run(set, options, 1);
   const Tensor images = set.images.to(gpu);
   const std::size_t before = gpu.memory().stats().in_use;
   options.resident_images = images;
   {
-    DataLoader loader(set, options);
+    data::DataLoader loader(set, options);
     EXPECT_EQ(gpu.memory().stats().in_use, before);
     EXPECT_EQ(rest_of_epoch(loader), expected[0]);
   }
   const auto refuses = [&](const Tensor& there, bool resident) {
     options.resident_images = there;
     options.resident = resident;
-    EXPECT_THROW(DataLoader(set, options), UsageError);
+    EXPECT_THROW(data::DataLoader(set, options), UsageError);
   };
   refuses(images.rows(0, 100), true);
   refuses(set.images, true);
@@ -168,13 +170,13 @@ TEST_F(CudaLoader, UsesImagesThatAreOnTheGpuAlready) {
 }
 
 TEST_F(CudaLoader, ResumesAtAnyStep) {
-  const ImageSet set = make_set(43);
-  const LoaderOptions options{.global_batch = 8,
-                              .transform = random_transform(),
-                              .device = DeviceContext::create_cuda(0),
-                              .resident = true};
+  const data::ImageSet set = make_set(43);
+  const data::LoaderOptions options{.global_batch = 8,
+                                    .transform = random_transform(),
+                                    .device = DeviceContext::create_cuda(0),
+                                    .resident = true};
   const auto expected = run(set, options, 3);
-  DataLoader loader(set, options);
+  data::DataLoader loader(set, options);
   loader.seek(2, 3);
   const std::vector<Copy> late(expected[2].begin() + 3, expected[2].end());
   EXPECT_EQ(rest_of_epoch(loader), late);
@@ -183,9 +185,10 @@ TEST_F(CudaLoader, ResumesAtAnyStep) {
 }
 
 TEST_F(CudaLoader, ABatchOutlivesItsEpoch) {
-  const ImageSet set = make_set(24);
-  DataLoader loader(set, {.global_batch = 24, .device = DeviceContext::create_cuda(0), .resident = true});
-  const Batch first = loader.next_step().front();
+  const data::ImageSet set = make_set(24);
+  data::DataLoader loader(set,
+                          {.global_batch = 24, .device = DeviceContext::create_cuda(0), .resident = true});
+  const data::Batch first = loader.next_step().front();
   const Copy before = copy_of(first);
   loader.next_step();  // the end of the epoch
   loader.next_step();
@@ -193,9 +196,9 @@ TEST_F(CudaLoader, ABatchOutlivesItsEpoch) {
 }
 
 TEST(ResidentBatches, NeedAGpu) {
-  const ImageSet set = make_set(4);
-  EXPECT_THROW(DataLoader(set, {.resident = true}), UsageError);
-  EXPECT_THROW(DataLoader(set, {.device = Device::cpu(), .resident = true}), UsageError);
+  const data::ImageSet set = make_set(4);
+  EXPECT_THROW(data::DataLoader(set, {.resident = true}), UsageError);
+  EXPECT_THROW(data::DataLoader(set, {.device = Device::cpu(), .resident = true}), UsageError);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-#include "datasets/download/download.h"
-#include "datasets/formats/registry.h"
+#include "convoy/datasets/download/download.h"
+#include "convoy/datasets/formats/registry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 #include <sstream>
 #include <thread>
 
-#include "kernels/base/error.h"
-#include "kernels/base/random.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/kernels/base/random.h"
 #include "tests/testing/support/http_server.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -53,20 +53,20 @@ class Download : public ::testing::Test {
   Download() {
     for (const char* name : {"http_proxy", "all_proxy", "ALL_PROXY"})
       unsetenv(name);  // no proxy for the loopback address
-    md5 = md5_of_file(directory.write("expected", body));
+    md5 = data::md5_of_file(directory.write("expected", body));
     options.backoff_ms = 1;
   }
 
-  RemoteFile at(const HttpServer& server, const std::string& path = "/data.bin") const {
+  data::RemoteFile at(const HttpServer& server, const std::string& path = "/data.bin") const {
     return {.url = server.url(path), .name = "data.bin", .md5 = md5};
   }
   fs::path target() const { return data / "data.bin"; }
   fs::path part() const { return data / "data.bin.part"; }
 
   /// Returns the message of the DataError that a download from `server` throws.
-  std::string refusal(const std::vector<RemoteFile>& mirrors) const {
+  std::string refusal(const std::vector<data::RemoteFile>& mirrors) const {
     try {
-      download(mirrors, data, options);
+      data::download(mirrors, data, options);
     } catch (const DataError& error) {
       return error.what();
     }
@@ -77,22 +77,22 @@ class Download : public ::testing::Test {
   const fs::path data = directory.path() / "cache" / "data";
   const std::string& body = random_bytes();
   std::string md5;
-  DownloadOptions options;
+  data::DownloadOptions options;
 };
 
 TEST_F(Download, ComputesTheChecksumsOfTheStandard) {
   // RFC 1321, appendix A.5.
-  EXPECT_EQ(md5_of_file(directory.write("empty", "")), "d41d8cd98f00b204e9800998ecf8427e");
-  EXPECT_EQ(md5_of_file(directory.write("abc", "abc")), "900150983cd24fb0d6963f7d28e17f72");
-  EXPECT_THROW(md5_of_file(directory.path() / "missing"), DataError);
+  EXPECT_EQ(data::md5_of_file(directory.write("empty", "")), "d41d8cd98f00b204e9800998ecf8427e");
+  EXPECT_EQ(data::md5_of_file(directory.write("abc", "abc")), "900150983cd24fb0d6963f7d28e17f72");
+  EXPECT_THROW(data::md5_of_file(directory.path() / "missing"), DataError);
 }
 
 TEST_F(Download, DownloadsTheFileOnceAndLeavesNoOtherFiles) {
   HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
   server.start();
-  EXPECT_EQ(download({at(server)}, data, options), target());
+  EXPECT_EQ(data::download({at(server)}, data, options), target());
   EXPECT_EQ(contents(target()), body);
-  download({at(server)}, data, options);  // the file exists: no request
+  data::download({at(server)}, data, options);  // the file exists: no request
   EXPECT_EQ(server.requests().size(), 1u);
   EXPECT_EQ(std::distance(fs::directory_iterator(data), fs::directory_iterator()), 1);
 }
@@ -104,7 +104,7 @@ TEST_F(Download, ResumesAfterABrokenConnection) {
     return reply;
   });
   server.start();
-  download({at(server)}, data, options);
+  data::download({at(server)}, data, options);
   EXPECT_EQ(contents(target()), body);
   EXPECT_EQ(server.requests().size(), 5u);
   EXPECT_EQ(server.requests()[1].range_begin, 150'000);
@@ -116,7 +116,7 @@ TEST_F(Download, DownloadsEverythingFromAServerWithoutRanges) {
     return HttpReply{.body = body, .hang_up_after = request.number == 0 ? kSize / 2 : -1};
   });
   server.start();
-  download({at(server)}, data, options);
+  data::download({at(server)}, data, options);
   EXPECT_EQ(contents(target()), body);
   EXPECT_EQ(server.requests()[1].range_begin, kSize / 2);
   EXPECT_EQ(server.body_bytes(), kSize / 2 + kSize);
@@ -130,7 +130,7 @@ TEST_F(Download, RestartsAfterAWrongRange) {
     return reply;
   });
   server.start();
-  download({at(server)}, data, options);
+  data::download({at(server)}, data, options);
   EXPECT_EQ(contents(target()), body);
   EXPECT_EQ(server.requests().size(), 3u);
   EXPECT_EQ(server.requests()[2].range_begin, -1);
@@ -142,7 +142,7 @@ TEST_F(Download, FollowsARedirect) {
     return serve(request, body);
   });
   server.start();
-  download({at(server)}, data, options);
+  data::download({at(server)}, data, options);
   EXPECT_EQ(contents(target()), body);
 }
 
@@ -150,7 +150,7 @@ TEST_F(Download, ReplacesAStalePartialFile) {
   directory.write("cache/data/data.bin.part", std::string(1000, 'x'));
   HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
   server.start();
-  download({at(server)}, data, options);
+  data::download({at(server)}, data, options);
   EXPECT_EQ(contents(target()), body);
   EXPECT_EQ(server.requests().size(), 2u);
 }
@@ -159,7 +159,7 @@ TEST_F(Download, ACompletePartialFileNeedsNoTransfer) {
   directory.write("cache/data/data.bin.part", body);  // killed between the last byte and the rename
   HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
   server.start();
-  download({at(server)}, data, options);
+  data::download({at(server)}, data, options);
   EXPECT_EQ(contents(target()), body);
   EXPECT_EQ(server.body_bytes(), 0);
 }
@@ -184,7 +184,7 @@ TEST_F(Download, ReplacesAWrongFileOnlyByTheRightOne) {
   server.start();
   refusal({at(server)});
   EXPECT_EQ(contents(target()), "mine");
-  download({at(server)}, data, options);
+  data::download({at(server)}, data, options);
   EXPECT_EQ(contents(target()), body);
 }
 
@@ -197,7 +197,7 @@ TEST_F(Download, ContinuesAtTheNextMirrorWithThePartialFile) {
   });
   server.start();
   options.attempts = 2;
-  download({at(server, "/gone"), at(server, "/breaks"), at(server, "/good")}, data, options);
+  data::download({at(server, "/gone"), at(server, "/breaks"), at(server, "/good")}, data, options);
   EXPECT_EQ(contents(target()), body);
   std::vector<std::string> paths;
   for (const HttpRequest& request : server.requests()) paths.push_back(request.path);
@@ -249,7 +249,7 @@ TEST_F(Download, AStalledTransferFails) {
   server.start();
   options.stall_seconds = 1;
   const auto start = std::chrono::steady_clock::now();
-  download({at(server)}, data, options);
+  data::download({at(server)}, data, options);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
   EXPECT_EQ(contents(target()), body);
   EXPECT_EQ(server.requests()[1].range_begin, 5000);
@@ -265,7 +265,7 @@ TEST_F(Download, ASlowServerIsNotAStalledOne) {
   options.stall_seconds = 2;
   std::vector<std::pair<std::int64_t, std::int64_t>> seen;
   options.progress = [&](std::int64_t received, std::int64_t total) { seen.emplace_back(received, total); };
-  download({at(server)}, data, options);
+  data::download({at(server)}, data, options);
   EXPECT_EQ(server.requests().size(), 1u);
   ASSERT_GE(seen.size(), 3u);
   EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
@@ -281,17 +281,19 @@ TEST_F(Download, TheProgressCallbackCanStopTheDownload) {
   });
   server.start();
   options.progress = [](std::int64_t, std::int64_t) { throw std::runtime_error("stopped"); };
-  EXPECT_THROW(download({at(server)}, data, options), std::runtime_error);
+  EXPECT_THROW(data::download({at(server)}, data, options), std::runtime_error);
   EXPECT_TRUE(fs::exists(part()));
   EXPECT_EQ(server.requests().size(), 1u);
 }
 
 TEST_F(Download, AnInvalidDirectoryIsAnOutputError) {
   directory.write("cache", "a file where the directory should be");
-  EXPECT_THROW(download({{.url = "http://127.0.0.1:1/x", .name = "data.bin", .md5 = md5}}, data, options),
-               OutputError);
-  EXPECT_THROW(download({{.url = "http://127.0.0.1:1/x", .name = "../data.bin", .md5 = md5}}, data, options),
-               UsageError);
+  EXPECT_THROW(
+      data::download({{.url = "http://127.0.0.1:1/x", .name = "data.bin", .md5 = md5}}, data, options),
+      OutputError);
+  EXPECT_THROW(
+      data::download({{.url = "http://127.0.0.1:1/x", .name = "../data.bin", .md5 = md5}}, data, options),
+      UsageError);
 }
 
 TEST_F(Download, AFullDiskIsAnOutputErrorAtOnce) {
@@ -305,7 +307,7 @@ TEST_F(Download, AFullDiskIsAnOutputErrorAtOnce) {
   setrlimit(RLIMIT_FSIZE, &limited);
   std::string message;
   try {
-    download({at(server)}, data, options);
+    data::download({at(server)}, data, options);
   } catch (const OutputError& error) {
     message = error.what();
   }
@@ -313,18 +315,19 @@ TEST_F(Download, AFullDiskIsAnOutputErrorAtOnce) {
   std::signal(SIGXFSZ, previous);
   EXPECT_THAT(message, HasSubstr("data.bin.part: cannot be written after 100000 bytes: "));
   EXPECT_EQ(server.requests().size(), 1u);
-  download({at(server)}, data, options);  // resumes when there is space again
+  data::download({at(server)}, data, options);  // resumes when there is space again
   EXPECT_EQ(server.requests()[1].range_begin, 100'000);
 }
 
 /// Forks a child process that downloads, and whose exit status is 0 on success. Must be called before the
 /// server starts threads.
-pid_t fork_download(const RemoteFile& file, const fs::path& data, const DownloadOptions& options) {
+pid_t fork_download(const data::RemoteFile& file, const fs::path& data,
+                    const data::DownloadOptions& options) {
   const pid_t child = fork();
   if (child != 0) return child;
   int status = 1;
   try {
-    download({file}, data, options);
+    data::download({file}, data, options);
     status = 0;
   } catch (...) {
   }
@@ -359,7 +362,8 @@ TEST_F(Download, EightThreadsAtOnceDownloadOnce) {
   {
     std::vector<std::jthread> threads;
     for (int i = 0; i < 8; ++i)
-      threads.emplace_back([&] { good += contents(download({at(server)}, data, options)) == body ? 1 : 0; });
+      threads.emplace_back(
+          [&] { good += contents(data::download({at(server)}, data, options)) == body ? 1 : 0; });
   }
   EXPECT_EQ(good, 8);
   EXPECT_EQ(server.body_bytes(), kSize);
@@ -379,37 +383,37 @@ TEST_F(Download, ResumesAKilledDownload) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(fs::exists(target().string() + ".lock"));  // the file is left behind, but not locked
-  download({at(server)}, data, options);
+  data::download({at(server)}, data, options);
   EXPECT_EQ(contents(target()), body);
   EXPECT_EQ(server.body_bytes(), kSize);
 }
 
 TEST_F(Download, OfficialFilesAreWellFormed) {
-  const auto check_file = [](const Mirrors& mirrors) {
+  const auto check_file = [](const data::Mirrors& mirrors) {
     ASSERT_FALSE(mirrors.empty());
-    for (const RemoteFile& file : mirrors) {
+    for (const data::RemoteFile& file : mirrors) {
       EXPECT_TRUE(file.url.starts_with("https://"));
       EXPECT_TRUE(file.url.ends_with("/" + file.name));
       EXPECT_EQ(file.md5.size(), 32u);
       EXPECT_EQ(file.md5, mirrors.front().md5);
     }
   };
-  ASSERT_EQ(kCifar10Files.official().size(), 1u);
-  ASSERT_EQ(kMnistFiles.official().size(), 4u);
-  for (const DatasetEntry& entry : all_datasets())
+  ASSERT_EQ(data::kCifar10Files.official().size(), 1u);
+  ASSERT_EQ(data::kMnistFiles.official().size(), 4u);
+  for (const data::DatasetEntry& entry : data::all_datasets())
     if (entry.files != nullptr)
-      for (const Mirrors& mirrors : entry.files->official()) check_file(mirrors);
+      for (const data::Mirrors& mirrors : entry.files->official()) check_file(mirrors);
 }
 
 TEST_F(Download, TheCacheDirectoryFollowsTheEnvironment) {
   setenv("HOME", "/home/someone", 1);
   setenv("XDG_CACHE_HOME", "/var/cache/someone", 1);
-  EXPECT_EQ(cache_directory(), "/var/cache/someone/convoy");
+  EXPECT_EQ(data::cache_directory(), "/var/cache/someone/convoy");
   setenv("XDG_CACHE_HOME", "relative", 1);
-  EXPECT_EQ(cache_directory(), "/home/someone/.cache/convoy");
+  EXPECT_EQ(data::cache_directory(), "/home/someone/.cache/convoy");
   unsetenv("XDG_CACHE_HOME");
   unsetenv("HOME");
-  EXPECT_THROW(cache_directory(), UsageError);
+  EXPECT_THROW(data::cache_directory(), UsageError);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/datasets/loader_fixture.h"
 #include "tests/testing/support/gpu.h"
@@ -17,7 +17,7 @@ constexpr std::size_t kBatchBytes = 16 * (kPixels * sizeof(float) + 2 * sizeof(s
 
 class EmulatedFeed : public GpuTest {
  protected:
-  static std::string failure(DataLoader& loader) {
+  static std::string failure(data::DataLoader& loader) {
     try {
       loader.next_step();
     } catch (const DeviceError& error) {
@@ -28,13 +28,13 @@ class EmulatedFeed : public GpuTest {
 };
 
 TEST_F(EmulatedFeed, RecoversFromExhaustedPinnedMemory) {
-  const ImageSet set = make_set(160);
+  const data::ImageSet set = make_set(160);
   for (const int workers : {0, 2}) {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     emulator::Settings settings = emulator::settings();
     settings.pinned_bytes = kBatchBytes / 2;
     std::optional<ScopedSettings> scarce(settings);
-    DataLoader loader(set, {.global_batch = 16, .workers = workers, .prefetch = 2, .device = gpu});
+    data::DataLoader loader(set, {.global_batch = 16, .workers = workers, .prefetch = 2, .device = gpu});
     EXPECT_THAT(failure(loader), HasSubstr("out of memory on the pinned host memory of cuda:0: asked for"));
     EXPECT_THAT(failure(loader), HasSubstr("out of memory on the pinned host memory of cuda:0: asked for"));
     scarce.reset();
@@ -46,16 +46,16 @@ TEST_F(EmulatedFeed, RecoversFromExhaustedPinnedMemory) {
 }
 
 TEST_F(EmulatedFeed, RecoversFromExhaustedGpuMemory) {
-  const ImageSet set = make_set(160);
+  const data::ImageSet set = make_set(160);
   for (const int workers : {0, 2}) {
     emulator::Settings settings = emulator::settings();
     settings.memory_bytes = 3 * kBatchBytes + kBatchBytes / 2;
     const ScopedSettings scarce(settings);
     const DeviceContext gpu = DeviceContext::create_cuda(0);
-    const LoaderOptions options{.global_batch = 16, .workers = workers, .prefetch = 2, .device = gpu};
+    const data::LoaderOptions options{.global_batch = 16, .workers = workers, .prefetch = 2, .device = gpu};
     const auto expected = run(set, options, 1);
-    DataLoader loader(set, options);
-    std::vector<std::vector<Batch>> held;
+    data::DataLoader loader(set, options);
+    std::vector<std::vector<data::Batch>> held;
     for (int i = 0; i < 3; ++i)
       held.push_back(loader.next_step());  // there may be no memory for the uploads ahead
     EXPECT_THAT(failure(loader), HasSubstr("out of memory on cuda:0: asked for"));

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "datasets/formats/cifar10_batch.h"
-#include "datasets/formats/idx.h"
-#include "datasets/formats/readers.h"
+#include "convoy/datasets/formats/cifar10_batch.h"
+#include "convoy/datasets/formats/idx.h"
+#include "convoy/datasets/formats/readers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace convoy;
@@ -16,14 +16,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string name = "fuzz";
   try {
     switch (data[0] % 4) {
-      case 0: decode_image(bytes, name, data[0] / 4 % 2 == 0 ? 0 : 16); break;
-      case 1: parse_idx_images(bytes, name); break;
-      case 2: parse_idx_labels(bytes, name, 10); break;
+      case 0: data::decode_image(bytes, name, data[0] / 4 % 2 == 0 ? 0 : 16); break;
+      case 1: data::parse_idx_images(bytes, name); break;
+      case 2: data::parse_idx_labels(bytes, name, 10); break;
       case 3: {
         constexpr std::int64_t kRecords = 2;
-        static const ImageSet set{Tensor::zeros({kRecords, 32, 32, 3}, DType::u8, Device::cpu()),
-                                  Tensor::zeros({kRecords}, DType::i32, Device::cpu())};
-        parse_cifar10_batch(bytes, name, 0, kRecords, set);
+        static const data::ImageSet set{Tensor::zeros({kRecords, 32, 32, 3}, DType::u8, Device::cpu()),
+                                        Tensor::zeros({kRecords}, DType::i32, Device::cpu())};
+        data::parse_cifar10_batch(bytes, name, 0, kRecords, set);
         break;
       }
     }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/random.h"
+#include "convoy/kernels/base/random.h"
 #include "tests/testing/support/image_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

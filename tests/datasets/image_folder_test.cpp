@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "datasets/formats/readers.h"
+#include "convoy/datasets/formats/readers.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/image_files.h"
 #include "tests/testing/support/temp_directory.h"
@@ -30,7 +30,7 @@ std::string picture(int value, int width = 4, int height = 4) {
 }
 
 /// Returns the first value of each image.
-std::vector<int> values(const ImageSet& set) {
+std::vector<int> values(const data::ImageSet& set) {
   const std::vector<std::uint8_t> pixels = set.images.to_vector<std::uint8_t>();
   std::vector<int> result;
   const std::size_t step = pixels.size() / static_cast<std::size_t>(set.size());
@@ -38,7 +38,7 @@ std::vector<int> values(const ImageSet& set) {
   return result;
 }
 
-std::vector<int> labels(const ImageSet& set) {
+std::vector<int> labels(const data::ImageSet& set) {
   const std::vector<std::int32_t> held = set.labels.to_vector<std::int32_t>();
   return {held.begin(), held.end()};
 }
@@ -56,7 +56,7 @@ TEST(ImageFolder, ReadsTrainAndTestInSortedOrder) {
     directory.write(fs::path(test) / "zebra" / ".hidden.png", "not read");
     directory.write(fs::path(test) / "zebra" / "notes.txt", "not read");
     directory.write(fs::path(test) / ".git" / "x.png", "not read");
-    const DataSet data = read_image_folder(directory.path());
+    const data::DataSet data = data::read_image_folder(directory.path());
     EXPECT_EQ(data.classes, (std::vector<std::string>{"ape", "zebra"}));
     EXPECT_EQ(values(data.train), (std::vector<int>{1, 2, 3, 4}));
     EXPECT_EQ(labels(data.train), (std::vector<int>{0, 0, 1, 1}));
@@ -70,10 +70,10 @@ TEST(ImageFolder, ReadsTrainAndTestInSortedOrder) {
 TEST(ImageFolder, KeepsASharedSizeAndOtherwiseResizesTo224) {
   const TempDirectory directory;
   for (int i = 0; i < 4; ++i) directory.write(fs::path("a") / (std::to_string(i) + ".png"), picture(i, 6, 3));
-  EXPECT_EQ(read_image_folder(directory.path()).image_shape(), (Shape{3, 6, 3}));
-  EXPECT_EQ(read_image_folder(directory.path(), {.image_size = 5}).image_shape(), (Shape{5, 5, 3}));
+  EXPECT_EQ(data::read_image_folder(directory.path()).image_shape(), (Shape{3, 6, 3}));
+  EXPECT_EQ(data::read_image_folder(directory.path(), {.image_size = 5}).image_shape(), (Shape{5, 5, 3}));
   directory.write("a/9.png", picture(9, 3, 6));
-  const DataSet data = read_image_folder(directory.path());
+  const data::DataSet data = data::read_image_folder(directory.path());
   EXPECT_EQ(data.image_shape(), (Shape{224, 224, 3}));
   EXPECT_EQ(data.train.size() + data.test.size(), 5);
 }
@@ -90,7 +90,7 @@ class SplitDirectory : public ::testing::Test {
 };
 
 TEST_F(SplitDirectory, SplitsEachClassWithoutLoss) {
-  const DataSet data = read_image_folder(directory_.path(), {.test_fraction = 0.25});
+  const data::DataSet data = data::read_image_folder(directory_.path(), {.test_fraction = 0.25});
   const std::vector<int> test_labels = labels(data.test);
   EXPECT_EQ(std::count(test_labels.begin(), test_labels.end(), 0), 5);
   EXPECT_EQ(std::count(test_labels.begin(), test_labels.end(), 1), 5);
@@ -108,35 +108,38 @@ TEST_F(SplitDirectory, SplitsEachClassWithoutLoss) {
 
 TEST_F(SplitDirectory, DependsOnlyOnTheSeed) {
   const auto test_of = [&](std::uint64_t seed, int workers) {
-    return values(read_image_folder(directory_.path(), {.workers = workers, .seed = seed}).test);
+    return values(data::read_image_folder(directory_.path(), {.workers = workers, .seed = seed}).test);
   };
   EXPECT_EQ(test_of(1, 1), test_of(1, 3));
   EXPECT_NE(test_of(1, 1), test_of(2, 1));
 }
 
 TEST_F(SplitDirectory, LeavesAtLeastOneImageOnEachSide) {
-  EXPECT_EQ(read_image_folder(directory_.path(), {.test_fraction = 0.001}).test.size(), 2);
-  EXPECT_EQ(read_image_folder(directory_.path(), {.test_fraction = 0.999}).train.size(), 2);
+  EXPECT_EQ(data::read_image_folder(directory_.path(), {.test_fraction = 0.001}).test.size(), 2);
+  EXPECT_EQ(data::read_image_folder(directory_.path(), {.test_fraction = 0.999}).train.size(), 2);
   directory_.write("crab/1.png", picture(200));
-  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(directory_.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_image_folder(directory_.path()); }),
               AllOf(HasSubstr("crab"), HasSubstr("at least 2")));
 }
 
 TEST_F(SplitDirectory, TreatsADirectoryTrainWithImagesAsAClass) {
   directory_.write("train/1.png", picture(201));
   directory_.write("train/2.png", picture(202));
-  EXPECT_EQ(read_image_folder(directory_.path()).classes,
+  EXPECT_EQ(data::read_image_folder(directory_.path()).classes,
             (std::vector<std::string>{"ants", "bees", "train"}));
 }
 
 TEST(ImageFolder, RefusesDirectoriesWithoutADataSet) {
   const TempDirectory directory;
-  const auto refusal = [&] { return message_of<DataError>([&] { read_image_folder(directory.path()); }); };
+  const auto refusal = [&] {
+    return message_of<DataError>([&] { data::read_image_folder(directory.path()); });
+  };
   EXPECT_THAT(refusal(), AllOf(HasSubstr(directory.path().string()), HasSubstr("no directories")));
-  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(directory.path() / "none"); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_image_folder(directory.path() / "none"); }),
               HasSubstr("no such directory"));
   const fs::path file = directory.write("file.png", picture(1));
-  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(file); }), HasSubstr("expected a directory"));
+  EXPECT_THAT(message_of<DataError>([&] { data::read_image_folder(file); }),
+              HasSubstr("expected a directory"));
 
   directory.write("train/a/1.png", picture(1));
   EXPECT_THAT(refusal(), HasSubstr("a train directory without a test directory"));
@@ -154,7 +157,7 @@ TEST(ImageFolder, RefusesAnUnreadableDirectory) {
   const TempDirectory directory;
   directory.write("a/1.png", picture(1));
   fs::permissions(directory.path() / "a", fs::perms::none);
-  const std::string message = message_of<DataError>([&] { read_image_folder(directory.path()); });
+  const std::string message = message_of<DataError>([&] { data::read_image_folder(directory.path()); });
   fs::permissions(directory.path() / "a", fs::perms::owner_all);
   EXPECT_THAT(message, HasSubstr((directory.path() / "a").string()));
 }
@@ -163,7 +166,7 @@ TEST(ImageFolder, RefusesCyclicDirectories) {
   const TempDirectory directory;
   directory.write("a/1.png", picture(1));
   fs::create_directory_symlink(directory.path() / "a", directory.path() / "a" / "again");
-  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(directory.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_image_folder(directory.path()); }),
               HasSubstr("directories deep"));
 }
 
@@ -187,7 +190,7 @@ class CorruptDirectory : public ::testing::Test {
 };
 
 TEST_F(CorruptDirectory, IsRefusedWithACountAndTheFlagToUse) {
-  const std::string message = message_of<DataError>([&] { read_image_folder(directory_.path()); });
+  const std::string message = message_of<DataError>([&] { data::read_image_folder(directory_.path()); });
   EXPECT_THAT(message, AllOf(HasSubstr("4 of 24 images"), HasSubstr("ReadOptions::skip_corrupt"),
                              HasSubstr("train/a/0.png"), HasSubstr("train/a/3.png"),
                              HasSubstr("train/b/2.png"), HasSubstr("…")));
@@ -197,8 +200,8 @@ TEST_F(CorruptDirectory, IsRefusedWithACountAndTheFlagToUse) {
 TEST_F(CorruptDirectory, IsReadWithoutCorruptImagesOnRequest) {
   for (const int size : {0, 4})
     for (const int workers : {0, 1, 3}) {
-      const DataSet data = read_image_folder(directory_.path(),
-                                             {.image_size = size, .skip_corrupt = true, .workers = workers});
+      const data::DataSet data = data::read_image_folder(
+          directory_.path(), {.image_size = size, .skip_corrupt = true, .workers = workers});
       EXPECT_EQ(values(data.train), (std::vector<int>{1, 2, 4, 5, 10, 11, 13, 14, 15}));
       EXPECT_EQ(labels(data.train), (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1, 1}));
       EXPECT_EQ(values(data.test), (std::vector<int>{0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14}));
@@ -210,8 +213,9 @@ TEST_F(CorruptDirectory, IsReadWithoutCorruptImagesOnRequest) {
 
 TEST_F(CorruptDirectory, IsRefusedIfAClassHasNoReadableImage) {
   for (int i = 0; i < 6; ++i) directory_.write(fs::path("train/b") / (std::to_string(i) + ".png"), "?");
-  EXPECT_THAT(message_of<DataError>([&] { read_image_folder(directory_.path(), {.skip_corrupt = true}); }),
-              AllOf(HasSubstr(directory_.path().string()), HasSubstr("class b")));
+  EXPECT_THAT(
+      message_of<DataError>([&] { data::read_image_folder(directory_.path(), {.skip_corrupt = true}); }),
+      AllOf(HasSubstr(directory_.path().string()), HasSubstr("class b")));
 }
 
 }  // namespace

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "datasets/formats/image/pixels.h"
-#include "datasets/formats/readers.h"
-#include "datasets/transforms/resize.h"
+#include "convoy/datasets/formats/image/pixels.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/datasets/transforms/resize.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/image_files.h"
 #include "tests/testing/support/temp_directory.h"
@@ -26,12 +26,12 @@ using testing::Picture;
 using testing::TempDirectory;
 
 std::vector<std::uint8_t> decode(const std::string& bytes, int size = 0) {
-  return decode_image(bytes, "in memory", size).to_vector<std::uint8_t>();
+  return data::decode_image(bytes, "in memory", size).to_vector<std::uint8_t>();
 }
 
 /// Returns the message of the DataError for these bytes, and checks that it contains the file name.
 std::string refusal(const std::string& bytes) {
-  const std::string message = message_of<DataError>([&] { decode_image(bytes, "bad.file"); });
+  const std::string message = message_of<DataError>([&] { data::decode_image(bytes, "bad.file"); });
   EXPECT_THAT(message, HasSubstr("bad.file"));
   return message;
 }
@@ -39,7 +39,7 @@ std::string refusal(const std::string& bytes) {
 TEST(DecodeImage, PngAndBmpKeepEveryPixel) {
   const Picture picture = Picture::ramp(13, 7, 3);
   for (const std::string& bytes : {testing::png(picture), testing::bmp(picture)}) {
-    const Tensor image = decode_image(bytes, "in memory");
+    const Tensor image = data::decode_image(bytes, "in memory");
     EXPECT_EQ(image.shape(), (Shape{7, 13, 3}));
     EXPECT_EQ(image.to_vector<std::uint8_t>(), picture.pixels);
   }
@@ -193,12 +193,12 @@ TEST(DecodeImage, JpegsThatMisleadTheDecoderAreRefused) {
 class JpegDecoders : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (jpeg_decoder_text() == "stb_image") GTEST_SKIP() << "this build has no libjpeg-turbo";
+    if (data::jpeg_decoder_text() == "stb_image") GTEST_SKIP() << "this build has no libjpeg-turbo";
   }
 };
 
-std::vector<std::uint8_t> decode_with_stb(const std::string& bytes, ImageSize size, int& channels) {
-  return convoy::decode_with_stb(bytes, "in memory", size, std::size_t{1} << 24, channels);
+std::vector<std::uint8_t> decode_with_stb(const std::string& bytes, data::ImageSize size, int& channels) {
+  return data::decode_with_stb(bytes, "in memory", size, std::size_t{1} << 24, channels);
 }
 
 TEST_F(JpegDecoders, AgreeWithinRounding) {
@@ -214,7 +214,7 @@ TEST_F(JpegDecoders, AgreeWithinRounding) {
           const std::string bytes = testing::jpeg(picture, quality);
           int stb_channels = 0;
           const auto stb = decode_with_stb(bytes, {width, height}, stb_channels);
-          const auto turbo = decode_with_libjpeg(bytes, "in memory", {width, height});
+          const auto turbo = data::decode_with_libjpeg(bytes, "in memory", {width, height});
           ASSERT_TRUE(turbo.has_value());
           ASSERT_EQ(turbo->size(), static_cast<std::size_t>(width * height * 3));
           EXPECT_EQ(decode(bytes), *turbo);
@@ -249,7 +249,7 @@ TEST_F(JpegDecoders, LibjpegAcceptsBytesBetweenSegments) {
 TEST_F(JpegDecoders, LibjpegRefusesAnotherSizeThanTheCheckedOne) {
   const std::string bytes = testing::jpeg(Picture::ramp(16, 9, 3));
   EXPECT_THAT(message_of<DataError>([&] {
-                decode_with_libjpeg(bytes, "bad.file", {16, 8});
+                data::decode_with_libjpeg(bytes, "bad.file", {16, 8});
               }),
               AllOf(HasSubstr("found 16 x 9 pixels"), HasSubstr("expected a JPEG image of 16 x 8 pixels")));
 }
@@ -285,31 +285,32 @@ TEST(DecodeImage, JpegsOfOneAndThreeComponentsAreDecoded) {
 }
 
 TEST(DecodeImage, CmykIsConverted) {
-  EXPECT_FALSE(decode_with_libjpeg(flat_jpeg(4), "in memory", {8, 8}).has_value());
+  EXPECT_FALSE(data::decode_with_libjpeg(flat_jpeg(4), "in memory", {8, 8}).has_value());
   // Inverted CMYK stores what the ink leaves of the light: 128/255 of the color, and 128/255 of that by black.
   EXPECT_EQ(decode(flat_jpeg(4)), std::vector<std::uint8_t>(192, 64));
 }
 
 TEST(DecodeImage, RefusesImpossibleSizes) {
   const std::string bytes = testing::png(Picture::ramp(2, 2, 3));
-  EXPECT_THROW(decode_image(bytes, "x", -1), UsageError);
-  EXPECT_THROW(decode_image(bytes, "x", 100000), UsageError);
+  EXPECT_THROW(data::decode_image(bytes, "x", -1), UsageError);
+  EXPECT_THROW(data::decode_image(bytes, "x", 100000), UsageError);
 }
 
 TEST(ReadImage, ReportsTheFileThatCannotBeRead) {
   const TempDirectory directory;
-  EXPECT_THAT(message_of<DataError>([&] { read_image(directory.path() / "none.png"); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_image(directory.path() / "none.png"); }),
               AllOf(HasSubstr("none.png"), HasSubstr("no such file")));
-  EXPECT_THAT(message_of<DataError>([&] { read_image(directory.path()); }), HasSubstr("not a regular file"));
+  EXPECT_THAT(message_of<DataError>([&] { data::read_image(directory.path()); }),
+              HasSubstr("not a regular file"));
   const auto file = directory.write("one.png", testing::png(Picture::plain(3, 2, 3, 9)));
-  EXPECT_EQ(read_image(file).shape(), (Shape{2, 3, 3}));
-  EXPECT_EQ(read_image(file, 4).shape(), (Shape{4, 4, 3}));
+  EXPECT_EQ(data::read_image(file).shape(), (Shape{2, 3, 3}));
+  EXPECT_EQ(data::read_image(file, 4).shape(), (Shape{4, 4, 3}));
 }
 
 std::vector<std::uint8_t> resize(const Picture& picture, int size) {
   std::vector<std::uint8_t> out(static_cast<std::size_t>(size * size * picture.channels));
-  resize_to_square({picture.pixels.data(), picture.height, picture.width, picture.channels}, size,
-                   out.data());
+  data::resize_to_square({picture.pixels.data(), picture.height, picture.width, picture.channels}, size,
+                         out.data());
   return out;
 }
 
@@ -344,7 +345,7 @@ TEST(Resize, ShrinksWithATriangleFilter) {
 // Resizes images of different sizes and channel counts one after another: no result depends on the previous
 // one.
 TEST(Resize, DoesNotDependOnThePreviousImage) {
-  SquareResizer resizer(5);
+  data::SquareResizer resizer(5);
   for (const auto& [width, height, channels] :
        {std::array{9, 7, 3}, std::array{9, 7, 3}, std::array{3, 4, 1}, std::array{30, 20, 4},
         std::array{5, 5, 2}, std::array{7, 9, 2}, std::array{9, 7, 3}}) {

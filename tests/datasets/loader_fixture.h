@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "datasets/loader/loader.h"
+#include "convoy/datasets/loader/loader.h"
 
 namespace convoy::testing {
 
@@ -15,7 +15,7 @@ inline constexpr std::int64_t kPixels = kHeight * kWidth * kChannels;
 
 /// Returns a set in which every pixel differs from adjacent pixels and from the same pixel of other images.
 /// The label is id mod 7.
-inline ImageSet make_set(std::int64_t n) {
+inline data::ImageSet make_set(std::int64_t n) {
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(n * kPixels));
   for (std::size_t i = 0; i < pixels.size(); ++i)
     pixels[i] = static_cast<std::uint8_t>(i * 37 + i / 256 * 11);
@@ -26,7 +26,7 @@ inline ImageSet make_set(std::int64_t n) {
           .labels = Tensor::from(labels, {n}, device)};
 }
 
-inline TransformSpec random_transform() {
+inline data::TransformSpec random_transform() {
   return {.augment = {.crop_padding = 2,
                       .reflect = true,
                       .flip = true,
@@ -44,7 +44,7 @@ struct Copy {
 };
 
 /// Returns images of any type as floats.
-inline Copy copy_of(const Batch& batch) {
+inline Copy copy_of(const data::Batch& batch) {
   EXPECT_EQ(batch.images.shape(), (Shape{batch.ids.numel(), kHeight, kWidth, kChannels}));
   EXPECT_EQ(batch.labels.numel(), batch.ids.numel());
   return {batch.images.to(DType::f32).to_vector<float>(),
@@ -57,17 +57,18 @@ inline Copy copy_of(const Batch& batch) {
 }
 
 /// Returns all batches from the current position of the loader to the end of its epoch.
-inline std::vector<Copy> rest_of_epoch(DataLoader& loader) {
+inline std::vector<Copy> rest_of_epoch(data::DataLoader& loader) {
   std::vector<Copy> copies;
   while (true) {
-    const std::vector<Batch> update = loader.next_step();
+    const std::vector<data::Batch> update = loader.next_step();
     if (update.empty()) return copies;
-    for (const Batch& batch : update) copies.push_back(copy_of(batch));
+    for (const data::Batch& batch : update) copies.push_back(copy_of(batch));
   }
 }
 
-inline std::vector<std::vector<Copy>> run(const ImageSet& set, const LoaderOptions& options, int epochs) {
-  DataLoader loader(set, options);
+inline std::vector<std::vector<Copy>> run(const data::ImageSet& set, const data::LoaderOptions& options,
+                                          int epochs) {
+  data::DataLoader loader(set, options);
   std::vector<std::vector<Copy>> result;
   for (int epoch = 0; epoch < epochs; ++epoch) result.push_back(rest_of_epoch(loader));
   return result;

@@ -1,4 +1,4 @@
-#include "datasets/loader/loader.h"
+#include "convoy/datasets/loader/loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <numeric>
 #include <thread>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/datasets/loader_fixture.h"
 
 namespace convoy::testing {
@@ -20,8 +20,8 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(DataLoader, BatchesDoNotDependOnTheNumberOfWorkers) {
-  const ImageSet set = make_set(103);
-  LoaderOptions options{
+  const data::ImageSet set = make_set(103);
+  data::LoaderOptions options{
       .global_batch = 16, .micro_batch = 5, .seed = 3, .transform = random_transform(), .workers = 0};
   const auto expected = run(set, options, 3);
   ASSERT_EQ(expected.size(), 3u);
@@ -36,10 +36,10 @@ TEST(DataLoader, BatchesDoNotDependOnTheNumberOfWorkers) {
 }
 
 TEST(DataLoader, NormalizesTheImagesOfItsIds) {
-  const ImageSet set = make_set(20);
-  const TransformSpec transform = random_transform().evaluation();
+  const data::ImageSet set = make_set(20);
+  const data::TransformSpec transform = random_transform().evaluation();
   const auto pixels = set.images.to_vector<std::uint8_t>();
-  DataLoader loader(set, {.global_batch = 6, .shuffle = false, .transform = transform});
+  data::DataLoader loader(set, {.global_batch = 6, .shuffle = false, .transform = transform});
   std::int32_t next = 0;
   for (const Copy& batch : rest_of_epoch(loader))
     for (std::size_t i = 0; i < batch.ids.size(); ++i, ++next) {
@@ -47,7 +47,7 @@ TEST(DataLoader, NormalizesTheImagesOfItsIds) {
       ASSERT_EQ(batch.labels[i], next % 7);
       for (std::size_t p = 0; p < kPixels; ++p) {
         const float pixel = pixels[static_cast<std::size_t>(next) * kPixels + p] / 255.0f;
-        const AugmentOptions& augment = transform.augment;
+        const kernels::AugmentOptions& augment = transform.augment;
         // Three roundings of values below 1, times 6.
         ASSERT_NEAR(batch.images[i * kPixels + p],
                     (pixel - augment.mean[p % kChannels]) * augment.inverse_std[p % kChannels],
@@ -58,11 +58,11 @@ TEST(DataLoader, NormalizesTheImagesOfItsIds) {
 }
 
 TEST(DataLoader, Bf16IsF32RoundedOnce) {
-  const ImageSet set = make_set(9);
-  LoaderOptions options{.global_batch = 9, .transform = random_transform()};
-  DataLoader single(set, options);
+  const data::ImageSet set = make_set(9);
+  data::LoaderOptions options{.global_batch = 9, .transform = random_transform()};
+  data::DataLoader single(set, options);
   options.dtype = DType::bf16;
-  DataLoader half(set, options);
+  data::DataLoader half(set, options);
   const Tensor found = half.next_step()[0].images;
   ASSERT_EQ(found.dtype(), DType::bf16);
   const auto exact = single.next_step()[0].images.to_vector<float>();
@@ -73,11 +73,11 @@ TEST(DataLoader, Bf16IsF32RoundedOnce) {
 }
 
 TEST(DataLoader, F64MatchesF32WithMoreDigits) {
-  const ImageSet set = make_set(9);
-  LoaderOptions options{.global_batch = 9, .transform = random_transform()};
-  DataLoader narrow(set, options);
+  const data::ImageSet set = make_set(9);
+  data::LoaderOptions options{.global_batch = 9, .transform = random_transform()};
+  data::DataLoader narrow(set, options);
   options.dtype = DType::f64;
-  DataLoader wide(set, options);
+  data::DataLoader wide(set, options);
   const auto expected = narrow.next_step()[0].images.to_vector<float>();
   const auto found = wide.next_step()[0].images.to_vector<double>();
   ASSERT_EQ(found.size(), expected.size());
@@ -86,7 +86,7 @@ TEST(DataLoader, F64MatchesF32WithMoreDigits) {
 }
 
 /// Checks an epoch on `world` ranks: each sample occurs once, and its image does not depend on the division.
-void check_division(const ImageSet& set, int world_size, std::int64_t micro_batch,
+void check_division(const data::ImageSet& set, int world_size, std::int64_t micro_batch,
                     const std::vector<Copy>& alone) {
   SCOPED_TRACE(::testing::Message() << world_size << " ranks, micro-batches of " << micro_batch);
   std::map<std::int32_t, std::vector<float>> images;  // by id, from a single rank
@@ -97,12 +97,12 @@ void check_division(const ImageSet& set, int world_size, std::int64_t micro_batc
   std::vector<std::vector<std::int32_t>> update_ids(alone.size());
   std::size_t batches = 0;
   for (int rank = 0; rank < world_size; ++rank) {
-    DataLoader loader(set, {.global_batch = 8,
-                            .micro_batch = micro_batch,
-                            .rank = rank,
-                            .world_size = world_size,
-                            .seed = 3,
-                            .transform = random_transform()});
+    data::DataLoader loader(set, {.global_batch = 8,
+                                  .micro_batch = micro_batch,
+                                  .rank = rank,
+                                  .world_size = world_size,
+                                  .seed = 3,
+                                  .transform = random_transform()});
     const std::vector<Copy> copies = rest_of_epoch(loader);
     if (rank == 0) batches = copies.size();
     EXPECT_EQ(copies.size(), batches);  // the same number on every rank
@@ -120,7 +120,7 @@ void check_division(const ImageSet& set, int world_size, std::int64_t micro_batc
 }
 
 TEST(DataLoader, ImagesDoNotDependOnRanksAndMicroBatches) {
-  const ImageSet set = make_set(35);  // the last step has 3 samples, fewer than ranks
+  const data::ImageSet set = make_set(35);  // the last step has 3 samples, fewer than ranks
   const auto alone = run(set, {.global_batch = 8, .seed = 3, .transform = random_transform()}, 1)[0];
   std::vector<std::int32_t> ids;
   for (const Copy& batch : alone) ids.insert(ids.end(), batch.ids.begin(), batch.ids.end());
@@ -133,10 +133,10 @@ TEST(DataLoader, ImagesDoNotDependOnRanksAndMicroBatches) {
 }
 
 TEST(DataLoader, ARankWithoutSamplesGetsAnEmptyBatch) {
-  const ImageSet set = make_set(5);
-  DataLoader loader(set, {.global_batch = 4, .rank = 3, .world_size = 4});
+  const data::ImageSet set = make_set(5);
+  data::DataLoader loader(set, {.global_batch = 4, .rank = 3, .world_size = 4});
   EXPECT_EQ(loader.next_step().front().ids.numel(), 1);
-  const std::vector<Batch> last = loader.next_step();
+  const std::vector<data::Batch> last = loader.next_step();
   ASSERT_EQ(last.size(), 1u);
   EXPECT_EQ(last[0].images.shape(), (Shape{0, kHeight, kWidth, kChannels}));
   EXPECT_EQ(last[0].global_count, 1);
@@ -144,12 +144,12 @@ TEST(DataLoader, ARankWithoutSamplesGetsAnEmptyBatch) {
 }
 
 TEST(DataLoader, SeekIsExact) {
-  const ImageSet set = make_set(50);
+  const data::ImageSet set = make_set(50);
   for (const int workers : {0, 2}) {
-    const LoaderOptions options{
+    const data::LoaderOptions options{
         .global_batch = 8, .micro_batch = 3, .transform = random_transform(), .workers = workers};
     const auto expected = run(set, options, 3);
-    DataLoader loader(set, options);
+    data::DataLoader loader(set, options);
     EXPECT_EQ(loader.steps_per_epoch(), 7);
     EXPECT_EQ(loader.micro_batches_per_step(), 3);
     for (const std::int64_t epoch : {2, 0, 1})
@@ -170,25 +170,25 @@ TEST(DataLoader, SeekIsExact) {
 }
 
 TEST(DataLoader, IteratesOverEpochs) {
-  const ImageSet set = make_set(30);
-  const LoaderOptions options{.global_batch = 8, .transform = random_transform()};
+  const data::ImageSet set = make_set(30);
+  const data::LoaderOptions options{.global_batch = 8, .transform = random_transform()};
   const auto expected = run(set, options, 2);
-  DataLoader loader(set, options);
-  for (const Batch& batch : loader.epoch(0)) {
+  data::DataLoader loader(set, options);
+  for (const data::Batch& batch : loader.epoch(0)) {
     EXPECT_EQ(copy_of(batch), expected[0][static_cast<std::size_t>(batch.step)]);
     if (batch.step == 2) break;
   }
   std::vector<Copy> second;
-  for (const Batch& batch : loader.epoch(1)) second.push_back(copy_of(batch));
+  for (const data::Batch& batch : loader.epoch(1)) second.push_back(copy_of(batch));
   EXPECT_EQ(second, expected[1]);
-  DataLoader pieces(set, {.global_batch = 8, .micro_batch = 4});
+  data::DataLoader pieces(set, {.global_batch = 8, .micro_batch = 4});
   EXPECT_THROW(pieces.epoch(0), UsageError);
 }
 
 TEST(DataLoader, StopsAfterMaxEpochs) {
-  const ImageSet set = make_set(10);
+  const data::ImageSet set = make_set(10);
   for (const int workers : {0, 2}) {
-    DataLoader loader(set, {.global_batch = 4, .workers = workers, .max_epochs = 2});
+    data::DataLoader loader(set, {.global_batch = 4, .workers = workers, .max_epochs = 2});
     EXPECT_EQ(rest_of_epoch(loader).size(), 3u);
     EXPECT_EQ(rest_of_epoch(loader).size(), 3u);
     EXPECT_THROW(loader.next_step(), UsageError);
@@ -203,8 +203,8 @@ TEST(DataLoader, StopsAfterMaxEpochs) {
 }
 
 TEST(DataLoader, AnEmptySetHasNoSteps) {
-  const ImageSet set = make_set(0);
-  DataLoader loader(set, {});
+  const data::ImageSet set = make_set(0);
+  data::DataLoader loader(set, {});
   EXPECT_EQ(loader.steps_per_epoch(), 0);
   EXPECT_TRUE(loader.next_step().empty());
   EXPECT_TRUE(loader.next_step().empty());
@@ -222,9 +222,9 @@ bool eventually(const auto& condition) {
 }
 
 TEST(DataLoader, PrefetchesAcrossEpochsButNotBeyondTheLast) {
-  const ImageSet set = make_set(256);
+  const data::ImageSet set = make_set(256);
   const DeviceContext memory = DeviceContext::create_cpu();
-  DataLoader loader(set, {.global_batch = 64, .prefetch = 3, .max_epochs = 2, .device = memory});
+  data::DataLoader loader(set, {.global_batch = 64, .prefetch = 3, .max_epochs = 2, .device = memory});
   for (int step = 0; step < 4; ++step) loader.next_step();  // all of epoch 0 has been taken
   EXPECT_TRUE(eventually([&] { return memory.memory().stats().in_use >= 3 * kBatchBytes; }));
   EXPECT_TRUE(loader.next_step().empty());
@@ -235,13 +235,13 @@ TEST(DataLoader, PrefetchesAcrossEpochsButNotBeyondTheLast) {
 }
 
 TEST(DataLoader, MemoryIsBoundedAndSteady) {
-  const ImageSet set = make_set(1000);
+  const data::ImageSet set = make_set(1000);
   unsetenv("CONVOY_MEMORY_CACHE");  // sanitizer builds set it
   const DeviceContext memory = DeviceContext::create_cpu();
-  DataLoader loader(set, {.global_batch = 64, .workers = 3, .prefetch = 4, .device = memory});
+  data::DataLoader loader(set, {.global_batch = 64, .workers = 3, .prefetch = 4, .device = memory});
   constexpr std::size_t kBatches = 4 + 2;  // prefetched, the current and the previous one
   for (int epoch = 0; epoch < 10; ++epoch)
-    for (std::vector<Batch> update = loader.next_step(); !update.empty();) update = loader.next_step();
+    for (std::vector<data::Batch> update = loader.next_step(); !update.empty();) update = loader.next_step();
   const MemoryStats stats = memory.memory().stats();
   constexpr std::size_t kListBytes = 64 * sizeof(std::int32_t);  // labels, or ids
   const std::size_t one =
@@ -252,12 +252,12 @@ TEST(DataLoader, MemoryIsBoundedAndSteady) {
 }
 
 TEST(DataLoader, AnErrorInAWorkerIsThrownAndSeekRecovers) {
-  const ImageSet set = make_set(64 * 10);
+  const data::ImageSet set = make_set(64 * 10);
   for (const int workers : {0, 1, 3}) {
     const DeviceContext memory =
         DeviceContext::create_cpu({.memory_limit = 4 * kBatchBytes + kBatchBytes / 2});
-    DataLoader loader(set, {.global_batch = 64, .workers = workers, .prefetch = 2, .device = memory});
-    std::vector<std::vector<Batch>> held;  // more than the memory can hold
+    data::DataLoader loader(set, {.global_batch = 64, .workers = workers, .prefetch = 2, .device = memory});
+    std::vector<std::vector<data::Batch>> held;  // more than the memory can hold
     const auto take_all = [&] {
       while (true) held.push_back(loader.next_step());
     };
@@ -273,17 +273,18 @@ TEST(DataLoader, AnErrorInAWorkerIsThrownAndSeekRecovers) {
 
 /// The test would hang otherwise.
 TEST(DataLoader, CanBeDestroyedAtAnyTime) {
-  const ImageSet set = make_set(500);
+  const data::ImageSet set = make_set(500);
   for (int taken = 0; taken < 40; ++taken) {
-    DataLoader loader(set, {.global_batch = 16, .transform = random_transform(), .workers = 1 + taken % 4});
+    data::DataLoader loader(set,
+                            {.global_batch = 16, .transform = random_transform(), .workers = 1 + taken % 4});
     for (int i = 0; i < taken; ++i) loader.next_step();
     if (taken % 3 == 0) loader.seek(taken);
   }
 }
 
 TEST(DataLoader, MeasuresTheWait) {
-  const ImageSet set = make_set(2000);
-  DataLoader loader(set, {.global_batch = 1000, .workers = 0});
+  const data::ImageSet set = make_set(2000);
+  data::DataLoader loader(set, {.global_batch = 1000, .workers = 0});
   EXPECT_EQ(loader.take_wait_ms(), 0);
   loader.next_step();
   EXPECT_GT(loader.take_wait_ms(), 0);
@@ -291,10 +292,10 @@ TEST(DataLoader, MeasuresTheWait) {
 }
 
 TEST(DataLoader, RefusesInvalidOptions) {
-  const ImageSet set = make_set(4);
-  const auto refusal = [&](const LoaderOptions& options) -> std::string {
+  const data::ImageSet set = make_set(4);
+  const auto refusal = [&](const data::LoaderOptions& options) -> std::string {
     try {
-      DataLoader loader(set, options);
+      data::DataLoader loader(set, options);
     } catch (const UsageError& error) {
       return error.what();
     }
@@ -308,9 +309,10 @@ TEST(DataLoader, RefusesInvalidOptions) {
   EXPECT_THAT(refusal({.dtype = DType::f16}),
               HasSubstr("batches of f16 on cpu, expected f32, f64 or bf16, or on a GPU also f16"));
   EXPECT_THAT(refusal({.transform = {.augment = {.crop_padding = 5}}}), HasSubstr("crop=5"));
-  EXPECT_THROW(DataLoader(ImageSet{}, {}), UsageError);
-  EXPECT_THROW(DataLoader(ImageSet{.images = set.images, .labels = make_set(3).labels}, {}), UsageError);
-  EXPECT_THROW(DataLoader(ImageSet{.images = set.labels, .labels = set.labels}, {}), UsageError);
+  EXPECT_THROW(data::DataLoader(data::ImageSet{}, {}), UsageError);
+  EXPECT_THROW(data::DataLoader(data::ImageSet{.images = set.images, .labels = make_set(3).labels}, {}),
+               UsageError);
+  EXPECT_THROW(data::DataLoader(data::ImageSet{.images = set.labels, .labels = set.labels}, {}), UsageError);
 }
 
 }  // namespace

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "datasets/formats/cifar10_batch.h"
-#include "datasets/formats/idx.h"
-#include "datasets/formats/readers.h"
+#include "convoy/datasets/formats/cifar10_batch.h"
+#include "convoy/datasets/formats/idx.h"
+#include "convoy/datasets/formats/readers.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/image_files.h"
 #include "tests/testing/support/temp_directory.h"
@@ -60,12 +60,12 @@ TEST(Mnist, ReadsEveryLayout) {
         const TempDirectory directory;
         write_mnist(directory, under, separator, packed ? ".gz" : "",
                     [&](const std::string& bytes) { return packed ? testing::gzip(bytes) : bytes; });
-        EXPECT_TRUE(kMnistFiles.are_in(directory.path()));
-        const DataSet data = read_mnist(directory.path());
+        EXPECT_TRUE(data::kMnistFiles.are_in(directory.path()));
+        const data::DataSet data = data::read_mnist(directory.path());
         EXPECT_EQ(data.name, "mnist");
         EXPECT_EQ(data.classes.size(), 10u);
         EXPECT_THAT(data.note, HasSubstr(directory.path().string()));
-        for (const ImageSet& set : {data.train, data.test}) {
+        for (const data::ImageSet& set : {data.train, data.test}) {
           EXPECT_EQ(set.images.shape(), (Shape{kCount, kRows, kColumns, 1}));
           EXPECT_EQ(set.labels.to_vector<std::int32_t>(), (std::vector<std::int32_t>{7, 0, 2}));
           const auto pixels = set.images.to_vector<std::uint8_t>();
@@ -78,20 +78,20 @@ TEST(Mnist, ReadsEveryLayout) {
 TEST(Mnist, ResizesOnRequest) {
   const TempDirectory directory;
   write_mnist(directory, "", "-", "", as_it_is);
-  EXPECT_EQ(read_mnist(directory.path(), {.image_size = 8}).image_shape(), (Shape{8, 8, 1}));
+  EXPECT_EQ(data::read_mnist(directory.path(), {.image_size = 8}).image_shape(), (Shape{8, 8, 1}));
 }
 
 TEST(Mnist, ReportsMissingFiles) {
   const TempDirectory directory;
-  EXPECT_THAT(message_of<DataError>([&] { read_mnist(directory.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_mnist(directory.path()); }),
               AllOf(HasSubstr(directory.path().string()), HasSubstr("no MNIST here")));
-  EXPECT_THAT(message_of<DataError>([&] { read_mnist(directory.path() / "none"); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_mnist(directory.path() / "none"); }),
               HasSubstr("no such directory"));
   write_mnist(directory, "", "-", "", as_it_is);
   fs::remove(directory.path() / "t10k-labels-idx1-ubyte");
-  EXPECT_THAT(message_of<DataError>([&] { read_mnist(directory.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_mnist(directory.path()); }),
               HasSubstr("t10k-labels-idx1-ubyte"));
-  EXPECT_THAT(message_of<DataError>([&] { read_mnist(directory.path() / "train-images-idx3-ubyte"); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_mnist(directory.path() / "train-images-idx3-ubyte"); }),
               HasSubstr("expected a directory"));
 }
 
@@ -99,18 +99,18 @@ TEST(Mnist, RefusesDifferentNumbersOfImagesAndLabels) {
   const TempDirectory directory;
   write_mnist(directory, "", "-", "", as_it_is);
   directory.write("train-labels-idx1-ubyte", idx_labels(std::string("\1\2", 2)));
-  EXPECT_THAT(message_of<DataError>([&] { read_mnist(directory.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_mnist(directory.path()); }),
               AllOf(HasSubstr("train-labels-idx1-ubyte: 2 labels"), HasSubstr("3 images")));
 }
 
 std::string images_refusal(const std::string& bytes) {
-  const std::string message = message_of<DataError>([&] { parse_idx_images(bytes, "bad.idx"); });
+  const std::string message = message_of<DataError>([&] { data::parse_idx_images(bytes, "bad.idx"); });
   EXPECT_THAT(message, HasSubstr("bad.idx"));
   return message;
 }
 
 std::string labels_refusal(const std::string& bytes) {
-  const std::string message = message_of<DataError>([&] { parse_idx_labels(bytes, "bad.idx", 10); });
+  const std::string message = message_of<DataError>([&] { data::parse_idx_labels(bytes, "bad.idx", 10); });
   EXPECT_THAT(message, HasSubstr("bad.idx"));
   return message;
 }
@@ -186,7 +186,7 @@ void write_batches(const TempDirectory& directory, const fs::path& under) {
     fs::resize_file(directory.write(under / kBatches[batch], cifar_record(batch + 1)), kBatchBytes);
 }
 
-void expect_first_record(const ImageSet& set, std::int64_t index, int label) {
+void expect_first_record(const data::ImageSet& set, std::int64_t index, int label) {
   EXPECT_EQ(set.labels.rows(index, index + 1).item(), label);
   const auto pixels = set.images.rows(index, index + 1).to_vector<std::uint8_t>();
   for (std::size_t p = 0; p < 1024; ++p)
@@ -195,7 +195,7 @@ void expect_first_record(const ImageSet& set, std::int64_t index, int label) {
           << "pixel " << p << " channel " << c;
 }
 
-void expect_batches(const DataSet& data) {
+void expect_batches(const data::DataSet& data) {
   EXPECT_EQ(data.name, "cifar10");
   ASSERT_EQ(data.train.images.shape(), (Shape{50000, 32, 32, 3}));
   ASSERT_EQ(data.test.images.shape(), (Shape{10000, 32, 32, 3}));
@@ -206,8 +206,8 @@ void expect_batches(const DataSet& data) {
 TEST(Cifar10, ReadsExtractedBatches) {
   const TempDirectory directory;
   write_batches(directory, "cifar-10-batches-bin");
-  EXPECT_TRUE(kCifar10Files.are_in(directory.path()));
-  const DataSet data = read_cifar10(directory.path());
+  EXPECT_TRUE(data::kCifar10Files.are_in(directory.path()));
+  const data::DataSet data = data::read_cifar10(directory.path());
   expect_batches(data);
   EXPECT_EQ(data.classes.front(), "airplane");
   EXPECT_EQ(data.classes.back(), "truck");
@@ -218,8 +218,8 @@ TEST(Cifar10, ReadsTheBatchDirectoryWithItsClassNames) {
   const TempDirectory directory;
   write_batches(directory, "");
   directory.write("batches.meta.txt", "a\nb\r\nc\nd\ne\nf\ng\nh\ni\nj\n\n");
-  EXPECT_TRUE(kCifar10Files.are_in(directory.path()));
-  const DataSet data = read_cifar10(directory.path());
+  EXPECT_TRUE(data::kCifar10Files.are_in(directory.path()));
+  const data::DataSet data = data::read_cifar10(directory.path());
   EXPECT_EQ(data.classes, (std::vector<std::string>{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}));
 }
 
@@ -237,8 +237,8 @@ TEST(Cifar10, ReadsTheArchiveWithoutUnpackingIt) {
   const TempDirectory directory;
   const fs::path archive = directory.path() / "cifar-10-binary.tar.gz";
   testing::write_tar_gz(archive, archive_members());
-  EXPECT_TRUE(kCifar10Files.are_in(directory.path()));
-  expect_batches(read_cifar10(directory.path()));
+  EXPECT_TRUE(data::kCifar10Files.are_in(directory.path()));
+  expect_batches(data::read_cifar10(directory.path()));
   EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator()), 1);
 
   // Every truncation is refused.
@@ -246,14 +246,15 @@ TEST(Cifar10, ReadsTheArchiveWithoutUnpackingIt) {
   for (const std::uintmax_t size :
        {whole - 1, whole / 3, std::uintmax_t{700}, std::uintmax_t{11}, std::uintmax_t{0}}) {
     fs::resize_file(archive, size);
-    EXPECT_THAT(message_of<DataError>([&] { read_cifar10(directory.path()); }), HasSubstr(archive.string()))
+    EXPECT_THAT(message_of<DataError>([&] { data::read_cifar10(directory.path()); }),
+                HasSubstr(archive.string()))
         << size << " of " << whole;
   }
 }
 
 TEST(Cifar10, RefusesOtherArchives) {
   const TempDirectory directory;
-  const auto refusal = [&] { return message_of<DataError>([&] { read_cifar10(directory.path()); }); };
+  const auto refusal = [&] { return message_of<DataError>([&] { data::read_cifar10(directory.path()); }); };
   const fs::path archive = directory.write("cifar-10-binary.tar.gz", "not an archive");
   EXPECT_THAT(refusal(), HasSubstr(archive.string()));
   testing::write_tar_gz(archive, {{"hello.txt", "hello"}});
@@ -272,19 +273,19 @@ TEST(Cifar10, RefusesBatchesOfWrongSize) {
        {kBatchBytes - 1, kBatchBytes + 1, kBatchBytes - 3073, std::uintmax_t{0}}) {
     fs::resize_file(first, size);
     EXPECT_THAT(
-        message_of<DataError>([&] { read_cifar10(directory.path()); }),
+        message_of<DataError>([&] { data::read_cifar10(directory.path()); }),
         AllOf(HasSubstr(first.string()), HasSubstr(std::to_string(size) + " bytes"), HasSubstr("30730000")));
   }
   fs::remove(first);
-  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(directory.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_cifar10(directory.path()); }),
               HasSubstr("data_batch_1.bin is missing"));
 }
 
 TEST(Cifar10, RefusesLabelsOutsideTheClasses) {
-  const ImageSet set{Tensor::zeros({2, 32, 32, 3}, DType::u8, Device::cpu()),
-                     Tensor::zeros({2}, DType::i32, Device::cpu())};
+  const data::ImageSet set{Tensor::zeros({2, 32, 32, 3}, DType::u8, Device::cpu()),
+                           Tensor::zeros({2}, DType::i32, Device::cpu())};
   const std::string message = message_of<DataError>(
-      [&] { parse_cifar10_batch(cifar_record(9) + cifar_record(10), "a.bin", 0, 2, set); });
+      [&] { data::parse_cifar10_batch(cifar_record(9) + cifar_record(10), "a.bin", 0, 2, set); });
   EXPECT_THAT(message, HasSubstr("a.bin: label 10 of record 1, expected 0 to 9"));
 }
 
@@ -292,7 +293,7 @@ TEST(Cifar10, RefusesAWrongNumberOfClassNames) {
   const TempDirectory directory;
   write_batches(directory, "");
   directory.write("batches.meta.txt", "cat\ndog\n");
-  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(directory.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_cifar10(directory.path()); }),
               AllOf(HasSubstr("batches.meta.txt"), HasSubstr("2 class names, expected 10")));
 }
 
@@ -304,8 +305,8 @@ TEST(Cifar10, ReadsClassDirectories) {
     for (std::size_t label = 0; label < classes.size(); ++label)
       directory.write(fs::path("cifar10") / split / classes[label] / "0001.jpg",
                       testing::jpeg(Picture::plain(32, 32, 3, static_cast<std::uint8_t>(20 * label))));
-  EXPECT_TRUE(kCifar10Files.are_in(directory.path()));
-  const DataSet data = read_cifar10(directory.path());
+  EXPECT_TRUE(data::kCifar10Files.are_in(directory.path()));
+  const data::DataSet data = data::read_cifar10(directory.path());
   EXPECT_EQ(data.name, "cifar10");
   EXPECT_EQ(data.classes, classes);
   EXPECT_EQ(data.image_shape(), (Shape{32, 32, 3}));
@@ -318,22 +319,22 @@ TEST(Cifar10, ReadsClassDirectories) {
 
   fs::remove_all(directory.path() / "cifar10" / "train" / "truck");
   fs::remove_all(directory.path() / "cifar10" / "test" / "truck");
-  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(directory.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_cifar10(directory.path()); }),
               HasSubstr("9 class directories"));
 }
 
 TEST(Cifar10, ReportsTheExpectedFiles) {
   const TempDirectory directory;
-  EXPECT_THAT(message_of<DataError>([&] { read_cifar10(directory.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { data::read_cifar10(directory.path()); }),
               AllOf(HasSubstr(directory.path().string()), HasSubstr("cifar-10-binary.tar.gz")));
 }
 
 TEST(ReadOptions, RefusesInvalidOptions) {
   const TempDirectory directory;
-  EXPECT_THROW(read_cifar10(directory.path(), {.image_size = -1}), UsageError);
-  EXPECT_THROW(read_mnist(directory.path(), {.workers = -1}), UsageError);
-  EXPECT_THROW(read_image_folder(directory.path(), {.test_fraction = 1.0}), UsageError);
-  EXPECT_THROW(read_image_folder(directory.path(), {.test_fraction = 0.0}), UsageError);
+  EXPECT_THROW(data::read_cifar10(directory.path(), {.image_size = -1}), UsageError);
+  EXPECT_THROW(data::read_mnist(directory.path(), {.workers = -1}), UsageError);
+  EXPECT_THROW(data::read_image_folder(directory.path(), {.test_fraction = 1.0}), UsageError);
+  EXPECT_THROW(data::read_image_folder(directory.path(), {.test_fraction = 0.0}), UsageError);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The table of data sets: lookup by name, and consistency of its rows with the readers.
-#include "datasets/formats/registry.h"
+#include "convoy/datasets/formats/registry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,24 +20,24 @@ using testing::message_of;
 
 TEST(DatasetRegistry, FindsEveryEntryByItsName) {
   std::set<std::string_view> names;
-  for (const DatasetEntry& entry : all_datasets()) {
-    EXPECT_EQ(&find_dataset(entry.name), &entry);
+  for (const data::DatasetEntry& entry : data::all_datasets()) {
+    EXPECT_EQ(&data::find_dataset(entry.name), &entry);
     EXPECT_TRUE(names.insert(entry.name).second) << entry.name << " is in the table twice";
     EXPECT_NE(entry.read, nullptr) << entry.name;
   }
-  EXPECT_EQ(dataset_names().size(), names.size());
+  EXPECT_EQ(data::dataset_names().size(), names.size());
 }
 
 TEST(DatasetRegistry, RefusesAnUnknownNameWithASuggestion) {
-  const std::string message = message_of<UsageError>([] { find_dataset("cifar100"); });
+  const std::string message = message_of<UsageError>([] { data::find_dataset("cifar100"); });
   EXPECT_THAT(message, AllOf(HasSubstr("unknown data set 'cifar100'"), HasSubstr("did you mean 'cifar10'?"),
                              HasSubstr("cifar10, mnist, folder, shapes")));
-  EXPECT_THROW(find_dataset(""), UsageError);
+  EXPECT_THROW(data::find_dataset(""), UsageError);
 }
 
 TEST(DatasetRegistry, OfficialDataSetsAreRecognizedByTheirFirstDownload) {
-  for (const DatasetEntry& entry : all_datasets()) {
-    EXPECT_EQ(entry.files != nullptr, entry.source == DatasetSource::official) << entry.name;
+  for (const data::DatasetEntry& entry : data::all_datasets()) {
+    EXPECT_EQ(entry.files != nullptr, entry.source == data::DatasetSource::official) << entry.name;
     if (entry.files == nullptr) continue;
     const testing::TempDirectory directory;
     EXPECT_FALSE(entry.files->are_in(directory.path())) << entry.name;
@@ -48,9 +48,9 @@ TEST(DatasetRegistry, OfficialDataSetsAreRecognizedByTheirFirstDownload) {
 }
 
 TEST(DatasetRegistry, GeneratedDataSetsHaveTheShapeOfTheirEntry) {
-  for (const DatasetEntry& entry : all_datasets()) {
-    if (entry.source != DatasetSource::generated) continue;
-    const DataSet data = entry.read({}, {.seed = 3});
+  for (const data::DatasetEntry& entry : data::all_datasets()) {
+    if (entry.source != data::DatasetSource::generated) continue;
+    const data::DataSet data = entry.read({}, {.seed = 3});
     EXPECT_EQ(data.name, entry.name);
     EXPECT_EQ(data.image_shape(), Shape(entry.image_shape));
     EXPECT_EQ(data.classes.size(), static_cast<std::size_t>(entry.classes));

@@ -5,16 +5,16 @@
 #include <cmath>
 #include <vector>
 
-#include "datasets/formats/readers.h"
+#include "convoy/datasets/formats/readers.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy {
 namespace {
 
-std::vector<std::uint8_t> pixels(const ImageSet& set) { return set.images.to_vector<std::uint8_t>(); }
+std::vector<std::uint8_t> pixels(const data::ImageSet& set) { return set.images.to_vector<std::uint8_t>(); }
 
 TEST(Shapes, HasTenBalancedClasses) {
-  const DataSet data = generate_shapes({.train = 200, .test = 50});
+  const data::DataSet data = data::generate_shapes({.train = 200, .test = 50});
   EXPECT_EQ(data.classes.size(), 10u);
   EXPECT_EQ(data.train.images.shape(), (Shape{200, 32, 32, 3}));
   EXPECT_EQ(data.test.images.shape(), (Shape{50, 32, 32, 3}));
@@ -25,14 +25,16 @@ TEST(Shapes, HasTenBalancedClasses) {
 
 TEST(Shapes, EachImageDependsOnlyOnSeedAndIndex) {
   // Other counts are divided differently among the threads.
-  const std::vector<std::uint8_t> few = pixels(generate_shapes({.train = 130, .test = 1, .seed = 3}).train);
-  const std::vector<std::uint8_t> many = pixels(generate_shapes({.train = 500, .test = 1, .seed = 3}).train);
+  const std::vector<std::uint8_t> few =
+      pixels(data::generate_shapes({.train = 130, .test = 1, .seed = 3}).train);
+  const std::vector<std::uint8_t> many =
+      pixels(data::generate_shapes({.train = 500, .test = 1, .seed = 3}).train);
   EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin()));
-  EXPECT_NE(few, pixels(generate_shapes({.train = 130, .test = 1, .seed = 4}).train));
+  EXPECT_NE(few, pixels(data::generate_shapes({.train = 130, .test = 1, .seed = 4}).train));
 }
 
 TEST(Shapes, TrainAndTestAreDisjoint) {
-  const DataSet data = generate_shapes({.train = 100, .test = 100});
+  const data::DataSet data = data::generate_shapes({.train = 100, .test = 100});
   const std::vector<std::uint8_t> train = pixels(data.train), test = pixels(data.test);
   constexpr std::ptrdiff_t kImage = 32 * 32 * 3;
   for (std::ptrdiff_t i = 0; i < 100; ++i)
@@ -42,7 +44,7 @@ TEST(Shapes, TrainAndTestAreDisjoint) {
 }
 
 /// Returns the fraction of test images whose nearest mean training image is that of their own class.
-double nearest_mean_accuracy(const DataSet& data) {
+double nearest_mean_accuracy(const data::DataSet& data) {
   const std::vector<std::uint8_t> train = pixels(data.train), test = pixels(data.test);
   const std::size_t image = train.size() / static_cast<std::size_t>(data.train.size());
   std::vector<std::vector<double>> means(10, std::vector<double>(image, 0));
@@ -72,29 +74,29 @@ double nearest_mean_accuracy(const DataSet& data) {
 TEST(Shapes, NearestMeanImageIsAWeakClassifier) {
   // Chance is 10 %, with a standard deviation of 1.5 % over 400 images. The result would be far higher if
   // color or position predicted the class.
-  EXPECT_LT(nearest_mean_accuracy(generate_shapes({.train = 2000, .test = 400})), 0.25);
+  EXPECT_LT(nearest_mean_accuracy(data::generate_shapes({.train = 2000, .test = 400})), 0.25);
 }
 
 TEST(Shapes, DrawsAtOtherSizes) {
-  EXPECT_EQ(generate_shapes({.train = 10, .test = 10, .size = 9}).image_shape(), (Shape{9, 9, 3}));
-  EXPECT_EQ(generate_shapes({.train = 2, .test = 1, .size = 128}).image_shape(), (Shape{128, 128, 3}));
+  EXPECT_EQ(data::generate_shapes({.train = 10, .test = 10, .size = 9}).image_shape(), (Shape{9, 9, 3}));
+  EXPECT_EQ(data::generate_shapes({.train = 2, .test = 1, .size = 128}).image_shape(), (Shape{128, 128, 3}));
 }
 
 TEST(Shapes, RefusesInvalidSizes) {
-  EXPECT_THROW(generate_shapes({.size = 4}), UsageError);
-  EXPECT_THROW(generate_shapes({.size = 5000}), UsageError);
-  EXPECT_THROW(generate_shapes({.train = 0}), UsageError);
-  EXPECT_THROW(generate_shapes({.test = -1}), UsageError);
+  EXPECT_THROW(data::generate_shapes({.size = 4}), UsageError);
+  EXPECT_THROW(data::generate_shapes({.size = 5000}), UsageError);
+  EXPECT_THROW(data::generate_shapes({.train = 0}), UsageError);
+  EXPECT_THROW(data::generate_shapes({.test = -1}), UsageError);
 }
 
-ImageSet set_of(const std::vector<std::uint8_t>& values, const Shape& shape) {
+data::ImageSet set_of(const std::vector<std::uint8_t>& values, const Shape& shape) {
   return {Tensor::from(values, shape, Device::cpu()), Tensor::zeros({shape[0]}, DType::i32, Device::cpu())};
 }
 
 TEST(ChannelStatistics, AreThoseOfThePixels) {
   // Two images of 1 x 2 pixels of 2 channels: 0, 51, 102, 255 and 255 throughout.
-  const ChannelStatistics statistics =
-      channel_statistics(set_of({0, 255, 51, 255, 102, 255, 255, 255}, {2, 1, 2, 2}));
+  const data::ChannelStatistics statistics =
+      data::channel_statistics(set_of({0, 255, 51, 255, 102, 255, 255, 255}, {2, 1, 2, 2}));
   // In units of 255: 0, 0.2, 0.4, 1: mean 0.4, variance (0.16 + 0.04 + 0 + 0.36) / 4 = 0.14.
   constexpr float kRounding = 1e-7f;  // of a float below 1
   EXPECT_NEAR(statistics.mean[0], 0.4f, kRounding);
@@ -117,8 +119,8 @@ TEST(ChannelStatistics, MatchTheReferenceLoopForAnyNumberOfChannels) {
       sum[static_cast<std::size_t>(c)] += values[i];
       sum_of_squares[static_cast<std::size_t>(c)] += std::uint64_t{values[i]} * values[i];
     }
-    const ChannelStatistics found =
-        channel_statistics({images, Tensor::from(std::vector<std::int32_t>{0}, {1}, Device::cpu())});
+    const data::ChannelStatistics found =
+        data::channel_statistics({images, Tensor::from(std::vector<std::int32_t>{0}, {1}, Device::cpu())});
     for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
       const double mean = static_cast<double>(sum[c]) / kPixels;
       const double variance = static_cast<double>(sum_of_squares[c]) / kPixels - mean * mean;
@@ -128,7 +130,7 @@ TEST(ChannelStatistics, MatchTheReferenceLoopForAnyNumberOfChannels) {
   }
 }
 
-TEST(ChannelStatistics, RefuseAnEmptySet) { EXPECT_THROW(channel_statistics({}), UsageError); }
+TEST(ChannelStatistics, RefuseAnEmptySet) { EXPECT_THROW(data::channel_statistics({}), UsageError); }
 
 }  // namespace
 }  // namespace convoy

@@ -1,19 +1,19 @@
-#include "datasets/transforms/transforms.h"
+#include "convoy/datasets/transforms/transforms.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 
 namespace convoy {
 namespace {
 
 using ::testing::HasSubstr;
 
-const ChannelStatistics kStatistics{.mean = {0.5f, 0.25f, 0.125f}, .std = {0.25f, 0.5f, 0.2f}};
+const data::ChannelStatistics kStatistics{.mean = {0.5f, 0.25f, 0.125f}, .std = {0.25f, 0.5f, 0.2f}};
 
-TransformSpec make(const char* text, bool natural = true) {
-  return make_transform(text, kStatistics, {.natural_images = natural});
+data::TransformSpec make(const char* text, bool natural = true) {
+  return data::make_transform(text, kStatistics, {.natural_images = natural});
 }
 
 std::string refusal(const char* text) {
@@ -33,12 +33,12 @@ TEST(Transforms, AutoDependsOnTheKindOfImages) {
 }
 
 TEST(Transforms, ReadsLists) {
-  const AugmentOptions all = make(" crop=2, reflect ,flip,cutout = 16 ").augment;
+  const kernels::AugmentOptions all = make(" crop=2, reflect ,flip,cutout = 16 ").augment;
   EXPECT_EQ(all.crop_padding, 2);
   EXPECT_TRUE(all.reflect);
   EXPECT_TRUE(all.flip);
   EXPECT_EQ(all.cutout, 16);
-  const AugmentOptions defaults = make("cutout,crop").augment;
+  const kernels::AugmentOptions defaults = make("cutout,crop").augment;
   EXPECT_EQ(defaults.crop_padding, 4);
   EXPECT_EQ(defaults.cutout, 8);
   EXPECT_EQ(defaults.min_area, 0);
@@ -76,19 +76,19 @@ TEST(Transforms, RefusesContradictions) {
 }
 
 TEST(Transforms, NormalizesWithTheStatistics) {
-  const AugmentOptions augment = make("none").augment;
+  const kernels::AugmentOptions augment = make("none").augment;
   EXPECT_EQ(augment.mean, (std::array<float, 4>{0.5f, 0.25f, 0.125f, 0}));
   EXPECT_EQ(augment.inverse_std, (std::array<float, 4>{4, 2, 5, 1}));  // the fourth: there is none
 }
 
 TEST(Transforms, AConstantChannelIsNotAmplified) {
-  const AugmentOptions augment = make_transform("none", {.mean = {0.5f}, .std = {0}}).augment;
+  const kernels::AugmentOptions augment = data::make_transform("none", {.mean = {0.5f}, .std = {0}}).augment;
   EXPECT_FLOAT_EQ(augment.inverse_std[0], 255);
 }
 
 TEST(Transforms, EvaluationKeepsOnlyTheNormalization) {
-  const TransformSpec training = make("crop=2,reflect,flip,cutout=16");
-  const AugmentOptions evaluation = training.evaluation().augment;
+  const data::TransformSpec training = make("crop=2,reflect,flip,cutout=16");
+  const kernels::AugmentOptions evaluation = training.evaluation().augment;
   EXPECT_EQ(evaluation.crop_padding, 0);
   EXPECT_FALSE(evaluation.reflect);
   EXPECT_FALSE(evaluation.flip);
@@ -104,7 +104,7 @@ TEST(Transforms, DescribesItself) {
   EXPECT_EQ(make("crop=2,reflect,flip,cutout=16").describe(),
             "crop 2 (reflected), flip, cutout 16, " + normalise);
   EXPECT_EQ(make("none").describe(), normalise);
-  EXPECT_EQ(TransformSpec{}.describe(), "not normalised");
+  EXPECT_EQ(data::TransformSpec{}.describe(), "not normalised");
 }
 
 TEST(Transforms, RefusesImagesThatAreTooSmall) {

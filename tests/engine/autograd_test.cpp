@@ -1,11 +1,11 @@
-#include "engine/autograd/backward.h"
+#include "convoy/engine/autograd/backward.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/ops/ops.h"
-#include "kernels/base/check.h"
-#include "kernels/elementwise.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy {

@@ -1,4 +1,4 @@
-#include "engine/io/checkpoint.h"
+#include "convoy/engine/io/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <limits>
 #include <sstream>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 #include "tests/testing/support/temp_directory.h"
 #include "tests/testing/support/tiny_training.h"
 
@@ -39,8 +39,8 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-Manifest at_step(std::int64_t step) {
-  Manifest manifest;
+io::Manifest at_step(std::int64_t step) {
+  io::Manifest manifest;
   manifest.step = step;
   return manifest;
 }
@@ -73,18 +73,19 @@ TEST_P(CheckpointResume, ResumesBitForBit) {
   TinyTraining whole(optimizer, dtype, 1);
   for (int step = 0; step < 3; ++step) whole.step(step);
   const fs::path saved =
-      CheckpointDirectory(directory.path()).save(*whole.net, *whole.optimizer, at_step(3), false);
+      io::CheckpointDirectory(directory.path()).save(*whole.net, *whole.optimizer, at_step(3), false);
   for (int step = 3; step < 6; ++step) whole.step(step);
 
   TinyTraining resumed(optimizer, dtype, 99);
-  const Manifest manifest = load_checkpoint(saved, *resumed.net, resumed.optimizer.get());
+  const io::Manifest manifest = io::load_checkpoint(saved, *resumed.net, resumed.optimizer.get());
   EXPECT_EQ(manifest.step, 3);
   EXPECT_EQ(resumed.optimizer->steps(), 3);
-  EXPECT_EQ(manifest.parameters_hash, parameters_hash(*resumed.net));
+  EXPECT_EQ(manifest.parameters_hash, io::parameters_hash(*resumed.net));
   for (int step = 3; step < 6; ++step) resumed.step(step);
-  EXPECT_EQ(encode_safetensors(export_tensors(*resumed.net)), encode_safetensors(export_tensors(*whole.net)));
-  EXPECT_EQ(encode_safetensors(export_state(resumed.optimizer->state())),
-            encode_safetensors(export_state(whole.optimizer->state())));
+  EXPECT_EQ(io::encode_safetensors(io::export_tensors(*resumed.net)),
+            io::encode_safetensors(io::export_tensors(*whole.net)));
+  EXPECT_EQ(io::encode_safetensors(io::export_state(resumed.optimizer->state())),
+            io::encode_safetensors(io::export_state(whole.optimizer->state())));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CheckpointResume,
@@ -99,7 +100,7 @@ TEST(Checkpoint, ManifestRoundTrips) {
   const TempDirectory directory(TempDirectory::in_memory());
   TinyTraining training("adamw");
   training.step(0);
-  Manifest manifest;
+  io::Manifest manifest;
   manifest.step = 1234567;
   manifest.epoch = 12;
   manifest.epoch_step = 34;
@@ -107,10 +108,10 @@ TEST(Checkpoint, ManifestRoundTrips) {
   manifest.model = "tiny";
   manifest.metrics = {{"test_accuracy", 0.1 + 0.2}, {"test_loss", std::nan("")}};
   manifest.extra = {{"classes", "[\"cat\", \"dög\"]"}, {"config", "a = 1\nb = \"\\\"\n"}, {"", ""}};
-  const fs::path saved = CheckpointDirectory(directory.path() / "a" / "b")
+  const fs::path saved = io::CheckpointDirectory(directory.path() / "a" / "b")
                              .save(*training.net, *training.optimizer, manifest, false);
   EXPECT_EQ(saved, directory.path() / "a" / "b" / "step_1234567");
-  const Manifest read = read_manifest(saved);
+  const io::Manifest read = io::read_manifest(saved);
   EXPECT_EQ(read.step, manifest.step);
   EXPECT_EQ(read.epoch, 12);
   EXPECT_EQ(read.epoch_step, 34);
@@ -119,7 +120,7 @@ TEST(Checkpoint, ManifestRoundTrips) {
   EXPECT_EQ(read.optimizer, "adamw");
   EXPECT_EQ(read.optimizer_steps, 1);
   EXPECT_EQ(read.dtype, "f32");
-  EXPECT_EQ(read.parameters_hash, parameters_hash(*training.net));
+  EXPECT_EQ(read.parameters_hash, io::parameters_hash(*training.net));
   EXPECT_EQ(read.metrics.at("test_accuracy"), 0.1 + 0.2);
   EXPECT_TRUE(std::isnan(read.metrics.at("test_loss")));
   EXPECT_EQ(read.extra, manifest.extra);
@@ -129,38 +130,39 @@ TEST(Checkpoint, LoadIntoAnotherModelOrOptimizerChangesNothing) {
   const TempDirectory directory(TempDirectory::in_memory());
   TinyTraining saved("adam");
   const fs::path path =
-      CheckpointDirectory(directory.path()).save(*saved.net, *saved.optimizer, at_step(1), false);
+      io::CheckpointDirectory(directory.path()).save(*saved.net, *saved.optimizer, at_step(1), false);
 
   TinyTraining other_model("adam", DType::f32, 5, 7), other_optimizer("sgd", DType::f32, 5);
   for (TinyTraining* other : {&other_model, &other_optimizer}) {
-    const std::string before = parameters_hash(*other->net);
-    EXPECT_THROW(load_checkpoint(path, *other->net, other->optimizer.get()), CheckpointError);
-    EXPECT_EQ(parameters_hash(*other->net), before);
+    const std::string before = io::parameters_hash(*other->net);
+    EXPECT_THROW(io::load_checkpoint(path, *other->net, other->optimizer.get()), CheckpointError);
+    EXPECT_EQ(io::parameters_hash(*other->net), before);
     EXPECT_EQ(other->optimizer->steps(), 0);
   }
-  EXPECT_THAT(
-      checkpoint_error([&] { load_checkpoint(path, *other_optimizer.net, other_optimizer.optimizer.get()); }),
-      HasSubstr("was saved with optimizer adam, expected sgd"));
-  load_checkpoint(path, *other_optimizer.net, nullptr);  // the model matches, only the optimizer does not
-  EXPECT_EQ(parameters_hash(*other_optimizer.net), parameters_hash(*saved.net));
+  EXPECT_THAT(checkpoint_error(
+                  [&] { io::load_checkpoint(path, *other_optimizer.net, other_optimizer.optimizer.get()); }),
+              HasSubstr("was saved with optimizer adam, expected sgd"));
+  io::load_checkpoint(path, *other_optimizer.net, nullptr);  // the model matches, only the optimizer does not
+  EXPECT_EQ(io::parameters_hash(*other_optimizer.net), io::parameters_hash(*saved.net));
 }
 
 // With other settings the momentum is missing. The model matches, but nothing may change.
 TEST(Checkpoint, MismatchedStateLeavesTheModelUnchanged) {
   const TempDirectory directory(TempDirectory::in_memory());
   TinyTraining plain, training("sgd", DType::f32, 5);
-  plain.optimizer = make_optimizer("sgd", decay_groups(plain.net->parameters(), 0), {.momentum = 0});
+  plain.optimizer =
+      optim::make_optimizer("sgd", optim::decay_groups(plain.net->parameters(), 0), {.momentum = 0});
   const fs::path path =
-      CheckpointDirectory(directory.path()).save(*plain.net, *plain.optimizer, at_step(1), false);
-  const std::string before = parameters_hash(*training.net);
-  EXPECT_THAT(checkpoint_error([&] { load_checkpoint(path, *training.net, training.optimizer.get()); }),
+      io::CheckpointDirectory(directory.path()).save(*plain.net, *plain.optimizer, at_step(1), false);
+  const std::string before = io::parameters_hash(*training.net);
+  EXPECT_THAT(checkpoint_error([&] { io::load_checkpoint(path, *training.net, training.optimizer.get()); }),
               HasSubstr("missing (\"momentum/conv.weight\""));
-  EXPECT_EQ(parameters_hash(*training.net), before);
+  EXPECT_EQ(io::parameters_hash(*training.net), before);
 }
 
 struct Directory {
   TempDirectory temp{TempDirectory::in_memory()};
-  CheckpointDirectory checkpoints{temp.path()};
+  io::CheckpointDirectory checkpoints{temp.path()};
   TinyTraining training;
 
   fs::path save(std::int64_t step, bool best = false) {
@@ -173,13 +175,13 @@ TEST(CheckpointDirectory, StartsEmpty) {
   const Directory directory;
   EXPECT_EQ(directory.checkpoints.latest(), std::nullopt);
   EXPECT_EQ(directory.checkpoints.best(), std::nullopt);
-  EXPECT_EQ(CheckpointDirectory(directory.at("absent")).latest(), std::nullopt);
+  EXPECT_EQ(io::CheckpointDirectory(directory.at("absent")).latest(), std::nullopt);
 }
 
 TEST(CheckpointDirectory, ThrowsIfUnreadable) {
   const Directory directory;
   directory.temp.write("file", "");
-  EXPECT_THROW(CheckpointDirectory(directory.at("file")).latest(), CheckpointError);
+  EXPECT_THROW(io::CheckpointDirectory(directory.at("file")).latest(), CheckpointError);
 }
 
 TEST(CheckpointDirectory, KeepsTheLastAndTheBest) {
@@ -219,8 +221,8 @@ TEST(CheckpointDirectory, LatestIsTheLastSavedNotTheHighestStep) {
 TEST(CheckpointDirectory, SkipsDamagedCheckpoints) {
   Directory directory;
   for (int step = 1; step <= 3; ++step) directory.save(step, true);
-  flip_byte(directory.at("step_000003") / kModelFile, 500);
-  fs::resize_file(directory.at("step_000002") / kOptimizerFile, 100);
+  flip_byte(directory.at("step_000003") / io::kModelFile, 500);
+  fs::resize_file(directory.at("step_000002") / io::kOptimizerFile, 100);
   std::vector<std::string> warnings;
   EXPECT_EQ(directory.checkpoints.latest(&warnings), directory.at("step_000001"));
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("step_000003/model.safetensors: damaged"),
@@ -228,10 +230,10 @@ TEST(CheckpointDirectory, SkipsDamagedCheckpoints) {
   EXPECT_EQ(directory.checkpoints.best(), std::nullopt);
 
   TinyTraining other("sgd", DType::f32, 5);
-  const std::string before = parameters_hash(*other.net);
-  EXPECT_THROW(load_checkpoint(directory.at("step_000003"), *other.net, other.optimizer.get()),
+  const std::string before = io::parameters_hash(*other.net);
+  EXPECT_THROW(io::load_checkpoint(directory.at("step_000003"), *other.net, other.optimizer.get()),
                CheckpointError);
-  EXPECT_EQ(parameters_hash(*other.net), before);
+  EXPECT_EQ(io::parameters_hash(*other.net), before);
 }
 
 TEST(CheckpointDirectory, FindsCheckpointsWithoutAValidPointer) {
@@ -254,8 +256,8 @@ TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
   directory.training.step(0);
   directory.save(1);
   EXPECT_THAT(names_in(directory.temp.path()), UnorderedElementsAre("step_000001", "LATEST"));
-  EXPECT_EQ(read_manifest(*directory.checkpoints.latest()).parameters_hash,
-            parameters_hash(*directory.training.net));
+  EXPECT_EQ(io::read_manifest(*directory.checkpoints.latest()).parameters_hash,
+            io::parameters_hash(*directory.training.net));
 }
 
 TEST(CheckpointDirectory, RenamedOldCheckpointIsStillValid) {
@@ -292,10 +294,10 @@ TEST(CheckpointDirectory, LeavesForeignFilesAlone) {
 TEST(WriteFileAtomically, ReplacesTheFileAndLeavesNoTemporary) {
   const TempDirectory directory(TempDirectory::in_memory());
   const fs::path path = directory.path() / "config.toml";
-  write_file_atomically(path, "one");
-  write_file_atomically(path, std::string_view("two\0three", 9));
+  io::write_file_atomically(path, "one");
+  io::write_file_atomically(path, std::string_view("two\0three", 9));
   EXPECT_EQ(bytes_of(path), std::string("two\0three", 9));
-  write_file_atomically(path, "");
+  io::write_file_atomically(path, "");
   EXPECT_EQ(bytes_of(path), "");
   EXPECT_THAT(names_in(directory.path()), ElementsAre("config.toml"));
 }
@@ -306,7 +308,7 @@ TEST(WriteFileAtomically, ErrorNamesThePathAndTheReason) {
   directory.write("taken/file", "");
   const auto message = [&](const fs::path& path) -> std::string {
     try {
-      write_file_atomically(path, "text");
+      io::write_file_atomically(path, "text");
       return "";
     } catch (const OutputError& error) {
       return error.what();

@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/autograd/backward.h"
-#include "engine/io/checkpoint.h"
-#include "engine/io/state_dict.h"
-#include "engine/nn/layers.h"
-#include "engine/ops/ops.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/io/checkpoint.h"
+#include "convoy/engine/io/state_dict.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/check.h"
 #include "tests/testing/support/temp_directory.h"
 #include "tests/testing/support/tiny_training.h"
 
@@ -23,11 +23,11 @@ Variable leaf(const std::vector<float>& values) {
   return Variable(Tensor::from(values, {static_cast<std::int64_t>(values.size())}, Device::cpu()), true);
 }
 
-void expect_new_copies(const Module& model, DType dtype) {
-  for (const NamedParameter& parameter : model.parameters()) {
+void expect_new_copies(const nn::Module& model, DType dtype) {
+  for (const nn::NamedParameter& parameter : model.parameters()) {
     const Tensor& copy = parameter.variable.low_precision_copy();
     const bool is_norm =
-        parameter.kind == ParameterKind::norm_scale || parameter.kind == ParameterKind::norm_shift;
+        parameter.kind == nn::ParameterKind::norm_scale || parameter.kind == nn::ParameterKind::norm_shift;
     ASSERT_EQ(copy.defined(), !is_norm) << parameter.name;
     if (is_norm) continue;
     EXPECT_EQ(copy.dtype(), dtype) << parameter.name;
@@ -38,7 +38,7 @@ void expect_new_copies(const Module& model, DType dtype) {
 TEST(LowPrecisionCopies, FollowParameterUpdates) {
   TinyTraining training("sgd");
   training.net->refresh_low_precision_copies();
-  for (const NamedParameter& parameter : training.net->parameters())
+  for (const nn::NamedParameter& parameter : training.net->parameters())
     EXPECT_FALSE(parameter.variable.low_precision_copy().defined()) << "no copies were requested";
   for (const DType dtype : {DType::f16, DType::bf16}) {
     training.net->keep_low_precision_copies(dtype);
@@ -65,28 +65,28 @@ TEST(LowPrecisionCopies, FollowLoadedParameters) {
   TinyTraining saved("sgd", DType::f32, 2);
   saved.step(1);
   const auto path =
-      CheckpointDirectory(directory.path()).save(*saved.net, *saved.optimizer, {.step = 1}, false);
+      io::CheckpointDirectory(directory.path()).save(*saved.net, *saved.optimizer, {.step = 1}, false);
   TinyTraining loaded, imported;
   for (const TinyTraining* training : {&loaded, &imported})
     training->net->keep_low_precision_copies(DType::f16);
-  load_checkpoint(path, *loaded.net, loaded.optimizer.get());
+  io::load_checkpoint(path, *loaded.net, loaded.optimizer.get());
   expect_new_copies(*loaded.net, DType::f16);
-  EXPECT_EQ(parameters_hash(*loaded.net), parameters_hash(*saved.net));
-  import_tensors(*imported.net, export_tensors(*saved.net), "test");
+  EXPECT_EQ(io::parameters_hash(*loaded.net), io::parameters_hash(*saved.net));
+  io::import_tensors(*imported.net, io::export_tensors(*saved.net), "test");
   expect_new_copies(*imported.net, DType::f16);
 }
 
 TEST(LowPrecisionCopies, AreNotReadInSinglePrecision) {
   TinyTraining with_copies, without;
   with_copies.net->keep_low_precision_copies(DType::bf16);
-  for (const NamedParameter& parameter : with_copies.net->parameters())
+  for (const nn::NamedParameter& parameter : with_copies.net->parameters())
     if (const Tensor& copy = parameter.variable.low_precision_copy(); copy.defined())
       copy.copy_from(Tensor::full(copy.shape(), 77, copy.dtype(), copy.context()));
   for (int step = 0; step < 2; ++step) {
     with_copies.step(step);
     without.step(step);
   }
-  EXPECT_EQ(parameters_hash(*with_copies.net), parameters_hash(*without.net));
+  EXPECT_EQ(io::parameters_hash(*with_copies.net), io::parameters_hash(*without.net));
 }
 
 TEST(LowPrecisionCopies, RejectInvalidTensors) {

@@ -1,4 +1,4 @@
-#include "engine/nn/module.h"
+#include "convoy/engine/nn/module.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,10 +7,10 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/autograd/backward.h"
-#include "engine/nn/layers.h"
-#include "engine/ops/ops.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/check.h"
 #include "tests/testing/op_cases/op_case.h"
 #include "tests/testing/support/errors.h"
 
@@ -21,14 +21,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
 
-std::shared_ptr<Sequential> small_net() {
-  return std::make_shared<Sequential>(std::vector<Sequential::Named>{
-      {"conv", std::make_shared<Conv2d>(3, 8, Conv2dLayerOptions{.kernel = 3, .padding = 1, .bias = false})},
-      {"bn", std::make_shared<BatchNorm2d>(8)},
-      {"relu", std::make_shared<Activation>(ActivationKind::relu)},
-      {"pool", std::make_shared<MaxPool2d>(Pool2dOptions{})},
-      {"flatten", std::make_shared<Flatten>()},
-      {"fc", std::make_shared<Linear>(8 * 4 * 4, 10)}});
+std::shared_ptr<nn::Sequential> small_net() {
+  return std::make_shared<nn::Sequential>(std::vector<nn::Sequential::Named>{
+      {"conv",
+       std::make_shared<nn::Conv2d>(3, 8, nn::Conv2dLayerOptions{.kernel = 3, .padding = 1, .bias = false})},
+      {"bn", std::make_shared<nn::BatchNorm2d>(8)},
+      {"relu", std::make_shared<nn::Activation>(nn::ActivationKind::relu)},
+      {"pool", std::make_shared<nn::MaxPool2d>(Pool2dOptions{})},
+      {"flatten", std::make_shared<nn::Flatten>()},
+      {"fc", std::make_shared<nn::Linear>(8 * 4 * 4, 10)}});
 }
 
 template <class Named>
@@ -43,7 +44,7 @@ TEST(Activation, ComputesTheOpOfItsName) {
   const Variable x(testing::drawn({3, 5}, DType::f32, Device::cpu(), "x", {.bound = 6}));
   const std::vector<testing::UnaryOp>& ops = testing::unary_ops();
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    Activation layer(static_cast<ActivationKind>(i));
+    nn::Activation layer(static_cast<nn::ActivationKind>(i));
     std::string name = layer.describe();
     for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     EXPECT_EQ(name, ops[i].name);
@@ -59,7 +60,7 @@ TEST(Module, NamesParametersAndBuffersByPath) {
 }
 
 TEST(Module, InfersEveryLayersShape) {
-  std::vector<LayerSummary> rows;
+  std::vector<nn::LayerSummary> rows;
   EXPECT_EQ(small_net()->infer({1, 8, 8, 3}, &rows).shape(), (Shape{1, 10}));
   ASSERT_EQ(rows.size(), 6u);
   EXPECT_EQ(rows[0].name, "conv");
@@ -88,25 +89,25 @@ TEST(Module, ShapeErrorNamesTheLayer) {
 }
 
 TEST(Module, ShapeErrorNamesTheBlockOrTheLayerThatAdds) {
-  const auto message = [](std::vector<NamedModule> body) {
-    Sequential net({{"layer1", std::make_shared<ResidualBlock>(std::move(body), nullptr)}});
+  const auto message = [](std::vector<nn::NamedModule> body) {
+    nn::Sequential net({{"layer1", std::make_shared<nn::ResidualBlock>(std::move(body), nullptr)}});
     return message_of<UsageError>([&] { net.infer({1, 6, 6, 4}); });
   };
-  const auto conv = [] { return std::make_shared<Conv2d>(4, 8, Conv2dLayerOptions{.padding = 1}); };
+  const auto conv = [] { return std::make_shared<nn::Conv2d>(4, 8, nn::Conv2dLayerOptions{.padding = 1}); };
   EXPECT_EQ(message({{"conv", conv()}}),
             "layer1 (ResidualBlock of 1): the body returns shape [1, 6, 6, 8], the shortcut [1, 6, 6, 4]; "
             "expected equal shapes");
-  EXPECT_EQ(message({{"conv", conv()}, {"bn", std::make_shared<BatchNorm2d>(8)}}),
+  EXPECT_EQ(message({{"conv", conv()}, {"bn", std::make_shared<nn::BatchNorm2d>(8)}}),
             "layer1.bn (BatchNorm2d 8): batch_norm: residual [1, 6, 6, 4], expected the input's shape "
             "[1, 6, 6, 8]");
 }
 
 TEST(Module, ErrorOfACallNamesTheLayerOnce) {
-  Sequential net({{"body", small_net()}});
+  nn::Sequential net({{"body", small_net()}});
   const Variable wide(Tensor::zeros({1, 8, 8, 5}, DType::f32, Device::cpu()));
   EXPECT_EQ(message_of<UsageError>([&] { net(wide); }),
             "body.conv (Conv2d 3 -> 8, 3x3 padding 1): input [1, 8, 8, 5] has 5 channels, expected 3");
-  Linear alone(3, 2);
+  nn::Linear alone(3, 2);
   EXPECT_EQ(message_of<UsageError>([&] { alone(wide); }),
             "Linear 3 -> 2: input [1, 8, 8, 5], expected [N, 3]");
 }
@@ -115,14 +116,14 @@ TEST(Module, InferComputesAndChangesNothing) {
   const auto net = small_net();
   net->initialize(1);
   std::vector<Variable> variables;
-  for (const NamedParameter& parameter : net->parameters()) variables.push_back(parameter.variable);
+  for (const nn::NamedParameter& parameter : net->parameters()) variables.push_back(parameter.variable);
   const CachingAllocator& memory = DeviceContext(Device::cpu()).memory();
   const MemoryStats before = memory.stats();
   const Shape large{1 << 20, 8, 8, 3};  // 0.8 GB of images
   EXPECT_EQ(net->infer(large).shape(), (Shape{1 << 20, 10}));
   EXPECT_EQ(memory.stats().peak_in_use, before.peak_in_use);
   EXPECT_EQ(memory.stats().source_calls, before.source_calls);
-  for (const NamedBuffer& buffer : net->buffers())
+  for (const nn::NamedBuffer& buffer : net->buffers())
     EXPECT_THAT(buffer.tensor.to_vector<float>(), ::testing::Each(buffer.name == "bn.running_var" ? 1 : 0));
   for (const Variable& variable : variables) EXPECT_FALSE(variable.grad().defined());
 }
@@ -153,44 +154,48 @@ TEST(Module, PathsFollowTheTree) {
   const auto net = small_net();
   EXPECT_EQ(net->path(), "");
   EXPECT_EQ(net->modules()[1]->path(), "conv");
-  const Sequential outer({{"a", std::make_shared<Sequential>(std::vector<NamedModule>{{"b", net}})}});
+  const nn::Sequential outer(
+      {{"a", std::make_shared<nn::Sequential>(std::vector<nn::NamedModule>{{"b", net}})}});
   EXPECT_EQ(net->path(), "a.b");
   EXPECT_EQ(net->modules()[1]->path(), "a.b.conv");
 }
 
 TEST(Module, RejectsChildrenThatAreNullOrThereAlready) {
-  const auto error = [](std::vector<NamedModule> layers) {
-    return message_of<UsageError>([&] { Sequential net(std::move(layers)); });
+  const auto error = [](std::vector<nn::NamedModule> layers) {
+    return message_of<UsageError>([&] { nn::Sequential net(std::move(layers)); });
   };
-  const auto shared = std::make_shared<Linear>(3, 3);
+  const auto shared = std::make_shared<nn::Linear>(3, 3);
   EXPECT_EQ(error({{"fc", nullptr}}), "child 'fc': found a null pointer, expected a module");
-  EXPECT_EQ(error({{"fc", shared}, {"fc", std::make_shared<Linear>(3, 3)}}),
+  EXPECT_EQ(error({{"fc", shared}, {"fc", std::make_shared<nn::Linear>(3, 3)}}),
             "child 'fc': found another child with this name, expected a new one");
   EXPECT_EQ(
-      error({{"a", shared}, {"b", std::make_shared<Sequential>(std::vector<NamedModule>{{"0", shared}})}}),
+      error({{"a", shared},
+             {"b", std::make_shared<nn::Sequential>(std::vector<nn::NamedModule>{{"0", shared}})}}),
       "child 'b': found Linear 3 -> 3, which is already in this model as 'a'; expected a module of its own");
 }
 
 TEST(Module, LayersRejectSizesThatTheyCannotCompute) {
-  const auto conv = [](Conv2dLayerOptions options) {
-    return message_of<UsageError>([&] { Conv2d(3, 8, options); });
+  const auto conv = [](nn::Conv2dLayerOptions options) {
+    return message_of<UsageError>([&] { nn::Conv2d(3, 8, options); });
   };
-  const auto pool = [](Pool2dOptions options) { return message_of<UsageError>([&] { MaxPool2d{options}; }); };
+  const auto pool = [](Pool2dOptions options) {
+    return message_of<UsageError>([&] { nn::MaxPool2d{options}; });
+  };
   EXPECT_EQ(conv({.kernel = 0}), "Conv2d 3 -> 8 with kernel 0 and stride 1: expected positive numbers");
   EXPECT_EQ(conv({.stride = 0}), "Conv2d 3 -> 8 with kernel 3 and stride 0: expected positive numbers");
   EXPECT_EQ(conv({.padding = -1}), "Conv2d 3 -> 8: found padding -1, expected at least 0");
-  EXPECT_THROW(Conv2d(0, 8, {}), UsageError);
-  EXPECT_THROW(Linear(3, -1), UsageError);
-  EXPECT_THROW(BatchNorm2d(0), UsageError);
+  EXPECT_THROW(nn::Conv2d(0, 8, {}), UsageError);
+  EXPECT_THROW(nn::Linear(3, -1), UsageError);
+  EXPECT_THROW(nn::BatchNorm2d(0), UsageError);
   EXPECT_EQ(pool({.kernel = -2}), "MaxPool2d with kernel -2 and stride 2: expected positive numbers");
   EXPECT_EQ(pool({.kernel = 3, .stride = 0}),
             "MaxPool2d with kernel 3 and stride 0: expected positive numbers");
   EXPECT_EQ(pool({.kernel = 3, .padding = 2}),
             "MaxPool2d with kernel 3: found padding 2, expected 0 to 1, which is half of the kernel");
-  EXPECT_THROW(AvgPool2d({.kernel = 2, .padding = -1}), UsageError);
-  EXPECT_EQ(message_of<UsageError>([] { Dropout(1); }), "Dropout: found p = 1, expected 0 <= p < 1");
-  EXPECT_THROW(Dropout(-0.1), UsageError);
-  EXPECT_THROW(Dropout(NAN), UsageError);
+  EXPECT_THROW(nn::AvgPool2d({.kernel = 2, .padding = -1}), UsageError);
+  EXPECT_EQ(message_of<UsageError>([] { nn::Dropout(1); }), "Dropout: found p = 1, expected 0 <= p < 1");
+  EXPECT_THROW(nn::Dropout(-0.1), UsageError);
+  EXPECT_THROW(nn::Dropout(NAN), UsageError);
 }
 
 TEST(Module, ForwardReturnsTheInferredShape) {
@@ -202,27 +207,27 @@ TEST(Module, ForwardReturnsTheInferredShape) {
 
 // A fused epilogue gives the same bits as the layer followed by the epilogue.
 TEST(Module, FusedEpilogueEqualsSeparateOperations) {
-  const auto with = [](std::vector<Sequential::Named> layers) {
-    return std::make_shared<Sequential>(std::move(layers));
+  const auto with = [](std::vector<nn::Sequential::Named> layers) {
+    return std::make_shared<nn::Sequential>(std::move(layers));
   };
-  const auto relu = [] { return std::make_shared<Activation>(ActivationKind::relu); };
+  const auto relu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); };
   const auto norm = [](bool own_relu) {
-    return std::make_shared<BatchNorm2d>(5, BatchNormOptions{.relu = own_relu});
+    return std::make_shared<nn::BatchNorm2d>(5, BatchNormOptions{.relu = own_relu});
   };
-  const std::shared_ptr<Module> images[] = {
+  const std::shared_ptr<nn::Module> images[] = {
       norm(false),
       norm(true),
-      std::make_shared<Conv2d>(5, 5, Conv2dLayerOptions{.padding = 1}),
-      std::make_shared<Conv2d>(5, 5, Conv2dLayerOptions{.padding = 1, .bias = false}),
+      std::make_shared<nn::Conv2d>(5, 5, nn::Conv2dLayerOptions{.padding = 1}),
+      std::make_shared<nn::Conv2d>(5, 5, nn::Conv2dLayerOptions{.padding = 1, .bias = false}),
       relu(),
       with({}),
       with({{"0", norm(false)}}),
       with({{"0", norm(false)}, {"1", relu()}}),
       with({{"0", relu()}, {"1", relu()}, {"2", norm(true)}}),
-      std::make_shared<ResidualBlock>(std::vector<Sequential::Named>{{"0", norm(false)}}, nullptr)};
-  const std::shared_ptr<Module> rows[] = {std::make_shared<Linear>(5, 5),
-                                          std::make_shared<Linear>(5, 5, false)};
-  const auto compare = [](Module& module, const Shape& shape) {
+      std::make_shared<nn::ResidualBlock>(std::vector<nn::Sequential::Named>{{"0", norm(false)}}, nullptr)};
+  const std::shared_ptr<nn::Module> rows[] = {std::make_shared<nn::Linear>(5, 5),
+                                              std::make_shared<nn::Linear>(5, 5, false)};
+  const auto compare = [](nn::Module& module, const Shape& shape) {
     module.initialize(3);
     std::vector<float> values[2];
     for (std::int64_t i = 0; i < shape.numel(); ++i) {
@@ -234,8 +239,8 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
     for (const bool relu_after : {false, true})
       for (const Variable& sum : {Variable(), residual}) {
         SCOPED_TRACE(fmt::format("{}, residual {}, relu {}", module.describe(), sum.defined(), relu_after));
-        const Epilogue epilogue{.residual = sum, .relu = relu_after};
-        const ForwardContext context{.training = true};
+        const nn::Epilogue epilogue{.residual = sum, .relu = relu_after};
+        const nn::ForwardContext context{.training = true};
         EXPECT_EQ(module(x, context, epilogue).value().to_vector<float>(),
                   epilogue.apply(module(x, context)).value().to_vector<float>());
       }
@@ -247,12 +252,12 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
 // The layers compute every size that their constructors accept: f32, which uses libraries, is compared with
 // f64, which uses plain loops.
 TEST(Module, ConvolutionsComputeEvenKernelsAndWidePadding) {
-  for (const Conv2dLayerOptions& options :
-       {Conv2dLayerOptions{.kernel = 2}, Conv2dLayerOptions{.kernel = 2, .stride = 3, .padding = 1},
-        Conv2dLayerOptions{.kernel = 4, .stride = 2, .padding = 1},
-        Conv2dLayerOptions{.kernel = 1, .padding = 2},
-        Conv2dLayerOptions{.kernel = 3, .stride = 2, .padding = 5}}) {
-    Conv2d conv(3, 4, options);
+  for (const nn::Conv2dLayerOptions& options :
+       {nn::Conv2dLayerOptions{.kernel = 2}, nn::Conv2dLayerOptions{.kernel = 2, .stride = 3, .padding = 1},
+        nn::Conv2dLayerOptions{.kernel = 4, .stride = 2, .padding = 1},
+        nn::Conv2dLayerOptions{.kernel = 1, .padding = 2},
+        nn::Conv2dLayerOptions{.kernel = 3, .stride = 2, .padding = 5}}) {
+    nn::Conv2d conv(3, 4, options);
     SCOPED_TRACE(conv.describe());
     conv.initialize(1);
     const auto output_and_gradients = [&](DType dtype) {
@@ -298,7 +303,7 @@ TEST(Module, InitializationDependsOnlyOnSeedAndName) {
 }
 
 TEST(Module, KaimingInitializationHasTheRightVariance) {
-  Conv2d conv(16, 64, {.bias = false, .kaiming_fan_out = true});
+  nn::Conv2d conv(16, 64, {.bias = false, .kaiming_fan_out = true});
   conv.initialize(7);
   double square = 0, fourth = 0;
   const auto weights = conv.parameters()[0].variable.value().to_vector<float>();
@@ -312,7 +317,7 @@ TEST(Module, KaimingInitializationHasTheRightVariance) {
 TEST(Module, ConvertsToDoubleAndBackWithTheSameVariables) {
   const auto net = small_net();
   net->initialize(1);
-  const std::vector<NamedParameter> before = net->parameters();
+  const std::vector<nn::NamedParameter> before = net->parameters();
   const auto values = before[0].variable.value().to_vector<float>();
   net->to(DType::f64);
   EXPECT_EQ(before[0].variable.value().dtype(), DType::f64);
@@ -326,14 +331,14 @@ TEST(Module, ConvertsToDoubleAndBackWithTheSameVariables) {
 }
 
 TEST(Module, DropoutActsOnlyInTrainingAndVariesByEpoch) {
-  Dropout dropout(0.5);
+  nn::Dropout dropout(0.5);
   const DeviceContext device = Device::cpu();
   const Variable x(Tensor::full({4, 64}, 1, DType::f32, device));
   EXPECT_EQ(dropout(x), x);
-  ForwardContext context{.training = true,
-                         .seed = 1,
-                         .epoch = 0,
-                         .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
+  nn::ForwardContext context{.training = true,
+                             .seed = 1,
+                             .epoch = 0,
+                             .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
   const auto first = dropout(x, context).value().to_vector<float>();
   EXPECT_EQ(dropout(x, context).value().to_vector<float>(), first);
   context.epoch = 1;
@@ -342,12 +347,12 @@ TEST(Module, DropoutActsOnlyInTrainingAndVariesByEpoch) {
 
 TEST(Module, DropoutsOfAModelDifferAndThoseOfEqualModelsDoNot) {
   const auto masks = [](const std::string& first, const std::string& second) {
-    const auto a = std::make_shared<Dropout>(0.5), b = std::make_shared<Dropout>(0.5);
-    const Sequential net({{first, a}, {second, b}});
+    const auto a = std::make_shared<nn::Dropout>(0.5), b = std::make_shared<nn::Dropout>(0.5);
+    const nn::Sequential net({{first, a}, {second, b}});
     const DeviceContext device = Device::cpu();
     const Variable x(Tensor::full({1, 256}, 1, DType::f32, device));
-    const ForwardContext context{.training = true,
-                                 .sample_ids = Tensor::from(std::vector<std::int32_t>{7}, {1}, device)};
+    const nn::ForwardContext context{.training = true,
+                                     .sample_ids = Tensor::from(std::vector<std::int32_t>{7}, {1}, device)};
     return std::pair((*a)(x, context).value().to_vector<float>(),
                      (*b)(x, context).value().to_vector<float>());
   };
@@ -362,12 +367,12 @@ TEST(Module, DropoutsOfAModelDifferAndThoseOfEqualModelsDoNot) {
 }
 
 TEST(Module, DropoutReadsTheEpochFromDeviceMemory) {
-  Dropout dropout(0.5);
+  nn::Dropout dropout(0.5);
   const DeviceContext device = Device::cpu();
-  ForwardContext context{.training = true,
-                         .seed = 1,
-                         .epoch = 9,
-                         .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
+  nn::ForwardContext context{.training = true,
+                             .seed = 1,
+                             .epoch = 9,
+                             .sample_ids = Tensor::from(std::vector<std::int32_t>{5, 6, 7, 8}, {4}, device)};
   const auto output_and_gradient = [&] {
     const Variable x(Tensor::full({4, 64}, 1, DType::f32, device), true);
     const Variable y = dropout(x, context);

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/check.h"
 #include "tests/testing/op_cases/evaluate.h"
 
 namespace convoy::testing {

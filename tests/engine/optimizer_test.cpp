@@ -1,4 +1,4 @@
-#include "engine/optim/optimizer.h"
+#include "convoy/engine/optim/optimizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <functional>
 #include <limits>
 
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -19,21 +19,24 @@ using ::testing::HasSubstr;
 
 using Values = std::vector<double>;
 
-NamedParameter parameter(const std::string& name, const Values& values,
-                         ParameterKind kind = ParameterKind::weight) {
+nn::NamedParameter parameter(const std::string& name, const Values& values,
+                             nn::ParameterKind kind = nn::ParameterKind::weight) {
   const Shape shape{static_cast<std::int64_t>(values.size())};
   return {name, Variable(Tensor::from(values, shape, Device::cpu()), true), kind};
 }
 
 /// Sets the parameter's gradient by a backward of its inner product with `gradient`.
-void give_gradient(const NamedParameter& parameter, const Values& gradient) {
+void give_gradient(const nn::NamedParameter& parameter, const Values& gradient) {
   const Variable factor(Tensor::from(gradient, parameter.variable.shape(), Device::cpu()));
   backward(sum(parameter.variable * factor));
 }
 
-Values values_of(const NamedParameter& parameter) { return parameter.variable.value().to_vector<double>(); }
+Values values_of(const nn::NamedParameter& parameter) {
+  return parameter.variable.value().to_vector<double>();
+}
 
-using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(const std::vector<NamedParameter>&)>;
+using MakeOptimizer =
+    std::function<std::unique_ptr<optim::Optimizer>(const std::vector<nn::NamedParameter>&)>;
 
 struct ThreeSteps {
   const char* name;
@@ -44,7 +47,7 @@ void PrintTo(const ThreeSteps& steps, std::ostream* out) { *out << steps.name; }
 
 template <class O, class Settings>
 MakeOptimizer with(Settings settings) {
-  return [settings](const std::vector<NamedParameter>& parameters) {
+  return [settings](const std::vector<nn::NamedParameter>& parameters) {
     return std::make_unique<O>(parameters, settings);
   };
 }
@@ -52,7 +55,7 @@ MakeOptimizer with(Settings settings) {
 class OptimizerParity : public ::testing::TestWithParam<ThreeSteps> {};
 
 TEST_P(OptimizerParity, ThreeStepsMatchPyTorch) {
-  const NamedParameter p = parameter("p", {1, -2, 3});
+  const nn::NamedParameter p = parameter("p", {1, -2, 3});
   const auto optimizer = GetParam().make({p});
   for (const Values& gradient : {Values{0.5, -1, 0.25}, Values{-0.75, 2, 0.125}, Values{1.5, 0.5, -3}}) {
     give_gradient(p, gradient);
@@ -68,26 +71,28 @@ TEST_P(OptimizerParity, ThreeStepsMatchPyTorch) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, OptimizerParity,
-    ::testing::Values(
-        ThreeSteps{
-            "Sgd", with<Sgd>(SgdSettings{}), {0.87499999999999989, -2.1499999999999999, 3.2624999999999997}},
-        ThreeSteps{"Momentum",
-                   with<Sgd>(SgdSettings{.momentum = 0.9, .weight_decay = 0.01}),
-                   {0.85150974899999998, -2.1479694980000001, 3.191791872}},
-        ThreeSteps{"Nesterov",
-                   with<Sgd>(SgdSettings{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01}),
-                   {0.73850870819100001, -2.2773369163820001, 3.426347106948}},
-        ThreeSteps{"Adam",
-                   with<Adam>(AdamSettings{.weight_decay = 0.01}),
-                   {0.87767802070063894, -1.975809595717428, 2.8611267668040719}},
-        ThreeSteps{"AdamW",
-                   with<Adam>(AdamSettings{.weight_decay = 0.01, .decoupled = true}),
-                   {0.87704105347753081, -1.9723447607923026, 2.8550118710472758}}),
+    ::testing::Values(ThreeSteps{"Sgd",
+                                 with<optim::Sgd>(optim::SgdSettings{}),
+                                 {0.87499999999999989, -2.1499999999999999, 3.2624999999999997}},
+                      ThreeSteps{"Momentum",
+                                 with<optim::Sgd>(optim::SgdSettings{.momentum = 0.9, .weight_decay = 0.01}),
+                                 {0.85150974899999998, -2.1479694980000001, 3.191791872}},
+                      ThreeSteps{"Nesterov",
+                                 with<optim::Sgd>(optim::SgdSettings{
+                                     .momentum = 0.9, .nesterov = true, .weight_decay = 0.01}),
+                                 {0.73850870819100001, -2.2773369163820001, 3.426347106948}},
+                      ThreeSteps{"Adam",
+                                 with<optim::Adam>(optim::AdamSettings{.weight_decay = 0.01}),
+                                 {0.87767802070063894, -1.975809595717428, 2.8611267668040719}},
+                      ThreeSteps{
+                          "AdamW",
+                          with<optim::Adam>(optim::AdamSettings{.weight_decay = 0.01, .decoupled = true}),
+                          {0.87704105347753081, -1.9723447607923026, 2.8550118710472758}}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Optimizer, ClipsByTheGlobalNorm) {
-  const NamedParameter a = parameter("a", {1, -2}), b = parameter("b", {3});
-  Sgd optimizer({a, b}, {});
+  const nn::NamedParameter a = parameter("a", {1, -2}), b = parameter("b", {3});
+  optim::Sgd optimizer({a, b}, {});
   give_gradient(a, {3, 0});
   give_gradient(b, {-4});
   EXPECT_EQ(optimizer.gradient_norm(), 5);
@@ -99,8 +104,8 @@ TEST(Optimizer, ClipsByTheGlobalNorm) {
 }
 
 TEST(Optimizer, DoesNotClipBelowTheLimit) {
-  const NamedParameter clipped = parameter("p", {1, -2, 3}), plain = parameter("p", {1, -2, 3});
-  Sgd one({clipped}, {}), other({plain}, {});
+  const nn::NamedParameter clipped = parameter("p", {1, -2, 3}), plain = parameter("p", {1, -2, 3});
+  optim::Sgd one({clipped}, {}), other({plain}, {});
   give_gradient(clipped, {0.3, 0.1, -0.7});
   give_gradient(plain, {0.3, 0.1, -0.7});
   one.step(0.1, {.clip_norm = 1.0});
@@ -109,8 +114,8 @@ TEST(Optimizer, DoesNotClipBelowTheLimit) {
 }
 
 TEST(Optimizer, SkipsParametersWithoutANewGradient) {
-  const NamedParameter a = parameter("a", {1}), b = parameter("b", {2});
-  Sgd optimizer({a, b}, {.momentum = 0.5, .weight_decay = 0.1});
+  const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {2});
+  optim::Sgd optimizer({a, b}, {.momentum = 0.5, .weight_decay = 0.1});
   give_gradient(a, {1});
   give_gradient(b, {1});
   optimizer.step(0.1);
@@ -122,8 +127,8 @@ TEST(Optimizer, SkipsParametersWithoutANewGradient) {
 }
 
 TEST(Optimizer, RejectsAStepWithoutBackward) {
-  const NamedParameter p = parameter("p", {1});
-  Sgd optimizer({p}, {});
+  const nn::NamedParameter p = parameter("p", {1});
+  optim::Sgd optimizer({p}, {});
   EXPECT_THROW(optimizer.step(0.1), UsageError);
   EXPECT_THROW(optimizer.gradient_norm(), UsageError);
   give_gradient(p, {1});
@@ -133,10 +138,12 @@ TEST(Optimizer, RejectsAStepWithoutBackward) {
 }
 
 TEST(Optimizer, RejectsDuplicateParameters) {
-  const NamedParameter p = parameter("p", {1});
-  NamedParameter alias = p;
+  const nn::NamedParameter p = parameter("p", {1});
+  nn::NamedParameter alias = p;
   alias.name = "q";
-  const auto make = [](std::vector<ParameterGroup> groups) { Sgd(std::move(groups), SgdSettings{}); };
+  const auto make = [](std::vector<optim::ParameterGroup> groups) {
+    optim::Sgd(std::move(groups), optim::SgdSettings{});
+  };
   EXPECT_THROW(make({{.parameters = {p}}, {.parameters = {p}}}), UsageError);
   EXPECT_THROW(make({{.parameters = {p}}, {.parameters = {alias}}}), UsageError);
   EXPECT_THROW(make({{.parameters = {p, parameter("p", {2})}}}), UsageError);
@@ -144,22 +151,23 @@ TEST(Optimizer, RejectsDuplicateParameters) {
 }
 
 TEST(Optimizer, RejectsInvalidSettings) {
-  const std::vector<NamedParameter> p{parameter("p", {1})};
-  EXPECT_THROW(Sgd(p, {.momentum = 1}), UsageError);
-  EXPECT_THROW(Sgd(p, {.nesterov = true}), UsageError);
-  EXPECT_THROW(Sgd(p, {.weight_decay = -1}), UsageError);
-  EXPECT_THROW(Adam(p, {.beta1 = 1}), UsageError);
-  EXPECT_THROW(Adam(p, {.epsilon = 0}), UsageError);
-  EXPECT_THROW(Sgd(decay_groups(p, 0.1), {.weight_decay = 0.1}), UsageError);  // it would have no effect
-  Sgd optimizer(p, {});
+  const std::vector<nn::NamedParameter> p{parameter("p", {1})};
+  EXPECT_THROW(optim::Sgd(p, {.momentum = 1}), UsageError);
+  EXPECT_THROW(optim::Sgd(p, {.nesterov = true}), UsageError);
+  EXPECT_THROW(optim::Sgd(p, {.weight_decay = -1}), UsageError);
+  EXPECT_THROW(optim::Adam(p, {.beta1 = 1}), UsageError);
+  EXPECT_THROW(optim::Adam(p, {.epsilon = 0}), UsageError);
+  EXPECT_THROW(optim::Sgd(optim::decay_groups(p, 0.1), {.weight_decay = 0.1}),
+               UsageError);  // it would have no effect
+  optim::Sgd optimizer(p, {});
   give_gradient(p[0], {1});
   EXPECT_THROW(optimizer.step(std::nan("")), UsageError);
   EXPECT_THROW(optimizer.step(0.1, {.clip_norm = 0.0}), UsageError);
 }
 
 TEST(Optimizer, GroupsHaveTheirOwnDecayAndRate) {
-  const NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
-  Sgd optimizer({{.parameters = {a}, .lr_scale = 2, .weight_decay = 0.5}, {.parameters = {b}}}, {});
+  const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
+  optim::Sgd optimizer({{.parameters = {a}, .lr_scale = 2, .weight_decay = 0.5}, {.parameters = {b}}}, {});
   give_gradient(a, {1});
   give_gradient(b, {1});
   optimizer.step(0.125);
@@ -168,45 +176,46 @@ TEST(Optimizer, GroupsHaveTheirOwnDecayAndRate) {
 }
 
 TEST(Optimizer, DecayGroupsExcludeBiasesAndNorms) {
-  const std::vector<NamedParameter> all{
-      parameter("f", {1}, ParameterKind::filter), parameter("b", {1}, ParameterKind::bias),
-      parameter("w", {1}, ParameterKind::weight), parameter("s", {1}, ParameterKind::norm_scale),
-      parameter("h", {1}, ParameterKind::norm_shift)};
-  const auto names = [](const ParameterGroup& group) {
+  const std::vector<nn::NamedParameter> all{
+      parameter("f", {1}, nn::ParameterKind::filter), parameter("b", {1}, nn::ParameterKind::bias),
+      parameter("w", {1}, nn::ParameterKind::weight), parameter("s", {1}, nn::ParameterKind::norm_scale),
+      parameter("h", {1}, nn::ParameterKind::norm_shift)};
+  const auto names = [](const optim::ParameterGroup& group) {
     std::string joined;
-    for (const NamedParameter& one : group.parameters) joined += one.name;
+    for (const nn::NamedParameter& one : group.parameters) joined += one.name;
     return joined;
   };
-  const std::vector<ParameterGroup> two = decay_groups(all, 0.1);
+  const std::vector<optim::ParameterGroup> two = optim::decay_groups(all, 0.1);
   ASSERT_EQ(two.size(), 2u);
   EXPECT_EQ(names(two[0]), "fw");
   EXPECT_EQ(two[0].weight_decay, 0.1);
   EXPECT_EQ(names(two[1]), "bsh");
   EXPECT_EQ(two[1].weight_decay, 0);
-  const std::vector<ParameterGroup> one = decay_groups(all, 0.1, true);
+  const std::vector<optim::ParameterGroup> one = optim::decay_groups(all, 0.1, true);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(names(one[0]), "fbwsh");
 }
 
 TEST(Optimizer, StateIsCompleteBeforeTheFirstStep) {
-  const std::vector<NamedParameter> all{parameter("w", {1, 2}), parameter("b", {3}, ParameterKind::bias)};
-  const auto names = [](const Optimizer& optimizer) {
+  const std::vector<nn::NamedParameter> all{parameter("w", {1, 2}),
+                                            parameter("b", {3}, nn::ParameterKind::bias)};
+  const auto names = [](const optim::Optimizer& optimizer) {
     std::vector<std::string> found;
-    for (const NamedState& state : optimizer.state()) found.push_back(state.name);
+    for (const optim::NamedState& state : optimizer.state()) found.push_back(state.name);
     return found;
   };
-  EXPECT_TRUE(names(Sgd(all, {})).empty());
-  EXPECT_THAT(names(Sgd(all, {.momentum = 0.9})), ElementsAre("momentum/w", "momentum/b"));
-  const Adam adam(all, {});
+  EXPECT_TRUE(names(optim::Sgd(all, {})).empty());
+  EXPECT_THAT(names(optim::Sgd(all, {.momentum = 0.9})), ElementsAre("momentum/w", "momentum/b"));
+  const optim::Adam adam(all, {});
   EXPECT_THAT(names(adam),
               ElementsAre("first_moment/w", "first_moment/b", "second_moment/w", "second_moment/b"));
   EXPECT_THAT(adam.state()[0].tensor.to_vector<double>(), ElementsAre(0, 0));
-  EXPECT_EQ(adam.state()[3].kind, ParameterKind::bias);
+  EXPECT_EQ(adam.state()[3].kind, nn::ParameterKind::bias);
 }
 
 TEST(Optimizer, ReadsTheLearningRateFromDeviceMemory) {
-  const NamedParameter one = parameter("p", {1, -2, 3}), other = parameter("p", {1, -2, 3});
-  Adam by_number({one}, {}), by_tensor({other}, {});
+  const nn::NamedParameter one = parameter("p", {1, -2, 3}), other = parameter("p", {1, -2, 3});
+  optim::Adam by_number({one}, {}), by_tensor({other}, {});
   const Tensor rate = Tensor::full({1}, 0.1, DType::f64, Device::cpu());
   for (const double lr : {0.1, 0.025}) {
     give_gradient(one, {0.3, 0.1, -0.7});
@@ -224,8 +233,8 @@ TEST(Optimizer, ReadsTheLearningRateFromDeviceMemory) {
 }
 
 TEST(Optimizer, ContinuesFromSetSteps) {
-  const NamedParameter p = parameter("p", {1}), q = parameter("p", {1});
-  Adam late({p}, {}), early({q}, {});
+  const nn::NamedParameter p = parameter("p", {1}), q = parameter("p", {1});
+  optim::Adam late({p}, {}), early({q}, {});
   late.set_steps(1000);
   EXPECT_EQ(late.steps(), 1000);
   give_gradient(p, {0.5});
@@ -241,10 +250,11 @@ TEST(Optimizer, ContinuesFromSetSteps) {
 
 TEST(Optimizer, UpdatesLowPrecisionCopies) {
   const Values start{1.003, -2.7};
-  const NamedParameter kept = parameter("kept", start), plain = parameter("plain", start);
+  const nn::NamedParameter kept = parameter("kept", start), plain = parameter("plain", start);
   kept.variable.set_low_precision_copy(kept.variable.value().to(DType::bf16));
   const Tensor copy = kept.variable.low_precision_copy();
-  for (const MakeOptimizer& make : {with<Sgd>(SgdSettings{.momentum = 0.9}), with<Adam>(AdamSettings{})}) {
+  for (const MakeOptimizer& make :
+       {with<optim::Sgd>(optim::SgdSettings{.momentum = 0.9}), with<optim::Adam>(optim::AdamSettings{})}) {
     const auto optimizer = make({kept, plain});
     give_gradient(kept, {0.5, -1});
     give_gradient(plain, {0.5, -1});
@@ -256,8 +266,8 @@ TEST(Optimizer, UpdatesLowPrecisionCopies) {
 }
 
 TEST(Optimizer, ErrorSaysThatTheModelMoved) {
-  const NamedParameter p = parameter("fc.weight", {1});
-  Sgd optimizer({p}, {.momentum = 0.9});
+  const nn::NamedParameter p = parameter("fc.weight", {1});
+  optim::Sgd optimizer({p}, {.momentum = 0.9});
   p.variable.set_value(Tensor::full({1}, 1, DType::f32, Device::cpu()));
   backward(sum(p.variable));
   try {
@@ -269,14 +279,14 @@ TEST(Optimizer, ErrorSaysThatTheModelMoved) {
 }
 
 TEST(MakeOptimizer, MakesOptimizersByNameAndChecksSettings) {
-  const auto groups = [] { return decay_groups({parameter("p", {1})}, 0.1); };
-  EXPECT_EQ(make_optimizer("sgd", groups())->name(), "sgd");
-  EXPECT_EQ(make_optimizer("adam", groups())->name(), "adam");
-  EXPECT_EQ(make_optimizer("adamw", groups())->name(), "adamw");
-  EXPECT_TRUE(make_optimizer("sgd", groups(), {.momentum = 0})->state().empty());
-  EXPECT_THROW(make_optimizer("muon", groups()), UsageError);
-  EXPECT_THROW(make_optimizer("adam", groups(), {.momentum = 0.9}), UsageError);
-  EXPECT_THROW(make_optimizer("adamw", groups(), {.nesterov = true}), UsageError);
+  const auto groups = [] { return optim::decay_groups({parameter("p", {1})}, 0.1); };
+  EXPECT_EQ(optim::make_optimizer("sgd", groups())->name(), "sgd");
+  EXPECT_EQ(optim::make_optimizer("adam", groups())->name(), "adam");
+  EXPECT_EQ(optim::make_optimizer("adamw", groups())->name(), "adamw");
+  EXPECT_TRUE(optim::make_optimizer("sgd", groups(), {.momentum = 0})->state().empty());
+  EXPECT_THROW(optim::make_optimizer("muon", groups()), UsageError);
+  EXPECT_THROW(optim::make_optimizer("adam", groups(), {.momentum = 0.9}), UsageError);
+  EXPECT_THROW(optim::make_optimizer("adamw", groups(), {.nesterov = true}), UsageError);
 }
 
 }  // namespace

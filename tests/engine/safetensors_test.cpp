@@ -1,4 +1,4 @@
-#include "engine/io/safetensors.h"
+#include "convoy/engine/io/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <limits>
 #include <sstream>
 
-#include "engine/io/file.h"
-#include "engine/io/safetensors_header.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/engine/io/safetensors_header.h"
+#include "convoy/kernels/base/check.h"
 #include "tests/testing/support/temp_directory.h"
 
 namespace convoy {
@@ -54,7 +54,7 @@ ReadResult try_to_read(const std::string& bytes) {
   ReadResult result;
   const std::clock_t begin = std::clock();
   try {
-    read_safetensors(path, Device::cpu());
+    io::read_safetensors(path, Device::cpu());
   } catch (const CheckpointError& error) {
     result.message = error.what();
     EXPECT_THAT(result.message, HasSubstr("bad.safetensors: "));
@@ -66,8 +66,8 @@ ReadResult try_to_read(const std::string& bytes) {
 
 std::string read_error(const std::string& bytes) { return try_to_read(bytes).message; }
 
-const Tensor& tensor_named(const SafetensorsFile& file, const std::string& name) {
-  for (const NamedTensor& named : file.tensors)
+const Tensor& tensor_named(const io::SafetensorsFile& file, const std::string& name) {
+  for (const io::NamedTensor& named : file.tensors)
     if (named.name == name) return named.tensor;
   throw std::runtime_error("no tensor " + name);
 }
@@ -80,7 +80,7 @@ std::vector<float> floats(const Tensor& tensor) {
 }
 
 TEST(Safetensors, ReadsAFileWrittenByPython) {
-  const SafetensorsFile file = read_safetensors(kSample, Device::cpu());
+  const io::SafetensorsFile file = io::read_safetensors(kSample, Device::cpu());
   EXPECT_EQ(file.tensors.size(), 8u);
   EXPECT_EQ(file.metadata.at("format"), "pt");
   EXPECT_EQ(file.metadata.at("note"), "ümlaut \"quoted\"");
@@ -104,7 +104,7 @@ TEST(Safetensors, ReadsAFileWrittenByPython) {
 TEST(Safetensors, RoundTripsEveryElementTypeBitForBit) {
   const DeviceContext cpu = Device::cpu();
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<NamedTensor> tensors{
+  const std::vector<io::NamedTensor> tensors{
       {"bytes", Tensor::from(std::vector<std::uint8_t>{1, 2, 255}, {3}, cpu)},
       {"wide", Tensor::from(std::vector<double>{-0.0, 5e-324, 1e308}, {3, 1}, cpu)},
       {"scalar", Tensor::from(std::vector<float>{nan}, {}, cpu)},
@@ -114,12 +114,12 @@ TEST(Safetensors, RoundTripsEveryElementTypeBitForBit) {
       {"six", Tensor::zeros({1, 1, 2, 1, 1, 1}, DType::f32, cpu)},
       {"none", Tensor::empty({3, 0}, DType::f32, cpu)}};
   const testing::TempDirectory directory;
-  const std::string bytes = encode_safetensors(tensors, {{"key", "a \"value\"\n"}});
-  const SafetensorsFile file = read_safetensors(directory.write("all.safetensors", bytes), cpu);
+  const std::string bytes = io::encode_safetensors(tensors, {{"key", "a \"value\"\n"}});
+  const io::SafetensorsFile file = io::read_safetensors(directory.write("all.safetensors", bytes), cpu);
 
   EXPECT_THAT(file.metadata, ElementsAre(std::pair<const std::string, std::string>("key", "a \"value\"\n")));
   ASSERT_EQ(file.tensors.size(), tensors.size());
-  for (const NamedTensor& expected : tensors) {
+  for (const io::NamedTensor& expected : tensors) {
     SCOPED_TRACE(expected.name);
     const Tensor& found = tensor_named(file, expected.name);
     ASSERT_EQ(found.shape(), expected.tensor.shape());
@@ -127,30 +127,30 @@ TEST(Safetensors, RoundTripsEveryElementTypeBitForBit) {
     if (found.numel() == 0) continue;
     EXPECT_EQ(std::memcmp(found.view().data, expected.tensor.view().data, found.bytes()), 0);
   }
-  EXPECT_EQ(encode_safetensors(file.tensors, file.metadata), bytes);
+  EXPECT_EQ(io::encode_safetensors(file.tensors, file.metadata), bytes);
 }
 
 TEST(Safetensors, WritesAndHashesWithoutCopying) {
   const DeviceContext cpu = Device::cpu();
   const Tensor tensor = Tensor::from(std::vector<float>{1, 2, 3}, {3}, cpu);
-  const std::vector<NamedTensor> tensors{{"a", tensor}, {"none", Tensor::empty({0}, DType::f32, cpu)}};
-  const SafetensorsLayout layout = lay_out_safetensors(tensors);
+  const std::vector<io::NamedTensor> tensors{{"a", tensor}, {"none", Tensor::empty({0}, DType::f32, cpu)}};
+  const io::SafetensorsLayout layout = io::lay_out_safetensors(tensors);
   const std::vector<std::string_view> pieces = layout.pieces();
   ASSERT_EQ(pieces.size(), 2u) << "the header and the non-empty tensor";
   EXPECT_EQ(static_cast<const void*>(pieces[1].data()), tensor.view().data) << "no copy";
-  const std::string bytes = encode_safetensors(tensors);
+  const std::string bytes = io::encode_safetensors(tensors);
   EXPECT_EQ(layout.size(), bytes.size());
-  EXPECT_EQ(hash_bytes(pieces), hash_bytes(bytes));
+  EXPECT_EQ(io::hash_bytes(pieces), io::hash_bytes(bytes));
   const testing::TempDirectory directory;
-  write_file_durably(directory.path() / "file", pieces);
-  EXPECT_EQ(read_text_file(directory.path() / "file", 1000), bytes);
-  EXPECT_EQ(hash_file(directory.path() / "file"), hash_bytes(bytes));
+  io::write_file_durably(directory.path() / "file", pieces);
+  EXPECT_EQ(io::read_text_file(directory.path() / "file", 1000), bytes);
+  EXPECT_EQ(io::hash_file(directory.path() / "file"), io::hash_bytes(bytes));
 }
 
 TEST(Safetensors, PadsTheHeaderToAlignTheData) {
   for (int length = 1; length <= 9; ++length) {
-    const std::string bytes = encode_safetensors({{std::string(static_cast<std::size_t>(length), 'x'),
-                                                   Tensor::zeros({1}, DType::f64, Device::cpu())}});
+    const std::string bytes = io::encode_safetensors({{std::string(static_cast<std::size_t>(length), 'x'),
+                                                       Tensor::zeros({1}, DType::f64, Device::cpu())}});
     std::uint64_t header = 0;
     std::memcpy(&header, bytes.data(), 8);
     EXPECT_EQ(header % 8, 0u);
@@ -160,15 +160,15 @@ TEST(Safetensors, PadsTheHeaderToAlignTheData) {
 
 TEST(Safetensors, ReadsAFileWithoutTensors) {
   const testing::TempDirectory directory;
-  const auto path = directory.write("none.safetensors", encode_safetensors({}));
-  EXPECT_TRUE(read_safetensors(path, Device::cpu()).tensors.empty());
+  const auto path = directory.write("none.safetensors", io::encode_safetensors({}));
+  EXPECT_TRUE(io::read_safetensors(path, Device::cpu()).tensors.empty());
 }
 
 TEST(Safetensors, RejectsInvalidNamesWhenWriting) {
   const Tensor tensor = Tensor::zeros({1}, DType::f32, Device::cpu());
-  EXPECT_THROW(encode_safetensors({{"a", tensor}, {"a", tensor}}), UsageError);
-  EXPECT_THROW(encode_safetensors({{"__metadata__", tensor}}), UsageError);
-  EXPECT_THROW(encode_safetensors({{"\xff", tensor}}), UsageError);
+  EXPECT_THROW(io::encode_safetensors({{"a", tensor}, {"a", tensor}}), UsageError);
+  EXPECT_THROW(io::encode_safetensors({{"__metadata__", tensor}}), UsageError);
+  EXPECT_THROW(io::encode_safetensors({{"\xff", tensor}}), UsageError);
 }
 
 /// An invalid header and a part of the expected message.
@@ -295,11 +295,12 @@ TEST(Safetensors, RejectsInvalidHeaderLengths) {
 
 TEST(Safetensors, RejectsATooLongHeaderWithoutReadingIt) {
   const testing::TempDirectory directory;
-  const auto path = directory.write("long.safetensors", length_prefix(kMaxSafetensorsHeader + 1));
-  std::filesystem::resize_file(path,
-                               kMaxSafetensorsHeader + 1000);  // sparse: the header length is within the file
+  const auto path = directory.write("long.safetensors", length_prefix(io::kMaxSafetensorsHeader + 1));
+  std::filesystem::resize_file(
+      path,
+      io::kMaxSafetensorsHeader + 1000);  // sparse: the header length is within the file
   try {
-    read_safetensors(path, Device::cpu());
+    io::read_safetensors(path, Device::cpu());
     FAIL() << "no error";
   } catch (const CheckpointError& error) {
     EXPECT_THAT(error.what(), HasSubstr("header of 100000001 bytes"));
@@ -315,8 +316,8 @@ TEST(Safetensors, RejectsI64ValuesThatDoNotFitI32) {
 
 TEST(Safetensors, RejectsMissingFilesAndDirectories) {
   const testing::TempDirectory directory;
-  EXPECT_THROW(read_safetensors(directory.path() / "absent", Device::cpu()), CheckpointError);
-  EXPECT_THROW(read_safetensors(directory.path(), Device::cpu()), CheckpointError);
+  EXPECT_THROW(io::read_safetensors(directory.path() / "absent", Device::cpu()), CheckpointError);
+  EXPECT_THROW(io::read_safetensors(directory.path(), Device::cpu()), CheckpointError);
 }
 
 // A file without a manifest has no checksum, so flipped data would be another valid file. Headers are

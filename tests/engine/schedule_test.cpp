@@ -1,4 +1,4 @@
-#include "engine/optim/schedule.h"
+#include "convoy/engine/optim/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <limits>
 #include <numbers>
 
-#include "engine/optim/loss_average.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/optim/loss_average.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -16,14 +16,14 @@ namespace {
 constexpr double kRounding = 4 * std::numeric_limits<double>::epsilon();
 
 TEST(Schedule, ConstantStaysAtThePeak) {
-  const Schedule rate = constant({.peak = 0.3, .steps = 10});
+  const optim::Schedule rate = optim::constant({.peak = 0.3, .steps = 10});
   for (const int step : {0, 5, 9, 100}) EXPECT_EQ(rate(step), 0.3);
 }
 
 TEST(Schedule, WarmupRisesToThePeakWhereTheShapeBegins) {
   for (const char* name : {"constant", "linear", "cosine", "step"}) {
     SCOPED_TRACE(name);
-    const Schedule rate = make_schedule(name, {.peak = 1, .steps = 100, .warmup = 4});
+    const optim::Schedule rate = optim::make_schedule(name, {.peak = 1, .steps = 100, .warmup = 4});
     for (int step = 0; step < 4; ++step) EXPECT_NEAR(rate(step), (step + 1) / 5.0, kRounding);
     EXPECT_EQ(rate(4), 1);
     EXPECT_LE(rate(5), 1);
@@ -31,7 +31,7 @@ TEST(Schedule, WarmupRisesToThePeakWhereTheShapeBegins) {
 }
 
 TEST(Schedule, LinearFallsToFinalAtTheEnd) {
-  const Schedule rate = linear({.peak = 1, .steps = 12, .warmup = 2, .final = 0.1});
+  const optim::Schedule rate = optim::linear({.peak = 1, .steps = 12, .warmup = 2, .final = 0.1});
   EXPECT_EQ(rate(2), 1);
   EXPECT_NEAR(rate(7), 0.55, kRounding);   // t = 5 / 10
   EXPECT_NEAR(rate(11), 0.19, kRounding);  // t = 9 / 10: the last step
@@ -40,7 +40,7 @@ TEST(Schedule, LinearFallsToFinalAtTheEnd) {
 }
 
 TEST(Schedule, CosineMatchesPyTorch) {
-  const Schedule rate = cosine({.peak = 0.8, .steps = 10, .final = 0.2});
+  const optim::Schedule rate = optim::cosine({.peak = 0.8, .steps = 10, .final = 0.2});
   EXPECT_EQ(rate(0), 0.8);
   EXPECT_NEAR(rate(5), 0.5, kRounding);
   for (int step = 0; step < 10; ++step)
@@ -51,18 +51,18 @@ TEST(Schedule, CosineMatchesPyTorch) {
 }
 
 TEST(Schedule, TriangleRisesThenFalls) {
-  const Schedule rate = triangle({.peak = 1, .steps = 10, .final = 0.3}, 0.3);
+  const optim::Schedule rate = optim::triangle({.peak = 1, .steps = 10, .final = 0.3}, 0.3);
   EXPECT_NEAR(rate(0), 0.25, kRounding);
   EXPECT_NEAR(rate(2), 0.75, kRounding);
   EXPECT_EQ(rate(3), 1);
   EXPECT_NEAR(rate(4), 0.9, kRounding);
   EXPECT_NEAR(rate(9), 0.4, kRounding);
   EXPECT_NEAR(rate(10), 0.3, kRounding);
-  EXPECT_EQ(triangle({.peak = 1, .steps = 1}, 0.9)(0), 1);
+  EXPECT_EQ(optim::triangle({.peak = 1, .steps = 1}, 0.9)(0), 1);
 }
 
 TEST(Schedule, StepDropsAtItsMilestones) {
-  const Schedule rate = step_decay({.peak = 1, .steps = 100, .warmup = 3});
+  const optim::Schedule rate = optim::step_decay({.peak = 1, .steps = 100, .warmup = 3});
   EXPECT_EQ(rate(3), 1);
   EXPECT_EQ(rate(49), 1);
   EXPECT_EQ(rate(50), 0.1);
@@ -70,27 +70,27 @@ TEST(Schedule, StepDropsAtItsMilestones) {
   EXPECT_NEAR(rate(75), 0.01, kRounding);
   EXPECT_NEAR(rate(99), 0.01, kRounding);
   // 0.55 x 100 is 55.000000000000007 in binary: the milestone is still step 55.
-  EXPECT_EQ(step_decay({.peak = 1, .steps = 100}, {0.55}, 0.5)(55), 0.5);
+  EXPECT_EQ(optim::step_decay({.peak = 1, .steps = 100}, {0.55}, 0.5)(55), 0.5);
 }
 
 TEST(Schedule, RejectsInvalidOptions) {
-  EXPECT_THROW(cosine({.peak = -1, .steps = 10}), UsageError);
-  EXPECT_THROW(cosine({.peak = std::nan(""), .steps = 10}), UsageError);
-  EXPECT_THROW(cosine({.steps = 0}), UsageError);
-  EXPECT_THROW(cosine({.steps = 10, .warmup = 10}), UsageError);
-  EXPECT_THROW(cosine({.steps = 10, .warmup = -1}), UsageError);
-  EXPECT_THROW(cosine({.steps = 10, .final = -1}), UsageError);
-  EXPECT_THROW(constant({.steps = 10, .final = 0.1}), UsageError);
-  EXPECT_THROW(step_decay({.steps = 10, .final = 0.1}), UsageError);
-  EXPECT_THROW(step_decay({.steps = 10}, {1.5}), UsageError);
-  EXPECT_THROW(step_decay({.steps = 10}, {0.5}, 0), UsageError);
-  EXPECT_THROW(triangle({.steps = 10, .warmup = 2}), UsageError);
-  EXPECT_THROW(triangle({.steps = 10}, 1), UsageError);
-  EXPECT_THROW(make_schedule("cosin", {.steps = 10}), UsageError);
+  EXPECT_THROW(optim::cosine({.peak = -1, .steps = 10}), UsageError);
+  EXPECT_THROW(optim::cosine({.peak = std::nan(""), .steps = 10}), UsageError);
+  EXPECT_THROW(optim::cosine({.steps = 0}), UsageError);
+  EXPECT_THROW(optim::cosine({.steps = 10, .warmup = 10}), UsageError);
+  EXPECT_THROW(optim::cosine({.steps = 10, .warmup = -1}), UsageError);
+  EXPECT_THROW(optim::cosine({.steps = 10, .final = -1}), UsageError);
+  EXPECT_THROW(optim::constant({.steps = 10, .final = 0.1}), UsageError);
+  EXPECT_THROW(optim::step_decay({.steps = 10, .final = 0.1}), UsageError);
+  EXPECT_THROW(optim::step_decay({.steps = 10}, {1.5}), UsageError);
+  EXPECT_THROW(optim::step_decay({.steps = 10}, {0.5}, 0), UsageError);
+  EXPECT_THROW(optim::triangle({.steps = 10, .warmup = 2}), UsageError);
+  EXPECT_THROW(optim::triangle({.steps = 10}, 1), UsageError);
+  EXPECT_THROW(optim::make_schedule("cosin", {.steps = 10}), UsageError);
 }
 
 TEST(LossAverage, IsTheWeightedMeanOfTheLosses) {
-  LossAverage average(0.9);
+  optim::LossAverage average(0.9);
   EXPECT_TRUE(std::isnan(average.value()));
   average.add(5);
   EXPECT_NEAR(average.value(), 5, 5 * kRounding);
@@ -101,7 +101,7 @@ TEST(LossAverage, IsTheWeightedMeanOfTheLosses) {
 }
 
 TEST(LossAverage, ContinuesFromItsState) {
-  LossAverage one, other;
+  optim::LossAverage one, other;
   for (const double loss : {2.5, 2.25, 1.9}) one.add(loss);
   other.restore(one.state());
   one.add(1.7);
@@ -110,8 +110,8 @@ TEST(LossAverage, ContinuesFromItsState) {
 }
 
 TEST(LossAverage, RejectsADecayOutsideItsRange) {
-  EXPECT_THROW(LossAverage(1), UsageError);
-  EXPECT_THROW(LossAverage(-0.1), UsageError);
+  EXPECT_THROW(optim::LossAverage(1), UsageError);
+  EXPECT_THROW(optim::LossAverage(-0.1), UsageError);
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
-#include "engine/io/state_dict.h"
+#include "convoy/engine/io/state_dict.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "engine/io/file.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
 #include "tests/testing/support/tiny_training.h"
 
 namespace convoy {
@@ -18,36 +18,36 @@ using ::testing::HasSubstr;
 using testing::TinyTraining;
 
 TEST(StateDict, WritesFiltersAsTorchvisionDoes) {
-  Conv2d conv(2, 1, {.kernel = 3, .bias = false});
+  nn::Conv2d conv(2, 1, {.kernel = 3, .bias = false});
   const Variable filter = conv.parameters()[0].variable;
   ASSERT_EQ(filter.shape(), (Shape{1, 3, 3, 2}));  // in memory [O, kH, kW, I]
   std::vector<float> values;
   for (int i = 0; i < 18; ++i) values.push_back(static_cast<float>(i));
   filter.value().copy_from(Tensor::from(values, filter.shape(), Device::cpu()));
 
-  const std::vector<NamedTensor> exported = export_tensors(conv);
+  const std::vector<io::NamedTensor> exported = io::export_tensors(conv);
   ASSERT_EQ(exported.size(), 1u);
   EXPECT_EQ(exported[0].tensor.shape(), (Shape{1, 2, 3, 3}));
   EXPECT_THAT(exported[0].tensor.to_vector<float>(),
               ElementsAre(0, 2, 4, 6, 8, 10, 12, 14, 16, 1, 3, 5, 7, 9, 11, 13, 15, 17));
 
   filter.value().copy_from(Tensor::zeros(filter.shape(), DType::f32, Device::cpu()));
-  import_tensors(conv, exported, "test");
+  io::import_tensors(conv, exported, "test");
   EXPECT_EQ(filter.value().to_vector<float>(), values);
 }
 
 TEST(StateDict, ListsParametersThenBuffers) {
   const TinyTraining training;
   std::vector<std::string> names;
-  for (const NamedTensor& named : export_tensors(*training.net)) names.push_back(named.name);
+  for (const io::NamedTensor& named : io::export_tensors(*training.net)) names.push_back(named.name);
   EXPECT_THAT(names, ElementsAre("conv.weight", "bn.weight", "bn.bias", "fc.weight", "fc.bias",
                                  "bn.running_mean", "bn.running_var"));
 }
 
 TEST(StateDict, MismatchesAreListedAndChangeNothing) {
   const TinyTraining training("sgd", DType::f32, 1), other("sgd", DType::f32, 2);
-  const std::string before = parameters_hash(*training.net);
-  std::vector<NamedTensor> tensors = export_tensors(*other.net);
+  const std::string before = io::parameters_hash(*training.net);
+  std::vector<io::NamedTensor> tensors = io::export_tensors(*other.net);
   const DeviceContext cpu = Device::cpu();
   tensors[0].name = "conv1.weight";
   tensors[1].tensor = Tensor::zeros({7}, DType::f32, cpu);
@@ -55,7 +55,7 @@ TEST(StateDict, MismatchesAreListedAndChangeNothing) {
   for (const char* name : {"u1", "u2", "u3", "u4"}) tensors.push_back({name, tensors[1].tensor});
   std::string message;
   try {
-    import_tensors(*training.net, tensors, "x.safetensors");
+    io::import_tensors(*training.net, tensors, "x.safetensors");
   } catch (const CheckpointError& error) {
     message = error.what();
   }
@@ -63,26 +63,26 @@ TEST(StateDict, MismatchesAreListedAndChangeNothing) {
                              HasSubstr("5 unexpected (\"conv1.weight\", \"u1\", \"u2\", …)"),
                              HasSubstr("\"bn.weight\" is f32 [7], expected f32 [4]"),
                              HasSubstr("\"bn.bias\" is i32 [4], expected f32 [4]")));
-  EXPECT_EQ(parameters_hash(*training.net), before);
+  EXPECT_EQ(io::parameters_hash(*training.net), before);
 }
 
 TEST(StateDict, IgnoresBatchCountersAndConvertsPrecision) {
   const TinyTraining single("sgd", DType::f32, 1), twice("sgd", DType::f64, 2);
-  std::vector<NamedTensor> tensors = export_tensors(*single.net);
+  std::vector<io::NamedTensor> tensors = io::export_tensors(*single.net);
   tensors.push_back({"bn.num_batches_tracked", Tensor::zeros({}, DType::i32, Device::cpu())});
-  import_tensors(*twice.net, tensors, "test");
+  io::import_tensors(*twice.net, tensors, "test");
   const TinyTraining back("sgd", DType::f32, 3);
-  import_tensors(*back.net, export_tensors(*twice.net), "test");  // f32 -> f64 -> f32 is exact
-  EXPECT_EQ(parameters_hash(*back.net), parameters_hash(*single.net));
+  io::import_tensors(*back.net, io::export_tensors(*twice.net), "test");  // f32 -> f64 -> f32 is exact
+  EXPECT_EQ(io::parameters_hash(*back.net), io::parameters_hash(*single.net));
 }
 
 TEST(StateDict, HashEqualsThatOfTheFilesData) {
   const TinyTraining training;
-  const std::string bytes = encode_safetensors(export_tensors(*training.net));
+  const std::string bytes = io::encode_safetensors(io::export_tensors(*training.net));
   std::uint64_t header = 0;
   std::memcpy(&header, bytes.data(), 8);
-  EXPECT_EQ(parameters_hash(*training.net), hash_bytes(std::string_view(bytes).substr(8 + header)));
-  EXPECT_NE(parameters_hash(*training.net), parameters_hash(*TinyTraining("sgd", DType::f32, 2).net));
+  EXPECT_EQ(io::parameters_hash(*training.net), io::hash_bytes(std::string_view(bytes).substr(8 + header)));
+  EXPECT_NE(io::parameters_hash(*training.net), io::parameters_hash(*TinyTraining("sgd", DType::f32, 2).net));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/tensor/tensor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

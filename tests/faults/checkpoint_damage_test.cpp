@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/base/check.h"
-#include "kernels/base/random.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/random.h"
 #include "tests/faults/checkpoint_fixture.h"
 
 // Defined where a sanitizer's runtime is linked, null elsewhere.
@@ -44,18 +44,18 @@ struct CheckpointDamage : ::testing::Test {
 
   void expect_rejected() const {
     const std::clock_t begin = std::clock();  // CPU time, which does not depend on the load of the machine
-    EXPECT_THROW(read_manifest(checkpoint), CheckpointError);
+    EXPECT_THROW(io::read_manifest(checkpoint), CheckpointError);
     // Takes milliseconds without a sanitizer and on an idle core.
     EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 1);
   }
 };
 
 TEST_F(CheckpointDamage, DetectsEveryTruncation) {
-  for (const std::string_view name : {kModelFile, kOptimizerFile, kManifestFile}) {
+  for (const std::string_view name : {io::kModelFile, io::kOptimizerFile, io::kManifestFile}) {
     const fs::path path = checkpoint / name;
     const std::string good = bytes_of(path);
     // The manifest's last byte is a newline without information.
-    const std::size_t end = good.size() - (name == kManifestFile ? 1 : 0);
+    const std::size_t end = good.size() - (name == io::kManifestFile ? 1 : 0);
     for (std::size_t length = 0; length < end; length += 1 + length / 64) {
       SCOPED_TRACE(std::string(name) + " of " + std::to_string(length) + " bytes");
       write_bytes(path, good.substr(0, length));
@@ -66,12 +66,12 @@ TEST_F(CheckpointDamage, DetectsEveryTruncation) {
     fs::remove(path);
     expect_rejected();
     write_bytes(path, good);
-    EXPECT_EQ(read_manifest(checkpoint).step, 1);
+    EXPECT_EQ(io::read_manifest(checkpoint).step, 1);
   }
 }
 
 TEST_F(CheckpointDamage, DetectsEveryFlippedBitOfAManifest) {
-  const fs::path path = checkpoint / kManifestFile;
+  const fs::path path = checkpoint / io::kManifestFile;
   const std::string good = bytes_of(path);
   for (std::size_t bit = 0; bit < 8 * (good.size() - 1); ++bit) {
     SCOPED_TRACE(bit);
@@ -83,7 +83,7 @@ TEST_F(CheckpointDamage, DetectsEveryFlippedBitOfAManifest) {
 }
 
 TEST_F(CheckpointDamage, DetectsFlippedBitsInHeaderAndData) {
-  const fs::path path = checkpoint / kModelFile;
+  const fs::path path = checkpoint / io::kModelFile;
   const std::string good = bytes_of(path);
   std::uint64_t header = 0;
   std::memcpy(&header, good.data(), 8);
@@ -102,14 +102,14 @@ TEST_F(CheckpointDamage, DetectsFlippedBitsInHeaderAndData) {
     try {
       // Without the manifest the file is rejected or read as another valid file, but the reader never
       // crashes.
-      read_safetensors(path, Device::cpu());
+      io::read_safetensors(path, Device::cpu());
     } catch (const CheckpointError&) {
     }
   }
 }
 
 TEST_F(CheckpointDamage, RejectsInvalidManifests) {
-  const fs::path path = checkpoint / kManifestFile;
+  const fs::path path = checkpoint / io::kManifestFile;
   const auto repeated = [](const std::string& text, int count) {
     std::string all;
     for (int i = 0; i < count; ++i) all += text;
@@ -147,7 +147,7 @@ TEST(SafetensorsMemory, ReadingNeedsOnlyTheMemoryOfTheFile) {
 
   std::ofstream("/proc/self/clear_refs") << "5";  // resets VmHWM, the peak of the resident memory
   const std::uint64_t before = status_bytes("VmRSS");
-  const SafetensorsFile file = read_safetensors(path, Device::cpu());
+  const io::SafetensorsFile file = io::read_safetensors(path, Device::cpu());
   const std::uint64_t peak = status_bytes("VmHWM");
   EXPECT_EQ(file.tensors[0].tensor.numel(), kElements);
   EXPECT_GT(peak - before, 3 * kElements);  // the measurement includes the tensor

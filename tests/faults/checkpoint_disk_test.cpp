@@ -13,7 +13,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 #include "tests/faults/checkpoint_fixture.h"
 #include "tests/faults/system_calls.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/io/checkpoint.h"
+#include "convoy/engine/io/checkpoint.h"
 #include "tests/testing/support/temp_directory.h"
 #include "tests/testing/support/tiny_training.h"
 
@@ -22,16 +22,16 @@ class CheckpointScene {
   }
 
   const std::filesystem::path& root() const { return checkpoints_.root(); }
-  CheckpointDirectory& checkpoints() { return checkpoints_; }
+  io::CheckpointDirectory& checkpoints() { return checkpoints_; }
 
   /// Saves a checkpoint of `step` whose parameters and state contain `mark`. Uses no threads, so a forked
   /// child may call it.
   void save(std::int64_t step, float mark) {
-    for (const NamedParameter& parameter : training_.net->parameters())
+    for (const nn::NamedParameter& parameter : training_.net->parameters())
       write_mark(parameter.variable.value(), mark);
-    for (const NamedState& state : training_.optimizer->state()) write_mark(state.tensor, mark);
+    for (const optim::NamedState& state : training_.optimizer->state()) write_mark(state.tensor, mark);
     training_.optimizer->set_steps(static_cast<std::int64_t>(mark));
-    Manifest manifest;
+    io::Manifest manifest;
     manifest.step = step;
     checkpoints_.save(*training_.net, *training_.optimizer, manifest, true);
   }
@@ -43,15 +43,16 @@ class CheckpointScene {
     if (!latest) return -1;
     TinyTraining loaded;
     try {
-      load_checkpoint(*latest, *loaded.net, loaded.optimizer.get());
+      io::load_checkpoint(*latest, *loaded.net, loaded.optimizer.get());
     } catch (const Error&) {
       return -1;
     }
     const float mark = first_of(loaded.net->parameters()[0].variable.value());
     bool equal = loaded.optimizer->steps() == static_cast<std::int64_t>(mark);
-    for (const NamedParameter& parameter : loaded.net->parameters())
+    for (const nn::NamedParameter& parameter : loaded.net->parameters())
       equal = equal && first_of(parameter.variable.value()) == mark;
-    for (const NamedState& state : loaded.optimizer->state()) equal = equal && first_of(state.tensor) == mark;
+    for (const optim::NamedState& state : loaded.optimizer->state())
+      equal = equal && first_of(state.tensor) == mark;
     return equal ? mark : -2;
   }
 
@@ -59,7 +60,7 @@ class CheckpointScene {
   bool all_verify() const {
     try {
       for (const auto& entry : std::filesystem::directory_iterator(root()))
-        if (entry.path().filename().string().starts_with("step_")) read_manifest(entry.path());
+        if (entry.path().filename().string().starts_with("step_")) io::read_manifest(entry.path());
     } catch (const CheckpointError&) {
       return false;
     }
@@ -79,7 +80,7 @@ class CheckpointScene {
   static void write_mark(const Tensor& tensor, float mark) { *tensor.view().as<float>() = mark; }
   static float first_of(const Tensor& tensor) { return *tensor.view().as<float>(); }
 
-  CheckpointDirectory checkpoints_;
+  io::CheckpointDirectory checkpoints_;
   TinyTraining training_;
 };
 

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/base/view.h"
+#include "convoy/kernels/base/view.h"
 
 namespace convoy::testing {
 

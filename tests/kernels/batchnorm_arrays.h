@@ -4,7 +4,7 @@
 #include <array>
 #include <string>
 
-#include "kernels/batchnorm.h"
+#include "convoy/kernels/batchnorm.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
 
@@ -88,11 +88,11 @@ void forward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, c
   const BatchNormOptions options{.relu = fusion.relu};
   on(device.stream(), [&](auto& s) {
     if (fusion.training)
-      batch_norm_forward(s, x.view(), gamma.view(), beta.view(), added, y.view(), mean.view(),
-                         inverse_std.view(), running_mean.view(), running_var.view(), options);
+      kernels::batch_norm_forward(s, x.view(), gamma.view(), beta.view(), added, y.view(), mean.view(),
+                                  inverse_std.view(), running_mean.view(), running_var.view(), options);
     else
-      batch_norm_inference(s, x.view(), gamma.view(), beta.view(), added, running_mean.view(),
-                           running_var.view(), y.view(), options);
+      kernels::batch_norm_inference(s, x.view(), gamma.view(), beta.view(), added, running_mean.view(),
+                                    running_var.view(), y.view(), options);
   });
   norm.y = y.values();
   norm.mean = mean.values();
@@ -122,11 +122,12 @@ void backward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, 
   const BatchNormOptions options{.relu = fusion.relu};
   on(device.stream(), [&](auto& s) {
     if (fusion.training)
-      batch_norm_backward(s, dy.view(), x.view(), result, gamma.view(), mean.view(), inverse_std.view(), to_x,
-                          to_residual, to_gamma, to_beta, options);
+      kernels::batch_norm_backward(s, dy.view(), x.view(), result, gamma.view(), mean.view(),
+                                   inverse_std.view(), to_x, to_residual, to_gamma, to_beta, options);
     else
-      batch_norm_inference_backward(s, dy.view(), x.view(), result, gamma.view(), running_mean.view(),
-                                    running_var.view(), to_x, to_residual, to_gamma, to_beta, options);
+      kernels::batch_norm_inference_backward(s, dy.view(), x.view(), result, gamma.view(),
+                                             running_mean.view(), running_var.view(), to_x, to_residual,
+                                             to_gamma, to_beta, options);
   });
   norm.dx = dx.values();
   norm.dresidual = dresidual.values();

@@ -58,15 +58,15 @@ void forward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion&
   const Norm<T> before = norm;
   on(device.stream(), [&](auto& s) {
     detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
-      sync_batch_norm_stats(s, rows.of(x), detail::vector_of(moments, shard));
+      kernels::sync_batch_norm_stats(s, rows.of(x), detail::vector_of(moments, shard));
     });
     detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
       const DeviceArray<C> mean(device, before.mean), inverse_std(device, before.inverse_std),
           running_mean(device, before.running_mean), running_var(device, before.running_var);
       const ConstView added = fusion.residual ? ConstView(rows.of(residual)) : ConstView();
-      sync_batch_norm_elemt(s, rows.of(x), gamma.view(), beta.view(), added, moments.view(), rows.of(y),
-                            mean.view(), inverse_std.view(), running_mean.view(), running_var.view(),
-                            {.relu = fusion.relu});
+      kernels::sync_batch_norm_elemt(s, rows.of(x), gamma.view(), beta.view(), added, moments.view(),
+                                     rows.of(y), mean.view(), inverse_std.view(), running_mean.view(),
+                                     running_var.view(), {.relu = fusion.relu});
       const auto keep = [&](Array<C>& to, const DeviceArray<C>& from) {
         if (shard > 0) expect_same_bits(from.values(), to);
         to = from.values();
@@ -94,18 +94,18 @@ void backward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion
   on(device.stream(), [&](auto& s) {
     detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
       const GradMode shard_mode = shard == 0 ? mode : GradMode::accumulate;
-      sync_batch_norm_backward_reduce(s, rows.of(dy), rows.of(x), result(rows), mean.view(),
-                                      inverse_std.view(), detail::vector_of(sums, shard),
-                                      dgamma.grad(shard_mode), dbeta.grad(shard_mode), options);
+      kernels::sync_batch_norm_backward_reduce(s, rows.of(dy), rows.of(x), result(rows), mean.view(),
+                                               inverse_std.view(), detail::vector_of(sums, shard),
+                                               dgamma.grad(shard_mode), dbeta.grad(shard_mode), options);
     });
     const Array<double> of_shards = sums.values();
     Array<double> total(Shape({shape[1]}));
     for (std::size_t e = 0; e < of_shards.size(); ++e) total[e % total.size()] += of_shards[e];
     const DeviceArray<double> all(device, total);
     detail::for_each_shard<T>(ends, [&](std::int64_t, const auto& rows) {
-      sync_batch_norm_backward_elemt(s, rows.of(dy), rows.of(x), result(rows), gamma.view(), mean.view(),
-                                     inverse_std.view(), all.view(), GradView(rows.of(dx), mode),
-                                     GradView(rows.of(dresidual), mode), options);
+      kernels::sync_batch_norm_backward_elemt(
+          s, rows.of(dy), rows.of(x), result(rows), gamma.view(), mean.view(), inverse_std.view(), all.view(),
+          GradView(rows.of(dx), mode), GradView(rows.of(dresidual), mode), options);
     });
   });
   norm.dx = dx.values();

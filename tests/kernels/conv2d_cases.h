@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <ostream>
 
-#include "kernels/conv2d.h"
+#include "convoy/kernels/conv2d.h"
 
 namespace convoy::testing {
 

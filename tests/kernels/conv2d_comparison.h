@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "kernels/conv2d.h"
+#include "convoy/kernels/conv2d.h"
 #include "tests/kernels/array.h"
 #include "tests/kernels/conv2d_cases.h"
 
@@ -53,24 +53,25 @@ inline void compare_with_reference(CpuStream& stream, const ConvAlgorithm& algor
       Array<double> expected(c.y(), 9);
       algorithm.forward(stream, in.x.view(), in.filter.view(), with_bias ? in.bias.view() : ConstView(),
                         y.view(), options);
-      conv2d_forward_reference(stream, exact.x.view(), exact.filter.view(),
-                               with_bias ? exact.bias.view() : ConstView(), expected.view(), options);
+      kernels::conv2d_forward_reference(stream, exact.x.view(), exact.filter.view(),
+                                        with_bias ? exact.bias.view() : ConstView(), expected.view(),
+                                        options);
       expect_near(y, expected, rounding * direct_tolerance(c.kh * c.kw * c.i));
     }
   {
     auto dx = Array<float>::random(c.x(), 5, offset);
     auto expected = Array<double>::random(c.x(), 5);
     algorithm.backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(mode), c.options());
-    conv2d_backward_data_reference(stream, exact.dy.view(), exact.filter.view(), expected.grad(mode),
-                                   c.options());
+    kernels::conv2d_backward_data_reference(stream, exact.dy.view(), exact.filter.view(), expected.grad(mode),
+                                            c.options());
     expect_near(dx, expected, rounding * direct_tolerance(c.kh * c.kw * c.o));
   }
   {
     auto dfilter = Array<float>::random(c.filter(), 6, offset);
     auto expected = Array<double>::random(c.filter(), 6);
     algorithm.backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(mode), c.options());
-    conv2d_backward_filter_reference(stream, exact.dy.view(), exact.x.view(), expected.grad(mode),
-                                     c.options());
+    kernels::conv2d_backward_filter_reference(stream, exact.dy.view(), exact.x.view(), expected.grad(mode),
+                                              c.options());
     expect_near(dfilter, expected, rounding * direct_tolerance(c.n * c.oh() * c.ow()));
   }
 }

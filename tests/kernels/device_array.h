@@ -1,7 +1,7 @@
 // An array in the memory of a device, for tests that run a kernel on the CPU and on a GPU.
 #pragma once
 
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 #include "tests/kernels/array.h"
 
 namespace convoy::testing {

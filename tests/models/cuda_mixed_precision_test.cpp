@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/elementwise.h"
-#include "kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
 #include "tests/models/mixed_precision.h"
 #include "tests/testing/support/gpu.h"
 
@@ -29,13 +29,14 @@ TEST_P(CudaMixedPrecision, OverflowLeavesTheStateUnchanged) {
   const Values before = training.state();
 
   training.compute_gradients();
-  const NamedParameter last = training.model.parameters().back();
+  const nn::NamedParameter last = training.model.parameters().back();
   const Tensor element = last.variable.grad().reshape({last.variable.grad().numel()}).slice(0, {1});
-  on(gpu.stream(), [&](auto& s) { fill(s, std::numeric_limits<double>::infinity(), element.view()); });
-  EXPECT_EQ(first_non_finite(training.model.parameters()), last.name);
+  on(gpu.stream(),
+     [&](auto& s) { kernels::fill(s, std::numeric_limits<double>::infinity(), element.view()); });
+  EXPECT_EQ(optim::first_non_finite(training.model.parameters()), last.name);
   training.optimizer_step();
   EXPECT_EQ(training.state(), before);
-  const LossScaler::State scale = training.scaler.read();
+  const optim::LossScaler::State scale = training.scaler.read();
   EXPECT_EQ(scale.scale, 512);
   EXPECT_EQ(scale.skipped, 1);
   EXPECT_EQ(scale.good_steps, 0);
@@ -71,7 +72,7 @@ TEST_F(CudaLossScaling, LowersTheScaleUntilNothingOverflows) {
   EXPECT_GE(skipped, 6);  // 0.8 2^24 / 4, for a wrong label in 4 images, is 51 times the maximum of f16
   EXPECT_EQ(training.optimizer->steps(), 1);
   EXPECT_NE(training.parameters(), before);
-  const LossScaler::State scale = training.scaler.read();
+  const optim::LossScaler::State scale = training.scaler.read();
   EXPECT_EQ(scale.skipped, skipped);
   EXPECT_EQ(scale.scale, std::ldexp(1, 24 - skipped));
   EXPECT_EQ(scale.good_steps, 1);
@@ -82,7 +83,7 @@ TEST_F(CudaLossScaling, FailsIfTheMinimumScaleOverflows) {
   Training training(scene, DType::f16, gpu, {.initial = 0x1p23, .options = {.minimum = 0x1p22}});
   for (const bool failed : {false, true}) {
     training.compute_gradients();
-    EXPECT_EQ(first_non_finite(training.model.parameters()), "conv.weight");
+    EXPECT_EQ(optim::first_non_finite(training.model.parameters()), "conv.weight");
     training.optimizer_step();
     EXPECT_EQ(training.scaler.read().failed, failed);
   }
@@ -93,7 +94,7 @@ TEST_F(CudaLossScaling, FailsIfTheMinimumScaleOverflows) {
 TEST_F(CudaLossScaling, ThrowsIfTheModelHasMoved) {
   Training training(scene, DType::f32, gpu);
   training.compute_gradients();
-  const NamedParameter first = training.model.parameters().front();
+  const nn::NamedParameter first = training.model.parameters().front();
   first.variable.set_value(first.variable.value().to(DeviceContext::create_cpu({.threads = 1})));
   try {
     training.optimizer_step();
@@ -108,7 +109,7 @@ TEST_F(CudaLossScaling, ThrowsIfTheModelHasMoved) {
 // skip flag are read from device memory.
 TEST_F(CudaLossScaling, MatchesEagerExecutionInACudaGraph) {
   if (!CudaGraph::supported(gpu)) GTEST_SKIP() << gpu.name() << " does not support CUDA graphs";
-  const LossScaleSettings settings{.initial = 0x1p20, .options = {.interval = 2}};
+  const optim::LossScaleSettings settings{.initial = 0x1p20, .options = {.interval = 2}};
   Training eager(scene, DType::f16, gpu, settings), captured(scene, DType::f16, gpu, settings);
   const Tensor rate = Tensor::full({1}, 0, DType::f64, gpu);
   const auto step_work = [&] {
@@ -119,7 +120,7 @@ TEST_F(CudaLossScaling, MatchesEagerExecutionInACudaGraph) {
     const double lr = kLearningRate / (1 + step);
     eager.compute_gradients();
     eager.optimizer->step(lr, {.clip_norm = 1.0, .scaler = &eager.scaler});
-    on(gpu.stream(), [&](auto& s) { fill(s, lr, rate.view()); });
+    on(gpu.stream(), [&](auto& s) { kernels::fill(s, lr, rate.view()); });
     captured.compute_gradients();
     if (graph == nullptr) graph = std::make_unique<CudaGraph>(gpu, step_work);
     graph->replay();

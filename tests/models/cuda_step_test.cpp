@@ -3,10 +3,10 @@
 #include <cmath>
 #include <ostream>
 
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "engine/optim/optimizer.h"
-#include "models/models.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/optim/optimizer.h"
+#include "convoy/models/models.h"
 #include "tests/testing/support/gpu.h"
 
 namespace convoy::testing {
@@ -28,9 +28,10 @@ struct Steps {
 };
 
 Steps train(const Scene& scene, DType dtype, const DeviceContext& device, int steps) {
-  const Model model =
+  const models::Model model =
       models::make(scene.model, {.input = scene.input, .classes = 10, .seed = 3, .device = device}).to(dtype);
-  const auto optimizer = make_optimizer(scene.optimizer, decay_groups(model.parameters(), 1e-3));
+  const auto optimizer =
+      optim::make_optimizer(scene.optimizer, optim::decay_groups(model.parameters(), 1e-3));
   const Random random{.seed = 5, .purpose = RandomPurpose::test};
   const Shape images{scene.batch, scene.input[0], scene.input[1], scene.input[2]};
   Steps result;
@@ -53,8 +54,8 @@ Steps train(const Scene& scene, DType dtype, const DeviceContext& device, int st
     const std::vector<double> values = tensor.to(DType::f64).to_vector<double>();
     result.state.insert(result.state.end(), values.begin(), values.end());
   };
-  for (const NamedParameter& parameter : model.parameters()) append(parameter.variable.value());
-  for (const NamedBuffer& buffer : model.root().buffers()) append(buffer.tensor);
+  for (const nn::NamedParameter& parameter : model.parameters()) append(parameter.variable.value());
+  for (const nn::NamedBuffer& buffer : model.root().buffers()) append(buffer.tensor);
   return result;
 }
 

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/nn/layers.h"
-#include "engine/ops/ops.h"
-#include "models/model.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/models/model.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy {
@@ -15,33 +15,33 @@ using testing::message_of;
 
 // A module that is a constructor and a forward function: relu(conv(x)) scaled per channel by a gate, which
 // is a learned function of the mean over all pixels.
-class GatedConv : public Module {
+class GatedConv : public nn::Module {
  public:
   GatedConv(int in, int out)
-      : conv_(add_child("conv", std::make_shared<Conv2d>(in, out, Conv2dLayerOptions{.padding = 1}))),
-        pool_(add_child("pool", std::make_shared<GlobalAvgPool2d>())),
-        gate_(add_child("gate", std::make_shared<Linear>(out, out))) {}
+      : conv_(add_child("conv", std::make_shared<nn::Conv2d>(in, out, nn::Conv2dLayerOptions{.padding = 1}))),
+        pool_(add_child("pool", std::make_shared<nn::GlobalAvgPool2d>())),
+        gate_(add_child("gate", std::make_shared<nn::Linear>(out, out))) {}
 
-  Variable forward(const Variable& x, const ForwardContext& context) override {
+  Variable forward(const Variable& x, const nn::ForwardContext& context) override {
     const Variable features = (*conv_)(x, context, {.relu = true});
     return (*pool_)(features, context) * sigmoid((*gate_)((*pool_)(features, context), context));
   }
 
  private:
-  std::shared_ptr<Module> conv_, pool_, gate_;
+  std::shared_ptr<nn::Module> conv_, pool_, gate_;
 };
 
 // A layer whose kernel computes relu(2 x).
-class DoublingLayer : public Module {
+class DoublingLayer : public nn::Module {
  public:
   int fused_calls = 0;
 
-  Fusion fusion() const override { return Fusion::relu; }
+  nn::Fusion fusion() const override { return nn::Fusion::relu; }
   std::string describe() const override { return "Doubling"; }
 
  private:
-  Variable forward(const Variable& x, const ForwardContext&) override { return 2 * x; }
-  Variable forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) override {
+  Variable forward(const Variable& x, const nn::ForwardContext&) override { return 2 * x; }
+  Variable forward_with(const Variable& x, const nn::ForwardContext&, const nn::Epilogue& epilogue) override {
     EXPECT_FALSE(epilogue.residual.defined());
     ++fused_calls;
     return epilogue.apply(2 * x);
@@ -49,27 +49,28 @@ class DoublingLayer : public Module {
 };
 
 // A module with a parameter of its own and a child.
-class Biased : public Module {
+class Biased : public nn::Module {
  public:
   Biased()
-      : bias_(add_parameter("bias", {2, 3}, ParameterKind::bias, Init::constant(1))),
-        fc_(add_child("fc", std::make_shared<Linear>(4, 3))) {}
-  Variable forward(const Variable& x, const ForwardContext& context) override {
+      : bias_(add_parameter("bias", {2, 3}, nn::ParameterKind::bias, Init::constant(1))),
+        fc_(add_child("fc", std::make_shared<nn::Linear>(4, 3))) {}
+  Variable forward(const Variable& x, const nn::ForwardContext& context) override {
     return bias_ + (*fc_)(x, context);  // the parameter, on the CPU, is the first operand
   }
 
  private:
   Variable bias_;
-  std::shared_ptr<Module> fc_;
+  std::shared_ptr<nn::Module> fc_;
 };
 
-Model model_of(std::vector<NamedModule> layers, int classes = 5) {
-  return {"custom", std::make_shared<Sequential>(std::move(layers)), {4, 4, 3}, classes, 1, Device::cpu()};
+models::Model model_of(std::vector<nn::NamedModule> layers, int classes = 5) {
+  return {"custom",     std::make_shared<nn::Sequential>(std::move(layers)), {4, 4, 3}, classes, 1,
+          Device::cpu()};
 }
 
 TEST(CustomModule, IsAConstructorAndAForwardFunction) {
-  const Model model =
-      model_of({{"gated", std::make_shared<GatedConv>(3, 8)}, {"fc", std::make_shared<Linear>(8, 5)}});
+  const models::Model model =
+      model_of({{"gated", std::make_shared<GatedConv>(3, 8)}, {"fc", std::make_shared<nn::Linear>(8, 5)}});
   EXPECT_EQ(model.summary(), R"(layer       type                                 output     parameters  MFLOPs
 input                                            [4, 4, 3]
 gated.conv  Conv2d 3 -> 8, 3x3 padding 1 + ReLU  [4, 4, 8]         224    0.01
@@ -85,14 +86,14 @@ total       custom                                                 341    0.01
 
 TEST(CustomModule, ShapeErrorHasThePathOfTheLayer) {
   EXPECT_EQ(message_of<UsageError>([] {
-              model_of({{"first", std::make_shared<Conv2d>(3, 6, Conv2dLayerOptions{})},
+              model_of({{"first", std::make_shared<nn::Conv2d>(3, 6, nn::Conv2dLayerOptions{})},
                         {"gated", std::make_shared<GatedConv>(3, 8)}});
             }),
             "gated.conv (Conv2d 3 -> 8, 3x3 padding 1): input [1, 2, 2, 6] has 6 channels, expected 3");
 }
 
 TEST(CustomModule, ErrorOfItsOwnForwardHasItsPath) {
-  Sequential net({{"biased", std::make_shared<Biased>()}});
+  nn::Sequential net({{"biased", std::make_shared<Biased>()}});
   EXPECT_EQ(message_of<UsageError>([&] {
               net.infer({7, 4});
             }),
@@ -100,8 +101,8 @@ TEST(CustomModule, ErrorOfItsOwnForwardHasItsPath) {
 }
 
 TEST(CustomModule, HasARowForItsOwnParameters) {
-  Sequential net({{"biased", std::make_shared<Biased>()}});
-  std::vector<LayerSummary> rows;
+  nn::Sequential net({{"biased", std::make_shared<Biased>()}});
+  std::vector<nn::LayerSummary> rows;
   EXPECT_EQ(net.infer({2, 4}, &rows).shape(), (Shape{2, 3}));
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].name, "biased.fc");
@@ -114,9 +115,9 @@ TEST(CustomModule, HasARowForItsOwnParameters) {
 
 TEST(CustomModule, FusesAReluThatFollows) {
   const auto layer = std::make_shared<DoublingLayer>();
-  const auto relu = [] { return std::make_shared<Activation>(ActivationKind::relu); };
-  Sequential net({{"double", layer}, {"relu", relu()}, {"again", relu()}});
-  std::vector<LayerSummary> rows;
+  const auto relu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); };
+  nn::Sequential net({{"double", layer}, {"relu", relu()}, {"again", relu()}});
+  std::vector<nn::LayerSummary> rows;
   net.infer({1, 3}, &rows);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].type, "Doubling + ReLU");
@@ -130,8 +131,8 @@ TEST(CustomModule, FusesAReluThatFollows) {
 
 TEST(CustomModule, DoesNotReceiveAnEpilogueThatItCannotFuse) {
   const auto layer = std::make_shared<DoublingLayer>();
-  ResidualBlock block({{"double", layer}}, nullptr);
-  std::vector<LayerSummary> rows;
+  nn::ResidualBlock block({{"double", layer}}, nullptr);
+  std::vector<nn::LayerSummary> rows;
   block.infer({1, 3}, &rows);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].type, "Doubling");

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/models.h"
+#include "convoy/models/models.h"
 
 namespace convoy {
 namespace {
 
-std::vector<float> weights(const Model& model, const std::string& name) {
-  for (const NamedParameter& parameter : model.parameters()) {
+std::vector<float> weights(const models::Model& model, const std::string& name) {
+  for (const nn::NamedParameter& parameter : model.parameters()) {
     if (parameter.name == name) return parameter.variable.value().to_vector<float>();
   }
   ADD_FAILURE() << model.name() << " has no " << name;
@@ -59,7 +59,7 @@ void expect_uniform(const std::vector<float>& values, double fan_in) {
 }
 
 TEST(Initialization, ConvolutionsAndLinearsAreUniformByFanIn) {
-  const Model model = models::lenet();
+  const models::Model model = models::lenet();
   expect_uniform(weights(model, "conv2.weight"), 6 * 25);
   expect_uniform(weights(model, "fc1.weight"), 400);
   expect_uniform(weights(model, "fc1.bias"), 400);  // by the fan-in of the weights
@@ -67,7 +67,7 @@ TEST(Initialization, ConvolutionsAndLinearsAreUniformByFanIn) {
 }
 
 TEST(Initialization, ConvolutionsOfResNetsAreNormalByFanOut) {
-  const Model model = models::resnet18();
+  const models::Model model = models::resnet18();
   expect_distribution(weights(model, "layer1.0.conv1.weight"), 2.0 / (9 * 64), 3);
   expect_distribution(weights(model, "layer2.0.conv1.weight"), 2.0 / (9 * 128), 3);  // fan-in would be 9 x 64
   expect_distribution(weights(model, "layer2.0.downsample.0.weight"), 2.0 / 128, 3);
@@ -75,10 +75,10 @@ TEST(Initialization, ConvolutionsOfResNetsAreNormalByFanOut) {
 }
 
 TEST(Initialization, BatchNormsAreInitializedToTheIdentity) {
-  const Model model = models::resnet20();
+  const models::Model model = models::resnet20();
   for (const float scale : weights(model, "layer3.2.bn2.weight")) EXPECT_EQ(scale, 1);
   for (const float shift : weights(model, "layer3.2.bn2.bias")) EXPECT_EQ(shift, 0);
-  for (const NamedBuffer& buffer : model.buffers()) {
+  for (const nn::NamedBuffer& buffer : model.buffers()) {
     const float expected = buffer.name.ends_with("running_var") ? 1 : 0;
     for (const float value : buffer.tensor.to_vector<float>()) EXPECT_EQ(value, expected) << buffer.name;
   }
@@ -86,7 +86,7 @@ TEST(Initialization, BatchNormsAreInitializedToTheIdentity) {
 
 TEST(Initialization, DependsOnlyOnSeedAndName) {
   const std::string name = "layer1.0.conv1.weight", other = "layer1.1.conv1.weight";  // of equal shape
-  const Model model = models::resnet20({.seed = 5});
+  const models::Model model = models::resnet20({.seed = 5});
   EXPECT_EQ(weights(model, name), weights(models::resnet20({.seed = 5}), name));
   EXPECT_NE(weights(model, name), weights(models::resnet20({.seed = 6}), name));
   EXPECT_NE(weights(model, name), weights(model, other));

@@ -10,11 +10,11 @@
 #include <numeric>
 #include <ostream>
 
-#include "engine/autograd/backward.h"
-#include "engine/nn/layers.h"
-#include "engine/ops/ops.h"
-#include "engine/optim/optimizer.h"
-#include "models/models.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/optim/optimizer.h"
+#include "convoy/models/models.h"
 
 namespace convoy::testing {
 
@@ -30,21 +30,21 @@ inline void append(Values& all, const Tensor& tensor) {
 inline constexpr double kLearningRate = 0.01;
 
 /// Returns a network of all layers that no model uses.
-inline std::shared_ptr<Sequential> other_layers() {
-  const auto activation = [](ActivationKind kind) { return std::make_shared<Activation>(kind); };
-  return std::make_shared<Sequential>(std::vector<Sequential::Named>{
-      {"conv", std::make_shared<Conv2d>(3, 8, Conv2dLayerOptions{.kernel = 3, .padding = 1})},
-      {"gelu", activation(ActivationKind::gelu)},
-      {"pool", std::make_shared<AvgPool2d>(Pool2dOptions{})},
-      {"flatten", std::make_shared<Flatten>()},
-      {"dropout", std::make_shared<Dropout>(0.25)},
-      {"fc1", std::make_shared<Linear>(8 * 4 * 4, 16)},
-      {"silu", activation(ActivationKind::silu)},
-      {"fc2", std::make_shared<Linear>(16, 16)},
-      {"tanh", activation(ActivationKind::tanh)},
-      {"fc3", std::make_shared<Linear>(16, 16, false)},
-      {"sigmoid", activation(ActivationKind::sigmoid)},
-      {"fc4", std::make_shared<Linear>(16, 10)}});
+inline std::shared_ptr<nn::Sequential> other_layers() {
+  const auto activation = [](nn::ActivationKind kind) { return std::make_shared<nn::Activation>(kind); };
+  return std::make_shared<nn::Sequential>(std::vector<nn::Sequential::Named>{
+      {"conv", std::make_shared<nn::Conv2d>(3, 8, nn::Conv2dLayerOptions{.kernel = 3, .padding = 1})},
+      {"gelu", activation(nn::ActivationKind::gelu)},
+      {"pool", std::make_shared<nn::AvgPool2d>(Pool2dOptions{})},
+      {"flatten", std::make_shared<nn::Flatten>()},
+      {"dropout", std::make_shared<nn::Dropout>(0.25)},
+      {"fc1", std::make_shared<nn::Linear>(8 * 4 * 4, 16)},
+      {"silu", activation(nn::ActivationKind::silu)},
+      {"fc2", std::make_shared<nn::Linear>(16, 16)},
+      {"tanh", activation(nn::ActivationKind::tanh)},
+      {"fc3", std::make_shared<nn::Linear>(16, 16, false)},
+      {"sigmoid", activation(nn::ActivationKind::sigmoid)},
+      {"fc4", std::make_shared<nn::Linear>(16, 10)}});
 }
 
 /// A model, its input, and the numbers from which the error bounds are derived.
@@ -78,9 +78,9 @@ inline void PrintTo(const Scene& scene, std::ostream* out) {
   *out << scene.model << "_" << to_string(scene.half);
 }
 
-inline Model make_model(const Scene& scene, const DeviceContext& device) {
+inline models::Model make_model(const Scene& scene, const DeviceContext& device) {
   if (std::string_view(scene.model) == "other_layers")
-    return Model(scene.model, other_layers(), scene.input, 10, 3, device);
+    return models::Model(scene.model, other_layers(), scene.input, 10, 3, device);
   return models::make(scene.model, {.input = scene.input, .seed = 3, .device = device});
 }
 
@@ -88,15 +88,15 @@ inline Model make_model(const Scene& scene, const DeviceContext& device) {
 class Training {
  public:
   const DeviceContext device;
-  const Model model;
-  std::unique_ptr<Optimizer> optimizer;
-  LossScaler scaler;
+  const models::Model model;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  optim::LossScaler scaler;
 
   Training(const Scene& scene, DType compute, const DeviceContext& on_device,
-           const LossScaleSettings& scale = {})
+           const optim::LossScaleSettings& scale = {})
       : device(on_device),
         model(make_model(scene, device)),
-        optimizer(make_optimizer(scene.optimizer, decay_groups(model.parameters(), 1e-3))),
+        optimizer(optim::make_optimizer(scene.optimizer, optim::decay_groups(model.parameters(), 1e-3))),
         scaler(device, DType::f32, scale),
         batch_(scene.batch),
         compute_(compute) {
@@ -120,7 +120,7 @@ class Training {
       labels.push_back((3 * i + 1) % 10);
       ids.push_back(i);
     }
-    const ForwardContext context{
+    const nn::ForwardContext context{
         .training = true, .seed = 1, .sample_ids = Tensor::from(ids, {batch_}, device)};
     Forward forward;
     forward.logits = model(Tensor::from(pixels, images, device).to(compute_), context);
@@ -135,15 +135,15 @@ class Training {
 
   Values parameters() const {
     Values all;
-    for (const NamedParameter& parameter : model.parameters()) append(all, parameter.variable.value());
+    for (const nn::NamedParameter& parameter : model.parameters()) append(all, parameter.variable.value());
     return all;
   }
   /// Returns all values that an optimizer step changes, without the loss scale and its counters.
   Values state() const {
     Values all = parameters();
-    for (const NamedParameter& parameter : model.parameters())
+    for (const nn::NamedParameter& parameter : model.parameters())
       if (const Tensor& copy = parameter.variable.low_precision_copy(); copy.defined()) append(all, copy);
-    for (const NamedState& state : optimizer->state()) append(all, state.tensor);
+    for (const optim::NamedState& state : optimizer->state()) append(all, state.tensor);
     all.push_back(static_cast<double>(optimizer->steps()));
     return all;
   }
@@ -191,7 +191,8 @@ inline void expect_step_near_f32(const Scene& scene, const DeviceContext& device
   EXPECT_NEAR(found.loss.value().item(), expected.loss.value().item(), 2 * logit_error);
 
   const double squared_error = scene.squared_gradient_error();
-  const std::vector<NamedParameter> singles = single.model.parameters(), mixeds = mixed.model.parameters();
+  const std::vector<nn::NamedParameter> singles = single.model.parameters(),
+                                        mixeds = mixed.model.parameters();
   for (std::size_t i = 0; i < singles.size(); ++i) {
     SCOPED_TRACE(singles[i].name);
     EXPECT_EQ(mixeds[i].variable.grad().dtype(), DType::f32);
@@ -213,7 +214,7 @@ inline void expect_step_near_f32(const Scene& scene, const DeviceContext& device
       std::string_view(scene.optimizer) == "sgd" ? e : 2 * std::sqrt(e / std::numbers::pi);
   const Values change = minus(single.parameters(), start);
   EXPECT_LE(norm(minus(minus(mixed.parameters(), start), change)), change_error * norm(change));
-  for (const NamedParameter& parameter : mixeds) {
+  for (const nn::NamedParameter& parameter : mixeds) {
     const Tensor& copy = parameter.variable.low_precision_copy();
     if (!copy.defined()) continue;  // a parameter of a batch norm has no copy
     EXPECT_EQ(values_of(copy), values_of(parameter.variable.value().to(scene.half))) << parameter.name;

@@ -1,5 +1,5 @@
 // The structure of models: parameter names, counts, summaries, and errors for inputs that do not fit.
-#include "models/model.h"
+#include "convoy/models/model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "engine/nn/layers.h"
-#include "kernels/base/nearest_name.h"
-#include "models/models.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/kernels/base/nearest_name.h"
+#include "convoy/models/models.h"
 
 namespace convoy {
 namespace {
@@ -49,12 +49,12 @@ struct Published {
 void PrintTo(const Published& published, std::ostream* out) { *out << published.name; }
 
 /// Returns the multiply-adds of the convolutions and linear layers, which is what publications count.
-double multiply_adds(const Model& model) {
+double multiply_adds(const models::Model& model) {
   const Shape& image = model.input();
-  std::vector<LayerSummary> rows;
+  std::vector<nn::LayerSummary> rows;
   model.root().infer({1, image[0], image[1], image[2]}, &rows);
   std::int64_t flops = 0;
-  for (const LayerSummary& row : rows)
+  for (const nn::LayerSummary& row : rows)
     if (row.type.starts_with("Conv2d") || row.type.starts_with("Linear")) flops += row.flops;
   return static_cast<double>(flops) / 2;
 }
@@ -62,7 +62,7 @@ double multiply_adds(const Model& model) {
 class TorchvisionModels : public ::testing::TestWithParam<Published> {};
 
 TEST_P(TorchvisionModels, MatchNamesShapesAndSize) {
-  const Model model = models::make(GetParam().name, {.input = {224, 224, 3}, .classes = 1000});
+  const models::Model model = models::make(GetParam().name, {.input = {224, 224, 3}, .classes = 1000});
   EXPECT_EQ(model.parameter_count(), GetParam().parameters);
   EXPECT_NEAR(multiply_adds(model), GetParam().multiply_adds, 0.01e9);
 
@@ -119,7 +119,7 @@ TEST(Models, AcceptOddImageSizesAndOtherChannels) {
   with_pool.stem = kImageNet;
   const Tensor images = Tensor::full({2, 37, 45, 4}, 0.25, DType::f32, Device::cpu());
   const NoGrad no_grad;
-  for (const Model& model :
+  for (const models::Model& model :
        {models::lenet(options), models::resnet20(options), models::resnet18(with_pool)}) {
     EXPECT_EQ(model(images).shape(), (Shape{2, 3})) << model.name();
   }
@@ -143,16 +143,16 @@ TEST(Models, ThrowWithTheLayerIfTheInputDoesNotFit) {
 }
 
 TEST(Model, ThrowsIfTheOutputIsNotOneLogitPerClass) {
-  const auto net = std::make_shared<Sequential>(std::vector<Sequential::Named>{
-      {"flatten", std::make_shared<Flatten>()}, {"fc", std::make_shared<Linear>(4 * 4 * 3, 5)}});
+  const auto net = std::make_shared<nn::Sequential>(std::vector<nn::Sequential::Named>{
+      {"flatten", std::make_shared<nn::Flatten>()}, {"fc", std::make_shared<nn::Linear>(4 * 4 * 3, 5)}});
   EXPECT_EQ(usage_error_of([&] {
-              Model("tiny", net, {4, 4, 3}, 6, 1, Device::cpu());
+              models::Model("tiny", net, {4, 4, 3}, 6, 1, Device::cpu());
             }),
             "tiny: the output of the network for one image is [1, 5], expected [1, 6]");
 }
 
 TEST(Model, ThrowsForImagesOfAnotherSize) {
-  const Model model = models::lenet();
+  const models::Model model = models::lenet();
   const Tensor grayscale = Tensor::zeros({2, 28, 28, 1}, DType::f32, Device::cpu());
   EXPECT_EQ(
       usage_error_of([&] { model(grayscale); }),
@@ -181,12 +181,12 @@ total    lenet                                         62,006    1.31
 }
 
 TEST(Model, SummaryShowsWhatABlockFuses) {
-  const Model model = models::resnet20();
-  std::vector<LayerSummary> rows;
+  const models::Model model = models::resnet20();
+  std::vector<nn::LayerSummary> rows;
   model.root().infer({1, 32, 32, 3}, &rows);
   std::map<std::string, std::string> types;
   std::vector<std::string> block;
-  for (const LayerSummary& row : rows) {
+  for (const nn::LayerSummary& row : rows) {
     types[row.name] = row.type;
     if (row.name.starts_with("layer2.0.")) block.push_back(row.name.substr(9));
   }
@@ -199,8 +199,8 @@ TEST(Model, SummaryShowsWhatABlockFuses) {
 }
 
 TEST(Model, MovesAllHandlesAndReturnsThisOne) {
-  Model model = models::lenet();
-  const Model other = model;
+  models::Model model = models::lenet();
+  const models::Model other = model;
   const std::string summary = model.summary();
   EXPECT_EQ(&model.to(DType::f64), &model);
   EXPECT_EQ(&model.to(Device::cpu()), &model);

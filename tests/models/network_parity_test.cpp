@@ -4,10 +4,10 @@
 
 #include <cmath>
 
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "engine/optim/optimizer.h"
-#include "models/models.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/optim/optimizer.h"
+#include "convoy/models/models.h"
 #include "tests/testing/support/reference.h"
 
 namespace convoy::testing {
@@ -27,7 +27,7 @@ Tensor images_of(int step, std::int64_t count, const Shape& input, DType dtype) 
 }
 
 // Computes the gradients of the mean loss of the step's batch, and returns the loss.
-double loss_and_gradients(const Model& model, int step, std::int64_t count) {
+double loss_and_gradients(const models::Model& model, int step, std::int64_t count) {
   const DType dtype = model.parameters().front().variable.dtype();
   const Tensor labels = formula_labels("labels" + std::to_string(step % kBatches), count, model.classes());
   const Variable logits = model(images_of(step, count, model.input(), dtype), {.training = true});
@@ -36,9 +36,9 @@ double loss_and_gradients(const Model& model, int step, std::int64_t count) {
   return loss.value().item();
 }
 
-double gradient_norm(const Model& model) {
+double gradient_norm(const models::Model& model) {
   double squares = 0;
-  for (const NamedParameter& parameter : model.parameters()) {
+  for (const nn::NamedParameter& parameter : model.parameters()) {
     for (const double g : parameter.variable.grad().to(DType::f64).to_vector<double>()) squares += g * g;
   }
   return std::sqrt(squares);
@@ -52,9 +52,9 @@ TEST_P(LeNetParity, TwentyLosses) {
   const bool is_f64 = GetParam() == DType::f64;
   const double tolerance = is_f64 ? 1e-12 : 1e-5;
   const auto expected = reference().at(is_f64 ? "lenet/losses_f64" : "lenet/losses_f32").to_vector<double>();
-  const Model model = models::lenet().to(GetParam());
+  const models::Model model = models::lenet().to(GetParam());
   fill_by_formula(model.root());
-  Sgd optimizer(model.parameters(), {.momentum = 0.9});
+  optim::Sgd optimizer(model.parameters(), {.momentum = 0.9});
   for (int step = 0; step < kSteps; ++step) {
     const double stored = expected[static_cast<std::size_t>(step)];
     EXPECT_NEAR(loss_and_gradients(model, step, 32), stored, tolerance * stored) << "step " << step;
@@ -74,11 +74,12 @@ TEST(ResNet20Parity, TwentyLossesInF64AndEachStepInF32) {
   const auto norms_f32 = reference().at("resnet20/gradient_norms_f32").to_vector<double>();
   constexpr std::int64_t kCount = 16;
   const models::Options options{.input = {16, 16, 3}};
-  const Model model = models::resnet20(options).to(DType::f64);
-  const Model single = models::resnet20(options);
+  const models::Model model = models::resnet20(options).to(DType::f64);
+  const models::Model single = models::resnet20(options);
   fill_by_formula(model.root());
-  const std::vector<NamedParameter> parameters = model.parameters(), single_parameters = single.parameters();
-  Sgd optimizer(parameters, {.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4});
+  const std::vector<nn::NamedParameter> parameters = model.parameters(),
+                                        single_parameters = single.parameters();
+  optim::Sgd optimizer(parameters, {.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4});
 
   for (int step = 0; step < kSteps; ++step) {
     const auto i = static_cast<std::size_t>(step);
@@ -100,7 +101,7 @@ TEST(ResNet20Parity, TwentyLossesInF64AndEachStepInF32) {
 }
 
 // Compares the logits in inference, with running statistics that differ from the initial ones.
-void expect_logits(const Model& model, const std::string& name) {
+void expect_logits(const models::Model& model, const std::string& name) {
   fill_by_formula(model.root());
   const NoGrad no_grad;
   const Tensor logits = model(images_of(0, 2, model.input(), DType::f32)).value();

@@ -2,8 +2,8 @@
 // equal and exact in f32. The operations are computed in f32 and f64, and PyTorch's results in f64.
 #include <gtest/gtest.h>
 
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
 #include "tests/testing/op_cases/op_case.h"
 #include "tests/testing/support/reference.h"
 

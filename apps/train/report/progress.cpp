@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {

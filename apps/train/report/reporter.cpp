@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/common/version.h"
-#include "engine/io/state_dict.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/state_dict.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/version.h"
 
 namespace convoy {
 
@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 
 void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job) {
   std::vector<std::string> hosts;  // by node number
-  for (const RankInfo& rank : job.all())
+  for (const dist::RankInfo& rank : job.all())
     if (rank.node == static_cast<int>(hosts.size())) hosts.push_back(rank.host);
   log_.write("start", {{"schema", kLogSchema},
                        {"version", kVersion},
@@ -104,7 +104,7 @@ Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
           {"world_size", job.info().world_size},
           {"optimizer_bytes", trainer.optimizer_bytes()},
           {"gradient_bytes", trainer.gradient_bytes()},
-          {"parameters_hash", parameters_hash(setup.model.root())}};
+          {"parameters_hash", io::parameters_hash(setup.model.root())}};
 }
 
 void print_result(const Json& result, const std::string& out) {

@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "engine/io/checkpoint.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/checkpoint.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -29,15 +29,15 @@ std::string value_of(const std::map<std::string, std::string>& flags, const std:
 }  // namespace
 
 RunDirectory::RunDirectory(const TrainOptions& options) : out_(*options.out) {
-  const CheckpointDirectory own(out_ / "checkpoints");
+  const io::CheckpointDirectory own(out_ / "checkpoints");
   if (options.resume == "auto") {
     checkpoint_ = own.latest(&warnings_);
   } else if (!options.resume.empty()) {
     const fs::path from = options.resume;
-    if (fs::exists(from / kManifestFile)) {
+    if (fs::exists(from / io::kManifestFile)) {
       checkpoint_ = from;
     } else {
-      checkpoint_ = CheckpointDirectory(from / "checkpoints").latest(&warnings_);
+      checkpoint_ = io::CheckpointDirectory(from / "checkpoints").latest(&warnings_);
       if (!checkpoint_)
         fail<CheckpointError>(
             "--resume {}: no checkpoint found, expected the directory of a checkpoint or of a run",

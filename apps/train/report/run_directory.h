@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/train/options.h"
-#include "engine/io/manifest.h"
+#include "convoy/engine/io/manifest.h"
 
 namespace convoy {
 

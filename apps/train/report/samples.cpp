@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/io/checkpoint.h"
-#include "kernels/base/check.h"
+#include "convoy/engine/io/checkpoint.h"
+#include "convoy/kernels/base/check.h"
 
 #define STB_IMAGE_WRITE_IMPLEMENTATION
 #define STB_IMAGE_WRITE_STATIC
@@ -22,20 +22,21 @@ constexpr std::int64_t kSide = 8;        // images per side of the grid
 constexpr std::int64_t kGap = 2;         // pixels between images
 constexpr std::int64_t kMinPixels = 64;  // smaller images are enlarged by a whole factor
 
-std::uint8_t pixel_value(float normalized, const AugmentOptions& augment, std::size_t channel) {
+std::uint8_t pixel_value(float normalized, const kernels::AugmentOptions& augment, std::size_t channel) {
   const float value = normalized / augment.inverse_std[channel] + augment.mean[channel];
   return static_cast<std::uint8_t>(std::clamp(std::lround(value * 255), 0L, 255L));
 }
 
 }  // namespace
 
-void write_samples(const std::filesystem::path& path, const ImageSet& train, LoaderOptions options) {
+void write_samples(const std::filesystem::path& path, const data::ImageSet& train,
+                   data::LoaderOptions options) {
   options.global_batch = std::min(kSide * kSide, train.size());
   options.micro_batch = 0;
   options.workers = 0;
   options.dtype = DType::f32;
-  DataLoader loader(train, options);
-  const Batch batch = loader.next_step().front();
+  data::DataLoader loader(train, options);
+  const data::Batch batch = loader.next_step().front();
   const std::vector<float> images = batch.images.to_vector<float>();
 
   const std::int64_t height = batch.images.size(1), width = batch.images.size(2),
@@ -62,7 +63,7 @@ void write_samples(const std::filesystem::path& path, const ImageSet& train, Loa
                                              static_cast<int>(total_height), static_cast<int>(channels),
                                              grid.data(), static_cast<int>(total_width * channels));
   if (written == 0) fail<OutputError>("{}: cannot encode the image as PNG", path.string());
-  write_file_atomically(path, png);
+  io::write_file_atomically(path, png);
 }
 
 }  // namespace convoy

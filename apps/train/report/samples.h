@@ -3,12 +3,13 @@
 
 #include <filesystem>
 
-#include "datasets/loader/loader.h"
+#include "convoy/datasets/loader/loader.h"
 
 namespace convoy {
 
 /// Writes the first training images of epoch 0 as a PNG grid of 8x8 images, with augmentation and without
 /// normalization. Throws OutputError if the file cannot be written.
-void write_samples(const std::filesystem::path& path, const ImageSet& train, LoaderOptions options);
+void write_samples(const std::filesystem::path& path, const data::ImageSet& train,
+                   data::LoaderOptions options);
 
 }  // namespace convoy

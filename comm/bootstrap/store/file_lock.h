@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace convoy {
+namespace convoy::dist {
 
 // Offsets of the lock bytes, far behind the data of any file. kRankLocks is the first of one byte per rank.
 // The other locks are held only for short operations.
@@ -40,4 +40,4 @@ inline bool is_locked(int file, std::int64_t first, std::int64_t count = 1) {
   return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,4 +1,4 @@
-#include "comm/bootstrap/store/file_store.h"
+#include "convoy/comm/bootstrap/store/file_store.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,11 +8,11 @@
 #include <cstring>
 #include <thread>
 
-#include "comm/bootstrap/store/file_lock.h"
-#include "comm/bootstrap/store/store_frame.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/store/file_lock.h"
+#include "convoy/comm/bootstrap/store/store_frame.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 using Kind = StoreFrame::Kind;
@@ -229,4 +229,4 @@ std::optional<std::string> FileStore::get(const std::string& key, const Deadline
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

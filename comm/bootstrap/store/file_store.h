@@ -6,11 +6,11 @@
 #include <mutex>
 #include <string>
 
-#include "comm/bootstrap/store/socket.h"
-#include "comm/bootstrap/store/store.h"
-#include "comm/bootstrap/store/store_member.h"
+#include "convoy/comm/bootstrap/store/socket.h"
+#include "convoy/comm/bootstrap/store/store.h"
+#include "convoy/comm/bootstrap/store/store_member.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A Store in a file. Every rank holds a lock on one byte of the file until it exits. So the file of a killed
 /// job is recognized as stale: rank 0 replaces it, and the other ranks wait for that. The file of a running
@@ -49,4 +49,4 @@ class FileStore final : public Store {
   std::map<std::string, std::string> values_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

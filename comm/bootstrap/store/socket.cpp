@@ -1,4 +1,4 @@
-#include "comm/bootstrap/store/socket.h"
+#include "convoy/comm/bootstrap/store/socket.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -11,9 +11,9 @@
 #include <cstring>
 #include <memory>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 struct FreeAddresses {
@@ -197,4 +197,4 @@ std::string remote_address_of(const Socket& socket) {
   return numeric_address(address, bytes);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -5,10 +5,10 @@
 #include <string>
 #include <utility>
 
-#include "comm/core/deadline.h"
-#include "comm/core/endpoint.h"
+#include "convoy/comm/core/deadline.h"
+#include "convoy/comm/core/endpoint.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// An owned file descriptor, closed on destruction. Movable.
 class Socket {
@@ -55,4 +55,4 @@ std::string local_address_of(const Socket& socket);
 /// Returns the numeric address of the peer.
 std::string remote_address_of(const Socket& socket);
 
-}  // namespace convoy
+}  // namespace convoy::dist

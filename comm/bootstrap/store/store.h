@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "comm/core/deadline.h"
+#include "convoy/comm/core/deadline.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A key-value store of small strings that all ranks of a job share. Thread-safe.
 class Store {
@@ -26,4 +26,4 @@ class Store {
   virtual std::optional<std::string> get(const std::string& key, const Deadline& deadline) = 0;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

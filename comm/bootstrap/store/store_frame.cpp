@@ -1,11 +1,11 @@
-#include "comm/bootstrap/store/store_frame.h"
+#include "convoy/comm/bootstrap/store/store_frame.h"
 
 #include <algorithm>
 #include <string_view>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 constexpr std::string_view kMagic = "CVOY1";  // includes the version
@@ -54,4 +54,4 @@ std::optional<StoreFrame> take_frame(std::string& bytes, std::size_t max_value_b
   return frame;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

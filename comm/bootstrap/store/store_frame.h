@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace convoy {
+namespace convoy::dist {
 
 /// One message: a kind, a key and a value.
 struct StoreFrame {
@@ -36,4 +36,4 @@ struct StoreFrame {
 std::optional<StoreFrame> take_frame(std::string& bytes,
                                      std::size_t max_value_bytes = StoreFrame::kMaxValueBytes);
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,14 +1,14 @@
-#include "comm/bootstrap/store/store_member.h"
+#include "convoy/comm/bootstrap/store/store_member.h"
 
 #include <fmt/format.h>
 
 #include <random>
 
-namespace convoy {
+namespace convoy::dist {
 
 std::string random_token() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

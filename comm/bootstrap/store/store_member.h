@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace convoy {
+namespace convoy::dist {
 
 struct StoreMember {
   int rank = 0;
@@ -15,4 +15,4 @@ struct StoreMember {
 /// Returns a random string that is unique across processes and calls.
 std::string random_token();
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,11 +1,11 @@
-#include "comm/bootstrap/store/tcp_store.h"
+#include "convoy/comm/bootstrap/store/tcp_store.h"
 
 #include <algorithm>
 #include <thread>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 using Kind = StoreFrame::Kind;
@@ -105,4 +105,4 @@ std::optional<std::string> TcpStore::get(const std::string& key, const Deadline&
   return answer.value;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

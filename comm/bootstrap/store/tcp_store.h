@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "comm/bootstrap/store/socket.h"
-#include "comm/bootstrap/store/store.h"
-#include "comm/bootstrap/store/store_frame.h"
-#include "comm/bootstrap/store/store_member.h"
-#include "comm/bootstrap/store/tcp_store_server.h"
+#include "convoy/comm/bootstrap/store/socket.h"
+#include "convoy/comm/bootstrap/store/store.h"
+#include "convoy/comm/bootstrap/store/store_frame.h"
+#include "convoy/comm/bootstrap/store/store_member.h"
+#include "convoy/comm/bootstrap/store/tcp_store_server.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A Store that rank 0 serves at an address that all ranks know.
 class TcpStore final : public Store {
@@ -56,4 +56,4 @@ class TcpStore final : public Store {
   std::vector<std::unique_ptr<Connection>> idle_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

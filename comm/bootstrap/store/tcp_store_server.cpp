@@ -1,4 +1,4 @@
-#include "comm/bootstrap/store/tcp_store_server.h"
+#include "convoy/comm/bootstrap/store/tcp_store_server.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <sstream>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 using Kind = StoreFrame::Kind;
@@ -184,4 +184,4 @@ TcpStoreServer::Clock::time_point TcpStoreServer::next_event() const {
   return next;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "comm/bootstrap/store/socket.h"
-#include "comm/bootstrap/store/store_frame.h"
+#include "convoy/comm/bootstrap/store/socket.h"
+#include "convoy/comm/bootstrap/store/store_frame.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Serves a key-value store to the ranks of one job. Clients are untrusted. The server disconnects clients
 /// that send invalid messages, and clients that do not identify themselves within 5 s. No client can block
@@ -64,4 +64,4 @@ class TcpStoreServer {
   std::thread thread_;  // destroyed first: it uses all other members
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

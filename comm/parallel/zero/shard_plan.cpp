@@ -1,10 +1,10 @@
-#include "comm/parallel/zero/shard_plan.h"
+#include "convoy/comm/parallel/zero/shard_plan.h"
 
 #include <algorithm>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 ShardPlan ShardPlan::of(const BucketPlan& plan, int ranks, std::size_t element_bytes) {
   check(ranks >= 1, "shard plan: found {} ranks, expected 1 or more", ranks);
@@ -43,4 +43,4 @@ std::int64_t ShardPlan::max_numel() const {
   return maximum;
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

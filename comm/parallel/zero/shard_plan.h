@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/parallel/bucket_plan.h"
+#include "convoy/comm/parallel/bucket_plan.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A division of every bucket into one shard per rank, all of the same size. Shard boundaries ignore where
 /// parameters begin. So the shards of all ranks hold the same number of elements, to within kAlignment bytes
@@ -44,4 +44,4 @@ struct ShardPlan {
   std::int64_t max_numel() const;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

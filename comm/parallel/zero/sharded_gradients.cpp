@@ -1,17 +1,17 @@
-#include "comm/parallel/zero/sharded_gradients.h"
+#include "convoy/comm/parallel/zero/sharded_gradients.h"
 
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/elementwise.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 constexpr std::size_t kBuffers = 2;  // backward writes one while the other is in flight
 
 void fill_with(const Tensor& tensor, double value) {
-  on(tensor.stream(), [&](auto& s) { fill(s, value, tensor.view()); });
+  on(tensor.stream(), [&](auto& s) { kernels::fill(s, value, tensor.view()); });
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ void ShardedGradients::launch_next() {
     // Adds the sums of earlier micro-batches to this rank's contribution, so the result includes them.
     bucket.done.wait(compute_stream());
     const Tensor own = gradients.slice(shard * comm_.rank(), {shard});
-    on(own.stream(), [&](auto& s) { add(s, own.view(), bucket.shard.view(), own.view()); });
+    on(own.stream(), [&](auto& s) { kernels::add(s, own.view(), bucket.shard.view(), own.view()); });
   }
   bucket.ready.record(compute_stream());
   bucket.ready.wait(comm_.stream());
@@ -211,7 +211,7 @@ void ShardedGradients::find_missing() {
     else
       parameters_.piece_variables()[i].consume_grad();
   }
-  for (const NamedParameter& parameter : parameters_.parameters()) parameter.variable.consume_grad();
+  for (const nn::NamedParameter& parameter : parameters_.parameters()) parameter.variable.consume_grad();
 }
 
 void ShardedGradients::gather_parameters() {
@@ -233,4 +233,4 @@ std::size_t ShardedGradients::gradient_bytes() const {
   return static_cast<std::size_t>(elements) * size_of(variable(0).dtype());
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
-#include "comm/parallel/gradient_reducer.h"
-#include "comm/parallel/zero/sharded_parameters.h"
+#include "convoy/comm/parallel/gradient_reducer.h"
+#include "convoy/comm/parallel/zero/sharded_parameters.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// The stages of ZeRO (Rajbhandari et al., arXiv:1910.02054).
 enum class ZeroStage : std::uint8_t {
@@ -106,4 +106,4 @@ class ShardedGradients final : public GradientReducer {
   std::optional<BucketTimer> timer_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,15 +1,15 @@
-#include "comm/parallel/zero/sharded_optimizer.h"
+#include "convoy/comm/parallel/zero/sharded_optimizer.h"
 
 #include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
 
-#include "comm/parallel/broadcast.h"
-#include "kernels/base/check.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/event.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 std::string state_name(std::string_view kind, std::string_view parameter) {
@@ -18,7 +18,7 @@ std::string state_name(std::string_view kind, std::string_view parameter) {
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(Optimizer& optimizer, std::vector<ParameterGroup> groups,
+ShardedOptimizer::ShardedOptimizer(optim::Optimizer& optimizer, std::vector<optim::ParameterGroup> groups,
                                    const ShardedParameters& parameters, Communicator& control)
     : optimizer_(optimizer), groups_(std::move(groups)), parameters_(parameters), control_(control) {
   check(optimizer.is_elementwise(),
@@ -29,7 +29,7 @@ ShardedOptimizer::ShardedOptimizer(Optimizer& optimizer, std::vector<ParameterGr
 
 std::vector<std::string> ShardedOptimizer::kinds() const {
   std::vector<std::string> kinds;
-  for (const NamedState& state : optimizer_.state()) {
+  for (const optim::NamedState& state : optimizer_.state()) {
     std::string kind = state.name.substr(0, state.name.find('/'));
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(std::move(kind));
   }
@@ -38,18 +38,18 @@ std::vector<std::string> ShardedOptimizer::kinds() const {
 
 std::vector<Tensor> ShardedOptimizer::pieces_of(const std::string& kind) const {
   std::map<std::string, Tensor> by_name;
-  for (const NamedState& state : optimizer_.state()) by_name.emplace(state.name, state.tensor);
+  for (const optim::NamedState& state : optimizer_.state()) by_name.emplace(state.name, state.tensor);
   std::vector<Tensor> pieces;
   for (const ShardPlan::Piece& piece : parameters_.local_pieces())
     pieces.push_back(by_name.at(state_name(kind, parameters_.parameters()[piece.parameter].name)));
   return pieces;
 }
 
-OptimizerState ShardedOptimizer::make_whole() const {
-  OptimizerState whole{.name = optimizer_.name(), .steps = optimizer_.steps(), .tensors = {}};
+optim::OptimizerState ShardedOptimizer::make_whole() const {
+  optim::OptimizerState whole{.name = optimizer_.name(), .steps = optimizer_.steps(), .tensors = {}};
   for (const std::string& kind : kinds())
-    for (const ParameterGroup& group : groups_)
-      for (const NamedParameter& parameter : group.parameters)
+    for (const optim::ParameterGroup& group : groups_)
+      for (const nn::NamedParameter& parameter : group.parameters)
         whole.tensors.push_back(
             {state_name(kind, parameter.name),
              Tensor::zeros(parameter.variable.shape(), parameter.variable.dtype(), Device::cpu()),
@@ -57,10 +57,10 @@ OptimizerState ShardedOptimizer::make_whole() const {
   return whole;
 }
 
-OptimizerState ShardedOptimizer::gather() const {
-  OptimizerState whole = make_whole();
+optim::OptimizerState ShardedOptimizer::gather() const {
+  optim::OptimizerState whole = make_whole();
   std::map<std::string, Tensor> by_name;
-  for (const NamedState& state : whole.tensors) by_name.emplace(state.name, state.tensor);
+  for (const optim::NamedState& state : whole.tensors) by_name.emplace(state.name, state.tensor);
   const ShardPlan& shards = parameters_.shards();
   const DType dtype = parameters_.parameters().front().variable.dtype();
   for (const std::string& kind : kinds()) {
@@ -81,15 +81,15 @@ OptimizerState ShardedOptimizer::gather() const {
   return whole;
 }
 
-void ShardedOptimizer::scatter(const OptimizerState& whole) const {
-  for (const NamedState& state : whole.tensors) control_.broadcast(state.tensor.view(), 0);
+void ShardedOptimizer::scatter(const optim::OptimizerState& whole) const {
+  for (const optim::NamedState& state : whole.tensors) control_.broadcast(state.tensor.view(), 0);
   Event sent(control_.stream());
   sent.record(control_.stream());
   sent.wait();
   control_.check_errors();
   optimizer_.set_steps(std::stoll(broadcast_text(control_, std::to_string(whole.steps))));
   std::map<std::string, Tensor> by_name;
-  for (const NamedState& state : whole.tensors) by_name.emplace(state.name, state.tensor);
+  for (const optim::NamedState& state : whole.tensors) by_name.emplace(state.name, state.tensor);
   for (const std::string& kind : kinds()) {
     const std::vector<Tensor> pieces = pieces_of(kind);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -100,4 +100,4 @@ void ShardedOptimizer::scatter(const OptimizerState& whole) const {
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

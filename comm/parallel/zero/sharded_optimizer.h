@@ -3,11 +3,11 @@
 
 #include <vector>
 
-#include "comm/core/communicator.h"
-#include "comm/parallel/zero/sharded_parameters.h"
-#include "engine/optim/optimizer.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/parallel/zero/sharded_parameters.h"
+#include "convoy/engine/optim/optimizer.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A view of all ranks' optimizers as one. The full state has the format of an optimizer without shards, so a
 /// training can be resumed with any number of ranks and with or without ZeRO.
@@ -16,18 +16,18 @@ class ShardedOptimizer {
   /// `optimizer` is this rank's optimizer, created from parameters.pieces_of(groups). `groups` holds whole
   /// parameters. `control` is a CPU communicator of the same ranks. All references must outlive this object.
   /// Throws UsageError if the optimizer is not elementwise: its step of one element depends on others.
-  ShardedOptimizer(Optimizer& optimizer, std::vector<ParameterGroup> groups,
+  ShardedOptimizer(optim::Optimizer& optimizer, std::vector<optim::ParameterGroup> groups,
                    const ShardedParameters& parameters, Communicator& control);
 
   /// Returns a full state of zeros in host memory.
-  OptimizerState make_whole() const;
+  optim::OptimizerState make_whole() const;
   /// Returns the full state of all ranks' optimizers in host memory, on every rank. Collective; blocks until
   /// the state is received.
-  OptimizerState gather() const;
+  optim::OptimizerState gather() const;
   /// Distributes rank 0's full state, and its number of steps, to the optimizers of all ranks. On every rank,
   /// `whole` has the tensors that make_whole() returns, and they hold rank 0's values afterwards. Collective;
   /// blocks until the state is received.
-  void scatter(const OptimizerState& whole) const;
+  void scatter(const optim::OptimizerState& whole) const;
 
  private:
   /// Returns the kinds of state that the optimizer keeps for each piece, for example "momentum".
@@ -35,10 +35,10 @@ class ShardedOptimizer {
   /// Returns the state tensors of one kind, by piece.
   std::vector<Tensor> pieces_of(const std::string& kind) const;
 
-  Optimizer& optimizer_;
-  std::vector<ParameterGroup> groups_;
+  optim::Optimizer& optimizer_;
+  std::vector<optim::ParameterGroup> groups_;
   const ShardedParameters& parameters_;
   Communicator& control_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

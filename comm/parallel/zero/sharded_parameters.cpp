@@ -1,17 +1,17 @@
-#include "comm/parallel/zero/sharded_parameters.h"
+#include "convoy/comm/parallel/zero/sharded_parameters.h"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "engine/autograd/backward.h"
-#include "kernels/base/check.h"
-#include "kernels/elementwise.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
-DType type_of(const std::vector<NamedParameter>& parameters, const DeviceContext& device) {
+DType type_of(const std::vector<nn::NamedParameter>& parameters, const DeviceContext& device) {
   check(!parameters.empty(), "sharded parameters: no parameter requires a gradient");
   const DType dtype = parameters.front().variable.dtype();
   for (const auto& [name, variable, kind] : parameters)
@@ -31,12 +31,12 @@ void move_value(const Variable& variable, const Tensor& storage) {
 
 }  // namespace
 
-BucketPlan plan_of_graph(const std::vector<NamedParameter>& parameters, const Variable& loss,
+BucketPlan plan_of_graph(const std::vector<nn::NamedParameter>& parameters, const Variable& loss,
                          double bucket_mb) {
   const std::vector<Variable> order = backward_order(loss);
   std::vector<std::int64_t> numels;
   std::vector<double> positions;  // in backward order
-  for (const NamedParameter& parameter : parameters) {
+  for (const nn::NamedParameter& parameter : parameters) {
     numels.push_back(parameter.variable.shape().numel());
     const auto found = std::find(order.begin(), order.end(), parameter.variable);
     positions.push_back(found == order.end() ? std::numeric_limits<double>::infinity()
@@ -52,7 +52,7 @@ BucketPlan plan_of_graph(const std::vector<NamedParameter>& parameters, const Va
 ShardedParameters::Bucket::Bucket(std::int64_t numel, const Tensor& like)
     : values(Tensor::zeros({numel}, like.dtype(), like.context())), gathered(like.stream()) {}
 
-ShardedParameters::ShardedParameters(std::vector<NamedParameter> parameters, BucketPlan plan,
+ShardedParameters::ShardedParameters(std::vector<nn::NamedParameter> parameters, BucketPlan plan,
                                      Communicator& comm)
     : parameters_(std::move(parameters)),
       plan_(std::move(plan)),
@@ -74,17 +74,19 @@ ShardedParameters::ShardedParameters(std::vector<NamedParameter> parameters, Buc
 }
 
 ShardedParameters::~ShardedParameters() {
-  for (const NamedParameter& parameter : parameters_) parameter.variable.set_ready_hook(nullptr);
+  for (const nn::NamedParameter& parameter : parameters_) parameter.variable.set_ready_hook(nullptr);
 }
 
-std::vector<ParameterGroup> ShardedParameters::pieces_of(const std::vector<ParameterGroup>& groups) const {
-  std::vector<ParameterGroup> result;
-  for (const ParameterGroup& group : groups) {
-    ParameterGroup local{.parameters = {}, .lr_scale = group.lr_scale, .weight_decay = group.weight_decay};
-    for (const NamedParameter& parameter : group.parameters)
+std::vector<optim::ParameterGroup> ShardedParameters::pieces_of(
+    const std::vector<optim::ParameterGroup>& groups) const {
+  std::vector<optim::ParameterGroup> result;
+  for (const optim::ParameterGroup& group : groups) {
+    optim::ParameterGroup local{
+        .parameters = {}, .lr_scale = group.lr_scale, .weight_decay = group.weight_decay};
+    for (const nn::NamedParameter& parameter : group.parameters)
       for (std::size_t i = 0; i < piece_variables_.size(); ++i)
         if (parameters_[local_pieces()[i].parameter].variable == parameter.variable)
-          local.parameters.push_back({parameter.name, piece_variables_[i], ParameterKind::weight});
+          local.parameters.push_back({parameter.name, piece_variables_[i], nn::ParameterKind::weight});
     if (!local.parameters.empty()) result.push_back(std::move(local));
   }
   return result;
@@ -115,7 +117,7 @@ void ShardedParameters::wait_ready(std::size_t b) {
     const Variable& variable = parameters_[slice.parameter].variable;
     variable.set_ready_hook(nullptr);
     if (const Tensor& copy = variable.low_precision_copy(); copy.defined())
-      on(copy.stream(), [&](auto& s) { cast(s, variable.value().view(), copy.view()); });
+      on(copy.stream(), [&](auto& s) { kernels::cast(s, variable.value().view(), copy.view()); });
   }
 }
 
@@ -123,4 +125,4 @@ void ShardedParameters::wait_ready() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) wait_ready(b);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -4,18 +4,18 @@
 #include <memory>
 #include <vector>
 
-#include "comm/core/communicator.h"
-#include "comm/parallel/zero/shard_plan.h"
-#include "engine/nn/module.h"
-#include "engine/optim/optimizer.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/parallel/zero/shard_plan.h"
+#include "convoy/engine/nn/module.h"
+#include "convoy/engine/optim/optimizer.h"
+#include "convoy/kernels/runtime/event.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Returns the plan for the order in which backward would complete the gradients of `loss`. The order is read
 /// from the recorded graph: nothing is measured, and every run gets the same plan. Parameters that the graph
 /// does not contain come last. Throws UsageError if `parameters` is empty or `bucket_mb` is not above 0.
-BucketPlan plan_of_graph(const std::vector<NamedParameter>& parameters, const Variable& loss,
+BucketPlan plan_of_graph(const std::vector<nn::NamedParameter>& parameters, const Variable& loss,
                          double bucket_mb);
 
 /// Parameters whose values are stored in flat buckets, of which each rank owns one shard.
@@ -31,7 +31,7 @@ class ShardedParameters {
   /// Moves the values of `parameters` into buckets. All of them must require a gradient, have one type, and
   /// be and stay on the communicator's device. `comm` must outlive this object. Throws UsageError otherwise,
   /// or if the model is too small for the number of ranks.
-  ShardedParameters(std::vector<NamedParameter> parameters, BucketPlan plan, Communicator& comm);
+  ShardedParameters(std::vector<nn::NamedParameter> parameters, BucketPlan plan, Communicator& comm);
   /// Removes the ready hooks from the parameters.
   ~ShardedParameters();
   ShardedParameters(const ShardedParameters&) = delete;
@@ -39,7 +39,7 @@ class ShardedParameters {
 
   /// Returns `groups` with each parameter replaced by this rank's pieces of it, under the parameter's name.
   /// Groups without a piece on this rank are left out.
-  std::vector<ParameterGroup> pieces_of(const std::vector<ParameterGroup>& groups) const;
+  std::vector<optim::ParameterGroup> pieces_of(const std::vector<optim::ParameterGroup>& groups) const;
 
   /// Enqueues the all-gathers of all buckets, after the work that is on the compute stream now. Does not wait
   /// on a GPU. Collective.
@@ -48,7 +48,7 @@ class ShardedParameters {
   /// parameter.
   void wait_ready();
 
-  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
   const BucketPlan& plan() const { return plan_; }
   const ShardPlan& shards() const { return shards_; }
   /// Returns where each of this rank's pieces is stored, in the order of piece_variables().
@@ -69,7 +69,7 @@ class ShardedParameters {
   Stream compute_stream() const { return buckets_.front().values.stream(); }
   void wait_ready(std::size_t bucket);
 
-  std::vector<NamedParameter> parameters_;
+  std::vector<nn::NamedParameter> parameters_;
   BucketPlan plan_;
   ShardPlan shards_;
   Communicator& comm_;
@@ -78,4 +78,4 @@ class ShardedParameters {
   Event stepped_;  // on the compute stream: the optimizer has written this rank's shards
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

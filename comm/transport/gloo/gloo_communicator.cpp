@@ -1,17 +1,17 @@
-#include "comm/transport/gloo/gloo_communicator.h"
+#include "convoy/comm/transport/gloo/gloo_communicator.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 
-#include "comm/bootstrap/store/store_member.h"
-#include "comm/transport/cpu_communicator.h"
-#include "comm/transport/gloo/gloo_links.h"
-#include "comm/transport/message_transport.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/store/store_member.h"
+#include "convoy/comm/transport/cpu_communicator.h"
+#include "convoy/comm/transport/gloo/gloo_links.h"
+#include "convoy/comm/transport/message_transport.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 /// Returns the IPv4 address of the first interface that is up and not loopback; an empty string if there is
@@ -62,4 +62,4 @@ std::unique_ptr<Communicator> make_gloo_communicator(Rendezvous& rendezvous, con
       std::make_unique<MessageTransport>(make_gloo_links(rendezvous, options)), options);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

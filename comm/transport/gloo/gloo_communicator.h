@@ -3,11 +3,11 @@
 
 #include <memory>
 
-#include "comm/bootstrap/rendezvous.h"
-#include "comm/core/communicator.h"
-#include "comm/core/message_links.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/core/message_links.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Returns a communicator of all ranks that exchanges data through gloo. Collective call. Ranks connect to
 /// each other's RankInfo::address, or to the interface named by GLOO_SOCKET_IFNAME. Throws UsageError if the
@@ -17,4 +17,4 @@ std::unique_ptr<Communicator> make_gloo_communicator(Rendezvous& rendezvous, con
 /// Returns only the message links between all ranks. Collective call. Throws the same errors.
 std::unique_ptr<MessageLinks> make_gloo_links(Rendezvous& rendezvous, const CommOptions& options);
 
-}  // namespace convoy
+}  // namespace convoy::dist

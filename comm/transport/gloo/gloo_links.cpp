@@ -1,4 +1,4 @@
-#include "comm/transport/gloo/gloo_links.h"
+#include "convoy/comm/transport/gloo/gloo_links.h"
 
 #include <gloo/transport/tcp/device.h>
 #include <signal.h>
@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "comm/core/rank_text.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 constexpr double kReasonSeconds = 1;                    // time to read the reason of a disconnected rank
@@ -319,4 +319,4 @@ void GlooLinks::abort(const std::string& reason) noexcept {
     if (other != rank_) context_->getPair(other)->close();
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

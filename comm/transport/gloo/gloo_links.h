@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "comm/bootstrap/store/store.h"
-#include "comm/core/message_links.h"
+#include "convoy/comm/bootstrap/store/store.h"
+#include "convoy/comm/core/message_links.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// MessageLinks through gloo's unbound buffers.
 class GlooLinks final : public MessageLinks {
@@ -91,4 +91,4 @@ class GlooLinks final : public MessageLinks {
   std::thread interrupter_;  // gloo's waits end only on completion, timeout or interruption by another thread
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,8 +1,8 @@
 // Replaces the gloo transport in a build without gloo.
-#include "comm/transport/gloo/gloo_communicator.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/transport/gloo/gloo_communicator.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 std::unique_ptr<MessageLinks> make_gloo_links(Rendezvous&, const CommOptions&) {
   fail<UsageError>("gloo communicator: this build has no gloo; install libgloo-dev and reconfigure");
@@ -13,4 +13,4 @@ std::unique_ptr<Communicator> make_gloo_communicator(Rendezvous& rendezvous, con
   return nullptr;  // unreachable: make_gloo_links() throws
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,16 +1,16 @@
-#include "comm/transport/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "comm/transport/cpu_communicator.h"
-#include "comm/transport/gloo/gloo_communicator.h"
-#include "comm/transport/hierarchical/hierarchical_transport.h"
-#include "comm/transport/mpi/mpi_communicator.h"
-#include "kernels/base/check.h"
-#include "kernels/base/round_up.h"
+#include "convoy/comm/transport/cpu_communicator.h"
+#include "convoy/comm/transport/gloo/gloo_communicator.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_transport.h"
+#include "convoy/comm/transport/mpi/mpi_communicator.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/round_up.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 /// Creates the shared segment of this rank's host. Collective call of all ranks. Every rank calls `exchange`
@@ -78,4 +78,4 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(Rendezvous& rendezv
       [&](const std::string& text) { return rendezvous.all_gather(text); }, options);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

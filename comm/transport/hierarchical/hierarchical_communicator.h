@@ -4,12 +4,12 @@
 #include <memory>
 #include <span>
 
-#include "comm/bootstrap/rendezvous.h"
-#include "comm/core/communicator.h"
-#include "comm/core/message_links.h"
-#include "comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/core/message_links.h"
+#include "convoy/comm/transport/shm/shm_communicator.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 struct HierarchicalOptions {
   CommOptions comm = {};
@@ -32,4 +32,4 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(std::unique_ptr<Mes
                                                              const TextExchange& exchange,
                                                              const HierarchicalOptions& options = {});
 
-}  // namespace convoy
+}  // namespace convoy::dist

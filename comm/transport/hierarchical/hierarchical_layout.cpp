@@ -1,8 +1,8 @@
-#include "comm/transport/hierarchical/hierarchical_layout.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_layout.h"
 
 #include <algorithm>
 
-namespace convoy {
+namespace convoy::dist {
 
 HierarchicalLayout::HierarchicalLayout(std::span<const int> host_of_rank, int rank) : rank_(rank) {
   std::vector<int> numbers;
@@ -27,4 +27,4 @@ int HierarchicalLayout::peer_of(int rank, int host) const {
   return ranks[static_cast<std::size_t>(local_rank_of(rank)) % ranks.size()];
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

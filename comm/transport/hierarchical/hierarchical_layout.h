@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace convoy {
+namespace convoy::dist {
 
 /// The hosts of all ranks, as seen by one rank. Hosts are numbered in the order of their lowest ranks. The
 /// local rank of a rank is its position among the ranks of its host. The ranks of a host need not be
@@ -54,4 +54,4 @@ class HierarchicalLayout {
   std::vector<std::vector<int>> ranks_;  // by host
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

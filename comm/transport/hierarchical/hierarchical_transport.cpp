@@ -1,12 +1,12 @@
-#include "comm/transport/hierarchical/hierarchical_transport.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_transport.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "comm/core/view_parts.h"
-#include "comm/transport/cpu_sum.h"
+#include "convoy/comm/core/view_parts.h"
+#include "convoy/comm/transport/cpu_sum.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 // Added to the deadline for waits within a host, so that the error of a rank that waits for another host
@@ -355,4 +355,4 @@ void HierarchicalTransport::abort(const std::string& reason) noexcept {
   links_->abort(reason);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "comm/core/message_links.h"
-#include "comm/transport/hierarchical/hierarchical_layout.h"
-#include "comm/transport/shm/shared_segment.h"
-#include "comm/transport/shm/shm_communicator.h"
-#include "comm/transport/transport.h"
+#include "convoy/comm/core/message_links.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_layout.h"
+#include "convoy/comm/transport/shm/shared_segment.h"
+#include "convoy/comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/transport/transport.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A Transport with two-stage reductions: first over the ranks of each host, in rank order, then over the
 /// hosts, in host order. f16 and bf16 are accumulated in f32 and rounded once, after the second stage. Each
@@ -106,4 +106,4 @@ std::unique_ptr<Transport> make_hierarchical_transport(std::unique_ptr<MessageLi
                                                        std::span<const int> host_of_rank,
                                                        const TextExchange& exchange, std::size_t chunk_bytes);
 
-}  // namespace convoy
+}  // namespace convoy::dist

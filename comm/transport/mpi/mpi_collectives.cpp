@@ -1,12 +1,12 @@
-#include "comm/transport/mpi/mpi_collectives.h"
+#include "convoy/comm/transport/mpi/mpi_collectives.h"
 
 #include <limits>
 
-#include "comm/bootstrap/mpi_rendezvous.h"
-#include "comm/bootstrap/mpi_session.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/mpi_rendezvous.h"
+#include "convoy/comm/bootstrap/mpi_session.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 MPI_Datatype mpi_type(DType dtype) {
@@ -89,4 +89,4 @@ std::unique_ptr<MpiCollectives> make_mpi_collectives(Rendezvous& rendezvous, con
   return std::make_unique<SessionCollectives>(mpi_rendezvous->session());
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

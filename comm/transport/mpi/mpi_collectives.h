@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "comm/bootstrap/rendezvous.h"
-#include "kernels/base/view.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/kernels/base/view.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Collectives of all ranks on the CPU, implemented by MPI's blocking functions. They run in the calling
 /// thread and have no deadline; all other use of MPI in this process blocks meanwhile. Every rank must make
@@ -40,4 +40,4 @@ bool mpi_can_sum(DType dtype);
 /// or if the build has no MPI; the message begins with `flag`, the command-line flag that requested MPI.
 std::unique_ptr<MpiCollectives> make_mpi_collectives(Rendezvous& rendezvous, const char* flag);
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,11 +1,11 @@
-#include "comm/transport/mpi/mpi_communicator.h"
+#include "convoy/comm/transport/mpi/mpi_communicator.h"
 
-#include "comm/bootstrap/mpi_rendezvous.h"
-#include "comm/transport/cpu_communicator.h"
-#include "comm/transport/message_transport.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/mpi_rendezvous.h"
+#include "convoy/comm/transport/cpu_communicator.h"
+#include "convoy/comm/transport/message_transport.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 std::unique_ptr<MessageLinks> make_mpi_links(Rendezvous& rendezvous) {
   auto* const mpi_rendezvous = dynamic_cast<MpiRendezvous*>(&rendezvous);
@@ -20,4 +20,4 @@ std::unique_ptr<Communicator> make_mpi_communicator(Rendezvous& rendezvous, cons
                                            options);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

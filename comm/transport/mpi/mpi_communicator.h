@@ -3,11 +3,11 @@
 
 #include <memory>
 
-#include "comm/bootstrap/rendezvous.h"
-#include "comm/core/communicator.h"
-#include "comm/core/message_links.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/core/message_links.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Returns a communicator of all ranks that exchanges data through MPI messages. Collective call. Throws
 /// UsageError if the ranks were not initialized through MPI, or if the build has no MPI.
@@ -16,4 +16,4 @@ std::unique_ptr<Communicator> make_mpi_communicator(Rendezvous& rendezvous, cons
 /// Returns only the message links between all ranks. Collective call. Throws the same errors.
 std::unique_ptr<MessageLinks> make_mpi_links(Rendezvous& rendezvous);
 
-}  // namespace convoy
+}  // namespace convoy::dist

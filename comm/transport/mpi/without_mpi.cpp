@@ -1,10 +1,10 @@
 // Replaces the MPI transport in a build without MPI.
-#include "comm/bootstrap/mpi_rendezvous.h"
-#include "comm/transport/mpi/mpi_collectives.h"
-#include "comm/transport/mpi/mpi_communicator.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/mpi_rendezvous.h"
+#include "convoy/comm/transport/mpi/mpi_collectives.h"
+#include "convoy/comm/transport/mpi/mpi_communicator.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 bool mpi_can_sum(DType) { return false; }
 
@@ -17,4 +17,4 @@ std::unique_ptr<Communicator> make_mpi_communicator(Rendezvous& rendezvous, cons
   return nullptr;  // unreachable: make_mpi_links() throws
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

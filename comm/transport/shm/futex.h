@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace convoy {
+namespace convoy::dist {
 
 using FutexWord = std::atomic<std::uint32_t>;
 static_assert(sizeof(FutexWord) == 4 && FutexWord::is_always_lock_free);
@@ -28,4 +28,4 @@ inline void futex_wake_all(FutexWord& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,4 +1,4 @@
-#include "comm/transport/shm/shared_memory.h"
+#include "convoy/comm/transport/shm/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,10 +9,10 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/bootstrap/store/file_lock.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/store/file_lock.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 SharedMemory::SharedMemory(std::size_t bytes) : bytes_(bytes) {
   // With overcommitted memory, a larger allocation would make the kernel kill other processes.
@@ -87,4 +87,4 @@ void SharedMemory::close() {
   if (file_ >= 0) ::close(std::exchange(file_, -1));
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-namespace convoy {
+namespace convoy::dist {
 
 /// A memory-backed file without a name (memfd_create). The kernel frees it when the last process exits,
 /// however that happens. The size of /dev/shm (64 MB in a container) does not limit it. Other processes open
@@ -41,4 +41,4 @@ class SharedMemory {
   char* data_ = nullptr;
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

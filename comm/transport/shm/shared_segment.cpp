@@ -1,4 +1,4 @@
-#include "comm/transport/shm/shared_segment.h"
+#include "convoy/comm/transport/shm/shared_segment.h"
 
 #include <immintrin.h>
 
@@ -9,11 +9,11 @@
 #include <thread>
 #include <utility>
 
-#include "comm/core/rank_text.h"
-#include "kernels/base/check.h"
-#include "kernels/base/round_up.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/round_up.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -188,4 +188,4 @@ void SharedSegment::fail(const std::string& reason) noexcept {
   for (int rank = 0; rank < size_; ++rank) futex_wake_all(block(rank).steps);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

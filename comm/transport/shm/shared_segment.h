@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "comm/core/collective_signature.h"
-#include "comm/core/deadline.h"
-#include "comm/transport/shm/futex.h"
-#include "comm/transport/shm/shared_memory.h"
-#include "comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/core/collective_signature.h"
+#include "convoy/comm/core/deadline.h"
+#include "convoy/comm/transport/shm/futex.h"
+#include "convoy/comm/transport/shm/shared_memory.h"
+#include "convoy/comm/transport/shm/shm_communicator.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// The shared memory segment of the ranks of one host. Ranks synchronize with step counters: step()
 /// increments this rank's counter, and wait() blocks until the counters of the other ranks have reached it.
@@ -93,4 +93,4 @@ class SharedSegment {
   Deadline::Clock::time_point next_poll_{};  // for poll_peers()
 };
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,15 +1,15 @@
-#include "comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/transport/shm/shm_communicator.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "comm/core/view_parts.h"
-#include "comm/transport/cpu_communicator.h"
-#include "comm/transport/cpu_sum.h"
-#include "comm/transport/shm/shared_segment.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/core/view_parts.h"
+#include "convoy/comm/transport/cpu_communicator.h"
+#include "convoy/comm/transport/cpu_sum.h"
+#include "convoy/comm/transport/shm/shared_segment.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 /// A Transport between processes of one host. Every collective starts with a step in which each rank posts
@@ -227,4 +227,4 @@ std::unique_ptr<Communicator> make_shm_communicator(int rank, int size, const Te
                                            options.comm);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/core/communicator.h"
+#include "convoy/comm/core/communicator.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// An all-gather of strings: returns the strings of all ranks, in rank order. Rendezvous::all_gather is one.
 using TextExchange = std::function<std::vector<std::string>(const std::string&)>;
@@ -26,4 +26,4 @@ struct ShmOptions {
 std::unique_ptr<Communicator> make_shm_communicator(int rank, int size, const TextExchange& exchange,
                                                     const ShmOptions& options = {});
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -1,17 +1,17 @@
-#include "comm/transport/thread/thread_communicator.h"
+#include "convoy/comm/transport/thread/thread_communicator.h"
 
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
-#include "comm/bootstrap/thread_rendezvous.h"
-#include "comm/core/rank_text.h"
-#include "comm/core/view_parts.h"
-#include "comm/transport/cpu_communicator.h"
-#include "comm/transport/cpu_sum.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/bootstrap/thread_rendezvous.h"
+#include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/core/view_parts.h"
+#include "convoy/comm/transport/cpu_communicator.h"
+#include "convoy/comm/transport/cpu_sum.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::dist {
 namespace {
 
 class ThreadGroup;
@@ -222,4 +222,4 @@ std::unique_ptr<Communicator> make_thread_communicator(Rendezvous& rendezvous, c
   return std::move((*by_rank)[static_cast<std::size_t>(info.rank)]);
 }
 
-}  // namespace convoy
+}  // namespace convoy::dist

@@ -4,10 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include "comm/bootstrap/rendezvous.h"
-#include "comm/core/communicator.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/core/communicator.h"
 
-namespace convoy {
+namespace convoy::dist {
 
 /// Returns one communicator per rank, in rank order. Each must be used and destroyed by its own thread.
 /// Throws UsageError if `ranks` is less than 1.
@@ -19,4 +19,4 @@ std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks,
 std::unique_ptr<Communicator> make_thread_communicator(Rendezvous& rendezvous,
                                                        const CommOptions& options = {});
 
-}  // namespace convoy
+}  // namespace convoy::dist

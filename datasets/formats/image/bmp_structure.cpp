@@ -1,9 +1,9 @@
 // The structure of BMP files: a file header of 14 bytes, an information header that starts with its own
 // length, and rows padded to 4 bytes.
-#include "datasets/formats/image/byte_reader.h"
-#include "datasets/formats/image/image_structure.h"
+#include "convoy/datasets/formats/image/byte_reader.h"
+#include "convoy/datasets/formats/image/image_structure.h"
 
-namespace convoy {
+namespace convoy::data {
 
 bool is_bmp(std::string_view bytes) { return bytes.starts_with("BM"); }
 
@@ -33,4 +33,4 @@ ImageSize check_bmp(std::string_view bytes, const std::string& name) {
   return size;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// A read position in the contents of a file. Every read throws DataError with the file name if the bytes end
 /// too early. The caller keeps the bytes and the name alive.
@@ -55,4 +55,4 @@ class ByteReader {
   std::size_t position_ = 0;
 };
 
-}  // namespace convoy
+}  // namespace convoy::data

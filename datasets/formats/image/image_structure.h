@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace convoy {
+namespace convoy::data {
 
 inline constexpr std::int64_t kMaxPixels = std::int64_t{64} << 20;  // per image; 192 MiB as RGB
 
@@ -36,4 +36,4 @@ ImageSize check_bmp(std::string_view bytes, const std::string& name);
 ImageSize check_image_size(std::int64_t width, std::int64_t height, std::int64_t max_per_byte,
                            std::string_view bytes, const std::string& name);
 
-}  // namespace convoy
+}  // namespace convoy::data

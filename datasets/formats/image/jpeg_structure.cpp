@@ -2,10 +2,10 @@
 // that includes itself.
 #include <array>
 
-#include "datasets/formats/image/byte_reader.h"
-#include "datasets/formats/image/image_structure.h"
+#include "convoy/datasets/formats/image/byte_reader.h"
+#include "convoy/datasets/formats/image/image_structure.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 enum Marker : int {
@@ -149,4 +149,4 @@ bool is_jpeg(std::string_view bytes) { return bytes.starts_with("\xFF\xD8\xFF");
 
 ImageSize check_jpeg(std::string_view bytes, const std::string& name) { return JpegWalk(bytes, name).run(); }
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -7,10 +7,10 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-#include "datasets/formats/image/pixels.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/formats/image/pixels.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 struct Decoder {
@@ -91,4 +91,4 @@ std::optional<std::vector<std::uint8_t>> decode_with_libjpeg(std::string_view by
   return rgb;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

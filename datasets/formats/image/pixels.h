@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "datasets/formats/image/image_structure.h"
+#include "convoy/datasets/formats/image/image_structure.h"
 
-namespace convoy {
+namespace convoy::data {
 
 /// A decoded image.
 struct Pixels {
@@ -41,4 +41,4 @@ std::optional<std::vector<std::uint8_t>> decode_with_libjpeg(std::string_view by
 std::vector<std::uint8_t> decode_with_stb(std::string_view bytes, const std::string& name, ImageSize size,
                                           std::size_t max_bytes, int& channels);
 
-}  // namespace convoy
+}  // namespace convoy::data

@@ -2,10 +2,10 @@
 // and the CRC of type and data.
 #include <zlib.h>
 
-#include "datasets/formats/image/byte_reader.h"
-#include "datasets/formats/image/image_structure.h"
+#include "convoy/datasets/formats/image/byte_reader.h"
+#include "convoy/datasets/formats/image/image_structure.h"
 
-namespace convoy {
+namespace convoy::data {
 namespace {
 
 constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
@@ -52,4 +52,4 @@ ImageSize check_png(std::string_view bytes, const std::string& name) {
   return size;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

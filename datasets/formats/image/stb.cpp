@@ -6,8 +6,8 @@
 #include <memory>
 #include <new>
 
-#include "datasets/formats/image/pixels.h"
-#include "kernels/base/check.h"
+#include "convoy/datasets/formats/image/pixels.h"
+#include "convoy/kernels/base/check.h"
 
 namespace {
 
@@ -33,7 +33,7 @@ void* bounded_realloc(void* block, std::size_t bytes) {
 #define STB_IMAGE_IMPLEMENTATION
 #include <stb/stb_image.h>
 
-namespace convoy {
+namespace convoy::data {
 
 std::vector<std::uint8_t> decode_with_stb(std::string_view bytes, const std::string& name, ImageSize size,
                                           std::size_t max_bytes, int& channels) {
@@ -53,4 +53,4 @@ std::vector<std::uint8_t> decode_with_stb(std::string_view bytes, const std::str
   return {decoded.get(), decoded.get() + values};
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

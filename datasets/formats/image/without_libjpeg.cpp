@@ -1,7 +1,7 @@
 // Replaces libjpeg.cpp in a build without libjpeg-turbo.
-#include "datasets/formats/image/pixels.h"
+#include "convoy/datasets/formats/image/pixels.h"
 
-namespace convoy {
+namespace convoy::data {
 
 std::string jpeg_decoder_text() { return "stb_image"; }
 
@@ -10,4 +10,4 @@ std::optional<std::vector<std::uint8_t>> decode_with_libjpeg(std::string_view, c
   return std::nullopt;
 }
 
-}  // namespace convoy
+}  // namespace convoy::data

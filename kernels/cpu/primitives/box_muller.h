@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <numbers>
 
-namespace convoy::box_muller {
+namespace convoy::kernels::box_muller {
 
 /// Returns the natural logarithm of w for 2^-1000 <= w <= 1, within 2.1 ulp. Splits w = 2^e m with m from
 /// sqrt(1/2) to sqrt(2). Then log m = 2 artanh(s), where s = (m - 1) / (m + 1) is at most 0.172, so that s^22
@@ -50,4 +50,4 @@ inline CosineAndSine cosine_and_sine(double turns) {
   return {sign * (is_odd ? -sine : cosine), sign * (is_odd ? cosine : sine)};
 }
 
-}  // namespace convoy::box_muller
+}  // namespace convoy::kernels::box_muller

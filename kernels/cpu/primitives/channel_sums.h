@@ -9,10 +9,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/batchnorm.h"
-#include "kernels/cpu/primitives/map.h"
+#include "convoy/kernels/batchnorm.h"
+#include "convoy/kernels/cpu/primitives/map.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// The sizes of x viewed as a matrix [rows, channels].
 struct ChannelMatrix {
@@ -126,4 +126,4 @@ struct ShardSums {
       : rows(values), first(values + 1), second(values + 1 + channels) {}
 };
 
-}  // namespace convoy
+}  // namespace convoy::kernels

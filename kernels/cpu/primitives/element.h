@@ -6,11 +6,11 @@
 #include <string>
 #include <type_traits>
 
-#include "kernels/base/convert.h"
-#include "kernels/base/dtype.h"
-#include "kernels/base/view.h"
+#include "convoy/kernels/base/convert.h"
+#include "convoy/kernels/base/dtype.h"
+#include "convoy/kernels/base/view.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// The types of arrays on the CPU. bf16 is computed in f32 and rounded once.
 inline constexpr ElementTypes<float, double, bfloat16> kCpuTypes{"the CPU"};
@@ -43,4 +43,4 @@ void put(Y& y, V value) {
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -4,12 +4,12 @@
 
 #include <array>
 
-#include "kernels/base/convert.h"
-#include "kernels/cpu/primitives/map.h"
-#include "kernels/cpu/primitives/workspace.h"
-#include "kernels/elementwise.h"
+#include "convoy/kernels/base/convert.h"
+#include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/cpu/primitives/workspace.h"
+#include "convoy/kernels/elementwise.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// Up to four f32 arrays of one kernel call. The memory is returned when the object is destroyed.
 class FloatCopies {
@@ -49,4 +49,4 @@ inline void round_into(CpuStream& stream, ConstView x, GradView y) {
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/base/view.h"
-#include "kernels/cpu/primitives/element.h"
-#include "kernels/runtime/parallel.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/cpu/primitives/element.h"
+#include "convoy/kernels/runtime/parallel.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// Minimum number of elements per thread: a few microseconds of memory traffic, about the cost of waking the
 /// threads.
@@ -65,4 +65,4 @@ void map(const CpuStream& stream, const ConstView& x, const ConstView& y, const 
   map_arrays(stream, f, z, x, y);
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

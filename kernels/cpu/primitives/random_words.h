@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/base/random.h"
-#include "kernels/cpu/primitives/simd.h"
+#include "convoy/kernels/base/random.h"
+#include "convoy/kernels/cpu/primitives/simd.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// Items per call of draw_wide_words(): enough vectors to hide the latency of the multiplications between
 /// rounds.
@@ -68,4 +68,4 @@ inline void draw_words(const Random& random, std::uint64_t a, std::uint32_t firs
   }
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

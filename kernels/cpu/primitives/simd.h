@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
-namespace convoy::simd {
+namespace convoy::kernels::simd {
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
@@ -68,4 +68,4 @@ constexpr bool kHasLowerMultiply = false;
 inline void multiply_lower(Wide& x, std::uint32_t factor) { x = (x & 0xffffffffU) * factor; }
 #endif
 
-}  // namespace convoy::simd
+}  // namespace convoy::kernels::simd

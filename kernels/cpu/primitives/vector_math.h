@@ -20,9 +20,9 @@
 #include <cstdint>
 #include <numbers>
 
-#include "kernels/base/multiply_add.h"
+#include "convoy/kernels/base/multiply_add.h"
 
-namespace convoy::vector_math {
+namespace convoy::kernels::vector_math {
 
 /// Building blocks of the functions below.
 namespace detail {
@@ -144,4 +144,4 @@ inline float normal_cdf(float x) {
 /// Uses erfc, which is accurate where the result is tiny.
 inline double normal_cdf(double x) { return 0.5 * std::erfc(-x * std::numbers::sqrt2 / 2); }
 
-}  // namespace convoy::vector_math
+}  // namespace convoy::kernels::vector_math

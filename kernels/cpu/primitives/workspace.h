@@ -3,10 +3,10 @@
 
 #include <cstddef>
 
-#include "kernels/runtime/memory/memory.h"
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// An uninitialized block of memory for one kernel call. The block comes from the stream's caching allocator
 /// and is returned on destruction. Kernels and tensors therefore reuse the same blocks, and a steady state
@@ -36,4 +36,4 @@ class Workspace {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace convoy
+}  // namespace convoy::kernels

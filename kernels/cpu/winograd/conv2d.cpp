@@ -1,20 +1,20 @@
 // Winograd's convolution on the CPU: transforms of tiles and filters, one GEMM per point, and the output
 // transform.
-#include "kernels/cpu/winograd/conv2d.h"
+#include "convoy/kernels/cpu/winograd/conv2d.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <vector>
 
-#include "kernels/cpu/primitives/map.h"
-#include "kernels/cpu/primitives/workspace.h"
-#include "kernels/cpu/winograd/small_gemm.h"
-#include "kernels/cpu/winograd/strided_transforms.h"
-#include "kernels/cpu/winograd/tiles.h"
-#include "kernels/runtime/parallel.h"
+#include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/cpu/primitives/workspace.h"
+#include "convoy/kernels/cpu/winograd/small_gemm.h"
+#include "convoy/kernels/cpu/winograd/strided_transforms.h"
+#include "convoy/kernels/cpu/winograd/tiles.h"
+#include "convoy/kernels/runtime/parallel.h"
 
-namespace convoy::winograd {
+namespace convoy::kernels::winograd {
 namespace {
 
 using simd::kLanes;
@@ -430,4 +430,4 @@ void backward_filter(CpuStream& stream, ConstView dy, ConstView x, GradView dfil
   });
 }
 
-}  // namespace convoy::winograd
+}  // namespace convoy::kernels::winograd

@@ -2,10 +2,10 @@
 // multiplications for stride 1, and 9/16 for stride 2. README.md in this directory explains the algorithm.
 #pragma once
 
-#include "kernels/conv2d.h"
-#include "kernels/shared/conv2d_geometry.h"
+#include "convoy/kernels/conv2d.h"
+#include "convoy/kernels/shared/conv2d_geometry.h"
 
-namespace convoy::winograd {
+namespace convoy::kernels::winograd {
 
 /// Returns whether the three functions below support this convolution and are faster than oneDNN's direct
 /// algorithm. They support 3x3 filters with stride 1, or with stride 2 and a padding of 1. Input and output
@@ -20,4 +20,4 @@ void forward(CpuStream&, ConstView x, ConstView filter, ConstView bias, View y, 
 void backward_data(CpuStream&, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options);
 void backward_filter(CpuStream&, ConstView dy, ConstView x, GradView dfilter, Conv2dOptions options);
 
-}  // namespace convoy::winograd
+}  // namespace convoy::kernels::winograd

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/primitives/simd.h"
+#include "convoy/kernels/cpu/primitives/simd.h"
 
-namespace convoy::simd {
+namespace convoy::kernels::simd {
 
 /// The left operand [rows, depth] of a GEMM. Element (row, k) is data[row * row_stride + k * k_stride].
 struct LeftOperand {
@@ -126,4 +126,4 @@ inline void gemm_panel(std::int64_t rows, std::int64_t columns, std::int64_t dep
                  {b.data + done * b.k_stride, b.k_stride}, c, c_stride, add || done > 0);
 }
 
-}  // namespace convoy::simd
+}  // namespace convoy::kernels::simd

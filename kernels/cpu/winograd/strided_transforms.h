@@ -14,9 +14,9 @@
 
 #include <array>
 
-#include "kernels/cpu/winograd/transforms.h"
+#include "convoy/kernels/cpu/winograd/transforms.h"
 
-namespace convoy::winograd {
+namespace convoy::kernels::winograd {
 
 /// F(4, 2): four outputs of two taps over five inputs.
 struct TwoTaps {
@@ -134,4 +134,4 @@ struct StrideTwoBackwardData {
   static constexpr auto kValueAt = kStridedValueAt;
 };
 
-}  // namespace convoy::winograd
+}  // namespace convoy::kernels::winograd

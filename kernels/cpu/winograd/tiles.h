@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/winograd/transforms.h"
+#include "convoy/kernels/cpu/winograd/transforms.h"
 
-namespace convoy::winograd {
+namespace convoy::kernels::winograd {
 
 /// The sizes of a batch of NHWC images.
 struct Images {
@@ -57,4 +57,4 @@ void transform_window(const Window<Size, const Element>& window, std::int64_t ch
         [&](int y, int x, const Vec& value) { put(y * Transform::kTo + x, channel, value); });
 }
 
-}  // namespace convoy::winograd
+}  // namespace convoy::kernels::winograd

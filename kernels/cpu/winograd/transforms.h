@@ -13,9 +13,9 @@
 
 #include <array>
 
-#include "kernels/cpu/primitives/simd.h"
+#include "convoy/kernels/cpu/primitives/simd.h"
 
-namespace convoy::winograd {
+namespace convoy::kernels::winograd {
 
 using simd::Vec;
 
@@ -131,4 +131,4 @@ inline __attribute__((always_inline)) void transform(Get&& get, Put&& put) {
   }
 }
 
-}  // namespace convoy::winograd
+}  // namespace convoy::kernels::winograd

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <string>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// Throws DeviceError if `status` is an error. CUBLAS_CHECK calls it.
 inline void cublas_check(cublasStatus_t status, const char* call, const char* file, int line) {
@@ -20,7 +20,7 @@ inline void cublas_check(cublasStatus_t status, const char* call, const char* fi
                     std::to_string(line) + ")");
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels
 
 /// A macro, because the message contains the text of the expression.
-#define CUBLAS_CHECK(call) ::convoy::cublas_check((call), #call, __FILE__, __LINE__)
+#define CUBLAS_CHECK(call) ::convoy::kernels::cublas_check((call), #call, __FILE__, __LINE__)

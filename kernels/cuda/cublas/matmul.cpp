@@ -1,14 +1,14 @@
 // GEMM by cuBLASLt: descriptors, preferences, and the cache of algorithms.
-#include "kernels/cuda/cublas/matmul.h"
+#include "convoy/kernels/cuda/cublas/matmul.h"
 
 #include <bit>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/cuda/cublas/check.h"
-#include "kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/cuda/cublas/check.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 namespace {
 
 cudaDataType_t data_type(DType dtype) {
@@ -160,4 +160,4 @@ bool CublasLt::multiply(CudaStream& stream, const GemmProblem& problem, const Op
   return true;
 }
 
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda

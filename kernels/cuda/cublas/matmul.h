@@ -11,11 +11,11 @@
 #include <optional>
 #include <type_traits>
 
-#include "kernels/base/lru_cache.h"
-#include "kernels/base/view.h"
-#include "kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/base/lru_cache.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 
 /// The GEMM c [m, n] = act(op(a) [m, k] op(b) [k, n] + bias [n]) with row-major matrices: everything that the
 /// choice of an algorithm depends on. No size may be 0.
@@ -130,4 +130,4 @@ class CublasLt {
   LruCache<GemmProblem, Plan> plans_{kCapacity};
 };
 
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda

@@ -1,13 +1,13 @@
 // Error messages and the version of cuDNN.
-#include "kernels/cuda/cudnn/check.h"
+#include "convoy/kernels/cuda/cudnn/check.h"
 
 #include <array>
 #include <string_view>
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/library_versions.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/library_versions.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 std::string cudnn_failure(cudnnStatus_t status) {
   std::array<char, 512> message{};
@@ -23,6 +23,10 @@ void cudnn_check(cudnnStatus_t status, const char* call, const char* file, int l
   name.remove_prefix(name.rfind('/') + 1);
   fail<DeviceError>("{} failed: {}, {}:{}", call, cudnn_failure(status), name, line);
 }
+
+}  // namespace convoy::kernels
+
+namespace convoy {
 
 std::string cudnn_version_text() {
   const std::size_t version = cudnnGetVersion();

@@ -1,15 +1,15 @@
 // kernels/conv2d.h on the GPU, by cuDNN. f64 and empty arrays, for which cuDNN has no engines, use the
 // reference kernels.
-#include "kernels/conv2d.h"
+#include "convoy/kernels/conv2d.h"
 
 #include <algorithm>
 #include <initializer_list>
 
-#include "kernels/cuda/cudnn/conv2d_plans.h"
-#include "kernels/cuda/primitives/launch.h"
-#include "kernels/elementwise.h"
+#include "convoy/kernels/cuda/cudnn/conv2d_plans.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/elementwise.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 // cuDNN takes inputs and outputs as void*.
@@ -85,4 +85,4 @@ void conv2d_backward_filter(CudaStream& stream, ConstView dy, ConstView x, GradV
   });
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

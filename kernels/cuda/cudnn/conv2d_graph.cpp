@@ -1,14 +1,14 @@
 // Describes a convolution to cuDNN as an operation graph.
-#include "kernels/cuda/cudnn/conv2d_graph.h"
+#include "convoy/kernels/cuda/cudnn/conv2d_graph.h"
 
 #include <algorithm>
 #include <array>
 #include <iterator>
 #include <utility>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 using Dims = std::array<std::int64_t, 4>;
@@ -197,4 +197,4 @@ std::vector<void*> conv2d_pointers(const Conv2dProblem& problem, const Conv2dArr
   return {arrays.x, arrays.filter, arrays.y};
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

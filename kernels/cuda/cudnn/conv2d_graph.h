@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/dtype.h"
-#include "kernels/cuda/cudnn/plan.h"
-#include "kernels/shared/conv2d_geometry.h"
+#include "convoy/kernels/base/dtype.h"
+#include "convoy/kernels/cuda/cudnn/plan.h"
+#include "convoy/kernels/shared/conv2d_geometry.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 enum class Conv2dDirection : std::uint8_t { forward, backward_data, backward_filter };
 
@@ -56,4 +56,4 @@ std::vector<std::int64_t> conv2d_ids(const Conv2dProblem& problem);
 /// Returns the arrays of a call, in the order of conv2d_ids().
 std::vector<void*> conv2d_pointers(const Conv2dProblem& problem, const Conv2dArrays& arrays);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

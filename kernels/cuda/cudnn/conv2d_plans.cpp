@@ -1,5 +1,5 @@
 // Chooses, autotunes and runs cuDNN plans for convolutions.
-#include "kernels/cuda/cudnn/conv2d_plans.h"
+#include "convoy/kernels/cuda/cudnn/conv2d_plans.h"
 
 #include <algorithm>
 #include <array>
@@ -8,13 +8,13 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/base/check.h"
-#include "kernels/cuda/primitives/launch.h"
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
-#include "kernels/runtime/library_versions.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
+#include "convoy/kernels/runtime/library_versions.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 constexpr std::size_t kTimedPlans = 8;  // the heuristics order plans well; later ones are rarely fastest
@@ -199,4 +199,4 @@ bool Conv2dPlans::try_enqueue(CudaStream& stream, const Conv2dProblem& problem, 
   return true;
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

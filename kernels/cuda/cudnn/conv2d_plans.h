@@ -7,12 +7,12 @@
 #include <set>
 #include <string>
 
-#include "kernels/base/lru_cache.h"
-#include "kernels/cuda/cudnn/conv2d_graph.h"
-#include "kernels/cuda/cudnn/plan.h"
-#include "kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/base/lru_cache.h"
+#include "convoy/kernels/cuda/cudnn/conv2d_graph.h"
+#include "convoy/kernels/cuda/cudnn/plan.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// Chooses, caches and runs the plans of a stream's convolutions. The plan for a problem is, in this order:
 ///  1. A plan that was timed before, by this stream or as stored in stream.algorithm_cache(). The cache's
@@ -64,4 +64,4 @@ class Conv2dPlans {
   std::set<Plan> captured_plans_;
 };
 
-}  // namespace convoy
+}  // namespace convoy::kernels

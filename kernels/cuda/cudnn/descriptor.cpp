@@ -1,10 +1,10 @@
 // Attributes of cuDNN backend descriptors.
-#include "kernels/cuda/cudnn/descriptor.h"
+#include "convoy/kernels/cuda/cudnn/descriptor.h"
 
 #include <algorithm>
 #include <iterator>
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 std::vector<cudnnBackendDescriptor_t> handles_of(const std::vector<CudnnDescriptor>& descriptors) {
@@ -67,4 +67,4 @@ std::size_t CudnnDescriptor::get_elements(cudnnBackendAttributeName_t name, cudn
   return static_cast<std::size_t>(std::min(filled, maximum));
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/cudnn/check.h"
+#include "convoy/kernels/cuda/cudnn/check.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// The attribute type of an array of T. void* is a data pointer; descriptors are passed as CudnnDescriptor.
 template <class T>
@@ -108,4 +108,4 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-}  // namespace convoy
+}  // namespace convoy::kernels

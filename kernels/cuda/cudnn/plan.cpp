@@ -1,12 +1,12 @@
 // Makes cuDNN plans from engine heuristics or from text, and executes them.
-#include "kernels/cuda/cudnn/plan.h"
+#include "convoy/kernels/cuda/cudnn/plan.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "kernels/base/check.h"
+#include "convoy/kernels/base/check.h"
 
-namespace convoy {
+namespace convoy::kernels {
 namespace {
 
 struct Knob {
@@ -224,4 +224,4 @@ std::string make_plans(const CudnnTarget& target, const std::shared_ptr<const Cu
   return reason;
 }
 
-}  // namespace convoy
+}  // namespace convoy::kernels

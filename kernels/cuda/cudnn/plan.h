@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/base/dtype.h"
-#include "kernels/cuda/cudnn/descriptor.h"
-#include "kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/base/dtype.h"
+#include "convoy/kernels/cuda/cudnn/descriptor.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// The target of plans: a GPU, or the description of a GPU.
 class CudnnTarget {
@@ -115,4 +115,4 @@ std::string make_plans(const CudnnTarget& target, const std::shared_ptr<const Cu
                        const EngineRules& rules, cudnnBackendHeurMode_t mode,
                        const std::function<bool(CudnnPlan)>& accept);
 
-}  // namespace convoy
+}  // namespace convoy::kernels

@@ -1,8 +1,8 @@
 // kernels/conv2d.h on the GPU in builds without cuDNN: uses the reference kernels, which are slow.
-#include "kernels/conv2d.h"
-#include "kernels/runtime/library_versions.h"
+#include "convoy/kernels/conv2d.h"
+#include "convoy/kernels/runtime/library_versions.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 void conv2d_forward(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options) {
@@ -18,6 +18,10 @@ void conv2d_backward_filter(CudaStream& stream, ConstView dy, ConstView x, GradV
                             Conv2dOptions options) {
   conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
 }
+
+}  // namespace convoy::kernels
+
+namespace convoy {
 
 std::string cudnn_version_text() { return ""; }
 

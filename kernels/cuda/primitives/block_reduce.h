@@ -2,9 +2,9 @@
 // results are reproducible bit for bit.
 #pragma once
 
-#include "kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
@@ -46,4 +46,4 @@ __device__ T block_reduce(T value, Op op, BlockPartials<T, kThreads>& partials) 
   return result;
 }
 
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda

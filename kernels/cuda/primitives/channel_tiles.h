@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/cuda/primitives/element.h"
-#include "kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 
 inline constexpr int kChannelBlock = 256;  // threads: whole warps, and several blocks fit an SM
 /// 8 lanes of 16-byte packs read 128 contiguous bytes, a cache line. There are fewer lanes only if there are
@@ -242,4 +242,4 @@ void choose_width(std::int64_t channels, bool aligned, const F& f) {
   }
 }
 
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda

@@ -4,9 +4,9 @@
 #include <bit>
 #include <cstdint>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 
 /// A divisor from 1 to 2^31 - 1. Divides by a multiplication and a shift (Granlund and Montgomery, "Division
 /// by invariant integers using multiplication", PLDI 1994). GPUs have no integer division: it takes about 20
@@ -35,4 +35,4 @@ class Divisor {
   std::uint32_t multiplier_;  // 2^shift / divisor, rounded up
 };
 
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/base/convert.h"
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/convert.h"
+#include "convoy/kernels/base/dtype.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 
 using convoy::compute_t;
 
@@ -58,4 +58,4 @@ inline bool is_aligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
 }
 
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda

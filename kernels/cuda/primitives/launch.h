@@ -9,10 +9,10 @@
 #include <string>
 #include <type_traits>
 
-#include "kernels/runtime/cuda/check.h"
-#include "kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/cuda/check.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
 
-namespace convoy {
+namespace convoy::kernels {
 
 /// Returns the number of blocks that cover `items` items. It is 0 for no items; launching an empty grid is an
 /// error, so callers must return early.
@@ -77,4 +77,4 @@ class Scratch {
 };
 
 }  // namespace cuda
-}  // namespace convoy
+}  // namespace convoy::kernels

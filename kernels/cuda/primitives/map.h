@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "kernels/base/view.h"
-#include "kernels/cuda/primitives/element.h"
-#include "kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 
 inline constexpr int kMapBlock = 256;  // threads: whole warps, and several blocks fit an SM
 
@@ -150,4 +150,4 @@ void map(CudaStream& stream, const ConstView& x, const ConstView& y, const Y& z,
   map_arrays(stream, f, z, x, y);
 }
 
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/primitives/element.h"
-#include "kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 
 /// Maximum size of a table. Every GPU supports 4 KiB of kernel parameters; the rest is for the other
 /// parameters.
@@ -80,4 +80,4 @@ __device__ inline bool packs_may_begin(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
 }
 
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/cuda/primitives/block_reduce.h"
-#include "kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/block_reduce.h"
+#include "convoy/kernels/cuda/primitives/element.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 
 inline constexpr std::int64_t kMaxWarpColumns = 1024;  // 32 elements per lane; longer rows are for a block
 
@@ -111,4 +111,4 @@ __device__ FirstLargest<compute_t<T>> first_largest(const T* x, std::int64_t col
   return {largest, Team::reduce(candidate, Min{})};
 }
 
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda

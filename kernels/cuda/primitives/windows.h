@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/base/view.h"
-#include "kernels/cuda/primitives/divisor.h"
-#include "kernels/cuda/primitives/element.h"
-#include "kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/cuda/primitives/divisor.h"
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 
 /// The coordinates of a pack of adjacent channels of one pixel.
 struct PackCoordinates {
@@ -120,4 +120,4 @@ bool comes_in_packs(std::int64_t channels, const Pointers*... pointers) {
 /// Returns the index of this thread in a one-dimensional grid.
 __device__ inline std::int64_t thread_index() { return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 
 namespace convoy {
 

@@ -1,15 +1,15 @@
-#include "kernels/runtime/cuda/device.h"
+#include "convoy/kernels/runtime/cuda/device.h"
 
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <variant>
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/cuda/check.h"
-#include "kernels/runtime/cuda/stream.h"
-#include "kernels/runtime/device_context_state.h"
-#include "kernels/runtime/library_versions.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/cuda/check.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/device_context_state.h"
+#include "convoy/kernels/runtime/library_versions.h"
 
 namespace convoy {
 namespace {

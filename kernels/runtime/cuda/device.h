@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "kernels/runtime/device_context.h"
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
 

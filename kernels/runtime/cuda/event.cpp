@@ -1,5 +1,5 @@
-#include "kernels/runtime/cuda/stream.h"
-#include "kernels/runtime/event_impl.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/event_impl.h"
 
 namespace convoy {
 namespace {

@@ -1,11 +1,11 @@
-#include "kernels/runtime/cuda/facts.h"
+#include "convoy/kernels/runtime/cuda/facts.h"
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/cuda/check.h"
-#include "kernels/runtime/cuda/device.h"
-#include "kernels/runtime/library_versions.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/cuda/check.h"
+#include "convoy/kernels/runtime/cuda/device.h"
+#include "convoy/kernels/runtime/library_versions.h"
 
 namespace convoy {
 

@@ -2,10 +2,10 @@
 
 #include <exception>
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/cuda/check.h"
-#include "kernels/runtime/cuda/stream.h"
-#include "kernels/runtime/graph_capture.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/cuda/check.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/graph_capture.h"
 
 namespace convoy {
 namespace {

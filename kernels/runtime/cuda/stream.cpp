@@ -1,6 +1,6 @@
-#include "kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
 
-#include "kernels/runtime/cuda/check.h"
+#include "convoy/kernels/runtime/cuda/check.h"
 
 namespace convoy {
 namespace {

@@ -7,9 +7,9 @@
 #include <typeindex>
 #include <unordered_map>
 
-#include "kernels/runtime/algorithm_cache.h"
-#include "kernels/runtime/cuda_options.h"
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/algorithm_cache.h"
+#include "convoy/kernels/runtime/cuda_options.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
 

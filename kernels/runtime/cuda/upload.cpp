@@ -1,6 +1,6 @@
-#include "kernels/runtime/cuda/check.h"
-#include "kernels/runtime/cuda/stream.h"
-#include "kernels/runtime/upload_impl.h"
+#include "convoy/kernels/runtime/cuda/check.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/upload_impl.h"
 
 namespace convoy {
 namespace {

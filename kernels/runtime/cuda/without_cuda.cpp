@@ -1,9 +1,9 @@
 // The CUDA functions of a build without CUDA. Builds with CUDA compile device.cpp and facts.cpp instead.
 #include <cstring>
 
-#include "kernels/base/check.h"
-#include "kernels/runtime/cuda/facts.h"
-#include "kernels/runtime/device_context_state.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/cuda/facts.h"
+#include "convoy/kernels/runtime/device_context_state.h"
 
 namespace convoy {
 

@@ -1,9 +1,9 @@
-#include "kernels/runtime/memory/arena.h"
+#include "convoy/kernels/runtime/memory/arena.h"
 
 #include <algorithm>
 
-#include "kernels/base/round_up.h"
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/base/round_up.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
 

@@ -1,4 +1,4 @@
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <limits>
 #include <string_view>
 
-#include "kernels/base/check.h"
-#include "kernels/base/round_up.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/round_up.h"
 
 namespace convoy {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/runtime/memory/arena.h"
+#include "convoy/kernels/runtime/memory/arena.h"
 
 namespace convoy {
 

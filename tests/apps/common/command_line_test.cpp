@@ -6,7 +6,8 @@
 #include <sstream>
 
 #include "apps/common/command_line.h"
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/version.h"
 #include "tests/apps/programs.h"
 #include "tests/testing/support/errors.h"
 
@@ -255,7 +256,7 @@ TEST(Help, VersionIsTheProjectVersion) {
   for (const char* name : {"convoy-train", "convoy-evaluate", "convoy-predict"}) {
     const ProcessResult result = run_program({program(name), "--version"});
     EXPECT_EQ(result.exit_code, 0);
-    EXPECT_EQ(result.out, std::string(name) + " " CONVOY_VERSION "\n");
+    EXPECT_EQ(result.out, std::string(name) + " " + kVersion + "\n");
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "engine/io/safetensors.h"
+#include "convoy/engine/io/safetensors.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {

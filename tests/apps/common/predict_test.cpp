@@ -5,7 +5,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "datasets/formats/readers.h"
+#include "convoy/datasets/formats/readers.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {

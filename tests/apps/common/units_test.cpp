@@ -9,7 +9,7 @@
 #include "apps/train/report/progress.h"
 #include "apps/train/report/run_log.h"
 #include "apps/train/training_state.h"
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
@@ -90,7 +90,7 @@ TEST(TrainingState, RoundTripsBitForBit) {
   state.loss.add(2.0 / 7);
   state.last_loss = 2.0 / 7;
   state.best = TrainingState::Score{.step = 5, .accuracy = 0.1 + 0.7, .loss = 1.0 / 9, .count = 100};
-  Manifest manifest;
+  io::Manifest manifest;
   write_state(state, manifest);
   TrainingState back = read_state(manifest, "test");
   EXPECT_EQ(back.step, 7);

@@ -361,8 +361,8 @@ TEST(DoctorCollectives, CountWrongSums) {
   // The other rank contributes the expected values except for one element.
   FakeCommunicator comm(0, 2, [](const FakeCommunicator::Launch& launch, View data) {
     auto* const values = static_cast<float*>(data.data);
-    if (launch.collective.op == CollectiveOp::all_gather) values[1] = 1;
-    if (launch.collective.op != CollectiveOp::all_reduce) return;
+    if (launch.collective.op == dist::CollectiveOp::all_gather) values[1] = 1;
+    if (launch.collective.op != dist::CollectiveOp::all_reduce) return;
     for (int i = 0; i < 100; ++i) values[i] *= i == 42 ? 2 : 3;
   });
   const auto facts = doctor::try_collectives(comm, DeviceContext::create_cpu({.threads = 1}), 100);

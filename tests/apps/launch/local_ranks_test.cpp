@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/parallel/broadcast.h"
-#include "kernels/base/check.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy::testing {
 namespace {
@@ -50,7 +50,7 @@ Outcome run_ranks(int devices, const std::function<int(Job&)>& body) {
 
 /// Communicates until another rank fails or exits.
 void wait_for_others(Job& job) {
-  for (std::int32_t sum = 1;; sum = 1) all_reduce_and_wait(*job.control(), {&sum, {1}, DType::i32});
+  for (std::int32_t sum = 1;; sum = 1) dist::all_reduce_and_wait(*job.control(), {&sum, {1}, DType::i32});
 }
 
 TEST(LocalRanks, CommunicateInOneJob) {
@@ -60,7 +60,7 @@ TEST(LocalRanks, CommunicateInOneJob) {
     job.connect(DeviceContext::create_cpu({.threads = 1}));
     job.run_on_rank_zero_first([] {});
     std::int32_t sum = 1 << rank;
-    all_reduce_and_wait(*job.control(), {&sum, {1}, DType::i32});
+    dist::all_reduce_and_wait(*job.control(), {&sum, {1}, DType::i32});
     seen[rank] = fmt::format("rank {} of {} on the same cores, {}, sum {}", rank, job.ranks_on_my_cores(),
                              job.describe(), sum);
     return job.is_first() ? 5 : 6;

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "comm/bootstrap/store/socket.h"
+#include "convoy/comm/bootstrap/store/socket.h"
 #include "tests/apps/rank_runs.h"
 #include "tests/testing/support/free_port.h"
 
@@ -119,7 +119,7 @@ TEST_F(RankFaults, RefuseDuplicateRank) {
 }
 
 TEST_F(RankFaults, ReportPortInUse) {
-  const Socket taken(::socket(AF_INET, SOCK_STREAM, 0));
+  const dist::Socket taken(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_ANY);

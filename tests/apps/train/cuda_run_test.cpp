@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {

@@ -9,7 +9,7 @@
 #include <map>
 #include <sstream>
 
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {

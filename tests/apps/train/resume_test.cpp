@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "engine/io/checkpoint.h"
+#include "convoy/engine/io/checkpoint.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {
@@ -74,7 +74,7 @@ TEST_P(Kill, ResumedRunEndsWithTheSameBytes) {
       process.wait();
       // Every checkpoint in the directory is complete.
       for (const std::filesystem::path& checkpoint : checkpoints_of(workshop.path(out)))
-        EXPECT_NO_THROW(read_manifest(checkpoint)) << checkpoint;
+        EXPECT_NO_THROW(io::read_manifest(checkpoint)) << checkpoint;
     }
     const ProcessResult last = workshop.train(out, kTraining);
     ASSERT_EQ(last.exit_code, 0) << last.err;

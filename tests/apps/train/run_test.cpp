@@ -10,8 +10,9 @@
 #include <sstream>
 #include <thread>
 
-#include "datasets/formats/readers.h"
-#include "engine/io/checkpoint.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/engine/io/checkpoint.h"
+#include "convoy/version.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {
@@ -30,7 +31,7 @@ TEST(Run, WritesLogCheckpointsAndSamples) {
   EXPECT_EQ(start["event"], "start");
   EXPECT_FALSE(start["hosts"][0].get<std::string>().empty());
   EXPECT_EQ(start["schema"], 1);
-  EXPECT_EQ(start["version"], CONVOY_VERSION);
+  EXPECT_EQ(start["version"], kVersion);
   EXPECT_EQ(start["config"]["model"], "lenet");
   EXPECT_EQ(start["total_steps"], 60);
   EXPECT_EQ(result["event"], "result");
@@ -55,9 +56,9 @@ TEST(Run, WritesLogCheckpointsAndSamples) {
 
   const std::filesystem::path newest = checkpoints_of(workshop.path("run")).back();
   EXPECT_EQ(newest.filename(), "step_000060");
-  EXPECT_EQ(read_manifest(newest).parameters_hash, result["parameters_hash"].get<std::string>());
+  EXPECT_EQ(io::read_manifest(newest).parameters_hash, result["parameters_hash"].get<std::string>());
   EXPECT_EQ(read_text(workshop.path("run") / "checkpoints" / "LATEST"), "step_000060\n");
-  const Tensor samples = read_image(workshop.path("run") / "samples.png");
+  const Tensor samples = data::read_image(workshop.path("run") / "samples.png");
   EXPECT_EQ(samples.shape(), (Shape{8 * 58, 8 * 58, 3}))
       << "eight images of 28 pixels, twice as large, and gaps of 2";
   EXPECT_THAT(run.out, HasSubstr("convoy-predict --checkpoint " + workshop.path("run").string()));
@@ -106,9 +107,9 @@ TEST(Run, NanLossStopsTheRunAndKeepsCheckpoints) {
   EXPECT_THAT(saved.err, HasSubstr("the loss of step 2 is"));
   EXPECT_THAT(saved.err, HasSubstr("lower --lr (now 1e+30)"));
   EXPECT_THAT(saved.err, HasSubstr("the checkpoint of step 1 is intact"));
-  const auto newest = CheckpointDirectory(workshop.path("saved") / "checkpoints").latest();
+  const auto newest = io::CheckpointDirectory(workshop.path("saved") / "checkpoints").latest();
   ASSERT_TRUE(newest.has_value());
-  EXPECT_EQ(read_manifest(*newest).step, 1);
+  EXPECT_EQ(io::read_manifest(*newest).step, 1);
   EXPECT_TRUE(workshop.events("saved", "result").empty());
 
   // The losses of several steps are read together; the message still names the first one that is not finite.

@@ -15,9 +15,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "comm/bootstrap/host.h"
-#include "comm/transport/thread/thread_communicator.h"
-#include "kernels/base/error.h"
+#include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/transport/thread/thread_communicator.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
@@ -30,9 +30,9 @@ using std::chrono::milliseconds;
 
 class Trace : public ::testing::Test {
  protected:
-  static void on_ranks(int ranks, const std::function<void(Communicator&)>& body) {
+  static void on_ranks(int ranks, const std::function<void(dist::Communicator&)>& body) {
     std::vector<std::jthread> threads;
-    for (auto& comm : make_thread_communicators(ranks, {.timeout_seconds = 60}))
+    for (auto& comm : dist::make_thread_communicators(ranks, {.timeout_seconds = 60}))
       threads.emplace_back([&body, own = std::move(comm)] {
         try {
           body(*own);
@@ -61,7 +61,7 @@ class Trace : public ::testing::Test {
 };
 
 TEST_F(Trace, HasAProcessForEachRank) {
-  on_ranks(3, [&](Communicator& comm) {
+  on_ranks(3, [&](dist::Communicator& comm) {
     Profiler profiler;
     profiler.enable(true);
     for (int step = 0; step <= comm.rank(); ++step) const Profiler::Range range(&profiler, "step");
@@ -73,14 +73,14 @@ TEST_F(Trace, HasAProcessForEachRank) {
   std::vector<std::string> names;
   for (const Json& event : written())
     if (event["name"] == "process_name") names.push_back(event["args"]["name"]);
-  const std::string host = this_host().name;
+  const std::string host = dist::this_host().name;
   EXPECT_THAT(names, ElementsAre("rank 0 on " + host, "rank 1 on " + host, "rank 2 on " + host));
 }
 
 /// A rank that starts later has the same time axis: simultaneous spans overlap.
 TEST_F(Trace, TimeStartsAtACommonBarrier) {
   std::array<Clock::time_point, 3> started_after, started_before;
-  on_ranks(3, [&](Communicator& comm) {
+  on_ranks(3, [&](dist::Communicator& comm) {
     const auto rank = static_cast<std::size_t>(comm.rank());
     std::this_thread::sleep_for(milliseconds(20 * rank));
     Profiler profiler;
@@ -113,7 +113,7 @@ TEST_F(Trace, TimeStartsAtACommonBarrier) {
 }
 
 TEST_F(Trace, ShowsBucketsOnASeparateRow) {
-  on_ranks(2, [&](Communicator& comm) {
+  on_ranks(2, [&](dist::Communicator& comm) {
     Profiler profiler;
     profiler.enable(true);
     start_trace(profiler, &comm);
@@ -150,7 +150,7 @@ TEST_F(Trace, ShowsBucketsOnASeparateRow) {
 TEST_F(Trace, GathersLargeTraces) {
   constexpr int kMax = 15'000;
   const auto count = [](int rank) { return rank == 1 ? kMax : 10 * rank; };
-  on_ranks(3, [&](Communicator& comm) {
+  on_ranks(3, [&](dist::Communicator& comm) {
     Profiler profiler;
     const Clock::time_point begin = Clock::now();
     for (int i = 0; i < count(comm.rank()); ++i)

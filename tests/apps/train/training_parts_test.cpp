@@ -12,7 +12,7 @@
 #include "apps/train/options.h"
 #include "apps/train/step_timer.h"
 #include "apps/train/training_state.h"
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -113,7 +113,7 @@ TEST(Precision, CpuRejectsUnsupportedPrecisions) {
 
 TEST(LossScale, IsDynamicOrANumber) {
   TrainOptions options;
-  EXPECT_EQ(loss_scale_settings(options).initial, LossScaleSettings().initial);
+  EXPECT_EQ(loss_scale_settings(options).initial, optim::LossScaleSettings().initial);
   options.loss_scale = "1024";
   EXPECT_EQ(loss_scale_settings(options).initial, 1024);
   EXPECT_EQ(loss_scale_settings(options).options.growth, 1);

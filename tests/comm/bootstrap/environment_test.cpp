@@ -1,12 +1,12 @@
 // Tests of launcher detection and rendezvous plans, as tables.
-#include "comm/bootstrap/environment.h"
+#include "convoy/comm/bootstrap/environment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "comm/bootstrap/host.h"
-#include "comm/bootstrap/rendezvous_plan.h"
-#include "kernels/base/error.h"
+#include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/bootstrap/rendezvous_plan.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy::testing {
@@ -15,39 +15,39 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const Variables kTorchrun = {{"RANK", "5"},
-                             {"WORLD_SIZE", "8"},
-                             {"LOCAL_RANK", "1"},
-                             {"LOCAL_WORLD_SIZE", "4"},
-                             {"MASTER_ADDR", "10.0.0.1"},
-                             {"MASTER_PORT", "29500"},
-                             {"TORCHELASTIC_RUN_ID", "run7"}};
-const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "3"},
-                            {"OMPI_COMM_WORLD_SIZE", "4"},
-                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                            {"PMIX_NAMESPACE", "123"}};
-const Variables kSlurmStep = {{"SLURM_JOB_ID", "4711"},
-                              {"SLURM_STEP_ID", "2"},
-                              {"SLURM_PROCID", "2"},
-                              {"SLURM_STEP_NUM_TASKS", "3"},
-                              {"SLURM_NTASKS", "3"},
-                              {"SLURM_LOCALID", "0"},
-                              {"SLURM_STEP_NODELIST", "gpu[07-08]"}};
-const Variables kSlurmBatch = {{"SLURM_JOB_ID", "4711"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "3"}};
-const Variables kPmi = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
-const Variables kMlp = {{"MLP_WORKER_NUM", "2"},       {"MLP_WORKER_GPU", "8"},
-                        {"MLP_ROLE_INDEX", "1"},       {"MLP_WORKER_0_HOST", "w0.cluster"},
-                        {"MLP_WORKER_0_PORT", "2222"}, {"LOCAL_RANK", "3"}};
+const dist::Variables kTorchrun = {{"RANK", "5"},
+                                   {"WORLD_SIZE", "8"},
+                                   {"LOCAL_RANK", "1"},
+                                   {"LOCAL_WORLD_SIZE", "4"},
+                                   {"MASTER_ADDR", "10.0.0.1"},
+                                   {"MASTER_PORT", "29500"},
+                                   {"TORCHELASTIC_RUN_ID", "run7"}};
+const dist::Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "3"},
+                                  {"OMPI_COMM_WORLD_SIZE", "4"},
+                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                  {"PMIX_NAMESPACE", "123"}};
+const dist::Variables kSlurmStep = {{"SLURM_JOB_ID", "4711"},
+                                    {"SLURM_STEP_ID", "2"},
+                                    {"SLURM_PROCID", "2"},
+                                    {"SLURM_STEP_NUM_TASKS", "3"},
+                                    {"SLURM_NTASKS", "3"},
+                                    {"SLURM_LOCALID", "0"},
+                                    {"SLURM_STEP_NODELIST", "gpu[07-08]"}};
+const dist::Variables kSlurmBatch = {{"SLURM_JOB_ID", "4711"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "3"}};
+const dist::Variables kPmi = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+const dist::Variables kMlp = {{"MLP_WORKER_NUM", "2"},       {"MLP_WORKER_GPU", "8"},
+                              {"MLP_ROLE_INDEX", "1"},       {"MLP_WORKER_0_HOST", "w0.cluster"},
+                              {"MLP_WORKER_0_PORT", "2222"}, {"LOCAL_RANK", "3"}};
 
-Variables operator+(Variables a, const Variables& b) {
+dist::Variables operator+(dist::Variables a, const dist::Variables& b) {
   for (const auto& [name, value] : b) a[name] = value;
   return a;
 }
 
 struct Row {
   const char* name;
-  Variables variables;
+  dist::Variables variables;
   int rank, world_size;
   std::optional<int> local_rank;
   const char* address;
@@ -63,7 +63,7 @@ const std::optional<int> kUnknown;
 const Row kRows[] = {
     {"Torchrun", kTorchrun, 5, 8, 1, "10.0.0.1", 29500, "run7", false, "RANK and WORLD_SIZE", {}},
     {"TorchrunWithAgentStore",
-     kTorchrun + Variables{{"TORCHELASTIC_USE_AGENT_STORE", "True"}},
+     kTorchrun + dist::Variables{{"TORCHELASTIC_USE_AGENT_STORE", "True"}},
      5,
      8,
      1,
@@ -97,7 +97,7 @@ const Row kRows[] = {
      "SLURM_*",
      {}},
     {"SlurmStepWithMasterAddress",
-     kSlurmStep + Variables{{"MASTER_ADDR", "ib0"}, {"MASTER_PORT", "5"}},
+     kSlurmStep + dist::Variables{{"MASTER_ADDR", "ib0"}, {"MASTER_PORT", "5"}},
      2,
      3,
      0,
@@ -154,7 +154,7 @@ const Row kRows[] = {
      "SLURM_*",
      {"PMI_*"}},
     {"MpirunOnMlp",
-     kOpenMpi + Variables{{"MLP_WORKER_NUM", "2"}, {"MLP_WORKER_GPU", "8"}},
+     kOpenMpi + dist::Variables{{"MLP_WORKER_NUM", "2"}, {"MLP_WORKER_GPU", "8"}},
      3,
      4,
      1,
@@ -176,7 +176,7 @@ const Row kRows[] = {
      "RANK and WORLD_SIZE",
      {"OMPI_COMM_WORLD_*", "SLURM_*", "PMI_*"}},
     {"SkipsIncompleteSource",
-     kOpenMpi + Variables{{"WORLD_SIZE", "9"}},
+     kOpenMpi + dist::Variables{{"WORLD_SIZE", "9"}},
      3,
      4,
      1,
@@ -187,7 +187,7 @@ const Row kRows[] = {
      "OMPI_COMM_WORLD_*",
      {"RANK and WORLD_SIZE"}},
     {"IgnoresInvalidOuterSource",
-     kTorchrun + Variables{{"PMI_RANK", "7"}, {"PMI_SIZE", "2"}},
+     kTorchrun + dist::Variables{{"PMI_RANK", "7"}, {"PMI_SIZE", "2"}},
      5,
      8,
      1,
@@ -198,7 +198,7 @@ const Row kRows[] = {
      "RANK and WORLD_SIZE",
      {"PMI_*"}},
     {"ConvoyJobOverridesJob",
-     kTorchrun + Variables{{"CONVOY_JOB", "mine"}},
+     kTorchrun + dist::Variables{{"CONVOY_JOB", "mine"}},
      5,
      8,
      1,
@@ -209,7 +209,7 @@ const Row kRows[] = {
      "RANK and WORLD_SIZE",
      {}},
     {"TreatsEmptyAsUnset",
-     kPmi + Variables{{"RANK", ""}, {"WORLD_SIZE", ""}},
+     kPmi + dist::Variables{{"RANK", ""}, {"WORLD_SIZE", ""}},
      1,
      2,
      kUnknown,
@@ -225,7 +225,7 @@ class Launches : public ::testing::TestWithParam<Row> {};
 
 TEST_P(Launches, AreDetected) {
   const Row& row = GetParam();
-  const std::optional<Launch> launch = launch_from(row.variables);
+  const std::optional<dist::Launch> launch = dist::launch_from(row.variables);
   ASSERT_TRUE(launch.has_value());
   EXPECT_EQ(launch->rank, row.rank);
   EXPECT_EQ(launch->world_size, row.world_size);
@@ -242,15 +242,15 @@ INSTANTIATE_TEST_SUITE_P(All, Launches, ::testing::ValuesIn(kRows),
                          [](const auto& row) { return std::string(row.param.name); });
 
 TEST(LaunchFrom, ReturnsNothingWithoutLauncher) {
-  EXPECT_EQ(launch_from({}), std::nullopt);
-  EXPECT_EQ(launch_from({{"HOME", "/root"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "x"}}), std::nullopt);
-  EXPECT_EQ(launch_from(kSlurmBatch), std::nullopt);  // a batch script is not a job step
-  EXPECT_EQ(launch_from_rank(kOpenMpi), std::nullopt);
+  EXPECT_EQ(dist::launch_from({}), std::nullopt);
+  EXPECT_EQ(dist::launch_from({{"HOME", "/root"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "x"}}), std::nullopt);
+  EXPECT_EQ(dist::launch_from(kSlurmBatch), std::nullopt);  // a batch script is not a job step
+  EXPECT_EQ(dist::launch_from_rank(kOpenMpi), std::nullopt);
 }
 
 struct Refusal {
   const char* name;
-  Variables variables;
+  dist::Variables variables;
   const char* text;
 };
 
@@ -263,24 +263,24 @@ const Refusal kRefusals[] = {
     {"TrailingCharacters", {{"RANK", "1x"}, {"WORLD_SIZE", "4"}}, "RANK=1x"},
     {"NumberOutOfRange", {{"RANK", "0"}, {"WORLD_SIZE", "99999999999999"}}, "WORLD_SIZE=99999999999999"},
     {"ZeroWorldSize", {{"RANK", "0"}, {"WORLD_SIZE", "0"}}, "expected an integer of 1 or more"},
-    {"LocalRankTooLarge", kTorchrun + Variables{{"LOCAL_RANK", "4"}},
+    {"LocalRankTooLarge", kTorchrun + dist::Variables{{"LOCAL_RANK", "4"}},
      "LOCAL_RANK=4 contradicts LOCAL_WORLD_SIZE=4"},
-    {"LocalWorldSizeTooLarge", kTorchrun + Variables{{"LOCAL_WORLD_SIZE", "9"}},
+    {"LocalWorldSizeTooLarge", kTorchrun + dist::Variables{{"LOCAL_WORLD_SIZE", "9"}},
      "LOCAL_WORLD_SIZE=9 contradicts WORLD_SIZE=8"},
-    {"PortTooLarge", kTorchrun + Variables{{"MASTER_PORT", "65536"}}, "at most 65535"},
-    {"PortIsNotANumber", kTorchrun + Variables{{"MASTER_PORT", "http"}}, "MASTER_PORT=http"},
+    {"PortTooLarge", kTorchrun + dist::Variables{{"MASTER_PORT", "65536"}}, "at most 65535"},
+    {"PortIsNotANumber", kTorchrun + dist::Variables{{"MASTER_PORT", "http"}}, "MASTER_PORT=http"},
     {"OpenMpiWithoutRank", {{"OMPI_COMM_WORLD_SIZE", "2"}}, "OMPI_COMM_WORLD_RANK is not"},
-    {"SlurmRankTooLarge", kSlurmStep + Variables{{"SLURM_PROCID", "3"}},
+    {"SlurmRankTooLarge", kSlurmStep + dist::Variables{{"SLURM_PROCID", "3"}},
      "SLURM_PROCID=3 contradicts SLURM_STEP_NUM_TASKS=3"},
     {"MlpWithoutLocalRank", {{"MLP_WORKER_NUM", "2"}, {"MLP_WORKER_GPU", "8"}}, "LOCAL_RANK is not"},
-    {"MlpNodeTooLarge", kMlp + Variables{{"MLP_ROLE_INDEX", "2"}}, "MLP_ROLE_INDEX=2 contradicts"},
-    {"MlpLocalRankTooLarge", kMlp + Variables{{"LOCAL_RANK", "8"}}, "LOCAL_RANK=8 contradicts"},
+    {"MlpNodeTooLarge", kMlp + dist::Variables{{"MLP_ROLE_INDEX", "2"}}, "MLP_ROLE_INDEX=2 contradicts"},
+    {"MlpLocalRankTooLarge", kMlp + dist::Variables{{"LOCAL_RANK", "8"}}, "LOCAL_RANK=8 contradicts"},
 };
 
 class RefusedLaunches : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(RefusedLaunches, ReportTheReason) {
-  const std::string error = message_of<UsageError>([] { launch_from(GetParam().variables); });
+  const std::string error = message_of<UsageError>([] { dist::launch_from(GetParam().variables); });
   EXPECT_THAT(error, HasSubstr(GetParam().text));
   EXPECT_THAT(error, ::testing::Not(HasSubstr("\n")));
 }
@@ -289,71 +289,72 @@ INSTANTIATE_TEST_SUITE_P(All, RefusedLaunches, ::testing::ValuesIn(kRefusals),
                          [](const auto& row) { return std::string(row.param.name); });
 
 TEST(FirstHostOf, ParsesSlurmNodeLists) {
-  EXPECT_EQ(first_host_of("node7"), "node7");
-  EXPECT_EQ(first_host_of("node7,node3"), "node7");
-  EXPECT_EQ(first_host_of("gpu[003-006,9],x1"), "gpu003");
-  EXPECT_EQ(first_host_of("gpu[9,3]-ib,x1"), "gpu9-ib");
-  EXPECT_EQ(first_host_of("rack[1-2]node[0-3]"), "rack1node0");
-  EXPECT_EQ(first_host_of(""), "");
+  EXPECT_EQ(dist::first_host_of("node7"), "node7");
+  EXPECT_EQ(dist::first_host_of("node7,node3"), "node7");
+  EXPECT_EQ(dist::first_host_of("gpu[003-006,9],x1"), "gpu003");
+  EXPECT_EQ(dist::first_host_of("gpu[9,3]-ib,x1"), "gpu9-ib");
+  EXPECT_EQ(dist::first_host_of("rack[1-2]node[0-3]"), "rack1node0");
+  EXPECT_EQ(dist::first_host_of(""), "");
 }
 
 TEST(Endpoint, ParsesHostAndPort) {
-  EXPECT_EQ(parse_endpoint("node7:29500"), (Endpoint{"node7", 29500}));
-  EXPECT_EQ(parse_endpoint("10.0.0.1:1"), (Endpoint{"10.0.0.1", 1}));
-  EXPECT_EQ(parse_endpoint("[fe80::1]:65535"), (Endpoint{"fe80::1", 65535}));
-  EXPECT_EQ(parse_endpoint("[fe80::1]:65535").text(), "[fe80::1]:65535");
+  EXPECT_EQ(dist::parse_endpoint("node7:29500"), (dist::Endpoint{"node7", 29500}));
+  EXPECT_EQ(dist::parse_endpoint("10.0.0.1:1"), (dist::Endpoint{"10.0.0.1", 1}));
+  EXPECT_EQ(dist::parse_endpoint("[fe80::1]:65535"), (dist::Endpoint{"fe80::1", 65535}));
+  EXPECT_EQ(dist::parse_endpoint("[fe80::1]:65535").text(), "[fe80::1]:65535");
   for (const char* wrong : {"", "node7", "node7:", ":29500", "node7:0", "node7:65536", "node7:x", "node7:1x",
                             "fe80::1:29500", "[]:1", "node7:-1"})
-    EXPECT_THAT(message_of<UsageError>([&] { parse_endpoint(wrong); }), HasSubstr("expected tcp://HOST:PORT"))
+    EXPECT_THAT(message_of<UsageError>([&] { dist::parse_endpoint(wrong); }),
+                HasSubstr("expected tcp://HOST:PORT"))
         << wrong;
 }
 
 TEST(RendezvousPlan, FollowsTheLauncher) {
-  RendezvousPlan plan = plan_rendezvous("auto", kTorchrun);
-  EXPECT_EQ(plan.method, RendezvousPlan::Method::tcp);
-  EXPECT_EQ(plan.endpoint, (Endpoint{"10.0.0.1", 29500}));
+  dist::RendezvousPlan plan = dist::plan_rendezvous("auto", kTorchrun);
+  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::tcp);
+  EXPECT_EQ(plan.endpoint, (dist::Endpoint{"10.0.0.1", 29500}));
   EXPECT_EQ(plan.rank, 5);
   EXPECT_EQ(plan.world_size, 8);
   EXPECT_EQ(plan.job, "run7");
   EXPECT_EQ(plan.source, "environment");
   EXPECT_EQ(plan.note, "RANK and WORLD_SIZE, tcp://10.0.0.1:29500");
 
-  plan = plan_rendezvous("auto", kOpenMpi + kSlurmBatch);
-  EXPECT_EQ(plan.method, RendezvousPlan::Method::mpi);
+  plan = dist::plan_rendezvous("auto", kOpenMpi + kSlurmBatch);
+  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::mpi);
   EXPECT_EQ(plan.world_size, 4);
   EXPECT_EQ(plan.source, "mpi");
   EXPECT_EQ(plan.note, "OMPI_COMM_WORLD_*, MPI; SLURM_* too");
 
-  plan = plan_rendezvous("auto", {});
-  EXPECT_EQ(plan.method, RendezvousPlan::Method::single_process);
+  plan = dist::plan_rendezvous("auto", {});
+  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::single_process);
   EXPECT_EQ(plan.source, "one process");
-  plan = plan_rendezvous("auto", {{"RANK", "0"}, {"WORLD_SIZE", "1"}});
-  EXPECT_EQ(plan.method, RendezvousPlan::Method::single_process);
+  plan = dist::plan_rendezvous("auto", {{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::single_process);
   EXPECT_EQ(plan.source, "environment");
 }
 
 TEST(RendezvousPlan, FlagOverridesLauncher) {
-  RendezvousPlan plan = plan_rendezvous("tcp://node7:1234", kOpenMpi);
-  EXPECT_EQ(plan.method, RendezvousPlan::Method::tcp);
-  EXPECT_EQ(plan.endpoint, (Endpoint{"node7", 1234}));
+  dist::RendezvousPlan plan = dist::plan_rendezvous("tcp://node7:1234", kOpenMpi);
+  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::tcp);
+  EXPECT_EQ(plan.endpoint, (dist::Endpoint{"node7", 1234}));
   EXPECT_EQ(plan.rank, 3);
   EXPECT_EQ(plan.job, "123");
   EXPECT_EQ(plan.source, "tcp");
   EXPECT_EQ(plan.note, "OMPI_COMM_WORLD_*, tcp://node7:1234");
-  plan = plan_rendezvous("file:///shared/rendezvous", kTorchrun);
-  EXPECT_EQ(plan.method, RendezvousPlan::Method::file);
+  plan = dist::plan_rendezvous("file:///shared/rendezvous", kTorchrun);
+  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::file);
   EXPECT_EQ(plan.path, "/shared/rendezvous");
   EXPECT_EQ(plan.source, "file");
-  plan = plan_rendezvous("mpi", kTorchrun);
-  EXPECT_EQ(plan.method, RendezvousPlan::Method::mpi);
+  plan = dist::plan_rendezvous("mpi", kTorchrun);
+  EXPECT_EQ(plan.method, dist::RendezvousPlan::Method::mpi);
   EXPECT_EQ(plan.world_size, 0);  // MPI provides it
-  EXPECT_EQ(plan_rendezvous("mpi", kOpenMpi).world_size, 4);
-  EXPECT_EQ(plan_rendezvous("env", kTorchrun + kOpenMpi).method, RendezvousPlan::Method::tcp);
+  EXPECT_EQ(dist::plan_rendezvous("mpi", kOpenMpi).world_size, 4);
+  EXPECT_EQ(dist::plan_rendezvous("env", kTorchrun + kOpenMpi).method, dist::RendezvousPlan::Method::tcp);
 }
 
 TEST(RendezvousPlan, RejectsIncompleteOrInvalidSettings) {
-  const auto error_of = [](const char* where, const Variables& variables) {
-    return message_of<UsageError>([&] { plan_rendezvous(where, variables); });
+  const auto error_of = [](const char* where, const dist::Variables& variables) {
+    return message_of<UsageError>([&] { dist::plan_rendezvous(where, variables); });
   };
   EXPECT_THAT(error_of("auto", {{"RANK", "0"}, {"WORLD_SIZE", "2"}}), HasSubstr("MASTER_ADDR is not set"));
   EXPECT_THAT(error_of("auto", {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "x"}}),
@@ -368,31 +369,31 @@ TEST(RendezvousPlan, RejectsIncompleteOrInvalidSettings) {
 }
 
 TEST(Hosts, DetermineLocalRanks) {
-  const HostId a{"a", "boot1", "net:[1]"}, b{"b", "boot2", "net:[1]"};
-  const HostId by_rank[] = {b, a, b, a, b};
-  const std::vector<RankInfo> infos = make_rank_infos(by_rank, "tcp");
+  const dist::HostId a{"a", "boot1", "net:[1]"}, b{"b", "boot2", "net:[1]"};
+  const dist::HostId by_rank[] = {b, a, b, a, b};
+  const std::vector<dist::RankInfo> infos = dist::make_rank_infos(by_rank, "tcp");
   const auto all = [&](auto member) {
     std::vector<int> values;
-    for (const RankInfo& info : infos) values.push_back(info.*member);
+    for (const dist::RankInfo& info : infos) values.push_back(info.*member);
     return values;
   };
-  EXPECT_THAT(all(&RankInfo::rank), ElementsAre(0, 1, 2, 3, 4));
-  EXPECT_THAT(all(&RankInfo::node), ElementsAre(0, 1, 0, 1, 0));
-  EXPECT_THAT(all(&RankInfo::local_rank), ElementsAre(0, 0, 1, 1, 2));
-  EXPECT_THAT(all(&RankInfo::local_world_size), ElementsAre(3, 2, 3, 2, 3));
-  EXPECT_THAT(all(&RankInfo::nodes), ElementsAre(2, 2, 2, 2, 2));
-  EXPECT_THAT(all(&RankInfo::world_size), ElementsAre(5, 5, 5, 5, 5));
+  EXPECT_THAT(all(&dist::RankInfo::rank), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(all(&dist::RankInfo::node), ElementsAre(0, 1, 0, 1, 0));
+  EXPECT_THAT(all(&dist::RankInfo::local_rank), ElementsAre(0, 0, 1, 1, 2));
+  EXPECT_THAT(all(&dist::RankInfo::local_world_size), ElementsAre(3, 2, 3, 2, 3));
+  EXPECT_THAT(all(&dist::RankInfo::nodes), ElementsAre(2, 2, 2, 2, 2));
+  EXPECT_THAT(all(&dist::RankInfo::world_size), ElementsAre(5, 5, 5, 5, 5));
   EXPECT_EQ(infos[1].host, "a");
   EXPECT_EQ(infos[1].source, "tcp");
 }
 
 TEST(Hosts, WithEqualNamesAreDistinguished) {
-  const HostId host{"localhost", "boot1", "net:[1]"};
-  HostId container = host, machine = host;
+  const dist::HostId host{"localhost", "boot1", "net:[1]"};
+  dist::HostId container = host, machine = host;
   container.network = "net:[2]";
   machine.boot = "boot2";
-  const HostId by_rank[] = {host, container, machine, host};
-  const std::vector<RankInfo> infos = make_rank_infos(by_rank, "tcp");
+  const dist::HostId by_rank[] = {host, container, machine, host};
+  const std::vector<dist::RankInfo> infos = dist::make_rank_infos(by_rank, "tcp");
   EXPECT_EQ(infos[0].nodes, 3);
   EXPECT_EQ(infos[3].local_rank, 1);
   EXPECT_EQ(infos[1].local_rank, 0);
@@ -401,12 +402,12 @@ TEST(Hosts, WithEqualNamesAreDistinguished) {
 }
 
 TEST(Hosts, RoundTripThroughText) {
-  const HostId host = this_host();
+  const dist::HostId host = dist::this_host();
   EXPECT_FALSE(host.name.empty());
   EXPECT_FALSE(host.boot.empty());
   EXPECT_THAT(host.network, ::testing::StartsWith("net:["));
-  EXPECT_EQ(parse_host(to_string(host)), host);
-  EXPECT_THROW(parse_host("a\nb"), PeerError);
+  EXPECT_EQ(dist::parse_host(to_string(host)), host);
+  EXPECT_THROW(dist::parse_host("a\nb"), PeerError);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <thread>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/comm/bootstrap/store_locations.h"
 #include "tests/testing/support/errors.h"
 
@@ -17,9 +17,9 @@ using ::testing::HasSubstr;
 
 TEST(FileStore, ReplacesFileOfKilledJob) {
   const FileLocation location;
-  StoreFrame stale{StoreFrame::Kind::hello, "job", "2"};
-  location.directory.write("rendezvous",
-                           stale.bytes() + StoreFrame{StoreFrame::Kind::set, "a", "stale"}.bytes());
+  dist::StoreFrame stale{dist::StoreFrame::Kind::hello, "job", "2"};
+  location.directory.write(
+      "rendezvous", stale.bytes() + dist::StoreFrame{dist::StoreFrame::Kind::set, "a", "stale"}.bytes());
   // Until rank 0 replaces the file, the other ranks do not join it.
   EXPECT_THAT(message_of<PeerError>([&] {
                 location.open_as({1, 2, "job"}, 0.2);
@@ -27,9 +27,9 @@ TEST(FileStore, ReplacesFileOfKilledJob) {
               HasSubstr("from an earlier job"));
   const auto first = location.open(0);
   const auto second = location.open(1);
-  EXPECT_EQ(second->get("a", Deadline(0)), std::nullopt);
+  EXPECT_EQ(second->get("a", dist::Deadline(0)), std::nullopt);
   first->set("a", "new");
-  EXPECT_EQ(second->get("a", Deadline(kPatience)), "new");
+  EXPECT_EQ(second->get("a", dist::Deadline(kPatience)), "new");
 }
 
 TEST(FileStore, ReplacesAnEmptyFile) {  // $(mktemp)
@@ -37,7 +37,7 @@ TEST(FileStore, ReplacesAnEmptyFile) {  // $(mktemp)
   location.directory.write("rendezvous", "");
   const auto first = location.open(0);
   location.open(1)->set("a", "1");
-  EXPECT_EQ(first->get("a", Deadline(kPatience)), "1");
+  EXPECT_EQ(first->get("a", dist::Deadline(kPatience)), "1");
 }
 
 TEST(FileStore, LeavesOtherFilesUnchanged) {
@@ -52,7 +52,7 @@ TEST(FileStore, LeavesOtherFilesUnchanged) {
   std::ifstream in(location.path);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "other data");
   EXPECT_THAT(message_of<UsageError>([&] {
-                FileStore("/no/such/directory/x", {0, 2, ""}, Deadline(1));
+                dist::FileStore("/no/such/directory/x", {0, 2, ""}, dist::Deadline(1));
               }),
               HasSubstr("rank 0 cannot create the file: No such file"));
 }
@@ -63,14 +63,15 @@ TEST(FileStore, AppendsAfterLastCompleteRecord) {
   first->set("a", "1");
   {
     std::ofstream torn(location.path, std::ios::binary | std::ios::app);
-    const std::string bytes = StoreFrame{StoreFrame::Kind::set, "torn", std::string(500, 'x')}.bytes();
+    const std::string bytes =
+        dist::StoreFrame{dist::StoreFrame::Kind::set, "torn", std::string(500, 'x')}.bytes();
     torn << bytes.substr(0, bytes.size() / 2);
   }
   const auto second = location.open(1);
   second->set("b", "2");
-  EXPECT_EQ(first->get("b", Deadline(kPatience)), "2");
-  EXPECT_EQ(first->get("torn", Deadline(0)), std::nullopt);
-  EXPECT_EQ(second->get("a", Deadline(0)), "1");
+  EXPECT_EQ(first->get("b", dist::Deadline(kPatience)), "2");
+  EXPECT_EQ(first->get("torn", dist::Deadline(0)), std::nullopt);
+  EXPECT_EQ(second->get("a", dist::Deadline(0)), "1");
 }
 
 TEST(FileStore, RemovesItsFile) {

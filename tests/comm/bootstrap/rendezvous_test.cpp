@@ -1,6 +1,6 @@
 // Tests of initialization through TCP and file stores, with forked processes: missing, late, refused and
 // killed ranks.
-#include "comm/bootstrap/rendezvous.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,12 +17,12 @@
 #include <fstream>
 #include <thread>
 
-#include "comm/bootstrap/gpu_sharing.h"
-#include "comm/bootstrap/host.h"
-#include "comm/bootstrap/store/socket.h"
-#include "comm/transport/gloo/gloo_communicator.h"
-#include "comm/transport/mpi/mpi_communicator.h"
-#include "kernels/base/error.h"
+#include "convoy/comm/bootstrap/gpu_sharing.h"
+#include "convoy/comm/bootstrap/host.h"
+#include "convoy/comm/bootstrap/store/socket.h"
+#include "convoy/comm/transport/gloo/gloo_communicator.h"
+#include "convoy/comm/transport/mpi/mpi_communicator.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/comm/rendezvous_ranks.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/rank_processes.h"
@@ -66,14 +66,14 @@ INSTANTIATE_TEST_SUITE_P(Stores, RendezvousTest, ::testing::Values("tcp", "file"
 
 TEST_P(RendezvousTest, ProvidesPositionsOfAllRanks) {
   const std::string where = new_url();
-  run_rendezvous_ranks(4, where, [&](Rendezvous& rendezvous) {
-    const RankInfo& info = rendezvous.info();
+  run_rendezvous_ranks(4, where, [&](dist::Rendezvous& rendezvous) {
+    const dist::RankInfo& info = rendezvous.info();
     EXPECT_EQ(info.source, GetParam());
     EXPECT_EQ(info.world_size, 4);
     EXPECT_EQ(info.local_rank, info.rank);
     EXPECT_EQ(info.local_world_size, 4);
     EXPECT_EQ(info.nodes, 1);
-    EXPECT_EQ(info.host, this_host().name);
+    EXPECT_EQ(info.host, dist::this_host().name);
     ASSERT_EQ(rendezvous.all().size(), 4U);
     for (int rank = 0; rank < 4; ++rank)
       EXPECT_EQ(rendezvous.all()[static_cast<std::size_t>(rank)].rank, rank);
@@ -84,7 +84,7 @@ TEST_P(RendezvousTest, ProvidesPositionsOfAllRanks) {
 }
 
 TEST_P(RendezvousTest, GathersStrings) {
-  run_rendezvous_ranks(3, new_url(), [](Rendezvous& rendezvous) {
+  run_rendezvous_ranks(3, new_url(), [](dist::Rendezvous& rendezvous) {
     for (int round = 0; round < 20; ++round) {
       const auto to_string = [&](int rank) {
         return std::string(static_cast<std::size_t>(rank * round), '\n');
@@ -97,7 +97,7 @@ TEST_P(RendezvousTest, GathersStrings) {
 }
 
 TEST_P(RendezvousTest, BarrierWaitsForAllRanks) {
-  run_rendezvous_ranks(3, new_url(), [](Rendezvous& rendezvous) {
+  run_rendezvous_ranks(3, new_url(), [](dist::Rendezvous& rendezvous) {
     using Clock = std::chrono::steady_clock;  // the same clock in all processes of a machine
     if (rendezvous.info().rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const auto entered = Clock::now().time_since_epoch().count();
@@ -118,7 +118,7 @@ TEST_P(RendezvousTest, ReportsMissingRanks) {
     set_launch(rank.rank, rank.size);
     const double seconds = seconds_of([&] {
       const std::string error = message_of<PeerError>(
-          [&] { Rendezvous::init({.init_method = where, .timeout_seconds = timeout}); });
+          [&] { dist::Rendezvous::init({.init_method = where, .timeout_seconds = timeout}); });
       EXPECT_THAT(error, HasSubstr(where));
       EXPECT_THAT(error, HasSubstr("after 2 s ranks 0, 1, 3 have joined, rank 2 is missing"));
     });
@@ -131,7 +131,7 @@ TEST_P(RendezvousTest, WaitsForLateRanks) {
   run_forked_ranks(3, [&](const ForkedRank& rank) {
     std::this_thread::sleep_for(std::chrono::milliseconds(400 * ((rank.rank + 1) % 3)));  // rank 1 last
     set_launch(rank.rank, rank.size);
-    Rendezvous::init({.init_method = where, .timeout_seconds = kPatience})->barrier();
+    dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience})->barrier();
   });
 }
 
@@ -140,10 +140,10 @@ TEST_P(RendezvousTest, RefusesDuplicateRank) {
   // Starts ranks 0, 1 and 1: one of the duplicates is refused, and the others continue.
   run_forked_ranks(3, [&](const ForkedRank& rank) {
     set_launch(std::min(rank.rank, 1), 2);
-    std::unique_ptr<Rendezvous> rendezvous;  // kept until all processes have tried
+    std::unique_ptr<dist::Rendezvous> rendezvous;  // kept until all processes have tried
     std::string error;
     try {
-      rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
+      rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
     } catch (const PeerError& refused) {
       error = refused.what();
     }
@@ -159,7 +159,7 @@ TEST_P(RendezvousTest, KeepsTwoJobsSeparate) {
   run_forked_ranks(4, [&](const ForkedRank& rank) {
     const int job = rank.rank / 2;
     set_launch(rank.rank % 2, 2);
-    const auto rendezvous = Rendezvous::init({.init_method = urls[job], .timeout_seconds = kPatience});
+    const auto rendezvous = dist::Rendezvous::init({.init_method = urls[job], .timeout_seconds = kPatience});
     for (int round = 0; round < 10; ++round)
       for (const std::string& text : rendezvous->all_gather(std::to_string(job)))
         EXPECT_EQ(text, std::to_string(job));
@@ -172,10 +172,10 @@ TEST_P(RendezvousTest, RefusesSecondJobAtSameLocation) {
     const bool first = rank.rank < 2;
     set_launch(rank.rank % 2, 2);
     setenv("CONVOY_JOB", first ? "first" : "second", 1);
-    std::unique_ptr<Rendezvous> rendezvous;
-    if (first) rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
+    std::unique_ptr<dist::Rendezvous> rendezvous;
+    if (first) rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
     rank.exchange("");  // the second job starts now
-    const auto init = [&] { Rendezvous::init({.init_method = where, .timeout_seconds = kPatience}); };
+    const auto init = [&] { dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience}); };
     if (rank.rank == 2) {
       EXPECT_THAT(message_of<UsageError>(init),
                   AnyOf(HasSubstr("is in use"), HasSubstr("another job uses the file")));
@@ -191,7 +191,7 @@ TEST_P(RendezvousTest, FailsOnAllRanksWhenOneFails) {
   const std::string where = new_url();
   run_forked_ranks(3, [&](const ForkedRank& rank) {
     set_launch(rank.rank, rank.size);
-    auto rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
+    auto rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
     if (rank.rank == 1) {
       EXPECT_THROW(
           {
@@ -215,7 +215,7 @@ TEST_P(RendezvousTest, ReportsKilledRank) {
   run_forked_ranks(3, [&](const ForkedRank& rank) {
     set_launch(rank.rank, rank.size);
     rank.exchange("");
-    const auto rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = 2});
+    const auto rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = 2});
     rank.exchange("");
     if (rank.rank == 2) kill(getpid(), SIGKILL);
     EXPECT_THAT(message_of<PeerError>([&] { rendezvous->barrier(); }), HasSubstr("rank 2 is missing"));
@@ -228,7 +228,7 @@ TEST_P(RendezvousTest, FailsWhenRank0IsKilled) {
   for (int job = 0; job < 2; ++job) {  // the second job uses the same location
     run_forked_ranks(3, [&](const ForkedRank& rank) {
       set_launch(rank.rank, rank.size);
-      const auto rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
+      const auto rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = kPatience});
       rendezvous->barrier();
       if (job == 1) return;
       rank.exchange("");  // all ranks have left the barrier
@@ -243,13 +243,14 @@ TEST_P(RendezvousTest, FailsWhenRank0IsKilled) {
 }
 
 TEST_P(RendezvousTest, RefusesRanksThatShareAGpu) {
-  run_rendezvous_ranks(4, new_url(), [](Rendezvous& rendezvous) {
+  run_rendezvous_ranks(4, new_url(), [](dist::Rendezvous& rendezvous) {
     const int rank = rendezvous.info().rank;
-    check_gpu_sharing(rendezvous, "", false);  // ranks may share the CPU
-    check_gpu_sharing(rendezvous, "GPU-" + std::to_string(rank), false);
+    dist::check_gpu_sharing(rendezvous, "", false);  // ranks may share the CPU
+    dist::check_gpu_sharing(rendezvous, "GPU-" + std::to_string(rank), false);
     const std::string gpu = rank == 3 ? "GPU-1" : "GPU-" + std::to_string(rank);
-    check_gpu_sharing(rendezvous, gpu, true);
-    const std::string error = message_of<UsageError>([&] { check_gpu_sharing(rendezvous, gpu, false); });
+    dist::check_gpu_sharing(rendezvous, gpu, true);
+    const std::string error =
+        message_of<UsageError>([&] { dist::check_gpu_sharing(rendezvous, gpu, false); });
     EXPECT_THAT(error, HasSubstr("ranks 1 and 3 of host"));
     EXPECT_THAT(error, HasSubstr("GPU-1"));
     EXPECT_THAT(error, HasSubstr("allow_shared_gpu"));
@@ -262,19 +263,20 @@ TEST(TcpRendezvous, IgnoresInvalidClients) {
   const std::filesystem::path done = directory.path() / "done";
   run_rendezvous_ranks(
       3, "tcp://127.0.0.1:" + std::to_string(port),
-      [&](Rendezvous& rendezvous) {
+      [&](dist::Rendezvous& rendezvous) {
         while (rendezvous.all_gather(std::filesystem::exists(done) ? "end" : "go on").front() == "go on")
           std::this_thread::sleep_for(std::chrono::milliseconds(5));
       },
       [&](const std::vector<pid_t>&) {
-        std::vector<Socket> sockets;
-        const Deadline deadline(kPatience);
+        std::vector<dist::Socket> sockets;
+        const dist::Deadline deadline(kPatience);
         while (sockets.size() < 200 && !deadline.passed()) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
           std::string reason;
-          std::optional<Socket> socket = try_connect({"127.0.0.1", port}, Deadline(1), reason);
+          std::optional<dist::Socket> socket =
+              dist::try_connect({"127.0.0.1", port}, dist::Deadline(1), reason);
           if (!socket) continue;
-          send_all(*socket, sockets.size() % 3 == 0 ? std::string(3000, 'x') : "", Deadline(1));
+          dist::send_all(*socket, sockets.size() % 3 == 0 ? std::string(3000, 'x') : "", dist::Deadline(1));
           sockets.push_back(std::move(*socket));
         }
         EXPECT_EQ(sockets.size(), 200U);
@@ -283,18 +285,19 @@ TEST(TcpRendezvous, IgnoresInvalidClients) {
 }
 
 TEST(TcpRendezvous, DeterminesAddressOfEachHost) {
-  run_rendezvous_ranks(2, "tcp://localhost:" + std::to_string(free_port()),
-                       [](Rendezvous& rendezvous) { EXPECT_EQ(rendezvous.info().address, "127.0.0.1"); });
+  run_rendezvous_ranks(2, "tcp://localhost:" + std::to_string(free_port()), [](dist::Rendezvous& rendezvous) {
+    EXPECT_EQ(rendezvous.info().address, "127.0.0.1");
+  });
 }
 
 TEST(TcpRendezvous, ReportsPortInUse) {
   const int port = free_port();
-  const Socket other = listen_at({"127.0.0.1", port});
+  const dist::Socket other = dist::listen_at({"127.0.0.1", port});
   const std::string where = "tcp://127.0.0.1:" + std::to_string(port);
   run_forked_ranks(2, [&](const ForkedRank& rank) {
     set_launch(rank.rank, rank.size);
     const double seconds = seconds_of([&] {
-      const auto init = [&] { Rendezvous::init({.init_method = where, .timeout_seconds = 1}); };
+      const auto init = [&] { dist::Rendezvous::init({.init_method = where, .timeout_seconds = 1}); };
       if (rank.rank == 0) {
         EXPECT_THAT(message_of<UsageError>(init), HasSubstr("in use; choose another port"));
       } else {
@@ -311,9 +314,9 @@ TEST(TcpRendezvous, ReportsUnreachableRank0) {
     set_launch(rank.rank, rank.size);
     for (const char* where : {"tcp://127.0.0.1:1", "tcp://192.0.2.1:29500", "tcp://unknown.invalid:29500"}) {
       const double seconds = seconds_of([&] {
-        EXPECT_THAT(
-            message_of<PeerError>([&] { Rendezvous::init({.init_method = where, .timeout_seconds = 0.5}); }),
-            HasSubstr(std::string("rank 1 waited 0.5 s for rank 0 at ") + where));
+        EXPECT_THAT(message_of<PeerError>(
+                        [&] { dist::Rendezvous::init({.init_method = where, .timeout_seconds = 0.5}); }),
+                    HasSubstr(std::string("rank 1 waited 0.5 s for rank 0 at ") + where));
       });
       EXPECT_LT(seconds, kPatience) << where;  // name resolution may be slow
     }
@@ -323,38 +326,38 @@ TEST(TcpRendezvous, ReportsUnreachableRank0) {
 TEST(Rendezvous, OfOneProcessNeedsNoStore) {
   run_forked_ranks(1, [](const ForkedRank&) {
     set_launch(0, 1);
-    auto rendezvous = Rendezvous::init();
+    auto rendezvous = dist::Rendezvous::init();
     EXPECT_EQ(rendezvous->info().source, "environment");
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
-    rendezvous = Rendezvous::init();
+    rendezvous = dist::Rendezvous::init();
     EXPECT_EQ(rendezvous->info().source, "one process");
     EXPECT_EQ(rendezvous->info().world_size, 1);
     EXPECT_EQ(rendezvous->note(), "one process");
     EXPECT_EQ(rendezvous->store(), nullptr);
     EXPECT_EQ(rendezvous->all_gather("x"), std::vector<std::string>{"x"});
     rendezvous->barrier();
-    EXPECT_THROW(Rendezvous::init({.timeout_seconds = 0}), UsageError);
+    EXPECT_THROW(dist::Rendezvous::init({.timeout_seconds = 0}), UsageError);
   });
 }
 
 /// Holds also in a build without the library, which is then the reason.
 TEST(Rendezvous, OfAnotherKindIsRefusedByCommunicators) {
-  run_rendezvous_ranks(1, "tcp://127.0.0.1:" + std::to_string(free_port()), [](Rendezvous& rendezvous) {
-    EXPECT_THAT(message_of<UsageError>([&] { make_mpi_communicator(rendezvous); }),
+  run_rendezvous_ranks(1, "tcp://127.0.0.1:" + std::to_string(free_port()), [](dist::Rendezvous& rendezvous) {
+    EXPECT_THAT(message_of<UsageError>([&] { dist::make_mpi_communicator(rendezvous); }),
                 HasSubstr("MPI communicator: "));
   });
   /// A rendezvous without a store.
-  struct StorelessRendezvous : Rendezvous {
-    std::vector<RankInfo> ranks{{.rank = 0, .world_size = 2}, {.rank = 1, .world_size = 2}};
-    const RankInfo& info() const override { return ranks.front(); }
-    const std::vector<RankInfo>& all() const override { return ranks; }
-    Store* store() override { return nullptr; }
+  struct StorelessRendezvous : dist::Rendezvous {
+    std::vector<dist::RankInfo> ranks{{.rank = 0, .world_size = 2}, {.rank = 1, .world_size = 2}};
+    const dist::RankInfo& info() const override { return ranks.front(); }
+    const std::vector<dist::RankInfo>& all() const override { return ranks; }
+    dist::Store* store() override { return nullptr; }
     std::vector<std::string> all_gather(const std::string& local) override { return {local, local}; }
     void barrier() override {}
     std::string note() const override { return "test"; }
   } without_store;
-  EXPECT_THAT(message_of<UsageError>([&] { make_gloo_communicator(without_store); }),
+  EXPECT_THAT(message_of<UsageError>([&] { dist::make_gloo_communicator(without_store); }),
               HasSubstr("gloo communicator: "));
 }
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "comm/bootstrap/store/file_store.h"
-#include "comm/bootstrap/store/tcp_store.h"
+#include "convoy/comm/bootstrap/store/file_store.h"
+#include "convoy/comm/bootstrap/store/tcp_store.h"
 #include "tests/testing/support/free_port.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -16,24 +16,24 @@ inline constexpr double kPatience = 40;  // seconds; generous timeout for events
 /// A location at which ranks open a store.
 struct StoreLocation {
   virtual ~StoreLocation() = default;
-  virtual std::unique_ptr<Store> open_as(const StoreMember& member, double seconds) const = 0;
-  std::unique_ptr<Store> open(int rank, int world_size = 2) const {
+  virtual std::unique_ptr<dist::Store> open_as(const dist::StoreMember& member, double seconds) const = 0;
+  std::unique_ptr<dist::Store> open(int rank, int world_size = 2) const {
     return open_as({rank, world_size, "job"}, kPatience);
   }
 };
 
 struct TcpLocation : StoreLocation {
-  Endpoint endpoint{"127.0.0.1", free_port()};
-  std::unique_ptr<Store> open_as(const StoreMember& member, double seconds) const override {
-    return std::make_unique<TcpStore>(endpoint, member, Deadline(seconds));
+  dist::Endpoint endpoint{"127.0.0.1", free_port()};
+  std::unique_ptr<dist::Store> open_as(const dist::StoreMember& member, double seconds) const override {
+    return std::make_unique<dist::TcpStore>(endpoint, member, dist::Deadline(seconds));
   }
 };
 
 struct FileLocation : StoreLocation {
   TempDirectory directory;
   std::filesystem::path path = directory.path() / "rendezvous";
-  std::unique_ptr<Store> open_as(const StoreMember& member, double seconds) const override {
-    return std::make_unique<FileStore>(path.string(), member, Deadline(seconds));
+  std::unique_ptr<dist::Store> open_as(const dist::StoreMember& member, double seconds) const override {
+    return std::make_unique<dist::FileStore>(path.string(), member, dist::Deadline(seconds));
   }
 };
 

@@ -6,11 +6,11 @@
 #include <chrono>
 #include <thread>
 
-#include "comm/parallel/gradient_synchronizer.h"
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "kernels/elementwise.h"
-#include "kernels/runtime/cuda_graph.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
 #include "tests/comm/device_values.h"
 #include "tests/testing/support/errors.h"
 
@@ -24,10 +24,10 @@ using ::testing::HasSubstr;
 constexpr double kShort = 2;  // timeout in seconds
 constexpr double kLong = 60;  // long enough that only a failing test waits for it
 
-bool is_last(const Communicator& comm) { return comm.rank() == comm.size() - 1; }
+bool is_last(const dist::Communicator& comm) { return comm.rank() == comm.size() - 1; }
 
 /// Returns a graph of one all-reduce between two events, as GradientSynchronizer enqueues it.
-std::unique_ptr<CudaGraph> capture_all_reduce(Communicator& comm, View data) {
+std::unique_ptr<CudaGraph> capture_all_reduce(dist::Communicator& comm, View data) {
   const Stream compute = comm.context().stream();
   Event ready(compute), done(compute);
   return std::make_unique<CudaGraph>(comm.context(), [&] {
@@ -39,14 +39,14 @@ std::unique_ptr<CudaGraph> capture_all_reduce(Communicator& comm, View data) {
   });
 }
 
-std::string replay_error(Communicator& comm, CudaGraph& graph) {
+std::string replay_error(dist::Communicator& comm, CudaGraph& graph) {
   graph.replay();
   comm.context().synchronize();  // the abort ends the wait
   return message_of<PeerError>([&] { comm.check_errors(); });
 }
 
 /// Polls check_errors() until it throws, and returns the message.
-std::string wait_for_error(Communicator& comm) {
+std::string wait_for_error(dist::Communicator& comm) {
   while (true) {
     try {
       comm.check_errors();
@@ -57,17 +57,17 @@ std::string wait_for_error(Communicator& comm) {
   }
 }
 
-NamedParameter parameter(const std::string& name, std::int64_t count, const DeviceContext& gpu) {
+nn::NamedParameter parameter(const std::string& name, std::int64_t count, const DeviceContext& gpu) {
   return {name, Variable(Tensor::full({count}, 1, DType::f32, gpu), true)};
 }
 
-void sums_gradients_eagerly_and_in_a_graph(std::unique_ptr<Communicator> comm) {
+void sums_gradients_eagerly_and_in_a_graph(std::unique_ptr<dist::Communicator> comm) {
   const DeviceContext gpu = comm->context();
-  const NamedParameter a = parameter("a", 1000, gpu), b = parameter("b", 3000, gpu);
+  const nn::NamedParameter a = parameter("a", 1000, gpu), b = parameter("b", 3000, gpu);
   const auto local = static_cast<float>(comm->rank() + 1);
   const auto all = static_cast<float>(comm->size() * (comm->size() + 1) / 2);
   {
-    GradientSynchronizer gradients({a, b}, *comm, {.bucket_mb = 0.001});
+    dist::GradientSynchronizer gradients({a, b}, *comm, {.bucket_mb = 0.001});
     while (comm->size() > 1 && !gradients.bucket_plan_final()) {
       backward(sum(a.variable * local) + sum(b.variable * (2 * local)));
       gradients.finish();
@@ -80,12 +80,12 @@ void sums_gradients_eagerly_and_in_a_graph(std::unique_ptr<Communicator> comm) {
       backward(sum(a.variable * Variable(factors)) + sum(b.variable * local));
       gradients.finish();
       on(gpu.stream(), [&](auto& s) {
-        add(s, a.variable.value().view(), a.variable.grad().view(), a.variable.value().view());
+        kernels::add(s, a.variable.value().view(), a.variable.grad().view(), a.variable.value().view());
       });
     });
     EXPECT_GT(comm->sequence_number(), before);
     for (int replay = 1; replay <= 3; ++replay) {
-      on(gpu.stream(), [&](auto& s) { fill(s, replay * local, factors.view()); });
+      on(gpu.stream(), [&](auto& s) { kernels::fill(s, replay * local, factors.view()); });
       graph.replay();
     }
     EXPECT_THAT(a.variable.value().to_vector<float>(), Each(1 + all * (1 + 2 + 3)));
@@ -97,7 +97,7 @@ void sums_gradients_eagerly_and_in_a_graph(std::unique_ptr<Communicator> comm) {
   comm->finish();
 }
 
-void names_rank_that_does_not_replay(std::unique_ptr<Communicator> comm) {
+void names_rank_that_does_not_replay(std::unique_ptr<dist::Communicator> comm) {
   DeviceValues<float> data(*comm, {1.0F, 2.0F});
   const auto graph = capture_all_reduce(*comm, data.view());
   graph->replay();
@@ -111,7 +111,7 @@ void names_rank_that_does_not_replay(std::unique_ptr<Communicator> comm) {
 
 /// Calls `leave` on the last rank while the others wait in a replay, and expects `text` in their errors.
 template <class F>
-void expect_reported(std::unique_ptr<Communicator> comm, const char* text, const F& leave) {
+void expect_reported(std::unique_ptr<dist::Communicator> comm, const char* text, const F& leave) {
   DeviceValues<float> data(*comm, {1.0F});
   const auto graph = capture_all_reduce(*comm, data.view());
   if (is_last(*comm)) {
@@ -123,15 +123,16 @@ void expect_reported(std::unique_ptr<Communicator> comm, const char* text, const
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
-void ends_replay_when_peer_exits(std::unique_ptr<Communicator> comm) {
-  expect_reported(std::move(comm), "exited before finishing", [](Communicator&) {});
+void ends_replay_when_peer_exits(std::unique_ptr<dist::Communicator> comm) {
+  expect_reported(std::move(comm), "exited before finishing", [](dist::Communicator&) {});
 }
 
-void ends_replay_when_peer_aborts(std::unique_ptr<Communicator> comm) {
-  expect_reported(std::move(comm), "no space left", [](Communicator& last) { last.abort("no space left"); });
+void ends_replay_when_peer_aborts(std::unique_ptr<dist::Communicator> comm) {
+  expect_reported(std::move(comm), "no space left",
+                  [](dist::Communicator& last) { last.abort("no space left"); });
 }
 
-void ends_uncompared_mismatch_at_timeout(std::unique_ptr<Communicator> comm) {
+void ends_uncompared_mismatch_at_timeout(std::unique_ptr<dist::Communicator> comm) {
   run_compared_collectives(*comm);
   DeviceValues<float> data(*comm, std::vector<float>(16, 1.0F));
   comm->all_reduce(data.view());
@@ -141,7 +142,7 @@ void ends_uncompared_mismatch_at_timeout(std::unique_ptr<Communicator> comm) {
   EXPECT_THAT(error, AllOf(HasSubstr("all-reduce 33 (16 f32)"), HasSubstr("waited 2 s for rank ")));
 }
 
-void names_rank_that_does_not_finish(std::unique_ptr<Communicator> comm) {
+void names_rank_that_does_not_finish(std::unique_ptr<dist::Communicator> comm) {
   const std::string error =
       is_last(*comm) ? wait_for_error(*comm) : message_of<PeerError>([&] { comm->finish(); });
   EXPECT_THAT(error, HasSubstr("waited 2 s for rank " + std::to_string(comm->size() - 1)));
@@ -160,7 +161,7 @@ constexpr ConformanceCase kCases[] = {
 
 std::span<const ConformanceCase> nccl_cases() { return kCases; }
 
-void run_compared_collectives(Communicator& comm) {
+void run_compared_collectives(dist::Communicator& comm) {
   DeviceValues<float> value(comm, {1.0F});
   for (int i = 0; i < 32; ++i) comm.all_reduce(value.view());
   wait_for(comm);

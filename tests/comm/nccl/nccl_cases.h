@@ -10,6 +10,6 @@ namespace convoy::testing {
 std::span<const ConformanceCase> nccl_cases();
 
 /// Runs the first 32 all-reduces, whose signatures are always compared, and waits for them.
-void run_compared_collectives(Communicator& comm);
+void run_compared_collectives(dist::Communicator& comm);
 
 }  // namespace convoy::testing

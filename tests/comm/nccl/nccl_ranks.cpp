@@ -5,16 +5,16 @@
 #include <cstdio>
 #include <string>
 
-#include "comm/bootstrap/rendezvous.h"
-#include "comm/nccl/nccl_communicator.h"
-#include "comm/transport/shm/shm_communicator.h"
-#include "kernels/base/error.h"
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/nccl/nccl_communicator.h"
+#include "convoy/comm/transport/shm/shm_communicator.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/comm/nccl/nccl_cases.h"
 
 namespace convoy::testing {
 namespace {
 
-Rendezvous* group = nullptr;
+dist::Rendezvous* group = nullptr;
 bool shares_gpu = false;
 
 class NcclRanks : public ::testing::TestWithParam<ConformanceRun> {};
@@ -26,12 +26,13 @@ TEST_P(NcclRanks, Conform) {
 
 /// Runs `body` on this process's rank. The barrier keeps ranks together: one rank may complete a case long
 /// before its peers, which wait for a timeout.
-void run_here(int, const CommOptions& options,
-              const std::function<void(std::unique_ptr<Communicator>)>& body) {
-  const RankInfo& info = group->info();
+void run_here(int, const dist::CommOptions& options,
+              const std::function<void(std::unique_ptr<dist::Communicator>)>& body) {
+  const dist::RankInfo& info = group->info();
   const auto exchange = [](const std::string& text) { return group->all_gather(text); };
-  body(make_nccl_communicator(make_shm_communicator(info.rank, info.world_size, exchange, {.comm = options}),
-                              Device::cuda(shares_gpu ? 0 : info.local_rank), options));
+  body(dist::make_nccl_communicator(
+      dist::make_shm_communicator(info.rank, info.world_size, exchange, {.comm = options}),
+      Device::cuda(shares_gpu ? 0 : info.local_rank), options));
   group->barrier();
 }
 
@@ -50,8 +51,8 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   convoy::testing::shares_gpu = argc > 1 && std::string(argv[1]) == "--share-gpu";
   try {
-    const auto rendezvous = convoy::Rendezvous::init({.init_method = "env"});
-    if (convoy::testing::shares_gpu) convoy::let_nccl_share_gpus(rendezvous->info().rank);
+    const auto rendezvous = convoy::dist::Rendezvous::init({.init_method = "env"});
+    if (convoy::testing::shares_gpu) convoy::dist::let_nccl_share_gpus(rendezvous->info().rank);
     convoy::testing::group = rendezvous.get();
     return RUN_ALL_TESTS();
   } catch (const convoy::Error& error) {

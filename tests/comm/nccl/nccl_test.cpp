@@ -6,10 +6,10 @@
 #include <chrono>
 #include <thread>
 
-#include "comm/nccl/nccl_communicator.h"
-#include "comm/nccl/nccl_watchdog.h"
-#include "comm/transport/shm/shm_communicator.h"
-#include "comm/transport/thread/thread_communicator.h"
+#include "convoy/comm/nccl/nccl_communicator.h"
+#include "convoy/comm/nccl/nccl_watchdog.h"
+#include "convoy/comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/transport/thread/thread_communicator.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/nccl/nccl_cases.h"
 #include "tests/comm/rendezvous_ranks.h"
@@ -26,25 +26,26 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Body = std::function<void(std::unique_ptr<Communicator>)>;
+using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 
 constexpr double kShort = 2;  // timeout in seconds
 constexpr double kLong = 60;  // long enough that only a failing test waits for it
 
-void run_rank(std::unique_ptr<Communicator> control, int gpu, const CommOptions& options, const Body& body) {
+void run_rank(std::unique_ptr<dist::Communicator> control, int gpu, const dist::CommOptions& options,
+              const Body& body) {
   const std::string rank = "rank " + std::to_string(control->rank());
   try {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, rank);
-    body(make_nccl_communicator(std::move(control), DeviceContext::create_cuda(gpu), options));
+    body(dist::make_nccl_communicator(std::move(control), DeviceContext::create_cuda(gpu), options));
   } catch (const std::exception& error) {
     ADD_FAILURE() << rank << ": " << error.what();
   }
 }
 
 /// Runs ranks as threads, each with its own GPU.
-void run_threads(int ranks, const CommOptions& options, const Body& body) {
+void run_threads(int ranks, const dist::CommOptions& options, const Body& body) {
   std::vector<std::thread> threads;
-  for (auto& control : make_thread_communicators(ranks, options)) {
+  for (auto& control : dist::make_thread_communicators(ranks, options)) {
     const int gpu = control->rank();
     threads.emplace_back(
         [&, gpu, own = std::move(control)]() mutable { run_rank(std::move(own), gpu, options, body); });
@@ -52,7 +53,7 @@ void run_threads(int ranks, const CommOptions& options, const Body& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-void run_threads_at_random(int ranks, const CommOptions& options, const Body& body) {
+void run_threads_at_random(int ranks, const dist::CommOptions& options, const Body& body) {
   set_gpu_order(3);
   run_threads(ranks, options, body);
   set_gpu_order(0);
@@ -84,7 +85,7 @@ using NcclCommunicator = NcclTest;
 
 // The emulated NCCL waits forever when counts differ. The real one may also return a wrong sum.
 TEST_F(NcclCommunicator, EndsUncomparedCountMismatchAtTimeout) {
-  run_threads(2, {.timeout_seconds = kShort}, [](std::unique_ptr<Communicator> comm) {
+  run_threads(2, {.timeout_seconds = kShort}, [](std::unique_ptr<dist::Communicator> comm) {
     run_compared_collectives(*comm);
     DeviceValues<float> data(*comm, std::vector<float>(16, 1.0F));
     const View view = data.view();
@@ -96,18 +97,19 @@ TEST_F(NcclCommunicator, EndsUncomparedCountMismatchAtTimeout) {
 }
 
 TEST_F(NcclCommunicator, ComparesAllSignaturesWithCheckAlways) {
-  run_threads(2, {.timeout_seconds = kLong, .check_always = true}, [](std::unique_ptr<Communicator> comm) {
-    run_compared_collectives(*comm);
-    DeviceValues<float> data(*comm, std::vector<float>(16, 1.0F));
-    const View view = data.view();
-    comm->all_reduce(View{view.data, {16 - comm->rank()}, view.dtype});
-    EXPECT_THAT(message_of<PeerError>([&] { comm->check_errors(); }),
-                AllOf(HasSubstr("all-reduce 32 (16 f32)"), HasSubstr("all-reduce 32 (15 f32)")));
-  });
+  run_threads(2, {.timeout_seconds = kLong, .check_always = true},
+              [](std::unique_ptr<dist::Communicator> comm) {
+                run_compared_collectives(*comm);
+                DeviceValues<float> data(*comm, std::vector<float>(16, 1.0F));
+                const View view = data.view();
+                comm->all_reduce(View{view.data, {16 - comm->rank()}, view.dtype});
+                EXPECT_THAT(message_of<PeerError>([&] { comm->check_errors(); }),
+                            AllOf(HasSubstr("all-reduce 32 (16 f32)"), HasSubstr("all-reduce 32 (15 f32)")));
+              });
 }
 
 TEST_F(NcclCommunicator, ReportsErrorsOfNccl) {
-  run_threads(2, {.timeout_seconds = kLong}, [](std::unique_ptr<Communicator> comm) {
+  run_threads(2, {.timeout_seconds = kLong}, [](std::unique_ptr<dist::Communicator> comm) {
     run_compared_collectives(*comm);
     comm->barrier();
     if (comm->rank() == 1) {
@@ -132,40 +134,42 @@ TEST_F(NcclCommunicator, PollsUntilSlowCallsAreComplete) {
 }
 
 TEST_F(NcclCommunicator, NamesRankThatDoesNotFinish) {
-  auto heartbeats = make_thread_communicators(2, {.timeout_seconds = kLong});
+  auto heartbeats = dist::make_thread_communicators(2, {.timeout_seconds = kLong});
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  NcclHandle unused;
-  const GpuProgress idle(gpu);
+  dist::NcclHandle unused;
+  const dist::GpuProgress idle(gpu);
   const auto watched = [&](const char* name) {
-    return NcclWatchdog::Watched{.handle = unused, .progress = idle, .name = name, .timeout_seconds = kShort};
+    return dist::NcclWatchdog::Watched{
+        .handle = unused, .progress = idle, .name = name, .timeout_seconds = kShort};
   };
   std::string found;
-  NcclWatchdog first(std::move(heartbeats[0]), watched("rank 0"), [&](std::exception_ptr failure) {
+  dist::NcclWatchdog first(std::move(heartbeats[0]), watched("rank 0"), [&](std::exception_ptr failure) {
     found = message_of<PeerError>([&] { std::rethrow_exception(failure); });
   });
-  NcclWatchdog second(std::move(heartbeats[1]), watched("rank 1"), [](std::exception_ptr) {});
+  dist::NcclWatchdog second(std::move(heartbeats[1]), watched("rank 1"), [](std::exception_ptr) {});
   first.finish();
   EXPECT_EQ(found, "finish() on rank 0: waited 2 s for rank 1");
 }
 
 TEST_F(NcclCommunicator, CreationFailsWhenRankIsMissing) {
-  auto controls = make_thread_communicators(2, {.timeout_seconds = kShort});
+  auto controls = dist::make_thread_communicators(2, {.timeout_seconds = kShort});
   EXPECT_THAT(message_of<PeerError>([&] {
-                make_nccl_communicator(std::move(controls[0]), DeviceContext::create_cuda(0),
-                                       {.timeout_seconds = kShort});
+                dist::make_nccl_communicator(std::move(controls[0]), DeviceContext::create_cuda(0),
+                                             {.timeout_seconds = kShort});
               }),
               HasSubstr("waited 2 s for rank 1"));
 }
 
 TEST_F(NcclCommunicator, RejectsCpuAndSharedGpu) {
-  EXPECT_THAT(message_of<UsageError>(
-                  [] { make_nccl_communicator(std::move(make_thread_communicators(1)[0]), Device::cpu()); }),
+  EXPECT_THAT(message_of<UsageError>([] {
+                dist::make_nccl_communicator(std::move(dist::make_thread_communicators(1)[0]), Device::cpu());
+              }),
               HasSubstr("found device cpu"));
   std::vector<std::thread> threads;
-  for (auto& control : make_thread_communicators(2))
+  for (auto& control : dist::make_thread_communicators(2))
     threads.emplace_back([own = std::move(control)]() mutable {
       EXPECT_THAT(message_of<PeerError>(
-                      [&] { make_nccl_communicator(std::move(own), DeviceContext::create_cuda(0)); }),
+                      [&] { dist::make_nccl_communicator(std::move(own), DeviceContext::create_cuda(0)); }),
                   HasSubstr("Duplicate GPU detected"));
     });
   for (std::thread& thread : threads) thread.join();
@@ -174,9 +178,10 @@ TEST_F(NcclCommunicator, RejectsCpuAndSharedGpu) {
 /// Ranks are forked processes. They are forked before this process has threads.
 using NcclProcesses = NcclTest;
 
-std::unique_ptr<Communicator> make(const ForkedRank& rank, int gpu, const CommOptions& options) {
-  return make_nccl_communicator(make_shm_communicator(rank.rank, rank.size, rank.exchange, {.comm = options}),
-                                DeviceContext::create_cuda(gpu), options);
+std::unique_ptr<dist::Communicator> make(const ForkedRank& rank, int gpu, const dist::CommOptions& options) {
+  return dist::make_nccl_communicator(
+      dist::make_shm_communicator(rank.rank, rank.size, rank.exchange, {.comm = options}),
+      DeviceContext::create_cuda(gpu), options);
 }
 
 /// Runs tests/comm/nccl/nccl_ranks.cpp as on a real machine: several processes share one GPU.

@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "comm/parallel/gradient_synchronizer.h"
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "models/models.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/models/models.h"
 #include "tests/comm/rank_threads.h"
 #include "tests/testing/support/fake_communicator.h"
 
@@ -17,13 +17,13 @@ using ::testing::IsEmpty;
 
 constexpr double kTinyBuckets = 256.0 / (1 << 20);  // MiB: one slice each
 
-NamedParameter parameter(const std::string& name, std::int64_t count) {
+nn::NamedParameter parameter(const std::string& name, std::int64_t count) {
   return {name,
           Variable(Tensor::full({count}, 1, DType::f64, DeviceContext::create_cpu({.threads = 1})), true)};
 }
 
 /// Expects that the spans follow each other and are within [from_ms, to_ms].
-void expect_in_order(const std::vector<BucketTime>& times, double from_ms, double to_ms) {
+void expect_in_order(const std::vector<dist::BucketTime>& times, double from_ms, double to_ms) {
   for (std::size_t i = 0; i < times.size(); ++i) {
     EXPECT_EQ(times[i].number, static_cast<int>(i) + 1);
     EXPECT_GE(times[i].begin_ms, from_ms);
@@ -34,10 +34,10 @@ void expect_in_order(const std::vector<BucketTime>& times, double from_ms, doubl
 }
 
 TEST(BucketTimes, AreMeasuredOnCommunicatorStream) {
-  on_ranks(2, [](Communicator& comm) {
-    const NamedParameter a = parameter("a", 1), b = parameter("b", 2);
-    GradientSynchronizer gradients({a, b}, comm,
-                                   {.bucket_mb = kTinyBuckets, .deterministic = true, .time_buckets = true});
+  on_ranks(2, [](dist::Communicator& comm) {
+    const nn::NamedParameter a = parameter("a", 1), b = parameter("b", 2);
+    dist::GradientSynchronizer gradients(
+        {a, b}, comm, {.bucket_mb = kTinyBuckets, .deterministic = true, .time_buckets = true});
     Event begin = Event::timed(comm.context().stream()), between = Event::timed(comm.context().stream()),
           end = Event::timed(comm.context().stream());
     begin.record();
@@ -46,19 +46,20 @@ TEST(BucketTimes, AreMeasuredOnCommunicatorStream) {
       begin.record();
       const Variable of_a = sum(a.variable * 1.0);
       backward(sum(b.variable * 1.0));
-      const std::vector<BucketTime> first = gradients.bucket_times(begin);  // blocks until it is reduced
+      const std::vector<dist::BucketTime> first =
+          gradients.bucket_times(begin);  // blocks until it is reduced
       between.record();
       ASSERT_EQ(first.size(), 1U);
       expect_in_order(first, 0, elapsed_ms(begin, between));
       backward(of_a);
       gradients.finish();
       end.record();
-      const std::vector<BucketTime> times = gradients.bucket_times(begin);
+      const std::vector<dist::BucketTime> times = gradients.bucket_times(begin);
       ASSERT_EQ(times.size(), 2U);
       expect_in_order(times, 0, elapsed_ms(begin, end));
       EXPECT_EQ(times[0].end_ms, first[0].end_ms);
       EXPECT_GE(times[1].begin_ms, elapsed_ms(begin, between));
-      for (const BucketTime& time : gradients.bucket_times(end)) EXPECT_LE(time.end_ms, 0);
+      for (const dist::BucketTime& time : gradients.bucket_times(end)) EXPECT_LE(time.end_ms, 0);
     }
     comm.finish();
   });
@@ -68,9 +69,10 @@ TEST(BucketTimes, BelongToLatestStepAfterPlanChange) {
   FakeCommunicator comm(0, 2);
   // The first plan has one bucket per parameter, in reverse order of registration. The gradients of the small
   // parameters are ready first, so the second plan puts both into one bucket.
-  const NamedParameter one = parameter("one", 32), large = parameter("large", 64), two = parameter("two", 32);
-  GradientSynchronizer gradients({one, large, two}, comm,
-                                 {.bucket_mb = 2 * kTinyBuckets, .time_buckets = true});
+  const nn::NamedParameter one = parameter("one", 32), large = parameter("large", 64),
+                           two = parameter("two", 32);
+  dist::GradientSynchronizer gradients({one, large, two}, comm,
+                                       {.bucket_mb = 2 * kTinyBuckets, .time_buckets = true});
   Event begin = Event::timed(comm.context().stream());
   std::vector<std::size_t> counts;
   for (int step = 0; step < 4; ++step) {
@@ -80,7 +82,7 @@ TEST(BucketTimes, BelongToLatestStepAfterPlanChange) {
     backward(of_large + of_two + sum(one.variable * 1.0));
     const std::size_t buckets = gradients.plan().buckets.size();  // finish() may replace the plan
     gradients.finish();
-    const std::vector<BucketTime> times = gradients.bucket_times(begin);
+    const std::vector<dist::BucketTime> times = gradients.bucket_times(begin);
     ASSERT_EQ(times.size(), buckets);
     for (std::size_t i = 0; i < buckets; ++i) EXPECT_EQ(times[i].bytes, comm.launches()[i].bytes);
     counts.push_back(buckets);
@@ -91,8 +93,8 @@ TEST(BucketTimes, BelongToLatestStepAfterPlanChange) {
 TEST(BucketTimes, CountBytesInSendType) {
   for (const bool low_precision : {false, true}) {
     FakeCommunicator comm(0, 2);
-    const NamedParameter a = parameter("a", 100);
-    GradientSynchronizer gradients(
+    const nn::NamedParameter a = parameter("a", 100);
+    dist::GradientSynchronizer gradients(
         {a}, comm,
         {.grad_dtype = low_precision ? std::optional(DType::bf16) : std::nullopt, .time_buckets = true});
     Event begin = Event::timed(comm.context().stream());
@@ -107,8 +109,8 @@ TEST(BucketTimes, CountBytesInSendType) {
 
 TEST(BucketTimes, ThrowWithoutOption) {
   FakeCommunicator comm(0, 2);
-  const NamedParameter a = parameter("a", 1);
-  GradientSynchronizer gradients({a}, comm);
+  const nn::NamedParameter a = parameter("a", 1);
+  dist::GradientSynchronizer gradients({a}, comm);
   gradients.finish();
   Event now = Event::timed(comm.context().stream());
   now.record();
@@ -119,19 +121,19 @@ TEST(BucketTimes, ThrowWithoutOption) {
 /// By then, all buckets but the last are reduced. The other rank has no samples and adds zeros.
 TEST(BucketTimes, OfResNet18AreWithinBackward) {
   const models::Options options{.input = {16, 16, 3}, .device = DeviceContext::create_cpu({.threads = 1})};
-  const Model model = models::resnet18(options);
-  std::vector<NamedParameter> zeros;
-  for (const NamedParameter& each : model.parameters())
+  const models::Model model = models::resnet18(options);
+  std::vector<nn::NamedParameter> zeros;
+  for (const nn::NamedParameter& each : model.parameters())
     zeros.push_back(
         {each.name, Variable(Tensor::zeros(each.variable.shape(), DType::f32, options.device), true)});
 
-  const auto with_samples = [&](Communicator& comm) {
-    GradientSynchronizer gradients(model.parameters(), comm, {.time_buckets = true});
+  const auto with_samples = [&](dist::Communicator& comm) {
+    dist::GradientSynchronizer gradients(model.parameters(), comm, {.time_buckets = true});
     Event begin = Event::timed(options.device.stream()), inside = Event::timed(options.device.stream()),
           end = Event::timed(options.device.stream());
     const Variable images(Tensor::full({1, 16, 16, 3}, 0.5, DType::f32, options.device), true);
     const Tensor labels = Tensor::from(std::vector<std::int32_t>{7}, {1}, options.device);
-    std::vector<BucketTime> reduced;
+    std::vector<dist::BucketTime> reduced;
     images.on_grad_ready([&] {
       reduced = gradients.bucket_times(begin);
       inside.record();
@@ -141,7 +143,7 @@ TEST(BucketTimes, OfResNet18AreWithinBackward) {
     end.record();
     gradients.finish();
 
-    const std::vector<BucketTime> times = gradients.bucket_times(begin);
+    const std::vector<dist::BucketTime> times = gradients.bucket_times(begin);
     ASSERT_EQ(times.size(), gradients.plan().buckets.size());
     ASSERT_GE(reduced.size() + 1, times.size());  // the last one may be reduced or not
     ASSERT_GE(reduced.size(), 5U);
@@ -149,9 +151,9 @@ TEST(BucketTimes, OfResNet18AreWithinBackward) {
     EXPECT_LE(times[0].end_ms, elapsed_ms(begin, end));
     EXPECT_EQ(times[0].end_ms, reduced[0].end_ms);  // the same all-reduce, not a later one
   };
-  const auto without = [&](Communicator& comm) { GradientSynchronizer(zeros, comm).finish(); };
+  const auto without = [&](dist::Communicator& comm) { dist::GradientSynchronizer(zeros, comm).finish(); };
   on_ranks(2,
-           [&](Communicator& comm) {
+           [&](dist::Communicator& comm) {
              if (comm.rank() == 0) {
                with_samples(comm);
              } else {

@@ -1,9 +1,9 @@
-#include "comm/parallel/consistency.h"
+#include "convoy/comm/parallel/consistency.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "comm/parallel/broadcast.h"
+#include "convoy/comm/parallel/broadcast.h"
 #include "tests/comm/rank_threads.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/tiny_training.h"
@@ -14,21 +14,21 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Broadcast, SendsTextOfRankZero) {
-  on_ranks(3, [](Communicator& comm) {
+  on_ranks(3, [](dist::Communicator& comm) {
     for (const std::string& text : {std::string("one\nline"), std::string(), std::string(100000, 'x')})
-      EXPECT_EQ(broadcast_text(comm, comm.rank() == 0 ? text : "another"), text);
+      EXPECT_EQ(dist::broadcast_text(comm, comm.rank() == 0 ? text : "another"), text);
     comm.finish();
   });
 }
 
 TEST(Broadcast, SendsModelOfRankZero) {
-  on_ranks(3, [](Communicator& comm) {
+  on_ranks(3, [](dist::Communicator& comm) {
     const TinyTraining expected("sgd", DType::f32, 1);
     TinyTraining training("sgd", DType::f32, static_cast<std::uint64_t>(comm.rank() + 1));
     training.net->keep_low_precision_copies(DType::bf16);
     const Tensor mean = training.net->buffers().front().tensor;
     if (comm.rank() == 0) mean.copy_from(Tensor::full(mean.shape(), 5, mean.dtype(), mean.context()));
-    broadcast_model(comm, *training.net);
+    dist::broadcast_model(comm, *training.net);
     EXPECT_EQ(mean.to_vector<float>(), std::vector<float>(4, 5));
     for (std::size_t p = 0; p < training.net->parameters().size(); ++p) {
       const Variable variable = training.net->parameters()[p].variable;
@@ -44,27 +44,27 @@ TEST(Broadcast, SendsModelOfRankZero) {
 }
 
 TEST(Consistency, AcceptsEqualEntries) {
-  on_ranks(3, [](Communicator& comm) {
+  on_ranks(3, [](dist::Communicator& comm) {
     const TinyTraining training;
-    std::vector<ConsistencyEntry> entries = consistency_entries_of(*training.net);
+    std::vector<dist::ConsistencyEntry> entries = dist::consistency_entries_of(*training.net);
     entries.push_back({"--lr", "0.1"});
-    verify_consistency_entries(comm, entries);
+    dist::verify_consistency_entries(comm, entries);
     comm.finish();
   });
 }
 
 TEST(Consistency, NamesRanksAndDifferences) {
-  on_ranks(4, [](Communicator& comm) {
+  on_ranks(4, [](dist::Communicator& comm) {
     const std::string lr = comm.rank() == 2 ? "0.2" : "0.1";
     EXPECT_EQ(message_of<UsageError>([&] {
-                verify_consistency_entries(comm, {{"--model", "lenet"}, {"--lr", lr}});
+                dist::verify_consistency_entries(comm, {{"--model", "lenet"}, {"--lr", lr}});
               }),
               "ranks do not agree: rank 2 has --lr 0.2, rank 0 has 0.1");
-    const std::vector<ConsistencyEntry> local = comm.rank() == 0
-                                                    ? std::vector<ConsistencyEntry>{{"--lr", "1"}}
-                                                    : std::vector<ConsistencyEntry>{{"--epochs", "2"}};
+    const std::vector<dist::ConsistencyEntry> local =
+        comm.rank() == 0 ? std::vector<dist::ConsistencyEntry>{{"--lr", "1"}}
+                         : std::vector<dist::ConsistencyEntry>{{"--epochs", "2"}};
     EXPECT_EQ(
-        message_of<UsageError>([&] { verify_consistency_entries(comm, local); }),
+        message_of<UsageError>([&] { dist::verify_consistency_entries(comm, local); }),
         "ranks do not agree: rank 1 has no --lr, rank 0 has 1; --epochs 2, rank 0 has none (ranks 1, 2, 3 "
         "differ from rank 0)");
     comm.finish();
@@ -72,10 +72,11 @@ TEST(Consistency, NamesRanksAndDifferences) {
 }
 
 TEST(Consistency, ComparesShapesAndTypesOfModels) {
-  on_ranks(2, [](Communicator& comm) {
+  on_ranks(2, [](dist::Communicator& comm) {
     const TinyTraining training("sgd", DType::f32, 1, comm.rank() == 1 ? 7 : 5);
-    EXPECT_EQ(message_of<UsageError>(
-                  [&] { verify_consistency_entries(comm, consistency_entries_of(*training.net)); }),
+    EXPECT_EQ(message_of<UsageError>([&] {
+                dist::verify_consistency_entries(comm, dist::consistency_entries_of(*training.net));
+              }),
               "ranks do not agree: rank 1 has fc.weight f32 [7, 4], rank 0 has f32 [5, 4]; fc.bias f32 [7], "
               "rank 0 has f32 [5]");
     comm.finish();
@@ -83,35 +84,35 @@ TEST(Consistency, ComparesShapesAndTypesOfModels) {
 }
 
 TEST(Consistency, TruncatesLongMessages) {
-  on_ranks(2, [](Communicator& comm) {
-    std::vector<ConsistencyEntry> entries;
+  on_ranks(2, [](dist::Communicator& comm) {
+    std::vector<dist::ConsistencyEntry> entries;
     for (int i = 0; i < 20; ++i)
       entries.push_back({"--flag" + std::to_string(i), std::to_string(comm.rank())});
-    EXPECT_THAT(message_of<UsageError>([&] { verify_consistency_entries(comm, entries); }),
+    EXPECT_THAT(message_of<UsageError>([&] { dist::verify_consistency_entries(comm, entries); }),
                 HasSubstr("--flag2 1, rank 0 has 0; and 17 more"));
     comm.finish();
   });
 }
 
 TEST(Replicas, AcceptsEqualParameters) {
-  on_ranks(3, [](Communicator& comm) {
+  on_ranks(3, [](dist::Communicator& comm) {
     TinyTraining training;
     training.step(0);
-    check_replicas(comm, training.net->parameters(), "after step 1");
+    dist::check_replicas(comm, training.net->parameters(), "after step 1");
     comm.finish();
   });
 }
 
 TEST(Replicas, DetectsOneDifferentBit) {
-  on_ranks(3, [](Communicator& comm) {
+  on_ranks(3, [](dist::Communicator& comm) {
     TinyTraining training;
-    const std::vector<NamedParameter> parameters = training.net->parameters();
+    const std::vector<nn::NamedParameter> parameters = training.net->parameters();
     if (comm.rank() == 2)
       for (const std::size_t p : {1U, 2U}) {
         auto* const bytes = parameters[p].variable.value().view().as<std::uint8_t>();
         bytes[parameters[p].variable.value().bytes() - 1] ^= 1;
       }
-    EXPECT_EQ(message_of<PeerError>([&] { check_replicas(comm, parameters, "after step 12"); }),
+    EXPECT_EQ(message_of<PeerError>([&] { dist::check_replicas(comm, parameters, "after step 12"); }),
               "replicas differ after step 12: " + parameters[1].name +
                   " of rank 2 is the first parameter that differs from rank 0");
     comm.finish();

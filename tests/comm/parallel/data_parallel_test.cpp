@@ -7,13 +7,13 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/parallel/broadcast.h"
-#include "comm/parallel/gradient_synchronizer.h"
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "engine/optim/optimizer.h"
-#include "kernels/base/random.h"
-#include "models/models.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/optim/optimizer.h"
+#include "convoy/kernels/base/random.h"
+#include "convoy/models/models.h"
 #include "tests/comm/rank_threads.h"
 
 namespace convoy::testing {
@@ -35,7 +35,7 @@ class LeNet {
         model_(models::lenet({.seed = seed, .device = device_}).to(DType::f64)),
         optimizer_(model_.parameters(), {.momentum = 0.9, .weight_decay = 1e-3}) {}
 
-  Model& model() { return model_; }
+  models::Model& model() { return model_; }
 
   /// Computes the gradients of samples [begin, end) of the step's batch. The loss is their sum divided by
   /// `batch`.
@@ -60,15 +60,15 @@ class LeNet {
 
   Parameters values() const {
     Parameters all;
-    for (const NamedParameter& parameter : model_.parameters())
+    for (const nn::NamedParameter& parameter : model_.parameters())
       all.push_back(parameter.variable.value().to_vector<double>());
     return all;
   }
 
  private:
   DeviceContext device_;
-  Model model_;
-  Sgd optimizer_;
+  models::Model model_;
+  optim::Sgd optimizer_;
 };
 
 Parameters train_alone(const Plan& plan) {
@@ -82,10 +82,10 @@ Parameters train_alone(const Plan& plan) {
 
 std::vector<Parameters> train_together(int ranks, const Plan& plan) {
   std::vector<Parameters> results(static_cast<std::size_t>(ranks));
-  on_ranks(ranks, [&](Communicator& comm) {
+  on_ranks(ranks, [&](dist::Communicator& comm) {
     LeNet net(static_cast<std::uint64_t>(comm.rank() + 1));
-    broadcast_model(comm, net.model().root());
-    GradientSynchronizer gradients(net.model().parameters(), comm, {.bucket_mb = plan.bucket_mb});
+    dist::broadcast_model(comm, net.model().root());
+    dist::GradientSynchronizer gradients(net.model().parameters(), comm, {.bucket_mb = plan.bucket_mb});
     const std::int64_t begin = plan.batch * comm.rank() / ranks, end = plan.batch * (comm.rank() + 1) / ranks;
     for (int step = 0; step < plan.steps; ++step) {
       const std::int64_t micro_batches = std::min(plan.micro_batches, end - begin);

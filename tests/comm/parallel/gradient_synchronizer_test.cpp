@@ -1,4 +1,4 @@
-#include "comm/parallel/gradient_synchronizer.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <future>
 
 #include "bench/overlap/pytorch_plan.h"
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "models/models.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/models/models.h"
 #include "tests/comm/rank_threads.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/fake_communicator.h"
@@ -23,21 +23,21 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-NamedParameter parameter(const std::string& name, std::vector<double> values) {
+nn::NamedParameter parameter(const std::string& name, std::vector<double> values) {
   const auto count = static_cast<std::int64_t>(values.size());
   return {name, Variable(Tensor::from(values, {count}, DeviceContext::create_cpu({.threads = 1})), true)};
 }
 
-std::vector<double> gradient(const NamedParameter& parameter) {
+std::vector<double> gradient(const nn::NamedParameter& parameter) {
   return parameter.variable.grad().to_vector<double>();
 }
 
 constexpr double kTinyBuckets = 256.0 / (1 << 20);  // MiB: one slice each
 
 TEST(GradientSynchronizer, SumsGradientsOfAllRanks) {
-  on_ranks(3, [](Communicator& comm) {
-    const NamedParameter a = parameter("a", {1, 2}), b = parameter("b", {3});
-    GradientSynchronizer gradients({a, b}, comm);
+  on_ranks(3, [](dist::Communicator& comm) {
+    const nn::NamedParameter a = parameter("a", {1, 2}), b = parameter("b", {3});
+    dist::GradientSynchronizer gradients({a, b}, comm);
     for (int step = 0; step < 4; ++step) {
       const double factor = comm.rank() + 1 + step;
       backward(sum(a.variable * factor) + sum(b.variable * (10 * factor)));
@@ -54,10 +54,10 @@ TEST(GradientSynchronizer, SumsGradientsOfAllRanks) {
 }
 
 TEST(GradientSynchronizer, GradientOnOneRankIsNewOnAllRanks) {
-  on_ranks(3, [](Communicator& comm) {
-    const NamedParameter everywhere = parameter("everywhere", {1}), one = parameter("one", {1, 2}),
-                         nowhere = parameter("nowhere", {1});
-    GradientSynchronizer gradients({everywhere, one, nowhere}, comm, {.bucket_mb = kTinyBuckets});
+  on_ranks(3, [](dist::Communicator& comm) {
+    const nn::NamedParameter everywhere = parameter("everywhere", {1}), one = parameter("one", {1, 2}),
+                             nowhere = parameter("nowhere", {1});
+    dist::GradientSynchronizer gradients({everywhere, one, nowhere}, comm, {.bucket_mb = kTinyBuckets});
     for (int step = 0; step < 4; ++step) {
       Variable loss = sum(everywhere.variable * 1.0);
       if (comm.rank() == 1) loss = loss + sum(one.variable * (step + 5.0));
@@ -73,16 +73,16 @@ TEST(GradientSynchronizer, GradientOnOneRankIsNewOnAllRanks) {
       } else {
         EXPECT_THAT(gradients.missing().here, ElementsAre("one", "nowhere"));
       }
-      for (const NamedParameter& each : {everywhere, one, nowhere}) each.variable.consume_grad();
+      for (const nn::NamedParameter& each : {everywhere, one, nowhere}) each.variable.consume_grad();
     }
     comm.finish();
   });
 }
 
 TEST(GradientSynchronizer, RankWithoutSamplesAddsZeros) {
-  on_ranks(2, [](Communicator& comm) {
-    const NamedParameter a = parameter("a", {1, 2});
-    GradientSynchronizer gradients({a}, comm);
+  on_ranks(2, [](dist::Communicator& comm) {
+    const nn::NamedParameter a = parameter("a", {1, 2});
+    dist::GradientSynchronizer gradients({a}, comm);
     for (int step = 0; step < 3; ++step) {  // sums of earlier steps must not be added again
       if (comm.rank() == 1) backward(sum(a.variable * 7.0));
       gradients.finish();
@@ -98,8 +98,8 @@ TEST(GradientSynchronizer, RankWithoutSamplesAddsZeros) {
 
 TEST(GradientSynchronizer, LaunchesOnlyInLastMicroBatch) {
   FakeCommunicator comm(0, 2);
-  const NamedParameter a = parameter("a", {1}), early = parameter("early", {1});
-  GradientSynchronizer gradients({a, early}, comm, {.bucket_mb = kTinyBuckets});
+  const nn::NamedParameter a = parameter("a", {1}), early = parameter("early", {1});
+  dist::GradientSynchronizer gradients({a, early}, comm, {.bucket_mb = kTinyBuckets});
   gradients.begin_step(false);
   backward(sum(a.variable * 2.0) + sum(early.variable * 3.0));
   EXPECT_THAT(comm.launches(), IsEmpty());
@@ -117,11 +117,11 @@ TEST(GradientSynchronizer, LaunchesOnlyInLastMicroBatch) {
 
 TEST(GradientSynchronizer, LaunchesInPlanOrderForAnyBackwardOrder) {
   // The plan by registration launches b first, but the gradient of a is ready first.
-  const NamedParameter a = parameter("a", {1}), b = parameter("b", {1, 2});
+  const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {1, 2});
   FakeCommunicator comm(0, 2, [&](const FakeCommunicator::Launch&, View) {
     EXPECT_TRUE(b.variable.has_new_grad());  // no bucket is launched before its gradients are ready
   });
-  GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kTinyBuckets, .deterministic = true});
+  dist::GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kTinyBuckets, .deterministic = true});
   const Variable first = sum(b.variable * 1.0);
   backward(first + sum(a.variable * 2.0));
   ASSERT_EQ(comm.launches().size(), 2U);
@@ -131,10 +131,10 @@ TEST(GradientSynchronizer, LaunchesInPlanOrderForAnyBackwardOrder) {
 }
 
 TEST(GradientSynchronizer, RebuildsBucketsOnceFromMeasuredTimes) {
-  on_ranks(3, [](Communicator& comm) {
+  on_ranks(3, [](dist::Communicator& comm) {
     // The gradients become ready in registration order, which is the reverse of the first plan.
-    const NamedParameter a = parameter("a", {1}), b = parameter("b", {2}), c = parameter("c", {3});
-    GradientSynchronizer gradients({a, b, c}, comm, {.bucket_mb = kTinyBuckets});
+    const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {2}), c = parameter("c", {3});
+    dist::GradientSynchronizer gradients({a, b, c}, comm, {.bucket_mb = kTinyBuckets});
     const std::string by_order = gradients.plan().text();
     EXPECT_EQ(by_order, "buckets of 3 parameters, 3 elements: 2 | 1 | 0");
     for (int step = 0; step < 4; ++step) {
@@ -149,7 +149,7 @@ TEST(GradientSynchronizer, RebuildsBucketsOnceFromMeasuredTimes) {
       EXPECT_THAT(gradient(a), ElementsAre(6)) << step;  // also right after the buckets were rebuilt
       EXPECT_THAT(gradient(b), ElementsAre(9)) << step;
       EXPECT_THAT(gradient(c), ElementsAre(12)) << step;
-      for (const NamedParameter& each : {a, b, c}) EXPECT_TRUE(each.variable.has_new_grad());
+      for (const nn::NamedParameter& each : {a, b, c}) EXPECT_TRUE(each.variable.has_new_grad());
     }
     comm.finish();
   });
@@ -159,11 +159,11 @@ TEST(GradientSynchronizer, KeepsGivenOrDeterministicPlan) {
   const std::string plan = "buckets of 2 parameters, 2 elements: 0 1";
   for (const bool given : {false, true}) {
     FakeCommunicator comm(0, 2);
-    const NamedParameter a = parameter("a", {1}), b = parameter("b", {2});
-    GradientSynchronizer gradients({a, b}, comm,
-                                   {.bucket_mb = kTinyBuckets,
-                                    .deterministic = !given,
-                                    .plan = given ? std::optional(plan) : std::nullopt});
+    const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {2});
+    dist::GradientSynchronizer gradients({a, b}, comm,
+                                         {.bucket_mb = kTinyBuckets,
+                                          .deterministic = !given,
+                                          .plan = given ? std::optional(plan) : std::nullopt});
     EXPECT_TRUE(gradients.bucket_plan_final());
     const std::string before = gradients.plan().text();
     EXPECT_EQ(before, given ? plan : "buckets of 2 parameters, 2 elements: 1 | 0");
@@ -178,9 +178,9 @@ TEST(GradientSynchronizer, KeepsGivenOrDeterministicPlan) {
 
 TEST(GradientSynchronizer, RoundsToLowPrecisionOnceBeforeAndOnceAfterSum) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
-    on_ranks(3, [&](Communicator& comm) {
-      const NamedParameter a = parameter("a", {1, 1, 1});
-      GradientSynchronizer gradients({a}, comm, {.grad_dtype = dtype});
+    on_ranks(3, [&](dist::Communicator& comm) {
+      const nn::NamedParameter a = parameter("a", {1, 1, 1});
+      dist::GradientSynchronizer gradients({a}, comm, {.grad_dtype = dtype});
       const std::vector<double> factors = {1.001, 0.3337, 100.07};
       const double factor_of_rank = comm.rank() + 1;
       const Variable weights(Tensor::from(factors, {3}, a.variable.context()));
@@ -201,34 +201,34 @@ TEST(GradientSynchronizer, RoundsToLowPrecisionOnceBeforeAndOnceAfterSum) {
 
 TEST(GradientSynchronizer, RejectsInvalidParametersAndOptions) {
   FakeCommunicator comm(0, 2);
-  const NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
+  const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
   {
-    GradientSynchronizer gradients({a, b}, comm);
+    dist::GradientSynchronizer gradients({a, b}, comm);
     backward(sum(a.variable * 1.0));
     EXPECT_THAT(message_of<UsageError>([&] { backward(sum(a.variable * 2.0), {.accumulate = true}); }),
                 HasSubstr("a second gradient of a"));
   }
   {
-    GradientSynchronizer gradients({a, b}, comm);
+    dist::GradientSynchronizer gradients({a, b}, comm);
     a.variable.set_value(a.variable.value().clone());
     EXPECT_THAT(message_of<UsageError>([&] { backward(sum(a.variable * 1.0)); }),
                 HasSubstr("the gradient of a is not stored in its bucket"));
   }
-  const NamedParameter other{"other", Variable(Tensor::zeros({1}, DType::f32, Device::cpu()), true)};
+  const nn::NamedParameter other{"other", Variable(Tensor::zeros({1}, DType::f32, Device::cpu()), true)};
   EXPECT_THAT(message_of<UsageError>([&] {
-                GradientSynchronizer({a, other}, comm);
+                dist::GradientSynchronizer({a, other}, comm);
               }),
               HasSubstr("other is f32 on cpu, expected f64 on cpu"));
-  EXPECT_THROW(GradientSynchronizer({}, comm), UsageError);
-  EXPECT_THROW(GradientSynchronizer({a}, comm, {.bucket_mb = 0}), UsageError);
-  EXPECT_THROW(GradientSynchronizer({a}, comm, {.grad_dtype = DType::f32}), UsageError);
-  EXPECT_THROW(GradientSynchronizer({a}, comm, {.plan = "buckets"}), UsageError);
+  EXPECT_THROW(dist::GradientSynchronizer({}, comm), UsageError);
+  EXPECT_THROW(dist::GradientSynchronizer({a}, comm, {.bucket_mb = 0}), UsageError);
+  EXPECT_THROW(dist::GradientSynchronizer({a}, comm, {.grad_dtype = DType::f32}), UsageError);
+  EXPECT_THROW(dist::GradientSynchronizer({a}, comm, {.plan = "buckets"}), UsageError);
 }
 
 TEST(GradientSynchronizer, DestructorRemovesHooks) {
   FakeCommunicator comm(0, 2);
-  const NamedParameter a = parameter("a", {1});
-  { const GradientSynchronizer gradients({a}, comm); }
+  const nn::NamedParameter a = parameter("a", {1});
+  { const dist::GradientSynchronizer gradients({a}, comm); }
   backward(sum(a.variable * 2.0));
   EXPECT_THAT(comm.launches(), IsEmpty());
   EXPECT_THAT(gradient(a), ElementsAre(2));
@@ -236,8 +236,8 @@ TEST(GradientSynchronizer, DestructorRemovesHooks) {
 
 TEST(GradientSynchronizer, AbandonStepResetsCounters) {
   FakeCommunicator comm(0, 2);
-  const NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
-  GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kTinyBuckets});
+  const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
+  dist::GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kTinyBuckets});
   const Variable of_a = sum(a.variable * 1.0);
   backward(sum(b.variable * 1.0));
   EXPECT_EQ(comm.launches().size(), 1U);
@@ -252,8 +252,8 @@ TEST(GradientSynchronizer, CommunicatorErrorEndsBackward) {
   FakeCommunicator comm(0, 2, [&](const FakeCommunicator::Launch& launch, View) {
     if (launch.collective.number == 1) comm.abort("rank 1 failed");
   });
-  const NamedParameter a = parameter("a", {1}), b = parameter("b", {1}), c = parameter("c", {1});
-  GradientSynchronizer gradients({a, b, c}, comm, {.bucket_mb = kTinyBuckets, .deterministic = true});
+  const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {1}), c = parameter("c", {1});
+  dist::GradientSynchronizer gradients({a, b, c}, comm, {.bucket_mb = kTinyBuckets, .deterministic = true});
   const Variable of_a = sum(a.variable * 1.0), of_b = sum(b.variable * 1.0);
   EXPECT_EQ(message_of<PeerError>([&] { backward(of_a + of_b + sum(c.variable * 1.0)); }), "rank 1 failed");
   EXPECT_EQ(comm.launches().size(), 2U);
@@ -262,14 +262,14 @@ TEST(GradientSynchronizer, CommunicatorErrorEndsBackward) {
 
 TEST(GradientSynchronizer, BeginStepBackwardAndFinishThrowErrorsOfEnqueuedWork) {
   std::promise<void> launched;
-  on_ranks(2, [&](Communicator& comm) {
+  on_ranks(2, [&](dist::Communicator& comm) {
     if (comm.rank() == 1) {
       launched.get_future().wait();
       comm.abort("rank 1 failed");
       return;
     }
-    const NamedParameter a = parameter("a", {1});
-    GradientSynchronizer gradients({a}, comm);
+    const nn::NamedParameter a = parameter("a", {1});
+    dist::GradientSynchronizer gradients({a}, comm);
     backward(sum(a.variable * 1.0));
     launched.set_value();
     const auto message = HasSubstr("rank 1 failed");
@@ -282,10 +282,10 @@ TEST(GradientSynchronizer, BeginStepBackwardAndFinishThrowErrorsOfEnqueuedWork) 
 
 TEST(GradientSynchronizer, RankThatFailsInBackwardStopsPeers) {
   const auto begin = std::chrono::steady_clock::now();
-  on_ranks(3, [](Communicator& comm) {
-    const NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
+  on_ranks(3, [](dist::Communicator& comm) {
+    const nn::NamedParameter a = parameter("a", {1}), b = parameter("b", {1});
     const auto train = [&] {
-      GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kTinyBuckets});
+      dist::GradientSynchronizer gradients({a, b}, comm, {.bucket_mb = kTinyBuckets});
       for (int step = 0; step < 5; ++step) {
         const Variable of_a = sum(a.variable * 1.0);
         backward(sum(b.variable * 1.0));  // its bucket is in flight
@@ -307,12 +307,12 @@ TEST(GradientSynchronizer, RankThatFailsInBackwardStopsPeers) {
 /// Checks the numbers in docs/overlap.md with a real backward.
 TEST(GradientSynchronizer, LaunchesBucketsOfResNet18DuringBackward) {
   const models::Options options{.device = Device::cpu()};
-  const Model model = models::resnet18(options);
-  const std::vector<NamedParameter> parameters = model.parameters();
+  const models::Model model = models::resnet18(options);
+  const std::vector<nn::NamedParameter> parameters = model.parameters();
   std::vector<std::int64_t> numels;
-  for (const NamedParameter& each : parameters) numels.push_back(each.variable.value().numel());
+  for (const nn::NamedParameter& each : parameters) numels.push_back(each.variable.value().numel());
 
-  const BucketPlan pytorch = pytorch_plan(numels, std::vector<double>(numels.size(), 0));
+  const dist::BucketPlan pytorch = pytorch_plan(numels, std::vector<double>(numels.size(), 0));
 
   std::vector<std::size_t> incomplete;  // the number of gradients that are not ready at each launch
   FakeCommunicator comm(0, 2, [&](const FakeCommunicator::Launch&, View) {
@@ -321,17 +321,17 @@ TEST(GradientSynchronizer, LaunchesBucketsOfResNet18DuringBackward) {
           return !each.variable.has_new_grad();
         })));
   });
-  GradientSynchronizer gradients(parameters, comm);
+  dist::GradientSynchronizer gradients(parameters, comm);
   const Tensor images = Tensor::full({2, 32, 32, 3}, 0.5, DType::f32, options.device);
   const Tensor labels = Tensor::from(std::vector<std::int32_t>{1, 7}, {2}, options.device);
   for (int step = 0; step < 3; ++step) {
     SCOPED_TRACE(step);
-    for (const NamedParameter& each : parameters) each.variable.consume_grad();
+    for (const nn::NamedParameter& each : parameters) each.variable.consume_grad();
     comm.clear();
     incomplete.clear();
     backward(cross_entropy_sum(model(images, {.training = true}), labels));
     const std::size_t launched_in_backward = comm.launches().size();
-    const BucketPlan plan = gradients.plan();  // finish() may replace it
+    const dist::BucketPlan plan = gradients.plan();  // finish() may replace it
     gradients.finish();
 
     ASSERT_GE(comm.launches().size(), plan.buckets.size());  // the broadcast of the new plan follows
@@ -340,7 +340,7 @@ TEST(GradientSynchronizer, LaunchesBucketsOfResNet18DuringBackward) {
     for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
       const bool is_last = b + 1 == plan.buckets.size();
       const std::int64_t elements = plan.buckets[b].numel + (is_last ? gradients.flag_count() : 0);
-      EXPECT_EQ(comm.launches()[b].collective.op, CollectiveOp::all_reduce);
+      EXPECT_EQ(comm.launches()[b].collective.op, dist::CollectiveOp::all_reduce);
       EXPECT_EQ(comm.launches()[b].bytes, static_cast<std::size_t>(elements) * 4) << "bucket " << b;
       if (incomplete[b] == 0) exposed += comm.launches()[b].bytes;
     }

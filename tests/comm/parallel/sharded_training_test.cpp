@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "comm/parallel/broadcast.h"
-#include "comm/parallel/communicator_group.h"
-#include "comm/parallel/gradient_synchronizer.h"
-#include "comm/parallel/zero/sharded_gradients.h"
-#include "comm/parallel/zero/sharded_optimizer.h"
-#include "engine/autograd/backward.h"
-#include "engine/ops/ops.h"
-#include "kernels/base/random.h"
-#include "models/models.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/comm/parallel/communicator_group.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
+#include "convoy/comm/parallel/zero/sharded_gradients.h"
+#include "convoy/comm/parallel/zero/sharded_optimizer.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/random.h"
+#include "convoy/models/models.h"
 #include "tests/comm/rank_threads.h"
 #include "tests/testing/support/errors.h"
 
@@ -41,38 +41,38 @@ struct Plan {
 /// One rank's training in fp64 with two samples per micro-batch, which depend on the step and the rank.
 class Training {
  public:
-  Training(Communicator& comm, const Plan& plan)
+  Training(dist::Communicator& comm, const Plan& plan)
       : comm_(comm),
         plan_(plan),
         size_(plan.model == "lenet" ? 16 : 8),
         model_(
             models::make(plan.model, {.input = {size_, size_, 3}, .device = comm.context()}).to(DType::f64)),
-        groups_(decay_groups(model_.parameters(), 1e-3)) {
-    std::vector<ParameterGroup> groups = groups_;
+        groups_(optim::decay_groups(model_.parameters(), 1e-3)) {
+    std::vector<optim::ParameterGroup> groups = groups_;
     if (plan_.zero > 0) {
       const Variable loss =
           cross_entropy_sum(model_(Tensor::zeros({1, size_, size_, 3}, DType::f64, comm.context())),
                             Tensor::zeros({1}, DType::i32, comm.context()));
-      shards_ = std::make_unique<ShardedParameters>(
-          model_.parameters(), plan_of_graph(model_.parameters(), loss, plan.bucket_mb), comm);
+      shards_ = std::make_unique<dist::ShardedParameters>(
+          model_.parameters(), dist::plan_of_graph(model_.parameters(), loss, plan.bucket_mb), comm);
       groups = shards_->pieces_of(groups_);
     }
     before_optimizer_ = in_use();
-    optimizer_ = make_optimizer(plan.optimizer, groups);
+    optimizer_ = optim::make_optimizer(plan.optimizer, groups);
     optimizer_memory_ = in_use() - before_optimizer_;
     if (plan_.zero > 0) {
-      sharded_ = std::make_unique<ShardedOptimizer>(*optimizer_, groups_, *shards_, comm);
-      auto gradients = std::make_unique<ShardedGradients>(*shards_, ZeroStage(plan_.zero));
+      sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, groups_, *shards_, comm);
+      auto gradients = std::make_unique<dist::ShardedGradients>(*shards_, dist::ZeroStage(plan_.zero));
       sharded_gradients_ = gradients.get();
       gradients_ = std::move(gradients);
     } else {
-      gradients_ = std::make_unique<GradientSynchronizer>(
-          model_.parameters(), comm, GradientSynchronizerOptions{.bucket_mb = plan.bucket_mb});
+      gradients_ = std::make_unique<dist::GradientSynchronizer>(
+          model_.parameters(), comm, dist::GradientSynchronizerOptions{.bucket_mb = plan.bucket_mb});
     }
   }
 
   void run(int steps) {
-    CommunicatorGroup group(comm_);
+    dist::CommunicatorGroup group(comm_);
     for (int end = step_ + steps; step_ < end; ++step_) {
       gradients_->begin_forward();
       for (std::int64_t k = 0; k < plan_.micro_batches; ++k) {
@@ -90,15 +90,15 @@ class Training {
 
   std::vector<double> parameters() const {
     std::vector<double> all;
-    for (const NamedParameter& parameter : model_.parameters()) append(all, parameter.variable.value());
+    for (const nn::NamedParameter& parameter : model_.parameters()) append(all, parameter.variable.value());
     return all;
   }
-  OptimizerState state() const { return sharded_ ? sharded_->gather() : state_of(*optimizer_); }
+  optim::OptimizerState state() const { return sharded_ ? sharded_->gather() : state_of(*optimizer_); }
   /// Returns the state that ranks without a state to resume from pass to resume().
-  OptimizerState empty_state() const { return sharded_->make_whole(); }
-  void resume(const OptimizerState& state, const std::vector<double>& parameters, int step) {
+  optim::OptimizerState empty_state() const { return sharded_->make_whole(); }
+  void resume(const optim::OptimizerState& state, const std::vector<double>& parameters, int step) {
     std::size_t at = 0;
-    for (const NamedParameter& parameter : model_.parameters()) {
+    for (const nn::NamedParameter& parameter : model_.parameters()) {
       const Tensor& value = parameter.variable.value();
       const std::span<const double> values(parameters.data() + at, static_cast<std::size_t>(value.numel()));
       value.copy_from(Tensor::from(values, value.shape(), value.context()));
@@ -107,16 +107,16 @@ class Training {
     if (sharded_) {
       sharded_->scatter(state);
     } else {
-      const std::vector<NamedState> target = optimizer_->state();
+      const std::vector<optim::NamedState> target = optimizer_->state();
       for (std::size_t i = 0; i < target.size(); ++i) target[i].tensor.copy_from(state.tensors[i].tensor);
       optimizer_->set_steps(state.steps);
     }
     step_ = step;
   }
 
-  const ShardedGradients& sharded_gradients() const { return *sharded_gradients_; }
-  const GradientReducer& gradients() const { return *gradients_; }
-  const ShardPlan& shards() const { return shards_->shards(); }
+  const dist::ShardedGradients& sharded_gradients() const { return *sharded_gradients_; }
+  const dist::GradientReducer& gradients() const { return *gradients_; }
+  const dist::ShardPlan& shards() const { return shards_->shards(); }
   std::size_t optimizer_memory() const { return optimizer_memory_; }
   std::size_t parameter_bytes() const {
     return static_cast<std::size_t>(model_.parameter_count()) * sizeof(double);
@@ -143,24 +143,24 @@ class Training {
            static_cast<double>(2 * plan_.micro_batches * comm_.size());
   }
 
-  Communicator& comm_;
+  dist::Communicator& comm_;
   Plan plan_;
   std::int64_t size_;  // height and width of an image, the smallest that the model accepts
-  Model model_;
-  std::vector<ParameterGroup> groups_;
-  std::unique_ptr<ShardedParameters> shards_;
+  models::Model model_;
+  std::vector<optim::ParameterGroup> groups_;
+  std::unique_ptr<dist::ShardedParameters> shards_;
   std::size_t before_optimizer_ = 0, optimizer_memory_ = 0;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<ShardedOptimizer> sharded_;
-  std::unique_ptr<GradientReducer> gradients_;
-  ShardedGradients* sharded_gradients_ = nullptr;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<dist::ShardedOptimizer> sharded_;
+  std::unique_ptr<dist::GradientReducer> gradients_;
+  dist::ShardedGradients* sharded_gradients_ = nullptr;
   int step_ = 0;
 };
 
 /// Returns the trained parameters, which must be the same on all ranks.
 std::vector<double> train(int ranks, const Plan& plan) {
   std::vector<std::vector<double>> results(static_cast<std::size_t>(ranks));
-  on_ranks(ranks, [&](Communicator& comm) {
+  on_ranks(ranks, [&](dist::Communicator& comm) {
     Training training(comm, plan);
     training.run(plan.steps);
     results[static_cast<std::size_t>(comm.rank())] = training.parameters();
@@ -202,7 +202,7 @@ TEST(Sharded, ClipsByGlobalNormAndAccumulatesMicroBatches) {
 TEST(Sharded, UsesExpectedMemory) {
   constexpr int kRanks = 4;
   for (const int zero : {1, 2})
-    on_ranks(kRanks, [&](Communicator& comm) {
+    on_ranks(kRanks, [&](dist::Communicator& comm) {
       Training training(comm, {.zero = zero, .model = "resnet20", .micro_batches = 4});
       training.run(1);
       const auto elements = [](std::int64_t count) {
@@ -232,12 +232,12 @@ TEST(Sharded, UsesExpectedMemory) {
 
 TEST(Sharded, StateResumesWithAnyNumberOfRanks) {
   const Plan plan{.zero = 1, .optimizer = "adam", .steps = 2};
-  OptimizerState state;
+  optim::OptimizerState state;
   std::vector<double> parameters;
-  on_ranks(3, [&](Communicator& comm) {
+  on_ranks(3, [&](dist::Communicator& comm) {
     Training training(comm, plan);
     training.run(plan.steps);
-    const OptimizerState whole = training.state();  // the full state, on each rank
+    const optim::OptimizerState whole = training.state();  // the full state, on each rank
     if (comm.rank() == 1) {
       state = whole;
       parameters = training.parameters();
@@ -249,10 +249,10 @@ TEST(Sharded, StateResumesWithAnyNumberOfRanks) {
   // Continues the training on another number of ranks.
   const auto resume_on = [&](int ranks, int zero) {
     std::vector<double> result;
-    on_ranks(ranks, [&](Communicator& comm) {
+    on_ranks(ranks, [&](dist::Communicator& comm) {
       Training training(comm, {.zero = zero, .optimizer = "adam"});
       training.resume(comm.rank() == 0 || zero == 0 ? state : training.empty_state(), parameters, plan.steps);
-      const OptimizerState back = training.state();
+      const optim::OptimizerState back = training.state();
       ASSERT_EQ(back.tensors.size(), state.tensors.size());
       for (std::size_t i = 0; i < state.tensors.size(); ++i) {
         EXPECT_EQ(back.tensors[i].name, state.tensors[i].name);
@@ -272,23 +272,24 @@ TEST(Sharded, StateResumesWithAnyNumberOfRanks) {
   }
 }
 
-NamedParameter parameter(const std::string& name, std::int64_t count, const DeviceContext& device) {
+nn::NamedParameter parameter(const std::string& name, std::int64_t count, const DeviceContext& device) {
   return {name, Variable(Tensor::full({count}, 1, DType::f64, device), true)};
 }
 
 TEST(Sharded, StepsParameterWithGradientOnAnyRankOnly) {
-  for (const ZeroStage stage : {ZeroStage::optimizer, ZeroStage::gradients})
-    on_ranks(3, [&](Communicator& comm) {
-      const NamedParameter everywhere = parameter("everywhere", 30, comm.context()),
-                           one = parameter("one", 50, comm.context()),
-                           nowhere = parameter("nowhere", 40, comm.context());
-      const std::vector<NamedParameter> all = {everywhere, one, nowhere};
+  for (const dist::ZeroStage stage : {dist::ZeroStage::optimizer, dist::ZeroStage::gradients})
+    on_ranks(3, [&](dist::Communicator& comm) {
+      const nn::NamedParameter everywhere = parameter("everywhere", 30, comm.context()),
+                               one = parameter("one", 50, comm.context()),
+                               nowhere = parameter("nowhere", 40, comm.context());
+      const std::vector<nn::NamedParameter> all = {everywhere, one, nowhere};
       const Variable used = sum(everywhere.variable) + sum(one.variable);
-      ShardedParameters shards(all, plan_of_graph(all, used, 0.0003), comm);
+      dist::ShardedParameters shards(all, dist::plan_of_graph(all, used, 0.0003), comm);
       EXPECT_EQ(shards.plan().buckets.back().slices.back().parameter,
                 2U);  // the parameter that the graph does not contain
-      Sgd optimizer(shards.pieces_of({ParameterGroup{.parameters = all, .weight_decay = 1}}), {});
-      ShardedGradients gradients(shards, stage);
+      optim::Sgd optimizer(shards.pieces_of({optim::ParameterGroup{.parameters = all, .weight_decay = 1}}),
+                           {});
+      dist::ShardedGradients gradients(shards, stage);
       for (int step = 0; step < 3; ++step) {
         gradients.begin_forward();
         Variable loss = sum(everywhere.variable * 1.0);
@@ -313,35 +314,35 @@ TEST(Sharded, StepsParameterWithGradientOnAnyRankOnly) {
 }
 
 /// An optimizer whose step is not elementwise, like one that orthogonalizes whole matrices.
-class Whole final : public Optimizer {
+class Whole final : public optim::Optimizer {
  public:
-  explicit Whole(const std::vector<ParameterGroup>& groups) : Optimizer(groups) {}
-  std::vector<NamedState> state() const override { return {}; }
+  explicit Whole(const std::vector<optim::ParameterGroup>& groups) : optim::Optimizer(groups) {}
+  std::vector<optim::NamedState> state() const override { return {}; }
   std::string name() const override { return "whole"; }
   bool is_elementwise() const override { return false; }
 
  private:
-  void step_group(std::size_t, std::span<const std::size_t>, const StepScalars&) override {}
+  void step_group(std::size_t, std::span<const std::size_t>, const kernels::StepScalars&) override {}
 };
 
 TEST(Sharded, RejectsOptimizerThatIsNotElementwise) {
-  on_ranks(2, [](Communicator& comm) {
-    const std::vector<NamedParameter> all = {parameter("a", 64, comm.context())};
-    ShardedParameters shards(all, plan_of_graph(all, sum(all.front().variable), 1), comm);
-    const std::vector<ParameterGroup> groups = {ParameterGroup{.parameters = all}};
+  on_ranks(2, [](dist::Communicator& comm) {
+    const std::vector<nn::NamedParameter> all = {parameter("a", 64, comm.context())};
+    dist::ShardedParameters shards(all, dist::plan_of_graph(all, sum(all.front().variable), 1), comm);
+    const std::vector<optim::ParameterGroup> groups = {optim::ParameterGroup{.parameters = all}};
     Whole optimizer(shards.pieces_of(groups));
     EXPECT_THAT(
-        message_of<UsageError>([&] { ShardedOptimizer(optimizer, groups, shards, comm); }),
+        message_of<UsageError>([&] { dist::ShardedOptimizer(optimizer, groups, shards, comm); }),
         HasSubstr("sharding: optimizer whole cannot be sharded, because its step is not elementwise"));
     comm.finish();
   });
 }
 
 TEST(Sharded, LeavingAStepEndsWaitOfPeers) {
-  on_ranks(2, [](Communicator& comm) {
-    const std::vector<NamedParameter> all = {parameter("a", 64, comm.context())};
-    ShardedParameters shards(all, plan_of_graph(all, sum(all.front().variable), 1), comm);
-    auto gradients = std::make_unique<ShardedGradients>(shards, ZeroStage::optimizer);
+  on_ranks(2, [](dist::Communicator& comm) {
+    const std::vector<nn::NamedParameter> all = {parameter("a", 64, comm.context())};
+    dist::ShardedParameters shards(all, dist::plan_of_graph(all, sum(all.front().variable), 1), comm);
+    auto gradients = std::make_unique<dist::ShardedGradients>(shards, dist::ZeroStage::optimizer);
     gradients->begin_forward();
     if (comm.rank() == 1) {
       backward(sum(all.front().variable));

@@ -1,5 +1,5 @@
 // Tests that N ranks with synchronized batch norms compute the same as one rank with the full batch.
-#include "comm/parallel/sync_batch_norm.h"
+#include "convoy/comm/parallel/sync_batch_norm.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,12 +8,12 @@
 #include <map>
 #include <tuple>
 
-#include "comm/parallel/broadcast.h"
-#include "comm/parallel/gradient_synchronizer.h"
-#include "engine/autograd/backward.h"
-#include "engine/nn/layers.h"
-#include "engine/optim/optimizer.h"
-#include "kernels/base/random.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/engine/optim/optimizer.h"
+#include "convoy/kernels/base/random.h"
 #include "tests/comm/rank_threads.h"
 
 namespace convoy::testing {
@@ -32,28 +32,29 @@ using State = std::map<std::string, std::vector<double>>;
 class Net {
  public:
   explicit Net(std::uint64_t seed) : device_(DeviceContext::create_cpu({.threads = 1})) {
-    const Conv2dLayerOptions same{.padding = 1, .bias = false};
-    const auto relu = [] { return std::make_shared<Activation>(ActivationKind::relu); };
-    const auto block = std::make_shared<ResidualBlock>(
-        std::vector<Sequential::Named>{{"conv1", std::make_shared<Conv2d>(4, 4, same)},
-                                       {"bn1", std::make_shared<BatchNorm2d>(4)},
-                                       {"relu", relu()},
-                                       {"conv2", std::make_shared<Conv2d>(4, 4, same)},
-                                       {"bn2", std::make_shared<BatchNorm2d>(4)}},
+    const nn::Conv2dLayerOptions same{.padding = 1, .bias = false};
+    const auto relu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); };
+    const auto block = std::make_shared<nn::ResidualBlock>(
+        std::vector<nn::Sequential::Named>{{"conv1", std::make_shared<nn::Conv2d>(4, 4, same)},
+                                           {"bn1", std::make_shared<nn::BatchNorm2d>(4)},
+                                           {"relu", relu()},
+                                           {"conv2", std::make_shared<nn::Conv2d>(4, 4, same)},
+                                           {"bn2", std::make_shared<nn::BatchNorm2d>(4)}},
         nullptr);
-    root_ = std::make_shared<Sequential>(
-        std::vector<Sequential::Named>{{"conv", std::make_shared<Conv2d>(2, 4, same)},
-                                       {"bn", std::make_shared<BatchNorm2d>(4)},
-                                       {"relu", relu()},
-                                       {"block", block},
-                                       {"pool", std::make_shared<GlobalAvgPool2d>()},
-                                       {"fc", std::make_shared<Linear>(4, kClasses)}});
+    root_ = std::make_shared<nn::Sequential>(
+        std::vector<nn::Sequential::Named>{{"conv", std::make_shared<nn::Conv2d>(2, 4, same)},
+                                           {"bn", std::make_shared<nn::BatchNorm2d>(4)},
+                                           {"relu", relu()},
+                                           {"block", block},
+                                           {"pool", std::make_shared<nn::GlobalAvgPool2d>()},
+                                           {"fc", std::make_shared<nn::Linear>(4, kClasses)}});
     root_->initialize(seed);
     root_->to(DType::f64);
-    optimizer_ = make_optimizer("sgd", decay_groups(root_->parameters(), 1e-3), {.momentum = 0.9});
+    optimizer_ =
+        optim::make_optimizer("sgd", optim::decay_groups(root_->parameters(), 1e-3), {.momentum = 0.9});
   }
 
-  Module& root() { return *root_; }
+  nn::Module& root() { return *root_; }
 
   void backward_of(int step, std::int64_t begin, std::int64_t end, std::int64_t batch, bool accumulate) {
     const Random random{.seed = 3, .purpose = RandomPurpose::test};
@@ -77,16 +78,17 @@ class Net {
 
   State state() const {
     State all;
-    for (const NamedParameter& parameter : root_->parameters())
+    for (const nn::NamedParameter& parameter : root_->parameters())
       all[parameter.name] = parameter.variable.value().to_vector<double>();
-    for (const NamedBuffer& buffer : root_->buffers()) all[buffer.name] = buffer.tensor.to_vector<double>();
+    for (const nn::NamedBuffer& buffer : root_->buffers())
+      all[buffer.name] = buffer.tensor.to_vector<double>();
     return all;
   }
 
  private:
   DeviceContext device_;
-  std::shared_ptr<Sequential> root_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::shared_ptr<nn::Sequential> root_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
 /// The number of samples of each rank in one micro-batch.
@@ -100,7 +102,7 @@ std::int64_t sum_of(const ShardSizes& sizes) {
   return sum;
 }
 
-State train(int rank, const Plan& plan, Net& net, GradientSynchronizer* gradients) {
+State train(int rank, const Plan& plan, Net& net, dist::GradientSynchronizer* gradients) {
   std::int64_t batch = 0;
   for (const ShardSizes& sizes : plan) batch += sum_of(sizes);
   for (int step = 0; step < kSteps; ++step) {
@@ -129,13 +131,13 @@ State train_alone(const Plan& plan) {
 std::vector<State> train_together(const Plan& plan) {
   const auto ranks = static_cast<int>(plan.front().size());
   std::vector<State> results(plan.front().size());
-  on_ranks(ranks, [&](Communicator& comm) {
-    const std::unique_ptr<Communicator> norm_comm = comm.split(0);
+  on_ranks(ranks, [&](dist::Communicator& comm) {
+    const std::unique_ptr<dist::Communicator> norm_comm = comm.split(0);
     Net net(static_cast<std::uint64_t>(comm.rank() + 1));
-    broadcast_model(comm, net.root());
-    EXPECT_EQ(synchronize_batch_norms(net.root(), *norm_comm), 3);
+    dist::broadcast_model(comm, net.root());
+    EXPECT_EQ(dist::synchronize_batch_norms(net.root(), *norm_comm), 3);
     {
-      GradientSynchronizer gradients(net.root().parameters(), comm, {.bucket_mb = 0.001});
+      dist::GradientSynchronizer gradients(net.root().parameters(), comm, {.bucket_mb = 0.001});
       results[static_cast<std::size_t>(comm.rank())] = train(comm.rank(), plan, net, &gradients);
     }
     norm_comm->finish();
@@ -178,9 +180,10 @@ INSTANTIATE_TEST_SUITE_P(Plans, SyncBatchNorm,
 std::vector<std::vector<double>> averaged(const std::vector<double>& weights,
                                           const std::vector<std::vector<double>>& statistics, DType dtype) {
   std::vector<std::vector<double>> results(weights.size());
-  on_ranks(static_cast<int>(weights.size()), [&](Communicator& comm) {
+  on_ranks(static_cast<int>(weights.size()), [&](dist::Communicator& comm) {
     const auto rank = static_cast<std::size_t>(comm.rank());
-    Sequential model({{"flat", std::make_shared<Flatten>()}, {"bn", std::make_shared<BatchNorm2d>(2)}});
+    nn::Sequential model(
+        {{"flat", std::make_shared<nn::Flatten>()}, {"bn", std::make_shared<nn::BatchNorm2d>(2)}});
     model.to(dtype);
     const auto tensors = model.buffers();
     for (std::size_t t = 0; t < 2; ++t)
@@ -188,8 +191,8 @@ std::vector<std::vector<double>> averaged(const std::vector<double>& weights,
           Tensor::from(std::vector<double>{statistics[rank][2 * t], statistics[rank][2 * t + 1]}, {2},
                        Device::cpu())
               .to(dtype));
-    average_running_statistics(comm, model, weights[rank]);
-    for (const NamedBuffer& buffer : model.buffers())
+    dist::average_running_statistics(comm, model, weights[rank]);
+    for (const nn::NamedBuffer& buffer : model.buffers())
       for (const double value : buffer.tensor.to(DType::f64).to_vector<double>())
         results[rank].push_back(value);
     comm.finish();

@@ -11,8 +11,8 @@
 #include <sstream>
 #include <thread>
 
-#include "comm/core/view_parts.h"
-#include "kernels/runtime/event.h"
+#include "convoy/comm/core/view_parts.h"
+#include "convoy/kernels/runtime/event.h"
 #include "tests/comm/device_values.h"
 
 namespace convoy::testing {
@@ -76,7 +76,7 @@ std::vector<std::int64_t> sizes_around(int ranks) {
 }
 
 template <class T>
-void expect_all_reduced(Communicator& comm, std::int64_t count, int salt = 0) {
+void expect_all_reduced(dist::Communicator& comm, std::int64_t count, int salt = 0) {
   DeviceValues<T> data(comm, values_of<T>(comm.rank(), count, salt));
   comm.all_reduce(data.view());
   std::vector<T> expected;
@@ -84,14 +84,14 @@ void expect_all_reduced(Communicator& comm, std::int64_t count, int salt = 0) {
   expect_same(data.read(comm), expected, "all-reduce");
 }
 
-void all_reduce_sums(Communicator& comm) {
+void all_reduce_sums(dist::Communicator& comm) {
   for_each_sum_type([&](auto zero) {
     for (const std::int64_t count : sizes_around(comm.size()))
       expect_all_reduced<decltype(zero)>(comm, count);
   });
 }
 
-void reduce_scatter_sums_each_chunk(Communicator& comm) {
+void reduce_scatter_sums_each_chunk(dist::Communicator& comm) {
   for_each_sum_type([&](auto zero) {
     using T = decltype(zero);
     for (const std::int64_t count : sizes_around(comm.size())) {
@@ -112,7 +112,7 @@ void for_each_type(F&& f) {
   f(std::uint8_t{});
 }
 
-void broadcast_copies_from_any_root(Communicator& comm) {
+void broadcast_copies_from_any_root(dist::Communicator& comm) {
   for_each_type([&](auto zero) {
     using T = decltype(zero);
     for (int root = 0; root < comm.size(); ++root)
@@ -124,7 +124,7 @@ void broadcast_copies_from_any_root(Communicator& comm) {
   });
 }
 
-void all_gather_concatenates_in_rank_order(Communicator& comm) {
+void all_gather_concatenates_in_rank_order(dist::Communicator& comm) {
   for_each_type([&](auto zero) {
     using T = decltype(zero);
     for (const std::int64_t count : sizes_around(comm.size())) {
@@ -139,12 +139,12 @@ void all_gather_concatenates_in_rank_order(Communicator& comm) {
   });
 }
 
-void reduce_scatter_and_all_gather_work_in_place(Communicator& comm) {
+void reduce_scatter_and_all_gather_work_in_place(dist::Communicator& comm) {
   for_each_sum_type([&](auto zero) {
     using T = decltype(zero);
     for (const std::int64_t count : sizes_around(comm.size())) {
       DeviceValues<T> data(comm, values_of<T>(comm.rank(), count * comm.size()));
-      const View local = subview(data.view(), count * comm.rank(), count);
+      const View local = dist::subview(data.view(), count * comm.rank(), count);
       comm.reduce_scatter(data.view(), local);
       comm.all_gather(local, data.view());
       std::vector<T> expected;
@@ -154,7 +154,7 @@ void reduce_scatter_and_all_gather_work_in_place(Communicator& comm) {
   });
 }
 
-void enqueued_collectives_keep_their_order(Communicator& comm) {
+void enqueued_collectives_keep_their_order(dist::Communicator& comm) {
   std::deque<DeviceValues<float>> results;
   DeviceValues<double> repeated(comm, {1.0});
   for (int i = 0; i < 60; ++i) {
@@ -193,7 +193,7 @@ std::vector<T> uneven_values(int rank, std::int64_t count) {
   return values;
 }
 
-void all_ranks_and_repeats_have_the_same_bits(Communicator& comm) {
+void all_ranks_and_repeats_have_the_same_bits(dist::Communicator& comm) {
   for_each_sum_type([&](auto zero) {
     using T = decltype(zero);
     if constexpr (is_floating(dtype_of<T>)) {
@@ -244,7 +244,7 @@ std::vector<T> summed_by_host(const std::vector<int>& host_of_rank, std::int64_t
 
 /// Only for the CPU: on GPUs NCCL chooses the order.
 template <class T, class Wide>
-void expect_summed_by_host(Communicator& comm, const std::vector<int>& host_of_rank) {
+void expect_summed_by_host(dist::Communicator& comm, const std::vector<int>& host_of_rank) {
   constexpr std::int64_t kCount = 3001;
   const std::vector<T> expected = summed_by_host<T, Wide>(host_of_rank, kCount);
   DeviceValues<T> data(comm, uneven_values<T>(comm.rank(), kCount));
@@ -264,12 +264,12 @@ void expect_summed_by_host(Communicator& comm, const std::vector<int>& host_of_r
       << to_string(dtype_of<T>) << " reduce-scatter";
 }
 
-void sums_are_in_rank_order_and_rounded_once(Communicator& comm) {
+void sums_are_in_rank_order_and_rounded_once(dist::Communicator& comm) {
   if (comm.context().kind() != DeviceKind::cpu) return;
   expect_sums_by_host(comm, std::vector<int>(static_cast<std::size_t>(comm.size())));
 }
 
-void events_order_compute_and_communication(Communicator& comm) {
+void events_order_compute_and_communication(dist::Communicator& comm) {
   const Stream compute = comm.context().stream();
   DeviceValues<float> data(comm, values_of<float>(comm.rank(), 1001));
   Event ready(compute), done(comm.stream());
@@ -293,7 +293,7 @@ std::string format_rank(int rank, std::size_t bytes) {
   return std::string(bytes, static_cast<char>('a' + rank % 26)) + std::string(1, '\0') + std::to_string(rank);
 }
 
-void gather_object_returns_strings_on_rank_0(Communicator& comm) {
+void gather_object_returns_strings_on_rank_0(dist::Communicator& comm) {
   for (const std::size_t bytes : {0, 1, 5000, 300000}) {
     const auto text = [&](int rank) {
       return rank % 3 == 1 && bytes == 0 ? ""
@@ -310,7 +310,7 @@ void gather_object_returns_strings_on_rank_0(Communicator& comm) {
   }
 }
 
-void barrier_waits_for_all_ranks(Communicator& comm) {
+void barrier_waits_for_all_ranks(dist::Communicator& comm) {
   using Clock = std::chrono::steady_clock;  // the same clock in all processes of a machine
   std::this_thread::sleep_for(std::chrono::milliseconds(40 * comm.rank()));
   const auto entered = Clock::now().time_since_epoch().count();
@@ -328,7 +328,7 @@ void barrier_waits_for_all_ranks(Communicator& comm) {
             *std::min_element(all_left.begin(), all_left.end()));
 }
 
-void split_creates_independent_groups(Communicator& comm) {
+void split_creates_independent_groups(dist::Communicator& comm) {
   const auto part = comm.split(comm.rank() % 2);
   EXPECT_EQ(part->rank(), comm.rank() / 2);
   EXPECT_EQ(part->size(), (comm.size() + 1 - comm.rank() % 2) / 2);
@@ -352,7 +352,7 @@ void split_creates_independent_groups(Communicator& comm) {
   expect_all_reduced<float>(comm, 10);  // the original group still works
 }
 
-void invalid_arguments_do_not_affect_other_ranks(Communicator& comm) {
+void invalid_arguments_do_not_affect_other_ranks(dist::Communicator& comm) {
   float value = 1;
   std::uint8_t byte = 0;
   const View data{&value, {1}, DType::f32}, raw{&byte, {1}, DType::u8};
@@ -371,8 +371,8 @@ void invalid_arguments_do_not_affect_other_ranks(Communicator& comm) {
   EXPECT_THROW(comm.barrier(), UsageError);
 }
 
-template <void (*kBody)(Communicator&)>
-void run_and_finish(std::unique_ptr<Communicator> comm) {
+template <void (*kBody)(dist::Communicator&)>
+void run_and_finish(std::unique_ptr<dist::Communicator> comm) {
   kBody(*comm);
   comm->finish();
 }
@@ -403,7 +403,7 @@ std::span<const ConformanceCase> result_cases_of_any_order() {
   return result_cases().first(std::size(kResults) - 1);
 }
 
-void expect_sums_by_host(Communicator& comm, const std::vector<int>& host_of_rank) {
+void expect_sums_by_host(dist::Communicator& comm, const std::vector<int>& host_of_rank) {
   expect_summed_by_host<float, float>(comm, host_of_rank);
   expect_summed_by_host<double, double>(comm, host_of_rank);
   expect_summed_by_host<float16, float>(comm, host_of_rank);

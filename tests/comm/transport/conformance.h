@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/core/communicator.h"
+#include "convoy/comm/core/communicator.h"
 
 namespace convoy::testing {
 
@@ -19,7 +19,7 @@ struct ConformanceCase {
   int min_ranks;
   double timeout_seconds;  // timeout of the communicator
   /// Runs on every rank, with that rank's communicator. Reports failures through GoogleTest expectations.
-  void (*run)(std::unique_ptr<Communicator> comm);
+  void (*run)(std::unique_ptr<dist::Communicator> comm);
 };
 
 /// Returns the tests of collectives and their results. Each ends with finish().
@@ -28,7 +28,7 @@ std::span<const ConformanceCase> result_cases();
 std::span<const ConformanceCase> result_cases_of_any_order();
 /// Checks that sums on the CPU are computed within each host in rank order, then over the hosts in the order
 /// of their lowest ranks, and are rounded once.
-void expect_sums_by_host(Communicator& comm, const std::vector<int>& host_of_rank);
+void expect_sums_by_host(dist::Communicator& comm, const std::vector<int>& host_of_rank);
 /// Returns the tests of inconsistent, missing and late ranks: all other ranks throw a PeerError that names
 /// them.
 std::span<const ConformanceCase> disagreement_cases();
@@ -39,8 +39,8 @@ std::span<const ConformanceCase> departure_cases();
 /// Creates the ranks of a group. Each rank runs `body`; a failure in any of them fails the test.
 struct Backend {
   std::string name;
-  std::function<void(int ranks, const CommOptions& options,
-                     const std::function<void(std::unique_ptr<Communicator>)>& body)>
+  std::function<void(int ranks, const dist::CommOptions& options,
+                     const std::function<void(std::unique_ptr<dist::Communicator>)>& body)>
       run;
 };
 
@@ -53,7 +53,7 @@ struct ConformanceRun {
   std::string name() const { return backend.name + "_" + std::to_string(ranks) + "_" + what.name; }
   void run() const {
     backend.run(ranks, {.timeout_seconds = what.timeout_seconds},
-                [this](std::unique_ptr<Communicator> comm) { what.run(std::move(comm)); });
+                [this](std::unique_ptr<dist::Communicator> comm) { what.run(std::move(comm)); });
   }
   friend std::ostream& operator<<(std::ostream& out, const ConformanceRun& run) { return out << run.name(); }
 };

@@ -24,9 +24,9 @@ constexpr double kShort = 2;
 constexpr double kLong = 60;    // a test that reaches this timeout fails
 constexpr double kAtOnce = 20;  // far more than necessary, far less than kLong
 
-bool is_last(const Communicator& comm) { return comm.rank() == comm.size() - 1; }
+bool is_last(const dist::Communicator& comm) { return comm.rank() == comm.size() - 1; }
 
-std::string last_rank(const Communicator& comm) { return "rank " + std::to_string(comm.size() - 1); }
+std::string last_rank(const dist::Communicator& comm) { return "rank " + std::to_string(comm.size() - 1); }
 
 double seconds_of(const std::function<void()>& action) {
   const auto begin = std::chrono::steady_clock::now();
@@ -38,7 +38,7 @@ double seconds_of(const std::function<void()>& action) {
 class FileBarrier {
  public:
   /// Broadcasts the path of the directory through `comm`.
-  explicit FileBarrier(Communicator& comm) : rank_(comm.rank()), size_(comm.size()) {
+  explicit FileBarrier(dist::Communicator& comm) : rank_(comm.rank()), size_(comm.size()) {
     std::vector<std::uint8_t> path(256);
     if (rank_ == 0) {
       const std::string local = directory_.emplace().path();
@@ -74,12 +74,12 @@ class FileBarrier {
 };
 
 /// Waits for all enqueued work and returns its error.
-std::string error_of(Communicator& comm) {
+std::string error_of(dist::Communicator& comm) {
   wait_for(comm);
   return message_of<PeerError>([&] { comm.check_errors(); });
 }
 
-void expect_to_stay_failed(Communicator& comm, const std::string& error) {
+void expect_to_stay_failed(dist::Communicator& comm, const std::string& error) {
   EXPECT_EQ(message_of<PeerError>([&] { comm.check_errors(); }), error);
   EXPECT_EQ(message_of<PeerError>([&] { comm.barrier(); }), error);
   EXPECT_EQ(message_of<PeerError>([&] { comm.finish(); }), error);
@@ -87,9 +87,9 @@ void expect_to_stay_failed(Communicator& comm, const std::string& error) {
 
 /// Runs `last` on the last rank and `others` on the other ranks. The error on every rank contains both
 /// signatures.
-void expect_disagreement(Communicator& comm, const char* of_others, const char* of_last,
-                         const std::function<void(Communicator&, View)>& others,
-                         const std::function<void(Communicator&, View)>& last) {
+void expect_disagreement(dist::Communicator& comm, const char* of_others, const char* of_last,
+                         const std::function<void(dist::Communicator&, View)>& others,
+                         const std::function<void(dist::Communicator&, View)>& last) {
   DeviceValues<float> data(comm, std::vector<float>(16, 1.0F + static_cast<float>(comm.rank())));
   comm.barrier();  // so that the sequence number is not 0
   (is_last(comm) ? last : others)(comm, data.view());
@@ -102,19 +102,19 @@ void expect_disagreement(Communicator& comm, const char* of_others, const char* 
 
 View first(const View& data, std::int64_t count) { return {data.data, {count}, data.dtype}; }
 
-void different_counts_are_an_error(std::unique_ptr<Communicator> comm) {
+void different_counts_are_an_error(std::unique_ptr<dist::Communicator> comm) {
   expect_disagreement(
       *comm, "all-reduce 1 (16 f32)", "all-reduce 1 (15 f32)", [](auto& c, View data) { c.all_reduce(data); },
       [](auto& c, View data) { c.all_reduce(first(data, 15)); });
 }
 
-void empty_view_on_one_rank_is_an_error(std::unique_ptr<Communicator> comm) {
+void empty_view_on_one_rank_is_an_error(std::unique_ptr<dist::Communicator> comm) {
   expect_disagreement(
       *comm, "all-reduce 1 (16 f32)", "all-reduce 1 (0 f32)", [](auto& c, View data) { c.all_reduce(data); },
       [](auto& c, View data) { c.all_reduce(first(data, 0)); });
 }
 
-void different_types_are_an_error(std::unique_ptr<Communicator> comm) {
+void different_types_are_an_error(std::unique_ptr<dist::Communicator> comm) {
   expect_disagreement(
       *comm, "all-reduce 1 (16 f32)", "all-reduce 1 (16 bf16)",
       [](auto& c, View data) { c.all_reduce(data); },
@@ -123,19 +123,19 @@ void different_types_are_an_error(std::unique_ptr<Communicator> comm) {
       });
 }
 
-void different_collectives_are_an_error(std::unique_ptr<Communicator> comm) {
+void different_collectives_are_an_error(std::unique_ptr<dist::Communicator> comm) {
   expect_disagreement(
       *comm, "all-reduce 1 (16 f32)", "broadcast 1 (16 f32 from rank 0)",
       [](auto& c, View data) { c.all_reduce(data); }, [](auto& c, View data) { c.broadcast(data, 0); });
 }
 
-void different_roots_are_an_error(std::unique_ptr<Communicator> comm) {
+void different_roots_are_an_error(std::unique_ptr<dist::Communicator> comm) {
   expect_disagreement(
       *comm, "broadcast 1 (16 f32 from rank 0)", "broadcast 1 (16 f32 from rank 1)",
       [](auto& c, View data) { c.broadcast(data, 0); }, [](auto& c, View data) { c.broadcast(data, 1); });
 }
 
-void skipped_collective_is_an_error(std::unique_ptr<Communicator> comm) {
+void skipped_collective_is_an_error(std::unique_ptr<dist::Communicator> comm) {
   expect_disagreement(
       *comm, "all-reduce 1 (16 f32)", "all-reduce 1 (8 f32)",
       [](auto& c, View data) {
@@ -145,7 +145,7 @@ void skipped_collective_is_an_error(std::unique_ptr<Communicator> comm) {
       [](auto& c, View data) { c.all_reduce(first(data, 8)); });
 }
 
-void missing_rank_is_reported(std::unique_ptr<Communicator> comm) {
+void missing_rank_is_reported(std::unique_ptr<dist::Communicator> comm) {
   DeviceValues<float> data(*comm, {1.0F, 2.0F});
   FileBarrier file_barrier(*comm);
   if (is_last(*comm)) return file_barrier.wait();
@@ -161,7 +161,7 @@ void missing_rank_is_reported(std::unique_ptr<Communicator> comm) {
   file_barrier.wait();
 }
 
-void late_rank_is_no_error(std::unique_ptr<Communicator> comm) {
+void late_rank_is_no_error(std::unique_ptr<dist::Communicator> comm) {
   if (is_last(*comm)) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   DeviceValues<float> data(*comm, {1.0F});
   comm->all_reduce(data.view());
@@ -169,7 +169,7 @@ void late_rank_is_no_error(std::unique_ptr<Communicator> comm) {
   comm->finish();
 }
 
-void exiting_rank_is_reported_at_once(std::unique_ptr<Communicator> comm) {
+void exiting_rank_is_reported_at_once(std::unique_ptr<dist::Communicator> comm) {
   DeviceValues<float> data(*comm, {1.0F});
   comm->all_reduce(data.view());
   EXPECT_EQ(data.read(*comm)[0], static_cast<float>(comm->size()));
@@ -184,7 +184,7 @@ void exiting_rank_is_reported_at_once(std::unique_ptr<Communicator> comm) {
   expect_to_stay_failed(*comm, error);
 }
 
-void abort_reason_reaches_all_ranks(std::unique_ptr<Communicator> comm) {
+void abort_reason_reaches_all_ranks(std::unique_ptr<dist::Communicator> comm) {
   if (is_last(*comm)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the other ranks are waiting
     comm->abort("no space left on the device of " + last_rank(*comm));

@@ -1,5 +1,5 @@
 // Tests of CpuCommunicator: stream, sequence numbers and errors, with a scripted transport.
-#include "comm/transport/cpu_communicator.h"
+#include "convoy/comm/transport/cpu_communicator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <new>
 #include <thread>
 
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/runtime/event.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy::testing {
@@ -28,7 +28,7 @@ struct Log {
   }
 };
 
-class ScriptedTransport final : public Transport {
+class ScriptedTransport final : public dist::Transport {
  public:
   explicit ScriptedTransport(Log& log) : log_(log) {}
   ~ScriptedTransport() override { log_.write("destroyed"); }
@@ -51,7 +51,7 @@ class ScriptedTransport final : public Transport {
   void all_gather(const Call&, ConstView, View) override {}
   void barrier(const Call& call) override { log_.write(to_string(call.collective)); }
   std::vector<std::string> gather_object(const Call&, const std::string&) override { return {}; }
-  std::unique_ptr<Transport> split(const Call&, int) override {
+  std::unique_ptr<dist::Transport> split(const Call&, int) override {
     return std::make_unique<ScriptedTransport>(log_);
   }
   void finish(const Call& call) override { log_.write(to_string(call.collective)); }
@@ -67,8 +67,8 @@ class CpuCommunicatorTest : public ::testing::Test {
   Log log;
   float value = 0;
   View data{&value, {1}, DType::f32};
-  std::unique_ptr<Communicator> comm = std::make_unique<CpuCommunicator>(
-      std::make_unique<ScriptedTransport>(log), CommOptions{.timeout_seconds = 7});
+  std::unique_ptr<dist::Communicator> comm = std::make_unique<dist::CpuCommunicator>(
+      std::make_unique<ScriptedTransport>(log), dist::CommOptions{.timeout_seconds = 7});
 };
 
 TEST_F(CpuCommunicatorTest, CallsTheTransportInOrderOnOneThread) {
@@ -136,21 +136,23 @@ TEST_F(CpuCommunicatorTest, SplitGroupsHaveTheirOwnSequenceNumbers) {
 }
 
 TEST(CollectiveSignatures, PassIfEqual) {
-  const CollectiveSignature sum{.number = 3, .op = CollectiveOp::all_reduce, .dtype = DType::f32, .count = 5};
-  const CollectiveSignature all[] = {sum, sum, sum};
-  EXPECT_NO_THROW(verify_consistency(all));
-  EXPECT_NO_THROW(verify_consistency({}));
+  const dist::CollectiveSignature sum{
+      .number = 3, .op = dist::CollectiveOp::all_reduce, .dtype = DType::f32, .count = 5};
+  const dist::CollectiveSignature all[] = {sum, sum, sum};
+  EXPECT_NO_THROW(dist::verify_consistency(all));
+  EXPECT_NO_THROW(dist::verify_consistency({}));
 }
 
 TEST(CollectiveSignatures, AreListedWithTheirRanksIfDifferent) {
-  const CollectiveSignature sum{.number = 3, .op = CollectiveOp::all_reduce, .dtype = DType::f32, .count = 5};
-  CollectiveSignature other = sum;
+  const dist::CollectiveSignature sum{
+      .number = 3, .op = dist::CollectiveOp::all_reduce, .dtype = DType::f32, .count = 5};
+  dist::CollectiveSignature other = sum;
   other.count = 6;
-  const CollectiveSignature third{
-      .number = 3, .op = CollectiveOp::broadcast, .dtype = DType::u8, .root = 2, .count = 1};
-  const CollectiveSignature all[] = {other, sum, third, sum};
+  const dist::CollectiveSignature third{
+      .number = 3, .op = dist::CollectiveOp::broadcast, .dtype = DType::u8, .root = 2, .count = 1};
+  const dist::CollectiveSignature all[] = {other, sum, third, sum};
   EXPECT_EQ(
-      message_of<PeerError>([&] { verify_consistency(all); }),
+      message_of<PeerError>([&] { dist::verify_consistency(all); }),
       "the ranks launched different collectives: rank 0 in all-reduce 3 (6 f32), ranks 1, 3 in all-reduce "
       "3 (5 f32), rank 2 in broadcast 3 (1 u8 from rank 2)");
 }

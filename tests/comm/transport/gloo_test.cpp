@@ -1,5 +1,5 @@
 // Tests of gloo communicators between forked processes.
-#include "comm/transport/gloo/gloo_communicator.h"
+#include "convoy/comm/transport/gloo/gloo_communicator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,24 +23,25 @@ namespace convoy::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Body = std::function<void(std::unique_ptr<Communicator>)>;
+using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 
 /// Runs `body` on every rank with a gloo communicator.
-void run_gloo(int ranks, const std::string& where, const CommOptions& options, const Body& body) {
-  run_rendezvous_ranks(ranks, where,
-                       [&](Rendezvous& rendezvous) { body(make_gloo_communicator(rendezvous, options)); });
+void run_gloo(int ranks, const std::string& where, const dist::CommOptions& options, const Body& body) {
+  run_rendezvous_ranks(ranks, where, [&](dist::Rendezvous& rendezvous) {
+    body(dist::make_gloo_communicator(rendezvous, options));
+  });
 }
 
 std::string new_tcp_url() { return "tcp://127.0.0.1:" + std::to_string(free_port()); }
 
 Backend by_tcp() {
-  return {"tcp", [](int ranks, const CommOptions& options, const Body& body) {
+  return {"tcp", [](int ranks, const dist::CommOptions& options, const Body& body) {
             run_gloo(ranks, new_tcp_url(), options, body);
           }};
 }
 
 Backend by_file() {
-  return {"file", [](int ranks, const CommOptions& options, const Body& body) {
+  return {"file", [](int ranks, const dist::CommOptions& options, const Body& body) {
             const TempDirectory directory;
             run_gloo(ranks, "file://" + (directory.path() / "rendezvous").string(), options, body);
           }};
@@ -67,8 +68,8 @@ double seconds_of(const std::function<void()>& action) {
 }
 
 TEST(GlooFaults, ReportsKilledRankAtOnce) {
-  run_rendezvous_ranks(4, new_tcp_url(), [](Rendezvous& rendezvous) {
-    const auto comm = make_gloo_communicator(rendezvous);  // default timeout of minutes
+  run_rendezvous_ranks(4, new_tcp_url(), [](dist::Rendezvous& rendezvous) {
+    const auto comm = dist::make_gloo_communicator(rendezvous);  // default timeout of minutes
     comm->barrier();
     if (comm->rank() == 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the other ranks are waiting
@@ -82,8 +83,8 @@ TEST(GlooFaults, ReportsKilledRankAtOnce) {
 }
 
 TEST(GlooFaults, ReportsRankKilledDuringTransfer) {
-  run_rendezvous_ranks(3, new_tcp_url(), [](Rendezvous& rendezvous) {
-    const auto comm = make_gloo_communicator(rendezvous);
+  run_rendezvous_ranks(3, new_tcp_url(), [](dist::Rendezvous& rendezvous) {
+    const auto comm = dist::make_gloo_communicator(rendezvous);
     DeviceValues<float> data(*comm, std::vector<float>(1 << 20, 1.0F));
     std::thread killer;
     if (comm->rank() == 0)  // which also serves the store
@@ -106,8 +107,8 @@ TEST(GlooFaults, TimesOutWhenRankIsStopped) {
   const Notice reported;
   run_rendezvous_ranks(
       3, new_tcp_url(),
-      [&](Rendezvous& rendezvous) {
-        const auto comm = make_gloo_communicator(rendezvous, {.timeout_seconds = 2});
+      [&](dist::Rendezvous& rendezvous) {
+        const auto comm = dist::make_gloo_communicator(rendezvous, {.timeout_seconds = 2});
         comm->barrier();
         if (comm->rank() == 1) raise(SIGSTOP);  // until it is killed
         EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }), HasSubstr("waited 2 s for rank 1"));
@@ -120,19 +121,20 @@ TEST(GlooFaults, TimesOutWhenRankIsStopped) {
 }
 
 TEST(GlooFaults, ReportsRankThatDoesNotConnect) {
-  run_rendezvous_ranks(3, new_tcp_url(), [](Rendezvous& rendezvous) {
+  run_rendezvous_ranks(3, new_tcp_url(), [](dist::Rendezvous& rendezvous) {
     if (rendezvous.info().rank == 1) {
       rendezvous.all_gather("");  // the exchange of the group name
       return;
     }
-    EXPECT_THAT(message_of<PeerError>([&] { make_gloo_communicator(rendezvous, {.timeout_seconds = 2}); }),
-                HasSubstr("waited 2 s for the address of rank 1"));
+    EXPECT_THAT(
+        message_of<PeerError>([&] { dist::make_gloo_communicator(rendezvous, {.timeout_seconds = 2}); }),
+        HasSubstr("waited 2 s for the address of rank 1"));
   });
 }
 
 TEST(GlooFaults, WaitingRanksUseNoCpuTime) {
-  run_rendezvous_ranks(3, new_tcp_url(), [](Rendezvous& rendezvous) {
-    const auto comm = make_gloo_communicator(rendezvous);
+  run_rendezvous_ranks(3, new_tcp_url(), [](dist::Rendezvous& rendezvous) {
+    const auto comm = dist::make_gloo_communicator(rendezvous);
     comm->barrier();
     timespec before{}, after{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
@@ -152,10 +154,10 @@ std::size_t entries_of(const char* directory) {
 }
 
 TEST(GlooCommunicator, LeavesNoThreadsAndConnections) {
-  run_rendezvous_ranks(2, new_tcp_url(), [](Rendezvous& rendezvous) {
+  run_rendezvous_ranks(2, new_tcp_url(), [](dist::Rendezvous& rendezvous) {
     const std::size_t files = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
     for (int round = 0; round < 10; ++round) {
-      const auto comm = make_gloo_communicator(rendezvous);
+      const auto comm = dist::make_gloo_communicator(rendezvous);
       const auto part = comm->split(0);
       part->barrier();
       part->finish();
@@ -170,13 +172,13 @@ TEST(GlooCommunicator, LeavesNoThreadsAndConnections) {
 }
 
 TEST(GlooCommunicator, UsesNamedInterface) {
-  run_rendezvous_ranks(2, new_tcp_url(), [](Rendezvous& rendezvous) {
+  run_rendezvous_ranks(2, new_tcp_url(), [](dist::Rendezvous& rendezvous) {
     setenv("GLOO_SOCKET_IFNAME", "lo", 1);
-    const auto comm = make_gloo_communicator(rendezvous);
+    const auto comm = dist::make_gloo_communicator(rendezvous);
     comm->barrier();
     comm->finish();
     setenv("GLOO_SOCKET_IFNAME", "no-such-interface", 1);
-    EXPECT_THAT(message_of<UsageError>([&] { make_gloo_communicator(rendezvous); }),
+    EXPECT_THAT(message_of<UsageError>([&] { dist::make_gloo_communicator(rendezvous); }),
                 HasSubstr("cannot open connections from interface no-such-interface"));
   });
 }
@@ -184,8 +186,8 @@ TEST(GlooCommunicator, UsesNamedInterface) {
 TEST(GlooCommunicator, OfOneRankNeedsNoStore) {
   run_forked_ranks(1, [](const ForkedRank&) {
     set_launch(0, 1);
-    const auto rendezvous = Rendezvous::init();
-    const auto comm = make_gloo_communicator(*rendezvous);
+    const auto rendezvous = dist::Rendezvous::init();
+    const auto comm = dist::make_gloo_communicator(*rendezvous);
     DeviceValues<float> data(*comm, {3.0F});
     comm->all_reduce(data.view());
     EXPECT_EQ(data.read(*comm)[0], 3.0F);

@@ -1,6 +1,6 @@
 // Tests of hierarchical communicators between forked processes, with simulated hosts and gloo. netns_test.cpp
 // uses network namespaces as hosts; mpi_ranks.cpp uses MPI.
-#include "comm/transport/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 #include <thread>
 
-#include "comm/transport/gloo/gloo_communicator.h"
-#include "comm/transport/hierarchical/hierarchical_layout.h"
+#include "convoy/comm/transport/gloo/gloo_communicator.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_layout.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/rendezvous_ranks.h"
 #include "tests/comm/transport/conformance.h"
@@ -23,26 +23,26 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Body = std::function<void(std::unique_ptr<Communicator>)>;
+using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 using Hosts = std::vector<int>;  // by rank
 
 const Hosts kPairs = {0, 0, 1, 1};
 
-std::unique_ptr<Communicator> make(Rendezvous& rendezvous, const Hosts& hosts,
-                                   const HierarchicalOptions& options = {}) {
-  return make_hierarchical_communicator(
-      make_gloo_links(rendezvous, options.comm), hosts,
+std::unique_ptr<dist::Communicator> make(dist::Rendezvous& rendezvous, const Hosts& hosts,
+                                         const dist::HierarchicalOptions& options = {}) {
+  return dist::make_hierarchical_communicator(
+      dist::make_gloo_links(rendezvous, options.comm), hosts,
       [&](const std::string& text) { return rendezvous.all_gather(text); }, options);
 }
 
-void run_on_hosts(const Hosts& hosts, const std::function<void(Rendezvous&)>& body,
+void run_on_hosts(const Hosts& hosts, const std::function<void(dist::Rendezvous&)>& body,
                   const std::function<void(const std::vector<pid_t>&)>& in_parent = nullptr) {
   run_rendezvous_ranks(static_cast<int>(hosts.size()), "tcp://127.0.0.1:" + std::to_string(free_port()), body,
                        in_parent);
 }
 
 TEST(HierarchicalLayout, FindsRanksOfEachHost) {
-  const HierarchicalLayout layout(Hosts{7, 2, 7, 2, 7}, 3);
+  const dist::HierarchicalLayout layout(Hosts{7, 2, 7, 2, 7}, 3);
   EXPECT_EQ(layout.hosts(), 2);
   EXPECT_THAT(layout.ranks_of(0), ElementsAre(0, 2, 4));
   EXPECT_THAT(layout.host_ranks(), ElementsAre(1, 3));
@@ -50,7 +50,7 @@ TEST(HierarchicalLayout, FindsRanksOfEachHost) {
   EXPECT_EQ(layout.local_rank(), 1);
   EXPECT_EQ(layout.leaders_per_host(), 2);
   EXPECT_TRUE(layout.is_leader());
-  EXPECT_FALSE(HierarchicalLayout(Hosts{7, 2, 7, 2, 7}, 4).is_leader());
+  EXPECT_FALSE(dist::HierarchicalLayout(Hosts{7, 2, 7, 2, 7}, 4).is_leader());
   EXPECT_EQ(layout.peer_of(2, 1), 3);
   EXPECT_EQ(layout.peer_of(4, 1), 1);  // host 1 has no third rank, so its first rank is the peer
   EXPECT_EQ(layout.peer_of(3, 0), 2);
@@ -58,7 +58,7 @@ TEST(HierarchicalLayout, FindsRanksOfEachHost) {
 
 TEST(HierarchicalLayout, HasOneLeaderPerHostIfAHostHasOneRank) {
   for (int rank = 0; rank < 4; ++rank) {
-    const HierarchicalLayout layout(Hosts{0, 0, 0, 1}, rank);
+    const dist::HierarchicalLayout layout(Hosts{0, 0, 0, 1}, rank);
     EXPECT_EQ(layout.leaders_per_host(), 1);
     EXPECT_EQ(layout.is_leader(), rank == 0 || rank == 3);
   }
@@ -67,7 +67,7 @@ TEST(HierarchicalLayout, HasOneLeaderPerHostIfAHostHasOneRank) {
 struct Placement {
   const char* name;
   Hosts hosts;
-  std::size_t chunk_bytes = HierarchicalOptions().chunk_bytes;
+  std::size_t chunk_bytes = dist::HierarchicalOptions().chunk_bytes;
   friend std::ostream& operator<<(std::ostream& out, const Placement& placement) {
     return out << placement.name;
   }
@@ -75,8 +75,8 @@ struct Placement {
 
 Backend backend_of(const Placement& placement) {
   return {
-      placement.name, [placement](int, const CommOptions& options, const Body& body) {
-        run_on_hosts(placement.hosts, [&](Rendezvous& rendezvous) {
+      placement.name, [placement](int, const dist::CommOptions& options, const Body& body) {
+        run_on_hosts(placement.hosts, [&](dist::Rendezvous& rendezvous) {
           body(make(rendezvous, placement.hosts, {.comm = options, .chunk_bytes = placement.chunk_bytes}));
         });
       }};
@@ -117,7 +117,7 @@ class SumsOfHosts : public ::testing::TestWithParam<Placement> {};
 
 TEST_P(SumsOfHosts, AreSummedByRankThenByHostAndRoundedOnce) {
   const Hosts& hosts = GetParam().hosts;
-  run_on_hosts(hosts, [&](Rendezvous& rendezvous) {
+  run_on_hosts(hosts, [&](dist::Rendezvous& rendezvous) {
     const auto comm = make(rendezvous, hosts, {.chunk_bytes = GetParam().chunk_bytes});
     EXPECT_EQ(comm->name(), "shm+gloo");
     expect_sums_by_host(*comm, hosts);
@@ -132,7 +132,7 @@ TEST(HierarchicalFaults, AllRanksReportKilledRank) {
   const Hosts hosts = {0, 0, 0, 1, 1};
   for (const int victim : {0, 2, 3}) {  // a node leader, another rank, and a rank of the other host
     SCOPED_TRACE(victim);
-    run_on_hosts(hosts, [&](Rendezvous& rendezvous) {
+    run_on_hosts(hosts, [&](dist::Rendezvous& rendezvous) {
       const auto comm = make(rendezvous, hosts);  // default timeout of minutes
       comm->barrier();
       if (comm->rank() == victim) raise(SIGKILL);
@@ -149,7 +149,7 @@ TEST(HierarchicalFaults, AllRanksReportRankKilledDuringTransfer) {
     const Notice moving;
     run_on_hosts(
         hosts,
-        [&](Rendezvous& rendezvous) {
+        [&](dist::Rendezvous& rendezvous) {
           const auto comm = make(rendezvous, hosts, {.chunk_bytes = 8192});
           DeviceValues<float> data(*comm, std::vector<float>(1 << 18, 1.0F));
           const std::string error = message_of<PeerError>([&] {
@@ -173,7 +173,7 @@ TEST(HierarchicalFaults, TimesOutWhenRankIsStopped) {
   const Notice reported;
   run_on_hosts(
       kPairs,
-      [&](Rendezvous& rendezvous) {
+      [&](dist::Rendezvous& rendezvous) {
         const auto comm = make(rendezvous, kPairs, {.comm = {.timeout_seconds = 2}});
         comm->barrier();
         if (comm->rank() == 1) raise(SIGSTOP);  // until it is killed
@@ -188,10 +188,10 @@ TEST(HierarchicalFaults, TimesOutWhenRankIsStopped) {
 
 /// Rank 2, on another host, waits until rank 0, which waits for rank 2, has detected the failure of rank 1 on
 /// its own host.
-void expect_detected_while_waiting_for_other_host(const std::function<void(Communicator&)>& fail_rank,
+void expect_detected_while_waiting_for_other_host(const std::function<void(dist::Communicator&)>& fail_rank,
                                                   const char* reason) {
   const Notice detected;
-  run_on_hosts({0, 0, 1}, [&](Rendezvous& rendezvous) {
+  run_on_hosts({0, 0, 1}, [&](dist::Rendezvous& rendezvous) {
     const auto comm = make(rendezvous, {0, 0, 1});
     comm->barrier();
     if (comm->rank() == 1) fail_rank(*comm);
@@ -205,15 +205,15 @@ void expect_detected_while_waiting_for_other_host(const std::function<void(Commu
 
 TEST(HierarchicalFaults, DetectsLocalAbortWhileWaitingForOtherHost) {
   expect_detected_while_waiting_for_other_host(
-      [](Communicator& comm) { comm.abort("rank 1: no space left"); }, "rank 1: no space left");
+      [](dist::Communicator& comm) { comm.abort("rank 1: no space left"); }, "rank 1: no space left");
 }
 
 TEST(HierarchicalFaults, DetectsLocalDeathWhileWaitingForOtherHost) {
-  expect_detected_while_waiting_for_other_host([](Communicator&) { raise(SIGKILL); }, "rank 1 has");
+  expect_detected_while_waiting_for_other_host([](dist::Communicator&) { raise(SIGKILL); }, "rank 1 has");
 }
 
 TEST(HierarchicalFaults, AllRanksReportFailedAllocationOnOneHost) {
-  run_on_hosts(kPairs, [](Rendezvous& rendezvous) {
+  run_on_hosts(kPairs, [](dist::Rendezvous& rendezvous) {
     if (rendezvous.info().rank == 2) {
       const rlimit limit{1 << 20, 1 << 20};
       ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -225,8 +225,8 @@ TEST(HierarchicalFaults, AllRanksReportFailedAllocationOnOneHost) {
 }
 
 TEST(HierarchicalCommunicator, UsesHostsOfRendezvous) {
-  run_on_hosts({0, 0}, [](Rendezvous& rendezvous) {  // both on this host
-    const auto comm = make_hierarchical_communicator(rendezvous);
+  run_on_hosts({0, 0}, [](dist::Rendezvous& rendezvous) {  // both on this host
+    const auto comm = dist::make_hierarchical_communicator(rendezvous);
     EXPECT_EQ(comm->name(), "shm+gloo");
     DeviceValues<float> data(*comm, {1.0F});
     comm->all_reduce(data.view());

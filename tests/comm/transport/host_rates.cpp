@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "comm/transport/hierarchical/hierarchical_communicator.h"
-#include "comm/transport/mpi/mpi_communicator.h"
-#include "kernels/base/error.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/transport/mpi/mpi_communicator.h"
+#include "convoy/kernels/base/error.h"
 
 namespace {
 
-using convoy::Communicator;
+using convoy::dist::Communicator;
 
 constexpr std::int64_t kCount = 11'173'962;  // f32, 44.7 MB
 constexpr int kRounds = 9;
@@ -30,7 +30,7 @@ struct Round {
   double megabytes;
 };
 
-Round measure(Communicator& comm, std::vector<float>& data) {
+Round measure(dist::Communicator& comm, std::vector<float>& data) {
   comm.barrier();
   const double sent = bytes_sent();
   const auto begin = std::chrono::steady_clock::now();
@@ -51,9 +51,9 @@ void print(const std::string& name, std::vector<Round> rounds) {
 
 int main() {
   try {
-    const auto rendezvous = convoy::Rendezvous::init();
-    const auto flat = convoy::make_mpi_communicator(*rendezvous);
-    const auto hierarchical = convoy::make_hierarchical_communicator(*rendezvous);
+    const auto rendezvous = convoy::dist::Rendezvous::init();
+    const auto flat = convoy::dist::make_mpi_communicator(*rendezvous);
+    const auto hierarchical = convoy::dist::make_hierarchical_communicator(*rendezvous);
     std::vector<float> data(kCount, 0.0F);
     std::vector<Round> by_flat, by_hierarchical;
     for (int round = 0; round < kRounds; ++round) {

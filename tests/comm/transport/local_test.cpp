@@ -5,18 +5,18 @@
 
 #include <thread>
 
-#include "comm/bootstrap/thread_rendezvous.h"
-#include "comm/transport/self_communicator.h"
-#include "comm/transport/thread/thread_communicator.h"
+#include "convoy/comm/bootstrap/thread_rendezvous.h"
+#include "convoy/comm/transport/self_communicator.h"
+#include "convoy/comm/transport/thread/thread_communicator.h"
 #include "tests/comm/transport/conformance.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy::testing {
 namespace {
 
-using Body = std::function<void(std::unique_ptr<Communicator>)>;
+using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 
-void run_rank(std::unique_ptr<Communicator> comm, const Body& body) {
+void run_rank(std::unique_ptr<dist::Communicator> comm, const Body& body) {
   const std::string rank = "rank " + std::to_string(comm->rank());
   try {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, rank);
@@ -26,14 +26,14 @@ void run_rank(std::unique_ptr<Communicator> comm, const Body& body) {
   }
 }
 
-void run_self(int, const CommOptions& options, const Body& body) {
-  run_rank(make_self_communicator(options), body);
+void run_self(int, const dist::CommOptions& options, const Body& body) {
+  run_rank(dist::make_self_communicator(options), body);
 }
 
-void run_threads(int ranks, const CommOptions& options, const Body& body) {
+void run_threads(int ranks, const dist::CommOptions& options, const Body& body) {
   std::vector<std::thread> threads;
-  for (auto& comm : make_thread_communicators(ranks, options))
-    threads.emplace_back([&body](std::unique_ptr<Communicator> own) { run_rank(std::move(own), body); },
+  for (auto& comm : dist::make_thread_communicators(ranks, options))
+    threads.emplace_back([&body](std::unique_ptr<dist::Communicator> own) { run_rank(std::move(own), body); },
                          std::move(comm));
   for (std::thread& thread : threads) thread.join();
 }
@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Thread, LocalCommunicator,
                          run_name);
 
 TEST(ThreadCommunicator, WaitingRanksUseNoCpuTime) {
-  run_threads(3, {}, [](std::unique_ptr<Communicator> comm) {
+  run_threads(3, {}, [](std::unique_ptr<dist::Communicator> comm) {
     timespec before{}, after{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
     if (comm->rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
@@ -67,11 +67,11 @@ TEST(ThreadCommunicator, WaitingRanksUseNoCpuTime) {
 
 /// Runs `body` in one thread per rank, each with its rendezvous. An exception fails the test.
 void run_rendezvous(int ranks, double timeout_seconds,
-                    const std::function<void(std::unique_ptr<ThreadRendezvous>)>& body) {
+                    const std::function<void(std::unique_ptr<dist::ThreadRendezvous>)>& body) {
   std::vector<std::thread> threads;
-  for (auto& rendezvous : rendezvous_in_threads(ranks, timeout_seconds))
+  for (auto& rendezvous : dist::rendezvous_in_threads(ranks, timeout_seconds))
     threads.emplace_back(
-        [&body](std::unique_ptr<ThreadRendezvous> own) {
+        [&body](std::unique_ptr<dist::ThreadRendezvous> own) {
           const int rank = own->info().rank;
           try {
             body(std::move(own));
@@ -84,10 +84,10 @@ void run_rendezvous(int ranks, double timeout_seconds,
 }
 
 TEST(ThreadRendezvous, RanksShareOneHost) {
-  const auto by_rank = rendezvous_in_threads(3, 1);
+  const auto by_rank = dist::rendezvous_in_threads(3, 1);
   ASSERT_EQ(by_rank.size(), 3U);
   for (int rank = 0; rank < 3; ++rank) {
-    const RankInfo& info = by_rank[static_cast<std::size_t>(rank)]->info();
+    const dist::RankInfo& info = by_rank[static_cast<std::size_t>(rank)]->info();
     EXPECT_EQ(info.rank, rank);
     EXPECT_EQ(info.world_size, 3);
     EXPECT_EQ(info.local_rank, rank);
@@ -99,7 +99,7 @@ TEST(ThreadRendezvous, RanksShareOneHost) {
 }
 
 TEST(ThreadRendezvous, GathersStringsAndSharesObjectOfRank0) {
-  run_rendezvous(4, 60, [](std::unique_ptr<ThreadRendezvous> rendezvous) {
+  run_rendezvous(4, 60, [](std::unique_ptr<dist::ThreadRendezvous> rendezvous) {
     const int rank = rendezvous->info().rank;
     for (int round = 0; round < 50; ++round) {
       const std::string suffix = " of round " + std::to_string(round);
@@ -113,7 +113,7 @@ TEST(ThreadRendezvous, GathersStringsAndSharesObjectOfRank0) {
 }
 
 TEST(ThreadRendezvous, ReportsMissingRanksAtTheDeadline) {
-  const auto by_rank = rendezvous_in_threads(3, 0.05);
+  const auto by_rank = dist::rendezvous_in_threads(3, 0.05);
   const std::string expected = "rank 1 waited 0.05 s for ranks 0, 2";
   EXPECT_EQ(message_of<PeerError>([&] { by_rank[1]->all_gather(""); }), expected);
   EXPECT_EQ(message_of<PeerError>([&] { by_rank[2]->all_gather(""); }), expected)
@@ -121,7 +121,7 @@ TEST(ThreadRendezvous, ReportsMissingRanksAtTheDeadline) {
 }
 
 TEST(ThreadRendezvous, ExitOfOneRankEndsWaits) {
-  run_rendezvous(3, 300, [](std::unique_ptr<ThreadRendezvous> rendezvous) {
+  run_rendezvous(3, 300, [](std::unique_ptr<dist::ThreadRendezvous> rendezvous) {
     if (rendezvous->info().rank == 1) return;
     EXPECT_EQ(message_of<PeerError>([&] { rendezvous->share(nullptr); }), "rank 1 exited before finishing");
     EXPECT_EQ(message_of<PeerError>([&] { rendezvous->all_gather(""); }), "rank 1 exited before finishing");
@@ -129,12 +129,13 @@ TEST(ThreadRendezvous, ExitOfOneRankEndsWaits) {
 }
 
 TEST(ThreadRendezvous, ProvidesCommunicators) {
-  run_rendezvous(3, 60, [](std::unique_ptr<ThreadRendezvous> rendezvous) {
-    const std::unique_ptr<Communicator> comm = make_thread_communicator(*rendezvous, {.timeout_seconds = 60});
-    const std::unique_ptr<Communicator> other =
-        make_thread_communicator(*rendezvous, {.timeout_seconds = 60});
+  run_rendezvous(3, 60, [](std::unique_ptr<dist::ThreadRendezvous> rendezvous) {
+    const std::unique_ptr<dist::Communicator> comm =
+        dist::make_thread_communicator(*rendezvous, {.timeout_seconds = 60});
+    const std::unique_ptr<dist::Communicator> other =
+        dist::make_thread_communicator(*rendezvous, {.timeout_seconds = 60});
     EXPECT_EQ(comm->rank(), rendezvous->info().rank);
-    for (Communicator* one : {comm.get(), other.get()}) {
+    for (dist::Communicator* one : {comm.get(), other.get()}) {
       std::int32_t sum = 1 << one->rank();
       one->all_reduce({&sum, {1}, DType::i32});
       one->finish();
@@ -144,13 +145,13 @@ TEST(ThreadRendezvous, ProvidesCommunicators) {
 }
 
 TEST(ThreadRendezvous, OfAnotherKindIsRefused) {
-  const std::unique_ptr<Rendezvous> alone = Rendezvous::init();
+  const std::unique_ptr<dist::Rendezvous> alone = dist::Rendezvous::init();
   EXPECT_THAT(
-      message_of<UsageError>([&] { make_thread_communicator(*alone); }),
+      message_of<UsageError>([&] { dist::make_thread_communicator(*alone); }),
       ::testing::HasSubstr("thread communicator: the ranks are not threads of one process (one process)"));
 }
 
-TEST(ThreadCommunicator, RejectsZeroRanks) { EXPECT_THROW(make_thread_communicators(0), UsageError); }
+TEST(ThreadCommunicator, RejectsZeroRanks) { EXPECT_THROW(dist::make_thread_communicators(0), UsageError); }
 
 }  // namespace
 }  // namespace convoy::testing

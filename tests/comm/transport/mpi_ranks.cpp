@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "comm/transport/hierarchical/hierarchical_communicator.h"
-#include "comm/transport/mpi/mpi_communicator.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/transport/mpi/mpi_communicator.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/transport/conformance.h"
 #include "tests/testing/support/errors.h"
@@ -19,7 +19,7 @@
 namespace convoy::testing {
 namespace {
 
-Rendezvous* mpi_rendezvous = nullptr;  // set by main()
+dist::Rendezvous* mpi_rendezvous = nullptr;  // set by main()
 
 class MpiRanks : public ::testing::TestWithParam<ConformanceRun> {};
 
@@ -30,9 +30,9 @@ TEST_P(MpiRanks, Conform) {
 
 /// Runs a case on the existing ranks. A barrier ends it, since one rank may be done while the others wait for
 /// a deadline.
-void run_on_mpi_ranks(int, const CommOptions& options,
-                      const std::function<void(std::unique_ptr<Communicator>)>& body) {
-  body(make_mpi_communicator(*mpi_rendezvous, options));
+void run_on_mpi_ranks(int, const dist::CommOptions& options,
+                      const std::function<void(std::unique_ptr<dist::Communicator>)>& body) {
+  body(dist::make_mpi_communicator(*mpi_rendezvous, options));
   mpi_rendezvous->barrier();
 }
 
@@ -45,19 +45,19 @@ INSTANTIATE_TEST_SUITE_P(All, MpiRanks,
 /// Returns the hosts of the ranks; if there is only one, two simulated hosts with alternating ranks.
 std::vector<int> hosts_of_ranks() {
   std::vector<int> hosts;
-  for (const RankInfo& info : mpi_rendezvous->all())
+  for (const dist::RankInfo& info : mpi_rendezvous->all())
     hosts.push_back(info.nodes > 1 ? info.node : info.rank % 2);
   return hosts;
 }
 
-std::unique_ptr<Communicator> make_hierarchical(const CommOptions& options) {
-  return make_hierarchical_communicator(
-      make_mpi_links(*mpi_rendezvous), hosts_of_ranks(),
+std::unique_ptr<dist::Communicator> make_hierarchical(const dist::CommOptions& options) {
+  return dist::make_hierarchical_communicator(
+      dist::make_mpi_links(*mpi_rendezvous), hosts_of_ranks(),
       [](const std::string& local) { return mpi_rendezvous->all_gather(local); }, {.comm = options});
 }
 
-void run_hierarchical(int, const CommOptions& options,
-                      const std::function<void(std::unique_ptr<Communicator>)>& body) {
+void run_hierarchical(int, const dist::CommOptions& options,
+                      const std::function<void(std::unique_ptr<dist::Communicator>)>& body) {
   body(make_hierarchical(options));
   mpi_rendezvous->barrier();
 }
@@ -76,7 +76,7 @@ TEST(MpiHierarchical, SumsByRankThenByHost) {
 }
 
 TEST(MpiRendezvous, ProvidesPositionsOfAllRanks) {
-  const RankInfo& info = mpi_rendezvous->info();
+  const dist::RankInfo& info = mpi_rendezvous->info();
   EXPECT_EQ(info.source, "mpi");
   const char* const hosts = std::getenv("CONVOY_TEST_NODES");
   const int nodes = hosts == nullptr ? 1 : std::atoi(hosts);
@@ -92,13 +92,13 @@ TEST(MpiRendezvous, ProvidesPositionsOfAllRanks) {
 }
 
 TEST(MpiRendezvous, IsInitializedOncePerProcess) {
-  EXPECT_THAT(message_of<UsageError>([] { Rendezvous::init({.init_method = "mpi"}); }),
+  EXPECT_THAT(message_of<UsageError>([] { dist::Rendezvous::init({.init_method = "mpi"}); }),
               ::testing::HasSubstr("only once per process"));
 }
 
 /// Uses two communicators concurrently, as SyncBatchNorm and the gradients do.
 TEST(MpiCommunicator, SupportsConcurrentCommunicators) {
-  const auto first = make_mpi_communicator(*mpi_rendezvous);
+  const auto first = dist::make_mpi_communicator(*mpi_rendezvous);
   const auto second = first->split(0);
   DeviceValues<float> ones(*first, std::vector<float>(100000, 1.0F));
   DeviceValues<double> twos(*second, std::vector<double>(1000, 2.0));
@@ -116,7 +116,7 @@ TEST(MpiCommunicator, SupportsConcurrentCommunicators) {
 }
 
 TEST(MpiCommunicator, WaitingRanksUseLittleCpuTime) {
-  const auto comm = make_mpi_communicator(*mpi_rendezvous);
+  const auto comm = dist::make_mpi_communicator(*mpi_rendezvous);
   comm->barrier();
   timespec before{}, after{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
@@ -130,7 +130,7 @@ TEST(MpiCommunicator, WaitingRanksUseLittleCpuTime) {
 }
 
 TEST(MpiCommunicator, CanBeSplitManyTimes) {
-  const auto comm = make_mpi_communicator(*mpi_rendezvous);
+  const auto comm = dist::make_mpi_communicator(*mpi_rendezvous);
   for (int i = 0; i < 200; ++i) {
     const auto part = comm->split(i % (comm->rank() + 1));
     part->barrier();
@@ -145,11 +145,12 @@ TEST(MpiCommunicator, CanBeSplitManyTimes) {
 namespace {
 
 /// Runs collectives during which ranks fail in the given way.
-void run_with_fault(const std::string& fault, convoy::Rendezvous& mpi_rendezvous) {
+void run_with_fault(const std::string& fault, convoy::dist::Rendezvous& mpi_rendezvous) {
   using namespace convoy;
   const int rank = mpi_rendezvous.info().rank;
   const bool expects_timeout = fault == "missing";
-  const auto comm = make_mpi_communicator(mpi_rendezvous, {.timeout_seconds = expects_timeout ? 2.0 : 300.0});
+  const auto comm =
+      dist::make_mpi_communicator(mpi_rendezvous, {.timeout_seconds = expects_timeout ? 2.0 : 300.0});
   float value = 1;
   const View data{&value, {1}, DType::f32};
   comm->all_reduce(data);
@@ -179,7 +180,7 @@ int main(int argc, char** argv) {
   const std::string flag = "--fault=";
   int rank = -1;
   try {
-    const auto rendezvous = convoy::Rendezvous::init();
+    const auto rendezvous = convoy::dist::Rendezvous::init();
     rank = rendezvous->info().rank;
     if (argument.starts_with(flag)) {
       run_with_fault(argument.substr(flag.size()), *rendezvous);

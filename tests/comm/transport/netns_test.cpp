@@ -6,9 +6,9 @@
 
 #include <chrono>
 
-#include "comm/transport/gloo/gloo_communicator.h"
-#include "comm/transport/hierarchical/hierarchical_communicator.h"
-#include "kernels/base/error.h"
+#include "convoy/comm/transport/gloo/gloo_communicator.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
+#include "convoy/kernels/base/error.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/rendezvous_ranks.h"
 #include "tests/comm/transport/conformance.h"
@@ -32,14 +32,14 @@ class Hosts : public ::testing::Test {
   }
 
   /// Runs `body` on four ranks: ranks 0 and 1 on the first host, ranks 2 and 3 on the second one.
-  void run(const std::string& where, const std::function<void(Rendezvous&)>& body,
+  void run(const std::string& where, const std::function<void(dist::Rendezvous&)>& body,
            const std::function<void(const std::vector<pid_t>&)>& in_parent = nullptr) {
     run_forked_ranks(
         4,
         [&](const ForkedRank& rank) {
           hosts.enter(rank.rank / 2);
           set_launch(rank.rank, rank.size);
-          const auto rendezvous = Rendezvous::init({.init_method = where, .timeout_seconds = 40});
+          const auto rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = 40});
           body(*rendezvous);
           rank.wait_for_peers();
         },
@@ -51,8 +51,8 @@ class Hosts : public ::testing::Test {
   TwoHosts hosts;
 };
 
-void expect_two_hosts(const Rendezvous& rendezvous) {
-  const RankInfo& info = rendezvous.info();
+void expect_two_hosts(const dist::Rendezvous& rendezvous) {
+  const dist::RankInfo& info = rendezvous.info();
   EXPECT_EQ(info.nodes, 2);
   EXPECT_EQ(info.node, info.rank / 2);
   EXPECT_EQ(info.local_rank, info.rank % 2);
@@ -61,7 +61,7 @@ void expect_two_hosts(const Rendezvous& rendezvous) {
 }
 
 TEST_F(Hosts, InitializeThroughTcp) {
-  run(tcp(), [&](Rendezvous& rendezvous) {
+  run(tcp(), [&](dist::Rendezvous& rendezvous) {
     expect_two_hosts(rendezvous);
     EXPECT_EQ(rendezvous.info().address, hosts.address(rendezvous.info().node));
     for (int round = 0; round < 20; ++round)
@@ -73,7 +73,7 @@ TEST_F(Hosts, InitializeThroughTcp) {
 TEST_F(Hosts, InitializeThroughSharedFile) {
   const TempDirectory directory;
   run("file://" + (directory.path() / "rendezvous").string(),
-      [](Rendezvous& rendezvous) { expect_two_hosts(rendezvous); });
+      [](dist::Rendezvous& rendezvous) { expect_two_hosts(rendezvous); });
 }
 
 TEST_F(Hosts, ReportUnreachableRanks) {
@@ -82,7 +82,7 @@ TEST_F(Hosts, ReportUnreachableRanks) {
     hosts.enter(rank.rank);
     set_launch(rank.rank, rank.size);
     const std::string error =
-        message_of<PeerError>([&] { Rendezvous::init({.init_method = tcp(), .timeout_seconds = 1}); });
+        message_of<PeerError>([&] { dist::Rendezvous::init({.init_method = tcp(), .timeout_seconds = 1}); });
     EXPECT_THAT(error, HasSubstr(rank.rank == 0 ? "rank 0 has joined, rank 1 is missing"
                                                 : "rank 1 waited 1 s for rank 0 at tcp://10.213.77.1:29500"));
   });
@@ -91,8 +91,8 @@ TEST_F(Hosts, ReportUnreachableRanks) {
 class GlooHosts : public Hosts, public ::testing::WithParamInterface<ConformanceCase> {};
 
 TEST_P(GlooHosts, Conform) {
-  run(tcp(), [&](Rendezvous& rendezvous) {
-    GetParam().run(make_gloo_communicator(rendezvous, {.timeout_seconds = GetParam().timeout_seconds}));
+  run(tcp(), [&](dist::Rendezvous& rendezvous) {
+    GetParam().run(dist::make_gloo_communicator(rendezvous, {.timeout_seconds = GetParam().timeout_seconds}));
   });
 }
 
@@ -103,9 +103,9 @@ INSTANTIATE_TEST_SUITE_P(Departures, GlooHosts, ::testing::ValuesIn(departure_ca
 class HierarchicalHosts : public GlooHosts {};
 
 TEST_P(HierarchicalHosts, Conform) {
-  run(tcp(), [&](Rendezvous& rendezvous) {
-    GetParam().run(make_hierarchical_communicator(rendezvous,
-                                                  {.comm = {.timeout_seconds = GetParam().timeout_seconds}}));
+  run(tcp(), [&](dist::Rendezvous& rendezvous) {
+    GetParam().run(dist::make_hierarchical_communicator(
+        rendezvous, {.comm = {.timeout_seconds = GetParam().timeout_seconds}}));
   });
 }
 
@@ -114,8 +114,8 @@ INSTANTIATE_TEST_SUITE_P(Results, HierarchicalHosts, ::testing::ValuesIn(result_
 INSTANTIATE_TEST_SUITE_P(Departures, HierarchicalHosts, ::testing::ValuesIn(departure_cases()), case_name);
 
 TEST_F(Hosts, SumWithinHostsFirst) {
-  run(tcp(), [&](Rendezvous& rendezvous) {
-    const auto comm = make_hierarchical_communicator(rendezvous);
+  run(tcp(), [&](dist::Rendezvous& rendezvous) {
+    const auto comm = dist::make_hierarchical_communicator(rendezvous);
     EXPECT_EQ(comm->name(), "shm+gloo");
     expect_sums_by_host(*comm, {0, 0, 1, 1});
     comm->finish();
@@ -124,9 +124,9 @@ TEST_F(Hosts, SumWithinHostsFirst) {
 
 TEST_F(Hosts, FindTheirAddressesWithSharedFile) {
   const TempDirectory directory;
-  run("file://" + (directory.path() / "rendezvous").string(), [](Rendezvous& rendezvous) {
+  run("file://" + (directory.path() / "rendezvous").string(), [](dist::Rendezvous& rendezvous) {
     EXPECT_EQ(rendezvous.info().address, "");
-    const auto comm = make_gloo_communicator(rendezvous);
+    const auto comm = dist::make_gloo_communicator(rendezvous);
     DeviceValues<float> data(*comm, {1.0F});
     comm->all_reduce(data.view());
     EXPECT_EQ(data.read(*comm)[0], 4.0F);
@@ -143,8 +143,8 @@ TEST_F(Hosts, FailTogetherWithSharedFile) {
     if (rank.rank == 1) setenv("GLOO_SOCKET_IFNAME", "no-such-interface", 1);
     try {
       const auto rendezvous =
-          Rendezvous::init({.init_method = "file://" + (directory.path() / "rendezvous").string()});
-      make_gloo_communicator(*rendezvous);
+          dist::Rendezvous::init({.init_method = "file://" + (directory.path() / "rendezvous").string()});
+      dist::make_gloo_communicator(*rendezvous);
       ADD_FAILURE() << "created without rank 1";
     } catch (const Error& error) {
       EXPECT_THAT(error.what(),
@@ -154,7 +154,7 @@ TEST_F(Hosts, FailTogetherWithSharedFile) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));  // less than the timeout
 }
 
-using Make = std::function<std::unique_ptr<Communicator>(Rendezvous&, const CommOptions&)>;
+using Make = std::function<std::unique_ptr<dist::Communicator>(dist::Rendezvous&, const dist::CommOptions&)>;
 
 class DisconnectedHosts : public Hosts, public ::testing::WithParamInterface<Make> {};
 
@@ -162,7 +162,7 @@ TEST_P(DisconnectedHosts, TimeOut) {
   const Notice connected, pulled;
   run(
       tcp(),
-      [&](Rendezvous& rendezvous) {
+      [&](dist::Rendezvous& rendezvous) {
         const auto comm = GetParam()(rendezvous, {.timeout_seconds = 2});
         comm->barrier();
         connected.notify();
@@ -177,14 +177,15 @@ TEST_P(DisconnectedHosts, TimeOut) {
       });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, DisconnectedHosts,
-    ::testing::Values([](Rendezvous& rendezvous,
-                         const CommOptions& options) { return make_gloo_communicator(rendezvous, options); },
-                      [](Rendezvous& rendezvous, const CommOptions& options) {
-                        return make_hierarchical_communicator(rendezvous, {.comm = options});
-                      }),
-    [](const auto& make) { return make.index == 0 ? "Gloo" : "Hierarchical"; });
+INSTANTIATE_TEST_SUITE_P(All, DisconnectedHosts,
+                         ::testing::Values(
+                             [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {
+                               return dist::make_gloo_communicator(rendezvous, options);
+                             },
+                             [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {
+                               return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
+                             }),
+                         [](const auto& make) { return make.index == 0 ? "Gloo" : "Hierarchical"; });
 
 TEST_F(Hosts, InitializeThroughMpi) {
   const TempDirectory directory;

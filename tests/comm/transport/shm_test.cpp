@@ -1,5 +1,5 @@
 // Tests of shared-memory communicators between forked processes, including killed and stopped ones.
-#include "comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/transport/shm/shm_communicator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <fstream>
 #include <thread>
 
-#include "comm/transport/shm/shared_memory.h"
-#include "comm/transport/shm/shared_segment.h"
+#include "convoy/comm/transport/shm/shared_memory.h"
+#include "convoy/comm/transport/shm/shared_segment.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/transport/conformance.h"
 #include "tests/testing/support/errors.h"
@@ -25,15 +25,15 @@ namespace convoy::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Body = std::function<void(std::unique_ptr<Communicator>)>;
+using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 
-std::unique_ptr<Communicator> make(const ForkedRank& rank, const ShmOptions& options) {
-  return make_shm_communicator(rank.rank, rank.size, rank.exchange, options);
+std::unique_ptr<dist::Communicator> make(const ForkedRank& rank, const dist::ShmOptions& options) {
+  return dist::make_shm_communicator(rank.rank, rank.size, rank.exchange, options);
 }
 
 Backend shm_backend(std::string name, std::size_t chunk_bytes) {
   return {.name = std::move(name),
-          .run = [chunk_bytes](int ranks, const CommOptions& options, const Body& body) {
+          .run = [chunk_bytes](int ranks, const dist::CommOptions& options, const Body& body) {
             run_forked_ranks(ranks, [&](const ForkedRank& rank) {
               body(make(rank, {.comm = options, .chunk_bytes = chunk_bytes}));
             });
@@ -45,7 +45,8 @@ TEST_P(ShmCommunicator, Conforms) { GetParam().run(); }
 
 const auto run_name = [](const auto& run) { return run.param.name(); };
 INSTANTIATE_TEST_SUITE_P(Shm, ShmCommunicator,
-                         ::testing::ValuesIn(conformance_runs(shm_backend("shm", ShmOptions().chunk_bytes),
+                         ::testing::ValuesIn(conformance_runs(shm_backend("shm",
+                                                                          dist::ShmOptions().chunk_bytes),
                                                               {1, 2, 3, 4}, {result_cases()})),
                          run_name);
 // Small chunks, so that nearly all data needs several.
@@ -53,11 +54,11 @@ INSTANTIATE_TEST_SUITE_P(SmallChunks, ShmCommunicator,
                          ::testing::ValuesIn(conformance_runs(shm_backend("small", 5000), {3},
                                                               {result_cases()})),
                          run_name);
-INSTANTIATE_TEST_SUITE_P(Failures, ShmCommunicator,
-                         ::testing::ValuesIn(conformance_runs(shm_backend("shm", ShmOptions().chunk_bytes),
-                                                              {2, 4},
-                                                              {disagreement_cases(), departure_cases()})),
-                         run_name);
+INSTANTIATE_TEST_SUITE_P(
+    Failures, ShmCommunicator,
+    ::testing::ValuesIn(conformance_runs(shm_backend("shm", dist::ShmOptions().chunk_bytes), {2, 4},
+                                         {disagreement_cases(), departure_cases()})),
+    run_name);
 
 constexpr std::chrono::seconds kAtOnce(20);  // far more than necessary, far less than the default timeout
 
@@ -118,9 +119,9 @@ TEST(ShmFaults, ReportsRankKilledBeforeFirstCollective) {
 
 TEST(ShmFaults, DetectsEarlierDeathWhenItMatters) {
   run_forked_ranks(2, [](const ForkedRank& rank) {
-    SharedSegment segment(rank.rank, rank.size, rank.exchange, 4096);
+    dist::SharedSegment segment(rank.rank, rank.size, rank.exchange, 4096);
     segment.step();
-    segment.wait(Deadline(60));
+    segment.wait(dist::Deadline(60));
     if (rank.rank == 1) raise(SIGKILL);  // it has executed all steps so far
     rank.wait_for_peers();
     for (int poll = 0; poll < 3; ++poll) {
@@ -128,7 +129,8 @@ TEST(ShmFaults, DetectsEarlierDeathWhenItMatters) {
       std::this_thread::sleep_for(std::chrono::milliseconds(60));  // longer than the poll interval
     }
     segment.step();
-    EXPECT_THAT(message_of<PeerError>([&] { segment.wait(Deadline(20)); }), HasSubstr("rank 1 has died"));
+    EXPECT_THAT(message_of<PeerError>([&] { segment.wait(dist::Deadline(20)); }),
+                HasSubstr("rank 1 has died"));
   });
 }
 
@@ -258,13 +260,15 @@ TEST(ShmMemory, HasNoNameAndIsReleased) {
 }
 
 TEST(ShmMemory, RejectsInvalidAddresses) {
-  EXPECT_THAT(message_of<PeerError>([] { SharedMemory("not an address"); }), HasSubstr("not an address"));
-  EXPECT_THAT(message_of<PeerError>([] { SharedMemory("999999999 3 17"); }),
+  EXPECT_THAT(message_of<PeerError>([] { dist::SharedMemory("not an address"); }),
+              HasSubstr("not an address"));
+  EXPECT_THAT(message_of<PeerError>([] { dist::SharedMemory("999999999 3 17"); }),
               HasSubstr("must have the same host"));
-  const SharedMemory memory(4096);
+  const dist::SharedMemory memory(4096);
   std::string address = memory.address();
-  { const SharedMemory again(address); }
-  EXPECT_THAT(message_of<PeerError>([&] { SharedMemory(address + "1"); }), HasSubstr("is another file"));
+  { const dist::SharedMemory again(address); }
+  EXPECT_THAT(message_of<PeerError>([&] { dist::SharedMemory(address + "1"); }),
+              HasSubstr("is another file"));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
 namespace convoy::emulator {
 namespace {

@@ -12,16 +12,16 @@
 namespace convoy {
 
 // The array that shared_memory() in kernels/cuda/primitives/launch.h declares, inside a function of
-// convoy::cuda, which makes it a member of that namespace. It belongs to one block at a time. Bytes beyond
+// convoy::kernels::cuda, which makes it a member of that namespace. It belongs to one block at a time. Bytes beyond
 // the size that the launch requested are poisoned.
-namespace cuda {
+namespace kernels::cuda {
 alignas(16) unsigned char block_shared_bytes[emulator::kMaxSharedBytes];
 }
 
 namespace emulator {
 namespace {
 
-using cuda::block_shared_bytes;
+using kernels::cuda::block_shared_bytes;
 
 /// Thrown through a waiting thread to end it, so that the objects on its stack are destroyed.
 struct Unwind {};

@@ -16,7 +16,7 @@ struct Exchange {
 
 template <bool kWaits>
 __global__ void reverse(const float* x, float* y) {
-  auto& shared = cuda::shared_memory<Exchange>();
+  auto& shared = kernels::cuda::shared_memory<Exchange>();
   shared.values[threadIdx.x] = x[threadIdx.x];
   if constexpr (kWaits) __syncthreads();
   y[threadIdx.x] = shared.values[kBlock - 1 - threadIdx.x];
@@ -25,7 +25,7 @@ __global__ void reverse(const float* x, float* y) {
 /// Moves each value by two threads, in two rounds through the same shared memory.
 template <bool kWaits>
 __global__ void rotate_twice(const float* x, float* y) {
-  auto& shared = cuda::shared_memory<Exchange>();
+  auto& shared = kernels::cuda::shared_memory<Exchange>();
   float value = x[threadIdx.x];
   for (int round = 0; round < 2; ++round) {
     shared.values[threadIdx.x] = value;
@@ -44,7 +44,7 @@ class MissingBarrier : public EmulatorTest {
     for_each_order([&] {
       Gpu gpu;
       const Numbers<float> x(gpu, counting<float>(kBlock)), y(gpu, kBlock);
-      launch(gpu.stream, 1, kBlock, sizeof(Exchange), kernel, x.data(), y.data());
+      kernels::launch(gpu.stream, 1, kBlock, sizeof(Exchange), kernel, x.data(), y.data());
       if (y.values() != expected) ++wrong;
     });
     return wrong;

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/primitives/launch.h"
-#include "kernels/runtime/cuda/device.h"
-#include "kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/runtime/cuda/device.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
 
 namespace convoy::emulator {
@@ -109,7 +109,7 @@ class EmulatorTest : public ::testing::Test {
                               std::type_identity_t<Parameters>... arguments) {
     {
       Gpu gpu;
-      launch(gpu.stream, grid, block, shared_bytes, kernel, arguments...);
+      kernels::launch(gpu.stream, grid, block, shared_bytes, kernel, arguments...);
     }
     const std::string what = report();
     reset();

@@ -72,15 +72,15 @@ TEST_F(Graph, RunsOnlyWhenLaunched) {
   begin(gpu.stream);
   EXPECT_EQ(status_of(gpu.stream), cudaStreamCaptureStatusActive);
   float value = 2;
-  launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), value);
+  kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), value);
   value = 3;  // arguments were copied
-  launch(gpu.stream, 1, 32, 0, multiply_all, x.data(), value);
+  kernels::launch(gpu.stream, 1, 32, 0, multiply_all, x.data(), value);
   const Executable graph = end(gpu.stream);
   EXPECT_EQ(status_of(gpu.stream), cudaStreamCaptureStatusNone);
   EXPECT_EQ(x.values(), all(1));
   start(graph, gpu.stream);
   EXPECT_EQ(x.values(), all(9));
-  launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
+  kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
   start(graph, gpu.stream);
   EXPECT_EQ(x.values(), all(36));
 }
@@ -90,7 +90,7 @@ TEST_F(Graph, MayBeDestroyedBeforeItsWorkHasRun) {
   Gpu gpu;
   const Numbers<float> x(gpu, all(1));
   begin(gpu.stream);
-  launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 2.0f);
+  kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 2.0f);
   start(end(gpu.stream), gpu.stream);
   EXPECT_EQ(x.values(), all(3));
 }
@@ -102,7 +102,7 @@ TEST_F(Graph, ContainsCopiesAndFills) {
   auto* const staged = static_cast<float*>(pinned->allocate(32 * sizeof(float)));
   begin(gpu.stream);
   CUDA_CHECK(cudaMemsetAsync(x.data(), 0, 32 * sizeof(float), gpu.stream.handle()));
-  launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 2.0f);
+  kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 2.0f);
   CUDA_CHECK(cudaMemcpyAsync(y.data(), x.data(), 32 * sizeof(float), cudaMemcpyDefault, gpu.stream.handle()));
   CUDA_CHECK(cudaMemcpyAsync(staged, x.data(), 32 * sizeof(float), cudaMemcpyDefault, gpu.stream.handle()));
   const Executable graph = end(gpu.stream);
@@ -126,10 +126,10 @@ bool result_is_right(bool waits) {
   gpu.stream.record(fork);
   side.wait(fork);
   EXPECT_EQ(status_of(side), cudaStreamCaptureStatusActive);
-  launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
+  kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
   gpu.stream.record(sum);
   if (waits) side.wait(sum);
-  launch(side, 1, 32, 0, multiply_all, x.data(), 3.0f);
+  kernels::launch(side, 1, 32, 0, multiply_all, x.data(), 3.0f);
   side.record(scaled);
   gpu.stream.wait(scaled);
   const Executable graph = end(gpu.stream);
@@ -150,8 +150,8 @@ TEST_F(Graph, LaunchesOnSeveralStreamsAreSerialized) {
               CudaStream other(0, gpu.memory);
               const Numbers<float> x(gpu, all(1));
               begin(gpu.stream);
-              launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
-              launch(gpu.stream, 1, 32, 0, multiply_all, x.data(), 2.0f);
+              kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
+              kernels::launch(gpu.stream, 1, 32, 0, multiply_all, x.data(), 2.0f);
               const Executable graph = end(gpu.stream);
               start(graph, gpu.stream);
               start(graph, other);
@@ -198,9 +198,9 @@ class WrongCapture : public Graph {
     begin(gpu.stream, mode);
     EXPECT_EQ(f(gpu), expected);
     EXPECT_EQ(status_of(gpu.stream), cudaStreamCaptureStatusInvalidated);
-    EXPECT_THROW(launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f), DeviceError);
+    EXPECT_THROW(kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f), DeviceError);
     EXPECT_EQ(failed_end(gpu.stream), cudaErrorStreamCaptureInvalidated);
-    launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
+    kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x.data(), 1.0f);
     EXPECT_EQ(x.values(), all(2)) << "the stream still works";
   }
 };
@@ -309,7 +309,7 @@ TEST_F(WrongCapture, UnjoinedWork) {
     begin(gpu.stream);
     gpu.stream.record(fork);
     side.wait(fork);
-    if (works) launch(side, 1, 32, 0, add_to_all, x.data(), 1.0f);
+    if (works) kernels::launch(side, 1, 32, 0, add_to_all, x.data(), 1.0f);
     side.record(join);
     if (joins) gpu.stream.wait(join);
   };
@@ -393,7 +393,7 @@ TEST_F(WrongCapture, MemoryFreedBeforeLaunch) {
   Gpu gpu;
   auto x = std::make_unique<Numbers<float>>(gpu, all(1));
   begin(gpu.stream);
-  launch(gpu.stream, 1, 32, 0, add_to_all, x->data(), 1.0f);
+  kernels::launch(gpu.stream, 1, 32, 0, add_to_all, x->data(), 1.0f);
   const Executable graph = end(gpu.stream);
   start(graph, gpu.stream);
   x.reset();

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/element.h"
 #include "tests/cuda_emulator/runtime/sanitizer.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
@@ -26,21 +26,21 @@ __global__ void add_one(float* x, std::int64_t count) {
 TEST_F(WrongAccess, PastTheEnd) {
   Gpu gpu;
   const Numbers<float> x(gpu, counting<float>(33));
-  launch(gpu.stream, 2, 32, 0, add_one, x.data(), 33);
+  kernels::launch(gpu.stream, 2, 32, 0, add_one, x.data(), 33);
   EXPECT_EQ(x.values()[32], 33);
-  EXPECT_DEATH(launch(gpu.stream, 2, 32, 0, add_one, x.data(), 34), "heap-buffer-overflow");
+  EXPECT_DEATH(kernels::launch(gpu.stream, 2, 32, 0, add_one, x.data(), 34), "heap-buffer-overflow");
 }
 
 TEST_F(WrongAccess, BeforeTheStart) {
   Gpu gpu;
   const Numbers<float> x(gpu, counting<float>(33));
-  EXPECT_DEATH(launch(gpu.stream, 1, 32, 0, add_one, x.data() - 1, 33), "heap-buffer-overflow");
+  EXPECT_DEATH(kernels::launch(gpu.stream, 1, 32, 0, add_one, x.data() - 1, 33), "heap-buffer-overflow");
 }
 
 TEST_F(WrongAccess, FreedMemory) {
   Gpu gpu;
   float* const x = Numbers<float>(gpu, 33).data();
-  EXPECT_DEATH(launch(gpu.stream, 1, 32, 0, add_one, x, 32), "heap-use-after-free");
+  EXPECT_DEATH(kernels::launch(gpu.stream, 1, 32, 0, add_one, x, 32), "heap-use-after-free");
 }
 
 TEST_F(WrongAccess, DeviceMemoryFromHostCode) {
@@ -52,8 +52,8 @@ TEST_F(WrongAccess, DeviceMemoryFromHostCode) {
 TEST_F(WrongAccess, MemoryOfAnotherGpu) {
   Gpu gpu(0), other(1);
   const Numbers<float> x(other, counting<float>(4));
-  launch(other.stream, 1, 4, 0, add_one, x.data(), 4);
-  EXPECT_DEATH(launch(gpu.stream, 1, 4, 0, add_one, x.data(), 4), "use-after-poison");
+  kernels::launch(other.stream, 1, 4, 0, add_one, x.data(), 4);
+  EXPECT_DEATH(kernels::launch(gpu.stream, 1, 4, 0, add_one, x.data(), 4), "use-after-poison");
 }
 
 TEST_F(WrongAccess, CopyLargerThanItsBlock) {
@@ -69,7 +69,7 @@ struct Row {
 };
 
 __global__ void fill_shared(unsigned count, float* y) {
-  auto& row = cuda::shared_memory<Row>();
+  auto& row = kernels::cuda::shared_memory<Row>();
   if (threadIdx.x < count) row.values[threadIdx.x] = 1;
   __syncthreads();
   y[threadIdx.x] = row.values[0];
@@ -78,9 +78,9 @@ __global__ void fill_shared(unsigned count, float* y) {
 TEST_F(WrongAccess, SharedMemoryThatWasNotRequested) {
   Gpu gpu;
   const Numbers<float> y(gpu, 32);
-  launch(gpu.stream, 1, 32, sizeof(Row), fill_shared, 32u, y.data());
-  launch(gpu.stream, 1, 32, sizeof(Row) - sizeof(float), fill_shared, 31u, y.data());
-  EXPECT_DEATH(launch(gpu.stream, 1, 32, sizeof(Row) - sizeof(float), fill_shared, 32u, y.data()),
+  kernels::launch(gpu.stream, 1, 32, sizeof(Row), fill_shared, 32u, y.data());
+  kernels::launch(gpu.stream, 1, 32, sizeof(Row) - sizeof(float), fill_shared, 31u, y.data());
+  EXPECT_DEATH(kernels::launch(gpu.stream, 1, 32, sizeof(Row) - sizeof(float), fill_shared, 32u, y.data()),
                "use-after-poison");
 }
 
@@ -90,20 +90,20 @@ struct Whole {
 
 __global__ void write_shared_at(unsigned index) {
   // Through a pointer, so that the bounds of the struct's array are not checked.
-  float* const all = cuda::shared_memory<Whole>().values;
+  float* const all = kernels::cuda::shared_memory<Whole>().values;
   all[index] = 1;
 }
 
 TEST_F(WrongAccess, SharedMemoryPastTheLastByte) {
   Gpu gpu;
   constexpr unsigned kLast = kMaxSharedBytes / sizeof(float) - 1;
-  launch(gpu.stream, 1, 1, kMaxSharedBytes, write_shared_at, kLast);
-  EXPECT_DEATH(launch(gpu.stream, 1, 1, kMaxSharedBytes, write_shared_at, kLast + 1),
+  kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes, write_shared_at, kLast);
+  EXPECT_DEATH(kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes, write_shared_at, kLast + 1),
                "global-buffer-overflow");
 }
 
 __global__ void copy_packs(const float* x, float* y) {
-  cuda::store_pack(y + 4 * threadIdx.x, cuda::load_pack<4>(x + 4 * threadIdx.x));
+  kernels::cuda::store_pack(y + 4 * threadIdx.x, kernels::cuda::load_pack<4>(x + 4 * threadIdx.x));
 }
 
 TEST_F(WrongAccess, MisalignedVector) {
@@ -111,9 +111,10 @@ TEST_F(WrongAccess, MisalignedVector) {
     GTEST_SKIP() << "a build without UndefinedBehaviorSanitizer";
   Gpu gpu;
   const Numbers<float> x(gpu, counting<float>(65)), y(gpu, 64);
-  launch(gpu.stream, 1, 16, 0, copy_packs, x.data(), y.data());
+  kernels::launch(gpu.stream, 1, 16, 0, copy_packs, x.data(), y.data());
   EXPECT_EQ(y.values(), counting<float>(64));
-  EXPECT_DEATH(launch(gpu.stream, 1, 16, 0, copy_packs, x.data() + 1, y.data()), "misaligned address");
+  EXPECT_DEATH(kernels::launch(gpu.stream, 1, 16, 0, copy_packs, x.data() + 1, y.data()),
+               "misaligned address");
 }
 
 class Uninitialized : public EmulatorTest {};
@@ -126,7 +127,7 @@ struct Shared {
 /// Reads shared memory that the previous block has written.
 template <class T>
 __global__ void read_then_write(T* y) {
-  auto& shared = cuda::shared_memory<Shared<T>>();
+  auto& shared = kernels::cuda::shared_memory<Shared<T>>();
   y[blockIdx.x] = shared.value;
   shared.value = T{1};
 }
@@ -136,9 +137,9 @@ void expect_nan() {
   SCOPED_TRACE(to_string(dtype_of<T>));
   Gpu gpu;
   const Numbers<T> uninitialized(gpu, 2), read(gpu, 2);
-  launch(gpu.stream, 2, 1, sizeof(Shared<T>), read_then_write<T>, read.data());
+  kernels::launch(gpu.stream, 2, 1, sizeof(Shared<T>), read_then_write<T>, read.data());
   for (const auto& values : {uninitialized.values(), read.values()})
-    for (const T value : values) EXPECT_TRUE(std::isnan(cuda::widen(value)));
+    for (const T value : values) EXPECT_TRUE(std::isnan(kernels::cuda::widen(value)));
 }
 
 TEST_F(Uninitialized, MemoryIsNaNInEveryType) {
@@ -153,7 +154,7 @@ TEST_F(Uninitialized, MemoryIsNaNAfterReuse) {
   for (int i = 0; i < 3; ++i) {
     const Numbers<float> x(gpu, 100);
     for (const float value : x.values()) EXPECT_TRUE(std::isnan(value));
-    launch(gpu.stream, 1, 100, 0, add_one, x.data(), 100);
+    kernels::launch(gpu.stream, 1, 100, 0, add_one, x.data(), 100);
   }
 }
 

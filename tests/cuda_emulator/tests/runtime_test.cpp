@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-#include "kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/device_context.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
 namespace convoy::emulator {
@@ -49,25 +49,25 @@ TEST_F(LaunchErrors, RejectsInvalidSizes) {
   Gpu gpu;
   for (const dim3 block :
        {dim3(0), dim3(1025), dim3(1, 1025), dim3(1, 1, 65), dim3(32, 33), dim3(65536, 65536)})
-    EXPECT_THAT(error_of([&] { launch(gpu.stream, 1, block, 0, nothing); }),
+    EXPECT_THAT(error_of([&] { kernels::launch(gpu.stream, 1, block, 0, nothing); }),
                 HasSubstr("invalid configuration argument"));
   for (const dim3 grid : {dim3(0), dim3(1, 0), dim3(1, 65536), dim3(1, 1, 65536), dim3(2147483648u)})
-    EXPECT_THAT(error_of([&] { launch(gpu.stream, grid, 1, 0, nothing); }),
+    EXPECT_THAT(error_of([&] { kernels::launch(gpu.stream, grid, 1, 0, nothing); }),
                 HasSubstr("invalid configuration argument"));
   EXPECT_EQ(
-      error_of([&] { launch(gpu.stream, dim3(2, 70000), dim3(32, 2), 8, nothing); }),
+      error_of([&] { kernels::launch(gpu.stream, dim3(2, 70000), dim3(32, 2), 8, nothing); }),
       "a kernel could not start on cuda:0: invalid configuration argument (grid 2x70000x1, block 32x2x1, 8 "
       "B of shared memory)");
   for (const dim3 block : {dim3(1024), dim3(1, 1024), dim3(16, 1, 64)})
-    EXPECT_NO_THROW(launch(gpu.stream, dim3(1, 2, 3), block, 0, nothing));
+    EXPECT_NO_THROW(kernels::launch(gpu.stream, dim3(1, 2, 3), block, 0, nothing));
 }
 
 TEST_F(LaunchErrors, RejectsTooMuchSharedMemory) {
   Gpu gpu;
-  EXPECT_NO_THROW(launch(gpu.stream, 1, 1, kMaxSharedBytes, nothing));
-  EXPECT_THAT(error_of([&] { launch(gpu.stream, 1, 1, kMaxSharedBytes + 1, nothing); }),
+  EXPECT_NO_THROW(kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes, nothing));
+  EXPECT_THAT(error_of([&] { kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes + 1, nothing); }),
               HasSubstr("invalid argument (grid 1x1x1, block 1x1x1, 49153 B of shared memory)"));
-  EXPECT_NO_THROW(launch(gpu.stream, 1, 1, 0, nothing)) << "a launch error is not sticky";
+  EXPECT_NO_THROW(kernels::launch(gpu.stream, 1, 1, 0, nothing)) << "a launch error is not sticky";
 }
 
 constexpr int kTrapLine = __LINE__ + 2;
@@ -84,13 +84,14 @@ TEST_F(Fault, StaysUntilResetAndIsPrintedOnce) {
   {
     Gpu gpu;
     const Numbers<float> x(gpu, 10);
-    EXPECT_NO_THROW(launch(gpu.stream, 1, 32, 0, trap_in, 5u)) << "a launch reports only errors of its start";
+    EXPECT_NO_THROW(kernels::launch(gpu.stream, 1, 32, 0, trap_in, 5u))
+        << "a launch reports only errors of its start";
     const std::string error = error_of([&] { gpu.stream.synchronize(); });
     EXPECT_THAT(error, HasSubstr("cudaStreamSynchronize(stream_) failed: unspecified launch failure "
                                  "(cudaErrorLaunchFailure, stream.cpp:"));
     EXPECT_EQ(report(), what);
     for (int i = 0; i < 2; ++i) {
-      EXPECT_THAT(error_of([&] { launch(gpu.stream, 1, 32, 0, trap_in, 6u); }),
+      EXPECT_THAT(error_of([&] { kernels::launch(gpu.stream, 1, 32, 0, trap_in, 6u); }),
                   HasSubstr("unspecified launch failure"));
       EXPECT_THAT(error_of([&] { gpu.memory.allocate(10); }), HasSubstr("unspecified launch failure"));
       EXPECT_THAT(error_of([&] { CudaEvent event(0); }), HasSubstr("unspecified launch failure"));
@@ -103,14 +104,14 @@ TEST_F(Fault, StaysUntilResetAndIsPrintedOnce) {
   reset();
   EXPECT_EQ(report(), "");
   Gpu gpu;
-  launch(gpu.stream, 1, 32, 0, trap_in, 99u);
+  kernels::launch(gpu.stream, 1, 32, 0, trap_in, 99u);
   EXPECT_NO_THROW(gpu.stream.synchronize());
 }
 
 TEST_F(Fault, IsReportedWithoutHostWait) {
   const ScopedSettings settings(with(Streams::random, 1));
   Gpu gpu;
-  launch(gpu.stream, 1, 32, 0, trap_in, 5u);
+  kernels::launch(gpu.stream, 1, 32, 0, trap_in, 5u);
   EXPECT_THAT(report(), HasSubstr("__trap()"));
   reset();
 }
@@ -119,8 +120,8 @@ TEST_F(Fault, DiscardsLaterWork) {
   const ScopedSettings settings(with(Streams::random, 1));
   Gpu gpu;
   CudaEvent after(0);
-  launch(gpu.stream, 1, 32, 0, trap_in, 5u);
-  launch(gpu.stream, 1, 32, 0, trap_in, 6u);
+  kernels::launch(gpu.stream, 1, 32, 0, trap_in, 5u);
+  kernels::launch(gpu.stream, 1, 32, 0, trap_in, 6u);
   gpu.stream.record(after);
   EXPECT_THAT(report(), HasSubstr("thread (5, 0, 0)"));
   reset();
@@ -207,7 +208,7 @@ TEST_F(Contexts, WorkOnOneGpuCreatesNoneOnAnother) {
   in_thread([&] { copy_bytes(Device::cpu(), view(staged), *gpu, view(block)); });
   in_thread([&] { copy_bytes_async(*gpu, view(block), Device::cpu(), view(staged)); });
   in_thread([&] { copy_bytes(*gpu, view(block), *gpu, view(block)); });
-  in_thread([&] { launch(stream(), 1, 1, 0, nothing); });
+  in_thread([&] { kernels::launch(stream(), 1, 1, 0, nothing); });
   in_thread([&] { stream().record(*end); });
   in_thread([&] { second->wait(*end); });
   in_thread([&] { second->synchronize(); });

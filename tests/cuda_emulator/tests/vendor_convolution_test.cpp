@@ -1,7 +1,7 @@
 // Tests of the emulated cuDNN's engines: which ones the heuristics list, and what they compute.
 #include <random>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 #include "tests/cuda_emulator/tests/vendor_convolution_fixture.h"
 
 namespace convoy::emulator {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 #include "tests/cuda_emulator/vendor/vendor.h"
 

@@ -2,7 +2,7 @@
 #include <functional>
 #include <numeric>
 
-#include "kernels/cuda/primitives/block_reduce.h"
+#include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
 namespace convoy::emulator {
@@ -11,7 +11,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr unsigned kAll = cuda::kAllLanes;
+constexpr unsigned kAll = kernels::cuda::kAllLanes;
 
 template <class F, class T>
 __global__ void each_lane(F f, T* y) {
@@ -28,7 +28,7 @@ class Warp : public EmulatorTest {
     for_each_order([&] {
       Gpu gpu;
       const Numbers<T> y(gpu, threads);
-      launch(gpu.stream, 1, threads, 0, each_lane<F, T>, f, y.data());
+      kernels::launch(gpu.stream, 1, threads, 0, each_lane<F, T>, f, y.data());
       const std::vector<T> now = y.values();
       if (result.empty()) result = now;
       EXPECT_EQ(now, result);
@@ -122,7 +122,7 @@ struct Exchange {
 
 /// Reverses the values of the even lanes and, separately, of the odd lanes.
 __global__ void reverse_kinds(int* y) {
-  auto& shared = cuda::shared_memory<Exchange>();
+  auto& shared = kernels::cuda::shared_memory<Exchange>();
   const unsigned mask = threadIdx.x % 2 == 0 ? 0x55555555u : 0xaaaaaaaau;
   shared.values[threadIdx.x] = static_cast<int>(threadIdx.x);
   __syncwarp(mask);
@@ -133,7 +133,7 @@ TEST_F(Warp, SyncwarpWaitsForLanesOfItsMask) {
   for_each_order([&] {
     Gpu gpu;
     const Numbers<int> y(gpu, 32);
-    launch(gpu.stream, 1, 32, sizeof(Exchange), reverse_kinds, y.data());
+    kernels::launch(gpu.stream, 1, 32, sizeof(Exchange), reverse_kinds, y.data());
     EXPECT_EQ(y.values(), expected([](int lane) { return lane % 2 == 0 ? 30 - lane : 32 - lane; }));
   });
 }
@@ -151,7 +151,7 @@ TEST_F(Warp, AtomicsReturnOldValue) {
     Gpu gpu;
     const Numbers<int> sum(gpu, std::vector<int>{100}), before(gpu, 4 * 96);
     const Numbers<unsigned> maximum(gpu, std::vector<unsigned>{7}), bits(gpu, std::vector<unsigned>{0});
-    launch(gpu.stream, 4, 96, 0, count_up, sum.data(), maximum.data(), bits.data(), before.data());
+    kernels::launch(gpu.stream, 4, 96, 0, count_up, sum.data(), maximum.data(), bits.data(), before.data());
     EXPECT_EQ(sum.values()[0], 100 + 4 * 96);
     EXPECT_EQ(maximum.values()[0], 4u * 96 - 1);
     EXPECT_EQ(bits.values()[0], ~0u);
@@ -223,9 +223,9 @@ struct Larger {
 
 template <int kThreads, class T, class Op>
 __global__ void reduce_block(const T* x, T* y) {
-  auto& partials = cuda::shared_memory<cuda::BlockPartials<T, kThreads>>();
+  auto& partials = kernels::cuda::shared_memory<kernels::cuda::BlockPartials<T, kThreads>>();
   T value = x[threadIdx.x];
-  value = cuda::block_reduce<kThreads>(value, Op{}, partials);
+  value = kernels::cuda::block_reduce<kThreads>(value, Op{}, partials);
   y[threadIdx.x] = value;
 }
 
@@ -239,12 +239,12 @@ class BlockReduce : public EmulatorTest {
     for_each_order([&] {
       Gpu gpu;
       const Numbers<T> values(gpu, x), result(gpu, kThreads);
-      constexpr std::size_t kShared = sizeof(cuda::BlockPartials<T, kThreads>);
-      launch(gpu.stream, 1, kThreads, kShared, reduce_block<kThreads, T, cuda::Sum>, values.data(),
-             result.data());
+      constexpr std::size_t kShared = sizeof(kernels::cuda::BlockPartials<T, kThreads>);
+      kernels::launch(gpu.stream, 1, kThreads, kShared, reduce_block<kThreads, T, kernels::cuda::Sum>,
+                      values.data(), result.data());
       EXPECT_THAT(result.values(), Each(std::accumulate(x.begin(), x.end(), T{0}))) << kThreads;
-      launch(gpu.stream, 1, kThreads, kShared, reduce_block<kThreads, T, Larger>, values.data(),
-             result.data());
+      kernels::launch(gpu.stream, 1, kThreads, kShared, reduce_block<kThreads, T, Larger>, values.data(),
+                      result.data());
       EXPECT_THAT(result.values(), Each(*std::max_element(x.begin(), x.end()))) << kThreads;
     });
   }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
 namespace convoy::emulator {
 

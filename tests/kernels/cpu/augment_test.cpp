@@ -1,5 +1,5 @@
 // Tests of augment() on the CPU.
-#include "kernels/augment.h"
+#include "convoy/kernels/augment.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/shared/augment_choices.h"
+#include "convoy/kernels/shared/augment_choices.h"
 #include "tests/kernels/array.h"
 
 namespace convoy {
@@ -30,7 +30,7 @@ Array<std::uint8_t> random_images(Shape shape) {
 /// Returns one output element, computed from the definition in kernels/augment.h.
 template <class T>
 T reference(const Array<std::uint8_t>& images, std::int64_t row, std::uint64_t id,
-            const AugmentOptions& options, int y, int x, int c) {
+            const kernels::AugmentOptions& options, int y, int x, int c) {
   const int height = static_cast<int>(images.shape()[1]);
   const int width = static_cast<int>(images.shape()[2]);
   const auto channel = static_cast<std::size_t>(c);
@@ -59,7 +59,7 @@ T reference(const Array<std::uint8_t>& images, std::int64_t row, std::uint64_t i
 template <class T>
 class Augment : public ::testing::Test {
  protected:
-  static void check(const AugmentOptions& options, int channels, int width = 7) {
+  static void check(const kernels::AugmentOptions& options, int channels, int width = 7) {
     SCOPED_TRACE(::testing::Message() << "padding " << options.crop_padding << ", reflect " << options.reflect
                                       << ", flip " << options.flip << ", cutout " << options.cutout
                                       << ", channels " << channels << ", width " << width);
@@ -73,8 +73,8 @@ class Augment : public ::testing::Test {
     }
     Array<T> out({kBatch, kHeight, width, channels}), same(out.shape());
     CpuStream one({.threads = 1}), three({.threads = 3});
-    augment(one, images.view(), rows.view(), ids.view(), options, kRandom, out.view());
-    augment(three, images.view(), rows.view(), ids.view(), options, kRandom, same.view());
+    kernels::augment(one, images.view(), rows.view(), ids.view(), options, kRandom, out.view());
+    kernels::augment(three, images.view(), rows.view(), ids.view(), options, kRandom, same.view());
     testing::expect_same_bits(out, same);
     std::size_t i = 0;
     for (std::size_t n = 0; n < rows.size(); ++n)
@@ -91,7 +91,7 @@ using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(Augment, Types);
 
 TYPED_TEST(Augment, FollowsItsDefinition) {
-  AugmentOptions options{.mean = {0.5f, 0.4f, 0.25f, 0.125f}, .inverse_std = {2, 4, 5, 3}};
+  kernels::AugmentOptions options{.mean = {0.5f, 0.4f, 0.25f, 0.125f}, .inverse_std = {2, 4, 5, 3}};
   for (const int padding : {0, 1, 4})
     for (const bool reflect : {false, true})
       for (const bool flip : {false, true})
@@ -119,7 +119,7 @@ TEST(StretchedBoxes, HaveExpectedAreaShapeAndPosition) {
   int upright = 0, at_the_corner = 0, small = 0;
   constexpr int kDraws = 4000;
   for (std::uint64_t id = 0; id < kDraws; ++id) {
-    const ImageBox box = choose_box(kMin, kRandom, id, kHeight, kWidth);
+    const kernels::ImageBox box = kernels::choose_box(kMin, kRandom, id, kHeight, kWidth);
     ASSERT_GE(box.top, 0);
     ASSERT_GE(box.left, 0);
     ASSERT_LE(box.top + box.height, kHeight);
@@ -144,7 +144,7 @@ TEST(StretchedBoxes, HaveExpectedAreaShapeAndPosition) {
 TEST(StretchedBoxes, FitImagesOfAllSizes) {
   for (const auto& [height, width] : {std::pair{1, 1}, {1, 9}, {2, 3}, {1024, 2}})
     for (std::uint64_t id = 0; id < 200; ++id) {
-      const ImageBox box = choose_box(1, kRandom, id, height, width);
+      const kernels::ImageBox box = kernels::choose_box(1, kRandom, id, height, width);
       ASSERT_TRUE(box.height >= 1 && box.width >= 1 && box.top + box.height <= height &&
                   box.left + box.width <= width);
     }
@@ -168,10 +168,11 @@ TEST(StretchedBoxes, AreInterpolated) {
   }
   Array<double> out({kBatch, kHeight, kWidth, 2});
   CpuStream stream({.threads = 2});
-  augment(stream, images.view(), rows.view(), ids.view(), {.min_area = 8, .flip = true}, kRandom, out.view());
+  kernels::augment(stream, images.view(), rows.view(), ids.view(), {.min_area = 8, .flip = true}, kRandom,
+                   out.view());
   for (std::size_t n = 0; n < kBatch; ++n) {
     const auto id = static_cast<std::uint64_t>(ids[n]);
-    const ImageBox box = choose_box(8, kRandom, id, kHeight, kWidth);
+    const kernels::ImageBox box = kernels::choose_box(8, kRandom, id, kHeight, kWidth);
     const bool flip = kRandom.words(id)[2] >= 0x80000000u;
     for (int y = 0; y < kHeight; ++y)
       for (int x = 0; x < kWidth; ++x) {
@@ -194,16 +195,16 @@ template <class Half>
 void expect_rounded_once() {
   Array<std::uint8_t> images({2, 16, 16, 4});
   for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<std::uint8_t>(i / 4 + 64 * (i % 4));
-  AugmentOptions options{.mean = {0.4914f, 0.4822f, 0.4465f, 0.3f},
-                         .inverse_std = {4.049f, 4.107f, 3.823f, 0.7f}};
+  kernels::AugmentOptions options{.mean = {0.4914f, 0.4822f, 0.4465f, 0.3f},
+                                  .inverse_std = {4.049f, 4.107f, 3.823f, 0.7f}};
   CpuStream stream({.threads = 2});
   for (const int padding : {0, 2}) {
     options.crop_padding = options.cutout = padding;
     const Array<std::int32_t> rows({3}, {1, 0, 1}), ids({3}, {4, 5, 6});
     Array<float> expected({3, 16, 16, 4});
     Array<Half> found(expected.shape());
-    augment(stream, images.view(), rows.view(), ids.view(), options, kRandom, expected.view());
-    augment(stream, images.view(), rows.view(), ids.view(), options, kRandom, found.view());
+    kernels::augment(stream, images.view(), rows.view(), ids.view(), options, kRandom, expected.view());
+    kernels::augment(stream, images.view(), rows.view(), ids.view(), options, kRandom, found.view());
     for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i].bits, Half(expected[i]).bits) << i;
   }
 }
@@ -215,15 +216,15 @@ TEST(Augmentation, RoundsToHalfPrecisionOnce) {
 TEST(Augmentation, ReadsTheEpochFromMemory) {
   const auto images = random_images({5, 8, 8, 3});
   const Array<std::int32_t> ids({5}, {3, 1, 4, 0, 2});
-  const AugmentOptions options{.crop_padding = 2, .flip = true, .cutout = 3};
+  const kernels::AugmentOptions options{.crop_padding = 2, .flip = true, .cutout = 3};
   const std::int32_t epoch = 6;
   Array<float> expected({5, 8, 8, 3}), found(expected.shape());
   CpuStream stream({.threads = 2});
   Random random{.seed = 3, .purpose = RandomPurpose::augmentation, .stream = 6};
-  augment(stream, images.view(), ids.view(), ids.view(), options, random, expected.view());
+  kernels::augment(stream, images.view(), ids.view(), ids.view(), options, random, expected.view());
   random.stream = 0;
   random.cell = &epoch;
-  augment(stream, images.view(), ids.view(), ids.view(), options, random, found.view());
+  kernels::augment(stream, images.view(), ids.view(), ids.view(), options, random, found.view());
   testing::expect_same_bits(found, expected);
 }
 
@@ -232,7 +233,7 @@ TEST(Augmentation, WithoutOptionsReturnsTheImage) {
   const Array<std::int32_t> rows({3}, {2, 0, 1});
   Array<double> out({3, 4, 4, 3});
   CpuStream stream({.threads = 1});
-  augment(stream, images.view(), rows.view(), rows.view(), {}, kRandom, out.view());
+  kernels::augment(stream, images.view(), rows.view(), rows.view(), {}, kRandom, out.view());
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::size_t image = static_cast<std::size_t>(rows[i / 48]);
     ASSERT_EQ(out[i], images[image * 48 + i % 48] / 255.0);
@@ -244,7 +245,7 @@ TEST(Augmentation, AcceptsEmptyBatch) {
   const Array<std::int32_t> none({0});
   Array<float> out({0, 4, 4, 3});
   CpuStream stream({.threads = 3});
-  augment(stream, images.view(), none.view(), none.view(), {.crop_padding = 1}, kRandom, out.view());
+  kernels::augment(stream, images.view(), none.view(), none.view(), {.crop_padding = 1}, kRandom, out.view());
 }
 
 TEST(Augmentation, DrawsEveryShiftAndBothDirections) {
@@ -258,8 +259,8 @@ TEST(Augmentation, DrawsEveryShiftAndBothDirections) {
   for (std::int32_t id = 0; id < 400; ++id) {
     const Array<std::int32_t> ids({1}, {id});
     Array<float> out({1, kSide, kSide, 1});
-    augment(stream, images.view(), row.view(), ids.view(), {.crop_padding = 2, .flip = true}, kRandom,
-            out.view());
+    kernels::augment(stream, images.view(), row.view(), ids.view(), {.crop_padding = 2, .flip = true},
+                     kRandom, out.view());
     for (std::size_t i = 0; i < out.size(); ++i)
       if (out[i] == 1) places.insert(i);
   }
@@ -268,7 +269,7 @@ TEST(Augmentation, DrawsEveryShiftAndBothDirections) {
 
 TEST(Augmentation, SupportsConcurrentStreams) {
   const auto images = random_images({50, 8, 8, 3});
-  const AugmentOptions options{.crop_padding = 2, .flip = true, .cutout = 3};
+  const kernels::AugmentOptions options{.crop_padding = 2, .flip = true, .cutout = 3};
   Array<std::int32_t> rows({50});
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int32_t>(i);
   std::vector<Array<float>> outs(4, Array<float>({50, 8, 8, 3}));
@@ -277,7 +278,7 @@ TEST(Augmentation, SupportsConcurrentStreams) {
     threads.emplace_back([&] {
       CpuStream stream({.threads = 1});
       for (int i = 0; i < 20; ++i)
-        augment(stream, images.view(), rows.view(), rows.view(), options, kRandom, out.view());
+        kernels::augment(stream, images.view(), rows.view(), rows.view(), options, kRandom, out.view());
     });
   for (std::thread& thread : threads) thread.join();
   for (const Array<float>& out : outs) testing::expect_same_bits(out, outs[0]);

@@ -1,7 +1,7 @@
 // Tests that batch norm with a fused residual and ReLU gives the same bits as the separate operations.
 #include <cstring>
 
-#include "kernels/elementwise.h"
+#include "convoy/kernels/elementwise.h"
 #include "tests/kernels/batchnorm_arrays.h"
 
 namespace convoy {
@@ -33,13 +33,14 @@ void expect_fused_as_separate(Norm<T> fused, const Fusion& fusion, GradMode mode
 
   const Fusion plain{.training = fusion.training, .relu = false, .residual = false};
   forward(cpu, separate, plain);
-  if (fusion.residual) add(stream, separate.y.view(), separate.residual.view(), separate.y.view(), 1, 1);
+  if (fusion.residual)
+    kernels::add(stream, separate.y.view(), separate.residual.view(), separate.y.view(), 1, 1);
   if (fusion.relu) {
-    relu_forward(stream, separate.y.view(), separate.y.view());
-    relu_backward(stream, separate.dy.view(), separate.y.view(), separate.dy.grad());
+    kernels::relu_forward(stream, separate.y.view(), separate.y.view());
+    kernels::relu_backward(stream, separate.dy.view(), separate.y.view(), separate.dy.grad());
   }
   backward(cpu, separate, plain, mode, {true, false, true, true});
-  scale(stream, separate.dy.view(), 1, separate.dresidual.grad(mode));
+  kernels::scale(stream, separate.dy.view(), 1, separate.dresidual.grad(mode));
 
   expect_identical(fused.y, separate.y, "y");
   expect_identical(fused.mean, separate.mean, "mean");
@@ -103,11 +104,11 @@ TEST(BatchNormFused, SupportsOneArrayForBothGradients) {
   forward(cpu, norm, fusion);
   Norm<double> separate = norm;
   backward(cpu, separate, fusion, GradMode::overwrite);
-  add(stream, separate.dx.view(), separate.dresidual.view(), separate.dx.view(), 1, 1);
-  batch_norm_backward(stream, norm.dy.view(), norm.x.view(), norm.y.view(), norm.gamma.view(),
-                      norm.mean.view(), norm.inverse_std.view(), norm.dx.grad(GradMode::overwrite),
-                      norm.dx.grad(GradMode::accumulate), norm.dgamma.grad(), norm.dbeta.grad(),
-                      {.relu = true});
+  kernels::add(stream, separate.dx.view(), separate.dresidual.view(), separate.dx.view(), 1, 1);
+  kernels::batch_norm_backward(stream, norm.dy.view(), norm.x.view(), norm.y.view(), norm.gamma.view(),
+                               norm.mean.view(), norm.inverse_std.view(), norm.dx.grad(GradMode::overwrite),
+                               norm.dx.grad(GradMode::accumulate), norm.dgamma.grad(), norm.dbeta.grad(),
+                               {.relu = true});
   expect_identical(norm.dx, separate.dx, "sum");
 }
 

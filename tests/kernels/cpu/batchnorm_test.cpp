@@ -1,5 +1,5 @@
 // Tests of batch norm on the CPU, compared with formulas in f64 and with PyTorch.
-#include "kernels/batchnorm.h"
+#include "convoy/kernels/batchnorm.h"
 
 #include <malloc.h>
 
@@ -42,21 +42,23 @@ struct Norm {
   double n() const { return static_cast<double>(rows()); }
 
   void forward(CpuStream& stream) {
-    batch_norm_forward(stream, x.view(), gamma.view(), beta.view(), ConstView(), y.view(), mean.view(),
-                       inverse_std.view(), running_mean.view(), running_var.view(), options);
+    kernels::batch_norm_forward(stream, x.view(), gamma.view(), beta.view(), ConstView(), y.view(),
+                                mean.view(), inverse_std.view(), running_mean.view(), running_var.view(),
+                                options);
   }
   void inference(CpuStream& stream) {
-    batch_norm_inference(stream, x.view(), gamma.view(), beta.view(), ConstView(), running_mean.view(),
-                         running_var.view(), y.view(), options);
+    kernels::batch_norm_inference(stream, x.view(), gamma.view(), beta.view(), ConstView(),
+                                  running_mean.view(), running_var.view(), y.view(), options);
   }
   void backward(CpuStream& stream, GradMode mode) {
-    batch_norm_backward(stream, dy.view(), x.view(), y.view(), gamma.view(), mean.view(), inverse_std.view(),
-                        dx.grad(mode), GradView(), dgamma.grad(mode), dbeta.grad(mode), options);
+    kernels::batch_norm_backward(stream, dy.view(), x.view(), y.view(), gamma.view(), mean.view(),
+                                 inverse_std.view(), dx.grad(mode), GradView(), dgamma.grad(mode),
+                                 dbeta.grad(mode), options);
   }
   void inference_backward(CpuStream& stream, GradMode mode) {
-    batch_norm_inference_backward(stream, dy.view(), x.view(), y.view(), gamma.view(), running_mean.view(),
-                                  running_var.view(), dx.grad(mode), GradView(), dgamma.grad(mode),
-                                  dbeta.grad(mode), options);
+    kernels::batch_norm_inference_backward(stream, dy.view(), x.view(), y.view(), gamma.view(),
+                                           running_mean.view(), running_var.view(), dx.grad(mode), GradView(),
+                                           dgamma.grad(mode), dbeta.grad(mode), options);
   }
   double at(const Array<T>& matrix, std::int64_t row, std::int64_t c) const {
     return static_cast<double>(matrix[static_cast<std::size_t>(row * channels() + c)]);
@@ -214,17 +216,18 @@ TEST(BatchNorm, DoesNotWriteUnwantedGradients) {
   Norm<float> all = norm;
   all.backward(stream, GradMode::overwrite);
   Norm<float> some = norm;
-  batch_norm_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(), norm.mean.view(),
-                      norm.inverse_std.view(), some.dx.grad(), GradView(), GradView(), GradView(), {});
+  kernels::batch_norm_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(),
+                               norm.mean.view(), norm.inverse_std.view(), some.dx.grad(), GradView(),
+                               GradView(), GradView(), {});
   expect_same_bits(some.dx, all.dx);
-  batch_norm_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(), norm.mean.view(),
-                      norm.inverse_std.view(), GradView(), GradView(), some.dgamma.grad(), some.dbeta.grad(),
-                      {});
+  kernels::batch_norm_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(),
+                               norm.mean.view(), norm.inverse_std.view(), GradView(), GradView(),
+                               some.dgamma.grad(), some.dbeta.grad(), {});
   expect_same_bits(some.dgamma, all.dgamma);
   expect_same_bits(some.dbeta, all.dbeta);
-  batch_norm_inference_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(),
-                                norm.running_mean.view(), norm.running_var.view(), GradView(), GradView(),
-                                some.dgamma.grad(), GradView(), norm.options);
+  kernels::batch_norm_inference_backward(
+      stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(), norm.running_mean.view(),
+      norm.running_var.view(), GradView(), GradView(), some.dgamma.grad(), GradView(), norm.options);
   norm.inference_backward(stream, GradMode::overwrite);
   expect_same_bits(some.dgamma, norm.dgamma);
 }
@@ -327,9 +330,9 @@ TEST(BatchNorm, ImagesAreRowsOfChannels) {
   View x = images.x.view();
   View y = images.y.view();
   x.shape = y.shape = Shape{2, 3, 4, 5};
-  batch_norm_forward(stream, x, images.gamma.view(), images.beta.view(), ConstView(), y, images.mean.view(),
-                     images.inverse_std.view(), images.running_mean.view(), images.running_var.view(),
-                     images.options);
+  kernels::batch_norm_forward(stream, x, images.gamma.view(), images.beta.view(), ConstView(), y,
+                              images.mean.view(), images.inverse_std.view(), images.running_mean.view(),
+                              images.running_var.view(), images.options);
   expect_same_bits(images.y, rows.y);
 }
 

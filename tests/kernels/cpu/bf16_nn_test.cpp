@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "kernels/matmul.h"
-#include "kernels/pool2d.h"
+#include "convoy/kernels/matmul.h"
+#include "convoy/kernels/pool2d.h"
 #include "tests/kernels/batchnorm_shards.h"
 #include "tests/kernels/both_types.h"
 #include "tests/kernels/conv2d_cases.h"
@@ -34,7 +34,7 @@ TEST_P(Bf16Nn, Gemms) {
       BothTypes b(transpose_b ? Shape{29, 33} : Shape{33, 29}, 2);
       BothTypes c({17, 29}, 3);
       in_both_types([&]<class T>() {
-        matmul(stream, a.in<T>(), b.in<T>(), c.grad<T>(GetParam()), {transpose_a, transpose_b});
+        kernels::matmul(stream, a.in<T>(), b.in<T>(), c.grad<T>(GetParam()), {transpose_a, transpose_b});
       });
       c.expect_rounded_near(
           testing::dot_tolerance<bfloat16>(33));  // BLAS may add to c at any point of the sum
@@ -47,8 +47,8 @@ TEST(Bf16Linear, RoundsOnceAfterBias) {
     for (const bool with_bias : {false, true}) {
       BothTypes x({17, 33}, 1), weight({29, 33}, 2), bias({29}, 3), y({17, 29}, 4);
       in_both_types([&]<class T>() {
-        linear_forward(stream, x.in<T>(), weight.in<T>(), with_bias ? bias.in<T>() : ConstView(), y.out<T>(),
-                       relu);
+        kernels::linear_forward(stream, x.in<T>(), weight.in<T>(), with_bias ? bias.in<T>() : ConstView(),
+                                y.out<T>(), relu);
       });
       y.expect_rounded_once();
     }
@@ -57,8 +57,9 @@ TEST(Bf16Linear, RoundsOnceAfterBias) {
 TEST(Bf16Linear, ReturnsBiasForEmptySums) {
   CpuStream stream({.threads = 1});
   BothTypes x({2, 0}, 1), weight({3, 0}, 2), bias({3}, 3), y({2, 3}, 4);
-  in_both_types(
-      [&]<class T>() { linear_forward(stream, x.in<T>(), weight.in<T>(), bias.in<T>(), y.out<T>(), false); });
+  in_both_types([&]<class T>() {
+    kernels::linear_forward(stream, x.in<T>(), weight.in<T>(), bias.in<T>(), y.out<T>(), false);
+  });
   y.expect_rounded_once();
 }
 
@@ -78,10 +79,10 @@ struct Convolved {
     Conv2dOptions with_relu = c.options();
     with_relu.relu = true;
     in_both_types([&]<class T>() {
-      conv2d_forward(stream, x.in<T>(), filter.in<T>(), {}, y.out<T>(), c.options());
-      conv2d_forward(stream, x.in<T>(), filter.in<T>(), bias.in<T>(), rectified.out<T>(), with_relu);
-      conv2d_backward_data(stream, dy.in<T>(), filter.in<T>(), dx.grad<T>(mode), c.options());
-      conv2d_backward_filter(stream, dy.in<T>(), x.in<T>(), dfilter.grad<T>(mode), c.options());
+      kernels::conv2d_forward(stream, x.in<T>(), filter.in<T>(), {}, y.out<T>(), c.options());
+      kernels::conv2d_forward(stream, x.in<T>(), filter.in<T>(), bias.in<T>(), rectified.out<T>(), with_relu);
+      kernels::conv2d_backward_data(stream, dy.in<T>(), filter.in<T>(), dx.grad<T>(mode), c.options());
+      kernels::conv2d_backward_filter(stream, dy.in<T>(), x.in<T>(), dfilter.grad<T>(mode), c.options());
     });
   }
 
@@ -204,10 +205,11 @@ TEST_P(Bf16Nn, Pools) {
     Array<std::int32_t> half_positions(pooled), single_positions(pooled);
     in_both_types([&]<class T>() {
       auto& positions = std::is_same_v<T, float> ? single_positions : half_positions;
-      max_pool2d_forward(stream, x.in<T>(), maximum.out<T>(), positions.view(), options);
-      max_pool2d_backward(stream, dy.in<T>(), positions.view(), from_max.grad<T>(GetParam()), options);
-      avg_pool2d_forward(stream, x.in<T>(), mean.out<T>(), options);
-      avg_pool2d_backward(stream, dy.in<T>(), from_mean.grad<T>(GetParam()), options);
+      kernels::max_pool2d_forward(stream, x.in<T>(), maximum.out<T>(), positions.view(), options);
+      kernels::max_pool2d_backward(stream, dy.in<T>(), positions.view(), from_max.grad<T>(GetParam()),
+                                   options);
+      kernels::avg_pool2d_forward(stream, x.in<T>(), mean.out<T>(), options);
+      kernels::avg_pool2d_backward(stream, dy.in<T>(), from_mean.grad<T>(GetParam()), options);
     });
     testing::expect_same_bits(half_positions, single_positions);
     maximum.expect_rounded_once();
@@ -222,10 +224,10 @@ TEST_P(Bf16Nn, GlobalPoolsAndLayouts) {
   BothTypes x({3, 5, 7, 70}, 1), mean({3, 70}, 2), dmean({3, 70}, 3), dx({3, 5, 7, 70}, 4);
   BothTypes planes({3, 70, 5, 7}, 5), of_planes({3, 70, 5, 7}, 6), pixels({3, 5, 7, 70}, 7);
   in_both_types([&]<class T>() {
-    global_avg_pool2d_forward(stream, x.in<T>(), mean.out<T>());
-    global_avg_pool2d_backward(stream, dmean.in<T>(), dx.grad<T>(GetParam()));
-    nhwc_to_nchw(stream, x.in<T>(), planes.grad<T>(GetParam()));
-    nchw_to_nhwc(stream, of_planes.in<T>(), pixels.grad<T>(GetParam()));
+    kernels::global_avg_pool2d_forward(stream, x.in<T>(), mean.out<T>());
+    kernels::global_avg_pool2d_backward(stream, dmean.in<T>(), dx.grad<T>(GetParam()));
+    kernels::nhwc_to_nchw(stream, x.in<T>(), planes.grad<T>(GetParam()));
+    kernels::nchw_to_nhwc(stream, of_planes.in<T>(), pixels.grad<T>(GetParam()));
   });
   mean.expect_rounded_once();
   dx.expect_rounded_once();

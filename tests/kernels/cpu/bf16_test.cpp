@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 #include "tests/kernels/both_types.h"
 #include "tests/testing/support/errors.h"
 
@@ -31,9 +31,9 @@ TEST_P(Bf16, ElementwiseArithmetic) {
   for (const Shape& shape : kShapes) {
     BothTypes x(shape, 1), y(shape, 2), sum(shape, 3), product(shape, 4), scaled(shape, 5);
     in_both_types([&]<class T>() {
-      add(stream, x.in<T>(), y.in<T>(), sum.out<T>(), 0.75, -3);
-      mul(stream, x.in<T>(), y.in<T>(), product.grad<T>(GetParam()));
-      scale(stream, x.in<T>(), 1.0 / 3, scaled.grad<T>(GetParam()));
+      kernels::add(stream, x.in<T>(), y.in<T>(), sum.out<T>(), 0.75, -3);
+      kernels::mul(stream, x.in<T>(), y.in<T>(), product.grad<T>(GetParam()));
+      kernels::scale(stream, x.in<T>(), 1.0 / 3, scaled.grad<T>(GetParam()));
     });
     sum.expect_rounded_once();
     product.expect_rounded_once();
@@ -45,11 +45,11 @@ using Forward = void (*)(CpuStream&, ConstView x, View y);
 using Backward = void (*)(CpuStream&, ConstView dy, ConstView saved, GradView dx);
 
 TEST_P(Bf16, Activations) {
-  const std::pair<Forward, Backward> all[] = {{relu_forward, relu_backward},
-                                              {gelu_forward, gelu_backward},
-                                              {silu_forward, silu_backward},
-                                              {tanh_forward, tanh_backward},
-                                              {sigmoid_forward, sigmoid_backward}};
+  const std::pair<Forward, Backward> all[] = {{kernels::relu_forward, kernels::relu_backward},
+                                              {kernels::gelu_forward, kernels::gelu_backward},
+                                              {kernels::silu_forward, kernels::silu_backward},
+                                              {kernels::tanh_forward, kernels::tanh_backward},
+                                              {kernels::sigmoid_forward, kernels::sigmoid_backward}};
   for (const auto& [forward, backward] : all)
     for (const Shape& shape : kShapes) {
       BothTypes x(shape, 1), y(shape, 2), dy(shape, 3), dx(shape, 4);
@@ -65,17 +65,19 @@ TEST_P(Bf16, Activations) {
 TEST_P(Bf16, Dropout) {
   const Array<std::int32_t> ids({3}, {5, 0, 9});
   BothTypes x({3, 1031}, 1), y({3, 1031}, 2);
-  in_both_types(
-      [&]<class T>() { dropout(stream, x.in<T>(), ids.view(), 0.3, {.seed = 4}, y.grad<T>(GetParam())); });
+  in_both_types([&]<class T>() {
+    kernels::dropout(stream, x.in<T>(), ids.view(), 0.3, {.seed = 4}, y.grad<T>(GetParam()));
+  });
   y.expect_rounded_once();
 }
 
 TEST_P(Bf16, Reductions) {
   BothTypes x({301, 67}, 1), columns({67}, 2), total({1}, 3), spread({67}, 4);
   in_both_types([&]<class T>() {
-    sum_rows(stream, x.in<T>(), columns.grad<T>(GetParam()));
-    sum(stream, x.in<T>(), total.grad<T>(GetParam()));
-    broadcast_scalar(stream, ConstView(x.of<T>().begin(), {1}, dtype_of<T>), 0.7, spread.grad<T>(GetParam()));
+    kernels::sum_rows(stream, x.in<T>(), columns.grad<T>(GetParam()));
+    kernels::sum(stream, x.in<T>(), total.grad<T>(GetParam()));
+    kernels::broadcast_scalar(stream, ConstView(x.of<T>().begin(), {1}, dtype_of<T>), 0.7,
+                              spread.grad<T>(GetParam()));
   });
   columns.expect_rounded_once();
   total.expect_rounded_once();
@@ -86,9 +88,9 @@ TEST_P(Bf16, Rows) {
   BothTypes x({65, 67}, 1), bias({67}, 2), y({65, 67}, 3), rectified({65, 67}, 4);
   Array<std::int32_t> half({65}), single({65});
   in_both_types([&]<class T>() {
-    add_bias(stream, x.in<T>(), bias.in<T>(), y.out<T>(), false);
-    add_bias(stream, x.in<T>(), bias.in<T>(), rectified.out<T>(), true);
-    argmax(stream, x.in<T>(), std::is_same_v<T, float> ? single.view() : half.view());
+    kernels::add_bias(stream, x.in<T>(), bias.in<T>(), y.out<T>(), false);
+    kernels::add_bias(stream, x.in<T>(), bias.in<T>(), rectified.out<T>(), true);
+    kernels::argmax(stream, x.in<T>(), std::is_same_v<T, float> ? single.view() : half.view());
   });
   y.expect_rounded_once();
   rectified.expect_rounded_once();
@@ -105,11 +107,11 @@ TEST_P(Bf16, CrossEntropyReturnsLossInF32) {
   Array<std::int32_t> correct[] = {Array<std::int32_t>({65}), Array<std::int32_t>({65})};
   in_both_types([&]<class T>() {
     const std::size_t k = std::is_same_v<T, float> ? 1 : 0;
-    softmax_cross_entropy_forward(stream, logits.in<T>(), labels.view(), 0.1, losses[k].view(),
-                                  log_sums[k].view(), correct[k].view());
-    softmax_cross_entropy_backward(stream, dloss.view(), logits.in<T>(), labels.view(), log_sums[k].view(),
-                                   0.1, dlogits.grad<T>(GetParam()));
-    softmax(stream, logits.in<T>(), probabilities.out<T>());
+    kernels::softmax_cross_entropy_forward(stream, logits.in<T>(), labels.view(), 0.1, losses[k].view(),
+                                           log_sums[k].view(), correct[k].view());
+    kernels::softmax_cross_entropy_backward(stream, dloss.view(), logits.in<T>(), labels.view(),
+                                            log_sums[k].view(), 0.1, dlogits.grad<T>(GetParam()));
+    kernels::softmax(stream, logits.in<T>(), probabilities.out<T>());
   });
   testing::expect_same_bits(losses[0], losses[1]);
   testing::expect_same_bits(log_sums[0], log_sums[1]);
@@ -123,7 +125,7 @@ TEST(Bf16Elements, PropagateNanAndInfinity) {
   const float infinity = std::numeric_limits<float>::infinity();
   const Array<bfloat16> x({3}, {bfloat16(NAN), bfloat16(infinity), bfloat16(-infinity)});
   Array<bfloat16> y({3});
-  relu_forward(stream, x.view(), y.view());
+  kernels::relu_forward(stream, x.view(), y.view());
   EXPECT_TRUE(std::isnan(testing::value_of(y[0])));
   EXPECT_EQ(testing::value_of(y[1]), infinity);
   EXPECT_EQ(testing::value_of(y[2]), 0);
@@ -133,7 +135,7 @@ TEST(Bf16Elements, RejectF16) {
   CpuStream stream({.threads = 1});
   const Array<float16> x({3});
   Array<float16> y({3});
-  EXPECT_EQ(testing::message_of<UsageError>([&] { relu_forward(stream, x.view(), y.view()); }),
+  EXPECT_EQ(testing::message_of<UsageError>([&] { kernels::relu_forward(stream, x.view(), y.view()); }),
             "the CPU computes in f32, f64 and bf16; found f16");
 }
 

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/elementwise.h"
+#include "convoy/kernels/elementwise.h"
 #include "tests/kernels/half_reference.h"
 
 namespace convoy {
@@ -63,7 +63,7 @@ void check_cast(const std::vector<From>& from, int threads = 1) {
   CpuStream stream({.threads = threads});
   const auto n = std::ssize(from);
   std::vector<To> to(from.size());
-  cast(stream, ConstView(from.data(), {n}, dtype_of<From>), View{to.data(), {n}, dtype_of<To>});
+  kernels::cast(stream, ConstView(from.data(), {n}, dtype_of<From>), View{to.data(), {n}, dtype_of<To>});
   for (std::size_t i = 0; i < from.size(); ++i)
     ASSERT_EQ(comparable(to[i]), comparable(expected<To>(as_double(from[i]))))
         << to_string(dtype_of<From>) << " to " << to_string(dtype_of<To>) << ": " << as_double(from[i]);
@@ -134,7 +134,7 @@ TEST(Fill, ConvertsValueLikeCast) {
       using T = decltype(zero);
       for (const double value : {0.0, 1.0, 2.5, 300.25, -7.0}) {
         std::vector<T> to(33);
-        fill(stream, value, View{to.data(), {33}, dtype});
+        kernels::fill(stream, value, View{to.data(), {33}, dtype});
         for (const T element : to)
           ASSERT_EQ(comparable(element), comparable(expected<T>(value))) << to_string(dtype);
       }

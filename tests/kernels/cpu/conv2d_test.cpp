@@ -1,12 +1,12 @@
 // Tests of the reference convolution and of oneDNN convolutions on the CPU.
-#include "kernels/conv2d.h"
+#include "convoy/kernels/conv2d.h"
 
 #include <malloc.h>
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 #include "tests/kernels/conv2d_comparison.h"
 
 namespace convoy {
@@ -25,8 +25,9 @@ using testing::kEps;
 void compare(const ConvCase& c, GradMode mode, std::size_t offset = 0) {
   const DirectConvolutions direct;
   CpuStream stream({.threads = 2});
-  testing::compare_with_reference(stream, {conv2d_forward, conv2d_backward_data, conv2d_backward_filter}, 1,
-                                  c, mode, offset);
+  testing::compare_with_reference(
+      stream, {kernels::conv2d_forward, kernels::conv2d_backward_data, kernels::conv2d_backward_filter}, 1, c,
+      mode, offset);
 }
 
 TEST(Conv2dReference, EqualsAnExampleByHand) {
@@ -38,13 +39,13 @@ TEST(Conv2dReference, EqualsAnExampleByHand) {
   const Array<double> filter({1, 2, 2, 1}, {1, 10, 100, 1000});
   const Array<double> bias({1}, {0.5});
   Array<double> y({1, 2, 2, 1});
-  conv2d_forward_reference(stream, x.view(), filter.view(), bias.view(), y.view(), {});
+  kernels::conv2d_forward_reference(stream, x.view(), filter.view(), bias.view(), y.view(), {});
   expect_near(y, Array<double>({1, 2, 2, 1}, {5421.5, 6532.5, 8754.5, 9865.5}), 0);
 
   // Stride 2 with padding 1: each corner's window has one pixel, at the filter's opposite corner.
   Array<double> strided({1, 2, 2, 1});
-  conv2d_forward_reference(stream, x.view(), filter.view(), ConstView(), strided.view(),
-                           {.stride = 2, .padding = 1});
+  kernels::conv2d_forward_reference(stream, x.view(), filter.view(), ConstView(), strided.view(),
+                                    {.stride = 2, .padding = 1});
   expect_near(strided, Array<double>({1, 2, 2, 1}, {1000, 3200, 7040, 9865}), 0);
 }
 
@@ -64,9 +65,9 @@ void expect_relu(void (*forward)(CpuStream&, ConstView, ConstView, ConstView, Vi
 }
 
 TEST(Conv2d, AppliesReluAfterBiasAndPropagatesNan) {
-  expect_relu<double>(conv2d_forward_reference);
-  expect_relu<float>(conv2d_forward_reference);
-  expect_relu<float>(conv2d_forward);
+  expect_relu<double>(kernels::conv2d_forward_reference);
+  expect_relu<float>(kernels::conv2d_forward_reference);
+  expect_relu<float>(kernels::conv2d_forward);
 }
 
 TEST(Conv2dReference, TwoChannelsInAndOut) {
@@ -74,7 +75,7 @@ TEST(Conv2dReference, TwoChannelsInAndOut) {
   const Array<double> x({1, 1, 2, 2}, {1, 2, 3, 4});  // pixels (1, 2) and (3, 4)
   const Array<double> filter({2, 1, 2, 2}, {1, 0, 0, 1, 1, 1, 1, 1});
   Array<double> y({1, 1, 1, 2});
-  conv2d_forward_reference(stream, x.view(), filter.view(), ConstView(), y.view(), {});
+  kernels::conv2d_forward_reference(stream, x.view(), filter.view(), ConstView(), y.view(), {});
   expect_near(y, Array<double>({1, 1, 1, 2}, {5, 10}), 0);
 }
 
@@ -88,9 +89,10 @@ TEST(Conv2dReference, GradientsAreAdjoints) {
     Array<double> y(c.y());
     Array<double> dx(c.x(), 9);  // the previous value must not matter
     Array<double> dfilter(c.filter(), 9);
-    conv2d_forward_reference(stream, in.x.view(), in.filter.view(), ConstView(), y.view(), c.options());
-    conv2d_backward_data_reference(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
-    conv2d_backward_filter_reference(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
+    kernels::conv2d_forward_reference(stream, in.x.view(), in.filter.view(), ConstView(), y.view(),
+                                      c.options());
+    kernels::conv2d_backward_data_reference(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+    kernels::conv2d_backward_filter_reference(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
     const double expected = dot(y, in.dy);
     // At most 14 * 14 * 147 * 17 terms below 1, each rounded a few times.
     EXPECT_NEAR(dot(in.x, dx), expected, 1e-10);
@@ -105,9 +107,10 @@ TEST(Conv2dReference, BitsDoNotDependOnThreads) {
   const ConvArrays<double> in(c);
   Array<double> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
   const auto run = [&](CpuStream& stream, Array<double>& y, Array<double>& dx, Array<double>& dfilter) {
-    conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
-    conv2d_backward_data_reference(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
-    conv2d_backward_filter_reference(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
+    kernels::conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(),
+                                      c.options());
+    kernels::conv2d_backward_data_reference(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+    kernels::conv2d_backward_filter_reference(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
   };
   run(one, y1, dx1, dfilter1);
   run(three, y3, dx3, dfilter3);
@@ -134,9 +137,9 @@ TEST(Conv2d, UsesReferenceForF64) {
   const ConvCase c{2, 5, 5, 3, 4, 3, 3, 1, 1};
   const ConvArrays<double> in(c);
   Array<double> y(c.y()), expected(c.y());
-  conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
-  conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), expected.view(),
-                           c.options());
+  kernels::conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+  kernels::conv2d_forward_reference(stream, in.x.view(), in.filter.view(), in.bias.view(), expected.view(),
+                                    c.options());
   expect_same_bits(y, expected);
 }
 
@@ -145,11 +148,13 @@ TEST(Conv2d, EmptyBatch) {
   const ConvCase c{0, 8, 8, 16, 16, 3, 3, 1, 1};
   const ConvArrays<float> in(c);
   Array<float> y(c.y()), dx(c.x()), dfilter(c.filter(), 3);
-  conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
-  conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
-  conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(GradMode::accumulate), c.options());
+  kernels::conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+  kernels::conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+  kernels::conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(GradMode::accumulate),
+                                  c.options());
   expect_near(dfilter, Array<float>(c.filter(), 3), 0);
-  conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(GradMode::overwrite), c.options());
+  kernels::conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(GradMode::overwrite),
+                                  c.options());
   expect_near(dfilter, Array<float>(c.filter(), 0), 0);
 }
 
@@ -161,11 +166,11 @@ TEST(Conv2d, RepeatsBitForBitOnStreamsOfTheSameThreads) {
   CpuStream b({.threads = 1});  // another stream's settings must not matter
   CpuStream again({.threads = 3});
   Array<float> other(c.filter());
-  conv2d_backward_filter(a, in.dy.view(), in.x.view(), first.grad(), c.options());
-  conv2d_backward_filter(b, in.dy.view(), in.x.view(), other.grad(), c.options());
-  conv2d_backward_filter(again, in.dy.view(), in.x.view(), second.grad(), c.options());
+  kernels::conv2d_backward_filter(a, in.dy.view(), in.x.view(), first.grad(), c.options());
+  kernels::conv2d_backward_filter(b, in.dy.view(), in.x.view(), other.grad(), c.options());
+  kernels::conv2d_backward_filter(again, in.dy.view(), in.x.view(), second.grad(), c.options());
   expect_same_bits(first, second);
-  conv2d_backward_filter(a, in.dy.view(), in.x.view(), second.grad(), c.options());
+  kernels::conv2d_backward_filter(a, in.dy.view(), in.x.view(), second.grad(), c.options());
   expect_same_bits(first, second);
 }
 
@@ -177,7 +182,8 @@ TEST(Conv2d, ReturnsWorkspaceToStream) {
     const ConvCase c{4, 16, 16, channels, 32, 3, 3, 1, 1};
     const ConvArrays<float> in(c);
     Array<float> dx(c.x());
-    conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(GradMode::accumulate), c.options());
+    kernels::conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(GradMode::accumulate),
+                                  c.options());
     EXPECT_GT(stream.memory().stats().peak_in_use, 0u);
     EXPECT_EQ(stream.memory().stats().in_use, 0u);
   }
@@ -189,10 +195,11 @@ TEST(Conv2d, SteadyStateAllocatesNoMemory) {
   const ConvArrays<float> in(c);
   Array<float> y(c.y()), dx(c.x()), dfilter(c.filter());
   const auto step = [&] {
-    conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
-    conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(GradMode::accumulate), c.options());
-    conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(GradMode::accumulate),
-                           c.options());
+    kernels::conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+    kernels::conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(GradMode::accumulate),
+                                  c.options());
+    kernels::conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(GradMode::accumulate),
+                                    c.options());
   };
   const auto in_use = [] {
     const struct mallinfo2 info = mallinfo2();

@@ -1,5 +1,5 @@
 // Tests of the elementwise kernels and of dropout on the CPU.
-#include "kernels/elementwise.h"
+#include "convoy/kernels/elementwise.h"
 
 #include <gtest/gtest.h>
 
@@ -73,57 +73,58 @@ double normal_cdf_of(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2;
 double normal_density_of(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
 
 TYPED_TEST(Elementwise, Add) {
-  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { add(s, x, y, z); },
+  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { kernels::add(s, x, y, z); },
               [](double x, double y) { return x + y; }, false);
-  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { add(s, x, y, z, 0.5, -2); },
+  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { kernels::add(s, x, y, z, 0.5, -2); },
               [](double x, double y) { return 0.5 * x - 2 * y; }, false);
 }
 
 TYPED_TEST(Elementwise, Mul) {
-  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { mul(s, x, y, z); },
+  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { kernels::mul(s, x, y, z); },
               [](double x, double y) { return x * y; }, true);
 }
 
 TYPED_TEST(Elementwise, Scale) {
-  this->check([](CpuStream& s, ConstView x, ConstView, GradView z) { scale(s, x, 0.3, z); },
+  this->check([](CpuStream& s, ConstView x, ConstView, GradView z) { kernels::scale(s, x, 0.3, z); },
               [](double x, double) { return static_cast<TypeParam>(0.3) * x; }, true);
 }
 
 TYPED_TEST(Elementwise, Relu) {
-  this->check_forward(relu_forward, [](double x) { return std::max(x, 0.0); });
-  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { relu_backward(s, x, y, z); },
+  this->check_forward(kernels::relu_forward, [](double x) { return std::max(x, 0.0); });
+  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { kernels::relu_backward(s, x, y, z); },
               [](double dy, double y) { return y > 0 ? dy : 0; }, true);
 }
 
 TYPED_TEST(Elementwise, Gelu) {
-  this->check_forward(gelu_forward, [](double x) { return x * normal_cdf_of(x); });
-  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { gelu_backward(s, x, y, z); },
+  this->check_forward(kernels::gelu_forward, [](double x) { return x * normal_cdf_of(x); });
+  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { kernels::gelu_backward(s, x, y, z); },
               [](double dy, double x) { return dy * (normal_cdf_of(x) + x * normal_density_of(x)); }, true);
 }
 
 TYPED_TEST(Elementwise, Silu) {
-  this->check_forward(silu_forward, [](double x) { return x * sigmoid_of(x); });
-  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { silu_backward(s, x, y, z); },
+  this->check_forward(kernels::silu_forward, [](double x) { return x * sigmoid_of(x); });
+  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { kernels::silu_backward(s, x, y, z); },
               [](double dy, double x) { return dy * sigmoid_of(x) * (1 + x * (1 - sigmoid_of(x))); }, true);
 }
 
 TYPED_TEST(Elementwise, Tanh) {
-  this->check_forward(tanh_forward, [](double x) { return std::tanh(x); });
-  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { tanh_backward(s, x, y, z); },
+  this->check_forward(kernels::tanh_forward, [](double x) { return std::tanh(x); });
+  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { kernels::tanh_backward(s, x, y, z); },
               [](double dy, double y) { return dy * (1 - y * y); }, true);
 }
 
 TYPED_TEST(Elementwise, Sigmoid) {
-  this->check_forward(sigmoid_forward, sigmoid_of);
-  this->check([](CpuStream& s, ConstView x, ConstView y, GradView z) { sigmoid_backward(s, x, y, z); },
-              [](double dy, double y) { return dy * y * (1 - y); }, true);
+  this->check_forward(kernels::sigmoid_forward, sigmoid_of);
+  this->check(
+      [](CpuStream& s, ConstView x, ConstView y, GradView z) { kernels::sigmoid_backward(s, x, y, z); },
+      [](double dy, double y) { return dy * y * (1 - y); }, true);
 }
 
 TYPED_TEST(Elementwise, Fill) {
   CpuStream stream({.threads = 3});
   for (const std::int64_t n : kSizes) {
     Array<TypeParam> y({n}, TypeParam{1}, 7);
-    fill(stream, 0.1, y.view());
+    kernels::fill(stream, 0.1, y.view());
     for (const TypeParam element : y) ASSERT_EQ(element, static_cast<TypeParam>(0.1));
   }
 }
@@ -141,32 +142,32 @@ TEST(Activations, MatchTheReference) {
   const std::vector<double> points = {-8, -3, -0.5, 0, 0.75, 4};
   const std::vector<Case> cases = {
       {"gelu",
-       gelu_forward,
-       gelu_backward,
+       kernels::gelu_forward,
+       kernels::gelu_backward,
        false,
        {-4.9767684594174555e-15, -0.00404969409489031, -0.15426876936299344, 0, 0.5800294857173489,
         3.9998733150326675},
        {-3.979607261086796e-14, -0.01194564720418392, 0.13250487534383712, 0.5, 0.9992257217392352,
         1.0005036496612265}},
       {"silu",
-       silu_forward,
-       silu_backward,
+       kernels::silu_forward,
+       kernels::silu_backward,
        false,
        {-0.002682801043731825, -0.14227761953270035, -0.1887703343990727, 0, 0.5093840243815447,
         3.928055160151634},
        {-0.0023465512355853157, -0.08810410601516962, 0.2600388126973482, 0.5, 0.8425999444967536,
         1.0526646148910728}},
       {"tanh",
-       tanh_forward,
-       tanh_backward,
+       kernels::tanh_forward,
+       kernels::tanh_backward,
        true,
        {-0.9999997749296758, -0.9950547536867305, -0.46211715726000974, 0, 0.6351489523872873,
         0.999329299739067},
        {4.5014059765485253e-07, 0.009866037165440166, 0.7864477329659274, 1, 0.5965858082813315,
         0.0013409506830259165}},
       {"sigmoid",
-       sigmoid_forward,
-       sigmoid_backward,
+       kernels::sigmoid_forward,
+       kernels::sigmoid_backward,
        true,
        {0.0003353501304664781, 0.04742587317756678, 0.3775406687981454, 0.5, 0.679178699175393,
         0.9820137900379085},
@@ -199,9 +200,11 @@ TEST(Activations, HandleExtremesAndPropagateNan) {
   };
   CpuStream stream({.threads = 1});
   const Array<float> x({3}, {-1e4f, 1e4f, std::nanf("")}), ones({3}, 1.0f);
-  for (const Case& c : {Case{relu_forward, nullptr, 0, 1e4f}, Case{gelu_forward, gelu_backward, 0, 1e4f},
-                        Case{silu_forward, silu_backward, 0, 1e4f}, Case{tanh_forward, nullptr, -1, 1},
-                        Case{sigmoid_forward, nullptr, 0, 1}}) {
+  for (const Case& c :
+       {Case{kernels::relu_forward, nullptr, 0, 1e4f},
+        Case{kernels::gelu_forward, kernels::gelu_backward, 0, 1e4f},
+        Case{kernels::silu_forward, kernels::silu_backward, 0, 1e4f},
+        Case{kernels::tanh_forward, nullptr, -1, 1}, Case{kernels::sigmoid_forward, nullptr, 0, 1}}) {
     Array<float> y({3}), dx({3});
     c.forward(stream, x.view(), y.view());
     EXPECT_EQ(y[0], c.at_minus);
@@ -217,8 +220,9 @@ TEST(Activations, HandleExtremesAndPropagateNan) {
 TEST(GradViews, DoNotWriteToNull) {
   CpuStream stream({.threads = 1});
   const Array<float> x({3}, 1.0f);
-  EXPECT_NO_THROW(mul(stream, x.view(), x.view(), GradView()));
-  EXPECT_NO_THROW(relu_backward(stream, x.view(), x.view(), GradView(View{nullptr, {3}, DType::f32})));
+  EXPECT_NO_THROW(kernels::mul(stream, x.view(), x.view(), GradView()));
+  EXPECT_NO_THROW(
+      kernels::relu_backward(stream, x.view(), x.view(), GradView(View{nullptr, {3}, DType::f32})));
 }
 
 class Dropout : public ::testing::Test {
@@ -239,9 +243,9 @@ TEST_F(Dropout, FollowsItsDefinition) {
       const bool dropped = to_uniform(random.words(id, static_cast<std::uint32_t>(e / 4))[e % 4]) < p;
       expected[i] = dropped ? 0.0f : x[i] * static_cast<float>(1 / (1 - p));
     }
-    dropout(three, x.view(), ids.view(), p, random, y.grad());
+    kernels::dropout(three, x.view(), ids.view(), p, random, y.grad());
     testing::expect_same_bits(y, expected);
-    dropout(one, x.view(), ids.view(), p, random, y.grad(GradMode::accumulate));
+    kernels::dropout(one, x.view(), ids.view(), p, random, y.grad(GradMode::accumulate));
     for (float& element : expected) element += element;
     testing::expect_same_bits(y, expected);
   }
@@ -252,8 +256,8 @@ TEST_F(Dropout, DependsOnTheSampleOnly) {
   const Array<double> x({3, kLarge}, 1.0), row({1, kLarge}, 1.0);
   const Array<std::int32_t> ids({3}, {4, 9, 2}), id({1}, {9});
   Array<double> y({3, kLarge}), alone({1, kLarge});
-  dropout(three, x.view(), ids.view(), 0.25, random, y.grad());
-  dropout(one, row.view(), id.view(), 0.25, random, alone.grad());
+  kernels::dropout(three, x.view(), ids.view(), 0.25, random, y.grad());
+  kernels::dropout(one, row.view(), id.view(), 0.25, random, alone.grad());
   std::int64_t kept = 0;
   for (std::size_t e = 0; e < alone.size(); ++e) {
     ASSERT_EQ(y[kLarge + e], alone[e]) << e;
@@ -267,17 +271,17 @@ TEST_F(Dropout, ReadsTheEpochFromMemory) {
   const Array<std::int32_t> ids({4}, {5, 0, 1000000, 7});
   const Array<float> x = Array<float>::random({4, 7, 3}, 3);
   Array<float> y({4, 7, 3}), expected({4, 7, 3});
-  dropout(three, x.view(), ids.view(), 0.3, random, expected.grad());
+  kernels::dropout(three, x.view(), ids.view(), 0.3, random, expected.grad());
   const std::int32_t epoch = 2;
   const Random by_cell{.seed = 11, .purpose = RandomPurpose::dropout, .cell = &epoch};
-  dropout(three, x.view(), ids.view(), 0.3, by_cell, y.grad());
+  kernels::dropout(three, x.view(), ids.view(), 0.3, by_cell, y.grad());
   testing::expect_same_bits(y, expected);
 }
 
 TEST_F(Dropout, AcceptsEmptyBatch) {
   Array<float> x({0, 5}), y({0, 5});
   const Array<std::int32_t> ids({0});
-  dropout(three, x.view(), ids.view(), 0.5, random, y.grad());
+  kernels::dropout(three, x.view(), ids.view(), 0.5, random, y.grad());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Tests of normal and uniform initial values, and of the functions of the Box-Muller transform.
-#include "kernels/initial_values.h"
+#include "convoy/kernels/initial_values.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/base/error.h"
-#include "kernels/cpu/primitives/box_muller.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/kernels/cpu/primitives/box_muller.h"
 #include "tests/kernels/array.h"
 
 namespace convoy {
@@ -23,7 +23,7 @@ constexpr Random kRandom{.seed = 3, .purpose = RandomPurpose::initialization};
 constexpr std::uint32_t kKey = 0x89abcdef;
 
 using Draw = void (*)(CpuStream&, const Random&, std::uint32_t, double, View);
-constexpr Draw kDraws[] = {draw_normal, draw_uniform};
+constexpr Draw kDraws[] = {kernels::draw_normal, kernels::draw_uniform};
 
 /// Returns a uniform number in [0, 1) with 53 random bits.
 double uniform53(std::mt19937_64& words) { return static_cast<double>(words() >> 11) * 0x1p-53; }
@@ -32,7 +32,7 @@ void check_log(double w) {
   const long double expected = std::log(static_cast<long double>(w));
   const double last_place =
       expected == 0 ? 0 : std::ldexp(1.0, std::ilogb(static_cast<double>(expected)) - 52);
-  ASSERT_LE(std::abs(box_muller::log(w) - expected), 2.1L * last_place) << w;
+  ASSERT_LE(std::abs(kernels::box_muller::log(w) - expected), 2.1L * last_place) << w;
 }
 
 TEST(BoxMuller, LogarithmStaysWithinItsErrorBound) {
@@ -48,7 +48,7 @@ TEST(BoxMuller, LogarithmStaysWithinItsErrorBound) {
 
 void check_direction(double turns) {
   const long double angle = 2 * std::numbers::pi_v<long double> * static_cast<long double>(turns);
-  const auto [cosine, sine] = box_muller::cosine_and_sine(turns);
+  const auto [cosine, sine] = kernels::box_muller::cosine_and_sine(turns);
   ASSERT_LE(std::abs(cosine - std::cos(angle)), 0x1p-52L) << turns;
   ASSERT_LE(std::abs(sine - std::sin(angle)), 0x1p-52L) << turns;
 }
@@ -70,8 +70,8 @@ TEST(InitialValues, MatchTheFormulas) {
   constexpr double kScale = 0.03125;
   Array<float> normal({kCount}), uniform({kCount});
   CpuStream stream;
-  draw_normal(stream, kRandom, kKey, kScale, normal.view());
-  draw_uniform(stream, kRandom, kKey, kScale, uniform.view());
+  kernels::draw_normal(stream, kRandom, kKey, kScale, normal.view());
+  kernels::draw_uniform(stream, kRandom, kKey, kScale, uniform.view());
   int differing = 0;
   for (std::size_t j = 0; j < kCount; ++j) {
     const std::array<std::uint32_t, 4> words = kRandom.words(j / 2, kKey);
@@ -91,7 +91,7 @@ TEST(InitialValues, MatchTheFormulas) {
 TEST(InitialValues, HaveExpectedBits) {
   Array<double> values({6});
   CpuStream stream;
-  draw_normal(stream, kRandom, kKey, 1, values.view());
+  kernels::draw_normal(stream, kRandom, kKey, 1, values.view());
   const std::vector<double> expected = {0x1.fd569a39302p+0,    0x1.c8d9c021f6541p+0,  -0x1.934d9f1766b9dp+0,
                                         -0x1.5969bd7e0fe2bp-1, -0x1.6229be89e5ffbp+0, -0x1.550b991873063p+0};
   EXPECT_EQ(std::vector<double>(values.begin(), values.end()), expected);
@@ -125,7 +125,7 @@ TEST(InitialValues, AreNormalAndUniform) {
   const auto within = [](double found, double expected, double variance) {  // five standard errors
     EXPECT_NEAR(found, expected, 5 * std::sqrt(variance / kCount));
   };
-  draw_normal(stream, kRandom, kKey, 1, values.view());
+  kernels::draw_normal(stream, kRandom, kKey, 1, values.view());
   within(moment(1), 0, 1);
   within(moment(2), 1, 2);
   within(moment(3), 0, 15);
@@ -137,7 +137,7 @@ TEST(InitialValues, AreNormalAndUniform) {
       std::count_if(values.begin(), values.end(), [](double x) { return std::abs(x) > 3; }));
   const double share = std::erfc(3 / std::numbers::sqrt2);
   within(beyond / kCount, share, share);
-  draw_uniform(stream, kRandom, kKey, 1, values.view());
+  kernels::draw_uniform(stream, kRandom, kKey, 1, values.view());
   within(moment(1), 0, 1.0 / 3);
   within(moment(2), 1.0 / 3, 4.0 / 45);
   EXPECT_GE(*std::min_element(values.begin(), values.end()), -1);

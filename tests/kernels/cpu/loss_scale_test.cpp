@@ -1,5 +1,5 @@
 // Tests of the dynamic loss scale.
-#include "kernels/loss_scale.h"
+#include "convoy/kernels/loss_scale.h"
 
 #include <gtest/gtest.h>
 
@@ -17,14 +17,14 @@ class LossScale : public ::testing::Test {
   Array<T> scale{{1}, {T{1024}}};
   Array<std::int32_t> good_steps{{1}, {0}}, skipped{{1}, {0}}, failed{{1}, {0}};
 
-  void update(std::int32_t non_finite, const LossScaleOptions& options) {
+  void update(std::int32_t non_finite, const kernels::LossScaleOptions& options) {
     const Array<std::int32_t> count({1}, {non_finite});
-    update_loss_scale(stream, count.view(),
-                      {.scale = scale.view(),
-                       .good_steps = good_steps.view(),
-                       .skipped = skipped.view(),
-                       .failed = failed.view()},
-                      options);
+    kernels::update_loss_scale(stream, count.view(),
+                               {.scale = scale.view(),
+                                .good_steps = good_steps.view(),
+                                .skipped = skipped.view(),
+                                .failed = failed.view()},
+                               options);
   }
   void expect(double wanted_scale, int wanted_good, int wanted_skipped, int wanted_failed) {
     EXPECT_EQ(scale[0], wanted_scale);
@@ -38,7 +38,7 @@ using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(LossScale, Types);
 
 TYPED_TEST(LossScale, GrowsAfterConsecutiveGoodSteps) {
-  const LossScaleOptions options{.growth = 4, .interval = 3, .maximum = 8192};
+  const kernels::LossScaleOptions options{.growth = 4, .interval = 3, .maximum = 8192};
   this->update(0, options);
   this->update(0, options);
   this->expect(1024, 2, 0, 0);
@@ -49,7 +49,7 @@ TYPED_TEST(LossScale, GrowsAfterConsecutiveGoodSteps) {
 }
 
 TYPED_TEST(LossScale, BacksOffAtOverflowAndRestartsCount) {
-  const LossScaleOptions options{.backoff = 0.25, .interval = 3, .minimum = 1};
+  const kernels::LossScaleOptions options{.backoff = 0.25, .interval = 3, .minimum = 1};
   this->update(0, options);
   this->update(0, options);
   this->update(7, options);
@@ -60,7 +60,7 @@ TYPED_TEST(LossScale, BacksOffAtOverflowAndRestartsCount) {
 }
 
 TYPED_TEST(LossScale, FailsIfMinimumScaleOverflows) {
-  const LossScaleOptions options{.interval = 1, .minimum = 600};
+  const kernels::LossScaleOptions options{.interval = 1, .minimum = 600};
   this->update(1, options);
   this->expect(600, 0, 1, 0);  // halved, but not below the minimum, which may still work
   this->update(1, options);
@@ -70,7 +70,8 @@ TYPED_TEST(LossScale, FailsIfMinimumScaleOverflows) {
 }
 
 TYPED_TEST(LossScale, FixedScaleFailsAtFirstOverflow) {
-  const LossScaleOptions options{.growth = 1, .backoff = 1, .interval = 1, .minimum = 1024, .maximum = 1024};
+  const kernels::LossScaleOptions options{
+      .growth = 1, .backoff = 1, .interval = 1, .minimum = 1024, .maximum = 1024};
   this->update(0, options);
   this->expect(1024, 0, 0, 0);
   this->update(1, options);

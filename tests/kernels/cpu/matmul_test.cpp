@@ -1,5 +1,5 @@
 // Tests of GEMM and linear layers on the CPU.
-#include "kernels/matmul.h"
+#include "convoy/kernels/matmul.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,7 @@ struct Sizes {
 // Computes the GEMM by its definition. c holds the values that are added to.
 template <class T>
 Array<double> reference_gemm(const Array<T>& a, const Array<T>& b, const Array<T>& c, Sizes s,
-                             MatmulOptions options) {
+                             kernels::MatmulOptions options) {
   Array<double> out = c.template to<double>();
   for (std::int64_t i = 0; i < s.m; ++i)
     for (std::int64_t j = 0; j < s.n; ++j)
@@ -34,7 +34,7 @@ Array<double> reference_gemm(const Array<T>& a, const Array<T>& b, const Array<T
 }
 
 template <class T>
-void compare(Sizes s, MatmulOptions options, GradMode mode, double eps) {
+void compare(Sizes s, kernels::MatmulOptions options, GradMode mode, double eps) {
   SCOPED_TRACE(::testing::Message() << s.m << "x" << s.k << " times " << s.k << "x" << s.n << ", transposed "
                                     << options.transpose_a << options.transpose_b);
   CpuStream stream({.threads = 2});
@@ -43,7 +43,7 @@ void compare(Sizes s, MatmulOptions options, GradMode mode, double eps) {
   auto c = Array<T>::random({s.m, s.n}, 3, 1);
   const Array<double> expected =
       reference_gemm(a, b, mode == GradMode::accumulate ? c : Array<T>({s.m, s.n}), s, options);
-  matmul(stream, a.view(), b.view(), c.grad(mode), options);
+  kernels::matmul(stream, a.view(), b.view(), c.grad(mode), options);
   // A sum of K terms, each the product of two uniform numbers in [-1, 1], has size sqrt(K) / 3. Its relative
   // error is eps sqrt(K) in any order.
   const double terms = static_cast<double>(s.k);
@@ -77,7 +77,7 @@ TEST(Matmul, OverwritesPreviousValues) {
   CpuStream stream({.threads = 1});
   const Array<float> one({1, 1}, {2});
   Array<float> c({1, 1}, std::numeric_limits<float>::quiet_NaN());
-  matmul(stream, one.view(), one.view(), c.grad());
+  kernels::matmul(stream, one.view(), one.view(), c.grad());
   EXPECT_EQ(c[0], 4);
 }
 
@@ -90,13 +90,14 @@ TEST(Linear, MatchesGemmThenBiasThenRelu) {
     for (const bool relu : {false, true}) {
       SCOPED_TRACE(::testing::Message() << "bias " << with_bias << ", relu " << relu);
       Array<float> expected({5, 3});
-      matmul(stream, x.view(), weight.view(), expected.grad(), {.transpose_b = true});
+      kernels::matmul(stream, x.view(), weight.view(), expected.grad(), {.transpose_b = true});
       for (std::size_t e = 0; e < expected.size(); ++e) {
         if (with_bias) expected[e] += bias[e % 3];
         if (relu) expected[e] = std::max(expected[e], 0.0f);
       }
       Array<float> y({5, 3}, std::numeric_limits<float>::quiet_NaN());
-      linear_forward(stream, x.view(), weight.view(), with_bias ? bias.view() : ConstView(), y.view(), relu);
+      kernels::linear_forward(stream, x.view(), weight.view(), with_bias ? bias.view() : ConstView(),
+                              y.view(), relu);
       testing::expect_same_bits(y, expected);
     }
 }
@@ -105,8 +106,8 @@ TEST(Linear, ReturnsBiasForEmptySums) {
   CpuStream stream({.threads = 1});
   const Array<float> bias({2}, {3, -4});
   Array<float> y({2, 2});
-  linear_forward(stream, Array<float>({2, 0}).view(), Array<float>({2, 0}).view(), bias.view(), y.view(),
-                 true);
+  kernels::linear_forward(stream, Array<float>({2, 0}).view(), Array<float>({2, 0}).view(), bias.view(),
+                          y.view(), true);
   testing::expect_same_bits(y, Array<float>({2, 2}, {3, 0, 3, 0}));
 }
 
@@ -114,7 +115,7 @@ TEST(Linear, ReluPropagatesNan) {
   CpuStream stream({.threads = 1});
   const Array<float> x({1, 1}, {std::numeric_limits<float>::quiet_NaN()}), weight({1, 1}, {1});
   Array<float> y({1, 1});
-  linear_forward(stream, x.view(), weight.view(), ConstView(), y.view(), true);
+  kernels::linear_forward(stream, x.view(), weight.view(), ConstView(), y.view(), true);
   EXPECT_TRUE(std::isnan(y[0]));
 }
 
@@ -122,10 +123,10 @@ TEST(Matmul, RejectsSizesThatOverflowBlasInt) {
   CpuStream stream({.threads = 1});
   const std::int64_t huge = std::int64_t{1} << 32;
   float nothing = 0;
-  EXPECT_THROW(
-      matmul(stream, ConstView(&nothing, {huge, 1}, DType::f32), ConstView(&nothing, {1, 1}, DType::f32),
-             GradView(View{&nothing, {huge, 1}, DType::f32})),
-      UsageError);
+  EXPECT_THROW(kernels::matmul(stream, ConstView(&nothing, {huge, 1}, DType::f32),
+                               ConstView(&nothing, {1, 1}, DType::f32),
+                               GradView(View{&nothing, {huge, 1}, DType::f32})),
+               UsageError);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Tests of the optimizer steps on the CPU, compared with PyTorch.
-#include "kernels/optimizer_step.h"
+#include "convoy/kernels/optimizer_step.h"
 
 #include <gtest/gtest.h>
 
@@ -27,10 +27,10 @@ struct Step {
 
   explicit Step(double rate, double number = 1)
       : lr({1}, {rate}), grad_scale({1}, {1.0}), steps({1}, {number}), skip({1}, {0}) {}
-  StepScalars scalars() const {
+  kernels::StepScalars scalars() const {
     return {.lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps.view()};
   }
-  StepScalars all_scalars() const {
+  kernels::StepScalars all_scalars() const {
     return {.lr = lr.view(), .grad_scale = grad_scale.view(), .skip = skip.view(), .steps = steps.view()};
   }
 };
@@ -42,23 +42,23 @@ class Optimizer : public ::testing::Test {
       16 * std::numeric_limits<T>::epsilon();  // three steps of numbers up to 2
   CpuStream stream{{.threads = 1}};
 
-  void expect_sgd(double lr, const SgdOptions& options, const Array<double>& expected) {
+  void expect_sgd(double lr, const kernels::SgdOptions& options, const Array<double>& expected) {
     Array<T> p = kStart.to<T>(), m({3});
     for (const Array<double>& gradient : kGradients) {
       const Array<T> g = gradient.to<T>();
-      const SgdSlot slot{p.view(), g.view(), options.momentum > 0 ? m.view() : View{}};
-      sgd_step(stream, {&slot, 1}, Step(lr).scalars(), options);
+      const kernels::SgdSlot slot{p.view(), g.view(), options.momentum > 0 ? m.view() : View{}};
+      kernels::sgd_step(stream, {&slot, 1}, Step(lr).scalars(), options);
     }
     testing::expect_near(p, expected, kTolerance);
   }
 
-  void expect_adam(double lr, const AdamOptions& options, const Array<double>& expected) {
+  void expect_adam(double lr, const kernels::AdamOptions& options, const Array<double>& expected) {
     Array<T> p = kStart.to<T>(), m({3}), v({3});
     double number = 0;
     for (const Array<double>& gradient : kGradients) {
       const Array<T> g = gradient.to<T>();
-      const AdamSlot slot{p.view(), g.view(), m.view(), v.view()};
-      adam_step(stream, {&slot, 1}, Step(lr, ++number).scalars(), options);
+      const kernels::AdamSlot slot{p.view(), g.view(), m.view(), v.view()};
+      kernels::adam_step(stream, {&slot, 1}, Step(lr, ++number).scalars(), options);
     }
     testing::expect_near(p, expected, kTolerance);
   }
@@ -78,10 +78,10 @@ TYPED_TEST(Optimizer, SgdMatchesPyTorch) {
 }
 
 TYPED_TEST(Optimizer, AdamMatchesPyTorch) {
-  const AdamOptions options{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6};
+  const kernels::AdamOptions options{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6};
   this->expect_adam(0.05, options,
                     Array<double>({3}, {0.4937744507215712, -1.180621663190834, 1.9136189196691245}));
-  AdamOptions decayed = options;
+  kernels::AdamOptions decayed = options;
   decayed.weight_decay = 0.1;
   this->expect_adam(0.05, decayed,
                     Array<double>({3}, {0.48544118618673676, -1.1551774748382713, 1.9052741296533917}));
@@ -105,14 +105,14 @@ struct Model {
       for (T& element : second.back()) element = std::abs(element);
     }
   }
-  std::vector<SgdSlot> sgd_slots() {
-    std::vector<SgdSlot> slots;
+  std::vector<kernels::SgdSlot> sgd_slots() {
+    std::vector<kernels::SgdSlot> slots;
     for (std::size_t i = 0; i < parameters.size(); ++i)
       slots.push_back({parameters[i].view(), gradients[i].view(), first[i].view()});
     return slots;
   }
-  std::vector<AdamSlot> adam_slots() {
-    std::vector<AdamSlot> slots;
+  std::vector<kernels::AdamSlot> adam_slots() {
+    std::vector<kernels::AdamSlot> slots;
     for (std::size_t i = 0; i < parameters.size(); ++i)
       slots.push_back({parameters[i].view(), gradients[i].view(), first[i].view(), second[i].view()});
     return slots;
@@ -133,12 +133,14 @@ TYPED_TEST(Optimizer, StepOfManyTensorsMatchesSingleStepsForAnyThreads) {
   CpuStream three({.threads = 3});
   Model<TypeParam> fused, apart;
   const Step step(0.1, 7);
-  const SgdOptions sgd{.momentum = 0.9, .weight_decay = 5e-4, .nesterov = true};
-  const AdamOptions adam{.weight_decay = 0.01, .decoupled = true};
-  sgd_step(three, fused.sgd_slots(), step.scalars(), sgd);
-  adam_step(three, fused.adam_slots(), step.scalars(), adam);
-  for (const SgdSlot& slot : apart.sgd_slots()) sgd_step(this->stream, {&slot, 1}, step.scalars(), sgd);
-  for (const AdamSlot& slot : apart.adam_slots()) adam_step(this->stream, {&slot, 1}, step.scalars(), adam);
+  const kernels::SgdOptions sgd{.momentum = 0.9, .weight_decay = 5e-4, .nesterov = true};
+  const kernels::AdamOptions adam{.weight_decay = 0.01, .decoupled = true};
+  kernels::sgd_step(three, fused.sgd_slots(), step.scalars(), sgd);
+  kernels::adam_step(three, fused.adam_slots(), step.scalars(), adam);
+  for (const kernels::SgdSlot& slot : apart.sgd_slots())
+    kernels::sgd_step(this->stream, {&slot, 1}, step.scalars(), sgd);
+  for (const kernels::AdamSlot& slot : apart.adam_slots())
+    kernels::adam_step(this->stream, {&slot, 1}, step.scalars(), adam);
   expect_same_model(fused, apart);
   EXPECT_NE(fused.parameters[3][100002], Model<TypeParam>().parameters[3][100002])
       << "the last element was skipped";
@@ -151,20 +153,21 @@ TYPED_TEST(Optimizer, ScalesGradientBeforeStep) {
   Model<TypeParam> scaled, halved;
   for (Array<TypeParam>& gradient : halved.gradients)
     for (TypeParam& element : gradient) element /= 2;
-  const SgdOptions sgd{.momentum = 0.9, .weight_decay = 0.1};
-  sgd_step(three, scaled.sgd_slots(), half.all_scalars(), sgd);
-  sgd_step(three, halved.sgd_slots(), whole.scalars(), sgd);
-  adam_step(three, scaled.adam_slots(), half.all_scalars(), {.weight_decay = 0.1});
-  adam_step(three, halved.adam_slots(), whole.all_scalars(), {.weight_decay = 0.1});
+  const kernels::SgdOptions sgd{.momentum = 0.9, .weight_decay = 0.1};
+  kernels::sgd_step(three, scaled.sgd_slots(), half.all_scalars(), sgd);
+  kernels::sgd_step(three, halved.sgd_slots(), whole.scalars(), sgd);
+  kernels::adam_step(three, scaled.adam_slots(), half.all_scalars(), {.weight_decay = 0.1});
+  kernels::adam_step(three, halved.adam_slots(), whole.all_scalars(), {.weight_decay = 0.1});
   expect_same_model(scaled, halved);
 }
 
 TYPED_TEST(Optimizer, ScalesLearningRateOfGroup) {
   Model<TypeParam> scaled, twice;
-  sgd_step(this->stream, scaled.sgd_slots(), Step(0.1).scalars(), {.lr_scale = 2});
-  sgd_step(this->stream, twice.sgd_slots(), Step(0.2).scalars(), {});
-  adam_step(this->stream, scaled.adam_slots(), Step(0.1).scalars(), {.lr_scale = 2, .weight_decay = 0.1});
-  adam_step(this->stream, twice.adam_slots(), Step(0.2).scalars(), {.weight_decay = 0.1});
+  kernels::sgd_step(this->stream, scaled.sgd_slots(), Step(0.1).scalars(), {.lr_scale = 2});
+  kernels::sgd_step(this->stream, twice.sgd_slots(), Step(0.2).scalars(), {});
+  kernels::adam_step(this->stream, scaled.adam_slots(), Step(0.1).scalars(),
+                     {.lr_scale = 2, .weight_decay = 0.1});
+  kernels::adam_step(this->stream, twice.adam_slots(), Step(0.2).scalars(), {.weight_decay = 0.1});
   expect_same_model(scaled, twice);
 }
 
@@ -172,13 +175,13 @@ TYPED_TEST(Optimizer, SkippedStepChangesNothing) {
   Model<TypeParam> model;
   std::vector<Array<bfloat16>> copies;
   auto sgd_slots = model.sgd_slots();
-  for (SgdSlot& slot : sgd_slots)
+  for (kernels::SgdSlot& slot : sgd_slots)
     slot.low_precision_copy = copies.emplace_back(slot.parameter.shape, bfloat16(9.0f)).view();
   Step step(0.1);
   step.grad_scale[0] = std::nan("");  // as after an overflow
   step.skip[0] = 3;
-  sgd_step(this->stream, sgd_slots, step.all_scalars(), {.momentum = 0.9, .weight_decay = 0.1});
-  adam_step(this->stream, model.adam_slots(), step.all_scalars(), {.weight_decay = 0.1});
+  kernels::sgd_step(this->stream, sgd_slots, step.all_scalars(), {.momentum = 0.9, .weight_decay = 0.1});
+  kernels::adam_step(this->stream, model.adam_slots(), step.all_scalars(), {.weight_decay = 0.1});
   expect_same_model(model, Model<TypeParam>());
   for (const Array<bfloat16>& copy : copies)
     for (const bfloat16 element : copy) ASSERT_EQ(static_cast<float>(element), 9.0f);
@@ -201,39 +204,39 @@ TYPED_TEST(Optimizer, WritesLowPrecisionCopyWithoutChangingResults) {
     bf16.emplace_back(parameter.shape(), bfloat16(9.0f), 1);
   }
   const Step step(0.1);
-  const SgdOptions sgd{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true};
+  const kernels::SgdOptions sgd{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true};
   auto sgd_slots = with_copies.sgd_slots();
   for (std::size_t i = 0; i < sgd_slots.size(); ++i) sgd_slots[i].low_precision_copy = f16[i].view();
-  sgd_step(three, sgd_slots, step.scalars(), sgd);
-  sgd_step(three, without.sgd_slots(), step.scalars(), sgd);
+  kernels::sgd_step(three, sgd_slots, step.scalars(), sgd);
+  kernels::sgd_step(three, without.sgd_slots(), step.scalars(), sgd);
   expect_same_model(with_copies, without);
   for (std::size_t i = 0; i < f16.size(); ++i) expect_rounded_copy(f16[i], without.parameters[i]);
 
   auto adam_slots = with_copies.adam_slots();
   for (std::size_t i = 0; i < adam_slots.size(); ++i)
     if (i % 2 == 1) adam_slots[i].low_precision_copy = bf16[i].view();  // every second parameter has a copy
-  adam_step(three, adam_slots, step.scalars(), {});
-  adam_step(three, without.adam_slots(), step.scalars(), {});
+  kernels::adam_step(three, adam_slots, step.scalars(), {});
+  kernels::adam_step(three, without.adam_slots(), step.scalars(), {});
   expect_same_model(with_copies, without);
   for (std::size_t i = 1; i < bf16.size(); i += 2) expect_rounded_copy(bf16[i], without.parameters[i]);
 }
 
 TYPED_TEST(Optimizer, AcceptsNoSlots) {
   const Step step(0.1);
-  sgd_step(this->stream, {}, step.scalars(), {});
-  adam_step(this->stream, {}, step.scalars(), {});
+  kernels::sgd_step(this->stream, {}, step.scalars(), {});
+  kernels::adam_step(this->stream, {}, step.scalars(), {});
 }
 
 TEST(CountStep, CountsStepsThatAreNotSkipped) {
   CpuStream stream({.threads = 1});
   Array<double> steps({1}, {41.0});
   Array<std::int32_t> skip({1}, {0});
-  count_step(stream, ConstView(), steps.view());
+  kernels::count_step(stream, ConstView(), steps.view());
   EXPECT_EQ(steps[0], 42);
-  count_step(stream, skip.view(), steps.view());
+  kernels::count_step(stream, skip.view(), steps.view());
   EXPECT_EQ(steps[0], 43);
   skip[0] = 2;
-  count_step(stream, skip.view(), steps.view());
+  kernels::count_step(stream, skip.view(), steps.view());
   EXPECT_EQ(steps[0], 43);
 }
 
@@ -242,7 +245,7 @@ TEST(ClipCoefficient, ScalesDownOnlyAboveMaxNorm) {
   const auto coefficient = [&](double norm, double max_norm) {
     const Array<double> from({1}, {norm});
     Array<double> to({1});
-    clip_coefficient(stream, from.view(), max_norm, ConstView(), to.view());
+    kernels::clip_coefficient(stream, from.view(), max_norm, ConstView(), to.view());
     return to[0];
   };
   EXPECT_EQ(coefficient(0.5, 1), 1);
@@ -261,7 +264,7 @@ TYPED_TEST(ScaledClipCoefficient, RemovesLossScale) {
   const Array<TypeParam> scale({1}, {TypeParam{8}});
   const auto coefficient = [&](const ConstView& norm) {
     Array<double> to({1});
-    clip_coefficient(stream, norm, 1, scale.view(), to.view());
+    kernels::clip_coefficient(stream, norm, 1, scale.view(), to.view());
     return to[0];
   };
   EXPECT_EQ(coefficient(ConstView()), 1.0 / 8);

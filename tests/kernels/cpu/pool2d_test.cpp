@@ -1,5 +1,5 @@
 // Tests of pooling and layout permutes on the CPU.
-#include "kernels/pool2d.h"
+#include "convoy/kernels/pool2d.h"
 
 #include "tests/kernels/array.h"
 
@@ -65,7 +65,7 @@ void check_max(const Case& s) {
     expected_positions[out] = position;
     source[out] = in;
   });
-  max_pool2d_forward(stream, x.view(), y.view(), positions.view(), s.options());
+  kernels::max_pool2d_forward(stream, x.view(), y.view(), positions.view(), s.options());
   expect_same_bits(y, expected);
   expect_same_bits(positions, expected_positions);
 
@@ -74,7 +74,7 @@ void check_max(const Case& s) {
     auto dx = Array<T>::random(s.x(), 3);
     Array<T> expected_dx = mode == GradMode::accumulate ? dx : Array<T>(s.x());
     for (std::size_t out = 0; out < dy.size(); ++out) expected_dx[source[out]] += dy[out];
-    max_pool2d_backward(stream, dy.view(), positions.view(), dx.grad(mode), s.options());
+    kernels::max_pool2d_backward(stream, dy.view(), positions.view(), dx.grad(mode), s.options());
     // A pixel is the maximum of at most kernel^2 windows: sums are below kernel^2 + 1, and each sum is
     // rounded.
     const double terms = s.kernel * s.kernel + 1;
@@ -93,7 +93,7 @@ void check_average(const Case& s) {
   for_each_pair(s, [&](std::size_t out, std::size_t in, std::int32_t) {
     expected[out] += static_cast<double>(x[in]) / area;
   });
-  avg_pool2d_forward(stream, x.view(), y.view(), s.options());
+  kernels::avg_pool2d_forward(stream, x.view(), y.view(), s.options());
   const double tolerance = 2 * area * kEps;  // `area` terms below 1, each addition rounded
   expect_near(y, expected, tolerance);
   for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
@@ -103,7 +103,7 @@ void check_average(const Case& s) {
     for_each_pair(s, [&](std::size_t out, std::size_t in, std::int32_t) {
       expected_dx[in] += static_cast<double>(dy[out]) / area;
     });
-    avg_pool2d_backward(stream, dy.view(), dx.grad(mode), s.options());
+    kernels::avg_pool2d_backward(stream, dy.view(), dx.grad(mode), s.options());
     expect_near(dx, expected_dx, tolerance);
   }
 }
@@ -125,7 +125,7 @@ TEST(MaxPool, FirstOfEqualsAndFirstNanWin) {
                                       5, 5, 8, 9, nan, 3, low, low});
   Array<float> y({1, 1, 4, 1});
   Array<std::int32_t> positions({1, 1, 4, 1});
-  max_pool2d_forward(stream, x.view(), y.view(), positions.view(), {});
+  kernels::max_pool2d_forward(stream, x.view(), y.view(), positions.view(), {});
   EXPECT_EQ(y[0], 5);
   EXPECT_TRUE(std::isnan(y[1]));
   EXPECT_TRUE(std::isnan(y[2]));
@@ -145,7 +145,7 @@ TEST(AveragePool, PaddingCountsAsZeros) {
   CpuStream stream({.threads = 1});
   const Array<float> x({1, 2, 2, 1}, 9);
   Array<float> y({1, 2, 2, 1});
-  avg_pool2d_forward(stream, x.view(), y.view(), {.kernel = 3, .stride = 1, .padding = 1});
+  kernels::avg_pool2d_forward(stream, x.view(), y.view(), {.kernel = 3, .stride = 1, .padding = 1});
   expect_near(y, Array<float>({1, 2, 2, 1}, 4), 0);  // each window has four nines and five zeros
 }
 
@@ -161,14 +161,14 @@ void check_global(Shape shape) {
     const std::size_t image = e / (static_cast<std::size_t>(pixels) * channels);
     expected[image * channels + e % channels] += static_cast<double>(x[e]) / static_cast<double>(pixels);
   }
-  global_avg_pool2d_forward(stream, x.view(), y.view());
+  kernels::global_avg_pool2d_forward(stream, x.view(), y.view());
   expect_near(y, expected, kEps);  // summed in f64, rounded once
 
   const auto dy = Array<T>::random(y.shape(), 2);
   for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
     auto dx = Array<T>::random(shape, 3);
     const Array<T> before = dx;
-    global_avg_pool2d_backward(stream, dy.view(), dx.grad(mode));
+    kernels::global_avg_pool2d_backward(stream, dy.view(), dx.grad(mode));
     for (std::size_t e = 0; e < dx.size(); ++e) {
       const auto channels = static_cast<std::size_t>(shape[3]);
       const std::size_t image = e / (static_cast<std::size_t>(pixels) * channels);
@@ -195,7 +195,7 @@ void check_layouts(Shape shape, GradMode mode) {
   const auto images = Array<T>::random(shape, 1, 1);
   auto planes = Array<T>::random({n, c, h, w}, 2, 3);
   const Array<T> before = planes;
-  nhwc_to_nchw(stream, images.view(), planes.grad(mode));
+  kernels::nhwc_to_nchw(stream, images.view(), planes.grad(mode));
   for (std::int64_t b = 0; b < n; ++b)
     for (std::int64_t y = 0; y < h; ++y)
       for (std::int64_t x = 0; x < w; ++x)
@@ -206,7 +206,7 @@ void check_layouts(Shape shape, GradMode mode) {
         }
   auto back = Array<T>::random(shape, 3, 1);
   const Array<T> back_before = back;
-  nchw_to_nhwc(stream, planes.view(), back.grad(mode));
+  kernels::nchw_to_nhwc(stream, planes.view(), back.grad(mode));
   for (std::int64_t b = 0; b < n; ++b)
     for (std::int64_t y = 0; y < h; ++y)
       for (std::int64_t x = 0; x < w; ++x)

@@ -1,5 +1,5 @@
 // Tests of the Philox random number generator.
-#include "kernels/base/random.h"
+#include "convoy/kernels/base/random.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Tests of the vectorized Philox generator.
-#include "kernels/cpu/primitives/random_words.h"
+#include "convoy/kernels/cpu/primitives/random_words.h"
 
 #include <gtest/gtest.h>
 
@@ -27,10 +27,11 @@ void expect_words(const Random& random, std::uint64_t a, std::uint32_t first, in
 TEST(RandomWords, MatchScalarPhilox) {
   for (const std::uint64_t a : {std::uint64_t{0}, std::uint64_t{0xffffffff80000001}})
     for (const std::uint32_t first : {0U, 1000003U, 0xfffffff0U})  // the last one wraps around
-      for (const int quads : {0, 1, 7, kWideQuads - 1, kWideQuads, kWideQuads + 1, 3 * kWideQuads + 5}) {
+      for (const int quads : {0, 1, 7, kernels::kWideQuads - 1, kernels::kWideQuads, kernels::kWideQuads + 1,
+                              3 * kernels::kWideQuads + 5}) {
         SCOPED_TRACE(::testing::Message() << "a " << a << ", first " << first << ", quads " << quads);
         std::vector<std::uint32_t> words(static_cast<std::size_t>(4 * quads) + 1, kGuard);
-        draw_words(kRandom, a, first, quads, words.data());
+        kernels::draw_words(kRandom, a, first, quads, words.data());
         expect_words(kRandom, a, first, quads, words);
         EXPECT_EQ(words.back(), kGuard) << "written past the end";
       }
@@ -40,16 +41,16 @@ TEST(RandomWords, ReadTheEpochFromMemory) {
   const std::int32_t epoch = 7;
   Random by_cell = kRandom;
   by_cell.cell = &epoch;
-  std::vector<std::uint32_t> words(std::size_t{4} * (kWideQuads + 1));
-  draw_words(by_cell, 3, 5, kWideQuads + 1, words.data());
-  expect_words(by_cell, 3, 5, kWideQuads + 1, words);
+  std::vector<std::uint32_t> words(std::size_t{4} * (kernels::kWideQuads + 1));
+  kernels::draw_words(by_cell, 3, 5, kernels::kWideQuads + 1, words.data());
+  expect_words(by_cell, 3, 5, kernels::kWideQuads + 1, words);
 }
 
 // Tests draw_wide_words() on every processor; draw_words() uses it only where it is fast.
 TEST(RandomWords, MatchForWholeVectors) {
-  std::vector<std::uint32_t> words(std::size_t{4} * kWideQuads);
-  draw_wide_words(kRandom.counter(11, 13), kRandom.key(), words.data());
-  expect_words(kRandom, 11, 13, kWideQuads, words);
+  std::vector<std::uint32_t> words(std::size_t{4} * kernels::kWideQuads);
+  kernels::draw_wide_words(kRandom.counter(11, 13), kRandom.key(), words.data());
+  expect_words(kRandom, 11, 13, kernels::kWideQuads, words);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Tests of reductions on the CPU.
-#include "kernels/reduce.h"
+#include "convoy/kernels/reduce.h"
 
 #include <gtest/gtest.h>
 
@@ -35,14 +35,14 @@ TYPED_TEST(Reduce, SumMatchesSumInDouble) {
       size += std::abs(element);
     }
     Array<TypeParam> y({1}, TypeParam{9}), same({1});
-    sum(this->one, x.view(), y.grad());
+    kernels::sum(this->one, x.view(), y.grad());
     // Sums in double in a different order, then one rounding to the type.
     const double tolerance =
         1e-15 * size * std::sqrt(static_cast<double>(n)) + this->kEps * std::abs(expected);
     ASSERT_NEAR(y[0], expected, tolerance);
-    sum(this->three, x.view(), same.grad());
+    kernels::sum(this->three, x.view(), same.grad());
     testing::expect_same_bits(y, same);
-    sum(this->three, x.view(), same.grad(GradMode::accumulate));
+    kernels::sum(this->three, x.view(), same.grad(GradMode::accumulate));
     ASSERT_EQ(same[0], 2 * y[0]);
   }
 }
@@ -52,7 +52,7 @@ TEST(Sum, RoundsOnceForManyFloats) {
   constexpr std::int64_t kMany = 3000000;  // a sum in float would be wrong in the fourth digit
   const Array<float> x({kMany}, 0.1f);
   Array<float> y({1});
-  sum(stream, x.view(), y.grad());
+  kernels::sum(stream, x.view(), y.grad());
   EXPECT_EQ(y[0], static_cast<float>(static_cast<double>(0.1f) * kMany));
 }
 
@@ -69,20 +69,20 @@ TYPED_TEST(Reduce, SumRowsAndAddBias) {
     for (std::size_t i = 0; i < x.size(); ++i) expected[i % width] += x[i];
 
     Array<TypeParam> y({columns}, TypeParam{5}), same({columns});
-    sum_rows(this->one, x.view(), y.grad());
-    sum_rows(this->three, x.view(), same.grad());
+    kernels::sum_rows(this->one, x.view(), y.grad());
+    kernels::sum_rows(this->three, x.view(), same.grad());
     testing::expect_same_bits(y, same);
     // Sums of numbers below 1 in double, then one rounding.
     for (std::size_t c = 0; c < width; ++c)
       ASSERT_NEAR(y[c], expected[c],
                   this->kEps * std::abs(expected[c]) + 1e-16 * static_cast<double>(x.size()));
-    sum_rows(this->three, x.view(), same.grad(GradMode::accumulate));
+    kernels::sum_rows(this->three, x.view(), same.grad(GradMode::accumulate));
     for (std::size_t c = 0; c < width; ++c) ASSERT_EQ(same[c], 2 * y[c]);
 
     Array<TypeParam> out(shape), in_place = x;
-    add_bias(this->three, x.view(), bias.view(), out.view());
+    kernels::add_bias(this->three, x.view(), bias.view(), out.view());
     for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i], x[i] + bias[i % width]);
-    add_bias(this->one, in_place.view(), bias.view(), in_place.view());
+    kernels::add_bias(this->one, in_place.view(), bias.view(), in_place.view());
     testing::expect_same_bits(in_place, out);
   }
 }
@@ -91,15 +91,15 @@ TYPED_TEST(Reduce, AddBiasWithRelu) {
   const TypeParam nan = std::numeric_limits<TypeParam>::quiet_NaN();
   const Array<TypeParam> x({3, 2}, {1, -1, -2, 3, nan, nan}), bias({2}, {0.5, -2});
   Array<TypeParam> y({3, 2});
-  add_bias(this->three, x.view(), bias.view(), y.view(), true);
+  kernels::add_bias(this->three, x.view(), bias.view(), y.view(), true);
   for (const std::size_t e : {0u, 1u, 2u, 3u}) EXPECT_EQ(y[e], (Array<TypeParam>({4}, {1.5, 0, 0, 1})[e]));
   EXPECT_TRUE(std::isnan(y[4]) && std::isnan(y[5])) << "NaN must propagate";
 
   const auto many = Array<TypeParam>::random({5003, 33}, 2, 1);
   const auto many_bias = Array<TypeParam>::random({33}, 3, 2);
   Array<TypeParam> sums(many.shape()), cut = many;
-  add_bias(this->one, many.view(), many_bias.view(), sums.view());
-  add_bias(this->three, cut.view(), many_bias.view(), cut.view(), true);  // in place
+  kernels::add_bias(this->one, many.view(), many_bias.view(), sums.view());
+  kernels::add_bias(this->three, cut.view(), many_bias.view(), cut.view(), true);  // in place
   for (std::size_t e = 0; e < cut.size(); ++e) ASSERT_EQ(cut[e], std::max(sums[e], TypeParam{0}));
 }
 
@@ -107,9 +107,9 @@ TYPED_TEST(Reduce, BroadcastScalar) {
   const Array<TypeParam> x({1}, {TypeParam{3}});
   for (const std::int64_t n : kSizes) {
     Array<TypeParam> y({n}, TypeParam{1});
-    broadcast_scalar(this->three, x.view(), 0.5, y.grad());
+    kernels::broadcast_scalar(this->three, x.view(), 0.5, y.grad());
     for (const TypeParam element : y) ASSERT_EQ(element, TypeParam{1.5});
-    broadcast_scalar(this->three, x.view(), -1, y.grad(GradMode::accumulate));
+    kernels::broadcast_scalar(this->three, x.view(), -1, y.grad(GradMode::accumulate));
     for (const TypeParam element : y) ASSERT_EQ(element, TypeParam{-1.5});
   }
 }
@@ -125,19 +125,19 @@ TYPED_TEST(Reduce, GlobalNormCombinesAllTensors) {
     squares += testing::dot(array, array);
   }
   Array<double> norm({1}), same({1});
-  global_norm(this->one, views, norm.view());
-  global_norm(this->three, views, same.view());
+  kernels::global_norm(this->one, views, norm.view());
+  kernels::global_norm(this->three, views, same.view());
   testing::expect_same_bits(norm, same);
   EXPECT_NEAR(norm[0], std::sqrt(squares),
               1e-12 * std::sqrt(squares));  // sums in double, in a different order
 
-  global_norm(this->three, {}, norm.view());
+  kernels::global_norm(this->three, {}, norm.view());
   EXPECT_EQ(norm[0], 0);
   arrays.back()[77] = std::numeric_limits<TypeParam>::infinity();
-  global_norm(this->three, views, norm.view());
+  kernels::global_norm(this->three, views, norm.view());
   EXPECT_TRUE(std::isinf(norm[0]));
   arrays.back()[99999] = std::numeric_limits<TypeParam>::quiet_NaN();
-  global_norm(this->three, views, norm.view());
+  kernels::global_norm(this->three, views, norm.view());
   EXPECT_TRUE(std::isnan(norm[0]));
 }
 
@@ -147,7 +147,7 @@ TEST(GlobalNorm, DoesNotOverflowOrUnderflow) {
   for (const float value : {1e30f, 1e-30f}) {
     const Array<float> x({4}, value);
     const ConstView view = x.view();
-    global_norm(stream, {&view, 1}, norm.view());
+    kernels::global_norm(stream, {&view, 1}, norm.view());
     EXPECT_NEAR(norm[0], 2 * static_cast<double>(value), 1e-14 * static_cast<double>(value));
   }
 }
@@ -169,7 +169,7 @@ TYPED_TEST(CountNonFinite, CombinesAllTensors) {
     std::vector<ConstView> views;
     for (const Array<T>& array : arrays) views.push_back(array.view());
     Array<std::int32_t> found({1}, -1);
-    count_non_finite(three, views, found.view());
+    kernels::count_non_finite(three, views, found.view());
     return found[0];
   };
   EXPECT_EQ(count(), 0);
@@ -189,25 +189,25 @@ TYPED_TEST(Reduce, ArgmaxSkipsNanUnlessItComesFirst) {
   const TypeParam nan = std::numeric_limits<TypeParam>::quiet_NaN();
   const Array<TypeParam> x({3, 3}, {nan, 1, 2, 1, nan, 2, 1, nan, nan});
   Array<std::int32_t> indices({3});
-  argmax(this->three, x.view(), indices.view());
+  kernels::argmax(this->three, x.view(), indices.view());
   testing::expect_same_bits(indices, Array<std::int32_t>({3}, {0, 2, 0}));
 }
 
 TYPED_TEST(Reduce, ArgmaxIsTheFirstLargest) {
   const Array<TypeParam> x({4, 3}, {1, 3, 2, 5, 5, 5, -3, -2, -1, 0, -1, 0});
   Array<std::int32_t> indices({4});
-  argmax(this->three, x.view(), indices.view());
+  kernels::argmax(this->three, x.view(), indices.view());
   testing::expect_same_bits(indices, Array<std::int32_t>({4}, {1, 0, 2, 0}));
 
   const auto many = Array<TypeParam>::random({10007, 11}, 4);
   Array<std::int32_t> found({10007}), same({10007}), empty({0});
-  argmax(this->one, many.view(), found.view());
-  argmax(this->three, many.view(), same.view());
+  kernels::argmax(this->one, many.view(), found.view());
+  kernels::argmax(this->three, many.view(), same.view());
   testing::expect_same_bits(found, same);
   for (std::size_t row = 0; row < found.size(); ++row)
     for (std::size_t c = 0; c < 11; ++c)
       ASSERT_LE(many[row * 11 + c], many[row * 11 + static_cast<std::size_t>(found[row])]);
-  argmax(this->three, Array<TypeParam>({0, 11}).view(), empty.view());
+  kernels::argmax(this->three, Array<TypeParam>({0, 11}).view(), empty.view());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Tests of softmax and cross-entropy on the CPU, compared with PyTorch.
-#include "kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 
 #include <gtest/gtest.h>
 
@@ -25,10 +25,10 @@ struct Result {
         correct({logits.shape()[0]}) {
     CpuStream stream({.threads = threads});
     const Array<T> scale({1}, {dloss});
-    softmax_cross_entropy_forward(stream, logits.view(), labels.view(), smoothing, losses.view(),
-                                  log_sum_exp.view(), correct.view());
-    softmax_cross_entropy_backward(stream, scale.view(), logits.view(), labels.view(), log_sum_exp.view(),
-                                   smoothing, gradient.grad());
+    kernels::softmax_cross_entropy_forward(stream, logits.view(), labels.view(), smoothing, losses.view(),
+                                           log_sum_exp.view(), correct.view());
+    kernels::softmax_cross_entropy_backward(stream, scale.view(), logits.view(), labels.view(),
+                                            log_sum_exp.view(), smoothing, gradient.grad());
   }
 };
 
@@ -78,7 +78,7 @@ TYPED_TEST(CrossEntropy, MatchesPyTorch) {
 TYPED_TEST(CrossEntropy, SoftmaxMatchesPyTorch) {
   Array<TypeParam> x({3, 4}, {1, -0.5, 2, 0.25, 3, 3, -1, 0, -2, 0.5, 0.5, 1.5});
   CpuStream stream({.threads = 1});
-  softmax(stream, x.view(), x.view());
+  kernels::softmax(stream, x.view(), x.view());
   testing::expect_near(x,
                        Array<double>({3, 4}, {0.22656324748329623, 0.05055309369469623, 0.6158627586305137,
                                               0.107020900191494, 0.48353497942398166, 0.48353497942398166,
@@ -127,8 +127,9 @@ TYPED_TEST(CrossEntropy, AccumulatesGradient) {
   Result<TypeParam> result(1, logits, labels, 0.1, 2);
   const Array<TypeParam> once = result.gradient, scale({1}, {2});
   CpuStream stream({.threads = 1});
-  softmax_cross_entropy_backward(stream, scale.view(), logits.view(), labels.view(),
-                                 result.log_sum_exp.view(), 0.1, result.gradient.grad(GradMode::accumulate));
+  kernels::softmax_cross_entropy_backward(stream, scale.view(), logits.view(), labels.view(),
+                                          result.log_sum_exp.view(), 0.1,
+                                          result.gradient.grad(GradMode::accumulate));
   for (std::size_t i = 0; i < once.size(); ++i) ASSERT_EQ(result.gradient[i], 2 * once[i]);
 }
 

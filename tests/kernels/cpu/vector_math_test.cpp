@@ -1,5 +1,5 @@
 // Tests of the error bounds of the vectorizable functions.
-#include "kernels/cpu/primitives/vector_math.h"
+#include "convoy/kernels/cpu/primitives/vector_math.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/elementwise.h"
+#include "convoy/kernels/elementwise.h"
 #include "tests/kernels/array.h"
 
 namespace convoy {
@@ -39,11 +39,11 @@ struct Function {
 
 /// Each function with its range, which no result may leave.
 const std::vector<Function> kFunctions = {
-    {"exp_nonpositive", vector_math::exp_nonpositive, std::exp, 1.01, 0, 1, false},
-    {"sigmoid", vector_math::sigmoid, sigmoid_of, 2.41, 0, 1},
-    {"tanh", vector_math::tanh, std::tanh, 2.67, -1, 1},
-    {"normal_density", vector_math::normal_density, normal_density_of, 2.14, 0, 0.39894229F},
-    {"normal_cdf", vector_math::normal_cdf, normal_cdf_of, 7.9, 0, 1},
+    {"exp_nonpositive", kernels::vector_math::exp_nonpositive, std::exp, 1.01, 0, 1, false},
+    {"sigmoid", kernels::vector_math::sigmoid, sigmoid_of, 2.41, 0, 1},
+    {"tanh", kernels::vector_math::tanh, std::tanh, 2.67, -1, 1},
+    {"normal_density", kernels::vector_math::normal_density, normal_density_of, 2.14, 0, 0.39894229F},
+    {"normal_cdf", kernels::vector_math::normal_cdf, normal_cdf_of, 7.9, 0, 1},
 };
 
 /// Returns the spacing of floats near x. It is constant for subnormal numbers.
@@ -92,7 +92,7 @@ TEST(VectorMath, PropagatesNan) {
 }
 
 TEST(VectorMath, ReachesItsLimitsWhereDocumented) {
-  using namespace vector_math;
+  using namespace kernels::vector_math;
   for (const float huge : {kInfinity, Limits::max(), 1e4F, 150.0F}) {
     EXPECT_EQ(exp_nonpositive(-huge), 0);
     EXPECT_EQ(sigmoid(-huge), 0);
@@ -125,8 +125,8 @@ TEST(VectorMath, ReachesItsLimitsWhereDocumented) {
 
 TEST(VectorMath, IsSymmetric) {
   for_floats(0x1p-30F, 128.0F, 8191, [](float x) {
-    ASSERT_EQ(vector_math::tanh(-x), -vector_math::tanh(x)) << x;
-    ASSERT_EQ(vector_math::normal_density(-x), vector_math::normal_density(x)) << x;
+    ASSERT_EQ(kernels::vector_math::tanh(-x), -kernels::vector_math::tanh(x)) << x;
+    ASSERT_EQ(kernels::vector_math::normal_density(-x), kernels::vector_math::normal_density(x)) << x;
   });
 }
 
@@ -137,14 +137,18 @@ class VectorisedKernels : public ::testing::Test {
     void (*run)(CpuStream&, ConstView dy, ConstView x, GradView z);
   };
   const std::vector<Kernel> kernels = {
-      {"gelu_forward", [](CpuStream& s, ConstView, ConstView x, GradView z) { gelu_forward(s, x, z); }},
+      {"gelu_forward",
+       [](CpuStream& s, ConstView, ConstView x, GradView z) { kernels::gelu_forward(s, x, z); }},
       {"gelu_backward",
-       [](CpuStream& s, ConstView dy, ConstView x, GradView z) { gelu_backward(s, dy, x, z); }},
-      {"silu_forward", [](CpuStream& s, ConstView, ConstView x, GradView z) { silu_forward(s, x, z); }},
+       [](CpuStream& s, ConstView dy, ConstView x, GradView z) { kernels::gelu_backward(s, dy, x, z); }},
+      {"silu_forward",
+       [](CpuStream& s, ConstView, ConstView x, GradView z) { kernels::silu_forward(s, x, z); }},
       {"silu_backward",
-       [](CpuStream& s, ConstView dy, ConstView x, GradView z) { silu_backward(s, dy, x, z); }},
-      {"tanh_forward", [](CpuStream& s, ConstView, ConstView x, GradView z) { tanh_forward(s, x, z); }},
-      {"sigmoid_forward", [](CpuStream& s, ConstView, ConstView x, GradView z) { sigmoid_forward(s, x, z); }},
+       [](CpuStream& s, ConstView dy, ConstView x, GradView z) { kernels::silu_backward(s, dy, x, z); }},
+      {"tanh_forward",
+       [](CpuStream& s, ConstView, ConstView x, GradView z) { kernels::tanh_forward(s, x, z); }},
+      {"sigmoid_forward",
+       [](CpuStream& s, ConstView, ConstView x, GradView z) { kernels::sigmoid_forward(s, x, z); }},
   };
   CpuStream stream{{.threads = 1}};
 };
@@ -174,14 +178,14 @@ TEST_F(VectorisedKernels, AreAccurateInTheTail) {
   const auto count = static_cast<std::int64_t>(points.size());
   Array<float> x({count}), ones({count}, 1), y({count}), dx({count});
   std::copy(points.begin(), points.end(), x.begin());
-  gelu_forward(stream, x.view(), y.view());
-  gelu_backward(stream, ones.view(), x.view(), dx.grad());
+  kernels::gelu_forward(stream, x.view(), y.view());
+  kernels::gelu_backward(stream, ones.view(), x.view(), dx.grad());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double u = x[i], cdf = normal_cdf_of(u), slope = u * normal_density_of(u);
     ASSERT_NEAR(y[i], u * cdf, (7.9 + 0.5) * 0x1p-23 * std::abs(u * cdf)) << u;
     ASSERT_NEAR(dx[i], cdf + slope, ((7.9 + 0.5) * cdf + (2.14 + 1) * std::abs(slope)) * 0x1p-23) << u;
   }
-  silu_forward(stream, x.view(), y.view());
+  kernels::silu_forward(stream, x.view(), y.view());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double expected = x[i] * sigmoid_of(x[i]);
     ASSERT_NEAR(y[i], expected, (2.41 + 0.5) * 0x1p-23 * std::abs(expected)) << x[i];

@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/base/error.h"
-#include "kernels/conv2d.h"
-#include "kernels/cpu/winograd/conv2d.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/kernels/conv2d.h"
+#include "convoy/kernels/cpu/winograd/conv2d.h"
 #include "tests/kernels/conv2d_comparison.h"
 #include "tests/testing/support/errors.h"
 
@@ -47,9 +47,10 @@ const std::vector<ConvCase> kCases = {
 constexpr double kRounding = 7.1;
 
 void compare(CpuStream& stream, const ConvCase& c, GradMode mode, std::size_t offset) {
-  testing::compare_with_reference(stream,
-                                  {winograd::forward, winograd::backward_data, winograd::backward_filter},
-                                  kRounding, c, mode, offset);
+  testing::compare_with_reference(
+      stream,
+      {kernels::winograd::forward, kernels::winograd::backward_data, kernels::winograd::backward_filter},
+      kRounding, c, mode, offset);
 }
 
 TEST(Winograd, EqualsTheReference) {
@@ -71,7 +72,7 @@ TEST(Winograd, CountsPixelsExactly) {
   const ConvCase c = case_of(1, 5, 6, 16, 16, 1);
   const Array<float> x(c.x(), 1), filter(c.filter(), 1);
   Array<float> y(c.y());
-  winograd::forward(stream, x.view(), filter.view(), ConstView(), y.view(), c.options());
+  kernels::winograd::forward(stream, x.view(), filter.view(), ConstView(), y.view(), c.options());
   for (std::int64_t row = 0; row < 5; ++row)
     for (std::int64_t column = 0; column < 6; ++column) {
       const int rows = row == 0 || row == 4 ? 2 : 3, columns = column == 0 || column == 5 ? 2 : 3;
@@ -85,9 +86,9 @@ void expect_bits_of_any_threads(const ConvCase& c) {
   const ConvArrays<float> in(c);
   Array<float> y1(c.y()), y3(c.y()), dx1(c.x()), dx3(c.x()), dfilter1(c.filter()), dfilter3(c.filter());
   const auto run = [&](CpuStream& stream, Array<float>& y, Array<float>& dx, Array<float>& dfilter) {
-    winograd::forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
-    winograd::backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
-    winograd::backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
+    kernels::winograd::forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), c.options());
+    kernels::winograd::backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), c.options());
+    kernels::winograd::backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(), c.options());
   };
   run(one, y1, dx1, dfilter1);
   run(three, y3, dx3, dfilter3);
@@ -108,12 +109,14 @@ TEST(Winograd, ReluPropagatesNan) {
   const Array<float> filter(c.filter(), -1);
   x[0] = std::numeric_limits<float>::quiet_NaN();
   Array<float> y(c.y());
-  winograd::forward(stream, x.view(), filter.view(), ConstView(), y.view(),
-                    {.stride = 1, .padding = 1, .relu = true});
+  kernels::winograd::forward(stream, x.view(), filter.view(), ConstView(), y.view(),
+                             {.stride = 1, .padding = 1, .relu = true});
   EXPECT_TRUE(std::isnan(y[0]));
 }
 
-bool pays(const ConvCase& c) { return winograd::pays(ConvSizes(c.x(), c.filter(), c.y(), c.options())); }
+bool pays(const ConvCase& c) {
+  return kernels::winograd::pays(kernels::ConvSizes(c.x(), c.filter(), c.y(), c.options()));
+}
 
 TEST(Winograd, PaysForResNetBodies) {
   for (const std::int64_t size : {32, 16, 8, 4}) EXPECT_TRUE(pays(case_of(128, size, size, 64, 64, 1)));
@@ -138,11 +141,12 @@ TEST(Winograd, IsUsedByConv2dUnlessDisabledByEnvironment) {
   CpuStream fast({.threads = 1});
   CpuStream direct({.threads = 1});
   Array<float> by_winograd(c.y()), by_default(c.y()), without(c.y());
-  winograd::forward(fast, in.x.view(), in.filter.view(), ConstView(), by_winograd.view(), c.options());
-  conv2d_forward(fast, in.x.view(), in.filter.view(), ConstView(), by_default.view(), c.options());
+  kernels::winograd::forward(fast, in.x.view(), in.filter.view(), ConstView(), by_winograd.view(),
+                             c.options());
+  kernels::conv2d_forward(fast, in.x.view(), in.filter.view(), ConstView(), by_default.view(), c.options());
   {
     const testing::DirectConvolutions switched_off;
-    conv2d_forward(direct, in.x.view(), in.filter.view(), ConstView(), without.view(), c.options());
+    kernels::conv2d_forward(direct, in.x.view(), in.filter.view(), ConstView(), without.view(), c.options());
   }
   expect_same_bits(by_winograd, by_default);
   bool differs = false;
@@ -152,8 +156,8 @@ TEST(Winograd, IsUsedByConv2dUnlessDisabledByEnvironment) {
   const testing::DirectConvolutions misspelt("of");
   CpuStream other({.threads = 1});
   EXPECT_THAT(testing::message_of<UsageError>([&] {
-                conv2d_forward(other, in.x.view(), in.filter.view(), ConstView(), without.view(),
-                               c.options());
+                kernels::conv2d_forward(other, in.x.view(), in.filter.view(), ConstView(), without.view(),
+                                        c.options());
               }),
               ::testing::HasSubstr("CONVOY_WINOGRAD: found 'of', expected on or off"));
 }

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "kernels/cuda/cublas/check.h"
-#include "kernels/cuda/cublas/matmul.h"
+#include "convoy/kernels/cuda/cublas/check.h"
+#include "convoy/kernels/cuda/cublas/matmul.h"
 
 namespace convoy::cuda {
 namespace {

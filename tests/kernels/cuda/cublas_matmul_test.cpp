@@ -8,9 +8,9 @@
 #include <set>
 #include <variant>
 
-#include "kernels/matmul.h"
-#include "kernels/runtime/cuda/stream.h"
-#include "kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/matmul.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/cuda_emulator/vendor/vendor.h"
 #include "tests/kernels/device_array.h"
@@ -45,13 +45,14 @@ class Layer {
     const auto exact_x = x_.template to<double>(), exact_weight = weight_.template to<double>(),
                exact_bias = bias_.template to<double>();
     CpuStream cpu({.threads = 1});
-    linear_forward(cpu, exact_x.view(), exact_weight.view(), exact_bias.view(), expected_.view(), true);
+    kernels::linear_forward(cpu, exact_x.view(), exact_weight.view(), exact_bias.view(), expected_.view(),
+                            true);
   }
 
   const DeviceContext& gpu() const { return gpu_; }
   CudaStream& stream() const { return std::get<std::reference_wrapper<CudaStream>>(gpu_.stream()); }
   void run(CudaStream& stream) const {
-    linear_forward(stream, gpu_x_.view(), gpu_weight_.view(), gpu_bias_.view(), y_.view(), true);
+    kernels::linear_forward(stream, gpu_x_.view(), gpu_weight_.view(), gpu_bias_.view(), y_.view(), true);
   }
   /// Runs the layer on a new stream, and waits for it.
   void run() const {

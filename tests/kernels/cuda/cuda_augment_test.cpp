@@ -1,6 +1,6 @@
 // Compares augment() on the GPU with the CPU, bit for bit, for an epoch that is passed by value or is in GPU
 // memory.
-#include "kernels/augment.h"
+#include "convoy/kernels/augment.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ template <class T>
 class CudaAugment : public testing::GpuTest {
  protected:
   /// The images are [M, H, W, C]. The output begins `offset` elements after an aligned address.
-  void compare(const AugmentOptions& options, Shape images_shape, std::int64_t batch,
+  void compare(const kernels::AugmentOptions& options, Shape images_shape, std::int64_t batch,
                std::size_t offset = 0) {
     SCOPED_TRACE(::testing::Message()
                  << batch << " of " << images_shape.text() << " at " << offset << ", padding "
@@ -39,9 +39,9 @@ class CudaAugment : public testing::GpuTest {
     const Shape out_shape{batch, images_shape[1], images_shape[2], images_shape[3]};
     Array<C> expected(out_shape);
     CpuStream cpu({.threads = 1});
-    augment(cpu, images.view(), rows.view(), ids.view(), options, kRandom, expected.view());
+    kernels::augment(cpu, images.view(), rows.view(), ids.view(), options, kRandom, expected.view());
     Array<T> same_type(out_shape);
-    augment(cpu, images.view(), rows.view(), ids.view(), options, kRandom, same_type.view());
+    kernels::augment(cpu, images.view(), rows.view(), ids.view(), options, kRandom, same_type.view());
 
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<std::uint8_t> gpu_images(gpu, images);
@@ -49,7 +49,8 @@ class CudaAugment : public testing::GpuTest {
     this->for_each_order([&] {
       const DeviceArray<T> out(gpu, out_shape, offset);
       on(gpu.stream(), [&](auto& stream) {
-        augment(stream, gpu_images.view(), gpu_rows.view(), gpu_ids.view(), options, kRandom, out.view());
+        kernels::augment(stream, gpu_images.view(), gpu_rows.view(), gpu_ids.view(), options, kRandom,
+                         out.view());
       });
       testing::expect_rounded(out.values(), expected);
       testing::expect_same_bits(out.values(), same_type);
@@ -61,11 +62,11 @@ using Types = ::testing::Types<float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(CudaAugment, Types);
 
 // Statistics for which the normalization must round.
-constexpr AugmentOptions kNormalized{.mean = {0.4914f, 0.4822f, 0.4465f, 0.3f},
-                                     .inverse_std = {4.049f, 4.107f, 3.823f, 0.7f}};
+constexpr kernels::AugmentOptions kNormalized{.mean = {0.4914f, 0.4822f, 0.4465f, 0.3f},
+                                              .inverse_std = {4.049f, 4.107f, 3.823f, 0.7f}};
 
 TYPED_TEST(CudaAugment, EqualsTheCpuWithEveryOption) {
-  AugmentOptions options = kNormalized;
+  kernels::AugmentOptions options = kNormalized;
   for (const int padding : {0, 1, 4})
     for (const bool reflect : {false, true})
       for (const bool flip : {false, true})
@@ -79,7 +80,7 @@ TYPED_TEST(CudaAugment, EqualsTheCpuWithEveryOption) {
 }
 
 TYPED_TEST(CudaAugment, EqualsTheCpuWithStretchedBoxes) {
-  AugmentOptions options = kNormalized;
+  kernels::AugmentOptions options = kNormalized;
   for (const int min_area : {1, 8, 100})
     for (const bool flip : {false, true}) {
       options.min_area = min_area;
@@ -92,7 +93,7 @@ TYPED_TEST(CudaAugment, EqualsTheCpuWithStretchedBoxes) {
 }
 
 TYPED_TEST(CudaAugment, EqualsTheCpuForAllSizes) {
-  AugmentOptions options = kNormalized;
+  kernels::AugmentOptions options = kNormalized;
   options.crop_padding = 2;
   options.flip = true;
   options.cutout = 4;
@@ -118,14 +119,14 @@ TYPED_TEST(CudaAugment, ReadsTheEpochFromMemory) {
   Random by_cell = kRandom;
   by_cell.stream = 0;
   by_cell.cell = epoch.view().template as<std::int32_t>();
-  AugmentOptions options = kNormalized;
+  kernels::AugmentOptions options = kNormalized;
   options.crop_padding = 2;
   options.flip = true;
   options.cutout = 3;
   const DeviceArray<TypeParam> expected(gpu, shape), found(gpu, shape);
   on(gpu.stream(), [&](auto& stream) {
-    augment(stream, gpu_images.view(), ids.view(), ids.view(), options, kRandom, expected.view());
-    augment(stream, gpu_images.view(), ids.view(), ids.view(), options, by_cell, found.view());
+    kernels::augment(stream, gpu_images.view(), ids.view(), ids.view(), options, kRandom, expected.view());
+    kernels::augment(stream, gpu_images.view(), ids.view(), ids.view(), options, by_cell, found.view());
   });
   testing::expect_same_bits(found.values(), expected.values());
 }

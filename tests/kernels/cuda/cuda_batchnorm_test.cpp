@@ -1,5 +1,5 @@
 // Compares kernels/batchnorm.h on the GPU with the CPU, which computes in f64 on the widened inputs.
-#include "kernels/batchnorm.h"
+#include "convoy/kernels/batchnorm.h"
 
 #include <algorithm>
 #include <cmath>
@@ -278,9 +278,10 @@ TYPED_TEST(CudaBatchNorm, SupportsOneArrayForBothGradients) {
     const DeviceArray<T> dy(gpu, norm.dy), x(gpu, norm.x), y(gpu, norm.y), together(gpu, norm.dx);
     const DeviceArray<C> gamma(gpu, norm.gamma), mean(gpu, norm.mean), inverse_std(gpu, norm.inverse_std);
     on(gpu.stream(), [&](auto& s) {
-      batch_norm_backward(s, dy.view(), x.view(), y.view(), gamma.view(), mean.view(), inverse_std.view(),
-                          together.grad(GradMode::overwrite), together.grad(GradMode::accumulate), GradView(),
-                          GradView(), {.relu = true});
+      kernels::batch_norm_backward(s, dy.view(), x.view(), y.view(), gamma.view(), mean.view(),
+                                   inverse_std.view(), together.grad(GradMode::overwrite),
+                                   together.grad(GradMode::accumulate), GradView(), GradView(),
+                                   {.relu = true});
     });
     Array<C> sum(norm.x.shape());
     for (std::size_t e = 0; e < sum.size(); ++e)

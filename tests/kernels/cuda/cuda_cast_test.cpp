@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/elementwise.h"
+#include "convoy/kernels/elementwise.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/half_reference.h"
 #include "tests/testing/support/gpu.h"
@@ -42,10 +42,10 @@ void check_cast(const DeviceContext& gpu, const Array<From>& from, std::size_t f
                from.shape().text());
   CpuStream cpu({.threads = 1});
   Array<To> expected(from.shape());
-  cast(cpu, from.view(), expected.view());
+  kernels::cast(cpu, from.view(), expected.view());
   const DeviceArray<From> x(gpu, from, from_offset);
   const DeviceArray<To> y(gpu, from.shape(), to_offset);
-  on(gpu.stream(), [&](auto& s) { cast(s, x.view(), y.view()); });
+  on(gpu.stream(), [&](auto& s) { kernels::cast(s, x.view(), y.view()); });
   expect_same(y.values(), expected);
 }
 
@@ -103,7 +103,7 @@ Array<T> values(std::int64_t n) {
   for (std::size_t e = 0; e < doubles.size(); ++e) doubles[e] = all[e % std::size(all)];
   Array<T> out({n});
   CpuStream cpu({.threads = 1});
-  cast(cpu, doubles.view(), out.view());
+  kernels::cast(cpu, doubles.view(), out.view());
   return out;
 }
 
@@ -140,7 +140,7 @@ TEST_F(CudaCast, ConvertsInPlace) {
       using T = decltype(zero);
       const Array<T> from = values<T>(8203);
       const DeviceArray<T> x(gpu, from);
-      on(gpu.stream(), [&](auto& s) { cast(s, x.view(), x.view()); });
+      on(gpu.stream(), [&](auto& s) { kernels::cast(s, x.view(), x.view()); });
       expect_same(x.values(), from);
     });
   }
@@ -195,9 +195,9 @@ TEST_F(CudaCast, FillsLikeTheCpu) {
                            std::to_string(offset));
               CpuStream cpu({.threads = 1});
               Array<T> expected({n});
-              fill(cpu, value, expected.view());
+              kernels::fill(cpu, value, expected.view());
               const DeviceArray<T> y(gpu, {n}, offset);
-              on(gpu.stream(), [&](auto& s) { fill(s, value, y.view()); });
+              on(gpu.stream(), [&](auto& s) { kernels::fill(s, value, y.view()); });
               expect_same(y.values(), expected);
             }
           }

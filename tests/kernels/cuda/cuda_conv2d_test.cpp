@@ -1,5 +1,5 @@
 // Compares kernels/conv2d.h on the GPU with the CPU.
-#include "kernels/conv2d.h"
+#include "convoy/kernels/conv2d.h"
 
 #include <gtest/gtest.h>
 
@@ -24,14 +24,16 @@ using testing::unit_roundoff;
 
 /// The three directions of the reference, and of the functions that programs call.
 struct Reference {
-  static constexpr auto forward = [](auto&&... a) { conv2d_forward_reference(a...); };
-  static constexpr auto backward_data = [](auto&&... a) { conv2d_backward_data_reference(a...); };
-  static constexpr auto backward_filter = [](auto&&... a) { conv2d_backward_filter_reference(a...); };
+  static constexpr auto forward = [](auto&&... a) { kernels::conv2d_forward_reference(a...); };
+  static constexpr auto backward_data = [](auto&&... a) { kernels::conv2d_backward_data_reference(a...); };
+  static constexpr auto backward_filter = [](auto&&... a) {
+    kernels::conv2d_backward_filter_reference(a...);
+  };
 };
 struct Default {
-  static constexpr auto forward = [](auto&&... a) { conv2d_forward(a...); };
-  static constexpr auto backward_data = [](auto&&... a) { conv2d_backward_data(a...); };
-  static constexpr auto backward_filter = [](auto&&... a) { conv2d_backward_filter(a...); };
+  static constexpr auto forward = [](auto&&... a) { kernels::conv2d_forward(a...); };
+  static constexpr auto backward_data = [](auto&&... a) { kernels::conv2d_backward_data(a...); };
+  static constexpr auto backward_filter = [](auto&&... a) { kernels::conv2d_backward_filter(a...); };
 };
 
 template <class T>
@@ -63,20 +65,22 @@ class CudaConv2d : public testing::GpuTest {
         Conv2dOptions forward = c.options();
         forward.relu = relu;
         Array<double> y(c.y());
-        conv2d_forward_reference(cpu, exact_x.view(), exact_filter.view(), view(exact_bias), y.view(),
-                                 forward);
+        kernels::conv2d_forward_reference(cpu, exact_x.view(), exact_filter.view(), view(exact_bias),
+                                          y.view(), forward);
         check(c.y(), GradMode::overwrite, y, c.kh * c.kw * c.i, offset, [&](auto& stream, GradView out) {
           ConvAlgorithm::forward(stream, gpu_x.view(), gpu_filter.view(), view(gpu_bias), out, forward);
         });
       }
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
       Array<double> dx = before(c.x()).template to<double>();
-      conv2d_backward_data_reference(cpu, exact_dy.view(), exact_filter.view(), dx.grad(mode), c.options());
+      kernels::conv2d_backward_data_reference(cpu, exact_dy.view(), exact_filter.view(), dx.grad(mode),
+                                              c.options());
       check(c.x(), mode, dx, c.kh * c.kw * c.o, offset, [&](auto& stream, GradView out) {
         ConvAlgorithm::backward_data(stream, gpu_dy.view(), gpu_filter.view(), out, c.options());
       });
       Array<double> dfilter = before(c.filter()).template to<double>();
-      conv2d_backward_filter_reference(cpu, exact_dy.view(), exact_x.view(), dfilter.grad(mode), c.options());
+      kernels::conv2d_backward_filter_reference(cpu, exact_dy.view(), exact_x.view(), dfilter.grad(mode),
+                                                c.options());
       check(c.filter(), mode, dfilter, c.n * c.oh() * c.ow(), offset, [&](auto& stream, GradView out) {
         ConvAlgorithm::backward_filter(stream, gpu_dy.view(), gpu_x.view(), out, c.options());
       });
@@ -138,8 +142,8 @@ TYPED_TEST(CudaConv2d, DoesNothingForUnwantedGradients) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> a(gpu, Array<TypeParam>({1, 1, 1, 1}));
   on(gpu.stream(), [&](auto& stream) {
-    conv2d_backward_data(stream, a.view(), a.view(), GradView(), {});
-    conv2d_backward_filter(stream, a.view(), a.view(), GradView(), {});
+    kernels::conv2d_backward_data(stream, a.view(), a.view(), GradView(), {});
+    kernels::conv2d_backward_filter(stream, a.view(), a.view(), GradView(), {});
   });
   gpu.synchronize();
 }

@@ -1,17 +1,17 @@
 // Compares Divisor with the division operator on the host; kernels run the same code.
-#include "kernels/cuda/primitives/divisor.h"
+#include "convoy/kernels/cuda/primitives/divisor.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <vector>
 
-#include "kernels/base/random.h"
+#include "convoy/kernels/base/random.h"
 
 namespace convoy {
 namespace {
 
-using cuda::Divisor;
+using kernels::cuda::Divisor;
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
 

@@ -1,5 +1,5 @@
 // Compares kernels/elementwise.h on the GPU with the CPU. cuda_cast_test.cpp tests fill() and cast().
-#include "kernels/elementwise.h"
+#include "convoy/kernels/elementwise.h"
 
 #include <gtest/gtest.h>
 
@@ -78,37 +78,44 @@ auto on_either(F f) {
 std::vector<Op> all_ops() {
   const auto nothing = [](double, double) { return 0.0; };
   return {
-      {"add", on_either([](auto& s, auto x, auto y, auto z) { add(s, x, y, z); }), false, kExact, nothing},
-      {"weighted add", on_either([](auto& s, auto x, auto y, auto z) { add(s, x, y, z, 0.3, -1.7); }), false,
-       kFused, [](double x, double y) { return std::abs(0.3 * x) + std::abs(1.7 * y); }},
-      {"mul", on_either([](auto& s, auto x, auto y, auto z) { mul(s, x, y, z); }), true, kExact,
-       [](double x, double y) { return std::abs(x * y); }},
-      {"scale", on_either([](auto& s, auto x, auto, auto z) { scale(s, x, 0.3, z); }), true, kExact,
-       [](double x, double) { return std::abs(0.3 * x); }},
-      {"relu_forward", on_either([](auto& s, auto x, auto, auto z) { relu_forward(s, x, z); }), false, kExact,
+      {"add", on_either([](auto& s, auto x, auto y, auto z) { kernels::add(s, x, y, z); }), false, kExact,
        nothing},
-      {"relu_backward", on_either([](auto& s, auto dy, auto y, auto z) { relu_backward(s, dy, y, z); }), true,
-       kExact, nothing},
-      {"gelu_forward", on_either([](auto& s, auto x, auto, auto z) { gelu_forward(s, x, z); }), false,
-       kFunction, [](double x, double) { return std::abs(x) * normal_cdf_of(x); }, kSquare},
-      {"gelu_backward", on_either([](auto& s, auto x, auto dy, auto z) { gelu_backward(s, dy, x, z); }), true,
+      {"weighted add",
+       on_either([](auto& s, auto x, auto y, auto z) { kernels::add(s, x, y, z, 0.3, -1.7); }), false, kFused,
+       [](double x, double y) { return std::abs(0.3 * x) + std::abs(1.7 * y); }},
+      {"mul", on_either([](auto& s, auto x, auto y, auto z) { kernels::mul(s, x, y, z); }), true, kExact,
+       [](double x, double y) { return std::abs(x * y); }},
+      {"scale", on_either([](auto& s, auto x, auto, auto z) { kernels::scale(s, x, 0.3, z); }), true, kExact,
+       [](double x, double) { return std::abs(0.3 * x); }},
+      {"relu_forward", on_either([](auto& s, auto x, auto, auto z) { kernels::relu_forward(s, x, z); }),
+       false, kExact, nothing},
+      {"relu_backward",
+       on_either([](auto& s, auto dy, auto y, auto z) { kernels::relu_backward(s, dy, y, z); }), true, kExact,
+       nothing},
+      {"gelu_forward", on_either([](auto& s, auto x, auto, auto z) { kernels::gelu_forward(s, x, z); }),
+       false, kFunction, [](double x, double) { return std::abs(x) * normal_cdf_of(x); }, kSquare},
+      {"gelu_backward",
+       on_either([](auto& s, auto x, auto dy, auto z) { kernels::gelu_backward(s, dy, x, z); }), true,
        kFunction,
        [](double x, double dy) {
          return std::abs(dy) * (normal_cdf_of(x) + std::abs(x) * normal_density_of(x));
        },
        kSquare},
-      {"silu_forward", on_either([](auto& s, auto x, auto, auto z) { silu_forward(s, x, z); }), false,
-       kFunction, [](double x, double) { return std::abs(x) * sigmoid_of(x); }},
-      {"silu_backward", on_either([](auto& s, auto x, auto dy, auto z) { silu_backward(s, dy, x, z); }), true,
+      {"silu_forward", on_either([](auto& s, auto x, auto, auto z) { kernels::silu_forward(s, x, z); }),
+       false, kFunction, [](double x, double) { return std::abs(x) * sigmoid_of(x); }},
+      {"silu_backward",
+       on_either([](auto& s, auto x, auto dy, auto z) { kernels::silu_backward(s, dy, x, z); }), true,
        kFunction, [](double x, double dy) { return std::abs(dy) * sigmoid_of(x) * (1 + std::abs(x)); }},
-      {"tanh_forward", on_either([](auto& s, auto x, auto, auto z) { tanh_forward(s, x, z); }), false,
-       kFunction, [](double x, double) { return std::abs(std::tanh(x)); }},
-      {"tanh_backward", on_either([](auto& s, auto dy, auto y, auto z) { tanh_backward(s, dy, y, z); }), true,
-       kFused, [](double dy, double y) { return std::abs(dy) * (1 + y * y); }},
-      {"sigmoid_forward", on_either([](auto& s, auto x, auto, auto z) { sigmoid_forward(s, x, z); }), false,
-       kFunction, [](double x, double) { return sigmoid_of(x); }},
-      {"sigmoid_backward", on_either([](auto& s, auto dy, auto y, auto z) { sigmoid_backward(s, dy, y, z); }),
-       true, kExact, [](double dy, double y) { return std::abs(dy * y) * (1 + std::abs(y)); }},
+      {"tanh_forward", on_either([](auto& s, auto x, auto, auto z) { kernels::tanh_forward(s, x, z); }),
+       false, kFunction, [](double x, double) { return std::abs(std::tanh(x)); }},
+      {"tanh_backward",
+       on_either([](auto& s, auto dy, auto y, auto z) { kernels::tanh_backward(s, dy, y, z); }), true, kFused,
+       [](double dy, double y) { return std::abs(dy) * (1 + y * y); }},
+      {"sigmoid_forward", on_either([](auto& s, auto x, auto, auto z) { kernels::sigmoid_forward(s, x, z); }),
+       false, kFunction, [](double x, double) { return sigmoid_of(x); }},
+      {"sigmoid_backward",
+       on_either([](auto& s, auto dy, auto y, auto z) { kernels::sigmoid_backward(s, dy, y, z); }), true,
+       kExact, [](double dy, double y) { return std::abs(dy * y) * (1 + std::abs(y)); }},
   };
 }
 
@@ -283,10 +290,10 @@ class CudaDropout : public testing::GpuTest {
     const DeviceArray<std::int32_t> gpu_ids(gpu, ids);
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
       Array<R> cpu_y = before.template to<R>();
-      dropout(cpu, cpu_x.view(), ids.view(), p, kRandom, cpu_y.grad(mode));
+      kernels::dropout(cpu, cpu_x.view(), ids.view(), p, kRandom, cpu_y.grad(mode));
       const DeviceArray<T> gpu_y(gpu, before, at.z);
       on(gpu.stream(),
-         [&](auto& s) { dropout(s, gpu_x.view(), gpu_ids.view(), p, kRandom, gpu_y.grad(mode)); });
+         [&](auto& s) { kernels::dropout(s, gpu_x.view(), gpu_ids.view(), p, kRandom, gpu_y.grad(mode)); });
       const Array<T> found = gpu_y.values();
       if (mode == GradMode::overwrite) {
         testing::expect_rounded(found, cpu_y);
@@ -338,8 +345,8 @@ TYPED_TEST(CudaDropout, ReadsTheEpochFromMemory) {
   by_cell.stream = 0;
   by_cell.cell = epoch.view().template as<std::int32_t>();
   on(gpu.stream(), [&](auto& s) {
-    dropout(s, x.view(), gpu_ids.view(), 0.5, this->kRandom, y.grad());
-    dropout(s, x.view(), gpu_ids.view(), 0.5, by_cell, z.grad());
+    kernels::dropout(s, x.view(), gpu_ids.view(), 0.5, this->kRandom, y.grad());
+    kernels::dropout(s, x.view(), gpu_ids.view(), 0.5, by_cell, z.grad());
   });
   testing::expect_same_bits(z.values(), y.values());
 }
@@ -349,7 +356,7 @@ TYPED_TEST(CudaDropout, DropsAllForProbabilityOne) {
   const auto x = Array<TypeParam>::random({3, 7}, 1);
   const DeviceArray<TypeParam> in(gpu, x), out(gpu, x);
   const DeviceArray<std::int32_t> ids(gpu, Array<std::int32_t>({3}, {1, 2, 3}));
-  on(gpu.stream(), [&](auto& s) { dropout(s, in.view(), ids.view(), 1, {.seed = 5}, out.grad()); });
+  on(gpu.stream(), [&](auto& s) { kernels::dropout(s, in.view(), ids.view(), 1, {.seed = 5}, out.grad()); });
   testing::expect_same_bits(out.values(), Array<TypeParam>({3, 7}));
 }
 

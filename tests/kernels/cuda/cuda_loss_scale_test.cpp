@@ -1,5 +1,5 @@
 // Compares kernels/loss_scale.h on the GPU with the CPU.
-#include "kernels/loss_scale.h"
+#include "convoy/kernels/loss_scale.h"
 
 #include <gtest/gtest.h>
 
@@ -21,19 +21,21 @@ TYPED_TEST_SUITE(CudaLossScale, Types);
 TYPED_TEST(CudaLossScale, ChangesLikeOnTheCpu) {
   CpuStream cpu({.threads = 1});
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const LossScaleOptions options{.growth = 2, .backoff = 0.5, .interval = 2, .minimum = 512, .maximum = 3000};
+  const kernels::LossScaleOptions options{
+      .growth = 2, .backoff = 0.5, .interval = 2, .minimum = 512, .maximum = 3000};
   Array<TypeParam> scale({1}, {TypeParam{1024}});
   Array<std::int32_t> good({1}, {0}), skipped({1}, {0}), failed({1}, {0});
   const DeviceArray<TypeParam> gpu_scale(gpu, scale);
   const DeviceArray<std::int32_t> gpu_good(gpu, good), gpu_skipped(gpu, skipped), gpu_failed(gpu, failed);
-  const auto state_of = [](auto&&... numbers) { return LossScaleView{numbers.view()...}; };
+  const auto state_of = [](auto&&... numbers) { return kernels::LossScaleView{numbers.view()...}; };
   // Up to the maximum, down to the minimum, a failure there, and up again.
   for (const std::int32_t overflows : {0, 0, 0, 0, 9, 0, 1, 1, 1, 0, 0}) {
     const Array<std::int32_t> count({1}, {overflows});
     const DeviceArray<std::int32_t> gpu_count(gpu, count);
-    update_loss_scale(cpu, count.view(), state_of(scale, good, skipped, failed), options);
+    kernels::update_loss_scale(cpu, count.view(), state_of(scale, good, skipped, failed), options);
     on(gpu.stream(), [&](auto& s) {
-      update_loss_scale(s, gpu_count.view(), state_of(gpu_scale, gpu_good, gpu_skipped, gpu_failed), options);
+      kernels::update_loss_scale(s, gpu_count.view(), state_of(gpu_scale, gpu_good, gpu_skipped, gpu_failed),
+                                 options);
     });
     testing::expect_same_bits(gpu_scale.values(), scale);
     testing::expect_same_bits(gpu_good.values(), good);

@@ -1,5 +1,5 @@
 // Compares kernels/matmul.h on the GPU with the CPU.
-#include "kernels/matmul.h"
+#include "convoy/kernels/matmul.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "kernels/cuda/cublas/matmul.h"
+#include "convoy/kernels/cuda/cublas/matmul.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
 #include "tests/testing/support/gpu.h"
@@ -35,9 +35,10 @@ const Sizes kSizes[] = {{1, 1, 1},     {3, 5, 7},    {17, 1, 33},   {1, 19, 4}, 
 template <class T>
 class CudaMatmul : public testing::GpuTest {
  protected:
-  using Matmul = void (*)(CudaStream&, ConstView, ConstView, GradView, MatmulOptions);
+  using Matmul = void (*)(CudaStream&, ConstView, ConstView, GradView, kernels::MatmulOptions);
 
-  void compare(Matmul multiply, Sizes s, MatmulOptions options, GradMode mode, std::size_t offset = 0) {
+  void compare(Matmul multiply, Sizes s, kernels::MatmulOptions options, GradMode mode,
+               std::size_t offset = 0) {
     SCOPED_TRACE(::testing::Message() << s.m << "x" << s.k << " times " << s.k << "x" << s.n
                                       << ", transposed " << options.transpose_a << options.transpose_b);
     const auto a = Array<T>::random(options.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
@@ -47,7 +48,8 @@ class CudaMatmul : public testing::GpuTest {
                                 : Array<T>({s.m, s.n}, static_cast<T>(NAN));  // overwritten
     CpuStream cpu({.threads = 1});
     auto expected = before.template to<double>();
-    matmul(cpu, a.template to<double>().view(), b.template to<double>().view(), expected.grad(mode), options);
+    kernels::matmul(cpu, a.template to<double>().view(), b.template to<double>().view(), expected.grad(mode),
+                    options);
 
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<T> gpu_a(gpu, a, offset), gpu_b(gpu, b, offset);
@@ -70,12 +72,12 @@ TYPED_TEST(CudaMatmul, ReferenceAgreesInEveryTransposition) {
     for (const bool ta : {false, true})
       for (const bool tb : {false, true})
         for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate})
-          this->compare(matmul_reference, s, {.transpose_a = ta, .transpose_b = tb}, mode);
+          this->compare(kernels::matmul_reference, s, {.transpose_a = ta, .transpose_b = tb}, mode);
 }
 
 TYPED_TEST(CudaMatmul, ReferenceSupportsUnalignedArrays) {
-  this->compare(matmul_reference, {17, 33, 20}, {}, GradMode::overwrite, 1);
-  this->compare(matmul_reference, {17, 33, 20}, {.transpose_a = true, .transpose_b = true},
+  this->compare(kernels::matmul_reference, {17, 33, 20}, {}, GradMode::overwrite, 1);
+  this->compare(kernels::matmul_reference, {17, 33, 20}, {.transpose_a = true, .transpose_b = true},
                 GradMode::accumulate, 3);
 }
 
@@ -85,27 +87,27 @@ TYPED_TEST(CudaMatmul, AgreesInEveryTransposition) {
     for (const bool ta : {false, true})
       for (const bool tb : {false, true})
         for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate})
-          this->compare(matmul, s, {.transpose_a = ta, .transpose_b = tb}, mode);
+          this->compare(kernels::matmul, s, {.transpose_a = ta, .transpose_b = tb}, mode);
 }
 
 TYPED_TEST(CudaMatmul, SupportsUnalignedArrays) {
   for (const std::size_t offset : {1, 2, 3, 8}) {
-    this->compare(matmul, {17, 33, 20}, {}, GradMode::overwrite, offset);
-    this->compare(matmul, {64, 16, 32}, {.transpose_a = true}, GradMode::accumulate, offset);
-    this->compare(matmul, {16, 64, 32}, {.transpose_b = true}, GradMode::overwrite, offset);
+    this->compare(kernels::matmul, {17, 33, 20}, {}, GradMode::overwrite, offset);
+    this->compare(kernels::matmul, {64, 16, 32}, {.transpose_a = true}, GradMode::accumulate, offset);
+    this->compare(kernels::matmul, {16, 64, 32}, {.transpose_b = true}, GradMode::overwrite, offset);
   }
 }
 
 // If K is split among blocks, their sums must be added before rounding.
 TYPED_TEST(CudaMatmul, RoundsLongSumOnce) {
-  this->compare(matmul, {8, 16, 4096}, {.transpose_b = true}, GradMode::overwrite);
-  this->compare(matmul, {8, 16, 4096}, {.transpose_a = true}, GradMode::accumulate);
+  this->compare(kernels::matmul, {8, 16, 4096}, {.transpose_b = true}, GradMode::overwrite);
+  this->compare(kernels::matmul, {8, 16, 4096}, {.transpose_a = true}, GradMode::accumulate);
 }
 
 TYPED_TEST(CudaMatmul, DoesNothingForAnUnwantedResult) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> a(gpu, Array<TypeParam>({2, 2}));
-  matmul(cuda_stream_of(gpu), a.view(), a.view(), GradView());
+  kernels::matmul(cuda_stream_of(gpu), a.view(), a.view(), GradView());
   gpu.synchronize();
 }
 
@@ -122,16 +124,16 @@ class CudaLinear : public CudaMatmul<T> {
                exact_bias = bias.template to<double>();
     CpuStream cpu({.threads = 1});
     Array<double> expected({s.m, s.n});
-    linear_forward(cpu, exact_x.view(), exact_weight.view(), with_bias ? exact_bias.view() : ConstView(),
-                   expected.view(), relu);
+    kernels::linear_forward(cpu, exact_x.view(), exact_weight.view(),
+                            with_bias ? exact_bias.view() : ConstView(), expected.view(), relu);
 
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<T> gpu_x(gpu, x, offset), gpu_weight(gpu, weight, offset), gpu_bias(gpu, bias, offset);
     testing::Repeats<T> repeats;
     this->for_each_order([&] {
       const DeviceArray<T> y(gpu, Array<T>({s.m, s.n}, static_cast<T>(NAN)), offset);
-      linear_forward(cuda_stream_of(gpu), gpu_x.view(), gpu_weight.view(),
-                     with_bias ? ConstView(gpu_bias.view()) : ConstView(), y.view(), relu);
+      kernels::linear_forward(cuda_stream_of(gpu), gpu_x.view(), gpu_weight.view(),
+                              with_bias ? ConstView(gpu_bias.view()) : ConstView(), y.view(), relu);
       const Array<T> found = y.values();
       // If the operations are not fused, the GEMM's result, of size sqrt(K) / 3, is rounded before the bias
       // is added.
@@ -162,7 +164,7 @@ TYPED_TEST(CudaLinear, EachCallReadsItsBias) {
       twos(gpu, Array<T>({8}, static_cast<T>(2)));
   for (const auto& [bias, value] : {std::pair{&ones, 1}, {&twos, 2}, {&ones, 1}}) {
     const DeviceArray<T> y(gpu, {8, 8});
-    linear_forward(cuda_stream_of(gpu), x.view(), weight.view(), bias->view(), y.view(), false);
+    kernels::linear_forward(cuda_stream_of(gpu), x.view(), weight.view(), bias->view(), y.view(), false);
     testing::expect_same_bits(y.values(), Array<T>({8, 8}, static_cast<T>(value)));
   }
 }
@@ -172,7 +174,7 @@ template <class T>
 class CublasGemm : public CudaMatmul<T> {
  protected:
   /// Returns whether `library` computes [m, k] times [n, k]^T. If it does, checks the result.
-  bool multiplies(cuda::CublasLt& library, Sizes s, bool with_bias = false, bool relu = false) {
+  bool multiplies(kernels::cuda::CublasLt& library, Sizes s, bool with_bias = false, bool relu = false) {
     SCOPED_TRACE(::testing::Message() << s.m << "x" << s.k << " times " << s.k << "x" << s.n << ", bias "
                                       << with_bias << ", relu " << relu);
     const auto a = Array<T>::random({s.m, s.k}, 1);
@@ -183,24 +185,24 @@ class CublasGemm : public CudaMatmul<T> {
     CpuStream cpu({.threads = 1});
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     Array<double> expected({s.m, s.n});
-    linear_forward(cpu, exact_a.view(), exact_b.view(), with_bias ? exact_bias.view() : ConstView(),
-                   expected.view(), relu);
+    kernels::linear_forward(cpu, exact_a.view(), exact_b.view(), with_bias ? exact_bias.view() : ConstView(),
+                            expected.view(), relu);
     const DeviceArray<T> gpu_a(gpu, a), gpu_b(gpu, b), gpu_bias(gpu, bias), c(gpu, {s.m, s.n});
-    const cuda::GemmProblem problem{
+    const kernels::cuda::GemmProblem problem{
         .dtype = dtype_of<T>,
         .m = s.m,
         .n = s.n,
         .k = s.k,
         .transpose_b = true,
         .relu = relu,
-        .a_alignment = cuda::alignment_of(gpu_a.view().data),
-        .b_alignment = cuda::alignment_of(gpu_b.view().data),
-        .c_alignment = cuda::alignment_of(c.view().data),
-        .bias_alignment = with_bias ? cuda::alignment_of(gpu_bias.view().data) : 0};
-    const cuda::Operands operands{.a = gpu_a.view().data,
-                                  .b = gpu_b.view().data,
-                                  .bias = with_bias ? gpu_bias.view().data : nullptr,
-                                  .c = c.view().data};
+        .a_alignment = kernels::cuda::alignment_of(gpu_a.view().data),
+        .b_alignment = kernels::cuda::alignment_of(gpu_b.view().data),
+        .c_alignment = kernels::cuda::alignment_of(c.view().data),
+        .bias_alignment = with_bias ? kernels::cuda::alignment_of(gpu_bias.view().data) : 0};
+    const kernels::cuda::Operands operands{.a = gpu_a.view().data,
+                                           .b = gpu_b.view().data,
+                                           .bias = with_bias ? gpu_bias.view().data : nullptr,
+                                           .c = c.view().data};
     if (!library.multiply(cuda_stream_of(gpu), problem, operands, GradMode::overwrite)) return false;
     testing::expect_rounded_near(c.values(), expected, dot_tolerance<T>(s.k));
     return true;
@@ -209,7 +211,7 @@ class CublasGemm : public CudaMatmul<T> {
 TYPED_TEST_SUITE(CublasGemm, Types);
 
 TYPED_TEST(CublasGemm, ExistsForCommonSizes) {
-  cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)));
+  kernels::cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)));
   for (const Sizes s : {Sizes{64, 64, 64}, {128, 10, 64}, {32, 24, 400}, {17, 33, 20}, {1, 1, 1}})
     EXPECT_TRUE(this->multiplies(library, s));
 }
@@ -217,7 +219,7 @@ TYPED_TEST(CublasGemm, ExistsForCommonSizes) {
 // cuBLASLt documents bias and ReLU for these types, but not for f64.
 TYPED_TEST(CublasGemm, FusesBiasAndRelu) {
   if (dtype_of<TypeParam> == DType::f64) return;
-  cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)));
+  kernels::cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)));
   for (const bool bias : {false, true})
     for (const bool relu : {false, true}) {
       EXPECT_TRUE(this->multiplies(library, {64, 64, 64}, bias, relu));
@@ -226,19 +228,19 @@ TYPED_TEST(CublasGemm, FusesBiasAndRelu) {
 }
 
 TYPED_TEST(CublasGemm, ExistsWithoutWorkspace) {
-  cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)), 0);
+  kernels::cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)), 0);
   EXPECT_TRUE(this->multiplies(library, {8, 16, 4096}));
   EXPECT_TRUE(this->multiplies(library, {3, 5, 2049}));
 }
 
 TYPED_TEST(CublasGemm, CachesMostRecentlyUsedProblems) {
-  cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)));
-  const auto shapes = static_cast<std::int64_t>(cuda::CublasLt::kCapacity) + 3;
+  kernels::cuda::CublasLt library(cuda_stream_of(DeviceContext::create_cuda(0)));
+  const auto shapes = static_cast<std::int64_t>(kernels::cuda::CublasLt::kCapacity) + 3;
   for (std::int64_t m = 1; m <= shapes; ++m) {
     EXPECT_TRUE(this->multiplies(library, {m, 4, 8}));
     EXPECT_TRUE(this->multiplies(library, {1, 4, 8}));  // used recently, so it stays in the cache
   }
-  EXPECT_EQ(library.size(), cuda::CublasLt::kCapacity);
+  EXPECT_EQ(library.size(), kernels::cuda::CublasLt::kCapacity);
   EXPECT_TRUE(this->multiplies(library, {2, 4, 8}));  // evicted, so it is created again
 }
 
@@ -251,13 +253,13 @@ class CudaTf32 : public testing::GpuTest {
     const auto b = Array<float>::random({kSize, kSize}, 2);
     Array<double> expected({kSize, kSize});
     CpuStream cpu({.threads = 1});
-    matmul(cpu, a.to<double>().view(), b.to<double>().view(), expected.grad());
+    kernels::matmul(cpu, a.to<double>().view(), b.to<double>().view(), expected.grad());
 
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<float> gpu_a(gpu, a), gpu_b(gpu, b), c(gpu, {kSize, kSize});
     gpu.synchronize();  // the following work runs on another stream
     CudaStream stream(0, gpu.memory(), {.cuda = {.tf32 = tf32}});
-    matmul(stream, gpu_a.view(), gpu_b.view(), c.grad());
+    kernels::matmul(stream, gpu_a.view(), gpu_b.view(), c.grad());
     stream.synchronize();
     const Array<float> found = c.values();
     double largest = 0;

@@ -1,5 +1,5 @@
 // Compares kernels/optimizer_step.h on the GPU with the CPU.
-#include "kernels/optimizer_step.h"
+#include "convoy/kernels/optimizer_step.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <deque>
 #include <vector>
 
-#include "kernels/base/convert.h"
+#include "convoy/kernels/base/convert.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
 #include "tests/testing/support/gpu.h"
@@ -89,7 +89,7 @@ struct Numbers {
   Array<double> lr{{1}, {0.1}}, grad_scale{{1}, {0.375}}, steps{{1}, {7.0}};
   Array<std::int32_t> skip{{1}, {0}};
 
-  StepScalars scalars(bool scaled) const {
+  kernels::StepScalars scalars(bool scaled) const {
     return {.lr = lr.view(),
             .grad_scale = scaled ? grad_scale.view() : ConstView(),
             .skip = scaled ? skip.view() : ConstView(),
@@ -107,7 +107,7 @@ struct OnDevice {
         grad_scale(gpu, numbers.grad_scale),
         steps(gpu, numbers.steps),
         skip(gpu, numbers.skip) {}
-  StepScalars scalars(bool scaled) const {
+  kernels::StepScalars scalars(bool scaled) const {
     return {.lr = lr.view(),
             .grad_scale = scaled ? ConstView(grad_scale.view()) : ConstView(),
             .skip = scaled ? ConstView(skip.view()) : ConstView(),
@@ -192,7 +192,7 @@ TYPED_TEST_SUITE(CudaOptimizer, Types);
 template <class F>
 auto sgd_slots(F momentum_of) {
   return [momentum_of](auto& model) {
-    std::vector<SgdSlot> slots;
+    std::vector<kernels::SgdSlot> slots;
     for (auto& p : model)
       slots.push_back({.parameter = p.value.view(),
                        .gradient = p.gradient.view(),
@@ -207,11 +207,11 @@ template <class T>
 constexpr double kSgdTolerance = 4 * 4 * unit_roundoff<T>();
 
 TYPED_TEST(CudaOptimizer, SgdOfHundredsOfParameters) {
-  const auto check = [this](const SgdOptions& options, auto momentum_of) {
+  const auto check = [this](const kernels::SgdOptions& options, auto momentum_of) {
     this->expect_same(
         sgd_slots(momentum_of),
-        [&](auto& stream, const std::vector<SgdSlot>& slots, const StepScalars& scalars) {
-          sgd_step(stream, slots, scalars, options);
+        [&](auto& stream, const std::vector<kernels::SgdSlot>& slots, const kernels::StepScalars& scalars) {
+          kernels::sgd_step(stream, slots, scalars, options);
         },
         kSgdTolerance<TypeParam>);
   };
@@ -221,7 +221,7 @@ TYPED_TEST(CudaOptimizer, SgdOfHundredsOfParameters) {
 }
 
 constexpr auto adam_slots = [](auto& model) {
-  std::vector<AdamSlot> slots;
+  std::vector<kernels::AdamSlot> slots;
   for (auto& p : model)
     slots.push_back({.parameter = p.value.view(),
                      .gradient = p.gradient.view(),
@@ -233,30 +233,31 @@ constexpr auto adam_slots = [](auto& model) {
 
 TYPED_TEST(CudaOptimizer, AdamOfHundredsOfParameters) {
   for (const bool decoupled : {false, true}) {
-    const AdamOptions options{.lr_scale = 0.1,
-                              .epsilon = 1e-3,
-                              .weight_decay = 0.1,
-                              .decoupled = decoupled};  // a learning rate of 0.01
+    const kernels::AdamOptions options{.lr_scale = 0.1,
+                                       .epsilon = 1e-3,
+                                       .weight_decay = 0.1,
+                                       .decoupled = decoupled};  // a learning rate of 0.01
     // As for sgd_step. In addition, v, about (1 - beta2) g^2, may have the same error, which m / sqrt(v)
     // amplifies by at most lr / (2 epsilon).
     this->expect_same(
         adam_slots,
-        [&](auto& stream, const std::vector<AdamSlot>& slots, const StepScalars& scalars) {
-          adam_step(stream, slots, scalars, options);
+        [&](auto& stream, const std::vector<kernels::AdamSlot>& slots, const kernels::StepScalars& scalars) {
+          kernels::adam_step(stream, slots, scalars, options);
         },
         kSgdTolerance<TypeParam> * (1 + 0.01 / 2e-3));
   }
 }
 
 TYPED_TEST(CudaOptimizer, SkippedStepChangesNothing) {
-  this->expect_unchanged(sgd_slots([](std::size_t i) { return i % 2 == 0; }),
-                         [](auto& stream, const std::vector<SgdSlot>& slots, const StepScalars& scalars) {
-                           sgd_step(stream, slots, scalars, {.momentum = 0.9, .weight_decay = 0.1});
-                         });
-  this->expect_unchanged(adam_slots,
-                         [](auto& stream, const std::vector<AdamSlot>& slots, const StepScalars& scalars) {
-                           adam_step(stream, slots, scalars, {.weight_decay = 0.1});
-                         });
+  this->expect_unchanged(
+      sgd_slots([](std::size_t i) { return i % 2 == 0; }),
+      [](auto& stream, const std::vector<kernels::SgdSlot>& slots, const kernels::StepScalars& scalars) {
+        kernels::sgd_step(stream, slots, scalars, {.momentum = 0.9, .weight_decay = 0.1});
+      });
+  this->expect_unchanged(adam_slots, [](auto& stream, const std::vector<kernels::AdamSlot>& slots,
+                                        const kernels::StepScalars& scalars) {
+    kernels::adam_step(stream, slots, scalars, {.weight_decay = 0.1});
+  });
 }
 
 TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
@@ -265,20 +266,20 @@ TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const OnGpu<float> narrow(gpu, Parameter<float>(100, 1, Unaligned::none, DType::f32));
   const OnGpu<double> wide(gpu, Parameter<double>(100, 1, Unaligned::none, DType::bf16));
-  const SgdSlot slots[] = {{.parameter = narrow.value.view(), .gradient = narrow.gradient.view()},
-                           {.parameter = wide.value.view(),
-                            .gradient = wide.gradient.view(),
-                            .low_precision_copy = wide.low_precision_copy()}};
-  const SgdSlot half{.parameter = narrow.f16.view(), .gradient = narrow.f16.view()};
+  const kernels::SgdSlot slots[] = {{.parameter = narrow.value.view(), .gradient = narrow.gradient.view()},
+                                    {.parameter = wide.value.view(),
+                                     .gradient = wide.gradient.view(),
+                                     .low_precision_copy = wide.low_precision_copy()}};
+  const kernels::SgdSlot half{.parameter = narrow.f16.view(), .gradient = narrow.f16.view()};
   Numbers numbers;
   numbers.lr[0] = 0.5;
   const OnDevice gpu_numbers(gpu, numbers);
-  const StepScalars scalars = gpu_numbers.scalars(false);
+  const kernels::StepScalars scalars = gpu_numbers.scalars(false);
   on(gpu.stream(), [&](auto& s) {
-    sgd_step(s, {}, scalars, {});
-    adam_step(s, {}, scalars, {});
-    sgd_step(s, slots, scalars, {});
-    EXPECT_THROW(sgd_step(s, {&half, 1}, scalars, {}),
+    kernels::sgd_step(s, {}, scalars, {});
+    kernels::adam_step(s, {}, scalars, {});
+    kernels::sgd_step(s, slots, scalars, {});
+    EXPECT_THROW(kernels::sgd_step(s, {&half, 1}, scalars, {}),
                  UsageError);  // master parameters must not be half precision
   });
   // 1 - 0.5 for multiples of 2^-20 is exact in both types.
@@ -295,7 +296,7 @@ TEST_F(CudaStepScalars, ClipScalesDownOnlyAboveMaxNorm) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const auto expect_same = [&](const Array<double>* norm, const auto* scale) {
     const auto coefficient = [&](auto& stream, const ConstView& from, const ConstView& by, const View& to) {
-      clip_coefficient(stream, from, 1, by, to);
+      kernels::clip_coefficient(stream, from, 1, by, to);
     };
     Array<double> expected({1});
     coefficient(cpu, norm != nullptr ? norm->view() : ConstView(),
@@ -329,9 +330,9 @@ TEST_F(CudaStepScalars, CountsStepsThatAreNotSkipped) {
   const DeviceArray<std::int32_t> goes(gpu, Array<std::int32_t>({1}, {0}));
   const DeviceArray<std::int32_t> skips(gpu, Array<std::int32_t>({1}, {5}));
   on(gpu.stream(), [&](auto& s) {
-    count_step(s, ConstView(), steps.view());
-    count_step(s, goes.view(), steps.view());
-    count_step(s, skips.view(), steps.view());
+    kernels::count_step(s, ConstView(), steps.view());
+    kernels::count_step(s, goes.view(), steps.view());
+    kernels::count_step(s, skips.view(), steps.view());
   });
   EXPECT_EQ(steps.values()[0], 43);
 }

@@ -1,5 +1,5 @@
 // Compares kernels/pool2d.h on the GPU with the CPU.
-#include "kernels/pool2d.h"
+#include "convoy/kernels/pool2d.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/base/random.h"
+#include "convoy/kernels/base/random.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
 #include "tests/testing/support/gpu.h"
@@ -75,7 +75,7 @@ class CudaPool2d : public testing::GpuTest {
     CpuStream cpu({.threads = 1});
     Array<C> y(s.y());
     Array<std::int32_t> positions(s.y());
-    max_pool2d_forward(cpu, x.template to<C>().view(), y.view(), positions.view(), s.options());
+    kernels::max_pool2d_forward(cpu, x.template to<C>().view(), y.view(), positions.view(), s.options());
 
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<T> gpu_x(gpu, x, offset);
@@ -85,17 +85,19 @@ class CudaPool2d : public testing::GpuTest {
       const DeviceArray<T> gpu_y(gpu, s.y(), offset);
       const DeviceArray<std::int32_t> gpu_positions(gpu, s.y(), offset);
       on(gpu.stream(), [&](auto& stream) {
-        max_pool2d_forward(stream, gpu_x.view(), gpu_y.view(), gpu_positions.view(), s.options());
+        kernels::max_pool2d_forward(stream, gpu_x.view(), gpu_y.view(), gpu_positions.view(), s.options());
       });
       expect_rounded(gpu_y.values(), y);
       testing::expect_same_bits(gpu_positions.values(), positions);
       for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
         const auto before = Array<T>::random(s.x(), 3);
         auto dx = before.template to<C>();
-        max_pool2d_backward(cpu, dy.template to<C>().view(), positions.view(), dx.grad(mode), s.options());
+        kernels::max_pool2d_backward(cpu, dy.template to<C>().view(), positions.view(), dx.grad(mode),
+                                     s.options());
         const DeviceArray<T> gpu_dx(gpu, before, offset);
         on(gpu.stream(), [&](auto& stream) {
-          max_pool2d_backward(stream, gpu_dy.view(), gpu_positions.view(), gpu_dx.grad(mode), s.options());
+          kernels::max_pool2d_backward(stream, gpu_dy.view(), gpu_positions.view(), gpu_dx.grad(mode),
+                                       s.options());
         });
         expect_rounded(gpu_dx.values(), dx);  // each pixel sums its windows in the CPU's order
       }
@@ -140,23 +142,24 @@ TYPED_TEST(CudaPool2d, AverageAndItsGradient) {
     const auto x = Array<T>::random(s.x(), 1);
     const auto dy = Array<T>::random(s.y(), 2);
     Array<C> y(s.y());
-    avg_pool2d_forward(cpu, x.template to<C>().view(), y.view(), s.options());
+    kernels::avg_pool2d_forward(cpu, x.template to<C>().view(), y.view(), s.options());
     const DeviceArray<T> gpu_x(gpu, x, offset), gpu_dy(gpu, dy, offset);
     this->for_each_order([&] {
       const DeviceArray<T> gpu_y(gpu, s.y(), offset);
       on(gpu.stream(),
-         [&](auto& stream) { avg_pool2d_forward(stream, gpu_x.view(), gpu_y.view(), s.options()); });
+         [&](auto& stream) { kernels::avg_pool2d_forward(stream, gpu_x.view(), gpu_y.view(), s.options()); });
       expect_rounded(gpu_y.values(), y);
     });
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
       const auto before = Array<T>::random(s.x(), 3);
       auto dx = before.template to<C>();
-      avg_pool2d_backward(cpu, dy.template to<C>().view(), dx.grad(mode), s.options());
+      kernels::avg_pool2d_backward(cpu, dy.template to<C>().view(), dx.grad(mode), s.options());
       testing::Repeats<T> repeats;
       this->for_each_order([&] {
         const DeviceArray<T> gpu_dx(gpu, before, offset);
-        on(gpu.stream(),
-           [&](auto& stream) { avg_pool2d_backward(stream, gpu_dy.view(), gpu_dx.grad(mode), s.options()); });
+        on(gpu.stream(), [&](auto& stream) {
+          kernels::avg_pool2d_backward(stream, gpu_dy.view(), gpu_dx.grad(mode), s.options());
+        });
         const Array<T> found = gpu_dx.values();
         // The CPU divides each of at most kernel^2 terms, which are then below 1 / kernel^2. The GPU divides
         // their sum. Both have kernel^2 roundings of numbers below 1, and two of the sum with the previous
@@ -184,13 +187,13 @@ TYPED_TEST(CudaPool2d, GlobalAverageAndItsGradient) {
       const auto x = Array<T>::random(shape, 1);
       const auto dy = Array<T>::random({shape[0], shape[3]}, 2);
       Array<C> y(dy.shape());
-      global_avg_pool2d_forward(cpu, x.template to<C>().view(), y.view());
+      kernels::global_avg_pool2d_forward(cpu, x.template to<C>().view(), y.view());
       const DeviceArray<T> gpu_x(gpu, x, offset), gpu_dy(gpu, dy, offset);
       testing::Repeats<T> repeats;
       this->for_each_order([&] {
         const DeviceArray<T> gpu_y(gpu, dy.shape(), offset);
         on(gpu.stream(),
-           [&](auto& stream) { global_avg_pool2d_forward(stream, gpu_x.view(), gpu_y.view()); });
+           [&](auto& stream) { kernels::global_avg_pool2d_forward(stream, gpu_x.view(), gpu_y.view()); });
         const Array<T> found = gpu_y.values();
         // A thread sums at most an eighth of the pixels, and the block combines sums in 8 tree levels. Values
         // are below 1, and the sum is divided once.
@@ -200,10 +203,11 @@ TYPED_TEST(CudaPool2d, GlobalAverageAndItsGradient) {
         for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
           const auto before = Array<T>::random(shape, 3);
           auto dx = before.template to<C>();
-          global_avg_pool2d_backward(cpu, dy.template to<C>().view(), dx.grad(mode));
+          kernels::global_avg_pool2d_backward(cpu, dy.template to<C>().view(), dx.grad(mode));
           const DeviceArray<T> gpu_dx(gpu, before, offset);
-          on(gpu.stream(),
-             [&](auto& stream) { global_avg_pool2d_backward(stream, gpu_dy.view(), gpu_dx.grad(mode)); });
+          on(gpu.stream(), [&](auto& stream) {
+            kernels::global_avg_pool2d_backward(stream, gpu_dy.view(), gpu_dx.grad(mode));
+          });
           expect_rounded(gpu_dx.values(), dx);
         }
       });
@@ -229,15 +233,15 @@ TYPED_TEST(CudaPool2d, LayoutsOfImages) {
       const auto before = Array<T>::random(planes, 2);
       const auto images_before = Array<T>::random(shape, 3);
       auto expected = before.template to<C>();
-      nhwc_to_nchw(cpu, images.template to<C>().view(), expected.grad(mode));
+      kernels::nhwc_to_nchw(cpu, images.template to<C>().view(), expected.grad(mode));
       auto back = images_before.template to<C>();
-      nchw_to_nhwc(cpu, before.template to<C>().view(), back.grad(mode));
+      kernels::nchw_to_nhwc(cpu, before.template to<C>().view(), back.grad(mode));
       const DeviceArray<T> gpu_images(gpu, images, offset), gpu_planes(gpu, before, offset);
       this->for_each_order([&] {
         const DeviceArray<T> to_planes(gpu, before, offset), to_images(gpu, images_before, offset);
         on(gpu.stream(), [&](auto& stream) {
-          nhwc_to_nchw(stream, gpu_images.view(), to_planes.grad(mode));
-          nchw_to_nhwc(stream, gpu_planes.view(), to_images.grad(mode));
+          kernels::nhwc_to_nchw(stream, gpu_images.view(), to_planes.grad(mode));
+          kernels::nchw_to_nhwc(stream, gpu_planes.view(), to_images.grad(mode));
         });
         expect_rounded(to_planes.values(), expected);
         expect_rounded(to_images.values(), back);
@@ -251,8 +255,8 @@ TYPED_TEST(CudaPool2d, LayoutsOfFilters) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> ohwi(gpu, filters), oihw(gpu, {o, i, kh, kw}), again(gpu, {o, kh, kw, i});
   on(gpu.stream(), [&](auto& stream) {
-    nhwc_to_nchw(stream, ohwi.view(), oihw.grad());
-    nchw_to_nhwc(stream, oihw.view(), again.grad());
+    kernels::nhwc_to_nchw(stream, ohwi.view(), oihw.grad());
+    kernels::nchw_to_nhwc(stream, oihw.view(), again.grad());
   });
   const Array<TypeParam> found = oihw.values();
   for (std::int64_t a = 0; a < o; ++a)
@@ -268,11 +272,11 @@ TYPED_TEST(CudaPool2d, DoesNothingForUnwantedGradients) {
   const DeviceArray<TypeParam> dy(gpu, Array<TypeParam>({1, 2, 2, 4}));
   const DeviceArray<std::int32_t> positions(gpu, Array<std::int32_t>({1, 2, 2, 4}));
   on(gpu.stream(), [&](auto& stream) {
-    max_pool2d_backward(stream, dy.view(), positions.view(), GradView(), {});
-    avg_pool2d_backward(stream, dy.view(), GradView(), {});
-    global_avg_pool2d_backward(stream, dy.view(), GradView());
-    nhwc_to_nchw(stream, dy.view(), GradView());
-    nchw_to_nhwc(stream, dy.view(), GradView());
+    kernels::max_pool2d_backward(stream, dy.view(), positions.view(), GradView(), {});
+    kernels::avg_pool2d_backward(stream, dy.view(), GradView(), {});
+    kernels::global_avg_pool2d_backward(stream, dy.view(), GradView());
+    kernels::nhwc_to_nchw(stream, dy.view(), GradView());
+    kernels::nchw_to_nhwc(stream, dy.view(), GradView());
   });
   gpu.synchronize();
 }

@@ -1,5 +1,5 @@
 // Compares kernels/reduce.h on the GPU with the CPU.
-#include "kernels/reduce.h"
+#include "convoy/kernels/reduce.h"
 
 #include <gtest/gtest.h>
 
@@ -57,12 +57,12 @@ TYPED_TEST(CudaReduce, Sum) {
         const auto x = Array<T>::random({n}, 1);
         const Array<T> before({1}, {static_cast<T>(0.75f)});
         Array<double> y({1}, {0.75});
-        sum(this->cpu, x.template to<double>().view(), y.grad(mode));
+        kernels::sum(this->cpu, x.template to<double>().view(), y.grad(mode));
         const DeviceArray<T> gpu_x(this->gpu(), x, offset);
         Repeats<T> repeats;
         this->for_each_order([&] {
           const DeviceArray<T> gpu_y(this->gpu(), before, offset);
-          on(this->gpu().stream(), [&](auto& s) { sum(s, gpu_x.view(), gpu_y.grad(mode)); });
+          on(this->gpu().stream(), [&](auto& s) { kernels::sum(s, gpu_x.view(), gpu_y.grad(mode)); });
           const Array<T> found = gpu_y.values();
           // One rounding to the compute type, and one more after 0.75 is added.
           const double size = std::abs(y[0]) + 0.75;
@@ -71,14 +71,14 @@ TYPED_TEST(CudaReduce, Sum) {
           repeats.expect_same(found);
         });
       }
-  on(this->gpu().stream(), [](auto& s) { sum(s, ConstView(), GradView()); });  // unwanted result
+  on(this->gpu().stream(), [](auto& s) { kernels::sum(s, ConstView(), GradView()); });  // unwanted result
 }
 
 TEST_F(CudaReduceTest, RoundsSumOfManyFloatsOnce) {
   constexpr std::int64_t kMany = 1000000;  // a sum in f32 would be wrong in the fourth digit
   const DeviceArray<float> x(gpu(), Array<float>({kMany}, 0.1f));
   const DeviceArray<float> y(gpu(), {1});
-  on(gpu().stream(), [&](auto& s) { sum(s, x.view(), y.grad()); });
+  on(gpu().stream(), [&](auto& s) { kernels::sum(s, x.view(), y.grad()); });
   EXPECT_EQ(y.values()[0], static_cast<float>(static_cast<double>(0.1f) * kMany));
 }
 
@@ -98,7 +98,7 @@ TYPED_TEST(CudaReduce, SumRows) {
         const auto x = Array<T>::random(shape, 2);
         const auto before = Array<T>::random(columns, 3);
         auto y = before.template to<double>();
-        sum_rows(this->cpu, x.template to<double>().view(), y.grad(mode));
+        kernels::sum_rows(this->cpu, x.template to<double>().view(), y.grad(mode));
         const DeviceArray<T> gpu_x(this->gpu(), x, offset);
         // Two roundings to the compute type; a column's sum is about sqrt(rows / 3).
         const double tolerance =
@@ -106,27 +106,29 @@ TYPED_TEST(CudaReduce, SumRows) {
         Repeats<T> repeats;
         this->for_each_order([&] {
           const DeviceArray<T> gpu_y(this->gpu(), before, offset);
-          on(this->gpu().stream(), [&](auto& s) { sum_rows(s, gpu_x.view(), gpu_y.grad(mode)); });
+          on(this->gpu().stream(), [&](auto& s) { kernels::sum_rows(s, gpu_x.view(), gpu_y.grad(mode)); });
           const Array<T> found = gpu_y.values();
           expect_rounded_near(found, y, tolerance);
           repeats.expect_same(found);
         });
         if (mode == GradMode::accumulate) continue;
         const DeviceArray<double> wide(this->gpu(), columns);  // a result type other than that of x
-        on(this->gpu().stream(), [&](auto& s) { sum_rows(s, gpu_x.view(), wide.grad()); });
+        on(this->gpu().stream(), [&](auto& s) { kernels::sum_rows(s, gpu_x.view(), wide.grad()); });
         expect_rounded_near(wide.values(), y, order_tolerance(rows));
       }
-  on(this->gpu().stream(), [](auto& s) { sum_rows(s, ConstView(nullptr, {3, 4}, dtype_of<T>), GradView()); });
+  on(this->gpu().stream(), [](auto& s) {
+    kernels::sum_rows(s, ConstView(nullptr, {3, 4}, dtype_of<T>), GradView());
+  });
 }
 
 TEST_F(CudaReduceTest, SumRowsWithManyColumnTiles) {
   const Shape shape{400, 8193};  // 257 column tiles leave room for only three row blocks
   const auto x = Array<float>::random(shape, 2);
   Array<double> y({shape[1]});
-  sum_rows(cpu, x.to<double>().view(), y.grad());
+  kernels::sum_rows(cpu, x.to<double>().view(), y.grad());
   const DeviceArray<float> gpu_x(gpu(), x);
   const DeviceArray<double> gpu_y(gpu(), y.shape());
-  on(gpu().stream(), [&](auto& s) { sum_rows(s, gpu_x.view(), gpu_y.grad()); });
+  on(gpu().stream(), [&](auto& s) { kernels::sum_rows(s, gpu_x.view(), gpu_y.grad()); });
   expect_rounded_near(gpu_y.values(), y, order_tolerance(400));
 }
 
@@ -141,13 +143,13 @@ TYPED_TEST(CudaReduce, AddBias) {
         if (x.size() > 2) x[x.size() / 2] = static_cast<T>(kNaN);
         const auto bias = Array<T>::random({shape[-1]}, 3);
         Array<C> y(shape);
-        add_bias(this->cpu, x.template to<C>().view(), bias.template to<C>().view(), y.view(), relu);
+        kernels::add_bias(this->cpu, x.template to<C>().view(), bias.template to<C>().view(), y.view(), relu);
         const DeviceArray<T> gpu_bias(this->gpu(), bias, offset);
         this->for_each_order([&] {
           const DeviceArray<T> gpu_x(this->gpu(), x, offset), gpu_y(this->gpu(), shape, offset);
           on(this->gpu().stream(), [&](auto& s) {
-            add_bias(s, gpu_x.view(), gpu_bias.view(), gpu_y.view(), relu);
-            add_bias(s, gpu_x.view(), gpu_bias.view(), gpu_x.view(), relu);
+            kernels::add_bias(s, gpu_x.view(), gpu_bias.view(), gpu_y.view(), relu);
+            kernels::add_bias(s, gpu_x.view(), gpu_bias.view(), gpu_x.view(), relu);
           });
           expect_rounded(gpu_y.values(), y);  // one addition, the same on both devices
           expect_rounded(gpu_x.values(), y);
@@ -164,14 +166,14 @@ TYPED_TEST(CudaReduce, BroadcastScalar) {
         const Array<T> x({1}, {static_cast<T>(3.0f)});
         const auto before = Array<T>::random({n}, 1);
         auto y = before.template to<C>();
-        broadcast_scalar(this->cpu, x.template to<C>().view(), 1.0 / 7, y.grad(mode));
+        kernels::broadcast_scalar(this->cpu, x.template to<C>().view(), 1.0 / 7, y.grad(mode));
         const DeviceArray<T> gpu_x(this->gpu(), x, offset);
         const DeviceArray<float> float_x(this->gpu(), Array<float>({1}, {3}));
         this->for_each_order([&] {
           const DeviceArray<T> gpu_y(this->gpu(), before, offset), of_float(this->gpu(), before);
           on(this->gpu().stream(), [&](auto& s) {
-            broadcast_scalar(s, gpu_x.view(), 1.0 / 7, gpu_y.grad(mode));
-            broadcast_scalar(s, float_x.view(), 1.0 / 7, of_float.grad(mode));
+            kernels::broadcast_scalar(s, gpu_x.view(), 1.0 / 7, gpu_y.grad(mode));
+            kernels::broadcast_scalar(s, float_x.view(), 1.0 / 7, of_float.grad(mode));
           });
           // nvcc may fuse multiplication and addition: two roundings of numbers below 2.
           expect_rounded_near(gpu_y.values(), y, 4 * unit_roundoff<C>());
@@ -179,7 +181,7 @@ TYPED_TEST(CudaReduce, BroadcastScalar) {
         });
       }
   on(this->gpu().stream(),
-     [](auto& s) { broadcast_scalar(s, ConstView(nullptr, {1}, dtype_of<T>), 1, GradView()); });
+     [](auto& s) { kernels::broadcast_scalar(s, ConstView(nullptr, {1}, dtype_of<T>), 1, GradView()); });
 }
 
 /// The same tensors on both devices, cycling through all types.
@@ -226,11 +228,11 @@ TEST_F(CudaReduceTest, GlobalNormCombinesAllTensors) {
   std::size_t total = 0;
   for (const ConstView& view : tensors.on_cpu) total += static_cast<std::size_t>(view.numel());
   Array<double> expected({1});
-  global_norm(cpu, tensors.on_cpu, expected.view());
+  kernels::global_norm(cpu, tensors.on_cpu, expected.view());
   Repeats<double> repeats;
   for_each_order([&] {
     const DeviceArray<double> norm(gpu(), {1});
-    on(gpu().stream(), [&](auto& s) { global_norm(s, tensors.on_gpu, norm.view()); });
+    on(gpu().stream(), [&](auto& s) { kernels::global_norm(s, tensors.on_gpu, norm.view()); });
     const Array<double> found = norm.values();
     // All terms are positive, so each of `total` roundings is at most 2^-53 of the sum. The root halves the
     // error.
@@ -242,7 +244,7 @@ TEST_F(CudaReduceTest, GlobalNormCombinesAllTensors) {
 TEST_F(CudaReduceTest, GlobalNormOfEmptyHugeAndNonFinite) {
   const auto norm_of = [&](const Tensors& tensors) {
     const DeviceArray<double> norm(gpu(), {1});
-    on(gpu().stream(), [&](auto& s) { global_norm(s, tensors.on_gpu, norm.view()); });
+    on(gpu().stream(), [&](auto& s) { kernels::global_norm(s, tensors.on_gpu, norm.view()); });
     return norm.values()[0];
   };
   Tensors tensors(gpu());
@@ -266,11 +268,11 @@ TYPED_TEST(CudaReduce, CountNonFinite) {
   std::int32_t expected = 0;
   const auto expect_count = [&] {
     Array<std::int32_t> by_cpu({1});
-    count_non_finite(this->cpu, tensors.on_cpu, by_cpu.view());
+    kernels::count_non_finite(this->cpu, tensors.on_cpu, by_cpu.view());
     EXPECT_EQ(by_cpu[0], expected);
     this->for_each_order([&] {
       const DeviceArray<std::int32_t> count(this->gpu(), {1});
-      on(this->gpu().stream(), [&](auto& s) { count_non_finite(s, tensors.on_gpu, count.view()); });
+      on(this->gpu().stream(), [&](auto& s) { kernels::count_non_finite(s, tensors.on_gpu, count.view()); });
       EXPECT_EQ(count.values()[0], expected);
     });
   };
@@ -291,7 +293,7 @@ TYPED_TEST(CudaReduce, CountNonFinite) {
 
 TEST_F(CudaReduceTest, CountNonFiniteOfEmpty) {
   const DeviceArray<std::int32_t> count(gpu(), {1});
-  on(gpu().stream(), [&](auto& s) { count_non_finite(s, {}, count.view()); });
+  on(gpu().stream(), [&](auto& s) { kernels::count_non_finite(s, {}, count.view()); });
   EXPECT_EQ(count.values()[0], 0);
 }
 
@@ -314,11 +316,11 @@ TYPED_TEST(CudaReduce, ArgmaxIsTheFirstLargest) {
         if (row == 5) of_row[0] = static_cast<T>(kNaN), of_row[columns - 1] = static_cast<T>(kInfinity);
       }
       Array<std::int32_t> indices({rows});
-      argmax(this->cpu, x.template to<C>().view(), indices.view());
+      kernels::argmax(this->cpu, x.template to<C>().view(), indices.view());
       const DeviceArray<T> gpu_x(this->gpu(), x, offset);
       this->for_each_order([&] {
         const DeviceArray<std::int32_t> found(this->gpu(), {rows});
-        on(this->gpu().stream(), [&](auto& s) { argmax(s, gpu_x.view(), found.view()); });
+        on(this->gpu().stream(), [&](auto& s) { kernels::argmax(s, gpu_x.view(), found.view()); });
         testing::expect_same_bits(found.values(), indices);
       });
     }

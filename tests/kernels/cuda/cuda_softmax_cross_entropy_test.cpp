@@ -1,5 +1,5 @@
 // Compares kernels/softmax_cross_entropy.h on the GPU with the CPU in f64.
-#include "kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 
 #include <gtest/gtest.h>
 
@@ -73,8 +73,8 @@ TYPED_TEST(CudaCrossEntropy, Forward) {
         labels[1] = static_cast<std::int32_t>(
             std::max_element(row, row + shape[1], [](T a, T b) { return value_of(a) < value_of(b); }) - row);
       }
-      softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(), smoothing,
-                                    losses.view(), log_sum_exp.view(), correct.view());
+      kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(),
+                                             smoothing, losses.view(), log_sum_exp.view(), correct.view());
       const DeviceArray<T> gpu_x(this->gpu, x, offset);
       const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
       // Also the logarithm, three sums of numbers up to 16, and with smoothing the sum of x - offset, whose
@@ -85,8 +85,9 @@ TYPED_TEST(CudaCrossEntropy, Forward) {
         const DeviceArray<C> gpu_losses(this->gpu, rows, offset), gpu_log_sum_exp(this->gpu, rows);
         const DeviceArray<std::int32_t> gpu_correct(this->gpu, rows);
         on(this->gpu.stream(), [&](auto& s) {
-          softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), smoothing, gpu_losses.view(),
-                                        gpu_log_sum_exp.view(), gpu_correct.view());
+          kernels::softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), smoothing,
+                                                 gpu_losses.view(), gpu_log_sum_exp.view(),
+                                                 gpu_correct.view());
         });
         expect_rounded_near(gpu_losses.values(), losses, tolerance);
         expect_rounded_near(gpu_log_sum_exp.values(), log_sum_exp, tolerance);
@@ -109,15 +110,15 @@ TYPED_TEST(CudaCrossEntropy, Backward) {
       const Shape rows{shape[0]};
       Array<double> losses(rows), log_sum_exp(rows);
       Array<std::int32_t> correct(rows);
-      softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(), smoothing,
-                                    losses.view(), log_sum_exp.view(), correct.view());
+      kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(),
+                                             smoothing, losses.view(), log_sum_exp.view(), correct.view());
       const auto kept = log_sum_exp.template to<C>();
       const Array<C> dloss({1}, {C{0.375}});
       const auto before = Array<T>::random(shape, 4);
       auto dx = before.template to<double>();
-      softmax_cross_entropy_backward(this->cpu, dloss.template to<double>().view(),
-                                     x.template to<double>().view(), labels.view(),
-                                     kept.template to<double>().view(), smoothing, dx.grad(mode));
+      kernels::softmax_cross_entropy_backward(this->cpu, dloss.template to<double>().view(),
+                                              x.template to<double>().view(), labels.view(),
+                                              kept.template to<double>().view(), smoothing, dx.grad(mode));
 
       const DeviceArray<T> gpu_x(this->gpu, x, offset);
       const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
@@ -127,10 +128,10 @@ TYPED_TEST(CudaCrossEntropy, Backward) {
       this->for_each_order([&] {
         const DeviceArray<T> gpu_dx(this->gpu, before, offset);
         on(this->gpu.stream(), [&](auto& s) {
-          softmax_cross_entropy_backward(s, gpu_dloss.view(), gpu_x.view(), gpu_labels.view(),
-                                         gpu_kept.view(), smoothing, gpu_dx.grad(mode));
-          softmax_cross_entropy_backward(s, gpu_dloss.view(), gpu_x.view(), gpu_labels.view(),
-                                         gpu_kept.view(), smoothing, GradView());
+          kernels::softmax_cross_entropy_backward(s, gpu_dloss.view(), gpu_x.view(), gpu_labels.view(),
+                                                  gpu_kept.view(), smoothing, gpu_dx.grad(mode));
+          kernels::softmax_cross_entropy_backward(s, gpu_dloss.view(), gpu_x.view(), gpu_labels.view(),
+                                                  gpu_kept.view(), smoothing, GradView());
         });
         expect_rounded_near(gpu_dx.values(), dx, tolerance);
       });
@@ -144,12 +145,12 @@ TYPED_TEST(CudaCrossEntropy, Softmax) {
       SCOPED_TRACE(shape.text());
       const auto x = this->logits(shape);
       Array<double> y(shape);
-      softmax(this->cpu, x.template to<double>().view(), y.view());
+      kernels::softmax(this->cpu, x.template to<double>().view(), y.view());
       const DeviceArray<T> gpu_x(this->gpu, x, offset);
       Repeats<T> repeats;
       this->for_each_order([&] {
         const DeviceArray<T> gpu_y(this->gpu, shape, offset);
-        on(this->gpu.stream(), [&](auto& s) { softmax(s, gpu_x.view(), gpu_y.view()); });
+        on(this->gpu.stream(), [&](auto& s) { kernels::softmax(s, gpu_x.view(), gpu_y.view()); });
         const Array<T> found = gpu_y.values();
         expect_rounded_near(found, y,
                             this->kUnit * 2 * exp_tolerance(shape[1]));  // twice, since y is a quotient
@@ -190,15 +191,15 @@ TYPED_TEST(CudaCrossEntropy, HandlesHugeAndNonFiniteLogits) {
       SCOPED_TRACE(smoothing);
       Array<double> losses(rows), log_sum_exp(rows);
       Array<std::int32_t> correct(rows);
-      softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(), smoothing,
-                                    losses.view(), log_sum_exp.view(), correct.view());
+      kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(),
+                                             smoothing, losses.view(), log_sum_exp.view(), correct.view());
       const DeviceArray<T> gpu_x(this->gpu, x);
       const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
       const DeviceArray<C> gpu_losses(this->gpu, rows), gpu_log_sum_exp(this->gpu, rows);
       const DeviceArray<std::int32_t> gpu_correct(this->gpu, rows);
       on(this->gpu.stream(), [&](auto& s) {
-        softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), smoothing, gpu_losses.view(),
-                                      gpu_log_sum_exp.view(), gpu_correct.view());
+        kernels::softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), smoothing,
+                                               gpu_losses.view(), gpu_log_sum_exp.view(), gpu_correct.view());
       });
       const double relative =
           this->kUnit * exp_tolerance(classes);  // with smoothing, huge numbers are summed
@@ -207,9 +208,9 @@ TYPED_TEST(CudaCrossEntropy, HandlesHugeAndNonFiniteLogits) {
       testing::expect_same_bits(gpu_correct.values(), correct);
     }
     Array<double> y(shape);
-    softmax(this->cpu, x.template to<double>().view(), y.view());
+    kernels::softmax(this->cpu, x.template to<double>().view(), y.view());
     const DeviceArray<T> gpu_x(this->gpu, x), gpu_y(this->gpu, shape);
-    on(this->gpu.stream(), [&](auto& s) { softmax(s, gpu_x.view(), gpu_y.view()); });
+    on(this->gpu.stream(), [&](auto& s) { kernels::softmax(s, gpu_x.view(), gpu_y.view()); });
     expect_same_kind(gpu_y.values(), y, unit_roundoff<T>());
   }
 }

@@ -10,12 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/base/lru_cache.h"
-#include "kernels/conv2d.h"
-#include "kernels/cuda/cudnn/conv2d_graph.h"
-#include "kernels/cuda/cudnn/plan.h"
-#include "kernels/runtime/cuda_graph.h"
-#include "kernels/runtime/library_versions.h"
+#include "convoy/kernels/base/lru_cache.h"
+#include "convoy/kernels/conv2d.h"
+#include "convoy/kernels/cuda/cudnn/conv2d_graph.h"
+#include "convoy/kernels/cuda/cudnn/plan.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/runtime/library_versions.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/cuda_emulator/vendor/vendor.h"
 #include "tests/kernels/conv2d_cases.h"
@@ -61,8 +61,8 @@ struct Convolution {
   void forward(bool with_bias = false, bool relu = false) {
     const Conv2dOptions options{.stride = kBody.stride, .padding = kBody.padding, .relu = relu};
     on(gpu.stream(), [&](auto& stream) {
-      conv2d_forward(stream, x.view(), filter.view(), with_bias ? ConstView(bias.view()) : ConstView(),
-                     y.view(), options);
+      kernels::conv2d_forward(stream, x.view(), filter.view(),
+                              with_bias ? ConstView(bias.view()) : ConstView(), y.view(), options);
     });
     gpu.synchronize();
   }
@@ -93,24 +93,24 @@ class CudnnConv2d : public testing::GpuTest {
 };
 
 TEST_F(CudnnConv2d, ProblemsHaveReadableKeys) {
-  Conv2dProblem problem{
-      .direction = Conv2dDirection::forward,
-      .dtype = DType::bf16,
-      .sizes = ConvSizes({128, 32, 24, 3}, {64, 7, 5, 3}, {128, 16, 12, 64}, {.stride = 2, .padding = 3}),
-      .bias = true,
-      .relu = true,
-      .alignment = 16};
+  kernels::Conv2dProblem problem{.direction = kernels::Conv2dDirection::forward,
+                                 .dtype = DType::bf16,
+                                 .sizes = kernels::ConvSizes({128, 32, 24, 3}, {64, 7, 5, 3},
+                                                             {128, 16, 12, 64}, {.stride = 2, .padding = 3}),
+                                 .bias = true,
+                                 .relu = true,
+                                 .alignment = 16};
   EXPECT_EQ(problem.text(), "conv2d forward bf16 n128 32x24x3 k64 7x5 s2 p3 bias relu");
   problem = problem.without_epilogue();
-  problem.direction = Conv2dDirection::backward_filter;
+  problem.direction = kernels::Conv2dDirection::backward_filter;
   problem.alignment = 4;
   EXPECT_EQ(problem.text(), "conv2d backward filter bf16 n128 32x24x3 k64 7x5 s2 p3 aligned 4");
-  problem.direction = Conv2dDirection::backward_data;
+  problem.direction = kernels::Conv2dDirection::backward_data;
   EXPECT_THAT(problem.text(), StartsWith("conv2d backward data bf16 "));
 }
 
 TEST_F(CudnnConv2d, RejectsEnginesByNumericalNotes) {
-  const auto allowed = [](const EngineRules& rules) {
+  const auto allowed = [](const kernels::EngineRules& rules) {
     std::vector<int> notes;
     for (int note = 0; note < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; ++note) {
       const auto named = static_cast<cudnnBackendNumericalNote_t>(note);
@@ -126,7 +126,7 @@ TEST_F(CudnnConv2d, RejectsEnginesByNumericalNotes) {
     EXPECT_THAT(allowed({.dtype = half}), ElementsAre(0, 4, 9));
     EXPECT_THAT(allowed({.dtype = half, .deterministic = true}), ElementsAre(0, 9));
   }
-  EXPECT_TRUE(EngineRules{}.allow({}));
+  EXPECT_TRUE(kernels::EngineRules{}.allow({}));
 }
 
 TEST_F(CudnnConv2d, RoundsF32OperandsOnlyOnRequest) {
@@ -345,7 +345,8 @@ TEST_F(CudnnConv2d, DoesNotAutotuneDuringCapture) {
   {
     CudaGraph graph(a.gpu, [&] {
       on(a.gpu.stream(), [&](auto& stream) {
-        conv2d_forward(stream, a.x.view(), a.filter.view(), ConstView(), a.y.view(), kBody.options());
+        kernels::conv2d_forward(stream, a.x.view(), a.filter.view(), ConstView(), a.y.view(),
+                                kBody.options());
       });
     });
     EXPECT_THAT(runs_by_engine(), ElementsAre());

@@ -3,9 +3,9 @@
 // emulator's cuDNN must behave like this.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/cudnn/conv2d_graph.h"
-#include "kernels/cuda/cudnn/plan.h"
-#include "kernels/runtime/library_versions.h"
+#include "convoy/kernels/cuda/cudnn/conv2d_graph.h"
+#include "convoy/kernels/cuda/cudnn/plan.h"
+#include "convoy/kernels/runtime/library_versions.h"
 #include "tests/kernels/conv2d_cases.h"
 
 namespace convoy {
@@ -62,7 +62,7 @@ Conv2dProblem problem_of(const ConvCase& c, Conv2dDirection direction, DType dty
                          bool relu = false) {
   return {.direction = direction,
           .dtype = dtype,
-          .sizes = ConvSizes(c.x(), c.filter(), c.y(), c.options()),
+          .sizes = kernels::ConvSizes(c.x(), c.filter(), c.y(), c.options()),
           .bias = bias,
           .relu = relu,
           .alignment = kCudnnAlignment};

@@ -1,4 +1,4 @@
-#include "kernels/runtime/memory/arena.h"
+#include "convoy/kernels/runtime/memory/arena.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/base/error.h"
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
 namespace {

@@ -4,17 +4,17 @@
 
 #include <array>
 
-#include "kernels/augment.h"
-#include "kernels/batchnorm.h"
-#include "kernels/conv2d.h"
-#include "kernels/elementwise.h"
-#include "kernels/loss_scale.h"
-#include "kernels/matmul.h"
-#include "kernels/optimizer_step.h"
-#include "kernels/pool2d.h"
-#include "kernels/reduce.h"
-#include "kernels/runtime/cuda_graph.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/augment.h"
+#include "convoy/kernels/batchnorm.h"
+#include "convoy/kernels/conv2d.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/loss_scale.h"
+#include "convoy/kernels/matmul.h"
+#include "convoy/kernels/optimizer_step.h"
+#include "convoy/kernels/pool2d.h"
+#include "convoy/kernels/reduce.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 #include "tests/kernels/runtime/graph_fixture.h"
 
 namespace convoy {
@@ -80,57 +80,58 @@ class TrainingStep {
   }
 
   void forward(CudaStream& s) const {
-    augment(s, images_.view(), rows_.view(), ids_.view(), {.crop_padding = 1, .flip = true},
-            {.seed = 1, .purpose = RandomPurpose::augmentation, .cell = epoch_data()}, x_.view());
-    conv2d_forward(s, x_.view(), filter_.view(), bias_.view(), c_.view(), kConv);
-    batch_norm_forward(s, c_.view(), gamma_.view(), beta_.view(), {}, n_.view(), mean_.view(),
-                       inverse_std_.view(), running_mean_.view(), running_var_.view(), {});
-    max_pool2d_forward(s, n_.view(), p_.view(), positions_.view(), kPool);
-    nhwc_to_nchw(s, p_.view(), flat_.grad());
-    dropout(s, flat_.view(), ids_.view(), 0.25, dropout_random(), dropped_.grad());
-    linear_forward(s, features(dropped_), weight_.view(), class_bias_.view(), logits_.view(), false);
-    softmax_cross_entropy_forward(s, logits_.view(), labels_.view(), 0.1, losses_.view(), log_sum_exp_.view(),
-                                  correct_.view());
-    argmax(s, logits_.view(), labels_found_.view());
-    sum(s, losses_.view(), total_.grad());
+    kernels::augment(s, images_.view(), rows_.view(), ids_.view(), {.crop_padding = 1, .flip = true},
+                     {.seed = 1, .purpose = RandomPurpose::augmentation, .cell = epoch_data()}, x_.view());
+    kernels::conv2d_forward(s, x_.view(), filter_.view(), bias_.view(), c_.view(), kConv);
+    kernels::batch_norm_forward(s, c_.view(), gamma_.view(), beta_.view(), {}, n_.view(), mean_.view(),
+                                inverse_std_.view(), running_mean_.view(), running_var_.view(), {});
+    kernels::max_pool2d_forward(s, n_.view(), p_.view(), positions_.view(), kPool);
+    kernels::nhwc_to_nchw(s, p_.view(), flat_.grad());
+    kernels::dropout(s, flat_.view(), ids_.view(), 0.25, dropout_random(), dropped_.grad());
+    kernels::linear_forward(s, features(dropped_), weight_.view(), class_bias_.view(), logits_.view(), false);
+    kernels::softmax_cross_entropy_forward(s, logits_.view(), labels_.view(), 0.1, losses_.view(),
+                                           log_sum_exp_.view(), correct_.view());
+    kernels::argmax(s, logits_.view(), labels_found_.view());
+    kernels::sum(s, losses_.view(), total_.grad());
   }
 
   void backward(CudaStream& s) const {
-    softmax_cross_entropy_backward(s, scale_.view(), logits_.view(), labels_.view(), log_sum_exp_.view(), 0.1,
-                                   dlogits_.grad());
-    matmul(s, dlogits_.view(), features(dropped_), dweight_.grad(), {.transpose_a = true});
-    sum_rows(s, dlogits_.view(), dclass_bias_.grad());
-    matmul(s, dlogits_.view(), weight_.view(), GradView(features(dflat_)));
-    dropout(s, dflat_.view(), ids_.view(), 0.25, dropout_random(), dflat_.grad());
-    nchw_to_nhwc(s, dflat_.view(), dp_.grad());
-    max_pool2d_backward(s, dp_.view(), positions_.view(), dn_.grad(), kPool);
-    batch_norm_backward(s, dn_.view(), c_.view(), {}, gamma_.view(), mean_.view(), inverse_std_.view(),
-                        dc_.grad(), {}, dgamma_.grad(), dbeta_.grad(), {});
-    relu_backward(s, dc_.view(), c_.view(), dc_.grad());
-    conv2d_backward_filter(s, dc_.view(), x_.view(), dfilter_.grad(), kConv);
-    conv2d_backward_data(s, dc_.view(), filter_.view(), dx_.grad(), kConv);
+    kernels::softmax_cross_entropy_backward(s, scale_.view(), logits_.view(), labels_.view(),
+                                            log_sum_exp_.view(), 0.1, dlogits_.grad());
+    kernels::matmul(s, dlogits_.view(), features(dropped_), dweight_.grad(), {.transpose_a = true});
+    kernels::sum_rows(s, dlogits_.view(), dclass_bias_.grad());
+    kernels::matmul(s, dlogits_.view(), weight_.view(), GradView(features(dflat_)));
+    kernels::dropout(s, dflat_.view(), ids_.view(), 0.25, dropout_random(), dflat_.grad());
+    kernels::nchw_to_nhwc(s, dflat_.view(), dp_.grad());
+    kernels::max_pool2d_backward(s, dp_.view(), positions_.view(), dn_.grad(), kPool);
+    kernels::batch_norm_backward(s, dn_.view(), c_.view(), {}, gamma_.view(), mean_.view(),
+                                 inverse_std_.view(), dc_.grad(), {}, dgamma_.grad(), dbeta_.grad(), {});
+    kernels::relu_backward(s, dc_.view(), c_.view(), dc_.grad());
+    kernels::conv2d_backward_filter(s, dc_.view(), x_.view(), dfilter_.grad(), kConv);
+    kernels::conv2d_backward_data(s, dc_.view(), filter_.view(), dx_.grad(), kConv);
   }
 
   void optimizer_step(CudaStream& s) const {
     const std::array<ConstView, 4> gradients = {dfilter_.view(), dgamma_.view(), dbeta_.view(),
                                                 dweight_.view()};
-    count_non_finite(s, gradients, non_finite_.view());
-    global_norm(s, gradients, norm_.view());
-    clip_coefficient(s, norm_.view(), 1, scale_.view(), coefficient_.view());
-    count_step(s, non_finite_.view(), steps_.view());
-    const StepScalars scalars{.lr = lr_.view(),
-                              .grad_scale = coefficient_.view(),
-                              .skip = non_finite_.view(),
-                              .steps = steps_.view()};
-    const std::array<SgdSlot, 2> slots = {
-        SgdSlot{filter_.view(), dfilter_.view(), filter_momentum_.view(), filter_copy_.view()},
-        SgdSlot{weight_.view(), dweight_.view(), weight_momentum_.view(), {}}};
-    sgd_step(s, slots, scalars, {.momentum = 0.9});
-    const std::array<AdamSlot, 1> adam_slots = {
-        AdamSlot{gamma_.view(), dgamma_.view(), first_.view(), second_.view(), {}}};
-    adam_step(s, adam_slots, scalars, {});
-    update_loss_scale(s, non_finite_.view(),
-                      {scale_.view(), good_steps_.view(), skipped_.view(), failed_.view()}, {.interval = 2});
+    kernels::count_non_finite(s, gradients, non_finite_.view());
+    kernels::global_norm(s, gradients, norm_.view());
+    kernels::clip_coefficient(s, norm_.view(), 1, scale_.view(), coefficient_.view());
+    kernels::count_step(s, non_finite_.view(), steps_.view());
+    const kernels::StepScalars scalars{.lr = lr_.view(),
+                                       .grad_scale = coefficient_.view(),
+                                       .skip = non_finite_.view(),
+                                       .steps = steps_.view()};
+    const std::array<kernels::SgdSlot, 2> slots = {
+        kernels::SgdSlot{filter_.view(), dfilter_.view(), filter_momentum_.view(), filter_copy_.view()},
+        kernels::SgdSlot{weight_.view(), dweight_.view(), weight_momentum_.view(), {}}};
+    kernels::sgd_step(s, slots, scalars, {.momentum = 0.9});
+    const std::array<kernels::AdamSlot, 1> adam_slots = {
+        kernels::AdamSlot{gamma_.view(), dgamma_.view(), first_.view(), second_.view(), {}}};
+    kernels::adam_step(s, adam_slots, scalars, {});
+    kernels::update_loss_scale(s, non_finite_.view(),
+                               {scale_.view(), good_steps_.view(), skipped_.view(), failed_.view()},
+                               {.interval = 2});
   }
 
   /// Returns a view of [2, 4, 3, 3] as [2, 36].

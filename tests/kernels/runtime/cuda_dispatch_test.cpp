@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/elementwise.h"
-#include "kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
 #include "tests/kernels/device_array.h"
 #include "tests/testing/support/gpu.h"
 
@@ -18,7 +18,8 @@ class CudaDispatch : public testing::GpuTest {};
 
 Array<float> relu_on(const DeviceContext& device, const Array<float>& x) {
   const DeviceArray<float> on_device(device, x);
-  on(device.stream(), [&](auto& stream) { relu_forward(stream, on_device.view(), on_device.view()); });
+  on(device.stream(),
+     [&](auto& stream) { kernels::relu_forward(stream, on_device.view(), on_device.view()); });
   return on_device.values();
 }
 
@@ -32,7 +33,8 @@ TEST_F(CudaDispatch, CallsTheKernelOfTheDevice) {
 TEST_F(CudaDispatch, ThrowsUsageErrorForUnsupportedTypes) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<std::int32_t> x(gpu, {8});
-  EXPECT_THROW(on(gpu.stream(), [&](auto& stream) { relu_forward(stream, x.view(), x.view()); }), UsageError);
+  EXPECT_THROW(on(gpu.stream(), [&](auto& stream) { kernels::relu_forward(stream, x.view(), x.view()); }),
+               UsageError);
 }
 
 }  // namespace

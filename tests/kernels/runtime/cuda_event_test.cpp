@@ -1,10 +1,10 @@
 // Event on the streams of a GPU.
 #include <gtest/gtest.h>
 
-#include "kernels/elementwise.h"
-#include "kernels/runtime/cuda/device.h"
-#include "kernels/runtime/cuda/stream.h"
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/cuda/device.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/event.h"
 #include "tests/kernels/device_array.h"
 #include "tests/testing/support/gpu.h"
 
@@ -29,11 +29,12 @@ TEST_F(CudaEvents, BlocksAnotherStreamUntilReached) {
     Event ready(gpu.stream()), done(gpu.stream());
     EXPECT_TRUE(ready.reached());
     for (int i = 0; i < 20; ++i)
-      on(gpu.stream(),
-         [&](auto& stream) { relu_backward(stream, x.view(), x.view(), sum.grad(GradMode::accumulate)); });
+      on(gpu.stream(), [&](auto& stream) {
+        kernels::relu_backward(stream, x.view(), x.view(), sum.grad(GradMode::accumulate));
+      });
     ready.record(gpu.stream());
     ready.wait(std::ref(other));
-    relu_forward(other, sum.view(), copy.view());
+    kernels::relu_forward(other, sum.view(), copy.view());
     done.record(std::ref(other));
     done.wait(gpu.stream());
     testing::expect_same_bits(copy.values(), Array<float>({count}, 20));

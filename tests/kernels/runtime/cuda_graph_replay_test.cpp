@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "kernels/runtime/cuda_graph.h"
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/runtime/event.h"
 #include "tests/kernels/runtime/graph_fixture.h"
 
 namespace convoy {
@@ -41,7 +41,7 @@ TEST_F(CudaGraphReplay, MatchesEagerExecution) {
 TEST_F(CudaGraphReplay, CaptureRunsNothing) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<float> x(gpu, Array<float>({kCount}, -1));
-  CudaGraph graph(gpu, [&] { relu_forward(stream_of(gpu), x.view(), x.view()); });
+  CudaGraph graph(gpu, [&] { kernels::relu_forward(stream_of(gpu), x.view(), x.view()); });
   expect_same_bits(x.values(), Array<float>({kCount}, -1));
   graph.replay();
   expect_same_bits(x.values(), Array<float>({kCount}, 0));
@@ -51,10 +51,10 @@ TEST_F(CudaGraphReplay, RunsInStreamOrder) {
   for_each_order([] {
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<float> x(gpu, Array<float>({kCount}, 1));
-    CudaGraph doubles(gpu, [&] { add(stream_of(gpu), x.view(), x.view(), x.view()); });
+    CudaGraph doubles(gpu, [&] { kernels::add(stream_of(gpu), x.view(), x.view(), x.view()); });
     for (int i = 0; i < 3; ++i) {
       doubles.replay();
-      scale(stream_of(gpu), x.view(), 0.25, x.grad());
+      kernels::scale(stream_of(gpu), x.view(), 0.25, x.grad());
       doubles.replay();
     }
     expect_same_bits(x.values(), Array<float>({kCount}, 1));
@@ -68,8 +68,8 @@ TEST_F(CudaGraphReplay, MemoryOfACaptureIsPrivate) {
     const auto negate_through_scratch = [&] {
       const DeviceArray<float> half(gpu, {kCount});
       scratch = half.view().data;
-      scale(stream_of(gpu), x.view(), -0.5, half.grad());
-      scale(stream_of(gpu), half.view(), 2, y.grad());
+      kernels::scale(stream_of(gpu), x.view(), -0.5, half.grad());
+      kernels::scale(stream_of(gpu), half.view(), 2, y.grad());
     };
     CudaGraph graph(gpu, negate_through_scratch);
     EXPECT_EQ(graph.pool_bytes(), gpu.memory().stats().in_pools);
@@ -81,8 +81,8 @@ TEST_F(CudaGraphReplay, MemoryOfACaptureIsPrivate) {
       const DeviceArray<float> other(gpu, {kCount}), another(gpu, {kCount});
       EXPECT_NE(other.view().data, scratch);
       EXPECT_NE(another.view().data, scratch);
-      fill(stream_of(gpu), 7, other.view());
-      fill(stream_of(gpu), 8, another.view());
+      kernels::fill(stream_of(gpu), 7, other.view());
+      kernels::fill(stream_of(gpu), 8, another.view());
       Array<float> expected = values_of(seed);
       for (float& value : expected) value = -value;
       expect_same_bits(y.values(), expected);
@@ -102,7 +102,7 @@ TEST_F(CudaGraphReplay, MemoryOfACaptureIsReusedAndReleasedWithTheGraph) {
       const CudaGraph graph(gpu, [&] {
         for (int i = 0; i < 10; ++i) {
           const DeviceArray<float> scratch(gpu, {kCount});
-          relu_forward(stream_of(gpu), x.view(), scratch.view());
+          kernels::relu_forward(stream_of(gpu), x.view(), scratch.view());
         }
       });
       EXPECT_LT(graph.pool_bytes(), 2 * kBytes) << "one block, reused ten times";
@@ -121,13 +121,13 @@ TEST_F(CudaGraphReplay, BlocksAllocatedInACaptureMayOutliveTheGraph) {
     std::optional<DeviceArray<float>> inside;
     auto graph = std::make_unique<CudaGraph>(gpu, [&] {
       inside.emplace(gpu, Shape{kCount});
-      scale(stream_of(gpu), x.view(), 1, inside->grad());
+      kernels::scale(stream_of(gpu), x.view(), 1, inside->grad());
     });
     graph->replay();
     graph.reset();
     const DeviceArray<float> other(gpu, {kCount});
     EXPECT_NE(other.view().data, inside->view().data);
-    fill(stream_of(gpu), 7, other.view());
+    kernels::fill(stream_of(gpu), 7, other.view());
     expect_same_bits(inside->values(), values_of(3));
     inside.reset();
     EXPECT_EQ(gpu.memory().stats().in_pools, 0u);
@@ -141,8 +141,8 @@ TEST_F(CudaGraphReplay, DestructorWaitsForReplays) {
     Event end = Event::timed(gpu.stream());
     auto graph = std::make_unique<CudaGraph>(gpu, [&] {
       const DeviceArray<float> scratch(gpu, {kCount});
-      scale(stream_of(gpu), x.view(), 3, scratch.grad());
-      scale(stream_of(gpu), scratch.view(), 1, x.grad());
+      kernels::scale(stream_of(gpu), x.view(), 3, scratch.grad());
+      kernels::scale(stream_of(gpu), scratch.view(), 1, x.grad());
       end.record();
     });
     graph->replay();
@@ -159,8 +159,8 @@ TEST_F(CudaGraphReplay, TwoGraphsAlternate) {
     const auto times = [&](double factor) {
       return [&gpu, &x, factor] {
         const DeviceArray<float> scratch(gpu, {kCount});
-        scale(stream_of(gpu), x.view(), factor, scratch.grad());
-        scale(stream_of(gpu), scratch.view(), 1, x.grad());
+        kernels::scale(stream_of(gpu), x.view(), factor, scratch.grad());
+        kernels::scale(stream_of(gpu), scratch.view(), 1, x.grad());
       };
     };
     CudaGraph triple(gpu, times(3)), halve(gpu, times(0.5));
@@ -180,7 +180,7 @@ TEST_F(CudaGraphReplay, CapturedCopiesUseStagingMemory) {
     const DeviceArray<float> x(gpu, {kCount});
     auto graph = std::make_unique<CudaGraph>(gpu, [&] {
       copy_bytes_async(Device::cpu(), ConstView(in, {kCount}, DType::f32), gpu, x.view());
-      relu_forward(stream_of(gpu), x.view(), x.view());
+      kernels::relu_forward(stream_of(gpu), x.view(), x.view());
       out = static_cast<float*>(gpu.staging().allocate(kBytes));
       copy_bytes_async(gpu, x.view(), Device::cpu(), View{out, {kCount}, DType::f32});
     });
@@ -209,15 +209,15 @@ TEST_F(CudaGraphReplay, CapturesForkedStreams) {
     const DeviceArray<float> x(gpu, {kCount}), y(gpu, {kCount}), z(gpu, {kCount}), total(gpu, {kCount});
     CudaGraph graph(gpu, [&] {
       CudaEvent fork(0), join(0);
-      relu_forward(main, x.view(), y.view());
+      kernels::relu_forward(main, x.view(), y.view());
       main.record(fork);
       side.wait(fork);
       EXPECT_TRUE(side.is_capturing());
-      scale(side, y.view(), 3, y.grad());
+      kernels::scale(side, y.view(), 3, y.grad());
       side.record(join);
-      scale(main, x.view(), 2, z.grad());
+      kernels::scale(main, x.view(), 2, z.grad());
       main.wait(join);
-      add(main, y.view(), z.view(), total.view());
+      kernels::add(main, y.view(), z.view(), total.view());
     });
     EXPECT_FALSE(side.is_capturing());
     for (std::uint32_t seed = 0; seed < 5; ++seed) {
@@ -240,9 +240,9 @@ TEST_F(CudaGraphReplay, TimedEventsMeasureEachReplay) {
           end = Event::timed(gpu.stream()), outside = Event::timed(gpu.stream());
     CudaGraph graph(gpu, [&] {
       begin.record();
-      relu_forward(stream_of(gpu), x.view(), x.view());
+      kernels::relu_forward(stream_of(gpu), x.view(), x.view());
       middle.record();
-      relu_forward(stream_of(gpu), x.view(), x.view());
+      kernels::relu_forward(stream_of(gpu), x.view(), x.view());
       end.record();
     });
     outside.record();
@@ -267,11 +267,11 @@ TEST_F(CudaGraphReplay, TimedEventsOfAllStreamsShareOneClock) {
           end = Event::timed(gpu.stream());
     const auto work = [&] {
       begin.record();
-      relu_forward(stream_of(gpu), x.view(), x.view());
+      kernels::relu_forward(stream_of(gpu), x.view(), x.view());
       fork.record(gpu.stream());
       fork.wait(std::ref(side));
       side_begin.record(std::ref(side));
-      relu_forward(side, x.view(), x.view());
+      kernels::relu_forward(side, x.view(), x.view());
       side_end.record(std::ref(side));
       join.record(std::ref(side));
       join.wait(gpu.stream());
@@ -303,7 +303,7 @@ TEST_F(CudaGraphReplay, TimedEventsWorkOutsideACapture) {
   EXPECT_TRUE(begin.reached());
   EXPECT_THROW(elapsed_ms(begin, end), UsageError);
   begin.record();
-  relu_forward(stream_of(gpu), x.view(), x.view());
+  kernels::relu_forward(stream_of(gpu), x.view(), x.view());
   end.record();
   end.wait();
   EXPECT_TRUE(end.reached());

@@ -6,10 +6,10 @@
 #include <mutex>
 #include <thread>
 
-#include "kernels/base/error.h"
-#include "kernels/runtime/cuda_graph.h"
-#include "kernels/runtime/device_context.h"
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy {
 namespace {

@@ -1,6 +1,6 @@
 // Uploads that overlap with other work of the GPU. Only events order them, so a missing event gives a wrong
 // result in some order of the streams.
-#include "kernels/runtime/upload.h"
+#include "convoy/kernels/runtime/upload.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/error.h"
-#include "kernels/elementwise.h"
-#include "kernels/runtime/cuda_graph.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
 #include "tests/kernels/device_array.h"
 #include "tests/testing/support/gpu.h"
 
@@ -27,7 +27,7 @@ class CudaUpload : public testing::GpuTest {
  protected:
   static Array<float> round_values(int round) { return Array<float>(kShape, static_cast<float>(round + 1)); }
   static void keep(const DeviceContext& gpu, View from, View to) {
-    on(gpu.stream(), [&](auto& s) { relu_forward(s, from, to); });
+    on(gpu.stream(), [&](auto& s) { kernels::relu_forward(s, from, to); });
   }
   static void expect_rounds(const std::vector<std::unique_ptr<DeviceArray<float>>>& kept) {
     for (int round = 0; round < kRounds; ++round)

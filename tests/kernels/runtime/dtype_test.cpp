@@ -1,12 +1,12 @@
-#include "kernels/base/dtype.h"
+#include "convoy/kernels/base/dtype.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/base/check.h"
-#include "kernels/base/view.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/view.h"
 #include "tests/kernels/half_reference.h"
 
 namespace convoy {

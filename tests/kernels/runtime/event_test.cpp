@@ -1,4 +1,4 @@
-#include "kernels/runtime/event.h"
+#include "convoy/kernels/runtime/event.h"
 
 #include <gtest/gtest.h>
 

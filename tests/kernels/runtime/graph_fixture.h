@@ -7,9 +7,9 @@
 #include <functional>
 #include <string>
 
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
-#include "kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
 #include "tests/kernels/device_array.h"
 #include "tests/testing/support/gpu.h"
 
@@ -35,9 +35,9 @@ struct GraphStep {
 
   void enqueue() const {
     CudaStream& stream = stream_of(device);
-    relu_forward(stream, x.view(), y.view());
-    add(stream, x.view(), y.view(), z.view(), 2, -0.5);
-    sum(stream, z.view(), total.grad());
+    kernels::relu_forward(stream, x.view(), y.view());
+    kernels::add(stream, x.view(), y.view(), z.view(), 2, -0.5);
+    kernels::sum(stream, z.view(), total.grad());
   }
   void expect_equals(const GraphStep& other) const {
     expect_same_bits(y.values(), other.y.values());

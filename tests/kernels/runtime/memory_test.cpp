@@ -1,4 +1,4 @@
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/base/error.h"
+#include "convoy/kernels/base/error.h"
 
 namespace convoy {
 namespace {

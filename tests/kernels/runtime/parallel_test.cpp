@@ -1,4 +1,4 @@
-#include "kernels/runtime/parallel.h"
+#include "convoy/kernels/runtime/parallel.h"
 
 #include <gtest/gtest.h>
 

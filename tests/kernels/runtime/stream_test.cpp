@@ -1,4 +1,4 @@
-#include "kernels/runtime/stream.h"
+#include "convoy/kernels/runtime/stream.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/runtime/device_context.h"
-#include "kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/runtime/upload.h"
+#include "convoy/kernels/runtime/upload.h"
 
 #include <gtest/gtest.h>
 

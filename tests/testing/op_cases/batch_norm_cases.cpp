@@ -1,5 +1,5 @@
 // Batch normalization, also with a fused residual and ReLU, and synchronized over two ranks.
-#include "engine/ops/ops.h"
+#include "convoy/engine/ops/ops.h"
 #include "tests/testing/op_cases/op_case.h"
 
 namespace convoy::testing {

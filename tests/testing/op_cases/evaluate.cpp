@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/autograd/backward.h"
+#include "convoy/engine/autograd/backward.h"
 
 namespace convoy::testing {
 

@@ -1,7 +1,7 @@
 // ModelOps: builds ModelCases, with arguments and call, from the sizes of ops.
 #pragma once
 
-#include "engine/ops/ops.h"
+#include "convoy/engine/ops/ops.h"
 #include "tests/testing/op_cases/model_case.h"
 
 namespace convoy::testing {

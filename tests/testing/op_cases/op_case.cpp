@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/base/random.h"
+#include "convoy/kernels/base/random.h"
 
 namespace convoy::testing {
 

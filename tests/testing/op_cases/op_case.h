@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/autograd/variable.h"
+#include "convoy/engine/autograd/variable.h"
 
 namespace convoy::testing {
 

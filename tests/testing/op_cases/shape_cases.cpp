@@ -1,4 +1,4 @@
-#include "engine/ops/ops.h"
+#include "convoy/engine/ops/ops.h"
 #include "tests/testing/op_cases/op_case.h"
 
 namespace convoy::testing {

@@ -2,7 +2,7 @@
 // above.
 #include <algorithm>
 
-#include "engine/ops/ops.h"
+#include "convoy/engine/ops/ops.h"
 #include "tests/testing/op_cases/op_case.h"
 
 namespace convoy::testing {

@@ -6,18 +6,18 @@
 #include <utility>
 #include <vector>
 
-#include "comm/core/communicator.h"
-#include "comm/core/view_parts.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/core/view_parts.h"
 
 namespace convoy::testing {
 
 /// One rank of a group of any size. Sums behave as if all peers contributed zeros: they keep this rank's
 /// values. Values that peers would send are left unchanged. The stream runs inline, so a launched collective
 /// is complete when the call returns.
-class FakeCommunicator final : public Communicator {
+class FakeCommunicator final : public dist::Communicator {
  public:
   struct Launch {
-    CollectiveSignature collective;
+    dist::CollectiveSignature collective;
     const void* data;   // the sent buffer
     std::size_t bytes;  // its size
     std::chrono::steady_clock::time_point time;
@@ -26,7 +26,7 @@ class FakeCommunicator final : public Communicator {
   using Peers = std::function<void(const Launch&, View data)>;
 
   explicit FakeCommunicator(int rank = 0, int size = 1, Peers peers = nullptr)
-      : Communicator(rank, size, DeviceContext::create_cpu({.threads = 1})), peers_(std::move(peers)) {}
+      : dist::Communicator(rank, size, DeviceContext::create_cpu({.threads = 1})), peers_(std::move(peers)) {}
 
   /// Returns the launches since construction or clear().
   const std::vector<Launch>& launches() const { return launches_; }
@@ -42,35 +42,35 @@ class FakeCommunicator final : public Communicator {
   void abort(const std::string& reason) noexcept override { abort_reason_ = reason; }
 
  private:
-  void launch_all_reduce(const CollectiveSignature& collective, View data) override {
+  void launch_all_reduce(const dist::CollectiveSignature& collective, View data) override {
     launch(collective, data, data);
   }
-  void launch_broadcast(const CollectiveSignature& collective, View data) override {
+  void launch_broadcast(const dist::CollectiveSignature& collective, View data) override {
     launch(collective, data, data);
   }
-  void launch_reduce_scatter(const CollectiveSignature& collective, ConstView in, View out) override {
-    copy_view(subview(in, rank() * out.numel(), out.numel()), out);
+  void launch_reduce_scatter(const dist::CollectiveSignature& collective, ConstView in, View out) override {
+    dist::copy_view(dist::subview(in, rank() * out.numel(), out.numel()), out);
     launch(collective, in, out);
   }
-  void launch_all_gather(const CollectiveSignature& collective, ConstView in, View out) override {
-    copy_view(in, subview(out, rank() * in.numel(), in.numel()));
+  void launch_all_gather(const dist::CollectiveSignature& collective, ConstView in, View out) override {
+    dist::copy_view(in, dist::subview(out, rank() * in.numel(), in.numel()));
     launch(collective, in, out);
   }
-  void run_barrier(const CollectiveSignature& collective) override { launch(collective, {}, {}); }
-  std::vector<std::string> run_gather_object(const CollectiveSignature& collective,
+  void run_barrier(const dist::CollectiveSignature& collective) override { launch(collective, {}, {}); }
+  std::vector<std::string> run_gather_object(const dist::CollectiveSignature& collective,
                                              const std::string& local) override {
     launch(collective, {}, {});
     std::vector<std::string> texts(rank() == 0 ? static_cast<std::size_t>(size()) : 0);
     if (rank() == 0) texts.front() = local;
     return texts;
   }
-  std::unique_ptr<Communicator> run_split(const CollectiveSignature& collective, int) override {
+  std::unique_ptr<dist::Communicator> run_split(const dist::CollectiveSignature& collective, int) override {
     launch(collective, {}, {});
     return std::make_unique<FakeCommunicator>();
   }
-  void run_finish(const CollectiveSignature& collective) override { launch(collective, {}, {}); }
+  void run_finish(const dist::CollectiveSignature& collective) override { launch(collective, {}, {}); }
 
-  void launch(const CollectiveSignature& collective, ConstView sent, View data) {
+  void launch(const dist::CollectiveSignature& collective, ConstView sent, View data) {
     check_errors();
     launches_.push_back({.collective = collective,
                          .data = sent.data,

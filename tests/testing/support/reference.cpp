@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/io/safetensors.h"
+#include "convoy/engine/io/safetensors.h"
 
 namespace convoy::testing {
 namespace {
@@ -82,18 +82,18 @@ Tensor formula_labels(std::string_view name, std::int64_t count, int classes) {
   return Tensor::from(labels, {count}, Device::cpu());
 }
 
-void fill_by_formula(const Module& model) {
-  for (const NamedParameter& parameter : model.parameters()) {
+void fill_by_formula(const nn::Module& model) {
+  for (const nn::NamedParameter& parameter : model.parameters()) {
     const Tensor& value = parameter.variable.value();
     value.copy_from(model_values(parameter.name, value));
   }
-  for (const NamedBuffer& buffer : model.buffers())
+  for (const nn::NamedBuffer& buffer : model.buffers())
     buffer.tensor.copy_from(model_values(buffer.name, buffer.tensor));
 }
 
 Reference::Reference(const std::string& file) {
   const auto path = std::filesystem::path(CONVOY_SOURCE_DIR) / "tests" / "reference" / file;
-  for (const NamedTensor& stored : read_safetensors(path, Device::cpu()).tensors) {
+  for (const io::NamedTensor& stored : io::read_safetensors(path, Device::cpu()).tensors) {
     tensors_[stored.name] = channels_last(stored.tensor);
   }
 }

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/nn/module.h"
-#include "engine/tensor/tensor.h"
+#include "convoy/engine/nn/module.h"
+#include "convoy/engine/tensor/tensor.h"
 
 namespace convoy::testing {
 
@@ -22,7 +22,7 @@ Tensor formula_values(std::string_view name, const Shape& shape, DType dtype, do
 Tensor formula_labels(std::string_view name, std::int64_t count, int classes);
 /// Sets every parameter and buffer of `model` to formula.model_values(), as fill() in
 /// tests/reference/networks.py does.
-void fill_by_formula(const Module& model);
+void fill_by_formula(const nn::Module& model);
 
 /// The tensors of one file in tests/reference.
 class Reference {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/autograd/backward.h"
-#include "engine/nn/layers.h"
-#include "engine/ops/ops.h"
-#include "engine/optim/optimizer.h"
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/optim/optimizer.h"
 
 namespace convoy::testing {
 
@@ -18,15 +18,15 @@ namespace convoy::testing {
 /// two objects that have done the same steps have equal parameters, bit for bit.
 class TinyTraining {
  public:
-  std::shared_ptr<Sequential> net;
-  std::unique_ptr<Optimizer> optimizer;
+  std::shared_ptr<nn::Sequential> net;
+  std::unique_ptr<optim::Optimizer> optimizer;
 
   explicit TinyTraining(std::string_view optimizer_name = "sgd", DType dtype = DType::f32,
                         std::uint64_t seed = 1, int classes = 5)
       : net(make_net(classes)), classes_(classes) {
     net->initialize(seed);
     net->to(dtype);
-    optimizer = make_optimizer(optimizer_name, decay_groups(net->parameters(), 1e-3));
+    optimizer = optim::make_optimizer(optimizer_name, optim::decay_groups(net->parameters(), 1e-3));
   }
 
   /// Runs the training step `number`.
@@ -49,14 +49,14 @@ class TinyTraining {
   }
 
  private:
-  static std::shared_ptr<Sequential> make_net(int classes) {
-    return std::make_shared<Sequential>(std::vector<Sequential::Named>{
-        {"conv",
-         std::make_shared<Conv2d>(3, 4, Conv2dLayerOptions{.kernel = 3, .padding = 1, .bias = false})},
-        {"bn", std::make_shared<BatchNorm2d>(4)},
-        {"relu", std::make_shared<Activation>(ActivationKind::relu)},
-        {"pool", std::make_shared<GlobalAvgPool2d>()},
-        {"fc", std::make_shared<Linear>(4, classes)}});
+  static std::shared_ptr<nn::Sequential> make_net(int classes) {
+    return std::make_shared<nn::Sequential>(std::vector<nn::Sequential::Named>{
+        {"conv", std::make_shared<nn::Conv2d>(
+                     3, 4, nn::Conv2dLayerOptions{.kernel = 3, .padding = 1, .bias = false})},
+        {"bn", std::make_shared<nn::BatchNorm2d>(4)},
+        {"relu", std::make_shared<nn::Activation>(nn::ActivationKind::relu)},
+        {"pool", std::make_shared<nn::GlobalAvgPool2d>()},
+        {"fc", std::make_shared<nn::Linear>(4, classes)}});
   }
 
   int classes_;

@@ -1,0 +1,52 @@
+// Convoy: all public headers. A program that uses only some of the libraries may include this header as well;
+// it links only what it calls. The list is also the guide to the headers, in the order in which to read them.
+//
+// Namespaces: tensors, variables, ops and devices are in convoy, all else is in one namespace per library:
+// convoy::nn, optim, io, dist, models and data. convoy::kernels holds the kernels that ops call.
+#pragma once
+
+#include "convoy/version.h"
+
+// Errors, element types, shapes and devices
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/dtype.h"
+#include "convoy/kernels/base/error.h"
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/device_context.h"
+
+// Tensors, automatic differentiation and ops
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/autograd/variable.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/tensor/tensor.h"
+
+// Networks, optimizers, checkpoints and profiles
+#include "convoy/engine/io/checkpoint.h"
+#include "convoy/engine/io/state_dict.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/engine/nn/module.h"
+#include "convoy/engine/optim/loss_average.h"
+#include "convoy/engine/optim/loss_scaler.h"
+#include "convoy/engine/optim/optimizer.h"
+#include "convoy/engine/optim/schedule.h"
+#include "convoy/engine/profile/profiler.h"
+
+// Models and data
+#include "convoy/datasets/dataset.h"
+#include "convoy/datasets/download/download.h"
+#include "convoy/datasets/formats/readers.h"
+#include "convoy/datasets/loader/loader.h"
+#include "convoy/datasets/transforms/transforms.h"
+#include "convoy/models/models.h"
+
+// Ranks: rendezvous, communicators and data-parallel training
+#include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/core/communicator.h"
+#include "convoy/comm/nccl/nccl_communicator.h"
+#include "convoy/comm/parallel/broadcast.h"
+#include "convoy/comm/parallel/consistency.h"
+#include "convoy/comm/parallel/gradient_synchronizer.h"
+#include "convoy/comm/parallel/sync_batch_norm.h"
+#include "convoy/comm/parallel/zero/sharded_optimizer.h"
+#include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/transport/self_communicator.h"
