@@ -64,12 +64,13 @@ done
 mkdir -p "$root/build/tests"
 printf 'subdirs("../%s")\n' "${presets[@]}" >"$root/build/tests/CTestTestfile.cmake"
 excluded=soak
+[[ "${presets[*]}" == test ]] && excluded='soak|full'
 if ! has_gpu; then
   [[ " ${presets[*]} " == *" cuda "* ]] && say "no GPU: tests that need one run on emulated GPUs alone"
-  excluded='soak|gpu'
+  excluded+='|gpu'
 fi
 if [[ "${presets[*]}" == test ]]; then
-  say "covers every test but soaks: optimised code, with CUDA kernels on emulated GPUs; --all adds sanitizers and nvcc"
+  say "covers every test but soaks and those labelled full: optimised code, with CUDA kernels on emulated GPUs; --all adds sanitizers and nvcc"
 fi
 [[ -n ${CONVOY_DATA:-} ]] || say "does not cover real data sets: CONVOY_DATA is not set"
 say "testing ${presets[*]}, $(jobs) tests at a time"

@@ -31,7 +31,7 @@ struct LoaderOptions {
   int world_size = 1;
   std::uint64_t seed = 1;
   bool shuffle = true;
-  TransformSpec transform;
+  TransformSpec transform = {};
   /// The type of batch images: f32, f64 or bf16; on a GPU also f16. Half-precision values are f32 values that
   /// are rounded once.
   DType dtype = DType::f32;
@@ -43,7 +43,7 @@ struct LoaderOptions {
   std::int64_t max_epochs = -1;
   /// The device of the batches. nullopt: the device of the data set's images. For a GPU, batches are prepared
   /// in its pinned host memory and uploaded while it computes.
-  std::optional<DeviceContext> device;
+  std::optional<DeviceContext> device = {};
   /// Keeps all images in the memory of `device`, which must be a GPU. The GPU then makes the batches without
   /// workers.
   bool resident = false;

@@ -11,7 +11,7 @@ namespace convoy::data {
 
 /// The transforms of a training. Evaluation derives its own from it, so the two cannot differ.
 struct TransformSpec {
-  kernels::AugmentOptions augment;  // the random transforms and the normalization
+  kernels::AugmentOptions augment = {};  // the random transforms and the normalization
 
   /// Returns a specification with the same normalization and without random transforms.
   TransformSpec evaluation() const;

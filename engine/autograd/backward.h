@@ -10,7 +10,7 @@ struct BackwardOptions {
   /// micro-batches of a step.
   bool accumulate = false;
   /// The gradient of `loss` to start from. Undefined means ones, which requires a `loss` of one element.
-  Tensor seed;
+  Tensor seed = {};
 };
 
 /// Computes the gradients of `loss` with respect to all leaves that require one, and frees the graph.

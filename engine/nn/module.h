@@ -20,8 +20,8 @@ struct ForwardContext {
   bool training = false;   // batch statistics and dropout
   std::uint64_t seed = 0;  // of the run; keys dropout together with epoch, sample_ids and the path
   std::int64_t epoch = 0;
-  Tensor sample_ids;    // i32 [N]: global ids of the batch's samples; required by dropout
-  Tensor device_epoch;  // i32 [1] on the model's device; if defined, replaces `epoch`
+  Tensor sample_ids = {};    // i32 [N]: global ids of the batch's samples; required by dropout
+  Tensor device_epoch = {};  // i32 [1] on the model's device; if defined, replaces `epoch`
   std::vector<LayerSummary>* rows = nullptr;  // if not null, every layer that runs appends its row
 
   static ForwardContext inference() { return {}; }

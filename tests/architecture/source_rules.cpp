@@ -103,6 +103,8 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/apps/launch", {"tests/apps", "apps/train/report"}},
     {"tests/apps/doctor", {"tests/apps", "apps/doctor"}},
     {"tests/faults", {"engine/io", "tests/testing/support"}},
+    {"tests/package/all_libraries", {}},
+    {"tests/package/engine_only", {}},
     {"tests/bench", {"bench/collectives", "bench/kernels", "bench/layers", "bench/loader", "tests/apps"}},
 };
 
