@@ -21,6 +21,10 @@ void mul(CudaStream&, ConstView x, ConstView y, GradView z);
 void scale(CpuStream&, ConstView x, double a, GradView y);
 void scale(CudaStream&, ConstView x, double a, GradView y);
 
+// y = x + a
+void add_scalar(CpuStream&, ConstView x, double a, View y);
+void add_scalar(CudaStream&, ConstView x, double a, View y);
+
 // y = value, converted as by cast; any element type
 void fill(CpuStream&, double value, View y);
 void fill(CudaStream&, double value, View y);
@@ -68,6 +72,36 @@ void sigmoid_forward(CpuStream&, ConstView x, View y);
 void sigmoid_forward(CudaStream&, ConstView x, View y);
 void sigmoid_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
 void sigmoid_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
+
+// y = exp(x)               dx = dy y
+void exp_forward(CpuStream&, ConstView x, View y);
+void exp_forward(CudaStream&, ConstView x, View y);
+void exp_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
+void exp_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
+
+// y = log(x), the natural logarithm      dx = dy / x
+void log_forward(CpuStream&, ConstView x, View y);
+void log_forward(CudaStream&, ConstView x, View y);
+void log_backward(CpuStream&, ConstView dy, ConstView x, GradView dx);
+void log_backward(CudaStream&, ConstView dy, ConstView x, GradView dx);
+
+// y = sqrt(x)              dx = dy / (2 y)
+void sqrt_forward(CpuStream&, ConstView x, View y);
+void sqrt_forward(CudaStream&, ConstView x, View y);
+void sqrt_backward(CpuStream&, ConstView dy, ConstView y, GradView dx);
+void sqrt_backward(CudaStream&, ConstView dy, ConstView y, GradView dx);
+
+// y = |x|                  dx = dy sign(x), 0 at 0
+void abs_forward(CpuStream&, ConstView x, View y);
+void abs_forward(CudaStream&, ConstView x, View y);
+void abs_backward(CpuStream&, ConstView dy, ConstView x, GradView dx);
+void abs_backward(CudaStream&, ConstView dy, ConstView x, GradView dx);
+
+// y = x^p                  dx = dy p x^(p - 1)
+void pow_forward(CpuStream&, ConstView x, double p, View y);
+void pow_forward(CudaStream&, ConstView x, double p, View y);
+void pow_backward(CpuStream&, ConstView dy, ConstView x, double p, GradView dx);
+void pow_backward(CudaStream&, ConstView dy, ConstView x, double p, GradView dx);
 
 // Inverted dropout (Srivastava et al., JMLR 2014): y = x / (1 - p) with probability 1 - p, else 0. x is [N,
 // …] and sample_ids i32 [N]. Element e of the sample with id s is dropped if to_uniform(random.words(s, e /

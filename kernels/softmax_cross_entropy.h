@@ -1,4 +1,4 @@
-// Softmax and cross-entropy in one pass, with label smoothing s (Szegedy et al., arXiv:1512.00567). The
+// Cross-entropy of a softmax in one pass, with label smoothing s (Szegedy et al., arXiv:1512.00567). The
 // target is 1 - s + s / C for the label and s / C for each of the other C - 1 classes. logits are [N, C] and
 // labels i32 [N]. The CPU supports f32, f64 and bf16, and a GPU also f16. losses, log_sum_exp and dloss are
 // f32 if the logits are f16 or bf16, otherwise they have the type of the logits.
@@ -22,9 +22,5 @@ void softmax_cross_entropy_backward(CpuStream&, ConstView dloss, ConstView logit
                                     ConstView log_sum_exp, double smoothing, GradView dlogits);
 void softmax_cross_entropy_backward(CudaStream&, ConstView dloss, ConstView logits, ConstView labels,
                                     ConstView log_sum_exp, double smoothing, GradView dlogits);
-
-// y [N, C] = softmax of each row of x.
-void softmax(CpuStream&, ConstView x, View y);
-void softmax(CudaStream&, ConstView x, View y);
 
 }  // namespace convoy::kernels

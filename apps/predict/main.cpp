@@ -16,7 +16,7 @@
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/softmax.h"
 
 namespace convoy {
 namespace {

@@ -9,7 +9,8 @@ OpRun::OpRun(const testing::ModelCase& c, const DeviceContext& device)
     : case_(c), device_(device), source_(Tensor::zeros({1}, DType::f32, device), true) {
   for (std::size_t i = 0; i < c.arguments.size(); ++i) {
     const testing::Argument& argument = c.arguments[i];
-    values_.push_back(testing::drawn(c.op.inputs[i], argument.dtype, device, c.op.name + std::to_string(i)));
+    values_.push_back(
+        testing::drawn(c.op.inputs[i], argument.dtype, device, c.op.name + std::to_string(i), c.op.domain));
     parameters_.push_back(argument.is_parameter ? Variable(values_[i], argument.wants_gradient) : Variable());
   }
   {

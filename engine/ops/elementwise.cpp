@@ -1,5 +1,6 @@
 #include "convoy/kernels/elementwise.h"
 
+#include "convoy/engine/ops/arithmetic.h"
 #include "convoy/engine/ops/checks.h"
 #include "convoy/engine/ops/cost.h"
 #include "convoy/engine/ops/ops.h"
@@ -36,42 +37,6 @@ Variable activation(std::string_view name, const Variable& x, Saves saves, Flops
 
 }  // namespace
 
-Variable add(const Variable& x, const Variable& y) {
-  detail::check_floating("add", x);
-  detail::check_same_shape("add", x, y);
-  wait_ready(x, y);
-  Tensor z = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, y));
-  on(z.stream(), [&](auto& s) { kernels::add(s, x.value().view(), y.value().view(), z.view()); });
-  return record(
-      "add", z, {x, y},
-      [](const Tensor& dz, std::span<GradSlot> slots) {
-        slots[0].alias_or_accumulate(dz);
-        slots[1].alias_or_accumulate(dz);
-      },
-      {.forward = cost_of(x, {.flops = 1, .reads = 2, .writes = 1})});  // dz itself is both gradients
-}
-
-Variable mul(const Variable& x, const Variable& y) {
-  detail::check_floating("mul", x);
-  detail::check_same_shape("mul", x, y);
-  wait_ready(x, y);
-  Tensor z = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, y));
-  on(z.stream(), [&](auto& s) { kernels::mul(s, x.value().view(), y.value().view(), GradView(z.view())); });
-  const PerElement multiplication{.flops = 1, .reads = 2, .writes = 1};
-  OpCost cost{.forward = cost_of(x, multiplication)};
-  for (const Variable& factor : {x, y})
-    if (factor.requires_grad()) cost.backward += cost_of(factor, multiplication);
-  return record(
-      "mul", z, {x, y},
-      [x = x.value(), y = y.value()](const Tensor& dz, std::span<GradSlot> slots) {
-        on(dz.stream(), [&](auto& s) {
-          if (slots[0].wanted()) kernels::mul(s, dz.view(), y.view(), slots[0].claim());
-          if (slots[1].wanted()) kernels::mul(s, dz.view(), x.view(), slots[1].claim());
-        });
-      },
-      cost);
-}
-
 Variable scale(const Variable& x, double a) {
   detail::check_floating("scale", x);
   wait_ready(x);
@@ -83,6 +48,16 @@ Variable scale(const Variable& x, double a) {
                   on(dy.stream(), [&](auto& s) { kernels::scale(s, dy.view(), a, dx[0].claim()); });
                 },
                 {.forward = cost, .backward = cost});
+}
+
+Variable add_scalar(const Variable& x, double a) {
+  detail::check_floating("add_scalar", x);
+  wait_ready(x);
+  Tensor y = Tensor::empty_like(x.value());
+  on(y.stream(), [&](auto& s) { kernels::add_scalar(s, x.value().view(), a, y.view()); });
+  return record("add_scalar", y, {x},
+                [](const Tensor& dy, std::span<GradSlot> dx) { dx[0].alias_or_accumulate(dy); },
+                {.forward = cost_of(x, {.flops = 1, .reads = 1, .writes = 1})});
 }
 
 Variable relu(const Variable& x) {
@@ -126,6 +101,41 @@ Variable sigmoid(const Variable& x) {
       "sigmoid", x, Saves::output, {.forward = 4, .backward = 3},
       [](auto& s, ConstView in, View out) { kernels::sigmoid_forward(s, in, out); },
       [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::sigmoid_backward(s, dy, y, dx); });
+}
+
+Variable exp(const Variable& x) {
+  return activation(
+      "exp", x, Saves::output, {.forward = 1, .backward = 1},
+      [](auto& s, ConstView in, View out) { kernels::exp_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::exp_backward(s, dy, y, dx); });
+}
+
+Variable log(const Variable& x) {
+  return activation(
+      "log", x, Saves::input, {.forward = 1, .backward = 1},
+      [](auto& s, ConstView in, View out) { kernels::log_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::log_backward(s, dy, in, dx); });
+}
+
+Variable sqrt(const Variable& x) {
+  return activation(
+      "sqrt", x, Saves::output, {.forward = 1, .backward = 2},
+      [](auto& s, ConstView in, View out) { kernels::sqrt_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::sqrt_backward(s, dy, y, dx); });
+}
+
+Variable abs(const Variable& x) {
+  return activation(
+      "abs", x, Saves::input, {.forward = 1, .backward = 1},
+      [](auto& s, ConstView in, View out) { kernels::abs_forward(s, in, out); },
+      [](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::abs_backward(s, dy, in, dx); });
+}
+
+Variable pow(const Variable& x, double p) {
+  return activation(
+      "pow", x, Saves::input, {.forward = 1, .backward = 3},
+      [p](auto& s, ConstView in, View out) { kernels::pow_forward(s, in, p, out); },
+      [p](auto& s, ConstView dy, ConstView in, GradView dx) { kernels::pow_backward(s, dy, in, p, dx); });
 }
 
 Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random random,

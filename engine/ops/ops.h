@@ -5,6 +5,9 @@
 #pragma once
 
 #include "convoy/engine/autograd/variable.h"
+#include "convoy/engine/ops/arithmetic.h"
+#include "convoy/engine/ops/movement.h"
+#include "convoy/engine/ops/reductions.h"
 #include "convoy/engine/tensor/process_group.h"
 #include "convoy/kernels/base/random.h"
 #include "convoy/kernels/batchnorm.h"
@@ -13,16 +16,8 @@
 
 namespace convoy {
 
-// ---- Elementwise operations. Operands have equal shapes. ----
+// ---- Elementwise operations ----
 
-Variable add(const Variable& x, const Variable& y);
-Variable mul(const Variable& x, const Variable& y);
-Variable scale(const Variable& x, double a);
-inline Variable operator+(const Variable& x, const Variable& y) { return add(x, y); }
-inline Variable operator*(const Variable& x, const Variable& y) { return mul(x, y); }
-inline Variable operator*(const Variable& x, double a) { return scale(x, a); }
-inline Variable operator*(double a, const Variable& x) { return scale(x, a); }
-inline Variable operator/(const Variable& x, double a) { return scale(x, 1 / a); }
 Variable relu(const Variable& x);
 Variable gelu(const Variable& x);
 Variable silu(const Variable& x);
@@ -38,18 +33,6 @@ Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random r
 /// Converts x to another floating-point type. Backward converts the gradient back. Uses the low-precision
 /// copy of a leaf if it has one of that type.
 Variable cast(const Variable& x, DType dtype);
-
-// ---- Shapes ----
-
-Variable reshape(const Variable& x, const Shape& shape);
-/// Flattens [N, H, W, C] to [N, C H W] in PyTorch's order, so that a Linear after it has PyTorch's weights.
-/// Flattens any other [N, …] to [N, rest].
-Variable flatten(const Variable& x);
-
-// ---- Reductions to one element ----
-
-Variable sum(const Variable& x);
-Variable mean(const Variable& x);
 
 // ---- Matrix multiplication and convolution ----
 

@@ -31,6 +31,10 @@ void scale(CpuStream& stream, ConstView x, double a, GradView y) {
   map(stream, x, y, [a]<class T>(T u) { return T(a) * u; });
 }
 
+void add_scalar(CpuStream& stream, ConstView x, double a, View y) {
+  map(stream, x, GradView(y), [a]<class T>(T u) { return u + T(a); });
+}
+
 void relu_forward(CpuStream& stream, ConstView x, View y) {
   // This operand order propagates NaN: a ReLU must not hide a diverged training.
   map(stream, x, GradView(y), []<class T>(T u) { return T{0} > u ? T{0} : u; });
@@ -90,6 +94,46 @@ void sigmoid_forward(CpuStream& stream, ConstView x, View y) {
 
 void sigmoid_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
   map(stream, dy, y, dx, [](auto d, auto v) { return d * v * (1 - v); });
+}
+
+void exp_forward(CpuStream& stream, ConstView x, View y) {
+  map(stream, x, GradView(y), [](auto u) { return std::exp(u); });
+}
+
+void exp_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
+  map(stream, dy, y, dx, [](auto d, auto v) { return d * v; });
+}
+
+void log_forward(CpuStream& stream, ConstView x, View y) {
+  map(stream, x, GradView(y), [](auto u) { return std::log(u); });
+}
+
+void log_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
+  map(stream, dy, x, dx, [](auto d, auto u) { return d / u; });
+}
+
+void sqrt_forward(CpuStream& stream, ConstView x, View y) {
+  map(stream, x, GradView(y), [](auto u) { return std::sqrt(u); });
+}
+
+void sqrt_backward(CpuStream& stream, ConstView dy, ConstView y, GradView dx) {
+  map(stream, dy, y, dx, [](auto d, auto v) { return d / (2 * v); });
+}
+
+void abs_forward(CpuStream& stream, ConstView x, View y) {
+  map(stream, x, GradView(y), [](auto u) { return std::abs(u); });
+}
+
+void abs_backward(CpuStream& stream, ConstView dy, ConstView x, GradView dx) {
+  map(stream, dy, x, dx, []<class T>(T d, T u) { return u > 0 ? d : u < 0 ? -d : T{0} * u; });
+}
+
+void pow_forward(CpuStream& stream, ConstView x, double p, View y) {
+  map(stream, x, GradView(y), [p]<class T>(T u) { return std::pow(u, T(p)); });
+}
+
+void pow_backward(CpuStream& stream, ConstView dy, ConstView x, double p, GradView dx) {
+  map(stream, dy, x, dx, [p]<class T>(T d, T u) { return d * T(p) * std::pow(u, T(p - 1)); });
 }
 
 void dropout(CpuStream& stream, ConstView x, ConstView sample_ids, double p, Random random, GradView y) {

@@ -79,16 +79,4 @@ void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstVie
   });
 }
 
-void softmax(CpuStream& stream, ConstView x, View y) {
-  const std::int64_t classes = x.shape[1];
-  for_each_row(stream, x, [&](std::int64_t row, auto zero) {
-    using T = decltype(zero);
-    const T* const from = x.as<T>() + row * classes;
-    const double offset = widened(*first_largest(from, classes));
-    const double factor = 1 / sum_of_exp(from, classes, offset);
-    map_range<GradMode::overwrite>(
-        0, classes, [=](double u) { return std::exp(u - offset) * factor; }, y.as<T>() + row * classes, from);
-  });
-}
-
 }  // namespace convoy::kernels

@@ -33,6 +33,14 @@ struct Multiple {
   }
 };
 
+struct AddScalar {
+  double a;
+  template <class T>
+  __device__ T operator()(T x) const {
+    return x + static_cast<T>(a);
+  }
+};
+
 struct ReluForward {
   // This operand order propagates NaN: a ReLU must not hide a diverged training.
   template <class T>
@@ -138,6 +146,71 @@ struct SigmoidBackward {
   }
 };
 
+struct ExpForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return std::exp(x);
+  }
+};
+
+struct LogForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return std::log(x);
+  }
+};
+
+struct LogBackward {
+  template <class T>
+  __device__ T operator()(T dy, T x) const {
+    return dy / x;
+  }
+};
+
+struct SqrtForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return std::sqrt(x);
+  }
+};
+
+struct SqrtBackward {
+  template <class T>
+  __device__ T operator()(T dy, T y) const {
+    return dy / (2 * y);
+  }
+};
+
+struct AbsForward {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return std::abs(x);
+  }
+};
+
+struct AbsBackward {
+  template <class T>
+  __device__ T operator()(T dy, T x) const {
+    return x > T{0} ? dy : x < T{0} ? -dy : T{0} * x;
+  }
+};
+
+struct PowForward {
+  double p;
+  template <class T>
+  __device__ T operator()(T x) const {
+    return std::pow(x, static_cast<T>(p));
+  }
+};
+
+struct PowBackward {
+  double p;
+  template <class T>
+  __device__ T operator()(T dy, T x) const {
+    return dy * static_cast<T>(p) * std::pow(x, static_cast<T>(p - 1));
+  }
+};
+
 }  // namespace
 
 void add(CudaStream& stream, ConstView x, ConstView y, View z, double a, double b) {
@@ -147,6 +220,8 @@ void add(CudaStream& stream, ConstView x, ConstView y, View z, double a, double 
 void mul(CudaStream& stream, ConstView x, ConstView y, GradView z) { cuda::map(stream, x, y, z, Multiply{}); }
 
 void scale(CudaStream& stream, ConstView x, double a, GradView y) { cuda::map(stream, x, y, Multiple{a}); }
+
+void add_scalar(CudaStream& stream, ConstView x, double a, View y) { cuda::map(stream, x, y, AddScalar{a}); }
 
 void relu_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, ReluForward{}); }
 
@@ -184,6 +259,38 @@ void sigmoid_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream
 
 void sigmoid_backward(CudaStream& stream, ConstView dy, ConstView y, GradView dx) {
   cuda::map(stream, dy, y, dx, SigmoidBackward{});
+}
+
+void exp_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, ExpForward{}); }
+
+void exp_backward(CudaStream& stream, ConstView dy, ConstView y, GradView dx) {
+  cuda::map(stream, dy, y, dx, Multiply{});
+}
+
+void log_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, LogForward{}); }
+
+void log_backward(CudaStream& stream, ConstView dy, ConstView x, GradView dx) {
+  cuda::map(stream, dy, x, dx, LogBackward{});
+}
+
+void sqrt_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, SqrtForward{}); }
+
+void sqrt_backward(CudaStream& stream, ConstView dy, ConstView y, GradView dx) {
+  cuda::map(stream, dy, y, dx, SqrtBackward{});
+}
+
+void abs_forward(CudaStream& stream, ConstView x, View y) { cuda::map(stream, x, y, AbsForward{}); }
+
+void abs_backward(CudaStream& stream, ConstView dy, ConstView x, GradView dx) {
+  cuda::map(stream, dy, x, dx, AbsBackward{});
+}
+
+void pow_forward(CudaStream& stream, ConstView x, double p, View y) {
+  cuda::map(stream, x, y, PowForward{p});
+}
+
+void pow_backward(CudaStream& stream, ConstView dy, ConstView x, double p, GradView dx) {
+  cuda::map(stream, dy, x, dx, PowBackward{p});
 }
 
 }  // namespace convoy::kernels

@@ -65,22 +65,6 @@ __global__ void __launch_bounds__(Team::kBlock)
   });
 }
 
-template <class Team, class T>
-__global__ void __launch_bounds__(Team::kBlock)
-    softmax_kernel(std::int64_t rows, std::int64_t classes, const T* x, T* y) {
-  using C = compute_t<T>;
-  const std::int64_t row = Team::row();
-  if (row >= rows) return;
-  const T* const from = x + row * classes;
-  T* const to = y + row * classes;
-  const C offset = first_largest<Team>(from, classes).value;
-  C exps = 0;
-  for_each_of_row<Team>(from, classes, [&exps, offset](std::int64_t, C u) { exps += std::exp(u - offset); });
-  const C factor = 1 / Team::reduce(exps, cuda::Sum{});
-  for_each_of_row<Team>(from, classes,
-                        [=](std::int64_t c, C u) { to[c] = narrow<T>(std::exp(u - offset) * factor); });
-}
-
 }  // namespace
 
 void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstView labels, double smoothing,
@@ -113,20 +97,6 @@ void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstVi
       launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, 0, backward_kernel<Team, T, C>, rows,
              classes, dloss.as<C>(), logits.as<T>(), labels.as<std::int32_t>(), log_sum_exp.as<C>(),
              Target<C>(smoothing, classes), dlogits.mode, dlogits.as<T>());
-    });
-  });
-}
-
-void softmax(CudaStream& stream, ConstView x, View y) {
-  const std::int64_t rows = x.shape[0];
-  const std::int64_t classes = x.shape[1];
-  if (rows == 0) return;
-  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    dispatch_team(classes, [&](auto team) {
-      using Team = decltype(team);
-      launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-             softmax_kernel<Team, T>, rows, classes, x.as<T>(), y.as<T>());
     });
   });
 }

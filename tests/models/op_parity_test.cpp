@@ -103,7 +103,7 @@ TEST_P(OpParity, Pools) {
 TEST_P(OpParity, Activations) {
   for (const UnaryOp& unary : unary_ops()) {
     const std::string name = unary.name;
-    const Variable x = input(name + "/x", {5, 7}, 6);
+    const Variable x = input(name + "/x", {5, 7}, unary.parity_bound, unary.domain.center);
     expect_parity(name, unary.op(x), {{"x", x}});
   }
 }

@@ -69,12 +69,43 @@ def pools(out: dict) -> None:
     record(out, "global_avg_pool", x.mean(dim=(2, 3)), x=x)
 
 
-def activations(out: dict) -> None:
-    functions = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "hardswish": F.hardswish,
-                 "tanh": torch.tanh, "sigmoid": torch.sigmoid}
-    for name, function in functions.items():
-        x = tensor(f"{name}/x", 5, 7, scale=6)
+def unary_ops(out: dict) -> None:
+    # name: (function, scale and offset of its arguments)
+    functions = {"relu": (F.relu, 6, 0), "gelu": (F.gelu, 6, 0), "silu": (F.silu, 6, 0), "hardswish": (F.hardswish, 6, 0),
+                 "tanh": (torch.tanh, 6, 0), "sigmoid": (torch.sigmoid, 6, 0), "exp": (torch.exp, 2, 0),
+                 "log": (torch.log, 1.5, 2), "sqrt": (torch.sqrt, 1.5, 2), "abs": (torch.abs, 6, 0),
+                 "pow": (lambda x: x.pow(1.5), 1.5, 2)}
+    for name, (function, scale, offset) in functions.items():
+        x = tensor(f"{name}/x", 5, 7, scale=scale, offset=offset)
         record(out, name, function(x), x=x)
+
+
+def arrays(out: dict) -> None:
+    """Stores broadcasting, reductions and movement. Shapes are those of PyTorch and of Convoy alike."""
+    def case(name: str, function, *shapes, offset: float = 0.0) -> None:
+        inputs = {key: tensor(f"{name}/{key}", *shape, offset=offset) for key, shape in zip("ab", shapes)}
+        record(out, name, function(*inputs.values()), **inputs)
+
+    case("add", torch.add, (3, 1, 5), (4, 1))
+    case("sub", torch.sub, (3, 1, 5), (4, 1))
+    case("mul", torch.mul, (3, 1, 5), (4, 1))
+    case("div", torch.div, (3, 1, 5), (4, 1), offset=2)
+    case("maximum", torch.maximum, (3, 1, 5), (4, 1))
+    case("minimum", torch.minimum, (3, 1, 5), (4, 1))
+    case("where", lambda x, y: torch.where(torch.arange(5) % 2 == 0, x, y), (3, 1, 5), (4, 1))
+    case("sum", lambda x: x.sum((0, 2)), (3, 4, 5))
+    case("mean", lambda x: x.mean((1, -1), keepdim=True), (3, 4, 5))
+    case("variance", lambda x: x.var((0, 2)), (3, 4, 5))
+    case("max", lambda x: x.max(1).values, (3, 4, 5))
+    case("min", lambda x: x.min(-1, keepdim=True).values, (3, 4, 5))
+    case("softmax", lambda x: x.softmax(1), (3, 4, 5))
+    case("log_softmax", lambda x: x.log_softmax(-1), (3, 4, 5))
+    case("permute", lambda x: x.permute(2, 0, 1), (3, 4, 5))
+    case("transpose", lambda x: x.transpose(0, 2), (3, 4, 5))
+    case("slice", lambda x: x[:, 1:-1:2], (3, 6, 2))
+    case("concat", lambda x, y: torch.cat([x, y, x], 1), (3, 2), (3, 4))
+    case("stack", lambda x, y: torch.stack([x, y], -1), (3, 2), (3, 2))
+    case("pad", lambda x: F.pad(x, (1, 0, 2, 1), value=0.5), (3, 2, 4))
 
 
 def linears(out: dict) -> None:
@@ -122,6 +153,6 @@ def optimizers(out: dict) -> None:
 
 def compute() -> dict:
     out = {}
-    for compute_family in (convolutions, batch_norms, pools, activations, linears, cross_entropies, optimizers):
+    for compute_family in (convolutions, batch_norms, pools, unary_ops, arrays, linears, cross_entropies, optimizers):
         compute_family(out)
     return out

@@ -6,6 +6,7 @@
 
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
+#include "convoy/kernels/softmax.h"
 #include "convoy/kernels/softmax_cross_entropy.h"
 #include "tests/kernels/both_types.h"
 #include "tests/testing/support/errors.h"

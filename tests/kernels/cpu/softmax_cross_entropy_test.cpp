@@ -1,5 +1,6 @@
 // Tests of softmax and cross-entropy on the CPU, compared with PyTorch.
 #include "convoy/kernels/softmax_cross_entropy.h"
+#include "convoy/kernels/softmax.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // Compares kernels/softmax_cross_entropy.h on the GPU with the CPU in f64.
+#include "convoy/kernels/softmax.h"
 #include "convoy/kernels/softmax_cross_entropy.h"
 
 #include <gtest/gtest.h>

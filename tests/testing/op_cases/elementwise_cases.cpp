@@ -10,21 +10,30 @@ const Shape kOdd{3, 5, 7};
 
 const std::vector<UnaryOp>& unary_ops() {
   static const std::vector<UnaryOp> ops = {
-      {"relu", relu, {.kinks = {0}}},  // 0: where the slope changes
-      {"gelu", gelu},
-      {"silu", silu},
-      {"hardswish", hardswish, {.bound = 5, .kinks = {-3, 3}}},
-      {"tanh", tanh},
-      {"sigmoid", sigmoid},
+      {.name = "relu",
+       .op = relu,
+       .domain = {.kinks = {0}},
+       .has_layer = true},  // 0: where the slope changes
+      {.name = "gelu", .op = gelu, .has_layer = true},
+      {.name = "silu", .op = silu, .has_layer = true},
+      {.name = "hardswish", .op = hardswish, .domain = {.bound = 5, .kinks = {-3, 3}}, .has_layer = true},
+      {.name = "tanh", .op = tanh, .has_layer = true},
+      {.name = "sigmoid", .op = sigmoid, .has_layer = true},
+      {.name = "exp", .op = exp, .parity_bound = 2},
+      {.name = "log", .op = log, .domain = {.center = 2}, .parity_bound = 1.5},  // at positive numbers
+      {.name = "sqrt", .op = sqrt, .domain = {.center = 2}, .parity_bound = 1.5},
+      {.name = "abs", .op = abs, .domain = {.kinks = {0}}},
+      {.name = "pow",
+       .op = [](const Variable& x) { return pow(x, 1.5); },
+       .domain = {.center = 2},
+       .parity_bound = 1.5},
   };
   return ops;
 }
 
 std::vector<OpCase> elementwise_cases() {
   std::vector<OpCase> cases = {
-      {.name = "add", .inputs = {kOdd, kOdd}, .op = [](auto x) { return x[0] + x[1]; }, .batched = {0, 1}},
       {.name = "add_to_itself", .inputs = {kOdd}, .op = [](auto x) { return x[0] + x[0]; }, .batched = {0}},
-      {.name = "mul", .inputs = {kOdd, kOdd}, .op = [](auto x) { return x[0] * x[1]; }, .batched = {0, 1}},
       {.name = "square", .inputs = {kOdd}, .op = [](auto x) { return x[0] * x[0]; }, .batched = {0}},
       {.name = "scale", .inputs = {kOdd}, .op = [](auto x) { return x[0] * -2.5; }, .batched = {0}},
       {.name = "dropout",

@@ -17,14 +17,6 @@ Tensor labels(const std::vector<std::int32_t>& values) {
 std::vector<ErrorCase> error_cases() {
   const BatchNormStatistics running{zeros({4}).value(), zeros({4}).value()};
   std::vector<ErrorCase> cases = {
-      {"add_shapes",
-       [] {
-         add(zeros({2, 3}), zeros({3, 2}));
-       },
-       "add: shapes [2, 3] and [3, 2] differ"},
-      {"add_types", [] { add(zeros({2}), zeros({2}, DType::f64)); },
-       "add: element types of f32 [2] and f64 [2] differ"},
-      {"mul_shapes", [] { mul(zeros({2}), zeros({3})); }, "mul: shapes [2] and [3] differ"},
       {"cast_to_integers", [] { cast(zeros({2}), DType::u8); }, "cast: target type u8"},
       {"dropout_p",
        [] {
@@ -150,6 +142,8 @@ std::vector<ErrorCase> error_cases() {
        },
        "smoothing is 1"},
   };
+  for (const auto& family : {arithmetic_error_cases, movement_error_cases, reductions_error_cases})
+    for (ErrorCase& error : family()) cases.push_back(std::move(error));
   for (const UnaryOp& unary : unary_ops())
     cases.push_back({std::string(unary.name) + "_integers", [op = unary.op] { op(zeros({2}, DType::i32)); },
                      std::string(unary.name) + ": input is i32 [2], expected floating point"});

@@ -78,9 +78,7 @@ std::vector<ModelCase> speed_recipe_cases(Sizing sizing) {
 std::vector<ModelCase> other_op_cases(Sizing sizing) {
   constexpr std::int64_t kSide = 32, kChannels = 64;
   ModelOps ops("ops", sizing);
-  ops.binary("add", add, kSide, kChannels);
-  ops.binary("mul", mul, kSide, kChannels);
-  for (const UnaryOp& unary : unary_ops()) ops.unary(unary.name, unary.op, kSide, kChannels);
+  for (const UnaryOp& unary : unary_ops()) ops.unary(unary.name, unary.op, kSide, kChannels, 1, unary.domain);
   ops.dropout(kSide, kChannels);
   ops.cast(kSide, kChannels);
   ops.reshape(kSide, kChannels);

@@ -48,7 +48,14 @@ void ModelOps::add(OpCase op, std::vector<Argument> arguments, int count) {
 }
 
 void ModelOps::op_case(OpCase op) {
-  op.inputs = op.benchmark;
+  for (std::size_t axis = 1; axis < op.benchmark[0].sizes().size(); ++axis)
+    op.name += fmt::format("{}{}", axis == 1 ? "_" : "x", op.benchmark[0].sizes()[axis]);
+  op.inputs.clear();
+  for (const Shape& shape : op.benchmark) {
+    std::vector<std::int64_t> sizes(shape.sizes().begin(), shape.sizes().end());
+    if (sizes[0] == 128) sizes[0] = sizing_.batch;
+    op.inputs.emplace_back(sizes);
+  }
   std::vector<Argument> arguments(op.inputs.size(), activation());
   add(std::move(op), std::move(arguments));
 }

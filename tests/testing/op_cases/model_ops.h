@@ -50,9 +50,8 @@ class ModelOps {
   void cross_entropy(std::int64_t classes, double smoothing);
 
   using Unary = Variable (*)(const Variable&);
-  using Binary = Variable (*)(const Variable&, const Variable&);
-  void unary(std::string name, Unary op, std::int64_t side, std::int64_t channels, int count = 1);
-  void binary(std::string name, Binary op, std::int64_t side, std::int64_t channels);
+  void unary(std::string name, Unary op, std::int64_t side, std::int64_t channels, int count = 1,
+             const Domain& domain = {});
   /// Adds scale() of [N, columns]; scale_loss() adds that of the loss, [1].
   void scale(std::int64_t columns, double a);
   void scale_loss();
@@ -62,7 +61,7 @@ class ModelOps {
   /// Adds a reshape of [N, H, W, C] to [N H W, C].
   void reshape(std::int64_t side, std::int64_t channels);
 
-  /// Adds an op at the shapes at which it is to be measured, OpCase::benchmark, whatever the batch size.
+  /// Adds an op at the shapes at which it is to be measured, OpCase::benchmark.
   void op_case(OpCase op);
 
   /// Moves the collected cases out.

@@ -5,19 +5,13 @@
 
 namespace convoy::testing {
 
-void ModelOps::unary(std::string name, Unary op, std::int64_t side, std::int64_t channels, int count) {
+void ModelOps::unary(std::string name, Unary op, std::int64_t side, std::int64_t channels, int count,
+                     const Domain& domain) {
   add({.name = fmt::format("{}_{}_{}px", name, channels, side),
        .inputs = {map(side, channels)},
-       .op = [op](std::span<const Variable> in) { return op(in[0]); }},
+       .op = [op](std::span<const Variable> in) { return op(in[0]); },
+       .domain = domain},
       {activation()}, count);
-}
-
-void ModelOps::binary(std::string name, Binary op, std::int64_t side, std::int64_t channels) {
-  const Shape x = map(side, channels);
-  add({.name = fmt::format("{}_{}_{}px", name, channels, side),
-       .inputs = {x, x},
-       .op = [op](std::span<const Variable> in) { return op(in[0], in[1]); }},
-      {activation(), activation()});
 }
 
 void ModelOps::scaled(std::string name, const Shape& shape, DType dtype, double a) {

@@ -41,7 +41,8 @@ struct OpCase {
   /// Shapes of the arguments at which the devices are compared as well: one below, at and above the ends of
   /// vectors, warps, blocks and tiles.
   std::vector<std::vector<Shape>> tails;
-  /// Shapes of the arguments at which convoy-bench-kernels measures the op. Empty: no such row.
+  /// Shapes of the arguments at which convoy-bench-kernels measures the op. A first size of 128 is the batch
+  /// size. Empty: no such row.
   std::vector<Shape> benchmark;
 };
 
@@ -65,6 +66,8 @@ struct UnaryOp {
   const char* name;  // of the function in engine/ops/ops.h, and of its PyTorch values in tests/reference
   Variable (*op)(const Variable&);
   Domain domain = {};
+  double parity_bound = 6;  // of the arguments around domain.center at which PyTorch's values are stored
+  bool has_layer = false;   // whether nn::Activation has a kind for it
 };
 /// Returns all of them. From each entry follow its op case, tail cases, error case and model case, its parity
 /// in half precision, and its comparison with PyTorch.
@@ -78,7 +81,15 @@ std::vector<OpCase> conv2d_cases();
 std::vector<OpCase> batch_norm_cases();
 std::vector<OpCase> pool2d_cases();
 std::vector<OpCase> loss_cases();
+std::vector<OpCase> arithmetic_cases();
+std::vector<OpCase> movement_cases();
+std::vector<OpCase> reductions_cases();
+
+/// Returns the error cases of all families.
 std::vector<ErrorCase> error_cases();
+std::vector<ErrorCase> arithmetic_error_cases();
+std::vector<ErrorCase> movement_error_cases();
+std::vector<ErrorCase> reductions_error_cases();
 
 /// Returns the cases of all families.
 std::vector<OpCase> all_op_cases();

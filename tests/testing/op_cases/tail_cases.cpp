@@ -23,10 +23,6 @@ void add_elementwise(std::vector<OpCase>& cases) {
                        .inputs = {{n}},
                        .op = [op = unary.op](auto x) { return op(x[0]); },
                        .domain = unary.domain});
-    cases.push_back(
-        {.name = named("add", {n}), .inputs = {{n}, {n}}, .op = [](auto x) { return x[0] + x[1]; }});
-    cases.push_back(
-        {.name = named("mul", {n}), .inputs = {{n}, {n}}, .op = [](auto x) { return x[0] * x[1]; }});
     cases.push_back({.name = named("scale", {n}), .inputs = {{n}}, .op = [](auto x) { return x[0] * 0.3; }});
     cases.push_back({.name = named("mean", {n}),
                      .inputs = {{n}},

@@ -1,0 +1,191 @@
+#include "convoy/engine/ops/reductions.h"
+
+#include "convoy/engine/ops/arithmetic.h"
+#include "convoy/engine/ops/axes.h"
+#include "convoy/engine/ops/checks.h"
+#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/movement.h"
+#include "convoy/kernels/reduce.h"
+#include "convoy/kernels/reduce_axes.h"
+#include "convoy/kernels/softmax.h"
+
+namespace convoy {
+namespace {
+
+/// Returns the shape of x with size 1 along `axes`.
+Shape reduced_shape(std::string_view op, const Shape& shape, const std::vector<int>& axes) {
+  detail::Sizes sizes(shape);
+  std::array<bool, Shape::kMaxRank> seen{};
+  for (const int each : axes) {
+    const int axis = detail::axis_of(op, each, shape);
+    bool& is_named = seen[static_cast<std::size_t>(axis)];
+    check(!is_named, "{}: found axis {} of {} twice, expected each axis at most once", op, axis,
+          shape.text());
+    is_named = true;
+    sizes[axis] = 1;
+  }
+  return sizes.shape();
+}
+
+/// Returns y without `axes`, which have size 1.
+Variable without_axes(const Variable& y, const std::vector<int>& axes) {
+  const int rank = y.shape().rank();
+  std::array<bool, Shape::kMaxRank> removed{};
+  for (const int axis : axes) removed[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)] = true;
+  detail::Sizes sizes(y.shape());
+  for (int axis = rank - 1; axis >= 0; --axis)
+    if (removed[static_cast<std::size_t>(axis)]) sizes.erase(axis);
+  return reshape(y, sizes.shape());
+}
+
+/// A variable viewed as [outer, n, inner] around one axis.
+struct AxisView {
+  std::int64_t outer = 1, n = 1, inner = 1;
+
+  AxisView(const Shape& shape, int axis) : n(shape[axis]) {
+    for (int i = 0; i < axis; ++i) outer *= shape[i];
+    for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
+  }
+  Shape whole() const { return {outer, n, inner}; }
+  Shape reduced() const { return {outer, inner}; }
+};
+
+/// The maximum of x along an axis, of the shape `shape`, and its positions.
+struct Maximum {
+  Tensor values, indices;
+
+  Maximum(const Variable& x, const AxisView& axes, const Shape& shape)
+      : values(Tensor::empty(shape, x.dtype(), x.context())),
+        indices(Tensor::empty(shape, DType::i32, x.context())) {
+    wait_ready(x);
+    on(values.stream(), [&](auto& s) {
+      kernels::max_axis(s, x.value().reshape(axes.whole()).view(), values.reshape(axes.reduced()).view(),
+                        indices.reshape(axes.reduced()).view());
+    });
+  }
+};
+
+int check_maximum(std::string_view op, const Variable& x, int axis) {
+  detail::check_floating(op, x);
+  axis = detail::axis_of(op, axis, x.shape());
+  check(x.shape()[axis] > 0, "{}: found no elements along axis {} of {}, expected at least one", op, axis,
+        x.shape().text());
+  return axis;
+}
+
+/// softmax and log_softmax of the rows of x [rows, C].
+template <class Forward, class Backward>
+Variable of_rows(std::string_view name, const Variable& x, int axis, std::int64_t flops, Forward forward,
+                 Backward backward) {
+  detail::check_floating(name, x);
+  axis = detail::axis_of(name, axis, x.shape());
+  if (axis != x.shape().rank() - 1) {  // the kernels take rows
+    const Variable rows = transpose(x, axis, -1);
+    return transpose(of_rows(name, rows, -1, flops, forward, backward), axis, -1);
+  }
+  check(x.shape()[axis] > 0, "{}: found no elements along axis {} of {}, expected at least one", name, axis,
+        x.shape().text());
+  wait_ready(x);
+  const Shape rows{x.shape().numel() / x.shape()[-1], x.shape()[-1]};
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.context());
+  on(y.stream(), [&](auto& s) { forward(s, x.value().reshape(rows).view(), y.reshape(rows).view()); });
+  return record(name, y, {x},
+                [y, rows, backward](const Tensor& dy, std::span<GradSlot> dx) {
+                  GradView to = dx[0].claim();
+                  to.shape = rows;
+                  on(dy.stream(),
+                     [&](auto& s) { backward(s, dy.reshape(rows).view(), y.reshape(rows).view(), to); });
+                },
+                {.forward = detail::cost_of(x, {.flops = flops, .reads = 1, .writes = 1}),
+                 .backward = detail::cost_of(x, {.flops = 4, .reads = 2, .writes = 1})});
+}
+
+}  // namespace
+
+Variable sum(const Variable& x) {
+  detail::check_floating("sum", x);
+  wait_ready(x);
+  Tensor y = Tensor::empty({1}, x.dtype(), x.context());
+  on(y.stream(), [&](auto& s) { kernels::sum(s, x.value().view(), GradView(y.view())); });
+  return record("sum", y, {x},
+                [](const Tensor& dy, std::span<GradSlot> dx) {
+                  on(dy.stream(),
+                     [&](auto& s) { kernels::broadcast_scalar(s, dy.view(), 1, dx[0].claim()); });
+                },
+                {.forward = detail::cost_of(x, {.flops = 1, .reads = 1}),
+                 .backward = detail::cost_of(x, {.writes = 1})});
+}
+
+Variable mean(const Variable& x) {
+  check(x.value().numel() > 0, "mean: input {} has no elements", x.shape().text());
+  return scale(sum(x), 1.0 / static_cast<double>(x.value().numel()));
+}
+
+Variable sum(const Variable& x, const std::vector<int>& axes, bool keep_axes) {
+  const Variable kept = sum_to(x, reduced_shape("sum", x.shape(), axes));
+  return keep_axes ? kept : without_axes(kept, axes);
+}
+
+Variable mean(const Variable& x, const std::vector<int>& axes, bool keep_axes) {
+  const std::int64_t results = reduced_shape("mean", x.shape(), axes).numel();
+  const std::int64_t elements = x.shape().numel();
+  check(elements > 0 || results == 0, "mean: found no elements along the axes of {}, expected at least one",
+        x.shape().text());
+  const double terms = results > 0 ? static_cast<double>(elements / results) : 1;
+  return scale(sum(x, axes, keep_axes), 1 / terms);
+}
+
+Variable variance(const Variable& x, const std::vector<int>& axes, bool keep_axes, bool unbiased) {
+  const std::int64_t results = reduced_shape("variance", x.shape(), axes).numel();
+  const std::int64_t terms = results > 0 ? x.shape().numel() / results : 0;
+  check(terms > (unbiased ? 1 : 0) || results == 0,
+        "variance: found {} elements along the axes of {}, expected at least {}", terms, x.shape().text(),
+        unbiased ? 2 : 1);
+  const Variable distance = sub(x, mean(x, axes, true));
+  const Variable squares = sum(mul(distance, distance), axes, keep_axes);
+  return scale(squares, results > 0 ? 1 / static_cast<double>(terms - (unbiased ? 1 : 0)) : 1);
+}
+
+Variable max(const Variable& x, int axis, bool keep_axis) {
+  axis = check_maximum("max", x, axis);
+  const Maximum maximum(x, AxisView(x.shape(), axis), reduced_shape("max", x.shape(), {axis}));
+  const Variable y = record("max", maximum.values, {x},
+                            [indices = maximum.indices, axes = AxisView(x.shape(), axis)](
+                                const Tensor& dy, std::span<GradSlot> dx) {
+                              GradView to = dx[0].claim();
+                              to.shape = axes.whole();
+                              on(dy.stream(), [&](auto& s) {
+                                kernels::max_axis_backward(s, dy.reshape(axes.reduced()).view(),
+                                                           indices.reshape(axes.reduced()).view(), to);
+                              });
+                            },
+                            {.forward = detail::cost_of(x, {.flops = 1, .reads = 1}),
+                             .backward = detail::cost_of(x, {.writes = 1})});
+  return keep_axis ? y : squeeze(y, axis);
+}
+
+Variable min(const Variable& x, int axis, bool keep_axis) { return -max(-x, axis, keep_axis); }
+
+Tensor argmax(const Variable& x, int axis, bool keep_axis) {
+  axis = check_maximum("argmax", x, axis);
+  detail::Sizes sizes(reduced_shape("argmax", x.shape(), {axis}));
+  const Tensor indices = Maximum(x, AxisView(x.shape(), axis), sizes.shape()).indices;
+  if (keep_axis) return indices;
+  sizes.erase(axis);
+  return indices.reshape(sizes.shape());
+}
+
+// The exponential counts as one operation.
+Variable softmax(const Variable& x, int axis) {
+  return of_rows(
+      "softmax", x, axis, 5, [](auto& s, ConstView in, View out) { kernels::softmax(s, in, out); },
+      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::softmax_backward(s, dy, y, dx); });
+}
+
+Variable log_softmax(const Variable& x, int axis) {
+  return of_rows(
+      "log_softmax", x, axis, 5, [](auto& s, ConstView in, View out) { kernels::log_softmax(s, in, out); },
+      [](auto& s, ConstView dy, ConstView y, GradView dx) { kernels::log_softmax_backward(s, dy, y, dx); });
+}
+
+}  // namespace convoy

@@ -1,0 +1,123 @@
+// kernels/broadcast.h on the CPU. Each innermost loop has strides of 0 or 1, which are known at compile time in
+// the common cases, so that the compiler vectorizes them.
+#include "convoy/kernels/broadcast.h"
+
+#include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/shared/broadcast_functions.h"
+#include "convoy/kernels/base/loop_nest.h"
+
+namespace convoy::kernels {
+namespace {
+
+/// Calls f(count, offsets, inner strides) for each innermost loop over z and the inputs, in parallel.
+template <class... X, class F>
+void for_each_run(const CpuStream& stream, const View& z, F f, const X&... x) {
+  constexpr int kArrays = 1 + sizeof...(X);
+  if (z.numel() == 0) return;
+  const LoopNest<kArrays> nest(z.shape,
+                               {Strides::row_major(z.shape), Strides::broadcast(x.shape, z.shape)...});
+  const std::int64_t count = nest.sizes[nest.last()];
+  std::array<std::int64_t, kArrays> inner;
+  for (std::size_t a = 0; a < kArrays; ++a) inner[a] = nest.inner_stride(a);
+  // A single long loop is split as well.
+  const std::int64_t runs = nest.numel() / count;
+  if (runs == 1) {
+    parallel_for(stream, count, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+      auto offsets = nest.outer_offsets(0);
+      for (std::size_t a = 0; a < kArrays; ++a) offsets[a] += begin * inner[a];
+      f(end - begin, offsets, inner);
+    });
+    return;
+  }
+  parallel_for(stream, runs, item_grain(count), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t run = begin; run < end; ++run) f(count, nest.outer_offsets(run), inner);
+  });
+}
+
+/// Computes z = f(x, y) or z += f(x, y) for one innermost loop.
+template <GradMode kMode, class F, class Z, class X, class Y>
+void map_run(std::int64_t count, F f, Z* z, const X* x, std::int64_t x_stride, const Y* y,
+             std::int64_t y_stride) {
+  if (x_stride == 1 && y_stride == 1) return map_range<kMode>(0, count, f, z, x, y);
+  if (x_stride == 1 && y_stride == 0)
+    return map_range<kMode>(
+        0, count, [f, v = widened(*y)](auto u) { return f(u, v); }, z, x);
+  if (x_stride == 0 && y_stride == 1)
+    return map_range<kMode>(
+        0, count, [f, u = widened(*x)](auto v) { return f(u, v); }, z, y);
+  for (std::int64_t i = 0; i < count; ++i)
+    put<kMode>(z[i], f(widened(x[i * x_stride]), widened(y[i * y_stride])));
+}
+
+/// Calls f with the mode as a template argument.
+template <class F>
+void with_mode(GradMode mode, F f) {
+  if (mode == GradMode::accumulate) {
+    f.template operator()<GradMode::accumulate>();
+  } else {
+    f.template operator()<GradMode::overwrite>();
+  }
+}
+
+}  // namespace
+
+void binary(CpuStream& stream, BinaryOp op, ConstView x, ConstView y, GradView z) {
+  if (!z.wanted()) return;
+  dispatch(kCpuTypes, z.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    dispatch_function(op, [&](auto function) {
+      for_each_run(
+          stream, z,
+          [&](std::int64_t count, const auto& at, const auto& inner) {
+            with_mode(z.mode, [&]<GradMode kMode>() {
+              map_run<kMode>(count, function, z.as<T>() + at[0], x.as<T>() + at[1], inner[1],
+                             y.as<T>() + at[2], inner[2]);
+            });
+          },
+          x, y);
+    });
+  });
+}
+
+void binary_backward(CpuStream& stream, BinaryGradient gradient, ConstView dz, ConstView x, ConstView y,
+                     GradView dx) {
+  if (!dx.wanted()) return;
+  dispatch(kCpuTypes, dx.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    dispatch_function(gradient, [&](auto function) {
+      for_each_run(
+          stream, dx,
+          [&](std::int64_t count, const auto& at, const auto& inner) {
+            T* const to = dx.as<T>() + at[0];
+            const T *const d = dz.as<T>() + at[1], *const u = x.as<T>() + at[2], *const v = y.as<T>() + at[3];
+            with_mode(dx.mode, [&]<GradMode kMode>() {
+              for (std::int64_t i = 0; i < count; ++i)
+                put<kMode>(to[i], function(widened(d[i * inner[1]]), widened(u[i * inner[2]]),
+                                           widened(v[i * inner[3]])));
+            });
+          },
+          dz, x, y);
+    });
+  });
+}
+
+void where(CpuStream& stream, ConstView condition, ConstView x, ConstView y, GradView z) {
+  if (!z.wanted()) return;
+  dispatch(kCpuTypes, z.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    for_each_run(
+        stream, z,
+        [&](std::int64_t count, const auto& at, const auto& inner) {
+          T* const to = z.as<T>() + at[0];
+          const std::uint8_t* const c = condition.as<std::uint8_t>() + at[1];
+          const T *const u = x.as<T>() + at[2], *const v = y.as<T>() + at[3];
+          with_mode(z.mode, [&]<GradMode kMode>() {
+            for (std::int64_t i = 0; i < count; ++i)
+              put<kMode>(to[i], widened(c[i * inner[1]] != 0 ? u[i * inner[2]] : v[i * inner[3]]));
+          });
+        },
+        condition, x, y);
+  });
+}
+
+}  // namespace convoy::kernels
