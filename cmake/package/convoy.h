@@ -13,9 +13,11 @@
 #include "convoy/kernels/base/error.h"
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/parallel.h"
 
 // Tensors, automatic differentiation and ops
 #include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/autograd/check_gradients.h"
 #include "convoy/engine/autograd/variable.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/engine/tensor/tensor.h"

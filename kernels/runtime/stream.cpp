@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "convoy/kernels/base/error.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
@@ -132,6 +133,12 @@ int available_cores() {
   CPU_ZERO(&mask);
   if (sched_getaffinity(0, sizeof mask, &mask) == 0) return std::max(1, CPU_COUNT(&mask));
   return std::max(1u, std::thread::hardware_concurrency());
+}
+
+void detail::fail_without_gpu_kernel() {
+  throw UsageError(
+      "found a tensor on a GPU, and an op with a kernel for the CPU alone; expected a tensor on the CPU, or an op "
+      "that calls a kernel for CudaStream too");
 }
 
 }  // namespace convoy

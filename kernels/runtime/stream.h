@@ -94,9 +94,16 @@ using Stream =
 using Stream = std::variant<std::reference_wrapper<CpuStream>, MetaStream>;
 #endif
 
+namespace detail {
+/// Throws UsageError, which says that an op has a kernel for the CPU alone.
+[[noreturn]] void fail_without_gpu_kernel();
+}  // namespace detail
+
 /// Calls f with the CpuStream or CudaStream that `stream` refers to, and returns its result. For a stream of
 /// the meta device, returns a value-initialized result without a call. Example:
-///   on(stream, [&](auto& s) { relu_forward(s, x, y); });
+///   on(stream, [&](auto& s) { kernels::relu_forward(s, x, y); });
+/// An f that takes a CpuStream& alone is a kernel without an overload for GPUs: for a CudaStream, on() throws
+/// UsageError.
 template <class F>
 auto on(const Stream& stream, F&& f) {
   using Result = decltype(f(std::declval<CpuStream&>()));
@@ -105,8 +112,10 @@ auto on(const Stream& stream, F&& f) {
       [&](auto reference) -> Result {
         if constexpr (std::is_same_v<decltype(reference), MetaStream>)
           return Result();
-        else
+        else if constexpr (std::is_invocable_v<F&, decltype(reference.get())>)
           return f(reference.get());
+        else
+          detail::fail_without_gpu_kernel();
       },
       stream);
 }

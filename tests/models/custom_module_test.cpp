@@ -97,7 +97,8 @@ TEST(CustomModule, ErrorOfItsOwnForwardHasItsPath) {
   EXPECT_EQ(message_of<UsageError>([&] {
               net.infer({7, 4});
             }),
-            "biased (Module): add: shapes [2, 3] and [7, 3] differ");
+            "biased (Module): add: found the shapes [2, 3] and [7, 3], expected sizes that are equal or 1 along "
+            "each axis");
 }
 
 TEST(CustomModule, HasARowForItsOwnParameters) {

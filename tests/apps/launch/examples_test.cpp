@@ -46,6 +46,22 @@ TEST_F(Examples, TrainOnGeneratedImages) {
   EXPECT_EQ(first_loss(run(command("minimal_cifar10_ranks"))), loss) << "a single rank";
 }
 
+TEST_F(Examples, TwoMoonsAreSeparated) {
+  const ProcessResult result =
+      run_program({program("two_moons")}, {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(result.out, match, std::regex("test accuracy ([0-9.]+)%"))) << result.out;
+  EXPECT_GE(std::stod(match[1]), 98);
+}
+
+TEST_F(Examples, CustomOpHasTheRightGradient) {
+  const ProcessResult result =
+      run_program({program("custom_op")}, {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "the gradients of softplus are right\nsoftplus(-1) = 0.3133, slope 0.2689\n");
+}
+
 TEST_F(Examples, TrainOnTwoRanks) {
   Arguments arguments = {CONVOY_MPIRUN, "-n", "2"};
   for (const std::string& argument : command("minimal_cifar10_ranks")) arguments.push_back(argument);

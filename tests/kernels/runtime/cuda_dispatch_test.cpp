@@ -1,4 +1,5 @@
 // Dispatch in a build with CUDA: the same call runs the kernel of the CPU or of the GPU.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
 #include "tests/kernels/device_array.h"
+#include "tests/testing/support/errors.h"
 #include "tests/testing/support/gpu.h"
 
 namespace convoy {
@@ -35,6 +37,16 @@ TEST_F(CudaDispatch, ThrowsUsageErrorForUnsupportedTypes) {
   const DeviceArray<std::int32_t> x(gpu, {8});
   EXPECT_THROW(on(gpu.stream(), [&](auto& stream) { kernels::relu_forward(stream, x.view(), x.view()); }),
                UsageError);
+}
+
+TEST_F(CudaDispatch, ThrowsUsageErrorForAKernelOfTheCpuAlone) {
+  int calls = 0;
+  const auto kernel = [&](CpuStream&) { return ++calls; };
+  EXPECT_EQ(on(DeviceContext::create_cpu({}).stream(), kernel), 1);
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  EXPECT_THAT(testing::message_of<UsageError>([&] { on(gpu.stream(), kernel); }),
+              ::testing::HasSubstr("found a tensor on a GPU, and an op with a kernel for the CPU alone"));
+  EXPECT_EQ(calls, 1);
 }
 
 }  // namespace
