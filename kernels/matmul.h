@@ -14,8 +14,27 @@ struct MatmulOptions {
   bool transpose_b = false;
 };
 
+/// The sizes of a matrix multiplication: `batch` times [m, k] by [k, n].
+struct GemmSizes {
+  std::int64_t batch = 1, m = 0, n = 0, k = 0;
+  bool shares_a = false, shares_b = false;  // one matrix that is a factor of the whole batch
+
+  GemmSizes(const Shape& a, const Shape& b, const Shape& c, MatmulOptions options)
+      : batch(c.rank() == 3 ? c[0] : 1),
+        m(c[-2]),
+        n(c[-1]),
+        k(a[options.transpose_a ? -2 : -1]),
+        shares_a(a.rank() == 2),
+        shares_b(b.rank() == 2) {}
+  /// Returns the distance of consecutive matrices in elements: 0 for a shared one.
+  std::int64_t stride_a() const { return shares_a ? 0 : m * k; }
+  std::int64_t stride_b() const { return shares_b ? 0 : k * n; }
+};
+
 // Computes c [M, N] = op(a) op(b), or c += op(a) op(b) with GradMode::accumulate. a is [M, K], or [K, M] with
 // transpose_a. b is [K, N], or [N, K] with transpose_b. K = 0 gives zeros.
+// With c [B, M, N], computes B independent matrices. a and b have B matrices too, or rank 2: one matrix that
+// is a factor of all of them.
 void matmul(CpuStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 void matmul(CudaStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 

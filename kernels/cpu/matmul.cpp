@@ -15,6 +15,12 @@
 namespace convoy::kernels {
 namespace {
 
+/// Multiplications of a matrix up to which a batch is computed with one thread per matrix. From about 256^3
+/// on, OpenBLAS uses all threads for one matrix well.
+constexpr std::int64_t kMaxSmallGemm = std::int64_t{1} << 24;
+/// Minimum number of multiplications per thread: a few microseconds.
+constexpr std::int64_t kGemmGrain = std::int64_t{1} << 16;
+
 void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k, const float* a,
           blasint lda, const float* b, blasint ldb, float beta, float* c, blasint ldc) {
   cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
@@ -50,10 +56,11 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
     FloatCopies copies(stream);
     return round_into(stream, float_gemm(stream, copies, a, b, c.shape, options), c);
   }
-  const blasint m = blas_size(c.shape[0]);
-  const blasint n = blas_size(c.shape[1]);
-  const blasint k = blas_size(a.shape[options.transpose_a ? 0 : 1]);
-  if (m == 0 || n == 0) return;
+  const GemmSizes sizes(a.shape, b.shape, c.shape, options);
+  const blasint m = blas_size(sizes.m);
+  const blasint n = blas_size(sizes.n);
+  const blasint k = blas_size(sizes.k);
+  if (c.numel() == 0) return;
   dispatch(kCpuFullTypes, c.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (k == 0) {  // BLAS does not specify whether c is written in this case
@@ -61,9 +68,18 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
       return;
     }
     set_library_threads(stream);
-    gemm(options.transpose_a ? CblasTrans : CblasNoTrans, options.transpose_b ? CblasTrans : CblasNoTrans, m,
-         n, k, a.as<T>(), blas_size(a.shape[1]), b.as<T>(), blas_size(b.shape[1]),
-         c.mode == GradMode::accumulate ? T{1} : T{0}, c.as<T>(), n);
+    const auto multiply = [&, lda = blas_size(a.shape[-1]), ldb = blas_size(b.shape[-1])](std::int64_t begin,
+                                                                                          std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        gemm(options.transpose_a ? CblasTrans : CblasNoTrans, options.transpose_b ? CblasTrans : CblasNoTrans,
+             m, n, k, a.as<T>() + i * sizes.stride_a(), lda, b.as<T>() + i * sizes.stride_b(), ldb,
+             c.mode == GradMode::accumulate ? T{1} : T{0}, c.as<T>() + i * sizes.m * sizes.n, n);
+    };
+    const std::int64_t work = sizes.m * sizes.n * sizes.k;
+    // Inside of a parallel loop, OpenBLAS uses one thread per call.
+    if (sizes.batch > 1 && work <= kMaxSmallGemm)
+      return parallel_for(stream, sizes.batch, std::max<std::int64_t>(1, kGemmGrain / work), multiply);
+    multiply(0, sizes.batch);
   });
 }
 

@@ -17,14 +17,17 @@ struct Epilogue {
 /// empty.
 bool multiply_by_library(CudaStream& stream, ConstView a, ConstView b, GradView c, MatmulOptions options,
                          const Epilogue& epilogue = {}) {
-  const std::int64_t depth = a.shape[options.transpose_a ? 0 : 1];
-  if (depth == 0) return false;  // cuBLASLt does not support empty matrices
+  const GemmSizes sizes(a.shape, b.shape, c.shape, options);
+  if (sizes.k == 0) return false;  // cuBLASLt does not support empty matrices
   const cuda::GemmProblem problem{
       .dtype = c.dtype,
       .tf32 = stream.cuda_options().tf32,
-      .m = c.shape[0],
-      .n = c.shape[1],
-      .k = depth,
+      .batch = sizes.batch,
+      .shares_a = sizes.shares_a,
+      .shares_b = sizes.shares_b,
+      .m = sizes.m,
+      .n = sizes.n,
+      .k = sizes.k,
       .transpose_a = options.transpose_a,
       .transpose_b = options.transpose_b,
       .relu = epilogue.relu,

@@ -26,6 +26,7 @@ struct Operand {
   const T* data;
   std::int64_t lines;
   std::int64_t line_stride, k_stride;
+  std::int64_t matrix_stride;  // to the next matrix of the batch; 0 if all use the same one
 };
 
 /// The shared memory of a block. Two columns of padding avoid bank conflicts in f32 when a warp stores along
@@ -53,13 +54,20 @@ __device__ void load_slab(const Operand<T>& from, std::int64_t first_line, std::
   }
 }
 
-/// Computes c [rows, columns] = a b, or +=. One block per tile; the column of tiles varies fastest.
+/// Computes c [batch, rows, columns] = a b, or +=. One block per tile; the column of tiles varies fastest, the
+/// matrix of the batch slowest.
 template <class T>
-__global__ void __launch_bounds__(kThreads) matmul_kernel(Operand<T> a, Operand<T> b, std::int64_t depth,
-                                                          unsigned tiles_per_row, GradMode mode, T* c) {
+__global__ void __launch_bounds__(kThreads)
+    matmul_kernel(Operand<T> a, Operand<T> b, std::int64_t depth, unsigned tiles_per_row,
+                  unsigned tiles_per_matrix, GradMode mode, T* c) {
   auto& slabs = cuda::shared_memory<Slabs<compute_t<T>>>();
-  const std::int64_t first_row = std::int64_t{blockIdx.x / tiles_per_row} * kTile;
-  const std::int64_t first_column = std::int64_t{blockIdx.x % tiles_per_row} * kTile;
+  const std::int64_t matrix = blockIdx.x / tiles_per_matrix;
+  const unsigned tile = blockIdx.x % tiles_per_matrix;
+  const std::int64_t first_row = std::int64_t{tile / tiles_per_row} * kTile;
+  const std::int64_t first_column = std::int64_t{tile % tiles_per_row} * kTile;
+  a.data += matrix * a.matrix_stride;
+  b.data += matrix * b.matrix_stride;
+  c += matrix * a.lines * b.lines;
 
   compute_t<T> sum[kPerThread][kPerThread] = {};
   for (std::int64_t first_k = 0; first_k < depth; first_k += kDepth) {
@@ -90,22 +98,25 @@ __global__ void __launch_bounds__(kThreads) matmul_kernel(Operand<T> a, Operand<
 
 void matmul_reference(CudaStream& stream, ConstView a, ConstView b, GradView c, MatmulOptions options) {
   if (!c.wanted() || c.numel() == 0) return;
-  const std::int64_t m = c.shape[0];
-  const std::int64_t n = c.shape[1];
-  const std::int64_t k = a.shape[options.transpose_a ? 0 : 1];
+  const GemmSizes sizes(a.shape, b.shape, c.shape, options);
+  const std::int64_t m = sizes.m, n = sizes.n, k = sizes.k;
   const unsigned tiles_per_row = blocks_for(n, kTile);
+  const unsigned tiles_per_matrix = blocks_for(m, kTile) * tiles_per_row;
   dispatch(cuda::kGpuTypes, c.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Operand<T> left{.data = a.as<T>(),
                           .lines = m,
                           .line_stride = options.transpose_a ? 1 : k,
-                          .k_stride = options.transpose_a ? m : 1};
+                          .k_stride = options.transpose_a ? m : 1,
+                          .matrix_stride = sizes.stride_a()};
     const Operand<T> right{.data = b.as<T>(),
                            .lines = n,
                            .line_stride = options.transpose_b ? k : 1,
-                           .k_stride = options.transpose_b ? 1 : n};
-    launch(stream, blocks_for(m, kTile) * tiles_per_row, dim3(kSide, kSide), sizeof(Slabs<compute_t<T>>),
-           matmul_kernel<T>, left, right, k, tiles_per_row, c.mode, c.as<T>());
+                           .k_stride = options.transpose_b ? 1 : n,
+                           .matrix_stride = sizes.stride_b()};
+    launch(stream, static_cast<unsigned>(sizes.batch) * tiles_per_matrix, dim3(kSide, kSide),
+           sizeof(Slabs<compute_t<T>>), matmul_kernel<T>, left, right, k, tiles_per_row, tiles_per_matrix,
+           c.mode, c.as<T>());
   });
 }
 

@@ -53,6 +53,11 @@ void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribut
 }
 
 template <class T>
+void set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, const T& value) {
+  CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value));
+}
+
+template <class T>
 void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
          const T& value) {
   CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
@@ -65,19 +70,25 @@ std::uint32_t alignment_of(const void* address) {
   return 1u << std::countr_zero(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address)) | kMax);
 }
 
-GemmDescriptors::Layout GemmDescriptors::layout(DType dtype, std::int64_t rows, std::int64_t columns) {
+GemmDescriptors::Layout GemmDescriptors::layout(DType dtype, std::int64_t rows, std::int64_t columns,
+                                                std::int64_t batch, bool shared) {
   cublasLtMatrixLayout_t out = nullptr;
   CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&out, data_type(dtype), static_cast<std::uint64_t>(columns),
                                           static_cast<std::uint64_t>(rows), columns));
-  return Layout(out);
+  Layout created(out);
+  if (batch > 1) {
+    set(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(batch));
+    set(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, shared ? std::int64_t{0} : rows * columns);
+  }
+  return created;
 }
 
 GemmDescriptors::GemmDescriptors(const GemmProblem& problem)
-    : a_(problem.transpose_a ? layout(problem.dtype, problem.k, problem.m)
-                             : layout(problem.dtype, problem.m, problem.k)),
-      b_(problem.transpose_b ? layout(problem.dtype, problem.n, problem.k)
-                             : layout(problem.dtype, problem.k, problem.n)),
-      c_(layout(problem.dtype, problem.m, problem.n)) {
+    : a_(layout(problem.dtype, problem.transpose_a ? problem.k : problem.m,
+                problem.transpose_a ? problem.m : problem.k, problem.batch, problem.shares_a)),
+      b_(layout(problem.dtype, problem.transpose_b ? problem.n : problem.k,
+                problem.transpose_b ? problem.k : problem.n, problem.batch, problem.shares_b)),
+      c_(layout(problem.dtype, problem.m, problem.n, problem.batch, false)) {
   cublasLtMatmulDesc_t operation = nullptr;
   CUBLAS_CHECK(cublasLtMatmulDescCreate(&operation, compute_type(problem), scale_type(problem.dtype)));
   operation_.reset(operation);

@@ -17,11 +17,13 @@
 
 namespace convoy::kernels::cuda {
 
-/// The GEMM c [m, n] = act(op(a) [m, k] op(b) [k, n] + bias [n]) with row-major matrices: everything that the
-/// choice of an algorithm depends on. No size may be 0.
+/// The GEMM c [m, n] = act(op(a) [m, k] op(b) [k, n] + bias [n]) with row-major matrices, or a batch of them:
+/// everything that the choice of an algorithm depends on. No size may be 0.
 struct GemmProblem {
   DType dtype = DType::f32;
-  bool tf32 = false;  // f32 operands may be rounded to TF32
+  bool tf32 = false;                        // f32 operands may be rounded to TF32
+  std::int64_t batch = 1;                   // consecutive matrices; more than 1 excludes bias and ReLU
+  bool shares_a = false, shares_b = false;  // one matrix that is a factor of the whole batch
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
   bool relu = false;
@@ -75,7 +77,8 @@ class GemmDescriptors {
 
  private:
   using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-  static Layout layout(DType dtype, std::int64_t rows, std::int64_t columns);
+  /// Returns the layout of a row-major matrix, or of `batch` consecutive ones or the same one `batch` times.
+  static Layout layout(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t batch, bool shared);
 
   Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> operation_;
   Layout a_, b_, c_;

@@ -18,6 +18,7 @@ enum cublasComputeType_t { CONVOY_CUBLAS_COMPUTE_TYPES(CONVOY_ENUMERATOR) };
 enum cudaDataType_t { CONVOY_CUDA_DATA_TYPES(CONVOY_ENUMERATOR) };
 enum cublasLtMatmulDescAttributes_t { CONVOY_CUBLASLT_MATMUL_ATTRIBUTES(CONVOY_ENUMERATOR) };
 enum cublasLtEpilogue_t { CONVOY_CUBLASLT_EPILOGUES(CONVOY_ENUMERATOR) };
+enum cublasLtMatrixLayoutAttribute_t { CONVOY_CUBLASLT_LAYOUT_ATTRIBUTES(CONVOY_ENUMERATOR) };
 enum cublasLtMatmulPreferenceAttributes_t { CONVOY_CUBLASLT_PREFERENCES(CONVOY_ENUMERATOR) };
 enum cublasLtReductionScheme_t { CONVOY_CUBLASLT_REDUCTIONS(CONVOY_ENUMERATOR) };
 #undef CONVOY_ENUMERATOR
@@ -62,6 +63,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
 /// Creates a matrix layout. `ld` is the number of elements between consecutive columns.
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           std::uint64_t rows, std::uint64_t cols, std::int64_t ld);
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t bytes);
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference);

@@ -30,6 +30,7 @@ CONVOY_CUBLASLT_MATMUL_ATTRIBUTES(CONVOY_CHECK_VALUE)
 CONVOY_CUBLASLT_EPILOGUES(CONVOY_CHECK_VALUE)
 CONVOY_CUBLASLT_PREFERENCES(CONVOY_CHECK_VALUE)
 CONVOY_CUBLASLT_REDUCTIONS(CONVOY_CHECK_VALUE)
+CONVOY_CUBLASLT_LAYOUT_ATTRIBUTES(CONVOY_CHECK_VALUE)
 
 namespace {
 
@@ -72,6 +73,8 @@ static_assert(kIs<decltype(cublasLtMatmulDescSetAttribute),
                   cublasStatus_t(Operation, cublasLtMatmulDescAttributes_t, const void*, Size)>);
 static_assert(kIs<decltype(cublasLtMatrixLayoutCreate),
                   cublasStatus_t(Layout*, cudaDataType, std::uint64_t, std::uint64_t, std::int64_t)>);
+static_assert(kIs<decltype(cublasLtMatrixLayoutSetAttribute),
+                  cublasStatus_t(Layout, cublasLtMatrixLayoutAttribute_t, const void*, std::size_t)>);
 static_assert(kIs<decltype(cublasLtMatrixLayoutDestroy), cublasStatus_t(Layout)>);
 static_assert(kIs<decltype(cublasLtMatmulPreferenceCreate), cublasStatus_t(Preference*)>);
 static_assert(kIs<decltype(cublasLtMatmulPreferenceDestroy), cublasStatus_t(Preference)>);

@@ -19,6 +19,7 @@ void check_layout(const cublasLtMatrixLayoutOpaque_t& layout) {
   require(layout.rows > 0 && layout.cols > 0, "a matrix has no elements");
   require(layout.ld >= 0 && static_cast<std::uint64_t>(layout.ld) >= layout.rows,
           "the leading dimension is below the number of rows");
+  require(layout.batch > 0 && layout.batch_offset >= 0, "the batch is empty, or its offset is negative");
 }
 
 /// Checks the types against the table in the documentation of cublasLtMatmul().
@@ -52,7 +53,9 @@ void check_bias(const Gemm& gemm) {
 bool is_multiple(std::size_t bytes) { return bytes % kVectorBytes == 0; }
 
 bool is_in_vectors(const cublasLtMatrixLayoutOpaque_t& layout) {
-  return is_multiple(static_cast<std::size_t>(layout.ld) * size_of(layout.element()));
+  const std::size_t size = size_of(layout.element());
+  return is_multiple(static_cast<std::size_t>(layout.ld) * size) &&
+         is_multiple(static_cast<std::size_t>(layout.batch_offset) * size);
 }
 
 Summation summation_of(std::uint64_t algorithm) {
@@ -130,6 +133,12 @@ Gemm make_gemm(const cublasLtMatmulDescOpaque_t& operation, const cublasLtMatrix
   require((transposes_b ? b.cols : b.rows) == made.k, "the columns of op(A) do not match the rows of op(B)");
   for (const cublasLtMatrixLayoutOpaque_t* const layout : {&c, &d})
     require(layout->rows == made.m && layout->cols == made.n, "the shape of C or D does not match the GEMM");
+  for (const cublasLtMatrixLayoutOpaque_t* const layout : {&b, &c, &d})
+    require(layout->batch == a.batch, "the batch counts of the matrices differ");
+  require(d.batch == 1 || static_cast<std::size_t>(d.batch_offset) >= static_cast<std::size_t>(d.ld) * d.cols,
+          "the matrices of D overlap");
+  require(d.batch == 1 || operation.epilogue == CUBLASLT_EPILOGUE_DEFAULT,
+          "this emulator supports no epilogue of a batch", CUBLAS_STATUS_NOT_SUPPORTED);
   check_types(made);
   check_bias(made);
   return made;
@@ -157,10 +166,21 @@ std::vector<Algorithm> algorithms(const Gemm& gemm, const cublasLtMatmulPreferen
 void run(const Gemm& gemm, std::uint64_t algorithm, double alpha, double beta, const Matrices& matrices,
          void* workspace) {
   ++vendor_state().counts.gemms[algorithm];
-  if (gemm.operation.compute == CUBLAS_COMPUTE_64F)
-    run_in<double>(gemm, algorithm, alpha, beta, matrices, workspace);
-  else
-    run_in<float>(gemm, algorithm, static_cast<float>(alpha), static_cast<float>(beta), matrices, workspace);
+  for (std::int32_t i = 0; i < gemm.d.batch; ++i) {
+    const auto moved = [i](const void* array, const cublasLtMatrixLayoutOpaque_t& layout) {
+      return static_cast<const std::byte*>(array) +
+             static_cast<std::size_t>(i * layout.batch_offset) * size_of(layout.element());
+    };
+    const Matrices one{.a = moved(matrices.a, gemm.a),
+                       .b = moved(matrices.b, gemm.b),
+                       .c = moved(matrices.c, gemm.c),
+                       .d = static_cast<std::byte*>(matrices.d) +
+                            (moved(matrices.d, gemm.d) - static_cast<const std::byte*>(matrices.d))};
+    if (gemm.operation.compute == CUBLAS_COMPUTE_64F)
+      run_in<double>(gemm, algorithm, alpha, beta, one, workspace);
+    else
+      run_in<float>(gemm, algorithm, static_cast<float>(alpha), static_cast<float>(beta), one, workspace);
+  }
 }
 
 }  // namespace convoy::emulator
@@ -179,5 +199,6 @@ Element cublasLtMatrixLayoutOpaque_t::element() const {
 
 std::size_t cublasLtMatrixLayoutOpaque_t::bytes() const {
   const std::uint64_t last = (cols - 1) * static_cast<std::uint64_t>(ld) + rows;
-  return static_cast<std::size_t>(last) * size_of(element());
+  const auto offset = static_cast<std::uint64_t>((batch - 1) * batch_offset);
+  return static_cast<std::size_t>(offset + last) * size_of(element());
 }

@@ -25,6 +25,8 @@ struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type = CUDA_R_32F;
   std::uint64_t rows = 0, cols = 0;
   std::int64_t ld = 0;
+  std::int32_t batch = 1;         // matrices
+  std::int64_t batch_offset = 0;  // elements between the matrices of the batch
 
   bool operator==(const cublasLtMatrixLayoutOpaque_t&) const = default;
   convoy::emulator::Element element() const;
@@ -42,7 +44,7 @@ namespace convoy::emulator {
 
 using CublasRefusal = Refusal<cublasStatus_t>;
 
-/// A GEMM: D = op(A) op(B), where op(A) is m x k and op(B) is k x n.
+/// A GEMM: D = op(A) op(B), where op(A) is m x k and op(B) is k x n; or a batch of them.
 struct Gemm {
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t a, b, c, d;

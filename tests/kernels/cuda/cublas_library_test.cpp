@@ -56,6 +56,16 @@ TEST(CublasDescriptors, DescribeRowMajorMatricesAsTransposes) {
   expect_matrix(plain.c(), CUDA_R_32F, 3, 2);
 }
 
+TEST(CublasDescriptors, DescribeBatchesOfConsecutiveMatrices) {
+  const GemmProblem problem{.dtype = DType::f32, .batch = 4, .shares_b = true, .m = 2, .n = 3, .k = 5};
+  const GemmDescriptors described(problem);
+  for (const auto& [layout, distance] :
+       {std::pair{described.a(), 10}, {described.b(), 0}, {described.c(), 6}}) {
+    EXPECT_EQ(attribute<std::int32_t>(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT), 4);
+    EXPECT_EQ(attribute<std::int64_t>(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET), distance);
+  }
+}
+
 TEST(CublasDescriptors, DescribeTransposedOperands) {
   for (const bool ta : {false, true})
     for (const bool tb : {false, true}) {

@@ -62,10 +62,55 @@ class CudaMatmul : public testing::GpuTest {
       repeats.expect_same(found);
     });
   }
+
+  /// Compares a batch of 3 matrices with one GEMM per matrix on the CPU.
+  void compare_batch(Matmul multiply, bool shares_a, bool shares_b, kernels::MatmulOptions options) {
+    SCOPED_TRACE(::testing::Message() << "shared " << shares_a << shares_b << ", transposed "
+                                      << options.transpose_a << options.transpose_b);
+    constexpr std::int64_t kBatch = 3, kM = 17, kN = 66, kK = 20;
+    const auto shape = [](bool shared, bool transposed, std::int64_t rows, std::int64_t columns) {
+      if (transposed) std::swap(rows, columns);
+      return shared ? Shape{rows, columns} : Shape{kBatch, rows, columns};
+    };
+    const auto a = Array<T>::random(shape(shares_a, options.transpose_a, kM, kK), 1);
+    const auto b = Array<T>::random(shape(shares_b, options.transpose_b, kK, kN), 2);
+    const auto before = Array<T>::random({kBatch, kM, kN}, 3);
+    const auto exact_a = a.template to<double>(), exact_b = b.template to<double>();
+    auto expected = before.template to<double>();
+    const auto matrix = [](ConstView all, std::int64_t i) {
+      const std::int64_t size = all.shape[-1] * all.shape[-2];
+      return ConstView(all.as<double>() + (all.shape.rank() == 3 ? i * size : 0),
+                       {all.shape[-2], all.shape[-1]}, DType::f64);
+    };
+    CpuStream cpu({.threads = 1});
+    for (std::int64_t i = 0; i < kBatch; ++i) {
+      const View c{expected.view().template as<double>() + i * kM * kN, {kM, kN}, DType::f64};
+      kernels::matmul(cpu, matrix(exact_a.view(), i), matrix(exact_b.view(), i),
+                      GradView(c, GradMode::accumulate), options);
+    }
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    const DeviceArray<T> gpu_a(gpu, a), gpu_b(gpu, b), c(gpu, before);
+    multiply(cuda_stream_of(gpu), gpu_a.view(), gpu_b.view(), c.grad(GradMode::accumulate), options);
+    testing::expect_rounded_near(c.values(), expected, dot_tolerance<T>(kK));
+  }
 };
 
 using Types = ::testing::Types<float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(CudaMatmul, Types);
+
+TYPED_TEST(CudaMatmul, BatchesAgreeWithSingleMatrices) {
+  for (const auto& multiply :
+       {kernels::matmul_reference,
+        static_cast<void (*)(CudaStream&, ConstView, ConstView, GradView, kernels::MatmulOptions)>(
+            kernels::matmul)})
+    for (const bool ta : {false, true})
+      for (const bool tb : {false, true}) {
+        const kernels::MatmulOptions options{.transpose_a = ta, .transpose_b = tb};
+        this->compare_batch(multiply, false, false, options);
+        this->compare_batch(multiply, true, false, options);
+        this->compare_batch(multiply, false, true, options);
+      }
+}
 
 TYPED_TEST(CudaMatmul, ReferenceAgreesInEveryTransposition) {
   for (const Sizes s : kSizes)

@@ -43,9 +43,14 @@ std::vector<ErrorCase> error_cases() {
        "matmul: [2, 3] times [4, 5]"},
       {"matmul_rank",
        [] {
-         matmul(zeros({2, 3, 1}), zeros({3, 5}));
+         matmul(zeros({3}), zeros({3, 5}));
        },
-       "left factor [2, 3, 1] has 3 dimensions"},
+       "left factor [3] has 1 dimensions, expected at least 2"},
+      {"matmul_batches",
+       [] {
+         matmul(zeros({2, 3, 4}), zeros({3, 4, 5}));
+       },
+       "matmul: [2, 3, 4] times [3, 4, 5]: leading sizes differ"},
       {"linear_features",
        [] {
          linear(zeros({2, 3}), zeros({5, 4}), Variable());
