@@ -26,7 +26,8 @@ AnyView as_batch(AnyView view) {
   return view;
 }
 
-// c_i = a_i b_i      da_i = dc_i b_i^T      db_i = a_i^T dc_i; da is the sum of the da_i if all a_i are the same.
+// c_i = a_i b_i      da_i = dc_i b_i^T      db_i = a_i^T dc_i; da is the sum of the da_i if all a_i are the
+// same.
 Variable batched_matmul(const Variable& a, const Variable& b) {
   const Shape& left = a.shape();
   const Shape& right = b.shape();

@@ -6,7 +6,10 @@
 
 #include "convoy/engine/autograd/variable.h"
 #include "convoy/engine/ops/arithmetic.h"
+#include "convoy/engine/ops/attention.h"
+#include "convoy/engine/ops/losses.h"
 #include "convoy/engine/ops/movement.h"
+#include "convoy/engine/ops/normalization.h"
 #include "convoy/engine/ops/reductions.h"
 #include "convoy/engine/tensor/process_group.h"
 #include "convoy/kernels/base/random.h"
@@ -36,11 +39,11 @@ Variable cast(const Variable& x, DType dtype);
 
 // ---- Matrix multiplication and convolution ----
 
-/// Multiplies a [M, K] by b [K, N]. With a [..., M, K] and b [..., K, N], multiplies each pair of matrices; one
-/// of the factors may be a single matrix, which is used for all.
+/// Multiplies a [M, K] by b [K, N]. With a [..., M, K] and b [..., K, N], multiplies each pair of matrices;
+/// one of the factors may be a single matrix, which is used for all.
 Variable matmul(const Variable& a, const Variable& b);
-/// Returns x weight^T + bias, [..., out], for x [..., in] of at least two dimensions, weight [out, in] and bias
-/// [out] or undefined; with `with_relu`, max(x weight^T + bias, 0).
+/// Returns x weight^T + bias, [..., out], for x [..., in] of at least two dimensions, weight [out, in] and
+/// bias [out] or undefined; with `with_relu`, max(x weight^T + bias, 0).
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias, bool with_relu = false);
 /// Convolves x [N, H, W, I] with filter [O, kH, kW, I] and adds bias, [O] or undefined; with options.relu,
 /// applies max(., 0) to the result.

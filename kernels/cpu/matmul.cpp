@@ -1,12 +1,9 @@
 // kernels/matmul.h on the CPU: OpenBLAS in f32 and f64; bf16 is computed on f32 copies.
 #include "convoy/kernels/matmul.h"
 
-#include <cblas.h>
-
 #include <algorithm>
-#include <limits>
 
-#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/cpu/primitives/blas.h"
 #include "convoy/kernels/cpu/primitives/float_copies.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
@@ -20,25 +17,6 @@ namespace {
 constexpr std::int64_t kMaxSmallGemm = std::int64_t{1} << 24;
 /// Minimum number of multiplications per thread: a few microseconds.
 constexpr std::int64_t kGemmGrain = std::int64_t{1} << 16;
-
-void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k, const float* a,
-          blasint lda, const float* b, blasint ldb, float beta, float* c, blasint ldc) {
-  cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
-}
-
-void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k, const double* a,
-          blasint lda, const double* b, blasint ldb, double beta, double* c, blasint ldc) {
-  cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
-}
-
-// Returns `size` as BLAS's integer type, which has 32 bits in common builds of OpenBLAS. Throws UsageError if
-// the size does not fit, since it would silently wrap.
-blasint blas_size(std::int64_t size) {
-  check(size <= std::numeric_limits<blasint>::max(),
-        "matmul: found a size of {}, this BLAS supports at most {}", size,
-        std::numeric_limits<blasint>::max());
-  return static_cast<blasint>(size);
-}
 
 /// Multiplies half-precision matrices in f32. The result is f32 and is stored in buffer 0 of `copies`, the
 /// operands in buffers 1 and 2.
@@ -57,9 +35,9 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
     return round_into(stream, float_gemm(stream, copies, a, b, c.shape, options), c);
   }
   const GemmSizes sizes(a.shape, b.shape, c.shape, options);
-  const blasint m = blas_size(sizes.m);
-  const blasint n = blas_size(sizes.n);
-  const blasint k = blas_size(sizes.k);
+  const blasint m = blas::size(sizes.m);
+  const blasint n = blas::size(sizes.n);
+  const blasint k = blas::size(sizes.k);
   if (c.numel() == 0) return;
   dispatch(kCpuFullTypes, c.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -68,12 +46,12 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
       return;
     }
     set_library_threads(stream);
-    const auto multiply = [&, lda = blas_size(a.shape[-1]), ldb = blas_size(b.shape[-1])](std::int64_t begin,
-                                                                                          std::int64_t end) {
+    const auto multiply = [&, lda = blas::size(a.shape[-1]), ldb = blas::size(b.shape[-1])](
+                              std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
-        gemm(options.transpose_a ? CblasTrans : CblasNoTrans, options.transpose_b ? CblasTrans : CblasNoTrans,
-             m, n, k, a.as<T>() + i * sizes.stride_a(), lda, b.as<T>() + i * sizes.stride_b(), ldb,
-             c.mode == GradMode::accumulate ? T{1} : T{0}, c.as<T>() + i * sizes.m * sizes.n, n);
+        blas::gemm(options.transpose_a, options.transpose_b, m, n, k, T{1}, a.as<T>() + i * sizes.stride_a(),
+                   lda, b.as<T>() + i * sizes.stride_b(), ldb, c.mode == GradMode::accumulate ? T{1} : T{0},
+                   c.as<T>() + i * sizes.m * sizes.n, n);
     };
     const std::int64_t work = sizes.m * sizes.n * sizes.k;
     // Inside of a parallel loop, OpenBLAS uses one thread per call.

@@ -54,8 +54,8 @@ __device__ void load_slab(const Operand<T>& from, std::int64_t first_line, std::
   }
 }
 
-/// Computes c [batch, rows, columns] = a b, or +=. One block per tile; the column of tiles varies fastest, the
-/// matrix of the batch slowest.
+/// Computes c [batch, rows, columns] = a b, or +=. One block per tile; the column of tiles varies fastest,
+/// the matrix of the batch slowest.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     matmul_kernel(Operand<T> a, Operand<T> b, std::int64_t depth, unsigned tiles_per_row,

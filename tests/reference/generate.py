@@ -12,8 +12,11 @@ import safetensors.numpy
 import torch
 import torchvision
 
-import ops
+import attention
+import losses
 import networks
+import normalization
+import ops
 
 DIRECTORY = pathlib.Path(__file__).parent
 
@@ -28,6 +31,9 @@ def save(name: str, tensors: dict) -> None:
 def main() -> None:
     torch.set_num_threads(1)  # a fixed order of sums
     save("ops.safetensors", ops.compute())
+    save("attention.safetensors", attention.compute())
+    save("losses.safetensors", losses.compute())
+    save("normalization.safetensors", normalization.compute())
     save("models.safetensors", networks.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]
     (DIRECTORY / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -84,12 +84,18 @@ std::vector<OpCase> loss_cases();
 std::vector<OpCase> arithmetic_cases();
 std::vector<OpCase> movement_cases();
 std::vector<OpCase> reductions_cases();
+std::vector<OpCase> attention_cases();
+std::vector<OpCase> losses_cases();
+std::vector<OpCase> normalization_cases();
 
 /// Returns the error cases of all families.
 std::vector<ErrorCase> error_cases();
 std::vector<ErrorCase> arithmetic_error_cases();
 std::vector<ErrorCase> movement_error_cases();
 std::vector<ErrorCase> reductions_error_cases();
+std::vector<ErrorCase> attention_error_cases();
+std::vector<ErrorCase> losses_error_cases();
+std::vector<ErrorCase> normalization_error_cases();
 
 /// Returns the cases of all families.
 std::vector<OpCase> all_op_cases();

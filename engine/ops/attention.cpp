@@ -1,0 +1,106 @@
+#include "convoy/engine/ops/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "convoy/engine/ops/checks.h"
+#include "convoy/engine/ops/cost.h"
+#include "convoy/kernels/attention.h"
+
+namespace convoy {
+namespace {
+
+constexpr const char* kName = "scaled_dot_product_attention";
+
+void check_arguments(const Variable& q, const Variable& k, const Variable& v) {
+  detail::check_floating(kName, q);
+  detail::check_alike(kName, q, k);
+  detail::check_alike(kName, q, v);
+  const auto leading = [](const Variable& x) {
+    return x.shape().sizes().first(static_cast<std::size_t>(x.shape().rank() - 2));
+  };
+  const bool has_ranks =
+      q.shape().rank() >= 3 && k.shape().rank() == q.shape().rank() && v.shape().rank() == q.shape().rank();
+  const bool fits = has_ranks && std::ranges::equal(leading(q), leading(k)) &&
+                    std::ranges::equal(leading(q), leading(v)) && q.shape()[-1] == k.shape()[-1] &&
+                    k.shape()[-2] == v.shape()[-2];
+  check(fits, "{}: queries {}, keys {} and values {}, expected [..., T, D], [..., S, D] and [..., S, V]",
+        kName, q.shape().text(), k.shape().text(), v.shape().text());
+  check(q.shape()[-1] > 0 && v.shape()[-1] > 0 && v.shape()[-2] > 0,
+        "{}: queries {} and values {}, expected at least one key and positive sizes of queries and values",
+        kName, q.shape().text(), v.shape().text());
+}
+
+/// Returns a view of the array as [batch, rows, columns].
+template <class AnyView>
+AnyView as_batch(AnyView view, std::int64_t batch) {
+  if (view.shape.rank() < 2) return view;  // an unwanted gradient
+  view.shape = Shape{batch, view.shape[-2], view.shape[-1]};
+  return view;
+}
+
+/// Returns the cost: two GEMMs and five operations per score in the forward. Backward computes the scores
+/// again, and needs one GEMM for their gradients and one for each gradient that is wanted.
+OpCost cost_of_attention(const Variable& q, const Variable& k, const Variable& v, std::int64_t batch,
+                         bool causal) {
+  const std::int64_t queries = q.shape()[-2], keys = k.shape()[-2], depth = q.shape()[-1],
+                     width = v.shape()[-1];
+  std::int64_t scores = queries * keys;
+  if (causal) {
+    const std::int64_t full = std::max<std::int64_t>(queries - keys, 0), partial = queries - full;
+    scores = full * keys + partial * (partial + 1) / 2;
+  }
+  scores *= batch;
+  const std::int64_t result = detail::bytes_of(q) / depth * width;
+  const std::int64_t inputs = detail::bytes_of(q) + detail::bytes_of(k) + detail::bytes_of(v);
+  OpCost cost{.forward = {.flops = scores * (2 * depth + 2 * width + 5), .bytes = inputs + result},
+              .backward = {.flops = scores * (2 * depth + 2 * width + 5), .bytes = inputs + 2 * result}};
+  for (const Variable* const x : {&q, &k, &v})
+    if (x->requires_grad())
+      cost.backward += {.flops = scores * 2 * x->shape()[-1], .bytes = detail::bytes_of(*x)};
+  return cost;
+}
+
+}  // namespace
+
+Variable scaled_dot_product_attention(const Variable& q, const Variable& k, const Variable& v,
+                                      AttentionOptions options) {
+  check_arguments(q, k, v);
+  wait_ready(q, k, v);
+  std::vector<std::int64_t> sizes(q.shape().sizes().begin(), q.shape().sizes().end());
+  sizes.back() = v.shape()[-1];
+  std::int64_t batch = 1;
+  for (int axis = 0; axis < q.shape().rank() - 2; ++axis) batch *= q.shape()[axis];
+  const kernels::AttentionRule rule{
+      .scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(q.shape()[-1]))),
+      .causal = options.causal};
+  const Tensor y = Tensor::empty(Shape(sizes), q.dtype(), detail::result_context(q, k, v));
+  const Tensor log_sum_exp =
+      Tensor::empty({batch, q.shape()[-2]}, is_half(q.dtype()) ? DType::f32 : q.dtype(), y.context());
+  on(y.stream(), [&](auto& s) {
+    kernels::attention_forward(s, as_batch(q.value().view(), batch), as_batch(k.value().view(), batch),
+                               as_batch(v.value().view(), batch), rule, as_batch(y.view(), batch),
+                               log_sum_exp.view());
+  });
+  return record(
+      kName, y, {q, k, v},
+      [q = q.value(), k = k.value(), v = v.value(), y, log_sum_exp, rule, batch](const Tensor& dy,
+                                                                                 std::span<GradSlot> slots) {
+        if (batch == 0) {  // views of empty arrays may be null
+          for (GradSlot& slot : slots) slot.claim();
+          return;
+        }
+        // In this order: an array may be given twice, and then the later gradient accumulates.
+        const GradView dq = as_batch(slots[0].claim(), batch);
+        const GradView dk = as_batch(slots[1].claim(), batch);
+        const GradView dv = as_batch(slots[2].claim(), batch);
+        on(dy.stream(), [&](auto& s) {
+          kernels::attention_backward(s, as_batch(dy.view(), batch), as_batch(q.view(), batch),
+                                      as_batch(k.view(), batch), as_batch(v.view(), batch),
+                                      as_batch(y.view(), batch), log_sum_exp.view(), rule, dq, dk, dv);
+        });
+      },
+      cost_of_attention(q, k, v, batch, options.causal));
+}
+
+}  // namespace convoy

@@ -1,0 +1,213 @@
+// kernels/losses.h on the GPU. Each block sums the losses of a piece of the arrays; one more block adds the
+// sums of the pieces. Sums are f64.
+#include "convoy/kernels/losses.h"
+
+#include <cmath>
+
+#include "convoy/kernels/cuda/primitives/block_reduce.h"
+#include "convoy/kernels/cuda/primitives/map.h"
+
+namespace convoy::kernels {
+namespace {
+
+using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::narrow, cuda::widen;
+
+constexpr int kLossBlock = 256;
+constexpr int kLossPiece =
+    8192;  // elements per block: for floats, 8 loads of 16 bytes of both arrays per thread
+constexpr int kFinishBlock = 512;
+
+struct SquaredError {
+  template <class C>
+  __device__ static C loss(C x, C t) {
+    return (x - t) * (x - t);
+  }
+  template <class C>
+  __device__ static C by_x(C x, C t) {
+    return 2 * (x - t);
+  }
+  template <class C>
+  __device__ static C by_target(C x, C t) {
+    return 2 * (t - x);
+  }
+};
+
+// max(x, 0) - x t + log(1 + e^-|x|): no term overflows, and none cancels for large |x|.
+struct BinaryCrossEntropy {
+  template <class C>
+  __device__ static C loss(C x, C t) {
+    return ((x > 0 ? x : C{0}) - x * t) + std::log1p(std::exp(-std::abs(x)));
+  }
+  template <class C>
+  __device__ static C by_x(C x, C t) {
+    const C small = std::exp(-std::abs(x));
+    return (x < 0 ? small : C{1}) / (1 + small) - t;
+  }
+  template <class C>
+  __device__ static C by_target(C x, C /*t*/) {
+    return -x;
+  }
+};
+
+struct KlDivergence {
+  template <class C>
+  __device__ static C loss(C x, C t) {
+    return t == 0 ? C{0} : t * (std::log(t) - x);
+  }
+  template <class C>
+  __device__ static C by_x(C /*x*/, C t) {
+    return -t;
+  }
+  template <class C>
+  __device__ static C by_target(C x, C t) {
+    return t == 0 ? C{0} : std::log(t) + 1 - x;
+  }
+};
+
+template <class F>
+void with_loss(ElementLoss loss, F f) {
+  switch (loss) {
+    case ElementLoss::squared_error: return f(SquaredError{});
+    case ElementLoss::binary_cross_entropy_with_logits: return f(BinaryCrossEntropy{});
+    case ElementLoss::kl_divergence: return f(KlDivergence{});
+  }
+}
+
+// Functions of elements for `map`.
+
+template <class Loss>
+struct Value {
+  template <class C>
+  __device__ C operator()(C x, C t) const {
+    return Loss::loss(x, t);
+  }
+};
+
+/// The derivative of a loss by x or by the target.
+template <class Loss, bool kByTarget, class C>
+__device__ C derivative(C x, C t) {
+  if constexpr (kByTarget) {
+    return Loss::by_target(x, t);
+  } else {
+    return Loss::by_x(x, t);
+  }
+}
+
+/// A gradient for a dy with one element, which every thread reads.
+template <class Loss, bool kByTarget, class T>
+struct ScalarGradient {
+  const T* dy;
+  compute_t<T> factor;
+  __device__ compute_t<T> operator()(compute_t<T> x, compute_t<T> t) const {
+    return widen(*dy) * factor * derivative<Loss, kByTarget>(x, t);
+  }
+};
+
+/// A gradient for a dy of the shape of x.
+template <class Loss, bool kByTarget, class T>
+struct ElementGradient {
+  compute_t<T> factor;
+  __device__ compute_t<T> operator()(compute_t<T> dy, compute_t<T> x, compute_t<T> t) const {
+    return dy * factor * derivative<Loss, kByTarget>(x, t);
+  }
+};
+
+/// Enqueues out[i] = f(in[i]…), or +=.
+template <class T, class F, class... X>
+void map_gradient(CudaStream& stream, const GradView& out, F f, const X*... in) {
+  T* const to = out.as<T>();
+  if (out.mode == GradMode::overwrite) {
+    cuda::launch_map(stream, out.numel(), cuda::Overwrite<T, F>{f}, to, in...);
+  } else {
+    cuda::launch_map(stream, out.numel(), cuda::Accumulate<T, F>{f}, to, static_cast<const T*>(to), in...);
+  }
+}
+
+template <class Loss, bool kByTarget>
+void gradient(CudaStream& stream, const ConstView& dy, double factor, const ConstView& x,
+              const ConstView& target, const GradView& out) {
+  if (!out.wanted()) return;
+  dispatch(kGpuTypes, out.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto scale = static_cast<compute_t<T>>(factor);
+    if (dy.numel() == 1) {
+      map_gradient<T>(stream, out, ScalarGradient<Loss, kByTarget, T>{dy.as<T>(), scale}, x.as<T>(),
+                      target.as<T>());
+    } else {
+      map_gradient<T>(stream, out, ElementGradient<Loss, kByTarget, T>{scale}, dy.as<T>(), x.as<T>(),
+                      target.as<T>());
+    }
+  });
+}
+
+/// Computes partials [blocks]: the sum of the losses of each piece. The loads of a thread are adjacent to
+/// those of its neighbours.
+template <class Loss, class T>
+__global__ void __launch_bounds__(kLossBlock)
+    loss_sum_kernel(std::int64_t n, bool in_packs, const T* x, const T* target, double* partials) {
+  constexpr int kWidth = cuda::kVectorWidth<T>;
+  const std::int64_t begin = std::int64_t{blockIdx.x} * kLossPiece;
+  const int count = static_cast<int>(n - begin < kLossPiece ? n - begin : kLossPiece);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int packs = in_packs ? count / kWidth : 0;
+  double sum = 0;
+#pragma unroll 4
+  for (int pack = thread; pack < packs; pack += kLossBlock) {
+    const auto u = cuda::load_pack<kWidth>(x + begin + pack * kWidth);
+    const auto t = cuda::load_pack<kWidth>(target + begin + pack * kWidth);
+    for (int i = 0; i < kWidth; ++i)
+      sum += static_cast<double>(Loss::loss(widen(u.values[i]), widen(t.values[i])));
+  }
+  for (int i = packs * kWidth + thread; i < count; i += kLossBlock)
+    sum += static_cast<double>(Loss::loss(widen(x[begin + i]), widen(target[begin + i])));
+  sum = cuda::block_reduce<kLossBlock>(sum, cuda::Sum{},
+                                       cuda::shared_memory<BlockPartials<double, kLossBlock>>());
+  if (thread == 0) partials[blockIdx.x] = sum;
+}
+
+/// Computes y = factor times the sum of `count` partial sums. One block.
+template <class T>
+__global__ void __launch_bounds__(kFinishBlock)
+    loss_finish_kernel(int count, const double* partials, double factor, T* y) {
+  double sum = 0;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kFinishBlock) sum += partials[i];
+  sum = cuda::block_reduce<kFinishBlock>(sum, cuda::Sum{},
+                                         cuda::shared_memory<BlockPartials<double, kFinishBlock>>());
+  if (threadIdx.x == 0) *y = narrow<T>(static_cast<compute_t<T>>(factor * sum));
+}
+
+}  // namespace
+
+void element_loss(CudaStream& stream, ElementLoss loss, ConstView x, ConstView target, View y) {
+  with_loss(loss, [&](auto functions) { cuda::map(stream, x, target, y, Value<decltype(functions)>{}); });
+}
+
+void element_loss_sum(CudaStream& stream, ElementLoss loss, ConstView x, ConstView target, double factor,
+                      View y) {
+  const unsigned blocks = blocks_for(x.numel(), kLossPiece);
+  const cuda::Scratch partials(stream, blocks * sizeof(double));
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    with_loss(loss, [&](auto functions) {
+      if (blocks == 0) return;
+      const bool in_packs = cuda::is_aligned(x.data) && cuda::is_aligned(target.data);
+      launch(stream, blocks, kLossBlock, sizeof(BlockPartials<double, kLossBlock>),
+             loss_sum_kernel<decltype(functions), T>, x.numel(), in_packs, x.as<T>(), target.as<T>(),
+             partials.as<double>());
+    });
+    launch(stream, 1, kFinishBlock, sizeof(BlockPartials<double, kFinishBlock>), loss_finish_kernel<T>,
+           static_cast<int>(blocks), partials.as<double>(), factor, y.as<T>());
+  });
+}
+
+void element_loss_backward(CudaStream& stream, ElementLoss loss, ConstView dy, double factor, ConstView x,
+                           ConstView target, GradView dx, GradView dtarget) {
+  with_loss(loss, [&](auto functions) {
+    using Loss = decltype(functions);
+    gradient<Loss, false>(stream, dy, factor, x, target, dx);
+    gradient<Loss, true>(stream, dy, factor, x, target, dtarget);
+  });
+}
+
+}  // namespace convoy::kernels

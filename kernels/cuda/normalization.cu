@@ -1,0 +1,235 @@
+// kernels/normalization.h on the GPU. A team of threads processes a group: it reads the group for the mean,
+// again for the variance, and again to normalize it. The later reads are served by the caches. The gradients
+// of weight and bias are sums over the rows of each channel, as in batchnorm_backward.cu.
+#include "convoy/kernels/normalization.h"
+
+#include <cmath>
+
+#include "convoy/kernels/cuda/primitives/channel_tiles.h"
+#include "convoy/kernels/cuda/primitives/divisor.h"
+#include "convoy/kernels/cuda/primitives/row_team.h"
+
+namespace convoy::kernels {
+namespace {
+
+using namespace cuda;
+
+constexpr int kSumRows = 2;  // rows in flight, of two arrays
+
+/// The elements of the groups of x [N, P, C].
+struct Groups {
+  std::int64_t count;     // N G
+  std::int64_t elements;  // of a group
+  std::int64_t channels;  // C
+  std::int64_t pixels;
+  Divisor groups, group_channels;
+
+  explicit Groups(const GroupSizes& sizes)
+      : count(sizes.samples * sizes.groups),
+        elements(sizes.pixels * sizes.group_channels()),
+        channels(sizes.channels),
+        pixels(sizes.pixels),
+        groups(sizes.groups),
+        group_channels(sizes.group_channels()) {}
+
+  /// Returns the first channel of a group, and the index of its first element.
+  __device__ std::int64_t first_channel(std::int64_t group) const {
+    return (group - groups.quotient(group) * groups.value()) * group_channels.value();
+  }
+  __device__ std::int64_t first_element(std::int64_t group) const {
+    return groups.quotient(group) * pixels * channels + first_channel(group);
+  }
+};
+
+/// Calls f(offset, c, value) for this thread's elements of the group whose first element is *x: the index
+/// relative to x, the channel in the group, and the value.
+template <class Team, class T, class F>
+__device__ void for_each_of_group(const Groups& groups, const T* x, F f) {
+  if (groups.pixels == 1)
+    return for_each_of_row<Team>(x, groups.elements,
+                                 [&f](std::int64_t i, compute_t<T> value) { f(i, i, value); });
+  for (std::int64_t i = Team::rank(); i < groups.elements; i += Team::kSize) {
+    const std::int64_t pixel = groups.group_channels.quotient(i);
+    const std::int64_t c = i - pixel * groups.group_channels.value();
+    const std::int64_t offset = pixel * groups.channels + c;
+    f(offset, c, widen(x[offset]));
+  }
+}
+
+template <class Team, class T, class C>
+__global__ void __launch_bounds__(Team::kBlock)
+    group_norm_kernel(Groups groups, const T* x, const C* weight, const C* bias, C epsilon, T* y, C* mean,
+                      C* inverse_std) {
+  const std::int64_t group = Team::row();
+  if (group >= groups.count) return;  // true for all threads of a team
+  const std::int64_t first = groups.first_element(group), channel = groups.first_channel(group);
+  const T* const in = x + first;
+  T* const out = y + first;
+  const C count = static_cast<C>(groups.elements);
+  C sum = 0;
+  for_each_of_group<Team>(groups, in, [&sum](std::int64_t, std::int64_t, C value) { sum += value; });
+  const C center = Team::reduce(sum, Sum{}) / count;
+  C squares = 0;
+  for_each_of_group<Team>(groups, in, [&squares, center](std::int64_t, std::int64_t, C value) {
+    squares += (value - center) * (value - center);
+  });
+  const C factor = 1 / std::sqrt(Team::reduce(squares, Sum{}) / count + epsilon);
+  for_each_of_group<Team>(groups, in, [=](std::int64_t i, std::int64_t c, C value) {
+    const C scale = weight != nullptr ? weight[channel + c] : C{1};
+    const C shift = bias != nullptr ? bias[channel + c] : C{0};
+    out[i] = narrow<T>((value - center) * factor * scale + shift);
+  });
+  if (Team::rank() != 0) return;
+  mean[group] = center;
+  inverse_std[group] = factor;
+}
+
+template <class Team, class T, class C>
+__global__ void __launch_bounds__(Team::kBlock)
+    group_norm_data_gradient_kernel(Groups groups, const T* dy, const T* x, const C* weight, const C* mean,
+                                    const C* inverse_std, GradMode mode, T* dx) {
+  const std::int64_t group = Team::row();
+  if (group >= groups.count) return;
+  const std::int64_t first = groups.first_element(group), channel = groups.first_channel(group);
+  const C center = mean[group], factor = inverse_std[group];
+  const T* const in = x + first;
+  const T* const dys = dy + first;
+  T* const out = dx + first;
+  const auto gradient = [=](std::int64_t i, std::int64_t c) {
+    return weight != nullptr ? widen(dys[i]) * weight[channel + c] : widen(dys[i]);
+  };
+  C sum = 0, dot = 0;
+  for_each_of_group<Team>(groups, in, [&](std::int64_t i, std::int64_t c, C value) {
+    const C g = gradient(i, c);
+    sum += g;
+    dot += g * ((value - center) * factor);
+  });
+  const C count = static_cast<C>(groups.elements);
+  const C mean_gradient = Team::reduce(sum, Sum{}) / count;
+  const C slope = Team::reduce(dot, Sum{}) / count;
+  for_each_of_group<Team>(groups, in, [=](std::int64_t i, std::int64_t c, C value) {
+    const C result = factor * (gradient(i, c) - mean_gradient - (value - center) * factor * slope);
+    out[i] = narrow<T>(mode == GradMode::accumulate ? widen(out[i]) + result : result);
+  });
+}
+
+// Reads dy and x; writes partials [row_blocks, 2, C]: the sums of dy and of dy xh. A row is a pixel.
+template <int kWidth, class T>
+__global__ void __launch_bounds__(kChannelBlock)
+    group_norm_sums_kernel(ChannelTiling tiling, Divisor pixels, Divisor group_channels, std::int64_t groups,
+                           const T* dy, const T* x, const compute_t<T>* mean, const compute_t<T>* inverse_std,
+                           compute_t<T>* partials) {
+  using C = compute_t<T>;
+  const ThreadTile tile(tiling, kWidth);
+  ChannelPairs<C, kWidth> sums;
+  const std::int64_t stride = tile.row_stride * tiling.channels;
+  for_row_groups<kSumRows>(tile, [&](auto count, std::int64_t row) {
+    const std::int64_t first = row * tiling.channels + tile.channel;
+    RowPacks<T, kWidth, count()> gradients, data;
+    gradients.load(dy + first, stride);
+    data.load(x + first, stride);
+#pragma unroll
+    for (int r = 0; r < count(); ++r) {
+      const std::int64_t first_group = pixels.quotient(row + r * tile.row_stride) * groups;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        const std::int64_t group = first_group + group_channels.quotient(tile.channel + i);
+        sums.first[i] += gradients.at(r, i);
+        sums.second[i] += gradients.at(r, i) * ((data.at(r, i) - mean[group]) * inverse_std[group]);
+      }
+    }
+  });
+  reduce_rows(shared_memory<RowScratch<C, kWidth>>(), tiling.lanes, sums, AddPairs{});
+  store_partials(partials, tiling, tile, sums);
+}
+
+/// A gradient [C] and its mode; `values` is null if the gradient is unwanted.
+template <class C>
+struct ParameterGradient {
+  C* values;
+  bool adds;
+
+  explicit ParameterGradient(const GradView& view)
+      : values(view.as<C>()), adds(view.mode == GradMode::accumulate) {}
+  __device__ void put(std::int64_t c, double value) const {
+    if (values != nullptr) values[c] = static_cast<C>(adds ? static_cast<double>(values[c]) + value : value);
+  }
+};
+
+// Reads partials (row_blocks may be 0) and writes both gradients.
+template <class C>
+__global__ void __launch_bounds__(kChannelBlock)
+    group_norm_gradients_kernel(std::int64_t channels, int row_blocks, const C* partials,
+                                ParameterGradient<C> dweight, ParameterGradient<C> dbias) {
+  const auto unchanged = [](int /*block*/, double sum, double dot) {
+    return ChannelPairs<double, 1>{{sum}, {dot}};
+  };
+  const ChannelPairs<double, 1> sums =
+      sum_partials(shared_memory<FinalScratch>(), partials, row_blocks, channels, unchanged);
+  if (!is_final_thread(channels)) return;
+  dbias.put(final_channel(), sums.first[0]);
+  dweight.put(final_channel(), sums.second[0]);
+}
+
+template <class T>
+void parameter_gradients(CudaStream& stream, const GroupSizes& sizes, const ConstView& dy, const ConstView& x,
+                         const ConstView& mean, const ConstView& inverse_std, const GradView& dweight,
+                         const GradView& dbias) {
+  using C = compute_t<T>;
+  if (sizes.channels == 0) return;
+  const auto finish = [&](int row_blocks, const C* partials) {
+    launch(stream, blocks_for(sizes.channels, kFinalLanes), kChannelBlock, sizeof(FinalScratch),
+           group_norm_gradients_kernel<C>, sizes.channels, row_blocks, partials,
+           ParameterGradient<C>(dweight), ParameterGradient<C>(dbias));
+  };
+  const std::int64_t rows = sizes.samples * sizes.pixels;
+  if (rows == 0) return finish(0, nullptr);
+  choose_width<T>(sizes.channels, is_aligned(dy.data) && is_aligned(x.data), [&](auto width) {
+    const ChannelTiling tiling = tile_channels(rows, sizes.channels, width, kReductionBlocks);
+    const Scratch partials(stream, partial_values(tiling) * sizeof(C));
+    launch(stream, tiling.blocks(), kChannelBlock, sizeof(RowScratch<C, width()>),
+           group_norm_sums_kernel<width(), T>, tiling, Divisor(sizes.pixels), Divisor(sizes.group_channels()),
+           sizes.groups, dy.as<T>(), x.as<T>(), mean.as<C>(), inverse_std.as<C>(), partials.as<C>());
+    finish(tiling.row_blocks, partials.as<C>());
+  });
+}
+
+}  // namespace
+
+void group_norm_forward(CudaStream& stream, ConstView x, ConstView weight, ConstView bias, double epsilon,
+                        View y, View mean, View inverse_std) {
+  if (x.numel() == 0) return;
+  const Groups groups(GroupSizes(x.shape, mean.shape));
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using C = compute_t<T>;
+    dispatch_team(groups.elements, [&](auto team) {
+      using Team = decltype(team);
+      launch(stream, blocks_for(groups.count, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
+             group_norm_kernel<Team, T, C>, groups, x.as<T>(), weight.as<C>(), bias.as<C>(),
+             static_cast<C>(epsilon), y.as<T>(), mean.as<C>(), inverse_std.as<C>());
+    });
+  });
+}
+
+void group_norm_backward(CudaStream& stream, ConstView dy, ConstView x, ConstView weight, ConstView mean,
+                         ConstView inverse_std, GradView dx, GradView dweight, GradView dbias) {
+  const GroupSizes sizes(x.shape, mean.shape);
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using C = compute_t<T>;
+    if (dx.wanted() && x.numel() > 0) {
+      const Groups groups(sizes);
+      dispatch_team(groups.elements, [&](auto team) {
+        using Team = decltype(team);
+        launch(stream, blocks_for(groups.count, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
+               group_norm_data_gradient_kernel<Team, T, C>, groups, dy.as<T>(), x.as<T>(), weight.as<C>(),
+               mean.as<C>(), inverse_std.as<C>(), dx.mode, dx.as<T>());
+      });
+    }
+    if (dweight.wanted() || dbias.wanted())
+      parameter_gradients<T>(stream, sizes, dy, x, mean, inverse_std, dweight, dbias);
+  });
+}
+
+}  // namespace convoy::kernels

@@ -1,0 +1,25 @@
+"""Computes elementwise losses and their gradients, in float64."""
+
+import torch.nn.functional as F
+
+from ops import record, tensor
+
+
+def compute() -> dict:
+    out = {}
+    for reduction in ("mean", "sum", "none"):
+        case = f"mse_loss/{reduction}"
+        x, target = tensor(f"{case}/x", 5, 7), tensor(f"{case}/target", 5, 7)
+        record(out, case, F.mse_loss(x, target, reduction=reduction).reshape(-1), x=x, target=target)
+
+        case = f"binary_cross_entropy_with_logits/{reduction}"
+        x = tensor(f"{case}/x", 5, 7, scale=40)
+        target = tensor(f"{case}/target", 5, 7, scale=0.5, offset=0.5)
+        y = F.binary_cross_entropy_with_logits(x, target, reduction=reduction)
+        record(out, case, y.reshape(-1), x=x, target=target)
+
+        case = f"kl_divergence/{reduction}"
+        x = tensor(f"{case}/x", 5, 7, scale=2, offset=-3)
+        target = tensor(f"{case}/target", 5, 7, scale=0.45, offset=0.5)
+        record(out, case, F.kl_div(x, target, reduction=reduction).reshape(-1), x=x, target=target)
+    return out
