@@ -6,7 +6,7 @@
 #include "convoy/kernels/cuda/cublas/check.h"
 #include "convoy/kernels/cuda/cublas/matmul.h"
 
-namespace convoy::cuda {
+namespace convoy::kernels::cuda {
 namespace {
 
 template <class T>
@@ -158,4 +158,4 @@ TEST(CublasDescriptors, FailedCallReportsCallAndReason) {
 }
 
 }  // namespace
-}  // namespace convoy::cuda
+}  // namespace convoy::kernels::cuda
