@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/nn/conv_transpose2d.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
@@ -313,6 +314,36 @@ TEST(Module, KaimingInitializationHasTheRightVariance) {
   const auto n = static_cast<double>(weights.size());
   EXPECT_NEAR(square / n, 2.0 / (9 * 64), 0.06 * 2.0 / (9 * 64));
   EXPECT_NEAR(fourth / n / std::pow(square / n, 2), 3, 0.3);  // the kurtosis of a normal distribution
+}
+
+TEST(Module, ConvTranspose2dHasTheSizeAndInitialValuesOfPyTorch) {
+  nn::ConvTranspose2d layer(32, 16, {.kernel = 4, .stride = 2, .padding = 1});
+  EXPECT_EQ(layer.describe(), "ConvTranspose2d 32 -> 16, 4x4 stride 2 padding 1");
+  EXPECT_EQ(layer.infer({2, 5, 7, 32}).shape(), (Shape{2, 10, 14, 16}));
+  layer.initialize(3);
+  const std::vector<nn::NamedParameter> parameters = layer.parameters();
+  ASSERT_EQ(parameters.size(), 2u);
+  EXPECT_EQ(parameters[0].name, "weight");
+  EXPECT_EQ(parameters[0].variable.shape(), (Shape{32, 4, 4, 16}));
+  EXPECT_EQ(parameters[1].name, "bias");
+  EXPECT_EQ(parameters[1].variable.shape(), (Shape{16}));
+  const double bound = 1 / std::sqrt(16.0 * 16);  // PyTorch's fan-in is out * kernel^2
+  double largest = 0;
+  for (const double w : parameters[0].variable.value().to_vector<float>())
+    largest = std::max(largest, std::abs(w));
+  EXPECT_LE(largest, bound);
+  EXPECT_GT(largest, 0.99 * bound);
+}
+
+TEST(Module, ConvTranspose2dRejectsInvalidOptions) {
+  const auto layer = [](nn::ConvTranspose2dLayerOptions options) {
+    return message_of<UsageError>([&] { nn::ConvTranspose2d(3, 8, options); });
+  };
+  EXPECT_EQ(layer({.kernel = 0}),
+            "ConvTranspose2d 3 -> 8 with kernel 0 and stride 1: expected positive numbers");
+  EXPECT_EQ(layer({.padding = -1}), "ConvTranspose2d 3 -> 8: found padding -1, expected at least 0");
+  EXPECT_EQ(layer({.stride = 2, .output_padding = 2}),
+            "ConvTranspose2d 3 -> 8: found output padding 2, expected 0 to 1, which is less than the stride");
 }
 
 TEST(Module, ConvertsToDoubleAndBackWithTheSameVariables) {

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "convoy/engine/io/file.h"
+#include "convoy/engine/nn/conv_transpose2d.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/testing/support/tiny_training.h"
 
@@ -34,6 +35,23 @@ TEST(StateDict, WritesFiltersAsTorchvisionDoes) {
   filter.value().copy_from(Tensor::zeros(filter.shape(), DType::f32, Device::cpu()));
   io::import_tensors(conv, exported, "test");
   EXPECT_EQ(filter.value().to_vector<float>(), values);
+}
+
+TEST(StateDict, WritesTransposedFiltersAsPyTorchDoes) {
+  nn::ConvTranspose2d layer(1, 2, {.kernel = 2, .bias = false});
+  const Variable filter = layer.parameters()[0].variable;
+  ASSERT_EQ(filter.shape(), (Shape{1, 2, 2, 2}));  // in memory [I, kH, kW, O]
+  const std::vector<float> values = {0, 1, 2, 3, 4, 5, 6, 7};
+  filter.value().copy_from(Tensor::from(values, filter.shape(), Device::cpu()));
+  const std::vector<io::NamedTensor> exported = io::export_tensors(layer);
+  EXPECT_THAT(exported[0].tensor.to_vector<float>(), ElementsAre(0, 2, 4, 6, 1, 3, 5, 7));  // [I, O, kH, kW]
+
+  filter.value().copy_from(Tensor::zeros(filter.shape(), DType::f32, Device::cpu()));
+  io::import_tensors(layer, exported, "test");
+  EXPECT_EQ(filter.value().to_vector<float>(), values);
+
+  const nn::ConvTranspose2d wide(3, 5, {.kernel = 4});
+  EXPECT_EQ(io::export_tensors(wide)[0].tensor.shape(), (Shape{3, 5, 4, 4}));
 }
 
 TEST(StateDict, ListsParametersThenBuffers) {

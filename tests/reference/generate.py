@@ -14,6 +14,8 @@ import torchvision
 
 import attention
 import losses
+import conv2d_transpose
+import ops
 import networks
 import normalization
 import ops
@@ -34,6 +36,7 @@ def main() -> None:
     save("attention.safetensors", attention.compute())
     save("losses.safetensors", losses.compute())
     save("normalization.safetensors", normalization.compute())
+    save("conv2d_transpose.safetensors", conv2d_transpose.compute())
     save("models.safetensors", networks.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]
     (DIRECTORY / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

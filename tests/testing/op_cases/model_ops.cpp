@@ -53,7 +53,7 @@ void ModelOps::op_case(OpCase op) {
   op.inputs.clear();
   for (const Shape& shape : op.benchmark) {
     std::vector<std::int64_t> sizes(shape.sizes().begin(), shape.sizes().end());
-    if (sizes[0] == 128) sizes[0] = sizing_.batch;
+    if (sizes.size() > 1 && sizes[0] == 128) sizes[0] = sizing_.batch;
     op.inputs.emplace_back(sizes);
   }
   std::vector<Argument> arguments(op.inputs.size(), activation());

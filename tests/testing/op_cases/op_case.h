@@ -41,8 +41,8 @@ struct OpCase {
   /// Shapes of the arguments at which the devices are compared as well: one below, at and above the ends of
   /// vectors, warps, blocks and tiles.
   std::vector<std::vector<Shape>> tails;
-  /// Shapes of the arguments at which convoy-bench-kernels measures the op. A first size of 128 is the batch
-  /// size. Empty: no such row.
+  /// Shapes of the arguments at which convoy-bench-kernels measures the op. A first size of 128, of
+  /// several, is the batch size. Empty: no such row.
   std::vector<Shape> benchmark;
 };
 
@@ -78,6 +78,7 @@ std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> shape_cases();
 std::vector<OpCase> matmul_cases();
 std::vector<OpCase> conv2d_cases();
+std::vector<OpCase> conv2d_transpose_cases();
 std::vector<OpCase> batch_norm_cases();
 std::vector<OpCase> pool2d_cases();
 std::vector<OpCase> loss_cases();
@@ -91,6 +92,7 @@ std::vector<OpCase> normalization_cases();
 /// Returns the error cases of all families.
 std::vector<ErrorCase> error_cases();
 std::vector<ErrorCase> arithmetic_error_cases();
+std::vector<ErrorCase> conv2d_transpose_error_cases();
 std::vector<ErrorCase> movement_error_cases();
 std::vector<ErrorCase> reductions_error_cases();
 std::vector<ErrorCase> attention_error_cases();

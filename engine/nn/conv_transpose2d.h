@@ -1,0 +1,37 @@
+// The layer of a transposed convolution.
+#pragma once
+
+#include <string>
+
+#include "convoy/engine/nn/module.h"
+#include "convoy/engine/ops/conv2d_transpose.h"
+
+namespace convoy::nn {
+
+struct ConvTranspose2dLayerOptions {
+  int kernel = 2;
+  int stride = 1;
+  int padding = 0;
+  int output_padding = 0;
+  bool bias = true;
+};
+
+/// A transposed convolution of [N, H, W, in] to [N, H', W', out], with H' = (H - 1) stride - 2 padding +
+/// kernel + output_padding. The weight is [in, kernel, kernel, out] in memory, and in checkpoints
+/// [in, out, kernel, kernel] as in PyTorch. Initial values are PyTorch's defaults: weight and bias from
+/// U(-1/sqrt(kernel^2 out), 1/sqrt(kernel^2 out)), since PyTorch derives the fan-in from axis 1 of the weight.
+class ConvTranspose2d final : public Module {
+ public:
+  /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative, and
+  /// output_padding is from 0 to stride - 1.
+  ConvTranspose2d(int in_channels, int out_channels, ConvTranspose2dLayerOptions options);
+  std::string describe() const override;
+
+ private:
+  Variable forward(const Variable& x, const ForwardContext& context) override;
+  int in_, out_;
+  ConvTranspose2dLayerOptions options_;
+  Variable weight_, bias_;  // bias_ is undefined without a bias
+};
+
+}  // namespace convoy::nn
