@@ -25,8 +25,10 @@
 // Networks, optimizers, checkpoints and profiles
 #include "convoy/engine/io/checkpoint.h"
 #include "convoy/engine/io/state_dict.h"
+#include "convoy/engine/nn/conv_transpose2d.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/nn/module.h"
+#include "convoy/engine/nn/normalization.h"
 #include "convoy/engine/optim/loss_average.h"
 #include "convoy/engine/optim/loss_scaler.h"
 #include "convoy/engine/optim/optimizer.h"

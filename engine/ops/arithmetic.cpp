@@ -1,8 +1,8 @@
 #include "convoy/engine/ops/arithmetic.h"
 
-#include "convoy/engine/ops/broadcast.h"
-#include "convoy/engine/ops/checks.h"
-#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/detail/broadcast.h"
+#include "convoy/engine/ops/detail/checks.h"
+#include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/broadcast.h"
 #include "convoy/kernels/elementwise.h"
 

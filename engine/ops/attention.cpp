@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "convoy/engine/ops/checks.h"
-#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/detail/checks.h"
+#include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/attention.h"
 
 namespace convoy {

@@ -1,9 +1,9 @@
 #include "convoy/kernels/conv2d.h"
 
-#include "convoy/engine/ops/checks.h"
-#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/detail/checks.h"
+#include "convoy/engine/ops/detail/cost.h"
+#include "convoy/engine/ops/detail/relu_gradient.h"
 #include "convoy/engine/ops/ops.h"
-#include "convoy/engine/ops/relu_gradient.h"
 #include "convoy/kernels/reduce.h"
 
 namespace convoy {

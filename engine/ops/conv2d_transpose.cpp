@@ -1,7 +1,7 @@
 #include "convoy/engine/ops/conv2d_transpose.h"
 
-#include "convoy/engine/ops/checks.h"
-#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/detail/checks.h"
+#include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/conv2d.h"
 #include "convoy/kernels/reduce.h"
 

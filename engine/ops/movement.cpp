@@ -2,10 +2,10 @@
 // exchanged.
 #include "convoy/engine/ops/movement.h"
 
-#include "convoy/engine/ops/axes.h"
-#include "convoy/engine/ops/broadcast.h"
-#include "convoy/engine/ops/checks.h"
-#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/detail/axes.h"
+#include "convoy/engine/ops/detail/broadcast.h"
+#include "convoy/engine/ops/detail/checks.h"
+#include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/strided_copy.h"
 

@@ -1,7 +1,7 @@
 #include "convoy/engine/ops/normalization.h"
 
-#include "convoy/engine/ops/checks.h"
-#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/detail/checks.h"
+#include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/normalization.h"
 
 namespace convoy {

@@ -1,9 +1,9 @@
 #include "convoy/engine/ops/reductions.h"
 
 #include "convoy/engine/ops/arithmetic.h"
-#include "convoy/engine/ops/axes.h"
-#include "convoy/engine/ops/checks.h"
-#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/detail/axes.h"
+#include "convoy/engine/ops/detail/checks.h"
+#include "convoy/engine/ops/detail/cost.h"
 #include "convoy/engine/ops/movement.h"
 #include "convoy/kernels/reduce.h"
 #include "convoy/kernels/reduce_axes.h"

@@ -1,5 +1,5 @@
-#include "convoy/engine/ops/checks.h"
-#include "convoy/engine/ops/cost.h"
+#include "convoy/engine/ops/detail/checks.h"
+#include "convoy/engine/ops/detail/cost.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/pool2d.h"
 

@@ -86,7 +86,6 @@ std::vector<OpCase> arithmetic_cases();
 std::vector<OpCase> movement_cases();
 std::vector<OpCase> reductions_cases();
 std::vector<OpCase> attention_cases();
-std::vector<OpCase> losses_cases();
 std::vector<OpCase> normalization_cases();
 
 /// Returns the error cases of all families.
@@ -96,7 +95,7 @@ std::vector<ErrorCase> conv2d_transpose_error_cases();
 std::vector<ErrorCase> movement_error_cases();
 std::vector<ErrorCase> reductions_error_cases();
 std::vector<ErrorCase> attention_error_cases();
-std::vector<ErrorCase> losses_error_cases();
+std::vector<ErrorCase> loss_error_cases();
 std::vector<ErrorCase> normalization_error_cases();
 
 /// Returns the cases of all families.
