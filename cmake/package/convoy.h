@@ -26,6 +26,7 @@
 #include "convoy/engine/io/checkpoint.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/engine/nn/conv_transpose2d.h"
+#include "convoy/engine/nn/embedding.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/nn/module.h"
 #include "convoy/engine/nn/normalization.h"

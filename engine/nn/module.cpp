@@ -112,11 +112,11 @@ LayerSummary Module::row_of(const Variable& x, const Variable& y, const Epilogue
           y.shape(), parameters, recorded_cost(y, {x, epilogue.residual}).forward.flops};
 }
 
-Variable Module::infer(const Shape& input, std::vector<LayerSummary>* rows) {
+Variable Module::infer(const Shape& input, std::vector<LayerSummary>* rows, std::optional<DType> dtype) {
   const std::vector<NamedParameter> all = parameters();
-  const DType dtype = all.empty() ? DType::f32 : all.front().variable.dtype();
-  // It requires a gradient, so that every op is recorded with its cost.
-  const Variable x(Tensor::empty(input, dtype, Device::meta()), true);
+  if (!dtype) dtype = all.empty() ? DType::f32 : all.front().variable.dtype();
+  // It requires a gradient if it can, so that every op is recorded with its cost.
+  const Variable x(Tensor::empty(input, *dtype, Device::meta()), is_floating(*dtype));
   return (*this)(x, {.rows = rows});
 }
 

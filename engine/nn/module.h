@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +31,7 @@ struct ForwardContext {
 /// The role of a parameter. It determines the layout in checkpoints and the optimizer's parameter groups.
 enum class ParameterKind : std::uint8_t {
   filter,  // [O, kH, kW, I] in memory; [O, I, kH, kW] in checkpoints
-  weight,  // [out, in]
+  weight,  // [out, in]; [num_embeddings, embedding_dim] of an Embedding
   bias,
   norm_scale,
   norm_shift,
@@ -96,10 +97,13 @@ class Module {
   /// "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
   Variable operator()(const Variable& x, const ForwardContext& context = {}, const Epilogue& epilogue = {});
 
-  /// Returns the result for an input of the given shape on the meta device, so nothing is computed or changed:
-  /// the result has a shape and a recorded_cost(), and no data. Runs in inference mode. Appends rows to `rows`
-  /// unless that is null. Checks a model when it is built. Throws UsageError like a call.
-  Variable infer(const Shape& input, std::vector<LayerSummary>* rows = nullptr);
+  /// Returns the result for an input of the given shape on the meta device, so nothing is computed or
+  /// changed: the result has a shape and a recorded_cost(), and no data. Runs in inference mode. Appends rows
+  /// to `rows` unless that is null. The input has type `dtype`, i32 for a model that begins with an
+  /// Embedding; without it, the type of the first parameter. Checks a model when it is built. Throws
+  /// UsageError like a call.
+  Variable infer(const Shape& input, std::vector<LayerSummary>* rows = nullptr,
+                 std::optional<DType> dtype = std::nullopt);
 
   /// Returns the names from the root of the model to this module, joined by dots: "layer1.0.conv1". Empty for
   /// a root and for a module that is no other module's child.

@@ -8,6 +8,7 @@
 #include "convoy/engine/ops/arithmetic.h"
 #include "convoy/engine/ops/attention.h"
 #include "convoy/engine/ops/conv2d_transpose.h"
+#include "convoy/engine/ops/indexing.h"
 #include "convoy/engine/ops/losses.h"
 #include "convoy/engine/ops/movement.h"
 #include "convoy/engine/ops/normalization.h"

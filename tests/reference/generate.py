@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stores reference results of PyTorch for the tests: ops.safetensors, models.safetensors, names.json.
+"""Stores reference results of PyTorch for the tests: {ops,indexing,models}.safetensors, names.json.
 
 Run it manually, with a Python that has torch, torchvision, numpy and safetensors; builds and tests do not need them.
 The metadata of the files contains the versions that wrote them. Inputs and weights are not stored: see formula.py.
@@ -13,6 +13,7 @@ import torch
 import torchvision
 
 import attention
+import indexing
 import losses
 import conv2d_transpose
 import ops
@@ -34,6 +35,7 @@ def main() -> None:
     torch.set_num_threads(1)  # a fixed order of sums
     save("ops.safetensors", ops.compute())
     save("attention.safetensors", attention.compute())
+    save("indexing.safetensors", indexing.compute())
     save("losses.safetensors", losses.compute())
     save("normalization.safetensors", normalization.compute())
     save("conv2d_transpose.safetensors", conv2d_transpose.compute())

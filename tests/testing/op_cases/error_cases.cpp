@@ -148,8 +148,8 @@ std::vector<ErrorCase> error_cases() {
        "smoothing is 1"},
   };
   for (const auto& family :
-       {arithmetic_error_cases, conv2d_transpose_error_cases, movement_error_cases, reductions_error_cases,
-        attention_error_cases, loss_error_cases, normalization_error_cases})
+       {arithmetic_error_cases, conv2d_transpose_error_cases, indexing_error_cases, movement_error_cases,
+        reductions_error_cases, attention_error_cases, loss_error_cases, normalization_error_cases})
     for (ErrorCase& error : family()) cases.push_back(std::move(error));
   for (const UnaryOp& unary : unary_ops())
     cases.push_back({std::string(unary.name) + "_integers", [op = unary.op] { op(zeros({2}, DType::i32)); },

@@ -1,5 +1,6 @@
 #include "convoy/engine/ops/movement.h"
 
+#include "convoy/engine/ops/reductions.h"
 #include "tests/testing/op_cases/op_case.h"
 
 namespace convoy::testing {
@@ -8,6 +9,30 @@ std::vector<OpCase> movement_cases() {
   const auto permuted = [](auto x) { return permute(x[0], {2, 0, 3, 1}); };
   const auto joined = [](auto x) { return concat({x[0], x[1], x[0]}, 1); };
   return {
+      {.name = "reshape",
+       .inputs = {{4, 6}},
+       .op =
+           [](auto x) {
+             return reshape(x[0], {3, 8});
+           }},
+      {.name = "flatten_image",
+       .inputs = {{2, 3, 5, 4}},
+       .op = [](auto x) { return flatten(x[0]); },
+       .batched = {0}},
+      {.name = "flatten_one_channel",
+       .inputs = {{2, 3, 5, 1}},
+       .op = [](auto x) { return flatten(x[0]); },
+       .batched = {0}},
+      {.name = "flatten_matrix",
+       .inputs = {{4, 6}},
+       .op = [](auto x) { return flatten(x[0]); },
+       .batched = {0}},
+      {.name = "sum",
+       .inputs = {{5, 7}},
+       .op = [](auto x) { return sum(x[0]); },
+       .terms = 35,
+       .batched = {0}},
+      {.name = "mean", .inputs = {{5, 7}}, .op = [](auto x) { return mean(x[0]); }, .terms = 35},
       {.name = "permute",
        .inputs = {{2, 3, 4, 5}},
        .op = permuted,

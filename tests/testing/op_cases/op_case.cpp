@@ -25,10 +25,9 @@ Tensor drawn(const Shape& shape, DType dtype, const DeviceContext& device, const
 
 std::vector<OpCase> all_op_cases() {
   std::vector<OpCase> all;
-  for (const auto& family :
-       {elementwise_cases, shape_cases, matmul_cases, conv2d_cases, conv2d_transpose_cases, batch_norm_cases,
-        pool2d_cases, loss_cases, arithmetic_cases, movement_cases, reductions_cases, attention_cases,
-        normalization_cases})
+  for (const auto& family : {elementwise_cases, matmul_cases, conv2d_cases, conv2d_transpose_cases,
+                             batch_norm_cases, pool2d_cases, loss_cases, arithmetic_cases, indexing_cases,
+                             movement_cases, reductions_cases, attention_cases, normalization_cases})
     for (OpCase& op_case : family()) all.push_back(std::move(op_case));
   return all;
 }

@@ -75,7 +75,6 @@ const std::vector<UnaryOp>& unary_ops();
 
 // One function per family of ops, in <family>_cases.cpp.
 std::vector<OpCase> elementwise_cases();
-std::vector<OpCase> shape_cases();
 std::vector<OpCase> matmul_cases();
 std::vector<OpCase> conv2d_cases();
 std::vector<OpCase> conv2d_transpose_cases();
@@ -83,6 +82,7 @@ std::vector<OpCase> batch_norm_cases();
 std::vector<OpCase> pool2d_cases();
 std::vector<OpCase> loss_cases();
 std::vector<OpCase> arithmetic_cases();
+std::vector<OpCase> indexing_cases();
 std::vector<OpCase> movement_cases();
 std::vector<OpCase> reductions_cases();
 std::vector<OpCase> attention_cases();
@@ -92,6 +92,7 @@ std::vector<OpCase> normalization_cases();
 std::vector<ErrorCase> error_cases();
 std::vector<ErrorCase> arithmetic_error_cases();
 std::vector<ErrorCase> conv2d_transpose_error_cases();
+std::vector<ErrorCase> indexing_error_cases();
 std::vector<ErrorCase> movement_error_cases();
 std::vector<ErrorCase> reductions_error_cases();
 std::vector<ErrorCase> attention_error_cases();

@@ -1,0 +1,34 @@
+// Elements and rows chosen by indices, and sums at the places that indices choose. Indices are i32. Reading
+// accepts every element type. Sums are f32, f64, bf16 and, on a GPU, f16; the CPU adds in f64, a GPU in f32,
+// or in f64 for f64, and both round once.
+//
+// Valid indices are 0 to V - 1. The caller checks them where it can. For any other index, a read on a GPU
+// gives NaN (0 in an integer type), and a sum omits the term; on the CPU the behavior is undefined.
+#pragma once
+
+#include "convoy/kernels/base/view.h"
+#include "convoy/kernels/runtime/stream.h"
+
+namespace convoy::kernels {
+
+// y[o, k, d] = x[o, indices[k], d] for x [O, V, D], indices [K] and y [O, K, D]
+void index_select_forward(CpuStream&, ConstView x, ConstView indices, View y);
+void index_select_forward(CudaStream&, ConstView x, ConstView indices, View y);
+
+// dx[o, v, d] = sum of dy[o, k, d] over all k with indices[k] = v, 0 if there is none. The order of the terms
+// depends only on the indices. The CPU adds them in the order of k. A GPU adds up to 32 terms in the order of
+// k, and then these sums in order.
+void index_select_backward(CpuStream&, ConstView dy, ConstView indices, GradView dx);
+void index_select_backward(CudaStream&, ConstView dy, ConstView indices, GradView dx);
+
+// y[i] = x[j] for each index i of y, where j = i except that j[axis] = indices[i]. y has the shape of
+// indices, which is at most that of x on every other axis.
+void gather_forward(CpuStream&, ConstView x, ConstView indices, int axis, View y);
+void gather_forward(CudaStream&, ConstView x, ConstView indices, int axis, View y);
+
+// dx[j] = sum of dy[i] over all i with that j, in the order of index_select_backward. dx has fewer
+// than 2^32 - 1 elements.
+void gather_backward(CpuStream&, ConstView dy, ConstView indices, int axis, GradView dx);
+void gather_backward(CudaStream&, ConstView dy, ConstView indices, int axis, GradView dx);
+
+}  // namespace convoy::kernels

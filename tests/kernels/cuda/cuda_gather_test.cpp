@@ -1,0 +1,157 @@
+// Tests of kernels/gather.h on the GPU: every element type, indices out of range, and sums of many terms.
+#include "convoy/kernels/gather.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "convoy/kernels/base/random.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/rounding.h"
+#include "tests/testing/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+using testing::Array;
+using testing::DeviceArray;
+using testing::value_of;
+
+Array<std::int32_t> drawn_indices(const Shape& shape, std::int64_t size) {
+  Array<std::int32_t> indices(shape);
+  const Random random{.seed = 5};
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    indices[i] = static_cast<std::int32_t>(random.words(i)[0] % static_cast<std::uint64_t>(size));
+  return indices;
+}
+
+template <class T>
+Array<T> numbered(const Shape& shape) {
+  Array<T> x(shape);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<T>(static_cast<float>(i % 201));
+  return x;
+}
+
+template <class T>
+class CudaGather : public testing::GpuTest {};
+
+using Types = ::testing::Types<std::uint8_t, std::int32_t, float16, bfloat16, float, double>;
+TYPED_TEST_SUITE(CudaGather, Types);
+
+TYPED_TEST(CudaGather, SelectsSlices) {
+  using T = TypeParam;
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  // Rows of whole packs of 16 bytes, of smaller packs, and at an unaligned address.
+  for (const std::int64_t columns : {1, 2, 4, 8, 16, 33, 257})
+    for (const std::size_t offset : {std::size_t{0}, std::size_t{1}}) {
+      SCOPED_TRACE(columns);
+      const Array<T> x = numbered<T>({2, 5, columns});
+      const Array<std::int32_t> indices = drawn_indices({7}, 5);
+      const DeviceArray<T> gpu_x(gpu, x, offset), y(gpu, {2, 7, columns}, offset);
+      const DeviceArray<std::int32_t> gpu_indices(gpu, indices);
+      on(gpu.stream(),
+         [&](auto& s) { kernels::index_select_forward(s, gpu_x.view(), gpu_indices.view(), y.view()); });
+      const Array<T> found = y.values();
+      for (std::size_t o = 0; o < 2; ++o)
+        for (std::size_t k = 0; k < 7; ++k)
+          for (std::size_t d = 0; d < static_cast<std::size_t>(columns); ++d) {
+            const std::size_t row = o * 5 + static_cast<std::size_t>(indices[k]);
+            ASSERT_EQ(value_of(found[(o * 7 + k) * static_cast<std::size_t>(columns) + d]),
+                      value_of(x[row * static_cast<std::size_t>(columns) + d]));
+          }
+    }
+}
+
+TYPED_TEST(CudaGather, ReadsNothingForIndicesOutOfRange) {
+  using T = TypeParam;
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const DeviceArray<T> x(gpu, numbered<T>({1, 2, 3})), selected(gpu, {1, 4, 3}), gathered(gpu, {1, 4, 1});
+  const DeviceArray<std::int32_t> indices(gpu, Array<std::int32_t>({1, 4, 1}, {1, -1, 2, 1 << 30}));
+  View list = indices.view();
+  list.shape = {4};
+  on(gpu.stream(), [&](auto& s) {
+    kernels::index_select_forward(s, x.view(), list, selected.view());
+    kernels::gather_forward(s, x.view(), indices.view(), 1, gathered.view());
+  });
+  const auto is_invalid = [](T value) {
+    return is_floating(dtype_of<T>) ? std::isnan(value_of(value)) : value_of(value) == 0;
+  };
+  const Array<T> rows = selected.values(), elements = gathered.values();
+  for (std::size_t d = 0; d < 3; ++d) EXPECT_EQ(value_of(rows[d]), 3 + static_cast<double>(d));
+  EXPECT_EQ(value_of(elements[0]), 3);
+  for (std::size_t i = 3; i < rows.size(); ++i) EXPECT_TRUE(is_invalid(rows[i])) << i;
+  for (std::size_t i = 1; i < elements.size(); ++i) EXPECT_TRUE(is_invalid(elements[i])) << i;
+}
+
+class CudaGatherSums : public testing::GpuTest {
+ protected:
+  /// Compares the sums of random terms with those in f64 on the host. Indices out of range have no terms.
+  void check(const Array<std::int32_t>& indices, std::int64_t destinations, std::int64_t columns) {
+    const std::int64_t terms = static_cast<std::int64_t>(indices.size());
+    const auto dy = Array<float>::random({1, terms, columns}, 1);
+    Array<double> expected({1, destinations, columns}), magnitude({1, destinations, columns});
+    for (std::size_t k = 0; k < indices.size(); ++k) {
+      if (indices[k] < 0 || indices[k] >= destinations) continue;
+      for (std::size_t d = 0; d < static_cast<std::size_t>(columns); ++d) {
+        const std::size_t to = static_cast<std::size_t>(indices[k]) * static_cast<std::size_t>(columns) + d;
+        const double term = dy[k * static_cast<std::size_t>(columns) + d];
+        expected[to] += term;
+        magnitude[to] += std::abs(term);
+      }
+    }
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    const DeviceArray<float> gpu_dy(gpu, dy), dx(gpu, {1, destinations, columns});
+    const DeviceArray<std::int32_t> gpu_indices(gpu, indices);
+    on(gpu.stream(),
+       [&](auto& s) { kernels::index_select_backward(s, gpu_dy.view(), gpu_indices.view(), dx.grad()); });
+    const Array<float> found = dx.values();
+    // A term is added at most 32 times within its chunk, and its chunk's sum once per chunk behind it.
+    const double additions = 32 + static_cast<double>(terms) / 32 + 1;
+    for (std::size_t i = 0; i < found.size(); ++i)
+      ASSERT_NEAR(found[i], expected[i], additions * 0x1p-24 * magnitude[i]) << i;
+  }
+};
+
+TEST_F(CudaGatherSums, OfIndicesOutOfRangeAreEmpty) {
+  Array<std::int32_t> indices = drawn_indices({100}, 7);
+  for (std::size_t k = 0; k < indices.size(); k += 3) indices[k] = k % 2 == 0 ? -1 : 7;
+  check(indices, 7, 5);
+  for (std::int32_t& index : indices) index = 1 << 30;
+  check(indices, 7, 5);
+}
+
+TEST_F(CudaGatherSums, OfOneIndexSpanManyChunks) {
+  for (const std::int64_t terms : {31, 32, 33, 64, 65, 1000}) {
+    SCOPED_TRACE(terms);
+    check(Array<std::int32_t>({terms}, 3), 5, 4);
+  }
+  Array<std::int32_t> indices = drawn_indices({999}, 50);
+  for (std::size_t k = 0; k < 700; ++k) indices[k] = 20;  // most tokens are padding
+  check(indices, 50, 3);
+}
+
+// The sort has several tiles per block, and several digits.
+TEST_F(CudaGatherSums, SortManyTerms) {
+  check(drawn_indices({9000}, 5000), 5000, 2);
+  check(drawn_indices({(256 + 44) * 2048 + 5}, 11), 11, 1);
+}
+
+TEST_F(CudaGatherSums, RepeatInEveryOrder) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const auto dy = Array<float>::random({2, 300, 8}, 1), before = Array<float>::random({2, 40, 8}, 2);
+  const DeviceArray<float> gpu_dy(gpu, dy);
+  const DeviceArray<std::int32_t> indices(gpu, drawn_indices({300}, 40));
+  for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+    testing::Repeats<float> repeats;
+    for_each_order([&] {
+      const DeviceArray<float> dx(gpu, before);
+      on(gpu.stream(),
+         [&](auto& s) { kernels::index_select_backward(s, gpu_dy.view(), indices.view(), dx.grad(mode)); });
+      repeats.expect_same(dx.values());
+    });
+  }
+}
+
+}  // namespace
+}  // namespace convoy
