@@ -3,8 +3,8 @@
 #include "convoy/kernels/reduce_axes.h"
 
 #include "convoy/kernels/cuda/primitives/index_map.h"
-#include "convoy/kernels/cuda/primitives/map.h"
 #include "convoy/kernels/cuda/primitives/row_team.h"
+#include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/shared/reduction_axes.h"
 
 namespace convoy::kernels {
@@ -73,13 +73,6 @@ __global__ void __launch_bounds__(kTile* kTileRows)
   store_sum(mode, y[i], a * sum);
 }
 
-struct Zero {
-  template <class T>
-  __device__ T operator()(T) const {
-    return T{0};
-  }
-};
-
 /// One thread per output.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
@@ -123,7 +116,7 @@ void sum_axes(CudaStream& stream, ConstView x, double a, GradView y) {
   const std::int64_t outputs = y.numel();
   if (!y.wanted() || outputs == 0) return;
   if (x.numel() == 0) {
-    if (y.mode == GradMode::overwrite) cuda::map(stream, y, y, Zero{});
+    if (y.mode == GradMode::overwrite) fill(stream, 0, y);
     return;
   }
   const ReductionAxes axes(x.shape, y.shape);

@@ -35,7 +35,7 @@ constexpr ConvCase kResNet18[] = {
     {128, 7, 7, 512, 512, 3, 3, 1, 1},
 };
 
-class DescribedGpu final : public CudnnTarget {
+class DescribedGpu final : public kernels::CudnnTarget {
  public:
   DescribedGpu() {
     CUDNN_CHECK(cudnnBackendSetAttribute(properties_.get(), CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
@@ -43,7 +43,7 @@ class DescribedGpu final : public CudnnTarget {
                                          kHopper.data()));
     properties_.finalize();
   }
-  void configure(CudnnDescriptor& descriptor) const override {
+  void configure(kernels::CudnnDescriptor& descriptor) const override {
     switch (descriptor.type()) {
       case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
         return descriptor.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties_);
@@ -55,39 +55,40 @@ class DescribedGpu final : public CudnnTarget {
   }
 
  private:
-  CudnnDescriptor properties_{CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR};
+  kernels::CudnnDescriptor properties_{CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR};
 };
 
-Conv2dProblem problem_of(const ConvCase& c, Conv2dDirection direction, DType dtype, bool bias = false,
-                         bool relu = false) {
+kernels::Conv2dProblem problem_of(const ConvCase& c, kernels::Conv2dDirection direction, DType dtype,
+                                  bool bias = false, bool relu = false) {
   return {.direction = direction,
           .dtype = dtype,
           .sizes = kernels::ConvSizes(c.x(), c.filter(), c.y(), c.options()),
           .bias = bias,
           .relu = relu,
-          .alignment = kCudnnAlignment};
+          .alignment = kernels::kCudnnAlignment};
 }
 
 /// Returns all problems of a convolution: its three directions, and forward with each epilogue.
-std::vector<Conv2dProblem> problems_of(const ConvCase& c, DType dtype) {
-  return {problem_of(c, Conv2dDirection::forward, dtype),
-          problem_of(c, Conv2dDirection::forward, dtype, true, false),
-          problem_of(c, Conv2dDirection::forward, dtype, true, true),
-          problem_of(c, Conv2dDirection::backward_data, dtype),
-          problem_of(c, Conv2dDirection::backward_filter, dtype)};
+std::vector<kernels::Conv2dProblem> problems_of(const ConvCase& c, DType dtype) {
+  return {problem_of(c, kernels::Conv2dDirection::forward, dtype),
+          problem_of(c, kernels::Conv2dDirection::forward, dtype, true, false),
+          problem_of(c, kernels::Conv2dDirection::forward, dtype, true, true),
+          problem_of(c, kernels::Conv2dDirection::backward_data, dtype),
+          problem_of(c, kernels::Conv2dDirection::backward_filter, dtype)};
 }
 
 class CudnnLibrary : public ::testing::Test {
  protected:
   /// Returns the first plans of the first heuristics that give any, at most `maximum`.
-  std::vector<CudnnPlan> plans(const Conv2dProblem& problem, const EngineRules& rules,
-                               std::size_t maximum = 1) {
-    std::vector<CudnnPlan> found;
-    for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
-      make_plans(gpu_, make_conv2d_graph(gpu_, problem), rules, mode, [&](CudnnPlan plan) {
-        found.push_back(std::move(plan));
-        return found.size() == maximum;
-      });
+  std::vector<kernels::CudnnPlan> plans(const kernels::Conv2dProblem& problem,
+                                        const kernels::EngineRules& rules, std::size_t maximum = 1) {
+    std::vector<kernels::CudnnPlan> found;
+    for (const cudnnBackendHeurMode_t mode : kernels::kCudnnHeuristics) {
+      kernels::make_plans(gpu_, kernels::make_conv2d_graph(gpu_, problem), rules, mode,
+                          [&](kernels::CudnnPlan plan) {
+                            found.push_back(std::move(plan));
+                            return found.size() == maximum;
+                          });
       if (!found.empty()) break;
     }
     return found;
@@ -104,8 +105,8 @@ TEST_F(CudnnLibrary, ReportsVersion) {
 TEST_F(CudnnLibrary, PlansEveryConvolution) {
   for (const ConvCase& c : testing::kConvCases)
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
-      for (Conv2dProblem problem : problems_of(c, dtype))
-        for (const int alignment : {kCudnnAlignment, static_cast<int>(size_of(dtype))})
+      for (kernels::Conv2dProblem problem : problems_of(c, dtype))
+        for (const int alignment : {kernels::kCudnnAlignment, static_cast<int>(size_of(dtype))})
           for (const bool deterministic : {false, true}) {
             problem.alignment = alignment;
             SCOPED_TRACE(problem.text());
@@ -116,19 +117,19 @@ TEST_F(CudnnLibrary, PlansEveryConvolution) {
 // Batch size 128, in each precision and direction. The text of a plan must give the same plan.
 TEST_F(CudnnLibrary, PlansResNet18AndRestoresPlansFromText) {
   for (const ConvCase& c : kResNet18)
-    for (const EngineRules& rules : {EngineRules{.dtype = DType::f32},
-                                     {.dtype = DType::f32, .tf32 = true},
-                                     {.dtype = DType::f16},
-                                     {.dtype = DType::bf16},
-                                     {.dtype = DType::bf16, .deterministic = true}})
-      for (const Conv2dProblem& problem : problems_of(c, rules.dtype)) {
+    for (const kernels::EngineRules& rules : {kernels::EngineRules{.dtype = DType::f32},
+                                              {.dtype = DType::f32, .tf32 = true},
+                                              {.dtype = DType::f16},
+                                              {.dtype = DType::bf16},
+                                              {.dtype = DType::bf16, .deterministic = true}})
+      for (const kernels::Conv2dProblem& problem : problems_of(c, rules.dtype)) {
         SCOPED_TRACE(problem.text());
-        const std::vector<CudnnPlan> found = plans(problem, rules, 3);
+        const std::vector<kernels::CudnnPlan> found = plans(problem, rules, 3);
         EXPECT_GE(found.size(), 1u);
-        for (const CudnnPlan& plan : found) {
+        for (const kernels::CudnnPlan& plan : found) {
           SCOPED_TRACE(plan.to_text());
-          const auto again =
-              CudnnPlan::from_text(gpu_, make_conv2d_graph(gpu_, problem), rules, plan.to_text());
+          const auto again = kernels::CudnnPlan::from_text(gpu_, kernels::make_conv2d_graph(gpu_, problem),
+                                                           rules, plan.to_text());
           ASSERT_TRUE(again.has_value());
           EXPECT_EQ(again->to_text(), plan.to_text());
           EXPECT_EQ(again->workspace_bytes(), plan.workspace_bytes());
@@ -138,22 +139,23 @@ TEST_F(CudnnLibrary, PlansResNet18AndRestoresPlansFromText) {
 
 // The fastest f32 engines use tensor cores, which round the operands.
 TEST_F(CudnnLibrary, RoundsF32OperandsOnlyOnRequest) {
-  for (const Conv2dProblem& problem : problems_of(kBody, DType::f32)) {
+  for (const kernels::Conv2dProblem& problem : problems_of(kBody, DType::f32)) {
     SCOPED_TRACE(problem.text());
-    const std::vector<CudnnPlan> rounded = plans(problem, {.dtype = DType::f32, .tf32 = true});
+    const std::vector<kernels::CudnnPlan> rounded = plans(problem, {.dtype = DType::f32, .tf32 = true});
     ASSERT_EQ(rounded.size(), 1u);
-    const auto graph = make_conv2d_graph(gpu_, problem);
+    const auto graph = kernels::make_conv2d_graph(gpu_, problem);
     const std::string choice = rounded.front().to_text();
-    EXPECT_FALSE(CudnnPlan::from_text(gpu_, graph, {.dtype = DType::f32}, choice)) << choice;
-    EXPECT_TRUE(CudnnPlan::from_text(gpu_, graph, {.dtype = DType::f32, .tf32 = true}, choice)) << choice;
+    EXPECT_FALSE(kernels::CudnnPlan::from_text(gpu_, graph, {.dtype = DType::f32}, choice)) << choice;
+    EXPECT_TRUE(kernels::CudnnPlan::from_text(gpu_, graph, {.dtype = DType::f32, .tf32 = true}, choice))
+        << choice;
   }
 }
 
 TEST_F(CudnnLibrary, RejectsMalformedPlanText) {
-  const Conv2dProblem problem = problem_of(kBody, Conv2dDirection::forward, DType::bf16);
-  const auto graph = make_conv2d_graph(gpu_, problem);
+  const kernels::Conv2dProblem problem = problem_of(kBody, kernels::Conv2dDirection::forward, DType::bf16);
+  const auto graph = kernels::make_conv2d_graph(gpu_, problem);
   const std::string choice = plans(problem, {.dtype = DType::bf16}).front().to_text();
-  ASSERT_TRUE(CudnnPlan::from_text(gpu_, graph, {.dtype = DType::bf16}, choice));
+  ASSERT_TRUE(kernels::CudnnPlan::from_text(gpu_, graph, {.dtype = DType::bf16}, choice));
   for (const std::string& text :
        {std::string(), std::string("engine"), std::string("engine 0"), std::string("engine 0 knobs"),
         std::string("engine 0 workspace"), std::string("engine -1 workspace 0"),
@@ -161,7 +163,7 @@ TEST_F(CudnnLibrary, RejectsMalformedPlanText) {
         std::string("engine 0 knobs 2 workspace 0"), std::string("engine 0 knobs 2= workspace 0"),
         std::string("engine 0 knobs 999=1 workspace 0"), std::string("engine 0 knobs 2=123456 workspace 0"),
         std::string("engine 0 workspace 1"), choice + " more", choice + "0", "x" + choice})
-    EXPECT_FALSE(CudnnPlan::from_text(gpu_, graph, {.dtype = DType::bf16}, text)) << text;
+    EXPECT_FALSE(kernels::CudnnPlan::from_text(gpu_, graph, {.dtype = DType::bf16}, text)) << text;
 }
 
 }  // namespace
