@@ -9,8 +9,8 @@ namespace convoy {
 
 /// Options of scaled_dot_product_attention().
 struct AttentionOptions {
-  bool causal = false;          // query i uses only the keys 0 to i
-  std::optional<double> scale;  // default: 1 / sqrt(D)
+  bool causal = false;               // query i uses only the keys 0 to i
+  std::optional<double> scale = {};  // default: 1 / sqrt(D)
 };
 
 /// Returns softmax(scale q k^T) v, [..., T, V], for queries q [..., T, D], keys k [..., S, D] and values v
