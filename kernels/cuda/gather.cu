@@ -163,26 +163,28 @@ __global__ void __launch_bounds__(kSumBlock)
   constexpr int kLoads = 4;
   const SumItem item(sizes);
   if (!item.exists) return;
-  const std::int64_t begin = item.chunk * kChunk;
-  const std::int64_t end = begin + kChunk < sizes.terms ? begin + kChunk : sizes.terms;
+  const std::int64_t begin = item.chunk * kChunk, remaining = sizes.terms - begin;
+  const int count = remaining < kChunk ? static_cast<int>(remaining) : kChunk;
+  const T* const in = dy + item.element<kWidth>(sizes, sizes.terms, 0);
   bool continues_before = begin > 0 && keys[begin - 1] == keys[begin];
   Sums sums{};
-  for (std::int64_t first = begin; first < end; first += kLoads) {
+  keys += begin;
+  positions += begin;
+  for (int first = 0; first < count; first += kLoads) {
     Pack<T, kWidth> terms[kLoads];
 #pragma unroll
     for (int k = 0; k < kLoads; ++k)
-      if (first + k < end)
-        terms[k] =
-            cuda::load_pack<kWidth>(dy + item.element<kWidth>(sizes, sizes.terms, positions[first + k]));
+      if (first + k < count)
+        terms[k] = cuda::load_pack<kWidth>(in + positions[first + k] * sizes.columns * kWidth);
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
-      const std::int64_t i = first + k;
-      if (i >= end) break;
+      const int i = first + k;
+      if (i >= count) break;
       const std::uint32_t key = keys[i];
       if (key >= sizes.destinations) return;  // out of range, as all keys behind
       add_pack(sums, terms[k]);
-      const bool continues = i + 1 < sizes.terms && keys[i + 1] == key;
-      if (continues && i + 1 < end) continue;
+      const bool continues = i + 1 < remaining && keys[i + 1] == key;
+      if (continues && i + 1 < count) continue;
       if (continues_before || continues) {
         const std::int64_t row = 2 * item.chunk + (continues_before ? 0 : 1);
         cuda::store_pack(partials + item.element<kWidth>(sizes, 2 * sizes.chunks, row), sums);

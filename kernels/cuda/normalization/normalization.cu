@@ -65,6 +65,8 @@ __global__ void __launch_bounds__(Team::kBlock)
   const std::int64_t first = groups.first_element(group), channel = groups.first_channel(group);
   const T* const in = x + first;
   T* const out = y + first;
+  const C* const scales = weight != nullptr ? weight + channel : nullptr;
+  const C* const shifts = bias != nullptr ? bias + channel : nullptr;
   const C count = static_cast<C>(groups.elements);
   C sum = 0;
   for_each_of_group<Team>(groups, in, [&sum](std::int64_t, std::int64_t, C value) { sum += value; });
@@ -75,8 +77,8 @@ __global__ void __launch_bounds__(Team::kBlock)
   });
   const C factor = 1 / std::sqrt(Team::reduce(squares, Sum{}) / count + epsilon);
   for_each_of_group<Team>(groups, in, [=](std::int64_t i, std::int64_t c, C value) {
-    const C scale = weight != nullptr ? weight[channel + c] : C{1};
-    const C shift = bias != nullptr ? bias[channel + c] : C{0};
+    const C scale = scales != nullptr ? scales[c] : C{1};
+    const C shift = shifts != nullptr ? shifts[c] : C{0};
     out[i] = narrow<T>((value - center) * factor * scale + shift);
   });
   if (Team::rank() != 0) return;
@@ -95,8 +97,9 @@ __global__ void __launch_bounds__(Team::kBlock)
   const T* const in = x + first;
   const T* const dys = dy + first;
   T* const out = dx + first;
+  const C* const scales = weight != nullptr ? weight + channel : nullptr;
   const auto gradient = [=](std::int64_t i, std::int64_t c) {
-    return weight != nullptr ? widen(dys[i]) * weight[channel + c] : widen(dys[i]);
+    return scales != nullptr ? widen(dys[i]) * scales[c] : widen(dys[i]);
   };
   C sum = 0, dot = 0;
   for_each_of_group<Team>(groups, in, [&](std::int64_t i, std::int64_t c, C value) {
