@@ -34,8 +34,7 @@ Model lenet(const Options& options) {
                                   {"relu4", relu()},
                                   {"fc3", linear(84, options.classes)},
                               });
-  return {"lenet",       std::make_shared<nn::Sequential>(layers), input, options.classes, options.seed,
-          options.device};
+  return {"lenet", std::make_shared<nn::Sequential>(layers), input, options.seed, options.device};
 }
 
 }  // namespace convoy::models

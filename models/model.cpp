@@ -9,8 +9,12 @@
 namespace convoy::models {
 namespace {
 
-// Returns the shape of a batch of n images.
-Shape batched(const Shape& image, std::int64_t n) { return {n, image[0], image[1], image[2]}; }
+// Returns the shape of a batch of n samples.
+Shape batched(const Shape& sample, std::int64_t n) {
+  std::vector<std::int64_t> sizes = {n};
+  sizes.insert(sizes.end(), sample.sizes().begin(), sample.sizes().end());
+  return Shape(sizes);
+}
 
 // Returns a number with thousands separators: "1,234,567".
 std::string grouped(std::int64_t count) {
@@ -19,8 +23,8 @@ std::string grouped(std::int64_t count) {
 
 std::string megaflops(std::int64_t flops) { return fmt::format("{:.2f}", static_cast<double>(flops) * 1e-6); }
 
-// Returns the output shape of one image, without the batch axis.
-std::string output_text(const Shape& output) { return Shape(output.sizes().subspan(1)).text(); }
+// Returns the shape of one sample, without the batch axis.
+Shape of_sample(const Shape& batch) { return Shape(batch.sizes().subspan(1)); }
 
 using Row = std::array<std::string, 5>;  // layer, type, output, parameters, MFLOPs
 
@@ -41,24 +45,50 @@ std::string table(const std::vector<Row>& rows) {
 
 }  // namespace
 
-Model::Model(std::string name, std::shared_ptr<nn::Module> root, Shape input, int classes, std::uint64_t seed,
-             const DeviceContext& device)
-    : name_(std::move(name)), root_(std::move(root)), input_(input), classes_(classes) {
-  check(input.rank() == 3 && input.numel() > 0,
-        "{}: found an input of shape {}, expected [H, W, C] without zeros", name_, input.text());
-  const Shape output = root_->infer(batched(input_, 1)).shape();
-  check(output == Shape{1, classes_}, "{}: the output of the network for one image is {}, expected [1, {}]",
-        name_, output.text(), classes_);
+Model::Model(std::string name, std::shared_ptr<nn::Module> root, std::vector<nn::InputType> inputs,
+             std::uint64_t seed, const DeviceContext& device)
+    : name_(std::move(name)), root_(std::move(root)), inputs_(std::move(inputs)) {
+  check(!inputs_.empty(), "{}: found no input, expected at least one", name_);
+  for (const nn::InputType& input : inputs_)
+    check(input.shape.numel() > 0, "{}: found an input of shape {}, expected sizes without zeros", name_,
+          input.shape.text());
+  for (const Variable& output : infer()) {
+    check(output.shape().rank() > 0 && output.shape()[0] == 1,
+          "{}: the network returns shape {} for one sample, expected [1, …]: the first axis is the batch",
+          name_, output.shape().text());
+    outputs_.push_back(of_sample(output.shape()));
+  }
   root_->initialize(seed);
   root_->to(device);
 }
 
-Variable Model::operator()(const Variable& images, const nn::ForwardContext& context) const {
-  const Shape& shape = images.shape();
-  check(shape.rank() == 4 && shape == batched(input_, shape[0]),
-        "{}: found images of shape {}, expected [N, {}, {}, {}], for which the model was built", name_,
-        shape.text(), input_[0], input_[1], input_[2]);
-  return (*root_)(images, context);
+void Model::check_input(std::size_t index, const Variable& x) const {
+  const Shape& expected = inputs_[index].shape;
+  const Shape& found = x.shape();
+  if (found.rank() > 0 && found == batched(expected, found[0])) return;
+  std::string axes;
+  for (const std::int64_t size : expected.sizes()) axes += fmt::format(", {}", size);
+  fail<UsageError>("{}: found {} of shape {}, expected [N{}], for which the model was built", name_,
+                   inputs_.size() == 1 ? "an input" : fmt::format("input {}", index + 1), found.text(), axes);
+}
+
+nn::Variables Model::infer(std::vector<nn::LayerSummary>* rows) const {
+  std::vector<nn::InputType> batch = inputs_;
+  for (nn::InputType& input : batch) input.shape = batched(input.shape, 1);
+  return root_->infer(batch, rows);
+}
+
+Variable Model::operator()(const Variable& x, const nn::ForwardContext& context) const {
+  check(inputs_.size() == 1, "{}: found 1 input, expected {}", name_, inputs_.size());
+  check_input(0, x);
+  return (*root_)(x, context);
+}
+
+nn::Variables Model::operator()(const nn::Variables& inputs, const nn::ForwardContext& context) const {
+  check(inputs.size() == inputs_.size(), "{}: found {} inputs, expected {}", name_, inputs.size(),
+        inputs_.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) check_input(i, inputs[i]);
+  return (*root_)(inputs, context);
 }
 
 Model& Model::to(const DeviceContext& device) {
@@ -77,16 +107,20 @@ std::int64_t Model::parameter_count() const {
   return count;
 }
 
-std::int64_t Model::flops() const { return recorded_cost(root_->infer(batched(input_, 1))).forward.flops; }
+std::int64_t Model::flops() const { return recorded_cost(infer()).forward.flops; }
 
 std::string Model::summary() const {
   std::vector<nn::LayerSummary> layers;
-  root_->infer(batched(input_, 1), &layers);
-  std::vector<Row> rows{{"layer", "type", "output", "parameters", "MFLOPs"},
-                        {"input", "", input_.text(), "", ""}};
+  infer(&layers);
+  std::vector<Row> rows{{"layer", "type", "output", "parameters", "MFLOPs"}};
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    rows.push_back({inputs_.size() == 1 ? "input" : fmt::format("input {}", i + 1), "",
+                    inputs_[i].shape.text(), "", ""});
   for (const nn::LayerSummary& layer : layers) {
-    rows.push_back({layer.name, layer.type, output_text(layer.output),
-                    layer.parameters > 0 ? grouped(layer.parameters) : "",
+    std::string outputs;
+    for (const Shape& output : layer.outputs)
+      outputs += (outputs.empty() ? "" : ", ") + of_sample(output).text();
+    rows.push_back({layer.name, layer.type, outputs, layer.parameters > 0 ? grouped(layer.parameters) : "",
                     layer.flops > 0 ? megaflops(layer.flops) : ""});
   }
   rows.push_back({"total", name_, "", grouped(parameter_count()), megaflops(flops())});

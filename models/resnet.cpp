@@ -102,9 +102,8 @@ Model resnet(const Plan& plan, const Options& options) {
   }
   layers.emplace_back("avgpool", std::make_shared<nn::GlobalAvgPool2d>());
   layers.emplace_back("fc", std::make_shared<nn::Linear>(channels, options.classes));
-  return {plan.name,     std::make_shared<nn::Sequential>(std::move(layers)),
-          options.input, options.classes,
-          options.seed,  options.device};
+  return {plan.name, std::make_shared<nn::Sequential>(std::move(layers)), options.input, options.seed,
+          options.device};
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ models::Model make_model(const TrainOptions& options, const data::DataSet& data,
   const Precision precision = parse_precision(options.precision);
   model.to(precision.parameters);
   if (!options.init_from.empty())
-    io::import_tensors(model.root(), io::read_safetensors(options.init_from, Device::cpu()).tensors,
+    io::load_state_dict(model.root(), io::read_safetensors(options.init_from, Device::cpu()).tensors,
                        options.init_from);
   if (precision.is_half()) model.root().keep_low_precision_copies(precision.compute);
   return model;

@@ -71,7 +71,7 @@ std::vector<LayerPair> layer_pairs(const models::Model& model, std::int64_t batc
   std::vector<LayerPair> pairs;
   Shape last{1, image[0], image[1], image[2]};
   Shape block_input = last;
-  for (std::size_t i = 0; i < rows.size(); last = rows[i++].output) {
+  for (std::size_t i = 0; i < rows.size(); last = rows[i++].outputs.front()) {
     if (!is_convolution(rows[i])) continue;
     const std::string& name = rows[i].name;
     check(i + 1 < rows.size() && is_norm(rows[i + 1]),
@@ -84,7 +84,7 @@ std::vector<LayerPair> layer_pairs(const models::Model& model, std::int64_t batc
                      .convolution = modules.at(name),
                      .norm = modules.at(rows[i + 1].name),
                      .input = with_batch(input, batch),
-                     .output = with_batch(rows[i].output, batch),
+                     .output = with_batch(rows[i].outputs.front(), batch),
                      .takes_images = i == 0});
   }
   check(!pairs.empty(), "--model {}: found no convolution, expected at least one", model.name());

@@ -193,6 +193,15 @@ std::vector<Variable> backward_order(const Variable& loss) {
   return BackwardPass(loss).leaves();
 }
 
+Variable observe_gradient(const Variable& x, std::function<void(const Tensor& gradient)> observer) {
+  wait_ready(x);
+  return record("observe_gradient", x.value(), {x},
+                [observer = std::move(observer)](const Tensor& dy, std::span<GradSlot> dx) {
+                  observer(dy);
+                  dx[0].alias_or_accumulate(dy);
+                });
+}
+
 void backward(const Variable& loss, const BackwardOptions& options) {
   check_recorded(loss);
   check(loss.device() != Device::meta(), "backward: the loss is on the meta device, expected one with data");

@@ -128,16 +128,16 @@ Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, N
                                                             .sequence = next_sequence++}));
 }
 
-OpCost recorded_cost(const Variable& y, std::initializer_list<Variable> inputs) {
+OpCost recorded_cost(std::span<const Variable> results, std::span<const Variable> inputs) {
   std::unordered_set<const Node*> visited;
-  const auto cost_behind = [&](const Variable& result) {
+  const auto cost_behind = [&](std::span<const Variable> variables) {
     OpCost total;
     std::vector<const Node*> unvisited;
     const auto visit = [&](const Variable& variable) {
       if (!variable.defined() || variable.is_leaf()) return;
       if (const Node* node = variable.creator().get(); visited.insert(node).second) unvisited.push_back(node);
     };
-    visit(result);
+    for (const Variable& variable : variables) visit(variable);
     while (!unvisited.empty()) {
       const Node* node = unvisited.back();
       unvisited.pop_back();
@@ -147,8 +147,8 @@ OpCost recorded_cost(const Variable& y, std::initializer_list<Variable> inputs) 
     }
     return total;
   };
-  for (const Variable& input : inputs) cost_behind(input);  // visited, and so not counted below
-  return cost_behind(y);
+  cost_behind(inputs);  // visited, and so not counted below
+  return cost_behind(results);
 }
 
 NoGrad::NoGrad() : previous_(recording_is_off) { recording_is_off = true; }

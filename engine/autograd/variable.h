@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -175,9 +174,10 @@ struct Node {
 Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward,
                 OpCost cost = {});
 
-/// Returns the sum of the costs of the recorded operations that computed `y`, each counted once, without those
-/// that computed the variables in `inputs`, which may be undefined.
-OpCost recorded_cost(const Variable& y, std::initializer_list<Variable> inputs = {});
+/// Returns the sum of the costs of the recorded operations that computed `results`, each counted once, without
+/// those that computed `inputs`. Variables may be undefined.
+OpCost recorded_cost(std::span<const Variable> results, std::span<const Variable> inputs = {});
+inline OpCost recorded_cost(const Variable& y) { return recorded_cost(std::span(&y, 1)); }
 
 /// A scope in which operations of the calling thread are not recorded, so that evaluation keeps no
 /// activations. Scopes may be nested.

@@ -132,12 +132,12 @@ void CheckpointDirectory::write_checkpoint(const fs::path& directory, const nn::
   filled.dtype = dtype_of_parameters(model);
   std::map<std::string, FileRecord> files;
   {
-    const std::vector<NamedTensor> tensors = export_tensors(model);
+    const std::vector<NamedTensor> tensors = state_dict(model);
     filled.parameters_hash = parameters_hash(tensors);
     files[std::string(kModelFile)] = write_recorded(directory / kModelFile, tensors);
   }
   files[std::string(kOptimizerFile)] =
-      write_recorded(directory / kOptimizerFile, export_state(optimizer.tensors));
+      write_recorded(directory / kOptimizerFile, state_dict(optimizer.tensors));
   write_manifest(directory, filled, files);
   sync_directory(directory);
 }

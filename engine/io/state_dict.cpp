@@ -146,7 +146,7 @@ void PreparedImport::apply() const {
   }
 }
 
-std::vector<NamedTensor> export_tensors(const nn::Module& model) {
+std::vector<NamedTensor> state_dict(const nn::Module& model) {
   const DeviceContext cpu = Device::cpu();
   std::vector<NamedTensor> tensors;
   for (const nn::NamedParameter& parameter : model.parameters()) {
@@ -158,19 +158,19 @@ std::vector<NamedTensor> export_tensors(const nn::Module& model) {
   return tensors;
 }
 
-std::vector<NamedTensor> export_state(const std::vector<optim::NamedState>& state) {
+std::vector<NamedTensor> state_dict(const std::vector<optim::NamedState>& state) {
   const DeviceContext cpu = Device::cpu();
   std::vector<NamedTensor> tensors;
   for (const auto& [name, tensor, kind] : state) tensors.push_back({name, exported(tensor, kind, cpu)});
   return tensors;
 }
 
-void import_tensors(nn::Module& model, const std::vector<NamedTensor>& tensors, const std::string& source) {
+void load_state_dict(nn::Module& model, const std::vector<NamedTensor>& tensors, const std::string& source) {
   PreparedImport::of(model, tensors, source).apply();
   model.refresh_low_precision_copies();
 }
 
-std::string parameters_hash(const nn::Module& model) { return parameters_hash(export_tensors(model)); }
+std::string parameters_hash(const nn::Module& model) { return parameters_hash(state_dict(model)); }
 
 std::string parameters_hash(const std::vector<NamedTensor>& exported) {
   const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(),

@@ -14,21 +14,21 @@ namespace convoy::io {
 /// Returns the parameters, then the buffers. num_batches_tracked of batch norms is left out; PyTorch does not
 /// require it. A tensor that needs neither a move nor a permutation shares the model's storage: write it to
 /// the file before the next step.
-std::vector<NamedTensor> export_tensors(const nn::Module& model);
+std::vector<NamedTensor> state_dict(const nn::Module& model);
 /// Returns the tensors of an optimizer's state in the same form.
-std::vector<NamedTensor> export_state(const std::vector<optim::NamedState>& state);
+std::vector<NamedTensor> state_dict(const std::vector<optim::NamedState>& state);
 
 /// Copies tensors into a model by name, converting floating-point types to the model's. Ignores
 /// num_batches_tracked. If tensors are missing, unexpected or of another shape, changes nothing and throws
 /// CheckpointError, which begins with `source` and lists them.
-void import_tensors(nn::Module& model, const std::vector<NamedTensor>& tensors, const std::string& source);
+void load_state_dict(nn::Module& model, const std::vector<NamedTensor>& tensors, const std::string& source);
 
 /// A checked import that has not been applied yet, so that several imports can be checked before the first
 /// changes anything.
 class PreparedImport {
  public:
   /// Match tensors with those of a model or of an optimizer's state by name. Throw CheckpointError as
-  /// import_tensors() does.
+  /// load_state_dict() does.
   static PreparedImport of(nn::Module& model, const std::vector<NamedTensor>& tensors,
                            const std::string& source);
   static PreparedImport of(const std::vector<optim::NamedState>& state,

@@ -35,8 +35,13 @@ Variable LayerChain::operator()(const Variable& x, const ForwardContext& context
                                 const Epilogue& epilogue) const {
   Variable y = x;
   for (const Step& step : steps_) {
+    const Epilogue last = &step == &steps_.back() ? epilogue : Epilogue();
     if (step.relu == nullptr) {
-      y = (*step.layer)(y, context, &step == &steps_.back() ? epilogue : Epilogue());
+      y = (*step.layer)(y, context, last);
+      continue;
+    }
+    if (step.layer->has_forward_hooks() || step.relu->has_forward_hooks()) {
+      y = (*step.relu)((*step.layer)(y, context), context, last);
       continue;
     }
     y = (*step.layer)(y, context, {.relu = true});
@@ -44,7 +49,7 @@ Variable LayerChain::operator()(const Variable& x, const ForwardContext& context
       context.rows->push_back(
           {.name = step.relu->path(),
            .type = fmt::format("{}, fused into {}", step.relu->describe(), name_in_parent(*step.layer)),
-           .output = y.shape()});
+           .outputs = {y.shape()}});
   }
   return y;
 }

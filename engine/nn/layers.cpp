@@ -76,7 +76,8 @@ Variable Linear::forward(const Variable& x, const ForwardContext& context) {
 }
 
 Variable Linear::forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) {
-  check(x.shape().rank() == 2 && x.shape()[1] == in_, "input {}, expected [N, {}]", x.shape().text(), in_);
+  check(x.shape().rank() >= 2 && x.shape()[-1] == in_, "input {}, expected [N, …, {}]", x.shape().text(),
+        in_);
   return linear(x, for_input(weight_, x), for_input(bias_, x), epilogue.relu);
 }
 

@@ -37,7 +37,7 @@ class Conv2d final : public Module {
   Variable weight_, bias_;  // bias_ is undefined without a bias
 };
 
-/// A fully connected layer of [N, in] to [N, out].
+/// A fully connected layer of [N, …, in] to [N, …, out].
 class Linear final : public Module {
  public:
   /// Throws UsageError unless the numbers of features are positive.
@@ -161,7 +161,7 @@ class LayerChain {
  private:
   struct Step {
     Module* layer;
-    const Module* relu;  // the ReLU that the layer fuses; null: none
+    Module* relu;  // the ReLU that the layer fuses; null: none
   };
   std::vector<Step> steps_;
   Fusion fusion_ = Fusion::none;

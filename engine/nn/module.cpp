@@ -1,7 +1,7 @@
 #include "convoy/engine/nn/module.h"
 
 #include <algorithm>
-#include <span>
+#include <utility>
 
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
@@ -27,6 +27,9 @@ std::string join_path(const std::string& path, const std::string& name) {
 bool is_cast(ParameterKind kind) {
   return kind == ParameterKind::filter || kind == ParameterKind::weight || kind == ParameterKind::bias;
 }
+
+std::span<const Variable> as_span(const Variable& x) { return {&x, 1}; }
+std::span<const Variable> as_span(const Variables& list) { return list; }
 
 /// Sets the parameter's value and keeps a low-precision copy if it had one.
 void replace_value(const Variable& parameter, const Tensor& value) {
@@ -80,21 +83,42 @@ Variable Epilogue::apply(const Variable& y) const {
   return relu ? convoy::relu(sum) : sum;
 }
 
-Variable Module::operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
+HookHandle& HookHandle::operator=(HookHandle&& other) noexcept {
+  if (this == &other) return *this;
+  remove();
+  hooks_ = std::exchange(other.hooks_, {});
+  hook_ = other.hook_;
+  return *this;
+}
+
+void HookHandle::remove() {
+  if (const std::shared_ptr<Hooks> hooks = hooks_.lock()) hooks->erase(hook_);
+  hooks_.reset();
+}
+
+HookHandle Module::add_forward_hook(ForwardHook hook) {
+  return {hooks_, hooks_->insert(hooks_->end(), std::move(hook))};
+}
+
+void Module::call_hooks(std::span<const Variable> inputs, std::span<Variable> outputs) const {
+  if (hooks_->empty()) return;
+  const HookHandle::Hooks hooks = *hooks_;  // a hook may remove itself
+  for (const ForwardHook& hook : hooks) hook(*this, inputs, outputs);
+}
+
+template <class F>
+auto Module::call(std::span<const Variable> inputs, const ForwardContext& context, const Epilogue& fused,
+                  F&& compute) {
   const NamedRange range(path_.empty() ? "model" : std::string_view(path_));
   try {
     const std::size_t row_count = context.rows == nullptr ? 0 : context.rows->size();
-    const Fusion needed = epilogue.fusion();
-    const bool fuses = needed <= fusion();
-    const Variable y = needed == Fusion::none ? forward(x, context)
-                       : fuses                ? forward_with(x, context, epilogue)
-                                              : Module::forward_with(x, context, epilogue);
+    const auto outputs = compute();
     if (context.rows != nullptr && (children_.empty() || !parameters_.empty())) {
-      LayerSummary row = row_of(x, y, fuses ? epilogue : Epilogue());
+      LayerSummary row = row_of(inputs, as_span(outputs), fused);
       for (const LayerSummary& below : std::span(*context.rows).subspan(row_count)) row.flops -= below.flops;
       context.rows->push_back(std::move(row));
     }
-    return y;
+    return outputs;
   } catch (const ModuleError&) {
     throw;
   } catch (const UsageError& error) {
@@ -103,21 +127,57 @@ Variable Module::operator()(const Variable& x, const ForwardContext& context, co
   }
 }
 
-LayerSummary Module::row_of(const Variable& x, const Variable& y, const Epilogue& epilogue) const {
-  std::int64_t parameters = 0;
-  for (const OwnParameter& own : parameters_) parameters += own.named.variable.shape().numel();
-  return {path_,
-          fmt::format("{}{}{}", describe(), epilogue.residual.defined() ? " + residual" : "",
-                      epilogue.relu ? " + ReLU" : ""),
-          y.shape(), parameters, recorded_cost(y, {x, epilogue.residual}).forward.flops};
+Variable Module::operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {
+  const Fusion needed = epilogue.fusion();
+  const bool fuses = needed <= fusion() && !has_forward_hooks();
+  return call(as_span(x), context, fuses ? epilogue : Epilogue(), [&] {
+    if (fuses && needed != Fusion::none) return forward_with(x, context, epilogue);
+    Variable y = forward(x, context);
+    call_hooks(as_span(x), std::span(&y, 1));
+    return needed == Fusion::none ? y : epilogue.apply(y);
+  });
 }
 
-Variable Module::infer(const Shape& input, std::vector<LayerSummary>* rows, std::optional<DType> dtype) {
+Variables Module::operator()(const Variables& inputs, const ForwardContext& context) {
+  return call(inputs, context, Epilogue(), [&] {
+    Variables outputs = forward_all(inputs, context);
+    call_hooks(inputs, outputs);
+    return outputs;
+  });
+}
+
+LayerSummary Module::row_of(std::span<const Variable> inputs, std::span<const Variable> outputs,
+                            const Epilogue& fused) const {
+  LayerSummary row{.name = path_,
+                   .type = fmt::format("{}{}{}", describe(), fused.residual.defined() ? " + residual" : "",
+                                       fused.relu ? " + ReLU" : "")};
+  for (const Variable& output : outputs) row.outputs.push_back(output.shape());
+  for (const OwnParameter& own : parameters_) row.parameters += own.named.variable.shape().numel();
+  Variables before(inputs.begin(), inputs.end());
+  before.push_back(fused.residual);
+  row.flops = recorded_cost(outputs, before).forward.flops;
+  return row;
+}
+
+Variables Module::infer(const std::vector<InputType>& inputs, std::vector<LayerSummary>* rows) {
   const std::vector<NamedParameter> all = parameters();
-  if (!dtype) dtype = all.empty() ? DType::f32 : all.front().variable.dtype();
-  // It requires a gradient if it can, so that every op is recorded with its cost.
-  const Variable x(Tensor::empty(input, *dtype, Device::meta()), is_floating(*dtype));
-  return (*this)(x, {.rows = rows});
+  const DType of_parameters = all.empty() ? DType::f32 : all.front().variable.dtype();
+  Variables on_meta;
+  for (const InputType& input : inputs) {
+    const DType dtype = input.dtype.value_or(of_parameters);
+    // It requires a gradient if it can, so that every op is recorded with its cost.
+    on_meta.emplace_back(Tensor::empty(input.shape, dtype, Device::meta()), is_floating(dtype));
+  }
+  return (*this)(on_meta, {.rows = rows});
+}
+
+Variable Module::forward(const Variable&, const ForwardContext&) {
+  fail<UsageError>("found a call with one input, expected a call with a list: the module has no forward()");
+}
+
+Variables Module::forward_all(const Variables& inputs, const ForwardContext& context) {
+  check(inputs.size() == 1, "found {} inputs, expected 1", inputs.size());
+  return {forward(inputs.front(), context)};
 }
 
 Variable Module::forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) {

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +17,9 @@
 namespace convoy::nn {
 
 struct LayerSummary;
+
+/// The inputs or the outputs of a module, where there may be several.
+using Variables = std::vector<Variable>;
 
 /// The purpose and the random keys of one forward pass. It is an argument of every forward(), so there is no
 /// training mode that a caller could forget to switch.
@@ -52,7 +58,7 @@ struct NamedBuffer {
 struct LayerSummary {
   std::string name;  // path: "layer1.0.conv1"
   std::string type;  // "Conv2d 64 -> 64, 3x3", or with a fused epilogue "BatchNorm2d 64 + residual + ReLU"
-  Shape output;      // with N = 1
+  std::vector<Shape> outputs;
   std::int64_t parameters = 0;
   std::int64_t flops = 0;  // of the forward operations that were recorded; a multiply-add is 2
 };
@@ -82,9 +88,44 @@ struct Epilogue {
 /// Returns the FNV-1a hash of a name or a path, which keys random draws.
 std::uint32_t hash_of(std::string_view name);
 
+/// The shape and the element type of an input.
+struct InputType {
+  Shape shape;
+  std::optional<DType> dtype;  // nullopt: the type of the module's first parameter, else f32
+
+  // NOLINTNEXTLINE: a shape converts implicitly.
+  InputType(const Shape& sizes, std::optional<DType> type = std::nullopt) : shape(sizes), dtype(type) {}
+};
+
+class Module;
+
+/// A function that a module calls after each forward pass, with its inputs and its outputs. It may replace
+/// the outputs.
+using ForwardHook =
+    std::function<void(const Module& module, std::span<const Variable> inputs, std::span<Variable> outputs)>;
+
+/// Removes a hook when it is destroyed. It may outlive the module.
+class [[nodiscard]] HookHandle {
+ public:
+  HookHandle() = default;
+  HookHandle(HookHandle&&) = default;
+  HookHandle& operator=(HookHandle&& other) noexcept;
+  ~HookHandle() { remove(); }
+  /// Removes the hook. Does nothing if it is removed already.
+  void remove();
+
+ private:
+  friend class Module;
+  using Hooks = std::list<ForwardHook>;
+  HookHandle(const std::shared_ptr<Hooks>& hooks, Hooks::iterator hook) : hooks_(hooks), hook_(hook) {}
+  std::weak_ptr<Hooks> hooks_;
+  Hooks::iterator hook_;
+};
+
 /// A layer or a container of layers: named parameters, named buffers, named children and a forward function.
 /// A user's module is a constructor, which registers them, and forward(), which calls the children. A module
-/// is called like a function: `y = module(x, context)`.
+/// is called like a function: `y = module(x, context)`. A module with several inputs or several outputs
+/// overrides forward_all() instead, and is called with a list: `outputs = module({x, memory}, context)`.
 class Module {
  public:
   virtual ~Module() = default;
@@ -96,14 +137,25 @@ class Module {
   /// its own. A UsageError gets the path and the description of the module that threw it in front:
   /// "layer2.0.conv1 (Conv2d 64 -> 128, 3x3): input [1, 8, 8, 32] has 32 channels, expected 64".
   Variable operator()(const Variable& x, const ForwardContext& context = {}, const Epilogue& epilogue = {});
+  /// Computes forward_all() for a list of inputs, with the same row and the same errors. Every module can be
+  /// called so; one that overrides forward() takes one input and has one output.
+  Variables operator()(const Variables& inputs, const ForwardContext& context = {});
 
-  /// Returns the result for an input of the given shape on the meta device, so nothing is computed or
-  /// changed: the result has a shape and a recorded_cost(), and no data. Runs in inference mode. Appends rows
-  /// to `rows` unless that is null. The input has type `dtype`, i32 for a model that begins with an
-  /// Embedding; without it, the type of the first parameter. Checks a model when it is built. Throws
-  /// UsageError like a call.
+  /// Returns the outputs for inputs of the given shapes on the meta device, so nothing is computed or changed:
+  /// the outputs have a shape and a recorded_cost(), and no data. Runs in inference mode. Appends rows to
+  /// `rows` unless that is null. Checks a model when it is built. Throws UsageError like a call.
+  Variables infer(const std::vector<InputType>& inputs, std::vector<LayerSummary>* rows = nullptr);
+  /// Does so for one input and one output.
   Variable infer(const Shape& input, std::vector<LayerSummary>* rows = nullptr,
-                 std::optional<DType> dtype = std::nullopt);
+                 std::optional<DType> dtype = std::nullopt) {
+    return infer({{input, dtype}}, rows).front();
+  }
+
+  /// Calls `hook` after each forward pass of this module, until the handle is destroyed. Hooks are called in
+  /// the order in which they were added. An epilogue follows them: a module with hooks fuses none, and a ReLU
+  /// with hooks is not fused, so a hook sees what the module alone computes.
+  HookHandle add_forward_hook(ForwardHook hook);
+  bool has_forward_hooks() const { return !hooks_->empty(); }
 
   /// Returns the names from the root of the model to this module, joined by dots: "layer1.0.conv1". Empty for
   /// a root and for a module that is no other module's child.
@@ -140,8 +192,12 @@ class Module {
 
  protected:
   Module() = default;
-  /// Computes the output for the input x. Checks the shape of x if the ops that it calls do not.
-  virtual Variable forward(const Variable& x, const ForwardContext& context) = 0;
+  /// Computes the output for the input x. Checks the shape of x if the ops that it calls do not. A module
+  /// overrides this function or forward_all(). Unless overridden, throws UsageError.
+  virtual Variable forward(const Variable& x, const ForwardContext& context);
+  /// Computes the outputs for a list of inputs. Unless overridden, calls forward() with the only input, and
+  /// throws UsageError if there is not exactly one.
+  virtual Variables forward_all(const Variables& inputs, const ForwardContext& context);
   /// Computes forward() followed by the epilogue, with the same result as the two separate operations.
   /// Overridden together with fusion(), by modules whose kernels fuse both; called only with what fusion()
   /// includes.
@@ -190,13 +246,21 @@ class Module {
   void attach(std::string name, std::shared_ptr<Module> child);
   /// Sets the path of this module, and those of its descendants to match.
   void set_path(const std::string& path);
-  /// Returns the row of a call that computed y from x with this epilogue, including the FLOPs of descendants.
-  LayerSummary row_of(const Variable& x, const Variable& y, const Epilogue& epilogue) const;
+  /// Returns compute(): a Variable, or Variables. Appends the row of the call, whose kernel computed the
+  /// epilogue `fused` as well, and puts the path in front of an error.
+  template <class F>
+  auto call(std::span<const Variable> inputs, const ForwardContext& context, const Epilogue& fused,
+            F&& compute);
+  /// Returns the row of a call with this fused epilogue, including the FLOPs of descendants.
+  LayerSummary row_of(std::span<const Variable> inputs, std::span<const Variable> outputs,
+                      const Epilogue& fused) const;
+  void call_hooks(std::span<const Variable> inputs, std::span<Variable> outputs) const;
   /// Calls f(module, path) for this module and all its descendants, depth first, in order of registration.
   template <class F>
   void visit(const std::string& path, F&& f) const;
 
   std::string path_;
+  std::shared_ptr<HookHandle::Hooks> hooks_ = std::make_shared<HookHandle::Hooks>();
   std::vector<OwnParameter> parameters_;
   std::vector<OwnBuffer> buffers_;
   std::vector<Child> children_;

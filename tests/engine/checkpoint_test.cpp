@@ -82,10 +82,10 @@ TEST_P(CheckpointResume, ResumesBitForBit) {
   EXPECT_EQ(resumed.optimizer->steps(), 3);
   EXPECT_EQ(manifest.parameters_hash, io::parameters_hash(*resumed.net));
   for (int step = 3; step < 6; ++step) resumed.step(step);
-  EXPECT_EQ(io::encode_safetensors(io::export_tensors(*resumed.net)),
-            io::encode_safetensors(io::export_tensors(*whole.net)));
-  EXPECT_EQ(io::encode_safetensors(io::export_state(resumed.optimizer->state())),
-            io::encode_safetensors(io::export_state(whole.optimizer->state())));
+  EXPECT_EQ(io::encode_safetensors(io::state_dict(*resumed.net)),
+            io::encode_safetensors(io::state_dict(*whole.net)));
+  EXPECT_EQ(io::encode_safetensors(io::state_dict(resumed.optimizer->state())),
+            io::encode_safetensors(io::state_dict(whole.optimizer->state())));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CheckpointResume,

@@ -87,7 +87,7 @@ TEST(Embedding, InfersShapesForIntegers) {
   std::vector<nn::LayerSummary> rows;
   EXPECT_EQ(classifier()->infer({1, 2}, &rows, DType::i32).shape(), (Shape{1, 4}));
   ASSERT_EQ(rows.size(), 3U);
-  EXPECT_EQ(rows[0].output, (Shape{1, 2, 3}));
+  EXPECT_EQ(rows[0].outputs.front(), (Shape{1, 2, 3}));
   EXPECT_EQ(rows[0].parameters, 15);
   EXPECT_EQ(rows[2].flops, 2 * 6 * 4);
   EXPECT_EQ(message_of<UsageError>([] {

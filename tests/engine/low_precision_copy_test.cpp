@@ -72,7 +72,7 @@ TEST(LowPrecisionCopies, FollowLoadedParameters) {
   io::load_checkpoint(path, *loaded.net, loaded.optimizer.get());
   expect_new_copies(*loaded.net, DType::f16);
   EXPECT_EQ(io::parameters_hash(*loaded.net), io::parameters_hash(*saved.net));
-  io::import_tensors(*imported.net, io::export_tensors(*saved.net), "test");
+  io::load_state_dict(*imported.net, io::state_dict(*saved.net), "test");
   expect_new_copies(*imported.net, DType::f16);
 }
 

@@ -66,7 +66,7 @@ TEST(Module, InfersEveryLayersShape) {
   EXPECT_EQ(small_net()->infer({1, 8, 8, 3}, &rows).shape(), (Shape{1, 10}));
   ASSERT_EQ(rows.size(), 6u);
   EXPECT_EQ(rows[0].name, "conv");
-  EXPECT_EQ(rows[0].output, (Shape{1, 8, 8, 8}));
+  EXPECT_EQ(rows[0].outputs.front(), (Shape{1, 8, 8, 8}));
   EXPECT_EQ(rows[0].parameters, 8 * 3 * 9);
   EXPECT_EQ(rows[0].flops, 2 * 8 * 8 * 8 * 9 * 3);
   EXPECT_EQ(rows[1].name, "bn");
@@ -74,9 +74,9 @@ TEST(Module, InfersEveryLayersShape) {
   EXPECT_EQ(rows[1].flops, 3 * 8 * 8 * 8);  // a factor, a shift, and the maximum of the fused ReLU
   EXPECT_EQ(rows[2].name, "relu");
   EXPECT_EQ(rows[2].type, "ReLU, fused into bn");
-  EXPECT_EQ(rows[2].output, (Shape{1, 8, 8, 8}));
+  EXPECT_EQ(rows[2].outputs.front(), (Shape{1, 8, 8, 8}));
   EXPECT_EQ(rows[2].flops, 0);
-  EXPECT_EQ(rows[3].output, (Shape{1, 4, 4, 8}));
+  EXPECT_EQ(rows[3].outputs.front(), (Shape{1, 4, 4, 8}));
   EXPECT_EQ(rows[5].flops, 2 * 128 * 10);
 }
 
@@ -86,7 +86,7 @@ TEST(Module, ShapeErrorNamesTheLayer) {
   };
   EXPECT_EQ(message({1, 8, 8, 1}),
             "conv (Conv2d 3 -> 8, 3x3 padding 1): input [1, 8, 8, 1] has 1 channels, expected 3");
-  EXPECT_EQ(message({1, 10, 8, 3}), "fc (Linear 128 -> 10): input [1, 160], expected [N, 128]");
+  EXPECT_EQ(message({1, 10, 8, 3}), "fc (Linear 128 -> 10): input [1, 160], expected [N, …, 128]");
   EXPECT_THAT(message({1, 1, 8, 3}), HasSubstr("pool (MaxPool2d 2x2 stride 2): a window of 2 does not fit"));
 }
 
@@ -111,7 +111,7 @@ TEST(Module, ErrorOfACallNamesTheLayerOnce) {
             "body.conv (Conv2d 3 -> 8, 3x3 padding 1): input [1, 8, 8, 5] has 5 channels, expected 3");
   nn::Linear alone(3, 2);
   EXPECT_EQ(message_of<UsageError>([&] { alone(wide); }),
-            "Linear 3 -> 2: input [1, 8, 8, 5], expected [N, 3]");
+            "Linear 3 -> 2: input [1, 8, 8, 5], expected [N, …, 3]");
 }
 
 TEST(Module, InferComputesAndChangesNothing) {

@@ -26,14 +26,14 @@ TEST(StateDict, WritesFiltersAsTorchvisionDoes) {
   for (int i = 0; i < 18; ++i) values.push_back(static_cast<float>(i));
   filter.value().copy_from(Tensor::from(values, filter.shape(), Device::cpu()));
 
-  const std::vector<io::NamedTensor> exported = io::export_tensors(conv);
+  const std::vector<io::NamedTensor> exported = io::state_dict(conv);
   ASSERT_EQ(exported.size(), 1u);
   EXPECT_EQ(exported[0].tensor.shape(), (Shape{1, 2, 3, 3}));
   EXPECT_THAT(exported[0].tensor.to_vector<float>(),
               ElementsAre(0, 2, 4, 6, 8, 10, 12, 14, 16, 1, 3, 5, 7, 9, 11, 13, 15, 17));
 
   filter.value().copy_from(Tensor::zeros(filter.shape(), DType::f32, Device::cpu()));
-  io::import_tensors(conv, exported, "test");
+  io::load_state_dict(conv, exported, "test");
   EXPECT_EQ(filter.value().to_vector<float>(), values);
 }
 
@@ -43,21 +43,21 @@ TEST(StateDict, WritesTransposedFiltersAsPyTorchDoes) {
   ASSERT_EQ(filter.shape(), (Shape{1, 2, 2, 2}));  // in memory [I, kH, kW, O]
   const std::vector<float> values = {0, 1, 2, 3, 4, 5, 6, 7};
   filter.value().copy_from(Tensor::from(values, filter.shape(), Device::cpu()));
-  const std::vector<io::NamedTensor> exported = io::export_tensors(layer);
+  const std::vector<io::NamedTensor> exported = io::state_dict(layer);
   EXPECT_THAT(exported[0].tensor.to_vector<float>(), ElementsAre(0, 2, 4, 6, 1, 3, 5, 7));  // [I, O, kH, kW]
 
   filter.value().copy_from(Tensor::zeros(filter.shape(), DType::f32, Device::cpu()));
-  io::import_tensors(layer, exported, "test");
+  io::load_state_dict(layer, exported, "test");
   EXPECT_EQ(filter.value().to_vector<float>(), values);
 
   const nn::ConvTranspose2d wide(3, 5, {.kernel = 4});
-  EXPECT_EQ(io::export_tensors(wide)[0].tensor.shape(), (Shape{3, 5, 4, 4}));
+  EXPECT_EQ(io::state_dict(wide)[0].tensor.shape(), (Shape{3, 5, 4, 4}));
 }
 
 TEST(StateDict, ListsParametersThenBuffers) {
   const TinyTraining training;
   std::vector<std::string> names;
-  for (const io::NamedTensor& named : io::export_tensors(*training.net)) names.push_back(named.name);
+  for (const io::NamedTensor& named : io::state_dict(*training.net)) names.push_back(named.name);
   EXPECT_THAT(names, ElementsAre("conv.weight", "bn.weight", "bn.bias", "fc.weight", "fc.bias",
                                  "bn.running_mean", "bn.running_var"));
 }
@@ -65,7 +65,7 @@ TEST(StateDict, ListsParametersThenBuffers) {
 TEST(StateDict, MismatchesAreListedAndChangeNothing) {
   const TinyTraining training("sgd", DType::f32, 1), other("sgd", DType::f32, 2);
   const std::string before = io::parameters_hash(*training.net);
-  std::vector<io::NamedTensor> tensors = io::export_tensors(*other.net);
+  std::vector<io::NamedTensor> tensors = io::state_dict(*other.net);
   const DeviceContext cpu = Device::cpu();
   tensors[0].name = "conv1.weight";
   tensors[1].tensor = Tensor::zeros({7}, DType::f32, cpu);
@@ -73,7 +73,7 @@ TEST(StateDict, MismatchesAreListedAndChangeNothing) {
   for (const char* name : {"u1", "u2", "u3", "u4"}) tensors.push_back({name, tensors[1].tensor});
   std::string message;
   try {
-    io::import_tensors(*training.net, tensors, "x.safetensors");
+    io::load_state_dict(*training.net, tensors, "x.safetensors");
   } catch (const CheckpointError& error) {
     message = error.what();
   }
@@ -86,17 +86,17 @@ TEST(StateDict, MismatchesAreListedAndChangeNothing) {
 
 TEST(StateDict, IgnoresBatchCountersAndConvertsPrecision) {
   const TinyTraining single("sgd", DType::f32, 1), twice("sgd", DType::f64, 2);
-  std::vector<io::NamedTensor> tensors = io::export_tensors(*single.net);
+  std::vector<io::NamedTensor> tensors = io::state_dict(*single.net);
   tensors.push_back({"bn.num_batches_tracked", Tensor::zeros({}, DType::i32, Device::cpu())});
-  io::import_tensors(*twice.net, tensors, "test");
+  io::load_state_dict(*twice.net, tensors, "test");
   const TinyTraining back("sgd", DType::f32, 3);
-  io::import_tensors(*back.net, io::export_tensors(*twice.net), "test");  // f32 -> f64 -> f32 is exact
+  io::load_state_dict(*back.net, io::state_dict(*twice.net), "test");  // f32 -> f64 -> f32 is exact
   EXPECT_EQ(io::parameters_hash(*back.net), io::parameters_hash(*single.net));
 }
 
 TEST(StateDict, HashEqualsThatOfTheFilesData) {
   const TinyTraining training;
-  const std::string bytes = io::encode_safetensors(io::export_tensors(*training.net));
+  const std::string bytes = io::encode_safetensors(io::state_dict(*training.net));
   std::uint64_t header = 0;
   std::memcpy(&header, bytes.data(), 8);
   EXPECT_EQ(io::parameters_hash(*training.net), io::hash_bytes(std::string_view(bytes).substr(8 + header)));

@@ -63,9 +63,8 @@ class Biased : public nn::Module {
   std::shared_ptr<nn::Module> fc_;
 };
 
-models::Model model_of(std::vector<nn::NamedModule> layers, int classes = 5) {
-  return {"custom",     std::make_shared<nn::Sequential>(std::move(layers)), {4, 4, 3}, classes, 1,
-          Device::cpu()};
+models::Model model_of(std::vector<nn::NamedModule> layers) {
+  return {"custom", std::make_shared<nn::Sequential>(std::move(layers)), {4, 4, 3}};
 }
 
 TEST(CustomModule, IsAConstructorAndAForwardFunction) {
@@ -94,11 +93,12 @@ TEST(CustomModule, ShapeErrorHasThePathOfTheLayer) {
 
 TEST(CustomModule, ErrorOfItsOwnForwardHasItsPath) {
   nn::Sequential net({{"biased", std::make_shared<Biased>()}});
-  EXPECT_EQ(message_of<UsageError>([&] {
-              net.infer({7, 4});
-            }),
-            "biased (Module): add: found the shapes [2, 3] and [7, 3], expected sizes that are equal or 1 along "
-            "each axis");
+  EXPECT_EQ(
+      message_of<UsageError>([&] {
+        net.infer({7, 4});
+      }),
+      "biased (Module): add: found the shapes [2, 3] and [7, 3], expected sizes that are equal or 1 along "
+      "each axis");
 }
 
 TEST(CustomModule, HasARowForItsOwnParameters) {

@@ -80,7 +80,7 @@ inline void PrintTo(const Scene& scene, std::ostream* out) {
 
 inline models::Model make_model(const Scene& scene, const DeviceContext& device) {
   if (std::string_view(scene.model) == "other_layers")
-    return models::Model(scene.model, other_layers(), scene.input, 10, 3, device);
+    return models::Model(scene.model, other_layers(), scene.input, 3, device);
   return models::make(scene.model, {.input = scene.input, .seed = 3, .device = device});
 }
 

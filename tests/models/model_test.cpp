@@ -142,21 +142,12 @@ TEST(Models, ThrowWithTheLayerIfTheInputDoesNotFit) {
   EXPECT_THAT(usage_error_of([] { models::resnet20({.classes = 0}); }), HasSubstr("Linear 64 -> 0"));
 }
 
-TEST(Model, ThrowsIfTheOutputIsNotOneLogitPerClass) {
-  const auto net = std::make_shared<nn::Sequential>(std::vector<nn::Sequential::Named>{
-      {"flatten", std::make_shared<nn::Flatten>()}, {"fc", std::make_shared<nn::Linear>(4 * 4 * 3, 5)}});
-  EXPECT_EQ(usage_error_of([&] {
-              models::Model("tiny", net, {4, 4, 3}, 6, 1, Device::cpu());
-            }),
-            "tiny: the output of the network for one image is [1, 5], expected [1, 6]");
-}
-
 TEST(Model, ThrowsForImagesOfAnotherSize) {
   const models::Model model = models::lenet();
   const Tensor grayscale = Tensor::zeros({2, 28, 28, 1}, DType::f32, Device::cpu());
   EXPECT_EQ(
       usage_error_of([&] { model(grayscale); }),
-      "lenet: found images of shape [2, 28, 28, 1], expected [N, 32, 32, 3], for which the model was built");
+      "lenet: found an input of shape [2, 28, 28, 1], expected [N, 32, 32, 3], for which the model was built");
 }
 
 TEST(Model, SummaryListsItsLayers) {
