@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 # convoy_component(name): declares the library convoy_<name> as convoy::<name>, and installs it with its headers. The
-# kernels belong to the component engine.
+# kernels belong to the component engine, and apps/ is the component train.
 function(convoy_component name)
   add_library(convoy::${name} ALIAS convoy_${name})
   # Without the macro that CMake defines for sources of shared libraries, which no header of ours reads: both kinds of
@@ -16,8 +16,9 @@ function(convoy_component name)
     set(component engine)
   endif()
   install(TARGETS convoy_${name} EXPORT convoy_${component})
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${name} DESTINATION include/convoy FILES_MATCHING PATTERN "*.h"
-          PATTERN cudnn EXCLUDE PATTERN cublas EXCLUDE PATTERN winograd EXCLUDE)
+  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} DESTINATION include/convoy FILES_MATCHING PATTERN "*.h"
+          PATTERN cudnn EXCLUDE PATTERN cublas EXCLUDE PATTERN winograd EXCLUDE
+          PATTERN doctor EXCLUDE PATTERN examples EXCLUDE)
 endfunction()
 
 # Installs the package, and convoy::convoy, which links all libraries of this build.

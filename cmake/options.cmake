@@ -1,5 +1,5 @@
-set(CONVOY_COMPONENTS "engine;comm;models;datasets" CACHE STRING
-    "Libraries to build: engine, which includes the kernels, and those of comm, models and datasets that are listed")
+set(CONVOY_COMPONENTS "engine;comm;models;datasets;train" CACHE STRING
+    "Libraries to build: engine, which includes the kernels, those of comm, models and datasets that are listed, and train, which needs all")
 set(needs_all OFF)
 if(PROJECT_IS_TOP_LEVEL)
   set(needs_all ON)
@@ -67,7 +67,7 @@ endif()
 # in this tree, in a build of another project and installed: convoy/engine/….
 add_library(convoy_interface INTERFACE)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include/convoy)
-foreach(directory kernels engine comm models datasets)
+foreach(directory kernels engine comm models datasets apps)
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${directory} ${PROJECT_BINARY_DIR}/include/convoy/${directory} SYMBOLIC)
 endforeach()
 file(CREATE_LINK ${CMAKE_CURRENT_LIST_DIR}/package/convoy.h ${PROJECT_BINARY_DIR}/include/convoy/convoy.h SYMBOLIC)

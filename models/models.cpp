@@ -1,40 +1,63 @@
 #include "convoy/models/models.h"
 
-#include <array>
+#include <algorithm>
+#include <deque>
 #include <utility>
 
+#include "convoy/engine/nn/layers.h"
+#include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
 
 namespace convoy::models {
 namespace {
 
-// An entry of the table of models.
-struct Entry {
-  std::string_view name;
-  Model (*make)(const Options&);
-  bool has_batch_norm = true;
-};
+// A deque, so that references to entries remain valid.
+std::deque<Entry>& entries() {
+  static std::deque<Entry> all = {{"lenet", lenet, false, false},
+                                  {"resnet20", resnet20, true, false},
+                                  {"resnet18", resnet18, true, true},
+                                  {"resnet34", resnet34, true, true},
+                                  {"resnet50", resnet50, true, true}};
+  return all;
+}
 
-constexpr std::array kModels{
-    Entry{"lenet", lenet, false}, Entry{"resnet20", resnet20}, Entry{"resnet18", resnet18},
-    Entry{"resnet34", resnet34},  Entry{"resnet50", resnet50},
-};
-
-const Entry& entry_of(std::string_view name) {
-  for (const Entry& entry : kModels)
-    if (entry.name == name) return entry;
-  throw UsageError(unknown_name("model", name, names()));
+void check_batch_norm(const Entry& entry, const Model& model) {
+  for (const nn::Module* const module : model.root().modules())
+    check(entry.has_batch_norm || dynamic_cast<const nn::BatchNorm2d*>(module) == nullptr,
+          "model '{}': found the batch norm {}, expected has_batch_norm in its entry", entry.name,
+          module->path());
 }
 
 }  // namespace
 
-Model make(std::string_view name, const Options& options) { return entry_of(name).make(options); }
+void add(Entry entry) {
+  const std::vector<std::string> known = names();
+  check(std::find(known.begin(), known.end(), entry.name) == known.end(),
+        "model '{}': found another model with this name, expected a new one", entry.name);
+  check(!entry.name.empty() && entry.make != nullptr,
+        "model '{}': found no name or no function that makes it, expected both", entry.name);
+  entries().push_back(std::move(entry));
+}
 
-bool has_batch_norm(std::string_view name) { return entry_of(name).has_batch_norm; }
+const Entry& find(std::string_view name) {
+  for (const Entry& entry : entries())
+    if (entry.name == name) return entry;
+  throw UsageError(unknown_name("model", name, names()));
+}
+
+Model make(std::string_view name, const Options& options) {
+  const Entry& entry = find(name);
+  Model model = entry.make(options);
+  check_batch_norm(entry, model);
+  check(model.outputs().front() == Shape{options.classes},
+        "model '{}': found an output of shape {} for an image, expected [{}], one logit per class",
+        entry.name, model.outputs().front().text(), options.classes);
+  return model;
+}
 
 std::vector<std::string> names() {
   std::vector<std::string> all;
-  for (const Entry& entry : kModels) all.emplace_back(entry.name);
+  for (const Entry& entry : entries()) all.push_back(entry.name);
   return all;
 }
 

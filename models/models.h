@@ -1,6 +1,8 @@
 // The models of this project, by function and by name.
 #pragma once
 
+#include <functional>
+
 #include "convoy/models/model.h"
 
 namespace convoy::models {
@@ -36,12 +38,24 @@ Model resnet18(const Options& options = {});
 Model resnet34(const Options& options = {});
 Model resnet50(const Options& options = {});
 
+/// A model that programs know by name.
+struct Entry {
+  std::string name;
+  std::function<Model(const Options&)> make;
+  bool has_batch_norm = false;
+  bool has_stems = false;  // whether Options::stem selects one of several
+};
+
+/// Adds a model of one's own, which then is a value of --model. Call it at the beginning of main(): it is not
+/// thread-safe. Throws UsageError if the name is taken or `make` is empty.
+void add(Entry entry);
+
 /// Creates a model by name. Throws UsageError for an unknown name; the message suggests the nearest name and
-/// lists all.
+/// lists all. Throws UsageError as well if an added model contradicts its entry.
 Model make(std::string_view name, const Options& options = {});
 /// Returns the names of all models.
 std::vector<std::string> names();
-/// Returns whether the model of this name contains batch norms. Throws UsageError like make().
-bool has_batch_norm(std::string_view name);
+/// Returns the entry of a model. Throws UsageError like make().
+const Entry& find(std::string_view name);
 
 }  // namespace convoy::models

@@ -1,4 +1,4 @@
-#include "apps/common/command_line.h"
+#include "convoy/apps/common/command_line.h"
 
 // Included in this file only: it takes seconds to compile.
 #include <CLI/CLI.hpp>
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "apps/common/config_file.h"
+#include "convoy/apps/common/config_file.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
 #include "convoy/version.h"

@@ -1,4 +1,4 @@
-#include "apps/common/compute.h"
+#include "convoy/apps/common/compute.h"
 
 #include <algorithm>
 #include <variant>

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "apps/common/command_line.h"
-#include "apps/common/precision.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/precision.h"
 #include "convoy/comm/bootstrap/rank_info.h"
 #include "convoy/kernels/runtime/device_context.h"
 

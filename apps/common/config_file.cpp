@@ -1,4 +1,4 @@
-#include "apps/common/config_file.h"
+#include "convoy/apps/common/config_file.h"
 
 #include <cctype>
 #include <fstream>

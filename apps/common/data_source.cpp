@@ -1,4 +1,4 @@
-#include "apps/common/data_source.h"
+#include "convoy/apps/common/data_source.h"
 
 #include <unistd.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/command_line.h"
+#include "convoy/apps/common/command_line.h"
 #include "convoy/datasets/dataset.h"
 
 namespace convoy {

@@ -1,4 +1,4 @@
-#include "apps/common/evaluator.h"
+#include "convoy/apps/common/evaluator.h"
 
 #include <algorithm>
 #include <cmath>

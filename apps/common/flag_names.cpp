@@ -1,4 +1,4 @@
-#include "apps/common/flag_names.h"
+#include "convoy/apps/common/flag_names.h"
 
 #include <array>
 #include <string_view>

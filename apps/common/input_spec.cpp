@@ -1,8 +1,8 @@
-#include "apps/common/input_spec.h"
+#include "convoy/apps/common/input_spec.h"
 
 #include <nlohmann/json.hpp>
 
-#include "apps/common/config_file.h"
+#include "convoy/apps/common/config_file.h"
 #include "convoy/engine/io/checkpoint.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"

@@ -1,4 +1,4 @@
-#include "apps/common/plan_cache.h"
+#include "convoy/apps/common/plan_cache.h"
 
 #include <cctype>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "apps/common/precision.h"
+#include "convoy/apps/common/precision.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "apps/common/run_main.h"
+#include "convoy/apps/common/run_main.h"
 
 #include <csignal>
 #include <cstdio>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <new>
 
-#include "apps/common/flag_names.h"
+#include "convoy/apps/common/flag_names.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
 

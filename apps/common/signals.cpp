@@ -1,4 +1,4 @@
-#include "apps/common/signals.h"
+#include "convoy/apps/common/signals.h"
 
 #include <unistd.h>
 

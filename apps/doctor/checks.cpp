@@ -1,9 +1,9 @@
-#include "apps/doctor/checks.h"
+#include "convoy/apps/doctor/checks.h"
 
 #include <algorithm>
 #include <map>
 
-#include "apps/doctor/collectives.h"
+#include "convoy/apps/doctor/collectives.h"
 #include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
 

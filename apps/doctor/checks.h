@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/doctor/facts.h"
+#include "convoy/apps/doctor/facts.h"
 #include "convoy/kernels/base/error.h"
 
 namespace convoy::doctor {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <set>
 
-#include "apps/doctor/checks.h"
-#include "apps/doctor/gpu.h"
+#include "convoy/apps/doctor/checks.h"
+#include "convoy/apps/doctor/gpu.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 

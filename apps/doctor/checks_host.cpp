@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "apps/doctor/checks.h"
-#include "apps/doctor/host.h"
+#include "convoy/apps/doctor/checks.h"
+#include "convoy/apps/doctor/host.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "apps/doctor/checks.h"
+#include "convoy/apps/doctor/checks.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::doctor {

@@ -1,4 +1,4 @@
-#include "apps/doctor/collectives.h"
+#include "convoy/apps/doctor/collectives.h"
 
 #include <fmt/ranges.h>
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "apps/doctor/facts.h"
+#include "convoy/apps/doctor/facts.h"
 #include "convoy/comm/core/communicator.h"
 
 namespace convoy::doctor {

@@ -1,4 +1,4 @@
-#include "apps/doctor/facts.h"
+#include "convoy/apps/doctor/facts.h"
 
 namespace convoy::doctor {
 

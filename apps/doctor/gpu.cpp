@@ -1,4 +1,4 @@
-#include "apps/doctor/gpu.h"
+#include "convoy/apps/doctor/gpu.h"
 
 #include <filesystem>
 #include <fstream>

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "apps/doctor/facts.h"
+#include "convoy/apps/doctor/facts.h"
 #include "convoy/comm/bootstrap/rank_info.h"
 #include "convoy/kernels/runtime/device_context.h"
 

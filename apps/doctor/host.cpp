@@ -1,4 +1,4 @@
-#include "apps/doctor/host.h"
+#include "convoy/apps/doctor/host.h"
 
 #include <sched.h>
 #include <sys/resource.h>
@@ -14,7 +14,7 @@
 #include <limits>
 #include <sstream>
 
-#include "apps/doctor/network.h"
+#include "convoy/apps/doctor/network.h"
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/core/library_versions.h"
 #include "convoy/datasets/formats/image/pixels.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "apps/doctor/facts.h"
+#include "convoy/apps/doctor/facts.h"
 #include "convoy/comm/bootstrap/environment.h"
 
 namespace convoy::doctor {

@@ -1,4 +1,4 @@
-#include "apps/doctor/network.h"
+#include "convoy/apps/doctor/network.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

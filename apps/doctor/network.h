@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/doctor/facts.h"
+#include "convoy/apps/doctor/facts.h"
 #include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/bootstrap/store/socket.h"
 

@@ -1,4 +1,4 @@
-#include "apps/doctor/report.h"
+#include "convoy/apps/doctor/report.h"
 
 #include <fmt/ranges.h>
 
@@ -6,8 +6,8 @@
 #include <limits>
 #include <set>
 
-#include "apps/doctor/collectives.h"
-#include "apps/doctor/host.h"
+#include "convoy/apps/doctor/collectives.h"
+#include "convoy/apps/doctor/host.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 #include "convoy/version.h"

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "apps/doctor/checks.h"
-#include "apps/doctor/facts.h"
+#include "convoy/apps/doctor/checks.h"
+#include "convoy/apps/doctor/facts.h"
 
 namespace convoy::doctor {
 

@@ -1,4 +1,4 @@
-#include "apps/launch/debugger.h"
+#include "convoy/apps/launch/debugger.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "apps/launch/job.h"
+#include "convoy/apps/launch/job.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy {

@@ -1,11 +1,11 @@
-#include "apps/launch/job.h"
+#include "convoy/apps/launch/job.h"
 
 #include <sched.h>
 
 #include <algorithm>
 #include <exception>
 
-#include "apps/launch/debugger.h"
+#include "convoy/apps/launch/debugger.h"
 #include "convoy/comm/bootstrap/gpu_sharing.h"
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/nccl/nccl_communicator.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/command_line.h"
-#include "apps/common/run_main.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/run_main.h"
 #include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/consistency.h"

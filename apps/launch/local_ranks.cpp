@@ -1,4 +1,4 @@
-#include "apps/launch/local_ranks.h"
+#include "convoy/apps/launch/local_ranks.h"
 
 #include <unistd.h>
 

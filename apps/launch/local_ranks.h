@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "apps/common/compute.h"
-#include "apps/launch/job.h"
+#include "convoy/apps/common/compute.h"
+#include "convoy/apps/launch/job.h"
 
 namespace convoy {
 

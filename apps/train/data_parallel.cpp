@@ -1,11 +1,11 @@
-#include "apps/train/data_parallel.h"
+#include "convoy/apps/train/data_parallel.h"
 
 #include <algorithm>
 #include <array>
 #include <csignal>
 #include <utility>
 
-#include "apps/common/plan_cache.h"
+#include "convoy/apps/common/plan_cache.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/comm/parallel/consistency.h"
 #include "convoy/comm/parallel/gradient_synchronizer.h"

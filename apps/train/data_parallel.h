@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "apps/train/options.h"
-#include "apps/train/train_step.h"
-#include "apps/train/trainer_parts.h"
+#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/train_step.h"
+#include "convoy/apps/train/trainer_parts.h"
 #include "convoy/comm/parallel/communicator_group.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/comm/parallel/zero/sharded_optimizer.h"

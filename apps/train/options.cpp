@@ -1,8 +1,8 @@
-#include "apps/train/options.h"
+#include "convoy/apps/train/options.h"
 
 #include <charconv>
 
-#include "apps/launch/local_ranks.h"
+#include "convoy/apps/launch/local_ranks.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
 
@@ -13,8 +13,8 @@ constexpr double kMaxLossScale = 1 << 24;
 
 }  // namespace
 
-CommandLine train_command_line(TrainOptions& o) {
-  CommandLine line("convoy-train",
+CommandLine train_command_line(TrainOptions& o, const std::string& program) {
+  CommandLine line(program,
                    "Trains an image classifier; without flags, ResNet-20 on CIFAR-10. Writes checkpoints, "
                    "config.toml and log.jsonl to the output directory.");
   // The order of the groups in the help. Flags that programs share are added to these by functions.
@@ -154,12 +154,12 @@ optim::LossScaleSettings loss_scale_settings(const TrainOptions& options) {
 }
 
 void check_consistency(const TrainOptions& o, const CommandLine& line) {
-  const bool stem_matters = o.model == "resnet18" || o.model == "resnet34" || o.model == "resnet50";
-  check(o.stem == "auto" || stem_matters, "--stem {}: {} has only one stem, expected auto", o.stem, o.model);
+  check(o.stem == "auto" || models::find(o.model).has_stems, "--stem {}: {} has only one stem, expected auto",
+        o.stem, o.model);
   check(*o.epochs > 0 || o.max_steps > 0, "--epochs 0: expected --max-steps as well, or at least one epoch");
   check(o.micro_batch_size <= *o.batch_size, "--micro-batch-size {}: expected at most --batch-size {}",
         o.micro_batch_size, *o.batch_size);
-  const bool has_batch_norm = models::has_batch_norm(o.model);
+  const bool has_batch_norm = models::find(o.model).has_batch_norm;
   check(!o.sync_bn || has_batch_norm, "--sync-bn: {} has no batch norm, expected a model with one", o.model);
   check(o.bn_buffers == "local" || has_batch_norm, "--bn-buffers {}: {} has no batch norm, expected local",
         o.bn_buffers, o.model);

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "apps/common/command_line.h"
-#include "apps/common/compute.h"
-#include "apps/common/data_source.h"
-#include "apps/launch/job.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/data_source.h"
+#include "convoy/apps/launch/job.h"
 #include "convoy/engine/optim/loss_scaler.h"
 
 namespace convoy {
@@ -66,8 +66,8 @@ struct TrainOptions {
   bool summary = false;
 };
 
-/// Returns the flags of convoy-train. `options` must outlive the result.
-CommandLine train_command_line(TrainOptions& options);
+/// Returns the flags of convoy-train, or of a program of this name. `options` must outlive the result.
+CommandLine train_command_line(TrainOptions& options, const std::string& program = "convoy-train");
 
 /// Sets the flags without a value to their defaults for the model, data set and optimizer.
 void resolve_recipe(TrainOptions& options);

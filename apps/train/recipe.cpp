@@ -3,7 +3,7 @@
 #include <array>
 #include <string_view>
 
-#include "apps/train/options.h"
+#include "convoy/apps/train/options.h"
 #include "convoy/datasets/formats/registry.h"
 
 namespace convoy {

@@ -1,7 +1,7 @@
-#include "apps/train/setup.h"
+#include "convoy/apps/train/setup.h"
 
-#include "apps/common/config_file.h"
-#include "apps/common/input_spec.h"
+#include "convoy/apps/common/config_file.h"
+#include "convoy/apps/common/input_spec.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/engine/io/state_dict.h"
@@ -17,7 +17,7 @@ models::Model make_model(const TrainOptions& options, const data::DataSet& data,
   model.to(precision.parameters);
   if (!options.init_from.empty())
     io::load_state_dict(model.root(), io::read_safetensors(options.init_from, Device::cpu()).tensors,
-                       options.init_from);
+                        options.init_from);
   if (precision.is_half()) model.root().keep_low_precision_copies(precision.compute);
   return model;
 }

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "apps/common/data_source.h"
-#include "apps/launch/job.h"
-#include "apps/train/options.h"
+#include "convoy/apps/common/data_source.h"
+#include "convoy/apps/launch/job.h"
+#include "convoy/apps/train/options.h"
 #include "convoy/datasets/transforms/transforms.h"
 #include "convoy/models/model.h"
 

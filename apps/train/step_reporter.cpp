@@ -1,4 +1,4 @@
-#include "apps/train/step_reporter.h"
+#include "convoy/apps/train/step_reporter.h"
 
 #include <algorithm>
 #include <utility>

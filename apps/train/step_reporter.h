@@ -9,56 +9,16 @@
 #include <optional>
 #include <vector>
 
-#include "apps/train/loss_log.h"
-#include "apps/train/step_timer.h"
-#include "apps/train/train_step.h"
-#include "apps/train/training_state.h"
+#include "convoy/apps/train/callbacks.h"
+#include "convoy/apps/train/loss_log.h"
+#include "convoy/apps/train/step_timer.h"
+#include "convoy/apps/train/train_step.h"
+#include "convoy/apps/train/training_state.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/loss_scaler.h"
 
 namespace convoy {
-
-/// Measurements over the steps since the previous report. One report is made every --log-every steps.
-struct StepMeasurements {
-  /// Mean loss over the global batch of the reported step, before the optimizer.
-  double loss = 0;
-  /// Exponential moving average of the loss.
-  double average_loss = 0;
-  double images_per_second = 0;
-  double step_ms = 0;
-  /// The part of step_ms that was spent waiting for the data loader.
-  double data_ms = 0;
-  /// The part of step_ms that was spent waiting for gradients of other ranks; nullopt with one rank.
-  std::optional<double> comm_ms;
-  /// Peak memory of the device's allocator.
-  std::size_t memory_bytes = 0;
-  /// State of the loss scaler; nullopt without loss scaling.
-  std::optional<optim::LossScaler::State> scale;
-};
-
-/// The report of one step.
-struct StepReport {
-  std::int64_t step = 0;  // number of completed steps, including this one
-  std::int64_t epoch = 0;
-  std::int64_t samples = 0;
-  double lr = 0;
-  std::optional<StepMeasurements> measured;
-};
-
-/// The breakdown of one step on this rank, in milliseconds. The other members add up to `step`.
-struct StepParts {
-  /// From the end of the previous step on the device to the end of this one.
-  double step = 0;
-  /// Waiting for the data loader.
-  double data = 0;
-  double forward = 0, backward = 0;
-  /// Exposed communication: from the end of backward until the gradients of all ranks are summed.
-  double communication = 0;
-  double optimizer = 0;
-  /// The rest: host time between calls, and time in which the device waits for work.
-  double idle = 0;
-};
 
 /// The results of steps that the device has completed.
 struct CompletedSteps {

@@ -1,4 +1,4 @@
-#include "apps/train/trace.h"
+#include "convoy/apps/train/trace.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/train/train_step.h"
+#include "convoy/apps/train/train_step.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/bucket_timer.h"
 #include "convoy/comm/parallel/gradient_reducer.h"

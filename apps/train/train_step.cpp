@@ -1,4 +1,4 @@
-#include "apps/train/train_step.h"
+#include "convoy/apps/train/train_step.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
-#include "apps/train/trainer.h"
+#include "convoy/apps/train/trainer.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
 
-#include "apps/common/plan_cache.h"
-#include "apps/train/trace.h"
+#include "convoy/apps/common/plan_cache.h"
+#include "convoy/apps/train/trace.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/reduce.h"
 
@@ -123,9 +123,38 @@ void Trainer::broadcast_state() {
   if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
 }
 
-int Trainer::run(TrainerCallbacks callbacks) {
-  callbacks_ = std::move(callbacks);
-  reporter_->set_callbacks(callbacks_.on_step, callbacks_.on_parts);
+template <class Function>
+bool Trainer::has(Function TrainerCallbacks::*function) const {
+  return std::any_of(callbacks_.begin(), callbacks_.end(),
+                     [&](const TrainerCallbacks& each) { return each.*function != nullptr; });
+}
+
+template <class Function, class... Arguments>
+void Trainer::call(Function TrainerCallbacks::*function, const Arguments&... arguments) const {
+  for (const TrainerCallbacks& each : callbacks_)
+    if (each.*function) (each.*function)(arguments...);
+}
+
+int Trainer::run() {
+  try {
+    return run_steps();
+  } catch (const std::exception& error) {
+    try {
+      call(&TrainerCallbacks::on_exception, state_.step, error);
+    } catch (const std::exception&) {  // such as of a full disk: the first error is the one to report
+    }
+    throw;
+  }
+}
+
+int Trainer::run_steps() {
+  StepReporter::OnParts on_parts;  // not set without need, because it blocks each step
+  if (has(&TrainerCallbacks::on_parts))
+    on_parts = [this](std::int64_t step, const StepParts& parts) {
+      call(&TrainerCallbacks::on_parts, step, parts);
+    };
+  reporter_->set_callbacks([this](const StepReport& report) { call(&TrainerCallbacks::on_step, report); },
+                           std::move(on_parts));
   parallel_.connect(*step_);
   if (!finished()) loader_->seek(state_.epoch, state_.epoch_step);
   while (true) {
@@ -161,8 +190,8 @@ void Trainer::take_step() {
   const double lr = schedule_(state_.step);
   if (reporter_->full(batches.size())) synchronize();
   reporter_->add_losses(state_.step + 1, step_->run(batches, lr));
-  if (const auto warning = step_->take_warning(); warning && callbacks_.on_warning)
-    callbacks_.on_warning(state_.step + 1, *warning);
+  if (const auto warning = step_->take_warning())
+    call(&TrainerCallbacks::on_warning, state_.step + 1, *warning);
   if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
 
   const std::int64_t epoch = state_.epoch;
@@ -170,7 +199,7 @@ void Trainer::take_step() {
   reporter_->end_step(
       {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = lr, .measured = {}}, samples,
       data_time.count());
-  if (epoch_ends && callbacks_.on_epoch) callbacks_.on_epoch(epoch);
+  if (epoch_ends) call(&TrainerCallbacks::on_epoch, epoch);
   if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0)
     parallel_.check_replicas(state_.step);
 }
@@ -236,7 +265,10 @@ void Trainer::run_evaluation() {
        .resident_images = resident_test_images_,
        .comm = parts_.control,
        .stop = [this] { return parallel_.agree_on_stop() != 0; },
-       .progress = callbacks_.on_evaluation_progress});
+       .progress =
+           [this](std::int64_t done, std::int64_t count) {
+             call(&TrainerCallbacks::on_evaluation_progress, done, count);
+           }});
   if (!evaluation) return;  // stopped; a resumed run repeats the evaluation
   state_.evaluated = {.step = state_.step,
                       .accuracy = evaluation->accuracy,
@@ -245,7 +277,7 @@ void Trainer::run_evaluation() {
   const bool is_best = !state_.best || evaluation->accuracy > state_.best->accuracy;
   if (is_best) state_.best = state_.evaluated;
   best_unsaved_ = is_best && options_.keep_best;
-  if (callbacks_.on_evaluation) callbacks_.on_evaluation(state_.step, *evaluation, is_best);
+  call(&TrainerCallbacks::on_evaluation, state_.step, *evaluation, is_best);
 }
 
 bool Trainer::save_due() const {
@@ -277,7 +309,7 @@ void Trainer::write_checkpoint(const optim::OptimizerState& optimizer) {
   write_state(state_, manifest);
   const std::filesystem::path path =
       parts_.checkpoints.save(parts_.model.root(), optimizer, manifest, best_unsaved_);
-  if (callbacks_.on_save) callbacks_.on_save(state_.step, path);
+  call(&TrainerCallbacks::on_save, state_.step, path);
 }
 
 void Trainer::check_parameters() const {

@@ -8,32 +8,18 @@
 #include <optional>
 #include <string>
 
-#include "apps/common/evaluator.h"
-#include "apps/common/precision.h"
-#include "apps/train/data_parallel.h"
-#include "apps/train/options.h"
-#include "apps/train/step_reporter.h"
-#include "apps/train/train_step.h"
-#include "apps/train/trainer_parts.h"
-#include "apps/train/training_state.h"
+#include "convoy/apps/common/evaluator.h"
+#include "convoy/apps/common/precision.h"
+#include "convoy/apps/train/data_parallel.h"
+#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/step_reporter.h"
+#include "convoy/apps/train/train_step.h"
+#include "convoy/apps/train/trainer_parts.h"
+#include "convoy/apps/train/training_state.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/schedule.h"
 
 namespace convoy {
-
-/// Functions that Trainer::run() calls in the order of events; empty ones are skipped. A GPU runs
-/// asynchronously: a measured step is reported after the GPU has completed it, and the reports of later steps
-/// follow it.
-struct TrainerCallbacks {
-  std::function<void(const StepReport&)> on_step;
-  std::function<void(std::int64_t epoch)> on_epoch;  // after the last step of the epoch
-  std::function<void(std::int64_t step, const Evaluation&, bool is_best)> on_evaluation;
-  std::function<void(std::int64_t step, const std::filesystem::path&)> on_save;
-  std::function<void(std::int64_t done, std::int64_t count)> on_evaluation_progress;
-  std::function<void(std::int64_t step, const std::string& text)> on_warning;
-  /// Called after every step, before its report. If set, each step blocks until the device has completed it.
-  std::function<void(std::int64_t step, const StepParts&)> on_parts;
-};
 
 /// The training loop of one rank. All ranks call the same functions in the same order. Only rank 0 writes
 /// checkpoints; stop signals, losses and evaluations are combined over all ranks.
@@ -52,9 +38,11 @@ class Trainer {
   /// does nothing with one rank.
   void broadcast_state();
 
+  /// Adds callbacks to run(), which are called in the order in which they were added.
+  void add(TrainerCallbacks callbacks) { callbacks_.push_back(std::move(callbacks)); }
   /// Trains to the end and returns 0, or until a stop signal and returns it. Throws NumericError if a loss or
   /// the parameters are not finite; earlier checkpoints remain. Collective.
-  int run(TrainerCallbacks callbacks = {});
+  int run();
 
   /// Runs forward on one batch and returns its mean loss, to check that data, model and memory fit. Changes
   /// no state.
@@ -68,6 +56,13 @@ class Trainer {
   std::size_t gradient_bytes() const { return parallel_.gradient_bytes(); }
 
  private:
+  /// Returns whether any of the callbacks has this function.
+  template <class Function>
+  bool has(Function TrainerCallbacks::*function) const;
+  /// Calls this function of all callbacks.
+  template <class Function, class... Arguments>
+  void call(Function TrainerCallbacks::*function, const Arguments&... arguments) const;
+  int run_steps();
   void take_step();
   /// Blocks until the device has completed all steps, so that state_ and all parameters are up to date.
   void synchronize();
@@ -85,7 +80,7 @@ class Trainer {
   const TrainOptions& options_;
   TrainerParts parts_;
   Precision precision_;
-  TrainerCallbacks callbacks_;
+  std::vector<TrainerCallbacks> callbacks_;
   data::ImageSet train_;  // all training images, or the one batch of --overfit-batch
   /// The test images in GPU memory, from the first evaluation on; undefined if they stay on the host.
   Tensor resident_test_images_;

@@ -1,4 +1,4 @@
-#include "apps/train/training_state.h"
+#include "convoy/apps/train/training_state.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -4,11 +4,11 @@
 #include <memory>
 #include <optional>
 
-#include "apps/common/run_main.h"
-#include "apps/doctor/host.h"
-#include "apps/launch/local_ranks.h"
-#include "apps/train/setup.h"
 #include "bench/collectives/report.h"
+#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/doctor/host.h"
+#include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/train/setup.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/transport/self_communicator.h"
 #include "convoy/engine/io/file.h"

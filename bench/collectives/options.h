@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/command_line.h"
-#include "apps/common/compute.h"
-#include "apps/launch/job.h"
 #include "bench/collectives/case.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/compute.h"
+#include "convoy/apps/launch/job.h"
 
 namespace convoy::bench {
 

@@ -4,9 +4,9 @@
 
 #include <regex>
 
-#include "apps/doctor/host.h"
 #include "bench/kernels/op_run.h"
 #include "bench/kernels/stopwatch.h"
+#include "convoy/apps/doctor/host.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/compute.h"
 #include "bench/kernels/ceilings.h"
 #include "bench/kernels/kernel_rows.h"
+#include "convoy/apps/common/compute.h"
 #include "tests/testing/op_cases/model_case.h"
 
 namespace convoy::bench {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "apps/common/command_line.h"
-#include "apps/common/compute.h"
-#include "apps/common/run_main.h"
 #include "bench/kernels/kernel_benchmarks.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/run_main.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {

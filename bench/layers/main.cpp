@@ -1,11 +1,11 @@
 // convoy-bench-layers: measures convolutions and batch norms in isolation, relative to a training step.
 #include <nlohmann/json.hpp>
 
-#include "apps/common/command_line.h"
-#include "apps/common/compute.h"
-#include "apps/common/run_main.h"
 #include "bench/layers/layer_share.h"
 #include "bench/step/report.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/run_main.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
 

@@ -1,12 +1,12 @@
 // convoy-bench-loader: measures reading image files and making batches.
 #include <nlohmann/json.hpp>
 
-#include "apps/common/command_line.h"
-#include "apps/common/run_main.h"
-#include "apps/doctor/host.h"
-#include "apps/train/report/progress.h"
 #include "bench/loader/measure.h"
 #include "bench/step/report.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/doctor/host.h"
+#include "convoy/apps/train/report/progress.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"

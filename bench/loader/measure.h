@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/data_source.h"
+#include "convoy/apps/common/data_source.h"
 
 namespace convoy::bench {
 

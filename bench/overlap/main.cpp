@@ -2,11 +2,11 @@
 #include <optional>
 #include <utility>
 
-#include "apps/common/command_line.h"
-#include "apps/common/compute.h"
-#include "apps/common/run_main.h"
 #include "bench/overlap/options.h"
 #include "bench/overlap/timeline.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/run_main.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 

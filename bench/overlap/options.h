@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/command_line.h"
-#include "apps/common/compute.h"
 #include "bench/overlap/link.h"
 #include "bench/overlap/step.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/compute.h"
 
 namespace convoy::bench {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/precision.h"
 #include "bench/overlap/record.h"
+#include "convoy/apps/common/precision.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/kernels/runtime/device_context.h"

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/run_main.h"
-#include "apps/launch/local_ranks.h"
-#include "apps/train/setup.h"
 #include "bench/step/pytorch.h"
 #include "bench/step/report.h"
+#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/train/setup.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
 

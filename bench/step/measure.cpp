@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "apps/common/plan_cache.h"
-#include "apps/common/signals.h"
-#include "apps/train/setup.h"
 #include "bench/step/temp_dir.h"
+#include "convoy/apps/common/plan_cache.h"
+#include "convoy/apps/common/signals.h"
+#include "convoy/apps/train/setup.h"
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/kernels/base/check.h"
 
@@ -91,10 +91,11 @@ StepFigures measure_steps(const StepOptions& options, const DeviceContext& devic
     callbacks.on_parts = [&](std::int64_t step, const StepParts& step_parts) {
       if (step >= first) parts.add(step_parts);
     };
+  trainer.add(std::move(callbacks));
   const StopSignals signals;
   int signal = 0;
   try {
-    signal = trainer.run(std::move(callbacks));
+    signal = trainer.run();
   } catch (const std::exception&) {
     job.report_and_abort();  // before the trainer is destroyed, possibly in the middle of a step
   }

@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "apps/launch/job.h"
-#include "apps/train/trainer.h"
 #include "bench/step/options.h"
+#include "convoy/apps/launch/job.h"
+#include "convoy/apps/train/trainer.h"
 
 namespace convoy::bench {
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <string_view>
 
-#include "apps/launch/local_ranks.h"
-#include "apps/train/setup.h"
+#include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/train/setup.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "apps/common/command_line.h"
-#include "apps/train/options.h"
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/train/options.h"
 
 namespace convoy::bench {
 

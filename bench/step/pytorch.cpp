@@ -12,8 +12,8 @@
 #include <sstream>
 #include <vector>
 
-#include "apps/train/report/progress.h"
 #include "bench/step/temp_dir.h"
+#include "convoy/apps/train/report/progress.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::bench {

@@ -4,8 +4,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "apps/doctor/host.h"
-#include "apps/train/report/progress.h"
+#include "convoy/apps/doctor/host.h"
+#include "convoy/apps/train/report/progress.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"

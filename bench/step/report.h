@@ -4,9 +4,9 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "apps/launch/job.h"
 #include "bench/step/measure.h"
 #include "bench/step/spread.h"
+#include "convoy/apps/launch/job.h"
 
 namespace convoy::bench {
 

@@ -44,6 +44,9 @@
 #include "convoy/datasets/transforms/transforms.h"
 #include "convoy/models/models.h"
 
+// The programs, with models and data sets of one's own
+#include "convoy/apps/programs/programs.h"
+
 // Ranks: rendezvous, communicators and data-parallel training
 #include "convoy/comm/bootstrap/rendezvous.h"
 #include "convoy/comm/core/communicator.h"

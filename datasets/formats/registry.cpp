@@ -1,5 +1,8 @@
 #include "convoy/datasets/formats/registry.h"
 
+#include <algorithm>
+
+#include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
 
 namespace convoy::data {
@@ -11,44 +14,59 @@ DataSet read_shapes(const std::filesystem::path& /*directory*/, const ReadOption
   return generate_shapes(shapes);
 }
 
-constexpr std::array kDatasets{
-    DatasetEntry{.name = "cifar10",
-                 .source = DatasetSource::official,
-                 .read = read_cifar10,
-                 .files = &kCifar10Files,
-                 .image_shape = {32, 32, 3},
-                 .classes = 10,
-                 .natural_images = true},
-    DatasetEntry{.name = "mnist",
-                 .source = DatasetSource::official,
-                 .read = read_mnist,
-                 .files = &kMnistFiles,
-                 .image_shape = {28, 28, 1},
-                 .classes = 10},
-    DatasetEntry{.name = "folder",
-                 .source = DatasetSource::user_directory,
-                 .read = read_image_folder,
-                 .natural_images = true},
-    DatasetEntry{.name = "shapes",
-                 .source = DatasetSource::generated,
-                 .read = read_shapes,
-                 .image_shape = {32, 32, 3},
-                 .classes = 10},
-};
+// A deque, so that references to rows remain valid.
+std::deque<DatasetEntry>& table() {
+  static std::deque<DatasetEntry> rows = {
+      DatasetEntry{.name = "cifar10",
+                   .source = DatasetSource::official,
+                   .read = read_cifar10,
+                   .files = &kCifar10Files,
+                   .image_shape = {32, 32, 3},
+                   .classes = 10,
+                   .natural_images = true},
+      DatasetEntry{.name = "mnist",
+                   .source = DatasetSource::official,
+                   .read = read_mnist,
+                   .files = &kMnistFiles,
+                   .image_shape = {28, 28, 1},
+                   .classes = 10},
+      DatasetEntry{.name = "folder",
+                   .source = DatasetSource::user_directory,
+                   .read = read_image_folder,
+                   .natural_images = true},
+      DatasetEntry{.name = "shapes",
+                   .source = DatasetSource::generated,
+                   .read = read_shapes,
+                   .image_shape = {32, 32, 3},
+                   .classes = 10},
+  };
+  return rows;
+}
 
 }  // namespace
 
-std::span<const DatasetEntry> all_datasets() { return kDatasets; }
+void add(DatasetEntry entry) {
+  const std::vector<std::string> known = dataset_names();
+  check(std::find(known.begin(), known.end(), entry.name) == known.end(),
+        "data set '{}': found another one with this name, expected a new one", entry.name);
+  check(!entry.name.empty() && entry.read != nullptr,
+        "data set '{}': found no name or no function that reads it, expected both", entry.name);
+  check((entry.source == DatasetSource::official) == (entry.files != nullptr),
+        "data set '{}': expected a list of files exactly if the source is official", entry.name);
+  table().push_back(std::move(entry));
+}
+
+const std::deque<DatasetEntry>& all_datasets() { return table(); }
 
 const DatasetEntry& find_dataset(std::string_view name) {
-  for (const DatasetEntry& entry : kDatasets)
+  for (const DatasetEntry& entry : table())
     if (entry.name == name) return entry;
   throw UsageError(unknown_name("data set", name, dataset_names()));
 }
 
 std::vector<std::string> dataset_names() {
   std::vector<std::string> names;
-  for (const DatasetEntry& entry : kDatasets) names.emplace_back(entry.name);
+  for (const DatasetEntry& entry : table()) names.push_back(entry.name);
   return names;
 }
 

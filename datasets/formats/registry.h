@@ -3,8 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
-#include <span>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,10 +23,10 @@ enum class DatasetSource {
 
 /// A row of the table of data sets.
 struct DatasetEntry {
-  std::string_view name;
-  DatasetSource source;
+  std::string name;
+  DatasetSource source = DatasetSource::generated;
   /// Reads the data set. Ignores `directory` if the source is `generated`.
-  DataSet (*read)(const std::filesystem::path& directory, const ReadOptions& options);
+  std::function<DataSet(const std::filesystem::path& directory, const ReadOptions& options)> read;
   /// Null unless the source is `official`.
   const DatasetFiles* files = nullptr;
   /// [H, W, C] of all images unless ReadOptions::image_size is set; {0, 0, 0} if it depends on the files.
@@ -38,8 +39,12 @@ struct DatasetEntry {
   bool has_fixed_shape() const { return image_shape[0] > 0; }
 };
 
+/// Adds a data set of one's own, which then is a value of --dataset. Call it at the beginning of main(): it is
+/// not thread-safe. Throws UsageError if the name is taken or a part of the entry is missing.
+void add(DatasetEntry entry);
+
 /// Returns all rows of the table.
-std::span<const DatasetEntry> all_datasets();
+const std::deque<DatasetEntry>& all_datasets();
 
 /// Returns the row of the data set `name`. Throws UsageError with the nearest known name if there is none.
 const DatasetEntry& find_dataset(std::string_view name);

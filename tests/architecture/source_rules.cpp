@@ -64,8 +64,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"apps/launch", {"apps/common", "comm/transport/hierarchical", "comm/transport/thread", "comm/nccl"}},
     {"apps/train", {"apps/launch", "comm/parallel/zero"}},
     {"apps/train/report", {"apps/train"}},
-    {"apps/evaluate", {"apps/train/report"}},
-    {"apps/predict", {"apps/common"}},
+    {"apps/programs", {"apps/train/report"}},
     {"apps/doctor", {"apps/launch"}},
     {"apps/examples",
      {"models", "datasets/formats", "datasets/loader", "comm/transport/hierarchical", "comm/nccl",
@@ -100,8 +99,8 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/datasets", {"datasets/formats", "datasets/loader", "datasets/download", "tests/testing/support"}},
     {"tests/apps", {"apps/common", "tests/testing/support"}},
     {"tests/apps/common",
-     {"tests/apps", "apps/predict", "apps/train/report", "bench/collectives", "bench/overlap", "bench/step"}},
-    {"tests/apps/train", {"tests/apps", "apps/train/report"}},
+     {"tests/apps", "apps/programs", "bench/collectives", "bench/overlap", "bench/step"}},
+    {"tests/apps/train", {"tests/apps", "apps/programs"}},
     {"tests/apps/launch", {"tests/apps", "apps/train/report"}},
     {"tests/apps/doctor", {"tests/apps", "apps/doctor"}},
     {"tests/faults", {"engine/io", "tests/testing/support"}},
@@ -177,7 +176,7 @@ struct Include {
 /// convoy/…, as in an installed tree; without that prefix, the result is "".
 std::string included_path(const std::string& spelled) {
   constexpr std::string_view kPrefix = "convoy/";
-  constexpr std::string_view kLibraries[] = {"kernels/", "engine/", "comm/", "models/", "datasets/"};
+  constexpr std::string_view kLibraries[] = {"kernels/", "engine/", "comm/", "models/", "datasets/", "apps/"};
   const bool is_prefixed = spelled.starts_with(kPrefix);
   std::string path = is_prefixed ? spelled.substr(kPrefix.size()) : spelled;
   const bool is_library = std::any_of(std::begin(kLibraries), std::end(kLibraries),

@@ -35,6 +35,20 @@ TEST(DatasetRegistry, RefusesAnUnknownNameWithASuggestion) {
   EXPECT_THROW(data::find_dataset(""), UsageError);
 }
 
+TEST(DatasetRegistry, AddsADataSetWithANewName) {
+  const auto read = [](const std::filesystem::path&, const data::ReadOptions&) { return data::DataSet{}; };
+  data::add({.name = "mine", .read = read, .image_shape = {8, 8, 1}, .classes = 2});
+  EXPECT_EQ(data::find_dataset("mine").classes, 2);
+  EXPECT_EQ(data::dataset_names().back(), "mine");
+  EXPECT_EQ(message_of<UsageError>([&] { data::add({.name = "mine", .read = read}); }),
+            "data set 'mine': found another one with this name, expected a new one");
+  EXPECT_EQ(message_of<UsageError>([&] { data::add({.name = "empty"}); }),
+            "data set 'empty': found no name or no function that reads it, expected both");
+  EXPECT_EQ(message_of<UsageError>(
+                [&] { data::add({.name = "files", .source = data::DatasetSource::official, .read = read}); }),
+            "data set 'files': expected a list of files exactly if the source is official");
+}
+
 TEST(DatasetRegistry, OfficialDataSetsAreRecognizedByTheirFirstDownload) {
   for (const data::DatasetEntry& entry : data::all_datasets()) {
     EXPECT_EQ(entry.files != nullptr, entry.source == data::DatasetSource::official) << entry.name;

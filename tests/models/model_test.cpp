@@ -96,7 +96,7 @@ TEST(Models, HaveThePublishedSize) {
 TEST(Models, ReportWhetherTheyHaveABatchNorm) {
   for (const std::string& name : models::names()) {
     if (name == "resnet50") continue;  // its initialization is slow, and its layers are those of resnet18
-    EXPECT_EQ(models::has_batch_norm(name), !models::make(name).buffers().empty()) << name;
+    EXPECT_EQ(models::find(name).has_batch_norm, !models::make(name).buffers().empty()) << name;
   }
 }
 
@@ -197,6 +197,27 @@ TEST(Model, MovesAllHandlesAndReturnsThisOne) {
   EXPECT_EQ(&model.to(Device::cpu()), &model);
   EXPECT_EQ(other.parameters()[0].variable.dtype(), DType::f64);
   EXPECT_EQ(other.summary(), summary);
+}
+
+models::Model norm_model(const models::Options& options) {
+  auto net = std::make_shared<nn::Sequential>(std::vector<nn::NamedModule>{
+      {"bn", std::make_shared<nn::BatchNorm2d>(3)}, {"pool", std::make_shared<nn::GlobalAvgPool2d>()}});
+  return {"norm", net, options.input, options.seed, options.device};
+}
+
+TEST(Models, AddAModelWithANewName) {
+  models::add({.name = "norm", .make = norm_model, .has_batch_norm = true});
+  EXPECT_EQ(models::make("norm", {.input = {4, 4, 3}, .classes = 3}).outputs().front(), Shape{3});
+  EXPECT_EQ(models::names().back(), "norm");
+  EXPECT_EQ(usage_error_of([] { models::add({.name = "norm", .make = norm_model}); }),
+            "model 'norm': found another model with this name, expected a new one");
+  EXPECT_EQ(usage_error_of([] { models::add({.name = "empty"}); }),
+            "model 'empty': found no name or no function that makes it, expected both");
+  EXPECT_EQ(usage_error_of([] { models::make("norm", {.classes = 4}); }),
+            "model 'norm': found an output of shape [3] for an image, expected [4], one logit per class");
+  models::add({.name = "undeclared", .make = norm_model});
+  EXPECT_EQ(usage_error_of([] { models::make("undeclared", {.classes = 3}); }),
+            "model 'undeclared': found the batch norm bn, expected has_batch_norm in its entry");
 }
 
 TEST(NearestName, HasTheSmallestEditDistance) {

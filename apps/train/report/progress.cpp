@@ -1,4 +1,4 @@
-#include "apps/train/report/progress.h"
+#include "convoy/apps/train/report/progress.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

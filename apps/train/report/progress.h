@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/train/step_reporter.h"
+#include "convoy/apps/train/step_reporter.h"
 
 namespace convoy {
 

@@ -1,4 +1,4 @@
-#include "apps/train/report/reporter.h"
+#include "convoy/apps/train/report/reporter.h"
 
 #include <nlohmann/json.hpp>
 
@@ -43,6 +43,9 @@ TrainerCallbacks Reporter::callbacks() {
   callbacks.on_warning = [this](std::int64_t step, const std::string& text) { warn(text, step); };
   callbacks.on_save = [this](std::int64_t step, const std::filesystem::path& path) {
     log_.write("save", {{"step", step}, {"path", path.string()}});
+  };
+  callbacks.on_exception = [this](std::int64_t step, const std::exception& error) {
+    log_.write("error", {{"step", step}, {"message", error.what()}});
   };
   callbacks.on_evaluation_progress = [this](std::int64_t done, std::int64_t count) {
     progress_.evaluating(done, count);
@@ -107,7 +110,8 @@ Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
           {"parameters_hash", io::parameters_hash(setup.model.root())}};
 }
 
-void print_result(const Json& result, const std::string& out) {
+void print_result(const Json& result, const std::string& out, const std::string& program) {
+  const std::string predict = program == "convoy-train" ? "convoy-predict" : program + " predict";
   fmt::print("\n");
   print_table(
       {{"test accuracy",
@@ -118,7 +122,7 @@ void print_result(const Json& result, const std::string& out) {
                     result["steps"].get<std::int64_t>(), result["images_per_second"].get<double>())},
        {"parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>())},
        {"output", out},
-       {"predict with", fmt::format("convoy-predict --checkpoint {} IMAGE...", out)}});
+       {"predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out)}});
 }
 
 }  // namespace convoy

@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "apps/train/report/progress.h"
-#include "apps/train/report/run_log.h"
-#include "apps/train/setup.h"
-#include "apps/train/trainer.h"
+#include "convoy/apps/train/report/progress.h"
+#include "convoy/apps/train/report/run_log.h"
+#include "convoy/apps/train/setup.h"
+#include "convoy/apps/train/trainer.h"
 
 namespace convoy {
 
@@ -44,7 +44,7 @@ class Reporter {
 
 /// Returns the fields of the result event.
 nlohmann::ordered_json result_of(const Setup& setup, const Trainer& trainer, const Job& job);
-/// Prints the summary of a result and of the run directory `out`.
-void print_result(const nlohmann::ordered_json& result, const std::string& out);
+/// Prints the summary of a result and of the run directory `out`. `program` is the one that trains.
+void print_result(const nlohmann::ordered_json& result, const std::string& out, const std::string& program);
 
 }  // namespace convoy

@@ -1,4 +1,4 @@
-#include "apps/train/report/run_directory.h"
+#include "convoy/apps/train/report/run_directory.h"
 
 #include <unistd.h>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/train/options.h"
+#include "convoy/apps/train/options.h"
 #include "convoy/engine/io/manifest.h"
 
 namespace convoy {

@@ -1,4 +1,4 @@
-#include "apps/train/report/run_log.h"
+#include "convoy/apps/train/report/run_log.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "apps/train/report/samples.h"
+#include "convoy/apps/train/report/samples.h"
 
 #include <algorithm>
 #include <cmath>

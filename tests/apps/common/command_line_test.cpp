@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "apps/common/command_line.h"
+#include "convoy/apps/common/command_line.h"
 #include "convoy/kernels/base/error.h"
 #include "convoy/version.h"
 #include "tests/apps/programs.h"

@@ -8,11 +8,11 @@
 #include <map>
 #include <sstream>
 
-#include "apps/common/flag_names.h"
-#include "apps/train/options.h"
 #include "bench/collectives/options.h"
 #include "bench/overlap/options.h"
 #include "bench/step/options.h"
+#include "convoy/apps/common/flag_names.h"
+#include "convoy/apps/train/options.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {

@@ -4,11 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/common/config_file.h"
-#include "apps/predict/npy.h"
-#include "apps/train/report/progress.h"
-#include "apps/train/report/run_log.h"
-#include "apps/train/training_state.h"
+#include "convoy/apps/common/config_file.h"
+#include "convoy/apps/programs/npy.h"
+#include "convoy/apps/train/report/progress.h"
+#include "convoy/apps/train/report/run_log.h"
+#include "convoy/apps/train/training_state.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/testing/support/temp_directory.h"
 

@@ -1,14 +1,14 @@
 // The checks of convoy-doctor on planted faults, and on facts without faults.
-#include "apps/doctor/checks.h"
+#include "convoy/apps/doctor/checks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "apps/doctor/collectives.h"
-#include "apps/doctor/gpu.h"
-#include "apps/doctor/host.h"
-#include "apps/doctor/report.h"
-#include "apps/launch/debugger.h"
+#include "convoy/apps/doctor/collectives.h"
+#include "convoy/apps/doctor/gpu.h"
+#include "convoy/apps/doctor/host.h"
+#include "convoy/apps/doctor/report.h"
+#include "convoy/apps/launch/debugger.h"
 #include "tests/testing/support/fake_communicator.h"
 
 namespace convoy::testing {

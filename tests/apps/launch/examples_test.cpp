@@ -62,6 +62,57 @@ TEST_F(Examples, CustomOpHasTheRightGradient) {
   EXPECT_EQ(result.out, "the gradients of softplus are right\nsoftplus(-1) = 0.3133, slope 0.2689\n");
 }
 
+TEST_F(Examples, CustomProgramTrainsItsNetworkOnItsData) {
+  auto environment = mpirun_environment(directory);
+  environment["CUDA_VISIBLE_DEVICES"] = "";
+  const std::string out = (directory.path() / "run").string();
+  const Arguments flags = {program("custom_program"),
+                           "--model",
+                           "gated",
+                           "--dataset",
+                           "stripes",
+                           "--epochs",
+                           "2",
+                           "--batch-size",
+                           "64",
+                           "--out",
+                           out};
+  const ProcessResult alone = run_program(flags, {.environment = environment});
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(alone.out, HasSubstr("best so far after step 94: ")) << "the callback";
+  EXPECT_THAT(alone.out, HasSubstr("predict with   custom_program predict --checkpoint " + out));
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(alone.out, match, std::regex("test accuracy  ([0-9.]+)%"))) << alone.out;
+  EXPECT_GE(std::stod(match[1]), 90);
+
+  const ProcessResult evaluation =
+      run_program({program("custom_program"), "evaluate", "--checkpoint", out}, {.environment = environment});
+  EXPECT_EQ(evaluation.exit_code, 0) << evaluation.err;
+  EXPECT_THAT(evaluation.out, HasSubstr(match[1].str() + "%"));
+  EXPECT_THAT(evaluation.out, HasSubstr("diagonal"));
+
+  Arguments ranks = {CONVOY_MPIRUN, "-n", "2"};
+  ranks.insert(ranks.end(), flags.begin(), flags.end());
+  ranks.back() = (directory.path() / "ranks").string();
+  const ProcessResult together = run_program(ranks, {.environment = environment});
+  EXPECT_EQ(together.exit_code, 0) << together.err;
+  ASSERT_TRUE(std::regex_search(together.out, match, std::regex("test accuracy  ([0-9.]+)%")));
+  EXPECT_GE(std::stod(match[1]), 90);
+}
+
+TEST_F(Examples, CustomProgramListsItsNetworkAndItsData) {
+  const ProcessResult help = run_program({program("custom_program"), "--help"});
+  EXPECT_THAT(help.out, HasSubstr("gated [default: resnet20]"));
+  EXPECT_THAT(help.out, HasSubstr("shapes, stripes"));
+  const ProcessResult error = run_program({program("custom_program"), "--model", "gatet"});
+  EXPECT_EQ(error.exit_code, 2);
+  EXPECT_THAT(error.err, HasSubstr("custom_program: error: "));
+  EXPECT_THAT(error.err, HasSubstr("'gated'"));
+  const ProcessResult predict = run_program({program("custom_program"), "predict", "--top", "x"});
+  EXPECT_EQ(predict.exit_code, 2);
+  EXPECT_THAT(predict.err, HasSubstr("custom_program predict: error: "));
+}
+
 TEST_F(Examples, TrainOnTwoRanks) {
   Arguments arguments = {CONVOY_MPIRUN, "-n", "2"};
   for (const std::string& argument : command("minimal_cifar10_ranks")) arguments.push_back(argument);

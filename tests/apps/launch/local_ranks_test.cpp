@@ -1,5 +1,5 @@
 // Tests of ranks that are threads of one process (--devices): shared objects and failure handling.
-#include "apps/launch/local_ranks.h"
+#include "convoy/apps/launch/local_ranks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -111,6 +111,9 @@ TEST(Run, NanLossStopsTheRunAndKeepsCheckpoints) {
   ASSERT_TRUE(newest.has_value());
   EXPECT_EQ(io::read_manifest(*newest).step, 1);
   EXPECT_TRUE(workshop.events("saved", "result").empty());
+  const std::vector<Json> errors = workshop.events("saved", "error");
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_THAT(errors[0]["message"].get<std::string>(), HasSubstr("the loss of step 2 is"));
 
   // The losses of several steps are read together; the message still names the first one that is not finite.
   const ProcessResult unsaved =

@@ -1,5 +1,5 @@
 // Chrome traces of several ranks.
-#include "apps/train/trace.h"
+#include "convoy/apps/train/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,12 +6,12 @@
 #include <fstream>
 #include <thread>
 
-#include "apps/common/plan_cache.h"
-#include "apps/common/precision.h"
-#include "apps/train/loss_log.h"
-#include "apps/train/options.h"
-#include "apps/train/step_timer.h"
-#include "apps/train/training_state.h"
+#include "convoy/apps/common/plan_cache.h"
+#include "convoy/apps/common/precision.h"
+#include "convoy/apps/train/loss_log.h"
+#include "convoy/apps/train/options.h"
+#include "convoy/apps/train/step_timer.h"
+#include "convoy/apps/train/training_state.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/temp_directory.h"

@@ -2,16 +2,17 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/input_spec.h"
-#include "apps/common/plan_cache.h"
-#include "apps/common/run_main.h"
-#include "apps/common/signals.h"
-#include "apps/launch/job.h"
-#include "apps/launch/local_ranks.h"
-#include "apps/train/report/reporter.h"
-#include "apps/train/report/run_directory.h"
-#include "apps/train/report/samples.h"
-#include "apps/train/trace.h"
+#include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/common/plan_cache.h"
+#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/common/signals.h"
+#include "convoy/apps/launch/job.h"
+#include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/programs/programs.h"
+#include "convoy/apps/train/report/reporter.h"
+#include "convoy/apps/train/report/run_directory.h"
+#include "convoy/apps/train/report/samples.h"
+#include "convoy/apps/train/trace.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/datasets/loader/sampler.h"
 #include "convoy/kernels/base/check.h"
@@ -77,7 +78,7 @@ StartMode begin(Trainer& trainer, const Setup& setup, const RunDirectory* direct
 std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size) {
   constexpr std::int64_t kMinSamples = 16;
   const TrainOptions& options = setup.options;
-  if (world_size == 1 || options.sync_bn || !models::has_batch_norm(options.model)) return std::nullopt;
+  if (world_size == 1 || options.sync_bn || !models::find(options.model).has_batch_norm) return std::nullopt;
   const std::int64_t batch = std::min(*options.batch_size, setup.data.train.size());
   const data::BatchPlan plan{.samples = batch,
                              .global_batch = batch,
@@ -94,7 +95,8 @@ std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size
 
 /// Runs the training. Returns 0, or 128 + the number of the signal that stopped it. `directory` is null on
 /// ranks other than 0.
-int train(const Setup& setup, const RunDirectory* directory, Job& job) {
+int train(const std::string& program, const Setup& setup, const RunDirectory* directory, Job& job,
+          const TrainerCallbacks& callbacks) {
   const TrainOptions& options = setup.options;
   const bool first = job.is_first();
   io::CheckpointDirectory checkpoints(std::filesystem::path(*options.out) / "checkpoints");
@@ -137,7 +139,7 @@ int train(const Setup& setup, const RunDirectory* directory, Job& job) {
   if (mode == StartMode::complete) {
     if (!first) return 0;
     fmt::print("this training is complete, nothing to do\n");
-    print_result(*read_result(directory->path("log.jsonl")), directory->out().string());
+    print_result(*read_result(directory->path("log.jsonl")), directory->out().string(), program);
     return 0;
   }
   if (first && mode == StartMode::resumed)
@@ -156,10 +158,14 @@ int train(const Setup& setup, const RunDirectory* directory, Job& job) {
     for (const std::string& warning : warnings) reporter->warn(warning, trainer.state().step);
   }
 
+  if (first) {
+    trainer.add(reporter->callbacks());
+    trainer.add(callbacks);
+  }
   const StopSignals signals;
   int signal = 0;
   try {
-    signal = trainer.run(first ? reporter->callbacks() : TrainerCallbacks());
+    signal = trainer.run();
   } catch (const std::exception&) {
     job.report_and_abort();  // before the trainer is destroyed, possibly in the middle of a step
   }
@@ -172,12 +178,13 @@ int train(const Setup& setup, const RunDirectory* directory, Job& job) {
   }
   const nlohmann::ordered_json result = result_of(setup, trainer, job);
   reporter->result(result);
-  print_result(result, directory->out().string());
+  print_result(result, directory->out().string(), program);
   return 0;
 }
 
 /// Runs one rank of the training, after the rendezvous.
-int run_rank(TrainOptions& options, const CommandLine& line, Job& job) {
+int run_rank(const std::string& program, TrainOptions& options, const CommandLine& line, Job& job,
+             const TrainerCallbacks& callbacks) {
   job.verify_consistency(consistency_entries_of(options, line));
   if (options.summary) {
     if (job.is_first()) fmt::print("{}", summarize(options));
@@ -202,12 +209,12 @@ int run_rank(TrainOptions& options, const CommandLine& line, Job& job) {
   if (job.is_first()) directory.emplace(options);
   const Setup setup = set_up(options, line, std::move(device), location, job);
   job.verify_consistency(consistency_entries_of(setup));
-  return train(setup, directory ? &*directory : nullptr, job);
+  return train(program, setup, directory ? &*directory : nullptr, job, callbacks);
 }
 
-int run(int argc, char** argv) {
+int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& callbacks) {
   TrainOptions options;
-  CommandLine line = train_command_line(options);
+  CommandLine line = train_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
   if (!options.config.empty()) line.apply_config(options.config);
   // Checks a copy, because --fallback-shapes may change the data set and its recipe later.
@@ -216,16 +223,17 @@ int run(int argc, char** argv) {
   check_consistency(requested, line);
   parse_precision(options.precision);
   LocalRanks ranks(options.job, options.compute);
-  return ranks.run("convoy-train", [&](Job& job) {
+  return ranks.run(name.c_str(), [&](Job& job) {
     TrainOptions own = options;  // each rank resolves its device and data set in its own copy
-    const CommandLine flags = train_command_line(own);
-    return run_rank(own, flags, job);
+    const CommandLine flags = train_command_line(own, name);
+    return run_rank(name, own, flags, job, callbacks);
   });
 }
 
 }  // namespace
-}  // namespace convoy
 
-int main(int argc, char** argv) {
-  return convoy::run_main("convoy-train", [&] { return convoy::run(argc, argv); });
+int run_train_program(const std::string& name, int argc, char** argv, const TrainerCallbacks& callbacks) {
+  return run_main(name.c_str(), [&] { return run(name, argc, argv, callbacks); });
 }
+
+}  // namespace convoy

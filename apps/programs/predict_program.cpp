@@ -8,10 +8,11 @@
 #include <iterator>
 #include <numeric>
 
-#include "apps/common/compute.h"
-#include "apps/common/input_spec.h"
-#include "apps/common/run_main.h"
-#include "apps/predict/npy.h"
+#include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/programs/npy.h"
+#include "convoy/apps/programs/programs.h"
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/augment.h"
@@ -32,8 +33,8 @@ struct Options {
   ComputeOptions compute;
 };
 
-CommandLine command_line(Options& o) {
-  CommandLine line("convoy-predict", "Classifies images: the most probable classes and their probabilities.");
+CommandLine command_line(Options& o, const std::string& name) {
+  CommandLine line(name, "Classifies images: the most probable classes and their probabilities.");
   line.add_positionals("IMAGE", o.files, "Image files, directories of images, or - for one image on stdin");
   line.group("Model");
   line.add("checkpoint", &o.checkpoint, "Checkpoint directory, or run directory (its best checkpoint)",
@@ -136,9 +137,9 @@ std::vector<double> probabilities_of(const Tensor& logits) {
   return probabilities.to(DType::f64).to_vector<double>();
 }
 
-int run(int argc, char** argv) {
+int run(const std::string& name, int argc, char** argv) {
   Options options;
-  CommandLine line = command_line(options);
+  CommandLine line = command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
   check(!options.checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
   check(!options.files.empty(), "no images: expected files, directories, or - for standard input");
@@ -168,8 +169,9 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace convoy
 
-int main(int argc, char** argv) {
-  return convoy::run_main("convoy-predict", [&] { return convoy::run(argc, argv); });
+int run_predict_program(const std::string& name, int argc, char** argv) {
+  return run_main(name.c_str(), [&] { return run(name, argc, argv); });
 }
+
+}  // namespace convoy

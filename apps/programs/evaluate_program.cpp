@@ -3,14 +3,15 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/compute.h"
-#include "apps/common/data_source.h"
-#include "apps/common/evaluator.h"
-#include "apps/common/input_spec.h"
-#include "apps/common/run_main.h"
-#include "apps/launch/job.h"
-#include "apps/launch/local_ranks.h"
-#include "apps/train/report/progress.h"
+#include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/data_source.h"
+#include "convoy/apps/common/evaluator.h"
+#include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/launch/job.h"
+#include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/programs/programs.h"
+#include "convoy/apps/train/report/progress.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 
@@ -28,9 +29,8 @@ struct Options {
   std::string json;
 };
 
-CommandLine command_line(Options& o) {
-  CommandLine line("convoy-evaluate",
-                   "Evaluates a checkpoint on a data set: accuracy, loss and confusion matrix.");
+CommandLine command_line(Options& o, const std::string& name) {
+  CommandLine line(name, "Evaluates a checkpoint on a data set: accuracy, loss and confusion matrix.");
   line.group("Model");
   line.add("checkpoint", &o.checkpoint, "Checkpoint directory, or run directory (its best checkpoint)",
            {.value = "DIR", .required = true});
@@ -200,21 +200,22 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   return 0;
 }
 
-int run(int argc, char** argv) {
+int run(const std::string& name, int argc, char** argv) {
   Options options;
-  CommandLine line = command_line(options);
+  CommandLine line = command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
   check(!options.checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
   LocalRanks ranks(options.job, options.compute);
-  return ranks.run("convoy-evaluate", [&](Job& job) {
+  return ranks.run(name.c_str(), [&](Job& job) {
     Options rank_options = options;  // completed by the rank's device and data
     return run_rank(rank_options, line, job);
   });
 }
 
 }  // namespace
-}  // namespace convoy
 
-int main(int argc, char** argv) {
-  return convoy::run_main("convoy-evaluate", [&] { return convoy::run(argc, argv); });
+int run_evaluate_program(const std::string& name, int argc, char** argv) {
+  return run_main(name.c_str(), [&] { return run(name, argc, argv); });
 }
+
+}  // namespace convoy

@@ -1,4 +1,4 @@
-#include "apps/predict/npy.h"
+#include "convoy/apps/programs/npy.h"
 
 #include <bit>
 

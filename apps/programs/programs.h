@@ -1,0 +1,28 @@
+// The programs as functions, for a program of one's own. It has all flags of convoy-train, and knows the models
+// and data sets that models::add() and data::add() have added:
+//
+//   int main(int argc, char** argv) {
+//     convoy::models::add({.name = "mine", .make = make_mine});
+//     return convoy::run_program(argc, argv);
+//   }
+//
+// apps/examples/custom_program.cpp is a complete one. Not thread-safe: call these functions on the main thread.
+#pragma once
+
+#include "convoy/apps/train/callbacks.h"
+#include "convoy/datasets/formats/registry.h"
+#include "convoy/models/models.h"
+
+namespace convoy {
+
+/// Runs convoy-train and returns its exit code. If the first argument is "evaluate" or "predict", runs
+/// convoy-evaluate or convoy-predict with the others, so that they know the models that were added. Prints
+/// errors, as one line on stderr. Calls `callbacks` on rank 0, after the program's own.
+int run_program(int argc, char** argv, const TrainerCallbacks& callbacks = {});
+
+/// Run one of the programs. Errors and help begin with `name`.
+int run_train_program(const std::string& name, int argc, char** argv, const TrainerCallbacks& callbacks = {});
+int run_evaluate_program(const std::string& name, int argc, char** argv);
+int run_predict_program(const std::string& name, int argc, char** argv);
+
+}  // namespace convoy

@@ -1,0 +1,67 @@
+// The callbacks of a training by run_program(), in the order of events.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "convoy/apps/programs/programs.h"
+#include "convoy/kernels/base/error.h"
+#include "tests/testing/support/temp_directory.h"
+
+namespace convoy {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// Trains LeNet on generated images, for two epochs of 2 steps, and returns the exit code.
+int train(const TrainerCallbacks& callbacks, const std::filesystem::path& out) {
+  std::vector<std::string> arguments = {
+      "program", "--model",     "lenet", "--dataset", "shapes", "--batch-size", "5000", "--epochs",
+      "2",       "--log-every", "1",     "--out",     out,      "--device",     "cpu"};
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  return run_program(static_cast<int>(pointers.size()), pointers.data(), callbacks);
+}
+
+TEST(TrainerCallbacks, ArriveInTheOrderOfEvents) {
+  const testing::TempDirectory directory;
+  std::vector<std::string> events;
+  TrainerCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& report) {
+    EXPECT_GT(report.measured->loss, 0);
+    events.push_back("step " + std::to_string(report.step));
+  };
+  callbacks.on_epoch = [&](std::int64_t epoch) { events.push_back("epoch " + std::to_string(epoch)); };
+  callbacks.on_evaluation = [&](std::int64_t step, const Evaluation& evaluation, bool) {
+    EXPECT_GT(evaluation.count, 0);
+    events.push_back("evaluation " + std::to_string(step));
+  };
+  callbacks.on_save = [&](std::int64_t step, const std::filesystem::path& path) {
+    EXPECT_TRUE(std::filesystem::exists(path / "manifest.json"));
+    events.push_back("save " + std::to_string(step));
+  };
+  callbacks.on_exception = [&](std::int64_t, const std::exception&) { events.push_back("exception"); };
+  EXPECT_EQ(train(callbacks, directory.path() / "run"), 0);
+  EXPECT_THAT(events, ElementsAre("step 1", "step 2", "epoch 0", "evaluation 2", "save 2", "step 3", "step 4",
+                                  "epoch 1", "evaluation 4", "save 4"));
+}
+
+TEST(TrainerCallbacks, ReportAnException) {
+  const testing::TempDirectory directory;
+  std::vector<std::string> messages;
+  TrainerCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& report) {
+    if (report.step == 2) throw DataError("the callback has failed");
+  };
+  callbacks.on_exception = [&](std::int64_t step, const std::exception& error) {
+    EXPECT_EQ(step, 2);
+    messages.emplace_back(error.what());
+    throw DataError("another failure, which is ignored");
+  };
+  EXPECT_EQ(train(callbacks, directory.path() / "run"), static_cast<int>(ExitCode::data));
+  EXPECT_THAT(messages, ElementsAre("the callback has failed"));
+}
+
+}  // namespace
+}  // namespace convoy
