@@ -25,6 +25,7 @@
 // Networks, optimizers, checkpoints and profiles
 #include "convoy/engine/io/checkpoint.h"
 #include "convoy/engine/io/state_dict.h"
+#include "convoy/engine/nn/attention.h"
 #include "convoy/engine/nn/conv_transpose2d.h"
 #include "convoy/engine/nn/embedding.h"
 #include "convoy/engine/nn/layers.h"
@@ -39,6 +40,7 @@
 // Models and data
 #include "convoy/datasets/dataset.h"
 #include "convoy/datasets/download/download.h"
+#include "convoy/datasets/formats/png_grid.h"
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/datasets/transforms/transforms.h"

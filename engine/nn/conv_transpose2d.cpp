@@ -26,11 +26,8 @@ ConvTranspose2d::ConvTranspose2d(int in_channels, int out_channels, ConvTranspos
 Variable ConvTranspose2d::forward(const Variable& x, const ForwardContext&) {
   check(x.shape().rank() == 4, "input {}, expected images [N, H, W, C]", x.shape().text());
   check(x.shape()[3] == in_, "input {} has {} channels, expected {}", x.shape().text(), x.shape()[3], in_);
-  const auto for_input = [&](const Variable& parameter) {
-    return parameter.defined() && is_half(x.dtype()) ? cast(parameter, x.dtype()) : parameter;
-  };
   return conv2d_transpose(
-      x, for_input(weight_), for_input(bias_),
+      x, for_input(weight_, x), for_input(bias_, x),
       {.stride = options_.stride, .padding = options_.padding, .output_padding = options_.output_padding});
 }
 

@@ -27,11 +27,6 @@ std::string window(int kernel, int stride, int padding) {
   return text;
 }
 
-/// Returns the parameter cast to the type of x if that is f16 or bf16. The parameter may be undefined.
-Variable for_input(const Variable& parameter, const Variable& x) {
-  return parameter.defined() && is_half(x.dtype()) ? cast(parameter, x.dtype()) : parameter;
-}
-
 }  // namespace
 
 Conv2d::Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options)

@@ -78,6 +78,10 @@ std::vector<NamedBuffer> Module::buffers() const {
   return all;
 }
 
+Variable for_input(const Variable& parameter, const Variable& x) {
+  return parameter.defined() && is_half(x.dtype()) ? cast(parameter, x.dtype()) : parameter;
+}
+
 Variable Epilogue::apply(const Variable& y) const {
   const Variable sum = residual.defined() ? y + residual : y;
   return relu ? convoy::relu(sum) : sum;

@@ -122,6 +122,10 @@ class [[nodiscard]] HookHandle {
   Hooks::iterator hook_;
 };
 
+/// Returns the parameter in the type in which a layer computes for the input x: cast to f16 or bf16 if x has
+/// that type, else as it is. The parameter may be undefined.
+Variable for_input(const Variable& parameter, const Variable& x);
+
 /// A layer or a container of layers: named parameters, named buffers, named children and a forward function.
 /// A user's module is a constructor, which registers them, and forward(), which calls the children. A module
 /// is called like a function: `y = module(x, context)`. A module with several inputs or several outputs

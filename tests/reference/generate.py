@@ -19,7 +19,7 @@ import conv2d_transpose
 import ops
 import networks
 import normalization
-import ops
+import vision_transformer
 
 DIRECTORY = pathlib.Path(__file__).parent
 
@@ -40,6 +40,7 @@ def main() -> None:
     save("normalization.safetensors", normalization.compute())
     save("conv2d_transpose.safetensors", conv2d_transpose.compute())
     save("models.safetensors", networks.compute())
+    save("vision_transformer.safetensors", vision_transformer.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]
     (DIRECTORY / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

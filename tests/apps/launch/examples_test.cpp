@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <regex>
 
 #include "tests/apps/programs.h"
@@ -111,6 +112,86 @@ TEST_F(Examples, CustomProgramListsItsNetworkAndItsData) {
   const ProcessResult predict = run_program({program("custom_program"), "predict", "--top", "x"});
   EXPECT_EQ(predict.exit_code, 2);
   EXPECT_THAT(predict.err, HasSubstr("custom_program predict: error: "));
+}
+
+TEST_F(Examples, FineTuningContinuesWithATrainedNetwork) {
+  const std::map<std::string, std::string> environment = {{"CUDA_VISIBLE_DEVICES", ""}};
+  const std::string run = (directory.path() / "run").string(),
+                    images = (directory.path() / "colors").string();
+  write_color_directories(images);
+  const ProcessResult trained =
+      run_program({program("convoy-train"), "--model", "resnet20", "--dataset", "shapes", "--batch-size",
+                   "32", "--max-steps", "2", "--out", run},
+                  {.environment = environment});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const ProcessResult tuned =
+      run_program({program("fine_tuning"), run, images, "8"}, {.environment = environment});
+  EXPECT_EQ(tuned.exit_code, 0) << tuned.err;
+  // 21 convolutions and batch norms of 4 tensors each, with 2 shortcuts, without the last layer.
+  EXPECT_THAT(tuned.out, HasSubstr("105 tensors from " + run));
+  EXPECT_THAT(tuned.out, HasSubstr("36 training and 36 test images, 3 classes"));
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(tuned.out, match, std::regex("epoch 8: test accuracy ([0-9.]+)%")))
+      << tuned.out;
+  EXPECT_GE(std::stod(match[1]), 90);
+
+  EXPECT_EQ(
+      run_program({program("fine_tuning"), "none", images, "1"}, {.environment = environment}).exit_code, 0);
+  const ProcessResult missing = run_program({program("fine_tuning"), images, images});
+  EXPECT_EQ(missing.exit_code, 5);
+  EXPECT_THAT(missing.err, HasSubstr("found no checkpoint of a training"));
+}
+
+TEST_F(Examples, AutoencoderWritesReconstructions) {
+  const ProcessResult result =
+      run_program({program("autoencoder"), (directory.path() / "absent").string(), "100"},
+                  {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}, .directory = directory.path().string()});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("ConvTranspose2d 32 -> 3, 4x4 stride 2 padding 1"));
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(result.out, match, std::regex("test: mean squared error ([0-9.]+)")))
+      << result.out;
+  EXPECT_LT(std::stod(match[1]), 0.04) << "that of an untrained network is 0.1";
+  EXPECT_THAT(read_text(directory.path() / "autoencoder.png"), ::testing::StartsWith("\x89PNG"));
+}
+
+TEST_F(Examples, CharModelLearnsAText) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "the quick brown fox jumps over the lazy dog. ";
+  const std::filesystem::path file = directory.path() / "text";
+  std::ofstream(file) << text;
+  const ProcessResult result = run_program({program("char_model"), file.string(), "100"},
+                                           {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(result.out, match, std::regex("([0-9.]+) bits per byte on the last tenth")));
+  EXPECT_LT(std::stod(match[1]), 0.5);
+  EXPECT_THAT(result.out, HasSubstr("lazy dog. the quick brown"));
+  EXPECT_EQ(run_program({program("char_model"), "/dev/null"}).exit_code, 2);
+}
+
+TEST_F(Examples, VisionTransformerTrains) {
+  const std::string out = (directory.path() / "run").string();
+  Arguments flags = {program("vision_transformer"),
+                     "--model",
+                     "vit",
+                     "--dataset",
+                     "shapes",
+                     "--optimizer",
+                     "adamw",
+                     "--batch-size",
+                     "16",
+                     "--max-steps",
+                     "3",
+                     "--image-size",
+                     "8",
+                     "--out",
+                     out};
+  const ProcessResult result = run_program(flags, {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("vit, 801418 parameters"));
+  flags.insert(flags.end(), {"--summary"});
+  EXPECT_THAT(run_program(flags).out, HasSubstr("layers.3.self_attn  MultiheadAttention 128, 4 heads"));
 }
 
 TEST_F(Examples, TrainOnTwoRanks) {
