@@ -67,7 +67,7 @@ endif()
 # in this tree, in a build of another project and installed: convoy/engine/….
 add_library(convoy_interface INTERFACE)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include/convoy)
-foreach(directory kernels engine comm models datasets apps)
+foreach(directory kernels engine comm models datasets apps bench)
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${directory} ${PROJECT_BINARY_DIR}/include/convoy/${directory} SYMBOLIC)
 endforeach()
 file(CREATE_LINK ${CMAKE_CURRENT_LIST_DIR}/package/convoy.h ${PROJECT_BINARY_DIR}/include/convoy/convoy.h SYMBOLIC)

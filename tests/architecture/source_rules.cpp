@@ -67,8 +67,8 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"apps/programs", {"apps/train/report"}},
     {"apps/doctor", {"apps/launch"}},
     {"apps/examples",
-     {"apps/programs", "models", "datasets/formats", "datasets/loader", "comm/transport/hierarchical",
-      "comm/nccl", "comm/parallel"}},
+     {"apps/programs", "bench/kernels", "models", "datasets/formats", "datasets/loader",
+      "comm/transport/hierarchical", "comm/nccl", "comm/parallel"}},
     {"bench/collectives", {"apps/doctor", "apps/train/report"}},
     {"bench/kernels", {"apps/doctor", "tests/testing/op_cases"}},
     {"bench/overlap", {"apps/train"}},
@@ -176,7 +176,8 @@ struct Include {
 /// convoy/…, as in an installed tree; without that prefix, the result is "".
 std::string included_path(const std::string& spelled) {
   constexpr std::string_view kPrefix = "convoy/";
-  constexpr std::string_view kLibraries[] = {"kernels/", "engine/", "comm/", "models/", "datasets/", "apps/"};
+  constexpr std::string_view kLibraries[] = {
+      "kernels/", "engine/", "comm/", "models/", "datasets/", "apps/", "bench/kernels/user_op.h"};
   const bool is_prefixed = spelled.starts_with(kPrefix);
   std::string path = is_prefixed ? spelled.substr(kPrefix.size()) : spelled;
   const bool is_library = std::any_of(std::begin(kLibraries), std::end(kLibraries),

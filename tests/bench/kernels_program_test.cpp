@@ -26,9 +26,8 @@ using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 using Arguments = std::vector<std::string>;
 
-ProcessResult run(const Arguments& more) {
-  Arguments arguments = {std::filesystem::read_symlink("/proc/self/exe").parent_path() /
-                         "convoy-bench-kernels"};
+ProcessResult run(const Arguments& more, const char* program = "convoy-bench-kernels") {
+  Arguments arguments = {std::filesystem::read_symlink("/proc/self/exe").parent_path() / program};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return run_program(arguments);
 }
@@ -47,6 +46,21 @@ Json measure(Arguments more) {
 
 double number(const Json& context, const std::string& key) {
   return std::stod(context[key].get<std::string>());
+}
+
+TEST(BenchKernels, MeasuresAnOpOfAUser) {
+  const ProcessResult table = run({"--table", "--benchmark_filter=user"}, "custom_op_benchmark");
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  // softplus states no cost: 8.4 million floats are read and written; backward reads two arrays and writes one.
+  EXPECT_THAT(table.out, AllOf(HasSubstr("user/softplus"), HasSubstr("67.11"), HasSubstr("100.66")))
+      << table.out;
+  const ProcessResult rows =
+      run({"--benchmark_list_tests", "--benchmark_filter=softplus|ops/exp_"}, "custom_op_benchmark");
+  EXPECT_THAT(rows.out, AllOf(HasSubstr("user/softplus/forward"), HasSubstr("user/softplus/backward"),
+                              HasSubstr("ops/exp_")));
+  const ProcessResult error = run({"--batch-size", "0"}, "custom_op_benchmark");
+  EXPECT_EQ(error.exit_code, 2);
+  EXPECT_THAT(error.err, StartsWith("custom_op_benchmark: error: --batch-size"));
 }
 
 TEST(BenchKernels, ComparesOpsWithTheRoofline) {
