@@ -1,8 +1,10 @@
-// Two-dimensional convolution (cross-correlation, as usual in deep learning). The shapes are x [N, H, W, I],
-// filter [O, kH, kW, I], bias [O] and y [N, oH, oW, O], with oH = (H + 2 padding - kH) / stride + 1, rounded
-// down. CPU: f32 and bf16 use oneDNN, or the Winograd algorithm where it is faster; f64 uses plain loops.
-// CUDA: f32, f16 and bf16 use cuDNN; f64, and all types in a build without cuDNN, use plain loops. f16 and
-// bf16 accumulate in f32. f32 does not use TF32 unless CudaOptions::tf32 is set.
+// Two-dimensional convolution (cross-correlation, as usual in deep learning). The shapes are
+// x [N, H, W, I], filter [O, kH, kW, I / G], bias [O] and y [N, oH, oW, O], with
+// oH = (H + 2 padding - kH) / stride + 1, rounded down. G is the number of groups: the first O / G filters
+// see the first I / G channels, and so on; with G = I, the convolution is depthwise. CPU: f32 and bf16 use
+// oneDNN, or the Winograd algorithm where it is faster; f64 uses plain loops. CUDA: f32, f16 and bf16 use
+// cuDNN; f64, and all types in a build without cuDNN, use plain loops. f16 and bf16 accumulate in f32. f32
+// does not use TF32 unless CudaOptions::tf32 is set.
 #pragma once
 
 #include "convoy/kernels/base/view.h"
@@ -14,6 +16,7 @@ namespace convoy {
 struct Conv2dOptions {
   int stride = 1;   // on both axes
   int padding = 0;  // zeros on all four sides
+  int groups = 1;   // of channels; must divide the numbers of input and of output channels
   /// The forward pass applies a ReLU to the sum with the bias. The backward functions ignore this option:
   /// they expect dy with respect to the input of the ReLU.
   bool relu = false;

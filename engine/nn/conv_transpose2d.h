@@ -13,17 +13,19 @@ struct ConvTranspose2dLayerOptions {
   int stride = 1;
   int padding = 0;
   int output_padding = 0;
+  int groups = 1;  // of channels; must divide the numbers of input and of output channels
   bool bias = true;
 };
 
 /// A transposed convolution of [N, H, W, in] to [N, H', W', out], with H' = (H - 1) stride - 2 padding +
-/// kernel + output_padding. The weight is [in, kernel, kernel, out] in memory, and in checkpoints
-/// [in, out, kernel, kernel] as in PyTorch. Initial values are PyTorch's defaults: weight and bias from
-/// U(-1/sqrt(kernel^2 out), 1/sqrt(kernel^2 out)), since PyTorch derives the fan-in from axis 1 of the weight.
+/// kernel + output_padding. The weight is [in, kernel, kernel, out / groups] in memory, and in checkpoints
+/// [in, out / groups, kernel, kernel] as in PyTorch. Initial values are PyTorch's defaults: weight and bias
+/// from U(-b, b) with b = 1/sqrt(kernel^2 out / groups), since PyTorch derives the fan-in from axis 1 of
+/// the weight.
 class ConvTranspose2d final : public Module {
  public:
-  /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative, and
-  /// output_padding is from 0 to stride - 1.
+  /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative,
+  /// output_padding is from 0 to stride - 1, and `groups` divides both numbers of channels.
   ConvTranspose2d(int in_channels, int out_channels, ConvTranspose2dLayerOptions options);
   std::string describe() const override;
 

@@ -37,9 +37,13 @@ Conv2d::Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options)
   check(options.padding >= 0, "Conv2d {} -> {}: found padding {}, expected at least 0", in_, out_,
         options.padding);
   const double area = static_cast<double>(options.kernel) * options.kernel;
-  const double bound = 1 / std::sqrt(area * in_);
+  check(options.groups > 0 && in_ % options.groups == 0 && out_ % options.groups == 0,
+        "Conv2d {} -> {}: found {} groups, expected a divisor of both numbers of channels", in_, out_,
+        options.groups);
+  const int group_inputs = in_ / options.groups;
+  const double bound = 1 / std::sqrt(area * group_inputs);
   weight_ = add_parameter(
-      "weight", {out_, options.kernel, options.kernel, in_}, ParameterKind::filter,
+      "weight", {out_, options.kernel, options.kernel, group_inputs}, ParameterKind::filter,
       options.kaiming_fan_out ? Init::normal(std::sqrt(2 / (area * out_))) : Init::uniform(bound));
   if (options.bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
 }
@@ -51,12 +55,16 @@ Variable Conv2d::forward(const Variable& x, const ForwardContext& context) {
 Variable Conv2d::forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) {
   check_channels(x.shape(), in_);
   return conv2d(x, for_input(weight_, x), for_input(bias_, x),
-                {.stride = options_.stride, .padding = options_.padding, .relu = epilogue.relu});
+                {.stride = options_.stride,
+                 .padding = options_.padding,
+                 .groups = options_.groups,
+                 .relu = epilogue.relu});
 }
 
 std::string Conv2d::describe() const {
-  return fmt::format("Conv2d {} -> {}, {}", in_, out_,
-                     window(options_.kernel, options_.stride, options_.padding));
+  return fmt::format("Conv2d {} -> {}, {}{}", in_, out_,
+                     window(options_.kernel, options_.stride, options_.padding),
+                     options_.groups == 1 ? "" : fmt::format(" groups {}", options_.groups));
 }
 
 Linear::Linear(int in_features, int out_features, bool bias) : in_(in_features), out_(out_features) {

@@ -16,6 +16,7 @@ struct Conv2dLayerOptions {
   int kernel = 3;
   int stride = 1;
   int padding = 0;
+  int groups = 1;  // of channels; must divide the numbers of input and of output channels
   bool bias = true;
   /// Draws filters from N(0, 2 / (kernel^2 out)) (He et al., arXiv:1502.01852), as ResNets do.
   bool kaiming_fan_out = false;
@@ -24,7 +25,8 @@ struct Conv2dLayerOptions {
 /// A convolution of [N, H, W, in] to [N, H', W', out].
 class Conv2d final : public Module {
  public:
-  /// Throws UsageError unless channels, kernel and stride are positive and the padding is not negative.
+  /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative, and
+  /// `groups` divides both numbers of channels.
   Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options);
   std::string describe() const override;
   Fusion fusion() const override { return Fusion::relu; }

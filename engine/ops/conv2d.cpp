@@ -24,8 +24,12 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   detail::check_alike("conv2d", x, filter);
   detail::check_rank("conv2d", "input", x.shape(), 4);
   detail::check_rank("conv2d", "filter", filter.shape(), 4);
-  check(x.shape()[3] == filter.shape()[3], "conv2d: input {} has {} channels, filter {} expects {}",
-        x.shape().text(), x.shape()[3], filter.shape().text(), filter.shape()[3]);
+  check(options.groups >= 1 && filter.shape()[0] % options.groups == 0,
+        "conv2d: found {} groups and filter {}, expected a divisor of its {} output channels", options.groups,
+        filter.shape().text(), filter.shape()[0]);
+  check(x.shape()[3] == filter.shape()[3] * options.groups,
+        "conv2d: input {} has {} channels, filter {} expects {}", x.shape().text(), x.shape()[3],
+        filter.shape().text(), filter.shape()[3] * options.groups);
   if (bias.defined()) detail::check_vector("conv2d", "bias", bias, x, filter.shape()[0]);
   const std::int64_t height =
       window_output_size(x.shape()[1], filter.shape()[1], options.stride, options.padding);
@@ -57,7 +61,7 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
             kernels::conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
         });
       },
-      detail::gemm_cost(2 * y.numel() * filter_area * x.shape()[3], x, filter, y, passes));
+      detail::gemm_cost(2 * y.numel() * filter_area * filter.shape()[3], x, filter, y, passes));
 }
 
 }  // namespace convoy

@@ -31,7 +31,10 @@ Variable conv2d_transpose(const Variable& x, const Variable& filter, const Varia
   detail::check_rank(kOp, "filter", filter.shape(), 4);
   check(x.shape()[3] == filter.shape()[0], "{}: input {} has {} channels, filter {} expects {}", kOp,
         x.shape().text(), x.shape()[3], filter.shape().text(), filter.shape()[0]);
-  const std::int64_t channels = filter.shape()[3];
+  check(options.groups >= 1 && filter.shape()[0] % options.groups == 0,
+        "{}: found {} groups and filter {}, expected a divisor of its {} input channels", kOp, options.groups,
+        filter.shape().text(), filter.shape()[0]);
+  const std::int64_t channels = filter.shape()[3] * options.groups;
   if (bias.defined()) detail::check_vector(kOp, "bias", bias, x, channels);
   check(filter.shape()[1] >= 1 && filter.shape()[2] >= 1 && options.stride >= 1 && options.padding >= 0,
         "{}: found filter {}, stride {}, padding {}, expected at least 1, 1 and 0", kOp,
@@ -43,7 +46,8 @@ Variable conv2d_transpose(const Variable& x, const Variable& filter, const Varia
   const std::int64_t width = transposed_size(x.shape()[2], filter.shape()[2], options);
 
   wait_ready(x, filter, bias);
-  const Conv2dOptions convolution{.stride = options.stride, .padding = options.padding};
+  const Conv2dOptions convolution{
+      .stride = options.stride, .padding = options.padding, .groups = options.groups};
   Tensor y = Tensor::empty({x.shape()[0], height, width, channels}, x.dtype(),
                            detail::result_context(x, filter, bias));
   on(y.stream(), [&](auto& s) {
@@ -54,7 +58,7 @@ Variable conv2d_transpose(const Variable& x, const Variable& filter, const Varia
   std::vector<Variable> inputs = {x, filter};
   if (bias.defined()) inputs.push_back(bias);
   const std::int64_t filter_area = filter.shape()[1] * filter.shape()[2];
-  OpCost cost = detail::gemm_cost(2 * x.shape().numel() * filter_area * channels, x, filter, y,
+  OpCost cost = detail::gemm_cost(2 * x.shape().numel() * filter_area * filter.shape()[3], x, filter, y,
                                   bias.requires_grad() ? 1 : 0);
   if (bias.defined()) cost.forward.bytes += 2 * detail::bytes_of(y);  // the bias is added in its own pass
   return record(

@@ -70,7 +70,11 @@ Convolution::Convolution(const dnnl::engine& engine, const ConvKey& key)
   const auto array = [type](const memory::dims& dims, memory::format_tag tag) {
     return memory::desc(dims, type, tag);
   };
-  const memory::dims filter_dims{s.o, s.i, s.kh, s.kw};  // oneDNN's logical order, independent of the layout
+  // oneDNN's logical order, independent of the layout. Groups are an axis of their own.
+  const bool is_grouped = s.groups > 1;
+  const memory::dims filter_dims =
+      is_grouped ? memory::dims{s.groups, s.group_outputs(), s.group_inputs(), s.kh, s.kw}
+                 : memory::dims{s.o, s.i, s.kh, s.kw};
   onednn::ConvolutionArguments arguments{
       .x = array({s.n, s.i, s.h, s.w}, memory::format_tag::nhwc),
       .filter = array(filter_dims, memory::format_tag::any),
@@ -115,7 +119,8 @@ Convolution::Convolution(const dnnl::engine& engine, const ConvKey& key)
   }
   convolution_arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
 
-  const memory::desc held = array(filter_dims, memory::format_tag::ohwi);
+  const memory::desc held =
+      array(filter_dims, is_grouped ? memory::format_tag::gohwi : memory::format_tag::ohwi);
   if (packed_filter_.get_desc() == held) {
     filter_ = packed_filter_;
     return;
@@ -165,7 +170,7 @@ class ConvCache {
       const ConvSizes& s = key.sizes;
       fail<DeviceError>(
           "conv2d of x [{}, {}, {}, {}] with filter [{}, {}, {}, {}] failed in oneDNN: {} (status {})", s.n,
-          s.h, s.w, s.i, s.o, s.kh, s.kw, s.i, error.what(), static_cast<int>(error.status));
+          s.h, s.w, s.i, s.o, s.kh, s.kw, s.group_inputs(), error.what(), static_cast<int>(error.status));
     }
   }
 
@@ -214,7 +219,7 @@ ConvAlgorithm choose_algorithm(CpuStream& stream, DType dtype, const ConvSizes& 
   dispatch(kCpuTypes, dtype, [](auto) {});  // throws UsageError for any other type
   const bool half = is_half(dtype);
   // oneDNN rejects or ignores empty arrays. The reference loops treat them as empty sums.
-  const bool empty = s.n * s.h * s.w * s.i == 0 || s.o * s.kh * s.kw * s.i == 0;
+  const bool empty = s.n * s.h * s.w * s.i == 0 || s.o * s.kh * s.kw == 0;
   if (empty) return half ? ConvAlgorithm::f32_copies : ConvAlgorithm::reference;
   const Switches& switches = stream.local<Switches>();
   const bool library_is_faster = half && switches.onednn_bf16 && switches.tiles;

@@ -1,11 +1,13 @@
 // Reference convolution on the CPU: the definition in plain loops.
 //
 //   y[n, oy, ox, o] =
-//       bias[o] + sum over ky, kx, i of  x[n, oy s - p + ky, ox s - p + kx, i] filter[o, ky, kx, i]
+//       bias[o] + sum over ky, kx, i of  x[n, oy s - p + ky, ox s - p + kx, g I' + i] filter[o, ky, kx, i]
 //
-// x is zero outside the image; s is the stride and p the padding. For a fixed ky, the terms of all kx and i
-// are contiguous in memory, both in x and in the filter. The innermost loop of all three directions runs over
-// such a contiguous row. The order of every sum depends on the shapes only, not on the number of threads.
+// x is zero outside the image; s is the stride and p the padding; g is the group of filter o, and I' the
+// number of channels of a group. The innermost loop of all three directions runs over terms that are
+// contiguous in memory, both in x and in the filter: with one group, those of all kx and i for a fixed ky;
+// otherwise those of all i for a fixed ky and kx. The order of every sum depends on the shapes only, not on
+// the number of threads.
 #include <algorithm>
 #include <array>
 
@@ -16,18 +18,24 @@
 namespace convoy::kernels {
 namespace {
 
-// Calls run(in, tap, length) for each row of the window of output pixel (oy, ox) that is inside the image.
-// The row is `length` contiguous elements: from index `in` of one image of x, and from index `tap` of one
-// filter [kh, kw, i].
+// Calls run(in, tap, length) for each contiguous part of the window of output pixel (oy, ox) inside the
+// image and the channels of the group: `length` elements from index `in` of one image of x, and from index
+// `tap` of one filter [kh, kw, i / groups].
 template <class Run>
-void for_each_run(const ConvSizes& c, std::int64_t oy, std::int64_t ox, Run&& run) {
+void for_each_run(const ConvSizes& c, std::int64_t oy, std::int64_t ox, std::int64_t group, Run&& run) {
   const std::int64_t top = oy * c.stride - c.padding;
   const std::int64_t left = ox * c.stride - c.padding;
   const std::int64_t first_kx = std::max<std::int64_t>(0, -left);
-  const std::int64_t length = (std::min(c.kw, c.w - left) - first_kx) * c.i;
-  if (length <= 0) return;
-  for (std::int64_t ky = std::max<std::int64_t>(0, -top); ky < std::min(c.kh, c.h - top); ++ky)
-    run(((top + ky) * c.w + left + first_kx) * c.i, (ky * c.kw + first_kx) * c.i, length);
+  const std::int64_t count = std::min(c.kw, c.w - left) - first_kx, channels = c.group_inputs();
+  if (count <= 0) return;
+  for (std::int64_t ky = std::max<std::int64_t>(0, -top); ky < std::min(c.kh, c.h - top); ++ky) {
+    const std::int64_t in = ((top + ky) * c.w + left + first_kx) * c.i + group * channels;
+    const std::int64_t tap = (ky * c.kw + first_kx) * channels;
+    if (c.groups == 1)
+      run(in, tap, count * channels);
+    else
+      for (std::int64_t kx = 0; kx < count; ++kx) run(in + kx * c.i, tap + kx * channels, channels);
+  }
 }
 
 // Returns the dot product of a and b. Independent partial sums let the compiler vectorize without reordering.
@@ -59,16 +67,16 @@ void conv2d_forward_reference(CpuStream& stream, ConstView x, ConstView filter, 
   const ConvSizes c(x.shape, filter.shape, y.shape, options);
   dispatch(kCpuFullTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(stream, c.n * c.oh, item_grain(c.ow * c.o * c.kh * c.kw * c.i),
+    parallel_for(stream, c.n * c.oh, item_grain(c.ow * c.o * c.kh * c.kw * c.group_inputs()),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
                      const T* image = x.as<T>() + row / c.oh * c.h * c.w * c.i;
                      for (std::int64_t ox = 0; ox < c.ow; ++ox) {
                        T* pixel = y.as<T>() + (row * c.ow + ox) * c.o;
                        for (std::int64_t o = 0; o < c.o; ++o) {
-                         const T* taps = filter.as<T>() + o * c.kh * c.kw * c.i;
+                         const T* taps = filter.as<T>() + o * c.kh * c.kw * c.group_inputs();
                          double sum = bias.data != nullptr ? static_cast<double>(bias.as<T>()[o]) : 0;
-                         for_each_run(c, row % c.oh, ox,
+                         for_each_run(c, row % c.oh, ox, o / c.group_outputs(),
                                       [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
                                         sum += dot(image + in, taps + tap, length);
                                       });
@@ -87,19 +95,22 @@ void conv2d_backward_data_reference(CpuStream& stream, ConstView dy, ConstView f
   dispatch(kCpuFullTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(
-        stream, c.n, item_grain(c.oh * c.ow * c.o * c.kh * c.kw * c.i),
+        stream, c.n, item_grain(c.oh * c.ow * c.o * c.kh * c.kw * c.group_inputs()),
         [&](std::int64_t begin, std::int64_t end) {
-          const std::int64_t image_size = c.h * c.w * c.i;
+          const std::int64_t image_size = c.h * c.w * c.i, filter_size = c.kh * c.kw * c.group_inputs();
           if (dx.mode == GradMode::overwrite)
             std::fill(dx.as<T>() + begin * image_size, dx.as<T>() + end * image_size, T{0});
           for (std::int64_t row = begin * c.oh; row < end * c.oh; ++row) {
             T* image = dx.as<T>() + row / c.oh * image_size;
             for (std::int64_t ox = 0; ox < c.ow; ++ox) {
               const T* pixel = dy.as<T>() + (row * c.ow + ox) * c.o;
-              for_each_run(c, row % c.oh, ox, [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
-                for (std::int64_t o = 0; o < c.o; ++o)
-                  axpy(pixel[o], filter.as<T>() + o * c.kh * c.kw * c.i + tap, image + in, length);
-              });
+              for (std::int64_t group = 0; group < c.groups; ++group)
+                for_each_run(c, row % c.oh, ox, group,
+                             [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
+                               const std::int64_t first = group * c.group_outputs();
+                               for (std::int64_t o = first; o < first + c.group_outputs(); ++o)
+                                 axpy(pixel[o], filter.as<T>() + o * filter_size + tap, image + in, length);
+                             });
             }
           }
         });
@@ -114,7 +125,7 @@ void conv2d_backward_filter_reference(CpuStream& stream, ConstView dy, ConstView
     // Each thread owns a range of filters and reads every pixel.
     parallel_for(stream, c.o, item_grain(c.n * c.oh * c.ow * c.kh * c.kw * c.i),
                  [&](std::int64_t begin, std::int64_t end) {
-                   const std::int64_t filter_size = c.kh * c.kw * c.i;
+                   const std::int64_t filter_size = c.kh * c.kw * c.group_inputs();
                    T* out = dfilter.as<T>();
                    if (dfilter.mode == GradMode::overwrite)
                      std::fill(out + begin * filter_size, out + end * filter_size, T{0});
@@ -122,11 +133,16 @@ void conv2d_backward_filter_reference(CpuStream& stream, ConstView dy, ConstView
                      const T* image = x.as<T>() + row / c.oh * c.h * c.w * c.i;
                      for (std::int64_t ox = 0; ox < c.ow; ++ox) {
                        const T* pixel = dy.as<T>() + (row * c.ow + ox) * c.o;
-                       for_each_run(c, row % c.oh, ox,
-                                    [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
-                                      for (std::int64_t o = begin; o < end; ++o)
-                                        axpy(pixel[o], image + in, out + o * filter_size + tap, length);
-                                    });
+                       for (std::int64_t group = begin / c.group_outputs(); group * c.group_outputs() < end;
+                            ++group) {
+                         const std::int64_t first = std::max(begin, group * c.group_outputs());
+                         const std::int64_t last = std::min(end, (group + 1) * c.group_outputs());
+                         for_each_run(c, row % c.oh, ox, group,
+                                      [&](std::int64_t in, std::int64_t tap, std::int64_t length) {
+                                        for (std::int64_t o = first; o < last; ++o)
+                                          axpy(pixel[o], image + in, out + o * filter_size + tap, length);
+                                      });
+                       }
                      }
                    }
                  });

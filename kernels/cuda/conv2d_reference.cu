@@ -28,14 +28,17 @@ constexpr int kOutputs = 4;  // channels of y that a thread of forward computes 
 /// The sizes of a convolution in the form that the kernels need.
 struct ConvWindows {
   WindowAxis rows, columns;
-  int inputs, outputs;  // numbers of channels
+  int inputs, outputs;              // numbers of channels
+  int group_inputs, group_outputs;  // of one group
 
   explicit ConvWindows(const ConvSizes& c)
       : rows(c.h, c.oh, c.kh, static_cast<int>(c.stride), static_cast<int>(c.padding)),
         columns(c.w, c.ow, c.kw, static_cast<int>(c.stride), static_cast<int>(c.padding)),
         inputs(static_cast<int>(c.i)),
-        outputs(static_cast<int>(c.o)) {}
-  __device__ int filter_size() const { return rows.kernel() * columns.kernel() * inputs; }
+        outputs(static_cast<int>(c.o)),
+        group_inputs(static_cast<int>(c.group_inputs())),
+        group_outputs(static_cast<int>(c.group_outputs())) {}
+  __device__ int filter_size() const { return rows.kernel() * columns.kernel() * group_inputs; }
 };
 
 /// Each thread computes kOutputs channels of one pixel of y. The terms of all kx and i are contiguous in
@@ -133,13 +136,13 @@ struct ChunkGrid {
   std::int64_t size;
 
   ChunkGrid(const ConvSizes& c, int output_width, int input_width)
-      : input_packs(c.i / input_width),
+      : input_packs(c.group_inputs() / input_width),
         taps(c.kh * c.kw),
         output_packs(c.o / output_width),
         kernel_columns(c.kw),
         window_rows(c.oh),
         rows(c.n * c.oh) {
-    const std::int64_t squares = c.i / input_width * c.kh * c.kw * (c.o / output_width);
+    const std::int64_t squares = c.group_inputs() / input_width * c.kh * c.kw * (c.o / output_width);
     chunks = std::min({rows, kMaxChunks, (kChunkThreads + squares - 1) / squares});
     size = chunks * squares;
   }
@@ -201,18 +204,109 @@ __global__ void __launch_bounds__(kConvBlock)
   dfilter[index] = narrow<T>(static_cast<compute_t<T>>(sum));
 }
 
-template <class T, int kOutputWidth, int kInputWidth>
-void launch_filter_chunks(CudaStream& stream, const ConvSizes& c, ConstView dy, ConstView x,
-                          GradView dfilter) {
-  const ChunkGrid grid(c, kOutputWidth, kInputWidth);
+// With several groups, a thread computes one element: neighbors read neighboring channels.
+
+template <class T>
+__global__ void __launch_bounds__(kConvBlock)
+    grouped_forward_kernel(PackGrid grid, ConvWindows windows, bool relu, const T* x, const T* filter,
+                           const T* bias, T* y) {
+  const std::int64_t index = cuda::thread_index();
+  if (index >= grid.size()) return;
+  const PackCoordinates at = grid.coordinates(index);
+  const Range ys = windows.rows.pixels_of(at.y), xs = windows.columns.pixels_of(at.x);
+  const int first = at.channel / windows.group_outputs * windows.group_inputs;
+  const T* const taps = filter + std::int64_t{at.channel} * windows.filter_size();
+  compute_t<T> sum = bias != nullptr ? widen(bias[at.channel]) : compute_t<T>{0};
+  for (int row = ys.begin; row < ys.end; ++row)
+    for (int column = xs.begin; column < xs.end; ++column) {
+      const T* const pixel =
+          x +
+          ((at.image * windows.rows.pixels() + row) * windows.columns.pixels() + column) * windows.inputs +
+          first;
+      const T* const tap = taps + ((row - windows.rows.start(at.y)) * windows.columns.kernel() + column -
+                                   windows.columns.start(at.x)) *
+                                      windows.group_inputs;
+      for (int i = 0; i < windows.group_inputs; ++i) sum += widen(pixel[i]) * widen(tap[i]);
+    }
+  y[index] = narrow<T>(relu && compute_t<T>{0} > sum ? compute_t<T>{0} : sum);  // NaN propagates
+}
+
+template <class T>
+__global__ void __launch_bounds__(kConvBlock)
+    grouped_backward_data_kernel(PackGrid grid, ConvWindows windows, GradMode mode, const T* dy,
+                                 const T* filter, T* dx) {
+  const std::int64_t index = cuda::thread_index();
+  if (index >= grid.size()) return;
+  const PackCoordinates at = grid.coordinates(index);
+  const Range ys = windows.rows.windows_over(at.y), xs = windows.columns.windows_over(at.x);
+  const int group = at.channel / windows.group_inputs;
+  const int first = group * windows.group_outputs;
+  compute_t<T> sum = 0;
+  for (int oy = ys.begin; oy < ys.end; ++oy)
+    for (int ox = xs.begin; ox < xs.end; ++ox) {
+      const T* const slopes =
+          dy + ((at.image * windows.rows.windows() + oy) * windows.columns.windows() + ox) * windows.outputs +
+          first;
+      const int ky = at.y - windows.rows.start(oy), kx = at.x - windows.columns.start(ox);
+      const T* const taps = filter + std::int64_t{first} * windows.filter_size() +
+                            (ky * windows.columns.kernel() + kx) * windows.group_inputs + at.channel -
+                            group * windows.group_inputs;
+      for (int o = 0; o < windows.group_outputs; ++o)
+        sum += widen(slopes[o]) * widen(taps[o * windows.filter_size()]);
+    }
+  dx[index] = narrow<T>(mode == GradMode::accumulate ? widen(dx[index]) + sum : sum);
+}
+
+/// Writes partial [chunk][o][ky][kx][i] as filter_chunks_kernel does. The channel i within a group varies
+/// fastest, then taps, then o, then chunks.
+template <class T>
+__global__ void __launch_bounds__(kConvBlock)
+    grouped_filter_chunks_kernel(ChunkGrid grid, ConvWindows windows, const T* dy, const T* x,
+                                 compute_t<T>* partial) {
+  const std::int64_t index = cuda::thread_index();
+  if (index >= grid.size) return;
+  const std::int64_t tap_index = grid.input_packs.quotient(index);
+  const std::int64_t output_index = grid.taps.quotient(tap_index);
+  const std::int64_t chunk = grid.output_packs.quotient(output_index);
+  const int tap = static_cast<int>(tap_index - output_index * grid.taps.value());
+  const int o = static_cast<int>(output_index - chunk * grid.output_packs.value());
+  const int channel = o / windows.group_outputs * windows.group_inputs +
+                      static_cast<int>(index - tap_index * grid.input_packs.value());
+  const int ky = grid.kernel_columns.quotient(tap), kx = tap - ky * windows.columns.kernel();
+  const Range ys = windows.rows.windows_with(ky), xs = windows.columns.windows_with(kx);
+  compute_t<T> sum = 0;
+  for (std::int64_t row = grid.rows * chunk / grid.chunks; row < grid.rows * (chunk + 1) / grid.chunks;
+       ++row) {
+    const std::int64_t image = grid.window_rows.quotient(row);
+    const int oy = static_cast<int>(row - image * windows.rows.windows());
+    if (oy < ys.begin || oy >= ys.end) continue;
+    const std::int64_t x_row = image * windows.rows.pixels() + windows.rows.start(oy) + ky;
+    for (int ox = xs.begin; ox < xs.end; ++ox)
+      sum += widen(dy[(row * windows.columns.windows() + ox) * windows.outputs + o]) *
+             widen(x[(x_row * windows.columns.pixels() + windows.columns.start(ox) + kx) * windows.inputs +
+                     channel]);
+  }
+  partial[index] = sum;
+}
+
+/// Sums chunks with `kernel`, and then the chunks.
+template <class T, class Kernel>
+void sum_chunks(CudaStream& stream, const ChunkGrid& grid, Kernel kernel, const ConvSizes& c, ConstView dy,
+                ConstView x, GradView dfilter) {
   const std::int64_t size = dfilter.numel();
   const cuda::Scratch partial(stream, static_cast<std::size_t>(grid.chunks * size) * sizeof(compute_t<T>));
   if (grid.size > 0)
-    launch(stream, blocks_for(grid.size, kConvBlock), kConvBlock, 0,
-           filter_chunks_kernel<T, kOutputWidth, kInputWidth>, grid, ConvWindows(c), dy.as<T>(), x.as<T>(),
-           partial.as<compute_t<T>>());
+    launch(stream, blocks_for(grid.size, kConvBlock), kConvBlock, 0, kernel, grid, ConvWindows(c), dy.as<T>(),
+           x.as<T>(), partial.as<compute_t<T>>());
   launch(stream, blocks_for(size, kConvBlock), kConvBlock, 0, filter_sum_kernel<T>, size, grid.chunks,
          dfilter.mode, partial.as<compute_t<T>>(), dfilter.as<T>());
+}
+
+template <class T, int kOutputWidth, int kInputWidth>
+void launch_filter_chunks(CudaStream& stream, const ConvSizes& c, ConstView dy, ConstView x,
+                          GradView dfilter) {
+  sum_chunks<T>(stream, ChunkGrid(c, kOutputWidth, kInputWidth),
+                filter_chunks_kernel<T, kOutputWidth, kInputWidth>, c, dy, x, dfilter);
 }
 
 }  // namespace
@@ -223,6 +317,12 @@ void conv2d_forward_reference(CudaStream& stream, ConstView x, ConstView filter,
   const ConvSizes c(x.shape, filter.shape, y.shape, options);
   dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
+    if (c.groups > 1) {
+      const PackGrid elements(y.shape, 1);
+      return launch(stream, blocks_for(elements.size(), kConvBlock), kConvBlock, 0, grouped_forward_kernel<T>,
+                    elements, ConvWindows(c), options.relu, x.as<T>(), filter.as<T>(), bias.as<T>(),
+                    y.as<T>());
+    }
     const PackGrid grid(y.shape, kOutputs);
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(c.i, x.data, filter.data), [&](auto width) {
       launch(stream, blocks_for(grid.size(), kConvBlock), kConvBlock, 0,
@@ -238,6 +338,12 @@ void conv2d_backward_data_reference(CudaStream& stream, ConstView dy, ConstView 
   const ConvSizes c(dx.shape, filter.shape, dy.shape, options);
   dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
     using T = decltype(zero);
+    if (c.groups > 1) {
+      const PackGrid elements(dx.shape, 1);
+      return launch(stream, blocks_for(elements.size(), kConvBlock), kConvBlock, 0,
+                    grouped_backward_data_kernel<T>, elements, ConvWindows(c), dx.mode, dy.as<T>(),
+                    filter.as<T>(), dx.as<T>());
+    }
     cuda::dispatch_width<T>(cuda::comes_in_packs<T>(c.i, filter.data, dx.data), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const PackGrid grid(dx.shape, kWidth);
@@ -253,6 +359,8 @@ void conv2d_backward_filter_reference(CudaStream& stream, ConstView dy, ConstVie
   const ConvSizes c(x.shape, dfilter.shape, dy.shape, options);
   dispatch(cuda::kGpuTypes, dfilter.dtype, [&](auto zero) {
     using T = decltype(zero);
+    if (c.groups > 1)
+      return sum_chunks<T>(stream, ChunkGrid(c, 1, 1), grouped_filter_chunks_kernel<T>, c, dy, x, dfilter);
     const bool output_packs = c.o % kSquare<T> == 0 && cuda::is_aligned(dy.data);
     const bool input_packs = c.i % kSquare<T> == 0 && cuda::is_aligned(x.data);
     const auto run =

@@ -8,12 +8,13 @@
 
 namespace convoy::kernels {
 
-/// The dimensions of a convolution of x [n, h, w, i] with filter [o, kh, kw, i] to y [n, oh, ow, o].
+/// The dimensions of a convolution of x [n, h, w, i] with filter [o, kh, kw, i / groups] to y [n, oh, ow, o].
 struct ConvSizes {
   std::int64_t n, h, w, i;
   std::int64_t o, kh, kw;
   std::int64_t oh, ow;
   std::int64_t stride, padding;
+  std::int64_t groups;
 
   ConvSizes(const Shape& x, const Shape& filter, const Shape& y, Conv2dOptions options)
       : n(x[0]),
@@ -26,7 +27,12 @@ struct ConvSizes {
         oh(y[1]),
         ow(y[2]),
         stride(options.stride),
-        padding(options.padding) {}
+        padding(options.padding),
+        groups(filter[3] > 0 ? x[3] / filter[3] : 1) {}
+
+  /// Return the numbers of input and of output channels of a group.
+  std::int64_t group_inputs() const { return i / groups; }
+  std::int64_t group_outputs() const { return o / groups; }
 
   friend auto operator<=>(const ConvSizes&, const ConvSizes&) = default;
 };

@@ -186,6 +186,8 @@ TEST(Module, LayersRejectSizesThatTheyCannotCompute) {
   EXPECT_EQ(conv({.kernel = 0}), "Conv2d 3 -> 8 with kernel 0 and stride 1: expected positive numbers");
   EXPECT_EQ(conv({.stride = 0}), "Conv2d 3 -> 8 with kernel 3 and stride 0: expected positive numbers");
   EXPECT_EQ(conv({.padding = -1}), "Conv2d 3 -> 8: found padding -1, expected at least 0");
+  EXPECT_EQ(conv({.groups = 2}),
+            "Conv2d 3 -> 8: found 2 groups, expected a divisor of both numbers of channels");
   EXPECT_THROW(nn::Conv2d(0, 8, {}), UsageError);
   EXPECT_THROW(nn::Linear(3, -1), UsageError);
   EXPECT_THROW(nn::BatchNorm2d(0), UsageError);
@@ -344,6 +346,23 @@ TEST(Module, ConvTranspose2dRejectsInvalidOptions) {
   EXPECT_EQ(layer({.padding = -1}), "ConvTranspose2d 3 -> 8: found padding -1, expected at least 0");
   EXPECT_EQ(layer({.stride = 2, .output_padding = 2}),
             "ConvTranspose2d 3 -> 8: found output padding 2, expected 0 to 1, which is less than the stride");
+  EXPECT_EQ(layer({.groups = 0}),
+            "ConvTranspose2d 3 -> 8: found 0 groups, expected a divisor of both numbers of channels");
+}
+
+TEST(Module, DepthwiseConv2dHasOneFilterForEachChannel) {
+  nn::Conv2d layer(16, 32, {.padding = 1, .groups = 16, .bias = false});
+  EXPECT_EQ(layer.describe(), "Conv2d 16 -> 32, 3x3 padding 1 groups 16");
+  layer.initialize(1);
+  const std::vector<nn::NamedParameter> parameters = layer.parameters();
+  ASSERT_EQ(parameters.size(), 1u);
+  EXPECT_EQ(parameters[0].variable.shape(), (Shape{32, 3, 3, 1}));
+  // Only channel 1 of the input differs from zero, which filters 2 and 3 alone see.
+  std::vector<float> values(std::size_t{5} * 5 * 16, 0.0f);
+  for (std::size_t i = 1; i < values.size(); i += 16) values[i] = 1;
+  const Variable x(Tensor::from(values, {1, 5, 5, 16}, Device::cpu()));
+  const std::vector<float> y = layer(x, {}).value().to_vector<float>();
+  for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i] != 0, i % 32 == 2 || i % 32 == 3) << i;
 }
 
 TEST(Module, ConvertsToDoubleAndBackWithTheSameVariables) {

@@ -15,6 +15,7 @@ import torchvision
 import attention
 import indexing
 import losses
+import conv2d_groups
 import conv2d_transpose
 import ops
 import networks
@@ -39,6 +40,7 @@ def main() -> None:
     save("losses.safetensors", losses.compute())
     save("normalization.safetensors", normalization.compute())
     save("conv2d_transpose.safetensors", conv2d_transpose.compute())
+    save("conv2d_groups.safetensors", conv2d_groups.compute())
     save("models.safetensors", networks.compute())
     save("vision_transformer.safetensors", vision_transformer.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]

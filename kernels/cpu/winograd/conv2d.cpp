@@ -391,7 +391,7 @@ constexpr ElementTypes<float, bfloat16> kImageTypes{"Winograd convolution"};
 }  // namespace
 
 bool pays(const ConvSizes& s) {
-  if (s.kh != kTaps || s.kw != kTaps || s.i % kLanes != 0 || s.o % kLanes != 0) return false;
+  if (s.groups > 1 || s.kh != kTaps || s.kw != kTaps || s.i % kLanes != 0 || s.o % kLanes != 0) return false;
   const std::int64_t tiles = Tiling({s.n, s.oh, s.ow, s.o}, kOut).count;
   const std::int64_t direct = kTaps * kTaps * s.n * s.oh * s.ow;  // multiplications per pair of channels
   if (s.stride == 1) return s.padding < kTaps && 2 * Points<UnitStride>::kCount * tiles <= direct;

@@ -8,9 +8,9 @@
 namespace convoy::kernels::winograd {
 
 /// Returns whether the three functions below support this convolution and are faster than oneDNN's direct
-/// algorithm. They support 3x3 filters with stride 1, or with stride 2 and a padding of 1. Input and output
-/// channels must fill whole vectors, and tiles of 4x4 outputs must not overhang the images too far. The
-/// answer depends on the sizes only and never on a measurement, so results are reproducible.
+/// algorithm. They support 3x3 filters without groups, with stride 1, or with stride 2 and a padding of 1.
+/// Input and output channels must fill whole vectors, and tiles of 4x4 outputs must not overhang the images
+/// too far. The answer depends on the sizes only and never on a measurement, so results are reproducible.
 bool pays(const ConvSizes& sizes);
 
 /// Compute the same as conv2d_forward() and the two gradients (kernels/conv2d.h), for f32 or bf16 images, in

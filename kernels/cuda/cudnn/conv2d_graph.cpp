@@ -146,6 +146,7 @@ std::string Conv2dProblem::text() const {
   std::string text =
       fmt::format("conv2d {} {} n{} {}x{}x{} k{} {}x{} s{} p{}", name, to_string(dtype), sizes.n, sizes.h,
                   sizes.w, sizes.i, sizes.o, sizes.kh, sizes.kw, sizes.stride, sizes.padding);
+  if (sizes.groups > 1) text += fmt::format(" g{}", sizes.groups);
   if (bias) text += " bias";
   if (relu) text += " relu";
   if (alignment < kCudnnAlignment) text += fmt::format(" aligned {}", alignment);
@@ -167,7 +168,8 @@ std::shared_ptr<const CudnnGraph> make_conv2d_graph(const CudnnTarget& target, c
   };
 
   const CudnnDescriptor& x = keep(tensor(kX, {s.n, s.i, s.h, s.w}, type, problem.alignment));
-  const CudnnDescriptor& filter = keep(tensor(kFilter, {s.o, s.i, s.kh, s.kw}, type, problem.alignment));
+  const CudnnDescriptor& filter =
+      keep(tensor(kFilter, {s.o, s.group_inputs(), s.kh, s.kw}, type, problem.alignment));
   const CudnnDescriptor* sum = &result(kSum, !problem.has_epilogue());
   std::vector<CudnnDescriptor> operations;
   operations.push_back(convolve(problem.direction, keep(convolution(s)), x, filter, *sum));

@@ -28,8 +28,8 @@ struct Conv2dProblem {
   /// Returns the problem without bias and ReLU.
   Conv2dProblem without_epilogue() const;
   /// Returns the problem as text, such as "conv2d forward bf16 n128 32x32x64 k64 3x3 s1 p1 bias relu": the
-  /// number of images, their rows, columns and channels, the filters, stride and padding. Includes the
-  /// alignment only if it is less than kCudnnAlignment.
+  /// number of images, their rows, columns and channels, the filters, stride and padding. Includes the number
+  /// of groups ("g32") if there are several, and the alignment if it is less than kCudnnAlignment.
   std::string text() const;
   friend auto operator<=>(const Conv2dProblem&, const Conv2dProblem&) = default;
 };

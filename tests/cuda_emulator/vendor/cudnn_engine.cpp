@@ -96,8 +96,66 @@ std::vector<float> read(const Tensor& tensor, const Arrays& arrays, bool to_tf32
   return values;
 }
 
+/// Returns the channels of one of `groups` groups from an array [..., channels].
+std::vector<float> channels_of(const std::vector<float>& values, std::size_t channels, std::size_t groups,
+                               std::size_t group) {
+  const std::size_t count = channels / groups;
+  std::vector<float> part;
+  for (std::size_t first = group * count; first < values.size(); first += channels)
+    part.insert(part.end(), values.begin() + static_cast<std::ptrdiff_t>(first),
+                values.begin() + static_cast<std::ptrdiff_t>(first + count));
+  return part;
+}
+
+/// Returns one of `groups` equal parts of an array.
+std::vector<float> part_of(const std::vector<float>& values, std::size_t groups, std::size_t group) {
+  const std::size_t count = values.size() / groups;
+  const auto first = values.begin() + static_cast<std::ptrdiff_t>(group * count);
+  return {first, first + static_cast<std::ptrdiff_t>(count)};
+}
+
+/// Returns the sums of a convolution with several groups: a convolution per group.
+std::vector<float> grouped_sums_of(const ConvolutionOperation& op, Summation order, bool to_tf32,
+                                   const Arrays& arrays) {
+  const auto groups = static_cast<std::size_t>(op.groups());
+  ConvolutionShape shape = op.shape();
+  const auto inputs = static_cast<std::size_t>(shape.c), outputs = static_cast<std::size_t>(shape.k);
+  shape.c /= static_cast<int>(groups);
+  shape.k /= static_cast<int>(groups);
+  const auto dense = [&](const Tensor& tensor) {
+    return tensor.id == op.output().id ? std::vector<float>() : read(tensor, arrays, to_tf32);
+  };
+  const std::vector<float> x = dense(op.x), w = dense(op.w), y = dense(op.y);
+  std::vector<float> result(elements_of(op.output()));
+  for (std::size_t group = 0; group < groups; ++group) {
+    const std::size_t elements = result.size() / groups;
+    std::vector<float> partials(elements * static_cast<std::size_t>(order.parts)), part(elements);
+    Sums<float> sums(order, elements, partials.data());
+    const auto x_part = channels_of(x, inputs, groups, group), w_part = part_of(w, groups, group),
+               y_part = channels_of(y, outputs, groups, group);
+    std::size_t channels = outputs;
+    switch (op.direction) {
+      case Direction::forward: convolve_forward(shape, x_part.data(), w_part.data(), sums); break;
+      case Direction::data:
+        convolve_backward_data(shape, y_part.data(), w_part.data(), sums);
+        channels = inputs;
+        break;
+      case Direction::filter:
+        convolve_backward_filter(shape, y_part.data(), x_part.data(), sums);
+        channels = result.size();  // the filters of a group are adjacent
+        break;
+    }
+    sums.finish(part.data());
+    const std::size_t count = channels / groups;
+    for (std::size_t i = 0; i < elements; ++i)
+      result[i / count * channels + group * count + i % count] = part[i];
+  }
+  return result;
+}
+
 std::vector<float> sums_of(const ConvolutionOperation& op, Summation order, bool to_tf32,
                            const Arrays& arrays, float* partials) {
+  if (op.groups() > 1) return grouped_sums_of(op, order, to_tf32, arrays);
   std::vector<float> result(elements_of(op.output()));
   std::vector<float> own_partials;
   if (partials == nullptr) {
@@ -139,8 +197,8 @@ FusedConvolution fused_convolution(const Graph& graph) {
     refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "the first operation must be a convolution");
   FusedConvolution fused{.convolution = *first, .epilogue = {}};
   check_types(*first);
-  if (first->convolution.strides.size() != 2 || first->groups() != 1)
-    refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "engines support only two spatial dimensions and one group");
+  if (first->convolution.strides.size() != 2)
+    refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "engines support only two spatial dimensions");
   if (first->convolution.mode != CUDNN_CROSS_CORRELATION)
     refuse(CUDNN_STATUS_NOT_SUPPORTED, "engines support only cross-correlation");
   std::vector<cudnnPointwiseMode_t> modes;

@@ -33,6 +33,10 @@ std::vector<OpCase> conv2d_cases() {
       convolution("5x5_valid", {1, 8, 7, 2}, {3, 5, 5, 2}, {}, true),
       convolution("7x7_stride2", {1, 9, 9, 3}, {2, 7, 7, 3}, {.stride = 2, .padding = 3}),
       convolution("window_is_image", {3, 3, 3, 2}, {4, 3, 3, 2}, {}),
+      convolution("groups", {2, 5, 6, 6}, {9, 3, 3, 2}, {.padding = 1, .groups = 3}, true),
+      convolution("depthwise", {2, 5, 6, 4}, {4, 3, 3, 1}, {.stride = 2, .padding = 1, .groups = 4}),
+      convolution("depthwise_multiplier_relu", {2, 5, 4, 3}, {6, 3, 3, 1},
+                  {.padding = 1, .groups = 3, .relu = true}, true),
       convolution("16_channels", {1, 5, 5, 16}, {16, 3, 3, 16}, {.padding = 1}),
   };
 }

@@ -19,7 +19,7 @@ OpCase transposed(std::string name, const Shape& x, const Shape& filter, ConvTra
                  .terms = static_cast<double>(std::max(x.numel() / x[3], filter.numel() / filter[0])),
                  .batched = {0},
                  .roundings = 8};
-  if (bias) op_case.inputs.push_back({filter[3]});
+  if (bias) op_case.inputs.push_back({filter[3] * options.groups});
   return op_case;
 }
 
@@ -32,6 +32,7 @@ std::vector<OpCase> conv2d_transpose_cases() {
                  {.stride = 2, .padding = 1, .output_padding = 1}),
       transposed("2x2_stride2", {2, 3, 2, 4}, {4, 2, 2, 3}, {.stride = 2}, true),
       transposed("3x3", {1, 4, 3, 3}, {3, 3, 3, 2}, {.padding = 1}, true),
+      transposed("groups", {2, 3, 2, 6}, {6, 3, 3, 2}, {.stride = 2, .padding = 1, .groups = 3}, true),
       // No window of the convolution covers the added row and column, which are only the bias.
       transposed("1x1_stride3_output_padding", {1, 2, 3, 2}, {2, 1, 1, 3}, {.stride = 3, .output_padding = 2},
                  true),

@@ -71,6 +71,16 @@ std::vector<ErrorCase> error_cases() {
          conv2d(zeros({1, 8, 8, 3}), zeros({4, 3, 3, 2}), Variable());
        },
        "has 3 channels, filter [4, 3, 3, 2] expects 2"},
+      {"conv2d_groups",
+       [] {
+         conv2d(zeros({1, 8, 8, 6}), zeros({4, 3, 3, 2}), Variable(), {.groups = 3});
+       },
+       "found 3 groups and filter [4, 3, 3, 2], expected a divisor of its 4 output channels"},
+      {"conv2d_group_channels",
+       [] {
+         conv2d(zeros({1, 8, 8, 6}), zeros({4, 3, 3, 2}), Variable(), {.groups = 2});
+       },
+       "input [1, 8, 8, 6] has 6 channels, filter [4, 3, 3, 2] expects 4"},
       {"conv2d_too_small",
        [] {
          conv2d(zeros({1, 4, 4, 3}), zeros({4, 5, 5, 3}), Variable());
