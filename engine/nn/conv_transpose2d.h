@@ -8,18 +8,20 @@
 
 namespace convoy::nn {
 
+/// Options of ConvTranspose2d. stride, padding and output_padding are as in ConvTranspose2dOptions.
 struct ConvTranspose2dLayerOptions {
-  int kernel = 2;
-  int stride = 1;
-  int padding = 0;
-  int output_padding = 0;
-  bool bias = true;
+  int kernel = 2;          // side of the square filter
+  int stride = 1;          // on both axes
+  int padding = 0;         // on all four sides
+  int output_padding = 0;  // less than the stride
+  bool bias = true;        // whether there is a bias
 };
 
 /// A transposed convolution of [N, H, W, in] to [N, H', W', out], with H' = (H - 1) stride - 2 padding +
 /// kernel + output_padding. The weight is [in, kernel, kernel, out] in memory, and in checkpoints
 /// [in, out, kernel, kernel] as in PyTorch. Initial values are PyTorch's defaults: weight and bias from
-/// U(-1/sqrt(kernel^2 out), 1/sqrt(kernel^2 out)), since PyTorch derives the fan-in from axis 1 of the weight.
+/// U(-1/sqrt(kernel^2 out), 1/sqrt(kernel^2 out)), since PyTorch derives the fan-in from axis 1 of the
+/// weight.
 class ConvTranspose2d final : public Module {
  public:
   /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative, and
