@@ -1,4 +1,4 @@
-// A data set in memory: u8 images of one size with their labels.
+// A data set in memory: u8 images of one size with their labels. Several threads may read a data set.
 #pragma once
 
 #include <array>
@@ -15,15 +15,16 @@ struct ImageSet {
   Tensor images;  // u8 [N, H, W, C], CPU
   Tensor labels;  // i32 [N]
 
+  /// Returns the number of images; 0 if there are none.
   std::int64_t size() const { return images.defined() ? images.size(0) : 0; }
 };
 
 /// A named data set with its training and test images.
 struct DataSet {
-  std::string name;                  // "cifar10"; stored in logs and checkpoints
-  std::vector<std::string> classes;  // names in label order
-  ImageSet train;
-  ImageSet test;
+  std::string name;                   // "cifar10"; stored in logs and checkpoints
+  std::vector<std::string> classes;   // names in label order
+  ImageSet train;                     // the training images
+  ImageSet test;                      // the test images
   std::string note;                   // the origin in one line: "CIFAR-10 (JPEG) from data/cifar10"
   std::vector<std::string> warnings;  // for example one per skipped corrupt image, with its file name
 
@@ -33,8 +34,8 @@ struct DataSet {
 
 /// The mean and standard deviation of each channel, for pixel values scaled to [0, 1].
 struct ChannelStatistics {
-  std::array<float, 4> mean{};
-  std::array<float, 4> std{};
+  std::array<float, 4> mean{};  // 0 for channels that the images do not have
+  std::array<float, 4> std{};   // standard deviation; 0 for channels that the images do not have
 };
 
 /// Computes the statistics of all pixels of `set`. The result is exact up to the final rounding. Throws

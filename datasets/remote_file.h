@@ -1,4 +1,4 @@
-// A file on a web server with the checksum that its download must have.
+// A file on a web server with the checksum that its download must have. Values without shared state.
 #pragma once
 
 #include <string>

@@ -27,9 +27,8 @@ struct AugmentOptions {
   /// Cutout (DeVries and Taylor, arXiv:1708.04552): the side of a square in pixels that is set to the mean (0
   /// after normalization). Its center is anywhere in the image; 0 means none.
   int cutout = 0;
-  /// Mean and inverse standard deviation per channel, of pixels scaled to 0 … 1.
-  std::array<float, 4> mean{0, 0, 0, 0};
-  std::array<float, 4> inverse_std{1, 1, 1, 1};
+  std::array<float, 4> mean{0, 0, 0, 0};         // per channel, of pixels scaled to 0 … 1
+  std::array<float, 4> inverse_std{1, 1, 1, 1};  // inverse standard deviation per channel, likewise
 };
 
 // Computes out [N, H, W, C] from images (u8 [M, H, W, C], C at most 4):

@@ -15,7 +15,7 @@ namespace convoy {
 
 /// Options of batch normalization.
 struct BatchNormOptions {
-  double epsilon = 1e-5;
+  double epsilon = 1e-5;  // added to the variance
   double momentum = 0.1;  // as in PyTorch: running = (1 - momentum) running + momentum batch
   bool relu = false;      // true: act(u) = max(u, 0), and NaN stays NaN; false: act(u) = u
 };

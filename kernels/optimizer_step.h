@@ -23,18 +23,18 @@ struct StepScalars {
 
 /// The tensors of one parameter for sgd_step.
 struct SgdSlot {
-  View parameter;
-  ConstView gradient;
-  View momentum;  // null data if SgdOptions::momentum is 0
-  View low_precision_copy;
+  View parameter;           // updated in place
+  ConstView gradient;       // of the parameter, before StepScalars::grad_scale
+  View momentum;            // null data if SgdOptions::momentum is 0
+  View low_precision_copy;  // receives the rounded parameter; null data: none
 };
 
 /// Options of SGD.
 struct SgdOptions {
-  double lr_scale = 1;  // the learning rate is lr_scale lr
-  double momentum = 0;
-  double weight_decay = 0;
-  bool nesterov = false;
+  double lr_scale = 1;      // the learning rate is lr_scale lr
+  double momentum = 0;      // factor of the previous momentum, from 0 to less than 1
+  double weight_decay = 0;  // factor of the parameter that is added to its gradient
+  bool nesterov = false;    // Nesterov's momentum: the step looks one momentum ahead
 };
 
 // Computes one step of SGD for every parameter p with momentum m:
@@ -45,20 +45,20 @@ void sgd_step(CudaStream&, std::span<const SgdSlot> slots, const StepScalars& sc
 
 /// The tensors of one parameter for adam_step.
 struct AdamSlot {
-  View parameter;
-  ConstView gradient;
-  View first_moment;
-  View second_moment;
-  View low_precision_copy;
+  View parameter;           // updated in place
+  ConstView gradient;       // of the parameter, before StepScalars::grad_scale
+  View first_moment;        // moving average of the gradients, updated in place
+  View second_moment;       // moving average of the squared gradients, updated in place
+  View low_precision_copy;  // receives the rounded parameter; null data: none
 };
 
 /// Options of Adam and AdamW.
 struct AdamOptions {
-  double lr_scale = 1;  // the learning rate is lr_scale lr
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0;
+  double lr_scale = 1;      // the learning rate is lr_scale lr
+  double beta1 = 0.9;       // decay of the first moment
+  double beta2 = 0.999;     // decay of the second moment
+  double epsilon = 1e-8;    // added to the square root of the second moment
+  double weight_decay = 0;  // applied as `decoupled` says
   /// false: Adam, where the weight decay is added to the gradient, g += weight_decay p (Kingma and Ba,
   /// arXiv:1412.6980). true: AdamW, p *= 1 - lr_scale lr weight_decay (Loshchilov and Hutter,
   /// arXiv:1711.05101).

@@ -10,8 +10,8 @@ namespace convoy {
 
 /// Options of pooling.
 struct Pool2dOptions {
-  int kernel = 2;
-  int stride = 2;
+  int kernel = 2;   // side of the square window
+  int stride = 2;   // on both axes
   int padding = 0;  // at most kernel / 2; ignored by max pooling and counted as zeros by average pooling
 };
 

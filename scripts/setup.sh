@@ -12,6 +12,7 @@ packages=(
   libopenmpi-dev openmpi-bin libgloo-dev                                     # ranks
   libarchive-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libstb-dev libjpeg-dev  # data sets
   libgtest-dev libgmock-dev libbenchmark-dev                                 # tests and benchmarks
+  doxygen                                                                    # the reference of the public headers
 )
 
 quiet=false

@@ -1,4 +1,5 @@
-// Evaluation of a model on a data set: loss, accuracy and confusion matrix.
+// Evaluation of a model on a data set: loss, accuracy and confusion matrix. One thread at a time uses a model
+// and a communicator.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +13,23 @@
 
 namespace convoy {
 
+/// The result of an evaluation.
 struct Evaluation {
-  std::int64_t count = 0;
-  double loss = 0;      // mean cross-entropy, without label smoothing
-  double accuracy = 0;  // 0 … 1
-  int classes = 0;
+  std::int64_t count = 0;               // number of images
+  double loss = 0;                      // mean cross-entropy, without label smoothing
+  double accuracy = 0;                  // 0 … 1
+  int classes = 0;                      // number of classes
   std::vector<std::int64_t> confusion;  // [classes, classes]: rows are labels, columns predictions
 };
 
+/// Options of evaluate().
 struct EvaluationOptions {
   /// Only its normalization is applied, not its random augmentation.
   data::TransformSpec transform;
   /// Maximum number of images per batch on each rank.
   std::int64_t batch_size = 128;
-  int workers = 2;
-  DType dtype = DType::f32;
+  int workers = 2;           // number of threads that make batches
+  DType dtype = DType::f32;  // of batch images, as LoaderOptions::dtype
   /// All images in GPU memory, for a GPU that makes the batches itself. Undefined: worker threads make them.
   Tensor resident_images = {};
   /// A CPU communicator of the ranks that shard the set. Null: this rank evaluates the whole set.

@@ -1,4 +1,4 @@
-// The callbacks of a training, and what they receive.
+// The callbacks of a training, and what they receive. Reports are values without shared state.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct StepMeasurements {
   double loss = 0;
   /// Exponential moving average of the loss.
   double average_loss = 0;
-  double images_per_second = 0;
-  double step_ms = 0;
+  double images_per_second = 0;  // of all ranks
+  double step_ms = 0;            // mean time of a step
   /// The part of step_ms that was spent waiting for the data loader.
   double data_ms = 0;
   /// The part of step_ms that was spent waiting for gradients of other ranks; nullopt with one rank.
@@ -33,11 +33,11 @@ struct StepMeasurements {
 
 /// The report of one step.
 struct StepReport {
-  std::int64_t step = 0;  // number of completed steps, including this one
-  std::int64_t epoch = 0;
-  std::int64_t samples = 0;
-  double lr = 0;
-  std::optional<StepMeasurements> measured;
+  std::int64_t step = 0;                     // number of completed steps, including this one
+  std::int64_t epoch = 0;                    // epoch of the step, from 0
+  std::int64_t samples = 0;                  // samples of all ranks in all steps so far
+  double lr = 0;                             // learning rate of the step
+  std::optional<StepMeasurements> measured;  // nullopt between reports
 };
 
 /// The breakdown of one step on this rank, in milliseconds. The other members add up to `step`.
@@ -46,29 +46,33 @@ struct StepParts {
   double step = 0;
   /// Waiting for the data loader.
   double data = 0;
-  double forward = 0, backward = 0;
+  double forward = 0;   // the forward passes of all micro-batches
+  double backward = 0;  // their backward passes
   /// Exposed communication: from the end of backward until the gradients of all ranks are summed.
   double communication = 0;
-  double optimizer = 0;
+  double optimizer = 0;  // the step of the optimizer
   /// The rest: host time between calls, and time in which the device waits for work.
   double idle = 0;
 };
 
-/// Functions that a trainer calls on the thread that trains; empty ones are skipped. Reports of steps arrive in
-/// order. The host does not wait for a GPU: a measured step is reported after the GPU has completed it, and the
-/// reports of later steps follow it. An exception of a callback ends the training.
+/// Functions that a trainer calls on the thread that trains; empty ones are skipped. Reports of steps arrive
+/// in order. The host does not wait for a GPU: a measured step is reported after the GPU has completed it,
+/// and the reports of later steps follow it. An exception of a callback ends the training.
 struct TrainerCallbacks {
-  std::function<void(const StepReport&)> on_step;
+  std::function<void(const StepReport&)> on_step;    // after every step
   std::function<void(std::int64_t epoch)> on_epoch;  // after the last step of the epoch
+  /// Called after an evaluation at `step`. `is_best`: the accuracy is higher than in all earlier ones.
   std::function<void(std::int64_t step, const Evaluation&, bool is_best)> on_evaluation;
   /// Called on rank 0, after a checkpoint is complete.
   std::function<void(std::int64_t step, const std::filesystem::path&)> on_save;
+  /// Called during an evaluation, as EvaluationOptions::progress.
   std::function<void(std::int64_t done, std::int64_t count)> on_evaluation_progress;
+  /// Called if a step has a problem that does not end the training, with one line of text.
   std::function<void(std::int64_t step, const std::string& text)> on_warning;
   /// Called after every step, before its report. If set, each step blocks until the device has completed it.
   std::function<void(std::int64_t step, const StepParts&)> on_parts;
-  /// Called if the training fails after `step` steps, before the exception leaves Trainer::run(). Exceptions of
-  /// this function are ignored.
+  /// Called if the training fails after `step` steps, before the exception leaves Trainer::run(). Exceptions
+  /// of this function are ignored.
   std::function<void(std::int64_t step, const std::exception&)> on_exception;
 };
 

@@ -19,15 +19,17 @@ namespace convoy::bench {
 struct UserOp {
   std::string name;           // letters, digits and underscores
   std::vector<Shape> inputs;  // shapes of the arguments
+  /// Computes the result from arguments of these shapes.
   std::function<Variable(std::span<const Variable> x)> op;
-  double low = -1, high = 1;  // range of the arguments
+  double low = -1;  // minimum of the arguments
+  double high = 1;  // maximum of the arguments
 };
 
-/// Runs convoy-bench-kernels with these command line arguments, under the name `program`, and returns its exit
-/// code. Has the rows "user/NAME/forward" and "user/NAME/backward" for each of `ops`, before those of the
-/// project. The bandwidth is computed from the cost that the op gives to record(). An op without a cost is
-/// taken to read its arguments and write its result once, and, in the backward pass, to read the gradient and
-/// the arguments and write their gradients. Not thread-safe; blocks until all rows are measured.
+/// Runs convoy-bench-kernels with these command line arguments, under the name `program`, and returns its
+/// exit code. Has the rows "user/NAME/forward" and "user/NAME/backward" for each of `ops`, before those of
+/// the project. The bandwidth is computed from the cost that the op gives to record(). An op without a cost
+/// is taken to read its arguments and write its result once, and, in the backward pass, to read the gradient
+/// and the arguments and write their gradients. Not thread-safe; blocks until all rows are measured.
 int run_kernel_benchmarks(const std::string& program, int argc, char** argv,
                           const std::vector<UserOp>& ops = {});
 

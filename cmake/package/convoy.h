@@ -1,11 +1,28 @@
 // Convoy: all public headers. A program that uses only some of the libraries may include this header as well;
 // it links only what it calls. The list is also the guide to the headers, in the order in which to read them.
 //
-// Namespaces: tensors, variables, ops and devices are in convoy, all else is in one namespace per library:
-// convoy::nn, optim, io, dist, models and data. convoy::kernels holds the kernels that ops call.
+// Threads: structs of options and results are values. Where a comment says nothing else, one thread at a time
+// uses an object.
 #pragma once
 
 #include "convoy/version.h"
+
+/// Devices, tensors, variables, ops and the programs. All else is in one namespace per library.
+namespace convoy {}
+/// Modules: layers and containers of them.
+namespace convoy::nn {}
+/// Optimizers, learning-rate schedules and loss scaling.
+namespace convoy::optim {}
+/// Files: checkpoints and safetensors.
+namespace convoy::io {}
+/// Networks with a name, built for inputs of given shapes.
+namespace convoy::models {}
+/// Data sets, transforms and loaders.
+namespace convoy::data {}
+/// Ranks: rendezvous, communicators and data-parallel training.
+namespace convoy::dist {}
+/// The kernels that ops call, and their options.
+namespace convoy::kernels {}
 
 // Errors, element types, shapes and devices
 #include "convoy/kernels/base/check.h"

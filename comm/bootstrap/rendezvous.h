@@ -10,10 +10,11 @@
 
 namespace convoy::dist {
 
+/// Options of Rendezvous::init().
 struct RendezvousOptions {
   /// "auto", "mpi", "tcp://HOST:PORT", "file:///PATH" or "env".
   std::string init_method = "auto";
-  double timeout_seconds = 60;
+  double timeout_seconds = 60;  // of init() and of every collective call
 };
 
 /// The initialized ranks of a job. It exchanges small amounts of data, rarely; communicators exchange the

@@ -1,4 +1,5 @@
-// The signature of a collective, which ranks compare before they exchange data.
+// The signature of a collective, which ranks compare before they exchange data. All functions are
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +10,29 @@
 
 namespace convoy::dist {
 
+/// A function of Communicator.
 enum class CollectiveOp : std::uint8_t {
-  all_reduce,
-  broadcast,
-  reduce_scatter,
-  all_gather,
-  barrier,
-  gather,
-  split,
-  finish
+  all_reduce,      // Communicator::all_reduce()
+  broadcast,       // Communicator::broadcast()
+  reduce_scatter,  // Communicator::reduce_scatter()
+  all_gather,      // Communicator::all_gather()
+  barrier,         // Communicator::barrier()
+  gather,          // Communicator::gather_object()
+  split,           // Communicator::split()
+  finish           // Communicator::finish()
 };
 
 /// The signature of one collective of a communicator. It must be equal on all ranks.
 struct CollectiveSignature {
   /// Sequence number on this communicator, from 0, in launch order.
   std::uint64_t number = 0;
-  CollectiveOp op = CollectiveOp::barrier;
-  DType dtype = DType::u8;
-  std::int32_t root = 0;
+  CollectiveOp op = CollectiveOp::barrier;  // the function
+  DType dtype = DType::u8;                  // of the elements; u8 for functions without elements
+  std::int32_t root = 0;                    // of a broadcast; 0 for other functions
   /// Number of elements that each rank contributes; 0 for barrier, gather, split and finish.
   std::int64_t count = 0;
 
+  /// Compares all members.
   friend bool operator==(const CollectiveSignature&, const CollectiveSignature&) = default;
 };
 

@@ -13,6 +13,7 @@
 
 namespace convoy::dist {
 
+/// Options of all communicators.
 struct CommOptions {
   /// Timeout of one collective in seconds. It starts when the stream reaches the collective.
   double timeout_seconds = 300;
@@ -27,7 +28,7 @@ struct CommOptions {
 ///
 /// Collectives on views are enqueued on stream() and return at once. The views must point to memory of
 /// device(). They must stay allocated and unmodified until the stream has executed the collective. To overlap
-/// communication with computation, use a Event:
+/// communication with computation, use an Event:
 ///   ready.record(compute); ready.wait(comm.stream());   // the all-reduce starts after the gradient
 ///   comm.all_reduce(gradient);
 ///   done.record(comm.stream()); done.wait(compute);     // the optimizer starts after the all-reduce
@@ -46,9 +47,11 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  /// Returns the position of this rank in the group, from 0.
   int rank() const { return rank_; }
   /// Returns the number of ranks of the group.
   int size() const { return size_; }
+  /// Returns the device whose memory collectives read and write.
   Device device() const { return context_.device(); }
   /// Returns the compute stream and the memory of the device.
   const DeviceContext& context() const { return context_; }
@@ -64,13 +67,15 @@ class Communicator {
   // empty. `in` and `out` must not overlap, except that the smaller view may be this rank's chunk of the
   // larger one. All four throw UsageError for invalid arguments, before anything is launched.
 
-  /// Sums `data` over all ranks, in place.
+  /// Sums `data` over all ranks, in place. Throws UsageError for u8.
   void all_reduce(View data);
-  /// Sets `out` [n] to the sum over all ranks of this rank's chunk of `in` [n * size()].
+  /// Sets `out` [n] to the sum over all ranks of this rank's chunk of `in` [n * size()]. Throws UsageError
+  /// for u8, and for other sizes or types.
   void reduce_scatter(ConstView in, View out);
-  /// Copies `data` of rank `root` to all ranks, in place.
+  /// Copies `data` of rank `root` to all ranks, in place. Throws UsageError unless `root` is a rank.
   void broadcast(View data, int root);
-  /// Sets `out` [n * size()] to the concatenation of all `in` [n], in rank order.
+  /// Sets `out` [n * size()] to the concatenation of all `in` [n], in rank order. Throws UsageError for other
+  /// sizes or types.
   void all_gather(ConstView in, View out);
 
   // The following functions block until the stream has executed all earlier work and the other ranks have
@@ -80,7 +85,8 @@ class Communicator {
   void barrier();
   /// Returns the strings of all ranks, in rank order, on rank 0; an empty vector on the other ranks.
   std::vector<std::string> gather_object(const std::string& local);
-  /// Returns a communicator of the ranks that pass the same `color` (0 or more), in their present order.
+  /// Returns a communicator of the ranks that pass the same `color`, in their present order. Throws
+  /// UsageError for a negative color.
   std::unique_ptr<Communicator> split(int color);
   /// Shuts the communicator down, together with all other ranks. No collective may be launched afterwards. A
   /// second call does nothing.
@@ -94,19 +100,28 @@ class Communicator {
   virtual void abort(const std::string& reason) noexcept = 0;
 
  protected:
+  /// Makes the handle of rank `rank` of `size`.
   Communicator(int rank, int size, DeviceContext context)
       : rank_(rank), size_(size), context_(std::move(context)) {}
 
   // The backend's implementation. Arguments have been validated. A group of one rank and empty views are
   // valid and launch a collective like any other.
+  /// Implements all_reduce().
   virtual void launch_all_reduce(const CollectiveSignature& collective, View data) = 0;
+  /// Implements reduce_scatter().
   virtual void launch_reduce_scatter(const CollectiveSignature& collective, ConstView in, View out) = 0;
+  /// Implements broadcast().
   virtual void launch_broadcast(const CollectiveSignature& collective, View data) = 0;
+  /// Implements all_gather().
   virtual void launch_all_gather(const CollectiveSignature& collective, ConstView in, View out) = 0;
+  /// Implements barrier().
   virtual void run_barrier(const CollectiveSignature& collective) = 0;
+  /// Implements gather_object().
   virtual std::vector<std::string> run_gather_object(const CollectiveSignature& collective,
                                                      const std::string& local) = 0;
+  /// Implements split().
   virtual std::unique_ptr<Communicator> run_split(const CollectiveSignature& collective, int color) = 0;
+  /// Implements the first finish().
   virtual void run_finish(const CollectiveSignature& collective) = 0;
 
  private:

@@ -25,8 +25,11 @@ class MessageLinks {
   MessageLinks(const MessageLinks&) = delete;
   MessageLinks& operator=(const MessageLinks&) = delete;
 
+  /// Returns the name of the library, such as "mpi".
   virtual std::string name() const = 0;
+  /// Returns the position of this rank in the group, from 0.
   virtual int rank() const = 0;
+  /// Returns the number of ranks of the group.
   virtual int size() const = 0;
 
   /// Prepares the calling thread, which must make all later calls. Called once, before the first message.
@@ -59,6 +62,7 @@ class MessageLinks {
   virtual void abort(const std::string& reason) noexcept = 0;
 
  protected:
+  /// Calls the poll hook, if there is one. wait() calls this periodically.
   void poll() const {
     if (poll_hook_) poll_hook_();
   }

@@ -1,4 +1,5 @@
-// Collectives on tensors, texts and models, in the order of the compute stream or with the host waiting.
+// Collectives on tensors, texts and models, in the order of the compute stream or with the host waiting. One
+// thread at a time uses the communicator and the model. Functions that block throw PeerError if a rank fails.
 #pragma once
 
 #include <span>

@@ -33,21 +33,24 @@ struct BucketLimits {
 /// kGrowth times as much as its successor, up to bucket_bytes. So the gradients that backward computes last
 /// are sent in a small bucket, and the transfer before them is small enough to be almost complete by then.
 ///
-/// Parameters are numbered in the order of registration. `numels` holds the number of elements of each.
+/// Parameters are numbered in the order of registration. `numels` holds the number of elements of each. A
+/// plan is a value, and its functions are thread-safe.
 struct BucketPlan {
-  static constexpr std::size_t kGrowth = 4;
+  static constexpr std::size_t kGrowth = 4;  // maximum size of a bucket relative to its successor
 
   /// The place of one gradient in its bucket.
   struct Slice {
-    std::size_t parameter = 0;
-    std::int64_t offset = 0;  // in elements from the begin of the bucket
-    std::int64_t numel = 0;
+    std::size_t parameter = 0;  // number of the parameter
+    std::int64_t offset = 0;    // in elements from the begin of the bucket
+    std::int64_t numel = 0;     // number of elements
+    /// Compares all members.
     friend bool operator==(const Slice&, const Slice&) = default;
   };
   /// A flat tensor of gradients that is sent by one collective.
   struct Bucket {
-    std::vector<Slice> slices;
-    std::int64_t numel = 0;  // elements, including the gaps between slices
+    std::vector<Slice> slices;  // in the order of their offsets
+    std::int64_t numel = 0;     // elements, including the gaps between slices
+    /// Compares all members.
     friend bool operator==(const Bucket&, const Bucket&) = default;
   };
   /// The buckets in the order of their launches.
@@ -71,6 +74,7 @@ struct BucketPlan {
   static BucketPlan parse(const std::string& text, std::span<const std::int64_t> numels,
                           const BucketLimits& limits = {});
 
+  /// Compares the buckets.
   friend bool operator==(const BucketPlan&, const BucketPlan&) = default;
 };
 

@@ -15,13 +15,15 @@ struct BucketTime {
   int number = 0;         // from 1, in launch order
   std::size_t bytes = 0;  // size of the sent tensor
   double begin_ms = 0;    // relative to the origin passed to times(); negative if before it
-  double end_ms = 0;
+  double end_ms = 0;      // relative to the same origin
 };
 
 /// A recorder of time marks on the communicator's stream. The marks exist as long as the timer, so a
-/// CudaGraph may capture them; each replay of a captured step then measures the buckets again.
+/// CudaGraph may capture them; each replay of a captured step then measures the buckets again. Not
+/// thread-safe.
 class BucketTimer {
  public:
+  /// Creates a timer for streams of `device`.
   explicit BucketTimer(const DeviceContext& device) : device_(device) {}
 
   /// Records the begin of bucket `bucket` on `stream`. Bucket 0 begins a new step.

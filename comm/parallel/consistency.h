@@ -1,4 +1,5 @@
-// Checks that all ranks run with the same options and hold the same parameters.
+// Checks that all ranks run with the same options and hold the same parameters. One thread at a time uses the
+// communicator and the model.
 #pragma once
 
 #include <string>

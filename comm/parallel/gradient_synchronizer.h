@@ -30,6 +30,7 @@
 
 namespace convoy::dist {
 
+/// Options of GradientSynchronizer.
 struct GradientSynchronizerOptions {
   /// Maximum bucket size in MiB.
   double bucket_mb = 10;

@@ -1,4 +1,5 @@
-// Synchronized batch normalization for models whose batch is sharded over ranks.
+// Synchronized batch normalization for models whose batch is sharded over ranks. One thread at a time uses
+// the communicator and the model.
 #pragma once
 
 #include "convoy/comm/core/communicator.h"

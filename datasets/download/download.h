@@ -1,4 +1,4 @@
-// Downloads of data sets: verified, resumable, and safe if several processes start them at once.
+// Downloads of data sets: verified, resumable, and safe if several processes or threads start them at once.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 namespace convoy::data {
 
+/// Options of download().
 struct DownloadOptions {
   int attempts = 5;        // per mirror; each attempt continues where the previous one stopped (HTTP Range)
   int backoff_ms = 500;    // delay before the second attempt; doubles with every further attempt

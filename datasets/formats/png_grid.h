@@ -7,10 +7,10 @@
 
 namespace convoy::data {
 
-/// Writes images, f32 [N, H, W, C] with values from 0 (black) to 1 and 1 to 4 channels, as a PNG file: rows of
-/// `columns` images, separated by white lines of 2 pixels. Images below 64 pixels are enlarged by a whole
+/// Writes images, f32 [N, H, W, C] with values from 0 (black) to 1 and 1 to 4 channels, as a PNG file: rows
+/// of `columns` images, separated by white lines of 2 pixels. Images below 64 pixels are enlarged by a whole
 /// factor. Values outside are clamped. Throws UsageError for other arguments, and OutputError if the file
-/// cannot be written.
+/// cannot be written. Called on the thread of the compute stream.
 void write_png_grid(const std::filesystem::path& path, const Tensor& images, std::int64_t columns);
 
 }  // namespace convoy::data

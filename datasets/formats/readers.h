@@ -1,5 +1,5 @@
 // The readers of all data sets. A reader checks every size before it uses it. It throws DataError with the
-// file name, what was found and what was expected.
+// file name, what was found and what was expected. Several threads may call these functions at once.
 #pragma once
 
 #include <filesystem>
@@ -39,11 +39,11 @@ struct DatasetFiles {
   /// Returns the official files with their mirrors.
   std::vector<Mirrors> (*official)();
 };
-extern const DatasetFiles kCifar10Files;
-extern const DatasetFiles kMnistFiles;
+extern const DatasetFiles kCifar10Files;  // of read_cifar10()
+extern const DatasetFiles kMnistFiles;    // of read_mnist()
 
 /// Reads CIFAR-10 from `directory` or directory/cifar10. Each is searched for the extracted batches (*.bin,
-/// also in cifar-10-batches-bin/), then the binary archive, then train/<class>/ and test/<class>/ directories
+/// also in cifar-10-batches-bin/), then the binary archive, then train/CLASS/ and test/CLASS/ directories
 /// of images. Throws DataError if there is none of them, or if the files are incomplete or damaged.
 DataSet read_cifar10(const std::filesystem::path& directory, const ReadOptions& options = {});
 
@@ -51,8 +51,8 @@ DataSet read_cifar10(const std::filesystem::path& directory, const ReadOptions& 
 /// directory/MNIST/raw. Throws DataError if there are none, or if they are incomplete or damaged.
 DataSet read_mnist(const std::filesystem::path& directory, const ReadOptions& options = {});
 
-/// Reads JPEG, PNG and BMP images from train/<class>/ and test/<class>/ (also Train, Training, val, Test, …),
-/// or from <class>/, which is then split. Classes are the sorted directory names; images in subdirectories
+/// Reads JPEG, PNG and BMP images from train/CLASS/ and test/CLASS/ (also Train, Training, val, Test, …),
+/// or from CLASS/, which is then split. Classes are the sorted directory names; images in subdirectories
 /// belong to the class above them. Images are converted as decode_image() does. Throws DataError if there is
 /// no such directory, if a class is empty, or if an image cannot be decoded (see ReadOptions::skip_corrupt).
 DataSet read_image_folder(const std::filesystem::path& directory, const ReadOptions& options = {});
@@ -62,7 +62,7 @@ struct ShapesOptions {
   std::int64_t train = 10000;  // number of training images
   std::int64_t test = 2000;    // number of test images
   int size = 32;               // pixels per side
-  std::uint64_t seed = 1;
+  std::uint64_t seed = 1;      // of the shapes and the noise
 };
 
 /// Generates ten classes of drawn shapes (disc, ring, square, …) at random positions, sizes, angles and
@@ -73,7 +73,8 @@ DataSet generate_shapes(const ShapesOptions& options = {});
 /// Returns whether the extension is that of a JPEG, PNG or BMP file, in lower or upper case.
 bool is_image_name(const std::filesystem::path& file);
 
-/// Reads one JPEG, PNG or BMP file of at most 64 megapixels; see decode_image().
+/// Reads one JPEG, PNG or BMP file of at most 64 megapixels to u8 [H, W, 3]; see decode_image(). Throws
+/// DataError if the file cannot be read or is damaged.
 Tensor read_image(const std::filesystem::path& file, int size = 0);
 
 /// Decodes one JPEG, PNG or BMP image of at most 64 megapixels to u8 [H, W, 3]. If size > 0, scales the short

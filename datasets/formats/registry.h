@@ -1,4 +1,4 @@
-// The table of data sets that programs know by name.
+// The table of data sets that programs know by name. Thread-safe after the last add().
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ enum class DatasetSource {
 
 /// A row of the table of data sets.
 struct DatasetEntry {
-  std::string name;
-  DatasetSource source = DatasetSource::generated;
+  std::string name;                                 // "cifar10": the value of --dataset
+  DatasetSource source = DatasetSource::generated;  // of the images
   /// Reads the data set. Ignores `directory` if the source is `generated`.
   std::function<DataSet(const std::filesystem::path& directory, const ReadOptions& options)> read;
   /// Null unless the source is `official`.
@@ -36,11 +36,12 @@ struct DatasetEntry {
   /// Whether the images are photographs, which keep their class when they are cropped and mirrored.
   bool natural_images = false;
 
+  /// Returns whether all images have the shape image_shape.
   bool has_fixed_shape() const { return image_shape[0] > 0; }
 };
 
-/// Adds a data set of one's own, which then is a value of --dataset. Call it at the beginning of main(): it is
-/// not thread-safe. Throws UsageError if the name is taken or a part of the entry is missing.
+/// Adds a data set of one's own, which then is a value of --dataset. Call it at the beginning of main(): it
+/// is not thread-safe. Throws UsageError if the name is taken or a part of the entry is missing.
 void add(DatasetEntry entry);
 
 /// Returns all rows of the table.

@@ -15,11 +15,11 @@ namespace convoy::data {
 struct Batch {
   /// [n, H, W, C]. n is 0 on a rank without samples. Undefined with LoaderOptions::defer_images.
   Tensor images;
-  Tensor labels;  // i32 [n]
-  Tensor ids;     // i32 [n]: indices in the data set; the random keys of augmentation and dropout
-  std::int64_t epoch = 0;
-  std::int64_t step = 0;          // in the epoch
-  std::int64_t index = 0;         // of the micro-batch in its step
+  Tensor labels;           // i32 [n]
+  Tensor ids;              // i32 [n]: indices in the data set; the random keys of augmentation and dropout
+  std::int64_t epoch = 0;  // from 0
+  std::int64_t step = 0;   // in the epoch
+  std::int64_t index = 0;  // of the micro-batch in its step
   std::int64_t global_count = 0;  // samples of all ranks in this step; the divisor of the loss
 };
 
@@ -27,11 +27,11 @@ struct Batch {
 struct LoaderOptions {
   std::int64_t global_batch = 128;  // samples per step on all ranks
   std::int64_t micro_batch = 0;     // maximum samples per batch on this rank; 0: its whole shard of the step
-  int rank = 0;
-  int world_size = 1;
-  std::uint64_t seed = 1;
-  bool shuffle = true;
-  TransformSpec transform = {};
+  int rank = 0;                     // this rank, from 0
+  int world_size = 1;               // number of ranks
+  std::uint64_t seed = 1;           // of the order and of the augmentation
+  bool shuffle = true;           // whether every epoch has an order of its own; false: that of the data set
+  TransformSpec transform = {};  // from stored images to batch images
   /// The type of batch images: f32, f64 or bf16; on a GPU also f16. Half-precision values are f32 values that
   /// are rounded once.
   DType dtype = DType::f32;
@@ -62,6 +62,7 @@ class DataLoader {
  public:
   /// `set` must outlive the loader. Throws UsageError if an option is invalid.
   DataLoader(const ImageSet& set, LoaderOptions options);
+  /// Stops the workers.
   ~DataLoader();
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
@@ -84,8 +85,9 @@ class DataLoader {
   /// captured in a CUDA graph.
   void make_images(const Tensor& ids, const Tensor& device_epoch, const Tensor& images) const;
 
-  /// A range over the batches of one epoch. Requires one batch per step (micro_batch = 0).
   class EpochRange;
+  /// Returns a range over the batches of one epoch, for a for loop. Throws UsageError unless there is one
+  /// batch per step (micro_batch = 0). The loader can have only one such range at a time.
   EpochRange epoch(std::int64_t epoch);
 
   /// Returns the milliseconds that next_step() has waited for workers since the last call of take_wait_ms().
@@ -97,26 +99,34 @@ class DataLoader {
   std::unique_ptr<Implementation> impl_;
 };
 
-/// See DataLoader::epoch().
+/// The batches of one epoch. See DataLoader::epoch().
 class DataLoader::EpochRange {
  public:
+  /// Makes the range of the epoch to which `loader` has moved.
   explicit EpochRange(DataLoader& loader) : loader_(loader) {}
-  struct Sentinel {};
+  struct Sentinel {};  // the end of an epoch
+  /// A single-pass iterator.
   class Iterator {
    public:
+    /// Prepares the first batch.
     explicit Iterator(DataLoader& loader) : loader_(loader) { ++*this; }
+    /// Returns the current batch. It is valid until the next increment.
     const Batch& operator*() const { return batches_.front(); }
+    /// Moves to the next batch, as DataLoader::next_step() does.
     Iterator& operator++() {
       batches_ = loader_.next_step();
       return *this;
     }
+    /// Returns whether there is a current batch.
     bool operator!=(Sentinel) const { return !batches_.empty(); }
 
    private:
     DataLoader& loader_;
     std::vector<Batch> batches_;
   };
+  /// Returns an iterator at the first batch. Blocks until it is ready.
   Iterator begin() { return Iterator(loader_); }
+  /// Returns the end of the epoch.
   Sentinel end() const { return {}; }
 
  private:

@@ -1,5 +1,5 @@
 // The assignment of samples to batches. It is a pure function of (seed, epoch, step, rank), so ranks do not
-// communicate, and resuming needs only the step.
+// communicate, and resuming needs only the step. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,14 @@
 namespace convoy::data {
 
 /// Returns the sample order of an epoch: a permutation of [0, n) that depends only on (seed, epoch). It is a
-/// Fisher-Yates shuffle with Philox. Throws UsageError if `n` or `epoch` is out of range.
+/// Fisher-Yates shuffle with Philox. Throws UsageError unless 0 <= n < 2^31 and 0 <= epoch < 2^24.
 std::vector<std::int32_t> epoch_order(std::int64_t n, std::uint64_t seed, std::int64_t epoch);
 
 /// A half-open range of positions.
 struct Range {
-  std::int64_t begin = 0, end = 0;
+  std::int64_t begin = 0;  // the first position
+  std::int64_t end = 0;    // the position after the last one
+  /// Returns the number of positions.
   std::int64_t size() const { return end - begin; }
 };
 
@@ -25,11 +27,11 @@ Range shard_range(std::int64_t count, int rank, int world_size);
 /// into micro-batches. Every rank has the same number of micro-batches per step, so that all ranks call the
 /// same collectives. A rank with fewer samples has empty micro-batches at the end.
 struct BatchPlan {
-  std::int64_t samples = 0;  // of the whole data set
-  std::int64_t global_batch = 1;
-  std::int64_t micro_batch = 0;  // maximum samples per rank; 0: the whole shard
-  int rank = 0;
-  int world_size = 1;
+  std::int64_t samples = 0;       // of the whole data set
+  std::int64_t global_batch = 1;  // samples per step on all ranks
+  std::int64_t micro_batch = 0;   // maximum samples per rank; 0: the whole shard
+  int rank = 0;                   // this rank, from 0
+  int world_size = 1;             // number of ranks
 
   /// Returns the number of steps per epoch.
   std::int64_t steps() const;

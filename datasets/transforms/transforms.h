@@ -1,4 +1,5 @@
-// The transforms between the images of a data set and the network input: augmentation and normalization.
+// The transforms between the images of a data set and the network input: augmentation and normalization. All
+// functions are thread-safe.
 #pragma once
 
 #include <string>
@@ -22,6 +23,7 @@ struct TransformSpec {
   void check_image_size(std::int64_t height, std::int64_t width) const;
 };
 
+/// Options of make_transform().
 struct TransformOptions {
   /// Makes "auto" mean "crop=4,flip" instead of "none".
   bool natural_images = false;

@@ -1,10 +1,12 @@
-// backward(): computes the gradient of a scalar with respect to every leaf that it depends on.
+// backward(): computes the gradient of a scalar with respect to every leaf that it depends on. Several
+// threads may call these functions at once for graphs that share no variable.
 #pragma once
 
 #include "convoy/engine/autograd/variable.h"
 
 namespace convoy {
 
+/// Options of backward().
 struct BackwardOptions {
   /// Adds to leaf gradients that are new (has_new_grad()) instead of replacing them: for the second and later
   /// micro-batches of a step.
@@ -19,8 +21,8 @@ struct BackwardOptions {
 /// ready hook therefore fires at its last contribution, while the rest of backward still runs. Among nodes
 /// that can run, the one recorded last runs first, so the order depends on the graph alone.
 ///
-/// Throws UsageError if nothing was recorded, if an earlier backward freed the graph, if `loss` is on the meta
-/// device, or if the seed does not have the shape and dtype of `loss`.
+/// Throws UsageError if nothing was recorded, if an earlier backward freed the graph, if `loss` is on the
+/// meta device, or if the seed does not have the shape and dtype of `loss`.
 void backward(const Variable& loss, const BackwardOptions& options = {});
 
 /// Returns the leaves behind `loss` that require a gradient, in the order in which backward(loss) would fire

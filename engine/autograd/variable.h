@@ -18,18 +18,22 @@ struct Node;
 /// its creator if one of the inputs requires a gradient. The graph itself holds no values: the value of a
 /// result lives as long as a handle that holds it, or an operation that saved it for its backward.
 ///
-/// Methods are const where they change the shared state but not the handle. Not thread-safe.
+/// Methods are const where they change the shared state but not the handle. Of an undefined variable, only
+/// defined(), requires_grad() and assignment are valid. Not thread-safe: one thread at a time uses the
+/// variables of one graph, with its leaves.
 class Variable {
  public:
+  /// Makes an undefined variable.
   Variable() = default;
   /// Makes a leaf. Throws UsageError if `requires_grad` is set and `value` is not floating point.
   explicit Variable(Tensor value, bool requires_grad = false);
   /// Makes the result of `creator`. Called by record() only.
   Variable(Tensor value, std::shared_ptr<Node> creator);
 
+  /// Returns whether this handle refers to a variable.
   bool defined() const { return state_ != nullptr; }
-  /// Returns the value. Code that reads or writes its bytes calls wait_ready() first. Throws UsageError if the
-  /// variable is undefined or this handle holds no value (without_value()).
+  /// Returns the value. Code that reads or writes its bytes calls wait_ready() first. Throws UsageError if
+  /// the variable is undefined or this handle holds no value (without_value()).
   const Tensor& value() const;
   /// Makes the compute stream wait until the bytes of the value and of the low-precision copy are ready: runs
   /// the ready hook (set_ready_hook()) if one is set, and removes it. Every operation calls this for its
@@ -37,12 +41,17 @@ class Variable {
   void wait_ready() const;
   /// Returns whether wait_ready() would do nothing.
   bool is_ready() const;
+  /// Returns the shape of the value, also if this handle holds none.
   const Shape& shape() const;
+  /// Returns the element type of the value, also if this handle holds none.
   DType dtype() const;
+  /// Returns the device of the value, also if this handle holds none.
   Device device() const { return context().device(); }
   /// Returns the stream and the memory of the device.
   const DeviceContext& context() const;
+  /// Returns whether backward() computes a gradient of the variable.
   bool requires_grad() const;
+  /// Returns whether no recorded operation computed the variable.
   bool is_leaf() const { return creator() == nullptr; }
   /// Returns the operation that computed this variable; null for a leaf.
   const std::shared_ptr<Node>& creator() const;
@@ -114,12 +123,15 @@ struct GradTarget;
 
 /// The destination for the gradient of one input of an operation. A backward function uses a wanted slot in
 /// one of two ways, claim() or alias_or_accumulate(), or not at all if the operation contributes nothing.
+/// Valid during the call of the backward function, on its thread.
 class GradSlot {
  public:
   /// Makes a slot for an input that requires no gradient.
   GradSlot() = default;
+  /// Makes a slot for an input that requires a gradient. Called by backward() only.
   explicit GradSlot(GradTarget* target) : target_(target) {}
 
+  /// Returns whether the input requires a gradient.
   bool wanted() const { return target_ != nullptr; }
   /// Claims the destination for one contribution, and returns it with the mode in which to write it:
   /// GradMode::overwrite for the first contribution to this input's gradient, GradMode::accumulate for all
@@ -141,20 +153,23 @@ struct Cost {
   std::int64_t flops = 0;  // floating-point operations; a multiply-add is 2
   std::int64_t bytes = 0;  // of device memory, read and written
 
+  /// Adds both counts.
   Cost& operator+=(const Cost& other) {
     flops += other.flops;
     bytes += other.bytes;
     return *this;
   }
+  /// Compares both counts.
   friend bool operator==(const Cost&, const Cost&) = default;
 };
 
 /// The cost of one call of an operation. `backward` counts only the gradients that the inputs require.
 struct OpCost {
-  Cost forward, backward;
+  Cost forward;   // of the forward pass
+  Cost backward;  // of the backward pass
 };
 
-/// A recorded operation with one result.
+/// A recorded operation with one result. Does not change, except that backward() drops `backward`.
 struct Node {
   /// Enqueues the gradients of the inputs, given the gradient `dy` of the result. `slots` has one entry per
   /// input, in the order of the inputs.
@@ -163,8 +178,8 @@ struct Node {
   std::string_view name;         // "conv2d": for messages and traces
   std::vector<Variable> inputs;  // handles without values
   Backward backward;             // dropped after use, together with the tensors it saved
-  OpCost cost;
-  std::uint64_t sequence = 0;  // order of creation on this thread
+  OpCost cost;                   // as the operation gave it to record()
+  std::uint64_t sequence = 0;    // order of creation on this thread
 };
 
 /// Returns `y` as a variable. If an input requires a gradient and recording is on, records the operation with
@@ -174,16 +189,19 @@ struct Node {
 Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward,
                 OpCost cost = {});
 
-/// Returns the sum of the costs of the recorded operations that computed `results`, each counted once, without
-/// those that computed `inputs`. Variables may be undefined.
+/// Returns the sum of the costs of the recorded operations that computed `results`, each counted once,
+/// without those that computed `inputs`. Variables may be undefined.
 OpCost recorded_cost(std::span<const Variable> results, std::span<const Variable> inputs = {});
+/// Returns the cost of all recorded operations that computed y.
 inline OpCost recorded_cost(const Variable& y) { return recorded_cost(std::span(&y, 1)); }
 
 /// A scope in which operations of the calling thread are not recorded, so that evaluation keeps no
 /// activations. Scopes may be nested.
 class NoGrad {
  public:
+  /// Opens the scope for the calling thread, which also closes it.
   NoGrad();
+  /// Closes the scope.
   ~NoGrad();
   NoGrad(const NoGrad&) = delete;
   NoGrad& operator=(const NoGrad&) = delete;

@@ -19,17 +19,21 @@
 
 namespace convoy::io {
 
-/// The directory that holds the checkpoints of one run. Only one process may write to it at a time.
+/// The directory that holds the checkpoints of one run. Only one process may write to it at a time. Not
+/// thread-safe.
 class CheckpointDirectory {
  public:
+  /// Names a directory, which save() creates if it does not exist.
   explicit CheckpointDirectory(std::filesystem::path root);
 
   /// Saves a checkpoint and returns its path. Writes a temporary directory (files, fsync), renames it and
   /// syncs the parent. Then replaces LATEST, and BEST if `best` is set and the best is kept, and removes old
   /// checkpoints. Blocks until the checkpoint is on disk. Retries transient write errors. If an error
   /// persists, removes the temporary directory, leaves older checkpoints untouched, and throws OutputError.
+  /// Throws UsageError if manifest.step is negative.
   std::filesystem::path save(const nn::Module& model, const optim::OptimizerState& optimizer,
                              const Manifest& manifest, bool best);
+  /// Does the same with the state of an optimizer.
   std::filesystem::path save(const nn::Module& model, const optim::Optimizer& optimizer,
                              const Manifest& manifest, bool best) {
     return save(model, state_of(optimizer), manifest, best);
@@ -44,8 +48,9 @@ class CheckpointDirectory {
   /// none. Skips damaged checkpoints and appends one line for each to `warnings`. Throws CheckpointError if
   /// the directory exists but cannot be read.
   std::optional<std::filesystem::path> latest(std::vector<std::string>* warnings = nullptr) const;
-  /// Returns the checkpoint that BEST names if it verifies, else nullopt.
+  /// Returns the checkpoint that BEST names if it verifies, else nullopt and one line more in `warnings`.
   std::optional<std::filesystem::path> best(std::vector<std::string>* warnings = nullptr) const;
+  /// Returns the path of the directory.
   const std::filesystem::path& root() const { return root_; }
 
  private:
@@ -65,10 +70,12 @@ class CheckpointDirectory {
 };
 
 /// Loads a checkpoint into a model, and into an optimizer unless that is null. Returns the manifest. If a
-/// file is damaged or belongs to another model or optimizer, changes nothing and throws CheckpointError.
+/// file is damaged or belongs to another model or optimizer, changes nothing and throws CheckpointError. Not
+/// thread-safe: no other thread uses the model or the optimizer meanwhile.
 Manifest load_checkpoint(const std::filesystem::path& checkpoint, nn::Module& model,
                          optim::Optimizer* optimizer);
-/// Loads a checkpoint into a model and into the tensors and the number of steps of an optimizer state.
+/// Loads a checkpoint into a model and into the tensors and the number of steps of an optimizer state. Throws
+/// CheckpointError like the other function.
 Manifest load_checkpoint(const std::filesystem::path& checkpoint, nn::Module& model,
                          optim::OptimizerState& state);
 

@@ -1,4 +1,5 @@
-// Durable and atomic file writes, and file reads that check every length.
+// Durable and atomic file writes, and file reads that check every length. All functions are thread-safe, but
+// only one thread or process at a time may write a path.
 #pragma once
 
 #include <cstddef>
@@ -39,11 +40,14 @@ class InputFile {
  public:
   /// Opens the file. Throws CheckpointError if it cannot be opened or is not a regular file.
   explicit InputFile(std::filesystem::path path);
+  /// Closes the file.
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
+  /// Returns the path that the constructor was given.
   const std::filesystem::path& path() const { return path_; }
+  /// Returns the size in bytes that the file had when it was opened.
   std::uint64_t size() const { return size_; }
   /// Fills `bytes` from `offset` on. Throws CheckpointError if the read fails or the file ends earlier, which
   /// means that it shrank.

@@ -1,4 +1,5 @@
-// manifest.json: the metadata of a checkpoint, and the sizes and checksums that verify its files.
+// manifest.json: the metadata of a checkpoint, and the sizes and checksums that verify its files. Both
+// functions are thread-safe, but only one thread or process at a time may write to a directory.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +12,30 @@ namespace convoy::io {
 
 /// The metadata of a checkpoint.
 struct Manifest {
-  std::int64_t step = 0;        // steps done
-  std::int64_t epoch = 0;       // the epoch of the next step
-  std::int64_t epoch_step = 0;  // steps of that epoch already done
-  std::int64_t samples = 0;
-  std::string model;                      // name
+  std::int64_t step = 0;                  // steps done
+  std::int64_t epoch = 0;                 // the epoch of the next step
+  std::int64_t epoch_step = 0;            // steps of that epoch already done
+  std::int64_t samples = 0;               // samples of all ranks in all steps
+  std::string model;                      // name of the model
   std::map<std::string, double> metrics;  // when saved: test_accuracy, …; NaN is written as null
   /// Free for use by the program: resolved configuration, class names, …
   std::map<std::string, std::string> extra;
 
   // Set by CheckpointDirectory::save().
-  std::string optimizer;  // name
-  std::int64_t optimizer_steps = 0;
-  std::string dtype;  // of the parameters
-  std::string parameters_hash;
+  std::string optimizer;             // name of the optimizer
+  std::int64_t optimizer_steps = 0;  // OptimizerState::steps
+  std::string dtype;                 // of the parameters: "f32"; "" if there are none
+  std::string parameters_hash;       // io::parameters_hash() of the model
 };
 
-inline constexpr std::string_view kModelFile = "model.safetensors";
-inline constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
-inline constexpr std::string_view kManifestFile = "manifest.json";
+inline constexpr std::string_view kModelFile = "model.safetensors";          // parameters and buffers
+inline constexpr std::string_view kOptimizerFile = "optimizer.safetensors";  // state of the optimizer
+inline constexpr std::string_view kManifestFile = "manifest.json";           // the manifest
 
 /// Size and checksum of a file, computed from the bytes in memory and not from the file.
 struct FileRecord {
-  std::uint64_t bytes = 0;
-  std::string xxhash64;
+  std::uint64_t bytes = 0;  // the size of the file
+  std::string xxhash64;     // of its bytes, 16 hex digits
 };
 
 /// Writes the manifest of a checkpoint directory with the records of its files by name, and blocks until it

@@ -4,6 +4,8 @@
 //
 // Element types: F64, F32, F16, BF16, I32, U8. I64 is read as i32 if every value fits (torchvision's files
 // count batches in I64 scalars). Any other type is rejected.
+//
+// Several threads may read and lay out files at once, each with a device context of its own.
 #pragma once
 
 #include <filesystem>
@@ -16,11 +18,13 @@
 
 namespace convoy::io {
 
+/// A tensor of a file.
 struct NamedTensor {
-  std::string name;
-  Tensor tensor;
+  std::string name;  // unique in the file, UTF-8
+  Tensor tensor;     // on any device
 };
 
+/// The contents of a file.
 struct SafetensorsFile {
   std::vector<NamedTensor> tensors;             // in the order of their data
   std::map<std::string, std::string> metadata;  // "__metadata__"
@@ -45,11 +49,11 @@ struct SafetensorsLayout {
 /// Lays out a file for write_file_durably(). Tensors may be on any device. The data are ordered by decreasing
 /// element size, otherwise as given, so that each tensor is aligned to its element size. Throws UsageError if
 /// a name occurs twice, is reserved by the format or is not UTF-8, or if the header exceeds
-/// kMaxSafetensorsHeader.
+/// 100,000,000 bytes.
 SafetensorsLayout lay_out_safetensors(const std::vector<NamedTensor>& tensors,
                                       const std::map<std::string, std::string>& metadata = {});
 
-/// Returns the same file as one string.
+/// Returns the same file as one string. Throws UsageError like lay_out_safetensors().
 std::string encode_safetensors(const std::vector<NamedTensor>& tensors,
                                const std::map<std::string, std::string>& metadata = {});
 

@@ -1,5 +1,6 @@
 // Export and import of the tensors of a model or an optimizer in checkpoint form: in host memory, with
-// torchvision's names, and with filters as [O, I, kH, kW] instead of [O, kH, kW, I].
+// torchvision's names, and with filters as [O, I, kH, kW] instead of [O, kH, kW, I]. Not thread-safe: the
+// thread of the compute stream calls these functions, and no other uses the model meanwhile.
 #pragma once
 
 #include <string>
@@ -27,10 +28,10 @@ void load_state_dict(nn::Module& model, const std::vector<NamedTensor>& tensors,
 /// changes anything.
 class PreparedImport {
  public:
-  /// Match tensors with those of a model or of an optimizer's state by name. Throw CheckpointError as
-  /// load_state_dict() does.
+  /// Matches tensors with those of a model by name. Throws CheckpointError as load_state_dict() does.
   static PreparedImport of(nn::Module& model, const std::vector<NamedTensor>& tensors,
                            const std::string& source);
+  /// Matches tensors with those of an optimizer's state, with the same errors.
   static PreparedImport of(const std::vector<optim::NamedState>& state,
                            const std::vector<NamedTensor>& tensors, const std::string& source);
   /// Copies the tensors. Does not refresh low-precision copies.
@@ -51,6 +52,7 @@ class PreparedImport {
 /// Returns the xxhash64 of the bytes of all parameters and buffers in checkpoint form and order, as 16 hex
 /// digits. Equal networks have equal hashes; it is also the hash of the data section of model.safetensors.
 std::string parameters_hash(const nn::Module& model);
+/// Returns the hash of a model whose state_dict() is `exported`.
 std::string parameters_hash(const std::vector<NamedTensor>& exported);
 
 }  // namespace convoy::io

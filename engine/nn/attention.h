@@ -8,13 +8,15 @@
 
 namespace convoy::nn {
 
+/// Options of MultiheadAttention.
 struct MultiheadAttentionOptions {
   bool causal = false;  // position i attends to the positions 0 to i
 };
 
 /// Multi-head attention of [N, T, width] to [N, T, width], as torch.nn.MultiheadAttention with batch_first.
 /// Called with one input, it attends to the input itself. Called with the list {query [N, T, width], key
-/// [N, S, width], value [N, S, width]}, it attends from one sequence to another. Initial values are PyTorch's.
+/// [N, S, width], value [N, S, width]}, it attends from one sequence to another. Initial values are
+/// PyTorch's.
 class MultiheadAttention final : public Module {
  public:
   /// Throws UsageError unless both numbers are positive and `heads` divides `width`.
@@ -33,6 +35,7 @@ class MultiheadAttention final : public Module {
   Variable in_weight_, in_bias_, out_weight_, out_bias_;
 };
 
+/// Options of TransformerEncoderLayer.
 struct TransformerEncoderLayerOptions {
   int hidden = 2048;    // width between the two linear layers
   bool causal = false;  // as in MultiheadAttentionOptions

@@ -8,13 +8,14 @@
 
 namespace convoy::nn {
 
+/// Options of ConvTranspose2d. stride, padding and output_padding are as in ConvTranspose2dOptions.
 struct ConvTranspose2dLayerOptions {
-  int kernel = 2;
-  int stride = 1;
-  int padding = 0;
-  int output_padding = 0;
-  int groups = 1;  // of channels; must divide the numbers of input and of output channels
-  bool bias = true;
+  int kernel = 2;          // side of the square filter
+  int stride = 1;          // on both axes
+  int padding = 0;         // on all four sides
+  int output_padding = 0;  // less than the stride
+  int groups = 1;          // of channels; must divide the numbers of input and of output channels
+  bool bias = true;        // whether there is a bias
 };
 
 /// A transposed convolution of [N, H, W, in] to [N, H', W', out], with H' = (H - 1) stride - 2 padding +

@@ -12,12 +12,13 @@
 
 namespace convoy::nn {
 
+/// Options of Conv2d.
 struct Conv2dLayerOptions {
-  int kernel = 3;
-  int stride = 1;
-  int padding = 0;
-  int groups = 1;  // of channels; must divide the numbers of input and of output channels
-  bool bias = true;
+  int kernel = 3;    // side of the square filter
+  int stride = 1;    // on both axes
+  int padding = 0;   // zeros on all four sides
+  int groups = 1;    // of channels; must divide the numbers of input and of output channels
+  bool bias = true;  // whether there is a bias
   /// Draws filters from N(0, 2 / (kernel^2 out)) (He et al., arXiv:1502.01852), as ResNets do.
   bool kaiming_fan_out = false;
 };
@@ -65,6 +66,7 @@ class BatchNorm2d final : public Module {
   /// Returns residual_and_relu, or relu if the options contain a ReLU, which precedes a residual.
   Fusion fusion() const override { return options_.relu ? Fusion::relu : Fusion::residual_and_relu; }
 
+  /// Returns the running statistics, which share the storage of the buffers.
   BatchNormStatistics running() const { return {*running_mean_, *running_var_}; }
   /// Makes training use sync_batch_norm() over the ranks of `group` from now on.
   void synchronize(std::shared_ptr<ProcessGroup> group) { group_ = std::move(group); }
@@ -79,11 +81,15 @@ class BatchNorm2d final : public Module {
   std::shared_ptr<ProcessGroup> group_;  // null: statistics of the local batch
 };
 
+/// An activation, by the name of its op.
 enum class ActivationKind : std::uint8_t { relu, gelu, silu, hardswish, tanh, sigmoid };
 
+/// An elementwise activation of any shape.
 class Activation final : public Module {
  public:
+  /// Makes the layer of an op.
   explicit Activation(ActivationKind kind) : kind_(kind) {}
+  /// Returns the activation.
   ActivationKind kind() const { return kind_; }
   std::string describe() const override;
 
@@ -105,6 +111,7 @@ class Dropout final : public Module {
   double p_;
 };
 
+/// Max pooling of [N, H, W, C], as max_pool2d() does.
 class MaxPool2d final : public Module {
  public:
   /// Throws UsageError unless kernel and stride are positive and the padding is 0 to kernel / 2.
@@ -116,6 +123,7 @@ class MaxPool2d final : public Module {
   Pool2dOptions options_;
 };
 
+/// Average pooling of [N, H, W, C], as avg_pool2d() does.
 class AvgPool2d final : public Module {
  public:
   /// Throws UsageError unless kernel and stride are positive and the padding is 0 to kernel / 2.
@@ -145,12 +153,14 @@ class Flatten final : public Module {
   Variable forward(const Variable& x, const ForwardContext& context) override;
 };
 
+/// A layer of a container and its name.
 using NamedModule = std::pair<std::string, std::shared_ptr<Module>>;
 
-/// The order in which a container runs its layers. A ReLU after a layer that can fuse it is not run: the layer
-/// computes it.
+/// The order in which a container runs its layers. A ReLU after a layer that can fuse it is not run: the
+/// layer computes it.
 class LayerChain {
  public:
+  /// Makes an empty chain.
   LayerChain() = default;
   /// Plans the order, which refers to the layers: the container must own them.
   explicit LayerChain(const std::vector<NamedModule>& layers);
@@ -172,7 +182,7 @@ class LayerChain {
 /// A chain of named layers. A ReLU is fused into the layer before it if that layer can.
 class Sequential final : public Module {
  public:
-  using Named = NamedModule;
+  using Named = NamedModule;  // a layer and its name
   /// Throws UsageError like add_child().
   explicit Sequential(std::vector<Named> layers);
   std::string describe() const override;

@@ -24,49 +24,52 @@ using Variables = std::vector<Variable>;
 /// The purpose and the random keys of one forward pass. It is an argument of every forward(), so there is no
 /// training mode that a caller could forget to switch.
 struct ForwardContext {
-  bool training = false;   // batch statistics and dropout
-  std::uint64_t seed = 0;  // of the run; keys dropout together with epoch, sample_ids and the path
-  std::int64_t epoch = 0;
+  bool training = false;     // batch statistics and dropout
+  std::uint64_t seed = 0;    // of the run; keys dropout together with epoch, sample_ids and the path
+  std::int64_t epoch = 0;    // of the training, from 0
   Tensor sample_ids = {};    // i32 [N]: global ids of the batch's samples; required by dropout
   Tensor device_epoch = {};  // i32 [1] on the model's device; if defined, replaces `epoch`
   std::vector<LayerSummary>* rows = nullptr;  // if not null, every layer that runs appends its row
 
+  /// Returns the context of an evaluation.
   static ForwardContext inference() { return {}; }
 };
 
 /// The role of a parameter. It determines the layout in checkpoints and the optimizer's parameter groups.
 enum class ParameterKind : std::uint8_t {
-  filter,  // [O, kH, kW, I] in memory; [O, I, kH, kW] in checkpoints
-  weight,  // [out, in]; [num_embeddings, embedding_dim] of an Embedding
-  bias,
-  norm_scale,
-  norm_shift,
+  filter,      // [O, kH, kW, I] in memory; [O, I, kH, kW] in checkpoints
+  weight,      // [out, in]; [num_embeddings, embedding_dim] of an Embedding
+  bias,        // one element per output
+  norm_scale,  // of a normalization
+  norm_shift,  // of a normalization
 };
 
+/// A parameter of a module.
 struct NamedParameter {
-  std::string name;  // "layer1.0.conv1.weight", as in torchvision
-  Variable variable;
-  ParameterKind kind = ParameterKind::weight;
+  std::string name;                            // "layer1.0.conv1.weight", as in torchvision
+  Variable variable;                           // a leaf
+  ParameterKind kind = ParameterKind::weight;  // its role
 };
 
+/// A buffer of a module: a tensor that is part of its state and has no gradient.
 struct NamedBuffer {
   std::string name;  // "bn1.running_mean"
-  Tensor tensor;
+  Tensor tensor;     // shares the storage of the buffer
 };
 
 /// One row of a model's summary.
 struct LayerSummary {
   std::string name;  // path: "layer1.0.conv1"
   std::string type;  // "Conv2d 64 -> 64, 3x3", or with a fused epilogue "BatchNorm2d 64 + residual + ReLU"
-  std::vector<Shape> outputs;
-  std::int64_t parameters = 0;
-  std::int64_t flops = 0;  // of the forward operations that were recorded; a multiply-add is 2
+  std::vector<Shape> outputs;   // with the batch axis
+  std::int64_t parameters = 0;  // number of elements of its own parameters
+  std::int64_t flops = 0;       // of the forward operations that were recorded; a multiply-add is 2
 };
 
 /// The epilogues that a module can fuse. Each value includes those before it.
 enum class Fusion : std::uint8_t {
-  none,
-  relu,
+  none,               // no epilogue
+  relu,               // a ReLU
   residual_and_relu,  // both, and either one alone
 };
 
@@ -74,7 +77,7 @@ enum class Fusion : std::uint8_t {
 /// residual?).
 struct Epilogue {
   Variable residual = {};  // undefined: none
-  bool relu = false;
+  bool relu = false;       // whether a ReLU is applied at last
 
   /// Returns what a module must be able to fuse to compute this epilogue; none if it is empty.
   Fusion fusion() const {
@@ -90,9 +93,10 @@ std::uint32_t hash_of(std::string_view name);
 
 /// The shape and the element type of an input.
 struct InputType {
-  Shape shape;
+  Shape shape;                 // without or with the batch axis, as the function that takes it says
   std::optional<DType> dtype;  // nullopt: the type of the module's first parameter, else f32
 
+  /// Makes an input from its shape.
   // NOLINTNEXTLINE: a shape converts implicitly.
   InputType(const Shape& sizes, std::optional<DType> type = std::nullopt) : shape(sizes), dtype(type) {}
 };
@@ -104,12 +108,16 @@ class Module;
 using ForwardHook =
     std::function<void(const Module& module, std::span<const Variable> inputs, std::span<Variable> outputs)>;
 
-/// Removes a hook when it is destroyed. It may outlive the module.
+/// The owner of a forward hook, which removes the hook when it is destroyed. It may outlive the module.
 class [[nodiscard]] HookHandle {
  public:
+  /// Makes a handle of no hook.
   HookHandle() = default;
+  /// Takes over the hook of another handle.
   HookHandle(HookHandle&&) = default;
+  /// Removes the hook of this handle, then takes over that of `other`.
   HookHandle& operator=(HookHandle&& other) noexcept;
+  /// Removes the hook.
   ~HookHandle() { remove(); }
   /// Removes the hook. Does nothing if it is removed already.
   void remove();
@@ -129,7 +137,8 @@ Variable for_input(const Variable& parameter, const Variable& x);
 /// A layer or a container of layers: named parameters, named buffers, named children and a forward function.
 /// A user's module is a constructor, which registers them, and forward(), which calls the children. A module
 /// is called like a function: `y = module(x, context)`. A module with several inputs or several outputs
-/// overrides forward_all() instead, and is called with a list: `outputs = module({x, memory}, context)`.
+/// overrides forward_all() instead, and is called with a list: `outputs = module({x, memory}, context)`. Not
+/// thread-safe: one thread at a time uses a module and its descendants.
 class Module {
  public:
   virtual ~Module() = default;
@@ -145,9 +154,9 @@ class Module {
   /// called so; one that overrides forward() takes one input and has one output.
   Variables operator()(const Variables& inputs, const ForwardContext& context = {});
 
-  /// Returns the outputs for inputs of the given shapes on the meta device, so nothing is computed or changed:
-  /// the outputs have a shape and a recorded_cost(), and no data. Runs in inference mode. Appends rows to
-  /// `rows` unless that is null. Checks a model when it is built. Throws UsageError like a call.
+  /// Returns the outputs for inputs of the given shapes on the meta device, so nothing is computed or
+  /// changed: the outputs have a shape and a recorded_cost(), and no data. Runs in inference mode. Appends
+  /// rows to `rows` unless that is null. Checks a model when it is built. Throws UsageError like a call.
   Variables infer(const std::vector<InputType>& inputs, std::vector<LayerSummary>* rows = nullptr);
   /// Does so for one input and one output.
   Variable infer(const Shape& input, std::vector<LayerSummary>* rows = nullptr,
@@ -159,6 +168,7 @@ class Module {
   /// the order in which they were added. An epilogue follows them: a module with hooks fuses none, and a ReLU
   /// with hooks is not fused, so a hook sees what the module alone computes.
   HookHandle add_forward_hook(ForwardHook hook);
+  /// Returns whether this module has hooks of its own.
   bool has_forward_hooks() const { return !hooks_->empty(); }
 
   /// Returns the names from the root of the model to this module, joined by dots: "layer1.0.conv1". Empty for
@@ -172,9 +182,10 @@ class Module {
 
   /// Returns this module and all its descendants, depth first, in order of registration.
   std::vector<Module*> modules();
-  /// Return the parameters and the buffers of this module and its descendants, depth first, in order of
-  /// registration. Names are paths joined by dots.
+  /// Returns the parameters of this module and its descendants, depth first, in order of registration. Names
+  /// are paths joined by dots.
   std::vector<NamedParameter> parameters() const;
+  /// Returns the buffers in the same order, with such names.
   std::vector<NamedBuffer> buffers() const;
   /// Moves parameters and buffers to `device`. The Variables stay the same, so references in optimizers and
   /// hooks remain valid. Gradients are dropped.
@@ -195,6 +206,7 @@ class Module {
   void initialize(std::uint64_t seed);
 
  protected:
+  /// Makes a module without parameters, buffers and children.
   Module() = default;
   /// Computes the output for the input x. Checks the shape of x if the ops that it calls do not. A module
   /// overrides this function or forward_all(). Unless overridden, throws UsageError.
@@ -209,12 +221,16 @@ class Module {
 
   /// The distribution from which initialize() fills a parameter.
   struct Init {
+    /// The family of the distribution.
     enum class Kind : std::uint8_t { constant, uniform, normal };
-    Kind kind = Kind::constant;
+    Kind kind = Kind::constant;  // the family
     double value = 0;  // the constant, the bound of U(-value, value), or the deviation of N(0, value^2)
 
+    /// Returns the distribution of a constant.
     static Init constant(double value) { return {Kind::constant, value}; }
+    /// Returns U(-bound, bound).
     static Init uniform(double bound) { return {Kind::uniform, bound}; }
+    /// Returns N(0, deviation^2).
     static Init normal(double deviation) { return {Kind::normal, deviation}; }
   };
   /// Registers a parameter, which holds zeros until initialize() is called.

@@ -9,9 +9,9 @@ namespace convoy::nn {
 
 /// Options of LayerNorm and GroupNorm.
 struct NormOptions {
-  double epsilon = 1e-5;
-  bool affine = true;  // has the parameters weight, initially 1, and bias, initially 0
-  bool bias = true;    // false: no bias
+  double epsilon = 1e-5;  // added to the variance
+  bool affine = true;     // has the parameters weight, initially 1, and bias, initially 0
+  bool bias = true;       // false: no bias
 };
 
 /// Layer normalization over the last axes, with the parameters weight and bias of their shape.

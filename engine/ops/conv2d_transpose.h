@@ -1,4 +1,4 @@
-// Transposed convolution.
+// Transposed convolution. For threads and the meta device, see ops.h.
 #pragma once
 
 #include "convoy/engine/autograd/variable.h"

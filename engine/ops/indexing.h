@@ -1,7 +1,8 @@
 // Ops that choose elements by indices, which are i32 tensors and have no gradient. Indices count from 0. An
 // index out of range throws UsageError on the CPU. A GPU does not check, because that would stall every step:
 // such an index gives NaN (0 in an integer type) there, and no gradient. Gradients have the same bits in
-// every run, also if indices occur repeatedly. A negative axis counts from the last one.
+// every run, also if indices occur repeatedly. A negative axis counts from the last one. For threads and the
+// meta device, see ops.h.
 #pragma once
 
 #include "convoy/engine/autograd/variable.h"
@@ -13,8 +14,10 @@ namespace convoy {
 /// the other axes. If x requires a gradient, it must have less than 2^32 - 1 elements.
 Variable gather(const Variable& x, const Tensor& indices, int axis);
 /// Returns the slices of x at indices [K] of an axis, which has size K in the result: for axis 0, rows of x.
+/// Throws UsageError for indices of another rank.
 Variable index_select(const Variable& x, int axis, const Tensor& indices);
-/// Returns the rows of weight [V, D] at indices […], which is […, D].
+/// Returns the rows of weight [V, D] at indices […], which is […, D]. Throws UsageError for a weight of
+/// another rank.
 Variable embedding(const Variable& weight, const Tensor& indices);
 
 }  // namespace convoy

@@ -1,4 +1,5 @@
-// Losses that compare each element of x with a target of the same shape and type.
+// Losses that compare each element of x with a target of the same shape and floating-point type. Other
+// arguments throw UsageError. For threads and the meta device, see ops.h.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +8,12 @@
 
 namespace convoy {
 
-/// What a loss returns: the mean of the losses of all elements, [1], their sum, [1], or the loss of each, in
-/// the shape of x. The mean of no elements is an error.
-enum class Reduction : std::uint8_t { mean, sum, none };
+/// The result of a loss.
+enum class Reduction : std::uint8_t {
+  mean,  // of the losses of all elements, [1]; UsageError if there are none
+  sum,   // of the losses of all elements, [1]
+  none,  // the loss of each element, in the shape of x
+};
 
 /// Returns (x - target)^2.
 Variable mse_loss(const Variable& x, const Variable& target, Reduction reduction = Reduction::mean);

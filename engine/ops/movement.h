@@ -1,6 +1,7 @@
-// Ops that rearrange elements: they compute nothing, and their gradients rearrange back. Tensors are contiguous,
-// so all of them but reshape, squeeze and unsqueeze copy. An axis counts from the last one if it is negative. An
-// axis or a size that does not fit throws UsageError.
+// Ops that rearrange elements: they compute nothing, and their gradients rearrange back. Tensors are
+// contiguous, so all of them but reshape, squeeze and unsqueeze copy. An axis counts from the last one if it
+// is negative. An axis, a size or a type that does not fit throws UsageError: reshape, squeeze and unsqueeze
+// take every type, the others floating-point types. For threads and the meta device, see ops.h.
 #pragma once
 
 #include <initializer_list>
@@ -23,6 +24,7 @@ Variable flatten(const Variable& x);
 
 /// Reorders the axes: axis i of the result is axis axes[i] of x. `axes` has each axis of x once.
 Variable permute(const Variable& x, std::initializer_list<int> axes);
+/// Does the same for a span of axes.
 Variable permute(const Variable& x, std::span<const int> axes);
 /// Swaps two axes.
 Variable transpose(const Variable& x, int axis_a, int axis_b);
@@ -45,7 +47,8 @@ Variable stack(const std::vector<Variable>& inputs, int axis);
 
 /// The number of elements that pad() adds in front of and behind one axis.
 struct Padding {
-  std::int64_t before = 0, after = 0;
+  std::int64_t before = 0;  // at least 0
+  std::int64_t after = 0;   // at least 0
 };
 /// Adds elements of `value` around x. `padding` has one entry per axis, in the order of the axes.
 Variable pad(const Variable& x, const std::vector<Padding>& padding, double value = 0);

@@ -1,5 +1,5 @@
 // Normalization within samples. Unlike batch norm, it has no running statistics, and training and inference
-// are the same.
+// are the same. For threads and the meta device, see ops.h.
 #pragma once
 
 #include "convoy/engine/autograd/variable.h"

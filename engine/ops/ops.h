@@ -1,7 +1,9 @@
 // Differentiable operations on variables. Each op checks shapes, dtypes and devices, allocates its result,
-// calls kernels, and records its backward. Ops throw UsageError if an argument does not fit. If an argument is
-// on the meta device, the result is there too, and no kernel runs; the others may be on any device. Images are
-// [N, H, W, C].
+// calls kernels, and records its backward. Ops throw UsageError if an argument does not fit. If an argument
+// is on the meta device, the result is there too, and no kernel runs; the others may be on any device. Images
+// are [N, H, W, C]. An op enqueues its kernels on the compute stream of its first argument's context and, on
+// a GPU, does not wait for them. One thread at a time calls ops on one context; threads with contexts of
+// their own may call ops at once.
 #pragma once
 
 #include "convoy/engine/autograd/variable.h"
@@ -23,12 +25,18 @@ namespace convoy {
 
 // ---- Elementwise operations ----
 
+/// Returns max(x, 0). The gradient is 0 at 0. NaN is propagated.
 Variable relu(const Variable& x);
+/// Returns x Phi(x), where Phi is the normal distribution function, without approximation (Hendrycks and
+/// Gimpel, arXiv:1606.08415).
 Variable gelu(const Variable& x);
+/// Returns x sigmoid(x).
 Variable silu(const Variable& x);
-/// Returns x min(max(x + 3, 0), 6) / 6.
+/// Returns x min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244).
 Variable hardswish(const Variable& x);
+/// Returns the hyperbolic tangent.
 Variable tanh(const Variable& x);
+/// Returns 1 / (1 + exp(-x)).
 Variable sigmoid(const Variable& x);
 /// Zeroes elements of x [N, …] with probability `p` in [0, 1) and scales the others by 1 / (1 - p). The draws
 /// are keyed by `random` and by sample_ids, i32 [N] (see kernels/elementwise.h). If `device_epoch`, i32 [1],
@@ -50,16 +58,16 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
 /// Convolves x [N, H, W, I] with filter [O, kH, kW, I] and adds bias, [O] or undefined; with options.relu,
 /// applies max(., 0) to the result.
 Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias, Conv2dOptions options = {});
-/// Returns the size of one axis after a convolution or pooling window. Throws UsageError if the window does
-/// not fit.
+/// Returns the size of one axis after a convolution or pooling window, (size + 2 padding - kernel) / stride +
+/// 1, rounded down. Throws UsageError if the window does not fit.
 std::int64_t window_output_size(std::int64_t size, std::int64_t kernel, int stride, int padding);
 
 // ---- Normalization ----
 
 /// Running statistics, [C] each. Training updates them in place.
 struct BatchNormStatistics {
-  Tensor running_mean;
-  Tensor running_var;
+  Tensor running_mean;  // moving average of the batch means
+  Tensor running_var;   // moving average of the unbiased batch variances
 };
 /// Normalizes x [N, …, C] by batch statistics if `training`, else by running statistics. Adds `residual`, of
 /// the shape of x, unless it is undefined. All other arguments are [C], f32 if x is f16 or bf16, else of the
@@ -78,20 +86,26 @@ Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variabl
 
 // ---- Pooling ----
 
+/// Returns the maximum of each window of x [N, H, W, C]: [N, oH, oW, C] with sizes of window_output_size().
+/// The gradient goes to the first maximum. Padding is never a maximum, and NaN is larger than any number.
+/// Throws UsageError if the padding exceeds half of the kernel.
 Variable max_pool2d(const Variable& x, Pool2dOptions options);
+/// Returns the mean of each window, in the shape of max_pool2d(). The padding counts as zeros. Throws
+/// UsageError like max_pool2d().
 Variable avg_pool2d(const Variable& x, Pool2dOptions options);
-/// Averages [N, H, W, C] over all pixels to [N, C].
+/// Averages [N, H, W, C] over all pixels to [N, C]. Throws UsageError if there are no pixels.
 Variable global_avg_pool2d(const Variable& x);
 
 // ---- Losses ----
 
+/// The results of cross_entropy(), in f32 if the logits are f16 or bf16.
 struct CrossEntropy {
   Variable loss;   // [1]: the sum over the batch, not the mean; divide by the global number of samples
   Tensor losses;   // [N]: the loss of each sample
   Tensor correct;  // i32 [N]: 1 if the label has the largest logit, else 0
 };
 /// Computes the softmax cross-entropy of logits [N, C] and labels i32 [N] in [0, C), with label smoothing in
-/// [0, 1). Checks the range of the labels on the CPU only.
+/// [0, 1). Throws UsageError for a label out of range on the CPU; a GPU does not check labels.
 CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double smoothing = 0);
 /// Returns only the loss of cross_entropy().
 Variable cross_entropy_sum(const Variable& logits, const Tensor& labels, double smoothing = 0);

@@ -1,5 +1,6 @@
 // Reductions over all elements or over some axes, and softmax. An axis counts from the last one if it is
-// negative; an axis that does not exist or is named twice throws UsageError.
+// negative; an axis that does not exist or is named twice throws UsageError, and so does an integer type.
+// For threads and the meta device, see ops.h.
 #pragma once
 
 #include <vector>
@@ -18,7 +19,7 @@ Variable sum(const Variable& x, const std::vector<int>& axes, bool keep_axes = f
 /// Returns the mean over `axes`. Throws UsageError if it has no terms.
 Variable mean(const Variable& x, const std::vector<int>& axes, bool keep_axes = false);
 /// Returns the mean squared distance from the mean over `axes`. With `unbiased`, divides by one less than the
-/// number of terms.
+/// number of terms. Throws UsageError if that is 0.
 Variable variance(const Variable& x, const std::vector<int>& axes, bool keep_axes = false,
                   bool unbiased = true);
 

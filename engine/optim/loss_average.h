@@ -6,7 +6,7 @@ namespace convoy::optim {
 /// An exponential moving average with the bias correction of Adam's moments (Kingma and Ba, arXiv:1412.6980,
 /// section 3): with s_t = decay s_{t-1} + (1 - decay) loss_t and s_0 = 0, the value is s_t / (1 - decay^t).
 /// This is a weighted mean of the losses seen. The first value is the first loss; early values are not biased
-/// towards 0.
+/// towards 0. Not thread-safe.
 class LossAverage {
  public:
   /// The state for a checkpoint. After restore(), the average continues with the same bits.
@@ -23,7 +23,9 @@ class LossAverage {
   /// Returns the average; NaN before the first loss.
   double value() const;
 
+  /// Returns the state for a checkpoint.
   State state() const { return state_; }
+  /// Continues from a state of an average with the same decay.
   void restore(const State& state) { state_ = state; }
 
  private:

@@ -15,8 +15,8 @@ namespace convoy::optim {
 
 /// The initial scale, and how the scale changes.
 struct LossScaleSettings {
-  double initial = 65536;
-  kernels::LossScaleOptions options = {};
+  double initial = 65536;                  // the first scale, within the bounds of `options`
+  kernels::LossScaleOptions options = {};  // how the scale grows and shrinks
 
   /// Returns settings for a scale that never changes. The first overflow fails.
   static LossScaleSettings fixed(double scale);
@@ -28,6 +28,8 @@ struct LossScaleSettings {
 ///
 /// Data-parallel ranks sum their gradients before the check, and infinities and NaNs survive a sum. All ranks
 /// therefore find the same result, skip the same steps and have the same scale without communicating.
+///
+/// Not thread-safe: the thread of the compute stream uses the scaler. Another thread may wait for a Reading.
 class LossScaler {
  public:
   /// `loss_dtype` is the type of the loss that backward starts from, f32 or f64 (f32 if the logits are f16 or
@@ -46,8 +48,9 @@ class LossScaler {
   /// Adjusts the scale by the last result of find_non_finite().
   void update() const;
 
+  /// The state for logs and checkpoints.
   struct State {
-    double scale = 0;
+    double scale = 0;             // the factor of the loss
     std::int64_t good_steps = 0;  // steps since the scale last changed
     std::int64_t skipped = 0;     // total of skipped steps
     bool failed = false;          // gradients overflowed at the minimum scale: no scale will help

@@ -18,9 +18,9 @@ namespace convoy::optim {
 
 /// Parameters that share settings. The learning rate of a group is lr_scale times the rate given to step().
 struct ParameterGroup {
-  std::vector<nn::NamedParameter> parameters;
-  double lr_scale = 1;
-  double weight_decay = 0;
+  std::vector<nn::NamedParameter> parameters;  // with unique names
+  double lr_scale = 1;                         // at least 0
+  double weight_decay = 0;                     // at least 0
 };
 
 /// Returns two groups: filters and weights with `weight_decay`, biases and norm parameters without. With
@@ -30,16 +30,16 @@ std::vector<ParameterGroup> decay_groups(const std::vector<nn::NamedParameter>& 
 
 /// A tensor of optimizer state.
 struct NamedState {
-  std::string name;  // kind and parameter: "momentum/layer1.0.conv1.weight"
-  Tensor tensor;
+  std::string name;                                    // kind and parameter: "momentum/layer1.0.conv1.weight"
+  Tensor tensor;                                       // shares the storage of the optimizer
   nn::ParameterKind kind = nn::ParameterKind::weight;  // determines the layout in a checkpoint
 };
 
 /// The part of an optimizer that a checkpoint stores.
 struct OptimizerState {
-  std::string name;  // of the optimizer
-  std::int64_t steps = 0;
-  std::vector<NamedState> tensors;
+  std::string name;                 // of the optimizer
+  std::int64_t steps = 0;           // steps done, without skipped ones
+  std::vector<NamedState> tensors;  // as Optimizer::state() returns them
 };
 
 /// Options of one optimizer step.
@@ -57,7 +57,8 @@ struct OptimizerStepOptions {
 /// An optimizer over parameter groups. Its state is allocated with it, as zeros on the device and in the type
 /// of each parameter, so a checkpoint of any step is complete. Move a model to its device and precision
 /// before building its optimizer. All numbers that change from step to step are in device memory, so a step
-/// can be captured in a CUDA graph and replayed.
+/// can be captured in a CUDA graph and replayed. Not thread-safe: the thread of the compute stream steps the
+/// optimizer, and no other thread uses the parameters meanwhile.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -69,10 +70,11 @@ class Optimizer {
   /// gradients' memory, except with a scaler. Enqueues work and does not wait for the device.
   ///
   /// Throws UsageError if no gradient is new (there was no backward since the last step; with a process group
-  /// a rank may have none), or if a parameter has left the device or precision of its state.
+  /// a rank may have none), if a parameter has left the device or precision of its state, or if `lr` is
+  /// negative or an option is invalid.
   void step(double lr, const OptimizerStepOptions& options = {});
   /// Makes one step with a learning rate in device memory: f64 [1] on the parameters' device. A captured CUDA
-  /// graph reads it at each replay.
+  /// graph reads it at each replay. Throws UsageError for another tensor.
   void step(const Tensor& lr, const OptimizerStepOptions& options = {});
 
   /// Returns the global norm of the new gradients, before any clipping. Blocks until the device has computed
@@ -82,6 +84,7 @@ class Optimizer {
   /// Returns the number of steps done, without skipped ones. Adam's bias corrections use this number for all
   /// parameters. The counter is in device memory: blocks until the device has computed it.
   std::int64_t steps() const;
+  /// Sets the number of steps done, as when a run resumes.
   void set_steps(std::int64_t steps);
   /// Returns the tensors that a checkpoint stores, ordered by kind of state, group and parameter. To restore
   /// the state, write into the tensors and call set_steps().
@@ -92,6 +95,7 @@ class Optimizer {
   /// clipping. If so, an optimizer over shards of parameters gives the same result as one over whole
   /// parameters.
   virtual bool is_elementwise() const = 0;
+  /// Returns the parameters with their settings.
   const std::vector<ParameterGroup>& groups() const { return groups_; }
 
  protected:
@@ -110,7 +114,7 @@ class Optimizer {
   void append_state(std::vector<NamedState>& all, std::string_view kind,
                     const std::vector<std::vector<Tensor>>& state) const;
 
-  std::vector<ParameterGroup> groups_;
+  std::vector<ParameterGroup> groups_;  // with at least one parameter
 
  private:
   /// Returns the new gradients. Throws UsageError if there are none, unless `may_be_empty`.
@@ -131,17 +135,20 @@ class Optimizer {
 /// computed the number of steps.
 OptimizerState state_of(const Optimizer& optimizer);
 
+/// Settings of Sgd.
 struct SgdSettings {
-  double momentum = 0;
-  bool nesterov = false;
+  double momentum = 0;      // from 0 to less than 1
+  bool nesterov = false;    // Nesterov's momentum; needs a momentum above 0
   double weight_decay = 0;  // must be 0 with explicit groups, which have their own
 };
 
 /// Stochastic gradient descent with momentum, as torch.optim.SGD.
 class Sgd final : public Optimizer {
  public:
-  /// Makes one group in which all parameters decay (PyTorch's default).
+  /// Makes one group in which all parameters decay (PyTorch's default). Throws UsageError for invalid
+  /// settings, and like the constructor of Optimizer.
   Sgd(const std::vector<nn::NamedParameter>& parameters, SgdSettings settings);
+  /// Makes an optimizer of explicit groups. Throws UsageError like the other constructor.
   Sgd(std::vector<ParameterGroup> groups, SgdSettings settings);
   std::vector<NamedState> state() const override;
   std::string name() const override { return "sgd"; }
@@ -154,18 +161,22 @@ class Sgd final : public Optimizer {
   std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty if momentum = 0
 };
 
+/// Settings of Adam and AdamW.
 struct AdamSettings {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
+  double beta1 = 0.9;       // decay of the first moment, from 0 to less than 1
+  double beta2 = 0.999;     // decay of the second moment, from 0 to less than 1
+  double epsilon = 1e-8;    // added to the square root of the second moment; above 0
   double weight_decay = 0;  // must be 0 with explicit groups, which have their own
-  bool decoupled = false;   // AdamW
+  bool decoupled = false;   // true: AdamW, whose weight decay is not part of the gradient
 };
 
 /// Adam, and AdamW with decoupled weight decay, as torch.optim.Adam and AdamW.
 class Adam final : public Optimizer {
  public:
+  /// Makes one group in which all parameters decay (PyTorch's default). Throws UsageError for invalid
+  /// settings, and like the constructor of Optimizer.
   Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings settings);
+  /// Makes an optimizer of explicit groups. Throws UsageError like the other constructor.
   Adam(std::vector<ParameterGroup> groups, AdamSettings settings);
   std::vector<NamedState> state() const override;
   std::string name() const override { return settings_.decoupled ? "adamw" : "adam"; }

@@ -1,5 +1,5 @@
 // Learning-rate schedules: pure functions of the step, which need no state in checkpoints and agree on all
-// ranks.
+// ranks. Schedules and the functions that make them are thread-safe.
 //
 // For S steps with W steps of warmup, counted from 0:
 //   warmup   rate(s) = peak (s + 1) / (W + 1) for s < W. The first step has a rate above 0. The peak is
@@ -19,14 +19,14 @@ namespace convoy::optim {
 /// A function that returns the learning rate of a step; steps count from 0.
 using Schedule = std::function<double(std::int64_t step)>;
 
+/// Options of all schedules. The functions that take them throw UsageError for invalid options, and for
+/// options that the shape does not have.
 struct ScheduleOptions {
-  double peak = 0.1;
-  std::int64_t steps = 1;   // of the whole training
+  double peak = 0.1;        // the highest rate; at least 0
+  std::int64_t steps = 1;   // number of steps of the whole training
   std::int64_t warmup = 0;  // steps of linear rise to the peak; less than `steps`
   double final = 0;         // the last rate of cosine, linear and triangle; must be 0 for the others
 };
-
-// All of the following throw UsageError for invalid options, and for options that the shape does not have.
 
 /// Returns a schedule that stays at the peak.
 Schedule constant(ScheduleOptions options);
@@ -36,10 +36,10 @@ Schedule linear(ScheduleOptions options);
 /// without restarts.
 Schedule cosine(ScheduleOptions options);
 /// Returns a schedule that rises to the peak over the first R = round(rise S) steps, as a warmup does, then
-/// falls linearly to final (Smith, arXiv:1708.07120). options.warmup must be 0.
+/// falls linearly to final (Smith, arXiv:1708.07120). options.warmup must be 0, and `rise` in [0, 1).
 Schedule triangle(ScheduleOptions options, double rise = 0.3);
 /// Returns a schedule that multiplies the rate by `factor` at each milestone. Milestones are fractions of the
-/// steps: one takes effect from step round(milestone S) on.
+/// steps, between 0 and 1: one takes effect from step round(milestone S) on. The factor must be positive.
 Schedule step_decay(ScheduleOptions options, std::vector<double> milestones = {0.5, 0.75},
                     double factor = 0.1);
 

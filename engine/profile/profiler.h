@@ -20,13 +20,15 @@ namespace convoy {
 /// Ranges that begin while the profiler is disabled are not recorded.
 class Profiler {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = std::chrono::steady_clock;  // of all ranges
 
   /// Keeps at most `max_events` ranges (about 150 bytes each) for the trace, which bounds the memory of a
   /// long run. Later ranges still count in totals(), and the trace states how many are missing.
   explicit Profiler(std::size_t max_events = std::size_t{1} << 20) : max_events_(max_events) {}
 
+  /// Enables or disables recording. Disabled at first.
   void enable(bool on) { enabled_ = on; }
+  /// Returns whether ranges that begin now are recorded.
   bool enabled() const { return enabled_; }
 
   /// A scope that records the time from its construction to its destruction, if the profiler is enabled at
@@ -34,7 +36,9 @@ class Profiler {
   /// null profiler it costs one comparison.
   class Range {
    public:
+    /// Begins a range of the calling thread, which also ends it.
     Range(Profiler* profiler, std::string_view name, std::string_view category = "compute");
+    /// Ends the range, and records it.
     ~Range();
     Range(const Range&) = delete;
     Range& operator=(const Range&) = delete;
@@ -67,9 +71,9 @@ class Profiler {
   std::string trace_events(int process, std::string_view label) const;
   /// The total time (ms) and number of the ranges of one name.
   struct Total {
-    std::string name;
-    double ms = 0;
-    std::int64_t count = 0;
+    std::string name;        // of the ranges
+    double ms = 0;           // the sum of their times
+    std::int64_t count = 0;  // the number of ranges
   };
   /// Returns the totals by name, largest time first. The time of a range includes nested ranges.
   std::vector<Total> totals() const;
@@ -106,7 +110,7 @@ class Profiler {
 };
 
 /// Returns a trace file, {"traceEvents": […]}, from the trace_events() of each process. Frees the argument's
-/// texts as it appends them.
+/// texts as it appends them. Thread-safe.
 std::string chrome_trace_of(std::vector<std::string> processes);
 
 }  // namespace convoy

@@ -7,7 +7,7 @@ namespace convoy {
 
 /// Collectives over the ranks (or devices) that each hold a shard of a batch or of the model's gradients.
 /// Every rank must make the same calls in the same order. Work that is enqueued on the compute stream after a
-/// call sees its results; on the CPU the call blocks until they are complete.
+/// call sees its results; on the CPU the call blocks until they are complete. Not thread-safe.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;

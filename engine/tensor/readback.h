@@ -9,7 +9,8 @@
 namespace convoy {
 
 /// A copy of the values that a tensor has once the work enqueued so far is done. Later work may overwrite the
-/// tensor. On the CPU the copy is complete after construction.
+/// tensor. On the CPU the copy is complete after construction. Only the constructor uses the compute stream,
+/// so another thread may wait for the values.
 class Readback {
  public:
   /// Enqueues the copy on the compute stream of the tensor's device and returns without waiting for it.

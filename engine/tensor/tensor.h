@@ -11,14 +11,20 @@
 namespace convoy {
 
 /// A block of bytes from a device's allocator. It is released with the last tensor that refers to it.
+/// It does not change after construction, except for its bytes.
 class Storage {
  public:
+  /// Allocates an uninitialized block. Throws DeviceError if the device is out of memory.
   Storage(const DeviceContext& device, std::size_t bytes);
+  /// Releases the block.
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
+  /// Returns the context whose allocator the block is from.
   const DeviceContext& context() const { return context_; }
+  /// Returns the address of the block in the memory of the device; null for 0 bytes and on the
+  /// meta device.
   void* data() const { return data_; }
 
  private:
@@ -30,14 +36,20 @@ class Storage {
 /// A handle to shared storage: an offset, a contiguous row-major shape and an element type. Copies of a
 /// Tensor share storage; clone() allocates new storage. A default-constructed Tensor is undefined: on it,
 /// only defined() and assignment are valid.
+///
+/// Several threads may hold copies and call the functions that enqueue no work, such as shape(). All others,
+/// such as clone(), use the compute stream of the context, which belongs to one thread at a time. Every
+/// function that allocates throws DeviceError if the device is out of memory.
 class Tensor {
  public:
+  /// Makes an undefined tensor.
   Tensor() = default;
 
   /// Returns a tensor with uninitialized elements.
   static Tensor empty(const Shape& shape, DType dtype, const DeviceContext& device);
   /// Returns a tensor with every element set to `value`.
   static Tensor full(const Shape& shape, double value, DType dtype, const DeviceContext& device);
+  /// Returns a tensor of zeros.
   static Tensor zeros(const Shape& shape, DType dtype, const DeviceContext& device) {
     return full(shape, 0, dtype, device);
   }
@@ -45,6 +57,7 @@ class Tensor {
   /// shape.numel().
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape, const DeviceContext& device);
+  /// Does the same for a vector.
   template <class T>
   static Tensor from(const std::vector<T>& values, const Shape& shape, const DeviceContext& device) {
     return from(std::span<const T>(values), shape, device);
@@ -54,12 +67,19 @@ class Tensor {
     return empty(other.shape(), other.dtype(), other.context());
   }
 
+  /// Returns whether the tensor has storage.
   bool defined() const { return storage_ != nullptr; }
+  /// Returns the sizes of all axes.
   const Shape& shape() const { return shape_; }
+  /// Returns the size of an axis; a negative `axis` counts from the last one. Does not check `axis`.
   std::int64_t size(int axis) const { return shape_[axis]; }
+  /// Returns the number of elements.
   std::int64_t numel() const { return shape_.numel(); }
+  /// Returns the size of the elements in bytes.
   std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype_); }
+  /// Returns the element type.
   DType dtype() const { return dtype_; }
+  /// Returns the device of the storage.
   Device device() const { return context().device(); }
   /// Returns the stream and the memory of the tensor's device.
   const DeviceContext& context() const;

@@ -1,4 +1,5 @@
 // Argument checks that throw formatted errors. Device sources cannot include this file, because it uses fmt.
+// All functions are thread-safe.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 // Element types and their dispatch to C++ types. f16 and bf16 are storage types defined here, because g++ 12
 // has no arithmetic for them. Every kernel widens them to float, computes, and rounds once. On a GPU the
-// conversions are hardware instructions. They give the same bits, except that they produce only one NaN.
+// conversions are hardware instructions. They give the same bits, except that they produce only one NaN. The
+// functions are pure, so all are thread-safe.
 #pragma once
 
 #include <bit>
@@ -19,7 +20,15 @@
 
 namespace convoy {
 
-enum class DType : std::uint8_t { f64, f32, f16, bf16, i32, u8 };
+/// An element type.
+enum class DType : std::uint8_t {
+  f64,   // double
+  f32,   // float
+  f16,   // float16, stored in 2 bytes
+  bf16,  // bfloat16, stored in 2 bytes
+  i32,   // std::int32_t: labels and counters
+  u8,    // std::uint8_t: pixels
+};
 
 /// Returns the size of one element in bytes.
 constexpr std::size_t size_of(DType dtype) {
@@ -54,9 +63,10 @@ constexpr bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DTy
 
 /// A bfloat16 number: the upper 16 bits of a float. Conversion rounds to nearest even; NaN stays NaN.
 struct bfloat16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  // the sign in the highest bit
 
   bfloat16() = default;
+  /// Rounds `value`.
   CONVOY_HOST_DEVICE explicit constexpr bfloat16(float value) {
 #if defined(__CUDA_ARCH__)
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
@@ -67,6 +77,7 @@ struct bfloat16 {
                   : static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
 #endif
   }
+  /// Returns the value, which is exact.
   CONVOY_HOST_DEVICE explicit constexpr operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
@@ -75,9 +86,10 @@ struct bfloat16 {
 /// An IEEE binary16 number: 1 sign, 5 exponent and 10 mantissa bits. Conversion rounds to nearest even and
 /// keeps subnormals.
 struct float16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  // the sign in the highest bit
 
   float16() = default;
+  /// Rounds `value`.
   CONVOY_HOST_DEVICE explicit constexpr float16(float value) {
 #if defined(__CUDA_ARCH__)
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
@@ -98,6 +110,7 @@ struct float16 {
     }
 #endif
   }
+  /// Returns the value, which is exact.
   CONVOY_HOST_DEVICE explicit constexpr operator float() const {
 #if defined(__CUDA_ARCH__)
     float value = 0;
@@ -117,7 +130,7 @@ struct float16 {
   }
 };
 
-/// The DType of a C++ type. Example: dtype_of<float> == DType::f32.
+/// The DType of a C++ type, for dtype_of.
 template <class T>
 struct DTypeOf;
 template <>
@@ -144,6 +157,7 @@ template <>
 struct DTypeOf<std::uint8_t> {
   static constexpr DType value = DType::u8;
 };
+/// The DType of a C++ type. Example: dtype_of<float> == DType::f32.
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
@@ -152,6 +166,7 @@ template <class... Ts>
 struct ElementTypes {
   const char* where;  // for error messages: "the CPU", "a GPU"
 };
+/// All element types.
 inline constexpr ElementTypes<double, float, float16, bfloat16, std::int32_t, std::uint8_t> kAllTypes{
     "Convoy"};
 

@@ -1,4 +1,5 @@
-// Error types and the process exit codes they map to. Does not use fmt, so device sources can include it.
+// Error types and the process exit codes they map to. Does not use fmt, so device sources can include it. The
+// types are values without shared state.
 #pragma once
 
 #include <stdexcept>
@@ -8,7 +9,7 @@ namespace convoy {
 
 /// The exit code of a program. The README lists the codes for users.
 enum class ExitCode : int {
-  ok = 0,
+  ok = 0,          // success
   usage = 2,       // invalid flags, configuration, arguments or shapes
   data = 3,        // an invalid data set, image or label file
   peer = 4,        // a failure of another rank or of a collective
@@ -21,7 +22,9 @@ enum class ExitCode : int {
 /// The base of all exceptions of this project. `main` prints what() on one line and returns code().
 class Error : public std::runtime_error {
  public:
+  /// `message` is what() returns: one line that names what was found and what was expected.
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  /// Returns the exit code of a program that ends with this error.
   ExitCode code() const noexcept { return code_; }
 
  private:
@@ -31,16 +34,17 @@ class Error : public std::runtime_error {
 /// An error with a fixed exit code.
 template <ExitCode kCode>
 struct ErrorOf : Error {
+  /// `message` is what() returns.
   explicit ErrorOf(const std::string& message) : Error(kCode, message) {}
 };
 
-using UsageError = ErrorOf<ExitCode::usage>;
-using DataError = ErrorOf<ExitCode::data>;
-using PeerError = ErrorOf<ExitCode::peer>;
-using CheckpointError = ErrorOf<ExitCode::checkpoint>;
-using NumericError = ErrorOf<ExitCode::numeric>;
-using DeviceError = ErrorOf<ExitCode::device>;
-using OutputError = ErrorOf<ExitCode::output>;
+using UsageError = ErrorOf<ExitCode::usage>;            ///< see ExitCode::usage
+using DataError = ErrorOf<ExitCode::data>;              ///< see ExitCode::data
+using PeerError = ErrorOf<ExitCode::peer>;              ///< see ExitCode::peer
+using CheckpointError = ErrorOf<ExitCode::checkpoint>;  ///< see ExitCode::checkpoint
+using NumericError = ErrorOf<ExitCode::numeric>;        ///< see ExitCode::numeric
+using DeviceError = ErrorOf<ExitCode::device>;          ///< see ExitCode::device
+using OutputError = ErrorOf<ExitCode::output>;          ///< see ExitCode::output
 
 /// An operation that cannot be captured in a CUDA graph (kernels/runtime/cuda_graph.h). The operation can
 /// still run outside a capture.

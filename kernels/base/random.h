@@ -1,7 +1,8 @@
 // Counter-based random numbers: Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
 // SC 2011). A random number is a pure function of its seed, purpose and coordinates. It does not depend on
 // the number of workers or ranks or on the device, and a checkpoint needs no generator state. Header only:
-// the same code runs on the CPU and in CUDA kernels.
+// the same code runs on the CPU and in CUDA kernels. All functions are thread-safe while no code writes the
+// cell of a Random.
 #pragma once
 
 #include <array>
@@ -13,20 +14,22 @@ namespace convoy {
 
 /// The purpose of a stream of random numbers. Streams of different purposes are independent.
 enum class RandomPurpose : std::uint32_t {
-  initialization = 1,
-  shuffle = 2,
-  augmentation = 3,
-  dropout = 4,
-  split = 5,
-  generated_data = 6,
-  test = 7,
+  initialization = 1,  // of parameters
+  shuffle = 2,         // the order of samples in an epoch
+  augmentation = 3,    // of images
+  dropout = 4,         // which elements are dropped
+  split = 5,           // of a data set into training and test images
+  generated_data = 6,  // data::generate_shapes()
+  test = 7,            // values in tests
 };
 
-/// The constants of Philox-4x32-10: the number of rounds, the multipliers, and the increments of the key per
-/// round. The increments are the golden ratio and sqrt(3) - 1 in 0.32 fixed point.
-inline constexpr int kPhiloxRounds = 10;
-inline constexpr std::uint32_t kPhiloxFactor0 = 0xD2511F53u, kPhiloxFactor1 = 0xCD9E8D57u;
-inline constexpr std::uint32_t kPhiloxStep0 = 0x9E3779B9u, kPhiloxStep1 = 0xBB67AE85u;
+inline constexpr int kPhiloxRounds = 10;                      // of Philox-4x32-10
+inline constexpr std::uint32_t kPhiloxFactor0 = 0xD2511F53u;  // the first multiplier
+inline constexpr std::uint32_t kPhiloxFactor1 = 0xCD9E8D57u;  // the second multiplier
+/// Added to key[0] in every round: the golden ratio in 0.32 fixed point.
+inline constexpr std::uint32_t kPhiloxStep0 = 0x9E3779B9u;
+/// Added to key[1] in every round: sqrt(3) - 1 in 0.32 fixed point.
+inline constexpr std::uint32_t kPhiloxStep1 = 0xBB67AE85u;
 
 /// Returns the four 32-bit words that Philox-4x32-10 computes from a 128-bit counter and a 64-bit key.
 CONVOY_HOST_DEVICE constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
@@ -47,11 +50,11 @@ CONVOY_HOST_DEVICE constexpr std::array<std::uint32_t, 4> philox(std::array<std:
 /// A generator for one purpose and one seed. The caller chooses the meaning of the coordinates: epoch, layer,
 /// sample, element, and so on.
 struct Random {
-  std::uint64_t seed = 0;
-  RandomPurpose purpose = RandomPurpose::test;
-  std::uint32_t stream = 0;  // an epoch or a layer, less than 2^24
-  // If not null, *cell (the epoch) is xor-ed into `stream`. The code that draws reads it, so it must be in
-  // the memory of that device. A captured CUDA graph thus uses the current epoch in every replay.
+  std::uint64_t seed = 0;                       // of the training
+  RandomPurpose purpose = RandomPurpose::test;  // what the numbers are for
+  std::uint32_t stream = 0;                     // an epoch or a layer, less than 2^24
+  /// If not null, *cell (the epoch) is xor-ed into `stream`. The code that draws reads it, so it must be in
+  /// the memory of that device. A captured CUDA graph thus uses the current epoch in every replay.
   const std::int32_t* cell = nullptr;
 
   /// Returns an equal generator without a cell. A kernel thread calls this first, so that it reads *cell

@@ -19,6 +19,7 @@ namespace convoy {
 /// cannot parse as missing. Not thread-safe.
 class AlgorithmCache {
  public:
+  /// Creates an empty cache for at most `capacity` entries.
   explicit AlgorithmCache(std::size_t capacity = 1024) : capacity_(capacity) {}
 
   /// Returns the value of `key`, if there is one, and marks the entry as the most recently used.
@@ -28,6 +29,7 @@ class AlgorithmCache {
 
   /// Returns all entries, the least recently used one first. Inserting them in this order restores the cache.
   std::vector<std::pair<std::string, std::string>> entries() const;
+  /// Returns the number of entries.
   std::size_t size() const { return order_.size(); }
   /// Returns a number that increases whenever an entry is added or changed. Compare it to see whether the
   /// cache has changed since it was last saved.

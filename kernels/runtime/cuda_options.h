@@ -1,4 +1,4 @@
-// Options for the computations on a GPU.
+// Options for the computations on a GPU: a value, which DeviceContext::create_cuda() copies.
 #pragma once
 
 namespace convoy {

@@ -15,12 +15,15 @@ namespace convoy {
 
 /// Options of a context on the CPU.
 struct CpuOptions {
-  int threads = 0;               // 0: all cores that this process may use
+  int threads = 0;               // of a kernel; 0: all cores that this process may use
   std::size_t memory_limit = 0;  // bytes; 0: the physical memory of the machine
 };
 
 /// A handle to one compute stream and one allocator on a device. Copies share them; they exist as long as any
-/// handle or tensor refers to them. A stream is used by one thread at a time.
+/// handle or tensor refers to them.
+///
+/// Several threads may create, copy and query contexts, and use one allocator. The compute stream and the
+/// algorithm cache of a context are used by one thread at a time.
 ///
 /// A Device converts to its default context. Programs that need options create a context; while it exists,
 /// it is the default, unless there was one before. So functions that are given only a Device use it too.
@@ -38,16 +41,20 @@ class DeviceContext {
   /// Creates a context on `device` with the options for its kind. Throws like create_cuda().
   static DeviceContext create(Device device, const CpuOptions& cpu, const CudaOptions& cuda);
 
+  /// Returns the device of the stream and the memory.
   Device device() const;
+  /// Returns the kind of the device.
   DeviceKind kind() const { return device().kind; }
+  /// Returns the name of the device: "cpu", "cuda:1" or "meta".
   std::string name() const { return device().name(); }
   /// Returns the hardware and library versions that entries of algorithm_cache() are valid for:
   /// "NVIDIA H200, sm_90, cuDNN 9.19.0". Returns "" for other devices, which do not autotune.
   std::string hardware() const;
   /// Returns the UUID of the GPU, which is the same in all processes: "GPU-1f3a…". Returns "" for others.
   std::string uuid() const;
-  int compute_capability() const;  // 90 means 9.0; 0 for other devices than GPUs
-  /// Returns the compute stream.
+  /// Returns 10 times the compute capability of a GPU: 90 means 9.0. Returns 0 for other devices.
+  int compute_capability() const;
+  /// Returns the compute stream, on which all ops of this context run.
   Stream stream() const;
   /// Returns the allocator of the device's memory.
   CachingAllocator& memory() const;

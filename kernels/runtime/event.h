@@ -10,19 +10,25 @@ namespace convoy {
 
 /// A point in the work of a stream. Another stream of the same device, or the host, can wait for it. A timed
 /// event also has the time at which the device last reached it. A new event counts as reached.
+///
+/// One thread at a time records an event. Between records, several threads may call reached() and wait().
 class Event {
  public:
-  /// Creates an event for streams of the same kind, and of the same GPU, as `prototype`.
+  /// Creates an event for streams of the same kind, and of the same GPU, as `prototype`. Throws UsageError
+  /// for a stream of the meta device.
   explicit Event(const Stream& prototype) : Event(prototype, false) {}
   /// Creates an event for elapsed_ms(). Recorded in a CudaGraph, it is reached in every replay, which updates
-  /// its time; other streams cannot wait for it in the capture.
+  /// its time; other streams cannot wait for it in the capture. Throws UsageError like the constructor.
   static Event timed(const Stream& prototype) { return Event(prototype, true); }
+  /// Events can be moved, but not copied. An event that was moved from can only be assigned or destroyed.
   Event(Event&&) noexcept = default;
+  /// Moves like the constructor.
   Event& operator=(Event&&) noexcept = default;
 
-  /// Records the event after all work submitted to the stream so far; without an argument, to the prototype.
-  /// Does not block. Throws UsageError if the stream is of another kind.
+  /// Records the event after all work submitted to the stream so far. Does not block. Throws UsageError if
+  /// the stream is of another kind.
   void record(const Stream& stream);
+  /// Records the event on the stream that the constructor was given.
   void record() { record(prototype_); }
   /// Makes work that is submitted to the stream later start after the event. Blocks only if the stream is an
   /// inline CPU stream. Throws UsageError if the stream is of another kind, and CaptureError if it is

@@ -1,6 +1,6 @@
 // parallel_for, which all CPU kernels use for multi-threading. Uses OpenMP, or std::thread if
 // CONVOY_STD_THREADS is defined. The tsan preset defines it, because ThreadSanitizer does not understand the
-// barriers of libgomp.
+// barriers of libgomp. Several threads may call both functions at once, each with a stream of its own.
 #pragma once
 
 #include <algorithm>

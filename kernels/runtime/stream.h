@@ -18,6 +18,7 @@ class CachingAllocator;
 /// until the stream has completed its previous work. Copies refer to the same event. Thread-safe.
 class CpuEvent {
  public:
+  /// Makes an event that counts as reached.
   CpuEvent();
   /// Returns whether the stream has reached the event. Does not block.
   bool reached() const;
@@ -44,12 +45,14 @@ struct CpuStreamOptions {
 /// a worker thread and a queue, so that CPU ranks overlap all-reduce with the backward pass. Not thread-safe.
 class CpuStream {
  public:
+  /// Creates a stream, and its worker thread if `options` ask for one.
   explicit CpuStream(CpuStreamOptions options = {});
   /// Blocks until all queued work has run.
   ~CpuStream();
   CpuStream(const CpuStream&) = delete;
   CpuStream& operator=(const CpuStream&) = delete;
 
+  /// Returns the number of threads of a kernel.
   int threads() const { return threads_; }
   /// Returns the allocator for scratch memory of kernels.
   CachingAllocator& memory();
@@ -83,7 +86,7 @@ class CpuStream {
 
 class CudaStream;
 
-/// The stream of the meta device, whose tensors have no data: `on` calls no kernel for it.
+/// The stream of the meta device, whose tensors have no data: on() calls no kernel for it.
 struct MetaStream {};
 
 /// A reference to a stream of any kind. A CPU-only build has no CUDA streams.

@@ -12,7 +12,8 @@ namespace convoy::dist {
 /// A division of every bucket into one shard per rank, all of the same size. Shard boundaries ignore where
 /// parameters begin. So the shards of all ranks hold the same number of elements, to within kAlignment bytes
 /// per bucket and the gaps between parameters, and one reduce-scatter per bucket gives each rank the sums of
-/// its shard. (Rajbhandari et al., ZeRO, arXiv:1910.02054)
+/// its shard. (Rajbhandari et al., ZeRO, arXiv:1910.02054) A plan is a value, and its functions are
+/// thread-safe.
 struct ShardPlan {
   /// Alignment of shards in bytes, so that vector loads are aligned.
   static constexpr std::size_t kAlignment = 64;
@@ -20,11 +21,12 @@ struct ShardPlan {
   /// The elements [begin, begin + numel) of one parameter, which are contained in one rank's shard of one
   /// bucket.
   struct Piece {
-    std::size_t parameter = 0;
-    std::int64_t begin = 0;
-    std::int64_t numel = 0;
-    std::size_t bucket = 0;
-    std::int64_t offset = 0;  // in elements from the begin of the rank's shard of the bucket
+    std::size_t parameter = 0;  // number of the parameter
+    std::int64_t begin = 0;     // the first element, in the flat parameter
+    std::int64_t numel = 0;     // number of elements
+    std::size_t bucket = 0;     // number of the bucket
+    std::int64_t offset = 0;    // in elements from the begin of the rank's shard of the bucket
+    /// Compares all members.
     friend bool operator==(const Piece&, const Piece&) = default;
   };
   /// Number of ranks.

@@ -10,7 +10,8 @@
 namespace convoy::dist {
 
 /// A view of all ranks' optimizers as one. The full state has the format of an optimizer without shards, so a
-/// training can be resumed with any number of ranks and with or without ZeRO.
+/// training can be resumed with any number of ranks and with or without ZeRO. Not thread-safe: the thread
+/// that steps the optimizer uses it.
 class ShardedOptimizer {
  public:
   /// `optimizer` is this rank's optimizer, created from parameters.pieces_of(groups). `groups` holds whole

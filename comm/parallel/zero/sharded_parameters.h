@@ -48,8 +48,11 @@ class ShardedParameters {
   /// parameter.
   void wait_ready();
 
+  /// Returns the whole parameters.
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
+  /// Returns the buckets of the values.
   const BucketPlan& plan() const { return plan_; }
+  /// Returns the division of the buckets among the ranks.
   const ShardPlan& shards() const { return shards_; }
   /// Returns where each of this rank's pieces is stored, in the order of piece_variables().
   const std::vector<ShardPlan::Piece>& local_pieces() const {
@@ -57,6 +60,7 @@ class ShardedParameters {
   }
   /// Returns this rank's pieces.
   const std::vector<Variable>& piece_variables() const { return piece_variables_; }
+  /// Returns the communicator that gathers the values.
   Communicator& comm() const { return comm_; }
 
  private:

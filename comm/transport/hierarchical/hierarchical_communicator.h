@@ -1,4 +1,5 @@
-// Communicators on the CPU across several hosts: shared memory within a host, MPI or gloo between hosts.
+// Communicators on the CPU across several hosts: shared memory within a host, MPI or gloo between hosts. The
+// thread that uses the rendezvous calls these functions.
 #pragma once
 
 #include <memory>
@@ -11,8 +12,9 @@
 
 namespace convoy::dist {
 
+/// Options of a communicator across hosts.
 struct HierarchicalOptions {
-  CommOptions comm = {};
+  CommOptions comm = {};  // of the communicator
   /// Size of a pipelined chunk: large enough for long messages between hosts, small enough for the caches.
   /// The value of rank 0 is used by all ranks.
   std::size_t chunk_bytes = std::size_t{2} << 20;
@@ -26,7 +28,7 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(Rendezvous& rendezv
 
 /// Does the same with the given links between all ranks and the given hosts. Ranks with equal values in
 /// `host_of_rank` share a host; the values are arbitrary, but all ranks must pass the same ones. `exchange`
-/// must connect all ranks.
+/// must connect all ranks. Throws PeerError on all ranks if one of them fails.
 std::unique_ptr<Communicator> make_hierarchical_communicator(std::unique_ptr<MessageLinks> links,
                                                              std::span<const int> host_of_rank,
                                                              const TextExchange& exchange,

@@ -1,4 +1,5 @@
-// Communicators between processes of one host, which exchange data through shared memory.
+// Communicators between processes of one host, which exchange data through shared memory. Several threads may
+// create communicators at once, each with an exchange of its own.
 #pragma once
 
 #include <functional>
@@ -13,8 +14,9 @@ namespace convoy::dist {
 /// An all-gather of strings: returns the strings of all ranks, in rank order. Rendezvous::all_gather is one.
 using TextExchange = std::function<std::vector<std::string>(const std::string&)>;
 
+/// Options of a communicator through shared memory.
 struct ShmOptions {
-  CommOptions comm = {};
+  CommOptions comm = {};  // of the communicator
   /// Size of each of a rank's chunk buffers in the shared segment. Larger data is pipelined in chunks. The
   /// value of rank 0 is used by all ranks.
   std::size_t chunk_bytes = std::size_t{128} << 10;

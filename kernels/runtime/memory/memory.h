@@ -18,7 +18,8 @@
 
 namespace convoy {
 
-/// A source of memory blocks: aligned host memory, GPU memory (cudaMalloc) or pinned host memory.
+/// A source of memory blocks: aligned host memory, GPU memory (cudaMalloc) or pinned host memory. A
+/// CachingAllocator calls its source under a mutex, so a source need not be thread-safe.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
@@ -42,9 +43,9 @@ std::unique_ptr<MemorySource> host_memory();
 
 /// Statistics of an allocator. Sizes are in bytes and include the rounding to size classes or pages.
 struct MemoryStats {
-  std::size_t in_use = 0;    // allocated, or reserved by a pool
-  std::size_t in_pools = 0;  // reserved by pools, whether allocated or free there; part of in_use
-  std::size_t peak_in_use = 0;
+  std::size_t in_use = 0;          // allocated, or reserved by a pool
+  std::size_t in_pools = 0;        // reserved by pools, whether allocated or free there; part of in_use
+  std::size_t peak_in_use = 0;     // maximum of in_use since the start or reset_peak()
   std::size_t cached = 0;          // free, and kept for later allocations
   std::uint64_t source_calls = 0;  // allocations that the cache could not serve; constant in a steady state
 };
@@ -52,7 +53,7 @@ struct MemoryStats {
 class CachingAllocator;
 
 /// A private set of an allocator's blocks for a CUDA graph. No other code may use the addresses of a graph
-/// while it can be replayed. All blocks of a pool count as in use.
+/// while it can be replayed. All blocks of a pool count as in use. Thread-safe.
 class MemoryPool {
  public:
   /// Creates an empty pool of `allocator`, which must outlive it.
@@ -72,7 +73,9 @@ class MemoryPool {
   /// second one throws UsageError.
   class Scope {
    public:
+    /// Opens the scope for the calling thread, which also closes it. `pool` must outlive the scope.
     explicit Scope(MemoryPool& pool);
+    /// Closes the scope.
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -114,6 +117,7 @@ class CachingAllocator {
   /// Releases a block of allocate(bytes). A null block is ignored.
   void release(void* block, std::size_t bytes) noexcept;
 
+  /// Returns the statistics at this moment.
   MemoryStats stats() const;
   /// Returns an estimate of the bytes that can still be allocated: free bytes of the source plus cached
   /// bytes. Other processes may use the same memory.
