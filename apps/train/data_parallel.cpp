@@ -84,7 +84,7 @@ void DataParallel::connect(TrainStep& step) {
     reducer_ =
         std::make_unique<dist::GradientSynchronizer>(parts_.model.parameters(), *parts_.gradients, options);
   }
-  step.set_gradients(reducer_.get(), shard_group_.get());
+  step.set_gradients(reducer_.get(), parts_.control, shard_group_.get());
 }
 
 std::optional<std::string> DataParallel::plan_to_store() const {

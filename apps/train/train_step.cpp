@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "convoy/comm/parallel/broadcast.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
@@ -69,12 +70,6 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batche
   compute(inputs, batches.front().global_count, losses_);
   if (gradients_ != nullptr) gradients_->end_step();
   return losses_;
-}
-
-TrainStep::Signature TrainStep::signature_of(const std::vector<data::Batch>& batches) {
-  Signature signature = {batches.front().global_count};
-  for (const data::Batch& batch : batches) signature.push_back(batch.labels.size(0));
-  return signature;
 }
 
 void TrainStep::set_epoch_and_lr(std::int64_t epoch, double lr) {
@@ -148,9 +143,8 @@ double TrainStep::evaluate(const data::Batch& batch) {
 const TrainStep::CapturedStep* TrainStep::captured_step(const std::vector<data::Batch>& batches) {
   if (!settings_.capture) return nullptr;
   // Without samples, the host waits to learn which parameters have a gradient on other ranks.
-  const auto is_empty = [](const data::Batch& batch) { return batch.labels.size(0) == 0; };
-  if (std::any_of(batches.begin(), batches.end(), is_empty)) return nullptr;
-  const auto [place, is_new] = captured_steps_.try_emplace(signature_of(batches));
+  if (batches.front().smallest == 0) return nullptr;
+  const auto [place, is_new] = captured_steps_.try_emplace(batches.front().global_count);
   if (is_new) place->second = std::make_unique<CapturedStep>();
   // A capture needs an earlier eager step of this shape, whose algorithms are final.
   if (is_new || eager_steps_ < 2 || (gradients_ != nullptr && !gradients_->bucket_plan_final()))
@@ -163,20 +157,31 @@ bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batc
   for (const data::Batch& batch : batches)
     step.inputs.push_back({batch.images.defined() ? Tensor::empty_like(batch.images) : Tensor(),
                            Tensor::empty_like(batch.labels), Tensor::empty_like(batch.ids)});
+  std::string failure;
   try {
     step.graph = std::make_unique<CudaGraph>(
         device_, [&] { compute(step.inputs, batches.front().global_count, step.losses); });
-    return true;
   } catch (const DeviceError& error) {
-    // Captured work has not run, so this step can still run eagerly. If the GPU itself fails, the eager step
-    // reports it.
-    if (gradients_ != nullptr) gradients_->abandon_step();
-    captured_steps_.clear();
-    settings_.capture = false;
-    warning_ =
-        fmt::format("steps run op by op because they cannot be captured as a CUDA graph: {}", error.what());
-    return false;
+    failure = error.what();
   }
+  failure = failure_of_any_rank(failure);
+  if (failure.empty()) return true;
+  // Captured work has not run, so this step can still run eagerly. If the GPU itself fails, the eager step
+  // reports it.
+  if (gradients_ != nullptr) gradients_->abandon_step();
+  captured_steps_.clear();
+  settings_.capture = false;
+  warning_ = fmt::format("steps run op by op because they cannot be captured as a CUDA graph: {}", failure);
+  return false;
+}
+
+std::string TrainStep::failure_of_any_rank(const std::string& failure) const {
+  if (control_ == nullptr) return failure;
+  std::string first;
+  const std::vector<std::string> failures = control_->gather_object(failure);  // empty except on rank 0
+  for (std::size_t rank = failures.size(); rank-- > 0;)
+    if (!failures[rank].empty()) first = fmt::format("rank {}: {}", rank, failures[rank]);
+  return dist::broadcast_text(*control_, first);
 }
 
 std::optional<std::string> TrainStep::take_warning() { return std::exchange(warning_, std::nullopt); }

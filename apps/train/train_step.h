@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/loss_scaler.h"
@@ -42,10 +43,13 @@ class TrainStep {
   /// References and pointers must outlive the step. `scaler` is null without loss scaling.
   TrainStep(const models::Model& model, optim::Optimizer& optimizer, optim::LossScaler* scaler,
             data::DataLoader& loader, DeviceContext device, TrainStepSettings settings);
-  /// Sums gradients over all ranks from now on. Must be called before the first step. `shard_group` is the
-  /// process group of a sharded optimizer, else null.
-  void set_gradients(dist::GradientReducer* gradients, ProcessGroup* shard_group) {
+  /// Sums gradients over all ranks from now on. Must be called before the first step. `control` is a CPU
+  /// communicator, by which the ranks agree on captures. `shard_group` is the process group of a sharded
+  /// optimizer, else null. All pointers must outlive the step.
+  void set_gradients(dist::GradientReducer* gradients, dist::Communicator* control,
+                     ProcessGroup* shard_group) {
     gradients_ = gradients;
+    control_ = control;
     shard_group_ = shard_group;
   }
   ~TrainStep();
@@ -74,8 +78,6 @@ class TrainStep {
 
  private:
   struct CapturedStep;
-  /// The shape of a step: the samples of all ranks, then the samples of each micro-batch.
-  using Signature = std::vector<std::int64_t>;
   struct Input {
     Tensor images;  // undefined if the GPU makes the images
     Tensor labels, ids;
@@ -89,13 +91,16 @@ class TrainStep {
     Event begin, forward, backward;
   };
 
-  static Signature signature_of(const std::vector<data::Batch>& batches);
   void set_epoch_and_lr(std::int64_t epoch, double lr);
   void compute(const std::vector<Input>& inputs, std::int64_t global_count, std::vector<Tensor>& losses);
-  /// Returns the captured step to replay, or null if the step must run eagerly.
+  /// Returns the captured step to replay, or null if the step must run eagerly. Either all ranks replay a
+  /// step or none does, since a replay launches its collectives without comparing them.
   const CapturedStep* captured_step(const std::vector<data::Batch>& batches);
-  /// Captures a step of this shape. Returns false, and captures no further step, if capture fails.
+  /// Captures a step of this shape. Returns false on all ranks, and captures no further step, if the capture
+  /// fails on any rank.
   bool capture(CapturedStep& step, const std::vector<data::Batch>& batches);
+  /// Returns `failure` of the first rank where it is not empty. Collective.
+  std::string failure_of_any_rank(const std::string& failure) const;
   Variable loss_of(const Input& input, std::int64_t global_count);
   /// Returns the images of the input, which the device makes for the epoch in `epoch_` if there are none.
   Tensor images_of(const Input& input);
@@ -105,6 +110,7 @@ class TrainStep {
   optim::LossScaler* scaler_;
   data::DataLoader& loader_;
   dist::GradientReducer* gradients_ = nullptr;  // null with one rank
+  dist::Communicator* control_ = nullptr;       // null with one rank
   ProcessGroup* shard_group_ = nullptr;
   DeviceContext device_;
   TrainStepSettings settings_;
@@ -116,7 +122,8 @@ class TrainStep {
   std::size_t micro_batches_ = 0;              // of the latest step
   Event summed_, end_;
   std::vector<Tensor> losses_;  // of an eager step
-  std::map<Signature, std::unique_ptr<CapturedStep>> captured_steps_;
+  /// By the number of samples of all ranks, from which the size of every micro-batch follows.
+  std::map<std::int64_t, std::unique_ptr<CapturedStep>> captured_steps_;
   std::int64_t eager_steps_ = 0;
   std::optional<std::string> warning_;
 };

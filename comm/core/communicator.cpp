@@ -20,7 +20,9 @@ void check_parts(const char* op, ConstView whole, ConstView part, int ranks) {
 
 CollectiveSignature Communicator::next(CollectiveOp op, DType dtype, std::int64_t count, int root) {
   check(!finished_, "the communicator has finished: no collective can be launched after finish()");
-  return {.number = sequence_number_++, .op = op, .dtype = dtype, .root = root, .count = count};
+  captured_ = is_capturing() ? captured_ + 1 : 0;
+  const std::uint64_t number = captured_ > 0 ? sequence_number_ + captured_ - 1 : sequence_number_++;
+  return {.number = number, .op = op, .dtype = dtype, .root = root, .count = count};
 }
 
 void Communicator::all_reduce(View data) {

@@ -56,6 +56,8 @@ class Communicator {
   /// Returns the compute stream and the memory of the device.
   const DeviceContext& context() const { return context_; }
   /// Returns the number of collectives launched so far, which is the sequence number of the next one.
+  /// Collectives that were captured in a CUDA graph do not count, so it does not matter on which ranks a
+  /// capture failed.
   std::uint64_t sequence_number() const { return sequence_number_; }
   /// Returns the name of the backend, such as "mpi" or "nccl".
   virtual std::string name() const = 0;
@@ -124,6 +126,9 @@ class Communicator {
   /// Implements the first finish().
   virtual void run_finish(const CollectiveSignature& collective) = 0;
 
+  /// Returns whether collectives are being captured in a CUDA graph.
+  virtual bool is_capturing() const { return false; }
+
  private:
   CollectiveSignature next(CollectiveOp op, DType dtype = DType::u8, std::int64_t count = 0, int root = 0);
 
@@ -131,6 +136,7 @@ class Communicator {
   int size_;
   DeviceContext context_;
   std::uint64_t sequence_number_ = 0;
+  std::uint64_t captured_ = 0;  // collectives of the current capture
   bool finished_ = false;
 };
 

@@ -108,6 +108,8 @@ class NcclCommunicator final : public Communicator {
     handle_.init(id, rank(), size(), deadline());
   }
 
+  bool is_capturing() const override { return stream_.is_capturing(); }
+
   // Collectives on views. NCCL launches nothing for a collective without elements, so neither does this.
 
   void launch_all_reduce(const CollectiveSignature& collective, View data) override {
@@ -176,7 +178,7 @@ class NcclCommunicator final : public Communicator {
     if (failed_) return;
     guarded(collective, [&] {
       // A capture must not wait for other ranks.
-      if (!stream_.is_capturing()) compare(collective);
+      if (!is_capturing()) compare(collective);
       if (!has_elements) return;
       progress_.note_start(stream_, collective);
       handle_.call(enqueue, deadline());

@@ -52,7 +52,8 @@ Batch BatchMaker::make(CpuStream& stream, const BatchTask& task) const {
               .epoch = task.epoch,
               .step = task.step,
               .index = task.index,
-              .global_count = plan_.global_count(task.step)};
+              .global_count = plan_.global_count(task.step),
+              .smallest = plan_.smallest_micro_batch(task.step)};
   if (n == 0) return batch;
 
   auto* ids = batch.ids.view().as<std::int32_t>();

@@ -21,6 +21,7 @@ struct Batch {
   std::int64_t step = 0;   // in the epoch
   std::int64_t index = 0;  // of the micro-batch in its step
   std::int64_t global_count = 0;  // samples of all ranks in this step; the divisor of the loss
+  std::int64_t smallest = 0;      // samples of the smallest micro-batch of all ranks in this step
 };
 
 /// The options of a DataLoader.

@@ -43,7 +43,8 @@ Batch ResidentBatches::make(const BatchTask& task) {
               .epoch = task.epoch,
               .step = task.step,
               .index = task.index,
-              .global_count = plan_.global_count(task.step)};
+              .global_count = plan_.global_count(task.step),
+              .smallest = plan_.smallest_micro_batch(task.step)};
   if (options_.defer_images) return batch;
   const Shape& stored = images_.shape();
   batch.images =

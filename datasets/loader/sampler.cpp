@@ -48,6 +48,11 @@ std::int64_t BatchPlan::micro_batches(std::int64_t step) const {
   return micro_batches_of(global_count(step));
 }
 
+std::int64_t BatchPlan::smallest_micro_batch(std::int64_t step) const {
+  const std::int64_t count = global_count(step);
+  return shard_range(count, world_size - 1, world_size).size() / micro_batches_of(count);
+}
+
 Range BatchPlan::positions(std::int64_t step, std::int64_t index) const {
   const std::int64_t count = global_count(step);
   const Range rank_shard = shard_range(count, rank, world_size);

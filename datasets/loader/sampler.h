@@ -41,6 +41,8 @@ struct BatchPlan {
   std::int64_t micro_batches(std::int64_t step) const;
   /// Returns the number of micro-batches of every rank in a step with `count` samples; at least 1.
   std::int64_t micro_batches_of(std::int64_t count) const;
+  /// Returns the number of samples in the smallest micro-batch of all ranks in a step.
+  std::int64_t smallest_micro_batch(std::int64_t step) const;
   /// Returns the positions of this rank's micro-batch `index` of a step in the order of the epoch.
   Range positions(std::int64_t step, std::int64_t index) const;
 };

@@ -87,7 +87,7 @@ void check_epoch(std::int64_t samples, std::int64_t global_batch, std::int64_t m
     const std::int64_t begin = step * global_batch;
     const std::int64_t end = std::min(samples, begin + global_batch);
     ASSERT_EQ(first.global_count(step), end - begin);
-    std::int64_t next = begin;
+    std::int64_t next = begin, smallest = samples;
     for (int rank = 0; rank < world_size; ++rank) {
       const data::BatchPlan plan{samples, global_batch, micro_batch, rank, world_size};
       ASSERT_EQ(plan.micro_batches(step), first.micro_batches(step));
@@ -97,12 +97,14 @@ void check_epoch(std::int64_t samples, std::int64_t global_batch, std::int64_t m
         ASSERT_EQ(part.begin, next);
         ASSERT_GE(part.size(), 0);
         ASSERT_TRUE(micro_batch == 0 || part.size() <= micro_batch);
+        smallest = std::min(smallest, part.size());
         for (std::int64_t position = part.begin; position < part.end; ++position)
           ++seen[static_cast<std::size_t>(position)];
         next = part.end;
       }
     }
     ASSERT_EQ(next, end);
+    ASSERT_EQ(first.smallest_micro_batch(step), smallest);
   }
   EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int count) { return count == 1; }));
 }

@@ -11,6 +11,7 @@
 namespace convoy::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class GpuRanks : public ::testing::Test {
@@ -20,8 +21,20 @@ class GpuRanks : public ::testing::Test {
                       const std::string& device = "cuda", const std::string& precision = "fp64") const {
     Arguments flags = {"--device", device, "--precision", precision, "--batch-size", "5", "--max-steps", "4"};
     flags.insert(flags.end(), more.begin(), more.end());
+    return run(out, ranks, flags);
+  }
+
+  ProcessResult run(const std::string& out, int ranks, const Arguments& flags) const {
     const Arguments arguments = workshop.train_arguments(out, flags);
     return ranks == 1 ? run_program(arguments) : run_by_mpi(ranks, arguments);
+  }
+
+  /// Expects the losses of two runs in fp64 to differ by rounding only.
+  void expect_same_losses(const std::string& found_in, const std::string& expected_in) const {
+    const std::vector<double> expected = losses_of(expected_in), found = losses_of(found_in);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t step = 0; step < found.size(); ++step)
+      EXPECT_NEAR(found[step], expected[step], 1e-9 * expected[step]) << found_in << ", step " << step + 1;
   }
 
   std::vector<double> losses_of(const std::string& out) const {
@@ -38,21 +51,67 @@ class GpuRanks : public ::testing::Test {
 TEST_F(GpuRanks, TrainLikeASingleRank) {
   const ProcessResult alone = train("alone", 1);
   ASSERT_EQ(alone.exit_code, 0) << alone.err;
-  const std::vector<double> expected = losses_of("alone");
   for (const char* graph : {"--cuda-graph", "--no-cuda-graph"}) {
     const std::string out = std::string("two") + graph;
     const ProcessResult two = train(out, 2, {graph});
     ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
     EXPECT_THAT(two.out, HasSubstr("2 on 1 host, nccl"));
-    const std::vector<double> found = losses_of(out);
-    ASSERT_EQ(found.size(), expected.size());
-    for (std::size_t step = 0; step < found.size(); ++step)
-      EXPECT_NEAR(found[step], expected[step], 1e-9 * expected[step]) << graph << ", step " << step + 1;
+    expect_same_losses(out, "alone");
     const Json start = workshop.events(out, "start").front();
     EXPECT_EQ(start["devices"], (Json{"cuda:0", "cuda:1"}));
     for (const Json& step : workshop.events(out, "step")) EXPECT_GE(step["comm_ms"].get<double>(), 0);
     EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
   }
+}
+
+/// A rank without samples cannot replay a graph. Then all ranks run the step op by op.
+TEST_F(GpuRanks, TrainWithEmptyShares) {
+  const std::vector<Arguments> cases = {
+      {"--batch-size", "3", "--micro-batch-size", "1"},  // rank 1 has micro-batches of 1 and 0 samples
+      {"--batch-size", "7"},                             // steps of 7, 7 and 1 samples
+      {"--batch-size", "7", "--zero", "2"}};
+  int number = 0;
+  for (Arguments flags : cases) {
+    const std::string name = std::to_string(number++);
+    flags.insert(flags.end(), {"--device", "cuda", "--precision", "fp64", "--max-steps", "12"});
+    const ProcessResult alone = run("alone" + name, 1, flags);
+    ASSERT_EQ(alone.exit_code, 0) << alone.err;
+    flags.insert(flags.end(), {"--comm-timeout", "20", "--check-replicas", "5"});
+    const ProcessResult two = run("two" + name, 2, flags);
+    ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
+    expect_same_losses("two" + name, "alone" + name);
+  }
+}
+
+/// Rank 1 has enough memory for an eager step, but not for the memory pool of its graph.
+TEST_F(GpuRanks, RunOpByOpIfTheCaptureFailsOnOneRank) {
+  const Arguments flags = {"--device",
+                           "cuda",
+                           "--precision",
+                           "fp64",
+                           "--batch-size",
+                           "5",
+                           "--max-steps",
+                           "6",
+                           "--no-data-on-device",
+                           "--comm-timeout",
+                           "20",
+                           "--check-replicas",
+                           "5"};
+  Arguments program = {"sh", "-c",
+                       "[ $OMPI_COMM_WORLD_RANK = 0 ] || export CONVOY_EMULATED_MEMORY=1600000 "
+                       "CONVOY_MEMORY_CACHE=off; exec \"$@\"",
+                       "sh"};
+  const Arguments training = workshop.train_arguments("two", flags);
+  program.insert(program.end(), training.begin(), training.end());
+  const ProcessResult two = run_by_mpi(2, program);
+  ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
+  const std::vector<Json> warnings = workshop.events("two", "warning");
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0]["message"].get<std::string>(),
+              AllOf(HasSubstr("op by op"), HasSubstr("rank 1: out of memory on cuda:1")));
+  ASSERT_EQ(run("alone", 1, flags).exit_code, 0);
+  expect_same_losses("two", "alone");
 }
 
 TEST_F(GpuRanks, ShardTheOptimizer) {
@@ -64,7 +123,6 @@ TEST_F(GpuRanks, ShardTheOptimizer) {
   };
   const ProcessResult alone = train("alone", 1, flags);
   ASSERT_EQ(alone.exit_code, 0) << alone.err;
-  const std::vector<double> expected = losses_of("alone");
   const double all_bytes = workshop.result("alone")["optimizer_bytes"];
   int run = 0;
   for (const Arguments& more :
@@ -74,10 +132,7 @@ TEST_F(GpuRanks, ShardTheOptimizer) {
     SCOPED_TRACE(out);
     const ProcessResult two = train(out, 2, with(more));
     ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
-    const std::vector<double> found = losses_of(out);
-    ASSERT_EQ(found.size(), expected.size());
-    for (std::size_t step = 0; step < found.size(); ++step)
-      EXPECT_NEAR(found[step], expected[step], 1e-9 * expected[step]) << "step " << step + 1;
+    expect_same_losses(out, "alone");
     EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
     EXPECT_LE(workshop.result(out)["optimizer_bytes"].get<double>(), all_bytes / 2 + 1024);
   }
@@ -104,17 +159,13 @@ TEST_F(GpuRanks, SynchronizeBatchNorm) {
   const Arguments flags = {"--model", "resnet20", "--image-size", "8", "--sync-bn"};
   const ProcessResult alone = train("alone", 1, flags);
   ASSERT_EQ(alone.exit_code, 0) << alone.err;
-  const std::vector<double> expected = losses_of("alone");
   for (const char* graph : {"--cuda-graph", "--no-cuda-graph"}) {
     Arguments more = flags;
     more.insert(more.end(), {graph, "--zero", "2"});
     const std::string out = std::string("two") + graph;
     const ProcessResult two = train(out, 2, more);
     ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
-    const std::vector<double> found = losses_of(out);
-    ASSERT_EQ(found.size(), expected.size());
-    for (std::size_t step = 0; step < found.size(); ++step)
-      EXPECT_NEAR(found[step], expected[step], 1e-9 * expected[step]) << graph << ", step " << step + 1;
+    expect_same_losses(out, "alone");
     EXPECT_TRUE(workshop.events(out, "warning").empty()) << workshop.events(out, "warning").front().dump();
   }
 }
