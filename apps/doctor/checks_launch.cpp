@@ -34,7 +34,8 @@ void check_world_sizes(const RankFacts& facts, Findings& findings) {
   for (const char* name : kWorldSizes) {
     const std::string text = environment_variable(facts, name);
     any = any || !text.empty();
-    if (text.empty() || number_of(text) == facts.world_size) continue;
+    // A world size of 1 belongs to an outer launcher (environment.h).
+    if (text.empty() || number_of(text) == facts.world_size || number_of(text) == 1) continue;
     const bool is_alone = facts.world_size == 1 && number_of(text) > 1;
     findings.push_back(
         {.grade = is_alone ? Grade::error : Grade::warning,

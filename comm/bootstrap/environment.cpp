@@ -4,12 +4,17 @@
 
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <span>
 
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
 namespace {
+
+/// The first step number that Slurm reserves: for shells of salloc, batch scripts and the like (slurm.h,
+/// SLURM_MAX_NORMAL_STEP_ID).
+constexpr std::uint64_t kFirstReservedStep = 0xfffffff0;
 
 /// Typed access to environment variables.
 class Reader {
@@ -25,10 +30,11 @@ class Reader {
   }
 
   /// Returns the value; nullopt if unset. Throws UsageError unless it is an integer of at least `min`.
-  std::optional<int> number(const std::string& name, int min = 0) const {
+  template <class T = int>
+  std::optional<T> number(const std::string& name, T min = 0) const {
     const std::string value = text(name);
     if (value.empty()) return std::nullopt;
-    int number = 0;
+    T number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     check(error == std::errc() && end == value.data() + value.size() && number >= min,
           "{}={}: found '{}', expected an integer of {} or more", name, value, value, min);
@@ -99,16 +105,17 @@ Found read_open_mpi(const Reader& reader) {
 
 Found read_slurm(const Reader& reader) {
   Found found{.present = reader.has("SLURM_JOB_ID") || reader.has("SLURM_PROCID")};
-  // A batch script has rank 0 and the number of tasks of the job, but it is not a job step.
-  if (!reader.has("SLURM_STEP_NUM_TASKS")) return found;
+  // A batch script has rank 0 and the number of tasks of the job, but it is not a job step. The shell that
+  // salloc starts is a step of Slurm's own, with a reserved number.
+  const std::uint64_t step = reader.number<std::uint64_t>("SLURM_STEP_ID").value_or(0);
+  if (!reader.has("SLURM_STEP_NUM_TASKS") || step >= kFirstReservedStep) return found;
   found = read_ranks(reader, {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""});
   if (!found.launch) return found;
-  const int job = reader.number("SLURM_JOB_ID").value_or(0),
-            step = reader.number("SLURM_STEP_ID").value_or(0);
+  const auto job = reader.number<std::uint64_t>("SLURM_JOB_ID").value_or(0);
   found.launch->job = fmt::format("{}.{}", job, step);
   found.launch->address = first_host_of(reader.text("SLURM_STEP_NODELIST"));
   // Below the ephemeral port range, and different for each step.
-  found.launch->port = 10000 + static_cast<int>((job * 16LL + step) % 20000);
+  found.launch->port = 10000 + static_cast<int>((job * 16 + step) % 20000);
   return found;
 }
 
@@ -167,17 +174,17 @@ std::optional<Launch> first_complete(const Reader& reader, std::span<const Sourc
   std::vector<std::string> others;
   std::string missing;
   for (const Source& source : sources) {
-    if (launch) {
-      // The variables of an outer launcher may be invalid here.
-      try {
-        if (source.read(reader).present) others.emplace_back(source.name);
-      } catch (const UsageError&) {
-        others.emplace_back(source.name);
-      }
-      continue;
+    Found found;
+    try {
+      found = source.read(reader);
+    } catch (const UsageError&) {
+      if (!launch) throw;
+      found.present = true;  // the variables of an outer launcher may be invalid here
     }
-    const Found found = source.read(reader);
-    if (found.launch) {
+    const bool is_first = !launch && found.launch;
+    const bool is_inner = launch && launch->world_size == 1 && found.launch && found.launch->world_size > 1;
+    if (is_first || is_inner) {
+      if (launch) others.push_back(launch->source);
       launch = found.launch;
       launch->source = source.name;
     } else if (found.present) {

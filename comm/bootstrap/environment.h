@@ -36,11 +36,13 @@ struct Launch {
 // The following functions depend only on their arguments, so tests can list every launcher in a table.
 
 /// Returns the launch that the first complete source describes; nullopt if there is none, which means a
-/// single process. The sources, in this order:
+/// single process. A source with several ranks is preferred to an earlier one with a single rank, which
+/// describes an outer launcher: mpiexec in an srun step of one task, mpirun in a pod with WORLD_SIZE=1. The
+/// sources, in this order:
 ///
 /// - RANK, WORLD_SIZE, and LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun and most platforms.
 /// - OMPI_COMM_WORLD_{RANK, SIZE, LOCAL_RANK, LOCAL_SIZE}: Open MPI's mpirun.
-/// - SLURM_{PROCID, STEP_NUM_TASKS, LOCALID}: srun. A batch script without srun is a single process.
+/// - SLURM_{PROCID, STEP_NUM_TASKS, LOCALID}: srun. A batch script or a shell of salloc is a single process.
 /// - PMI_{RANK, SIZE}: mpiexec of MPICH and its derivatives.
 /// - MLP_{WORKER_NUM, WORKER_GPU}: the number of nodes and of processes per node. This process is LOCAL_RANK
 ///   of node MLP_ROLE_INDEX.

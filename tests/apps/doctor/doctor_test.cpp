@@ -178,8 +178,16 @@ TEST_F(Doctor, FindsALowLimitOfOpenFiles) {
   EXPECT_THAT(findings(), Contains(HasSubstr("may open 70 files (ulimit -n) | ulimit -n 4096")));
 }
 
-TEST_F(Doctor, FindsSeparateRanks) {
+TEST_F(Doctor, AcceptsAnOuterLauncherWithOneRank) {
   const ProcessResult result = run_two_alone({"/usr/bin/env", "RANK=0", "WORLD_SIZE=1"});
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("2 ranks on 1 host; OMPI_COMM_WORLD_*, MPI; RANK and WORLD_SIZE too"));
+  EXPECT_THAT(findings(), Not(Contains(HasSubstr("WORLD_SIZE is 1"))));
+}
+
+TEST_F(Doctor, FindsSeparateRanks) {
+  const ProcessResult result =
+      run_two_alone({"/usr/bin/env", "-u", "OMPI_COMM_WORLD_RANK", "RANK=0", "WORLD_SIZE=1"});
   EXPECT_EQ(result.exit_code, 4) << result.out;
   EXPECT_THAT(findings(),
               Contains(HasSubstr("has world size 1 (RANK and WORLD_SIZE; OMPI_COMM_WORLD_* too), but "
