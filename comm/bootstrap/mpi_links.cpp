@@ -10,7 +10,8 @@ namespace convoy::dist {
 namespace {
 
 constexpr std::size_t kMaxReasonBytes = 2048;
-constexpr double kAbortSeconds = 0.5;  // time for the reason to reach the other ranks
+constexpr double kAbortSeconds = 0.5;   // time for the reason to reach the other ranks
+constexpr double kCancelSeconds = 0.1;  // time for MPI to cancel or complete messages
 
 /// Pauses between polls. The first polls only yield, since most messages complete within microseconds. Later
 /// pauses grow to 1 ms, so waiting ranks leave the cores to computing ones.
@@ -41,12 +42,14 @@ MpiLinks::MpiLinks(std::shared_ptr<MpiSession> session, std::vector<int> world_r
 }
 
 MpiLinks::~MpiLinks() {
-  const auto lock = session_->lock();
   cancel_requests();
+  const auto lock = session_->lock();
+  if (is_abandoned_) session_->abandon(reason_.empty() ? "a message between ranks was interrupted" : reason_);
 }
 
 void MpiLinks::send(int to, std::span<const std::byte> bytes) {
   const auto lock = session_->lock();
+  session_->check_usable();
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, world_rank(to), tag_,
                       MPI_COMM_WORLD, &request),
@@ -57,6 +60,7 @@ void MpiLinks::send(int to, std::span<const std::byte> bytes) {
 
 void MpiLinks::receive(int from, std::span<std::byte> bytes) {
   const auto lock = session_->lock();
+  session_->check_usable();
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, world_rank(from), tag_,
                       MPI_COMM_WORLD, &request),
@@ -69,7 +73,6 @@ void MpiLinks::wait(const Deadline& deadline) {
   try {
     wait_for_requests(deadline);
   } catch (...) {
-    const auto lock = session_->lock();
     cancel_requests();
     throw;
   }
@@ -80,6 +83,7 @@ void MpiLinks::wait_for_requests(const Deadline& deadline) {
   while (true) {
     {
       const auto lock = session_->lock();
+      session_->check_usable();
       int done = 0;
       check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
                 "MPI_Testall");
@@ -95,6 +99,7 @@ void MpiLinks::wait_for_requests(const Deadline& deadline) {
     backoff.sleep();
   }
   const auto lock = session_->lock();
+  session_->check_usable();
   std::vector<int> missing;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     int done = 0;
@@ -133,11 +138,21 @@ void MpiLinks::throw_if_aborted() {
 
 void MpiLinks::abort(const std::string& reason) noexcept {
   session_->mark_broken();
-  std::vector<MPI_Request> sends;
   {
     const auto lock = session_->lock();
     if (!reason_.empty()) return;  // already aborted
     reason_ = reason.substr(0, kMaxReasonBytes);
+  }
+  send_reason();
+  const auto lock = session_->lock();
+  if (is_abandoned_) session_->abandon(reason_);
+}
+
+void MpiLinks::send_reason() noexcept {
+  std::vector<MPI_Request> sends;
+  {
+    const auto lock = session_->lock();
+    if (session_->is_abandoned()) return;
     for (int other = 0; other < size(); ++other) {
       if (other == rank_) continue;
       MPI_Isend(reason_.data(), static_cast<int>(reason_.size()), MPI_BYTE, world_rank(other), tag_ + 1,
@@ -148,21 +163,30 @@ void MpiLinks::abort(const std::string& reason) noexcept {
   Backoff backoff;
   for (int done = 0; done == 0 && !deadline.passed(); backoff.sleep()) {
     const auto lock = session_->lock();
+    if (session_->is_abandoned()) return;
     MPI_Testall(static_cast<int>(sends.size()), sends.data(), &done, MPI_STATUSES_IGNORE);
   }
 }
 
 void MpiLinks::cancel_requests() noexcept {
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == MPI_REQUEST_NULL) continue;
-    if (pending_[i].receives) {
-      MPI_Cancel(&requests_[i]);
-      MPI_Wait(&requests_[i], MPI_STATUS_IGNORE);  // returns at once for a cancelled receive
-    } else {
-      MPI_Request_free(&requests_[i]);
+  if (requests_.empty()) return;
+  const Deadline deadline(kCancelSeconds);
+  Backoff backoff;
+  for (bool is_first = true, done = false; !done; is_first = false, backoff.sleep()) {
+    const auto lock = session_->lock();
+    if (session_->is_abandoned()) break;
+    for (std::size_t i = 0; is_first && i < requests_.size(); ++i)
+      if (requests_[i] != MPI_REQUEST_NULL && pending_[i].receives) MPI_Cancel(&requests_[i]);
+    int all = 0;
+    MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, MPI_STATUSES_IGNORE);
+    done = all != 0;
+    if (!done && deadline.passed()) {
+      is_abandoned_ = true;
+      if (!reason_.empty()) session_->abandon(reason_);  // the other ranks know the reason
+      break;
     }
   }
-  requests_.clear();
+  requests_.clear();  // MPI still owns those that are not complete
   pending_.clear();
 }
 

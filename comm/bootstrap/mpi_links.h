@@ -39,9 +39,13 @@ class MpiLinks final : public MessageLinks {
   /// aborted ranks are ignored: this rank has already received everything it needs from them. The caller
   /// holds the session's lock.
   void throw_if_aborted();
-  /// Cancels pending receives, because MPI would otherwise write to memory that the caller may free. Pending
-  /// sends are only released; MPI may still read their memory. The caller holds the session's lock.
+  /// Cancels pending messages, because the caller may free their memory. Does not wait for MPI: a message that
+  /// has been matched, such as one from a rank that was stopped in the middle of it, cannot be cancelled, and
+  /// MPI_Wait would not return. If such a message is left, the session is abandoned once the other ranks have
+  /// been told the reason.
   void cancel_requests() noexcept;
+  /// Sends the reason of abort() to all other ranks, and waits a short time for its delivery.
+  void send_reason() noexcept;
 
   std::shared_ptr<MpiSession> session_;
   const std::vector<int> world_ranks_;
@@ -53,6 +57,7 @@ class MpiLinks final : public MessageLinks {
     bool receives;
   };
   std::vector<Pending> pending_;      // the messages of requests_
+  bool is_abandoned_ = false;         // a message could not be cancelled
   std::string reason_;                // of abort(); never modified afterwards, because MPI may still read it
   std::vector<std::string> reasons_;  // of the other ranks' abort(), by rank
 };

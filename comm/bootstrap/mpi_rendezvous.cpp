@@ -1,6 +1,8 @@
 #include "convoy/comm/bootstrap/mpi_rendezvous.h"
 
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/bootstrap/mpi_links.h"
@@ -33,6 +35,11 @@ MpiRendezvous::MpiRendezvous(const RendezvousPlan& plan, const RendezvousOptions
 MpiRendezvous::~MpiRendezvous() {
   if (std::uncaught_exceptions() != exceptions_)
     links_->abort(fmt::format("rank {} exited before finishing", session_->rank()));
+  if (session_->is_abandoned()) {
+    // mpirun ends all ranks when the first one exits. This is time for the others to print their errors.
+    std::this_thread::sleep_for(std::chrono::duration<double>(kShutdownSecondsAfterError));
+    return;
+  }
   MpiLinks shutdown_links(session_, links_->world_ranks(), MpiSession::kShutdownTag);
   try {
     exchange_texts(shutdown_links, "",

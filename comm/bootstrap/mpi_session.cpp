@@ -37,6 +37,16 @@ MpiSession::~MpiSession() {
   if (may_finalize_) MPI_Finalize();
 }
 
+void MpiSession::abandon(const std::string& reason) {
+  if (abandoned_) return;
+  abandon_reason_ = reason;
+  broken_ = abandoned_ = true;
+}
+
+void MpiSession::check_usable() const {
+  if (abandoned_) throw PeerError(abandon_reason_);
+}
+
 std::string MpiSession::library() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;

@@ -48,6 +48,13 @@ class MpiSession {
   /// Records that messages may be pending that never complete.
   void mark_broken() { broken_ = true; }
   bool is_broken() const { return broken_; }
+  /// Ends the use of MPI in this process, for the given reason. A message that has been matched cannot be
+  /// cancelled, and MPI may access its memory during any later call, whatever the message of that call. The
+  /// caller holds the lock.
+  void abandon(const std::string& reason);
+  /// Throws PeerError with the reason of abandon(), if it was called. The caller holds the lock.
+  void check_usable() const;
+  bool is_abandoned() const { return abandoned_; }
   /// Allows the destructor to finalize MPI. Call it after all ranks have reached the shutdown.
   void allow_finalize() { may_finalize_ = true; }
 
@@ -58,6 +65,8 @@ class MpiSession {
   int last_tag_ = 0;
   std::atomic<int> pairs_ = 2;  // number of reserved pairs of tags, including the two constants above
   std::atomic<bool> broken_ = false;
+  std::atomic<bool> abandoned_ = false;
+  std::string abandon_reason_;
   bool may_finalize_ = false;
 };
 

@@ -40,9 +40,10 @@ void CpuCommunicator::submit(const CollectiveSignature& collective,
                              std::function<void(const Transport::Call&)> work) {
   stream_.submit([this, collective, work = std::move(work)] {
     if (failed_) return;
+    // Notifies the other ranks first: the views of the collective stay allocated until the failure is known.
     const auto give_up = [&](std::exception_ptr failure, const char* reason) {
+      transport_->abort(reason);
       fail_with(std::move(failure));
-      transport_->abort(reason);  // notifies the other ranks immediately
     };
     try {
       work({.collective = collective, .deadline = Deadline(options_.timeout_seconds), .stream = stream_});

@@ -144,6 +144,19 @@ TEST(MpiCommunicator, CanBeSplitManyTimes) {
 
 namespace {
 
+/// Rank 1 starts messages to the other ranks and stops before MPI has sent more than their first parts.
+void stop_amid_data(convoy::dist::Communicator& comm, convoy::dist::Rendezvous& mpi_rendezvous) {
+  const auto links = convoy::dist::make_mpi_links(mpi_rendezvous);
+  std::vector<std::byte> data(std::size_t{8} << 20);
+  if (comm.rank() == 1) {
+    for (int other = 0; other < comm.size(); ++other)
+      if (other != 1) links->send(other, data);
+    raise(SIGSTOP);
+  }
+  links->receive(1, data);
+  links->wait(convoy::dist::Deadline(2));
+}
+
 /// Runs collectives during which ranks fail in the given way.
 void run_with_fault(const std::string& fault, convoy::dist::Rendezvous& mpi_rendezvous) {
   using namespace convoy;
@@ -162,6 +175,7 @@ void run_with_fault(const std::string& fault, convoy::dist::Rendezvous& mpi_rend
       if (fault == "killed") raise(SIGKILL);
       if (fault == "missing") std::this_thread::sleep_for(std::chrono::minutes(5));
     }
+    if (fault == "stopped_amid_data") stop_amid_data(*comm, mpi_rendezvous);
   } catch (const Error& error) {
     // mpirun kills the job when the first rank fails, perhaps before this rank has printed its error. So the
     // other ranks also print the cause.

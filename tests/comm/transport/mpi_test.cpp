@@ -13,8 +13,11 @@ namespace {
 using ::testing::ContainsRegex;
 
 /// Runs mpi_ranks.cpp under mpirun.
-ProcessResult run_ranks(int ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {CONVOY_MPIRUN, "-n", std::to_string(ranks), CONVOY_MPI_RANKS};
+ProcessResult run_ranks(int ranks, const std::vector<std::string>& arguments,
+                        const std::vector<std::string>& options = {}) {
+  std::vector<std::string> command = {CONVOY_MPIRUN, "-n", std::to_string(ranks)};
+  command.insert(command.end(), options.begin(), options.end());
+  command.push_back(CONVOY_MPI_RANKS);
   command.insert(command.end(), arguments.begin(), arguments.end());
   const TempDirectory session;
   return run_program(command, {.environment = mpirun_environment(session)});
@@ -45,6 +48,17 @@ TEST_P(MpirunFaults, EndTheJob) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));  // not minutes
   EXPECT_THAT(GetParam().exit_codes, ::testing::Contains(result.exit_code)) << result.out << result.err;
   EXPECT_THAT(result.out + result.err, ContainsRegex(GetParam().text));
+}
+
+/// MPI receives a large message from another host in parts. Once the first part has arrived, it cannot cancel
+/// the receive. Messages by TCP behave so on one host as well.
+TEST(MpirunByTcp, EndsWhenARankIsStoppedAmidAMessage) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ProcessResult result = run_ranks(3, {"--fault=stopped_amid_data"},
+                                         {"--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_EQ(result.exit_code, 4) << result.out << result.err;
+  EXPECT_THAT(result.out + result.err, ContainsRegex("rank [02]: rank [02] waited 2 s for rank 1"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MpirunFaults,
