@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
@@ -157,11 +159,21 @@ void stop_amid_data(convoy::dist::Communicator& comm, convoy::dist::Rendezvous& 
   links->wait(convoy::dist::Deadline(2));
 }
 
+/// Sums 64 MiB again and again, and creates the file "started" in TMPDIR after the first time.
+void sum_endlessly(convoy::dist::Communicator& comm) {
+  std::vector<float> values(std::size_t{16} << 20);
+  for (bool is_first = true;; is_first = false) {
+    comm.all_reduce({values.data(), {std::int64_t{16} << 20}, convoy::DType::f32});
+    comm.barrier();
+    if (is_first) std::ofstream(std::filesystem::temp_directory_path() / "started").put('\n');
+  }
+}
+
 /// Runs collectives during which ranks fail in the given way.
 void run_with_fault(const std::string& fault, convoy::dist::Rendezvous& mpi_rendezvous) {
   using namespace convoy;
   const int rank = mpi_rendezvous.info().rank;
-  const bool expects_timeout = fault == "missing";
+  const bool expects_timeout = fault == "missing" || fault == "endless";
   const auto comm =
       dist::make_mpi_communicator(mpi_rendezvous, {.timeout_seconds = expects_timeout ? 2.0 : 300.0});
   float value = 1;
@@ -175,6 +187,7 @@ void run_with_fault(const std::string& fault, convoy::dist::Rendezvous& mpi_rend
       if (fault == "killed") raise(SIGKILL);
       if (fault == "missing") std::this_thread::sleep_for(std::chrono::minutes(5));
     }
+    if (fault == "endless") sum_endlessly(*comm);
     if (fault == "stopped_amid_data") stop_amid_data(*comm, mpi_rendezvous);
   } catch (const Error& error) {
     // mpirun kills the job when the first rank fails, perhaps before this rank has printed its error. So the

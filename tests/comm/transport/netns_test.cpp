@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <filesystem>
+#include <thread>
 
 #include "convoy/comm/transport/gloo/gloo_communicator.h"
 #include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
@@ -24,6 +26,7 @@ namespace convoy::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using Arguments = std::vector<std::string>;
 
 class Hosts : public ::testing::Test {
  protected:
@@ -187,42 +190,53 @@ INSTANTIATE_TEST_SUITE_P(All, DisconnectedHosts,
                              }),
                          [](const auto& make) { return make.index == 0 ? "Gloo" : "Hierarchical"; });
 
-TEST_F(Hosts, InitializeThroughMpi) {
+/// Starts MPI ranks on both hosts.
+class MpiHosts : public Hosts {
+ protected:
+  /// Returns the mpirun command for two ranks on each host.
+  Arguments mpirun(const Arguments& program) {
+    // Replaces ssh: a script that gets a host and a command.
+    const auto agent = directory.write(
+        "agent", "#!/bin/sh\nhost=$1\nshift\ncase $host in\n" + hosts.address(0) + ") name=" + hosts.name(0) +
+                     " ;;\n*) name=" + hosts.name(1) + " ;;\nesac\nexec ip netns exec $name sh -c \"$*\"\n");
+    chmod(agent.c_str(), 0755);
+    Arguments command = {"/usr/sbin/ip", "netns", "exec", hosts.name(0), CONVOY_MPIRUN};
+    command.insert(command.end(), {"--host", hosts.address(0) + ":2," + hosts.address(1) + ":2"});
+    command.insert(command.end(), {"--mca", "plm_rsh_agent", agent.string(), "--mca", "btl", "tcp,self"});
+    for (const char* layer : {"btl_tcp_if_include", "oob_tcp_if_include"})
+      command.insert(command.end(), {"--mca", layer, TwoHosts::kNetwork});
+    command.insert(command.end(), {"-x", "CONVOY_TEST_NODES", "-x", "ASAN_OPTIONS"});
+    command.insert(command.end(), program.begin(), program.end());
+    return command;
+  }
+
+  std::map<std::string, std::string> environment() const {
+    std::map<std::string, std::string> variables = mpirun_environment(directory);
+    variables["CONVOY_TEST_NODES"] = "2";
+    return variables;
+  }
+
   const TempDirectory directory;
-  // Replaces ssh: a script that gets a host and a command.
-  const auto agent = directory.write(
-      "agent", "#!/bin/sh\nhost=$1\nshift\ncase $host in\n" + hosts.address(0) + ") name=" + hosts.name(0) +
-                   " ;;\n*) name=" + hosts.name(1) + " ;;\nesac\nexec ip netns exec $name sh -c \"$*\"\n");
-  chmod(agent.c_str(), 0755);
-  std::map<std::string, std::string> environment = mpirun_environment(directory);
-  environment["CONVOY_TEST_NODES"] = "2";
-  const ProcessResult result = run_program({"/usr/sbin/ip",
-                                            "netns",
-                                            "exec",
-                                            hosts.name(0),
-                                            CONVOY_MPIRUN,
-                                            "--host",
-                                            hosts.address(0) + ":2," + hosts.address(1) + ":2",
-                                            "--mca",
-                                            "plm_rsh_agent",
-                                            agent.string(),
-                                            "--mca",
-                                            "btl",
-                                            "tcp,self",
-                                            "--mca",
-                                            "btl_tcp_if_include",
-                                            TwoHosts::kNetwork,
-                                            "--mca",
-                                            "oob_tcp_if_include",
-                                            TwoHosts::kNetwork,
-                                            "-x",
-                                            "CONVOY_TEST_NODES",
-                                            "-x",
-                                            "ASAN_OPTIONS",
-                                            CONVOY_MPI_RANKS},
-                                           {.environment = environment});
+};
+
+TEST_F(MpiHosts, Conform) {
+  const ProcessResult result = run_program(mpirun({CONVOY_MPI_RANKS}), {.environment = environment()});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(result.out, HasSubstr("PASSED"));
+}
+
+/// Without the network, mpirun itself loses the second host. The ranks of the first one must end by
+/// themselves.
+TEST_F(MpiHosts, EndWhenTheCableIsPulledAmidAnAllReduce) {
+  Process job(mpirun({CONVOY_MPI_RANKS, "--fault=endless"}), {.environment = environment()});
+  const std::filesystem::path started = directory.path() / "started";
+  for (int tries = 0; !std::filesystem::exists(started) && tries < 3000; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(std::filesystem::exists(started)) << job.wait(std::chrono::seconds(1)).err;
+  hosts.disconnect();
+  const ProcessResult result = job.wait(std::chrono::seconds(8));
+  EXPECT_THAT(result.err, ::testing::ContainsRegex("rank [01]: all-reduce [0-9]+ \\(16777216 f32\\) on rank "
+                                                   "[01] of 4 \\(mpi\\): rank [01] waited 2 s for "));
 }
 
 }  // namespace
