@@ -42,6 +42,9 @@ fs::path download_dataset(const data::DatasetEntry& entry, bool quiet) {
       };
     else if (!quiet)
       fmt::print(stderr, "downloading {} into {}\n", mirrors.front().name, directory.string());
+    options.waiting = [&](std::int64_t holder) {
+      fmt::print(stderr, "waiting for process {}, which is downloading {}\n", holder, mirrors.front().name);
+    };
     data::download(mirrors, directory, options);
     if (terminal && !quiet) fmt::print(stderr, "\r\x1b[K");
   }

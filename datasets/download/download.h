@@ -18,11 +18,14 @@ struct DownloadOptions {
   /// Called from time to time with the size of the received part, and at the end. `total` is -1 if unknown.
   /// An exception stops the download; the received part is kept.
   std::function<void(std::int64_t received, std::int64_t total)> progress;
+  /// Called once if another process is downloading the file, before the wait for it. `holder` is its process
+  /// ID on its machine, or 0 if unknown.
+  std::function<void(std::int64_t holder)> waiting;
 };
 
 /// Downloads the file to `directory`, unless it exists there with the right checksum, and returns its path.
 /// Blocks until the download is complete. A lock file makes other processes and threads wait; they then find
-/// the complete file. A partial file (NAME.part) is resumed. One with a wrong checksum is deleted and counts
+/// the complete file. On a file system without locks, each downloads a file of its own. A partial file (NAME.part) is resumed. One with a wrong checksum is deleted and counts
 /// as a failed attempt. Permanent failures, such as an unknown host or HTTP 404, are not retried. Throws
 /// DataError with the reasons if all mirrors fail, and OutputError if the directory cannot be written.
 std::filesystem::path download(const Mirrors& mirrors, const std::filesystem::path& directory,

@@ -1,6 +1,7 @@
 #include "convoy/engine/io/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <random>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -70,9 +72,9 @@ int write_all(int descriptor, std::string_view bytes) {
   return 0;
 }
 
-/// Makes one attempt to write a whole file durably.
-Outcome write_once(const fs::path& path, std::span<const std::string_view> pieces) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+/// Makes one attempt to write a whole file durably. `flag` is O_TRUNC, or O_EXCL for a new file.
+Outcome write_once(const fs::path& path, std::span<const std::string_view> pieces, int flag) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | flag | O_CLOEXEC, 0666);
   if (descriptor < 0) return {"open", errno};
   Outcome outcome{"write", 0};
   for (const std::string_view piece : pieces)
@@ -106,7 +108,7 @@ void write_file_durably(const fs::path& path, std::string_view bytes) {
 
 void write_file_durably(const fs::path& path, std::span<const std::string_view> pieces) {
   try {
-    with_retries(path, [&] { return write_once(path, pieces); });
+    with_retries(path, [&] { return write_once(path, pieces, O_TRUNC); });
   } catch (const OutputError&) {
     ::unlink(path.c_str());
     throw;
@@ -114,9 +116,16 @@ void write_file_durably(const fs::path& path, std::span<const std::string_view> 
 }
 
 void write_file_atomically(const fs::path& path, std::string_view bytes) {
-  const fs::path temporary = directory_of(path) / (std::string(kTemporaryPrefix) + path.filename().string());
+  // A random name, under which no other user can have planted a symbolic link.
+  const fs::path temporary =
+      directory_of(path) /
+      fmt::format("{}{}.{:08x}", kTemporaryPrefix, path.filename().string(), std::random_device()());
+  with_retries(path, [&] {
+    const Outcome outcome = write_once(temporary, std::span(&bytes, 1), O_EXCL);
+    if (outcome.error != 0) ::unlink(temporary.c_str());
+    return outcome;
+  });
   try {
-    write_file_durably(temporary, bytes);
     rename_path(temporary, path);
   } catch (const OutputError&) {
     ::unlink(temporary.c_str());
@@ -141,6 +150,14 @@ void rename_path(const fs::path& from, const fs::path& to) {
   with_retries(to, [&]() -> Outcome {
     return {"rename", ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno};
   });
+}
+
+LockResult try_lock(int descriptor) {
+  while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return LockResult::held;
+    if (errno != EINTR) return LockResult::unsupported;
+  }
+  return LockResult::acquired;
 }
 
 InputFile::InputFile(fs::path path) : path_(std::move(path)) {

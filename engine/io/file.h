@@ -1,5 +1,5 @@
-// Durable and atomic file writes, and file reads that check every length. All functions are thread-safe, but
-// only one thread or process at a time may write a path.
+// Durable and atomic file writes, locks, and file reads that check every length. All functions are
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,16 @@ namespace convoy::io {
 /// The prefix of temporary files and directories. One that is left after a process was killed may be removed.
 inline constexpr std::string_view kTemporaryPrefix = ".tmp-";
 
-/// Writes a file atomically and durably: readers see either the old bytes or the new. Writes a temporary file
-/// in the same directory, then fsync, rename, and fsync of the directory. Blocks until the file is on disk,
-/// and retries transient errors. If an error persists, removes the temporary file, leaves the old file
-/// unchanged and throws OutputError, which names the path and the system's reason.
+/// Writes a file atomically and durably: readers see either the old bytes or the new. Any number of threads
+/// and processes may write a path at the same time; the last one to finish wins. Writes a temporary file with
+/// a random name in the same directory, then fsync, rename, and fsync of the directory. Blocks until the file
+/// is on disk, and retries transient errors. If an error persists, removes the temporary file, leaves the old
+/// file unchanged and throws OutputError, which names the path and the system's reason.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
 /// Creates or replaces a file and blocks until its bytes are on disk, with the same retries. Not atomic:
-/// meant for files in a directory that is renamed into place when complete. Removes the file and throws
-/// OutputError if an error persists.
+/// meant for files in a directory that is renamed into place when complete. Only one thread or process at a
+/// time may write a path. Removes the file and throws OutputError if an error persists.
 void write_file_durably(const std::filesystem::path& path, std::string_view bytes);
 /// Writes the concatenation of `pieces` in the same way.
 void write_file_durably(const std::filesystem::path& path, std::span<const std::string_view> pieces);
@@ -34,6 +35,15 @@ void sync_directory(const std::filesystem::path& directory);
 /// Renames a path by rename(2), which is atomic within a file system. Not durable until sync_directory() of
 /// the parent. Throws OutputError if it fails.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// The result of try_lock().
+enum class LockResult : std::uint8_t {
+  acquired,    // the lock is held until the file is closed or the process ends
+  held,        // another process, or another open file of this process, holds the lock
+  unsupported  // the file system has no locks, as some network file systems
+};
+/// Tries to lock an open file against other processes (flock(2)). Does not block.
+LockResult try_lock(int descriptor);
 
 /// A regular file that is open for reading.
 class InputFile {

@@ -16,6 +16,7 @@
 
 #include "convoy/kernels/base/error.h"
 #include "convoy/kernels/base/random.h"
+#include "tests/testing/support/flock_fault.h"
 #include "tests/testing/support/http_server.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -353,6 +354,34 @@ TEST_F(Download, EightProcessesAtOnceDownloadOnce) {
   EXPECT_EQ(server.requests().size(), 3u);
   EXPECT_EQ(server.body_bytes(), kSize);
   EXPECT_FALSE(fs::exists(target().string() + ".lock"));
+}
+
+TEST_F(Download, SaysForWhichProcessItWaits) {
+  HttpServer server([&](const HttpRequest& request) {
+    HttpReply reply = serve(request, body);
+    reply.bytes_per_ms = 10'000;
+    return reply;
+  });
+  server.start();
+  const pid_t child = fork_download(at(server), data, options);
+  while (server.requests().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::vector<std::int64_t> holders;
+  options.waiting = [&](std::int64_t holder) { holders.push_back(holder); };
+  data::download({at(server)}, data, options);
+  EXPECT_THAT(holders, ::testing::ElementsAre(child));
+  waitpid(child, nullptr, 0);
+}
+
+TEST_F(Download, WorksOnAFileSystemWithoutLocks) {
+  const testing::WithoutLocks without;
+  HttpServer server([&](const HttpRequest& request) { return serve(request, body); });
+  server.start();
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 3; ++i) threads.emplace_back([&] { data::download({at(server)}, data, options); });
+  }
+  EXPECT_EQ(contents(target()), body);
+  EXPECT_EQ(std::distance(fs::directory_iterator(target().parent_path()), fs::directory_iterator()), 1);
 }
 
 TEST_F(Download, EightThreadsAtOnceDownloadOnce) {

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <thread>
 
 #include "convoy/kernels/base/check.h"
 #include "tests/testing/support/temp_directory.h"
@@ -300,6 +302,37 @@ TEST(WriteFileAtomically, ReplacesTheFileAndLeavesNoTemporary) {
   io::write_file_atomically(path, "");
   EXPECT_EQ(bytes_of(path), "");
   EXPECT_THAT(names_in(directory.path()), ElementsAre("config.toml"));
+}
+
+/// Programs that end at the same time write the same file in the user's cache.
+TEST(WriteFileAtomically, HasAnyNumberOfWriters) {
+  const TempDirectory directory(TempDirectory::in_memory());
+  const fs::path path = directory.path() / "plans.json";
+  const std::string texts[] = {std::string(300'000, 'a'), std::string(200'000, 'b')};
+  io::write_file_atomically(path, texts[0]);
+  std::atomic<int> writing = 2;
+  std::vector<std::jthread> writers;
+  for (const std::string& text : texts)
+    writers.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) EXPECT_NO_THROW(io::write_file_atomically(path, text));
+      --writing;
+    });
+  while (writing > 0) {
+    const std::string found = bytes_of(path);
+    ASSERT_TRUE(found == texts[0] || found == texts[1]) << found.size() << " bytes";
+  }
+  writers.clear();
+  EXPECT_THAT(names_in(directory.path()), ElementsAre("plans.json"));
+}
+
+/// In a directory that others may write, a link with the temporary file's name could lead anywhere.
+TEST(WriteFileAtomically, FollowsNoPlantedLink) {
+  const TempDirectory directory(TempDirectory::in_memory());
+  const fs::path victim = directory.write("victim", "precious");
+  fs::create_symlink(victim, directory.path() / ".tmp-report.json");
+  io::write_file_atomically(directory.path() / "report.json", "{}");
+  EXPECT_EQ(bytes_of(victim), "precious");
+  EXPECT_EQ(bytes_of(directory.path() / "report.json"), "{}");
 }
 
 TEST(WriteFileAtomically, ErrorNamesThePathAndTheReason) {

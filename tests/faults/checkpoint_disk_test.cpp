@@ -226,8 +226,13 @@ TEST_F(DiskFault, SyncsFilesBeforeTheRename) {
   EXPECT_LT(position("fsync", temporary), renamed);
   EXPECT_EQ(calls[static_cast<std::size_t>(renamed)].path, root);  // the next call
   EXPECT_EQ(calls[static_cast<std::size_t>(renamed)].name, "fsync");
-  EXPECT_LT(renamed, position("write", root + "/.tmp-LATEST"));
-  EXPECT_LT(position("fsync", root + "/.tmp-LATEST"), position("rename", root + "/.tmp-LATEST"));
+  const auto is_latest = [&](const SystemCall& call) {
+    return call.path.starts_with(root + "/.tmp-LATEST.");
+  };
+  const auto latest = std::find_if(calls.begin(), calls.end(), is_latest);
+  ASSERT_NE(latest, calls.end());
+  EXPECT_LT(renamed, position("write", latest->path));
+  EXPECT_LT(position("fsync", latest->path), position("rename", latest->path));
 }
 
 TEST_F(DiskFault, ReportsADirectoryThatCannotBeCreated) {

@@ -27,6 +27,9 @@ void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job)
                        {"model_parameters", setup.model.parameter_count()},
                        {"train_images", setup.data.train.size()},
                        {"test_images", setup.data.test.size()}});
+  if (!log_.is_locked())
+    warn("the file system of --out has no locks: nothing prevents a second training into this directory",
+         trainer.state().step);
 }
 
 void Reporter::warn(const std::string& text, std::int64_t step) {

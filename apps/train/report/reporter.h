@@ -23,7 +23,7 @@ class Reporter {
       : log_(log, resume_step),
         progress_(trainer.total_steps(), trainer.steps_per_epoch(), !job.by_mpirun()) {}
 
-  /// Writes the start event.
+  /// Writes the start event, and warns if the log is not locked.
   void start(const Setup& setup, const Trainer& trainer, const Job& job);
   /// Writes and prints a warning.
   void warn(const std::string& text, std::int64_t step);

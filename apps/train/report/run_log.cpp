@@ -1,7 +1,6 @@
 #include "convoy/apps/train/report/run_log.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy {
@@ -44,9 +44,10 @@ RunLog::RunLog(std::filesystem::path path, std::optional<std::int64_t> resume_st
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (descriptor_ < 0) fail<OutputError>("{}: {}", path_.string(), std::strerror(errno));
   try {
-    // The kernel releases the lock when the process ends.
-    check(::flock(descriptor_, LOCK_EX | LOCK_NB) == 0, "--out {}: another process is using this directory",
+    const io::LockResult lock = io::try_lock(descriptor_);
+    check(lock != io::LockResult::held, "--out {}: another process is using this directory",
           path_.parent_path().string());
+    is_locked_ = lock == io::LockResult::acquired;
     truncate_to(resume_step.value_or(-1));
   } catch (...) {
     ::close(descriptor_);

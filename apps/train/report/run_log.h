@@ -16,7 +16,7 @@ inline constexpr int kLogSchema = 1;
 /// at the end. Numbers have enough digits to be read back exactly.
 class RunLog {
  public:
-  /// Opens the log and locks it against other processes. Truncates an earlier log to the events up to
+  /// Opens the log and locks it against other processes, if the file system can. Truncates an earlier log to the events up to
   /// `resume_step`, or to nothing if it is nullopt. Throws UsageError if another process has locked the log,
   /// and OutputError if it cannot be written.
   RunLog(std::filesystem::path path, std::optional<std::int64_t> resume_step);
@@ -24,6 +24,8 @@ class RunLog {
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
+  /// Returns whether the log is locked.
+  bool is_locked() const { return is_locked_; }
   /// Appends an event. `fields` is a JSON object. Throws OutputError if the write fails.
   void write(std::string_view event, const nlohmann::ordered_json& fields);
 
@@ -32,6 +34,7 @@ class RunLog {
 
   std::filesystem::path path_;
   int descriptor_ = -1;
+  bool is_locked_ = false;
 };
 
 /// Returns the result event of a log; nullopt if the run is not complete.

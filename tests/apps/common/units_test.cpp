@@ -10,6 +10,7 @@
 #include "convoy/apps/train/report/run_log.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/kernels/base/error.h"
+#include "tests/testing/support/flock_fault.h"
 #include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
@@ -81,7 +82,18 @@ TEST(RunLog, IsTruncatedToTheCheckpoint) {
 TEST(RunLog, RefusesASecondWriter) {
   const TempDirectory directory;
   const RunLog first(directory.path() / "log.jsonl", std::nullopt);
+  EXPECT_TRUE(first.is_locked());
   EXPECT_THROW(RunLog(directory.path() / "log.jsonl", std::nullopt), UsageError);
+}
+
+TEST(RunLog, WorksOnAFileSystemWithoutLocks) {
+  const TempDirectory directory;
+  for (const int error : {ENOLCK, ENOSYS, EOPNOTSUPP}) {
+    const WithoutLocks without(error);
+    RunLog log(directory.path() / "log.jsonl", std::nullopt);
+    EXPECT_FALSE(log.is_locked());
+    log.write("start", {{"schema", kLogSchema}});
+  }
 }
 
 TEST(TrainingState, RoundTripsBitForBit) {
