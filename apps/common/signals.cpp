@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
+#include <cstddef>
 #include <mutex>
 
 namespace convoy {
@@ -15,7 +15,7 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not 
 
 std::mutex g_mutex;  // guards the variables below
 int g_alive = 0;
-struct sigaction g_previous_int, g_previous_term;
+std::array<struct sigaction, kStopSignals.size()> g_previous;
 
 void note(int signal) {
   if (g_received.exchange(signal) == SIGINT && signal == SIGINT) _exit(128 + SIGINT);
@@ -31,15 +31,17 @@ StopSignals::StopSignals() {
   action.sa_handler = note;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;  // restarts interrupted reads and writes, such as those of a checkpoint
-  sigaction(SIGINT, &action, &g_previous_int);
-  sigaction(SIGTERM, &action, &g_previous_term);
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+    sigaction(kStopSignals[i], &action, &g_previous[i]);
+    if (kStopSignals[i] == SIGHUP && g_previous[i].sa_handler == SIG_IGN)
+      sigaction(SIGHUP, &g_previous[i], nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {
   const std::lock_guard lock(g_mutex);
   if (--g_alive > 0) return;
-  sigaction(SIGINT, &g_previous_int, nullptr);
-  sigaction(SIGTERM, &g_previous_term, nullptr);
+  for (std::size_t i = 0; i < kStopSignals.size(); ++i) sigaction(kStopSignals[i], &g_previous[i], nullptr);
 }
 
 int StopSignals::received() { return g_received; }

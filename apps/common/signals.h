@@ -1,11 +1,20 @@
-// Handlers of SIGINT and SIGTERM that let a program finish its step, save and exit.
+// Handlers of signals that let a program finish its step, save and exit.
 #pragma once
+
+#include <array>
+#include <csignal>
 
 namespace convoy {
 
-/// Installs signal handlers for its lifetime. The first SIGINT or SIGTERM is only recorded; a second SIGINT
-/// ends the process at once. Several threads may hold instances: the first one installs the handlers, the
-/// last one restores the previous handlers, and all see the same signal.
+/// The signals that stop a training. Batch systems send SIGTERM, or SIGUSR1 or SIGUSR2 on request (Slurm's
+/// --signal); a closed terminal sends SIGHUP, and Ctrl-C SIGINT. If ranks receive different signals, the first
+/// of this list counts.
+inline constexpr std::array kStopSignals = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGINT};
+
+/// Installs handlers of kStopSignals for its lifetime, except for SIGHUP if it is ignored, as under nohup. The
+/// first signal is only recorded; a second SIGINT ends the process at once. Several threads may hold
+/// instances: the first one installs the handlers, the last one restores the previous handlers, and all see
+/// the same signal.
 class StopSignals {
  public:
   StopSignals();

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <utility>
 
 #include "convoy/apps/common/plan_cache.h"
+#include "convoy/apps/common/signals.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/comm/parallel/consistency.h"
 #include "convoy/comm/parallel/gradient_synchronizer.h"
@@ -159,9 +159,11 @@ int DataParallel::agree_on_stop() const {
   const int local = parts_.stop_signal ? parts_.stop_signal() : 0;
   if (parts_.world_size() == 1) return local;
   // The ranks may receive signals at different steps.
-  std::array<std::int32_t, 2> counts = {local == SIGINT ? 1 : 0, local != 0 && local != SIGINT ? 1 : 0};
-  dist::all_reduce_and_wait(*parts_.control, {counts.data(), {2}, DType::i32});
-  return counts[1] > 0 ? SIGTERM : counts[0] > 0 ? SIGINT : 0;
+  std::array<std::int32_t, kStopSignals.size()> counts{};
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = local == kStopSignals[i] ? 1 : 0;
+  dist::all_reduce_and_wait(*parts_.control, {counts.data(), {std::ssize(counts)}, DType::i32});
+  const auto first = std::find_if(counts.begin(), counts.end(), [](std::int32_t count) { return count > 0; });
+  return first == counts.end() ? 0 : kStopSignals[static_cast<std::size_t>(first - counts.begin())];
 }
 
 void DataParallel::check_replicas(std::int64_t step) {

@@ -212,7 +212,7 @@ TEST_F(RankFaults, StopSignalOfOneRankStopsAllAfterTheSameStep) {
 
   ProcessResult stopped;
   std::string out;
-  for (int trial = 0; trial < 5 && stopped.exit_code != 128 + SIGTERM;
+  for (int trial = 0; trial < 5 && stopped.exit_code != 128 + SIGUSR1;
        ++trial) {  // it may end before the signal
     out = "run" + std::to_string(trial);
     const int port = free_port();
@@ -220,11 +220,11 @@ TEST_F(RankFaults, StopSignalOfOneRankStopsAllAfterTheSameStep) {
     Process first(program, {.environment = rank_environment(0, 2, port)});
     Process second(program, {.environment = rank_environment(1, 2, port)});
     wait_for_step(workshop, out, 3);
-    second.send(SIGTERM);
+    second.send(SIGUSR1);
     stopped = first.wait();
     EXPECT_EQ(second.wait().exit_code, stopped.exit_code) << stopped.err;
   }
-  ASSERT_EQ(stopped.exit_code, 128 + SIGTERM) << stopped.out << stopped.err;
+  ASSERT_EQ(stopped.exit_code, 128 + SIGUSR1) << stopped.out << stopped.err;
   EXPECT_THAT(stopped.out, HasSubstr("checkpoint saved"));
 
   Arguments resumed = flags;

@@ -219,7 +219,18 @@ TEST(Run, SecondInterruptStopsImmediately) {
   EXPECT_TRUE(checkpoints_of(workshop.path("slow")).empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, Stopped, ::testing::Values(SIGTERM, SIGINT));
+INSTANTIATE_TEST_SUITE_P(Signals, Stopped, ::testing::Values(SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2));
+
+TEST(Run, IgnoresAHangUpUnderNohup) {
+  const Workshop workshop;
+  Arguments program = {"/usr/bin/nohup"};
+  const Arguments training = workshop.train_arguments("run", kFlags);
+  program.insert(program.end(), training.begin(), training.end());
+  Process process(program);
+  wait_until(process, [&] { return !read_text(workshop.path("run") / "log.jsonl").empty(); });
+  process.send(SIGHUP);
+  EXPECT_EQ(process.wait().exit_code, 0);
+}
 
 }  // namespace
 }  // namespace convoy::testing
