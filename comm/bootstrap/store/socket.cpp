@@ -7,14 +7,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
 namespace {
+
+constexpr double kTrySeconds = 2;             // of try_connect(), for all addresses
+constexpr double kNextAddressSeconds = 0.25;  // before the next address is tried as well
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
@@ -30,6 +39,26 @@ Addresses resolve(const Endpoint& endpoint, int flags, std::string& reason) {
   const int error = getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
   if (error != 0) reason = fmt::format("{}: {}", endpoint.host, gai_strerror(error));
   return Addresses(error == 0 ? found : nullptr);
+}
+
+/// Resolves a name, which takes as long as the name servers do: getaddrinfo() has no timeout. After the
+/// deadline, its thread continues alone.
+Addresses resolve_name(const Endpoint& endpoint, const Deadline& deadline, std::string& reason) {
+  using Answer = std::pair<Addresses, std::string>;
+  auto promise = std::make_shared<std::promise<Answer>>();
+  std::future<Answer> future = promise->get_future();
+  std::thread([promise, endpoint] {
+    std::string why;
+    Addresses addresses = resolve(endpoint, 0, why);
+    promise->set_value({std::move(addresses), std::move(why)});
+  }).detach();
+  if (future.wait_until(deadline.at()) != std::future_status::ready) {
+    reason = fmt::format("{}: the name servers do not answer", endpoint.host);
+    return nullptr;
+  }
+  Answer answer = future.get();
+  if (!answer.first) reason = std::move(answer.second);
+  return std::move(answer.first);
 }
 
 Socket open_socket(int family) {
@@ -84,6 +113,26 @@ bool wait_ready(const Socket& socket, short events, const Deadline& deadline) {
   }
 }
 
+/// Returns the index of a socket whose connection has been made or has failed; nullopt if there is none before
+/// the deadline.
+std::optional<std::size_t> wait_any(std::span<const Socket> sockets, const Deadline& deadline) {
+  std::vector<pollfd> waiting;
+  for (const Socket& socket : sockets)
+    waiting.push_back({.fd = socket.descriptor(), .events = POLLOUT, .revents = 0});
+  do {
+    if (poll(waiting.data(), waiting.size(), milliseconds_left(deadline)) > 0)
+      for (std::size_t i = 0; i < waiting.size(); ++i)
+        if (waiting[i].revents != 0) return i;
+  } while (!deadline.passed());
+  return std::nullopt;
+}
+
+Socket with_options(Socket socket) {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  return socket;
+}
+
 /// Returns the numeric address.
 std::string numeric_address(const sockaddr_storage& address, socklen_t bytes) {
   char host[NI_MAXHOST] = {};
@@ -126,24 +175,36 @@ std::optional<Socket> accept_waiting(const Socket& listener) {
 }
 
 std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason) {
-  const Addresses addresses = resolve(endpoint, 0, reason);
-  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    Socket socket = open_socket(address->ai_family);
-    if (!socket) continue;
-    int error = connect(socket.descriptor(), address->ai_addr, address->ai_addrlen) == 0 ? 0 : errno;
-    if (error == EINPROGRESS) {
-      socklen_t bytes = sizeof error;
-      if (!wait_ready(socket, POLLOUT, deadline)) {
-        error = ETIMEDOUT;
-      } else {
-        getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &bytes);
-      }
+  std::string ignored;
+  Addresses addresses = resolve(endpoint, AI_NUMERICHOST, ignored);
+  if (!addresses) addresses = resolve_name(endpoint, deadline, reason);
+  const Deadline end(std::min(kTrySeconds, std::chrono::duration<double>(deadline.left()).count()));
+  std::vector<Socket> pending;
+  for (const addrinfo* next = addresses.get(); next != nullptr || !pending.empty();) {
+    if (next != nullptr) {
+      Socket socket = open_socket(next->ai_family);
+      const bool connected = socket && connect(socket.descriptor(), next->ai_addr, next->ai_addrlen) == 0;
+      if (connected) return with_options(std::move(socket));
+      if (socket && errno == EINPROGRESS)
+        pending.push_back(std::move(socket));
+      else
+        reason = std::strerror(errno);
+      next = next->ai_next;
     }
-    if (error == 0) {
-      set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-      set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-      return socket;
+    if (pending.empty()) continue;
+    const Deadline wait(next != nullptr ? std::min(kNextAddressSeconds, end.seconds()) : end.seconds());
+    const std::optional<std::size_t> ready = wait_any(pending, wait.at() < end.at() ? wait : end);
+    if (!ready && end.passed()) {
+      reason = std::strerror(ETIMEDOUT);
+      return std::nullopt;
     }
+    if (!ready) continue;
+    Socket socket = std::move(pending[*ready]);
+    pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(*ready));
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+    if (error == 0) return with_options(std::move(socket));
     reason = std::strerror(error);
   }
   return std::nullopt;

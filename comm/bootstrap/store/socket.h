@@ -38,8 +38,10 @@ Socket listen_at(const Endpoint& endpoint);
 /// Returns a pending connection; nullopt if there is none. Does not block.
 std::optional<Socket> accept_waiting(const Socket& listener);
 
-/// Tries once to connect, to each address of the host in turn. Returns nullopt and sets `reason` if none
-/// accepts the connection before the deadline.
+/// Tries once to connect to any address of the host, for up to 2 s after its name has been resolved: a
+/// firewall that drops packets would otherwise use up the deadline. Starts with the first address and adds
+/// the next one whenever an address fails or has not answered for 250 ms (RFC 8305, "Happy Eyeballs"). Returns
+/// nullopt and sets `reason` if no address accepts the connection before the deadline.
 std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason);
 
 /// Sends all bytes. Returns false if the peer has closed the connection or the deadline has passed.

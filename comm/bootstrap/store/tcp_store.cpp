@@ -28,9 +28,7 @@ std::unique_ptr<TcpStore::Connection> TcpStore::connect(const Deadline& deadline
   std::string reason = "no reply";
   for (auto pause = std::chrono::milliseconds(10);;
        pause = std::min(2 * pause, std::chrono::milliseconds(500))) {
-    // Limits each attempt: a firewall that drops packets would otherwise use up the whole timeout.
-    const Deadline one_try(std::min(2.0, std::chrono::duration<double>(deadline.left()).count()));
-    if (std::optional<Socket> socket = try_connect(endpoint_, one_try, reason)) {
+    if (std::optional<Socket> socket = try_connect(endpoint_, deadline, reason)) {
       const Deadline answer(std::min(kAnswerSeconds, std::chrono::duration<double>(deadline.left()).count()));
       if (std::unique_ptr<Connection> connection = say_hello(std::move(*socket), answer)) return connection;
       reason = "it closes the connection";
