@@ -107,7 +107,19 @@ void check_names_and_clocks(const std::vector<RankFacts>& ranks, Findings& findi
     if (hosts[node].empty()) continue;
     const RankFacts& facts = *hosts[node].front();
     for (std::size_t before = 0; before < node; ++before)
-      if (!hosts[before].empty() && hosts[before].front()->host_name == facts.host_name) {
+      if (hosts[before].empty()) {
+        continue;
+      } else if (hosts[before].front()->machine == facts.machine) {
+        findings.push_back(
+            {.found = fmt::format("hosts {} and {} are containers of one machine ({}), which exchange data "
+                                  "through the network",
+                                  before, node, facts.host_name),
+             .expected =
+                 "containers that share memory, which is faster: with one network and one PID namespace",
+             .fix =
+                 "docker run --network=host --pid=host; Kubernetes: one pod with shareProcessNamespace: true"});
+        break;
+      } else if (hosts[before].front()->host_name == facts.host_name) {
         findings.push_back(
             {.found = fmt::format("hosts {} and {} are both called {}", before, node, facts.host_name),
              .expected = "distinct host names, for messages and mpirun host lists",

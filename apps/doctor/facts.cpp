@@ -11,9 +11,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GpuRankFacts, is_built_in, needs, supports, r
                                    uuids, index, bytes, free_bytes)
 
 namespace whole {
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, world_size, local_rank, node, host, host_name, system,
-                                   process, parent, met_by, source, program, version, libraries, variables,
-                                   clock, cpu, limits, gpu, interfaces, interface_names)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, world_size, local_rank, node, host, host_name, machine,
+                                   system, process, parent, met_by, source, program, version, libraries,
+                                   variables, clock, cpu, limits, gpu, interfaces, interface_names)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LinkFacts, from, to, from_host, to_host, interface, address, network,
                                    error)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CollectiveFacts, rank, host, name, gathered, bytes, seconds, wrong, error)

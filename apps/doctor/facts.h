@@ -48,6 +48,7 @@ struct RankFacts {
   int rank = 0, world_size = 1, local_rank = 0, node = 0;
   std::string host;       // unique name for messages
   std::string host_name;  // name that the host itself reports
+  std::string machine;    // boot ID of the kernel, which containers share with their machine
   std::string system;     // "Linux 6.1.0, x86_64"
   int process = 0;
   std::string parent;   // name of the parent process

@@ -153,7 +153,9 @@ double measure_copy_rate() {
 
 RankFacts examine_host(const dist::Variables& variables) {
   RankFacts facts;
-  facts.host_name = facts.host = dist::this_host().name;
+  const dist::HostId host = dist::this_host();
+  facts.host_name = facts.host = host.name;
+  facts.machine = host.boot;
   facts.system = system_text();
   facts.process = getpid();
   facts.parent = line_of(fmt::format("/proc/{}/comm", getppid()));

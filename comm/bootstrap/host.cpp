@@ -5,10 +5,21 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
+
+namespace {
+
+std::string target_of_link(const char* path) {
+  char text[PATH_MAX] = {};
+  const ssize_t bytes = readlink(path, text, sizeof text);
+  return bytes > 0 ? std::string(text, static_cast<std::size_t>(bytes)) : "";
+}
+
+}  // namespace
 
 HostId this_host() {
   HostId host;
@@ -16,22 +27,22 @@ HostId this_host() {
   if (gethostname(text, sizeof text - 1) == 0) host.name = text;
   if (host.name.empty()) host.name = "localhost";
   std::ifstream("/proc/sys/kernel/random/boot_id") >> host.boot;
-  const ssize_t bytes = readlink("/proc/self/ns/net", text, sizeof text);
-  if (bytes > 0) host.network.assign(text, static_cast<std::size_t>(bytes));
+  host.network = target_of_link("/proc/self/ns/net");
+  host.processes = target_of_link("/proc/self/ns/pid");
   return host;
 }
 
 std::string to_string(const HostId& host) {
-  return fmt::format("{}\n{}\n{}", host.name, host.boot, host.network);
+  return fmt::format("{}\n{}\n{}\n{}", host.name, host.boot, host.network, host.processes);
 }
 
 HostId parse_host(const std::string& text) {
-  const std::size_t first = text.find('\n');
-  const std::size_t second = first == std::string::npos ? first : text.find('\n', first + 1);
-  if (second == std::string::npos) fail<PeerError>("found '{}', expected a host description", text);
-  return {.name = text.substr(0, first),
-          .boot = text.substr(first + 1, second - first - 1),
-          .network = text.substr(second + 1)};
+  std::istringstream lines(text);
+  HostId host;
+  for (std::string* part : {&host.name, &host.boot, &host.network, &host.processes})
+    if (!std::getline(lines, *part) && part != &host.processes)
+      fail<PeerError>("found '{}', expected a host description", text);
+  return host;
 }
 
 std::vector<RankInfo> make_rank_infos(std::span<const HostId> by_rank, const std::string& source) {

@@ -15,6 +15,9 @@ struct HostId {
   std::string name;
   std::string boot;     // the kernel's boot ID, which differs between machines
   std::string network;  // the network namespace, such as "net:[4026531833]"
+  /// The PID namespace, such as "pid:[4026531836]". Shared memory is opened through /proc, so ranks of two
+  /// containers with the host's network cannot share any.
+  std::string processes;
 
   friend bool operator==(const HostId&, const HostId&) = default;
 };

@@ -35,6 +35,7 @@ Examination healthy_job(bool has_gpus = false) {
     facts.local_rank = rank % 2;
     facts.node = rank / 2;
     facts.host = facts.host_name = rank < 2 ? "alpha" : "beta";
+    facts.machine = "boot ID of " + facts.host;
     facts.met_by = "environment";
     facts.source = "RANK and WORLD_SIZE, tcp://10.0.0.1:29500";
     facts.parent = "bash";

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "tests/apps/rank_runs.h"
+#include "tests/testing/support/free_port.h"
 #include "tests/testing/support/two_hosts.h"
 
 namespace convoy::testing {
@@ -131,6 +132,24 @@ TEST_F(TwoHostTraining, OverTcpWithoutMpi) {
     ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
   }
   expect_as_single_rank("run");
+}
+
+/// Containers with the host's network, such as Kubernetes pods with hostNetwork, have PIDs of their own.
+TEST(Containers, TrainWithTheNetworkOfTheHost) {
+  const Arguments container = {"/usr/bin/unshare", "--pid", "--mount-proc", "--fork", "--kill-child"};
+  Arguments probe = container;
+  probe.push_back("/bin/true");
+  if (run_program(probe).exit_code != 0) GTEST_SKIP() << "cannot create PID namespaces";
+  const Workshop workshop;
+  const Arguments training = workshop.train_arguments("two", {"--max-steps", "4", "--comm-timeout", "20"});
+  const int port = free_port();
+  Arguments inside = container;
+  inside.insert(inside.end(), training.begin(), training.end());
+  Process first(training, {.environment = rank_environment(0, 2, port)});
+  Process second(inside, {.environment = rank_environment(1, 2, port)});
+  const ProcessResult result = first.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err << second.wait().err;
+  EXPECT_THAT(result.out, HasSubstr("2 on 2 hosts, "));
 }
 
 }  // namespace

@@ -442,17 +442,19 @@ TEST(Hosts, DetermineLocalRanks) {
 }
 
 TEST(Hosts, WithEqualNamesAreDistinguished) {
-  const dist::HostId host{"localhost", "boot1", "net:[1]"};
-  dist::HostId container = host, machine = host;
+  const dist::HostId host{"localhost", "boot1", "net:[1]", "pid:[1]"};
+  dist::HostId container = host, machine = host, pod = host;
   container.network = "net:[2]";
   machine.boot = "boot2";
-  const dist::HostId by_rank[] = {host, container, machine, host};
+  pod.processes = "pid:[2]";  // with the host's network
+  const dist::HostId by_rank[] = {host, container, machine, host, pod};
   const std::vector<dist::RankInfo> infos = dist::make_rank_infos(by_rank, "tcp");
-  EXPECT_EQ(infos[0].nodes, 3);
+  EXPECT_EQ(infos[0].nodes, 4);
   EXPECT_EQ(infos[3].local_rank, 1);
   EXPECT_EQ(infos[1].local_rank, 0);
   EXPECT_EQ(infos[1].host, "localhost (node 1)");
   EXPECT_EQ(infos[2].host, "localhost (node 2)");
+  EXPECT_EQ(infos[4].host, "localhost (node 3)");
 }
 
 TEST(Hosts, RoundTripThroughText) {
@@ -460,6 +462,7 @@ TEST(Hosts, RoundTripThroughText) {
   EXPECT_FALSE(host.name.empty());
   EXPECT_FALSE(host.boot.empty());
   EXPECT_THAT(host.network, ::testing::StartsWith("net:["));
+  EXPECT_THAT(host.processes, ::testing::StartsWith("pid:["));
   EXPECT_EQ(dist::parse_host(to_string(host)), host);
   EXPECT_THROW(dist::parse_host("a\nb"), PeerError);
 }
