@@ -1,5 +1,9 @@
 #include "convoy/comm/bootstrap/rendezvous.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
+
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/bootstrap/mpi_rendezvous.h"
 #include "convoy/comm/bootstrap/rendezvous_plan.h"
@@ -8,6 +12,8 @@
 
 namespace convoy::dist {
 namespace {
+
+constexpr rlim_t kMaxDescriptors = rlim_t{1} << 20;  // where the hard limit is higher, or infinite
 
 /// The rendezvous of a job of one process.
 class SingleProcess final : public Rendezvous {
@@ -29,9 +35,19 @@ class SingleProcess final : public Rendezvous {
   std::vector<RankInfo> all_;
 };
 
+/// Raises the number of file descriptors that this process may open as far as it may. The usual soft limit of
+/// 1,024 is for programs that use select(); connections between 250 ranks need more.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMaxDescriptors));
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 std::unique_ptr<Rendezvous> Rendezvous::init(const RendezvousOptions& options) {
+  raise_descriptor_limit();
   check(options.timeout_seconds > 0, "rendezvous timeout: found {} s, expected more than 0",
         options.timeout_seconds);
   const RendezvousPlan plan = plan_rendezvous(options.init_method, environment_variables());

@@ -1,7 +1,9 @@
 #include "convoy/comm/bootstrap/store/tcp_store_server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +24,10 @@ constexpr std::size_t kMaxUnidentifiedClients = 64;       // at the same time
 constexpr std::size_t kMaxConnectionsPerRank = 16;
 constexpr std::size_t kMaxTotalBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxHelloBytes = 256;
+constexpr std::chrono::milliseconds kAcceptPause(100);  // without a file descriptor for a client
+constexpr double kRefusalSeconds = 0.1;                 // for the hello message of a client that is refused
+
+Socket spare_descriptor() { return Socket(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 std::string bytes_of(Kind kind, const std::string& value = "") {
   return StoreFrame{.kind = kind, .key = "", .value = value}.bytes();
@@ -32,6 +38,7 @@ std::string bytes_of(Kind kind, const std::string& value = "") {
 TcpStoreServer::TcpStoreServer(Socket listener, int world_size, std::string job)
     : listener_(std::move(listener)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      spare_(spare_descriptor()),
       world_size_(world_size),
       job_(std::move(job)),
       thread_([this] { serve(); }) {}
@@ -54,7 +61,9 @@ void TcpStoreServer::serve() {
                                                           [](const Client& c) { return c.rank >= 0; })))
       return;
     std::vector<pollfd> waiting = {{.fd = wake_.descriptor(), .events = POLLIN, .revents = 0},
-                                   {.fd = listener_.descriptor(), .events = POLLIN, .revents = 0}};
+                                   {.fd = Clock::now() < accept_again_at_ ? -1 : listener_.descriptor(),
+                                    .events = POLLIN,
+                                    .revents = 0}};
     for (const Client& client : clients_) {
       // Does not read further requests before the reply is sent.
       const short events = client.out.empty() ? POLLIN : POLLOUT;
@@ -81,13 +90,35 @@ void TcpStoreServer::serve() {
 void TcpStoreServer::accept_clients() {
   while (true) {
     Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) return;
+    if (!socket) {
+      if (errno == EMFILE || errno == ENFILE) refuse_client();
+      return;
+    }
     const auto is_unidentified = [](const Client& client) { return client.rank < 0; };
     if (static_cast<std::size_t>(std::count_if(clients_.begin(), clients_.end(), is_unidentified)) >=
         kMaxUnidentifiedClients)
       clients_.erase(std::find_if(clients_.begin(), clients_.end(), is_unidentified));  // the oldest
     clients_.push_back({.socket = std::move(socket), .connected_at = Clock::now()});
   }
+}
+
+void TcpStoreServer::refuse_client() {
+  spare_.close();
+  if (const std::optional<Socket> socket = accept_waiting(listener_)) {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    std::string hello;  // read first: closing a socket with unread bytes discards those that were sent
+    receive_some(*socket, hello, Deadline(kRefusalSeconds));
+    send_all(
+        *socket,
+        bytes_of(Kind::refused, fmt::format("all {} file descriptors of rank 0 are in use; raise its limit "
+                                            "with ulimit -n",
+                                            limit.rlim_cur)),
+        Deadline(kRefusalSeconds));
+  }
+  spare_ = spare_descriptor();
+  // Otherwise poll() would report the listener again at once, and this thread would use a whole core.
+  if (!spare_) accept_again_at_ = Clock::now() + kAcceptPause;
 }
 
 bool TcpStoreServer::read(Client& client) {
@@ -177,6 +208,7 @@ void TcpStoreServer::close_unidentified_clients() {
 
 TcpStoreServer::Clock::time_point TcpStoreServer::next_event() const {
   Clock::time_point next = Clock::now() + std::chrono::minutes(1);
+  if (accept_again_at_ > Clock::now()) next = accept_again_at_;
   for (const Client& client : clients_) {
     if (client.rank < 0) next = std::min(next, client.connected_at + kHelloTimeout);
     if (client.waits) next = std::min(next, client.wait_until);

@@ -16,7 +16,8 @@ namespace convoy::dist {
 
 /// Serves a key-value store to the ranks of one job. Clients are untrusted. The server disconnects clients
 /// that send invalid messages, and clients that do not identify themselves within 5 s. No client can block
-/// it, and the memory that clients can make it use is bounded.
+/// it, and the memory that clients can make it use is bounded. Refuses clients with the reason if the process
+/// has no file descriptor left.
 class TcpStoreServer {
  public:
   /// Starts the thread. Takes ownership of `listener`.
@@ -42,6 +43,8 @@ class TcpStoreServer {
 
   void serve();
   void accept_clients();
+  /// Accepts a client with the spare descriptor, and refuses it.
+  void refuse_client();
   // read(), write() and answer() return false if the client is to be disconnected.
   bool read(Client& client);
   bool write(Client& client);
@@ -54,6 +57,8 @@ class TcpStoreServer {
 
   Socket listener_;
   Socket wake_;
+  Socket spare_;                         // a descriptor that is closed when no other one is left
+  Clock::time_point accept_again_at_{};  // after all descriptors were in use
   const int world_size_;
   const std::string job_;
   std::map<std::string, std::string> values_;

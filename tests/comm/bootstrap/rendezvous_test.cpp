@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -359,6 +360,23 @@ TEST(Rendezvous, OfAnotherKindIsRefusedByCommunicators) {
   } without_store;
   EXPECT_THAT(message_of<UsageError>([&] { dist::make_gloo_communicator(without_store); }),
               HasSubstr("gloo communicator: "));
+}
+
+TEST(Rendezvous, RaisesTheLimitOfFileDescriptors) {
+  const pid_t child = fork();
+  if (child == 0) {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    const rlim_t hard = limit.rlim_max;
+    limit.rlim_cur = 256;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    dist::Rendezvous::init();
+    getrlimit(RLIMIT_NOFILE, &limit);
+    _exit(limit.rlim_cur == std::min<rlim_t>(hard, 1 << 20) ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

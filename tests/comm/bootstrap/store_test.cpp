@@ -1,8 +1,11 @@
 // Tests of the key-value stores: values, refused clients, and untrusted clients.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -209,6 +212,39 @@ bool is_disconnected(const dist::Socket& socket, double seconds) {
   const dist::Deadline deadline(seconds);
   while (dist::receive_some(socket, bytes, deadline)) bytes.clear();
   return !deadline.passed();
+}
+
+/// Without descriptors for clients, rank 0 says so, and its server does not spin.
+TEST(TcpStore, RefusesRanksWithoutDescriptors) {
+  const TcpLocation location;
+  const pid_t server = fork();
+  if (server == 0) {
+    const int highest = dup(0);
+    const auto limit = static_cast<rlim_t>(highest) + 10;
+    const rlimit few{limit, limit};
+    setrlimit(RLIMIT_NOFILE, &few);
+    const auto store = location.open(0, 32);
+    pause();
+  }
+  std::vector<std::unique_ptr<dist::Store>> ranks;
+  const std::string error = message_of<PeerError>([&] {
+    for (int rank = 1; rank < 32; ++rank) ranks.push_back(location.open(rank, 32));
+  });
+  EXPECT_THAT(error, HasSubstr("file descriptors of rank 0 are in use; raise its limit with ulimit -n"));
+  EXPECT_GE(ranks.size(), 2u);
+  const std::vector<dist::Socket> more = [&] {
+    std::vector<dist::Socket> sockets;
+    for (int i = 0; i < 3; ++i) sockets.push_back(connect_raw(location.endpoint));
+    return sockets;
+  }();
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  kill(server, SIGKILL);
+  rusage used{};
+  wait4(server, nullptr, 0, &used);
+  EXPECT_LT(static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec),
+            0.5)
+      << "seconds of processor time";
 }
 
 class TcpStoreUntrustedClients : public ::testing::Test {
