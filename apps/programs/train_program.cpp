@@ -74,6 +74,19 @@ StartMode begin(Trainer& trainer, const Setup& setup, const RunDirectory* direct
   return mode == "resumed" ? StartMode::resumed : StartMode::new_run;
 }
 
+/// Returns this rank's warnings and, on rank 0, also those that only other ranks have. Collective.
+std::vector<std::string> with_other_ranks(std::vector<std::string> warnings, Job& job) {
+  using Json = nlohmann::json;
+  if (job.control() == nullptr) return warnings;
+  const std::vector<std::string> all =
+      job.control()->gather_object(Json(warnings).dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    for (const std::string& warning : Json::parse(all[rank]).get<std::vector<std::string>>())
+      if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end())
+        warnings.push_back(fmt::format("rank {}: {}", rank, warning));
+  return warnings;
+}
+
 /// Returns a warning if the batch norms of a rank see few samples at a time.
 std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size) {
   constexpr std::int64_t kMinSamples = 16;
@@ -136,6 +149,7 @@ int train(const std::string& program, const Setup& setup, const RunDirectory* di
   if (directory != nullptr)
     warnings.insert(warnings.end(), directory->warnings().begin(), directory->warnings().end());
   const StartMode mode = begin(trainer, setup, directory, job, warnings);
+  warnings = with_other_ranks(std::move(warnings), job);
   if (mode == StartMode::complete) {
     if (!first) return 0;
     fmt::print("this training is complete, nothing to do\n");

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class GpuRanks : public ::testing::Test {
  protected:
@@ -112,6 +113,23 @@ TEST_F(GpuRanks, RunOpByOpIfTheCaptureFailsOnOneRank) {
               AllOf(HasSubstr("op by op"), HasSubstr("rank 1: out of memory on cuda:1")));
   ASSERT_EQ(run("alone", 1, flags).exit_code, 0);
   expect_same_losses("two", "alone");
+}
+
+TEST_F(GpuRanks, PrintTheWarningsOfAllRanks) {
+  Arguments program = {
+      "sh", "-c",
+      "cd \"$(mktemp -d -p \"$0\")\"; [ $OMPI_COMM_WORLD_RANK = 0 ] || echo '{' > plans.json; "
+      "exec \"$@\"",
+      workshop.path("")};
+  const Arguments training = workshop.train_arguments(
+      "two", {"--device", "cuda", "--plan-cache", "plans.json", "--max-steps", "2", "--batch-size", "4"});
+  program.insert(program.end(), training.begin(), training.end());
+  const ProcessResult two = run_by_mpi(2, program);
+  ASSERT_EQ(two.exit_code, 0) << two.out << two.err;
+  const std::vector<Json> warnings = workshop.events("two", "warning");
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0]["message"].get<std::string>(),
+              StartsWith("rank 1: --plan-cache: plans.json is damaged"));
 }
 
 TEST_F(GpuRanks, ShardTheOptimizer) {
