@@ -127,7 +127,9 @@ std::string DataParallel::from_rank_zero(const std::string& local) const {
 
 void DataParallel::broadcast_optimizer() {
   if (sharded_) {
-    sharded_->scatter(restored_ ? *restored_ : sharded_->make_whole());
+    // A new training starts from zeros on every rank.
+    if (from_rank_zero(restored_ ? "restored" : "") == "restored")
+      sharded_->scatter(restored_.value_or(optim::OptimizerState{}));
     restored_.reset();
     return;
   }

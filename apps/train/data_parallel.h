@@ -45,7 +45,8 @@ class DataParallel {
   void broadcast();
   /// Returns rank 0's `local` on every rank. Collective.
   std::string from_rank_zero(const std::string& local) const;
-  /// Returns the state of the whole optimizer, of all shards with --zero. Collective.
+  /// Returns the state of the whole optimizer. With --zero, the shards are gathered on rank 0, and the result
+  /// is empty on other ranks. Collective.
   optim::OptimizerState gather_optimizer() const;
   /// Stores the bucket plan in the manifest, if the plan is final and not implied by the model.
   void write_plan(io::Manifest& manifest) const;

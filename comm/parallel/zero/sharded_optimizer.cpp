@@ -57,47 +57,65 @@ optim::OptimizerState ShardedOptimizer::make_whole() const {
   return whole;
 }
 
-optim::OptimizerState ShardedOptimizer::gather() const {
-  optim::OptimizerState whole = make_whole();
-  std::map<std::string, Tensor> by_name;
-  for (const optim::NamedState& state : whole.tensors) by_name.emplace(state.name, state.tensor);
+std::map<std::string, Tensor> ShardedOptimizer::by_name(const optim::OptimizerState& whole) const {
+  std::map<std::string, Tensor> tensors;
+  for (const optim::NamedState& state : whole.tensors) tensors.emplace(state.name, state.tensor);
+  return tensors;
+}
+
+template <class F>
+void ShardedOptimizer::for_each_bucket(const F& f) const {
   const ShardPlan& shards = parameters_.shards();
   const DType dtype = parameters_.parameters().front().variable.dtype();
   for (const std::string& kind : kinds()) {
     const std::vector<Tensor> pieces = pieces_of(kind);
-    for (std::size_t b = 0; b < shards.shard_numels.size(); ++b) {
-      const Tensor local = Tensor::zeros({shards.shard_numels[b]}, dtype, Device::cpu());
-      for (std::size_t i = 0; i < pieces.size(); ++i)
-        if (const ShardPlan::Piece& piece = parameters_.local_pieces()[i]; piece.bucket == b)
-          local.slice(piece.offset, {piece.numel}).copy_from(pieces[i]);
-      const Tensor gathered = Tensor::empty({shards.numel(b)}, dtype, Device::cpu());
-      all_gather_and_wait(control_, local.view(), gathered.view());
-      for (const BucketPlan::Slice& slice : parameters_.plan().buckets[b].slices) {
-        const Tensor& full = by_name.at(state_name(kind, parameters_.parameters()[slice.parameter].name));
-        full.copy_from(gathered.slice(slice.offset, full.shape()));
-      }
-    }
+    for (std::size_t b = 0; b < shards.shard_numels.size(); ++b)
+      f(kind, b, pieces, Tensor::zeros({shards.numel(b)}, dtype, Device::cpu()));
   }
+}
+
+optim::OptimizerState ShardedOptimizer::gather() const {
+  const bool is_root = control_.rank() == 0;
+  optim::OptimizerState whole = is_root ? make_whole() : optim::OptimizerState{};
+  const std::map<std::string, Tensor> tensors = by_name(whole);
+  for_each_bucket(
+      [&](const std::string& kind, std::size_t b, const std::vector<Tensor>& pieces, const Tensor& bucket) {
+        const std::int64_t numel = parameters_.shards().shard_numels[b];
+        const Tensor local = Tensor::zeros({numel}, bucket.dtype(), Device::cpu());
+        for (std::size_t i = 0; i < pieces.size(); ++i)
+          if (const ShardPlan::Piece& piece = parameters_.local_pieces()[i]; piece.bucket == b)
+            local.slice(piece.offset, {piece.numel}).copy_from(pieces[i]);
+        all_gather_and_wait(control_, local.view(), bucket.view());
+        if (!is_root) return;
+        for (const BucketPlan::Slice& slice : parameters_.plan().buckets[b].slices) {
+          const Tensor& full = tensors.at(state_name(kind, parameters_.parameters()[slice.parameter].name));
+          full.copy_from(bucket.slice(slice.offset, full.shape()));
+        }
+      });
   return whole;
 }
 
 void ShardedOptimizer::scatter(const optim::OptimizerState& whole) const {
-  for (const optim::NamedState& state : whole.tensors) control_.broadcast(state.tensor.view(), 0);
-  Event sent(control_.stream());
-  sent.record(control_.stream());
-  sent.wait();
-  control_.check_errors();
+  const bool is_root = control_.rank() == 0;
   optimizer_.set_steps(std::stoll(broadcast_text(control_, std::to_string(whole.steps))));
-  std::map<std::string, Tensor> by_name;
-  for (const optim::NamedState& state : whole.tensors) by_name.emplace(state.name, state.tensor);
-  for (const std::string& kind : kinds()) {
-    const std::vector<Tensor> pieces = pieces_of(kind);
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const ShardPlan::Piece& piece = parameters_.local_pieces()[i];
-      const Tensor& full = by_name.at(state_name(kind, parameters_.parameters()[piece.parameter].name));
-      pieces[i].copy_from(full.slice(piece.begin, {piece.numel}));
-    }
-  }
+  const std::map<std::string, Tensor> tensors = by_name(whole);
+  for_each_bucket(
+      [&](const std::string& kind, std::size_t b, const std::vector<Tensor>& pieces, const Tensor& bucket) {
+        if (is_root)
+          for (const BucketPlan::Slice& slice : parameters_.plan().buckets[b].slices) {
+            const Tensor& full = tensors.at(state_name(kind, parameters_.parameters()[slice.parameter].name));
+            bucket.slice(slice.offset, full.shape()).copy_from(full);
+          }
+        control_.broadcast(bucket.view(), 0);
+        Event sent(control_.stream());
+        sent.record(control_.stream());
+        sent.wait();
+        control_.check_errors();
+        const std::int64_t shard = parameters_.shards().shard_numels[b] * control_.rank();
+        for (std::size_t i = 0; i < pieces.size(); ++i)
+          if (const ShardPlan::Piece& piece = parameters_.local_pieces()[i]; piece.bucket == b)
+            pieces[i].copy_from(bucket.slice(shard + piece.offset, {piece.numel}));
+      });
 }
 
 }  // namespace convoy::dist

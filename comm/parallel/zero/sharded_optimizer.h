@@ -1,6 +1,8 @@
 // Conversion between the sharded state of the ranks' optimizers and the full state in a checkpoint.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "convoy/comm/core/communicator.h"
@@ -22,12 +24,12 @@ class ShardedOptimizer {
 
   /// Returns a full state of zeros in host memory.
   optim::OptimizerState make_whole() const;
-  /// Returns the full state of all ranks' optimizers in host memory, on every rank. Collective; blocks until
-  /// the state is received.
+  /// Returns the full state of all ranks' optimizers in host memory on rank 0, and an empty state on the other
+  /// ranks, which need memory for one bucket. Collective; blocks until the state is received.
   optim::OptimizerState gather() const;
-  /// Distributes rank 0's full state, and its number of steps, to the optimizers of all ranks. On every rank,
-  /// `whole` has the tensors that make_whole() returns, and they hold rank 0's values afterwards. Collective;
-  /// blocks until the state is received.
+  /// Distributes rank 0's full state, and its number of steps, to the optimizers of all ranks. On rank 0,
+  /// `whole` has the tensors that make_whole() returns; other ranks ignore it, and need memory for one bucket.
+  /// Collective; blocks until the state is received.
   void scatter(const optim::OptimizerState& whole) const;
 
  private:
@@ -35,6 +37,12 @@ class ShardedOptimizer {
   std::vector<std::string> kinds() const;
   /// Returns the state tensors of one kind, by piece.
   std::vector<Tensor> pieces_of(const std::string& kind) const;
+
+  /// Returns the tensors of a full state by their names.
+  std::map<std::string, Tensor> by_name(const optim::OptimizerState& whole) const;
+  /// Calls f(kind, bucket number, pieces of the kind, a zeroed bucket in host memory) for each kind and bucket.
+  template <class F>
+  void for_each_bucket(const F& f) const;
 
   optim::Optimizer& optimizer_;
   std::vector<optim::ParameterGroup> groups_;

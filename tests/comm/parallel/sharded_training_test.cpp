@@ -94,8 +94,6 @@ class Training {
     return all;
   }
   optim::OptimizerState state() const { return sharded_ ? sharded_->gather() : state_of(*optimizer_); }
-  /// Returns the state that ranks without a state to resume from pass to resume().
-  optim::OptimizerState empty_state() const { return sharded_->make_whole(); }
   void resume(const optim::OptimizerState& state, const std::vector<double>& parameters, int step) {
     std::size_t at = 0;
     for (const nn::NamedParameter& parameter : model_.parameters()) {
@@ -237,8 +235,8 @@ TEST(Sharded, StateResumesWithAnyNumberOfRanks) {
   on_ranks(3, [&](dist::Communicator& comm) {
     Training training(comm, plan);
     training.run(plan.steps);
-    const optim::OptimizerState whole = training.state();  // the full state, on each rank
-    if (comm.rank() == 1) {
+    const optim::OptimizerState whole = training.state();  // on rank 0
+    if (comm.rank() == 0) {
       state = whole;
       parameters = training.parameters();
     }
@@ -251,10 +249,11 @@ TEST(Sharded, StateResumesWithAnyNumberOfRanks) {
     std::vector<double> result;
     on_ranks(ranks, [&](dist::Communicator& comm) {
       Training training(comm, {.zero = zero, .optimizer = "adam"});
-      training.resume(comm.rank() == 0 || zero == 0 ? state : training.empty_state(), parameters, plan.steps);
+      const bool has_state = comm.rank() == 0 || zero == 0;
+      training.resume(has_state ? state : optim::OptimizerState{}, parameters, plan.steps);
       const optim::OptimizerState back = training.state();
-      ASSERT_EQ(back.tensors.size(), state.tensors.size());
-      for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+      ASSERT_EQ(back.tensors.size(), has_state ? state.tensors.size() : 0);
+      for (std::size_t i = 0; i < back.tensors.size(); ++i) {
         EXPECT_EQ(back.tensors[i].name, state.tensors[i].name);
         EXPECT_EQ(back.tensors[i].kind, state.tensors[i].kind);
         EXPECT_EQ(back.tensors[i].tensor.to_vector<double>(), state.tensors[i].tensor.to_vector<double>());
