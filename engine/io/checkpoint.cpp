@@ -184,6 +184,10 @@ std::vector<std::string> CheckpointDirectory::names() const {
   }
   // Among equal steps, "step_…" sorts before ".old-step_…".
   std::sort(found.begin(), found.end(), std::greater<>());
+  if (const auto latest = named_by(kLatest))
+    std::stable_partition(found.begin(), found.end(), [last = *step_of(*latest)](const auto& checkpoint) {
+      return checkpoint.first <= last;
+    });
   std::vector<std::string> result;
   for (auto& [step, name] : found) result.push_back(std::move(name));
   return result;
@@ -195,13 +199,7 @@ std::optional<fs::path> CheckpointDirectory::latest(std::vector<std::string>* wa
   if (error &&
       error != std::errc::no_such_file_or_directory)  // not nullopt, which would restart the training
     fail<CheckpointError>("{}: cannot be read: {}", root_.string(), error.message());
-  std::vector<std::string> candidates = names();
-  if (const auto name = named_by(kLatest)) {
-    // LATEST precedes newer steps, which an abandoned training left if a run resumed from an earlier step.
-    const auto is_named = [&](const std::string& other) { return other == *name || other == old(*name); };
-    std::stable_partition(candidates.begin(), candidates.end(), is_named);
-  }
-  for (const std::string& name : candidates)
+  for (const std::string& name : names())
     if (verifies(root_ / name, warnings)) return root_ / name;
   return std::nullopt;
 }

@@ -38,14 +38,14 @@ class CheckpointDirectory {
                              const Manifest& manifest, bool best) {
     return save(model, state_of(optimizer), manifest, best);
   }
-  /// Sets how many of the newest checkpoints to keep, besides those that LATEST and BEST name; 0 keeps all.
+  /// Sets how many of the newest checkpoints of the present training to keep, besides those that LATEST and BEST name; 0 keeps all.
   /// Throws UsageError if `count` is negative.
   void set_keep_last(int count);
   /// Sets whether save() writes BEST. If not, the best checkpoint is removed like any other.
   void set_keep_best(bool keep) { keep_best_ = keep; }
 
-  /// Returns the checkpoint that LATEST names if it verifies, else the newest that does; nullopt if there is
-  /// none. Skips damaged checkpoints and appends one line for each to `warnings`. Throws CheckpointError if
+  /// Returns the checkpoint that LATEST names if it verifies, else the newest before it that does, else the
+  /// newest of all that does; nullopt if there is none. Skips damaged checkpoints and appends one line for each to `warnings`. Throws CheckpointError if
   /// the directory exists but cannot be read.
   std::optional<std::filesystem::path> latest(std::vector<std::string>* warnings = nullptr) const;
   /// Returns the checkpoint that BEST names if it verifies, else nullopt and one line more in `warnings`.
@@ -59,7 +59,8 @@ class CheckpointDirectory {
   void put_in_place(const std::filesystem::path& temporary, const std::string& name) const;
   /// Returns the checkpoint name in the file `pointer` (LATEST or BEST); nullopt if there is no valid one.
   std::optional<std::string> named_by(std::string_view pointer) const;
-  /// Returns the names of all checkpoints, newest first.
+  /// Returns the names of all checkpoints, newest first. Steps after that of LATEST come last: an abandoned
+  /// training has left them, and the present one has resumed from an earlier step.
   std::vector<std::string> names() const;
   /// Removes the checkpoints that need not be kept.
   void prune() const;

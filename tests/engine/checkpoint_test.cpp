@@ -293,6 +293,23 @@ TEST(CheckpointDirectory, LeavesForeignFilesAlone) {
                                                                     "step_1", "step_000001_backup"));
 }
 
+/// A run that resumes from an earlier step abandons the later checkpoints.
+TEST(CheckpointDirectory, RemovesCheckpointsOfAnAbandonedTrainingFirst) {
+  Directory directory;
+  directory.checkpoints.set_keep_last(2);
+  for (const int step : {10, 20, 30}) directory.save(step);
+  directory.save(15);  // resumed from step 10, which is not kept
+  directory.save(18);
+  EXPECT_THAT(names_in(directory.temp.path()), UnorderedElementsAre("step_000015", "step_000018", "LATEST"));
+}
+
+TEST(CheckpointDirectory, PrefersOlderCheckpointsToThoseOfAnAbandonedTraining) {
+  Directory directory;
+  for (const int step : {10, 30, 15}) directory.save(step);
+  fs::resize_file(directory.temp.path() / "step_000015" / "model.safetensors", 10);
+  EXPECT_EQ(directory.checkpoints.latest()->filename(), "step_000010");
+}
+
 TEST(WriteFileAtomically, ReplacesTheFileAndLeavesNoTemporary) {
   const TempDirectory directory(TempDirectory::in_memory());
   const fs::path path = directory.path() / "config.toml";
