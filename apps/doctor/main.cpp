@@ -10,6 +10,7 @@
 #include "convoy/apps/doctor/gpu.h"
 #include "convoy/apps/doctor/host.h"
 #include "convoy/apps/doctor/network.h"
+#include "convoy/apps/doctor/post_mortem.h"
 #include "convoy/apps/doctor/report.h"
 #include "convoy/apps/launch/debugger.h"
 #include "convoy/apps/launch/job.h"
@@ -26,6 +27,7 @@ constexpr const char* kProgram = "convoy-doctor";
 struct Options {
   std::string device = "auto";
   std::string json;
+  std::string post_mortem;
   JobOptions job{.comm_timeout = 30};
 };
 
@@ -37,6 +39,9 @@ CommandLine command_line(Options& o) {
   line.add("device", &o.device, "Device type; auto: GPUs if there are any",
            {.value = "NAME", .choices = {"auto", "cpu", "cuda"}});
   line.add("json", &o.json, "Report file (JSON), written by rank 0", {.value = "FILE"});
+  line.add("post-mortem", &o.post_mortem,
+           "Explains why a training has failed, from the flight recorders in its output directory, and exits",
+           {.value = "DIR"});
   add_job_flags(line, o.job);
   return line;
 }
@@ -206,6 +211,10 @@ int run(int argc, char** argv) {
   CommandLine line = command_line(options);
   const dist::Variables variables = dist::environment_variables();
   if (!line.parse(argc, argv)) return 0;
+  if (!options.post_mortem.empty()) {
+    print(examine_post_mortem(options.post_mortem));
+    return 0;
+  }
   RankFacts facts = examine_host(variables);
   std::unique_ptr<dist::Rendezvous> rendezvous;
   try {

@@ -66,10 +66,15 @@ void wait_for_debugger(const char* program, std::optional<std::int64_t> debugged
     if (*debugged == info.rank) await_debugger(program, info);
   };
   if (info.world_size == 1) return await_local();
-  with_long_timeout(rendezvous, comm, [&](dist::Communicator& comm_with_long_timeout) {
+  const auto plane = dist::ControlPlane::connect(rendezvous, {});
+  const auto communicator = make_cpu_communicator(cpu_communicator_kind(comm, info), rendezvous,
+                                                  {.deadline_floor = plane->deadline_floor()});
+  {
+    const dist::PhaseScope phase(plane.get(), dist::Phase::debugger);
     await_local();
-    comm_with_long_timeout.barrier();
-  });
+  }
+  communicator->barrier();
+  communicator->finish();
 }
 
 }  // namespace convoy

@@ -10,7 +10,7 @@
 namespace convoy {
 
 /// Implements --wait-debugger. The rank `debugged` prints to stderr how to attach a debugger to it and blocks
-/// until one is attached; the other ranks wait for it for at most a day. Collective: every rank calls it,
+/// until one is attached; the other ranks wait for it without a time limit. Collective: every rank calls it,
 /// with or without the flag. Throws UsageError on all ranks if their flags differ or the rank does not exist.
 void wait_for_debugger(const char* program, std::optional<std::int64_t> debugged,
                        dist::Rendezvous& rendezvous, const std::string& comm);

@@ -19,6 +19,15 @@
 namespace convoy {
 namespace {
 
+constexpr double kVerdictSeconds = 1;  // for the first cause of the failure of a peer
+
+/// Adds the cause of the failure of a peer to an error message, except for what the message tells already.
+void add_cause(std::string& what, const std::string& cause) {
+  const std::string core = cause.substr(0, cause.rfind(" ("));  // without where and when
+  if (cause.empty() || what.find(cause) != std::string::npos) return;
+  what += what.ends_with(core) ? cause.substr(core.size()) : "; " + cause;
+}
+
 /// Returns the CPU affinity mask of this process in hexadecimal, lowest cores first: "ff".
 std::string affinity_text() {
   cpu_set_t mask;
@@ -59,22 +68,6 @@ std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kin
                                      {.comm = options});
 }
 
-void with_long_timeout(dist::Rendezvous& rendezvous, const std::string& comm,
-                       const std::function<void(dist::Communicator&)>& body) {
-  constexpr double kTimeoutSeconds = 86400;  // a dead rank is detected earlier
-  const dist::RankInfo& info = rendezvous.info();
-  const auto communicator = make_cpu_communicator(cpu_communicator_kind(comm, info), rendezvous,
-                                                  {.timeout_seconds = kTimeoutSeconds});
-  try {
-    body(*communicator);
-    communicator->finish();
-  } catch (const std::exception& error) {
-    // Gives the peers the cause, not only the loss of this rank.
-    communicator->abort(fmt::format("rank {}: {}", info.rank, error.what()));
-    throw;
-  }
-}
-
 void add_job_flags(CommandLine& line, JobOptions& options) {
   line.group("Distributed");
   line.add("rendezvous", &options.rendezvous,
@@ -86,6 +79,10 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
   line.add("comm-timeout", &options.comm_timeout,
            "Timeout of the rendezvous and of each collective (seconds)",
            {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
+  line.add(
+      "comm-warning", &options.comm_warning,
+      "Seconds without progress of any rank, after which a warning names the rank that holds up the others",
+      {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
   line.group("Debugging");
   line.add("debug-comm", &options.debug_comm,
            "Collective consistency check at every step on GPUs, not only the first; always on for CPUs",
@@ -106,21 +103,54 @@ Job::Job(const JobOptions& options)
 Job::Job(const JobOptions& options, std::unique_ptr<dist::Rendezvous> rendezvous,
          std::function<void(ExitCode)> on_failure)
     : options_(options), rendezvous_(std::move(rendezvous)), on_failure_(std::move(on_failure)) {
+  plane_ = dist::ControlPlane::connect(
+      *rendezvous_, {.timeout_seconds = options_.comm_timeout,
+                     .warn_after_seconds = options_.comm_warning,
+                     .on_warning =
+                         [rank = info().rank](const std::string& text) {
+                           fmt::print(stderr, "warning: [rank {}] {}\n", rank, text);
+                         },
+                     .on_verdict = [this](const std::string& reason) { abort_communicators(reason); }});
   if (is_alone()) return;
   const std::string local = fmt::format("{} {}", info().node, affinity_text());
   ranks_on_my_cores_ = 0;
   for (const std::string& text : rendezvous_->all_gather(local)) ranks_on_my_cores_ += text == local ? 1 : 0;
-  control_ = make_cpu_communicator(cpu_communicator_kind(options_.comm, info()), *rendezvous_,
-                                   {.timeout_seconds = options_.comm_timeout});
+  adopt(control_, make_cpu_communicator(cpu_communicator_kind(options_.comm, info()), *rendezvous_,
+                                        comm_options("control")));
 }
 
-Job::~Job() = default;
+Job::~Job() {
+  plane_->leave();  // its thread uses the communicators
+}
+
+dist::CommOptions Job::comm_options(const char* name) const {
+  return {.timeout_seconds = options_.comm_timeout,
+          .deadline_floor = plane_->deadline_floor(),
+          .monitor = plane_->monitor(name)};
+}
+
+void Job::adopt(std::unique_ptr<dist::Communicator>& place,
+                std::unique_ptr<dist::Communicator> communicator) {
+  const std::lock_guard lock(mutex_);
+  place = std::move(communicator);
+  if (!abort_reason_.empty()) place->abort(abort_reason_);
+}
+
+void Job::abort_communicators(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (abort_reason_.empty()) abort_reason_ = reason;
+  for (const auto* communicator : {&gradients_, &statistics_, &control_})
+    if (*communicator) (*communicator)->abort(reason);
+}
 
 dist::Communicator* Job::gradients() const { return gradients_ ? gradients_.get() : control_.get(); }
 
 dist::Communicator* Job::statistics() {
   if (gradients_) return gradients_.get();
-  if (control_ && !statistics_) statistics_ = control_->split(0);
+  if (control_ && !statistics_) {
+    adopt(statistics_, control_->split(0));
+    statistics_->set_monitor(plane_->monitor("statistics"));
+  }
   return statistics_.get();
 }
 
@@ -143,12 +173,18 @@ void Job::report(const Failure& failure) const {
 }
 
 void Job::report_and_abort() {
+  Failure failure = to_failure(std::current_exception());
+  const bool is_consequence = failure.code == ExitCode::peer;
+  if (!is_consequence && !is_alone()) report(failure);  // at once: before the lines of its consequences
+  plane_->fail(failure.what, is_consequence);
   if (is_alone()) throw;
-  const Failure failure = to_failure(std::current_exception());
-  report(failure);  // before the abort: the line of the cause precedes those of its consequences
-  const std::string reason = fmt::format("rank {}: {}", info().rank, failure.what);
-  for (const auto* communicator : {&gradients_, &statistics_, &control_})
-    if (*communicator) (*communicator)->abort(reason);
+  if (!is_consequence) abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
+  const std::string verdict = plane_->verdict(kVerdictSeconds);
+  if (is_consequence) {
+    add_cause(failure.what, verdict);
+    report(failure);
+    abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
+  }
   throw ReportedError(failure.code, failure.what);
 }
 
@@ -164,12 +200,11 @@ void Job::run_consistent_check(const std::function<void()>& body) {
 }
 
 void Job::run_on_rank_zero_first(const std::function<void()>& body) {
+  const dist::PhaseScope phase(plane_.get(), dist::Phase::download);
   if (is_alone()) return body();
-  with_long_timeout(*rendezvous_, options_.comm, [&](dist::Communicator& communicator) {
-    if (is_first()) body();
-    communicator.barrier();
-    if (!is_first()) body();
-  });
+  if (is_first()) body();
+  control_->barrier();
+  if (!is_first()) body();
 }
 
 std::shared_ptr<void> Job::share(std::shared_ptr<void> local) {
@@ -196,9 +231,9 @@ void Job::connect(const DeviceContext& device) {
   const std::vector<std::string> gpus = rendezvous_->all_gather(device.uuid());
   // Ranks with a GPU each do better if NCCL knows that they share a host.
   if (std::count(gpus.begin(), gpus.end(), device.uuid()) > 1) dist::let_nccl_share_gpus(info().rank);
-  gradients_ = dist::make_nccl_communicator(
-      control_->split(0), device,
-      {.timeout_seconds = options_.comm_timeout, .check_always = options_.debug_comm});
+  dist::CommOptions options = comm_options("gradients");
+  options.check_always = options_.debug_comm;
+  adopt(gradients_, dist::make_nccl_communicator(control_->split(0), device, options));
 }
 
 void Job::verify_consistency(const std::vector<dist::ConsistencyEntry>& local) {
@@ -215,6 +250,7 @@ void Job::finish() {
   if (gradients_) gradients_->finish();
   if (statistics_) statistics_->finish();
   if (control_) control_->finish();
+  plane_->leave();
 }
 
 }  // namespace convoy

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/comm/bootstrap/rendezvous.h"
+#include "convoy/comm/control/control_plane.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/consistency.h"
 
@@ -22,12 +24,13 @@ struct JobOptions {
   std::string rendezvous = "auto";
   std::string comm = "auto";
   double comm_timeout = 300;  // seconds
+  double comm_warning = 10;   // seconds
   bool debug_comm = false;
   bool allow_shared_gpu = false;
   std::optional<std::int64_t> wait_debugger;  // the rank that waits for a debugger
 };
 
-/// Adds --rendezvous, --comm, --comm-timeout, --debug-comm, --allow-shared-gpu and --wait-debugger.
+/// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --debug-comm, --allow-shared-gpu and --wait-debugger.
 void add_job_flags(CommandLine& line, JobOptions& options);
 
 /// Returns the kind of CPU communicator for the value `comm` of --comm: "thread", "shm", "mpi", "gloo" or
@@ -39,11 +42,6 @@ std::string cpu_communicator_kind(const std::string& comm, const dist::RankInfo&
 std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kind,
                                                           dist::Rendezvous& rendezvous,
                                                           const dist::CommOptions& options);
-
-/// Creates a communicator with a timeout of one day, for downloads and interactive debugging, and calls
-/// `body` with it. Collective call. If `body` throws, aborts the communicator with the reason and rethrows.
-void with_long_timeout(dist::Rendezvous& rendezvous, const std::string& comm,
-                       const std::function<void(dist::Communicator&)>& body);
 
 /// The distributed context of one rank: its rendezvous and communicators. A program without a launcher is a
 /// job with one rank and no communicators. One thread at a time may use a job.
@@ -96,11 +94,14 @@ class Job {
   /// collective. Null if there is one rank.
   dist::Communicator* statistics();
 
+  /// Returns the control plane: phases, stop signals and the flight recorder of this rank.
+  dist::ControlPlane& control_plane() { return *plane_; }
+
   /// Returns the device names by rank, such as "cuda:1". Valid after connect().
   const std::vector<std::string>& devices() const { return devices_; }
 
-  /// Calls `body` on rank 0 and then on the other ranks, which find what rank 0 has downloaded. Collective
-  /// call with a timeout of one day.
+  /// Calls `body` on rank 0 and then on the other ranks, which find what rank 0 has downloaded. The others
+  /// wait without a time limit. Collective call.
   void run_on_rank_zero_first(const std::function<void()>& body);
 
   /// Calls `make` on the first rank of this process and returns its result on all ranks of the process, which
@@ -125,6 +126,11 @@ class Job {
   void run_consistent_check(const std::function<void()>& body);
   /// Prints a failure of this rank and calls `on_failure_`.
   void report(const Failure& failure) const;
+  /// Stores a new communicator of this job.
+  void adopt(std::unique_ptr<dist::Communicator>& place, std::unique_ptr<dist::Communicator> communicator);
+  /// Aborts all communicators with `reason`, and those that are adopted later. Thread-safe.
+  void abort_communicators(const std::string& reason);
+  dist::CommOptions comm_options(const char* name) const;
   /// Returns the pointer of the first rank of this process on all of its ranks.
   std::shared_ptr<void> share(std::shared_ptr<void> local);
 
@@ -134,6 +140,9 @@ class Job {
   std::function<void(ExitCode)> on_failure_;
   int ranks_on_my_cores_ = 1;
   std::vector<std::string> devices_;
+  std::unique_ptr<dist::ControlPlane> plane_;
+  std::mutex mutex_;          // guards the next four against the thread of the control plane
+  std::string abort_reason_;  // empty: none
   std::unique_ptr<dist::Communicator> control_;
   std::unique_ptr<dist::Communicator> gradients_;   // null on the CPU
   std::unique_ptr<dist::Communicator> statistics_;  // null on GPUs, and before the first call of statistics()

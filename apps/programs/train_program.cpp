@@ -127,7 +127,8 @@ int train(const std::string& program, const Setup& setup, const RunDirectory* di
                      .stop_signal = StopSignals::received,
                      .gradients = job.gradients(),
                      .control = job.control(),
-                     .statistics = options.sync_bn ? job.statistics() : nullptr};
+                     .statistics = options.sync_bn ? job.statistics() : nullptr,
+                     .plane = &job.control_plane()};
   write_input_spec(
       {setup.data.name, setup.data.classes, setup.data.image_shape(), setup.transform.evaluation()},
       parts.extra);
@@ -176,10 +177,12 @@ int train(const std::string& program, const Setup& setup, const RunDirectory* di
     trainer.add(reporter->callbacks());
     trainer.add(callbacks);
   }
+  job.control_plane().set_dump_directory(std::filesystem::path(*options.out) / "post-mortem");
   const StopSignals signals;
   int signal = 0;
   try {
     signal = trainer.run();
+    job.control_plane().enter(dist::Phase::finish);
   } catch (const std::exception&) {
     job.report_and_abort();  // before the trainer is destroyed, possibly in the middle of a step
   }

@@ -1,7 +1,6 @@
 #include "convoy/apps/train/data_parallel.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "convoy/apps/common/plan_cache.h"
@@ -160,12 +159,12 @@ void DataParallel::combine_running_statistics(std::int64_t train_images) const {
 int DataParallel::agree_on_stop() const {
   const int local = parts_.stop_signal ? parts_.stop_signal() : 0;
   if (parts_.world_size() == 1) return local;
+  check(parts_.plane != nullptr, "training with {} ranks: found no control plane", parts_.world_size());
   // The ranks may receive signals at different steps.
-  std::array<std::int32_t, kStopSignals.size()> counts{};
-  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = local == kStopSignals[i] ? 1 : 0;
-  dist::all_reduce_and_wait(*parts_.control, {counts.data(), {std::ssize(counts)}, DType::i32});
-  const auto first = std::find_if(counts.begin(), counts.end(), [](std::int32_t count) { return count > 0; });
-  return first == counts.end() ? 0 : kStopSignals[static_cast<std::size_t>(first - counts.begin())];
+  const auto place = std::find(kStopSignals.begin(), kStopSignals.end(), local);
+  const int code = place == kStopSignals.end() ? 0 : static_cast<int>(place - kStopSignals.begin()) + 1;
+  const int agreed = parts_.plane->stop_code(code);
+  return agreed == 0 ? 0 : kStopSignals[static_cast<std::size_t>(agreed - 1)];
 }
 
 void DataParallel::check_replicas(std::int64_t step) {

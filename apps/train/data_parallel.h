@@ -56,7 +56,8 @@ class DataParallel {
   /// Sets the running statistics on every rank to those that evaluations and checkpoints use. Training
   /// continues from them, as a resumed run does. `train_images` is the size of the training set. Collective.
   void combine_running_statistics(std::int64_t train_images) const;
-  /// Returns the signal that stops all ranks after the same step, or 0. Collective.
+  /// Returns the signal with which all ranks stop now, or 0. All ranks call it at the same points, and get
+  /// the same result. Waits for other ranks only once a rank has received a signal.
   int agree_on_stop() const;
   /// Throws PeerError if the parameters after step `step` differ between ranks. Collective.
   void check_replicas(std::int64_t step);

@@ -26,8 +26,10 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
              const DataLocation& location, Job& job) {
   options.data.data = location.directory.string();
   std::string config = line.config();
+  job.control_plane().enter(dist::Phase::read);
   data::DataSet data = *job.make_once<data::DataSet>(
       [&] { return read_data(location, options.data, static_cast<std::uint64_t>(options.seed)); });
+  job.control_plane().enter(dist::Phase::start);
   // Training, evaluation and prediction use the same statistics, which the checkpoint stores.
   data::TransformSpec transform =
       data::make_transform(*options.augment, data::channel_statistics(data.train));

@@ -56,6 +56,7 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batche
   while (marks_.size() < micro_batches_) marks_.push_back(std::make_unique<Marks>(device_));
 
   if (const CapturedStep* captured = captured_step(batches)) {
+    dist::enter(settings_.plane, dist::Phase::replay);
     captured->load(batches);
     captured->graph->replay();
     if (gradients_ != nullptr) gradients_->end_step();
@@ -94,6 +95,7 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     if (runs(inputs[k])) loss = loss_of(inputs[k], global_count);
     marks.forward.record();
     if (loss.defined()) {
+      dist::enter(settings_.plane, dist::Phase::backward);
       const Profiler::Range range(settings_.profiler, "backward");
       if (gradients_ != nullptr) gradients_->begin_step(computed + 1 == count);
       backward(loss, {.accumulate = accumulates && computed > 0,
@@ -105,16 +107,19 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     losses.push_back(loss.defined() ? loss.value() : Tensor::zeros({1}, settings_.loss_dtype, device_));
   }
   if (gradients_ != nullptr) {
+    dist::enter(settings_.plane, dist::Phase::gradients);
     const Profiler::Range range(settings_.profiler, "wait for gradients", "communication");
     gradients_->finish();
   }
   summed_.record();
+  dist::enter(settings_.plane, dist::Phase::optimizer);
   const Profiler::Range range(settings_.profiler, "optimizer");
   optimizer_.step(lr_, {.clip_norm = settings_.clip_norm, .scaler = scaler_, .process_group = shard_group_});
   end_.record();
 }
 
 Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
+  dist::enter(settings_.plane, dist::Phase::forward);
   const Profiler::Range range(settings_.profiler, "forward");
   const Tensor images = images_of(input);
   const nn::ForwardContext context{

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "convoy/comm/control/control_plane.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/datasets/loader/loader.h"
@@ -32,6 +33,7 @@ struct TrainStepSettings {
   /// Also runs micro-batches without samples, because other ranks' synchronized batch norms wait for them.
   bool run_empty_batches = false;
   Profiler* profiler = nullptr;
+  dist::ControlPlane* plane = nullptr;  // learns the phases of the step
 };
 
 /// One training step. With TrainStepSettings::capture, each shape of step is captured once as a CUDA graph

@@ -88,7 +88,8 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
           .loss_dtype = precision_.parameters,
           .capture = use_cuda_graph(options_.compute, parts_.device),
           .run_empty_batches = parts_.statistics != nullptr,
-          .profiler = parts_.profiler});
+          .profiler = parts_.profiler,
+          .plane = parts_.plane});
   reporter_ = std::make_unique<StepReporter>(
       StepSources{.device = parts_.device,
                   .step = *step_,
@@ -102,6 +103,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
 }
 
 std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoint) {
+  const dist::PhaseScope phase(parts_.plane, dist::Phase::load);
   const io::Manifest manifest = parallel_.load(checkpoint);
   state_ = read_state(manifest, checkpoint);
   saved_step_ = state_.step;
@@ -181,6 +183,8 @@ void Trainer::take_step() {
   std::vector<data::Batch> batches;
   const auto data_begin = Clock::now();
   {
+    if (parts_.plane != nullptr) parts_.plane->set_step(state_.step + 1);
+    dist::enter(parts_.plane, dist::Phase::data);
     const Profiler::Range range(parts_.profiler, "data wait", "data");
     batches = loader_->next_step();
     if (batches.empty()) batches = loader_->next_step();  // the previous epoch has ended
@@ -190,6 +194,7 @@ void Trainer::take_step() {
   const double lr = schedule_(state_.step);
   if (reporter_->full(batches.size())) synchronize();
   reporter_->add_losses(state_.step + 1, step_->run(batches, lr));
+  dist::enter(parts_.plane, dist::Phase::between);
   if (const auto warning = step_->take_warning())
     call(&TrainerCallbacks::on_warning, state_.step + 1, *warning);
   if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
@@ -249,6 +254,7 @@ bool Trainer::evaluation_due() const {
 }
 
 void Trainer::run_evaluation() {
+  const dist::PhaseScope phase(parts_.plane, dist::Phase::evaluation);
   synchronize();
   const Profiler::Range range(parts_.profiler, "evaluation");
   parallel_.combine_running_statistics(train_.size());
@@ -299,6 +305,7 @@ void Trainer::save() {
 }
 
 void Trainer::write_checkpoint(const optim::OptimizerState& optimizer) {
+  const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
   const Profiler::Range range(parts_.profiler, "save", "io");
   io::Manifest manifest;
   manifest.model = parts_.model.name();

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "convoy/comm/control/control_plane.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/datasets/dataset.h"
 #include "convoy/datasets/transforms/transforms.h"
@@ -35,6 +36,8 @@ struct TrainerParts {
   /// The communicator for batch norm statistics with --sync-bn and several ranks, else null. On the CPU it
   /// carries nothing else.
   dist::Communicator* statistics = nullptr;
+  /// Learns the phases of this rank, and makes all ranks stop after the same step. May be null with one rank.
+  dist::ControlPlane* plane = nullptr;
 
   int rank() const { return control != nullptr ? control->rank() : 0; }
   int world_size() const { return control != nullptr ? control->size() : 1; }

@@ -61,7 +61,8 @@ StepFigures measure_steps(const StepOptions& options, const DeviceContext& devic
                    .extra = {},
                    .stop_signal = StopSignals::received,
                    .gradients = job.gradients(),
-                   .control = job.control()});
+                   .control = job.control(),
+                   .plane = &job.control_plane()});
   PlanCache plans(training.compute.deterministic ? "none" : training.compute.plan_cache, device);
   const auto warn = [&](const std::string& warning) {
     if (job.is_first()) fmt::print(stderr, "convoy-bench-step: warning: {}\n", warning);

@@ -22,7 +22,11 @@ CollectiveSignature Communicator::next(CollectiveOp op, DType dtype, std::int64_
   check(!finished_, "the communicator has finished: no collective can be launched after finish()");
   captured_ = is_capturing() ? captured_ + 1 : 0;
   const std::uint64_t number = captured_ > 0 ? sequence_number_ + captured_ - 1 : sequence_number_++;
-  return {.number = number, .op = op, .dtype = dtype, .root = root, .count = count};
+  const CollectiveSignature collective{
+      .number = number, .op = op, .dtype = dtype, .root = root, .count = count};
+  if (monitor_ && captured_ == 0) monitor_->launched(collective, bucket_);
+  bucket_ = -1;
+  return collective;
 }
 
 void Communicator::all_reduce(View data) {

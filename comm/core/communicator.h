@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "convoy/comm/core/collective_monitor.h"
 #include "convoy/comm/core/collective_signature.h"
+#include "convoy/comm/core/deadline.h"
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/runtime/device_context.h"
 #include "convoy/kernels/runtime/stream.h"
@@ -21,6 +23,11 @@ struct CommOptions {
   /// always compare. On GPUs the host must wait for the comparison, so by default NCCL communicators compare
   /// only the first collectives of each kind.
   bool check_always = false;
+  /// A time before which no collective times out, for this communicator and those that it is split into. May
+  /// be null.
+  std::shared_ptr<const DeadlineFloor> deadline_floor;
+  /// Observes the collectives of this communicator, but not of those that it is split into. May be null.
+  std::shared_ptr<CollectiveMonitor> monitor;
 };
 
 /// One rank's handle to a group of ranks. Every rank must launch the same collectives in the same order. Not
@@ -90,6 +97,10 @@ class Communicator {
   /// Returns a communicator of the ranks that pass the same `color`, in their present order. Throws
   /// UsageError for a negative color.
   std::unique_ptr<Communicator> split(int color);
+  /// Names the gradient bucket that the next collective sums, for the monitor.
+  void set_bucket(int bucket) { bucket_ = bucket; }
+  /// Replaces the observer of later collectives. May be null.
+  void set_monitor(std::shared_ptr<CollectiveMonitor> monitor) { monitor_ = std::move(monitor); }
   /// Shuts the communicator down, together with all other ranks. No collective may be launched afterwards. A
   /// second call does nothing.
   void finish();
@@ -128,6 +139,8 @@ class Communicator {
 
   /// Returns whether collectives are being captured in a CUDA graph.
   virtual bool is_capturing() const { return false; }
+  /// Returns the observer of collectives; null if there is none.
+  const std::shared_ptr<CollectiveMonitor>& monitor() const { return monitor_; }
 
  private:
   CollectiveSignature next(CollectiveOp op, DType dtype = DType::u8, std::int64_t count = 0, int root = 0);
@@ -137,6 +150,8 @@ class Communicator {
   DeviceContext context_;
   std::uint64_t sequence_number_ = 0;
   std::uint64_t captured_ = 0;  // collectives of the current capture
+  std::shared_ptr<CollectiveMonitor> monitor_;
+  int bucket_ = -1;  // of the next collective
   bool finished_ = false;
 };
 

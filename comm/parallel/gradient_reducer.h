@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convoy/comm/parallel/bucket_timer.h"
+#include "convoy/kernels/base/error.h"
 #include "convoy/kernels/runtime/event.h"
 
 namespace convoy::dist {
@@ -66,5 +67,14 @@ class GradientReducer {
   /// Returns the maximum memory that gradients have used on this rank so far.
   virtual std::size_t gradient_bytes() const = 0;
 };
+
+/// Waits for the last work of a step that has failed. Work that was only captured in a CUDA graph never runs,
+/// and a GPU that has failed runs nothing more, so there is nothing to wait for.
+inline void wait_for_abandoned(const Event& done) noexcept {
+  try {
+    done.wait();
+  } catch (const Error&) {
+  }
+}
 
 }  // namespace convoy::dist

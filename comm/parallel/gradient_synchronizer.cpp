@@ -81,7 +81,7 @@ GradientSynchronizer::~GradientSynchronizer() {
   if (next_bucket_ == 0) return;
   comm_.abort(fmt::format("rank {} left in the middle of a step", comm_.rank()));
   // The all-reduces in flight use memory that is freed next.
-  for (std::size_t b = 0; b < next_bucket_; ++b) buckets_[b].done.wait();
+  for (std::size_t b = 0; b < next_bucket_; ++b) wait_for_abandoned(buckets_[b].done);
 }
 
 void GradientSynchronizer::make_buckets() {
@@ -146,6 +146,7 @@ void GradientSynchronizer::launch_next() {
   bucket.ready.record(compute_stream());
   bucket.ready.wait(comm_.stream());
   if (timer_) timer_->begin(next_bucket_, sent.bytes(), comm_.stream());
+  comm_.set_bucket(static_cast<int>(next_bucket_));
   comm_.all_reduce(sent.view());
   if (timer_) timer_->end(next_bucket_, comm_.stream());
   bucket.done.record(comm_.stream());

@@ -12,6 +12,7 @@ CpuCommunicator::CpuCommunicator(std::unique_ptr<Transport> transport, const Com
       options_(options),
       transport_(std::move(transport)),
       stream_({.threads = 1, .own_thread = true}) {
+  set_monitor(std::exchange(options_.monitor, nullptr));
   stream_.submit([this] { transport_->start(); });
 }
 
@@ -38,15 +39,19 @@ void CpuCommunicator::fail_with(std::exception_ptr failure) {
 
 void CpuCommunicator::submit(const CollectiveSignature& collective,
                              std::function<void(const Transport::Call&)> work) {
-  stream_.submit([this, collective, work = std::move(work)] {
+  stream_.submit([this, collective, work = std::move(work), monitor = monitor()] {
     if (failed_) return;
+    if (monitor) monitor->started(collective);
     // Notifies the other ranks first: the views of the collective stay allocated until the failure is known.
     const auto give_up = [&](std::exception_ptr failure, const char* reason) {
       transport_->abort(reason);
       fail_with(std::move(failure));
     };
     try {
-      work({.collective = collective, .deadline = Deadline(options_.timeout_seconds), .stream = stream_});
+      work({.collective = collective,
+            .deadline = Deadline(options_.timeout_seconds, options_.deadline_floor.get()),
+            .stream = stream_});
+      if (monitor) monitor->completed(collective);
     } catch (const PeerError& error) {
       const PeerError whole(fmt::format("{} on rank {} of {} ({}): {}", to_string(collective), rank(), size(),
                                         transport_->name(), error.what()));

@@ -8,7 +8,7 @@ namespace convoy::dist {
 
 std::string random_token() {
   std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
 }  // namespace convoy::dist

@@ -12,7 +12,7 @@ struct StoreMember {
   std::string job;
 };
 
-/// Returns a random string that is unique across processes and calls.
+/// Returns a random string of 128 bits, which is unique across processes and calls and cannot be guessed.
 std::string random_token();
 
 }  // namespace convoy::dist

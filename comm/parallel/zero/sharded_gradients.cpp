@@ -62,8 +62,8 @@ ShardedGradients::~ShardedGradients() {
   if (next_bucket_ == 0 && reduced_batches_ == 0) return;
   comm_.abort(fmt::format("rank {} left in the middle of a step", comm_.rank()));
   // The collectives in flight use memory that is freed next.
-  for (const Bucket& bucket : buckets_) bucket.done.wait();
-  flags_done_.wait();
+  for (const Bucket& bucket : buckets_) wait_for_abandoned(bucket.done);
+  wait_for_abandoned(flags_done_);
 }
 
 void ShardedGradients::reset_counters() {

@@ -73,7 +73,7 @@ Deadline HierarchicalTransport::enter(const Call& call) {
     by_rank[static_cast<std::size_t>(other)] = segment_->posted(layout_.local_rank_of(other), entered_);
   verify_consistency(by_rank);
   ++entered_;
-  return Deadline(call.deadline.seconds() + kExtraLocalSeconds);
+  return call.deadline.plus(kExtraLocalSeconds);
 }
 
 void HierarchicalTransport::local_barrier(const Deadline& local_deadline) {

@@ -52,8 +52,9 @@ class ThreadGroup {
       changed_.notify_all();
       return;
     }
-    const bool happened =
-        changed_.wait_until(lock, deadline.at(), [&] { return round_ != round || !failure_.empty(); });
+    const auto is_over = [&] { return round_ != round || !failure_.empty(); };
+    while (!is_over() && !deadline.passed()) changed_.wait_until(lock, deadline.at(), is_over);
+    const bool happened = is_over();
     // All ranks have entered, even if one has failed since.
     if (round_ != round) return;
     // Set under the same lock as the timeout check, so no later rank can enter with this one, which leaves.

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <thread>
 
 #include "tests/apps/rank_runs.h"
 #include "tests/testing/support/free_port.h"
@@ -28,8 +31,8 @@ class TwoHostTraining : public ::testing::Test {
     data = (std::filesystem::path(root) / "cifar10").string();
   }
 
-  /// Returns the arguments that train LeNet on CIFAR-10. Later flags take precedence.
-  Arguments arguments(const std::string& out) const {
+  /// Returns the arguments that train LeNet on CIFAR-10.
+  Arguments arguments(const std::string& out, const std::string& max_steps = "12") const {
     return {program("convoy-train"),
             "--model",
             "lenet",
@@ -48,11 +51,31 @@ class TwoHostTraining : public ::testing::Test {
             "--batch-size",
             "50",
             "--max-steps",
-            "12",
+            max_steps,
             "--log-every",
             "1"};
   }
   std::string host(int number) const { return hosts.name(number); }
+
+  /// Starts four ranks on two hosts, without Open MPI.
+  std::vector<std::unique_ptr<Process>> start(const std::string& max_steps) const {
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int rank = 0; rank < 4; ++rank) {
+      Arguments command = {"/usr/sbin/ip", "netns", "exec", host(rank / 2)};
+      Arguments train = arguments("run", max_steps);
+      train.insert(train.end(), {"--rendezvous", "tcp://" + hosts.address(0) + ":29500"});
+      command.insert(command.end(), train.begin(), train.end());
+      ranks.push_back(std::make_unique<Process>(
+          command, ProcessOptions{.environment = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "4"}}}));
+    }
+    return ranks;
+  }
+  /// Blocks until the first steps are logged.
+  void wait_for_log() const {
+    for (int i = 0; i < 6000 && log_of("run").size() < 5; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ASSERT_GE(log_of("run").size(), 5U);
+  }
 
   void expect_as_single_rank(const std::string& out) {
     const ProcessResult alone = run_program(arguments("alone"));
@@ -85,7 +108,7 @@ class TwoHostTraining : public ::testing::Test {
   std::vector<Json> log_of(const std::string& out) const {
     std::vector<Json> events;
     std::istringstream lines(read_text(directory.path() / out / "log.jsonl"));
-    for (std::string line; std::getline(lines, line);) events.push_back(Json::parse(line));
+    for (std::string line; std::getline(lines, line) && !lines.eof();) events.push_back(Json::parse(line));
     return events;
   }
 };
@@ -118,20 +141,38 @@ TEST_F(TwoHostTraining, WithMpi) {
 }
 
 TEST_F(TwoHostTraining, OverTcpWithoutMpi) {
-  std::vector<std::unique_ptr<Process>> ranks;
-  for (int rank = 0; rank < 4; ++rank) {
-    Arguments command = {"/usr/sbin/ip", "netns", "exec", host(rank / 2)};
-    Arguments train = arguments("run");
-    train.insert(train.end(), {"--rendezvous", "tcp://" + hosts.address(0) + ":29500"});
-    command.insert(command.end(), train.begin(), train.end());
-    ranks.push_back(std::make_unique<Process>(
-        command, ProcessOptions{.environment = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "4"}}}));
-  }
-  for (const auto& rank : ranks) {
+  for (const auto& rank : start("12")) {
     const ProcessResult result = rank->wait();
     ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
   }
   expect_as_single_rank("run");
+}
+
+TEST_F(TwoHostTraining, StopTogetherWhenARankOfTheOtherHostIsAskedTo) {
+  const auto ranks = start("1000000");
+  wait_for_log();
+  ranks[3]->send(SIGTERM);
+  for (const auto& rank : ranks) {
+    const ProcessResult result = rank->wait();
+    EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.out << result.err;
+  }
+}
+
+TEST_F(TwoHostTraining, NameTheRankOfTheOtherHostThatWasKilled) {
+  for (const std::size_t killed : {2U, 3U}) {  // the one that has the agent of its host, and the other one
+    const auto ranks = start("1000000");
+    wait_for_log();
+    ranks[killed]->send(SIGKILL);
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      if (rank == killed) continue;
+      const ProcessResult result = ranks[rank]->wait();
+      EXPECT_EQ(result.exit_code, 4) << result.err;
+      EXPECT_THAT(result.err, HasSubstr("rank " + std::to_string(killed) + " on ")) << "rank " << rank;
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    std::filesystem::remove_all(directory.path() / "run");
+  }
 }
 
 /// Containers with the host's network, such as Kubernetes pods with hostNetwork, have PIDs of their own.

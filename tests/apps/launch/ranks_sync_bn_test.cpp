@@ -64,7 +64,8 @@ TEST_F(SyncBn, RepeatsBitForBit) {
 TEST_F(SyncBn, WarnsOfFewSamplesWithoutIt) {
   train_on(workshop, "local", 2, "shm", kSmall);
   ASSERT_EQ(warnings("local").size(), 1U);
-  EXPECT_THAT(warnings("local")[0], HasSubstr("statistics over 2 samples, one rank's shard of --batch-size 5"));
+  EXPECT_THAT(warnings("local")[0],
+              HasSubstr("statistics over 2 samples, one rank's shard of --batch-size 5"));
   train_on(workshop, "synchronized", 2, "shm", with(kSmall, {"--sync-bn"}));
   EXPECT_TRUE(warnings("synchronized").empty());
 }
