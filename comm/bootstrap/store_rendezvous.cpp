@@ -85,7 +85,7 @@ class StoreRendezvous final : public Rendezvous {
   std::vector<std::string> exchange(const std::string& what, const std::string& local,
                                     const Deadline& deadline) {
     const auto key_of = [&](int rank) { return fmt::format("{}/{}", what, rank); };
-    store_->set(key_of(plan_.rank), local);
+    store_->set(key_of(plan_.rank), local, deadline.seconds());
     std::vector<std::string> all;
     for (int rank = 0; rank < plan_.world_size; ++rank) {
       std::optional<std::string> text = wait_for(key_of(rank), deadline);
@@ -98,9 +98,10 @@ class StoreRendezvous final : public Rendezvous {
   std::optional<std::string> wait_for(const std::string& key, const Deadline& deadline) {
     while (true) {
       const double left = std::chrono::duration<double>(deadline.left()).count();
-      if (std::optional<std::string> text = store_->get(key, Deadline(std::min(left, kPollSeconds))))
+      // Rank 0 may be suspended for a while.
+      if (std::optional<std::string> text = store_->get(key, Deadline(std::min(left, kPollSeconds)), left))
         return text;
-      if (const std::optional<std::string> reason = store_->get(kFailureKey, Deadline(0)))
+      if (const std::optional<std::string> reason = store_->get(kFailureKey, Deadline(0), left))
         throw PeerError(*reason);
       if (deadline.passed()) return std::nullopt;
     }

@@ -192,7 +192,7 @@ void FileStore::read_new() {
   }
 }
 
-void FileStore::set(const std::string& key, const std::string& value) {
+void FileStore::set(const std::string& key, const std::string& value, double /*answer_seconds*/) {
   const std::string record = StoreFrame{.kind = Kind::set, .key = key, .value = value}.bytes();
   const std::lock_guard lock(mutex_);
   const Deadline deadline(kWriteLockSeconds);
@@ -212,7 +212,8 @@ void FileStore::set(const std::string& key, const std::string& value) {
     fail<PeerError>("{}: cannot write the file: {}", name(), std::strerror(errno));
 }
 
-std::optional<std::string> FileStore::get(const std::string& key, const Deadline& deadline) {
+std::optional<std::string> FileStore::get(const std::string& key, const Deadline& deadline,
+                                          double /*answer_seconds*/) {
   Backoff backoff;
   while (true) {
     // Checked before reading, so that the last values of rank 0 are found.

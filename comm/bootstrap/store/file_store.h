@@ -25,8 +25,9 @@ class FileStore final : public Store {
   ~FileStore() override;
 
   std::string name() const override { return "file://" + path_; }
-  void set(const std::string& key, const std::string& value) override;
-  std::optional<std::string> get(const std::string& key, const Deadline& deadline) override;
+  void set(const std::string& key, const std::string& value, double answer_seconds = kAnswerSeconds) override;
+  std::optional<std::string> get(const std::string& key, const Deadline& deadline,
+                                 double answer_seconds = kAnswerSeconds) override;
 
  private:
   void create(const Deadline& deadline);

@@ -18,12 +18,17 @@ class Store {
 
   /// Returns the location for messages, such as "tcp://10.0.0.1:29500".
   virtual std::string name() const = 0;
+  /// The default time for the process that serves the store to answer, in seconds.
+  static constexpr double kAnswerSeconds = 5;
+
   /// Sets `key`. The first value of a key is kept; later calls have no effect. Throws UsageError if the key
-  /// or value is too long, PeerError if the store is lost.
-  virtual void set(const std::string& key, const std::string& value) = 0;
+  /// or value is too long. Throws PeerError if the store is lost, or does not answer within `answer_seconds`.
+  virtual void set(const std::string& key, const std::string& value,
+                   double answer_seconds = kAnswerSeconds) = 0;
   /// Blocks until `key` has been set, and returns its value; nullopt after the deadline. Throws PeerError if
-  /// the store is lost.
-  virtual std::optional<std::string> get(const std::string& key, const Deadline& deadline) = 0;
+  /// the store is lost, or does not answer within `answer_seconds` after the deadline.
+  virtual std::optional<std::string> get(const std::string& key, const Deadline& deadline,
+                                         double answer_seconds = kAnswerSeconds) = 0;
 };
 
 }  // namespace convoy::dist

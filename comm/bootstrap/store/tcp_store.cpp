@@ -10,8 +10,6 @@ namespace {
 
 using Kind = StoreFrame::Kind;
 
-constexpr double kAnswerSeconds = 5;  // timeout for replies that do not depend on other ranks
-
 }  // namespace
 
 TcpStore::TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline)
@@ -74,31 +72,42 @@ StoreFrame TcpStore::ask(const StoreFrame& question, const Deadline& deadline) {
       idle_.pop_back();
     }
   }
-  if (!connection && !is_lost_) connection = connect(Deadline(kAnswerSeconds));
-  if (connection && send_all(connection->socket, question.bytes(), deadline)) {
-    while (receive_some(connection->socket, connection->in, deadline)) {
-      const std::optional<StoreFrame> answer = take_frame(connection->in);
-      if (!answer) continue;
+  for (int attempt = 0; attempt < 2 && !is_lost_ && !deadline.passed(); ++attempt) {
+    std::string reason;
+    if (!connection)
+      if (std::optional<Socket> socket = try_connect(endpoint_, deadline, reason))
+        connection = say_hello(std::move(*socket), deadline);
+    if (!connection) continue;
+    if (std::optional<StoreFrame> answer = ask_on(*connection, question, deadline)) {
       const std::lock_guard lock(mutex_);
       idle_.push_back(std::move(connection));
-      return *answer;
+      return std::move(*answer);
     }
+    connection = nullptr;  // its reply may still arrive, and would be taken for that of the next request
   }
+  if (deadline.passed()) fail<PeerError>("{}: rank 0 does not answer", name());
   is_lost_ = true;
-  fail<PeerError>("{}: {}", name(),
-                  deadline.passed() ? "rank 0 does not answer"
-                                    : "rank 0 has exited, or the network has closed the connection");
+  fail<PeerError>("{}: rank 0 has exited, or the network has closed the connection", name());
 }
 
-void TcpStore::set(const std::string& key, const std::string& value) {
-  ask({.kind = Kind::set, .key = key, .value = value}, Deadline(kAnswerSeconds));
+std::optional<StoreFrame> TcpStore::ask_on(Connection& connection, const StoreFrame& question,
+                                           const Deadline& deadline) {
+  if (!send_all(connection.socket, question.bytes(), deadline)) return std::nullopt;
+  while (receive_some(connection.socket, connection.in, deadline))
+    if (std::optional<StoreFrame> answer = take_frame(connection.in)) return answer;
+  return std::nullopt;
 }
 
-std::optional<std::string> TcpStore::get(const std::string& key, const Deadline& deadline) {
+void TcpStore::set(const std::string& key, const std::string& value, double answer_seconds) {
+  ask({.kind = Kind::set, .key = key, .value = value}, Deadline(answer_seconds));
+}
+
+std::optional<std::string> TcpStore::get(const std::string& key, const Deadline& deadline,
+                                         double answer_seconds) {
   // The server enforces the timeout. The client waits longer, so that no reply is lost.
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline.left());
   const StoreFrame answer = ask({.kind = Kind::get, .key = key, .value = std::to_string(wait.count())},
-                                Deadline(std::chrono::duration<double>(wait).count() + kAnswerSeconds));
+                                Deadline(std::chrono::duration<double>(wait).count() + answer_seconds));
   if (answer.kind != Kind::value) return std::nullopt;
   return answer.value;
 }

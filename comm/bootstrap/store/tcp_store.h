@@ -25,8 +25,9 @@ class TcpStore final : public Store {
   TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline);
 
   std::string name() const override { return "tcp://" + endpoint_.text(); }
-  void set(const std::string& key, const std::string& value) override;
-  std::optional<std::string> get(const std::string& key, const Deadline& deadline) override;
+  void set(const std::string& key, const std::string& value, double answer_seconds = kAnswerSeconds) override;
+  std::optional<std::string> get(const std::string& key, const Deadline& deadline,
+                                 double answer_seconds = kAnswerSeconds) override;
 
   /// Returns the numeric address of this side of the first connection to rank 0.
   const std::string& local_address() const { return local_address_; }
@@ -42,7 +43,13 @@ class TcpStore final : public Store {
   /// Returns null if the peer closed the connection or did not answer. Throws PeerError if it refused this
   /// rank.
   std::unique_ptr<Connection> say_hello(Socket socket, const Deadline& deadline);
+  /// Returns the reply to a request. If the connection has closed, connects again, once: a router may have
+  /// dropped an idle connection. Throws PeerError if rank 0 refuses that, which means that it has exited, or
+  /// does not reply before the deadline.
   StoreFrame ask(const StoreFrame& question, const Deadline& deadline);
+  /// Returns the reply on this connection; nullopt if it has closed or the deadline has passed.
+  static std::optional<StoreFrame> ask_on(Connection& connection, const StoreFrame& question,
+                                          const Deadline& deadline);
 
   const Endpoint endpoint_;
   const StoreMember member_;
@@ -50,7 +57,7 @@ class TcpStore final : public Store {
       token_;  // identifies this process, so the server detects a second process with the same rank
   std::string local_address_, remote_address_;
   std::unique_ptr<TcpStoreServer> server_;
-  std::atomic<bool> is_lost_ = false;  // set when rank 0 does not answer or has exited
+  std::atomic<bool> is_lost_ = false;  // set when rank 0 has exited
   std::mutex mutex_;
   // Destroyed before server_, whose destructor waits until this rank, too, has disconnected.
   std::vector<std::unique_ptr<Connection>> idle_;

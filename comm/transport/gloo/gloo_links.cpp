@@ -134,7 +134,7 @@ void GlooLinks::connect(const Deadline& deadline) {
 }
 
 std::vector<std::string> GlooLinks::exchange_addresses(const std::string& local, const Deadline& deadline) {
-  store_->set(key_of("addresses", rank_), local);
+  store_->set(key_of("addresses", rank_), local, deadline.seconds());
   std::vector<std::string> all;
   std::vector<int> missing;
   for (int other = 0; other < size_; ++other) {
