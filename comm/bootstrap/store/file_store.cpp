@@ -132,6 +132,12 @@ void FileStore::join(const Deadline& deadline) {
 std::string FileStore::try_to_join() {
   file_ = Socket(open(path_.c_str(), O_RDWR | O_CLOEXEC));
   if (!file_) return std::strerror(errno);
+  // Another user of a shared directory must not pass for rank 0. Root may own files under another name, by
+  // NFS with root_squash.
+  struct stat status {};
+  if (fstat(file_.descriptor(), &status) != 0) return std::strerror(errno);
+  if (geteuid() != 0 && status.st_uid != geteuid())
+    return fmt::format("it belongs to user {}, and this rank to user {}", status.st_uid, geteuid());
   if (!rank_0_is_alive()) return "the file is from an earlier job, which has ended";
   std::string bytes = read_from(file_.descriptor(), 0);
   const std::size_t all = bytes.size();

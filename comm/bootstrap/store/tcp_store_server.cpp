@@ -20,7 +20,7 @@ using Kind = StoreFrame::Kind;
 
 constexpr std::chrono::seconds kHelloTimeout(5);          // for the hello message of a client
 constexpr std::chrono::milliseconds kShutdownWait(1000);  // for connected clients to disconnect
-constexpr std::size_t kMaxUnidentifiedClients = 64;       // at the same time
+constexpr std::size_t kMaxStrangers = 64;  // clients that are not identified and may be no ranks
 constexpr std::size_t kMaxConnectionsPerRank = 16;
 constexpr std::size_t kMaxTotalBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxHelloBytes = 256;
@@ -96,7 +96,7 @@ void TcpStoreServer::accept_clients() {
     }
     const auto is_unidentified = [](const Client& client) { return client.rank < 0; };
     if (static_cast<std::size_t>(std::count_if(clients_.begin(), clients_.end(), is_unidentified)) >=
-        kMaxUnidentifiedClients)
+        kMaxStrangers + static_cast<std::size_t>(world_size_))  // all ranks may come at the same time
       clients_.erase(std::find_if(clients_.begin(), clients_.end(), is_unidentified));  // the oldest
     clients_.push_back({.socket = std::move(socket), .connected_at = Clock::now()});
   }

@@ -20,7 +20,7 @@ SharedMemory::SharedMemory(std::size_t bytes) : bytes_(bytes) {
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) / 2;
   if (bytes > max_bytes)
     fail<DeviceError>("shared memory: found {} bytes, expected at most half of this machine's memory", bytes);
-  file_ = memfd_create("convoy", MFD_CLOEXEC);
+  file_ = memfd_create("convoy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file_ < 0) fail<DeviceError>("shared memory: memfd_create: {}", std::strerror(errno));
   // Commits the memory now. Otherwise a lack of memory raises SIGBUS at the first write.
   const int error = posix_fallocate(file_, 0, static_cast<off_t>(bytes));
@@ -28,6 +28,8 @@ SharedMemory::SharedMemory(std::size_t bytes) : bytes_(bytes) {
     ::close(file_);
     fail<DeviceError>("shared memory: cannot allocate {} bytes: {}", bytes, std::strerror(error));
   }
+  // No process can make it smaller, which would raise SIGBUS in the processes that have mapped it.
+  fcntl(file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   struct stat status {};
   fstat(file_, &status);
   address_ = fmt::format("{} {} {}", getpid(), file_, status.st_ino);

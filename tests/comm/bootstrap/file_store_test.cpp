@@ -1,6 +1,7 @@
 // Tests of file stores: stale files, files of other formats, and cleanup.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include "convoy/kernels/base/error.h"
 #include "tests/comm/bootstrap/store_locations.h"
 #include "tests/testing/support/errors.h"
+#include "tests/testing/support/rank_processes.h"
 
 namespace convoy::testing {
 namespace {
@@ -55,6 +57,22 @@ TEST(FileStore, LeavesOtherFilesUnchanged) {
                 dist::FileStore("/no/such/directory/x", {0, 2, ""}, dist::Deadline(1));
               }),
               HasSubstr("rank 0 cannot create the file: No such file"));
+}
+
+TEST(FileStore, RefusesAFileOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to act as another user";
+  const FileLocation location;
+  const auto first = location.open(0);
+  std::filesystem::permissions(location.directory.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(location.path, std::filesystem::perms(0666));
+  run_forked_ranks(1, [&](const ForkedRank&) {
+    ASSERT_EQ(setegid(65534), 0);
+    ASSERT_EQ(seteuid(65534), 0);
+    EXPECT_THAT(message_of<PeerError>([&] {
+                  location.open_as({1, 2, "job"}, 0.2);
+                }),
+                HasSubstr("it belongs to user 0, and this rank to user 65534"));
+  });
 }
 
 TEST(FileStore, AppendsAfterLastCompleteRecord) {

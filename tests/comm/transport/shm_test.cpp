@@ -259,6 +259,15 @@ TEST(ShmMemory, HasNoNameAndIsReleased) {
   });
 }
 
+TEST(ShmMemory, CannotBeResized) {
+  const dist::SharedMemory memory(4096);
+  int process = 0, file = -1;
+  ASSERT_EQ(std::sscanf(memory.address().c_str(), "%d %d", &process, &file), 2);
+  EXPECT_NE(ftruncate(file, 0), 0);
+  EXPECT_NE(ftruncate(file, 8192), 0);
+  EXPECT_EQ(memory.data()[4095], 0);
+}
+
 TEST(ShmMemory, RejectsInvalidAddresses) {
   EXPECT_THAT(message_of<PeerError>([] { dist::SharedMemory("not an address"); }),
               HasSubstr("not an address"));
