@@ -102,7 +102,9 @@ class NcclCommunicator final : public Communicator {
         NcclWatchdog::Watched{.handle = handle_,
                               .progress = progress_,
                               .name = who(),
-                              .timeout_seconds = options_.timeout_seconds},
+                              .timeout_seconds = options_.timeout_seconds,
+                              .deadline_floor = options_.deadline_floor,
+                              .monitor = options_.monitor},
         [this](std::exception_ptr found) { give_up(std::move(found), Finder::watchdog); });
     stream_.make_current();
     handle_.init(id, rank(), size(), deadline());
@@ -157,8 +159,11 @@ class NcclCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> run_split(const CollectiveSignature& collective, int color) override {
     std::unique_ptr<Communicator> child;
-    run(collective,
-        [&] { child = std::make_unique<NcclCommunicator>(control_->split(color), device(), options_); });
+    run(collective, [&] {
+      CommOptions options = options_;
+      options.monitor = nullptr;
+      child = std::make_unique<NcclCommunicator>(control_->split(color), device(), options);
+    });
     return child;
   }
 

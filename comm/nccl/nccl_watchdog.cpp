@@ -18,8 +18,8 @@ NcclWatchdog::NcclWatchdog(std::unique_ptr<Communicator> heartbeat, Watched watc
     : watched_(std::move(watched)),
       on_failure_(std::move(on_failure)),
       heartbeat_(std::move(heartbeat)),
-      progress_deadline_(watched_.timeout_seconds),
-      finish_deadline_(watched_.timeout_seconds),
+      progress_deadline_(deadline()),
+      finish_deadline_(deadline()),
       thread_([this] { watch(); }) {}
 
 NcclWatchdog::~NcclWatchdog() {
@@ -70,8 +70,9 @@ void NcclWatchdog::poll() {
   }
   const bool is_idle = now.started == now.completed;
   const bool has_moved = now.started != last_.started || now.completed != last_.completed;
-  if (is_idle || has_moved) progress_deadline_ = Deadline(watched_.timeout_seconds);
-  if (now.finishing == 0) finish_deadline_ = Deadline(watched_.timeout_seconds);
+  if (has_moved && watched_.monitor) report_progress(now);
+  if (is_idle || has_moved) progress_deadline_ = deadline();
+  if (now.finishing == 0) finish_deadline_ = deadline();
   last_ = now;
   // The deadlines come first: their messages name the collective and the missing ranks.
   if (progress_deadline_.passed())
@@ -88,6 +89,14 @@ void NcclWatchdog::poll() {
   } catch (const PeerError& error) {
     fail<PeerError>("{}: {}", watched_.name, error.what());
   }
+}
+
+/// Reports the last collective only: many may have run since the last poll.
+void NcclWatchdog::report_progress(const HeartbeatMessage& now) const {
+  CollectiveSignature last = watched_.progress.current();
+  last.number = now.started - 1;
+  if (now.started > last_.started) watched_.monitor->started(last);
+  if (now.completed >= now.started) watched_.monitor->completed(last);
 }
 
 std::string NcclWatchdog::ranks_that(const std::function<bool(const HeartbeatMessage&)>& is_late) const {

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -27,6 +28,11 @@ class NcclWatchdog {
     const GpuProgress& progress;
     std::string name;  // for messages: "rank 1 of 4 (nccl)"
     double timeout_seconds;
+    /// A time before which the timeouts do not pass. May be null.
+    std::shared_ptr<const DeadlineFloor> deadline_floor;
+    /// Learns which collectives the GPU has started and completed. They are numbered in the order in which the
+    /// GPU runs them, which includes replays of CUDA graphs. May be null.
+    std::shared_ptr<CollectiveMonitor> monitor;
   };
 
   /// Starts the thread. `heartbeat` is a CPU communicator among the same ranks that nothing else uses. The
@@ -47,7 +53,9 @@ class NcclWatchdog {
  private:
   void watch();
   void poll();
+  void report_progress(const HeartbeatMessage& now) const;
   bool sleep();
+  Deadline deadline() const { return Deadline(watched_.timeout_seconds, watched_.deadline_floor.get()); }
   /// Returns the ranks whose latest message satisfies `is_late`, for messages: "rank 2".
   std::string ranks_that(const std::function<bool(const HeartbeatMessage&)>& is_late) const;
 

@@ -226,6 +226,17 @@ TEST_F(GpuRanks, EachThreadReportsTheFailure) {
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 2) << result.err;
 }
 
+TEST_F(GpuRanks, RecordCollectivesOfTheGpu) {
+  const ProcessResult result =
+      train("run", 1, {"--devices", "2", "--lr", "1e300", "--schedule", "constant", "--epochs", "20"});
+  EXPECT_EQ(result.exit_code, 6) << result.out << result.err;
+  const Json recorded = Json::parse(read_text(workshop.path("run") / "post-mortem" / "rank-1.json"));
+  EXPECT_THAT(recorded["verdict"].get<std::string>(), HasSubstr("the loss of step"));
+  EXPECT_TRUE(std::any_of(recorded["events"].begin(), recorded["events"].end(), [](const Json& event) {
+    return event["kind"] == "started" && event["communicator"] == "gradients";
+  }));
+}
+
 TEST_F(GpuRanks, RefuseMoreDevicesThanGpus) {
   for (const char* device : {"auto", "cuda"}) {
     const ProcessResult result = train("run", 1, {"--devices", "3"}, device);
