@@ -14,23 +14,21 @@
 namespace convoy::dist {
 namespace {
 
-/// Returns the IPv4 address of the first interface that is running and not loopback; an empty string if there is
-/// none.
+/// Returns the IPv4 address of an interface that is up and not loopback; an empty string if there is none.
+/// Prefers an interface with a link: an unused bridge of Docker is up, but not running.
 std::string address_of_an_interface() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return "";
   std::string address;
-  for (const ifaddrs* entry = list; entry != nullptr && address.empty(); entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    if ((entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    // An interface without a link, such as an unused bridge of Docker, is up, but not running.
-    constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;
-    if ((entry->ifa_flags & kUsable) != kUsable) continue;
-    char digits[NI_MAXHOST] = {};
-    if (getnameinfo(entry->ifa_addr, sizeof(sockaddr_in), digits, sizeof digits, nullptr, 0,
-                    NI_NUMERICHOST) == 0)
-      address = digits;
-  }
+  for (const unsigned required : {unsigned{IFF_UP | IFF_RUNNING}, unsigned{IFF_UP}})
+    for (const ifaddrs* entry = list; entry != nullptr && address.empty(); entry = entry->ifa_next) {
+      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+      if ((entry->ifa_flags & IFF_LOOPBACK) != 0 || (entry->ifa_flags & required) != required) continue;
+      char digits[NI_MAXHOST] = {};
+      if (getnameinfo(entry->ifa_addr, sizeof(sockaddr_in), digits, sizeof digits, nullptr, 0,
+                      NI_NUMERICHOST) == 0)
+        address = digits;
+    }
   freeifaddrs(list);
   return address;
 }
