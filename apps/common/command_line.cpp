@@ -211,13 +211,20 @@ void CommandLine::add_positionals(std::string name, std::vector<std::string>& ta
   positionals_ = &target;
 }
 
+void CommandLine::add_command(std::vector<std::string>& target, std::string help) {
+  positionals_name_ = "PROGRAM";
+  positionals_help_ = std::move(help);
+  command_ = &target;
+}
+
 std::string CommandLine::help(bool all) const {
   std::string text = fmt::format("Usage: {} [FLAG]...", program_);
   if (positionals_ != nullptr) text += fmt::format(" {}...", positionals_name_);
+  if (command_ != nullptr) text += fmt::format(" {} [FLAG]...", positionals_name_);
   text += fmt::format("\n\n{}\n", fmt::join(fill_lines(split_words(description_), kHelpColumns), "\n"));
 
   std::vector<HelpSection> sections;
-  if (positionals_ != nullptr)
+  if (positionals_ != nullptr || command_ != nullptr)
     sections.push_back({"Arguments", {{positionals_name_, split_words(positionals_help_)}}});
   bool omits_flags = false;
   for (const std::string& title : groups_) {
@@ -261,6 +268,7 @@ bool CommandLine::parse(int argc, const char* const* argv) {
       options.push_back(app.add_flag(fmt::format("{},!--no-{}", name, flag.name)));
   }
   if (positionals_ != nullptr) app.add_option(positionals_name_, *positionals_);
+  app.prefix_command(command_ != nullptr);
 
   try {
     app.parse(argc, argv);
@@ -276,7 +284,11 @@ bool CommandLine::parse(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     fail<UsageError>("{}", error.what());
   }
-  const std::vector<std::string> unknown = app.remaining();
+  std::vector<std::string> unknown = app.remaining();
+  if (command_ != nullptr && !unknown.empty() && !unknown.front().starts_with('-')) {
+    *command_ = std::move(unknown);
+    unknown.clear();
+  }
   for (const std::string& argument : unknown)
     if (argument.starts_with('-')) refuse_unknown(argument);
   if (!unknown.empty()) fail<UsageError>("'{}': unexpected argument, expected a flag", unknown.front());

@@ -60,6 +60,10 @@ class CommandLine {
   /// Accepts arguments that are not flags and stores them in `target`.
   void add_positionals(std::string name, std::vector<std::string>& target, std::string help);
 
+  /// Takes the first argument that is not a flag, and all that follow, as another program's command line, and
+  /// stores them in `target`.
+  void add_command(std::vector<std::string>& target, std::string help);
+
   /// Parses the arguments and sets the targets. Returns false if --help, --help-all or --version was given
   /// and has been printed. Throws UsageError, with the nearest valid name, for an unknown flag or an invalid
   /// value.
@@ -87,6 +91,7 @@ class CommandLine {
   std::vector<Flag> flags_;
   std::string positionals_name_, positionals_help_;
   std::vector<std::string>* positionals_ = nullptr;
+  std::vector<std::string>* command_ = nullptr;
 };
 
 }  // namespace convoy

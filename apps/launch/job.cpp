@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "convoy/apps/launch/debugger.h"
+#include "convoy/apps/launch/launcher_link.h"
 #include "convoy/comm/bootstrap/gpu_sharing.h"
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
@@ -102,7 +103,12 @@ Job::Job(const JobOptions& options)
 
 Job::Job(const JobOptions& options, std::unique_ptr<dist::Rendezvous> rendezvous,
          std::function<void(ExitCode)> on_failure)
-    : options_(options), rendezvous_(std::move(rendezvous)), on_failure_(std::move(on_failure)) {
+    : options_(options), on_failure_(std::move(on_failure)) {
+  join(std::move(rendezvous));
+}
+
+void Job::join(std::unique_ptr<dist::Rendezvous> rendezvous) {
+  rendezvous_ = std::move(rendezvous);
   plane_ = dist::ControlPlane::connect(
       *rendezvous_, {.timeout_seconds = options_.comm_timeout,
                      .warn_after_seconds = options_.comm_warning,
@@ -186,6 +192,34 @@ void Job::report_and_abort() {
     abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
   }
   throw ReportedError(failure.code, failure.what);
+}
+
+bool Job::can_regroup() const {
+  return may_regroup() && !in_threads() && !gradients_ && options_.rendezvous == "auto";
+}
+
+void Job::abandon_group() {
+  Failure failure = to_failure(std::current_exception());
+  add_cause(failure.what, plane_->verdict(kVerdictSeconds));
+  fmt::print(stderr, "warning: [rank {}] {}; waiting for a new group\n", info().rank, failure.what);
+  abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
+}
+
+void Job::regroup(std::int64_t step, const DeviceContext& device) {
+  {
+    const std::lock_guard lock(mutex_);
+    statistics_.reset();
+    gradients_.reset();
+    control_.reset();
+  }
+  plane_->leave();
+  const auto variables = request_group(step);
+  if (!variables) throw ReportedError(ExitCode::peer, "there is no new group");
+  rendezvous_.reset();  // before the new one: its server, on rank 0, may be at the same port
+  abort_reason_.clear();
+  join(dist::Rendezvous::init(
+      {.init_method = "env", .timeout_seconds = options_.comm_timeout, .variables = *variables}));
+  connect(device);
 }
 
 void Job::run_consistent_check(const std::function<void()>& body) {

@@ -81,6 +81,18 @@ class Job {
   /// unwinding could block peers.
   [[noreturn]] void report_and_abort();
 
+  /// Returns whether the rank can leave a group that has lost a rank, and continue in a new one: convoy-launch
+  /// has started it with --min-ranks, and it computes on the CPU. A step that fails on a GPU may leave
+  /// parameters that have been updated in part.
+  bool can_regroup() const;
+  /// Aborts all communicators because of the PeerError that is being handled, and prints it as a warning. The
+  /// communicators may still be used by objects that exist, which must be destroyed before regroup().
+  void abandon_group();
+  /// Leaves the group and joins the next one, with new communicators and a new control plane. `step` is the
+  /// number of training steps that this rank has completed; rank 0 of the new group has the maximum. Blocks
+  /// until convoy-launch has formed the group. Throws ReportedError if there will be none.
+  void regroup(std::int64_t step, const DeviceContext& device);
+
   /// Creates the gradient communicator for this device. Collective call, once per job. Throws UsageError on
   /// all ranks if their devices differ in kind, or if two ranks have the same GPU without --allow-shared-gpu.
   void connect(const DeviceContext& device);
@@ -121,6 +133,8 @@ class Job {
   void finish();
 
  private:
+  /// Joins the group of the rendezvous: sets up the control plane and the CPU communicator.
+  void join(std::unique_ptr<dist::Rendezvous> rendezvous);
   /// Calls `body`, which throws the same UsageError on all ranks or on none. Converts it into a printed
   /// ReportedError once all ranks have it.
   void run_consistent_check(const std::function<void()>& body);

@@ -7,6 +7,7 @@
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/apps/launch/job.h"
+#include "convoy/apps/launch/launcher_link.h"
 #include "convoy/apps/launch/local_ranks.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/train/report/reporter.h"
@@ -54,12 +55,15 @@ std::vector<dist::ConsistencyEntry> consistency_entries_of(const Setup& setup) {
 
 enum class StartMode { new_run, resumed, complete };
 
-/// Loads the checkpoint to resume from on rank 0 and broadcasts the state to all ranks. `directory` is null
-/// on other ranks. Appends to `warnings`. Collective.
+/// Loads the checkpoint to resume from on rank 0, or the training that it has `kept`, and broadcasts the state
+/// to all ranks. `directory` is null on other ranks. Appends to `warnings`. Collective.
 StartMode begin(Trainer& trainer, const Setup& setup, const RunDirectory* directory, Job& job,
-                std::vector<std::string>& warnings) {
+                const std::optional<KeptTraining>& kept, std::vector<std::string>& warnings) {
   std::string mode = "new_run";
-  if (directory != nullptr && directory->checkpoint()) {
+  if (kept) {
+    if (job.is_first()) trainer.adopt(*kept);
+    mode = "resumed";
+  } else if (directory != nullptr && directory->checkpoint()) {
     const auto add = [&](const std::vector<std::string>& more) {
       warnings.insert(warnings.end(), more.begin(), more.end());
     };
@@ -107,9 +111,10 @@ std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size
 }
 
 /// Runs the training. Returns 0, or 128 + the number of the signal that stopped it. `directory` is null on
-/// ranks other than 0.
-int train(const std::string& program, const Setup& setup, const RunDirectory* directory, Job& job,
-          const TrainerCallbacks& callbacks) {
+/// ranks other than 0. `kept` is the training to continue, if there is one. If a peer fails and the training
+/// can continue on the other ranks, stores it in `kept` and returns nullopt.
+std::optional<int> train(const std::string& program, const Setup& setup, const RunDirectory* directory,
+                         Job& job, const TrainerCallbacks& callbacks, std::optional<KeptTraining>& kept) {
   const TrainOptions& options = setup.options;
   const bool first = job.is_first();
   io::CheckpointDirectory checkpoints(std::filesystem::path(*options.out) / "checkpoints");
@@ -128,7 +133,9 @@ int train(const std::string& program, const Setup& setup, const RunDirectory* di
                      .gradients = job.gradients(),
                      .control = job.control(),
                      .statistics = options.sync_bn ? job.statistics() : nullptr,
-                     .plane = &job.control_plane()};
+                     .plane = &job.control_plane(),
+                     .may_regroup = job.can_regroup() && options.zero == 0};
+  const bool may_regroup = parts.may_regroup;
   write_input_spec(
       {setup.data.name, setup.data.classes, setup.data.image_shape(), setup.transform.evaluation()},
       parts.extra);
@@ -141,7 +148,7 @@ int train(const std::string& program, const Setup& setup, const RunDirectory* di
     warnings.push_back(std::move(*warning));
   if (auto warning = oversubscription_warning(job, setup.device)) warnings.push_back(std::move(*warning));
 
-  if (first) print_table(describe(setup, trainer.total_steps(), job));
+  if (first && !kept) print_table(describe(setup, trainer.total_steps(), job));
   if (options.dry_run) {
     const double loss = trainer.try_batch();
     if (first) fmt::print("dry run: the loss of one batch is {:.4f}; nothing was written\n", loss);
@@ -149,7 +156,7 @@ int train(const std::string& program, const Setup& setup, const RunDirectory* di
   }
   if (directory != nullptr)
     warnings.insert(warnings.end(), directory->warnings().begin(), directory->warnings().end());
-  const StartMode mode = begin(trainer, setup, directory, job, warnings);
+  const StartMode mode = begin(trainer, setup, directory, job, kept, warnings);
   warnings = with_other_ranks(std::move(warnings), job);
   if (mode == StartMode::complete) {
     if (!first) return 0;
@@ -157,7 +164,9 @@ int train(const std::string& program, const Setup& setup, const RunDirectory* di
     print_result(*read_result(directory->path("log.jsonl")), directory->out().string(), program);
     return 0;
   }
-  if (first && mode == StartMode::resumed)
+  if (first && kept)
+    fmt::print("continuing after step {} on {}\n", trainer.state().step, job.describe());
+  else if (first && mode == StartMode::resumed)
     fmt::print("resuming from {}\n", directory->checkpoint()->string());
 
   // Before the training, to fail early if the file cannot be written.
@@ -168,7 +177,7 @@ int train(const std::string& program, const Setup& setup, const RunDirectory* di
     directory->create();
     const auto resume_step = mode == StartMode::resumed ? std::optional(trainer.state().step) : std::nullopt;
     reporter.emplace(directory->path("log.jsonl"), resume_step, trainer, job);
-    write_start_files(setup, *directory);
+    if (!kept) write_start_files(setup, *directory);
     reporter->start(setup, trainer, job);
     for (const std::string& warning : warnings) reporter->warn(warning, trainer.state().step);
   }
@@ -183,6 +192,11 @@ int train(const std::string& program, const Setup& setup, const RunDirectory* di
   try {
     signal = trainer.run();
     job.control_plane().enter(dist::Phase::finish);
+  } catch (const PeerError&) {
+    if (!may_regroup) job.report_and_abort();
+    job.abandon_group();
+    kept = trainer.abandon();
+    return std::nullopt;
   } catch (const std::exception&) {
     job.report_and_abort();  // before the trainer is destroyed, possibly in the middle of a step
   }
@@ -226,7 +240,15 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   if (job.is_first()) directory.emplace(options);
   const Setup setup = set_up(options, line, std::move(device), location, job);
   job.verify_consistency(consistency_entries_of(setup));
-  return train(program, setup, directory ? &*directory : nullptr, job, callbacks);
+  std::optional<KeptTraining> kept;
+  while (true) {
+    const RunDirectory* const own = directory ? &*directory : nullptr;
+    if (const auto code = train(program, setup, own, job, callbacks, kept)) return *code;
+    job.regroup(kept->state.step, setup.device);
+    options.resume = "auto";
+    directory.reset();
+    if (job.is_first()) directory.emplace(options);
+  }
 }
 
 int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& callbacks) {
@@ -234,6 +256,7 @@ int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& 
   CommandLine line = train_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
   if (!options.config.empty()) line.apply_config(options.config);
+  if (options.resume.empty() && restarts_of_job() > 0) options.resume = "auto";
   // Checks a copy, because --fallback-shapes may change the data set and its recipe later.
   TrainOptions requested = options;
   resolve_recipe(requested);

@@ -37,7 +37,8 @@ DataParallel::DataParallel(const TrainOptions& options, const TrainerParts& part
 }
 
 void DataParallel::set_up_sync_batch_norm() {
-  if (parts_.world_size() == 1) return;
+  // The model may have been trained on several ranks, of which this one remains.
+  if (parts_.world_size() == 1) return dist::use_local_statistics(parts_.model.root());
   check(options_.sync_bn == (parts_.statistics != nullptr),
         "--sync-bn {}: found {} communicator for statistics", options_.sync_bn,
         parts_.statistics != nullptr ? "a" : "no");
@@ -100,6 +101,12 @@ io::Manifest DataParallel::load(const std::filesystem::path& checkpoint) {
       limit->second == fmt::format("{}", options_.bucket_mb))
     bucket_plan_ = plan->second;
   return manifest;
+}
+
+void DataParallel::restore(const optim::OptimizerState& state) {
+  const std::vector<optim::NamedState> own = optimizer_->state();
+  for (std::size_t i = 0; i < own.size(); ++i) own[i].tensor.copy_from(state.tensors[i].tensor);
+  optimizer_->set_steps(state.steps);
 }
 
 void DataParallel::write_plan(io::Manifest& manifest) const {

@@ -40,6 +40,8 @@ class DataParallel {
   /// Loads the model, the optimizer and the bucket plan from a checkpoint and returns its manifest. Only
   /// rank 0 calls this; broadcast() must follow.
   io::Manifest load(const std::filesystem::path& checkpoint);
+  /// Sets the state of the optimizer, which has no shards. Only rank 0 calls this; broadcast() must follow.
+  void restore(const optim::OptimizerState& state);
   /// Copies parameters, buffers, optimizer state, bucket plan and algorithm cache of rank 0 to all ranks.
   /// Collective.
   void broadcast();

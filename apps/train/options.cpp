@@ -119,7 +119,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.group("Checkpoints and logging");
   line.add("out", &o.out, "Output directory", {.value = "DIR", .default_text = "runs/MODEL-DATASET"});
   line.add("resume", &o.resume, "Checkpoint directory to resume from; auto: the latest in --out",
-           {.value = "auto|DIR"});
+           {.value = "auto|DIR", .default_text = "none; auto after a restart by convoy-launch"});
   line.add("save-every", &o.save_every, "Checkpoint interval (steps); 0: each epoch",
            {.value = "STEPS", .default_text = "0; 200 with --overfit-batch", .minimum = 0, .advanced = true});
   line.add("keep-last", &o.keep_last, "Latest checkpoints to keep, in addition to the best; 0: all",

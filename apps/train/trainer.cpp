@@ -117,6 +117,20 @@ std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoi
       checkpoint.string(), *problem);
 }
 
+KeptTraining Trainer::abandon() {
+  check(options_.zero == 0, "continuing on fewer ranks: found --zero {}, expected 0", options_.zero);
+  const std::vector<nn::NamedBuffer> buffers = parts_.model.root().buffers();
+  for (std::size_t i = 0; i < buffers_before_step_.size(); ++i)
+    buffers[i].tensor.copy_from(buffers_before_step_[i]);
+  return {.state = state_, .optimizer = parallel_.gather_optimizer(), .saved_step = saved_step_};
+}
+
+void Trainer::adopt(const KeptTraining& kept) {
+  state_ = kept.state;
+  saved_step_ = kept.saved_step;
+  parallel_.restore(kept.optimizer);
+}
+
 void Trainer::broadcast_state() {
   if (parts_.world_size() == 1) return;
   parallel_.broadcast();
@@ -177,8 +191,15 @@ int Trainer::run_steps() {
   }
 }
 
+void Trainer::keep_buffers() {
+  const std::vector<nn::NamedBuffer> buffers = parts_.model.root().buffers();
+  buffers_before_step_.clear();
+  for (const nn::NamedBuffer& buffer : buffers) buffers_before_step_.push_back(buffer.tensor.clone());
+}
+
 void Trainer::take_step() {
   using Clock = std::chrono::steady_clock;
+  if (parts_.may_regroup) keep_buffers();
   reporter_->begin_step();
   std::vector<data::Batch> batches;
   const auto data_begin = Clock::now();
@@ -193,14 +214,16 @@ void Trainer::take_step() {
   const std::int64_t samples = batches.front().global_count;
   const double lr = schedule_(state_.step);
   if (reporter_->full(batches.size())) synchronize();
-  reporter_->add_losses(state_.step + 1, step_->run(batches, lr));
-  dist::enter(parts_.plane, dist::Phase::between);
-  if (const auto warning = step_->take_warning())
-    call(&TrainerCallbacks::on_warning, state_.step + 1, *warning);
-  if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
-
+  const std::vector<Tensor>& losses = step_->run(batches, lr);
+  // The step is complete, so the position follows before anything else can fail.
   const std::int64_t epoch = state_.epoch;
   const bool epoch_ends = state_.advance(samples, loader_->steps_per_epoch());
+  buffers_before_step_.clear();
+  reporter_->add_losses(state_.step, losses);
+  dist::enter(parts_.plane, dist::Phase::between);
+  if (const auto warning = step_->take_warning()) call(&TrainerCallbacks::on_warning, state_.step, *warning);
+  if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
+
   reporter_->end_step(
       {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = lr, .measured = {}}, samples,
       data_time.count());

@@ -21,6 +21,13 @@
 
 namespace convoy {
 
+/// What a rank keeps of a trainer whose group has lost a rank, in addition to the model.
+struct KeptTraining {
+  TrainingState state;
+  optim::OptimizerState optimizer;
+  std::int64_t saved_step = -1;  // step of the latest checkpoint; -1: none
+};
+
 /// The training loop of one rank. All ranks call the same functions in the same order. Only rank 0 writes
 /// checkpoints; stop signals, losses and evaluations are combined over all ranks.
 class Trainer {
@@ -34,6 +41,13 @@ class Trainer {
   /// algorithm cache is damaged or belongs to other hardware. Only rank 0 calls this; broadcast_state() must
   /// follow.
   std::optional<std::string> resume(const std::filesystem::path& checkpoint);
+  /// Ends the training after run() has thrown PeerError, for another trainer of the same model that continues
+  /// from the last complete step. Undoes what an incomplete step has changed: running statistics. Throws
+  /// UsageError with --zero, where each rank has only a part of the state.
+  KeptTraining abandon();
+  /// Continues an abandoned training of the same model. Only rank 0 calls this; broadcast_state() must
+  /// follow.
+  void adopt(const KeptTraining& kept);
   /// Copies parameters, buffers, optimizer state and training position of rank 0 to all ranks. Collective;
   /// does nothing with one rank.
   void broadcast_state();
@@ -64,6 +78,7 @@ class Trainer {
   void call(Function TrainerCallbacks::*function, const Arguments&... arguments) const;
   int run_steps();
   void take_step();
+  void keep_buffers();
   /// Blocks until the device has completed all steps, so that state_ and all parameters are up to date.
   void synchronize();
   /// Updates state_. Throws NumericError if a loss is not finite or gradients overflow.
@@ -92,7 +107,9 @@ class Trainer {
   std::int64_t total_steps_ = 0;
   TrainingState state_;
   std::int64_t saved_step_ = -1;  // step of the latest checkpoint; -1: none
-  bool best_unsaved_ = false;     // the last evaluation was the best, and no checkpoint contains it yet
+  /// The values of the model's buffers before the current step, if the training may continue in a new group.
+  std::vector<Tensor> buffers_before_step_;
+  bool best_unsaved_ = false;  // the last evaluation was the best, and no checkpoint contains it yet
   std::unique_ptr<StepReporter> reporter_;
 };
 

@@ -39,6 +39,9 @@ struct TrainerParts {
   /// Learns the phases of this rank, and makes all ranks stop after the same step. May be null with one rank.
   dist::ControlPlane* plane = nullptr;
 
+  /// Whether another trainer may continue this training on fewer ranks (Trainer::abandon()).
+  bool may_regroup = false;
+
   int rank() const { return control != nullptr ? control->rank() : 0; }
   int world_size() const { return control != nullptr ? control->size() : 1; }
   bool is_traced() const { return profiler != nullptr && profiler->enabled(); }

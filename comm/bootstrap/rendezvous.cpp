@@ -50,7 +50,9 @@ std::unique_ptr<Rendezvous> Rendezvous::init(const RendezvousOptions& options) {
   raise_descriptor_limit();
   check(options.timeout_seconds > 0, "rendezvous timeout: found {} s, expected more than 0",
         options.timeout_seconds);
-  const RendezvousPlan plan = plan_rendezvous(options.init_method, environment_variables());
+  Variables variables = environment_variables();
+  for (const auto& [name, value] : options.variables) variables[name] = value;
+  const RendezvousPlan plan = plan_rendezvous(options.init_method, variables);
   switch (plan.method) {
     case RendezvousPlan::Method::mpi: return rendezvous_by_mpi(plan, options);
     case RendezvousPlan::Method::tcp: return rendezvous_by_tcp(plan, options);

@@ -1,6 +1,7 @@
 // Initialization of a job: the ranks find each other and learn their positions.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ struct RendezvousOptions {
   /// "auto", "mpi", "tcp://HOST:PORT", "file:///PATH" or "env".
   std::string init_method = "auto";
   double timeout_seconds = 60;  // of init() and of every collective call
+  /// Replace environment variables of the same names.
+  std::map<std::string, std::string> variables = {};
 };
 
 /// The initialized ranks of a job. It exchanges small amounts of data, rarely; communicators exchange the

@@ -41,6 +41,10 @@ int synchronize_batch_norms(nn::Module& model, Communicator& comm) {
   return static_cast<int>(norms.size());
 }
 
+void use_local_statistics(nn::Module& model) {
+  for (nn::BatchNorm2d* norm : batch_norms_of(model)) norm->synchronize(nullptr);
+}
+
 void average_running_statistics(Communicator& comm, nn::Module& model, double weight) {
   const std::vector<nn::BatchNorm2d*> norms = batch_norms_of(model);
   std::vector<double> local = {weight};

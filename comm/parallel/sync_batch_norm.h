@@ -20,6 +20,9 @@ namespace convoy::dist {
 /// ranks.
 int synchronize_batch_norms(nn::Module& model, Communicator& comm);
 
+/// Makes the batch norms of `model` normalize by the statistics of this rank's samples again.
+void use_local_statistics(nn::Module& model);
+
 /// Combines running statistics that each rank computed from its own samples into those of all samples, on
 /// every rank. With p_r = weight of rank r / sum of all weights, the mean is sum p_r mean_r, and the variance
 /// is sum p_r (var_r + (mean_r - mean)^2), by the law of total variance. A rank with weight 0 is ignored.

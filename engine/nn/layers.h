@@ -68,7 +68,8 @@ class BatchNorm2d final : public Module {
 
   /// Returns the running statistics, which share the storage of the buffers.
   BatchNormStatistics running() const { return {*running_mean_, *running_var_}; }
-  /// Makes training use sync_batch_norm() over the ranks of `group` from now on.
+  /// Makes training use sync_batch_norm() over the ranks of `group` from now on; null: the samples of this
+  /// process.
   void synchronize(std::shared_ptr<ProcessGroup> group) { group_ = std::move(group); }
 
  private:

@@ -68,6 +68,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"apps/train/report", {"apps/train"}},
     {"apps/programs", {"apps/train/report"}},
     {"apps/doctor", {"apps/launch"}},
+    {"apps/launcher", {"apps/launch"}},
     {"apps/examples",
      {"apps/programs", "bench/kernels", "models", "datasets/formats", "datasets/loader",
       "comm/transport/hierarchical", "comm/nccl", "comm/parallel"}},
