@@ -98,7 +98,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   if (id_ < 0) fail<DeviceError>("{}: no new process: {}", options.command.front(), std::strerror(errno));
   if (id_ == 0) {
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (options.dies_with_parent) prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);  // which died before prctl()
     for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
     dup2(input.read ? input.read.descriptor() : open("/dev/null", O_RDONLY), STDIN_FILENO);

@@ -45,6 +45,7 @@ struct ChildOptions {
   std::vector<std::string> command;                // a path, and its arguments
   std::map<std::string, std::string> environment;  // all variables
   std::filesystem::path directory;                 // working directory; empty: that of this process
+  bool dies_with_parent = false;                   // by SIGKILL
   bool has_input = false;                          // otherwise standard input is /dev/null
   /// The environment variable with the descriptor of the link, which the child reads and writes; empty: no
   /// link.
@@ -53,8 +54,7 @@ struct ChildOptions {
 
 enum class Stream { output, error, link };
 
-/// A running child process, in a process group of its own. It gets SIGTERM if this process dies. Destroying
-/// the object kills the process group.
+/// A running child process, in a process group of its own. Destroying the object kills the process group.
 class ChildProcess {
  public:
   /// Starts the process. A command that cannot be executed exits with code 127. Throws DeviceError if there

@@ -82,6 +82,7 @@ class HostAgent {
       ranks_[place.id] = std::make_unique<ChildProcess>(ChildOptions{.command = start.command,
                                                                      .environment = environment,
                                                                      .directory = start.directory,
+                                                                     .dies_with_parent = true,
                                                                      .link_variable = kLinkVariable});
     }
   }

@@ -205,7 +205,7 @@ void JobAttempt::regroup() {
     if (host->agent) host->agent->write_input(to_line(kind::kEnd));
 }
 
-JobAttempt::Rank& JobAttempt::most_advanced() {
+JobAttempt::Rank& JobAttempt::rank_with_max_steps() {
   const auto has_fewer_steps = [](const auto& a, const auto& b) {
     return std::pair(!a.second.has_ended, a.second.step) < std::pair(!b.second.has_ended, b.second.step);
   };
@@ -213,7 +213,7 @@ JobAttempt::Rank& JobAttempt::most_advanced() {
 }
 
 void JobAttempt::form_group() {
-  Rank& first = most_advanced();  // it has the newest state, which it sends to the others
+  Rank& first = rank_with_max_steps();  // it has the newest state, which it sends to the others
   if (first.host->port == 0) {
     if (!std::exchange(first.host->seeks_port, true))
       first.host->agent->write_input(to_line(kind::kFindPort));

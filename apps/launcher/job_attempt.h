@@ -75,7 +75,7 @@ class JobAttempt {
   /// Numbers the remaining ranks, and tells them.
   void form_group();
   /// Returns the remaining rank that has completed the most steps.
-  Rank& most_advanced();
+  Rank& rank_with_max_steps();
   /// Tells the agents the group of their ranks, by `send`.
   void send_groups(const std::function<void(Host&, const Group&)>& send);
   bool is_running() const;

@@ -19,8 +19,11 @@ int run(int argc, char** argv) {
   check(!options.command.empty(), "no program to start; expected convoy-launch [FLAG]... PROGRAM [FLAG]...");
   check(!options.min_ranks || options.max_restarts > 0,
         "--min-ranks {}: needs --max-restarts, expected at least 1", options.min_ranks.value_or(0));
-  const std::vector<HostPlace> hosts =
-      parse_hosts(options.hosts.empty() ? slurm_hosts() : options.hosts, options.ranks);
+  if (options.hosts.empty()) {
+    options.hosts = slurm_hosts();
+    if (!options.ranks && !options.hosts.empty()) options.ranks = slurm_tasks();
+  }
+  const std::vector<HostPlace> hosts = parse_hosts(options.hosts, options.ranks);
   std::int64_t ranks = 0;
   for (const HostPlace& host : hosts) ranks += host.ranks;
   check(options.min_ranks.value_or(1) <= ranks, "--min-ranks {}: more than the {} ranks of the job",

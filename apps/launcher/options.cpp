@@ -52,7 +52,10 @@ CommandLine launch_command_line(LaunchOptions& o) {
   line.add_command(o.command, "Program to run, with its flags");
   line.group("Ranks");
   line.add("ranks", &o.ranks, "Ranks in total",
-           {.value = "N", .default_text = "the sum of --hosts, or 1", .minimum = 1, .maximum = 65536});
+           {.value = "N",
+            .default_text = "the sum of --hosts, the tasks of the Slurm job, or 1",
+            .minimum = 1,
+            .maximum = 65536});
   line.add("hosts", &o.hosts, "Hosts, with their numbers of ranks: node1:4,node2:4",
            {.value = "LIST", .default_text = "those of the Slurm job, or localhost"});
   line.add("remote-command", &o.remote_command,
@@ -122,6 +125,12 @@ std::string slurm_hosts() {
   check(!split(text, ',').empty(), "SLURM_JOB_NODELIST={}: scontrol shows no hosts; give them with --hosts",
         std::getenv("SLURM_JOB_NODELIST"));
   return text;
+}
+
+std::optional<std::int64_t> slurm_tasks() {
+  const char* const text = std::getenv("SLURM_NTASKS");
+  const std::int64_t tasks = text == nullptr ? 0 : std::atoll(text);
+  return tasks > 0 ? std::optional(tasks) : std::nullopt;
 }
 
 std::vector<std::string> agent_command(const std::string& remote_command, const std::string& host,

@@ -44,6 +44,9 @@ std::vector<HostPlace> parse_hosts(const std::string& hosts, std::optional<std::
 /// string outside a Slurm job. Calls `scontrol show hostnames`. Throws UsageError if that fails.
 std::string slurm_hosts();
 
+/// Returns the number of tasks of the Slurm job, if Slurm tells it.
+std::optional<std::int64_t> slurm_tasks();
+
 /// Returns the command that runs `agent`, the command of the agent, on `host`. Words of `remote_command`
 /// are separated by spaces; {host} stands for the host.
 std::vector<std::string> agent_command(const std::string& remote_command, const std::string& host,

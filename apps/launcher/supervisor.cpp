@@ -95,7 +95,7 @@ Decision decide(const AttemptResult& result, const std::vector<HostPlace>& hosts
     if (has_stopped(first) || is_permanent(first)) return decision;
   }
   decision.restarts = remaining_restarts > 0;
-  std::erase_if(failed, is_consequence);
+  std::erase_if(failed, [](const RankEnd& end) { return is_consequence(end) || has_stopped(end); });
   if (min_ranks && !leave_out(failed, result.missing_hosts, *min_ranks, decision.hosts)) {
     decision.restarts = false;
     decision.reason += fmt::format("; fewer than --min-ranks {} remain", *min_ranks);

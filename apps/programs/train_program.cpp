@@ -165,7 +165,8 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
     return 0;
   }
   if (first && kept)
-    fmt::print("continuing after step {} on {}\n", trainer.state().step, job.describe());
+    fmt::print("continuing after step {} with {} {}\n", trainer.state().step, job.info().world_size,
+               job.is_alone() ? "rank" : "ranks");
   else if (first && mode == StartMode::resumed)
     fmt::print("resuming from {}\n", directory->checkpoint()->string());
 

@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <sstream>
+#include <thread>
 
 #include "tests/apps/launch/yaml_text.h"
 #include "tests/apps/rank_runs.h"
@@ -87,8 +90,8 @@ TEST_F(LaunchRecipes, AllHaveATest) {
   for (const auto& [heading, commands] : recipes()) headings.push_back(heading);
   EXPECT_THAT(headings,
               UnorderedElementsAreArray({"One machine, by mpirun", "Several hosts, by mpirun",
-                                         "Several hosts, without MPI", "One machine, without MPI", "Slurm",
-                                         "Kubernetes", "A scheduler with variables of its own"}));
+                                         "One machine or several, without MPI", "Restarts after failures",
+                                         "Slurm", "Kubernetes", "A scheduler with variables of its own"}));
 }
 
 TEST_F(LaunchRecipes, OneMachineWithMpirun) {
@@ -162,34 +165,37 @@ TEST_F(TwoHostRecipes, WithMpirun) {
 }
 
 TEST_F(TwoHostRecipes, WithoutMpi) {
-  const std::vector<std::string> commands = recipes()["Several hosts, without MPI"];
-  ASSERT_EQ(commands.size(), 2u);
-  std::vector<std::unique_ptr<Process>> of_hosts;
-  const Environment all = environment();
-  for (int host = 0; host < 2; ++host)
-    of_hosts.push_back(
-        std::make_unique<Process>(on_host(host, placed(commands[static_cast<std::size_t>(host)])),
-                                  ProcessOptions{.environment = all, .directory = kSource}));
-  for (const auto& host : of_hosts) {
-    const ProcessResult result = host->wait();
-    expect_ranks(result, 4, 2);
-    EXPECT_THAT(result.out, HasSubstr("shm+gloo: all-gather"));
-  }
+  const std::vector<std::string> commands = recipes()["One machine or several, without MPI"];
+  ASSERT_THAT(commands, ElementsAre("convoy-launch --ranks 4 convoy-doctor",
+                                    "convoy-launch --hosts node1:2,node2:2 convoy-doctor"));
+  expect_ranks(run(commands[0]), 4, 4);
+  // Replaces ssh.
+  const fs::path ssh = directory.write(
+      "ssh", "#!/bin/sh\nshift 2\n[ $1 = " + hosts.address(0) + " ] && name=" + hosts.name(0) +
+                 " || name=" + hosts.name(1) + "\nshift\nexec ip netns exec $name sh -c \"$*\"\n");
+  ::chmod(ssh.c_str(), 0755);
+  const std::string path = directory.path().string() + ":" + environment()["PATH"] + ":/usr/sbin";
+  const ProcessResult result = run(placed(commands[1]), {{"PATH", path}});
+  expect_ranks(result, 4, 4);
+  EXPECT_THAT(result.out, HasSubstr("4 ranks on 2 hosts; RANK and WORLD_SIZE, tcp://10.213.77.1"));
+  EXPECT_THAT(result.out, HasSubstr("shm+gloo: all-gather"));
 }
 
-TEST_F(LaunchRecipes, OneMachineWithoutMpi) {
-  const std::vector<std::string> commands = recipes()["One machine, without MPI"];
-  ASSERT_THAT(commands, ElementsAre("docs/launch/each_rank.sh 4 convoy-doctor"));
-  const ProcessResult result = run(commands[0]);
-  expect_ranks(result, 4, 4);
-  EXPECT_THAT(result.out, HasSubstr("RANK and WORLD_SIZE, tcp://127.0.0.1"));
-  // The script returns the exit code of failed ranks.
-  EXPECT_EQ(run("docs/launch/each_rank.sh 2 convoy-doctor --no-such-flag").exit_code, 2);
+TEST_F(LaunchRecipes, Restarts) {
+  const std::vector<std::string> commands = recipes()["Restarts after failures"];
+  ASSERT_THAT(commands, ElementsAre(HasSubstr("--max-restarts 3"), HasSubstr("--min-ranks 2")));
+  for (const std::string& command : commands) {
+    const TempDirectory out;
+    const ProcessResult result = run(replaced(command, "runs/restarts", out.path() / "run"));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("[0]   ranks      4 on 1 host"));
+  }
 }
 
 TEST_F(LaunchRecipes, SlurmVariables) {
   const std::vector<std::string> commands = recipes()["Slurm"];
-  ASSERT_THAT(commands, ElementsAre("srun -n 4 convoy-doctor", "sbatch --wait docs/launch/job.sbatch"));
+  ASSERT_THAT(commands, ElementsAre("srun -n 4 convoy-doctor", "sbatch --wait docs/launch/job.sbatch",
+                                    "sbatch --wait docs/launch/requeue.sbatch"));
   Environment all = environment();
   all["PATH"] = (kSource / "tests/apps/launch/fake_slurm").string() + ":" + all["PATH"];
   all["FAKE_SLURM_STATE"] = directory.path();
@@ -205,6 +211,37 @@ TEST_F(LaunchRecipes, SlurmVariables) {
   const ProcessResult batch = run_here(commands[1]);
   expect_ranks(batch, 4, 4);
   EXPECT_TRUE(fs::exists(directory.path() / "run/checkpoints")) << batch.out << batch.err;
+}
+
+TEST_F(LaunchRecipes, SlurmRequeue) {
+  Environment all = environment();
+  const fs::path slurm = kSource / "tests/apps/launch/fake_slurm";
+  all["PATH"] = slurm.string() + ":" + all["PATH"];
+  all["FAKE_SLURM_STATE"] = directory.path();
+  all["FAKE_SLURM_JOB"] = std::to_string(getpid());
+  const Arguments batch = {slurm / "sbatch", "--wait", "docs/launch/requeue.sbatch"};
+  const auto hash_of = [&](const char* out) {
+    std::istringstream lines(read_text(directory.path() / out / "log.jsonl"));
+    std::string line, last;
+    while (std::getline(lines, line)) last = line;
+    return Json::parse(last)["parameters_hash"];
+  };
+  all["CONVOY_OUT"] = directory.path() / "whole";
+  all["EPOCHS"] = "4";
+  ASSERT_EQ(run_program(batch, {.environment = all, .directory = kSource}).exit_code, 0);
+  all["CONVOY_OUT"] = directory.path() / "again";
+  Process job(batch, {.environment = all, .directory = kSource});
+  const fs::path log = directory.path() / "again/log.jsonl";
+  for (int tries = 0; tries < 3000 && (!fs::exists(log) || count_of(read_text(log), "\"step\"") < 3); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  job.send(SIGUSR1);
+  const ProcessResult stopped = job.wait();
+  EXPECT_EQ(stopped.exit_code, 138) << stopped.out << stopped.err;
+  EXPECT_EQ(read_text(directory.path() / "requeued"), all["FAKE_SLURM_JOB"] + "\n");
+  const ProcessResult resumed = run_program(batch, {.environment = all, .directory = kSource});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("[0] resuming from "));
+  EXPECT_EQ(hash_of("again"), hash_of("whole"));
 }
 
 TEST_F(LaunchRecipes, SchedulerSpecificVariables) {

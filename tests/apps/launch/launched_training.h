@@ -1,0 +1,112 @@
+// Trainings under convoy-launch whose ranks are killed.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/apps/rank_runs.h"
+
+namespace convoy::testing {
+
+/// Returns the command that runs a program under convoy-launch.
+inline Arguments launch(const Arguments& flags, const Arguments& program_and_flags) {
+  Arguments arguments = {program("convoy-launch")};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  arguments.insert(arguments.end(), program_and_flags.begin(), program_and_flags.end());
+  return arguments;
+}
+
+inline Arguments shell(const std::string& script) { return {"sh", "-c", script}; }
+
+/// Returns the processes whose environment has the variable `setting` ("RANK=2") and whose command line
+/// contains `text`.
+inline std::vector<pid_t> find_processes(const std::string& setting, const std::string& text) {
+  std::vector<pid_t> found;
+  for (const std::filesystem::directory_entry& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code gone;
+    if (!std::filesystem::exists(entry.path() / "environ", gone)) continue;
+    const std::string command = read_text(entry.path() / "cmdline");
+    if (command.find(text) == std::string::npos || command.find("convoy-launch") != std::string::npos)
+      continue;
+    if ((std::string(1, '\0') + read_text(entry.path() / "environ")).find(std::string(1, '\0') + setting) !=
+        std::string::npos)
+      found.push_back(static_cast<pid_t>(std::stol(name)));
+  }
+  return found;
+}
+
+inline const Arguments kLong = {"--epochs", "60", "--eval-every", "0", "--save-every", "100"};
+
+class ConvoyLaunch : public ::testing::Test {
+ protected:
+  /// Returns the command of a training in the directory `out` under convoy-launch.
+  Arguments training(const std::string& out, const Arguments& flags, const Arguments& more = kLong) const {
+    return launch(flags, workshop.train_arguments(out, more));
+  }
+  void kill_rank(int rank, const std::string& out) const {
+    const auto found = find_processes("RANK=" + std::to_string(rank), workshop.path(out));
+    ASSERT_EQ(found.size(), 1u);
+    kill(found.front(), SIGKILL);
+  }
+  std::string hash_of(const std::string& out) const { return workshop.result(out)["parameters_hash"]; }
+
+  Workshop workshop;
+};
+
+/// A training whose ranks are killed, and continue without a checkpoint.
+class Continuation : public ConvoyLaunch {
+ protected:
+  static constexpr int kRanks = 4;
+
+  /// Trains on all ranks and keeps the checkpoint of each step.
+  void train_reference() {
+    Arguments flags = steps;
+    flags.insert(flags.end(), {"--save-every", "1", "--keep-last", "0", "--no-keep-best"});
+    ASSERT_EQ(run_program(training("reference", {"--ranks", std::to_string(kRanks)}, flags)).exit_code, 0);
+  }
+  /// Returns the result of resuming the reference from the checkpoint of `step` on `ranks` ranks.
+  std::string resumed_hash(std::int64_t step, int ranks) {
+    const std::string out = "from-" + std::to_string(step) + "-on-" + std::to_string(ranks);
+    if (!std::filesystem::exists(workshop.path(out))) {
+      Arguments flags = steps;
+      const std::string number = std::to_string(1000000 + step).substr(1);
+      flags.insert(flags.end(),
+                   {"--resume", workshop.path("reference") / "checkpoints" / ("step_" + number)});
+      const ProcessResult result = run_program(training(out, {"--ranks", std::to_string(ranks)}, flags));
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+    }
+    return hash_of(out);
+  }
+  /// Kills a rank once the log has `after` steps, and compares the result. Returns the step from which the
+  /// others have continued, or nullopt if the job was restarted from a checkpoint.
+  std::optional<std::int64_t> kill_and_compare(const std::string& out, int rank, std::size_t after,
+                                               const Arguments& more = {}) {
+    Arguments flags = steps;
+    flags.insert(flags.end(), more.begin(), more.end());
+    Process job(
+        training(out, {"--ranks", std::to_string(kRanks), "--max-restarts", "2", "--min-ranks", "2"}, flags));
+    wait_for_step(workshop, out, after);
+    kill_rank(rank, out);
+    const ProcessResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::vector<Json> starts = workshop.events(out, "start");
+    EXPECT_EQ(starts.size(), 2u);
+    if (starts.size() != 2) return std::nullopt;
+    const std::int64_t step = starts[1]["step"];
+    EXPECT_EQ(starts[1]["world_size"], kRanks - 1);
+    EXPECT_EQ(hash_of(out), resumed_hash(step, kRanks - 1)) << "continued after step " << step;
+    if (result.out.find("continuing after step ") == std::string::npos) return std::nullopt;
+    return step;
+  }
+
+  const Arguments steps = {"--epochs", "30", "--eval-every", "0"};
+};
+
+}  // namespace convoy::testing
