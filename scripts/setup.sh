@@ -9,7 +9,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config git ca-certificates                # tools
   libdnnl-dev libopenblas-openmp-dev                                         # convolutions and products
   libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev     # the programs
-  libopenmpi-dev openmpi-bin libgloo-dev                                     # ranks
+  libopenmpi-dev openmpi-bin                                                 # ranks
   libarchive-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libstb-dev libjpeg-dev  # data sets
   libgtest-dev libgmock-dev libbenchmark-dev                                 # tests and benchmarks
   doxygen                                                                    # the reference of the public headers

@@ -14,7 +14,7 @@ namespace {
 std::string fix_for_failure(const CollectiveFacts& facts) {
   if (facts.error.find("PID namespace") != std::string::npos || facts.error.find("/fd/") != std::string::npos)
     return "ranks of one host share memory through /proc: start them as the same user in one PID namespace "
-           "(docker run --pid=host; Kubernetes: shareProcessNamespace: true), or use --comm mpi or gloo";
+           "(docker run --pid=host; Kubernetes: shareProcessNamespace: true), or use --comm mpi or tcp";
   if (facts.name == "nccl")
     return "run NCCL_DEBUG=INFO convoy-doctor to see what NCCL tried, or use --device cpu";
   return "fix the other problems first; then try --comm-timeout 120 or another --comm";

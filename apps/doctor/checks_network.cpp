@@ -24,10 +24,10 @@ std::string list_of(const std::vector<std::string>& texts) {
   return list;
 }
 
-/// NCCL accepts prefixes of names, "=eth0" for an exact name, and "^docker" to exclude a prefix. Gloo accepts
+/// NCCL accepts prefixes of names, "=eth0" for an exact name, and "^docker" to exclude a prefix. CONVOY_INTERFACE is
 /// one exact name.
 void check_interface_names(const RankFacts& facts, bool is_alone, Findings& findings) {
-  for (const char* variable : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
+  for (const char* variable : {"NCCL_SOCKET_IFNAME", "CONVOY_INTERFACE"}) {
     std::string value = environment_variable(facts, variable);
     const bool is_nccl = variable[0] == 'N';
     if (value.empty() || (is_nccl && value[0] == '^')) continue;
@@ -38,7 +38,7 @@ void check_interface_names(const RankFacts& facts, bool is_alone, Findings& find
     for (std::string part; std::getline(parts, part, ',');)
       found = found || has_interface(facts, part, is_whole);
     if (found) continue;
-    const bool is_needed = is_nccl ? facts.gpu.index >= 0 : !is_alone && facts.met_by != "mpi";
+    const bool is_needed = is_nccl ? facts.gpu.index >= 0 : !is_alone;
     findings.push_back(
         {.grade = is_needed ? Grade::error : Grade::warning,
          .found = fmt::format("{}={} names no interface of {}", variable,

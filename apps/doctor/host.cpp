@@ -105,7 +105,7 @@ dist::Variables select_variables(const dist::Variables& variables) {
       "RANK",         "WORLD_SIZE",           "LOCAL_RANK",           "LOCAL_WORLD_SIZE",
       "MASTER_ADDR",  "MASTER_PORT",          "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
       "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID",         "PMI_RANK",
-      "PMI_SIZE",     "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME"};
+      "PMI_SIZE",     "CUDA_VISIBLE_DEVICES", "CONVOY_INTERFACE"};
   dist::Variables found;
   for (const auto& [name, value] : variables)
     if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||

@@ -104,7 +104,7 @@ class Examiner {
     const bool wants_gpus = options_.job.comm == "nccl";
     check(options_.job.comm != "thread",
           "--comm thread: needs threads of one process, found processes; expected auto, nccl, mpi, "
-          "shm or gloo");
+          "shm or tcp");
     check(!wants_gpus || options_.device != "cpu", "--comm nccl: found --device cpu, expected auto or cuda");
     check(options_.job.comm == "auto" || wants_gpus || options_.device != "cuda",
           "--comm {}: supports only the CPU, found --device cuda; expected nccl", options_.job.comm);
@@ -130,7 +130,7 @@ class Examiner {
                                  ? "one rank"
                                  : cpu_communicator_kind(options_.job.comm, rendezvous_->info());
     // The name that the communicator would have, for the report of a communicator that could not be created.
-    const std::string between = rendezvous_->info().source == "mpi" ? "mpi" : "gloo";
+    const std::string between = rendezvous_->info().source == "mpi" ? "mpi" : "tcp";
     attempt(kind == "hierarchical" ? "shm+" + between : kind, [&] {
       control = make_control(kind);
       return try_collectives(*control->split(0), DeviceContext::create_cpu({.threads = 1}));

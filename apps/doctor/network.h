@@ -7,7 +7,7 @@
 
 #include "convoy/apps/doctor/facts.h"
 #include "convoy/comm/bootstrap/rendezvous.h"
-#include "convoy/comm/bootstrap/store/socket.h"
+#include "convoy/comm/net/socket.h"
 
 namespace convoy::doctor {
 

@@ -22,7 +22,7 @@ DeviceContext choose_device(const dist::RankInfo& rank) {
   return DeviceContext::create_cpu({.threads = std::max(1, available_cores() / rank.local_world_size)});
 }
 
-/// Connects the ranks: CPUs through shared memory and, between hosts, MPI or Gloo; GPUs through NCCL.
+/// Connects the ranks: CPUs through shared memory and, between hosts, MPI or TCP; GPUs through NCCL.
 std::unique_ptr<dist::Communicator> connect(dist::Rendezvous& rendezvous, const DeviceContext& device) {
   const bool is_alone = rendezvous.info().world_size == 1;
   auto cpu = is_alone ? dist::make_self_communicator() : dist::make_hierarchical_communicator(rendezvous);

@@ -10,10 +10,10 @@
 #include "convoy/comm/bootstrap/gpu_sharing.h"
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
-#include "convoy/comm/transport/gloo/gloo_communicator.h"
 #include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"
 #include "convoy/comm/transport/shm/shm_communicator.h"
+#include "convoy/comm/transport/tcp/tcp_communicator.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "convoy/kernels/base/check.h"
 
@@ -51,7 +51,7 @@ std::string cpu_communicator_kind(const std::string& comm, const dist::RankInfo&
   if (info.source == "threads") return "thread";
   if (info.nodes == 1) return "shm";
   if (info.nodes < info.world_size) return "hierarchical";
-  return info.source == "mpi" ? "mpi" : "gloo";
+  return info.source == "mpi" ? "mpi" : "tcp";
 }
 
 std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kind,
@@ -60,9 +60,9 @@ std::unique_ptr<dist::Communicator> make_cpu_communicator(const std::string& kin
   const dist::RankInfo& info = rendezvous.info();
   if (kind == "mpi") return dist::make_mpi_communicator(rendezvous, options);
   if (kind == "thread") return dist::make_thread_communicator(rendezvous, options);
-  if (kind == "gloo") return dist::make_gloo_communicator(rendezvous, options);
+  if (kind == "tcp") return dist::make_tcp_communicator(rendezvous, options);
   if (kind == "hierarchical") return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
-  check(info.nodes == 1, "--comm shm: found ranks on {} hosts, expected one host; use mpi or gloo",
+  check(info.nodes == 1, "--comm shm: found ranks on {} hosts, expected one host; use mpi or tcp",
         info.nodes);
   return dist::make_shm_communicator(info.rank, info.world_size,
                                      [&](const std::string& text) { return rendezvous.all_gather(text); },
@@ -76,7 +76,7 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
            "tcp://HOST:PORT, file:///PATH",
            {.value = "PLACE", .advanced = true});
   line.add("comm", &options.comm, "Communication backend",
-           {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "gloo", "thread"}, .advanced = true});
+           {.value = "NAME", .choices = {"auto", "nccl", "mpi", "shm", "tcp", "thread"}, .advanced = true});
   line.add("comm-timeout", &options.comm_timeout,
            "Timeout of the rendezvous and of each collective (seconds)",
            {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});

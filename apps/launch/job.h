@@ -33,7 +33,7 @@ struct JobOptions {
 /// Adds --rendezvous, --comm, --comm-timeout, --comm-warning, --debug-comm, --allow-shared-gpu and --wait-debugger.
 void add_job_flags(CommandLine& line, JobOptions& options);
 
-/// Returns the kind of CPU communicator for the value `comm` of --comm: "thread", "shm", "mpi", "gloo" or
+/// Returns the kind of CPU communicator for the value `comm` of --comm: "thread", "shm", "mpi", "tcp" or
 /// "hierarchical". For "auto" and "nccl": shared memory on one host, hierarchical if some hosts have several
 /// ranks, else the backend of the rendezvous.
 std::string cpu_communicator_kind(const std::string& comm, const dist::RankInfo& info);

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/bootstrap/store/socket.h"
+#include "convoy/comm/net/socket.h"
 
 namespace convoy::launcher {
 

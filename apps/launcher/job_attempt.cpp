@@ -8,8 +8,8 @@
 
 #include "convoy/apps/common/signals.h"
 #include "convoy/comm/bootstrap/environment.h"
-#include "convoy/comm/bootstrap/store/store_member.h"
 #include "convoy/comm/core/rank_text.h"
+#include "convoy/comm/net/secret.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::launcher {
@@ -19,7 +19,7 @@ const std::string kLoopback = "127.0.0.1";
 
 /// Returns the environment variables that ranks of other hosts get from this process.
 std::map<std::string, std::string> forwarded_environment(const std::string& more) {
-  constexpr const char* kPrefixes[] = {"CONVOY_", "NCCL_", "GLOO_", "OMP_", "LD_LIBRARY_PATH"};
+  constexpr const char* kPrefixes[] = {"CONVOY_", "NCCL_", "OMP_", "LD_LIBRARY_PATH"};
   const std::string names = fmt::format(",{},", more);
   std::map<std::string, std::string> forwarded;
   for (const auto& [name, value] : dist::environment_variables()) {
@@ -97,6 +97,7 @@ void JobAttempt::start_ranks() {
       ranks_[rank] = {.rank = rank, .host = host.get()};
   std::map<std::string, std::string> environment = forwarded_environment(options_.environment);
   environment[kRestartsVariable] = std::to_string(restarts_);
+  if (!environment.contains(dist::kSecretVariable)) environment[dist::kSecretVariable] = dist::random_token();
   environment[kRegroupVariable] = std::to_string(max_continuations_ > 0 ? 1 : 0);
   std::vector<std::string> command = options_.command;
   command.front() = find_program(command.front());

@@ -31,16 +31,10 @@ macro(convoy_find_engine_dependencies)
   endif()
 endmacro()
 
-# Each of MPI, gloo and NCCL is optional.
+# MPI and NCCL are optional.
 macro(convoy_find_comm_dependencies)
   find_package(MPI QUIET COMPONENTS C)
-  find_path(GLOO_INCLUDE_DIR gloo/transport/tcp/device.h)
-  find_library(GLOO_LIBRARY gloo)
-  if(GLOO_INCLUDE_DIR AND GLOO_LIBRARY AND NOT TARGET convoy::gloo)
-    add_library(convoy::gloo INTERFACE IMPORTED GLOBAL)
-    target_include_directories(convoy::gloo SYSTEM INTERFACE ${GLOO_INCLUDE_DIR})
-    target_link_libraries(convoy::gloo INTERFACE ${GLOO_LIBRARY})
-  endif()
+  find_package(OpenSSL REQUIRED)
 endmacro()
 
 # libjpeg-turbo is optional: stb_image decodes JPEG without it. The interface of other versions of libjpeg differs.

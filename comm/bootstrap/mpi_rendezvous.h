@@ -23,7 +23,6 @@ class MpiRendezvous final : public Rendezvous {
 
   const RankInfo& info() const override;
   const std::vector<RankInfo>& all() const override { return all_; }
-  Store* store() override { return nullptr; }
   std::vector<std::string> all_gather(const std::string& local) override;
   void barrier() override { all_gather(""); }
   std::string note() const override { return note_; }

@@ -25,7 +25,6 @@ class SingleProcess final : public Rendezvous {
 
   const RankInfo& info() const override { return all_.front(); }
   const std::vector<RankInfo>& all() const override { return all_; }
-  Store* store() override { return nullptr; }
   std::vector<std::string> all_gather(const std::string& local) override { return {local}; }
   void barrier() override {}
   std::string note() const override { return note_; }

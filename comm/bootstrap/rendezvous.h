@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "convoy/comm/bootstrap/rank_info.h"
-#include "convoy/comm/bootstrap/store/store.h"
 
 namespace convoy::dist {
 
@@ -39,9 +38,6 @@ class Rendezvous {
   virtual const RankInfo& info() const = 0;
   /// Returns the positions of all ranks, in rank order.
   virtual const std::vector<RankInfo>& all() const = 0;
-  /// Returns the key-value store of the job; null if there is none (MPI, threads, a single process). Owned by
-  /// this object.
-  virtual Store* store() = 0;
   /// Returns the strings of all ranks, in rank order. Collective call: blocks until all ranks have called it.
   /// Throws PeerError if a rank is missing after the timeout.
   virtual std::vector<std::string> all_gather(const std::string& local) = 0;

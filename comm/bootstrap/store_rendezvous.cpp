@@ -12,8 +12,8 @@
 namespace convoy::dist {
 namespace {
 
-constexpr const char* kFailureKey = "failure";  // the reason of the first rank that fails
-constexpr double kPollSeconds = 0.25;           // time between checks for failed ranks
+constexpr double kPollSeconds = 0.25;   // time between checks for failed ranks
+constexpr double kNoticeSeconds = 0.5;  // for a rank 0, which may be stopped, to take a notice
 
 /// The description that each rank publishes when it joins.
 struct JoinMessage {
@@ -66,14 +66,13 @@ class StoreRendezvous final : public Rendezvous {
     if (std::uncaught_exceptions() == exceptions_) return;
     // Notifies the ranks that wait for this one.
     try {
-      store_->set(kFailureKey, fmt::format("rank {} exited before finishing", plan_.rank));
+      store_->set(kFailureKey, fmt::format("rank {} exited before finishing", plan_.rank), kNoticeSeconds);
     } catch (const std::exception&) {  // the other ranks then time out
     }
   }
 
   const RankInfo& info() const override { return all_[static_cast<std::size_t>(plan_.rank)]; }
   const std::vector<RankInfo>& all() const override { return all_; }
-  Store* store() override { return store_.get(); }
   std::string note() const override { return plan_.note; }
 
   std::vector<std::string> all_gather(const std::string& local) override {

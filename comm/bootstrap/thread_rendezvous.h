@@ -21,7 +21,6 @@ class ThreadRendezvous final : public Rendezvous {
 
   const RankInfo& info() const override { return all_[static_cast<std::size_t>(rank_)]; }
   const std::vector<RankInfo>& all() const override { return all_; }
-  Store* store() override { return nullptr; }
   std::vector<std::string> all_gather(const std::string& local) override;
   void barrier() override { all_gather(""); }
   std::string note() const override;

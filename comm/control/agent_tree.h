@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "convoy/comm/bootstrap/rank_info.h"
-#include "convoy/comm/bootstrap/store/socket.h"
 #include "convoy/comm/control/host_memory.h"
 #include "convoy/comm/core/deadline.h"
+#include "convoy/comm/net/socket.h"
 
 namespace convoy::dist {
 
@@ -33,8 +33,9 @@ class AgentTree {
     std::string text;
   };
 
-  /// Connects the first ranks of all hosts. Collective over the job; returns null on other ranks, and on all
-  /// ranks of a job on one host. Throws PeerError if an agent is not reached before the deadline.
+  /// Connects the first ranks of all hosts, which prove that they belong to the job (PeerConnector). Collective over
+  /// the job; returns null on other ranks, and on all ranks of a job on one host. Throws PeerError if an agent is not
+  /// reached before the deadline.
   static std::unique_ptr<AgentTree> connect(const RankInfo& info, const std::vector<RankInfo>& all,
                                             const JobExchange& exchange, const Deadline& deadline);
 
@@ -59,11 +60,7 @@ class AgentTree {
     std::string in, out;
   };
 
-  AgentTree(int node, std::vector<int> children) : node_(node), children_(std::move(children)) {}
-  void connect_to_parent(const std::vector<std::string>& addresses, const std::string& host,
-                         const std::string& token, const Deadline& deadline);
-  void accept_children(const Socket& listener, const std::string& token, const std::vector<RankInfo>& all,
-                       const Deadline& deadline);
+  explicit AgentTree(int node) : node_(node) {}
   int parent() const { return (node_ - 1) / kFanOut; }
   static void push(Link& link, const std::string& text);
   /// Sends what the socket takes.

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "convoy/comm/bootstrap/store/store_member.h"
 #include "convoy/comm/control/flight_file.h"
+#include "convoy/comm/net/secret.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {

@@ -18,7 +18,7 @@ namespace convoy::dist {
 /// each rank sends 2 (n - 1) / n * S bytes in 2 rounds. Data larger than 1 MiB per message is pipelined in
 /// pieces.
 ///
-/// The all-reduce of MPI or gloo is not used: its summation order depends on the library version, the size
+/// The all-reduce of MPI is not used: its summation order depends on the library version, the size
 /// and the number of ranks, it does not support bf16, and it cannot name a missing rank.
 class MessageTransport final : public Transport {
  public:

@@ -12,7 +12,7 @@ namespace convoy::testing {
 namespace {
 
 constexpr std::array kRanks = {1, 2, 3, 4, 8};
-constexpr std::array kComms = {"mpi", "shm", "thread", "gloo"};
+constexpr std::array kComms = {"mpi", "shm", "thread", "tcp"};
 constexpr std::array kPrecisions = {"fp32", "fp64"};
 constexpr std::array kMicroBatches = {0, 3};
 constexpr std::array<Size, 3> kSizes = {{{101, 32}, {97, 13}, {64, 16}}};

@@ -84,7 +84,7 @@ Outcome train_on(const Workshop& workshop, const std::string& out, int ranks, co
   if (comm == "thread") {
     arguments.insert(arguments.end(), {"--devices", std::to_string(ranks)});
     expect_success(run_program(arguments));
-  } else if (comm == "gloo") {
+  } else if (comm == "tcp") {
     for (const ProcessResult& result : run_by_hand(ranks, arguments)) expect_success(result);
   } else {
     expect_success(run_by_mpi(ranks, arguments));

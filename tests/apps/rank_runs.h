@@ -20,7 +20,7 @@ struct Outcome {
   std::string hash;  // of parameters and buffers
 };
 
-/// Trains on `ranks` ranks: under mpirun ("mpi", "shm"), as processes with a TCP rendezvous ("gloo"), or as
+/// Trains on `ranks` ranks: under mpirun ("mpi", "shm"), as processes with a TCP rendezvous ("tcp"), or as
 /// one process with --devices ("thread"). With one rank, `comm` is ignored. `flags` are added to those of
 /// Workshop::train_arguments(). A training that fails fails the test.
 Outcome train_on(const Workshop& workshop, const std::string& out, int ranks, const std::string& comm,

@@ -115,7 +115,7 @@ TEST_F(Allreduce, ComparesWithMpi) {
   }
 }
 
-TEST_F(Allreduce, RunsThroughMpiAndGloo) {
+TEST_F(Allreduce, RunsThroughMpiAndTcp) {
   const Arguments flags = {"-b", "16", "-e", "80000", "-f",           "50",
                            "-z", "1",  "-a", "3",     "--collective", kEveryCollective};
   const auto with = [&](const char* comm) {
@@ -126,9 +126,9 @@ TEST_F(Allreduce, RunsThroughMpiAndGloo) {
   const ProcessResult by_mpi = run_by_mpi(3, with("mpi"));
   expect_sound(by_mpi, 4 * 3);
   EXPECT_THAT(by_mpi.out, HasSubstr("3 on 1 host, mpi;"));
-  const std::vector<ProcessResult> by_hand = run_by_hand(2, with("gloo"));
+  const std::vector<ProcessResult> by_hand = run_by_hand(2, with("tcp"));
   expect_sound(by_hand[0], 4 * 3);
-  EXPECT_THAT(by_hand[0].out, HasSubstr("2 on 1 host, gloo;"));
+  EXPECT_THAT(by_hand[0].out, HasSubstr("2 on 1 host, tcp;"));
   EXPECT_EQ(by_hand[1].exit_code, 0) << by_hand[1].err;
   EXPECT_EQ(by_hand[1].out, "") << "only rank 0 prints";
 }

@@ -10,6 +10,7 @@
 
 #include "convoy/comm/bootstrap/store/file_lock.h"
 #include "convoy/comm/bootstrap/store/store_frame.h"
+#include "convoy/comm/net/secret.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -199,6 +200,7 @@ void FileStore::read_new() {
 }
 
 void FileStore::set(const std::string& key, const std::string& value, double /*answer_seconds*/) {
+  check(may_set(member_.rank, key), "{}: rank {} may not set '{}'", name(), member_.rank, key);
   const std::string record = StoreFrame{.kind = Kind::set, .key = key, .value = value}.bytes();
   const std::lock_guard lock(mutex_);
   const Deadline deadline(kWriteLockSeconds);

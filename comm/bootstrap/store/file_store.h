@@ -6,9 +6,9 @@
 #include <mutex>
 #include <string>
 
-#include "convoy/comm/bootstrap/store/socket.h"
 #include "convoy/comm/bootstrap/store/store.h"
 #include "convoy/comm/bootstrap/store/store_member.h"
+#include "convoy/comm/net/socket.h"
 
 namespace convoy::dist {
 

@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <random>
-
 namespace convoy::dist {
 
-std::string random_token() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+bool may_set(int rank, const std::string& key) {
+  return key == kFailureKey || key.ends_with(fmt::format("/{}", rank));
 }
 
 }  // namespace convoy::dist

@@ -5,6 +5,9 @@
 
 namespace convoy::dist {
 
+/// The key of the reason with which the first rank fails.
+constexpr const char* kFailureKey = "failure";
+
 struct StoreMember {
   int rank = 0;
   int world_size = 1;
@@ -12,7 +15,8 @@ struct StoreMember {
   std::string job;
 };
 
-/// Returns a random string of 128 bits, which is unique across processes and calls and cannot be guessed.
-std::string random_token();
+/// Returns whether the rank may set the key. A key that ends with "/" and a rank belongs to that rank. All ranks
+/// may set kFailureKey.
+bool may_set(int rank, const std::string& key);
 
 }  // namespace convoy::dist

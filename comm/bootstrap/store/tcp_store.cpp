@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "convoy/comm/net/secret.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -13,9 +14,9 @@ using Kind = StoreFrame::Kind;
 }  // namespace
 
 TcpStore::TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline)
-    : endpoint_(endpoint), member_(member), token_(random_token()) {
+    : endpoint_(endpoint), member_(member), secret_(job_secret()), token_(random_token()) {
   if (member.rank == 0)
-    server_ = std::make_unique<TcpStoreServer>(listen_at(endpoint), member.world_size, member.job);
+    server_ = std::make_unique<TcpStoreServer>(listen_at(endpoint), member.world_size, member.job, secret_);
   std::unique_ptr<Connection> first = connect(deadline);
   local_address_ = local_address_of(first->socket);
   remote_address_ = remote_address_of(first->socket);
@@ -43,24 +44,43 @@ std::unique_ptr<TcpStore::Connection> TcpStore::connect(const Deadline& deadline
 std::unique_ptr<TcpStore::Connection> TcpStore::say_hello(Socket socket, const Deadline& deadline) {
   auto connection = std::make_unique<Connection>();
   connection->socket = std::move(socket);
+  const auto refuse = [&](const std::string& reason) {
+    fail<PeerError>("rank {} is refused at {}: {}", member_.rank, name(), reason);
+  };
+  const auto refuse_protocol = [&] {
+    fail<PeerError>(
+        "rank {}: the peer at {} does not speak the rendezvous protocol; another program uses the port",
+        member_.rank, name());
+  };
+  Handshake handshake = Handshake::connect(secret_, kStoreClaim);
+  switch (shake_hands(connection->socket, handshake, connection->in, deadline)) {
+    case Handshake::State::running: return nullptr;
+    case Handshake::State::refused: refuse(handshake.reason()); break;
+    case Handshake::State::not_a_peer: refuse_protocol(); break;
+    case Handshake::State::other_secret:
+      refuse(fmt::format(
+          "rank 0 there has another {}: set the same value on all ranks, and use a different port "
+          "for each job",
+          kSecretVariable));
+      break;
+    case Handshake::State::done: break;
+  }
   const StoreFrame hello{.kind = Kind::hello,
                          .key = member_.job,
                          .value = fmt::format("{} {} {}", member_.rank, member_.world_size, token_)};
   if (!send_all(connection->socket, hello.bytes(), deadline)) return nullptr;
   try {
     while (true) {
-      if (!receive_some(connection->socket, connection->in, deadline)) return nullptr;
       if (const std::optional<StoreFrame> answer = take_frame(connection->in)) {
-        if (answer->kind == Kind::refused)
-          fail<PeerError>("rank {} is refused at {}: {}", member_.rank, name(), answer->value);
+        if (answer->kind == Kind::refused) refuse(answer->value);
         return connection;
       }
+      if (!receive_some(connection->socket, connection->in, deadline)) return nullptr;
     }
   } catch (const DataError&) {
-    fail<PeerError>(
-        "rank {}: the peer at {} does not speak the rendezvous protocol; another program uses the port",
-        member_.rank, name());
+    refuse_protocol();
   }
+  return nullptr;  // not reached
 }
 
 StoreFrame TcpStore::ask(const StoreFrame& question, const Deadline& deadline) {
@@ -99,6 +119,7 @@ std::optional<StoreFrame> TcpStore::ask_on(Connection& connection, const StoreFr
 }
 
 void TcpStore::set(const std::string& key, const std::string& value, double answer_seconds) {
+  check(may_set(member_.rank, key), "{}: rank {} may not set '{}'", name(), member_.rank, key);
   ask({.kind = Kind::set, .key = key, .value = value}, Deadline(answer_seconds));
 }
 

@@ -7,21 +7,23 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/bootstrap/store/socket.h"
 #include "convoy/comm/bootstrap/store/store.h"
 #include "convoy/comm/bootstrap/store/store_frame.h"
 #include "convoy/comm/bootstrap/store/store_member.h"
 #include "convoy/comm/bootstrap/store/tcp_store_server.h"
+#include "convoy/comm/net/handshake.h"
+#include "convoy/comm/net/socket.h"
 
 namespace convoy::dist {
 
-/// A Store that rank 0 serves at an address that all ranks know.
+/// A Store that rank 0 serves at an address that all ranks know. Each connection begins with a Handshake that
+/// proves that both sides have the same CONVOY_SECRET.
 class TcpStore final : public Store {
  public:
   /// Starts the server on rank 0, and connects to it on all ranks; retries until the deadline. Throws
-  /// UsageError on rank 0 if the port is in use. Throws PeerError if this rank is refused (another job, or a
-  /// rank that has already joined), if the server does not answer before the deadline, or if the peer does
-  /// not speak the protocol.
+  /// UsageError on rank 0 if the port is in use, and on all ranks if CONVOY_SECRET is too short. Throws PeerError
+  /// if this rank is refused (another secret, another job, or a rank that has already joined), if the server does
+  /// not answer before the deadline, or if the peer does not speak the protocol.
   TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline);
 
   std::string name() const override { return "tcp://" + endpoint_.text(); }
@@ -40,8 +42,8 @@ class TcpStore final : public Store {
     std::string in;
   };
   std::unique_ptr<Connection> connect(const Deadline& deadline);
-  /// Returns null if the peer closed the connection or did not answer. Throws PeerError if it refused this
-  /// rank.
+  /// Performs the handshake and joins. Returns null if the peer closed the connection or did not answer. Throws
+  /// PeerError if it refused this rank.
   std::unique_ptr<Connection> say_hello(Socket socket, const Deadline& deadline);
   /// Returns the reply to a request. If the connection has closed, connects again, once: a router may have
   /// dropped an idle connection. Throws PeerError if rank 0 refuses that, which means that it has exited, or
@@ -53,6 +55,7 @@ class TcpStore final : public Store {
 
   const Endpoint endpoint_;
   const StoreMember member_;
+  const std::string secret_;
   const std::string
       token_;  // identifies this process, so the server detects a second process with the same rank
   std::string local_address_, remote_address_;

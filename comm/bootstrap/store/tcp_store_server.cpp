@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <sstream>
 
+#include "convoy/comm/bootstrap/store/store_member.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -35,12 +36,13 @@ std::string bytes_of(Kind kind, const std::string& value = "") {
 
 }  // namespace
 
-TcpStoreServer::TcpStoreServer(Socket listener, int world_size, std::string job)
+TcpStoreServer::TcpStoreServer(Socket listener, int world_size, std::string job, std::string secret)
     : listener_(std::move(listener)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_(spare_descriptor()),
       world_size_(world_size),
       job_(std::move(job)),
+      secret_(std::move(secret)),
       thread_([this] { serve(); }) {}
 
 TcpStoreServer::~TcpStoreServer() {
@@ -98,7 +100,12 @@ void TcpStoreServer::accept_clients() {
     if (static_cast<std::size_t>(std::count_if(clients_.begin(), clients_.end(), is_unidentified)) >=
         kMaxStrangers + static_cast<std::size_t>(world_size_))  // all ranks may come at the same time
       clients_.erase(std::find_if(clients_.begin(), clients_.end(), is_unidentified));  // the oldest
-    clients_.push_back({.socket = std::move(socket), .connected_at = Clock::now()});
+    const auto judge = [](const std::string& claim) {
+      return claim == kStoreClaim ? "" : "this is the rendezvous of a job";
+    };
+    clients_.push_back({.socket = std::move(socket),
+                        .handshake = Handshake::accept(secret_, judge),
+                        .connected_at = Clock::now()});
   }
 }
 
@@ -111,9 +118,8 @@ void TcpStoreServer::refuse_client() {
     receive_some(*socket, hello, Deadline(kRefusalSeconds));
     send_all(
         *socket,
-        bytes_of(Kind::refused, fmt::format("all {} file descriptors of rank 0 are in use; raise its limit "
-                                            "with ulimit -n",
-                                            limit.rlim_cur)),
+        Handshake::refusal(fmt::format(
+            "all {} file descriptors of rank 0 are in use; raise its limit with ulimit -n", limit.rlim_cur)),
         Deadline(kRefusalSeconds));
   }
   spare_ = spare_descriptor();
@@ -127,6 +133,8 @@ bool TcpStoreServer::read(Client& client) {
   if (now < 0) return errno == EAGAIN || errno == EINTR;
   if (now == 0) return false;
   client.in.append(block, static_cast<std::size_t>(now));
+  if (client.handshake.state() == Handshake::State::running && !identify(client)) return false;
+  if (client.handshake.state() != Handshake::State::done) return true;
   try {
     const std::size_t max_bytes = client.rank < 0 ? kMaxHelloBytes : StoreFrame::kMaxValueBytes;
     const std::optional<StoreFrame> frame = take_frame(client.in, max_bytes);
@@ -135,6 +143,12 @@ bool TcpStoreServer::read(Client& client) {
   } catch (const DataError&) {
     return false;
   }
+}
+
+bool TcpStoreServer::identify(Client& client) {
+  const Handshake::State state = client.handshake.advance(client.in, client.out);
+  client.close_after_reply = state == Handshake::State::refused;
+  return state == Handshake::State::running || state == Handshake::State::done || client.close_after_reply;
 }
 
 bool TcpStoreServer::write(Client& client) {
@@ -151,6 +165,7 @@ bool TcpStoreServer::answer(Client& client, const StoreFrame& frame) {
     client.close_after_reply = !refusal.empty();
     client.out = client.close_after_reply ? bytes_of(Kind::refused, refusal) : bytes_of(Kind::ok);
   } else if (frame.kind == Kind::set) {
+    if (!may_set(client.rank, frame.key)) return false;
     if (bytes_ + frame.key.size() + frame.value.size() > kMaxTotalBytes) return false;
     if (values_.emplace(frame.key, frame.value).second) bytes_ += frame.key.size() + frame.value.size();
     client.out = bytes_of(Kind::ok);

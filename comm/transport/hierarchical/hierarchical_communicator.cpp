@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "convoy/comm/transport/cpu_communicator.h"
-#include "convoy/comm/transport/gloo/gloo_communicator.h"
 #include "convoy/comm/transport/hierarchical/hierarchical_transport.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"
+#include "convoy/comm/transport/tcp/tcp_communicator.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/round_up.h"
 
@@ -74,7 +74,7 @@ std::unique_ptr<Communicator> make_hierarchical_communicator(Rendezvous& rendezv
   for (const RankInfo& info : rendezvous.all()) host_of_rank.push_back(info.node);
   const bool through_mpi = rendezvous.info().source == "mpi";
   return make_hierarchical_communicator(
-      through_mpi ? make_mpi_links(rendezvous) : make_gloo_links(rendezvous, options.comm), host_of_rank,
+      through_mpi ? make_mpi_links(rendezvous) : make_tcp_links(rendezvous, options.comm), host_of_rank,
       [&](const std::string& text) { return rendezvous.all_gather(text); }, options);
 }
 

@@ -1,4 +1,4 @@
-// Communicators on the CPU across several hosts: shared memory within a host, MPI or gloo between hosts. The
+// Communicators on the CPU across several hosts: shared memory within a host, MPI or TCP between hosts. The
 // thread that uses the rendezvous calls these functions.
 #pragma once
 
@@ -21,7 +21,7 @@ struct HierarchicalOptions {
 };
 
 /// Returns a communicator of all ranks. Collective call. Hosts are those of the rendezvous. Messages between
-/// hosts use MPI if the ranks were initialized through MPI, otherwise gloo. Throws UsageError if the library
+/// hosts use MPI if the ranks were initialized through MPI, otherwise TCP. Throws UsageError if MPI
 /// is missing or unsuitable, and PeerError on all ranks if one of them fails.
 std::unique_ptr<Communicator> make_hierarchical_communicator(Rendezvous& rendezvous,
                                                              const HierarchicalOptions& options = {});

@@ -67,7 +67,7 @@ Examination healthy_job(bool has_gpus = false) {
     all.ranks.push_back(facts);
     all.collectives.push_back({.rank = rank,
                                .host = facts.host,
-                               .name = "gloo",
+                               .name = "tcp",
                                .gathered = "[0 1 2 3]",
                                .bytes = 4 << 20,
                                .seconds = 0.004});
@@ -306,8 +306,8 @@ TEST(DoctorChecks, FindMissingInterfaces) {
     EXPECT_THAT(check_all(all), IsEmpty()) << good;
   }
   all = healthy_job();
-  all.ranks[0].variables["GLOO_SOCKET_IFNAME"] = "eth";
-  expect_one(all, Grade::error, "GLOO_SOCKET_IFNAME=eth names no interface of alpha", "unset GLOO");
+  all.ranks[0].variables["CONVOY_INTERFACE"] = "eth";
+  expect_one(all, Grade::error, "CONVOY_INTERFACE=eth names no interface of alpha", "unset CONVOY_INTERFACE");
 }
 
 TEST(DoctorChecks, FindALoopbackMasterAddress) {
@@ -334,14 +334,14 @@ TEST(DoctorChecks, ExplainAFailedRendezvous) {
 TEST(DoctorChecks, FindFailedCollectives) {
   Examination all = healthy_job();
   all.collectives[2].gathered = "[0 1 0 3]";
-  expect_one(all, Grade::error, "rank 2 on beta gathered [0 1 0 3] with gloo", "another --comm");
+  expect_one(all, Grade::error, "rank 2 on beta gathered [0 1 0 3] with tcp", "another --comm");
   EXPECT_EQ(verdict(check_all(all)), ExitCode::peer);
   all = healthy_job();
   all.collectives[1].wrong = 7;
   all.collectives[1].name = "nccl";
   expect_one(all, Grade::error, "rank 1 on alpha received 7 wrong sums with nccl", "NCCL_P2P_DISABLE=1");
   EXPECT_THAT(doctor::format_exchanges(all),
-              HasSubstr("gloo: all-reduce of 4.00 MiB in 4.000 ms: algbw 1.05 GB/s"));
+              HasSubstr("tcp: all-reduce of 4.00 MiB in 4.000 ms: algbw 1.05 GB/s"));
   all = healthy_job();
   for (auto& facts : all.collectives)
     facts.error = "rank 1: shared memory: /proc/7/fd/3: No such file or directory";

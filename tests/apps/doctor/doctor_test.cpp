@@ -123,10 +123,10 @@ TEST_F(Doctor, GathersTheSameValuesOnAllRanksUnderMpirun) {
 
 TEST_F(Doctor, EveryProcessPrintsItsResultWithoutMpirun) {
   const std::vector<ProcessResult> results =
-      run_ranks({doctor({"--comm", "gloo"}), doctor({"--comm", "gloo"})});
+      run_ranks({doctor({"--comm", "tcp"}), doctor({"--comm", "tcp"})});
   for (const ProcessResult& result : results) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_EQ(count_of(result.out, "gloo: all-gather [0 1]\n"), 1) << result.out;
+    EXPECT_EQ(count_of(result.out, "tcp: all-gather [0 1]\n"), 1) << result.out;
   }
   EXPECT_EQ(results[1].out.find("host 0"), std::string::npos) << "only rank 0 prints all facts";
 }
@@ -143,10 +143,10 @@ TEST_F(Doctor, RefusesInvalidOptions) {
   EXPECT_THAT(unknown.err, HasSubstr("--json"));
   const ProcessResult nowhere = run_program(doctor({"--json", "/nowhere/doctor.json"}));
   EXPECT_EQ(nowhere.exit_code, 8) << nowhere.err;
-  const std::vector<ProcessResult> differ = run_ranks({doctor(), doctor({"--comm", "gloo"})});
+  const std::vector<ProcessResult> differ = run_ranks({doctor(), doctor({"--comm", "tcp"})});
   for (const ProcessResult& result : differ) {
     EXPECT_EQ(result.exit_code, 2);
-    EXPECT_THAT(result.err, HasSubstr("rank 1 has --device cpu --comm gloo"));
+    EXPECT_THAT(result.err, HasSubstr("rank 1 has --device cpu --comm tcp"));
   }
 }
 
@@ -223,10 +223,10 @@ TEST_F(Doctor, FindsADifferentExecutable) {
 }
 
 TEST_F(Doctor, FindsAnInterfaceThatDoesNotExist) {
-  const Environment set = {{"NCCL_SOCKET_IFNAME", "nosuch"}, {"GLOO_SOCKET_IFNAME", "nosuch"}};
+  const Environment set = {{"NCCL_SOCKET_IFNAME", "nosuch"}, {"CONVOY_INTERFACE", "nosuch"}};
   run_ranks({doctor(), doctor()}, {set, set});
   EXPECT_THAT(findings(), Contains(HasSubstr("NCCL_SOCKET_IFNAME=nosuch names no interface")));
-  EXPECT_THAT(findings(), Contains(HasSubstr("GLOO_SOCKET_IFNAME=nosuch names no interface")));
+  EXPECT_THAT(findings(), Contains(HasSubstr("CONVOY_INTERFACE=nosuch names no interface")));
 }
 
 TEST_F(Doctor, NamesTheMissingRank) {
@@ -297,7 +297,7 @@ TEST_F(Doctor, FindsAnUnreachableInterfaceBetweenTwoHosts) {
   for (const auto& rank : ranks) {
     const ProcessResult result = rank->wait();
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-    EXPECT_THAT(result.out, HasSubstr("shm+gloo: all-gather [0 1 2]"));
+    EXPECT_THAT(result.out, HasSubstr("shm+tcp: all-gather [0 1 2]"));
   }
   EXPECT_THAT(findings(), Contains(HasSubstr("through its interface lonely (10.214.78.1)")));
   EXPECT_THAT(

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "tests/apps/launch/launched_training.h"
@@ -99,6 +101,24 @@ TEST_F(ConvoyLaunch, StopSignalsSaveAndEndTheJob) {
     EXPECT_THAT(result.out, HasSubstr("checkpoint saved, continue with --resume auto"));
     EXPECT_FALSE(checkpoints_of(workshop.path(out)).empty());
   }
+}
+
+TEST_F(ConvoyLaunch, MakesASecretForEachJob) {
+  const auto secrets_of_a_job = [&] {
+    const ProcessResult result = run_program(launch({"--ranks", "2"}, shell("echo secret=$CONVOY_SECRET")));
+    std::set<std::string> secrets;
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);)
+      if (line.find("secret=") != std::string::npos) secrets.insert(line.substr(line.find("secret=") + 7));
+    return secrets;
+  };
+  const std::set<std::string> first = secrets_of_a_job(), second = secrets_of_a_job();
+  ASSERT_EQ(first.size(), 1u) << "the ranks have the same one";
+  EXPECT_EQ(first.begin()->size(), 32u);
+  EXPECT_NE(first, second);
+  setenv("CONVOY_SECRET", "the one of the user", 1);
+  EXPECT_EQ(secrets_of_a_job(), std::set<std::string>{"the one of the user"});
+  unsetenv("CONVOY_SECRET");
 }
 
 TEST_F(ConvoyLaunch, LeavesNoRankBehindIfItIsKilled) {

@@ -178,7 +178,7 @@ TEST_F(TwoHostRecipes, WithoutMpi) {
   const ProcessResult result = run(placed(commands[1]), {{"PATH", path}});
   expect_ranks(result, 4, 4);
   EXPECT_THAT(result.out, HasSubstr("4 ranks on 2 hosts; RANK and WORLD_SIZE, tcp://10.213.77.1"));
-  EXPECT_THAT(result.out, HasSubstr("shm+gloo: all-gather"));
+  EXPECT_THAT(result.out, HasSubstr("shm+tcp: all-gather"));
 }
 
 TEST_F(LaunchRecipes, Restarts) {

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "convoy/comm/bootstrap/store/socket.h"
+#include "convoy/comm/net/socket.h"
 #include "tests/apps/rank_runs.h"
 #include "tests/testing/support/free_port.h"
 

@@ -41,7 +41,7 @@ TEST_F(SyncBn, TrainsLikeASingleRank) {
   const Outcome alone = train_on(workshop, "alone", 1, "", flags);
   ASSERT_EQ(alone.losses.size(), 6U);
   for (const auto& [ranks, comm] :
-       {std::pair(2, "shm"), std::pair(3, "mpi"), std::pair(4, "thread"), std::pair(3, "gloo")}) {
+       {std::pair(2, "shm"), std::pair(3, "mpi"), std::pair(4, "thread"), std::pair(3, "tcp")}) {
     SCOPED_TRACE(comm);
     const Outcome found = train_on(workshop, comm, ranks, comm, flags);
     ASSERT_EQ(found.losses.size(), alone.losses.size());

@@ -56,7 +56,7 @@ TEST(Repeated, CommunicatorsAreBitIdentical) {
   Workshop workshop;
   const Arguments flags = {"--epochs", "1", "--deterministic"};
   const Outcome expected = train_on(workshop, "thread", 3, "thread", flags);
-  for (const char* comm : {"mpi", "shm", "gloo"}) {
+  for (const char* comm : {"mpi", "shm", "tcp"}) {
     const Outcome found = train_on(workshop, comm, 3, comm, flags);
     EXPECT_EQ(found.losses, expected.losses) << comm;
     EXPECT_EQ(found.hash, expected.hash) << comm;
@@ -134,7 +134,7 @@ TEST(RankFlags, EvaluationCountsEachImageOnce) {
 
 INSTANTIATE_TEST_SUITE_P(All, Repeated,
                          ::testing::Values(std::pair(2, "mpi"), std::pair(4, "shm"), std::pair(3, "thread"),
-                                           std::pair(2, "gloo")),
+                                           std::pair(2, "tcp")),
                          [](const auto& row) {
                            return std::string(row.param.second) + std::to_string(row.param.first);
                          });

@@ -29,17 +29,17 @@ TEST(FileStore, ReplacesFileOfKilledJob) {
               HasSubstr("from an earlier job"));
   const auto first = location.open(0);
   const auto second = location.open(1);
-  EXPECT_EQ(second->get("a", dist::Deadline(0)), std::nullopt);
-  first->set("a", "new");
-  EXPECT_EQ(second->get("a", dist::Deadline(kPatience)), "new");
+  EXPECT_EQ(second->get("a/0", dist::Deadline(0)), std::nullopt);
+  first->set("a/0", "new");
+  EXPECT_EQ(second->get("a/0", dist::Deadline(kPatience)), "new");
 }
 
 TEST(FileStore, ReplacesAnEmptyFile) {  // $(mktemp)
   const FileLocation location;
   location.directory.write("rendezvous", "");
   const auto first = location.open(0);
-  location.open(1)->set("a", "1");
-  EXPECT_EQ(first->get("a", dist::Deadline(kPatience)), "1");
+  location.open(1)->set("a/1", "1");
+  EXPECT_EQ(first->get("a/1", dist::Deadline(kPatience)), "1");
 }
 
 TEST(FileStore, LeavesOtherFilesUnchanged) {
@@ -78,7 +78,7 @@ TEST(FileStore, RefusesAFileOfAnotherUser) {
 TEST(FileStore, AppendsAfterLastCompleteRecord) {
   const FileLocation location;
   const auto first = location.open(0);
-  first->set("a", "1");
+  first->set("a/0", "1");
   {
     std::ofstream torn(location.path, std::ios::binary | std::ios::app);
     const std::string bytes =
@@ -86,10 +86,10 @@ TEST(FileStore, AppendsAfterLastCompleteRecord) {
     torn << bytes.substr(0, bytes.size() / 2);
   }
   const auto second = location.open(1);
-  second->set("b", "2");
-  EXPECT_EQ(first->get("b", dist::Deadline(kPatience)), "2");
+  second->set("b/1", "2");
+  EXPECT_EQ(first->get("b/1", dist::Deadline(kPatience)), "2");
   EXPECT_EQ(first->get("torn", dist::Deadline(0)), std::nullopt);
-  EXPECT_EQ(second->get("a", dist::Deadline(0)), "1");
+  EXPECT_EQ(second->get("a/0", dist::Deadline(0)), "1");
 }
 
 TEST(FileStore, RemovesItsFile) {

@@ -20,8 +20,7 @@
 
 #include "convoy/comm/bootstrap/gpu_sharing.h"
 #include "convoy/comm/bootstrap/host.h"
-#include "convoy/comm/bootstrap/store/socket.h"
-#include "convoy/comm/transport/gloo/gloo_communicator.h"
+#include "convoy/comm/net/socket.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/comm/rendezvous_ranks.h"
@@ -79,8 +78,6 @@ TEST_P(RendezvousTest, ProvidesPositionsOfAllRanks) {
     for (int rank = 0; rank < 4; ++rank)
       EXPECT_EQ(rendezvous.all()[static_cast<std::size_t>(rank)].rank, rank);
     EXPECT_EQ(rendezvous.note(), "RANK and WORLD_SIZE, " + where);
-    ASSERT_NE(rendezvous.store(), nullptr);
-    EXPECT_EQ(rendezvous.store()->name(), where);
   });
 }
 
@@ -335,7 +332,6 @@ TEST(Rendezvous, OfOneProcessNeedsNoStore) {
     EXPECT_EQ(rendezvous->info().source, "one process");
     EXPECT_EQ(rendezvous->info().world_size, 1);
     EXPECT_EQ(rendezvous->note(), "one process");
-    EXPECT_EQ(rendezvous->store(), nullptr);
     EXPECT_EQ(rendezvous->all_gather("x"), std::vector<std::string>{"x"});
     rendezvous->barrier();
     EXPECT_THROW(dist::Rendezvous::init({.timeout_seconds = 0}), UsageError);
@@ -343,23 +339,11 @@ TEST(Rendezvous, OfOneProcessNeedsNoStore) {
 }
 
 /// Holds also in a build without the library, which is then the reason.
-TEST(Rendezvous, OfAnotherKindIsRefusedByCommunicators) {
+TEST(Rendezvous, OfAnotherKindIsRefusedByMpi) {
   run_rendezvous_ranks(1, "tcp://127.0.0.1:" + std::to_string(free_port()), [](dist::Rendezvous& rendezvous) {
     EXPECT_THAT(message_of<UsageError>([&] { dist::make_mpi_communicator(rendezvous); }),
                 HasSubstr("MPI communicator: "));
   });
-  /// A rendezvous without a store.
-  struct StorelessRendezvous : dist::Rendezvous {
-    std::vector<dist::RankInfo> ranks{{.rank = 0, .world_size = 2}, {.rank = 1, .world_size = 2}};
-    const dist::RankInfo& info() const override { return ranks.front(); }
-    const std::vector<dist::RankInfo>& all() const override { return ranks; }
-    dist::Store* store() override { return nullptr; }
-    std::vector<std::string> all_gather(const std::string& local) override { return {local, local}; }
-    void barrier() override {}
-    std::string note() const override { return "test"; }
-  } without_store;
-  EXPECT_THAT(message_of<UsageError>([&] { dist::make_gloo_communicator(without_store); }),
-              HasSubstr("gloo communicator: "));
 }
 
 TEST(Rendezvous, RaisesTheLimitOfFileDescriptors) {

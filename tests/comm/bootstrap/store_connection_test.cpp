@@ -1,4 +1,5 @@
 // Tests of TCP stores whose rank 0 is suspended for a while, and whose connections are dropped.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,8 +9,8 @@
 #include <memory>
 #include <thread>
 
-#include "convoy/comm/bootstrap/store/socket.h"
 #include "convoy/comm/bootstrap/store/tcp_store.h"
+#include "convoy/comm/net/socket.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/free_port.h"
@@ -71,13 +72,13 @@ TEST(StoreConnections, AreOpenedAgainIfTheNetworkDropsThem) {
       dist::Endpoint{"127.0.0.1", port}, dist::StoreMember{0, 2, "job"}, dist::Deadline(kPatience));
   Router router(port);
   dist::TcpStore second({"127.0.0.1", router.port()}, {1, 2, "job"}, dist::Deadline(kPatience));
-  second.set("a", "1");
+  second.set("a/1", "1");
   for (int drops = 1; drops <= 3; ++drops) {
     router.drop();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    second.set("b" + std::to_string(drops), "2");
-    EXPECT_EQ(second.get("a", dist::Deadline(kPatience)), "1");
-    EXPECT_EQ(first->get("b" + std::to_string(drops), dist::Deadline(0)), "2");
+    second.set(fmt::format("b{}/1", drops), "2");
+    EXPECT_EQ(second.get("a/1", dist::Deadline(kPatience)), "1");
+    EXPECT_EQ(first->get(fmt::format("b{}/1", drops), dist::Deadline(0)), "2");
     EXPECT_EQ(router.connections(), 1 + drops);
   }
 }
@@ -96,10 +97,10 @@ TEST(StoreConnections, SurviveARankZeroThatIsSuspended) {
         if (rank.rank == 1) {
           kill(getppid(), SIGUSR1);  // the parent suspends rank 0
           std::this_thread::sleep_for(std::chrono::milliseconds(300));
-          EXPECT_THAT(message_of<PeerError>([&] { store.set("a", "1", 0.2); }),
+          EXPECT_THAT(message_of<PeerError>([&] { store.set("a/1", "1", 0.2); }),
                       HasSubstr("rank 0 does not answer"));
-          store.set("a", "1", kPatience);
-          EXPECT_EQ(store.get("a", dist::Deadline(0), kPatience), "1");
+          store.set("a/1", "1", kPatience);
+          EXPECT_EQ(store.get("a/1", dist::Deadline(0), kPatience), "1");
         }
         rank.wait_for_peers();
       },

@@ -44,7 +44,6 @@ class HostsInThreads final : public Rendezvous {
   }
   const RankInfo& info() const override { return all_[static_cast<std::size_t>(threads_->info().rank)]; }
   const std::vector<RankInfo>& all() const override { return all_; }
-  Store* store() override { return nullptr; }
   std::vector<std::string> all_gather(const std::string& local) override {
     return threads_->all_gather(local);
   }

@@ -1,4 +1,4 @@
-// Tests of hierarchical communicators between forked processes, with simulated hosts and gloo. netns_test.cpp
+// Tests of hierarchical communicators between forked processes, with simulated hosts and TCP. netns_test.cpp
 // uses network namespaces as hosts; mpi_ranks.cpp uses MPI.
 #include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
 
@@ -10,8 +10,8 @@
 
 #include <thread>
 
-#include "convoy/comm/transport/gloo/gloo_communicator.h"
 #include "convoy/comm/transport/hierarchical/hierarchical_layout.h"
+#include "convoy/comm/transport/tcp/tcp_communicator.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/rendezvous_ranks.h"
 #include "tests/comm/transport/conformance.h"
@@ -31,7 +31,7 @@ const Hosts kPairs = {0, 0, 1, 1};
 std::unique_ptr<dist::Communicator> make(dist::Rendezvous& rendezvous, const Hosts& hosts,
                                          const dist::HierarchicalOptions& options = {}) {
   return dist::make_hierarchical_communicator(
-      dist::make_gloo_links(rendezvous, options.comm), hosts,
+      dist::make_tcp_links(rendezvous, options.comm), hosts,
       [&](const std::string& text) { return rendezvous.all_gather(text); }, options);
 }
 
@@ -119,7 +119,7 @@ TEST_P(SumsOfHosts, AreSummedByRankThenByHostAndRoundedOnce) {
   const Hosts& hosts = GetParam().hosts;
   run_on_hosts(hosts, [&](dist::Rendezvous& rendezvous) {
     const auto comm = make(rendezvous, hosts, {.chunk_bytes = GetParam().chunk_bytes});
-    EXPECT_EQ(comm->name(), "shm+gloo");
+    EXPECT_EQ(comm->name(), "shm+tcp");
     expect_sums_by_host(*comm, hosts);
     comm->finish();
   });
@@ -227,7 +227,7 @@ TEST(HierarchicalFaults, AllRanksReportFailedAllocationOnOneHost) {
 TEST(HierarchicalCommunicator, UsesHostsOfRendezvous) {
   run_on_hosts({0, 0}, [](dist::Rendezvous& rendezvous) {  // both on this host
     const auto comm = dist::make_hierarchical_communicator(rendezvous);
-    EXPECT_EQ(comm->name(), "shm+gloo");
+    EXPECT_EQ(comm->name(), "shm+tcp");
     DeviceValues<float> data(*comm, {1.0F});
     comm->all_reduce(data.view());
     EXPECT_EQ(data.read(*comm)[0], 2.0F);

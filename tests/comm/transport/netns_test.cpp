@@ -1,4 +1,4 @@
-// Tests with two hosts, simulated by network namespaces: TCP, gloo and MPI. Skipped if this process may not
+// Tests with two hosts, simulated by network namespaces: TCP and MPI. Skipped if this process may not
 // create network namespaces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
 #include <thread>
 
-#include "convoy/comm/transport/gloo/gloo_communicator.h"
 #include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
+#include "convoy/comm/transport/tcp/tcp_communicator.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/rendezvous_ranks.h"
@@ -91,19 +94,19 @@ TEST_F(Hosts, ReportUnreachableRanks) {
   });
 }
 
-class GlooHosts : public Hosts, public ::testing::WithParamInterface<ConformanceCase> {};
+class TcpHosts : public Hosts, public ::testing::WithParamInterface<ConformanceCase> {};
 
-TEST_P(GlooHosts, Conform) {
+TEST_P(TcpHosts, Conform) {
   run(tcp(), [&](dist::Rendezvous& rendezvous) {
-    GetParam().run(dist::make_gloo_communicator(rendezvous, {.timeout_seconds = GetParam().timeout_seconds}));
+    GetParam().run(dist::make_tcp_communicator(rendezvous, {.timeout_seconds = GetParam().timeout_seconds}));
   });
 }
 
 const auto case_name = [](const auto& what) { return std::string(what.param.name); };
-INSTANTIATE_TEST_SUITE_P(Results, GlooHosts, ::testing::ValuesIn(result_cases()), case_name);
-INSTANTIATE_TEST_SUITE_P(Departures, GlooHosts, ::testing::ValuesIn(departure_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Results, TcpHosts, ::testing::ValuesIn(result_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Departures, TcpHosts, ::testing::ValuesIn(departure_cases()), case_name);
 
-class HierarchicalHosts : public GlooHosts {};
+class HierarchicalHosts : public TcpHosts {};
 
 TEST_P(HierarchicalHosts, Conform) {
   run(tcp(), [&](dist::Rendezvous& rendezvous) {
@@ -119,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(Departures, HierarchicalHosts, ::testing::ValuesIn(depa
 TEST_F(Hosts, SumWithinHostsFirst) {
   run(tcp(), [&](dist::Rendezvous& rendezvous) {
     const auto comm = dist::make_hierarchical_communicator(rendezvous);
-    EXPECT_EQ(comm->name(), "shm+gloo");
+    EXPECT_EQ(comm->name(), "shm+tcp");
     expect_sums_by_host(*comm, {0, 0, 1, 1});
     comm->finish();
   });
@@ -129,7 +132,7 @@ TEST_F(Hosts, FindTheirAddressesWithSharedFile) {
   const TempDirectory directory;
   run("file://" + (directory.path() / "rendezvous").string(), [](dist::Rendezvous& rendezvous) {
     EXPECT_EQ(rendezvous.info().address, "");
-    const auto comm = dist::make_gloo_communicator(rendezvous);
+    const auto comm = dist::make_tcp_communicator(rendezvous);
     DeviceValues<float> data(*comm, {1.0F});
     comm->all_reduce(data.view());
     EXPECT_EQ(data.read(*comm)[0], 4.0F);
@@ -143,11 +146,11 @@ TEST_F(Hosts, FailTogetherWithSharedFile) {
   run_forked_ranks(2, [&](const ForkedRank& rank) {
     hosts.enter(rank.rank);
     set_launch(rank.rank, rank.size);
-    if (rank.rank == 1) setenv("GLOO_SOCKET_IFNAME", "no-such-interface", 1);
+    if (rank.rank == 1) setenv("CONVOY_INTERFACE", "no-such-interface", 1);
     try {
       const auto rendezvous =
           dist::Rendezvous::init({.init_method = "file://" + (directory.path() / "rendezvous").string()});
-      dist::make_gloo_communicator(*rendezvous);
+      dist::make_tcp_communicator(*rendezvous);
       ADD_FAILURE() << "created without rank 1";
     } catch (const Error& error) {
       EXPECT_THAT(error.what(),
@@ -155,6 +158,64 @@ TEST_F(Hosts, FailTogetherWithSharedFile) {
     }
   });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));  // less than the timeout
+}
+
+/// Returns the addresses at which sockets of this network namespace listen, as /proc/net/tcp writes them.
+std::set<std::string> listening_addresses() {
+  std::set<std::string> addresses;
+  for (const char* path : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream table(path);
+    std::string line;
+    std::getline(table, line);  // the header
+    while (std::getline(table, line)) {
+      std::istringstream words(line);
+      std::string number, local, remote, state;
+      words >> number >> local >> remote >> state;
+      if (state == "0A") addresses.insert(local.substr(0, local.find(':')));
+    }
+  }
+  return addresses;
+}
+
+TEST_F(Hosts, ListenOnTheChosenInterfaceAlone) {
+  const TempDirectory directory;
+  run("file://" + (directory.path() / "rendezvous").string(), [](dist::Rendezvous& rendezvous) {
+    EXPECT_TRUE(listening_addresses().empty());
+    rendezvous.barrier();
+    setenv("CONVOY_INTERFACE", "cable", 1);
+    const auto comm = dist::make_tcp_communicator(rendezvous);
+    comm->barrier();
+    // 10.213.77.1 or 10.213.77.2, in the byte order of the machine
+    EXPECT_EQ(listening_addresses(),
+              std::set<std::string>{rendezvous.info().node == 0 ? "014DD50A" : "024DD50A"});
+    comm->finish();
+    rendezvous.barrier();
+  });
+}
+
+TEST_F(Hosts, ListenWhereTheyReachRank0) {
+  run(tcp(), [](dist::Rendezvous& rendezvous) {
+    const auto comm = dist::make_tcp_communicator(rendezvous);
+    comm->barrier();
+    EXPECT_EQ(listening_addresses(),
+              std::set<std::string>{rendezvous.info().node == 0 ? "014DD50A" : "024DD50A"});
+    comm->finish();
+    rendezvous.barrier();
+  });
+}
+
+/// A process of another host that has not the secret cannot take the place of a missing rank.
+TEST_F(Hosts, RefuseAnImpostor) {
+  run_forked_ranks(2, [&](const ForkedRank& rank) {
+    hosts.enter(rank.rank);
+    set_launch(rank.rank, rank.size);
+    setenv("CONVOY_SECRET", rank.rank == 0 ? "the secret of the job" : "a guess of the secret", 1);
+    const std::string error =
+        message_of<PeerError>([&] { dist::Rendezvous::init({.init_method = tcp(), .timeout_seconds = 3}); });
+    EXPECT_THAT(error, HasSubstr(rank.rank == 0 ? "rank 0 has joined, rank 1 is missing"
+                                                : "rank 0 there has another CONVOY_SECRET"));
+    rank.wait_for_peers();
+  });
 }
 
 using Make = std::function<std::unique_ptr<dist::Communicator>(dist::Rendezvous&, const dist::CommOptions&)>;
@@ -183,12 +244,12 @@ TEST_P(DisconnectedHosts, TimeOut) {
 INSTANTIATE_TEST_SUITE_P(All, DisconnectedHosts,
                          ::testing::Values(
                              [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {
-                               return dist::make_gloo_communicator(rendezvous, options);
+                               return dist::make_tcp_communicator(rendezvous, options);
                              },
                              [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {
                                return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
                              }),
-                         [](const auto& make) { return make.index == 0 ? "Gloo" : "Hierarchical"; });
+                         [](const auto& make) { return make.index == 0 ? "Tcp" : "Hierarchical"; });
 
 /// Starts MPI ranks on both hosts.
 class MpiHosts : public Hosts {

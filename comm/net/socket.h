@@ -31,8 +31,8 @@ class Socket {
 };
 
 /// Returns a listening socket. Binds to the given address if it is a numeric address of this machine, or
-/// localhost. Otherwise binds to all interfaces, since a name may resolve differently on each machine. Throws
-/// UsageError if the port is in use.
+/// localhost. A name may resolve differently on each machine: binds to the interface that CONVOY_INTERFACE names,
+/// or else to all interfaces. Throws UsageError if the port is in use, or if there is no such interface.
 Socket listen_at(const Endpoint& endpoint);
 
 /// Returns a pending connection; nullopt if there is none. Does not block.
@@ -49,6 +49,8 @@ bool send_all(const Socket& socket, const std::string& bytes, const Deadline& de
 /// Appends at least one received byte to `bytes`. Returns false if the peer has closed the connection or the
 /// deadline has passed.
 bool receive_some(const Socket& socket, std::string& bytes, const Deadline& deadline);
+/// Appends what has been received to `bytes`, without blocking. Returns false if the peer has closed the connection.
+bool receive_waiting(const Socket& socket, std::string& bytes);
 
 /// Returns the local port: after listen_at() with port 0, the port that the system chose.
 int local_port_of(const Socket& socket);

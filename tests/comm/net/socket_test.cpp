@@ -1,5 +1,5 @@
 // Tests of connections to hosts with slow name servers and unreachable addresses.
-#include "convoy/comm/bootstrap/store/socket.h"
+#include "convoy/comm/net/socket.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "convoy/comm/bootstrap/store/socket.h"
+#include "convoy/comm/net/socket.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "convoy/comm/net/network_interfaces.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -127,12 +128,6 @@ std::optional<std::size_t> wait_any(std::span<const Socket> sockets, const Deadl
   return std::nullopt;
 }
 
-Socket with_options(Socket socket) {
-  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  return socket;
-}
-
 /// Returns the numeric address.
 std::string numeric_address(const sockaddr_storage& address, socklen_t bytes) {
   char host[NI_MAXHOST] = {};
@@ -141,6 +136,12 @@ std::string numeric_address(const sockaddr_storage& address, socklen_t bytes) {
   const std::string text = host;
   constexpr const char* kMapped = "::ffff:";  // IPv4 connection of an IPv6 socket
   return text.starts_with(kMapped) ? text.substr(std::strlen(kMapped)) : text;
+}
+
+Socket with_options(Socket socket) {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  return socket;
 }
 
 }  // namespace
@@ -158,6 +159,8 @@ Socket listen_at(const Endpoint& endpoint) {
     if (socket) error = bind_and_listen(socket, literal->ai_addr, literal->ai_addrlen);
   } else if (endpoint.host == "localhost") {
     return listen_at({"127.0.0.1", endpoint.port});
+  } else if (const std::optional<std::string> chosen = address_of_chosen_interface()) {
+    return listen_at({*chosen, endpoint.port});
   }
   if (error == EADDRNOTAVAIL)
     error = listen_anywhere(socket, endpoint.port);  // a name, or an address of a gateway
@@ -171,7 +174,7 @@ Socket listen_at(const Endpoint& endpoint) {
 std::optional<Socket> accept_waiting(const Socket& listener) {
   Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) return std::nullopt;
-  return socket;
+  return with_options(std::move(socket));
 }
 
 std::optional<Socket> try_connect(const Endpoint& endpoint, const Deadline& deadline, std::string& reason) {
@@ -234,6 +237,13 @@ bool receive_some(const Socket& socket, std::string& bytes, const Deadline& dead
     if (now == 0) return false;
     if (errno != EINTR && (errno != EAGAIN || !wait_ready(socket, POLLIN, deadline))) return false;
   }
+}
+
+bool receive_waiting(const Socket& socket, std::string& bytes) {
+  char block[16384];
+  const ssize_t now = recv(socket.descriptor(), block, sizeof block, 0);
+  if (now > 0) bytes.append(block, static_cast<std::size_t>(now));
+  return now > 0 || (now < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 int local_port_of(const Socket& socket) {

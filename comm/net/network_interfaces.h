@@ -1,0 +1,21 @@
+// The network interfaces of this host.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace convoy::dist {
+
+/// The environment variable that names the interface which ranks use.
+constexpr const char* kInterfaceVariable = "CONVOY_INTERFACE";
+
+/// Returns the numeric addresses at which other hosts may reach this one: those of all interfaces that are up and
+/// running, or, if there are none, of those that are up. Loopback and link-local addresses are not among them.
+std::vector<std::string> addresses_of_this_host();
+
+/// Returns the address of the interface that CONVOY_INTERFACE names, of IPv4 if it has one; nullopt if the
+/// variable is unset. Throws UsageError if this host has no such interface, or the interface no address.
+std::optional<std::string> address_of_chosen_interface();
+
+}  // namespace convoy::dist
