@@ -257,6 +257,7 @@ void Job::connect(const DeviceContext& device) {
           "--comm {}: supports only the CPU, found --device {}; expected nccl", options_.comm, device.name());
   });
   devices_ = {device.name()};
+  device.memory().set_observer(dist::ControlPlane::kRecordedBytes, plane_->allocation_recorder());
   if (is_alone()) return;
   devices_ = rendezvous_->all_gather(device.name());
   if (!is_gpu) return;

@@ -221,7 +221,10 @@ void Trainer::take_step() {
   buffers_before_step_.clear();
   reporter_->add_losses(state_.step, losses);
   dist::enter(parts_.plane, dist::Phase::between);
-  if (const auto warning = step_->take_warning()) call(&TrainerCallbacks::on_warning, state_.step, *warning);
+  if (const auto warning = step_->take_warning()) {
+    call(&TrainerCallbacks::on_warning, state_.step, *warning);
+    if (parts_.plane != nullptr) parts_.plane->warn(*warning);
+  }
   if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
 
   reporter_->end_step(

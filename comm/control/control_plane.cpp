@@ -23,6 +23,11 @@ std::vector<int> ranks_of_host(const Rendezvous& rendezvous) {
   return ranks;
 }
 
+/// Returns an event of this moment, with the step and the phase of the rank.
+FlightEvent event_now(const RankSlot& rank, FlightEvent::Kind kind) {
+  return {.time = steady_nanoseconds(), .step = rank.step.load(), .kind = kind, .phase = rank.phase.load()};
+}
+
 }  // namespace
 
 /// Publishes the collectives of one communicator. Shares the memory, because a communicator may outlive the
@@ -136,15 +141,10 @@ void ControlPlane::dump() {
   memory_->wake();
 }
 
-FlightEvent ControlPlane::event(FlightEvent::Kind kind) const {
-  const RankSlot& mine = memory_->mine();
-  return {.time = steady_nanoseconds(), .step = mine.step.load(), .kind = kind, .phase = mine.phase.load()};
-}
-
 void ControlPlane::enter(Phase phase) {
   RankSlot& mine = memory_->mine();
   const bool is_change = mine.phase.exchange(phase) != phase || mine.phase_since.load() == 0;
-  const FlightEvent entered = event(FlightEvent::Kind::phase);
+  const FlightEvent entered = event_now(mine, FlightEvent::Kind::phase);
   mine.progress = entered.time;
   if (!is_change) return;
   mine.phase_since = entered.time;
@@ -180,21 +180,26 @@ int ControlPlane::stop_code(int local) {
 }
 
 void ControlPlane::warn(const std::string& text) {
-  FlightEvent warning = event(FlightEvent::Kind::warning);
+  RankSlot& mine = memory_->mine();
+  FlightEvent warning = event_now(mine, FlightEvent::Kind::warning);
   warning.set_text(text);
-  memory_->mine().ring.add(warning);
+  mine.ring.add(warning);
+  for (auto& place : mine.warnings)
+    if (place.set(text)) break;
 }
 
-void ControlPlane::note_allocation(std::size_t bytes) {
-  FlightEvent allocation = event(FlightEvent::Kind::allocation);
-  allocation.collective.count = static_cast<std::int64_t>(bytes);
-  memory_->mine().ring.add(allocation);
+std::function<void(std::size_t)> ControlPlane::allocation_recorder() const {
+  return [memory = memory_](std::size_t bytes) {
+    FlightEvent allocation = event_now(memory->mine(), FlightEvent::Kind::allocation);
+    allocation.collective.count = static_cast<std::int64_t>(bytes);
+    memory->mine().ring.add(allocation);
+  };
 }
 
 void ControlPlane::fail(const std::string& reason, bool is_consequence) noexcept {
   RankSlot& mine = memory_->mine();
   if (!mine.failure.get().empty()) return;
-  FlightEvent failure = event(FlightEvent::Kind::failure);
+  FlightEvent failure = event_now(mine, FlightEvent::Kind::failure);
   failure.set_text(reason);
   mine.ring.add(failure);
   mine.failed_at = failure.time;

@@ -63,10 +63,14 @@ class ControlPlane {
   /// stop, which is this one or the next one. Throws PeerError if that takes longer than the timeout.
   int stop_code(int local);
 
-  /// Records a warning.
+  /// Records a warning of this rank, and passes it on to rank 0, whose on_warning receives it with the name of the
+  /// rank: at most RankSlot::kWarnings warnings of a rank, without those that rank 0 has as well.
   void warn(const std::string& text);
-  /// Records an allocation.
-  void note_allocation(std::size_t bytes);
+  /// Returns a function that records an allocation of this many bytes. Any thread may call it, also after this object
+  /// is destroyed.
+  std::function<void(std::size_t)> allocation_recorder() const;
+  /// Smaller allocations are too many to be recorded.
+  static constexpr std::size_t kRecordedBytes = std::size_t{64} << 20;
   /// Tells all ranks that this one fails. `is_consequence` if it fails because another rank did. Thread-safe.
   void fail(const std::string& reason, bool is_consequence) noexcept;
   /// Returns why the job ends; an empty string if that is not known after `wait_seconds`. Also waits until
@@ -87,8 +91,6 @@ class ControlPlane {
   void act_on_verdict();
   /// Writes the flight recorders of this host, unless another rank does.
   void dump();
-  FlightEvent event(FlightEvent::Kind kind) const;
-
   ControlOptions options_;
   const std::vector<RankInfo>& all_;
   int rank_;

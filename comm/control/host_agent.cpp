@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -14,8 +15,9 @@ namespace {
 using Json = nlohmann::json;
 using Life = RankStatus::Life;
 
-constexpr std::chrono::milliseconds kMessagePeriod{500};  // without urgent news
-constexpr std::chrono::milliseconds kMessageWait{10};     // for messages of other hosts
+constexpr std::chrono::milliseconds kMessagePeriod{500};        // without urgent news
+constexpr std::chrono::milliseconds kMessageWait{10};           // for messages of other hosts
+constexpr std::chrono::milliseconds kWaitForSameWarning{1000};  // of other ranks
 // The cause of an error may be known later than its consequences: it comes from another host.
 constexpr std::chrono::milliseconds kWaitForCause{300};
 
@@ -77,13 +79,45 @@ void HostAgent::serve() {
   if (tree_) receive();
   // Read before the ranks are: those that did not see the request then have passed no later stop point.
   bool know_of_stop = memory_.host().stop_requested.load() != 0;
+  take_warnings();
   std::vector<RankStatus> local = observe_host(memory_, all_);
   for (const auto& [node, child] : children_)
     know_of_stop = know_of_stop && (child.knows_of_stop || child.has_left);
   const std::vector<RankStatus> ranks = all_known(std::move(local));
   if (has_parent_) return send_up(ranks, know_of_stop);
   decide(ranks, know_of_stop);
+  report_warnings(kWaitForSameWarning);
   if (tree_) send_down();
+}
+
+void HostAgent::take_warnings() {
+  for (int index = 0; index < memory_.ranks(); ++index) {
+    RankSlot& slot = memory_.slot(index);
+    for (std::uint32_t next = slot.warnings_taken.load(); next < RankSlot::kWarnings; ++next) {
+      const std::string text = slot.warnings[next].get();
+      if (text.empty()) break;
+      slot.warnings_taken = next + 1;
+      warnings_.push_back({.rank = memory_.rank_at(index), .text = text, .since = Clock::now()});
+    }
+  }
+}
+
+/// A warning about the whole job comes from all ranks at about the same time, and rank 0 prints its own warnings.
+void HostAgent::report_warnings(std::chrono::milliseconds after) {
+  for (const Warning& warning : warnings_)
+    if (warning.rank == 0) known_warnings_.insert(warning.text);
+  const Clock::time_point due = Clock::now() - after;
+  std::map<std::string, std::vector<int>> ranks_of_text;
+  for (const Warning& warning : warnings_)
+    if (warning.since <= due) ranks_of_text[warning.text];
+  for (const Warning& warning : warnings_)
+    if (ranks_of_text.contains(warning.text)) ranks_of_text[warning.text].push_back(warning.rank);
+  std::erase_if(warnings_, [&](const Warning& warning) { return ranks_of_text.contains(warning.text); });
+  for (auto& [text, ranks] : ranks_of_text) {
+    if (!known_warnings_.insert(text).second) continue;
+    std::sort(ranks.begin(), ranks.end());
+    if (options_.on_warning) options_.on_warning(fmt::format("{}: {}", format_ranks(ranks), text));
+  }
 }
 
 void HostAgent::receive() {
@@ -103,6 +137,8 @@ void HostAgent::receive_from_child(const AgentTree::Message& message) {
   if (message.kind == AgentTree::Message::Kind::text) {
     const Json json = Json::parse(message.text);
     child.ranks = statuses_of(json.at("ranks").dump());
+    for (const Json& warning : json.at("warnings"))
+      warnings_.push_back({.rank = warning.at("rank"), .text = warning.at("text"), .since = Clock::now()});
     child.knows_of_stop = json.at("knows_of_stop");
     child.received = Clock::now();
     return;
@@ -238,7 +274,13 @@ void HostAgent::send_up(const std::vector<RankStatus>& ranks, bool know_of_stop)
   if (urgent == sent_up_ && Clock::now() < send_up_at_) return;
   sent_up_ = urgent;
   send_up_at_ = Clock::now() + kMessagePeriod;
-  tree_->send_up(Json{{"knows_of_stop", know_of_stop}, {"ranks", Json::parse(to_json(ranks))}}.dump());
+  Json warnings = Json::array();
+  for (const Warning& warning : warnings_)
+    warnings.push_back({{"rank", warning.rank}, {"text", warning.text}});
+  warnings_.clear();
+  tree_->send_up(
+      Json{{"knows_of_stop", know_of_stop}, {"ranks", Json::parse(to_json(ranks))}, {"warnings", warnings}}
+          .dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 void HostAgent::send_down() {
@@ -256,6 +298,10 @@ void HostAgent::send_down() {
 }
 
 void HostAgent::leave() {
+  if (is_active()) {
+    take_warnings();
+    if (!has_parent_) report_warnings(std::chrono::milliseconds(0));
+  }
   if (tree_) tree_->leave();
 }
 

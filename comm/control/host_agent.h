@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ class HostAgent {
   struct Options {
     double timeout_seconds = 300;    // of collectives, without progress of any rank
     double warn_after_seconds = 10;  // without progress of any rank; doubled after each warning
-    std::function<void(const std::string&)> on_warning;
+    std::function<void(const std::string&)> on_warning;  // at the root
   };
 
   /// `tree` is null except on the first ranks of several hosts. The references must outlive the agent.
@@ -63,7 +64,18 @@ class HostAgent {
     std::string verdict;          // empty: the job goes on
   };
 
+  /// A warning of one rank, on its way to the root.
+  struct Warning {
+    int rank = 0;
+    std::string text;
+    Clock::time_point since;
+  };
+
   bool is_active() const;
+  /// Appends the new warnings of the ranks of this host to warnings_.
+  void take_warnings();
+  /// Reports the warnings that have waited for so long for those of other ranks with the same text.
+  void report_warnings(std::chrono::milliseconds after);
   void receive();
   void receive_from_parent(const AgentTree::Message& message);
   void receive_from_child(const AgentTree::Message& message);
@@ -88,7 +100,9 @@ class HostAgent {
   Orders orders_;        // the latest, of the root
   double next_warning_;  // seconds without progress
   Clock::time_point
-      consequence_seen_at_{};  // when a failure was first seen, all others being its consequences
+      consequence_seen_at_{};             // when a failure was first seen, all others being its consequences
+  std::vector<Warning> warnings_;         // that have not been passed on, or reported
+  std::set<std::string> known_warnings_;  // the texts that the root has reported, and those of rank 0
   Clock::time_point send_up_at_{}, send_down_at_{};
   std::string sent_up_, sent_down_;  // the urgent parts of the last messages
 };

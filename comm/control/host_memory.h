@@ -51,6 +51,7 @@ class SharedText {
 struct alignas(64) RankSlot {
   enum class State : std::uint32_t { absent, running, left };
   static constexpr std::size_t kCommunicators = 4;
+  static constexpr std::size_t kWarnings = 8;
 
   /// The collectives of one communicator.
   struct Collectives {
@@ -74,8 +75,10 @@ struct alignas(64) RankSlot {
   std::atomic<std::uint64_t> stop_points;
   std::atomic<std::int32_t> stop_code;
   std::atomic<std::int64_t> failed_at;
-  std::atomic<std::uint32_t> failed_by_peer;  // 1: the failure is a consequence of that of another rank
-  SharedText<2048> failure;                   // empty: none
+  std::atomic<std::uint32_t> failed_by_peer;        // 1: the failure is a consequence of that of another rank
+  SharedText<2048> failure;                         // empty: none
+  std::array<SharedText<512>, kWarnings> warnings;  // the first ones; empty: unused
+  std::atomic<std::uint32_t> warnings_taken;        // of which the agent has passed on so many
   std::array<Collectives, kCommunicators> communicators;
   FlightRing ring;
 };

@@ -107,7 +107,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/apps/common",
      {"tests/apps", "apps/programs", "bench/collectives", "bench/overlap", "bench/step"}},
     {"tests/apps/train", {"tests/apps", "apps/programs"}},
-    {"tests/apps/launch", {"tests/apps", "apps/train/report", "apps/launcher"}},
+    {"tests/apps/launch", {"tests/apps", "tests/comm", "apps/train/report", "apps/launcher"}},
     {"tests/apps/doctor", {"tests/apps", "apps/doctor"}},
     {"tests/faults", {"engine/io", "tests/testing/support"}},
     {"tests/package/all_libraries", {}},

@@ -18,6 +18,7 @@ namespace convoy::dist {
 namespace {
 
 constexpr double kReasonSeconds = 1;              // for the reason of abort() to be sent
+constexpr std::chrono::seconds kGrace(1);         // after the loss of a rank that owes no message
 constexpr std::size_t kMaxReasonBytes = 1 << 16;  // of a rank that has failed
 constexpr std::size_t kReadBytes = 4096;          // read together with the length of a message
 constexpr std::size_t kSearchBytes = 4 << 20;     // searched for the reason of a rank that has failed
@@ -169,6 +170,7 @@ void TcpLinks::watch(Peer& peer) {
 void TcpLinks::lose(Peer& peer, const std::string& error) {
   const std::optional<std::string> reason = find_reason(peer);
   peer.error = reason ? *reason : fmt::format("rank {} has disconnected{}", peer.rank, error);
+  if (!peer.is_pending()) peer.error_counts_at = Deadline::Clock::now() + kGrace;
   peer.socket.close();
   peer.read.clear();
   peer.rest.clear();
@@ -206,7 +208,8 @@ std::optional<std::string> TcpLinks::find_reason(Peer& peer) {
 
 void TcpLinks::check_failures() const {
   for (const Peer& peer : peers_)
-    if (!peer.error.empty()) throw PeerError(peer.error);
+    if (!peer.error.empty() && (peer.is_pending() || Deadline::Clock::now() >= peer.error_counts_at))
+      throw PeerError(peer.error);
 }
 
 void TcpLinks::sleep(std::unique_lock<std::mutex>& lock) {

@@ -66,6 +66,7 @@ class TcpLinks final : public MessageLinks {
     std::deque<Incoming> in;
     std::string rest;   // of a message that was sent in part when an error has ended wait()
     std::string error;  // why the connection is lost
+    Deadline::Clock::time_point error_counts_at{};
     bool is_pending() const { return !out.empty() || !in.empty(); }
   };
 
@@ -83,7 +84,9 @@ class TcpLinks final : public MessageLinks {
   static void lose(Peer& peer, const std::string& error);
   static std::optional<std::string> find_reason(Peer& peer);
 
-  /// Throws the reason of abort(), on this rank or on another one, or the error of a lost connection.
+  /// Throws the error of a lost connection, which is the reason of abort() if that rank has called it. If this rank has
+  /// no messages for that one, it throws a second after the loss: a rank may have exited after a collective that is not
+  /// complete here, but will be.
   void check_failures() const;
   /// Blocks until a connection is ready or abort() is called, for 50 ms at most. Releases the lock meanwhile.
   void sleep(std::unique_lock<std::mutex>& lock);

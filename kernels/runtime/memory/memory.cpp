@@ -111,8 +111,16 @@ void* CachingAllocator::from_source(std::size_t size) {
   const std::size_t held = stats_.in_use + cached();
   if (limit_ > 0 && (held > limit_ || size > limit_ - held)) return nullptr;
   void* const block = by_arena(size) ? arena_.extend(size) : source_->allocate(size);
-  if (block != nullptr) ++stats_.source_calls;
+  if (block == nullptr) return nullptr;
+  ++stats_.source_calls;
+  if (observer_ && size >= observed_bytes_) observer_(size);
   return block;
+}
+
+void CachingAllocator::set_observer(std::size_t min_bytes, std::function<void(std::size_t)> observer) {
+  const std::lock_guard lock(mutex_);
+  observed_bytes_ = min_bytes;
+  observer_ = std::move(observer);
 }
 
 void CachingAllocator::release(void* block, std::size_t bytes) noexcept {

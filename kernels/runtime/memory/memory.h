@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -126,6 +127,10 @@ class CachingAllocator {
   void reset_peak();
   /// Releases all cached blocks to the source. Does nothing while a pool scope is open.
   void trim() noexcept;
+  /// Replaces the observer of large allocations: a function that gets the size of each block of at least `min_bytes`
+  /// that the cache could not serve. The allocator calls it under its mutex, on the thread that allocates, so it must
+  /// not allocate from this allocator.
+  void set_observer(std::size_t min_bytes, std::function<void(std::size_t)> observer);
 
   /// Returns the size of the block that serves a request: multiples of 64 up to 512 bytes, then eight size
   /// classes per power of two. At most an eighth of a larger block is wasted.
@@ -148,6 +153,8 @@ class CachingAllocator {
   std::unique_ptr<MemorySource> source_;
   std::size_t limit_;
   Policy policy_;
+  std::size_t observed_bytes_ = 0;
+  std::function<void(std::size_t)> observer_;  // empty: none
   mutable std::mutex mutex_;
   Blocks free_;
   Arena arena_;

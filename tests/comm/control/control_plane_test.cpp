@@ -15,6 +15,7 @@
 #include "convoy/comm/control/flight_file.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/comm/process_size.h"
 #include "tests/testing/support/temp_directory.h"
 
 namespace convoy::dist {
@@ -126,6 +127,26 @@ TEST_P(Planes, AllRanksStopAtTheSamePointWithTheSmallestCode) {
   }
 }
 
+TEST_P(Planes, RankZeroReceivesTheWarningsOfOtherRanks) {
+  Received warnings;
+  run_ranks(GetParam(), {.on_warning = [&](const std::string& text) { warnings.add(text); }},
+            [&](ControlPlane& plane, Rendezvous& rendezvous) {
+              const int rank = rendezvous.info().rank, last = GetParam().ranks - 1;
+              plane.warn("the batches are small");  // rank 0 prints it by itself
+              if (rank == 1 || rank == last) plane.warn("the disk is slow");
+              if (rank == last)
+                for (int i = 0; i < 20; ++i) plane.warn(fmt::format("number {}", i));
+              EXPECT_TRUE(warnings.wait_for(7));
+            });
+  const std::string last = std::to_string(GetParam().ranks - 1);
+  EXPECT_THAT(
+      warnings.all(),
+      ::testing::UnorderedElementsAre(
+          last == "1" ? "rank 1: the disk is slow" : "ranks 1, " + last + ": the disk is slow",
+          "rank " + last + ": number 0", "rank " + last + ": number 1", "rank " + last + ": number 2",
+          "rank " + last + ": number 3", "rank " + last + ": number 4", "rank " + last + ": number 5"));
+}
+
 TEST_P(Planes, EveryRankLearnsTheFirstCause) {
   Received verdicts;
   const int failing = GetParam().ranks - 1;
@@ -141,6 +162,21 @@ TEST_P(Planes, EveryRankLearnsTheFirstCause) {
               Each(AllOf(HasSubstr(fmt::format("rank {}: the disk is full", failing)),
                          HasSubstr(fmt::format("on host-{}", failing / GetParam().ranks_per_host)),
                          HasSubstr("it was saving a checkpoint, step 17"))));
+}
+
+TEST(ControlPlane, LeavesNothing) {
+  run_ranks({2, 1}, {}, [](ControlPlane&, Rendezvous& rendezvous) {
+    const auto join = [&] {
+      rendezvous.barrier();  // the other rank is between two planes while this one is measured
+      const auto plane = ControlPlane::connect(rendezvous, {});
+      plane->enter(Phase::forward);
+    };
+    if (rendezvous.info().rank == 0) {
+      testing::expect_no_growth(200, join);
+    } else {
+      for (int i = 0; i < 200; ++i) join();
+    }
+  });
 }
 
 TEST_P(Planes, LeavingIsNoFailure) {
@@ -230,6 +266,7 @@ TEST(FlightFiles, AreWrittenForAllRanksWhenAJobFails) {
       plane.set_step(5);
       plane.enter(Phase::backward);
       plane.warn("a warning");
+      plane.allocation_recorder()(std::size_t{80} << 20);
       rendezvous.barrier();
       if (rendezvous.info().rank == 1) plane.fail("out of memory", false);
       EXPECT_THAT(plane.verdict(10), HasSubstr("rank 1: out of memory"));

@@ -92,6 +92,20 @@ TEST(CachingAllocator, ReusesAReleasedBlock) {
   allocator.release(larger, 5000);
 }
 
+TEST(CachingAllocator, ReportsLargeAllocationsToTheObserver) {
+  Ledger ledger;
+  CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
+  std::vector<std::size_t> seen;
+  allocator.set_observer(4096, [&](std::size_t bytes) { seen.push_back(bytes); });
+  allocator.release(allocator.allocate(1000), 1000);
+  allocator.release(allocator.allocate(4096), 4096);
+  allocator.release(allocator.allocate(4096), 4096);  // from the cache
+  EXPECT_EQ(seen, std::vector<std::size_t>{4096});
+  allocator.set_observer(0, nullptr);
+  allocator.release(allocator.allocate(100000), 100000);
+  EXPECT_EQ(seen.size(), 1u);
+}
+
 TEST(CachingAllocator, CountsSizeClassesAndThePeak) {
   Ledger ledger;
   CachingAllocator allocator(std::make_unique<FakeMemory>(ledger), kNoLimit);
