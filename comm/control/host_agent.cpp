@@ -136,7 +136,11 @@ void HostAgent::receive_from_child(const AgentTree::Message& message) {
   Child& child = children_.at(message.node);
   if (message.kind == AgentTree::Message::Kind::text) {
     const Json json = Json::parse(message.text);
-    child.ranks = statuses_of(json.at("ranks").dump());
+    std::vector<RankStatus> ranks = statuses_of(json.at("ranks").dump());
+    for (const RankStatus& rank : ranks)
+      if (rank.rank < 0 || static_cast<std::size_t>(rank.rank) >= all_.size())
+        fail<DataError>("found rank {}, expected one below {}", rank.rank, all_.size());
+    child.ranks = std::move(ranks);
     for (const Json& warning : json.at("warnings"))
       warnings_.push_back({.rank = warning.at("rank"), .text = warning.at("text"), .since = Clock::now()});
     child.knows_of_stop = json.at("knows_of_stop");

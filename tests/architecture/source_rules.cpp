@@ -109,6 +109,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/apps/train", {"tests/apps", "apps/programs"}},
     {"tests/apps/launch", {"tests/apps", "tests/comm", "apps/train/report", "apps/launcher"}},
     {"tests/apps/doctor", {"tests/apps", "apps/doctor"}},
+    {"tests/fuzz", {"apps/common", "comm/control"}},
     {"tests/faults", {"engine/io", "tests/testing/support"}},
     {"tests/package/all_libraries", {}},
     {"tests/package/engine_only", {}},

@@ -43,8 +43,8 @@ inline void draw_wide_words(std::array<std::uint32_t, 4> counter, std::array<std
   for (int v = 0; v < kVectors; ++v) {
     const Wide first = (c[0][v] & 0xffffffffU) | (c[1][v] << 32),
                second = (c[2][v] & 0xffffffffU) | (c[3][v] << 32);
-    const Wide low = __builtin_shuffle(first, second, Wide{0, 8, 1, 9, 2, 10, 3, 11});
-    const Wide high = __builtin_shuffle(first, second, Wide{4, 12, 5, 13, 6, 14, 7, 15});
+    const Wide low = __builtin_shufflevector(first, second, 0, 8, 1, 9, 2, 10, 3, 11);
+    const Wide high = __builtin_shufflevector(first, second, 4, 12, 5, 13, 6, 14, 7, 15);
     std::memcpy(words, &low, sizeof low);
     std::memcpy(words + 16, &high, sizeof high);
     words += 32;

@@ -1,14 +1,18 @@
 // Trainings under convoy-launch whose ranks are killed.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "tests/apps/fault_record.h"
 #include "tests/apps/rank_runs.h"
 
 namespace convoy::testing {
@@ -94,6 +98,11 @@ class Continuation : public ConvoyLaunch {
         training(out, {"--ranks", std::to_string(kRanks), "--max-restarts", "2", "--min-ranks", "2"}, flags));
     wait_for_step(workshop, out, after);
     kill_rank(rank, out);
+    const FaultRecord record(
+        fmt::format("one of {} ranks is killed under `convoy-launch --min-ranks 2`", kRanks));
+    while (job.running() && workshop.events(out, "start").size() < 2)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    record.print("the others go on", "nothing: the step is repeated");
     const ProcessResult result = job.wait();
     EXPECT_EQ(result.exit_code, 0) << result.err;
     const std::vector<Json> starts = workshop.events(out, "start");

@@ -1,4 +1,5 @@
 // Tests of what a failed or slow job tells: warnings, the first cause on every rank, and the post-mortem.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "tests/apps/fault_record.h"
 #include "tests/apps/rank_runs.h"
 #include "tests/testing/support/free_port.h"
 
@@ -47,6 +49,7 @@ TEST_P(KilledRanks, AreNamedByAllOthersAndByThePostMortem) {
   const int ranks = GetParam(), killed = ranks - 1;
   start(ranks, {"--max-steps", "1000000", "--comm-timeout", "200"});
   processes[static_cast<std::size_t>(killed)]->send(SIGKILL);
+  const FaultRecord record(fmt::format("one of {} ranks is killed", ranks));
   const auto begin = std::chrono::steady_clock::now();
   const std::string name = "rank " + std::to_string(killed) + " on ";
   // The test process is the parent, which has not waited for the rank: the kernel still knows the signal.
@@ -56,6 +59,8 @@ TEST_P(KilledRanks, AreNamedByAllOthersAndByThePostMortem) {
     EXPECT_EQ(result.exit_code, 4) << result.err;
     EXPECT_THAT(result.err, names_cause);
   }
+  if (!HasFailure())
+    record.print("all others exit with code 4 and name the rank, its signal and its phase", kLostSteps);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 
   const ProcessResult report = examine();
@@ -80,6 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, KilledRanks, ::testing::Values(2, 4, 8), ::testi
 TEST_F(PostMortem, AStoppedRankIsNamedEarlyAndMayGoOn) {
   start(2, {"--epochs", "40", "--eval-every", "0", "--comm-timeout", "200", "--comm-warning", "1"});
   processes[1]->send(SIGSTOP);
+  const FaultRecord record("a rank is stopped for 2 s, then continued (`--comm-warning 1`)");
   const std::string warning = "warning: [rank 0] no rank has made progress for ";
   for (int i = 0; i < 3000 && errors_of(*processes[0]).find(warning + "2 s") == std::string::npos; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -92,10 +98,12 @@ TEST_F(PostMortem, AStoppedRankIsNamedEarlyAndMayGoOn) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
   }
   EXPECT_FALSE(std::filesystem::exists(workshop.path("run") / "post-mortem"));
+  if (!HasFailure()) record.print("warnings name it; the training completes", "nothing");
 }
 
 TEST_F(PostMortem, ARankThatStaysStoppedIsNamedAtTheLimit) {
   start(3, {"--max-steps", "1000000", "--comm-timeout", "3", "--comm-warning", "100"});
+  const FaultRecord record("rank 0 is stopped for good (`--comm-timeout 3`)");
   processes[0]->send(SIGSTOP);  // the rank whose agent would be the first to tell
   for (const std::size_t rank : {1U, 2U}) {
     const ProcessResult result = processes[rank]->wait();
@@ -103,6 +111,7 @@ TEST_F(PostMortem, ARankThatStaysStoppedIsNamedAtTheLimit) {
     EXPECT_THAT(result.err, HasSubstr("rank 0 on "));
     EXPECT_THAT(result.err, HasSubstr("is stopped by a signal"));
   }
+  if (!HasFailure()) record.print("all others exit with code 4 and name it", kLostSteps);
   EXPECT_THAT(examine().out, HasSubstr("is stopped by a signal"));
   processes[0]->send(SIGKILL);
 }

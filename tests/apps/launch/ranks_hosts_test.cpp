@@ -12,6 +12,7 @@
 #include <memory>
 #include <thread>
 
+#include "tests/apps/fault_record.h"
 #include "tests/apps/rank_runs.h"
 #include "tests/testing/support/free_port.h"
 #include "tests/testing/support/two_hosts.h"
@@ -152,10 +153,12 @@ TEST_F(TwoHostTraining, StopTogetherWhenARankOfTheOtherHostIsAskedTo) {
   const auto ranks = start("1000000");
   wait_for_log();
   ranks[3]->send(SIGTERM);
+  const FaultRecord record("a rank of another host gets SIGTERM");
   for (const auto& rank : ranks) {
     const ProcessResult result = rank->wait();
     EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.out << result.err;
   }
+  if (!HasFailure()) record.print("all ranks save after the same step and exit with code 143", "nothing");
 }
 
 TEST_F(TwoHostTraining, NameTheRankOfTheOtherHostThatWasKilled) {
@@ -163,6 +166,7 @@ TEST_F(TwoHostTraining, NameTheRankOfTheOtherHostThatWasKilled) {
     const auto ranks = start("1000000");
     wait_for_log();
     ranks[killed]->send(SIGKILL);
+    const FaultRecord record("a rank of another host is killed");
     const auto begin = std::chrono::steady_clock::now();
     for (std::size_t rank = 0; rank < 4; ++rank) {
       if (rank == killed) continue;
@@ -171,6 +175,7 @@ TEST_F(TwoHostTraining, NameTheRankOfTheOtherHostThatWasKilled) {
       EXPECT_THAT(result.err, HasSubstr("rank " + std::to_string(killed) + " on ")) << "rank " << rank;
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    if (!HasFailure()) record.print("all others, on both hosts, exit with code 4 and name it", kLostSteps);
     std::filesystem::remove_all(directory.path() / "run");
   }
 }

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# fuzz.sh TARGET [MINUTES]: searches for inputs that break a parser (tests/fuzz), with clang's libFuzzer, for 15
+# minutes by default. Inputs that reach new code are merged into tests/fuzz/corpus/TARGET.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+target=${1:?"usage: fuzz.sh safetensors|configuration|store_frames|control_messages [MINUTES]"}
+minutes=${2:-15}
+flags='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -O1'
+cmake -S . -B build/fuzz -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug \
+  -DCONVOY_FUZZ=ON -DCONVOY_STD_THREADS=ON -DCONVOY_WERROR=OFF -DCMAKE_CXX_FLAGS="$flags" >/dev/null
+cmake --build build/fuzz --target convoy_fuzz
+found=build/fuzz/found/$target
+corpus=tests/fuzz/corpus/$target
+mkdir -p "$found" "$corpus"
+export CONVOY_FUZZ_TARGET=$target
+program=$(find build/fuzz -name convoy_fuzz -type f)
+"$program" "$found" "$corpus" -max_total_time=$((60 * minutes)) -max_len=4096 -timeout=10 -rss_limit_mb=4096 \
+  -artifact_prefix="build/fuzz/$target-" -print_final_stats=1
+small=$(mktemp -d)
+trap 'rm -r "$small"' EXIT
+find "$found" -type f -size -513c -print0 | sort -z | xargs -0 cp -t "$small"
+"$program" -merge=1 -max_len=512 "$corpus" "$small"
+# The corpus stays small: the inputs that were there first are kept.
+mapfile -t extra < <(find "$corpus" -type f -printf '%T@ %p\n' | sort -n | tail -n +61 | cut -d' ' -f2)
+[[ ${#extra[@]} == 0 ]] || rm "${extra[@]}"
