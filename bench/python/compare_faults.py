@@ -95,6 +95,7 @@ def main():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--train", default="build/release/bin/convoy-train")
     flags.add_argument("--python", default=sys.executable, help="a Python with PyTorch; default: this one")
+    flags.add_argument("--sides", nargs="+", default=["Convoy", "PyTorch"], choices=["Convoy", "PyTorch"])
     flags.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     flags.add_argument("--times", type=int, default=3, help="faults per row")
     flags.add_argument("--timeout", type=float, default=15, help="timeout of both sides (seconds), in its rows")
@@ -106,6 +107,8 @@ def main():
     for fault, timeout in [("killed", None), ("stopped", arguments.timeout), ("stopped", None)]:
         for ranks in arguments.ranks:
             for side, command in [("Convoy", convoy_command), ("PyTorch", pytorch_command)]:
+                if side not in arguments.sides:
+                    continue
                 found = []
                 for _ in range(arguments.times):
                     with tempfile.TemporaryDirectory() as folder:

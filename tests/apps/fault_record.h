@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace convoy::testing {
 
@@ -12,15 +14,21 @@ class FaultRecord {
  public:
   /// Begins with the fault.
   explicit FaultRecord(std::string fault) : fault_(std::move(fault)) {}
-  /// Prints the line. `end` is how the fault ended, and `lost` what the training has lost.
+  /// Ends the time.
+  void stop() { end_ = Clock::now(); }
+  /// Prints the line: call it after the checks of the test, only if they hold. `end` is how the fault ended, and
+  /// `lost` what the training has lost. The time is until stop(), or until now.
   void print(const std::string& end, const std::string& lost) const {
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+    const std::chrono::duration<double> seconds = end_.value_or(Clock::now()) - begin_;
     std::printf("fault | %s | %.3f | %s | %s\n", fault_.c_str(), seconds.count(), end.c_str(), lost.c_str());
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   std::string fault_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  Clock::time_point begin_ = Clock::now();
+  std::optional<Clock::time_point> end_;
 };
 
 inline const std::string kLostSteps = "the steps since the newest checkpoint";

@@ -122,9 +122,9 @@ void TcpLinks::send_some(Peer& peer) {
   }
 }
 
-bool TcpLinks::read_some(Peer& peer, std::size_t limit) {
+bool TcpLinks::read_some(Peer& peer) {
   char block[kReadBytes];
-  const ssize_t now = recv(peer.socket.descriptor(), block, std::min(limit, sizeof block), 0);
+  const ssize_t now = recv(peer.socket.descriptor(), block, sizeof block, 0);
   if (now > 0) peer.read.append(block, static_cast<std::size_t>(now));
   if (now == 0 || (now < 0 && !would_block())) lose(peer, format_error(now == 0 ? 0 : errno));
   return now > 0;
@@ -135,7 +135,7 @@ void TcpLinks::receive_some(Peer& peer) {
     Incoming& message = peer.in.front();
     if (!message.has_length) {
       if (peer.read.size() < kLengthBytes) {
-        if (!read_some(peer, kReadBytes)) return;
+        if (!read_some(peer)) return;
         continue;
       }
       const std::uint64_t length = length_at(peer.read, 0);
@@ -163,7 +163,7 @@ void TcpLinks::receive_some(Peer& peer) {
 }
 
 void TcpLinks::watch(Peer& peer) {
-  if (peer.read.size() < kLengthBytes && !read_some(peer, kReadBytes)) return;
+  if (peer.read.size() < kLengthBytes && !read_some(peer)) return;
   if (peer.read.size() >= kLengthBytes && length_at(peer.read, 0) == 0) lose(peer, "");
 }
 

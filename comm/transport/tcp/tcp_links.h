@@ -75,8 +75,8 @@ class TcpLinks final : public MessageLinks {
   /// Moves what can be moved without blocking.
   static void send_some(Peer& peer);
   static void receive_some(Peer& peer);
-  /// Receives up to `limit` bytes into peer.read. Returns whether there were any.
-  static bool read_some(Peer& peer, std::size_t limit);
+  /// Receives what fits a small block into peer.read. Returns whether there were any.
+  static bool read_some(Peer& peer);
   /// Looks at the next bytes of a peer that owes no message: it may have failed.
   static void watch(Peer& peer);
   /// Closes the connection, and drops its messages. The error is the reason with which the peer has called abort(),

@@ -13,8 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "convoy/comm/control/flight_file.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
 namespace {
@@ -29,6 +31,24 @@ using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 constexpr double kTimeout = 300;  // seconds; a test that waits so long has failed
+
+TEST(Job, RecordsLargeAllocations) {
+  const TempDirectory directory;
+  Job job{JobOptions{}};
+  job.control_plane().set_dump_directory(directory.path());
+  const DeviceContext device = DeviceContext::create_cpu({.threads = 1});
+  job.connect(device);
+  for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{100} << 20})
+    device.memory().release(device.memory().allocate(bytes), bytes);
+  job.control_plane().fail("a failure", false);
+  int ignored = 0;
+  const std::vector<dist::FlightFile> files = dist::read_flight_files(directory.path(), ignored);
+  ASSERT_EQ(files.size(), 1u);
+  std::vector<std::size_t> recorded;
+  for (const dist::RecordedEvent& event : files.front().events)
+    if (event.kind == "allocation") recorded.push_back(std::stoull(event.text));
+  EXPECT_THAT(recorded, ElementsAre(::testing::Ge(std::size_t{100} << 20)));
+}
 
 /// The exit code of the ranks, and the lines that they printed to stderr.
 struct Outcome {

@@ -1,7 +1,9 @@
-// Locations of TCP and file stores for tests, with a function to join them.
+// Locations of TCP and file stores for tests, with a function to join them, and their time limits.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "convoy/comm/bootstrap/store/file_store.h"
@@ -12,6 +14,15 @@
 namespace convoy::testing {
 
 inline constexpr double kPatience = 40;  // seconds; generous timeout for events that happen soon
+
+inline constexpr double kAtOnce = 20;  // seconds; far more than necessary, far less than kPatience
+inline constexpr int kTries = 4;       // attempts at timing checks, which a busy machine can disturb
+
+inline double seconds_of(const std::function<void()>& action) {
+  const auto begin = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 /// A location at which ranks open a store.
 struct StoreLocation {

@@ -25,15 +25,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kAtOnce = 20;  // seconds; far more than necessary, far less than kPatience
-constexpr int kTries = 4;       // attempts at timing checks, which a busy machine can disturb
-
-double seconds_of(const std::function<void()>& action) {
-  const auto begin = std::chrono::steady_clock::now();
-  action();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 dist::Socket connect_raw(const dist::Endpoint& endpoint) {
   std::string reason;
   return std::move(*dist::try_connect(endpoint, dist::Deadline(5), reason));

@@ -278,10 +278,12 @@ TEST(FlightFiles, AreWrittenForAllRanksWhenAJobFails) {
   EXPECT_EQ(files[1].status.failure, "out of memory");
   EXPECT_EQ(files[0].world_size, 2);
   EXPECT_THAT(files[0].verdict, HasSubstr("rank 1: out of memory"));
-  ASSERT_GE(files[0].events.size(), 3U);
+  ASSERT_GE(files[0].events.size(), 4U);
   EXPECT_EQ(files[0].events[1].kind, "phase");
   EXPECT_EQ(files[0].events[1].phase, "backward");
   EXPECT_EQ(files[0].events[2].text, "a warning");
+  EXPECT_EQ(files[0].events[3].kind, "allocation");
+  EXPECT_EQ(files[0].events[3].text, "83886080 bytes");
   EXPECT_NEAR(static_cast<double>(files[0].time - files[0].events[2].time) * 1e-9, 0, 20);
 }
 

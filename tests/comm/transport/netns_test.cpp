@@ -177,6 +177,13 @@ std::set<std::string> listening_addresses() {
   return addresses;
 }
 
+/// Expects that this host listens at 10.213.77.1 or 10.213.77.2 alone. Collective call.
+void expect_to_listen_between_hosts(dist::Rendezvous& rendezvous) {
+  const std::string in_byte_order = rendezvous.info().node == 0 ? "014DD50A" : "024DD50A";
+  EXPECT_EQ(listening_addresses(), std::set<std::string>{in_byte_order});
+  rendezvous.barrier();
+}
+
 TEST_F(Hosts, ListenOnTheChosenInterfaceAlone) {
   const TempDirectory directory;
   run("file://" + (directory.path() / "rendezvous").string(), [](dist::Rendezvous& rendezvous) {
@@ -185,11 +192,8 @@ TEST_F(Hosts, ListenOnTheChosenInterfaceAlone) {
     setenv("CONVOY_INTERFACE", "cable", 1);
     const auto comm = dist::make_tcp_communicator(rendezvous);
     comm->barrier();
-    // 10.213.77.1 or 10.213.77.2, in the byte order of the machine
-    EXPECT_EQ(listening_addresses(),
-              std::set<std::string>{rendezvous.info().node == 0 ? "014DD50A" : "024DD50A"});
+    expect_to_listen_between_hosts(rendezvous);
     comm->finish();
-    rendezvous.barrier();
   });
 }
 
@@ -197,14 +201,12 @@ TEST_F(Hosts, ListenWhereTheyReachRank0) {
   run(tcp(), [](dist::Rendezvous& rendezvous) {
     const auto comm = dist::make_tcp_communicator(rendezvous);
     comm->barrier();
-    EXPECT_EQ(listening_addresses(),
-              std::set<std::string>{rendezvous.info().node == 0 ? "014DD50A" : "024DD50A"});
+    expect_to_listen_between_hosts(rendezvous);
     comm->finish();
-    rendezvous.barrier();
   });
 }
 
-/// A process of another host that has not the secret cannot take the place of a missing rank.
+/// A process of another host without the secret cannot take the place of a missing rank.
 TEST_F(Hosts, RefuseAnImpostor) {
   run_forked_ranks(2, [&](const ForkedRank& rank) {
     hosts.enter(rank.rank);
