@@ -3,8 +3,18 @@
 # minutes by default. Inputs that reach new code are merged into tests/fuzz/corpus/TARGET.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-target=${1:?"usage: fuzz.sh safetensors|configuration|store_frames|control_messages [MINUTES]"}
-minutes=${2:-15}
+target=${1:-} minutes=${2:-15}
+case $target in
+  safetensors | configuration | store_frames | control_messages) ;;
+  *)
+    echo "fuzz.sh: found target '$target', expected safetensors, configuration, store_frames or control_messages" >&2
+    exit 2
+    ;;
+esac
+if ! [[ $minutes =~ ^[1-9][0-9]*$ ]]; then
+  echo "fuzz.sh: found '$minutes' minutes, expected a whole number from 1" >&2
+  exit 2
+fi
 flags='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -O1'
 cmake -S . -B build/fuzz -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug \
   -DCONVOY_FUZZ=ON -DCONVOY_STD_THREADS=ON -DCONVOY_WERROR=OFF -DCMAKE_CXX_FLAGS="$flags" >/dev/null
