@@ -25,6 +25,10 @@ class Table(unittest.TestCase):
         self.assertEqual(rows[("a killed rank", "the others exit", "some steps")], [0.5, 0.25, 3])
         self.assertEqual(len(rows), 2)
 
+    def test_skipped_tests_are_named(self):
+        line = "2/9 Test #4705: test.TwoHostTraining.Name ............***Skipped   0.01 sec"
+        self.assertEqual(table.skipped([line, "3/9 Test #1: a ... Passed"]), {"test.TwoHostTraining.Name"})
+
     def test_table(self):
         lines = table.format_table(table.parse(OUTPUT)).splitlines()
         self.assertEqual(lines[2], "| a killed rank | 3 | the others exit | 0.5 (3) | some steps |")
