@@ -61,8 +61,8 @@ InputSpec read_input_spec(const io::Manifest& manifest, const fs::path& checkpoi
   }
 }
 
-fs::path find_checkpoint(const fs::path& path) {
-  if (fs::exists(path / io::kManifestFile)) return path;
+io::Checkpoint find_checkpoint(const fs::path& path) {
+  if (fs::exists(path / io::kManifestFile)) return io::open_checkpoint(path);
   const fs::path directory = fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
   const io::CheckpointDirectory checkpoints(directory);
   std::vector<std::string> warnings;
@@ -73,9 +73,9 @@ fs::path find_checkpoint(const fs::path& path) {
       warnings.empty() ? "no checkpoint found, expected a checkpoint or run directory" : warnings.front());
 }
 
-LoadedModel load_model(const fs::path& checkpoint, const DeviceContext& device) {
-  const io::Manifest manifest = io::read_manifest(checkpoint);
-  InputSpec input = read_input_spec(manifest, checkpoint);
+LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& device) {
+  const io::Manifest& manifest = checkpoint.manifest;
+  InputSpec input = read_input_spec(manifest, checkpoint.path);
   std::map<std::string, std::string> flags = stored_flags(manifest);
   models::Model model =
       build_model(manifest.model, flags["stem"], input.image, input.classes.size(), 0, device);

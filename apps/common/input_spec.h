@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "convoy/datasets/transforms/transforms.h"
-#include "convoy/engine/io/manifest.h"
+#include "convoy/engine/io/checkpoint.h"
 #include "convoy/models/model.h"
 
 namespace convoy {
@@ -38,10 +38,10 @@ struct LoadedModel {
 
 /// Returns `path` if it is a checkpoint directory, else the best or, without one, the latest checkpoint of
 /// the run directory `path`. Throws CheckpointError if there is none.
-std::filesystem::path find_checkpoint(const std::filesystem::path& path);
+io::Checkpoint find_checkpoint(const std::filesystem::path& path);
 /// Builds the model that the checkpoint describes and loads its parameters and buffers to `device`. Throws
 /// CheckpointError if the checkpoint is incomplete or damaged.
-LoadedModel load_model(const std::filesystem::path& checkpoint, const DeviceContext& device);
+LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& device);
 
 /// Builds the model `name` (--model) with `stem` (--stem) for images of shape `image`. Throws UsageError for
 /// an unknown name.

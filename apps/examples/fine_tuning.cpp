@@ -25,7 +25,7 @@ bool is_new(const std::string& name) { return name.starts_with("fc."); }  // the
 void load_backbone(const models::Model& model, const std::filesystem::path& run) {
   const auto checkpoint = io::CheckpointDirectory(run / "checkpoints").best();
   if (!checkpoint) throw CheckpointError(run.string() + ": found no checkpoint of a training");
-  const std::filesystem::path file = *checkpoint / "model.safetensors";
+  const std::filesystem::path file = checkpoint->path / "model.safetensors";
   std::vector<io::NamedTensor> tensors = io::read_safetensors(file, Device::cpu()).tensors;
   std::erase_if(tensors, [](const io::NamedTensor& each) { return is_new(each.name); });
   fmt::print("{} tensors from {}\n", tensors.size(), file.string());

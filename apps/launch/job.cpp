@@ -194,9 +194,7 @@ void Job::report_and_abort() {
   throw ReportedError(failure.code, failure.what);
 }
 
-bool Job::can_regroup() const {
-  return may_regroup() && !in_threads() && !gradients_ && options_.rendezvous == "auto";
-}
+bool Job::can_regroup() const { return may_regroup() && !in_threads() && options_.rendezvous == "auto"; }
 
 void Job::abandon_group() {
   Failure failure = to_failure(std::current_exception());

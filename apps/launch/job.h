@@ -81,9 +81,8 @@ class Job {
   /// unwinding could block peers.
   [[noreturn]] void report_and_abort();
 
-  /// Returns whether the rank can leave a group that has lost a rank, and continue in a new one: convoy-launch
-  /// has started it with --min-ranks, and it computes on the CPU. A step that fails on a GPU may leave
-  /// parameters that have been updated in part.
+  /// Returns whether the rank can leave a group that has lost a rank, and continue in a new one: it is a process
+  /// that convoy-launch has started with --min-ranks.
   bool can_regroup() const;
   /// Aborts all communicators because of the PeerError that is being handled, and prints it as a warning. The
   /// communicators may still be used by objects that exist, which must be destroyed before regroup().

@@ -137,8 +137,9 @@ void write_json(const std::string& file, const std::filesystem::path& checkpoint
 /// Evaluates this rank's shard of the images. Rank 0 prints the result of all ranks.
 int run_rank(Options& options, const CommandLine& line, Job& job) {
   const bool first = job.is_first();
-  const std::filesystem::path checkpoint = find_checkpoint(options.checkpoint);
-  const std::string trained_precision = stored_flags(io::read_manifest(checkpoint))["precision"];
+  const io::Checkpoint found = find_checkpoint(options.checkpoint);
+  const std::filesystem::path& checkpoint = found.path;
+  const std::string trained_precision = stored_flags(found.manifest)["precision"];
   Precision precision = parse_precision(options.precision           ? *options.precision
                                         : trained_precision.empty() ? std::string("fp32")
                                                                     : trained_precision);
@@ -147,7 +148,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   if (options.precision) check_precision(precision, device);
   device.set_autotune(false);  // takes longer than it saves in one epoch
   if (!supports(device, precision)) precision = parse_precision("fp32");
-  LoadedModel loaded = load_model(checkpoint, device);
+  LoadedModel loaded = load_model(found, device);
   loaded.model.to(precision.parameters);
   if (precision.is_half()) loaded.model.root().keep_low_precision_copies(precision.compute);
   fill_from_checkpoint(options.data, line, loaded);

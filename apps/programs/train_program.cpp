@@ -61,14 +61,14 @@ StartMode begin(Trainer& trainer, const Setup& setup, const RunDirectory* direct
                 const std::optional<KeptTraining>& kept, std::vector<std::string>& warnings) {
   std::string mode = "new_run";
   if (kept) {
-    if (job.is_first()) trainer.adopt(*kept);
+    trainer.adopt(*kept);
     mode = "resumed";
   } else if (directory != nullptr && directory->checkpoint()) {
     const auto add = [&](const std::vector<std::string>& more) {
       warnings.insert(warnings.end(), more.begin(), more.end());
     };
-    const std::filesystem::path& checkpoint = *directory->checkpoint();
-    add(compare_flags(stored_flags(io::read_manifest(checkpoint)), flags_by_name(setup.config), checkpoint));
+    const io::Checkpoint& checkpoint = *directory->checkpoint();
+    add(compare_flags(stored_flags(checkpoint.manifest), flags_by_name(setup.config), checkpoint.path));
     if (auto warning = trainer.resume(checkpoint)) warnings.push_back(std::move(*warning));
     mode = trainer.finished() && read_result(directory->path("log.jsonl")) ? "complete" : "resumed";
   }
@@ -134,7 +134,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
                      .control = job.control(),
                      .statistics = options.sync_bn ? job.statistics() : nullptr,
                      .plane = &job.control_plane(),
-                     .may_regroup = job.can_regroup() && options.zero == 0};
+                     .may_regroup = job.can_regroup()};
   const bool may_regroup = parts.may_regroup;
   write_input_spec(
       {setup.data.name, setup.data.classes, setup.data.image_shape(), setup.transform.evaluation()},
@@ -168,7 +168,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
     fmt::print("continuing after step {} with {} {}\n", trainer.state().step, job.info().world_size,
                job.is_alone() ? "rank" : "ranks");
   else if (first && mode == StartMode::resumed)
-    fmt::print("resuming from {}\n", directory->checkpoint()->string());
+    fmt::print("resuming from {}\n", directory->checkpoint()->path.string());
 
   // Before the training, to fail early if the file cannot be written.
   write_trace(profiler, job.control(), options.trace);
@@ -194,7 +194,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
     signal = trainer.run();
     job.control_plane().enter(dist::Phase::finish);
   } catch (const PeerError&) {
-    if (!may_regroup) job.report_and_abort();
+    if (!may_regroup || !trainer.can_continue()) job.report_and_abort();
     job.abandon_group();
     kept = trainer.abandon();
     return std::nullopt;
@@ -245,7 +245,7 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   while (true) {
     const RunDirectory* const own = directory ? &*directory : nullptr;
     if (const auto code = train(program, setup, own, job, callbacks, kept)) return *code;
-    job.regroup(kept->state.step, setup.device);
+    job.regroup(kept->points.front().state.step, setup.device);
     options.resume = "auto";
     directory.reset();
     if (job.is_first()) directory.emplace(options);

@@ -55,6 +55,14 @@ struct StepParts {
   double idle = 0;
 };
 
+/// The report of a checkpoint that is complete.
+struct SaveReport {
+  std::int64_t step = 0;       // of the checkpoint; the training is further
+  std::filesystem::path path;  // of the checkpoint
+  double stall_ms = 0;         // how long the training waited for it, on rank 0
+  double write_ms = 0;         // from its begin until it was on disk
+};
+
 /// Functions that a trainer calls on the thread that trains; empty ones are skipped. Reports of steps arrive
 /// in order. The host does not wait for a GPU: a measured step is reported after the GPU has completed it,
 /// and the reports of later steps follow it. An exception of a callback ends the training.
@@ -63,8 +71,9 @@ struct TrainerCallbacks {
   std::function<void(std::int64_t epoch)> on_epoch;  // after the last step of the epoch
   /// Called after an evaluation at `step`. `is_best`: the accuracy is higher than in all earlier ones.
   std::function<void(std::int64_t step, const Evaluation&, bool is_best)> on_evaluation;
-  /// Called on rank 0, after a checkpoint is complete.
-  std::function<void(std::int64_t step, const std::filesystem::path&)> on_save;
+  /// Called on rank 0, after a checkpoint is complete. It is written in the background, so some steps after
+  /// that of the checkpoint have been reported.
+  std::function<void(const SaveReport&)> on_save;
   /// Called during an evaluation, as EvaluationOptions::progress.
   std::function<void(std::int64_t done, std::int64_t count)> on_evaluation_progress;
   /// Called if a step has a problem that does not end the training, with one line of text.

@@ -1,6 +1,8 @@
 #include "convoy/apps/train/data_parallel.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <utility>
 
 #include "convoy/apps/common/plan_cache.h"
@@ -92,21 +94,54 @@ std::optional<std::string> DataParallel::plan_to_store() const {
   return bucket_plan_;
 }
 
-io::Manifest DataParallel::load(const std::filesystem::path& checkpoint) {
-  if (sharded_) restored_ = sharded_->make_whole();
-  io::Manifest manifest = restored_ ? io::load_checkpoint(checkpoint, parts_.model.root(), *restored_)
-                                    : io::load_checkpoint(checkpoint, parts_.model.root(), optimizer_.get());
+void DataParallel::load(const io::Checkpoint& checkpoint) {
+  if (sharded_) {
+    saved_.emplace(checkpoint);
+    saved_->check_matches(sharded_->describe());
+  }
+  io::load_checkpoint(checkpoint, parts_.model.root(), sharded_ ? nullptr : optimizer_.get());
+  const io::Manifest& manifest = checkpoint.manifest;
   const auto plan = manifest.extra.find(kPlanKey), limit = manifest.extra.find(kBucketKey);
   if (plan != manifest.extra.end() && limit != manifest.extra.end() &&
       limit->second == fmt::format("{}", options_.bucket_mb))
     bucket_plan_ = plan->second;
-  return manifest;
 }
 
 void DataParallel::restore(const optim::OptimizerState& state) {
   const std::vector<optim::NamedState> own = optimizer_->state();
   for (std::size_t i = 0; i < own.size(); ++i) own[i].tensor.copy_from(state.tensors[i].tensor);
   optimizer_->set_steps(state.steps);
+}
+
+void DataParallel::restore(const std::vector<const optim::OptimizerShard*>& held) {
+  std::array<std::int32_t, 2> local = {-1, -1};
+  for (std::size_t i = 0; i < held.size(); ++i) local.at(i) = held[i]->index;
+  std::vector<std::int32_t> all(local.begin(), local.end());
+  if (const int ranks = parts_.world_size(); ranks > 1) {
+    all.resize(local.size() * static_cast<std::size_t>(ranks));
+    dist::all_gather_and_wait(*parts_.control, ConstView(local.data(), {2}, DType::i32),
+                              View{all.data(), {2 * ranks}, DType::i32});
+  }
+  std::map<int, int> provider;  // the first rank that holds each shard
+  for (std::size_t i = all.size(); i-- > 0;)
+    if (all[i] >= 0) provider[all[i]] = static_cast<int>(i / local.size());
+  const int count = held.front()->count;
+  if (static_cast<int>(provider.size()) != count)
+    fail<PeerError>(
+        "the remaining ranks hold {} of {} shards of the optimizer's state: a rank has failed together "
+        "with the one that had a copy of its shard",
+        provider.size(), count);
+  const auto fill = [&](const optim::NamedState& whole) {
+    for (const optim::OptimizerShard* shard : held)
+      if (provider.at(shard->index) == parts_.rank()) shard->copy_to(whole.name, whole.tensor);
+  };
+  if (sharded_) return sharded_->restore(held.front()->steps, fill);
+  for (const optim::NamedState& state : optimizer_->state()) {
+    const Tensor whole = Tensor::zeros(state.tensor.shape(), state.tensor.dtype(), Device::cpu());
+    fill({state.name, whole, state.kind});
+    state.tensor.copy_from(whole);
+  }
+  optimizer_->set_steps(held.front()->steps);
 }
 
 void DataParallel::write_plan(io::Manifest& manifest) const {
@@ -131,12 +166,23 @@ std::string DataParallel::from_rank_zero(const std::string& local) const {
   return parts_.world_size() == 1 ? local : dist::broadcast_text(*parts_.control, local);
 }
 
+std::int64_t DataParallel::minimum(std::int64_t local) const {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(parts_.world_size()), local);
+  constexpr std::int64_t kBytes = sizeof local;
+  if (all.size() > 1)
+    dist::all_gather_and_wait(*parts_.control, ConstView(&local, {kBytes}, DType::u8),
+                              View{all.data(), {kBytes * parts_.world_size()}, DType::u8});
+  return *std::min_element(all.begin(), all.end());
+}
+
 void DataParallel::broadcast_optimizer() {
   if (sharded_) {
     // A new training starts from zeros on every rank.
-    if (from_rank_zero(restored_ ? "restored" : "") == "restored")
-      sharded_->scatter(restored_.value_or(optim::OptimizerState{}));
-    restored_.reset();
+    if (from_rank_zero(saved_ ? "saved" : "") == "saved")
+      sharded_->restore(saved_ ? saved_->steps() : 0, [&](const optim::NamedState& whole) {
+        if (saved_) whole.tensor.copy_from(saved_->read(whole));
+      });
+    saved_.reset();
     return;
   }
   std::vector<Tensor> tensors;
@@ -145,8 +191,18 @@ void DataParallel::broadcast_optimizer() {
   optimizer_->set_steps(std::stoll(from_rank_zero(std::to_string(optimizer_->steps()))));
 }
 
-optim::OptimizerState DataParallel::gather_optimizer() const {
-  return sharded_ ? sharded_->gather() : state_of(*optimizer_);
+io::Snapshot DataParallel::snapshot() const {
+  io::Snapshot snapshot = io::Snapshot::of(parts_.model.root());
+  if (sharded_)
+    snapshot.shard = sharded_->shard();
+  else
+    snapshot.optimizer = state_of(*optimizer_);
+  return snapshot;
+}
+
+optim::OptimizerShard DataParallel::shard_of_peer() const {
+  // Ranks of a host have consecutive numbers, so the farthest rank is on another host if there is one.
+  return sharded_->shard_of_peer(std::max(1, parts_.world_size() / 2));
 }
 
 void DataParallel::gather_parameters() {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +14,7 @@
 #include "convoy/comm/parallel/gradient_reducer.h"
 #include "convoy/comm/parallel/zero/sharded_optimizer.h"
 #include "convoy/comm/parallel/zero/sharded_parameters.h"
-#include "convoy/engine/io/manifest.h"
+#include "convoy/engine/io/checkpoint.h"
 #include "convoy/engine/optim/optimizer.h"
 
 namespace convoy {
@@ -37,19 +36,32 @@ class DataParallel {
   /// Returns the gradient reducer; null with one rank and before connect().
   const dist::GradientReducer* reducer() const { return reducer_.get(); }
 
-  /// Loads the model, the optimizer and the bucket plan from a checkpoint and returns its manifest. Only
-  /// rank 0 calls this; broadcast() must follow.
-  io::Manifest load(const std::filesystem::path& checkpoint);
+  /// Loads the model, the optimizer and the bucket plan from a checkpoint. Only rank 0 calls this; broadcast()
+  /// must follow.
+  void load(const io::Checkpoint& checkpoint);
   /// Sets the state of the optimizer, which has no shards. Only rank 0 calls this; broadcast() must follow.
   void restore(const optim::OptimizerState& state);
+  /// Sets the state of the optimizer from the shards that the ranks hold in memory: `held` are those of this
+  /// rank. Throws PeerError if no rank holds one of them. Collective.
+  void restore(const std::vector<const optim::OptimizerShard*>& held);
   /// Copies parameters, buffers, optimizer state, bucket plan and algorithm cache of rank 0 to all ranks.
   /// Collective.
   void broadcast();
   /// Returns rank 0's `local` on every rank. Collective.
   std::string from_rank_zero(const std::string& local) const;
-  /// Returns the state of the whole optimizer. With --zero, the shards are gathered on rank 0, and the result
-  /// is empty on other ranks. Collective.
-  optim::OptimizerState gather_optimizer() const;
+  /// Returns the minimum of `local` over all ranks. Collective.
+  std::int64_t minimum(std::int64_t local) const;
+  /// Returns whether the state of the optimizer is divided into shards.
+  bool is_sharded() const { return sharded_ != nullptr; }
+  /// Returns the model with the optimizer's state: with --zero this rank's shard, else all of it. Shares the
+  /// tensors of both.
+  io::Snapshot snapshot() const;
+  /// Returns the state of the whole optimizer on rank 0, and an empty state on other ranks. Only with --zero.
+  /// Collective.
+  optim::OptimizerState gather_optimizer() const { return sharded_->gather(); }
+  /// Returns the shard of the peer whose state this rank keeps a copy of: on another host if possible. Only with
+  /// --zero. Collective.
+  optim::OptimizerShard shard_of_peer() const;
   /// Stores the bucket plan in the manifest, if the plan is final and not implied by the model.
   void write_plan(io::Manifest& manifest) const;
 
@@ -85,8 +97,8 @@ class DataParallel {
   std::unique_ptr<dist::ShardedParameters> shards_;
   std::unique_ptr<dist::ShardedOptimizer> sharded_;  // views optimizer_ as one shard of the whole optimizer
   std::unique_ptr<dist::CommunicatorGroup> shard_group_;
-  /// The whole state from a checkpoint, on rank 0 between load() and broadcast().
-  std::optional<optim::OptimizerState> restored_;
+  /// The state in a checkpoint, on rank 0 between load() and broadcast().
+  std::optional<io::SavedOptimizer> saved_;
 
   std::unique_ptr<dist::GradientReducer> reducer_;  // null with one rank and before connect()
   std::string bucket_plan_;                         // from the checkpoint; empty: none

@@ -126,6 +126,11 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "N", .minimum = 0, .maximum = 1e6, .advanced = true});
   line.add("keep-best", &o.keep_best, "Checkpoint with the best test accuracy saved and kept",
            {.advanced = true});
+  line.add(
+      "snapshot-every", &o.snapshot_every,
+      "Interval between copies of the state in memory, from which the ranks continue when one fails under "
+      "convoy-launch --min-ranks (steps); used with --zero and on GPUs",
+      {.value = "STEPS", .minimum = 1, .maximum = 1e9, .advanced = true});
   line.add("eval-every", &o.eval_every, "Evaluation interval (epochs); 0: at the end only",
            {.value = "EPOCHS", .default_text = "1; 0 with --overfit-batch", .minimum = 0, .advanced = true});
   line.add("log-every", &o.log_every, "Logging interval (steps)",

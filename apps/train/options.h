@@ -54,6 +54,7 @@ struct TrainOptions {
   std::string resume;                      // "auto", or the directory of a checkpoint or a run
   std::optional<std::int64_t> save_every;  // steps; 0: at the end of each epoch
   std::int64_t keep_last = 3;
+  std::int64_t snapshot_every = 10;  // steps
   bool keep_best = true;
   std::optional<std::int64_t> eval_every;  // epochs; 0: at the end only
   std::int64_t log_every = 20;             // steps

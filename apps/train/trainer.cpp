@@ -52,7 +52,8 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
       precision_(parse_precision(options.precision)),
       train_(parts_.data.train),
       scaler_(make_scaler(options, precision_, parts_.device)),
-      parallel_(options_, parts_, precision_.compute) {
+      parallel_(options_, parts_, precision_.compute),
+      saver_(parts_.checkpoints, parts_.control) {
   const auto seed = static_cast<std::uint64_t>(options_.seed);
   if (options_.overfit_batch) train_ = first_batch(train_, *options_.batch_size, seed);
   if (train_.size() == 0) fail<DataError>("{}: no training images", parts_.data.note);
@@ -102,10 +103,11 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
       [this](const CompletedSteps& completed) { take_results(completed); });
 }
 
-std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoint) {
+std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
   const dist::PhaseScope phase(parts_.plane, dist::Phase::load);
-  const io::Manifest manifest = parallel_.load(checkpoint);
-  state_ = read_state(manifest, checkpoint);
+  parallel_.load(checkpoint);
+  const io::Manifest& manifest = checkpoint.manifest;
+  state_ = read_state(manifest, checkpoint.path);
   saved_step_ = state_.step;
   if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
   const auto algorithms = manifest.extra.find(kAlgorithmsKey);
@@ -114,21 +116,41 @@ std::optional<std::string> Trainer::resume(const std::filesystem::path& checkpoi
   if (!problem) return std::nullopt;
   return fmt::format(
       "{}: the algorithm cache in its manifest {}; algorithms are autotuned again and may round differently",
-      checkpoint.string(), *problem);
+      checkpoint.path.string(), *problem);
 }
 
 KeptTraining Trainer::abandon() {
-  check(options_.zero == 0, "continuing on fewer ranks: found --zero {}, expected 0", options_.zero);
+  end_save_alone();
+  KeptTraining kept{.points = {}, .saved_step = saved_step_};
+  if (keeps_recovery_points()) {
+    kept.points = std::move(recovery_points_);
+    return kept;
+  }
   const std::vector<nn::NamedBuffer> buffers = parts_.model.root().buffers();
   for (std::size_t i = 0; i < buffers_before_step_.size(); ++i)
     buffers[i].tensor.copy_from(buffers_before_step_[i]);
-  return {.state = state_, .optimizer = parallel_.gather_optimizer(), .saved_step = saved_step_};
+  RecoveryPoint& point = kept.points.emplace_back();
+  point.state = state_;
+  point.snapshot.optimizer = parallel_.snapshot().optimizer;  // the model is in place
+  return kept;
 }
 
 void Trainer::adopt(const KeptTraining& kept) {
-  state_ = kept.state;
-  saved_step_ = kept.saved_step;
-  parallel_.restore(kept.optimizer);
+  const RecoveryPoint* point = &kept.points.front();
+  if (const bool is_sharded = point->snapshot.shard.count > 1; is_sharded) {
+    // A rank may have failed to take the newest one.
+    const std::int64_t step = parallel_.minimum(point->state.step);
+    if (point->state.step != step) point = &kept.points.back();
+    if (point->state.step != step)
+      fail<PeerError>("continuing from step {}: this rank has the states of steps {} and {} only", step,
+                      kept.points.front().state.step, point->state.step);
+    parallel_.restore({&point->snapshot.shard, &point->peer_shard});
+  } else if (parts_.rank() == 0) {
+    parallel_.restore(point->snapshot.optimizer);
+  }
+  if (!point->snapshot.model.empty()) point->snapshot.restore_model(parts_.model.root());
+  state_ = point->state;
+  saved_step_ = parts_.checkpoints.contains(kept.saved_step) ? kept.saved_step : -1;
 }
 
 void Trainer::broadcast_state() {
@@ -174,6 +196,8 @@ int Trainer::run_steps() {
   parallel_.connect(*step_);
   if (!finished()) loader_->seek(state_.epoch, state_.epoch_step);
   while (true) {
+    report(saver_.poll());
+    check_peers();
     // Evaluations and checkpoints of this step precede the next step, so that a resumed run continues in the
     // same order.
     int signal = parallel_.agree_on_stop();
@@ -183,12 +207,38 @@ int Trainer::run_steps() {
     }
     const bool stopped = signal != 0;
     if (save_due() || (stopped && saved_step_ != state_.step)) save();
-    if (stopped || finished()) synchronize();  // delivers the remaining reports
+    if (stopped || finished()) {
+      synchronize();  // delivers the remaining reports
+      const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
+      report(saver_.finish());
+    }
     if (finished()) parallel_.check_replicas(state_.step);
     if (stopped) return signal;
     if (finished()) return 0;
+    if (keeps_recovery_points() && (recovery_points_.empty() || state_.step % options_.snapshot_every == 0))
+      take_recovery_point();
     take_step();
   }
+}
+
+/// Whether a step that fails may leave parameters that have been updated in part, or lose the only copy of a shard.
+bool Trainer::keeps_recovery_points() const {
+  return parts_.may_regroup && parts_.world_size() > 1 &&
+         (parallel_.is_sharded() || parts_.device.kind() == DeviceKind::cuda);
+}
+
+/// Copies the state to host memory. If that fails on some ranks, these keep the previous point, as all others do.
+void Trainer::take_recovery_point() {
+  synchronize();
+  RecoveryPoint point;
+  if (recovery_points_.size() == 2) {
+    point = std::move(recovery_points_.back());
+    recovery_points_.pop_back();
+  }
+  point.snapshot.copy_from(parallel_.snapshot());
+  if (parallel_.is_sharded()) point.peer_shard = parallel_.shard_of_peer();
+  point.state = state_;
+  recovery_points_.insert(recovery_points_.begin(), std::move(point));
 }
 
 void Trainer::keep_buffers() {
@@ -199,7 +249,7 @@ void Trainer::keep_buffers() {
 
 void Trainer::take_step() {
   using Clock = std::chrono::steady_clock;
-  if (parts_.may_regroup) keep_buffers();
+  if (parts_.may_regroup && !keeps_recovery_points()) keep_buffers();
   reporter_->begin_step();
   std::vector<data::Batch> batches;
   const auto data_begin = Clock::now();
@@ -235,6 +285,12 @@ void Trainer::take_step() {
     parallel_.check_replicas(state_.step);
 }
 
+/// Throws the error of a collective that has failed. The host launches replays of a captured step without waiting for
+/// them, so no other call would notice.
+void Trainer::check_peers() const {
+  if (parts_.gradients != nullptr) parts_.gradients->check_errors();
+}
+
 void Trainer::take_results(const CompletedSteps& completed) {
   const std::optional<optim::LossScaler::State>& scale = completed.scale;
   for (const LossesInFlight::Loss& loss : completed.losses) {
@@ -253,7 +309,7 @@ void Trainer::take_results(const CompletedSteps& completed) {
   if (scale && scale->failed) fail_scaling(*scale);
 }
 
-void Trainer::fail_scaling(const optim::LossScaler::State& scale) const {
+void Trainer::fail_scaling(const optim::LossScaler::State& scale) {
   const std::string layer = optim::first_non_finite(parallel_.local_parameters());
   fail<NumericError>(
       "gradients overflow f16 at step {} even with the minimum loss scale, {}{}, after {} skipped steps; "
@@ -262,7 +318,8 @@ void Trainer::fail_scaling(const optim::LossScaler::State& scale) const {
       *options_.lr, last_checkpoint());
 }
 
-std::string Trainer::last_checkpoint() const {
+std::string Trainer::last_checkpoint() {
+  end_save_alone();
   return saved_step_ < 0 ? "there is no checkpoint yet"
                          : fmt::format("the checkpoint of step {} is intact", saved_step_);
 }
@@ -270,6 +327,7 @@ std::string Trainer::last_checkpoint() const {
 void Trainer::synchronize() {
   reporter_->synchronize();
   parallel_.gather_parameters();
+  check_peers();  // after a failed collective, the steps that the device has completed mean nothing
 }
 
 bool Trainer::evaluation_due() const {
@@ -321,31 +379,44 @@ bool Trainer::save_due() const {
 }
 
 void Trainer::save() {
+  const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
+  const Profiler::Range range(parts_.profiler, "save", "io");
+  report(saver_.finish());  // one at a time
   synchronize();
   check_parameters();
   parallel_.combine_running_statistics(train_.size());
-  const optim::OptimizerState optimizer = parallel_.gather_optimizer();
-  if (parts_.rank() == 0) write_checkpoint(optimizer);
-  saved_step_ = state_.step;
+  io::Snapshot state = parallel_.snapshot();
+  if (parallel_.is_sharded() && !saver_.can_write_shards()) {
+    state.shard = {};
+    state.optimizer = parallel_.gather_optimizer();
+  }
+  saver_.start(state, make_manifest(), best_unsaved_);
+  previous_saved_step_ = std::exchange(saved_step_, state_.step);
   best_unsaved_ = false;
 }
 
-void Trainer::write_checkpoint(const optim::OptimizerState& optimizer) {
-  const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
-  const Profiler::Range range(parts_.profiler, "save", "io");
+void Trainer::end_save_alone() {
+  if (saver_.shards_pending()) saved_step_ = previous_saved_step_;
+  report(saver_.finish_alone());
+}
+
+void Trainer::report(const std::optional<SaveReport>& save) {
+  if (save) call(&TrainerCallbacks::on_save, *save);
+}
+
+io::Manifest Trainer::make_manifest() const {
   io::Manifest manifest;
+  if (parts_.rank() > 0) return manifest;
   manifest.model = parts_.model.name();
   manifest.extra = parts_.extra;
   if (std::string algorithms = format_algorithm_cache(parts_.device); !algorithms.empty())
     manifest.extra[kAlgorithmsKey] = std::move(algorithms);
   parallel_.write_plan(manifest);
   write_state(state_, manifest);
-  const std::filesystem::path path =
-      parts_.checkpoints.save(parts_.model.root(), optimizer, manifest, best_unsaved_);
-  call(&TrainerCallbacks::on_save, state_.step, path);
+  return manifest;
 }
 
-void Trainer::check_parameters() const {
+void Trainer::check_parameters() {
   const std::vector<nn::NamedParameter> parameters = parts_.model.parameters();
   std::vector<ConstView> views;
   for (const nn::NamedParameter& parameter : parameters) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 
 #include "convoy/apps/common/evaluator.h"
 #include "convoy/apps/common/precision.h"
+#include "convoy/apps/train/checkpoint_saver.h"
 #include "convoy/apps/train/data_parallel.h"
 #include "convoy/apps/train/options.h"
 #include "convoy/apps/train/step_reporter.h"
@@ -21,15 +21,21 @@
 
 namespace convoy {
 
-/// What a rank keeps of a trainer whose group has lost a rank, in addition to the model.
-struct KeptTraining {
+/// A training after a step, in memory.
+struct RecoveryPoint {
   TrainingState state;
-  optim::OptimizerState optimizer;
-  std::int64_t saved_step = -1;  // step of the latest checkpoint; -1: none
+  io::Snapshot snapshot;  // the optimizer or this rank's shard of it; the model unless it is in place
+  optim::OptimizerShard peer_shard;  // with shards: a copy of the shard of a peer
 };
 
-/// The training loop of one rank. All ranks call the same functions in the same order. Only rank 0 writes
-/// checkpoints; stop signals, losses and evaluations are combined over all ranks.
+/// What a rank keeps of a trainer whose group has lost a rank.
+struct KeptTraining {
+  std::vector<RecoveryPoint> points;  // the newest first; none if the training cannot continue
+  std::int64_t saved_step = -1;       // step of the latest checkpoint; -1: none
+};
+
+/// The training loop of one rank. All ranks call the same functions in the same order. Rank 0 writes checkpoints,
+/// with --zero all ranks do; stop signals, losses and evaluations are combined over all ranks.
 class Trainer {
  public:
   /// `options` must be resolved (resolve_recipe()).
@@ -40,13 +46,16 @@ class Trainer {
   /// Loads parameters, optimizer state and training position from a checkpoint. Returns a warning if its
   /// algorithm cache is damaged or belongs to other hardware. Only rank 0 calls this; broadcast_state() must
   /// follow.
-  std::optional<std::string> resume(const std::filesystem::path& checkpoint);
+  std::optional<std::string> resume(const io::Checkpoint& checkpoint);
+  /// Returns whether the training can continue in a new group after run() has thrown PeerError: it cannot if it
+  /// has failed before its first copy of the state.
+  bool can_continue() const { return !keeps_recovery_points() || !recovery_points_.empty(); }
   /// Ends the training after run() has thrown PeerError, for another trainer of the same model that continues
-  /// from the last complete step. Undoes what an incomplete step has changed: running statistics. Throws
-  /// UsageError with --zero, where each rank has only a part of the state.
+  /// from a complete step. On the CPU without --zero this is the last one, and what an incomplete step has
+  /// changed, running statistics, is undone. Otherwise it is a multiple of --snapshot-every.
   KeptTraining abandon();
-  /// Continues an abandoned training of the same model. Only rank 0 calls this; broadcast_state() must
-  /// follow.
+  /// Continues an abandoned training of the same model on other ranks. Throws PeerError if the ranks that remain
+  /// do not have the whole state. Collective; broadcast_state() must follow.
   void adopt(const KeptTraining& kept);
   /// Copies parameters, buffers, optimizer state and training position of rank 0 to all ranks. Collective;
   /// does nothing with one rank.
@@ -81,16 +90,23 @@ class Trainer {
   void keep_buffers();
   /// Blocks until the device has completed all steps, so that state_ and all parameters are up to date.
   void synchronize();
+  void check_peers() const;
   /// Updates state_. Throws NumericError if a loss is not finite or gradients overflow.
   void take_results(const CompletedSteps& completed);
-  [[noreturn]] void fail_scaling(const optim::LossScaler::State& scale) const;
-  std::string last_checkpoint() const;
+  [[noreturn]] void fail_scaling(const optim::LossScaler::State& scale);
+  std::string last_checkpoint();
   bool evaluation_due() const;
   void run_evaluation();
   bool save_due() const;
   void save();
-  void write_checkpoint(const optim::OptimizerState& optimizer);
-  void check_parameters() const;
+  io::Manifest make_manifest() const;
+  /// Completes a save in progress without the other ranks. One with shards is given up.
+  void end_save_alone();
+  /// Calls on_save for a checkpoint that is complete.
+  void report(const std::optional<SaveReport>& save);
+  bool keeps_recovery_points() const;
+  void take_recovery_point();
+  void check_parameters();
 
   const TrainOptions& options_;
   TrainerParts parts_;
@@ -106,7 +122,10 @@ class Trainer {
   optim::Schedule schedule_;
   std::int64_t total_steps_ = 0;
   TrainingState state_;
-  std::int64_t saved_step_ = -1;  // step of the latest checkpoint; -1: none
+  std::int64_t saved_step_ = -1;  // step of the latest checkpoint, which may be in progress; -1: none
+  std::int64_t previous_saved_step_ = -1;  // step of the one before it
+  CheckpointSaver saver_;
+  std::vector<RecoveryPoint> recovery_points_;  // at most two, the newest first
   /// The values of the model's buffers before the current step, if the training may continue in a new group.
   std::vector<Tensor> buffers_before_step_;
   bool best_unsaved_ = false;  // the last evaluation was the best, and no checkpoint contains it yet

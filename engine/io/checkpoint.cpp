@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
-#include <map>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -61,27 +61,24 @@ void discard(const fs::path& root, const std::string& name) {
 }
 
 /// Writes tensors to a file durably and returns its size and checksum.
-FileRecord write_recorded(const fs::path& path, const std::vector<NamedTensor>& tensors) {
-  // Python's loaders require "format": "pt" to load the file as PyTorch tensors.
-  const SafetensorsLayout file = lay_out_safetensors(tensors, {{"format", "pt"}});
+FileRecord write_recorded(const fs::path& path, const SafetensorsLayout& file) {
   const std::vector<std::string_view> pieces = file.pieces();
   write_file_durably(path, pieces);
   return {file.size(), hash_bytes(pieces)};
 }
 
-std::string dtype_of_parameters(const nn::Module& model) {
-  const std::vector<nn::NamedParameter> parameters = model.parameters();
-  return parameters.empty() ? "" : std::string(to_string(parameters.front().variable.dtype()));
+SafetensorsLayout lay_out(const std::vector<NamedTensor>& tensors) {
+  // Python's loaders require "format": "pt" to load the file as PyTorch tensors.
+  return lay_out_safetensors(tensors, {{"format", "pt"}});
 }
 
-/// Returns whether a checkpoint verifies. If not, appends the reason to `warnings` unless that is null.
-bool verifies(const fs::path& checkpoint, std::vector<std::string>* warnings) {
+/// Returns a checkpoint if it verifies. If not, appends the reason to `warnings` unless that is null.
+std::optional<Checkpoint> verified(const fs::path& directory, std::vector<std::string>* warnings) {
   try {
-    read_manifest(checkpoint);
-    return true;
+    return open_checkpoint(directory);
   } catch (const CheckpointError& error) {
     if (warnings != nullptr) warnings->push_back(fmt::format("checkpoint skipped: {}", error.what()));
-    return false;
+    return std::nullopt;
   }
 }
 
@@ -94,23 +91,48 @@ void CheckpointDirectory::set_keep_last(int count) {
   keep_last_ = count;
 }
 
-fs::path CheckpointDirectory::save(const nn::Module& model, const optim::OptimizerState& optimizer,
+fs::path CheckpointDirectory::save(const nn::Module& model, const optim::Optimizer& optimizer,
                                    const Manifest& manifest, bool best) {
-  check(manifest.step >= 0, "checkpoint: step {}, expected at least 0", manifest.step);
+  Snapshot snapshot = Snapshot::of(model);
+  snapshot.optimizer = state_of(optimizer);
+  return save(snapshot, manifest, best);
+}
+
+fs::path CheckpointDirectory::save(const Snapshot& snapshot, const Manifest& manifest, bool best) {
+  return commit(begin(manifest.step), snapshot, manifest, {}, best);
+}
+
+fs::path CheckpointDirectory::begin(std::int64_t step) {
+  check(step >= 0, "checkpoint: step {}, expected at least 0", step);
   std::error_code error;
   const bool is_new = fs::create_directories(root_, error);
   if (error) fail<OutputError>("{}: cannot be created: {}", root_.string(), error.message());
   if (is_new && root_.has_parent_path()) sync_directory(root_.parent_path());
   for (const std::string& name : entries(root_))
     if (name.starts_with(kTemporaryPrefix)) remove_quietly(root_ / name);
+  const fs::path directory =
+      root_ / fmt::format("{}.{:08x}", temporary(step_name(step)), std::random_device()());
+  fs::create_directory(directory, error);
+  if (error) fail<OutputError>("{}: cannot be created: {}", directory.string(), error.message());
+  return directory;
+}
 
+FileRecord CheckpointDirectory::write_shard(const fs::path& directory, const optim::OptimizerShard& shard) {
+  return write_recorded(directory / shard_file(shard.index, shard.count), lay_out_shard(shard));
+}
+
+fs::path CheckpointDirectory::commit(const fs::path& directory, const Snapshot& snapshot,
+                                     const Manifest& manifest, const std::vector<FileRecord>& shards,
+                                     bool best) {
   const std::string name = step_name(manifest.step);
-  const fs::path temporary_directory = root_ / temporary(name);
   try {
-    write_checkpoint(temporary_directory, model, optimizer, manifest);
-    put_in_place(temporary_directory, name);
+    Manifest filled = manifest;
+    for (std::size_t i = 0; i < shards.size(); ++i)
+      filled.files[shard_file(static_cast<int>(i), static_cast<int>(shards.size()))] = shards[i];
+    write_files(directory, snapshot, std::move(filled));
+    put_in_place(directory, name);
   } catch (const std::exception&) {
-    remove_quietly(temporary_directory);
+    remove_quietly(directory);
     throw;
   }
   write_file_atomically(root_ / kLatest, name + "\n");
@@ -119,26 +141,22 @@ fs::path CheckpointDirectory::save(const nn::Module& model, const optim::Optimiz
   return root_ / name;
 }
 
-void CheckpointDirectory::write_checkpoint(const fs::path& directory, const nn::Module& model,
-                                           const optim::OptimizerState& optimizer,
-                                           const Manifest& manifest) const {
-  std::error_code error;
-  fs::create_directory(directory, error);
-  if (error) fail<OutputError>("{}: cannot be created: {}", directory.string(), error.message());
-
-  Manifest filled = manifest;
-  filled.optimizer = optimizer.name;
-  filled.optimizer_steps = optimizer.steps;
-  filled.dtype = dtype_of_parameters(model);
-  std::map<std::string, FileRecord> files;
+/// Writes all files of a checkpoint but shards that `manifest` has already.
+void CheckpointDirectory::write_files(const fs::path& directory, const Snapshot& snapshot,
+                                      Manifest manifest) const {
+  const bool is_sharded = !manifest.files.empty();
+  manifest.optimizer = is_sharded ? snapshot.shard.optimizer : snapshot.optimizer.name;
+  manifest.optimizer_steps = is_sharded ? snapshot.shard.steps : snapshot.optimizer.steps;
+  manifest.dtype = snapshot.model.empty() ? "" : std::string(to_string(snapshot.model[0].tensor.dtype()));
   {
-    const std::vector<NamedTensor> tensors = state_dict(model);
-    filled.parameters_hash = parameters_hash(tensors);
-    files[std::string(kModelFile)] = write_recorded(directory / kModelFile, tensors);
+    const std::vector<NamedTensor> tensors = state_dict(snapshot.model);
+    manifest.parameters_hash = parameters_hash(tensors);
+    manifest.files[std::string(kModelFile)] = write_recorded(directory / kModelFile, lay_out(tensors));
   }
-  files[std::string(kOptimizerFile)] =
-      write_recorded(directory / kOptimizerFile, state_dict(optimizer.tensors));
-  write_manifest(directory, filled, files);
+  if (!is_sharded)
+    manifest.files[std::string(kOptimizerFile)] =
+        write_recorded(directory / kOptimizerFile, lay_out(state_dict(snapshot.optimizer.tensors)));
+  write_manifest(directory, manifest);
   sync_directory(directory);
 }
 
@@ -193,24 +211,28 @@ std::vector<std::string> CheckpointDirectory::names() const {
   return result;
 }
 
-std::optional<fs::path> CheckpointDirectory::latest(std::vector<std::string>* warnings) const {
+std::optional<Checkpoint> CheckpointDirectory::latest(std::vector<std::string>* warnings) const {
   std::error_code error;
   const fs::directory_iterator readable(root_, error);
   if (error &&
       error != std::errc::no_such_file_or_directory)  // not nullopt, which would restart the training
     fail<CheckpointError>("{}: cannot be read: {}", root_.string(), error.message());
   for (const std::string& name : names())
-    if (verifies(root_ / name, warnings)) return root_ / name;
+    if (auto checkpoint = verified(root_ / name, warnings)) return checkpoint;
   return std::nullopt;
 }
 
-std::optional<fs::path> CheckpointDirectory::best(std::vector<std::string>* warnings) const {
+std::optional<Checkpoint> CheckpointDirectory::best(std::vector<std::string>* warnings) const {
   const auto name = named_by(kBest);
   if (!name) return std::nullopt;
   std::error_code ignored;
   const std::string present = fs::exists(root_ / *name, ignored) ? *name : old(*name);
-  if (verifies(root_ / present, warnings)) return root_ / present;
-  return std::nullopt;
+  return verified(root_ / present, warnings);
+}
+
+bool CheckpointDirectory::contains(std::int64_t step) const {
+  std::error_code ignored;
+  return step >= 0 && fs::exists(root_ / step_name(step) / kManifestFile, ignored);
 }
 
 void CheckpointDirectory::prune() const {
@@ -226,42 +248,23 @@ void CheckpointDirectory::prune() const {
   }
 }
 
-namespace {
+Checkpoint open_checkpoint(const fs::path& directory) { return {directory, read_manifest(directory)}; }
 
-/// Loads a checkpoint into a model, and into `state` unless that is null.
-Manifest load(const fs::path& checkpoint, nn::Module& model, optim::OptimizerState* state) {
-  Manifest manifest = read_manifest(checkpoint);
-  const DeviceContext cpu = Device::cpu();
-  std::vector<PreparedImport> imports;
-  const fs::path model_file = checkpoint / kModelFile;
-  imports.push_back(
-      PreparedImport::of(model, read_safetensors(model_file, cpu).tensors, model_file.string()));
-  if (state != nullptr) {
-    if (manifest.optimizer != state->name)
-      fail<CheckpointError>("{}: was saved with optimizer {}, expected {}", checkpoint.string(),
-                            manifest.optimizer, state->name);
-    const fs::path state_file = checkpoint / kOptimizerFile;
-    imports.push_back(
-        PreparedImport::of(state->tensors, read_safetensors(state_file, cpu).tensors, state_file.string()));
-    state->steps = manifest.optimizer_steps;
+void load_checkpoint(const Checkpoint& checkpoint, nn::Module& model, optim::Optimizer* optimizer) {
+  const fs::path model_file = checkpoint.path / kModelFile;
+  const PreparedImport import =
+      PreparedImport::of(model, read_safetensors(model_file, Device::cpu()).tensors, model_file.string());
+  if (optimizer != nullptr) {
+    const SavedOptimizer saved(checkpoint);
+    const optim::OptimizerState state = state_of(*optimizer);  // shares the optimizer's tensors
+    saved.check_matches(state);
+    std::vector<Tensor> values;  // all of them before the first change
+    for (const optim::NamedState& each : state.tensors) values.push_back(saved.read(each));
+    for (std::size_t i = 0; i < values.size(); ++i) state.tensors[i].tensor.copy_from(values[i]);
+    optimizer->set_steps(saved.steps());
   }
-  for (const PreparedImport& import : imports) import.apply();
+  import.apply();
   model.refresh_low_precision_copies();
-  return manifest;
-}
-
-}  // namespace
-
-Manifest load_checkpoint(const fs::path& checkpoint, nn::Module& model, optim::OptimizerState& state) {
-  return load(checkpoint, model, &state);
-}
-
-Manifest load_checkpoint(const fs::path& checkpoint, nn::Module& model, optim::Optimizer* optimizer) {
-  if (optimizer == nullptr) return load(checkpoint, model, nullptr);
-  optim::OptimizerState state = state_of(*optimizer);  // shares the optimizer's tensors
-  Manifest manifest = load(checkpoint, model, &state);
-  optimizer->set_steps(state.steps);
-  return manifest;
 }
 
 }  // namespace convoy::io

@@ -1,5 +1,6 @@
 // Crash-safe checkpoints: directories with model.safetensors, optimizer.safetensors and manifest.json. If the
-// process is killed at any moment, either the previous checkpoint or the new one is complete.
+// process is killed at any moment, either the previous checkpoint or the new one is complete. With ZeRO each
+// rank writes its shard of the optimizer's state: optimizer-00001-of-00004.safetensors and so on.
 //
 //   root/step_000123/       a checkpoint; complete as soon as it has this name
 //   root/LATEST, root/BEST  one line with the name of a checkpoint; replaced atomically
@@ -15,6 +16,8 @@
 
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/io/manifest.h"
+#include "convoy/engine/io/saved_optimizer.h"
+#include "convoy/engine/io/snapshot.h"
 #include "convoy/engine/io/state_dict.h"
 
 namespace convoy::io {
@@ -31,13 +34,23 @@ class CheckpointDirectory {
   /// checkpoints. Blocks until the checkpoint is on disk. Retries transient write errors. If an error
   /// persists, removes the temporary directory, leaves older checkpoints untouched, and throws OutputError.
   /// Throws UsageError if manifest.step is negative.
-  std::filesystem::path save(const nn::Module& model, const optim::OptimizerState& optimizer,
-                             const Manifest& manifest, bool best);
-  /// Does the same with the state of an optimizer.
+  std::filesystem::path save(const Snapshot& snapshot, const Manifest& manifest, bool best);
+  /// Does the same with a model and the state of an optimizer.
   std::filesystem::path save(const nn::Module& model, const optim::Optimizer& optimizer,
-                             const Manifest& manifest, bool best) {
-    return save(model, state_of(optimizer), manifest, best);
-  }
+                             const Manifest& manifest, bool best);
+
+  /// Begins a checkpoint whose shards are written by several processes: removes what earlier saves have left
+  /// behind, and creates a temporary directory with a random name, whose path it returns. One process calls it,
+  /// then all call write_shard(), then the first one calls commit(). Throws OutputError if that fails.
+  std::filesystem::path begin(std::int64_t step);
+  /// Writes a shard of an optimizer's state to a directory of begin(), and returns the size and checksum of the
+  /// file. Blocks until it is on disk. Throws OutputError if that fails.
+  static FileRecord write_shard(const std::filesystem::path& directory, const optim::OptimizerShard& shard);
+  /// Completes a checkpoint as save() does, and returns its path. `shards` has the result of write_shard() for
+  /// each shard, and the snapshot the model and any of the shards. Throws like save().
+  std::filesystem::path commit(const std::filesystem::path& directory, const Snapshot& snapshot,
+                               const Manifest& manifest, const std::vector<FileRecord>& shards, bool best);
+
   /// Sets how many of the newest checkpoints of the present training to keep, besides those that LATEST and BEST name; 0 keeps all.
   /// Throws UsageError if `count` is negative.
   void set_keep_last(int count);
@@ -45,17 +58,18 @@ class CheckpointDirectory {
   void set_keep_best(bool keep) { keep_best_ = keep; }
 
   /// Returns the checkpoint that LATEST names if it verifies, else the newest before it that does, else the
-  /// newest of all that does; nullopt if there is none. Skips damaged checkpoints and appends one line for each to `warnings`. Throws CheckpointError if
-  /// the directory exists but cannot be read.
-  std::optional<std::filesystem::path> latest(std::vector<std::string>* warnings = nullptr) const;
+  /// newest of all that does; nullopt if there is none. Skips damaged checkpoints and appends one line for each
+  /// to `warnings`. Throws CheckpointError if the directory exists but cannot be read.
+  std::optional<Checkpoint> latest(std::vector<std::string>* warnings = nullptr) const;
   /// Returns the checkpoint that BEST names if it verifies, else nullopt and one line more in `warnings`.
-  std::optional<std::filesystem::path> best(std::vector<std::string>* warnings = nullptr) const;
+  std::optional<Checkpoint> best(std::vector<std::string>* warnings = nullptr) const;
+  /// Returns whether there is a complete checkpoint of a step. Does not verify it.
+  bool contains(std::int64_t step) const;
   /// Returns the path of the directory.
   const std::filesystem::path& root() const { return root_; }
 
  private:
-  void write_checkpoint(const std::filesystem::path& directory, const nn::Module& model,
-                        const optim::OptimizerState& optimizer, const Manifest& manifest) const;
+  void write_files(const std::filesystem::path& directory, const Snapshot& snapshot, Manifest manifest) const;
   void put_in_place(const std::filesystem::path& temporary, const std::string& name) const;
   /// Returns the checkpoint name in the file `pointer` (LATEST or BEST); nullopt if there is no valid one.
   std::optional<std::string> named_by(std::string_view pointer) const;
@@ -70,14 +84,13 @@ class CheckpointDirectory {
   bool keep_best_ = true;
 };
 
-/// Loads a checkpoint into a model, and into an optimizer unless that is null. Returns the manifest. If a
-/// file is damaged or belongs to another model or optimizer, changes nothing and throws CheckpointError. Not
-/// thread-safe: no other thread uses the model or the optimizer meanwhile.
-Manifest load_checkpoint(const std::filesystem::path& checkpoint, nn::Module& model,
-                         optim::Optimizer* optimizer);
-/// Loads a checkpoint into a model and into the tensors and the number of steps of an optimizer state. Throws
-/// CheckpointError like the other function.
-Manifest load_checkpoint(const std::filesystem::path& checkpoint, nn::Module& model,
-                         optim::OptimizerState& state);
+/// Reads the manifest of a checkpoint directory and verifies all files. Throws CheckpointError if a file is
+/// missing, unreadable or damaged.
+Checkpoint open_checkpoint(const std::filesystem::path& directory);
+
+/// Loads a checkpoint into a model, and into an optimizer unless that is null. If the checkpoint belongs to
+/// another model or optimizer, or cannot be read, changes nothing and throws CheckpointError. Not thread-safe: no
+/// other thread uses the model or the optimizer meanwhile.
+void load_checkpoint(const Checkpoint& checkpoint, nn::Module& model, optim::Optimizer* optimizer);
 
 }  // namespace convoy::io

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/io/safetensors_header.h"
@@ -14,7 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;  // sorts keys, so equal manifests have equal bytes
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 1;         // the state of the optimizer is one file
+constexpr int kShardedVersion = 2;  // it is one file per rank
 constexpr std::string_view kFormat = "convoy checkpoint";
 constexpr int kMaxDepth = 3;
 constexpr std::uint64_t kMaxBytes = 64 << 20;  // enough for a configuration and class names in `extra`
@@ -31,7 +33,7 @@ std::string checksum(Json json) {
 
 Json to_json(const Manifest& manifest) {
   Json json = {{"format", kFormat},
-               {"version", kVersion},
+               {"version", manifest.shards() > 0 ? kShardedVersion : kVersion},
                {"step", manifest.step},
                {"epoch", manifest.epoch},
                {"epoch_step", manifest.epoch_step},
@@ -46,6 +48,8 @@ Json to_json(const Manifest& manifest) {
                {"files", Json::object()}};
   for (const auto& [name, value] : manifest.metrics)
     json["metrics"][name] = std::isfinite(value) ? Json(value) : Json();  // JSON has no NaN and no infinity
+  for (const auto& [name, record] : manifest.files)
+    json["files"][name] = {{"bytes", record.bytes}, {"xxhash64", record.xxhash64}};
   return json;
 }
 
@@ -63,6 +67,8 @@ Manifest from_json(const Json& json) {
   for (const auto& [name, value] : json.at("metrics").items())
     manifest.metrics[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
   json.at("extra").get_to(manifest.extra);
+  for (const auto& [name, record] : json.at("files").items())
+    manifest.files[name] = {.bytes = record.at("bytes"), .xxhash64 = record.at("xxhash64")};
   return manifest;
 }
 
@@ -79,28 +85,44 @@ Json parse(const fs::path& path) {
   if (!json.is_object()) fail<CheckpointError>("{}: not a JSON object", path.string());
   if (const auto format = json.at("format").get<std::string>(); format != kFormat)
     fail<CheckpointError>("{}: format {}, expected \"{}\"", path.string(), printable(format), kFormat);
-  if (const auto version = json.at("version").get<std::int64_t>(); version != kVersion)
-    fail<CheckpointError>("{}: version {}, expected {}", path.string(), version, kVersion);
+  if (const auto version = json.at("version").get<std::int64_t>();
+      version != kVersion && version != kShardedVersion)
+    fail<CheckpointError>("{}: version {}, expected {} or {}", path.string(), version, kVersion,
+                          kShardedVersion);
   if (json.at("checksum").get<std::string>() != checksum(json))
     fail<CheckpointError>("{}: damaged (checksum mismatch)", path.string());
   return json;
 }
 
-void verify_file(const fs::path& path, const Json& expected) {
-  const auto bytes = expected.at("bytes").get<std::uint64_t>();
-  if (const std::uint64_t found = InputFile(path).size(); found != bytes)
-    fail<CheckpointError>("{}: {} bytes, expected {} from the manifest", path.string(), found, bytes);
-  if (hash_file(path) != expected.at("xxhash64").get<std::string>())
+/// Throws CheckpointError unless the files are those of a checkpoint: the model, and the optimizer as a whole or
+/// in shards. So no name of a manifest leads out of its directory.
+void check_names(const fs::path& path, const Manifest& manifest) {
+  std::set<std::string> expected = {std::string(kModelFile)};
+  if (manifest.shards() == 0) expected.emplace(kOptimizerFile);
+  for (int i = 0; i < manifest.shards(); ++i) expected.insert(shard_file(i, manifest.shards()));
+  for (const auto& [name, record] : manifest.files)
+    if (expected.erase(name) == 0)
+      fail<CheckpointError>("{}: names the file {}, expected {}", path.string(), printable(name),
+                            expected.empty() ? "no other file" : *expected.begin());
+  if (!expected.empty()) fail<CheckpointError>("{}: names no file {}", path.string(), *expected.begin());
+}
+
+void verify_file(const fs::path& path, const FileRecord& expected) {
+  if (const std::uint64_t found = InputFile(path).size(); found != expected.bytes)
+    fail<CheckpointError>("{}: {} bytes, expected {} from the manifest", path.string(), found,
+                          expected.bytes);
+  if (hash_file(path) != expected.xxhash64)
     fail<CheckpointError>("{}: damaged (checksum differs from the manifest)", path.string());
 }
 
 }  // namespace
 
-void write_manifest(const fs::path& directory, const Manifest& manifest,
-                    const std::map<std::string, FileRecord>& files) {
+std::string shard_file(int index, int count) {
+  return fmt::format("optimizer-{:05}-of-{:05}.safetensors", index + 1, count);
+}
+
+void write_manifest(const fs::path& directory, const Manifest& manifest) {
   Json json = to_json(manifest);
-  for (const auto& [name, record] : files)
-    json["files"][name] = {{"bytes", record.bytes}, {"xxhash64", record.xxhash64}};
   json = Json::parse(dump(json));  // as a reader will parse it, so that both hash the same text
   json["checksum"] = checksum(json);
   const std::string text = dump(json) + "\n";
@@ -113,9 +135,9 @@ Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kManifestFile;
   try {
     const Json json = parse(path);
-    const Manifest manifest = from_json(json);
-    for (const std::string_view name : {kModelFile, kOptimizerFile})
-      verify_file(checkpoint / name, json.at("files").at(std::string(name)));
+    Manifest manifest = from_json(json);
+    check_names(path, manifest);
+    for (const auto& [name, record] : manifest.files) verify_file(checkpoint / name, record);
     return manifest;
   } catch (const Json::exception&) {
     fail<CheckpointError>("{}: a field is missing or has the wrong type", path.string());

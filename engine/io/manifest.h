@@ -1,4 +1,4 @@
-// manifest.json: the metadata of a checkpoint, and the sizes and checksums that verify its files. Both
+// manifest.json: the metadata of a checkpoint, and the sizes and checksums that verify its files. The
 // functions are thread-safe, but only one thread or process at a time may write to a directory.
 #pragma once
 
@@ -9,6 +9,20 @@
 #include <string_view>
 
 namespace convoy::io {
+
+inline constexpr std::string_view kModelFile = "model.safetensors";          // parameters and buffers
+inline constexpr std::string_view kOptimizerFile = "optimizer.safetensors";  // state of the optimizer
+inline constexpr std::string_view kManifestFile = "manifest.json";           // the manifest
+
+/// Returns the name of the file with one shard of an optimizer's state: optimizer-00001-of-00004.safetensors for
+/// shard 0 of 4.
+std::string shard_file(int index, int count);
+
+/// Size and checksum of a file, computed from the bytes in memory and not from the file.
+struct FileRecord {
+  std::uint64_t bytes = 0;  // the size of the file
+  std::string xxhash64;     // of its bytes, 16 hex digits
+};
 
 /// The metadata of a checkpoint.
 struct Manifest {
@@ -22,28 +36,23 @@ struct Manifest {
   std::map<std::string, std::string> extra;
 
   // Set by CheckpointDirectory::save().
-  std::string optimizer;             // name of the optimizer
-  std::int64_t optimizer_steps = 0;  // OptimizerState::steps
-  std::string dtype;                 // of the parameters: "f32"; "" if there are none
-  std::string parameters_hash;       // io::parameters_hash() of the model
+  std::string optimizer;                    // name of the optimizer
+  std::int64_t optimizer_steps = 0;         // OptimizerState::steps
+  std::string dtype;                        // of the parameters: "f32"; "" if there are none
+  std::string parameters_hash;              // io::parameters_hash() of the model
+  std::map<std::string, FileRecord> files;  // the other files of the checkpoint, by name
+
+  /// Returns the number of shards in which the optimizer's state is stored; 0 if it is in kOptimizerFile.
+  int shards() const {
+    return files.contains(std::string(kOptimizerFile)) ? 0 : static_cast<int>(files.size()) - 1;
+  }
 };
 
-inline constexpr std::string_view kModelFile = "model.safetensors";          // parameters and buffers
-inline constexpr std::string_view kOptimizerFile = "optimizer.safetensors";  // state of the optimizer
-inline constexpr std::string_view kManifestFile = "manifest.json";           // the manifest
+/// Writes the manifest of a checkpoint directory, and blocks until it is on disk. Throws OutputError if the
+/// write fails, UsageError if the manifest is too large to be read.
+void write_manifest(const std::filesystem::path& directory, const Manifest& manifest);
 
-/// Size and checksum of a file, computed from the bytes in memory and not from the file.
-struct FileRecord {
-  std::uint64_t bytes = 0;  // the size of the file
-  std::string xxhash64;     // of its bytes, 16 hex digits
-};
-
-/// Writes the manifest of a checkpoint directory with the records of its files by name, and blocks until it
-/// is on disk. Throws OutputError if the write fails, UsageError if the manifest is too large to be read.
-void write_manifest(const std::filesystem::path& directory, const Manifest& manifest,
-                    const std::map<std::string, FileRecord>& files);
-
-/// Reads the manifest of a checkpoint directory, and verifies it and both files by size and checksum. Throws
+/// Reads the manifest of a checkpoint directory, and verifies it and all files by size and checksum. Throws
 /// CheckpointError if a file is missing, unreadable or damaged.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
 

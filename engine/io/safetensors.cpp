@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -59,21 +60,18 @@ void read_narrowed(const InputFile& file, const SafetensorsEntry& entry, std::ui
   }
 }
 
-Tensor read_tensor(const InputFile& file, const SafetensorsEntry& entry, std::uint64_t data_start,
-                   const DeviceContext& host) {
-  Tensor tensor = Tensor::empty(entry.shape, dtype_named(entry.dtype), host);
-  const View view = tensor.view();
-  if (entry.dtype == "I64")
-    read_narrowed(file, entry, data_start, view);
-  else
-    file.read(data_start + entry.begin, std::span(view.as<std::byte>(), tensor.bytes()));
-  return tensor;
-}
-
 }  // namespace
 
-SafetensorsFile read_safetensors(const std::filesystem::path& path, const DeviceContext& device) {
-  const InputFile file(path);
+struct SafetensorsReader::OpenFile {
+  explicit OpenFile(const std::filesystem::path& path) : file(path) {}
+  InputFile file;
+  std::uint64_t data_start = 0;
+  SafetensorsHeader header;
+};
+
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) {
+  const auto open = std::make_shared<OpenFile>(path);
+  const InputFile& file = open->file;
   std::uint64_t header_bytes = 0;
   if (file.size() < kLengthBytes)
     fail<CheckpointError>("{}: {} bytes, too short for a safetensors file", path.string(), file.size());
@@ -81,22 +79,37 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path, const Device
   if (header_bytes > kMaxSafetensorsHeader || header_bytes > file.size() - kLengthBytes)
     fail<CheckpointError>("{}: header of {} bytes in a file of {} bytes (expected at most {})", path.string(),
                           header_bytes, file.size(), kMaxSafetensorsHeader);
-
-  SafetensorsHeader header;
-  const std::uint64_t data_start = kLengthBytes + header_bytes;
+  open->data_start = kLengthBytes + header_bytes;
   {
     std::string json(static_cast<std::size_t>(header_bytes), '\0');
     file.read(kLengthBytes, std::as_writable_bytes(std::span(json)));
-    header = parse_safetensors_header(path, json, file.size() - data_start);
+    open->header = parse_safetensors_header(path, json, file.size() - open->data_start);
   }
-  const DeviceContext host = device.kind() == DeviceKind::cpu ? device : Device::cpu();
-  SafetensorsFile result;
-  result.metadata = std::move(header.metadata);
-  result.tensors.reserve(header.entries.size());
-  for (SafetensorsEntry& entry : header.entries) {
-    Tensor tensor = read_tensor(file, entry, data_start, host).to(device);
-    result.tensors.push_back({std::move(entry.name), std::move(tensor)});
-  }
+  for (const SafetensorsEntry& entry : open->header.entries)
+    tensors_.push_back({entry.name, Tensor::empty(entry.shape, dtype_named(entry.dtype), Device::meta())});
+  file_ = open;
+}
+
+const std::map<std::string, std::string>& SafetensorsReader::metadata() const {
+  return file_->header.metadata;
+}
+
+Tensor SafetensorsReader::read(std::size_t index) const {
+  const SafetensorsEntry& entry = file_->header.entries[index];
+  Tensor tensor = Tensor::empty(entry.shape, dtype_named(entry.dtype), Device::cpu());
+  const View view = tensor.view();
+  if (entry.dtype == "I64")
+    read_narrowed(file_->file, entry, file_->data_start, view);
+  else
+    file_->file.read(file_->data_start + entry.begin, std::span(view.as<std::byte>(), tensor.bytes()));
+  return tensor;
+}
+
+SafetensorsFile read_safetensors(const std::filesystem::path& path, const DeviceContext& device) {
+  const SafetensorsReader reader(path);
+  SafetensorsFile result{.tensors = reader.tensors(), .metadata = reader.metadata()};
+  for (std::size_t i = 0; i < result.tensors.size(); ++i)
+    result.tensors[i].tensor = reader.read(i).to(device);
   return result;
 }
 

@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,26 @@ struct NamedTensor {
 struct SafetensorsFile {
   std::vector<NamedTensor> tensors;             // in the order of their data
   std::map<std::string, std::string> metadata;  // "__metadata__"
+};
+
+/// An open file whose tensors are read one by one. One thread uses an object.
+class SafetensorsReader {
+ public:
+  /// Opens the file and reads its header. Throws CheckpointError with a one-line message that names the file if
+  /// it cannot be read or is invalid.
+  explicit SafetensorsReader(const std::filesystem::path& path);
+
+  /// Returns the tensors in the order of their data, on the meta device: names, shapes and types.
+  const std::vector<NamedTensor>& tensors() const { return tensors_; }
+  /// Returns "__metadata__".
+  const std::map<std::string, std::string>& metadata() const;
+  /// Reads tensors()[index] to host memory. Throws CheckpointError if that fails.
+  Tensor read(std::size_t index) const;
+
+ private:
+  struct OpenFile;
+  std::shared_ptr<const OpenFile> file_;
+  std::vector<NamedTensor> tensors_;
 };
 
 /// Reads all tensors of a file to `device`. Reads each tensor directly into its memory, so the peak memory is

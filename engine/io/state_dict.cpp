@@ -146,6 +146,14 @@ void PreparedImport::apply() const {
   }
 }
 
+Shape shape_in_checkpoint(const Shape& shape, nn::ParameterKind kind) {
+  return kind == nn::ParameterKind::filter ? checkpoint_shape(shape) : shape;
+}
+
+Tensor from_checkpoint(const Tensor& tensor, const Shape& shape, nn::ParameterKind kind) {
+  return kind == nn::ParameterKind::filter ? to_memory_layout(tensor, shape) : tensor;
+}
+
 std::vector<NamedTensor> state_dict(const nn::Module& model) {
   const DeviceContext cpu = Device::cpu();
   std::vector<NamedTensor> tensors;

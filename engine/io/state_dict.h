@@ -19,6 +19,11 @@ std::vector<NamedTensor> state_dict(const nn::Module& model);
 /// Returns the tensors of an optimizer's state in the same form.
 std::vector<NamedTensor> state_dict(const std::vector<optim::NamedState>& state);
 
+/// Returns the shape that a checkpoint stores for a tensor of this kind and shape in memory.
+Shape shape_in_checkpoint(const Shape& shape, nn::ParameterKind kind);
+/// Returns a host tensor in checkpoint form as it is in memory, with the given shape.
+Tensor from_checkpoint(const Tensor& tensor, const Shape& shape, nn::ParameterKind kind);
+
 /// Copies tensors into a model by name, converting floating-point types to the model's. Ignores
 /// num_batches_tracked. If tensors are missing, unexpected or of another shape, changes nothing and throws
 /// CheckpointError, which begins with `source` and lists them.

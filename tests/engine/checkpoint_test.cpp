@@ -79,10 +79,11 @@ TEST_P(CheckpointResume, ResumesBitForBit) {
   for (int step = 3; step < 6; ++step) whole.step(step);
 
   TinyTraining resumed(optimizer, dtype, 99);
-  const io::Manifest manifest = io::load_checkpoint(saved, *resumed.net, resumed.optimizer.get());
-  EXPECT_EQ(manifest.step, 3);
+  const io::Checkpoint checkpoint = io::open_checkpoint(saved);
+  io::load_checkpoint(checkpoint, *resumed.net, resumed.optimizer.get());
+  EXPECT_EQ(checkpoint.manifest.step, 3);
   EXPECT_EQ(resumed.optimizer->steps(), 3);
-  EXPECT_EQ(manifest.parameters_hash, io::parameters_hash(*resumed.net));
+  EXPECT_EQ(checkpoint.manifest.parameters_hash, io::parameters_hash(*resumed.net));
   for (int step = 3; step < 6; ++step) resumed.step(step);
   EXPECT_EQ(io::encode_safetensors(io::state_dict(*resumed.net)),
             io::encode_safetensors(io::state_dict(*whole.net)));
@@ -137,14 +138,18 @@ TEST(Checkpoint, LoadIntoAnotherModelOrOptimizerChangesNothing) {
   TinyTraining other_model("adam", DType::f32, 5, 7), other_optimizer("sgd", DType::f32, 5);
   for (TinyTraining* other : {&other_model, &other_optimizer}) {
     const std::string before = io::parameters_hash(*other->net);
-    EXPECT_THROW(io::load_checkpoint(path, *other->net, other->optimizer.get()), CheckpointError);
+    EXPECT_THROW(io::load_checkpoint(io::open_checkpoint(path), *other->net, other->optimizer.get()),
+                 CheckpointError);
     EXPECT_EQ(io::parameters_hash(*other->net), before);
     EXPECT_EQ(other->optimizer->steps(), 0);
   }
-  EXPECT_THAT(checkpoint_error(
-                  [&] { io::load_checkpoint(path, *other_optimizer.net, other_optimizer.optimizer.get()); }),
+  EXPECT_THAT(checkpoint_error([&] {
+                io::load_checkpoint(io::open_checkpoint(path), *other_optimizer.net,
+                                    other_optimizer.optimizer.get());
+              }),
               HasSubstr("was saved with optimizer adam, expected sgd"));
-  io::load_checkpoint(path, *other_optimizer.net, nullptr);  // the model matches, only the optimizer does not
+  io::load_checkpoint(io::open_checkpoint(path), *other_optimizer.net,
+                      nullptr);  // the model matches, only the optimizer does not
   EXPECT_EQ(io::parameters_hash(*other_optimizer.net), io::parameters_hash(*saved.net));
 }
 
@@ -157,9 +162,104 @@ TEST(Checkpoint, MismatchedStateLeavesTheModelUnchanged) {
   const fs::path path =
       io::CheckpointDirectory(directory.path()).save(*plain.net, *plain.optimizer, at_step(1), false);
   const std::string before = io::parameters_hash(*training.net);
-  EXPECT_THAT(checkpoint_error([&] { io::load_checkpoint(path, *training.net, training.optimizer.get()); }),
+  EXPECT_THAT(checkpoint_error([&] {
+                io::load_checkpoint(io::open_checkpoint(path), *training.net, training.optimizer.get());
+              }),
               HasSubstr("missing (\"momentum/conv.weight\""));
   EXPECT_EQ(io::parameters_hash(*training.net), before);
+}
+
+/// Returns the path of a checkpoint that was found.
+std::optional<fs::path> path_of(const std::optional<io::Checkpoint>& checkpoint) {
+  return checkpoint ? std::optional(checkpoint->path) : std::nullopt;
+}
+
+/// Saves a training as the ranks of a job with ZeRO do: each tensor of the state is cut at the same fractions.
+io::Checkpoint save_in_shards(const fs::path& directory, const TinyTraining& training, int shards) {
+  io::CheckpointDirectory checkpoints(directory);
+  io::Snapshot snapshot = io::Snapshot::of(*training.net);
+  const fs::path temporary = checkpoints.begin(1);
+  std::vector<io::FileRecord> records;
+  for (int i = 0; i < shards; ++i) {
+    const optim::OptimizerState whole = state_of(*training.optimizer);
+    snapshot.shard = {
+        .optimizer = whole.name, .steps = whole.steps, .index = i, .count = shards, .pieces = {}};
+    for (const optim::NamedState& state : whole.tensors) {
+      const std::int64_t numel = state.tensor.numel(), begin = numel * i / shards;
+      snapshot.shard.pieces.push_back({state.name, state.tensor.shape(), state.kind, begin,
+                                       state.tensor.slice(begin, {numel * (i + 1) / shards - begin})});
+    }
+    std::erase_if(snapshot.shard.pieces, [](const auto& piece) { return piece.values.numel() == 0; });
+    records.push_back(io::CheckpointDirectory::write_shard(temporary, snapshot.shard));
+  }
+  return io::open_checkpoint(checkpoints.commit(temporary, snapshot, at_step(1), records, false));
+}
+
+TEST(ShardedCheckpoint, LoadsIntoAWholeOptimizer) {
+  const TempDirectory directory(TempDirectory::in_memory());
+  TinyTraining saved("adam"), loaded("adam", DType::f32, 99);
+  saved.step(0);
+  const io::Checkpoint checkpoint = save_in_shards(directory.path(), saved, 3);
+  EXPECT_THAT(
+      names_in(checkpoint.path),
+      UnorderedElementsAre("model.safetensors", "manifest.json", "optimizer-00001-of-00003.safetensors",
+                           "optimizer-00002-of-00003.safetensors", "optimizer-00003-of-00003.safetensors"));
+  io::load_checkpoint(checkpoint, *loaded.net, loaded.optimizer.get());
+  EXPECT_EQ(io::encode_safetensors(io::state_dict(loaded.optimizer->state())),
+            io::encode_safetensors(io::state_dict(saved.optimizer->state())));
+  EXPECT_EQ(loaded.optimizer->steps(), 1);
+  saved.step(1);
+  loaded.step(1);
+  EXPECT_EQ(io::parameters_hash(*loaded.net), io::parameters_hash(*saved.net));
+}
+
+TEST(ShardedCheckpoint, IsRefusedByAnotherOptimizer) {
+  const TempDirectory directory(TempDirectory::in_memory());
+  const TinyTraining saved("adam");
+  TinyTraining other("sgd"), larger("adam", DType::f32, 1, 7);
+  const io::Checkpoint checkpoint = save_in_shards(directory.path(), saved, 2);
+  EXPECT_THAT(checkpoint_error([&] { io::load_checkpoint(checkpoint, *other.net, other.optimizer.get()); }),
+              HasSubstr("was saved with optimizer adam, expected sgd"));
+  EXPECT_THAT(
+      checkpoint_error([&] { io::SavedOptimizer(checkpoint).check_matches(state_of(*larger.optimizer)); }),
+      HasSubstr("second_moment/fc.weight\" is f32 [5, 4], expected f32 [7, 4]"));
+}
+
+TEST(ShardedCheckpoint, IsDamagedIfAShardIsMissingOrChanged) {
+  const TempDirectory directory(TempDirectory::in_memory());
+  const TinyTraining saved("adam");
+  const fs::path path = save_in_shards(directory.path(), saved, 2).path;
+  const fs::path shard = path / io::shard_file(1, 2);
+  flip_byte(shard, 2000);
+  EXPECT_THAT(checkpoint_error([&] { io::open_checkpoint(path); }), HasSubstr("damaged"));
+  fs::remove(shard);
+  EXPECT_THAT(checkpoint_error([&] { io::open_checkpoint(path); }), HasSubstr("cannot be opened"));
+}
+
+/// A manifest can be right while the shards are not of one state.
+TEST(ShardedCheckpoint, IsRefusedIfTheShardsDoNotCoverTheState) {
+  const TempDirectory directory(TempDirectory::in_memory());
+  const TinyTraining training("adam");
+  io::CheckpointDirectory checkpoints(directory.path());
+  const auto open_with = [&](std::int64_t begin, std::int64_t numel, Shape shape) {
+    io::Snapshot snapshot = io::Snapshot::of(*training.net);
+    const fs::path temporary = checkpoints.begin(1);
+    std::vector<io::FileRecord> records;
+    for (int i = 0; i < 2; ++i) {
+      snapshot.shard = {.optimizer = "adam", .steps = 1, .index = i, .count = 2, .pieces = {}};
+      snapshot.shard.pieces.push_back({"a", i == 0 ? Shape{10} : shape, nn::ParameterKind::weight,
+                                       i == 0 ? 0 : begin,
+                                       Tensor::zeros({i == 0 ? 5 : numel}, DType::f32, Device::cpu())});
+      records.push_back(io::CheckpointDirectory::write_shard(temporary, snapshot.shard));
+    }
+    const fs::path path = checkpoints.commit(temporary, snapshot, at_step(1), records, false);
+    return checkpoint_error([&] { io::SavedOptimizer(io::open_checkpoint(path)); });
+  };
+  EXPECT_EQ(open_with(5, 5, {10}), "");
+  EXPECT_THAT(open_with(5, 4, {10}), HasSubstr("9 elements of \"a\" in a row, expected 10"));
+  EXPECT_THAT(open_with(4, 6, {10}), HasSubstr("5 elements of \"a\" in a row, expected 10"));
+  EXPECT_THAT(open_with(6, 5, {10}), HasSubstr("5 elements of \"a\" in a row, expected 10"));
+  EXPECT_THAT(open_with(5, 5, {2, 5}), HasSubstr("the metadata of \"a\" are missing or damaged"));
 }
 
 struct Directory {
@@ -175,9 +275,9 @@ struct Directory {
 
 TEST(CheckpointDirectory, StartsEmpty) {
   const Directory directory;
-  EXPECT_EQ(directory.checkpoints.latest(), std::nullopt);
-  EXPECT_EQ(directory.checkpoints.best(), std::nullopt);
-  EXPECT_EQ(io::CheckpointDirectory(directory.at("absent")).latest(), std::nullopt);
+  EXPECT_EQ(path_of(directory.checkpoints.latest()), std::nullopt);
+  EXPECT_EQ(path_of(directory.checkpoints.best()), std::nullopt);
+  EXPECT_EQ(path_of(io::CheckpointDirectory(directory.at("absent")).latest()), std::nullopt);
 }
 
 TEST(CheckpointDirectory, ThrowsIfUnreadable) {
@@ -192,8 +292,8 @@ TEST(CheckpointDirectory, KeepsTheLastAndTheBest) {
   for (int step = 1; step <= 5; ++step) directory.save(step, step == 2);
   EXPECT_THAT(names_in(directory.temp.path()),
               UnorderedElementsAre("step_000002", "step_000004", "step_000005", "LATEST", "BEST"));
-  EXPECT_EQ(directory.checkpoints.latest(), directory.at("step_000005"));
-  EXPECT_EQ(directory.checkpoints.best(), directory.at("step_000002"));
+  EXPECT_EQ(path_of(directory.checkpoints.latest()), directory.at("step_000005"));
+  EXPECT_EQ(path_of(directory.checkpoints.best()), directory.at("step_000002"));
   EXPECT_EQ(bytes_of(directory.at("LATEST")), "step_000005\n");
 }
 
@@ -208,7 +308,7 @@ TEST(CheckpointDirectory, KeepsAllOrNoBestOnRequest) {
   no_best.checkpoints.set_keep_best(false);
   for (int step = 1; step <= 3; ++step) no_best.save(step, true);
   EXPECT_THAT(names_in(no_best.temp.path()), UnorderedElementsAre("step_000003", "LATEST"));
-  EXPECT_EQ(no_best.checkpoints.best(), std::nullopt);
+  EXPECT_EQ(path_of(no_best.checkpoints.best()), std::nullopt);
   EXPECT_THROW(no_best.checkpoints.set_keep_last(-1), UsageError);
 }
 
@@ -217,7 +317,7 @@ TEST(CheckpointDirectory, LatestIsTheLastSavedNotTheHighestStep) {
   directory.checkpoints.set_keep_last(1);
   directory.save(100);
   directory.save(60);  // after a resume from an earlier step
-  EXPECT_EQ(directory.checkpoints.latest(), directory.at("step_000060"));
+  EXPECT_EQ(path_of(directory.checkpoints.latest()), directory.at("step_000060"));
 }
 
 TEST(CheckpointDirectory, SkipsDamagedCheckpoints) {
@@ -226,14 +326,15 @@ TEST(CheckpointDirectory, SkipsDamagedCheckpoints) {
   flip_byte(directory.at("step_000003") / io::kModelFile, 500);
   fs::resize_file(directory.at("step_000002") / io::kOptimizerFile, 100);
   std::vector<std::string> warnings;
-  EXPECT_EQ(directory.checkpoints.latest(&warnings), directory.at("step_000001"));
+  EXPECT_EQ(path_of(directory.checkpoints.latest(&warnings)), directory.at("step_000001"));
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("step_000003/model.safetensors: damaged"),
                                     HasSubstr("step_000002/optimizer.safetensors: 100 bytes")));
-  EXPECT_EQ(directory.checkpoints.best(), std::nullopt);
+  EXPECT_EQ(path_of(directory.checkpoints.best()), std::nullopt);
 
   TinyTraining other("sgd", DType::f32, 5);
   const std::string before = io::parameters_hash(*other.net);
-  EXPECT_THROW(io::load_checkpoint(directory.at("step_000003"), *other.net, other.optimizer.get()),
+  EXPECT_THROW(io::load_checkpoint(io::open_checkpoint(directory.at("step_000003")), *other.net,
+                                   other.optimizer.get()),
                CheckpointError);
   EXPECT_EQ(io::parameters_hash(*other.net), before);
 }
@@ -242,14 +343,14 @@ TEST(CheckpointDirectory, FindsCheckpointsWithoutAValidPointer) {
   Directory directory;
   for (int step = 1; step <= 2; ++step) directory.save(step);
   fs::remove(directory.at("LATEST"));
-  EXPECT_EQ(directory.checkpoints.latest(), directory.at("step_000002"));
+  EXPECT_EQ(path_of(directory.checkpoints.latest()), directory.at("step_000002"));
   for (const std::string text :
        {"", "../step_000001\n", "step_9999999999999999999999\n", "/etc\n", "step_000009\n"}) {
     directory.temp.write("LATEST", text);
-    EXPECT_EQ(directory.checkpoints.latest(), directory.at("step_000002")) << text;
+    EXPECT_EQ(path_of(directory.checkpoints.latest()), directory.at("step_000002")) << text;
   }
   directory.temp.write("LATEST", std::string(1000, 'x'));
-  EXPECT_EQ(directory.checkpoints.latest(), directory.at("step_000002"));
+  EXPECT_EQ(path_of(directory.checkpoints.latest()), directory.at("step_000002"));
 }
 
 TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
@@ -258,7 +359,7 @@ TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {
   directory.training.step(0);
   directory.save(1);
   EXPECT_THAT(names_in(directory.temp.path()), UnorderedElementsAre("step_000001", "LATEST"));
-  EXPECT_EQ(io::read_manifest(*directory.checkpoints.latest()).parameters_hash,
+  EXPECT_EQ(directory.checkpoints.latest()->manifest.parameters_hash,
             io::parameters_hash(*directory.training.net));
 }
 
@@ -267,8 +368,8 @@ TEST(CheckpointDirectory, RenamedOldCheckpointIsStillValid) {
   directory.save(1, true);
   fs::rename(directory.at("step_000001"),
              directory.at(".old-step_000001"));  // a kill between the two renames
-  EXPECT_EQ(directory.checkpoints.latest(), directory.at(".old-step_000001"));
-  EXPECT_EQ(directory.checkpoints.best(), directory.at(".old-step_000001"));
+  EXPECT_EQ(path_of(directory.checkpoints.latest()), directory.at(".old-step_000001"));
+  EXPECT_EQ(path_of(directory.checkpoints.best()), directory.at(".old-step_000001"));
   directory.save(1);
   EXPECT_THAT(names_in(directory.temp.path()), UnorderedElementsAre("step_000001", "LATEST", "BEST"));
 }
@@ -307,7 +408,7 @@ TEST(CheckpointDirectory, PrefersOlderCheckpointsToThoseOfAnAbandonedTraining) {
   Directory directory;
   for (const int step : {10, 30, 15}) directory.save(step);
   fs::resize_file(directory.temp.path() / "step_000015" / "model.safetensors", 10);
-  EXPECT_EQ(directory.checkpoints.latest()->filename(), "step_000010");
+  EXPECT_EQ(directory.checkpoints.latest()->path.filename(), "step_000010");
 }
 
 TEST(WriteFileAtomically, ReplacesTheFileAndLeavesNoTemporary) {

@@ -69,7 +69,7 @@ TEST(LowPrecisionCopies, FollowLoadedParameters) {
   TinyTraining loaded, imported;
   for (const TinyTraining* training : {&loaded, &imported})
     training->net->keep_low_precision_copies(DType::f16);
-  io::load_checkpoint(path, *loaded.net, loaded.optimizer.get());
+  io::load_checkpoint(io::open_checkpoint(path), *loaded.net, loaded.optimizer.get());
   expect_new_copies(*loaded.net, DType::f16);
   EXPECT_EQ(io::parameters_hash(*loaded.net), io::parameters_hash(*saved.net));
   io::load_state_dict(*imported.net, io::state_dict(*saved.net), "test");

@@ -39,7 +39,7 @@ struct CheckpointDamage : ::testing::Test {
   void SetUp() override {
     CheckpointScene scene(temp.path());
     scene.save(1, 1);
-    checkpoint = *scene.checkpoints().latest();
+    checkpoint = scene.checkpoints().latest()->path;
   }
 
   void expect_rejected() const {

@@ -216,7 +216,11 @@ TEST_F(DiskFault, SyncsFilesBeforeTheRename) {
     EXPECT_NE(found, calls.rend()) << name << " " << path;
     return calls.rend() - found;
   };
-  const std::string temporary = root + "/.tmp-step_000002";
+  const auto of_step = std::find_if(calls.begin(), calls.end(), [&](const SystemCall& call) {
+    return call.name == "rename" && call.path.starts_with(root + "/.tmp-step_000002.");
+  });
+  ASSERT_NE(of_step, calls.end());
+  const std::string temporary = of_step->path;
   const auto renamed = position("rename", temporary);
   for (const char* file : {"model.safetensors", "optimizer.safetensors", "manifest.json"}) {
     const std::string path = temporary + "/" + file;

@@ -44,8 +44,11 @@ TrainerCallbacks Reporter::callbacks() {
     on_evaluation(step, evaluation, is_best);
   };
   callbacks.on_warning = [this](std::int64_t step, const std::string& text) { warn(text, step); };
-  callbacks.on_save = [this](std::int64_t step, const std::filesystem::path& path) {
-    log_.write("save", {{"step", step}, {"path", path.string()}});
+  callbacks.on_save = [this](const SaveReport& save) {
+    log_.write("save", {{"step", save.step},
+                        {"path", save.path.string()},
+                        {"stall_ms", save.stall_ms},
+                        {"write_ms", save.write_ms}});
   };
   callbacks.on_exception = [this](std::int64_t step, const std::exception& error) {
     log_.write("error", {{"step", step}, {"message", error.what()}});

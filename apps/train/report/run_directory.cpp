@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "convoy/engine/io/checkpoint.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy {
@@ -35,7 +34,7 @@ RunDirectory::RunDirectory(const TrainOptions& options) : out_(*options.out) {
   } else if (!options.resume.empty()) {
     const fs::path from = options.resume;
     if (fs::exists(from / io::kManifestFile)) {
-      checkpoint_ = from;
+      checkpoint_ = io::open_checkpoint(from);
     } else {
       checkpoint_ = io::CheckpointDirectory(from / "checkpoints").latest(&warnings_);
       if (!checkpoint_)
@@ -46,7 +45,7 @@ RunDirectory::RunDirectory(const TrainOptions& options) : out_(*options.out) {
   } else if (const auto found = own.latest()) {
     fail<UsageError>(
         "--out {}: contains a run already ({}); add --resume auto to continue it, or use another directory",
-        out_.string(), found->filename().string());
+        out_.string(), found->path.filename().string());
   }
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "convoy/apps/train/options.h"
-#include "convoy/engine/io/manifest.h"
+#include "convoy/engine/io/checkpoint.h"
 
 namespace convoy {
 
@@ -22,7 +22,7 @@ class RunDirectory {
   std::filesystem::path path(const std::string& name) const { return out_ / name; }
   const std::filesystem::path& out() const { return out_; }
   /// Returns the checkpoint to resume from; nullopt for a new run.
-  const std::optional<std::filesystem::path>& checkpoint() const { return checkpoint_; }
+  const std::optional<io::Checkpoint>& checkpoint() const { return checkpoint_; }
   /// Returns warnings about damaged checkpoints that were skipped.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
@@ -31,7 +31,7 @@ class RunDirectory {
 
  private:
   std::filesystem::path out_;
-  std::optional<std::filesystem::path> checkpoint_;
+  std::optional<io::Checkpoint> checkpoint_;
   std::vector<std::string> warnings_;
 };
 

@@ -1,13 +1,15 @@
 // Conversion between the sharded state of the ranks' optimizers and the full state in a checkpoint.
 #pragma once
 
-#include <map>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/zero/sharded_parameters.h"
 #include "convoy/engine/optim/optimizer.h"
+#include "convoy/engine/optim/optimizer_shard.h"
 
 namespace convoy::dist {
 
@@ -22,15 +24,22 @@ class ShardedOptimizer {
   ShardedOptimizer(optim::Optimizer& optimizer, std::vector<optim::ParameterGroup> groups,
                    const ShardedParameters& parameters, Communicator& control);
 
-  /// Returns a full state of zeros in host memory.
-  optim::OptimizerState make_whole() const;
+  /// Returns the full state without values: its tensors are on the meta device.
+  optim::OptimizerState describe() const;
+  /// Returns this rank's shard of the state, which shares the optimizer's tensors. Blocks until the device has
+  /// computed the number of steps.
+  optim::OptimizerShard shard() const;
+  /// Returns the shard of rank (rank + distance) % size in host memory, so that this rank can replace it.
+  /// Needs memory for that shard and one bucket. Collective; blocks until the shard is received.
+  optim::OptimizerShard shard_of_peer(int distance) const;
   /// Returns the full state of all ranks' optimizers in host memory on rank 0, and an empty state on the other
   /// ranks, which need memory for one bucket. Collective; blocks until the state is received.
   optim::OptimizerState gather() const;
-  /// Distributes rank 0's full state, and its number of steps, to the optimizers of all ranks. On rank 0,
-  /// `whole` has the tensors that make_whole() returns; other ranks ignore it, and need memory for one bucket.
-  /// Collective; blocks until the state is received.
-  void scatter(const optim::OptimizerState& whole) const;
+  /// Sets the state of all ranks' optimizers, and the number of steps to that of rank 0. For each tensor of the
+  /// full state, `fill` gets its name and kind with zeros in host memory, and stores the elements that this rank
+  /// provides; no other rank provides them. Each rank needs memory for one tensor. Collective; blocks until the
+  /// state is received.
+  void restore(std::int64_t steps, const std::function<void(const optim::NamedState& whole)>& fill) const;
 
  private:
   /// Returns the kinds of state that the optimizer keeps for each piece, for example "momentum".
@@ -38,11 +47,13 @@ class ShardedOptimizer {
   /// Returns the state tensors of one kind, by piece.
   std::vector<Tensor> pieces_of(const std::string& kind) const;
 
-  /// Returns the tensors of a full state by their names.
-  std::map<std::string, Tensor> by_name(const optim::OptimizerState& whole) const;
-  /// Calls f(kind, bucket number, pieces of the kind, a zeroed bucket in host memory) for each kind and bucket.
+  /// Returns the shard of a rank with undefined values, ordered by kind, bucket and slice.
+  optim::OptimizerShard shard_without_values(int rank) const;
+  /// Returns the full state with tensors of zeros on `device`.
+  optim::OptimizerState make_whole(const DeviceContext& device) const;
+  /// Calls f(kind, bucket number, the bucket of all ranks in host memory) for each kind and bucket. Collective.
   template <class F>
-  void for_each_bucket(const F& f) const;
+  void for_each_gathered_bucket(const F& f) const;
 
   optim::Optimizer& optimizer_;
   std::vector<optim::ParameterGroup> groups_;

@@ -140,52 +140,6 @@ TEST_F(ConvoyLaunch, LeavesNoRankBehindIfItIsKilled) {
   EXPECT_FALSE(checkpoints_of(workshop.path("run")).empty()) << "the ranks save when the launcher dies";
 }
 
-TEST_F(Continuation, GivesTheResultOfAResumedTraining) {
-  train_reference();
-  for (const int rank : {3, 0}) {
-    const auto step =
-        kill_and_compare("killed-" + std::to_string(rank), rank, 100, {"--save-every", "1000000"});
-    ASSERT_TRUE(step) << "restarted from a checkpoint";
-    EXPECT_GE(*step, 99);
-  }
-}
-
-TEST_F(Continuation, EndsIfTooFewRanksRemain) {
-  Process job(training("run", {"--ranks", "2", "--max-restarts", "2", "--min-ranks", "2"},
-                       {"--epochs", "100000", "--eval-every", "0"}));
-  wait_for_step(workshop, "run", 5);
-  kill_rank(1, "run");
-  const ProcessResult result = job.wait();
-  EXPECT_EQ(result.exit_code, 137) << result.err;
-  EXPECT_THAT(result.err,
-              HasSubstr("rank 1 on localhost was killed by SIGKILL; fewer than --min-ranks 2 remain"));
-}
-
-TEST_F(Continuation, WorksDownToOneRank) {
-  Process job(training("run", {"--ranks", "3", "--max-restarts", "5", "--min-ranks", "1"},
-                       {"--epochs", "100", "--eval-every", "0", "--save-every", "1000000"}));
-  for (const int rank : {2, 1}) {
-    wait_for_step(workshop, "run", rank == 2 ? 100 : 300);
-    kill_rank(rank, "run");
-  }
-  const ProcessResult result = job.wait();
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("with 2 ranks"), HasSubstr("with 1 rank\n")));
-  EXPECT_EQ(workshop.events("run", "step").size(), 1000u);
-}
-
-TEST_F(Continuation, WithShardedStateRestartsFromTheCheckpoint) {
-  Arguments flags = kLong;
-  flags.insert(flags.end(), {"--zero", "1"});
-  Process job(
-      training("run", {"--ranks", "3", "--max-restarts", "1", "--min-ranks", "2", "--backoff", "0"}, flags));
-  wait_for_step(workshop, "run", 150);
-  kill_rank(2, "run");
-  const ProcessResult result = job.wait();
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("resuming from "), HasSubstr("2 on 1 host")));
-}
-
 /// A real two-host job: agents are started in two network namespaces.
 class ConvoyLaunchHosts : public ConvoyLaunch {
  protected:

@@ -67,7 +67,7 @@ class ConvoyLaunch : public ::testing::Test {
 /// A training whose ranks are killed, and continue without a checkpoint.
 class Continuation : public ConvoyLaunch {
  protected:
-  static constexpr int kRanks = 4;
+  explicit Continuation(int ranks = 4) : kRanks(ranks) {}
 
   /// Trains on all ranks and keeps the checkpoint of each step.
   void train_reference() {
@@ -98,7 +98,8 @@ class Continuation : public ConvoyLaunch {
         training(out, {"--ranks", std::to_string(kRanks), "--max-restarts", "2", "--min-ranks", "2"}, flags));
     wait_for_step(workshop, out, after);
     kill_rank(rank, out);
-    FaultRecord record(fmt::format("one of {} ranks is killed under `convoy-launch --min-ranks 2`", kRanks));
+    FaultRecord record(
+        fmt::format("one of {} ranks{} is killed under `convoy-launch --min-ranks 2`", kRanks, setting));
     while (job.running() && workshop.events(out, "start").size() < 2)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     record.stop();
@@ -112,12 +113,16 @@ class Continuation : public ConvoyLaunch {
     EXPECT_EQ(hash_of(out), resumed_hash(step, kRanks - 1)) << "continued after step " << step;
     if (result.out.find("continuing after step ") == std::string::npos) return std::nullopt;
     if (!HasFailure())
-      record.print("the others go on, with the bytes of a training resumed from that step on 3 ranks",
-                   "nothing: the step is repeated");
+      record.print(
+          "the others go on, with the bytes of a training resumed from that step on the same number of ranks",
+          lost);
     return step;
   }
 
-  const Arguments steps = {"--epochs", "30", "--eval-every", "0"};
+  const int kRanks;
+  Arguments steps = {"--epochs", "30", "--eval-every", "0"};
+  std::string setting;  // for the record of the fault: " with --zero 1"
+  std::string lost = "nothing: the step is repeated";
 };
 
 }  // namespace convoy::testing

@@ -11,6 +11,7 @@
 namespace convoy {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -26,7 +27,7 @@ int train(const TrainerCallbacks& callbacks, const std::filesystem::path& out) {
 
 TEST(TrainerCallbacks, ArriveInTheOrderOfEvents) {
   const testing::TempDirectory directory;
-  std::vector<std::string> events;
+  std::vector<std::string> events, saves;
   TrainerCallbacks callbacks;
   callbacks.on_step = [&](const StepReport& report) {
     EXPECT_GT(report.measured->loss, 0);
@@ -37,14 +38,18 @@ TEST(TrainerCallbacks, ArriveInTheOrderOfEvents) {
     EXPECT_GT(evaluation.count, 0);
     events.push_back("evaluation " + std::to_string(step));
   };
-  callbacks.on_save = [&](std::int64_t step, const std::filesystem::path& path) {
-    EXPECT_TRUE(std::filesystem::exists(path / "manifest.json"));
-    events.push_back("save " + std::to_string(step));
+  callbacks.on_save = [&](const SaveReport& save) {
+    EXPECT_TRUE(std::filesystem::exists(save.path / "manifest.json"));
+    saves.push_back(fmt::format("save {} after {}", save.step, events.back()));
   };
   callbacks.on_exception = [&](std::int64_t, const std::exception&) { events.push_back("exception"); };
   EXPECT_EQ(train(callbacks, directory.path() / "run"), 0);
-  EXPECT_THAT(events, ElementsAre("step 1", "step 2", "epoch 0", "evaluation 2", "save 2", "step 3", "step 4",
-                                  "epoch 1", "evaluation 4", "save 4"));
+  EXPECT_THAT(events, ElementsAre("step 1", "step 2", "epoch 0", "evaluation 2", "step 3", "step 4",
+                                  "epoch 1", "evaluation 4"));
+  // The first is written while the training goes on, the last one before it ends.
+  EXPECT_THAT(saves,
+              ElementsAre(AnyOf("save 2 after evaluation 2", "save 2 after step 3", "save 2 after epoch 1"),
+                          "save 4 after evaluation 4"));
 }
 
 TEST(TrainerCallbacks, ReportAnException) {

@@ -109,7 +109,7 @@ TEST(Run, NanLossStopsTheRunAndKeepsCheckpoints) {
   EXPECT_THAT(saved.err, HasSubstr("the checkpoint of step 1 is intact"));
   const auto newest = io::CheckpointDirectory(workshop.path("saved") / "checkpoints").latest();
   ASSERT_TRUE(newest.has_value());
-  EXPECT_EQ(io::read_manifest(*newest).step, 1);
+  EXPECT_EQ(newest->manifest.step, 1);
   EXPECT_TRUE(workshop.events("saved", "result").empty());
   const std::vector<Json> errors = workshop.events("saved", "error");
   ASSERT_EQ(errors.size(), 1u);

@@ -103,7 +103,11 @@ class Training {
       at += values.size();
     }
     if (sharded_) {
-      sharded_->scatter(state);
+      sharded_->restore(state.steps, [&](const optim::NamedState& whole) {
+        if (comm_.rank() != 0) return;
+        for (const optim::NamedState& saved : state.tensors)
+          if (saved.name == whole.name) whole.tensor.copy_from(saved.tensor);
+      });
     } else {
       const std::vector<optim::NamedState> target = optimizer_->state();
       for (std::size_t i = 0; i < target.size(); ++i) target[i].tensor.copy_from(state.tensors[i].tensor);

@@ -1,0 +1,70 @@
+#include "convoy/engine/io/snapshot.h"
+
+#include <utility>
+
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::io {
+namespace {
+
+/// Copies `from` into `to`, which gets new host memory unless it has the same shape and type.
+void copy_tensor(const Tensor& from, Tensor& to) {
+  if (!to.defined() || to.shape() != from.shape() || to.dtype() != from.dtype())
+    to = Tensor::empty(from.shape(), from.dtype(), Device::cpu());
+  to.copy_from(from);
+}
+
+/// Copies a list of values whose member `tensor` is a Tensor.
+template <class T>
+void copy_list(const std::vector<T>& from, std::vector<T>& to, Tensor T::*tensor) {
+  to.resize(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    Tensor memory = std::move(to[i].*tensor);
+    copy_tensor(from[i].*tensor, memory);
+    to[i] = from[i];
+    to[i].*tensor = std::move(memory);
+  }
+}
+
+}  // namespace
+
+Snapshot Snapshot::of(const nn::Module& model) {
+  Snapshot snapshot;
+  for (const nn::NamedParameter& parameter : model.parameters()) {
+    parameter.variable.wait_ready();
+    snapshot.model.push_back({parameter.name, parameter.variable.value(), parameter.kind});
+  }
+  for (const nn::NamedBuffer& buffer : model.buffers())
+    snapshot.model.push_back({buffer.name, buffer.tensor, nn::ParameterKind::norm_shift});
+  return snapshot;
+}
+
+void Snapshot::copy_from(const Snapshot& other) {
+  copy_list(other.model, model, &optim::NamedState::tensor);
+  copy_list(other.optimizer.tensors, optimizer.tensors, &optim::NamedState::tensor);
+  copy_list(other.shard.pieces, shard.pieces, &optim::StatePiece::values);
+  optimizer.name = other.optimizer.name;
+  optimizer.steps = other.optimizer.steps;
+  shard.optimizer = other.shard.optimizer;
+  shard.steps = other.shard.steps;
+  shard.index = other.shard.index;
+  shard.count = other.shard.count;
+}
+
+void Snapshot::restore_model(nn::Module& to) const {
+  const Snapshot live = Snapshot::of(to);
+  check(live.model.size() == model.size(), "snapshot: {} tensors, expected the {} of the model", model.size(),
+        live.model.size());
+  for (std::size_t i = 0; i < model.size(); ++i) live.model[i].tensor.copy_from(model[i].tensor);
+  to.refresh_low_precision_copies();
+}
+
+std::size_t Snapshot::bytes() const {
+  std::size_t bytes = 0;
+  for (const auto* tensors : {&model, &optimizer.tensors})
+    for (const optim::NamedState& state : *tensors) bytes += state.tensor.bytes();
+  for (const optim::StatePiece& piece : shard.pieces) bytes += piece.values.bytes();
+  return bytes;
+}
+
+}  // namespace convoy::io

@@ -1,0 +1,34 @@
+// Snapshot: what a checkpoint stores of a model and its optimizer.
+#pragma once
+
+#include <vector>
+
+#include "convoy/engine/nn/module.h"
+#include "convoy/engine/optim/optimizer.h"
+#include "convoy/engine/optim/optimizer_shard.h"
+
+namespace convoy::io {
+
+/// The tensors of a model, and of an optimizer or of one shard of it. A snapshot that was made by of() shares
+/// them with the model; copy_from() makes one in host memory, which does not change while training goes on.
+struct Snapshot {
+  std::vector<optim::NamedState> model;  // parameters, then buffers
+  optim::OptimizerState optimizer;       // without tensors if the ranks store shards
+  optim::OptimizerShard shard;           // without pieces otherwise
+
+  /// Returns a snapshot that shares the tensors of the model. Waits until the parameters are complete on this
+  /// rank. The caller adds the optimizer or a shard.
+  static Snapshot of(const nn::Module& model);
+
+  /// Copies all of `other` to host memory, and waits for the copies. Uses the memory of an earlier copy again
+  /// if shapes and types are equal. No other thread uses this object meanwhile. Throws DeviceError if memory
+  /// is exhausted.
+  void copy_from(const Snapshot& other);
+  /// Copies the model's tensors back into a model with the same parameters and buffers, and refreshes the
+  /// low-precision copies.
+  void restore_model(nn::Module& to) const;
+  /// Returns the size of all tensors in bytes.
+  std::size_t bytes() const;
+};
+
+}  // namespace convoy::io
