@@ -12,6 +12,7 @@ namespace convoy::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 constexpr int kImages = 25, kTestImages = 8;
 
@@ -135,6 +136,44 @@ TEST_F(ZeroRuns, ResumeWithOtherWorldSizes) {
     from = (workshop.path(out) / "checkpoints" / ("step_00000" + std::to_string(first + 2))).string();
     ASSERT_TRUE(std::filesystem::exists(from));
   }
+}
+
+/// Returns the names of the files of a training's last checkpoint.
+std::vector<std::string> files_of_checkpoint(const std::filesystem::path& out) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoints_of(out).back()))
+    names.push_back(entry.path().filename());
+  return names;
+}
+
+TEST_F(ZeroRuns, WriteOneShardPerRank) {
+  const Arguments flags = {"--max-steps", "3", "--optimizer", "adam", "--zero", "1"};
+  ASSERT_EQ(run_by_mpi(2, workshop.train_arguments("run", flags)).exit_code, 0);
+  EXPECT_THAT(
+      files_of_checkpoint(workshop.path("run")),
+      UnorderedElementsAre("model.safetensors", "manifest.json", "optimizer-00001-of-00002.safetensors",
+                           "optimizer-00002-of-00002.safetensors"));
+}
+
+TEST_F(ZeroRuns, WriteOneFileIfARankDoesNotSeeTheDirectory) {
+  const std::filesystem::path out = workshop.path("run");
+  std::filesystem::create_directory(out);
+  if (run_program({"/bin/sh", "-c", "unshare -m mount -t tmpfs none " + out.string()}).exit_code != 0)
+    GTEST_SKIP() << "needs the permission to mount file systems";
+  // Rank 1 has another, empty file system at the path of rank 0's directory.
+  Arguments program = {"/bin/sh", "-c",
+                       R"(if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then exec "$@"; fi
+                          exec unshare -m sh -c 'mount -t tmpfs none "$0" && exec "$@"' "$0" "$@")",
+                       out.string()};
+  const Arguments train = workshop.train_arguments(
+      "run", {"--max-steps", "3", "--optimizer", "adam", "--zero", "1", "--save-every", "2"});
+  program.insert(program.end(), train.begin(), train.end());
+  const ProcessResult result = run_by_mpi(2, program);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(files_of_checkpoint(out),
+              UnorderedElementsAre("model.safetensors", "manifest.json", "optimizer.safetensors"));
+  const Arguments more = {"--max-steps", "4", "--optimizer", "adam", "--resume", "auto"};
+  EXPECT_EQ(workshop.train("run", more).exit_code, 0) << "any number of ranks loads it";
 }
 
 TEST_F(ZeroRuns, ReduceMemoryPerRank) {
