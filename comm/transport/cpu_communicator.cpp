@@ -49,8 +49,7 @@ void CpuCommunicator::submit(const CollectiveSignature& collective,
     };
     try {
       work({.collective = collective,
-            .deadline = Deadline(options_.timeout_seconds, options_.deadline_floor.get()),
-            .stream = stream_});
+            .deadline = Deadline(options_.timeout_seconds, options_.deadline_floor.get())});
       if (monitor) monitor->completed(collective);
     } catch (const PeerError& error) {
       const PeerError whole(fmt::format("{} on rank {} of {} ({}): {}", to_string(collective), rank(), size(),
