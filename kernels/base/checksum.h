@@ -30,6 +30,9 @@ class Checksum {
   std::uint64_t value() const;
 
  private:
+  template <bool copies>
+  void append(const char* from, char* to, std::size_t bytes);
+
   // By lane: the sum of the words, and the sum of all values that this sum has had. The latter is a sum of
   // words that are weighted by the number of lines from there to the end.
   std::array<std::uint64_t, kLanes> sums_{}, sums_of_sums_{};

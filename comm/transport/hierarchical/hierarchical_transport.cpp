@@ -59,12 +59,14 @@ void HierarchicalTransport::load(const char* what, const ConstView& place, const
 }
 
 template <class PlaceOf>
-std::uint64_t HierarchicalTransport::sum_within_host(const View& sum, std::int64_t number, int part,
-                                                     PlaceOf&& place_of) {
+std::uint64_t HierarchicalTransport::sum_within_host(const ConstView& local, const View& sum,
+                                                     std::int64_t number, int part, PlaceOf&& place_of) {
   std::vector<SumPart> parts;
   std::vector<Checksum> checksums(layout_.host_ranks().size());
-  for (std::size_t local_rank = 0; local_rank < checksums.size(); ++local_rank)
-    parts.push_back({place_of(static_cast<int>(local_rank)), &checksums[local_rank]});
+  for (int local_rank = 0; local_rank < segment_->size(); ++local_rank)
+    parts.push_back(local_rank == layout_.local_rank()
+                        ? SumPart{local}
+                        : SumPart{place_of(local_rank), &checksums[static_cast<std::size_t>(local_rank)]});
   Checksum of_sum;
   sum_in_order(parts, sum, &of_sum);
   for (int local_rank = 0; local_rank < segment_->size(); ++local_rank)
@@ -181,9 +183,8 @@ void HierarchicalTransport::reduce_within_host(const View& chunk, std::int64_t n
   const View slice = slice_of(chunk, layout_.local_rank());
   if (slice.numel() == 0) return;
   const int leader = layout_.local_rank();
-  sum_within_host(partial_of(slice, number), number, leader, [&](int local_rank) {
-    return local_rank == leader ? slice : slice_in_segment(slice, local_rank, number, leader);
-  });
+  sum_within_host(slice, partial_of(slice, number), number, leader,
+                  [&](int local_rank) { return slice_in_segment(slice, local_rank, number, leader); });
 }
 
 void HierarchicalTransport::start_exchange_of_partial_sums(const View& chunk, std::int64_t number) {
@@ -204,8 +205,8 @@ void HierarchicalTransport::reduce_across_hosts(const View& chunk, std::int64_t 
   if (sum.numel() == 0) return;
   std::vector<SumPart> parts;
   for (int host = 0; host < layout_.hosts(); ++host)
-    parts.push_back({host == layout_.host() ? shard_range(partial_of(slice, number), host)
-                                            : incoming(sum, host)});
+    parts.push_back(
+        {host == layout_.host() ? shard_range(partial_of(slice, number), host) : incoming(sum, host)});
   Checksum of_sum;
   sum_in_order(parts, sum, &of_sum);
   checksum_of_sum_ = of_sum.value();
@@ -253,7 +254,8 @@ void HierarchicalTransport::reduce_scatter(const Call& call, ConstView in, View 
     const View sum = subview(out, begin, std::min(piece_size, out.numel() - begin));
     const auto part_for = [&](int of) { return subview(in, out.numel() * of + begin, sum.numel()); };
     for (int of = 0; of < size(); ++of)
-      store(part_for(of), piece_in_segment(sum, layout_.local_rank(), number, of), number, of);
+      if (std::find(sums.begin(), sums.end(), of) == sums.end())
+        store(part_for(of), piece_in_segment(sum, layout_.local_rank(), number, of), number, of);
     local_barrier(local_deadline);
 
     const std::size_t bytes = bytes_of_sums(sum.numel(), sum.dtype);
@@ -261,9 +263,9 @@ void HierarchicalTransport::reduce_scatter(const Call& call, ConstView in, View 
     ConstView sum_of_this_host;
     for (std::size_t i = 0; i < sums.size(); ++i) {
       const View partial = place_in(scratch, i * bytes, sum.shape, sum_type(sum.dtype));
-      const std::uint64_t checksum = sum_within_host(partial, number, sums[i], [&](int local_rank) {
-        return piece_in_segment(sum, local_rank, number, sums[i]);
-      });
+      const std::uint64_t checksum =
+          sum_within_host(part_for(sums[i]), partial, number, sums[i],
+                          [&](int local_rank) { return piece_in_segment(sum, local_rank, number, sums[i]); });
       if (sums[i] == rank()) {
         sum_of_this_host = partial;
       } else {
@@ -273,9 +275,8 @@ void HierarchicalTransport::reduce_scatter(const Call& call, ConstView in, View 
     std::vector<SumPart> host_sums;
     for (int host = 0; host < layout_.hosts(); ++host)
       host_sums.push_back({host == layout_.host() ? sum_of_this_host : incoming(sum, host)});
-    for_each_other_host([&](int host) {
-      links_.receive(layout_.peer_of(rank(), host), incoming(sum, host), kPartialSum);
-    });
+    for_each_other_host(
+        [&](int host) { links_.receive(layout_.peer_of(rank(), host), incoming(sum, host), kPartialSum); });
     links_.wait(call.deadline);
     sum_in_order(host_sums, sum);
   }
@@ -306,8 +307,8 @@ void HierarchicalTransport::broadcast(const Call& call, View data) {
       segment_->step();
       const int local_source = layout_.local_rank_of(source);
       segment_->wait_for(local_source, local_deadline);
-      load(kData, ConstView(segment_->chunk(local_source, number), chunk.shape, chunk.dtype), chunk, local_source,
-           number, 0);
+      load(kData, ConstView(segment_->chunk(local_source, number), chunk.shape, chunk.dtype), chunk,
+           local_source, number, 0);
     }
     links_.wait(call.deadline);
   }

@@ -91,13 +91,16 @@ class HierarchicalTransport final : public Transport {
   /// Copies `view` to its place in this rank's buffer, together with its checksum as part `part` of chunk
   /// `number`.
   void store(const ConstView& view, const View& place, std::int64_t number, int part);
-  /// Copies part `part` of chunk `number` from the buffer of `local_rank`. Throws PeerError if it is not `what`
-  /// that rank has stored.
-  void load(const char* what, const ConstView& place, const View& view, int local_rank, std::int64_t number, int part);
-  /// Sums what the ranks of this host have stored as part `part` of chunk `number`, at `place_of(local rank)`.
-  /// The place of this rank is not verified. Returns the checksum of the sum.
+  /// Copies part `part` of chunk `number` from the buffer of `local_rank`. Throws CorruptionError
+  /// if it is not what that rank has stored. `what` is stored, for verify_transfer().
+  void load(const char* what, const ConstView& place, const View& view, int local_rank, std::int64_t number,
+            int part);
+  /// Sums `local` and what the other ranks of this host have stored as part `part` of chunk `number`, at
+  /// `place_of(local rank)`. Returns the checksum of the sum. Throws CorruptionError if a part is not what its
+  /// rank has stored.
   template <class PlaceOf>
-  std::uint64_t sum_within_host(const View& sum, std::int64_t number, int part, PlaceOf&& place_of);
+  std::uint64_t sum_within_host(const ConstView& local, const View& sum, std::int64_t number, int part,
+                                PlaceOf&& place_of);
   template <class F>
   void for_each_other_host(F&& f) const;
 

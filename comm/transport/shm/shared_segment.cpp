@@ -90,8 +90,7 @@ SharedSegment::Control& SharedSegment::control() const {
 
 SharedSegment::RankBlock& SharedSegment::block(int rank) const {
   char* const first = memory_->data() + round_up(sizeof(Control), kPage);
-  return *std::launder(
-      reinterpret_cast<RankBlock*>(first + static_cast<std::size_t>(rank) * block_bytes()));
+  return *std::launder(reinterpret_cast<RankBlock*>(first + static_cast<std::size_t>(rank) * block_bytes()));
 }
 
 std::size_t SharedSegment::block_bytes() const {

@@ -38,8 +38,8 @@ class ShmTransport final : public Transport {
       if (number < chunks) {
         const View chunk = chunk_of(number);
         for_each_peer([&](int other) {
-          segment_->checksum(rank(), other, number) = copy_with_checksum(
-              slice_of(chunk, other), slice_of(in_segment(chunk, rank(), number), other));
+          segment_->checksum(rank(), other, number) =
+              copy_with_checksum(slice_of(chunk, other), slice_of(in_segment(chunk, rank(), number), other));
         });
         segment_->step();
       }
@@ -56,7 +56,8 @@ class ShmTransport final : public Transport {
         segment_->wait(call.deadline);
         const View chunk = chunk_of(number);
         const View sum = slice_of(chunk, rank());
-        sum_verified(number, sum, sum, [&](int other) { return slice_of(in_segment(chunk, other, number), rank()); });
+        sum_verified(number, sum, sum,
+                     [&](int other) { return slice_of(in_segment(chunk, other, number), rank()); });
         segment_->checksum(rank(), rank(), number) =
             copy_with_checksum(sum, sum_in_segment(sum, rank(), number));
         segment_->step();
@@ -154,14 +155,15 @@ class ShmTransport final : public Transport {
   }
 
   /// Sums the slices of chunk `number` that other ranks have stored for this one, at `place_of(rank)`, and
-  /// `local`. Throws PeerError if a slice is not what its rank has stored.
+  /// `local`. Throws CorruptionError if a slice is not what its rank has stored.
   template <class PlaceOf>
   void sum_verified(std::int64_t number, const ConstView& local, const View& sum, PlaceOf&& place_of) {
     std::vector<SumPart> parts;
     std::vector<Checksum> checksums(static_cast<std::size_t>(size()));
     for (int other = 0; other < size(); ++other)
-      parts.push_back(other == rank() ? SumPart{local}
-                                      : SumPart{place_of(other), &checksums[static_cast<std::size_t>(other)]});
+      parts.push_back(other == rank()
+                          ? SumPart{local}
+                          : SumPart{place_of(other), &checksums[static_cast<std::size_t>(other)]});
     sum_in_order(parts, sum);
     for_each_peer([&](int other) {
       verify_transfer(kContribution, other, rank(), segment_->checksum(other, rank(), number),

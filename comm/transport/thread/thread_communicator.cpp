@@ -38,8 +38,7 @@ struct Arguments {
 /// memory, even if one of them has failed. Arguments remain readable until the next collective.
 class ThreadGroup {
  public:
-  explicit ThreadGroup(int size)
-      : entered_(static_cast<std::size_t>(size), false) {
+  explicit ThreadGroup(int size) : entered_(static_cast<std::size_t>(size), false) {
     for (std::vector<Arguments>& of_round : arguments_) of_round.resize(entered_.size());
   }
 
@@ -106,12 +105,12 @@ class ThreadGroup {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string failure_;  // the first one; later calls of enter() throw it
+  std::string failure_;                              // the first one; later calls of enter() throw it
   std::array<std::vector<Arguments>, 2> arguments_;  // of one round are read while those of the next are set
-  std::vector<bool> entered_;      // by rank, for the next round
-  int inside_ = 0;                 // number of ranks that have not left the current round
-  std::uint64_t round_ = 0;        // number of rounds that all ranks have entered
-  std::uint64_t rounds_left_ = 0;  // number of rounds that all ranks have left
+  std::vector<bool> entered_;                        // by rank, for the next round
+  int inside_ = 0;                                   // number of ranks that have not left the current round
+  std::uint64_t round_ = 0;                          // number of rounds that all ranks have entered
+  std::uint64_t rounds_left_ = 0;                    // number of rounds that all ranks have left
 };
 
 class ThreadTransport final : public Transport {
@@ -132,7 +131,8 @@ class ThreadTransport final : public Transport {
       // Each rank sums one shard over all ranks and writes the sum to all ranks. No other rank accesses that
       // shard.
       const View sum = shard_for(rank_);
-      group_->of(rank_).sum = sum_verified(sum, [&](int rank) { return shard_of(group_->of(rank).out, rank_); });
+      group_->of(rank_).sum =
+          sum_verified(sum, [&](int rank) { return shard_of(group_->of(rank).out, rank_); });
       for (int rank = 0; rank < size(); ++rank)
         if (rank != rank_) copy_view(sum, shard_of(group_->of(rank).out, rank_));
     });
@@ -236,8 +236,8 @@ class ThreadTransport final : public Transport {
     return checksums;
   }
 
-  /// Sets `sum` to the sum of the parts of all ranks, and returns its checksum. Throws PeerError if a part is
-  /// not what its rank has sent.
+  /// Sets `sum` to the sum of the parts of all ranks, and returns its checksum. Throws CorruptionError if a part
+  /// is not what its rank has sent.
   template <class PartOf>
   std::uint64_t sum_verified(const View& sum, PartOf&& part_of) {
     std::vector<SumPart> parts;
@@ -257,9 +257,7 @@ class ThreadTransport final : public Transport {
     verify_transfer(kData, from, rank_, sent_by(from), copy_with_checksum(group_->of(from).in, to));
   }
 
-  std::uint64_t sent_by(int rank) const {
-    return group_->of(rank).sent[static_cast<std::size_t>(rank_)];
-  }
+  std::uint64_t sent_by(int rank) const { return group_->of(rank).sent[static_cast<std::size_t>(rank_)]; }
 
   int rank_;
   std::shared_ptr<ThreadGroup> group_;

@@ -198,7 +198,8 @@ TEST_P(Planes, AWarningNamesTheRankThatHoldsUpTheOthers) {
               const auto monitor = plane.monitor("gradients");
               plane.set_step(3);
               plane.enter(Phase::data);
-              const CollectiveSignature sum{.number = 7, .op = CollectiveOp::all_reduce, .bucket = 2, .count = 10};
+              const CollectiveSignature sum{
+                  .number = 7, .op = CollectiveOp::all_reduce, .bucket = 2, .count = 10};
               if (rendezvous.info().rank != late) {
                 monitor->launched(sum);
                 monitor->started(sum);
