@@ -10,7 +10,7 @@
 #include "convoy/comm/core/rank_text.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/checksum.h"
+#include "convoy/kernels/reduce.h"
 
 namespace convoy::dist {
 namespace {

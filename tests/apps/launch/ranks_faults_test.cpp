@@ -14,7 +14,7 @@
 
 #include "convoy/comm/net/socket.h"
 #include "tests/apps/rank_runs.h"
-#include "tests/testing/support/bit_flipper.h"
+#include "tests/comm/bit_flipper.h"
 #include "tests/testing/support/free_port.h"
 
 namespace convoy::testing {

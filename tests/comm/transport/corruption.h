@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "convoy/comm/core/message_links.h"
+#include "tests/comm/bit_flipper.h"
 #include "tests/comm/device_values.h"
-#include "tests/testing/support/bit_flipper.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy::testing {

@@ -1,5 +1,5 @@
-// Compares kernels/checksum.h on the GPU with the CPU.
-#include "convoy/kernels/checksum.h"
+// Compares checksum() of kernels/reduce.h on the GPU with the CPU.
+#include "convoy/kernels/reduce.h"
 
 #include <gtest/gtest.h>
 
