@@ -123,7 +123,7 @@ inline void expect_reported(dist::Communicator& comm, const Corruption& corrupti
                             bool at_once = false) {
   const dist::Deadline limit(60);
   std::string error;
-  for (int round = 0; error.empty() && !limit.passed(); ++round) {
+  for (int round = 0; error.empty() && !limit.passed() && !::testing::Test::HasFailure(); ++round) {
     EXPECT_FALSE(at_once && round > 0) << "not reported by the first collective";
     error = message_of<PeerError>([&] {
       for (const float value : corruption.collective(comm, count)) ASSERT_EQ(value, corruption.result);
