@@ -42,4 +42,9 @@ void count_non_finite(CudaStream&, std::span<const ConstView> tensors, View coun
 void argmax(CpuStream&, ConstView x, View indices);
 void argmax(CudaStream&, ConstView x, View indices);
 
+// value (i32 [2]) = the value of Checksum (base/checksum.h) for the bytes of x, low word first; any element
+// type. On a GPU, x and value begin at multiples of 8 bytes.
+void checksum(CpuStream&, ConstView x, View value);
+void checksum(CudaStream&, ConstView x, View value);
+
 }  // namespace convoy::kernels

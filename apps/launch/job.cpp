@@ -9,6 +9,7 @@
 #include "convoy/apps/launch/launcher_link.h"
 #include "convoy/comm/bootstrap/gpu_sharing.h"
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
+#include "convoy/comm/core/corruption_error.h"
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/transport/hierarchical/hierarchical_communicator.h"
 #include "convoy/comm/transport/mpi/mpi_communicator.h"
@@ -26,7 +27,20 @@ constexpr double kVerdictSeconds = 1;  // for the first cause of the failure of 
 void add_cause(std::string& what, const std::string& cause) {
   const std::string core = cause.substr(0, cause.rfind(" ("));  // without where and when
   if (cause.empty() || what.find(cause) != std::string::npos) return;
-  what += what.ends_with(core) ? cause.substr(core.size()) : "; " + cause;
+  const std::size_t colon = core.find(": ");  // behind the rank
+  const bool is_known = what.ends_with(colon == std::string::npos ? core : core.substr(colon + 2));
+  what += is_known ? cause.substr(core.size()) : "; " + cause;
+}
+
+/// Returns whether the exception is a cause, although its exit code is that of a failed peer.
+bool is_corruption(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const dist::CorruptionError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
 }
 
 /// Returns the CPU affinity mask of this process in hexadecimal, lowest cores first: "ff".
@@ -86,7 +100,7 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
       {.value = "SECONDS", .minimum = 0.1, .maximum = 1e6, .advanced = true});
   line.group("Debugging");
   line.add("debug-comm", &options.debug_comm,
-           "Collective consistency check at every step on GPUs, not only the first; always on for CPUs",
+           "Collective consistency check and comparison of sums at every step on GPUs; always on for CPUs",
            {.advanced = true});
   line.group("Distributed");
   line.add("allow-shared-gpu", &options.allow_shared_gpu,
@@ -180,13 +194,13 @@ void Job::report(const Failure& failure) const {
 
 void Job::report_and_abort() {
   Failure failure = to_failure(std::current_exception());
-  const bool is_consequence = failure.code == ExitCode::peer;
-  if (!is_consequence && !is_alone()) report(failure);  // at once: before the lines of its consequences
-  plane_->fail(failure.what, is_consequence);
+  const bool is_own = failure.code != ExitCode::peer;
+  if (is_own && !is_alone()) report(failure);  // at once: before the lines of its consequences
+  plane_->fail(failure.what, !is_own && !is_corruption(std::current_exception()));
   if (is_alone()) throw;
-  if (!is_consequence) abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
+  if (is_own) abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
   const std::string verdict = plane_->verdict(kVerdictSeconds);
-  if (is_consequence) {
+  if (!is_own) {
     add_cause(failure.what, verdict);
     report(failure);
     abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));

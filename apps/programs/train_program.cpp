@@ -14,6 +14,7 @@
 #include "convoy/apps/train/report/run_directory.h"
 #include "convoy/apps/train/report/samples.h"
 #include "convoy/apps/train/trace.h"
+#include "convoy/comm/core/corruption_error.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/datasets/loader/sampler.h"
 #include "convoy/kernels/base/check.h"
@@ -193,6 +194,8 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
   try {
     signal = trainer.run();
     job.control_plane().enter(dist::Phase::finish);
+  } catch (const dist::CorruptionError&) {
+    job.report_and_abort();  // it may be this rank's memory that changes bits, so the others continue without it
   } catch (const PeerError&) {
     if (!may_regroup || !trainer.can_continue()) job.report_and_abort();
     job.abandon_group();

@@ -230,6 +230,13 @@ int DataParallel::agree_on_stop() const {
   return agreed == 0 ? 0 : kStopSignals[static_cast<std::size_t>(agreed - 1)];
 }
 
+void DataParallel::verify_sums(std::int64_t step) {
+  if (!reducer_ || parts_.device.kind() != DeviceKind::cuda) return;
+  const bool is_sampled = !std::exchange(sums_verified_, true) || step % kSumsPeriod == 0;
+  if (is_sampled || options_.job.debug_comm)
+    reducer_->verify_sums(*parts_.control, fmt::format("after step {}", step));
+}
+
 void DataParallel::check_replicas(std::int64_t step) {
   if (parts_.world_size() == 1) return;
   gather_parameters();

@@ -73,6 +73,11 @@ class DataParallel {
   /// Returns the signal with which all ranks stop now, or 0. All ranks call it at the same points, and get
   /// the same result. Waits for other ranks only once a rank has received a signal.
   int agree_on_stop() const;
+  /// Compares the summed gradients of step `step` between ranks: on GPUs, whose sums have no checksums of their
+  /// own. Compares those of the first step of this training and of every kSumsPeriod-th, or all of them with
+  /// --debug-comm. Throws CorruptionError if they differ. Collective; only a comparison waits for the GPU.
+  void verify_sums(std::int64_t step);
+  static constexpr std::int64_t kSumsPeriod = 100;  // steps
   /// Throws PeerError if the parameters after step `step` differ between ranks. Collective.
   void check_replicas(std::int64_t step);
 
@@ -100,6 +105,7 @@ class DataParallel {
   /// The state in a checkpoint, on rank 0 between load() and broadcast().
   std::optional<io::SavedOptimizer> saved_;
 
+  bool sums_verified_ = false;                      // at least once
   std::unique_ptr<dist::GradientReducer> reducer_;  // null with one rank and before connect()
   std::string bucket_plan_;                         // from the checkpoint; empty: none
 };

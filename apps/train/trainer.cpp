@@ -281,6 +281,7 @@ void Trainer::take_step() {
       {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = lr, .measured = {}}, samples,
       data_time.count());
   if (epoch_ends) call(&TrainerCallbacks::on_epoch, epoch);
+  parallel_.verify_sums(state_.step);
   if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0)
     parallel_.check_replicas(state_.step);
 }

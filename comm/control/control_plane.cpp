@@ -37,9 +37,9 @@ class ControlPlane::Monitor final : public CollectiveMonitor {
   Monitor(std::shared_ptr<HostMemory> memory, std::size_t index)
       : memory_(std::move(memory)), index_(index) {}
 
-  void launched(const CollectiveSignature& collective, int bucket) noexcept override {
+  void launched(const CollectiveSignature& collective) noexcept override {
     mine().launched = collective.number + 1;
-    add(FlightEvent::Kind::launched, collective, bucket);
+    add(FlightEvent::Kind::launched, collective);
   }
   void started(const CollectiveSignature& collective) noexcept override {
     mine().executing_since = steady_nanoseconds();
@@ -55,12 +55,11 @@ class ControlPlane::Monitor final : public CollectiveMonitor {
 
  private:
   RankSlot::Collectives& mine() { return memory_->mine().communicators[index_]; }
-  void add(FlightEvent::Kind kind, const CollectiveSignature& collective, int bucket = -1) noexcept {
+  void add(FlightEvent::Kind kind, const CollectiveSignature& collective) noexcept {
     RankSlot& slot = memory_->mine();
     slot.ring.add({.time = steady_nanoseconds(),
                    .step = slot.step.load(),
                    .collective = collective,
-                   .bucket = bucket,
                    .kind = kind,
                    .phase = slot.phase.load(),
                    .communicator = static_cast<std::uint8_t>(index_)});

@@ -35,8 +35,6 @@ Json json_of(const FlightEvent& event, const RankSlot& slot, std::int64_t clock_
     json["communicator"] = slot.communicators[event.communicator % RankSlot::kCommunicators].name.get();
     json["number"] = event.collective.number;
     json["text"] = to_string(event.collective);
-    if (event.bucket >= 0)
-      json["text"] = fmt::format("{}, bucket {}", to_string(event.collective), event.bucket);
   } else if (event.kind == Kind::allocation) {
     json["text"] = fmt::format("{} bytes", event.collective.count);
   } else if (event.kind != Kind::phase) {

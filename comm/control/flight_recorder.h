@@ -29,12 +29,11 @@ struct FlightEvent {
   std::int64_t time = 0;  // steady clock, in nanoseconds
   std::int64_t step = 0;  // of the training
   CollectiveSignature collective;
-  std::int32_t bucket = -1;  // of gradients; -1: none
   Kind kind = Kind::phase;
   Phase phase = Phase::start;     // at the time of the event
   std::uint8_t communicator = 0;  // index of RankSlot::communicators
   std::uint8_t unused = 0;
-  std::array<char, 80> text{};  // null-terminated, possibly truncated
+  std::array<char, 84> text{};  // null-terminated, possibly truncated
 
   /// Sets `text`, truncated to its size.
   void set_text(std::string_view value);

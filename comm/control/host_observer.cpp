@@ -65,8 +65,7 @@ std::string collective_text(const RankSlot& slot, std::size_t communicator, std:
     const bool is_collective =
         event.kind == FlightEvent::Kind::launched || event.kind == FlightEvent::Kind::started;
     if (!is_collective || event.communicator != communicator || event.collective.number != number) continue;
-    return event.bucket < 0 ? to_string(event.collective)
-                            : fmt::format("{}, bucket {}", to_string(event.collective), event.bucket);
+    return to_string(event.collective);
   }
   return fmt::format("collective {}", number);
 }

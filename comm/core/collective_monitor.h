@@ -14,9 +14,8 @@ class CollectiveMonitor {
   CollectiveMonitor(const CollectiveMonitor&) = delete;
   CollectiveMonitor& operator=(const CollectiveMonitor&) = delete;
 
-  /// The rank has launched the collective: it is enqueued on the communication stream. `bucket` is the number
-  /// of the gradient bucket that it sums; -1 for other collectives.
-  virtual void launched(const CollectiveSignature& collective, int bucket) noexcept = 0;
+  /// The rank has launched the collective: it is enqueued on the communication stream.
+  virtual void launched(const CollectiveSignature& collective) noexcept = 0;
   /// The communication stream has reached the collective: the rank waits for the other ranks.
   virtual void started(const CollectiveSignature& collective) noexcept = 0;
   /// The collective has completed on this rank.

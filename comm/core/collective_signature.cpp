@@ -34,7 +34,9 @@ std::string to_string(const CollectiveSignature& collective) {
   if (!moves_views(collective.op)) return text;
   text += fmt::format(" ({} {}", collective.count, to_string(collective.dtype));
   if (collective.op == CollectiveOp::broadcast) text += fmt::format(" from rank {}", collective.root);
-  return text + ")";
+  text += ")";
+  if (collective.bucket >= 0) text += fmt::format(", bucket {}", collective.bucket);
+  return text;
 }
 
 void verify_consistency(std::span<const CollectiveSignature> by_rank) {

@@ -28,6 +28,7 @@ struct CollectiveSignature {
   std::uint64_t number = 0;
   CollectiveOp op = CollectiveOp::barrier;  // the function
   DType dtype = DType::u8;                  // of the elements; u8 for functions without elements
+  std::int16_t bucket = -1;                 // of gradients (Communicator::set_bucket()); -1: none
   std::int32_t root = 0;                    // of a broadcast; 0 for other functions
   /// Number of elements that each rank contributes; 0 for barrier, gather, split and finish.
   std::int64_t count = 0;
@@ -36,8 +37,8 @@ struct CollectiveSignature {
   friend bool operator==(const CollectiveSignature&, const CollectiveSignature&) = default;
 };
 
-/// Returns a description for messages: "all-reduce 417 (1024 f32)", "broadcast 3 (10 i32 from rank 1)",
-/// "barrier 5".
+/// Returns a description for messages: "all-reduce 417 (1024 f32)", "all-reduce 418 (1024 f32), bucket 3",
+/// "broadcast 3 (10 i32 from rank 1)", "barrier 5".
 std::string to_string(const CollectiveSignature& collective);
 
 /// Throws PeerError if the signatures, indexed by rank, are not all equal. The message lists each distinct

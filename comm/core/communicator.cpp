@@ -1,5 +1,9 @@
 #include "convoy/comm/core/communicator.h"
 
+#include <algorithm>
+#include <limits>
+#include <utility>
+
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -22,10 +26,15 @@ CollectiveSignature Communicator::next(CollectiveOp op, DType dtype, std::int64_
   check(!finished_, "the communicator has finished: no collective can be launched after finish()");
   captured_ = is_capturing() ? captured_ + 1 : 0;
   const std::uint64_t number = captured_ > 0 ? sequence_number_ + captured_ - 1 : sequence_number_++;
+  constexpr int kMaxBucket = std::numeric_limits<std::int16_t>::max();
   const CollectiveSignature collective{
-      .number = number, .op = op, .dtype = dtype, .root = root, .count = count};
-  if (monitor_ && captured_ == 0) monitor_->launched(collective, bucket_);
-  bucket_ = -1;
+      .number = number,
+      .op = op,
+      .dtype = dtype,
+      .bucket = static_cast<std::int16_t>(std::min(std::exchange(bucket_, -1), kMaxBucket)),
+      .root = root,
+      .count = count};
+  if (monitor_ && captured_ == 0) monitor_->launched(collective);
   return collective;
 }
 

@@ -97,7 +97,8 @@ class Communicator {
   /// Returns a communicator of the ranks that pass the same `color`, in their present order. Throws
   /// UsageError for a negative color.
   std::unique_ptr<Communicator> split(int color);
-  /// Names the gradient bucket that the next collective sums, for the monitor.
+  /// Names the gradient bucket that the next collective moves. All ranks pass the same number, which messages
+  /// and the monitor show. Numbers above 32,767 are shown as that.
   void set_bucket(int bucket) { bucket_ = bucket; }
   /// Replaces the observer of later collectives. May be null.
   void set_monitor(std::shared_ptr<CollectiveMonitor> monitor) { monitor_ = std::move(monitor); }
@@ -151,7 +152,7 @@ class Communicator {
   std::uint64_t sequence_number_ = 0;
   std::uint64_t captured_ = 0;  // collectives of the current capture
   std::shared_ptr<CollectiveMonitor> monitor_;
-  int bucket_ = -1;  // of the next collective
+  int bucket_ = -1;  // of the next collective; -1: none
   bool finished_ = false;
 };
 

@@ -6,9 +6,11 @@
 #include <map>
 #include <sstream>
 
+#include "convoy/comm/core/corruption_error.h"
 #include "convoy/comm/core/rank_text.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/reduce.h"
 
 namespace convoy::dist {
 namespace {
@@ -95,6 +97,37 @@ std::string hashes_of(const std::vector<nn::NamedParameter>& parameters) {
   return hashes;
 }
 
+constexpr std::size_t kChecksumDigits = 16;
+
+/// Returns the checksum of each tensor, in kChecksumDigits digits. Waits for the device once.
+std::string checksums_of(const std::vector<Tensor>& tensors) {
+  const auto count = static_cast<std::int64_t>(tensors.size());
+  const Tensor values = Tensor::empty({2 * count}, DType::i32, tensors.front().context());
+  for (std::int64_t i = 0; i < count; ++i)
+    on(values.stream(), [&](auto& s) {
+      kernels::checksum(s, tensors[static_cast<std::size_t>(i)].view(), values.slice(2 * i, {2}).view());
+    });
+  const std::vector<std::int32_t> words = values.to_vector<std::int32_t>();
+  std::string text;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    text += fmt::format("{:08x}{:08x}", static_cast<std::uint32_t>(words[2 * i + 1]),
+                        static_cast<std::uint32_t>(words[2 * i]));
+  return text;
+}
+
+/// Returns "rank 2 has the checksum …, the other ranks have …", or all ranks with their checksums.
+std::string describe_groups(const std::map<std::string, std::vector<int>>& ranks_with, std::size_t ranks) {
+  const auto is_majority = [&](const auto& group) { return 2 * group.second.size() > ranks; };
+  const auto majority = std::find_if(ranks_with.begin(), ranks_with.end(), is_majority);
+  std::string text;
+  for (const auto& [checksum, group] : ranks_with)
+    if (majority == ranks_with.end() || checksum != majority->first)
+      text += fmt::format("{}{} {} the checksum {}", text.empty() ? "" : ", ", format_ranks(group),
+                          group.size() == 1 ? "has" : "have", checksum);
+  return majority == ranks_with.end() ? text
+                                      : fmt::format("{}, the other ranks have {}", text, majority->first);
+}
+
 }  // namespace
 
 std::vector<ConsistencyEntry> consistency_entries_of(const nn::Module& model) {
@@ -112,6 +145,24 @@ void verify_consistency_entries(Communicator& comm, const std::vector<Consistenc
   const std::string difference =
       judge_together(comm, format_consistency_entries(local), describe_differences);
   check(difference.empty(), "ranks do not agree: {}", difference);
+}
+
+void verify_equal(Communicator& comm, const std::vector<Tensor>& tensors, std::string_view what,
+                  std::string_view when) {
+  const auto judge = [&](const std::vector<std::string>& by_rank) -> std::string {
+    for (std::size_t number = 0; number < tensors.size(); ++number) {
+      std::map<std::string, std::vector<int>> ranks_with;
+      for (std::size_t rank = 0; rank < by_rank.size(); ++rank)
+        ranks_with[by_rank[rank].substr(number * kChecksumDigits, kChecksumDigits)].push_back(
+            static_cast<int>(rank));
+      if (ranks_with.size() == 1) continue;
+      return fmt::format("{} {} differs {}: {}", what, number, when,
+                         describe_groups(ranks_with, by_rank.size()));
+    }
+    return "";
+  };
+  const std::string difference = judge_together(comm, checksums_of(tensors), judge);
+  if (!difference.empty()) fail<CorruptionError>("{}", difference);
 }
 
 void check_replicas(Communicator& comm, const std::vector<nn::NamedParameter>& parameters,

@@ -25,6 +25,14 @@ std::vector<ConsistencyEntry> consistency_entries_of(const nn::Module& model);
 /// Collective; blocks until all ranks have sent their entries.
 void verify_consistency_entries(Communicator& comm, const std::vector<ConsistencyEntry>& local);
 
+/// Compares a checksum of each tensor between ranks. Throws the same CorruptionError on every rank if they
+/// differ. The message contains `what` with the number of the first tensor that differs, such as "the sum of
+/// bucket", and `when`. It names the ranks that differ from more than half of all ranks or, if there is no such
+/// majority, all ranks. The tensors are on the device of one rank. Collective; blocks until all ranks have sent
+/// their checksums.
+void verify_equal(Communicator& comm, const std::vector<Tensor>& tensors, std::string_view what,
+                  std::string_view when);
+
 /// Compares a hash of each parameter between ranks. Throws the same PeerError on every rank if they differ.
 /// The message contains `when`, for example "after step 12", and names the first rank and parameter that
 /// differ from rank 0. Collective; blocks until all ranks have sent their hashes.

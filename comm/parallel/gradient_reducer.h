@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/bucket_timer.h"
 #include "convoy/kernels/base/error.h"
 #include "convoy/kernels/runtime/event.h"
@@ -50,6 +52,13 @@ class GradientReducer {
   virtual void end_step() {}
   /// Makes all parameters complete on every rank, for evaluations, checkpoints and comparisons. Collective.
   virtual void gather_parameters() {}
+
+  /// Compares a checksum of each bucket's sums between ranks, which must have the same bits, and throws
+  /// CorruptionError on all ranks if they differ. The message contains `when`, such as "after step 12", and names
+  /// the bucket and the ranks. Collective; blocks until all ranks have computed their sums. May be called between
+  /// finish() and the next step, also after the replay of a captured step. Does nothing if ranks have different
+  /// sums.
+  virtual void verify_sums(Communicator& comm, std::string_view when) = 0;
 
   /// Discards a step of which nothing was executed because its capture in a CUDA graph failed.
   virtual void abandon_step() = 0;

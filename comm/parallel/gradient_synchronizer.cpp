@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "convoy/comm/parallel/broadcast.h"
+#include "convoy/comm/parallel/consistency.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"
 
@@ -178,6 +179,12 @@ void GradientSynchronizer::finish() {
   abandon_step();  // the step is complete: resets the counters
   if (!bucket_plan_final_ && steps_ == kMeasuredStep) rebuild_buckets();
   ++steps_;
+}
+
+void GradientSynchronizer::verify_sums(Communicator& comm, std::string_view when) {
+  std::vector<Tensor> sums;
+  for (const Bucket& bucket : buckets_) sums.push_back(bucket.gradients);
+  verify_equal(comm, sums, "the sum of bucket", when);
 }
 
 void GradientSynchronizer::abandon_step() {

@@ -89,6 +89,7 @@ class GradientSynchronizer final : public GradientReducer {
   /// On the CPU, blocks until the sums are complete. On a GPU, blocks in only two cases: a parameter has no
   /// gradient on this rank, or the plan changes after this step.
   void finish() override;
+  void verify_sums(Communicator& comm, std::string_view when) override;
   void abandon_step() override;
 
   /// The names of the parameters for which backward computed no gradient.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "convoy/comm/core/corruption_error.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -49,13 +50,15 @@ void CpuCommunicator::submit(const CollectiveSignature& collective,
     };
     try {
       work({.collective = collective,
-            .deadline = Deadline(options_.timeout_seconds, options_.deadline_floor.get()),
-            .stream = stream_});
+            .deadline = Deadline(options_.timeout_seconds, options_.deadline_floor.get())});
       if (monitor) monitor->completed(collective);
     } catch (const PeerError& error) {
-      const PeerError whole(fmt::format("{} on rank {} of {} ({}): {}", to_string(collective), rank(), size(),
-                                        transport_->name(), error.what()));
-      give_up(std::make_exception_ptr(whole), whole.what());
+      const std::string whole = fmt::format("{} on rank {} of {} ({}): {}", to_string(collective), rank(),
+                                            size(), transport_->name(), error.what());
+      const bool is_cause = dynamic_cast<const CorruptionError*>(&error) != nullptr;
+      give_up(is_cause ? std::make_exception_ptr(CorruptionError(whole))
+                       : std::make_exception_ptr(PeerError(whole)),
+              whole.c_str());
     } catch (const std::exception& error) {
       const std::string reason =
           fmt::format("rank {} failed in {}: {}", rank(), to_string(collective), error.what());

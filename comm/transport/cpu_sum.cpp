@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/runtime/parallel.h"
 
 namespace convoy::dist {
 namespace {
@@ -15,22 +14,32 @@ template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float,
                                 std::conditional_t<std::is_same_v<T, std::int32_t>, std::uint32_t, T>>;
 
-constexpr std::int64_t kBlock = 1024;   // elements whose partial sums fit the L1 cache
-constexpr std::int64_t kGrain = 65536;  // minimum number of elements per thread
+// Elements whose partial sums fit the L1 cache: whole lines of a checksum.
+constexpr std::int64_t kBlock = 1024;
+
+/// Returns elements [at, at + n) of a part, after its checksum has read them from memory.
+template <class T>
+const T* block_of(const SumPart& part, std::int64_t at, std::int64_t n) {
+  const T* const block = part.view.as<T>() + at;
+  if (part.checksum != nullptr) part.checksum->add(block, static_cast<std::size_t>(n) * sizeof(T));
+  return block;
+}
 
 template <class T, class Out>
-void sum_range(std::span<const ConstView> parts, Out* out, std::int64_t begin, std::int64_t end) {
+void sum_blocks(std::span<const SumPart> parts, const View& sum, Checksum* of_out) {
   std::array<Wide<T>, kBlock> sums;
-  for (std::int64_t at = begin; at < end; at += kBlock) {
-    const std::int64_t n = std::min(kBlock, end - at);
-    const T* const first = parts.front().as<T>() + at;
+  Out* const out = sum.as<Out>();
+  for (std::int64_t at = 0; at < sum.numel(); at += kBlock) {
+    const std::int64_t n = std::min(kBlock, sum.numel() - at);
+    const T* const first = block_of<T>(parts.front(), at, n);
     for (std::int64_t i = 0; i < n; ++i) sums[static_cast<std::size_t>(i)] = static_cast<Wide<T>>(first[i]);
-    for (const ConstView& part : parts.subspan(1)) {
-      const T* const next = part.as<T>() + at;
+    for (const SumPart& part : parts.subspan(1)) {
+      const T* const next = block_of<T>(part, at, n);
       for (std::int64_t i = 0; i < n; ++i) sums[static_cast<std::size_t>(i)] += static_cast<Wide<T>>(next[i]);
     }
     // Stores only after all parts of the block have been read: `out` may be one of them.
     for (std::int64_t i = 0; i < n; ++i) out[at + i] = static_cast<Out>(sums[static_cast<std::size_t>(i)]);
+    if (of_out != nullptr) of_out->add(out + at, static_cast<std::size_t>(n) * sizeof(Out));
   }
 }
 
@@ -41,17 +50,16 @@ constexpr bool kSumsInto =
 
 }  // namespace
 
-void sum_in_order(const CpuStream& stream, std::span<const ConstView> parts, View out) {
-  dispatch(kAllTypes, parts.front().dtype, [&](auto zero) {
+void sum_in_order(std::span<const SumPart> parts, View out, Checksum* of_out) {
+  const DType dtype = parts.front().view.dtype;
+  dispatch(kAllTypes, dtype, [&](auto zero) {
     dispatch(kAllTypes, out.dtype, [&](auto zero_of_out) {
       using T = decltype(zero);
       using Out = decltype(zero_of_out);
       if constexpr (std::is_same_v<T, std::uint8_t> || !kSumsInto<T, Out>) {
-        fail<UsageError>("cannot sum {} into {}", to_string(parts.front().dtype), to_string(out.dtype));
+        fail<UsageError>("cannot sum {} into {}", to_string(dtype), to_string(out.dtype));
       } else {
-        parallel_for(stream, out.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-          sum_range<T>(parts, out.as<Out>(), begin, end);
-        });
+        sum_blocks<T, Out>(parts, out, of_out);
       }
     });
   });

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "convoy/comm/core/view_parts.h"
-#include "convoy/comm/transport/cpu_sum.h"
+#include "convoy/comm/transport/transfer.h"
 
 namespace convoy::dist {
 namespace {
@@ -41,28 +41,21 @@ void MessageTransport::enter(const Call& call) {
   verify_consistency(by_rank);
 }
 
-void MessageTransport::send(int to, const ConstView& view) {
-  if (view.bytes() > 0) links_->send(to, {view.as<std::byte>(), view.bytes()});
-}
-
-void MessageTransport::receive(int from, const View& view) {
-  if (view.bytes() > 0) links_->receive(from, {view.as<std::byte>(), view.bytes()});
-}
-
-std::vector<ConstView> MessageTransport::receive_parts(const ConstView& local) {
+std::vector<SumPart> MessageTransport::receive_parts(const ConstView& local) {
   if (scratch_.size() < local.bytes() * static_cast<std::size_t>(size()))
     scratch_.resize(local.bytes() * static_cast<std::size_t>(size()));
-  std::vector<ConstView> parts;
+  std::vector<SumPart> parts;
   for (int other = 0; other < size(); ++other) {
     const View place{scratch_.data() + static_cast<std::size_t>(other) * local.bytes(), local.shape,
                      local.dtype};
-    if (other != rank()) receive(other, place);
-    parts.push_back(other == rank() ? local : ConstView(place));
+    if (other != rank()) links_.receive(other, place, kContribution);
+    parts.push_back({other == rank() ? local : ConstView(place)});
   }
   return parts;
 }
 
-/// Pipelined: the reduce-scatter of one piece overlaps the all-gather of the previous piece.
+/// Pipelined: the reduce-scatter of one piece overlaps the all-gather of the previous piece. No rank sends the
+/// sum of a piece before it has verified all contributions to it, so no rank completes a wrong sum.
 void MessageTransport::all_reduce(const Call& call, View data) {
   enter(call);
   const std::int64_t piece_size = elements_of_message(data.dtype) * size();
@@ -72,20 +65,24 @@ void MessageTransport::all_reduce(const Call& call, View data) {
     const View piece = subview(data, begin, std::min(piece_size, data.numel() - begin));
     return shard_range(piece, of, size());
   };
+  std::uint64_t checksum_of_sum = 0;  // of this rank's shard of the previous piece
   for (std::int64_t number = 0; number <= pieces; ++number) {
-    std::vector<ConstView> parts;
+    std::vector<SumPart> parts;
     if (number < pieces) {
-      for_each_peer([&](int other) { send(other, shard(number, other)); });
+      for_each_peer([&](int other) { links_.send(other, shard(number, other)); });
       parts = receive_parts(shard(number, rank()));
     }
     if (number > 0) {
       for_each_peer([&](int other) {
-        send(other, shard(number - 1, rank()));
-        receive(other, shard(number - 1, other));
+        links_.send(other, shard(number - 1, rank()), checksum_of_sum);
+        links_.receive(other, shard(number - 1, other), kSum);
       });
     }
-    links_->wait(call.deadline);
-    if (number < pieces) sum_in_order(call.stream, parts, shard(number, rank()));
+    links_.wait(call.deadline);
+    if (number == pieces) return;
+    Checksum of_sum;
+    sum_in_order(parts, shard(number, rank()), &of_sum);
+    checksum_of_sum = of_sum.value();
   }
 }
 
@@ -95,10 +92,10 @@ void MessageTransport::reduce_scatter(const Call& call, ConstView in, View out) 
   for (std::int64_t begin = 0; begin < out.numel(); begin += piece_size) {
     const View sum = subview(out, begin, std::min(piece_size, out.numel() - begin));
     const auto part_for = [&](int other) { return subview(in, out.numel() * other + begin, sum.numel()); };
-    for_each_peer([&](int other) { send(other, part_for(other)); });
-    const std::vector<ConstView> parts = receive_parts(part_for(rank()));
-    links_->wait(call.deadline);
-    sum_in_order(call.stream, parts, sum);
+    for_each_peer([&](int other) { links_.send(other, part_for(other)); });
+    const std::vector<SumPart> parts = receive_parts(part_for(rank()));
+    links_.wait(call.deadline);
+    sum_in_order(parts, sum);
   }
 }
 
@@ -109,11 +106,12 @@ void MessageTransport::broadcast(const Call& call, View data) {
   for (std::int64_t begin = 0; begin < data.numel(); begin += piece_size) {
     const View piece = subview(data, begin, std::min(piece_size, data.numel() - begin));
     if (rank() == root) {
-      for_each_peer([&](int other) { send(other, piece); });
+      const std::uint64_t checksum = checksum_of(piece);
+      for_each_peer([&](int other) { links_.send(other, piece, checksum); });
     } else {
-      receive(root, piece);
+      links_.receive(root, piece, kData);
     }
-    links_->wait(call.deadline);
+    links_.wait(call.deadline);
   }
 }
 
@@ -123,11 +121,12 @@ void MessageTransport::all_gather(const Call& call, ConstView in, View out) {
   const std::int64_t piece_size = elements_of_message(in.dtype);
   for (std::int64_t begin = 0; begin < in.numel(); begin += piece_size) {
     const ConstView piece = subview(in, begin, std::min(piece_size, in.numel() - begin));
+    const std::uint64_t checksum = checksum_of(piece);
     for_each_peer([&](int other) {
-      send(other, piece);
-      receive(other, subview(out, in.numel() * other + begin, piece.numel()));
+      links_.send(other, piece, checksum);
+      links_.receive(other, subview(out, in.numel() * other + begin, piece.numel()), kData);
     });
-    links_->wait(call.deadline);
+    links_.wait(call.deadline);
   }
 }
 

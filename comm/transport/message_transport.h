@@ -5,7 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "convoy/comm/core/message_links.h"
+#include "convoy/comm/transport/checked_links.h"
+#include "convoy/comm/transport/cpu_sum.h"
 #include "convoy/comm/transport/transport.h"
 
 namespace convoy::dist {
@@ -41,15 +42,13 @@ class MessageTransport final : public Transport {
 
  private:
   void enter(const Call& call);
-  void send(int to, const ConstView& view);
-  void receive(int from, const View& view);
   /// Starts to receive the shards of all other ranks into scratch memory, each of the size of `local`.
   /// Returns the shards in rank order; the one of this rank is `local` itself.
-  std::vector<ConstView> receive_parts(const ConstView& local);
+  std::vector<SumPart> receive_parts(const ConstView& local);
   template <class F>
   void for_each_peer(F&& f) const;
 
-  std::unique_ptr<MessageLinks> links_;
+  CheckedLinks links_;
   std::vector<char> scratch_;
 };
 

@@ -8,7 +8,6 @@
 #include "convoy/comm/core/collective_signature.h"
 #include "convoy/comm/core/deadline.h"
 #include "convoy/kernels/base/view.h"
-#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy::dist {
 
@@ -17,7 +16,9 @@ namespace convoy::dist {
 ///
 /// Every collective
 /// - compares its signature with those of the other ranks (verify_consistency) before it uses their data,
-/// - blocks until the deadline at most, without busy-waiting, and
+/// - blocks until the deadline at most, without busy-waiting,
+/// - compares a checksum of every transfer between two ranks before it uses what it has received (transfer.h),
+///   and
 /// - throws a PeerError that names the ranks at fault. CpuCommunicator puts the collective's description in
 ///   front of the message.
 /// After an error only abort() and the destructor may be called.
@@ -26,8 +27,6 @@ class Transport {
   struct Call {
     CollectiveSignature collective;
     Deadline deadline;
-    /// The stream whose threads the transport may use for sums.
-    CpuStream& stream;
   };
 
   /// Without finish(), notifies the other ranks, if possible, that this rank has exited.

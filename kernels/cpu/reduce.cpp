@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "convoy/kernels/base/checksum.h"
 #include "convoy/kernels/base/convert.h"
 #include "convoy/kernels/cpu/primitives/map.h"
 
@@ -162,6 +164,13 @@ void argmax(CpuStream& stream, ConstView x, View indices) {
                    }
                  });
   });
+}
+
+void checksum(CpuStream&, ConstView x, View value) {
+  Checksum checksum;
+  checksum.add(x.data, x.bytes());
+  const std::uint64_t result = checksum.value();
+  std::memcpy(value.data, &result, sizeof result);
 }
 
 }  // namespace convoy::kernels

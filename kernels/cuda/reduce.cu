@@ -1,5 +1,5 @@
-// Reductions of whole tensors on the GPU (kernels/reduce.h): sum, norm, count, and the gradient of a sum.
-// Each block reduces a piece of one tensor to a partial sum; one more block adds the partial sums. All sums
+// Reductions of whole tensors on the GPU (kernels/reduce.h): sum, norm, count, checksum, and the gradient
+// of a sum. Each block reduces a piece of one tensor to a partial sum; one more block adds the partial sums. Sums
 // are f64, for every element type: squares of large floats do not overflow, and these kernels are
 // memory-bound anyway.
 #include "convoy/kernels/reduce.h"
@@ -8,8 +8,10 @@
 #include <cmath>
 #include <limits>
 
+#include "convoy/kernels/base/checksum.h"
 #include "convoy/kernels/cuda/primitives/block_reduce.h"
 #include "convoy/kernels/cuda/primitives/multi_tensor.h"
+#include "convoy/kernels/elementwise.h"
 
 namespace convoy::kernels {
 namespace {
@@ -179,6 +181,35 @@ __global__ void __launch_bounds__(kReduceBlock)
     to[i] = after(mode == GradMode::accumulate ? to[i] : T{});
 }
 
+using Word = unsigned long long;  // of 64 bits, as atomicAdd() expects it
+
+constexpr int kChecksumBlock = 256;
+constexpr int kMaxChecksumBlocks = 1024;
+constexpr int kLanes = static_cast<int>(Checksum::kLanes);
+static_assert(sizeof(Word) == sizeof(std::uint64_t) && kChecksumBlock % kLanes == 0);
+
+/// Adds the words of a few lines. They are integers, so the order of the sum does not matter. Each thread has words of one lane only.
+__global__ void __launch_bounds__(kChecksumBlock)
+    checksum_kernel(const unsigned char* bytes, std::int64_t count, Word* value) {
+  constexpr std::int64_t kWord = sizeof(Word);
+  const std::int64_t words = (count + kWord - 1) / kWord, lines = (words + kLanes - 1) / kLanes;
+  const auto thread = static_cast<std::int64_t>(blockIdx.x) * kChecksumBlock + threadIdx.x;
+  Word factor = 1;
+  for (int lane = 0; lane < thread % kLanes; ++lane) factor *= Checksum::kFactor;
+  Word sum = 0;
+  for (std::int64_t i = thread; i < words; i += static_cast<std::int64_t>(gridDim.x) * kChecksumBlock) {
+    Word word = 0;
+    if ((i + 1) * kWord <= count)
+      word = reinterpret_cast<const Word*>(bytes)[i];
+    else
+      for (std::int64_t b = count; b-- > i * kWord;) word = word << 8 | bytes[b];
+    sum += word * (1 + 2 * static_cast<Word>(lines - i / kLanes));
+  }
+  sum = cuda::block_reduce<kChecksumBlock>(sum * factor, cuda::Sum{},
+                                           cuda::shared_memory<cuda::BlockPartials<Word, kChecksumBlock>>());
+  if (threadIdx.x == 0) atomicAdd(value, sum);
+}
+
 }  // namespace
 
 void sum(CudaStream& stream, ConstView x, GradView y) {
@@ -205,6 +236,15 @@ void broadcast_scalar(CudaStream& stream, ConstView x, double a, GradView y) {
     launch(stream, blocks_for(y.numel(), kReducePiece), kReduceBlock, 0, broadcast_kernel<T>, y.numel(),
            ScaledScalar{.x = x.data, .dtype = x.dtype, .a = a}, y.mode, y.as<T>());
   });
+}
+
+void checksum(CudaStream& stream, ConstView x, View value) {
+  fill(stream, 0, value);
+  if (x.bytes() == 0) return;
+  const auto count = static_cast<std::int64_t>(x.bytes());
+  const unsigned blocks = std::min<unsigned>(kMaxChecksumBlocks, blocks_for(count, 8 * kChecksumBlock));
+  launch(stream, blocks, kChecksumBlock, sizeof(cuda::BlockPartials<Word, kChecksumBlock>), checksum_kernel,
+         x.as<unsigned char>(), count, value.as<Word>());
 }
 
 }  // namespace convoy::kernels

@@ -137,6 +137,7 @@ void ShardedGradients::launch_next() {
   bucket.ready.record(compute_stream());
   bucket.ready.wait(comm_.stream());
   if (timer_) timer_->begin(b, gradients.bytes(), comm_.stream());
+  comm_.set_bucket(static_cast<int>(b));
   comm_.reduce_scatter(gradients.view(), bucket.shard.view());
   if (timer_) timer_->end(b, comm_.stream());
   bucket.done.record(comm_.stream());

@@ -46,6 +46,8 @@ class ShardedGradients final : public GradientReducer {
   /// As in GradientReducer. The gradient of a local piece counts as new (Variable::has_new_grad) if any rank
   /// has a gradient of its parameter. Blocks the host as GradientSynchronizer::finish() does.
   void finish() override;
+  /// Does nothing: each rank has the sums of another shard.
+  void verify_sums(Communicator&, std::string_view) override {}
   void end_step() override { is_gathered_ = false; }
   void gather_parameters() override;
   void abandon_step() override;

@@ -99,6 +99,7 @@ void ShardedParameters::gather() {
   for (std::size_t b = buckets_.size(); b-- > 0;) {
     Bucket& bucket = buckets_[b];
     const std::int64_t shard = shards_.shard_numels[b];
+    comm_.set_bucket(static_cast<int>(b));
     comm_.all_gather(bucket.values.slice(shard * comm_.rank(), {shard}).view(), bucket.values.view());
     bucket.gathered.record(comm_.stream());
     bucket.is_ready = false;

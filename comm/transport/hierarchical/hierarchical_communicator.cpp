@@ -30,9 +30,9 @@ std::unique_ptr<SharedSegment> make_segment(const HierarchicalLayout& layout, co
   std::unique_ptr<SharedSegment> segment;
   std::string failure;
   try {
-    segment =
-        std::make_unique<SharedSegment>(layout.local_rank(), static_cast<int>(layout.host_ranks().size()),
-                                        exchange_within_host, chunk_bytes, layout.host_ranks());
+    segment = std::make_unique<SharedSegment>(
+        layout.local_rank(), static_cast<int>(layout.host_ranks().size()), exchange_within_host, chunk_bytes,
+        layout.host_ranks(), layout.size());
   } catch (const Error& error) {
     if (done < begun) throw;  // the exchange itself failed
     failure = error.what();

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "convoy/comm/core/view_parts.h"
-#include "convoy/comm/transport/cpu_sum.h"
+#include "convoy/comm/transport/transfer.h"
 
 namespace convoy::dist {
 namespace {
@@ -49,12 +48,33 @@ void HierarchicalTransport::for_each_other_host(F&& f) const {
     if (host != layout_.host()) f(host);
 }
 
-void HierarchicalTransport::send(int to, const ConstView& view) {
-  if (view.bytes() > 0) links_->send(to, {view.as<std::byte>(), view.bytes()});
+void HierarchicalTransport::store(const ConstView& view, const View& place, std::int64_t number, int part) {
+  segment_->checksum(layout_.local_rank(), part, number) = copy_with_checksum(view, place);
 }
 
-void HierarchicalTransport::receive(int from, const View& view) {
-  if (view.bytes() > 0) links_->receive(from, {view.as<std::byte>(), view.bytes()});
+void HierarchicalTransport::load(const char* what, const ConstView& place, const View& view, int local_rank,
+                                 std::int64_t number, int part) {
+  verify_transfer(what, global_rank(local_rank), rank(), segment_->checksum(local_rank, part, number),
+                  copy_with_checksum(place, view));
+}
+
+template <class PlaceOf>
+std::uint64_t HierarchicalTransport::sum_within_host(const ConstView& local, const View& sum,
+                                                     std::int64_t number, int part, PlaceOf&& place_of) {
+  std::vector<SumPart> parts;
+  std::vector<Checksum> checksums(layout_.host_ranks().size());
+  for (int local_rank = 0; local_rank < segment_->size(); ++local_rank)
+    parts.push_back(local_rank == layout_.local_rank()
+                        ? SumPart{local}
+                        : SumPart{place_of(local_rank), &checksums[static_cast<std::size_t>(local_rank)]});
+  Checksum of_sum;
+  sum_in_order(parts, sum, &of_sum);
+  for (int local_rank = 0; local_rank < segment_->size(); ++local_rank)
+    if (local_rank != layout_.local_rank())
+      verify_transfer(kContribution, global_rank(local_rank), rank(),
+                      segment_->checksum(local_rank, part, number),
+                      checksums[static_cast<std::size_t>(local_rank)].value());
+  return of_sum.value();
 }
 
 Deadline HierarchicalTransport::enter(const Call& call) {
@@ -141,35 +161,30 @@ void HierarchicalTransport::all_reduce(const Call& call, View data) {
   };
   if (chunks == 0) return;
   for (std::int64_t number = 0; number < chunks + 2; ++number) {
-    if (number < chunks) reduce_within_host(call, chunk_of(number), number, local_deadline);
-    links_->wait(call.deadline);
+    if (number < chunks) reduce_within_host(chunk_of(number), number, local_deadline);
+    links_.wait(call.deadline);
     const std::int64_t previous = number - 1;
-    if (previous >= 0 && previous < chunks) reduce_across_hosts(call, chunk_of(previous), previous);
+    if (previous >= 0 && previous < chunks) reduce_across_hosts(chunk_of(previous), previous);
     if (previous > 0) broadcast_within_host(chunk_of(previous - 1), previous - 1, local_deadline);
     if (number < chunks) start_exchange_of_partial_sums(chunk_of(number), number);
     if (previous >= 0 && previous < chunks) start_exchange_of_sums(chunk_of(previous));
   }
 }
 
-void HierarchicalTransport::reduce_within_host(const Call& call, const View& chunk, std::int64_t number,
+void HierarchicalTransport::reduce_within_host(const View& chunk, std::int64_t number,
                                                const Deadline& local_deadline) {
   for (int leader = 0; leader < layout_.leaders_per_host(); ++leader) {
     if (leader == layout_.local_rank()) continue;
     const View slice = slice_of(chunk, leader);
-    copy_view(slice, slice_in_segment(slice, layout_.local_rank(), number, leader));
+    store(slice, slice_in_segment(slice, layout_.local_rank(), number, leader), number, leader);
   }
   local_barrier(local_deadline);
   if (!layout_.is_leader()) return;
   const View slice = slice_of(chunk, layout_.local_rank());
   if (slice.numel() == 0) return;
-  std::vector<ConstView> parts;
-  for (const int other : layout_.host_ranks()) {
-    const int local_rank = layout_.local_rank_of(other);
-    parts.push_back(local_rank == layout_.local_rank()
-                        ? slice
-                        : slice_in_segment(slice, local_rank, number, layout_.local_rank()));
-  }
-  sum_in_order(call.stream, parts, partial_of(slice, number));
+  const int leader = layout_.local_rank();
+  sum_within_host(slice, partial_of(slice, number), number, leader,
+                  [&](int local_rank) { return slice_in_segment(slice, local_rank, number, leader); });
 }
 
 void HierarchicalTransport::start_exchange_of_partial_sums(const View& chunk, std::int64_t number) {
@@ -178,21 +193,23 @@ void HierarchicalTransport::start_exchange_of_partial_sums(const View& chunk, st
   const View partial = partial_of(slice, number);
   for_each_other_host([&](int host) {
     const int peer = layout_.peer_of(rank(), host);
-    send(peer, shard_range(partial, host));
-    receive(peer, incoming(shard_range(slice, layout_.host()), host));
+    links_.send(peer, shard_range(partial, host));
+    links_.receive(peer, incoming(shard_range(slice, layout_.host()), host), kPartialSum);
   });
 }
 
-void HierarchicalTransport::reduce_across_hosts(const Call& call, const View& chunk, std::int64_t number) {
+void HierarchicalTransport::reduce_across_hosts(const View& chunk, std::int64_t number) {
   if (!layout_.is_leader()) return;
   const View slice = slice_of(chunk, layout_.local_rank());
   const View sum = shard_range(slice, layout_.host());
   if (sum.numel() == 0) return;
-  std::vector<ConstView> parts;
+  std::vector<SumPart> parts;
   for (int host = 0; host < layout_.hosts(); ++host)
-    parts.push_back(host == layout_.host() ? shard_range(partial_of(slice, number), host)
-                                           : incoming(sum, host));
-  sum_in_order(call.stream, parts, sum);
+    parts.push_back(
+        {host == layout_.host() ? shard_range(partial_of(slice, number), host) : incoming(sum, host)});
+  Checksum of_sum;
+  sum_in_order(parts, sum, &of_sum);
+  checksum_of_sum_ = of_sum.value();
 }
 
 void HierarchicalTransport::start_exchange_of_sums(const View& chunk) {
@@ -200,8 +217,8 @@ void HierarchicalTransport::start_exchange_of_sums(const View& chunk) {
   const View slice = slice_of(chunk, layout_.local_rank());
   for_each_other_host([&](int host) {
     const int peer = layout_.peer_of(rank(), host);
-    send(peer, shard_range(slice, layout_.host()));
-    receive(peer, shard_range(slice, host));
+    links_.send(peer, shard_range(slice, layout_.host()), checksum_of_sum_);
+    links_.receive(peer, shard_range(slice, host), kSum);
   });
 }
 
@@ -209,13 +226,14 @@ void HierarchicalTransport::broadcast_within_host(const View& chunk, std::int64_
                                                   const Deadline& local_deadline) {
   if (layout_.is_leader()) {
     const View sum = slice_of(chunk, layout_.local_rank());
-    copy_view(sum, slice_in_segment(sum, layout_.local_rank(), number, layout_.local_rank()));
+    const int leader = layout_.local_rank();
+    store(sum, slice_in_segment(sum, leader, number, leader), number, leader);
   }
   local_barrier(local_deadline);
   for (int leader = 0; leader < layout_.leaders_per_host(); ++leader) {
     if (leader == layout_.local_rank()) continue;
     const View slice = slice_of(chunk, leader);
-    copy_view(slice_in_segment(slice, leader, number, leader), slice);
+    load(kSum, slice_in_segment(slice, leader, number, leader), slice, leader, number, leader);
   }
 }
 
@@ -236,30 +254,31 @@ void HierarchicalTransport::reduce_scatter(const Call& call, ConstView in, View 
     const View sum = subview(out, begin, std::min(piece_size, out.numel() - begin));
     const auto part_for = [&](int of) { return subview(in, out.numel() * of + begin, sum.numel()); };
     for (int of = 0; of < size(); ++of)
-      copy_view(part_for(of), piece_in_segment(sum, layout_.local_rank(), number, of));
+      if (std::find(sums.begin(), sums.end(), of) == sums.end())
+        store(part_for(of), piece_in_segment(sum, layout_.local_rank(), number, of), number, of);
     local_barrier(local_deadline);
 
     const std::size_t bytes = bytes_of_sums(sum.numel(), sum.dtype);
     make_room(scratch, bytes * sums.size());
     ConstView sum_of_this_host;
     for (std::size_t i = 0; i < sums.size(); ++i) {
-      std::vector<ConstView> parts;
-      for (const int other : layout_.host_ranks())
-        parts.push_back(piece_in_segment(sum, layout_.local_rank_of(other), number, sums[i]));
       const View partial = place_in(scratch, i * bytes, sum.shape, sum_type(sum.dtype));
-      sum_in_order(call.stream, parts, partial);
+      const std::uint64_t checksum =
+          sum_within_host(part_for(sums[i]), partial, number, sums[i],
+                          [&](int local_rank) { return piece_in_segment(sum, local_rank, number, sums[i]); });
       if (sums[i] == rank()) {
         sum_of_this_host = partial;
       } else {
-        send(sums[i], partial);
+        links_.send(sums[i], partial, checksum);
       }
     }
-    std::vector<ConstView> host_sums;
+    std::vector<SumPart> host_sums;
     for (int host = 0; host < layout_.hosts(); ++host)
-      host_sums.push_back(host == layout_.host() ? sum_of_this_host : incoming(sum, host));
-    for_each_other_host([&](int host) { receive(layout_.peer_of(rank(), host), incoming(sum, host)); });
-    links_->wait(call.deadline);
-    sum_in_order(call.stream, host_sums, sum);
+      host_sums.push_back({host == layout_.host() ? sum_of_this_host : incoming(sum, host)});
+    for_each_other_host(
+        [&](int host) { links_.receive(layout_.peer_of(rank(), host), incoming(sum, host), kPartialSum); });
+    links_.wait(call.deadline);
+    sum_in_order(host_sums, sum);
   }
 }
 
@@ -273,23 +292,25 @@ void HierarchicalTransport::broadcast(const Call& call, View data) {
   for (std::int64_t number = 0; number * chunk_size < data.numel(); ++number) {
     const std::int64_t begin = number * chunk_size;
     const View chunk = subview(data, begin, std::min(chunk_size, data.numel() - begin));
-    if (rank() == root) for_each_other_host([&](int host) { send(layout_.peer_of(root, host), chunk); });
+    if (rank() == root)
+      for_each_other_host([&](int host) { links_.send(layout_.peer_of(root, host), chunk); });
     if (rank() == source) {
       if (rank() != root) {
-        receive(root, chunk);
-        links_->wait(call.deadline);
+        links_.receive(root, chunk, kData);
+        links_.wait(call.deadline);
       }
       // A rank that has reached the previous chunk has read the one before it.
       segment_->wait(local_deadline);
-      copy_view(chunk, View{segment_->chunk(layout_.local_rank(), number), chunk.shape, chunk.dtype});
+      store(chunk, View{segment_->chunk(layout_.local_rank(), number), chunk.shape, chunk.dtype}, number, 0);
       segment_->step();
     } else {
       segment_->step();
-      segment_->wait_for(layout_.local_rank_of(source), local_deadline);
-      copy_view(ConstView(segment_->chunk(layout_.local_rank_of(source), number), chunk.shape, chunk.dtype),
-                chunk);
+      const int local_source = layout_.local_rank_of(source);
+      segment_->wait_for(local_source, local_deadline);
+      load(kData, ConstView(segment_->chunk(local_source, number), chunk.shape, chunk.dtype), chunk,
+           local_source, number, 0);
     }
-    links_->wait(call.deadline);
+    links_.wait(call.deadline);
   }
 }
 
@@ -307,17 +328,19 @@ void HierarchicalTransport::all_gather(const Call& call, ConstView in, View out)
     const std::int64_t begin = number * piece_size;
     const ConstView piece = subview(in, begin, std::min(piece_size, in.numel() - begin));
     const auto piece_of = [&](int of) { return subview(out, in.numel() * of + begin, piece.numel()); };
-    for_each_other_host([&](int host) { send(layout_.peer_of(rank(), host), piece); });
+    const std::uint64_t checksum = checksum_of(piece);
+    for_each_other_host([&](int host) { links_.send(layout_.peer_of(rank(), host), piece, checksum); });
     for (int of = 0; of < size(); ++of)
-      if (of != rank() && provider(of) == rank()) receive(of, piece_of(of));
-    links_->wait(call.deadline);
+      if (of != rank() && provider(of) == rank()) links_.receive(of, piece_of(of), kData);
+    links_.wait(call.deadline);
     for (int of = 0; of < size(); ++of)
       if (provider(of) == rank())
-        copy_view(piece_of(of), piece_in_segment(piece, layout_.local_rank(), number, of));
+        store(piece_of(of), piece_in_segment(piece, layout_.local_rank(), number, of), number, of);
     local_barrier(local_deadline);
     for (int of = 0; of < size(); ++of)
       if (provider(of) != rank())
-        copy_view(piece_in_segment(piece, layout_.local_rank_of(provider(of)), number, of), piece_of(of));
+        load(kData, piece_in_segment(piece, layout_.local_rank_of(provider(of)), number, of), piece_of(of),
+             layout_.local_rank_of(provider(of)), number, of);
   }
 }
 

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "convoy/comm/core/message_links.h"
+#include "convoy/comm/transport/checked_links.h"
+#include "convoy/comm/transport/cpu_sum.h"
 #include "convoy/comm/transport/hierarchical/hierarchical_layout.h"
 #include "convoy/comm/transport/shm/shared_segment.h"
 #include "convoy/comm/transport/shm/shm_communicator.h"
@@ -61,11 +62,10 @@ class HierarchicalTransport final : public Transport {
   void local_barrier(const Deadline& local_deadline);
 
   // The stages of an all-reduce of the chunk with this number.
-  void reduce_within_host(const Call& call, const View& chunk, std::int64_t number,
-                          const Deadline& local_deadline);
+  void reduce_within_host(const View& chunk, std::int64_t number, const Deadline& local_deadline);
   void start_exchange_of_partial_sums(const View& chunk, std::int64_t number);
   void start_exchange_of_sums(const View& chunk);
-  void reduce_across_hosts(const Call& call, const View& chunk, std::int64_t number);
+  void reduce_across_hosts(const View& chunk, std::int64_t number);
   void broadcast_within_host(const View& chunk, std::int64_t number, const Deadline& local_deadline);
 
   std::size_t slice_bytes(std::size_t chunk_bytes) const;
@@ -86,18 +86,32 @@ class HierarchicalTransport final : public Transport {
   /// has room for one piece per rank of the group.
   View piece_in_segment(const ConstView& piece, int local_rank, std::int64_t number, int of) const;
 
-  void send(int to, const ConstView& view);
-  void receive(int from, const View& view);
+  /// Returns the global rank of a rank of this host.
+  int global_rank(int local_rank) const { return layout_.host_ranks()[static_cast<std::size_t>(local_rank)]; }
+  /// Copies `view` to its place in this rank's buffer, together with its checksum as part `part` of chunk
+  /// `number`.
+  void store(const ConstView& view, const View& place, std::int64_t number, int part);
+  /// Copies part `part` of chunk `number` from the buffer of `local_rank`. Throws CorruptionError
+  /// if it is not what that rank has stored. `what` is stored, for verify_transfer().
+  void load(const char* what, const ConstView& place, const View& view, int local_rank, std::int64_t number,
+            int part);
+  /// Sums `local` and what the other ranks of this host have stored as part `part` of chunk `number`, at
+  /// `place_of(local rank)`. Returns the checksum of the sum. Throws CorruptionError if a part is not what its
+  /// rank has stored.
+  template <class PlaceOf>
+  std::uint64_t sum_within_host(const ConstView& local, const View& sum, std::int64_t number, int part,
+                                PlaceOf&& place_of);
   template <class F>
   void for_each_other_host(F&& f) const;
 
-  std::unique_ptr<MessageLinks> links_;
+  CheckedLinks links_;
   const HierarchicalLayout layout_;
   std::unique_ptr<SharedSegment> segment_;
   const std::size_t chunk_bytes_;
   std::uint64_t entered_ = 0;                  // number of collectives
   std::array<std::vector<char>, 2> partials_;  // one is sent while the next one is summed
   std::vector<char> incoming_;
+  std::uint64_t checksum_of_sum_ = 0;  // of this rank's shard of the chunk that was summed last
 };
 
 /// Returns a HierarchicalTransport of all ranks. Collective call; `exchange` must connect all ranks. Throws

@@ -34,8 +34,11 @@ struct SharedSegment::Control {
 };
 
 SharedSegment::SharedSegment(int rank, int size, const TextExchange& exchange, std::size_t chunk_bytes,
-                             std::vector<int> global_ranks)
-    : rank_(rank), size_(size), global_ranks_(std::move(global_ranks)) {
+                             std::vector<int> global_ranks, int checksums)
+    : rank_(rank),
+      size_(size),
+      checksums_(static_cast<std::size_t>(checksums > 0 ? checksums : size)),
+      global_ranks_(std::move(global_ranks)) {
   if (global_ranks_.empty()) {
     global_ranks_.resize(static_cast<std::size_t>(size_));
     std::iota(global_ranks_.begin(), global_ranks_.end(), 0);
@@ -58,7 +61,7 @@ SharedSegment::SharedSegment(int rank, int size, const TextExchange& exchange, s
     chunk_bytes_ = round_up(std::max<std::size_t>(bytes, 1), 64 * static_cast<std::size_t>(size_));
     const std::size_t buffers = kBuffers * (chunk_bytes_ + slice_bytes());
     return round_up(sizeof(Control), kPage) +
-           static_cast<std::size_t>(size_) * (round_up(sizeof(RankBlock), kPage) + round_up(buffers, kPage));
+           static_cast<std::size_t>(size_) * (block_bytes() + round_up(buffers, kPage));
   };
 
   const std::string description = run_on_all([&]() -> std::string {
@@ -87,8 +90,16 @@ SharedSegment::Control& SharedSegment::control() const {
 
 SharedSegment::RankBlock& SharedSegment::block(int rank) const {
   char* const first = memory_->data() + round_up(sizeof(Control), kPage);
-  return *std::launder(reinterpret_cast<RankBlock*>(first + static_cast<std::size_t>(rank) *
-                                                                round_up(sizeof(RankBlock), kPage)));
+  return *std::launder(reinterpret_cast<RankBlock*>(first + static_cast<std::size_t>(rank) * block_bytes()));
+}
+
+std::size_t SharedSegment::block_bytes() const {
+  return round_up(sizeof(RankBlock) + kBuffers * checksums_ * sizeof(std::uint64_t), kPage);
+}
+
+std::uint64_t& SharedSegment::checksum(int rank, int part, std::int64_t number) const {
+  auto* const first = reinterpret_cast<std::uint64_t*>(&block(rank) + 1);
+  return first[static_cast<std::size_t>(number % kBuffers) * checksums_ + static_cast<std::size_t>(part)];
 }
 
 char* SharedSegment::chunk(int rank, std::int64_t number) const {

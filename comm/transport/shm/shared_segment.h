@@ -29,9 +29,10 @@ class SharedSegment {
 
   /// Creates the segment on rank 0 and opens it on the other ranks. Collective call. Uses `chunk_bytes` of
   /// rank 0, rounded up. `global_ranks` contains the ranks that error messages use, by rank of this segment;
-  /// it is empty if they are the same. Throws PeerError on all ranks if one of them fails.
+  /// it is empty if they are the same. Each chunk has `checksums` checksums; 0 means `size`. Throws PeerError
+  /// on all ranks if one of them fails.
   SharedSegment(int rank, int size, const TextExchange& exchange, std::size_t chunk_bytes,
-                std::vector<int> global_ranks = {});
+                std::vector<int> global_ranks = {}, int checksums = 0);
   /// Number of calls of `exchange` that the constructor makes, unless it throws.
   static constexpr int kExchanges = 2;
 
@@ -45,6 +46,9 @@ class SharedSegment {
   char* chunk(int rank, std::int64_t number) const;
   /// Returns the buffer of `rank` for the sum of its slice of chunk `number`: slice_bytes() bytes.
   char* slice(int rank, std::int64_t number) const;
+  /// Returns the checksum that `rank` posts for part `part` of what it has stored in its buffers for chunk
+  /// `number`. It may be accessed when that part may be.
+  std::uint64_t& checksum(int rank, int part, std::int64_t number) const;
   /// Returns the signature that `rank` posts for its collective `number`.
   CollectiveSignature& posted(int rank, std::uint64_t number) const;
 
@@ -82,11 +86,14 @@ class SharedSegment {
   void check_for_dead_peers(F&& matters);
   int global_rank(int rank) const { return global_ranks_[static_cast<std::size_t>(rank)]; }
   RankBlock& block(int rank) const;
+  /// Returns the size of a block and the checksums behind it.
+  std::size_t block_bytes() const;
   Control& control() const;
 
   int rank_;
   int size_;
   std::size_t chunk_bytes_ = 0;
+  std::size_t checksums_;  // of each chunk
   std::vector<int> global_ranks_;
   std::unique_ptr<SharedMemory> memory_;
   std::uint32_t steps_ = kFirstStep;

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "convoy/comm/core/view_parts.h"
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/comm/transport/cpu_sum.h"
 #include "convoy/comm/transport/shm/shared_segment.h"
+#include "convoy/comm/transport/transfer.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -38,7 +38,8 @@ class ShmTransport final : public Transport {
       if (number < chunks) {
         const View chunk = chunk_of(number);
         for_each_peer([&](int other) {
-          copy_view(slice_of(chunk, other), slice_of(in_segment(chunk, rank(), number), other));
+          segment_->checksum(rank(), other, number) =
+              copy_with_checksum(slice_of(chunk, other), slice_of(in_segment(chunk, rank(), number), other));
         });
         segment_->step();
       }
@@ -47,18 +48,18 @@ class ShmTransport final : public Transport {
         const View previous = chunk_of(number - 1);
         for_each_peer([&](int other) {
           const View slice = slice_of(previous, other);
-          copy_view(sum_in_segment(slice, other, number - 1), slice);
+          verify_transfer(kSum, other, rank(), segment_->checksum(other, other, number - 1),
+                          copy_with_checksum(sum_in_segment(slice, other, number - 1), slice));
         });
       }
       if (number < chunks) {
         segment_->wait(call.deadline);
         const View chunk = chunk_of(number);
         const View sum = slice_of(chunk, rank());
-        std::vector<ConstView> parts;
-        for (int other = 0; other < size(); ++other)
-          parts.push_back(other == rank() ? sum : slice_of(in_segment(chunk, other, number), rank()));
-        sum_in_order(call.stream, parts, sum);
-        copy_view(sum, sum_in_segment(sum, rank(), number));
+        sum_verified(number, sum, sum,
+                     [&](int other) { return slice_of(in_segment(chunk, other, number), rank()); });
+        segment_->checksum(rank(), rank(), number) =
+            copy_with_checksum(sum, sum_in_segment(sum, rank(), number));
         segment_->step();
       }
     }
@@ -75,13 +76,13 @@ class ShmTransport final : public Transport {
         return View{segment_->chunk(from, number) + static_cast<std::size_t>(to) * segment_->slice_bytes(),
                     sum.shape, sum.dtype};
       };
-      for_each_peer([&](int other) { copy_view(part_for(other), place_for(rank(), other)); });
+      for_each_peer([&](int other) {
+        segment_->checksum(rank(), other, number) =
+            copy_with_checksum(part_for(other), place_for(rank(), other));
+      });
       segment_->step();
       segment_->wait(call.deadline);
-      std::vector<ConstView> parts;
-      for (int other = 0; other < size(); ++other)
-        parts.push_back(other == rank() ? part_for(rank()) : ConstView(place_for(other, rank())));
-      sum_in_order(call.stream, parts, sum);
+      sum_verified(number, part_for(rank()), sum, [&](int other) { return place_for(other, rank()); });
     }
   }
 
@@ -95,12 +96,13 @@ class ShmTransport final : public Transport {
       if (rank() == root) {
         // A rank that has reached the previous chunk has read the one before it.
         segment_->wait(call.deadline);
-        copy_view(chunk, in_segment(chunk, root, number));
+        segment_->checksum(root, root, number) = copy_with_checksum(chunk, in_segment(chunk, root, number));
         segment_->step();
       } else {
         segment_->step();
         segment_->wait_for(root, call.deadline);
-        copy_view(in_segment(chunk, root, number), chunk);
+        verify_transfer(kData, root, rank(), segment_->checksum(root, root, number),
+                        copy_with_checksum(in_segment(chunk, root, number), chunk));
       }
     }
   }
@@ -152,6 +154,23 @@ class ShmTransport final : public Transport {
     ++entered_;
   }
 
+  /// Sums the slices of chunk `number` that other ranks have stored for this one, at `place_of(rank)`, and
+  /// `local`. Throws CorruptionError if a slice is not what its rank has stored.
+  template <class PlaceOf>
+  void sum_verified(std::int64_t number, const ConstView& local, const View& sum, PlaceOf&& place_of) {
+    std::vector<SumPart> parts;
+    std::vector<Checksum> checksums(static_cast<std::size_t>(size()));
+    for (int other = 0; other < size(); ++other)
+      parts.push_back(other == rank()
+                          ? SumPart{local}
+                          : SumPart{place_of(other), &checksums[static_cast<std::size_t>(other)]});
+    sum_in_order(parts, sum);
+    for_each_peer([&](int other) {
+      verify_transfer(kContribution, other, rank(), segment_->checksum(other, rank(), number),
+                      checksums[static_cast<std::size_t>(other)].value());
+    });
+  }
+
   /// All-gathers `in` [n] into `out` [n * size()]. Chunk numbers continue across calls: a buffer is free once
   /// all ranks have reached the next chunk.
   void exchange(const Call& call, ConstView in, View out) {
@@ -160,11 +179,14 @@ class ShmTransport final : public Transport {
     for (std::int64_t begin = 0; begin < in.numel(); begin += chunk_size) {
       const std::int64_t number = exchanged_++;
       const ConstView chunk = subview(in, begin, std::min(chunk_size, in.numel() - begin));
-      copy_view(chunk, in_segment(chunk, rank(), number));
+      segment_->checksum(rank(), rank(), number) =
+          copy_with_checksum(chunk, in_segment(chunk, rank(), number));
       segment_->step();
       segment_->wait(call.deadline);
       for_each_peer([&](int other) {
-        copy_view(in_segment(chunk, other, number), subview(out, in.numel() * other + begin, chunk.numel()));
+        const View place = subview(out, in.numel() * other + begin, chunk.numel());
+        verify_transfer(kData, other, rank(), segment_->checksum(other, other, number),
+                        copy_with_checksum(in_segment(chunk, other, number), place));
       });
     }
   }

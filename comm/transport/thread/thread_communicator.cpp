@@ -1,14 +1,16 @@
 #include "convoy/comm/transport/thread/thread_communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/core/rank_text.h"
-#include "convoy/comm/core/view_parts.h"
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/comm/transport/cpu_sum.h"
+#include "convoy/comm/transport/transfer.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
@@ -24,25 +26,31 @@ struct Arguments {
   const std::string* text = nullptr;
   int color = 0;
   std::shared_ptr<ThreadGroup> group;  // created by the first rank of each color in split()
+  /// The checksums of what this rank sends, by the rank that reads it. Computed before the rank enters.
+  std::vector<std::uint64_t> sent = {};
+  // Set inside the collective, and read by the other ranks when all have left.
+  std::uint64_t sum = 0;     // the checksum of the sum that this rank has written to all ranks
+  std::string failure = {};  // why there is no sum; empty: there is one
 };
 
 /// Synchronizes the ranks of a group. In each collective a rank enters with its arguments, accesses the
 /// memory of the other ranks directly, and leaves. leave() blocks until all ranks are done with each other's
-/// memory, even if one of them has failed.
+/// memory, even if one of them has failed. Arguments remain readable until the next collective.
 class ThreadGroup {
  public:
-  explicit ThreadGroup(int size)
-      : arguments_(static_cast<std::size_t>(size)), entered_(arguments_.size(), false) {}
+  explicit ThreadGroup(int size) : entered_(static_cast<std::size_t>(size), false) {
+    for (std::vector<Arguments>& of_round : arguments_) of_round.resize(entered_.size());
+  }
 
-  int size() const { return static_cast<int>(arguments_.size()); }
-  /// Returns the arguments of any rank. Valid between enter() and leave().
-  Arguments& of(int rank) { return arguments_[static_cast<std::size_t>(rank)]; }
+  int size() const { return static_cast<int>(entered_.size()); }
+  /// Returns the arguments of any rank. Valid between enter() and the calling rank's next enter().
+  Arguments& of(int rank) { return in_round(round_ - 1, rank); }
 
   /// Blocks until all ranks have entered. Throws PeerError if the group has failed or the deadline passes.
   void enter(int rank, const Deadline& deadline, Arguments local) {
     std::unique_lock lock(mutex_);
     throw_failure();
-    of(rank) = std::move(local);
+    in_round(round_, rank) = std::move(local);
     entered_[static_cast<std::size_t>(rank)] = true;
     const std::uint64_t round = round_;
     if (std::all_of(entered_.begin(), entered_.end(), [](bool entered) { return entered; })) {
@@ -82,6 +90,9 @@ class ThreadGroup {
   }
 
  private:
+  Arguments& in_round(std::uint64_t round, int rank) {
+    return arguments_[round % arguments_.size()][static_cast<std::size_t>(rank)];
+  }
   void throw_failure() const {
     if (!failure_.empty()) throw PeerError(failure_);
   }
@@ -94,12 +105,12 @@ class ThreadGroup {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string failure_;  // the first one; later calls of enter() throw it
-  std::vector<Arguments> arguments_;
-  std::vector<bool> entered_;      // by rank, for the next round
-  int inside_ = 0;                 // number of ranks that have not left the current round
-  std::uint64_t round_ = 0;        // number of rounds that all ranks have entered
-  std::uint64_t rounds_left_ = 0;  // number of rounds that all ranks have left
+  std::string failure_;                              // the first one; later calls of enter() throw it
+  std::array<std::vector<Arguments>, 2> arguments_;  // of one round are read while those of the next are set
+  std::vector<bool> entered_;                        // by rank, for the next round
+  int inside_ = 0;                                   // number of ranks that have not left the current round
+  std::uint64_t round_ = 0;                          // number of rounds that all ranks have entered
+  std::uint64_t rounds_left_ = 0;                    // number of rounds that all ranks have left
 };
 
 class ThreadTransport final : public Transport {
@@ -111,33 +122,49 @@ class ThreadTransport final : public Transport {
   int size() const override { return group_->size(); }
 
   void all_reduce(const Call& call, View data) override {
-    run_collective(call, {.in = data, .out = data}, [&] {
+    const auto shard_of = [&](const View& whole, int rank) {
+      const std::int64_t begin = whole.numel() * rank / size(), end = whole.numel() * (rank + 1) / size();
+      return subview(whole, begin, end - begin);
+    };
+    const auto shard_for = [&](int rank) { return shard_of(data, rank); };
+    run_collective(call, {.in = data, .out = data, .sent = checksums_of(shard_for)}, [&] {
       // Each rank sums one shard over all ranks and writes the sum to all ranks. No other rank accesses that
       // shard.
-      const std::int64_t begin = data.numel() * rank_ / size(), end = data.numel() * (rank_ + 1) / size();
-      const View sum = subview(data, begin, end - begin);
-      sum_in_order(call.stream, all_parts(begin, end - begin), sum);
+      const View sum = shard_for(rank_);
+      group_->of(rank_).sum =
+          sum_verified(sum, [&](int rank) { return shard_of(group_->of(rank).out, rank_); });
       for (int rank = 0; rank < size(); ++rank)
-        if (rank != rank_) copy_view(sum, subview(group_->of(rank).out, begin, end - begin));
+        if (rank != rank_) copy_view(sum, shard_of(group_->of(rank).out, rank_));
     });
+    for (int rank = 0; rank < size(); ++rank)
+      if (rank != rank_)
+        verify_transfer(kSum, rank, rank_, group_->of(rank).sum, checksum_of(shard_for(rank)));
   }
 
   void reduce_scatter(const Call& call, ConstView in, View out) override {
-    run_collective(call, {.in = in},
-                   [&] { sum_in_order(call.stream, all_parts(out.numel() * rank_, out.numel()), out); });
+    const auto chunk_of = [&](const ConstView& whole, int rank) {
+      return subview(whole, out.numel() * rank, out.numel());
+    };
+    run_collective(call, {.in = in, .sent = checksums_of([&](int rank) { return chunk_of(in, rank); })}, [&] {
+      sum_verified(out, [&](int rank) { return chunk_of(group_->of(rank).in, rank_); });
+    });
   }
 
   void broadcast(const Call& call, View data) override {
-    run_collective(call, {.in = data}, [&] {
-      const int root = call.collective.root;
-      if (rank_ != root) copy_view(group_->of(root).in, data);
+    const int root = call.collective.root;
+    Arguments local{.in = data};
+    if (rank_ == root) local.sent.assign(static_cast<std::size_t>(size()), checksum_of(data));
+    run_collective(call, std::move(local), [&] {
+      if (rank_ != root) copy_verified(root, data);
     });
   }
 
   void all_gather(const Call& call, ConstView in, View out) override {
-    run_collective(call, {.in = in}, [&] {
+    Arguments local{.in = in, .sent = std::vector(static_cast<std::size_t>(size()), checksum_of(in))};
+    run_collective(call, std::move(local), [&] {
+      copy_view(in, subview(out, in.numel() * rank_, in.numel()));
       for (int rank = 0; rank < size(); ++rank)
-        copy_view(group_->of(rank).in, subview(out, in.numel() * rank, in.numel()));
+        if (rank != rank_) copy_verified(rank, subview(out, in.numel() * rank, in.numel()));
     });
   }
 
@@ -173,26 +200,64 @@ class ThreadTransport final : public Transport {
 
  private:
   /// Publishes `local`, verifies that all ranks launched the same collective, and calls `inside`, which may
-  /// access the arguments and memory of all ranks.
+  /// access the arguments and memory of all ranks. If `inside` throws a PeerError on one rank, all ranks throw
+  /// it.
   template <class F>
   void run_collective(const Call& call, Arguments local, F&& inside) {
     local.collective = call.collective;
     group_->enter(rank_, call.deadline, std::move(local));
     struct Leave {
       ThreadGroup& group;
-      ~Leave() { group.leave(); }
-    } const leave{*group_};
+      bool is_done = false;
+      void now() {
+        if (!std::exchange(is_done, true)) group.leave();
+      }
+      ~Leave() { now(); }
+    } leave{*group_};
     std::vector<CollectiveSignature> by_rank;
     for (int rank = 0; rank < size(); ++rank) by_rank.push_back(group_->of(rank).collective);
     verify_consistency(by_rank);
-    inside();
+    try {
+      inside();
+    } catch (const PeerError& error) {
+      group_->of(rank_).failure = error.what();
+    }
+    leave.now();
+    for (int rank = 0; rank < size(); ++rank)
+      if (!group_->of(rank).failure.empty()) throw PeerError(group_->of(rank).failure);
   }
 
-  std::vector<ConstView> all_parts(std::int64_t offset, std::int64_t count) {
-    std::vector<ConstView> parts;
-    for (int rank = 0; rank < size(); ++rank) parts.push_back(subview(group_->of(rank).in, offset, count));
-    return parts;
+  /// Returns the checksums of the parts of this rank's data that the other ranks sum.
+  template <class PartFor>
+  std::vector<std::uint64_t> checksums_of(PartFor&& part_for) const {
+    std::vector<std::uint64_t> checksums;
+    for (int rank = 0; rank < size(); ++rank)
+      checksums.push_back(rank == rank_ ? 0 : checksum_of(part_for(rank)));
+    return checksums;
   }
+
+  /// Sets `sum` to the sum of the parts of all ranks, and returns its checksum. Throws CorruptionError if a part
+  /// is not what its rank has sent.
+  template <class PartOf>
+  std::uint64_t sum_verified(const View& sum, PartOf&& part_of) {
+    std::vector<SumPart> parts;
+    std::vector<Checksum> checksums(static_cast<std::size_t>(size()));
+    for (int rank = 0; rank < size(); ++rank)
+      parts.push_back({part_of(rank), &checksums[static_cast<std::size_t>(rank)]});
+    Checksum of_sum;
+    sum_in_order(parts, sum, &of_sum);
+    for (int rank = 0; rank < size(); ++rank)
+      if (rank != rank_)
+        verify_transfer(kContribution, rank, rank_, sent_by(rank),
+                        checksums[static_cast<std::size_t>(rank)].value());
+    return of_sum.value();
+  }
+
+  void copy_verified(int from, const View& to) {
+    verify_transfer(kData, from, rank_, sent_by(from), copy_with_checksum(group_->of(from).in, to));
+  }
+
+  std::uint64_t sent_by(int rank) const { return group_->of(rank).sent[static_cast<std::size_t>(rank_)]; }
 
   int rank_;
   std::shared_ptr<ThreadGroup> group_;

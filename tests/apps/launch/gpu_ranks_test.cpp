@@ -115,6 +115,32 @@ TEST_F(GpuRanks, RunOpByOpIfTheCaptureFailsOnOneRank) {
   expect_same_losses("two", "alone");
 }
 
+/// With --debug-comm every step is compared, otherwise the first one and every hundredth.
+TEST_F(GpuRanks, ReportAFlippedBitOfASum) {
+  const auto train_with_flip = [&](const char* number, const char* steps, const Arguments& more) {
+    Arguments program = {"sh", "-c",
+                         std::string("[ $OMPI_COMM_WORLD_RANK = 0 ] || export CONVOY_EMULATED_FLIP=") +
+                             number + "; exec \"$@\"",
+                         "sh"};
+    Arguments flags = {"--device", "cuda", "--batch-size", "2", "--bucket-mb", "0.05", "--max-steps", steps};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const Arguments training = workshop.train_arguments("flipped", flags);
+    program.insert(program.end(), training.begin(), training.end());
+    return run_by_mpi(2, program);
+  };
+  for (const char* graph : {"--cuda-graph", "--no-cuda-graph"}) {
+    const ProcessResult every = train_with_flip("17", "12", {"--debug-comm", graph});
+    EXPECT_EQ(every.exit_code, 4) << every.out << every.err;
+    EXPECT_THAT(every.err, HasSubstr("the sum of bucket "));
+    EXPECT_THAT(every.err, HasSubstr(" differs after step "));
+    EXPECT_THAT(every.err, HasSubstr("rank 0 has the checksum "));
+    EXPECT_THAT(every.err, HasSubstr("rank 1 has the checksum "));
+  }
+  const ProcessResult first = train_with_flip("0", "2", {});
+  EXPECT_EQ(first.exit_code, 4) << first.out << first.err;
+  EXPECT_THAT(first.err, HasSubstr("the sum of bucket 0 differs after step 1: "));
+}
+
 TEST_F(GpuRanks, PrintTheWarningsOfAllRanks) {
   Arguments program = {
       "sh", "-c",

@@ -14,6 +14,7 @@
 
 #include "convoy/comm/net/socket.h"
 #include "tests/apps/rank_runs.h"
+#include "tests/comm/bit_flipper.h"
 #include "tests/testing/support/free_port.h"
 
 namespace convoy::testing {
@@ -204,6 +205,33 @@ TEST_F(RankFaults, KilledRankEndsTheOthers) {
   EXPECT_EQ(result.exit_code, 4) << result.err;
   EXPECT_THAT(errors_of(result), SizeIs(1));
   EXPECT_THAT(result.err, HasSubstr("rank 1"));
+}
+
+/// This process flips bits in the memory that the ranks share, where rank 0 has stored what rank 1 sums.
+TEST_F(RankFaults, FlippedBitEndsAllRanksWithRankBucketAndStep) {
+  const int port = free_port();
+  const Arguments program = arguments("run", {"--max-steps", "100000", "--comm", "shm"});
+  Process first(program, {.environment = rank_environment(0, 2, port)});
+  Process second(program, {.environment = rank_environment(1, 2, port)});
+  wait_for_step(workshop, "run", 3);  // the parameters have been sent by now
+  // Behind three pages of counters, rank 0 has a buffer of 128 KiB, of which rank 1 sums the second half.
+  constexpr std::size_t kPage = 4096, kFirst = 3 * kPage + (std::size_t{96} << 10);
+  BitFlipper flipper(first.id());
+  for (std::size_t at = 0; first.running() && second.running(); at = (at + 4) % (std::size_t{16} << 10))
+    flipper.flip(kFirst + at);
+  std::set<std::string> steps;
+  for (Process* const rank : {&first, &second}) {
+    const ProcessResult result = rank->wait();
+    EXPECT_EQ(result.exit_code, 4) << result.err;
+    const std::vector<std::string> errors = errors_of(result);
+    ASSERT_THAT(errors, SizeIs(1)) << result.err;
+    EXPECT_THAT(errors.front(), HasSubstr(" f32), bucket "));
+    EXPECT_THAT(errors.front(), HasSubstr(": rank 0 sent a contribution with the checksum "));
+    EXPECT_THAT(errors.front(), HasSubstr(" to rank 1, which received "));
+    steps.insert(errors.front().substr(errors.front().rfind(", step ")));
+  }
+  // Rank 0 has logged all steps before that one.
+  EXPECT_THAT(steps, ElementsAre(", step " + std::to_string(steps_of(workshop, "run") + 1) + ")"));
 }
 
 TEST_F(RankFaults, StopSignalOfOneRankStopsAllAfterTheSameStep) {

@@ -198,9 +198,10 @@ TEST_P(Planes, AWarningNamesTheRankThatHoldsUpTheOthers) {
               const auto monitor = plane.monitor("gradients");
               plane.set_step(3);
               plane.enter(Phase::data);
-              const CollectiveSignature sum{.number = 7, .op = CollectiveOp::all_reduce, .count = 10};
+              const CollectiveSignature sum{
+                  .number = 7, .op = CollectiveOp::all_reduce, .bucket = 2, .count = 10};
               if (rendezvous.info().rank != late) {
-                monitor->launched(sum, 2);
+                monitor->launched(sum);
                 monitor->started(sum);
               }
               EXPECT_TRUE(warnings.wait_for(1));

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 FlightEvent event_of(std::int64_t number) {
-  FlightEvent event{.time = number, .step = 2 * number, .bucket = static_cast<std::int32_t>(number)};
+  FlightEvent event{.time = number, .step = 2 * number};
   event.collective.number = static_cast<std::uint64_t>(number);
   event.collective.count = number;
   return event;
@@ -49,7 +49,7 @@ TEST(FlightRing, ReadersSeeWholeEventsWhileThreadsAdd) {
       ++seen;
       ASSERT_EQ(event.step, 2 * event.time);
       ASSERT_EQ(event.collective.count, event.time);
-      ASSERT_EQ(event.bucket, static_cast<std::int32_t>(event.time));
+      ASSERT_EQ(event.collective.number, static_cast<std::uint64_t>(event.time));
     }
   stop = true;
 }

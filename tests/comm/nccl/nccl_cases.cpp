@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "convoy/comm/core/corruption_error.h"
 #include "convoy/comm/parallel/gradient_synchronizer.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
@@ -97,6 +98,36 @@ void sums_gradients_eagerly_and_in_a_graph(std::unique_ptr<dist::Communicator> c
   comm->finish();
 }
 
+/// In a replayed step, too, where no rank has launched the sums.
+void names_rank_whose_sum_differs_in_one_bit(std::unique_ptr<dist::Communicator> comm) {
+  const DeviceContext gpu = comm->context();
+  const nn::NamedParameter a = parameter("a", 1000, gpu), b = parameter("b", 3001, gpu);
+  {
+    dist::GradientSynchronizer gradients({a, b}, *comm, {.bucket_mb = 0.001, .deterministic = true});
+    const auto step = [&] {
+      backward(sum(a.variable * 2.0) + sum(b.variable * 3.0));
+      gradients.finish();
+    };
+    step();
+    gradients.verify_sums(*comm, "after step 1");
+    CudaGraph graph(gpu, step);
+    graph.replay();
+    gradients.verify_sums(*comm, "after step 2");
+    graph.replay();
+    if (is_last(*comm)) {
+      const Tensor host = b.variable.grad().to(gpu.host());
+      host.view().as<std::uint8_t>()[host.bytes() - 1] ^= 0x80;  // of the last element
+      b.variable.grad().copy_from(host.to(gpu));
+    }
+    const std::string error =
+        message_of<dist::CorruptionError>([&] { gradients.verify_sums(*comm, "after step 3"); });
+    EXPECT_THAT(error, HasSubstr("the sum of bucket 0 differs after step 3: "));  // b is sent first
+    EXPECT_THAT(error, HasSubstr("rank " + std::to_string(comm->size() - 1) + " has the checksum "));
+    EXPECT_EQ(error.find("the other ranks have ") != std::string::npos, comm->size() > 2) << error;
+  }
+  comm->finish();
+}
+
 void names_rank_that_does_not_replay(std::unique_ptr<dist::Communicator> comm) {
   DeviceValues<float> data(*comm, {1.0F, 2.0F});
   const auto graph = capture_all_reduce(*comm, data.view());
@@ -150,6 +181,7 @@ void names_rank_that_does_not_finish(std::unique_ptr<dist::Communicator> comm) {
 
 constexpr ConformanceCase kCases[] = {
     {"SumsGradientsEagerlyAndInAGraph", 1, kLong, sums_gradients_eagerly_and_in_a_graph},
+    {"NamesRankWhoseSumDiffersInOneBit", 2, kLong, names_rank_whose_sum_differs_in_one_bit},
     {"NamesRankThatDoesNotReplay", 2, kShort, names_rank_that_does_not_replay},
     {"EndsReplayWhenPeerExits", 2, kLong, ends_replay_when_peer_exits},
     {"EndsReplayWhenPeerAborts", 2, kLong, ends_replay_when_peer_aborts},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "convoy/comm/core/corruption_error.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "tests/comm/rank_threads.h"
 #include "tests/testing/support/errors.h"
@@ -92,6 +93,40 @@ TEST(Consistency, TruncatesLongMessages) {
                 HasSubstr("--flag2 1, rank 0 has 0; and 17 more"));
     comm.finish();
   });
+}
+
+TEST(EqualSums, NamesTensorAndRanksThatDiffer) {
+  for (const int ranks : {2, 3, 4})
+    on_ranks(ranks, [&](dist::Communicator& comm) {
+      std::vector<Tensor> tensors;
+      for (const std::int64_t count : {1, 1001, 30})
+        tensors.push_back(Tensor::full({count}, 3, DType::f32, comm.context()));
+      dist::verify_equal(comm, tensors, "the sum of bucket", "after step 5");
+      const auto flip = [&](std::size_t tensor, std::size_t byte) {
+        tensors[tensor].view().as<std::uint8_t>()[byte] ^= 1;
+      };
+      if (comm.rank() == 1) flip(1, 4003);
+      if (comm.rank() == 1) flip(2, 0);  // the first tensor is named
+      const auto error_now = [&] {
+        return message_of<dist::CorruptionError>(
+            [&] { dist::verify_equal(comm, tensors, "the sum of bucket", "after step 5"); });
+      };
+      const std::string error = error_now();
+      EXPECT_THAT(error, HasSubstr("the sum of bucket 1 differs after step 5: rank "));
+      EXPECT_THAT(error, HasSubstr("rank 1 has the checksum "));
+      if (ranks == 2) {
+        EXPECT_THAT(error, HasSubstr("rank 0 has the checksum "));
+      } else {
+        EXPECT_THAT(error, HasSubstr(", the other ranks have "));
+      }
+      if (comm.rank() == 0) flip(1, 4003);  // now as many ranks have one value as the other one, or more
+      if (ranks == 4) {
+        const std::string tie = error_now();
+        EXPECT_THAT(tie, HasSubstr("ranks 0, 1 have the checksum "));
+        EXPECT_THAT(tie, HasSubstr("ranks 2, 3 have the checksum "));
+      }
+      comm.finish();
+    });
 }
 
 TEST(Replicas, AcceptsEqualParameters) {

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <optional>
 #include <thread>
 
 #include "convoy/comm/transport/hierarchical/hierarchical_layout.h"
@@ -15,6 +16,7 @@
 #include "tests/comm/device_values.h"
 #include "tests/comm/rendezvous_ranks.h"
 #include "tests/comm/transport/conformance.h"
+#include "tests/comm/transport/corruption.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/notice.h"
 
@@ -223,6 +225,52 @@ TEST(HierarchicalFaults, AllRanksReportFailedAllocationOnOneHost) {
                 HasSubstr("rank 2: shared memory: cannot allocate "));
   });
 }
+
+struct CorruptionBetweenHosts {
+  Corruption corruption;
+  ChangedMessage message = {.from = -1, .to = -1, .number = 0};  // if a message changes, and not the segment
+};
+
+class HierarchicalCorruption : public ::testing::TestWithParam<CorruptionBetweenHosts> {};
+
+TEST_P(HierarchicalCorruption, IsReportedBeforeTheResultIsUsed) {
+  const auto& [corruption, message] = GetParam();
+  run_on_hosts(kPairs, [&](dist::Rendezvous& rendezvous) {
+    const auto comm = dist::make_hierarchical_communicator(
+        std::make_unique<FlippingLinks>(dist::make_tcp_links(rendezvous, {}), message), kPairs,
+        [&](const std::string& text) { return rendezvous.all_gather(text); }, {.chunk_bytes = 1 << 18});
+    comm->barrier();
+    std::optional<SegmentDamage> damage;
+    if (comm->rank() == 1 && message.from < 0) damage.emplace(corruption.changed);
+    expect_reported(*comm, corruption, 400'000);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Transfers, HierarchicalCorruption,
+    ::testing::Values(
+        CorruptionBetweenHosts{
+            {"Contribution", all_reduced, sum_of_ranks(4), "rank 0 sent a contribution", value_of_rank(0)}},
+        CorruptionBetweenHosts{{"PartialSum", all_reduced, sum_of_ranks(4), "rank 3 sent a partial sum"},
+                               {3, 1, 1}},
+        CorruptionBetweenHosts{{"SumBetweenHosts", all_reduced, sum_of_ranks(4), "rank 0 sent a sum"},
+                               {0, 2, 2}},
+        CorruptionBetweenHosts{
+            {"SumWithinHost", all_reduced, sum_of_ranks(4), " sent a sum", sum_of_ranks(4)}},
+        CorruptionBetweenHosts{{"ReduceScatterWithinHost", reduce_scattered, sum_of_ranks(4),
+                                "rank 0 sent a contribution", value_of_rank(0)}},
+        CorruptionBetweenHosts{
+            {"ReduceScatterBetweenHosts", reduce_scattered, sum_of_ranks(4), "rank 2 sent a partial sum"},
+            {2, 0, 1}},
+        CorruptionBetweenHosts{
+            {"BroadcastWithinHost", broadcasted, value_of_rank(0), "rank 0 sent data", value_of_rank(0)}},
+        CorruptionBetweenHosts{{"BroadcastBetweenHosts", broadcasted, value_of_rank(0), "rank 0 sent data"},
+                               {0, 2, 1}},
+        CorruptionBetweenHosts{
+            {"AllGatherWithinHost", all_gathered, value_of_rank(0), "rank 0 sent data", value_of_rank(0)}},
+        CorruptionBetweenHosts{{"AllGatherBetweenHosts", all_gathered, value_of_rank(0), "rank 0 sent data"},
+                               {0, 2, 1}}),
+    [](const auto& test) { return test.param.corruption.name; });
 
 TEST(HierarchicalCommunicator, UsesHostsOfRendezvous) {
   run_on_hosts({0, 0}, [](dist::Rendezvous& rendezvous) {  // both on this host

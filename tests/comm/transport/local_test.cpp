@@ -1,14 +1,20 @@
 // Tests of communicators within one process: a single rank, and threads.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <array>
+#include <random>
+#include <span>
 #include <thread>
 
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/transport/self_communicator.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "tests/comm/transport/conformance.h"
+#include "tests/comm/transport/corruption.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy::testing {
@@ -50,6 +56,76 @@ INSTANTIATE_TEST_SUITE_P(Thread, LocalCommunicator,
                                                               {result_cases(), disagreement_cases(),
                                                                departure_cases()})),
                          run_name);
+
+/// Flips bits of the memory of this process without the thread sanitizer, to which it would be a data race.
+class MemoryDamage {
+ public:
+  explicit MemoryDamage(std::span<float> place)
+      : thread_([place](const std::stop_token& stop) {
+          const int memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+          ASSERT_GE(memory, 0);
+          std::minstd_rand random;
+          while (!stop.stop_requested()) {
+            const auto at = reinterpret_cast<off_t>(place.data() + random() % place.size());
+            std::uint32_t bits = 0;
+            ASSERT_EQ(pread(memory, &bits, sizeof bits, at), 4);
+            bits ^= 1U << random() % 32;
+            ASSERT_EQ(pwrite(memory, &bits, sizeof bits, at), 4);
+          }
+          close(memory);
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
+/// Repeats collectives with groups of two threads until the errors of both ranks say that a bit of rank 0's
+/// memory has changed while `what` was on its way. A bit that changes before the collective is no corruption.
+void expect_reported_between_threads(const std::string& what,
+                                     const std::function<void(dist::Communicator&, View)>& collective) {
+  constexpr std::size_t kCount = 1 << 20;
+  const dist::Deadline limit(60);
+  bool is_found = false;
+  while (!is_found && !limit.passed()) {
+    std::array<std::vector<float>, 2> data{std::vector<float>(kCount, 1), std::vector<float>(kCount, 2)};
+    std::array<std::string, 2> errors;
+    const MemoryDamage damage{std::span(data[0]).subspan(kCount / 2)};  // the shard that rank 1 sums
+    run_threads(2, {}, [&](std::unique_ptr<dist::Communicator> comm) {
+      const auto rank = static_cast<std::size_t>(comm->rank());
+      const View view{data[rank].data(), {static_cast<std::int64_t>(kCount)}, DType::f32};
+      try {
+        comm->set_bucket(kChangedBucket);
+        collective(*comm, view);
+        comm->barrier();
+        comm->finish();
+      } catch (const PeerError& error) {
+        errors[rank] = error.what();
+      }
+    });
+    const auto says = [&](const std::string& error) {
+      return error.find(what + " with the checksum ") != std::string::npos &&
+             error.find(", bucket " + std::to_string(kChangedBucket)) != std::string::npos;
+    };
+    EXPECT_EQ(errors[0].empty(), errors[1].empty()) << errors[0] << errors[1];
+    is_found = says(errors[0]) && says(errors[1]);
+  }
+  EXPECT_TRUE(is_found) << what;
+}
+
+TEST(ThreadCorruption, OfAContributionIsReported) {
+  expect_reported_between_threads("rank 0 sent a contribution",
+                                  [](dist::Communicator& comm, View data) { comm.all_reduce(data); });
+}
+
+TEST(ThreadCorruption, OfASumIsReported) {
+  expect_reported_between_threads("rank 1 sent a sum",
+                                  [](dist::Communicator& comm, View data) { comm.all_reduce(data); });
+}
+
+TEST(ThreadCorruption, OfABroadcastIsReported) {
+  expect_reported_between_threads("rank 0 sent data",
+                                  [](dist::Communicator& comm, View data) { comm.broadcast(data, 0); });
+}
 
 TEST(ThreadCommunicator, WaitingRanksUseNoCpuTime) {
   run_threads(3, {}, [](std::unique_ptr<dist::Communicator> comm) {

@@ -11,12 +11,14 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "convoy/comm/transport/shm/shared_memory.h"
 #include "convoy/comm/transport/shm/shared_segment.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/transport/conformance.h"
+#include "tests/comm/transport/corruption.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/notice.h"
 #include "tests/testing/support/rank_processes.h"
@@ -228,6 +230,33 @@ TEST(ShmFaults, LastRankWakesWaitingRanks) {
     comm->finish();
   });
 }
+
+class ShmCorruption : public ::testing::TestWithParam<Corruption> {};
+
+/// The last rank flips bits of the values that are in the segment, between their copies into it and out of it.
+TEST_P(ShmCorruption, IsReportedBeforeTheResultIsUsed) {
+  run_forked_ranks(2, [](const ForkedRank& rank) {
+    const auto comm = make(rank, {});
+    comm->barrier();
+    std::optional<SegmentDamage> damage;
+    if (rank.rank == 1) damage.emplace(GetParam().changed);
+    expect_reported(*comm, GetParam(), 200'000);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Transfers, ShmCorruption,
+    ::testing::Values(
+        Corruption{"ContributionToAllReduce", all_reduced, sum_of_ranks(2), "rank 0 sent a contribution",
+                   value_of_rank(0)},
+        Corruption{"ContributionOfTheOtherRank", all_reduced, sum_of_ranks(2), "rank 1 sent a contribution",
+                   value_of_rank(1)},
+        Corruption{"SumOfAllReduce", all_reduced, sum_of_ranks(2), " sent a sum", sum_of_ranks(2)},
+        Corruption{"ContributionToReduceScatter", reduce_scattered, sum_of_ranks(2),
+                   "rank 0 sent a contribution", value_of_rank(0)},
+        Corruption{"Broadcast", broadcasted, value_of_rank(0), "rank 0 sent data", value_of_rank(0)},
+        Corruption{"AllGather", all_gathered, value_of_rank(0), "rank 0 sent data", value_of_rank(0)}),
+    [](const auto& test) { return test.param.name; });
 
 std::size_t lines_of_maps_with(const std::string& what) {
   std::ifstream maps("/proc/self/maps");

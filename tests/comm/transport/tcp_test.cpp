@@ -17,9 +17,12 @@
 #include <thread>
 
 #include "convoy/comm/net/socket.h"
+#include "convoy/comm/transport/cpu_communicator.h"
+#include "convoy/comm/transport/message_transport.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/rendezvous_ranks.h"
 #include "tests/comm/transport/conformance.h"
+#include "tests/comm/transport/corruption.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/notice.h"
 #include "tests/testing/support/rank_processes.h"
@@ -52,6 +55,43 @@ Backend by_file() {
             run_tcp(ranks, "file://" + (directory.path() / "rendezvous").string(), options, body);
           }};
 }
+
+struct MessageCorruption {
+  Corruption corruption;
+  ChangedMessage message;
+  bool all_ranks_know;  // in this collective; else the sum is right on all ranks but the receiver
+};
+
+class MessagesCorruption : public ::testing::TestWithParam<MessageCorruption> {};
+
+TEST_P(MessagesCorruption, IsReportedByTheReceiverBeforeTheResultIsUsed) {
+  const auto& [corruption, message, all_ranks_know] = GetParam();
+  run_rendezvous_ranks(3, new_tcp_url(), [&](dist::Rendezvous& rendezvous) {
+    dist::CpuCommunicator comm(std::make_unique<dist::MessageTransport>(
+        std::make_unique<FlippingLinks>(dist::make_tcp_links(rendezvous, {}), message)));
+    expect_reported(comm, corruption, 900'000, all_ranks_know || comm.rank() == message.to);
+  });
+}
+
+/// 900,000 elements are sent in two pieces, of which the first one has 262,144 elements for each rank.
+INSTANTIATE_TEST_SUITE_P(
+    Transfers, MessagesCorruption,
+    ::testing::Values(
+        MessageCorruption{{"FirstContribution", all_reduced, sum_of_ranks(3), "rank 1 sent a contribution"},
+                          {1, 2, 0},
+                          true},
+        MessageCorruption{{"SecondContribution", all_reduced, sum_of_ranks(3), "rank 0 sent a contribution"},
+                          {0, 1, 1},
+                          true},
+        MessageCorruption{{"FirstSum", all_reduced, sum_of_ranks(3), "rank 2 sent a sum"}, {2, 0, 2}, false},
+        MessageCorruption{{"LastSum", all_reduced, sum_of_ranks(3), "rank 2 sent a sum"}, {2, 0, 3}, false},
+        MessageCorruption{{"ReduceScatter", reduce_scattered, sum_of_ranks(3), "rank 2 sent a contribution"},
+                          {2, 1, 1},
+                          false},
+        MessageCorruption{{"Broadcast", broadcasted, value_of_rank(0), "rank 0 sent data"}, {0, 2, 1}, false},
+        MessageCorruption{
+            {"AllGather", all_gathered, value_of_rank(0), "rank 0 sent data"}, {0, 1, 1}, false}),
+    [](const auto& test) { return test.param.corruption.name; });
 
 /// Returns the ports of 127.0.0.1 on which this process listens.
 std::vector<int> listening_ports() {

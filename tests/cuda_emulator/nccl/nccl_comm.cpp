@@ -1,6 +1,7 @@
 #include "tests/cuda_emulator/nccl/nccl_comm.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/cuda_emulator/nccl/nccl_emulation.h"
@@ -19,6 +20,16 @@ std::size_t size_of(ncclDataType_t type) {
   }
   return 0;
 }
+
+namespace {
+
+/// Returns the number of the all-reduce in whose result this process flips a bit (README.md); -1: none.
+std::int64_t flipped_sum() {
+  static const char* const text = std::getenv("CONVOY_EMULATED_FLIP");
+  return text == nullptr ? -1 : std::atoll(text);
+}
+
+}  // namespace
 
 NcclWork::NcclWork(std::shared_ptr<NcclState> state, const NcclCall& call)
     : state_(std::move(state)), call_(call) {
@@ -81,6 +92,8 @@ void NcclWork::take(Driver& driver) {
   const std::size_t begin = chunk_ * chunk_elements_;
   driver.memory.open(state_->gpu);
   copy_out(begin, std::min(chunk_elements_, call_.count - begin));
+  if (call_.op == NcclOp::all_reduce && chunk_ == 0 && state_->sums++ == flipped_sum())
+    *call_.out ^= std::byte{1};
   driver.memory.close(state_->gpu);
   state_->rendezvous.local().taken = number_ + 1;
 }

@@ -40,6 +40,7 @@ struct NcclState {
   int gpu;
   std::uint64_t chunks = 0;          // begun by this rank
   std::uint64_t collectives = 0;     // begun by this rank
+  std::int64_t sums = 0;             // all-reduces of which this rank has taken the first chunk
   int unfinished = 0;                // collectives launched on streams that are not captured
   ncclResult_t error = ncclSuccess;  // an error of the library: no progress any more
   bool is_aborted = false;           // waiting collectives end

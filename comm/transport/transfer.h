@@ -1,0 +1,35 @@
+// Transfers: elements that one rank moves to another one, with a checksum on both sides.
+#pragma once
+
+#include <cstdint>
+
+#include "convoy/comm/core/view_parts.h"
+#include "convoy/kernels/base/checksum.h"
+
+namespace convoy::dist {
+
+/// Returns the checksum of a view on the CPU.
+inline std::uint64_t checksum_of(const ConstView& view) {
+  Checksum checksum;
+  checksum.add(view.data, view.bytes());
+  return checksum.value();
+}
+
+/// Does the same as copy_view(), and returns the checksum of what it has read. The views are disjoint.
+inline std::uint64_t copy_with_checksum(const ConstView& from, const View& to) {
+  Checksum checksum;
+  checksum.copy(from.data, to.data, from.bytes());
+  return checksum.value();
+}
+
+/// Throws CorruptionError unless the checksums of what rank `from` has sent and of what rank `to` has received are
+/// equal. `what` was sent, such as "a contribution".
+void verify_transfer(const char* what, int from, int to, std::uint64_t sent, std::uint64_t received);
+
+// What ranks send to each other, for verify_transfer().
+inline constexpr const char* kContribution = "a contribution";  // to a sum
+inline constexpr const char* kPartialSum = "a partial sum";     // over the ranks of a host
+inline constexpr const char* kSum = "a sum";                    // over all ranks
+inline constexpr const char* kData = "data";                    // of a broadcast or an all-gather
+
+}  // namespace convoy::dist
