@@ -162,13 +162,25 @@ void SharedSegment::sleep_until_reached(int rank, std::uint32_t target, const De
   }
 }
 
-void SharedSegment::poll_peers() {
+template <class F>
+void SharedSegment::poll_peers(F&& matters) {
   throw_failure();
   const auto now = Deadline::Clock::now();
   if (now < next_poll_) return;
   next_poll_ = now + kPollInterval;
-  check_for_dead_peers([&](int other) { return !has_reached(other, steps_); });
+  check_for_dead_peers(matters);
   throw_failure();
+}
+
+void SharedSegment::poll_while_waiting() {
+  poll_peers([&](int other) { return !has_reached(other, steps_); });
+}
+
+bool SharedSegment::poll_between_collectives() {
+  poll_peers([](int) { return true; });
+  for (int other = 0; other < size_; ++other)
+    if (has_reached(other, steps_ + 1)) return true;
+  return false;
 }
 
 void SharedSegment::throw_failure() const {

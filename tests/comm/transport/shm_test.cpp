@@ -125,7 +125,7 @@ TEST(ShmFaults, DetectsEarlierDeathWhenItMatters) {
     if (rank.rank == 1) raise(SIGKILL);  // it has executed all steps so far
     rank.wait_for_peers();
     for (int poll = 0; poll < 3; ++poll) {
-      segment.poll_peers();
+      segment.poll_while_waiting();
       std::this_thread::sleep_for(std::chrono::milliseconds(60));  // longer than the poll interval
     }
     segment.step();
