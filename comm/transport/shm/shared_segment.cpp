@@ -1,7 +1,5 @@
 #include "convoy/comm/transport/shm/shared_segment.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -11,6 +9,7 @@
 
 #include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/cpu_pause.h"
 #include "convoy/kernels/base/round_up.h"
 
 namespace convoy::dist {
@@ -140,7 +139,7 @@ void SharedSegment::check_for_dead_peers(F&& matters) {
 void SharedSegment::sleep_until_reached(int rank, std::uint32_t target, const Deadline& deadline) {
   for (int spin = 0; spin < kSpinIterations; ++spin) {
     if (has_reached(rank, target)) return;
-    _mm_pause();
+    cpu_pause();
   }
   RankBlock& other = block(rank);
   while (!has_reached(rank, target)) {

@@ -134,6 +134,21 @@ TEST(ShmFaults, DetectsEarlierDeathWhenItMatters) {
   });
 }
 
+TEST(ShmFaults, PollReportsKilledRank) {
+  run_forked_ranks(3, [](const ForkedRank& rank) {
+    const auto comm = make(rank, {});
+    comm->barrier();
+    if (rank.rank == 1) raise(SIGKILL);
+    EXPECT_THAT(message_of<PeerError>([&] {
+                  while (true) {
+                    EXPECT_FALSE(comm->poll_peers());
+                    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                  }
+                }),
+                HasSubstr("rank 1 has died"));
+  });
+}
+
 TEST(ShmFaults, WaitsForRankThatIsStoppedAndContinued) {
   run_forked_ranks(
       2,
