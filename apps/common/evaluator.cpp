@@ -1,7 +1,9 @@
 #include "convoy/apps/common/evaluator.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/datasets/loader/loader.h"
@@ -22,14 +24,16 @@ std::vector<std::int32_t> predicted_classes(const Tensor& logits) {
 /// Replaces this rank's sums by the sums over all ranks. Counts stay exact: f64 represents integers up to
 /// 2^53.
 void add_up(dist::Communicator& comm, Evaluation& result, double& loss_sum) {
-  std::vector<double> numbers = {loss_sum, static_cast<double>(result.count)};
-  numbers.insert(numbers.end(), result.confusion.begin(), result.confusion.end());
+  std::vector<double> numbers = {loss_sum};
+  const std::array counts = {&result.images, &result.correct, &result.confusion};
+  for (const std::vector<std::int64_t>* some : counts)
+    numbers.insert(numbers.end(), some->begin(), some->end());
   const auto size = static_cast<std::int64_t>(numbers.size());
   dist::all_reduce_and_wait(comm, {numbers.data(), {size}, DType::f64});
   loss_sum = numbers[0];
-  result.count = std::llround(numbers[1]);
-  for (std::size_t i = 0; i < result.confusion.size(); ++i)
-    result.confusion[i] = std::llround(numbers[i + 2]);
+  auto next = numbers.begin() + 1;
+  for (std::vector<std::int64_t>* some : counts)
+    for (std::int64_t& count : *some) count = std::llround(*next++);
 }
 
 }  // namespace
@@ -51,8 +55,11 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
                                 .resident_images = options.resident_images});
   Evaluation result{.classes = model.classes()};
   const auto classes = static_cast<std::size_t>(result.classes);
-  result.confusion.resize(classes * classes);
+  result.images.resize(classes);
+  result.correct.resize(classes);
+  if (result.classes <= Evaluation::kMaxConfusionClasses) result.confusion.resize(classes * classes);
   double loss_sum = 0;
+  std::int64_t done = 0;
   for (const data::Batch& batch : loader.epoch(0)) {
     if (options.stop && options.stop()) return std::nullopt;
     if (batch.labels.size(0) == 0) continue;  // this rank has no samples of the last batch
@@ -60,16 +67,20 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
     loss_sum += cross_entropy_sum(logits, batch.labels).value().item();
     const std::vector<std::int32_t> labels = batch.labels.to_vector<std::int32_t>();
     const std::vector<std::int32_t> predictions = predicted_classes(logits.value());
-    for (std::size_t i = 0; i < labels.size(); ++i)
-      ++result.confusion[static_cast<std::size_t>(labels[i]) * classes +
-                         static_cast<std::size_t>(predictions[i])];
-    result.count += static_cast<std::int64_t>(labels.size());
-    if (options.progress) options.progress(std::min(result.count * ranks, set.size()), set.size());
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      const auto label = static_cast<std::size_t>(labels[i]),
+                 prediction = static_cast<std::size_t>(predictions[i]);
+      ++result.images[label];
+      if (label == prediction) ++result.correct[label];
+      if (!result.confusion.empty()) ++result.confusion[label * classes + prediction];
+    }
+    done += static_cast<std::int64_t>(labels.size());
+    if (options.progress) options.progress(std::min(done * ranks, set.size()), set.size());
   }
   if (options.comm != nullptr) add_up(*options.comm, result, loss_sum);
+  result.count = std::accumulate(result.images.begin(), result.images.end(), std::int64_t{0});
   if (result.count == 0) fail<DataError>("evaluation: the set has no images");
-  std::int64_t correct = 0;
-  for (std::size_t c = 0; c < classes; ++c) correct += result.confusion[c * classes + c];
+  const auto correct = std::accumulate(result.correct.begin(), result.correct.end(), std::int64_t{0});
   result.loss = loss_sum / static_cast<double>(result.count);
   result.accuracy = static_cast<double>(correct) / static_cast<double>(result.count);
   return result;

@@ -15,11 +15,16 @@ namespace convoy {
 
 /// The result of an evaluation.
 struct Evaluation {
-  std::int64_t count = 0;               // number of images
-  double loss = 0;                      // mean cross-entropy, without label smoothing
-  double accuracy = 0;                  // 0 … 1
-  int classes = 0;                      // number of classes
-  std::vector<std::int64_t> confusion;  // [classes, classes]: rows are labels, columns predictions
+  std::int64_t count = 0;             // number of images
+  double loss = 0;                    // mean cross-entropy, without label smoothing
+  double accuracy = 0;                // 0 … 1
+  int classes = 0;                    // number of classes
+  std::vector<std::int64_t> images;   // [classes]: number of images by label
+  std::vector<std::int64_t> correct;  // [classes]: of these, the correctly classified ones
+  /// [classes, classes]: rows are labels, columns predictions. Empty for more than kMaxConfusionClasses.
+  std::vector<std::int64_t> confusion;
+  /// With 21,000 classes the matrix would have 3.5 GB.
+  static constexpr int kMaxConfusionClasses = 1000;
 };
 
 /// Options of evaluate().

@@ -9,13 +9,14 @@
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/printable.h"
 
 namespace convoy {
 
 void print_error(const char* program, const std::string& what, std::optional<int> rank) {
   std::fflush(stdout);
   const std::string by = rank ? fmt::format("[rank {}] ", *rank) : "";
-  fmt::print(stderr, "{}: error: {}{}\n", program, by, with_flag_names(what));
+  fmt::print(stderr, "{}: error: {}{}\n", program, by, without_control_characters(with_flag_names(what)));
 }
 
 std::optional<int> launched_rank() {

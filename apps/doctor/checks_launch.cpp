@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "convoy/apps/doctor/checks.h"
+#include "convoy/comm/core/endpoint.h"
+#include "convoy/comm/net/secret.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::doctor {
@@ -63,6 +65,22 @@ void check_world_sizes(const RankFacts& facts, Findings& findings) {
        .fix = fmt::format(
            "start it with the mpirun of {}, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
            mpi == facts.libraries.end() ? "the MPI library that this program was built with" : *mpi)});
+}
+
+/// Without a secret, any process that reaches the port of rank 0 is admitted as a rank.
+void check_secret(const RankFacts& facts, Findings& findings) {
+  const std::size_t begin = facts.source.find("tcp://");
+  if (begin == std::string::npos || facts.world_size == 1 ||
+      !environment_variable(facts, dist::kSecretVariable).empty())
+    return;
+  const std::string address = facts.source.substr(begin, facts.source.find_first_of(" ,;", begin) - begin);
+  if (is_loopback(dist::parse_endpoint(address.substr(6)).host)) return;
+  findings.push_back(
+      {.found = fmt::format("the ranks find each other at {} without {}", address, dist::kSecretVariable),
+       .expected = "a secret of the job; without it, any process that reaches this port can take part",
+       .fix = fmt::format("run export {}=$(openssl rand -hex 16) once, and pass the same value to all ranks; "
+                          "or use convoy-launch, which does so",
+                          dist::kSecretVariable)});
 }
 
 /// Returns the name of a library without its version.
@@ -141,6 +159,7 @@ void check_names_and_clocks(const std::vector<RankFacts>& ranks, Findings& findi
 Findings check_launch(const Examination& examination) {
   Findings findings;
   check_world_sizes(examination.ranks.front(), findings);
+  check_secret(examination.ranks.front(), findings);
   check_versions(examination.ranks, findings);
   check_names_and_clocks(examination.ranks, findings);
   return findings;

@@ -17,6 +17,7 @@
 #include "convoy/apps/doctor/network.h"
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/core/library_versions.h"
+#include "convoy/comm/net/secret.h"
 #include "convoy/datasets/formats/image/pixels.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
@@ -107,6 +108,9 @@ dist::Variables select_variables(const dist::Variables& variables) {
       "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID",         "PMI_RANK",
       "PMI_SIZE",     "CUDA_VISIBLE_DEVICES", "CONVOY_INTERFACE"};
   dist::Variables found;
+  if (const auto secret = variables.find(dist::kSecretVariable);
+      secret != variables.end() && !secret->second.empty())
+    found.emplace(dist::kSecretVariable, "set");  // without its value
   for (const auto& [name, value] : variables)
     if (std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
         name.starts_with("MLP_") || name.starts_with("OMP_") || name.starts_with("NCCL_"))

@@ -18,6 +18,7 @@
 #include "convoy/comm/transport/self_communicator.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/printable.h"
 
 namespace convoy::doctor {
 namespace {
@@ -47,7 +48,7 @@ CommandLine command_line(Options& o) {
 }
 
 void print(const std::string& text) {
-  fmt::print("{}", text);
+  fmt::print("{}", without_control_characters(text));
   std::fflush(stdout);
 }
 
@@ -202,7 +203,7 @@ class Examiner {
   print_error(kProgram, error.what(), rank);
   facts.rank = rank.value_or(0);
   if (const Findings findings = check_failed_rendezvous(facts); !findings.empty())
-    fmt::print(stderr, "{}", format_findings(findings));
+    fmt::print(stderr, "{}", without_control_characters(format_findings(findings)));
   throw ReportedError(error.code(), error.what());
 }
 

@@ -17,6 +17,7 @@
 #include "convoy/comm/transport/tcp/tcp_communicator.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/printable.h"
 
 namespace convoy {
 namespace {
@@ -128,7 +129,8 @@ void Job::join(std::unique_ptr<dist::Rendezvous> rendezvous) {
                      .warn_after_seconds = options_.comm_warning,
                      .on_warning =
                          [rank = info().rank](const std::string& text) {
-                           fmt::print(stderr, "warning: [rank {}] {}\n", rank, text);
+                           fmt::print(stderr, "warning: [rank {}] {}\n", rank,
+                                      without_control_characters(text));
                          },
                      .on_verdict = [this](const std::string& reason) { abort_communicators(reason); }});
   if (is_alone()) return;
@@ -213,7 +215,8 @@ bool Job::can_regroup() const { return may_regroup() && !in_threads() && options
 void Job::abandon_group() {
   Failure failure = to_failure(std::current_exception());
   add_cause(failure.what, plane_->verdict(kVerdictSeconds));
-  fmt::print(stderr, "warning: [rank {}] {}; waiting for a new group\n", info().rank, failure.what);
+  fmt::print(stderr, "warning: [rank {}] {}; waiting for a new group\n", info().rank,
+             without_control_characters(failure.what));
   abort_communicators(fmt::format("rank {}: {}", info().rank, failure.what));
 }
 

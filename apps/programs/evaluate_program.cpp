@@ -14,6 +14,7 @@
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/printable.h"
 
 namespace convoy {
 namespace {
@@ -45,7 +46,8 @@ CommandLine command_line(Options& o, const std::string& name) {
             .default_text = "that of the training, or fp32 if unsupported",
             .choices = precision_names()});
   line.group("Output");
-  line.add("json", &o.json, "Result file (JSON)", {.value = "FILE"});
+  line.add("json", &o.json, "Result file (JSON), with the confusion matrix for up to 1,000 classes",
+           {.value = "FILE"});
   add_job_flags(line, o.job);
   add_devices_flag(line, o.job);
   return line;
@@ -90,7 +92,11 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
   constexpr int kMaxColumns = 20;
   const auto classes = static_cast<std::size_t>(evaluation.classes);
   std::size_t width = 5;
-  for (const std::string& name : names) width = std::max(width, name.size());
+  std::vector<std::string> shown;
+  for (const std::string& name : names) {
+    shown.push_back(without_control_characters(name));
+    width = std::max(width, name.size());
+  }
   fmt::print("\n{:<{}}", "", width + 5);
   if (evaluation.classes <= kMaxColumns) {
     for (std::size_t c = 0; c < classes; ++c) fmt::print("{:>6}", c);
@@ -99,38 +105,38 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
     fmt::print("  correct     of   recall\n");
   }
   for (std::size_t row = 0; row < classes; ++row) {
-    const auto* counts = &evaluation.confusion[row * classes];
-    std::int64_t total = 0;
-    for (std::size_t c = 0; c < classes; ++c) total += counts[c];
-    fmt::print("{:>3}  {:<{}}", row, names[row], width);
+    fmt::print("{:>3}  {:<{}}", row, shown[row], width);
     if (evaluation.classes <= kMaxColumns) {
-      for (std::size_t c = 0; c < classes; ++c) fmt::print("{:>6}", counts[c]);
+      for (std::size_t c = 0; c < classes; ++c) fmt::print("{:>6}", evaluation.confusion[row * classes + c]);
     } else {
-      fmt::print("{:>9}{:>7}", counts[row], total);
+      fmt::print("{:>9}{:>7}", evaluation.correct[row], evaluation.images[row]);
     }
-    fmt::print("{:>8.1f}%\n",
-               total > 0 ? 100.0 * static_cast<double>(counts[row]) / static_cast<double>(total) : 0.0);
+    const auto images = static_cast<double>(evaluation.images[row]);
+    fmt::print("{:>8.1f}%\n", images > 0 ? 100 * static_cast<double>(evaluation.correct[row]) / images : 0.0);
   }
 }
 
+/// Writes the confusion matrix if there is one, and the counts of each class.
 void write_json(const std::string& file, const std::filesystem::path& checkpoint, const LoadedModel& loaded,
                 const data::DataSet& data, const std::string& split, const Evaluation& evaluation) {
   nlohmann::ordered_json confusion = nlohmann::ordered_json::array();
   const auto classes = static_cast<std::size_t>(evaluation.classes);
-  for (std::size_t row = 0; row < classes; ++row)
+  for (std::size_t row = 0; row * classes < evaluation.confusion.size(); ++row)
     confusion.push_back(
         std::vector(evaluation.confusion.begin() + static_cast<std::ptrdiff_t>(row * classes),
                     evaluation.confusion.begin() + static_cast<std::ptrdiff_t>((row + 1) * classes)));
-  const nlohmann::ordered_json json{{"checkpoint", checkpoint.string()},
-                                    {"step", loaded.manifest.step},
-                                    {"model", loaded.model.name()},
-                                    {"dataset", data.name},
-                                    {"split", split},
-                                    {"count", evaluation.count},
-                                    {"loss", evaluation.loss},
-                                    {"accuracy", evaluation.accuracy},
-                                    {"classes", loaded.input.classes},
-                                    {"confusion", confusion}};
+  nlohmann::ordered_json json{{"checkpoint", checkpoint.string()},
+                              {"step", loaded.manifest.step},
+                              {"model", loaded.model.name()},
+                              {"dataset", data.name},
+                              {"split", split},
+                              {"count", evaluation.count},
+                              {"loss", evaluation.loss},
+                              {"accuracy", evaluation.accuracy},
+                              {"classes", loaded.input.classes},
+                              {"images", evaluation.images},
+                              {"correct", evaluation.correct}};
+  if (!confusion.empty()) json["confusion"] = confusion;
   io::write_file_atomically(file, json.dump(2) + "\n");
 }
 
@@ -162,7 +168,8 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   std::vector<std::string> warnings = data.warnings;
   if (auto warning = oversubscription_warning(job, device)) warnings.push_back(std::move(*warning));
   if (first)
-    for (const std::string& warning : warnings) fmt::print(stderr, "convoy-evaluate: warning: {}\n", warning);
+    for (const std::string& warning : warnings)
+      fmt::print(stderr, "convoy-evaluate: warning: {}\n", without_control_characters(warning));
   check_fit(loaded, data, checkpoint, first);
   const data::ImageSet& images = options.split == "train" ? data.train : data.test;
   job.verify_consistency({{"parameters", loaded.manifest.parameters_hash},

@@ -17,6 +17,7 @@
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/printable.h"
 #include "convoy/kernels/softmax.h"
 
 namespace convoy {
@@ -125,9 +126,10 @@ void print_top(const std::string& file, std::span<const double> probabilities,
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return probabilities[a] > probabilities[b]; });
-  fmt::print("{}\n", file == "-" ? "standard input" : file);
+  fmt::print("{}\n", file == "-" ? "standard input" : without_control_characters(file));
   for (std::size_t i = 0; i < std::min(top, order.size()); ++i)
-    fmt::print("  {:6.2f}%  {}\n", probabilities[order[i]] * 100, classes[order[i]]);
+    fmt::print("  {:6.2f}%  {}\n", probabilities[order[i]] * 100,
+               without_control_characters(classes[order[i]]));
 }
 
 /// Returns the softmax of logits [n, classes], in row-major order.

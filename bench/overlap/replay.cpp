@@ -51,6 +51,7 @@ class LinkTransport final : public dist::Transport {
   std::unique_ptr<dist::Transport> split(const Call&, int) override {
     return std::make_unique<LinkTransport>(link_);
   }
+  bool poll_peers() override { return false; }
   void finish(const Call&) override {}
   void abort(const std::string& reason) noexcept override {
     const std::lock_guard lock(mutex_);

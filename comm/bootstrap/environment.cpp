@@ -16,6 +16,21 @@ namespace {
 /// SLURM_MAX_NORMAL_STEP_ID).
 constexpr std::uint64_t kFirstReservedStep = 0xfffffff0;
 
+// The ports of Slurm steps are below the ephemeral range, and not those of kubelet, memcached or MongoDB (10250,
+// 11211, 27017).
+constexpr std::uint64_t kFirstPort = 12000, kPortRange = 14000;
+constexpr std::uint64_t kSlurmPorts = 4;  // that the ranks of a step try
+
+int slurm_port(std::uint64_t number) { return static_cast<int>(kFirstPort + number % kPortRange); }
+
+/// Returns the result of splitmix64, so that two steps with the same first port have different other ports.
+std::uint64_t mixed(std::uint64_t number) {
+  number += 0x9e3779b97f4a7c15;
+  number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9;
+  number = (number ^ (number >> 27)) * 0x94d049bb133111eb;
+  return number ^ (number >> 31);
+}
+
 /// Typed access to environment variables.
 class Reader {
  public:
@@ -114,8 +129,9 @@ Found read_slurm(const Reader& reader) {
   const auto job = reader.number<std::uint64_t>("SLURM_JOB_ID").value_or(0);
   found.launch->job = fmt::format("{}.{}", job, step);
   found.launch->address = first_host_of(reader.text("SLURM_STEP_NODELIST"));
-  // Below the ephemeral port range, and different for each step.
-  found.launch->port = 10000 + static_cast<int>((job * 16 + step) % 20000);
+  found.launch->port = slurm_port(job * 16 + step);
+  for (std::uint64_t salt = 1; salt < kSlurmPorts; ++salt)
+    found.launch->other_ports.push_back(slurm_port(mixed(job * 16 + step + (salt << 56))));
   return found;
 }
 
@@ -164,7 +180,10 @@ void add_rendezvous_location(const Reader& reader, Launch& launch) {
   for (const char* name : {"MLP_WORKER_0_HOST", "MASTER_ADDR"})  // the last one that is set takes precedence
     if (reader.has(name)) launch.address = reader.text(name);
   for (const char* name : {"MLP_WORKER_0_PORT", "MASTER_PORT"})
-    if (reader.has(name)) launch.port = *reader.number(name, 1);
+    if (reader.has(name)) {
+      launch.port = *reader.number(name, 1);
+      launch.other_ports.clear();
+    }
   if (reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True" && reader.has("MASTER_PORT")) ++launch.port;
   check(launch.port <= 65535, "port of rank 0: found {}, expected at most 65535", launch.port);
 }

@@ -23,6 +23,8 @@ struct Launch {
   /// The address and port of rank 0; empty and 0 if unknown.
   std::string address;
   int port = 0;
+  /// Where rank 0 listens if another program uses `port`, in this order.
+  std::vector<int> other_ports;
   /// The name of the job, which distinguishes it from other jobs; empty if the launcher sets none.
   std::string job;
   /// Whether the launcher started the processes as MPI ranks.
@@ -48,7 +50,7 @@ struct Launch {
 ///   of node MLP_ROLE_INDEX.
 ///
 /// The address of rank 0 is MASTER_ADDR and MASTER_PORT, or MLP_WORKER_0_HOST and MLP_WORKER_0_PORT. Under
-/// Slurm the default is the first host of the step and a port derived from the job ID. If torchrun's agent
+/// Slurm the default is the first host of the step and ports derived from the job ID. If torchrun's agent
 /// listens at MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), the next port is used. The job is CONVOY_JOB,
 /// or the launcher's name for it.
 ///

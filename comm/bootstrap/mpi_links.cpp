@@ -111,7 +111,18 @@ void MpiLinks::wait_for_requests(const Deadline& deadline) {
   fail<PeerError>("rank {} waited {} s for {}", rank_, deadline.seconds(), format_ranks(missing));
 }
 
-void MpiLinks::throw_if_aborted() {
+bool MpiLinks::poll_peers() {
+  const auto lock = session_->lock();
+  session_->check_usable();
+  receive_reasons();
+  for (const std::string& reason : reasons_)
+    if (!reason.empty()) throw PeerError(reason);
+  int found = 0;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, tag_, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
+  return found != 0;
+}
+
+void MpiLinks::receive_reasons() {
   if (!reason_.empty()) throw PeerError(reason_);
   while (true) {
     int found = 0;
@@ -127,6 +138,10 @@ void MpiLinks::throw_if_aborted() {
     reasons_[static_cast<std::size_t>(from - world_ranks_.begin())].assign(text,
                                                                            static_cast<std::size_t>(length));
   }
+}
+
+void MpiLinks::throw_if_aborted() {
+  receive_reasons();
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     const std::string& reason = reasons_[static_cast<std::size_t>(pending_[i].other)];
     if (reason.empty()) continue;

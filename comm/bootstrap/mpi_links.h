@@ -26,6 +26,7 @@ class MpiLinks final : public MessageLinks {
   void send(int to, std::span<const std::byte> bytes) override;
   void receive(int from, std::span<std::byte> bytes) override;
   void wait(const Deadline& deadline) override;
+  bool poll_peers() override;
   std::string new_group_name() override { return std::to_string(session_->new_tags()); }
   std::unique_ptr<MessageLinks> make_group(std::span<const int> members, const std::string& name,
                                            const Deadline& deadline) override;
@@ -35,6 +36,9 @@ class MpiLinks final : public MessageLinks {
  private:
   int world_rank(int rank) const { return world_ranks_[static_cast<std::size_t>(rank)]; }
   void wait_for_requests(const Deadline& deadline);
+  /// Receives the reasons of ranks that have aborted. Throws PeerError if this rank has. The caller holds the
+  /// session's lock.
+  void receive_reasons();
   /// Throws PeerError if this rank has aborted, or a rank with a pending message to or from this one. Other
   /// aborted ranks are ignored: this rank has already received everything it needs from them. The caller
   /// holds the session's lock.

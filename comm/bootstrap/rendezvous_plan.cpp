@@ -31,6 +31,7 @@ RendezvousPlan plan_at_address(const Launch& launch) {
   RendezvousPlan plan = plan_for(launch, RendezvousPlan::Method::tcp, "environment",
                                  fmt::format(", tcp://{}", endpoint.text()));
   plan.endpoint = endpoint;
+  plan.other_ports = launch.other_ports;
   return plan;
 }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/core/endpoint.h"
@@ -17,6 +18,8 @@ struct RendezvousPlan {
   /// 0 if the environment does not contain it; MPI then provides it.
   int world_size = 1;
   Endpoint endpoint;
+  /// The ports that rank 0 tries after that of the endpoint.
+  std::vector<int> other_ports;
   std::string path;
   std::string job;
   /// The local rank from the launcher, if it sets one.

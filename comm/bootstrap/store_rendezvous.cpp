@@ -132,10 +132,13 @@ class StoreRendezvous final : public Rendezvous {
 std::unique_ptr<Rendezvous> rendezvous_by_tcp(const RendezvousPlan& plan, const RendezvousOptions& options) {
   const Deadline deadline(options.timeout_seconds);
   auto store = std::make_unique<TcpStore>(
-      plan.endpoint, StoreMember{.rank = plan.rank, .world_size = plan.world_size, .job = plan.job},
-      deadline);
+      plan.endpoint, StoreMember{.rank = plan.rank, .world_size = plan.world_size, .job = plan.job}, deadline,
+      plan.other_ports);
   const JoinMessage local{this_host(), store->local_address(), store->address_of_rank_0()};
-  return std::make_unique<StoreRendezvous>(std::move(store), plan, local, options, deadline);
+  RendezvousPlan used = plan;
+  if (const int port = store->endpoint().port; port != plan.endpoint.port)
+    used.note += fmt::format(" (port {}, because another program uses {})", port, plan.endpoint.port);
+  return std::make_unique<StoreRendezvous>(std::move(store), used, local, options, deadline);
 }
 
 std::unique_ptr<Rendezvous> rendezvous_by_file(const RendezvousPlan& plan, const RendezvousOptions& options) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/event.h"
 
 namespace convoy::dist {
 namespace {
@@ -68,6 +69,22 @@ std::vector<std::string> Communicator::gather_object(const std::string& local) {
 std::unique_ptr<Communicator> Communicator::split(int color) {
   check(color >= 0, "split: found color {}, expected 0 or more", color);
   return run_split(next(CollectiveOp::split), color);
+}
+
+void Communicator::synchronize() {
+  Event done(stream());
+  done.record(stream());
+  done.wait();
+  check_errors();
+}
+
+bool Communicator::poll_peers() {
+  check_errors();
+  return false;
+}
+
+void Communicator::set_timeout(double) {
+  fail<UsageError>("the timeout of communicator {} cannot be replaced", name());
 }
 
 void Communicator::finish() {

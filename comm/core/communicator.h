@@ -109,6 +109,14 @@ class Communicator {
   /// Throws the first error of enqueued work, if there is one: PeerError if another rank is the cause. Every
   /// call throws it again. Does not block.
   virtual void check_errors() = 0;
+  /// Blocks until the stream has executed all launched collectives, and throws the first error.
+  void synchronize();
+  /// Throws PeerError also if no collective is in flight here, but another rank has died, exited without
+  /// finish() or aborted. Returns whether another rank waits in the next collective, as far as the backend can
+  /// tell; NCCL cannot. Blocks until earlier work has been executed, but not for other ranks. Sends no message.
+  virtual bool poll_peers();
+  /// Replaces CommOptions::timeout_seconds for later collectives. Throws UsageError on GPUs.
+  virtual void set_timeout(double seconds);
   /// Makes the current collective and all later ones fail with a PeerError that carries `reason`, here and,
   /// if the transport can reach them, on the other ranks. Thread-safe.
   virtual void abort(const std::string& reason) noexcept = 0;

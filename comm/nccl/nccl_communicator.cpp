@@ -17,7 +17,6 @@
 #include "convoy/comm/nccl/nccl_handle.h"
 #include "convoy/comm/nccl/nccl_watchdog.h"
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/runtime/event.h"
 
 namespace convoy::dist {
 namespace {
@@ -42,14 +41,6 @@ ncclDataType_t nccl_type(DType dtype) {
 template <class T>
 View bytes_of(T* values, int count) {
   return {values, {static_cast<std::int64_t>(sizeof(T)) * count}, DType::u8};
-}
-
-/// Blocks until `control` has completed all launched work, and throws its errors.
-void wait_for(Communicator& control) {
-  Event done(control.stream());
-  done.record(control.stream());
-  done.wait();
-  control.check_errors();
 }
 
 class NcclCommunicator final : public Communicator {
@@ -96,12 +87,11 @@ class NcclCommunicator final : public Communicator {
     ncclUniqueId id{};
     if (rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
     control_->broadcast(bytes_of(&id, 1), 0);
-    wait_for(*control_);
+    control_->synchronize();
     watchdog_ = std::make_unique<NcclWatchdog>(
         control_->split(0),
         NcclWatchdog::Watched{.handle = handle_,
                               .progress = progress_,
-                              .name = who(),
                               .timeout_seconds = options_.timeout_seconds,
                               .deadline_floor = options_.deadline_floor,
                               .monitor = options_.monitor},
@@ -170,8 +160,11 @@ class NcclCommunicator final : public Communicator {
   void run_finish(const CollectiveSignature& collective) override {
     run(collective, [&] {
       drain();
-      watchdog_->finish();
+      control_->barrier();  // no GPU waits any more, so no watchdog has a question
+      watchdog_->stop();
       check_errors();  // the watchdog may have found one
+      control_->barrier();
+      watchdog_->finish();
       control_->finish();
       handle_.destroy(deadline());
     });
@@ -223,7 +216,7 @@ class NcclCommunicator final : public Communicator {
     CollectiveSignature local = collective;
     std::vector<CollectiveSignature> by_rank(static_cast<std::size_t>(size()));
     control_->all_gather(bytes_of(&local, 1), bytes_of(by_rank.data(), size()));
-    wait_for(*control_);
+    control_->synchronize();
     verify_consistency(by_rank);
   }
 
@@ -243,7 +236,7 @@ class NcclCommunicator final : public Communicator {
     check_errors();  // an abort also ends the stream's work
   }
 
-  /// The thread that found a failure. The watchdog aborts its heartbeat without help.
+  /// The thread that found a failure. The watchdog notifies its peers without help.
   enum class Finder : std::uint8_t { this_thread, watchdog };
 
   /// Stores the first failure, notifies the other ranks and aborts NCCL. Later failures are ignored: they are

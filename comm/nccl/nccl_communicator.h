@@ -24,9 +24,9 @@ bool nccl_supported();
 /// a capture must not wait, and each rank captures separately. A mismatch that was not compared ends at the
 /// timeout.
 ///
-/// A watchdog thread (nccl_watchdog.h) follows the progress of the GPU, in replays too, and receives the
-/// progress of the other ranks ten times a second. If a peer fails or does not take part within the timeout,
-/// it ends the work in flight with ncclCommAbort.
+/// A watchdog thread (nccl_watchdog.h) follows the progress of the GPU, in replays too, and polls the other
+/// ranks without messages. If a peer fails or does not take part within the timeout, it ends the work in flight
+/// with ncclCommAbort.
 ///
 /// Throws UsageError if the build has no NCCL or `device` is not a GPU, and PeerError if a rank does not take
 /// part within the timeout.

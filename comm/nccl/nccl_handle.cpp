@@ -2,6 +2,7 @@
 #include "convoy/comm/nccl/nccl_handle.h"
 
 #include <thread>
+#include <utility>
 
 #include "convoy/comm/nccl/nccl_check.h"
 
@@ -64,9 +65,12 @@ void NcclHandle::destroy(const Deadline& deadline) {
 }
 
 void NcclHandle::abort() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (!is_freed_ && comm_ != nullptr) ncclCommAbort(comm_);
-  is_freed_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(is_freed_, true) || comm_ == nullptr) return;
+  }
+  // Without the lock: if it hangs, the calls of other threads fail nevertheless.
+  ncclCommAbort(comm_);
 }
 
 }  // namespace convoy::dist

@@ -34,6 +34,7 @@ class NcclHandle {
   /// Throws PeerError if NCCL has found an asynchronous error in launched work. Does not wait.
   void check();
   /// Cancels the work in flight on this rank's GPU and frees the communicator. Not collective. Thread-safe.
+  /// Other calls fail at once, even if ncclCommAbort hangs. A second call returns at once.
   void abort() noexcept;
 
  private:

@@ -1,6 +1,7 @@
-// NcclWatchdog: compares this rank's GPU progress with its deadlines and with the heartbeat of its peers.
+// NcclWatchdog: compares this rank's GPU progress with its deadline, and polls the other ranks.
 #include "convoy/comm/nccl/nccl_watchdog.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "convoy/comm/core/rank_text.h"
@@ -10,19 +11,22 @@ namespace convoy::dist {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod{10};
+constexpr double kPeersPeriod = 0.05;  // seconds between polls of the other ranks
+constexpr double kAnswerSeconds = 5;   // for the other ranks to tell their progress
+
+std::string format_name(int rank, int ranks) { return fmt::format("rank {} of {} (nccl)", rank, ranks); }
 
 }  // namespace
 
-NcclWatchdog::NcclWatchdog(std::unique_ptr<Communicator> heartbeat, Watched watched,
+NcclWatchdog::NcclWatchdog(std::unique_ptr<Communicator> peers, Watched watched,
                            std::function<void(std::exception_ptr)> on_failure)
-    : watched_(std::move(watched)),
+    : peers_(std::move(peers)),
+      watched_(std::move(watched)),
       on_failure_(std::move(on_failure)),
-      heartbeat_(std::move(heartbeat)),
       progress_deadline_(deadline()),
-      finish_deadline_(deadline()),
       thread_([this] { watch(); }) {}
 
-NcclWatchdog::~NcclWatchdog() {
+void NcclWatchdog::stop() {
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -31,79 +35,76 @@ NcclWatchdog::~NcclWatchdog() {
   if (thread_.joinable()) thread_.join();
 }
 
-void NcclWatchdog::finish() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_finishing_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
 void NcclWatchdog::watch() {
   try {
-    while (!heartbeat_.all_finishing()) {
-      if (!sleep()) return;
-      poll();
-    }
-    heartbeat_.finish();
+    while (sleep()) poll();
   } catch (const std::exception& error) {
-    heartbeat_.abort(error.what());
+    peers_->abort(error.what());
     on_failure_(std::current_exception());
   }
 }
 
-/// Waits for one period, or less if finish() or the destructor is called. Returns false once the thread must
-/// stop.
+/// Waits for one period, or less if stop() is called. Returns false once the thread must stop.
 bool NcclWatchdog::sleep() {
   std::unique_lock lock(mutex_);
-  const bool was_finishing = is_finishing_;
-  changed_.wait_for(lock, kPeriod, [&] { return is_stopping_ || is_finishing_ != was_finishing; });
-  return !is_stopping_;
+  return !changed_.wait_for(lock, kPeriod, [&] { return is_stopping_; });
 }
 
 void NcclWatchdog::poll() {
-  HeartbeatMessage now{.started = watched_.progress.started(), .completed = watched_.progress.completed()};
-  {
-    const std::lock_guard lock(mutex_);
-    now.finishing = is_finishing_ ? 1 : 0;
-  }
+  Progress now{.started = watched_.progress.started(), .completed = watched_.progress.completed()};
   const bool is_idle = now.started == now.completed;
   const bool has_moved = now.started != last_.started || now.completed != last_.completed;
   if (has_moved && watched_.monitor) report_progress(now);
   if (is_idle || has_moved) progress_deadline_ = deadline();
-  if (now.finishing == 0) finish_deadline_ = deadline();
   last_ = now;
-  // The deadlines come first: their messages name the collective and the missing ranks.
-  if (progress_deadline_.passed())
-    fail<PeerError>("{} on {}: waited {} s for {}", to_string(watched_.progress.current()), watched_.name,
-                    progress_deadline_.seconds(), ranks_that([&](const HeartbeatMessage& message) {
-                      return message.started < now.started;
-                    }));
-  if (finish_deadline_.passed())
-    fail<PeerError>("finish() on {}: waited {} s for {}", watched_.name, finish_deadline_.seconds(),
-                    ranks_that([](const HeartbeatMessage& message) { return message.finishing == 0; }));
+  bool is_asked = false;
   try {
-    heartbeat_.exchange(now);
     watched_.handle.check();
+    if (next_poll_.passed()) {
+      is_asked = peers_->poll_peers();
+      next_poll_ = Deadline(kPeersPeriod);
+    }
   } catch (const PeerError& error) {
-    fail<PeerError>("{}: {}", watched_.name, error.what());
+    fail<PeerError>("{}: {}", format_name(peers_->rank(), peers_->size()), error.what());
   }
+  now.is_late = progress_deadline_.passed() ? 1 : 0;
+  if (now.is_late != 0) now.current = watched_.progress.current();
+  if (now.is_late != 0 || is_asked) name_missing_ranks(now);
 }
 
 /// Reports the last collective only: many may have run since the last poll.
-void NcclWatchdog::report_progress(const HeartbeatMessage& now) const {
+void NcclWatchdog::report_progress(const Progress& now) const {
   CollectiveSignature last = watched_.progress.current();
   last.number = now.started - 1;
   if (now.started > last_.started) watched_.monitor->started(last);
   if (now.completed >= now.started) watched_.monitor->completed(last);
 }
 
-std::string NcclWatchdog::ranks_that(const std::function<bool(const HeartbeatMessage&)>& is_late) const {
-  std::vector<int> late;
-  for (std::size_t rank = 0; rank < heartbeat_.latest().size(); ++rank)
-    if (is_late(heartbeat_.latest()[rank])) late.push_back(static_cast<int>(rank));
-  return late.empty() ? "other ranks, all of which have started it" : format_ranks(late);
+void NcclWatchdog::name_missing_ranks(const Progress& local) {
+  const double seconds = watched_.timeout_seconds;
+  const std::string name = format_name(peers_->rank(), peers_->size());
+  std::vector<Progress> by_rank(static_cast<std::size_t>(peers_->size()));
+  const auto bytes = static_cast<std::int64_t>(sizeof(Progress));
+  try {
+    peers_->set_timeout(std::min(kAnswerSeconds, seconds));
+    peers_->all_gather(ConstView(&local, {bytes}, DType::u8),
+                       View{by_rank.data(), {bytes * peers_->size()}, DType::u8});
+    peers_->synchronize();
+  } catch (const PeerError& error) {
+    if (local.is_late == 0) fail<PeerError>("{}: {}", name, error.what());
+    fail<PeerError>("{} on {}: waited {} s for other ranks; {}", to_string(local.current), name, seconds,
+                    error.what());
+  }
+  // All ranks name the same collective.
+  const auto late =
+      std::find_if(by_rank.begin(), by_rank.end(), [](const Progress& rank) { return rank.is_late != 0; });
+  if (late == by_rank.end()) fail<PeerError>("{}: asked for its progress by a rank that is not late", name);
+  std::vector<int> missing;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank)
+    if (by_rank[rank].started < late->started) missing.push_back(static_cast<int>(rank));
+  fail<PeerError>("{} on {}: waited {} s for {}", to_string(late->current),
+                  format_name(static_cast<int>(late - by_rank.begin()), peers_->size()), seconds,
+                  missing.empty() ? "other ranks, all of which have started it" : format_ranks(missing));
 }
 
 }  // namespace convoy::dist

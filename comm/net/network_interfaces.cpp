@@ -52,6 +52,13 @@ std::vector<std::string> addresses_of_this_host() {
   return {};
 }
 
+std::optional<std::string> address_to_listen_at(const std::vector<std::string>& resolved,
+                                                const std::vector<std::string>& own) {
+  if (resolved.size() != 1 || std::find(own.begin(), own.end(), resolved.front()) == own.end())
+    return std::nullopt;
+  return resolved.front();
+}
+
 std::optional<std::string> address_of_chosen_interface() {
   const char* const name = std::getenv(kInterfaceVariable);
   if (name == nullptr || *name == '\0') return std::nullopt;

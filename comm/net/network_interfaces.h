@@ -14,6 +14,12 @@ constexpr const char* kInterfaceVariable = "CONVOY_INTERFACE";
 /// running, or, if there are none, of those that are up. Loopback and link-local addresses are not among them.
 std::vector<std::string> addresses_of_this_host();
 
+/// Returns the address that rank 0 listens at if its name resolves to `resolved` on its own host, which has the
+/// addresses `own`: the resolved one if it is the only one and one of `own`. Returns nullopt for all interfaces. So if
+/// /etc/hosts maps the name to 127.0.1.1, as on Debian, other hosts can reach it nevertheless.
+std::optional<std::string> address_to_listen_at(const std::vector<std::string>& resolved,
+                                                const std::vector<std::string>& own);
+
 /// Returns the address of the interface that CONVOY_INTERFACE names, of IPv4 if it has one; nullopt if the
 /// variable is unset. Throws UsageError if this host has no such interface, or the interface no address.
 std::optional<std::string> address_of_chosen_interface();

@@ -24,6 +24,7 @@ namespace convoy::dist {
 namespace {
 
 constexpr double kTrySeconds = 2;             // of try_connect(), for all addresses
+constexpr double kOwnNameSeconds = 5;         // for the name servers, to resolve the name of this host
 constexpr double kNextAddressSeconds = 0.25;  // before the next address is tried as well
 
 struct FreeAddresses {
@@ -129,13 +130,22 @@ std::optional<std::size_t> wait_any(std::span<const Socket> sockets, const Deadl
 }
 
 /// Returns the numeric address.
-std::string numeric_address(const sockaddr_storage& address, socklen_t bytes) {
+std::string numeric_address(const sockaddr* address, socklen_t bytes) {
   char host[NI_MAXHOST] = {};
-  getnameinfo(reinterpret_cast<const sockaddr*>(&address), bytes, host, sizeof host, nullptr, 0,
-              NI_NUMERICHOST);
+  getnameinfo(address, bytes, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
   const std::string text = host;
   constexpr const char* kMapped = "::ffff:";  // IPv4 connection of an IPv6 socket
   return text.starts_with(kMapped) ? text.substr(std::strlen(kMapped)) : text;
+}
+
+/// Returns the address of this host that its name stands for; nullopt for all of its addresses.
+std::optional<std::string> own_address_of(const Endpoint& endpoint) {
+  std::string ignored;
+  std::vector<std::string> resolved;
+  const Addresses addresses = resolve_name(endpoint, Deadline(kOwnNameSeconds), ignored);
+  for (const addrinfo* next = addresses.get(); next != nullptr; next = next->ai_next)
+    resolved.push_back(numeric_address(next->ai_addr, next->ai_addrlen));
+  return address_to_listen_at(resolved, addresses_of_this_host());
 }
 
 Socket with_options(Socket socket) {
@@ -159,8 +169,10 @@ Socket listen_at(const Endpoint& endpoint) {
     if (socket) error = bind_and_listen(socket, literal->ai_addr, literal->ai_addrlen);
   } else if (endpoint.host == "localhost") {
     return listen_at({"127.0.0.1", endpoint.port});
-  } else if (const std::optional<std::string> chosen = address_of_chosen_interface()) {
-    return listen_at({*chosen, endpoint.port});
+  } else {
+    std::optional<std::string> chosen = address_of_chosen_interface();
+    if (!chosen) chosen = own_address_of(endpoint);
+    if (chosen) return listen_at({*chosen, endpoint.port});
   }
   if (error == EADDRNOTAVAIL)
     error = listen_anywhere(socket, endpoint.port);  // a name, or an address of a gateway
@@ -258,14 +270,14 @@ std::string local_address_of(const Socket& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
   getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &bytes);
-  return numeric_address(address, bytes);
+  return numeric_address(reinterpret_cast<const sockaddr*>(&address), bytes);
 }
 
 std::string remote_address_of(const Socket& socket) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
   getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &bytes);
-  return numeric_address(address, bytes);
+  return numeric_address(reinterpret_cast<const sockaddr*>(&address), bytes);
 }
 
 }  // namespace convoy::dist

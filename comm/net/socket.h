@@ -31,8 +31,8 @@ class Socket {
 };
 
 /// Returns a listening socket. Binds to the given address if it is a numeric address of this machine, or
-/// localhost. A name may resolve differently on each machine: binds to the interface that CONVOY_INTERFACE names,
-/// or else to all interfaces. Throws UsageError if the port is in use, or if there is no such interface.
+/// localhost. For another name, binds to the interface that CONVOY_INTERFACE names, or else to what
+/// address_to_listen_at() returns. Throws UsageError if the port is in use, or if there is no such interface.
 Socket listen_at(const Endpoint& endpoint);
 
 /// Returns a pending connection; nullopt if there is none. Does not block.

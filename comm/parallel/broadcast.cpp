@@ -20,14 +20,6 @@ void in_order(Communicator& comm, const Stream& compute, const F& collectives) {
   done.wait(compute);
 }
 
-/// Blocks until all launched collectives are complete, and throws their errors.
-void wait_for(Communicator& comm) {
-  Event done(comm.stream());
-  done.record(comm.stream());
-  done.wait();
-  comm.check_errors();
-}
-
 }  // namespace
 
 void broadcast_tensors(Communicator& comm, std::span<const Tensor> tensors) {
@@ -43,12 +35,12 @@ void all_reduce_in_order(Communicator& comm, const Tensor& tensor) {
 
 void all_reduce_and_wait(Communicator& comm, View data) {
   comm.all_reduce(data);
-  wait_for(comm);
+  comm.synchronize();
 }
 
 void all_gather_and_wait(Communicator& comm, ConstView local, View gathered) {
   comm.all_gather(local, gathered);
-  wait_for(comm);
+  comm.synchronize();
 }
 
 std::string broadcast_text(Communicator& comm, const std::string& local) {

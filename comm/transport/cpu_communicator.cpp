@@ -27,6 +27,22 @@ void CpuCommunicator::check_errors() {
   std::rethrow_exception(failure_);
 }
 
+bool CpuCommunicator::poll_peers() {
+  bool waits = false;
+  stream_.submit([&] {
+    if (failed_) return;
+    try {
+      waits = transport_->poll_peers();
+    } catch (const PeerError& error) {
+      transport_->abort(error.what());
+      fail_with(std::current_exception());
+    }
+  });
+  stream_.synchronize();
+  check_errors();
+  return waits;
+}
+
 void CpuCommunicator::abort(const std::string& reason) noexcept {
   fail_with(std::make_exception_ptr(PeerError(reason)));
   transport_->abort(reason);
@@ -40,31 +56,31 @@ void CpuCommunicator::fail_with(std::exception_ptr failure) {
 
 void CpuCommunicator::submit(const CollectiveSignature& collective,
                              std::function<void(const Transport::Call&)> work) {
-  stream_.submit([this, collective, work = std::move(work), monitor = monitor()] {
-    if (failed_) return;
-    if (monitor) monitor->started(collective);
-    // Notifies the other ranks first: the views of the collective stay allocated until the failure is known.
-    const auto give_up = [&](std::exception_ptr failure, const char* reason) {
-      transport_->abort(reason);
-      fail_with(std::move(failure));
-    };
-    try {
-      work({.collective = collective,
-            .deadline = Deadline(options_.timeout_seconds, options_.deadline_floor.get())});
-      if (monitor) monitor->completed(collective);
-    } catch (const PeerError& error) {
-      const std::string whole = fmt::format("{} on rank {} of {} ({}): {}", to_string(collective), rank(),
-                                            size(), transport_->name(), error.what());
-      const bool is_cause = dynamic_cast<const CorruptionError*>(&error) != nullptr;
-      give_up(is_cause ? std::make_exception_ptr(CorruptionError(whole))
-                       : std::make_exception_ptr(PeerError(whole)),
-              whole.c_str());
-    } catch (const std::exception& error) {
-      const std::string reason =
-          fmt::format("rank {} failed in {}: {}", rank(), to_string(collective), error.what());
-      give_up(std::current_exception(), reason.c_str());
-    }
-  });
+  stream_.submit(
+      [this, collective, work = std::move(work), monitor = monitor(), seconds = options_.timeout_seconds] {
+        if (failed_) return;
+        if (monitor) monitor->started(collective);
+        // Notifies the other ranks first: the views of the collective stay allocated until the failure is known.
+        const auto give_up = [&](std::exception_ptr failure, const char* reason) {
+          transport_->abort(reason);
+          fail_with(std::move(failure));
+        };
+        try {
+          work({.collective = collective, .deadline = Deadline(seconds, options_.deadline_floor.get())});
+          if (monitor) monitor->completed(collective);
+        } catch (const PeerError& error) {
+          const std::string whole = fmt::format("{} on rank {} of {} ({}): {}", to_string(collective), rank(),
+                                                size(), transport_->name(), error.what());
+          const bool is_cause = dynamic_cast<const CorruptionError*>(&error) != nullptr;
+          give_up(is_cause ? std::make_exception_ptr(CorruptionError(whole))
+                           : std::make_exception_ptr(PeerError(whole)),
+                  whole.c_str());
+        } catch (const std::exception& error) {
+          const std::string reason =
+              fmt::format("rank {} failed in {}: {}", rank(), to_string(collective), error.what());
+          give_up(std::current_exception(), reason.c_str());
+        }
+      });
 }
 
 void CpuCommunicator::run(const CollectiveSignature& collective,

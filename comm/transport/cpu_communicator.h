@@ -23,6 +23,8 @@ class CpuCommunicator final : public Communicator {
   std::string name() const override { return transport_->name(); }
   Stream stream() override { return std::ref(stream_); }
   void check_errors() override;
+  bool poll_peers() override;
+  void set_timeout(double seconds) override { options_.timeout_seconds = seconds; }
   void abort(const std::string& reason) noexcept override;
 
  private:

@@ -19,6 +19,7 @@ class SelfTransport final : public Transport {
   void barrier(const Call&) override {}
   std::vector<std::string> gather_object(const Call&, const std::string& local) override { return {local}; }
   std::unique_ptr<Transport> split(const Call&, int) override { return std::make_unique<SelfTransport>(); }
+  bool poll_peers() override { return false; }
   void finish(const Call&) override {}
   void abort(const std::string&) noexcept override {}  // no call blocks
 };

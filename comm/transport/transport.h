@@ -50,6 +50,9 @@ class Transport {
   virtual void barrier(const Call& call) = 0;
   virtual std::vector<std::string> gather_object(const Call& call, const std::string& local) = 0;
   virtual std::unique_ptr<Transport> split(const Call& call, int color) = 0;
+  /// Throws PeerError if another rank has died, exited without finish() or aborted. Returns whether another
+  /// rank waits in the next collective. Does not block, and sends no message. Not called after finish().
+  virtual bool poll_peers() = 0;
   /// Blocks until all ranks have called it. It is the last collective.
   virtual void finish(const Call& call) = 0;
   /// Makes a call in progress, here and if possible on the other ranks, throw a PeerError with `reason` soon.

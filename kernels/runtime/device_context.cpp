@@ -1,20 +1,17 @@
 #include "convoy/kernels/runtime/device_context.h"
 
-#include <unistd.h>
-
 #include <map>
 #include <mutex>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/device_context_state.h"
+#include "convoy/kernels/runtime/memory/host_memory_limit.h"
 
 namespace convoy {
 namespace {
 
 std::shared_ptr<CachingAllocator> host_allocator(std::size_t limit) {
-  if (limit == 0)
-    limit =
-        static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+  if (limit == 0) limit = host_memory_limit();
   return std::make_shared<CachingAllocator>(host_memory(), limit,
                                             CachingAllocator::policy_from_environment());
 }

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/printable.h"
 
 namespace convoy {
 namespace {
@@ -61,7 +62,7 @@ void Progress::evaluating(std::int64_t done, std::int64_t count) {
 
 void Progress::line(const std::string& text) {
   clear();
-  fmt::print("{}\n", text);
+  fmt::print("{}\n", without_control_characters(text));
   std::fflush(stdout);
 }
 
@@ -97,7 +98,8 @@ void Progress::clear() {
 void print_table(const std::vector<std::pair<std::string, std::string>>& rows) {
   std::size_t width = 0;
   for (const auto& [name, value] : rows) width = std::max(width, name.size());
-  for (const auto& [name, value] : rows) fmt::print("  {:<{}}  {}\n", name, width, value);
+  for (const auto& [name, value] : rows)
+    fmt::print("  {:<{}}  {}\n", name, width, without_control_characters(value));
   std::fflush(stdout);
 }
 

@@ -13,30 +13,62 @@ using Kind = StoreFrame::Kind;
 
 }  // namespace
 
-TcpStore::TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline)
+TcpStore::TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline,
+                   const std::vector<int>& other_ports)
     : endpoint_(endpoint), member_(member), secret_(job_secret()), token_(random_token()) {
-  if (member.rank == 0)
-    server_ = std::make_unique<TcpStoreServer>(listen_at(endpoint), member.world_size, member.job, secret_);
-  std::unique_ptr<Connection> first = connect(deadline);
+  std::vector<int> ports = {endpoint.port};
+  ports.insert(ports.end(), other_ports.begin(), other_ports.end());
+  if (member.rank == 0) {
+    serve(ports);
+    ports = {endpoint_.port};
+  }
+  std::unique_ptr<Connection> first = connect(ports, deadline);
   local_address_ = local_address_of(first->socket);
   remote_address_ = remote_address_of(first->socket);
   idle_.push_back(std::move(first));
 }
 
-std::unique_ptr<TcpStore::Connection> TcpStore::connect(const Deadline& deadline) {
+void TcpStore::serve(const std::vector<int>& ports) {
+  for (const int port : ports) {
+    endpoint_.port = port;
+    try {
+      server_ =
+          std::make_unique<TcpStoreServer>(listen_at(endpoint_), member_.world_size, member_.job, secret_);
+      return;
+    } catch (const UsageError&) {
+      if (port == ports.back()) throw;
+    }
+  }
+}
+
+std::unique_ptr<TcpStore::Connection> TcpStore::connect(const std::vector<int>& ports,
+                                                        const Deadline& deadline) {
   std::string reason = "no reply";
   for (auto pause = std::chrono::milliseconds(10);;
        pause = std::min(2 * pause, std::chrono::milliseconds(500))) {
-    if (std::optional<Socket> socket = try_connect(endpoint_, deadline, reason)) {
-      const Deadline answer(std::min(kAnswerSeconds, std::chrono::duration<double>(deadline.left()).count()));
-      if (std::unique_ptr<Connection> connection = say_hello(std::move(*socket), answer)) return connection;
-      reason = "it closes the connection";
+    for (const int port : ports) {
+      endpoint_.port = port;
+      if (std::optional<Socket> socket = try_connect(endpoint_, deadline, reason)) {
+        const Deadline answer(
+            std::min(kAnswerSeconds, std::chrono::duration<double>(deadline.left()).count()));
+        try {
+          if (std::unique_ptr<Connection> connection = say_hello(std::move(*socket), answer))
+            return connection;
+          reason = "it closes the connection";
+        } catch (const PeerError& error) {
+          if (ports.size() == 1) throw;
+          reason = error.what();  // of another job, perhaps
+        }
+      }
     }
-    if (deadline.passed())
+    if (deadline.passed()) {
+      endpoint_.port = ports.front();
       fail<PeerError>(
-          "rank {} waited {} s for rank 0 at {}: {}; check that rank 0 runs there and no firewall blocks "
+          "rank {} waited {} s for rank 0 at {}{}: {}; check that rank 0 runs there and no firewall blocks "
           "the port",
-          member_.rank, deadline.seconds(), name(), reason);
+          member_.rank, deadline.seconds(), name(),
+          ports.size() == 1 ? "" : fmt::format(" (one of {} ports)", ports.size()), reason);
+    }
     std::this_thread::sleep_for(std::min<Deadline::Clock::duration>(pause, deadline.left()));
   }
 }

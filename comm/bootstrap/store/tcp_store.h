@@ -24,13 +24,19 @@ class TcpStore final : public Store {
   /// UsageError on rank 0 if the port is in use, and on all ranks if CONVOY_SECRET is too short. Throws PeerError
   /// if this rank is refused (another secret, another job, or a rank that has already joined), if the server does
   /// not answer before the deadline, or if the peer does not speak the protocol.
-  TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline);
+  ///
+  /// If the port is in use, rank 0 listens at the first free one of `other_ports`. The other ranks try all of these
+  /// ports in turn until the deadline, since another job or program may refuse them at the ports before.
+  TcpStore(const Endpoint& endpoint, const StoreMember& member, const Deadline& deadline,
+           const std::vector<int>& other_ports = {});
 
   std::string name() const override { return "tcp://" + endpoint_.text(); }
   void set(const std::string& key, const std::string& value, double answer_seconds = kAnswerSeconds) override;
   std::optional<std::string> get(const std::string& key, const Deadline& deadline,
                                  double answer_seconds = kAnswerSeconds) override;
 
+  /// Returns the address and port of rank 0.
+  const Endpoint& endpoint() const { return endpoint_; }
   /// Returns the numeric address of this side of the first connection to rank 0.
   const std::string& local_address() const { return local_address_; }
   /// Returns the numeric address of rank 0's side of the first connection.
@@ -41,7 +47,10 @@ class TcpStore final : public Store {
     Socket socket;
     std::string in;
   };
-  std::unique_ptr<Connection> connect(const Deadline& deadline);
+  /// Starts the server at the first of these ports that is free.
+  void serve(const std::vector<int>& ports);
+  /// Connects to rank 0 at one of these ports, and makes it that of the endpoint.
+  std::unique_ptr<Connection> connect(const std::vector<int>& ports, const Deadline& deadline);
   /// Performs the handshake and joins. Returns null if the peer closed the connection or did not answer. Throws
   /// PeerError if it refused this rank.
   std::unique_ptr<Connection> say_hello(Socket socket, const Deadline& deadline);
@@ -53,7 +62,7 @@ class TcpStore final : public Store {
   static std::optional<StoreFrame> ask_on(Connection& connection, const StoreFrame& question,
                                           const Deadline& deadline);
 
-  const Endpoint endpoint_;
+  Endpoint endpoint_;  // constant after the construction
   const StoreMember member_;
   const std::string secret_;
   const std::string

@@ -50,7 +50,8 @@ std::unique_ptr<Transport> make_hierarchical_transport(std::unique_ptr<MessageLi
                                                        const TextExchange& exchange,
                                                        std::size_t chunk_bytes) {
   const HierarchicalLayout layout(host_of_rank, links->rank());
-  const std::size_t requested = std::stoull(exchange(std::to_string(chunk_bytes)).front());
+  const std::size_t of_first = std::stoull(exchange(std::to_string(chunk_bytes)).front());
+  const std::size_t requested = of_first == 0 ? layout.default_chunk_bytes() : of_first;
   const std::size_t whole =
       round_up(std::max<std::size_t>(requested, 1), 64 * static_cast<std::size_t>(layout.size()));
   std::unique_ptr<SharedSegment> segment = make_segment(layout, exchange, whole);

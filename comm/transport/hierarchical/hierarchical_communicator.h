@@ -15,9 +15,9 @@ namespace convoy::dist {
 /// Options of a communicator across hosts.
 struct HierarchicalOptions {
   CommOptions comm = {};  // of the communicator
-  /// Size of a pipelined chunk: large enough for long messages between hosts, small enough for the caches.
-  /// The value of rank 0 is used by all ranks.
-  std::size_t chunk_bytes = std::size_t{2} << 20;
+  /// Size of a pipelined chunk. 0 is HierarchicalLayout::default_chunk_bytes(). The value of rank 0 is used by
+  /// all ranks.
+  std::size_t chunk_bytes = 0;
 };
 
 /// Returns a communicator of all ranks. Collective call. Hosts are those of the rendezvous. Messages between

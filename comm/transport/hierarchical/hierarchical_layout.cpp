@@ -27,4 +27,10 @@ int HierarchicalLayout::peer_of(int rank, int host) const {
   return ranks[static_cast<std::size_t>(local_rank_of(rank)) % ranks.size()];
 }
 
+std::size_t HierarchicalLayout::default_chunk_bytes() const {
+  constexpr std::size_t kMiB = std::size_t{1} << 20, kMinMessageBytes = kMiB / 16;
+  const auto messages = static_cast<std::size_t>(hosts()) * static_cast<std::size_t>(leaders_per_host_);
+  return std::clamp(kMinMessageBytes * messages, 2 * kMiB, 16 * kMiB);
+}
+
 }  // namespace convoy::dist

@@ -37,7 +37,7 @@ HierarchicalTransport::HierarchicalTransport(std::unique_ptr<MessageLinks> links
       segment_(std::move(segment)),
       chunk_bytes_(chunk_bytes) {
   // A rank that waits for another host also detects when a rank of its own host dies or fails.
-  links_->set_poll_hook([this] { segment_->poll_peers(); });
+  links_->set_poll_hook([this] { segment_->poll_while_waiting(); });
 }
 
 void HierarchicalTransport::start() { links_->start(); }
@@ -366,6 +366,11 @@ std::unique_ptr<Transport> HierarchicalTransport::split(const Call& call, int co
   return make_hierarchical_transport(
       std::move(part), host_of_member,
       [&](const std::string& text) { return exchange_texts(links, text, call.deadline); }, chunk_bytes_);
+}
+
+bool HierarchicalTransport::poll_peers() {
+  const bool on_this_host = segment_->poll_between_collectives();
+  return links_->poll_peers() || on_this_host;
 }
 
 void HierarchicalTransport::finish(const Call& call) {

@@ -50,6 +50,7 @@ class HierarchicalTransport final : public Transport {
   void barrier(const Call& call) override { enter(call); }
   std::vector<std::string> gather_object(const Call& call, const std::string& local) override;
   std::unique_ptr<Transport> split(const Call& call, int color) override;
+  bool poll_peers() override;
   void finish(const Call& call) override;
   void abort(const std::string& reason) noexcept override;
 

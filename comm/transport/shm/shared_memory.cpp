@@ -11,15 +11,18 @@
 
 #include "convoy/comm/bootstrap/store/file_lock.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/memory/host_memory_limit.h"
 
 namespace convoy::dist {
 
 SharedMemory::SharedMemory(std::size_t bytes) : bytes_(bytes) {
   // With overcommitted memory, a larger allocation would make the kernel kill other processes.
-  const std::size_t max_bytes =
-      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) / 2;
+  const std::size_t max_bytes = host_memory_limit() / 2;
   if (bytes > max_bytes)
-    fail<DeviceError>("shared memory: found {} bytes, expected at most half of this machine's memory", bytes);
+    fail<DeviceError>(
+        "shared memory: found {} bytes, expected at most half of this machine's memory, or of the limit of its control "
+        "group ({} bytes)",
+        bytes, max_bytes);
   file_ = memfd_create("convoy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file_ < 0) fail<DeviceError>("shared memory: memfd_create: {}", std::strerror(errno));
   // Commits the memory now. Otherwise a lack of memory raises SIGBUS at the first write.

@@ -12,7 +12,7 @@ namespace convoy::dist {
 class SharedMemory {
  public:
   /// Creates zero-filled and fully committed memory: later accesses cannot raise SIGBUS. Throws DeviceError
-  /// if `bytes` is more than half of the machine's memory, or cannot be allocated.
+  /// if `bytes` is more than half of host_memory_limit(), or cannot be allocated.
   explicit SharedMemory(std::size_t bytes);
   /// Opens the memory with this address(). The process that created it must still have it open. Throws
   /// PeerError if it cannot be opened, DeviceError if it cannot be mapped.

@@ -1,7 +1,5 @@
 #include "convoy/comm/transport/shm/shared_segment.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -11,6 +9,7 @@
 
 #include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/cpu_pause.h"
 #include "convoy/kernels/base/round_up.h"
 
 namespace convoy::dist {
@@ -151,7 +150,7 @@ void SharedSegment::check_for_dead_peers(F&& matters) {
 void SharedSegment::sleep_until_reached(int rank, std::uint32_t target, const Deadline& deadline) {
   for (int spin = 0; spin < kSpinIterations; ++spin) {
     if (has_reached(rank, target)) return;
-    _mm_pause();
+    cpu_pause();
   }
   RankBlock& other = block(rank);
   while (!has_reached(rank, target)) {
@@ -173,13 +172,25 @@ void SharedSegment::sleep_until_reached(int rank, std::uint32_t target, const De
   }
 }
 
-void SharedSegment::poll_peers() {
+template <class F>
+void SharedSegment::poll_peers(F&& matters) {
   throw_failure();
   const auto now = Deadline::Clock::now();
   if (now < next_poll_) return;
   next_poll_ = now + kPollInterval;
-  check_for_dead_peers([&](int other) { return !has_reached(other, steps_); });
+  check_for_dead_peers(matters);
   throw_failure();
+}
+
+void SharedSegment::poll_while_waiting() {
+  poll_peers([&](int other) { return !has_reached(other, steps_); });
+}
+
+bool SharedSegment::poll_between_collectives() {
+  poll_peers([](int) { return true; });
+  for (int other = 0; other < size_; ++other)
+    if (has_reached(other, steps_ + 1)) return true;
+  return false;
 }
 
 void SharedSegment::throw_failure() const {

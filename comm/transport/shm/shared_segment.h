@@ -62,7 +62,10 @@ class SharedSegment {
   void wait_for(int rank, const Deadline& deadline);
   /// Throws PeerError if a rank has failed, or has died with fewer steps than this rank. Does not block. Call
   /// it periodically while waiting for something else.
-  void poll_peers();
+  void poll_while_waiting();
+  /// Throws PeerError if a rank has failed or died. Returns whether a rank has executed more steps than this
+  /// rank. Does not block.
+  bool poll_between_collectives();
   /// Makes current and later waits of all ranks throw PeerError with `reason`. Only the first call has an
   /// effect. Thread-safe.
   void fail(const std::string& reason) noexcept;
@@ -80,6 +83,9 @@ class SharedSegment {
   bool has_reached(int rank, std::uint32_t target) const;
   void sleep_until_reached(int rank, std::uint32_t target, const Deadline& deadline);
   void throw_failure() const;
+  /// Calls check_for_dead_peers() if it is due, and throws the failure of a rank.
+  template <class F>
+  void poll_peers(F&& matters);
   /// Calls fail() for each dead rank for which `matters` returns true. `matters` is called after the death is
   /// detected: a rank that has reached the required step may exit.
   template <class F>
@@ -97,7 +103,7 @@ class SharedSegment {
   std::vector<int> global_ranks_;
   std::unique_ptr<SharedMemory> memory_;
   std::uint32_t steps_ = kFirstStep;
-  Deadline::Clock::time_point next_poll_{};  // for poll_peers()
+  Deadline::Clock::time_point next_poll_{};  // for dead ranks
 };
 
 }  // namespace convoy::dist

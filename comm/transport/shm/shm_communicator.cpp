@@ -139,6 +139,7 @@ class ShmTransport final : public Transport {
         segment_->chunk_bytes()));
   }
 
+  bool poll_peers() override { return segment_->poll_between_collectives(); }
   void finish(const Call& call) override { enter(call); }
 
   void abort(const std::string& reason) noexcept override { segment_->fail(reason); }

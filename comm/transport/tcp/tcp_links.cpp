@@ -93,7 +93,7 @@ void TcpLinks::run(const Deadline& deadline, bool accepts_losses) {
       if (deadline.passed())
         fail<PeerError>("rank {} waited {} s for {}", rank_, deadline.seconds(),
                         format_ranks(pending_ranks()));
-      sleep(lock);
+      sleep(lock, kSleep);
     }
   } catch (...) {
     drop_messages();
@@ -212,7 +212,16 @@ void TcpLinks::check_failures() const {
       throw PeerError(peer.error);
 }
 
-void TcpLinks::sleep(std::unique_lock<std::mutex>& lock) {
+bool TcpLinks::poll_peers() {
+  std::unique_lock lock(mutex_);
+  sleep(lock, std::chrono::milliseconds(0));
+  if (!reason_.empty()) throw PeerError(reason_);
+  for (const Peer& peer : peers_)
+    if (!peer.error.empty()) throw PeerError(peer.error);
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.read.empty(); });
+}
+
+void TcpLinks::sleep(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit) {
   std::vector<pollfd> waiting = {{.fd = wake_.descriptor(), .events = POLLIN, .revents = 0}};
   for (const Peer& peer : peers_) {
     // A rank that owes no message may be ahead: its next message stays in the socket.
@@ -222,7 +231,7 @@ void TcpLinks::sleep(std::unique_lock<std::mutex>& lock) {
   }
   lock.unlock();
   poll();
-  ::poll(waiting.data(), waiting.size(), static_cast<int>(kSleep.count()));
+  ::poll(waiting.data(), waiting.size(), static_cast<int>(limit.count()));
   lock.lock();
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -39,6 +40,7 @@ class TcpLinks final : public MessageLinks {
   void send(int to, std::span<const std::byte> bytes) override;
   void receive(int from, std::span<std::byte> bytes) override;
   void wait(const Deadline& deadline) override;
+  bool poll_peers() override;
   std::string new_group_name() override;
   std::unique_ptr<MessageLinks> make_group(std::span<const int> members, const std::string& name,
                                            const Deadline& deadline) override;
@@ -88,8 +90,9 @@ class TcpLinks final : public MessageLinks {
   /// no messages for that one, it throws a second after the loss: a rank may have exited after a collective that is not
   /// complete here, but will be.
   void check_failures() const;
-  /// Blocks until a connection is ready or abort() is called, for 50 ms at most. Releases the lock meanwhile.
-  void sleep(std::unique_lock<std::mutex>& lock);
+  /// Blocks until a connection is ready or abort() is called, for `limit` at most. Releases the lock meanwhile. Then
+  /// watches the peers that owe no message.
+  void sleep(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit);
   void send_reason();
   void drop_messages();
   std::vector<int> pending_ranks() const;

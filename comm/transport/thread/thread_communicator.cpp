@@ -83,6 +83,13 @@ class ThreadGroup {
     changed_.wait(lock, [&] { return rounds_left_ == round; });
   }
 
+  /// Returns whether a rank has entered the next round. Throws PeerError if the group has failed.
+  bool has_entered_rank() {
+    const std::lock_guard lock(mutex_);
+    throw_failure();
+    return std::find(entered_.begin(), entered_.end(), true) != entered_.end();
+  }
+
   void abort(const std::string& reason) noexcept {
     const std::lock_guard lock(mutex_);
     if (failure_.empty()) failure_ = reason;
@@ -195,6 +202,7 @@ class ThreadTransport final : public Transport {
     return std::make_unique<ThreadTransport>(static_cast<int>(me - members.begin()), std::move(part));
   }
 
+  bool poll_peers() override { return group_->has_entered_rank(); }
   void finish(const Call& call) override { barrier(call); }
   void abort(const std::string& reason) noexcept override { group_->abort(reason); }
 

@@ -101,6 +101,32 @@ TEST_F(Colors, EvaluationAcceptsOtherData) {
   EXPECT_THAT(foreign.err, HasSubstr("10 classes, expected 3"));
 }
 
+/// A terminal would obey the escape sequence in the name of a class.
+TEST_F(Colors, NamesFromFilesAreShownWithoutEscapeSequences) {
+  const std::filesystem::path data = workshop->path("escapes");
+  write_color_directories(data, 16, 2);
+  for (const char* split : {"train", "test"})
+    std::filesystem::rename(data / split / "red", data / split / "r\x1b[31med");
+  const ProcessResult train = workshop->run(
+      "convoy-train", {"--model", "lenet", "--dataset", "folder", "--data", data.string(), "--batch-size",
+                       "6", "--epochs", "1", "--out", workshop->path("escaped")});
+  ASSERT_EQ(train.exit_code, 0) << train.err;
+  const std::string run = workshop->path("escaped").string();
+  const ProcessResult evaluate = workshop->run("convoy-evaluate", {"--checkpoint", run});
+  EXPECT_THAT(evaluate.out, HasSubstr("r?[31med"));
+  const ProcessResult predict =
+      workshop->run("convoy-predict", {"--checkpoint", run, (data / "test").string()});
+  EXPECT_THAT(predict.out, HasSubstr("%  r?[31med"));
+  std::ofstream(data / "train" / "r\x1b[31med" / "broken.bmp") << "no image";
+  const ProcessResult refused =
+      workshop->run("convoy-train", {"--model", "lenet", "--dataset", "folder", "--data", data.string(),
+                                     "--out", workshop->path("refused")});
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.err, HasSubstr("r?[31med/broken.bmp"));
+  for (const ProcessResult* result : {&train, &evaluate, &predict, &refused})
+    EXPECT_EQ((result->out + result->err).find('\x1b'), std::string::npos) << result->out << result->err;
+}
+
 TEST_F(Colors, PredictionNamesTheColor) {
   const TempDirectory images;
   const std::string red = images.write("a red one.bmp", solid_bmp(16, 16, 230, 20, 20)).string();

@@ -42,7 +42,10 @@ Examination healthy_job(bool has_gpus = false) {
     facts.version = "1.0.0";
     facts.program = "0123456789abcdef";
     facts.libraries = {"oneDNN 2.6.3", "Open MPI v4.1.4", "NCCL 2.28.9"};
-    facts.variables = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.1"}};
+    facts.variables = {{"RANK", std::to_string(rank)},
+                       {"WORLD_SIZE", "4"},
+                       {"MASTER_ADDR", "10.0.0.1"},
+                       {"CONVOY_SECRET", "set"}};
     facts.clock = 1000 + 0.01 * rank;
     facts.cpu = {.processor = "CPU",
                  .machine_cores = 8,
@@ -127,6 +130,29 @@ TEST(DoctorChecks, FindContradictingWorldSizes) {
   Examination all = healthy_job();
   all.ranks[0].variables["OMPI_COMM_WORLD_SIZE"] = "2";
   expect_one(all, Grade::warning, "the world size is 4", "unset RANK WORLD_SIZE");
+}
+
+TEST(DoctorChecks, FindARendezvousWithoutASecret) {
+  Examination all = healthy_job();
+  all.ranks[0].variables.erase("CONVOY_SECRET");
+  expect_one(all, Grade::warning, "at tcp://10.0.0.1:29500 without CONVOY_SECRET",
+             "export CONVOY_SECRET=$(openssl rand -hex 16)");
+  all.ranks[0].source =
+      "SLURM_*, tcp://gpu01:15376 (port 20000, because another program uses 15376); PMI_* too";
+  expect_one(all, Grade::warning, "at tcp://gpu01:15376 without", "or use convoy-launch");
+  for (const char* source :
+       {"RANK and WORLD_SIZE, tcp://127.0.0.1:29500; PMI_* too", "RANK and WORLD_SIZE, tcp://[::1]:29500",
+        "RANK and WORLD_SIZE, tcp://localhost:1", "OMPI_COMM_WORLD_*, MPI",
+        "RANK and WORLD_SIZE, file:///tmp/a"}) {
+    all.ranks[0].source = source;
+    EXPECT_THAT(check_all(all), IsEmpty()) << source;
+  }
+}
+
+TEST(DoctorChecks, DoNotCollectTheSecret) {
+  const RankFacts facts = doctor::examine_host({{"CONVOY_SECRET", "0123456789abcdef"}});
+  EXPECT_EQ(facts.variables.at("CONVOY_SECRET"), "set");
+  EXPECT_THAT(nlohmann::json(facts).dump(), ::testing::Not(HasSubstr("0123456789abcdef")));
 }
 
 TEST(DoctorChecks, FindDifferentVersions) {

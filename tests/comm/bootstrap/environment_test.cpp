@@ -89,7 +89,7 @@ const Row kRows[] = {
      3,
      0,
      "gpu07",
-     10000 + (4711 * 16 + 2) % 20000,
+     12000 + (4711 * 16 + 2) % 14000,
      "4711.2",
      false,
      "SLURM_*",
@@ -146,7 +146,7 @@ const Row kRows[] = {
      3,
      0,
      "gpu07",
-     10000 + (4711 * 16 + 2) % 20000,
+     12000 + (4711 * 16 + 2) % 14000,
      "4711.2",
      false,
      "SLURM_*",
@@ -239,7 +239,7 @@ const Row kRows[] = {
      3,
      0,
      "gpu07",
-     10000 + static_cast<int>((4294000000 * 16 + 2) % 20000),
+     12000 + static_cast<int>((4294000000 * 16 + 2) % 14000),
      "4294000000.2",
      false,
      "SLURM_*",
@@ -330,6 +330,25 @@ const Refusal kRefusals[] = {
 };
 
 class RefusedLaunches : public ::testing::TestWithParam<Refusal> {};
+
+TEST(SlurmPorts, OfStepsWithTheSameFirstPortDifferAfterIt) {
+  const auto launch_of = [](const char* job) {
+    return *dist::launch_from(kSlurmStep + dist::Variables{{"SLURM_JOB_ID", job}});
+  };
+  const dist::Launch one = launch_of("1000"), other = launch_of("1875");  // 14000 / 16 jobs later
+  EXPECT_EQ(one.port, other.port);
+  ASSERT_EQ(one.other_ports.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_NE(one.other_ports[i], other.other_ports[i]);
+    EXPECT_GE(one.other_ports[i], 12000);
+    EXPECT_LT(one.other_ports[i], 26000);
+  }
+  EXPECT_EQ(launch_of("1000").other_ports, one.other_ports);
+  EXPECT_EQ(dist::plan_rendezvous("auto", kSlurmStep).other_ports,
+            dist::launch_from(kSlurmStep)->other_ports);
+  const auto with_port = dist::launch_from(kSlurmStep + dist::Variables{{"MASTER_PORT", "5"}});
+  EXPECT_TRUE(with_port->other_ports.empty());
+}
 
 TEST_P(RefusedLaunches, ReportTheReason) {
   const std::string error = message_of<UsageError>([] { dist::launch_from(GetParam().variables); });

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <random>
 #include <thread>
@@ -69,6 +70,41 @@ TEST(TcpStore, RefusesRanksWithoutDescriptors) {
                 1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec),
             0.5)
       << "seconds of processor time";
+}
+
+/// The first port belongs to another job, and the second to a program that accepts connections and says nothing.
+TEST(TcpStore, UsesAnotherPortIfTheFirstIsTaken) {
+  const TcpLocation location;
+  const auto other_job = location.open_as({.rank = 0, .world_size = 2, .job = "other"}, kPatience);
+  const dist::Socket silent = dist::listen_at({"127.0.0.1", 0});
+  const int silent_port = dist::local_port_of(silent), free = free_port();
+  const auto open = [&](int rank) {
+    return std::make_unique<dist::TcpStore>(location.endpoint, dist::StoreMember{rank, 2, "job"},
+                                            dist::Deadline(kPatience), std::vector<int>{silent_port, free});
+  };
+  auto waiting = std::async(std::launch::async, [&] { return open(1); });  // before rank 0 listens
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const auto first = open(0);
+  const auto second = waiting.get();
+  EXPECT_EQ(first->endpoint().port, free);
+  EXPECT_EQ(second->endpoint().port, free);
+  first->set("key/0", "value");
+  EXPECT_EQ(second->get("key/0", dist::Deadline(kPatience)), "value");
+}
+
+TEST(TcpStore, FailsIfAllPortsAreTaken) {
+  const dist::Socket taken = dist::listen_at({"127.0.0.1", 0}),
+                     also_taken = dist::listen_at({"127.0.0.1", 0});
+  const dist::Endpoint endpoint{"127.0.0.1", dist::local_port_of(taken)};
+  const std::vector<int> others = {dist::local_port_of(also_taken)};
+  EXPECT_THAT(message_of<UsageError>([&] {
+                dist::TcpStore(endpoint, {0, 2, "job"}, dist::Deadline(kPatience), others);
+              }),
+              HasSubstr(fmt::format("port {} of this host is in use", others[0])));
+  EXPECT_THAT(message_of<PeerError>([&] {
+                dist::TcpStore(endpoint, {1, 2, "job"}, dist::Deadline(0.5), others);
+              }),
+              HasSubstr("waited 0.5 s for rank 0 at tcp://" + endpoint.text() + " (one of 2 ports)"));
 }
 
 class TcpStoreUntrustedClients : public ::testing::Test {

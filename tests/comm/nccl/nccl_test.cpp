@@ -2,15 +2,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <barrier>
 #include <chrono>
 #include <thread>
 
 #include "convoy/comm/nccl/nccl_communicator.h"
-#include "convoy/comm/nccl/nccl_watchdog.h"
+#include "convoy/comm/nccl/nccl_handle.h"
 #include "convoy/comm/transport/shm/shm_communicator.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "tests/comm/device_values.h"
+#include "tests/comm/nccl/counting_communicator.h"
 #include "tests/comm/nccl/nccl_cases.h"
 #include "tests/comm/rendezvous_ranks.h"
 #include "tests/comm/transport/conformance.h"
@@ -18,6 +22,7 @@
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/testing/support/errors.h"
 #include "tests/testing/support/gpu.h"
+#include "tests/testing/support/notice.h"
 #include "tests/testing/support/process.h"
 #include "tests/testing/support/rank_processes.h"
 
@@ -133,22 +138,62 @@ TEST_F(NcclCommunicator, PollsUntilSlowCallsAreComplete) {
   emulator::set_nccl_polls(3);
 }
 
-TEST_F(NcclCommunicator, NamesRankThatDoesNotFinish) {
-  auto heartbeats = dist::make_thread_communicators(2, {.timeout_seconds = kLong});
+/// Ranks exchange messages when the communicator is created and finished. Between, only the comparison of the
+/// first signatures does.
+TEST_F(NcclCommunicator, ExchangesNoMessageWhileTraining) {
+  std::atomic<int> launches = 0;
+  std::barrier together(2);
+  std::vector<std::thread> threads;
+  for (auto& control : dist::make_thread_communicators(2, {.timeout_seconds = kLong})) {
+    const int gpu = control->rank();
+    auto counting = std::make_unique<CountingCommunicator>(std::move(control), launches);
+    threads.emplace_back([&launches, &together, gpu, own = std::move(counting)]() mutable {
+      run_rank(std::move(own), gpu, {.timeout_seconds = kLong},
+               [&](std::unique_ptr<dist::Communicator> comm) {
+                 run_compared_collectives(*comm);
+                 comm->barrier();
+                 together.arrive_and_wait();
+                 const int before = launches;
+                 DeviceValues<float> data(*comm, {1.0F});
+                 for (int step = 0; step < 50; ++step) {
+                   comm->all_reduce(data.view());
+                   comm->context().synchronize();
+                   std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                 }
+                 EXPECT_EQ(launches, before);
+                 std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the training stands still
+                 EXPECT_EQ(launches, before);
+                 together.arrive_and_wait();
+                 comm->finish();
+               });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(launches, 2 * 60);  // 33 of them compare the all-reduces and the first barriers
+}
+
+/// ncclCommAbort may hang. The calls of other threads fail nevertheless.
+TEST_F(NcclCommunicator, HangingAbortDoesNotBlockOtherCalls) {
+  ncclUniqueId id{};
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
   const DeviceContext gpu = DeviceContext::create_cuda(0);
-  dist::NcclHandle unused;
-  const dist::GpuProgress idle(gpu);
-  const auto watched = [&](const char* name) {
-    return dist::NcclWatchdog::Watched{
-        .handle = unused, .progress = idle, .name = name, .timeout_seconds = kShort};
-  };
-  std::string found;
-  dist::NcclWatchdog first(std::move(heartbeats[0]), watched("rank 0"), [&](std::exception_ptr failure) {
-    found = message_of<PeerError>([&] { std::rethrow_exception(failure); });
+  dist::NcclHandle handle;
+  handle.init(id, 0, 1, dist::Deadline(kLong));
+  const Notice begun, released;
+  emulator::set_nccl_abort_hook([&] {
+    begun.notify();
+    EXPECT_TRUE(released.await());
   });
-  dist::NcclWatchdog second(std::move(heartbeats[1]), watched("rank 1"), [](std::exception_ptr) {});
-  first.finish();
-  EXPECT_EQ(found, "finish() on rank 0: waited 2 s for rank 1");
+  std::thread aborting([&] { handle.abort(); });
+  EXPECT_TRUE(begun.await());
+  EXPECT_EQ(message_of<PeerError>(
+                [&] { handle.call([](ncclComm_t) { return ncclSuccess; }, dist::Deadline(kLong)); }),
+            "the NCCL communicator was aborted or destroyed");
+  handle.check();
+  handle.abort();
+  released.notify();
+  aborting.join();
+  emulator::set_nccl_abort_hook(nullptr);
 }
 
 TEST_F(NcclCommunicator, CreationFailsWhenRankIsMissing) {
@@ -199,6 +244,22 @@ TEST_F(NcclProcesses, ConformOnOneGpu) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     EXPECT_THAT(result.out, HasSubstr("NcclRanks.Conform/nccl_2_AllReduceSums"));
   }
+}
+
+/// A stopped rank cannot tell its progress.
+TEST_F(NcclProcesses, NameStoppedRankAtTheTimeout) {
+  run_forked_ranks(3, [&](const ForkedRank& rank) {
+    const auto comm = make(rank, rank.rank, {.timeout_seconds = kShort});
+    run_compared_collectives(*comm);
+    const std::vector<std::string> processes = rank.exchange(std::to_string(getpid()));
+    if (rank.rank == 1) raise(SIGSTOP);  // killed by rank 0 below
+    DeviceValues<float> data(*comm, {1.0F});
+    comm->all_reduce(data.view());
+    wait_for(*comm);
+    EXPECT_THAT(message_of<PeerError>([&] { comm->check_errors(); }),
+                AllOf(HasSubstr("all-reduce 32 (1 f32) on rank "), HasSubstr("waited 2 s for rank 1")));
+    if (rank.rank == 0) kill(std::stoi(processes[1]), SIGKILL);
+  });
 }
 
 TEST_F(NcclProcesses, DetectPeerDeathWhileGpusWait) {

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "convoy/comm/net/network_interfaces.h"
+
 using Resolver = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
 
 namespace {
@@ -26,8 +28,12 @@ std::atomic<int> delay_ms = 0;
 /// names slowly.
 extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* hints, addrinfo** found) {
   static const auto real = reinterpret_cast<Resolver>(dlsym(RTLD_NEXT, "getaddrinfo"));
-  if (std::string(host) != "two.test" || (hints->ai_flags & AI_NUMERICHOST) != 0)
-    return real(host, port, hints, found);
+  const std::string name = host;
+  const bool is_numeric = (hints->ai_flags & AI_NUMERICHOST) != 0;
+  if (name == "own.test" && !is_numeric)
+    return real(convoy::dist::addresses_of_this_host().front().c_str(), port, hints, found);
+  if (name == "debian.test" && !is_numeric) return real("127.0.1.1", port, hints, found);
+  if (name != "two.test" || is_numeric) return real(host, port, hints, found);
   std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
   const int error = real("127.0.0.2", port, hints, found);
   return error != 0 ? error : real("127.0.0.1", port, hints, &(*found)->ai_next);
@@ -105,6 +111,32 @@ TEST_F(Connect, SaysWhyNoAddressAnswers) {
   const Firewall firewall(free_port);
   EXPECT_FALSE(dist::try_connect({"127.0.0.2", free_port}, dist::Deadline(0.3), reason).has_value());
   EXPECT_EQ(reason, "Connection timed out");
+}
+
+/// The address of the interface at which a listener of this name listens; "" for all interfaces.
+std::string listens_at(const std::string& name) {
+  const std::string address = dist::local_address_of(dist::listen_at({name, 0}));
+  return address == "::" || address == "0.0.0.0" ? "" : address;
+}
+
+TEST(Listen, BindsToTheOwnAddressThatTheNameStandsFor) {
+  const std::vector<std::string> own = dist::addresses_of_this_host();
+  if (own.empty()) GTEST_SKIP() << "this host has loopback addresses only";
+  EXPECT_EQ(listens_at("own.test"), own.front());
+}
+
+TEST(Listen, BindsToAllInterfacesIfTheNameStandsForLoopbackOrSeveralAddresses) {
+  EXPECT_EQ(listens_at("debian.test"), "");
+  EXPECT_EQ(listens_at("two.test"), "");
+  EXPECT_EQ(listens_at("localhost"), "127.0.0.1");
+}
+
+TEST(Listen, ChoosesTheOnlyAddressIfItIsOneOfTheHost) {
+  const std::vector<std::string> own = {"10.0.0.1", "192.168.0.1", "fd00::1"};
+  EXPECT_EQ(dist::address_to_listen_at({"192.168.0.1"}, own), "192.168.0.1");
+  EXPECT_EQ(dist::address_to_listen_at({"10.0.0.1", "192.168.0.1"}, own), std::nullopt);
+  EXPECT_EQ(dist::address_to_listen_at({"10.96.0.7"}, own), std::nullopt) << "a service of Kubernetes";
+  EXPECT_EQ(dist::address_to_listen_at({}, own), std::nullopt);
 }
 
 }  // namespace

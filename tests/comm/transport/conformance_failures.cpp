@@ -196,6 +196,48 @@ void abort_reason_reaches_all_ranks(std::unique_ptr<dist::Communicator> comm) {
   expect_to_stay_failed(*comm, error);
 }
 
+/// Calls poll_peers() until it returns true or throws, and returns the error.
+std::string poll_until_news(dist::Communicator& comm) {
+  try {
+    while (!comm.poll_peers()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  } catch (const PeerError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Communicators of GPUs do not know of waiting ranks.
+void poll_reports_waiting_rank(std::unique_ptr<dist::Communicator> comm) {
+  comm->barrier();
+  if (is_last(*comm) && comm->device().kind == DeviceKind::cpu) {
+    EXPECT_EQ(poll_until_news(*comm), "");
+  }
+  comm->barrier();
+  comm->finish();
+}
+
+/// No collective is in flight when the last rank leaves.
+void expect_poll_to_report(dist::Communicator& comm, const std::string& text) {
+  std::string error;
+  const double seconds = seconds_of([&] { error = poll_until_news(comm); });
+  EXPECT_THAT(error, HasSubstr(text));
+  EXPECT_LT(seconds, kAtOnce);
+  EXPECT_THAT(message_of<PeerError>([&] { comm.poll_peers(); }), HasSubstr(text));
+  EXPECT_THAT(message_of<PeerError>([&] { comm.finish(); }), HasSubstr(text));
+}
+
+void poll_reports_exited_rank(std::unique_ptr<dist::Communicator> comm) {
+  FileBarrier(*comm).wait();  // the other ranks have left the broadcast
+  if (!is_last(*comm)) expect_poll_to_report(*comm, last_rank(*comm));
+}
+
+void poll_reports_abort(std::unique_ptr<dist::Communicator> comm) {
+  FileBarrier(*comm).wait();  // the other ranks have left the broadcast
+  const std::string reason = "no space left on the device of " + last_rank(*comm);
+  if (is_last(*comm)) comm->abort(reason);
+  expect_poll_to_report(*comm, reason);
+}
+
 constexpr ConformanceCase kDisagreements[] = {
     {"DifferentCountsAreAnError", 2, kLong, different_counts_are_an_error},
     {"EmptyViewOnOneRankIsAnError", 2, kLong, empty_view_on_one_rank_is_an_error},
@@ -205,11 +247,14 @@ constexpr ConformanceCase kDisagreements[] = {
     {"SkippedCollectiveIsAnError", 2, kLong, skipped_collective_is_an_error},
     {"MissingRankIsReported", 2, kShort, missing_rank_is_reported},
     {"LateRankIsNoError", 2, kLong, late_rank_is_no_error},
+    {"PollReportsWaitingRank", 2, kLong, poll_reports_waiting_rank},
 };
 
 constexpr ConformanceCase kDepartures[] = {
     {"ExitingRankIsReportedAtOnce", 2, kLong, exiting_rank_is_reported_at_once},
     {"AbortReasonReachesAllRanks", 2, kLong, abort_reason_reaches_all_ranks},
+    {"PollReportsExitedRank", 2, kLong, poll_reports_exited_rank},
+    {"PollReportsAbort", 2, kLong, poll_reports_abort},
 };
 
 }  // namespace

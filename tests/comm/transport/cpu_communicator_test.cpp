@@ -21,6 +21,7 @@ struct Log {
   std::mutex mutex;
   std::vector<std::string> calls;
   std::function<void()> on_all_reduce = [] {};
+  std::function<bool()> on_poll = [] { return false; };
 
   void write(const std::string& line) {
     const std::lock_guard lock(mutex);
@@ -49,10 +50,16 @@ class ScriptedTransport final : public dist::Transport {
   void reduce_scatter(const Call&, ConstView, View) override {}
   void broadcast(const Call&, View) override {}
   void all_gather(const Call&, ConstView, View) override {}
-  void barrier(const Call& call) override { log_.write(to_string(call.collective)); }
+  void barrier(const Call& call) override {
+    log_.write(to_string(call.collective) + (call.deadline.seconds() < 7 ? " within 3 s" : ""));
+  }
   std::vector<std::string> gather_object(const Call&, const std::string&) override { return {}; }
   std::unique_ptr<dist::Transport> split(const Call&, int) override {
     return std::make_unique<ScriptedTransport>(log_);
+  }
+  bool poll_peers() override {
+    EXPECT_EQ(std::this_thread::get_id(), thread_);
+    return log_.on_poll();
   }
   void finish(const Call& call) override { log_.write(to_string(call.collective)); }
   void abort(const std::string& reason) noexcept override { log_.write("abort: " + reason); }
@@ -125,6 +132,29 @@ TEST_F(CpuCommunicatorTest, FailsWithAbortReason) {
   comm->all_reduce(data);
   EXPECT_EQ(message_of<PeerError>([&] { comm->finish(); }), "enough");
   EXPECT_THAT(log.calls, ::testing::Not(::testing::Contains(HasSubstr("all-reduce"))));
+}
+
+TEST_F(CpuCommunicatorTest, PollsPeersOnTheThreadOfTheTransport) {
+  EXPECT_FALSE(comm->poll_peers());
+  log.on_poll = [] { return true; };
+  EXPECT_TRUE(comm->poll_peers());
+  log.on_poll = []() -> bool { throw PeerError("rank 0 has died"); };
+  EXPECT_EQ(message_of<PeerError>([&] { comm->poll_peers(); }), "rank 0 has died");
+  log.on_poll = []() -> bool { throw PeerError("polled again"); };
+  EXPECT_EQ(message_of<PeerError>([&] { comm->poll_peers(); }), "rank 0 has died");
+  EXPECT_EQ(log.calls.back(), "abort: rank 0 has died");
+}
+
+TEST_F(CpuCommunicatorTest, SetTimeoutChangesLaterCollectivesOnly) {
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  log.on_all_reduce = [&] { const std::lock_guard passed(gate); };
+  comm->all_reduce(data);
+  comm->all_reduce(data);  // ScriptedTransport expects the timeout of its launch
+  comm->set_timeout(3);
+  closed.unlock();
+  comm->barrier();
+  EXPECT_EQ(log.calls.back(), "barrier 2 within 3 s");
 }
 
 TEST_F(CpuCommunicatorTest, SplitGroupsHaveTheirOwnSequenceNumbers) {

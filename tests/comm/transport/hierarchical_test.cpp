@@ -58,6 +58,18 @@ TEST(HierarchicalLayout, FindsRanksOfEachHost) {
   EXPECT_EQ(layout.peer_of(3, 0), 2);
 }
 
+TEST(HierarchicalLayout, ChunksGrowWithTheNumberOfMessages) {
+  const auto mebibytes = [](int hosts, int ranks_per_host) {
+    Hosts host_of_rank;
+    for (int rank = 0; rank < hosts * ranks_per_host; ++rank) host_of_rank.push_back(rank / ranks_per_host);
+    return dist::HierarchicalLayout(host_of_rank, 0).default_chunk_bytes() >> 20;
+  };
+  EXPECT_EQ(mebibytes(2, 1), 2U);
+  EXPECT_EQ(mebibytes(4, 8), 2U);    // 32 messages of 64 KiB
+  EXPECT_EQ(mebibytes(16, 8), 8U);   // 128
+  EXPECT_EQ(mebibytes(64, 8), 16U);  // 512 of 32 KiB
+}
+
 TEST(HierarchicalLayout, HasOneLeaderPerHostIfAHostHasOneRank) {
   for (int rank = 0; rank < 4; ++rank) {
     const dist::HierarchicalLayout layout(Hosts{0, 0, 0, 1}, rank);

@@ -127,11 +127,26 @@ TEST(ShmFaults, DetectsEarlierDeathWhenItMatters) {
     if (rank.rank == 1) raise(SIGKILL);  // it has executed all steps so far
     rank.wait_for_peers();
     for (int poll = 0; poll < 3; ++poll) {
-      segment.poll_peers();
+      segment.poll_while_waiting();
       std::this_thread::sleep_for(std::chrono::milliseconds(60));  // longer than the poll interval
     }
     segment.step();
     EXPECT_THAT(message_of<PeerError>([&] { segment.wait(dist::Deadline(20)); }),
+                HasSubstr("rank 1 has died"));
+  });
+}
+
+TEST(ShmFaults, PollReportsKilledRank) {
+  run_forked_ranks(3, [](const ForkedRank& rank) {
+    const auto comm = make(rank, {});
+    comm->barrier();
+    if (rank.rank == 1) raise(SIGKILL);
+    EXPECT_THAT(message_of<PeerError>([&] {
+                  while (true) {
+                    EXPECT_FALSE(comm->poll_peers());
+                    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                  }
+                }),
                 HasSubstr("rank 1 has died"));
   });
 }

@@ -56,6 +56,7 @@ struct NcclLibrary {
   int polls = 3;
   std::uint64_t collectives = 0;
   std::string last_error;
+  std::function<void()> abort_hook;
   ProgressThread progress_thread;
 };
 
@@ -168,6 +169,11 @@ void break_nccl(int rank, ncclResult_t error) {
     if (comm->state->rendezvous.rank() == rank) comm->state->error = error;
 }
 
+void set_nccl_abort_hook(std::function<void()> hook) {
+  const std::lock_guard lock(Driver::get().lock());
+  library().abort_hook = std::move(hook);
+}
+
 std::uint64_t nccl_collectives() {
   const std::lock_guard lock(Driver::get().lock());
   return library().collectives;
@@ -273,6 +279,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  std::function<void()> hook;
+  call_library([&](Driver&) {
+    hook = library().abort_hook;
+    return ncclSuccess;
+  });
+  if (hook) hook();
   const ncclResult_t status = call_library([&](Driver& driver) {
     ncclComm& found = communicator(comm);
     found.state->is_aborted = true;

@@ -4,6 +4,7 @@
 #include <nccl.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace convoy::emulator {
@@ -21,6 +22,9 @@ void break_nccl(int rank, ncclResult_t error);
 std::uint64_t nccl_collectives();
 /// Returns the number of communicators of this process that were neither destroyed nor aborted.
 int nccl_communicators();
+
+/// Sets a function that ncclCommAbort calls before anything else. May be null.
+void set_nccl_abort_hook(std::function<void()> hook);
 
 // Used by the sources of the emulated NCCL.
 void count_nccl_collective();
