@@ -47,9 +47,10 @@ void CpuCommunicator::submit(const CollectiveSignature& collective,
       transport_->abort(reason);
       fail_with(std::move(failure));
     };
+    CallProgress progress(monitor.get());
     try {
       work({.collective = collective,
-            .deadline = Deadline(options_.timeout_seconds, options_.deadline_floor.get()),
+            .deadline = Deadline(options_.timeout_seconds, options_.deadline_floor.get(), &progress),
             .stream = stream_});
       if (monitor) monitor->completed(collective);
     } catch (const PeerError& error) {
