@@ -12,7 +12,7 @@
 
 #include "tests/apps/fault_record.h"
 #include "tests/apps/rank_runs.h"
-#include "tests/testing/support/job_traces.h"
+#include "tests/apps/job_traces.h"
 
 namespace convoy::testing {
 

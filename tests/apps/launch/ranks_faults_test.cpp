@@ -14,9 +14,9 @@
 
 #include "convoy/comm/net/socket.h"
 #include "tests/apps/fault_record.h"
+#include "tests/apps/job_traces.h"
 #include "tests/apps/rank_runs.h"
 #include "tests/testing/support/free_port.h"
-#include "tests/testing/support/job_traces.h"
 
 namespace convoy::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/testing/support/job_traces.h"
+#include "tests/apps/job_traces.h"
 
 #include <filesystem>
 #include <fstream>
