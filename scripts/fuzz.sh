@@ -5,9 +5,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=${1:-} minutes=${2:-15}
 case $target in
-  safetensors | configuration | store_frames | control_messages) ;;
+  safetensors | manifest | configuration | store_frames | control_messages) ;;
   *)
-    echo "fuzz.sh: found target '$target', expected safetensors, configuration, store_frames or control_messages" >&2
+    echo "fuzz.sh: found target '$target', expected safetensors, manifest, configuration, store_frames or control_messages" >&2
     exit 2
     ;;
 esac

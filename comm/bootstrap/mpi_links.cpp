@@ -80,17 +80,23 @@ void MpiLinks::wait(const Deadline& deadline) {
 
 void MpiLinks::wait_for_requests(const Deadline& deadline) {
   Backoff backoff;
+  std::vector<int> indices(requests_.size());
   while (true) {
     {
       const auto lock = session_->lock();
       session_->check_usable();
-      int done = 0;
-      check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
-                "MPI_Testall");
-      if (done != 0) {
+      int completed = 0;
+      check_mpi(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &completed, indices.data(),
+                             MPI_STATUSES_IGNORE),
+                "MPI_Testsome");
+      if (completed == MPI_UNDEFINED) {  // no request is left
         requests_.clear();
         pending_.clear();
         return;
+      }
+      if (completed > 0) {
+        deadline.progressed();
+        continue;
       }
       throw_if_aborted();
       if (deadline.passed()) break;
@@ -98,14 +104,9 @@ void MpiLinks::wait_for_requests(const Deadline& deadline) {
     poll();
     backoff.sleep();
   }
-  const auto lock = session_->lock();
-  session_->check_usable();
   std::vector<int> missing;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    int done = 0;
-    MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
-    if (done == 0) missing.push_back(pending_[i].other);
-  }
+  for (std::size_t i = 0; i < requests_.size(); ++i)
+    if (requests_[i] != MPI_REQUEST_NULL) missing.push_back(pending_[i].other);
   std::sort(missing.begin(), missing.end());
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
   fail<PeerError>("rank {} waited {} s for {}", rank_, deadline.seconds(), format_ranks(missing));

@@ -40,6 +40,8 @@ class AgentTree {
                                             const JobExchange& exchange, const Deadline& deadline);
 
   bool is_root() const { return node_ == 0; }
+  /// Returns the host whose agent is the parent of this one, unless this is the root.
+  int parent() const { return (node_ - 1) / kFanOut; }
   /// Returns the hosts whose agents are the children of this one.
   const std::vector<int>& children() const { return children_; }
   /// Sends a text, which is not empty, to the parent. Does nothing at the root. Does not block.
@@ -61,7 +63,6 @@ class AgentTree {
   };
 
   explicit AgentTree(int node) : node_(node) {}
-  int parent() const { return (node_ - 1) / kFanOut; }
   static void push(Link& link, const std::string& text);
   /// Sends what the socket takes.
   static void flush(Link& link);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "convoy/comm/control/flight_file.h"
@@ -46,11 +47,12 @@ class ControlPlane::Monitor final : public CollectiveMonitor {
     mine().executing = collective.number + 1;
     add(FlightEvent::Kind::started, collective);
   }
+  void progressed() noexcept override { memory_->mine().progress = steady_nanoseconds(); }
   void completed(const CollectiveSignature& collective) noexcept override {
     mine().completed = collective.number + 1;
     mine().executing = 0;
     add(FlightEvent::Kind::completed, collective);
-    memory_->mine().progress = steady_nanoseconds();
+    progressed();
   }
 
  private:
@@ -109,10 +111,14 @@ void ControlPlane::watch() {
   while (!is_leaving_) {
     const std::uint32_t seen = host.changes.load();
     memory_->mine().beat = steady_nanoseconds();
-    agent_->serve();
-    floor_->raise(DeadlineFloor::Clock::time_point(std::chrono::duration_cast<DeadlineFloor::Clock::duration>(
-        std::chrono::nanoseconds(host.deadline_floor.load()))));
-    act_on_verdict();
+    try {
+      agent_->serve();
+      floor_->raise(
+          DeadlineFloor::Clock::time_point(std::chrono::duration_cast<DeadlineFloor::Clock::duration>(
+              std::chrono::nanoseconds(host.deadline_floor.load()))));
+      act_on_verdict();
+    } catch (const std::bad_alloc&) {  // the thread that needs the memory reports it
+    }
     if (!agent_->has_connections() && !is_leaving_) futex_wait(host.changes, seen, HostAgent::kPeriod);
   }
   agent_->leave();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -108,7 +109,8 @@ inline void enter(ControlPlane* plane, Phase phase) {
   if (plane != nullptr) plane->enter(phase);
 }
 
-/// Sets the phase of a rank for the lifetime of this object, and then the previous one again.
+/// Sets the phase of a rank for the lifetime of this object, and then the previous one again. If an exception ends the
+/// lifetime, the phase remains: it is the one in which the rank fails.
 class PhaseScope {
  public:
   /// `plane` may be null.
@@ -118,7 +120,7 @@ class PhaseScope {
     plane_->enter(phase);
   }
   ~PhaseScope() {
-    if (plane_ != nullptr) plane_->enter(previous_);
+    if (plane_ != nullptr && std::uncaught_exceptions() == exceptions_) plane_->enter(previous_);
   }
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;
@@ -126,6 +128,7 @@ class PhaseScope {
  private:
   ControlPlane* plane_;
   Phase previous_ = Phase::start;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace convoy::dist

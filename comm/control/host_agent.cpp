@@ -59,6 +59,7 @@ HostAgent::HostAgent(const HostMemory& memory, const std::vector<RankInfo>& all,
       next_warning_(options_.warn_after_seconds) {
   if (tree_ == nullptr) return;
   has_parent_ = !tree_->is_root();
+  parent_heard_ = Clock::now();
   for (const int node : tree_->children()) children_[node].received = Clock::now();
 }
 
@@ -84,7 +85,10 @@ void HostAgent::serve() {
   for (const auto& [node, child] : children_)
     know_of_stop = know_of_stop && (child.knows_of_stop || child.has_left);
   const std::vector<RankStatus> ranks = all_known(std::move(local));
-  if (has_parent_) return send_up(ranks, know_of_stop);
+  if (has_parent_) {
+    decide_without_parent(ranks);
+    return send_up(ranks, know_of_stop);
+  }
   decide(ranks, know_of_stop);
   report_warnings(kWaitForSameWarning);
   if (tree_) send_down();
@@ -163,6 +167,7 @@ void HostAgent::receive_from_child(const AgentTree::Message& message) {
 
 void HostAgent::receive_from_parent(const AgentTree::Message& message) {
   if (message.kind != AgentTree::Message::Kind::text) return lose_parent(message);
+  parent_heard_ = Clock::now();
   const Json json = Json::parse(message.text);
   apply({.stop_requested = json.at("stop_requested"),
          .stop_point = json.at("stop_point"),
@@ -175,13 +180,28 @@ void HostAgent::receive_from_parent(const AgentTree::Message& message) {
 void HostAgent::lose_parent(const AgentTree::Message& message) {
   has_parent_ = false;
   if (message.kind == AgentTree::Message::Kind::left || !orders_.verdict.empty()) return;
-  const auto parent = std::find_if(all_.begin(), all_.end(), [&](const RankInfo& info) {
-    return info.node == message.node && info.local_rank == 0;
-  });
   Orders orders = orders_;
-  orders.verdict = fmt::format("rank {} on {} is lost, since the connection to its host has closed",
-                               parent->rank, parent->host);
+  orders.verdict = fmt::format("{} is lost, since the connection to its host has closed", parent_text());
   apply(orders);
+}
+
+void HostAgent::decide_without_parent(const std::vector<RankStatus>& ranks) {
+  const double silent = seconds_of(Clock::now() - parent_heard_);
+  if (silent < RankStatus::kResponsiveSeconds || !orders_.verdict.empty()) return;
+  const std::optional<FirstCause> cause = first_cause(ranks);
+  if (!cause) return;
+  Orders orders = orders_;
+  orders.verdict = cause->is_consequence
+                       ? fmt::format("{} has not answered for {:.1f} s", parent_text(), silent)
+                       : cause->text;
+  apply(orders);
+}
+
+std::string HostAgent::parent_text() const {
+  const auto parent = std::find_if(all_.begin(), all_.end(), [&](const RankInfo& info) {
+    return info.node == tree_->parent() && info.local_rank == 0;
+  });
+  return fmt::format("rank {} on {}", parent->rank, parent->host);
 }
 
 std::vector<RankStatus> HostAgent::all_known(std::vector<RankStatus> ranks) const {

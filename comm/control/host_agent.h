@@ -81,6 +81,10 @@ class HostAgent {
   void receive_from_child(const AgentTree::Message& message);
   /// Handles the loss of the parent, without which this agent decides for the hosts below it.
   void lose_parent(const AgentTree::Message& message);
+  /// Decides why the ranks below this agent end, if one has failed and the parent has not answered for a while.
+  void decide_without_parent(const std::vector<RankStatus>& ranks);
+  /// Returns the rank whose agent is the parent: "rank 0 on a".
+  std::string parent_text() const;
   std::vector<RankStatus> all_known(std::vector<RankStatus> local) const;
   void decide(const std::vector<RankStatus>& ranks, bool know_of_stop);
   void decide_stop(const std::vector<RankStatus>& ranks, bool know_of_stop);
@@ -97,8 +101,9 @@ class HostAgent {
   Options options_;
   std::map<int, Child> children_;  // by host
   bool has_parent_ = false;
-  Orders orders_;        // the latest, of the root
-  double next_warning_;  // seconds without progress
+  Clock::time_point parent_heard_{};  // when its last message arrived
+  Orders orders_;                     // the latest, of the root
+  double next_warning_;               // seconds without progress
   Clock::time_point
       consequence_seen_at_{};             // when a failure was first seen, all others being its consequences
   std::vector<Warning> warnings_;         // that have not been passed on, or reported

@@ -15,7 +15,7 @@ namespace {
 /// The part of /proc/PID/stat that matters here.
 struct ProcessState {
   char state = 0;     // R, S, D, T (stopped), t (stopped by a debugger), Z (exited)
-  int exit_code = 0;  // as of wait(); valid in state Z, if this user may see it
+  int exit_code = 0;  // as of wait(), of a process that exits or has exited, if this user may see it
 };
 
 std::optional<ProcessState> read_process_state(int process) {
@@ -39,7 +39,8 @@ void observe_process(const HostMemory& memory, int index, RankStatus& status) {
   RankSlot& slot = memory.slot(index);
   if (slot.death.load() == 0 && !memory.is_alive(index)) {
     const std::optional<ProcessState> process = read_process_state(status.process);
-    const bool is_known = process && process->state == 'Z' && WIFSIGNALED(process->exit_code);
+    // The kernel closes the files of a process, by which its death is noticed, before the state becomes Z.
+    const bool is_known = process && WIFSIGNALED(process->exit_code);
     std::int32_t alive = 0;
     slot.death.compare_exchange_strong(alive, is_known ? 2 + WTERMSIG(process->exit_code) : 1);
   }

@@ -118,9 +118,13 @@ std::string describe_stall(std::span<const RankStatus> ranks) {
   const std::string where = collective.communicator.empty()
                                 ? collective.text
                                 : fmt::format("{} ({})", collective.text, collective.communicator);
-  if (late.empty())
-    return fmt::format("all ranks have been in {} for {}: the connections between them do not deliver it",
-                       where, format_seconds(collective.seconds));
+  if (late.empty()) {
+    std::vector<const RankStatus*> silent;
+    for (const RankStatus& rank : ranks)
+      if (rank.life == Life::running && !rank.is_responsive()) silent.push_back(&rank);
+    return fmt::format("all ranks have been in {} for {}: {}", where, format_seconds(collective.seconds),
+                       silent.empty() ? "the connections between them do not deliver it" : list_of(silent));
+  }
   return fmt::format("{} {} in {}: {}",
                      waiting->ranks.size() > kMaxListed ? fmt::format("{} ranks", waiting->ranks.size())
                                                         : format_ranks(waiting->ranks),

@@ -18,6 +18,8 @@ class CollectiveMonitor {
   virtual void launched(const CollectiveSignature& collective) noexcept = 0;
   /// The communication stream has reached the collective: the rank waits for the other ranks.
   virtual void started(const CollectiveSignature& collective) noexcept = 0;
+  /// The collective that this rank is in makes progress: messages have arrived, or were sent.
+  virtual void progressed() noexcept = 0;
   /// The collective has completed on this rank.
   virtual void completed(const CollectiveSignature& collective) noexcept = 0;
 };

@@ -17,7 +17,8 @@ namespace convoy::dist {
 
 /// Options of all communicators.
 struct CommOptions {
-  /// Timeout of one collective in seconds. It starts when the stream reaches the collective.
+  /// Timeout of one collective in seconds. It starts when the stream reaches the collective, and on the CPU again
+  /// whenever data of the collective arrives or is sent.
   double timeout_seconds = 300;
   /// Compares the signature of every collective before the launch. Communicators on the CPU
   /// always compare. On GPUs the host must wait for the comparison, so by default NCCL communicators compare

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "convoy/comm/core/collective_monitor.h"
+
 namespace convoy::dist {
 
 /// A time before which the deadlines that refer to it do not pass. A thread that knows of progress of the ranks
@@ -28,20 +30,49 @@ class DeadlineFloor {
   std::atomic<Clock::rep> at_{0};
 };
 
+/// The progress within one call that has a deadline, such as data that arrives over a slow link. Thread-safe.
+class CallProgress {
+ public:
+  /// `monitor` observes the progress. It may be null, and must outlive this object.
+  explicit CallProgress(CollectiveMonitor* monitor = nullptr) : monitor_(monitor) {}
+
+  /// Reports progress: the deadlines of the call pass no earlier than at `at`.
+  void report(DeadlineFloor::Clock::time_point at) {
+    floor_.raise(at);
+    if (monitor_ != nullptr) monitor_->progressed();
+  }
+  /// Returns the time before which the deadlines of the call do not pass.
+  DeadlineFloor::Clock::time_point at() const { return floor_.at(); }
+
+ private:
+  DeadlineFloor floor_;
+  CollectiveMonitor* monitor_;
+};
+
 /// A steady-clock deadline that remembers its timeout for error messages. Threads can share it.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;  // of the deadline
 
-  /// Constructs a deadline `seconds` from now, or at `floor` if that is later. `floor` may be null and must
-  /// outlive the deadline.
-  explicit Deadline(double seconds, const DeadlineFloor* floor = nullptr)
-      : seconds_(seconds), at_(Clock::now() + duration_of(seconds)), floor_(floor) {}
+  /// Constructs a deadline `seconds` from now, or at `floor` if that is later. `progress` receives what
+  /// progressed() reports. Both may be null, and must outlive the deadline.
+  explicit Deadline(double seconds, const DeadlineFloor* floor = nullptr, CallProgress* progress = nullptr)
+      : seconds_(seconds), at_(Clock::now() + duration_of(seconds)), floor_(floor), progress_(progress) {}
 
   /// Returns the original timeout in seconds.
   double seconds() const { return seconds_; }
   /// Returns the time of the deadline, which is later at a later call if the floor has been raised.
-  Clock::time_point at() const { return floor_ == nullptr ? at_ : std::max(at_, floor_->at() + extra_); }
+  Clock::time_point at() const {
+    Clock::time_point at = at_;
+    if (floor_ != nullptr) at = std::max(at, floor_->at() + extra_);
+    if (progress_ != nullptr) at = std::max(at, progress_->at() + extra_);
+    return at;
+  }
+  /// Reports that the call makes progress: its deadlines pass after another whole timeout, at the earliest.
+  /// Has no effect without a CallProgress.
+  void progressed() const {
+    if (progress_ != nullptr) progress_->report(Clock::now() + duration_of(seconds_));
+  }
   /// Returns whether the time is reached.
   bool passed() const { return Clock::now() >= at(); }
   /// Returns the remaining time; zero after the deadline.
@@ -62,7 +93,8 @@ class Deadline {
   double seconds_;
   Clock::time_point at_;
   const DeadlineFloor* floor_;
-  Clock::duration extra_{};  // added to the floor
+  CallProgress* progress_;
+  Clock::duration extra_{};  // added to the floors
 };
 
 }  // namespace convoy::dist

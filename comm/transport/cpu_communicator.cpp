@@ -65,8 +65,10 @@ void CpuCommunicator::submit(const CollectiveSignature& collective,
           transport_->abort(reason);
           fail_with(std::move(failure));
         };
+        CallProgress progress(monitor.get());
         try {
-          work({.collective = collective, .deadline = Deadline(seconds, options_.deadline_floor.get())});
+          work({.collective = collective,
+                .deadline = Deadline(seconds, options_.deadline_floor.get(), &progress)});
           if (monitor) monitor->completed(collective);
         } catch (const PeerError& error) {
           const std::string whole = fmt::format("{} on rank {} of {} ({}): {}", to_string(collective), rank(),

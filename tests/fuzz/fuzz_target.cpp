@@ -3,16 +3,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
 #include "convoy/apps/common/config_file.h"
 #include "convoy/comm/bootstrap/store/store_frame.h"
 #include "convoy/comm/control/rank_status.h"
 #include "convoy/comm/net/handshake.h"
 #include "convoy/comm/net/message.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/engine/io/manifest.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
 namespace {
+
+using Json = nlohmann::json;
 
 void parse_safetensors(const std::string& bytes) {
   const int file = memfd_create("fuzz", MFD_CLOEXEC);
@@ -29,6 +39,50 @@ std::vector<std::string> valid_safetensors() {
   const Tensor scalar = Tensor::zeros({}, DType::bf16, Device::cpu());
   return {io::encode_safetensors({}), io::encode_safetensors({{"weight", matrix}}),
           io::encode_safetensors({{"a", scalar}, {"b", matrix}}, {{"format", "pt"}})};
+}
+
+/// Reads the bytes as the manifest of a checkpoint: as they are, and with the checksum that they should have. Both
+/// files of the checkpoint are empty.
+void parse_manifest(const std::string& bytes) {
+  static const TempDirectory checkpoint{TempDirectory::in_memory()};
+  const auto read = [&](const std::string& text) {
+    std::ofstream(checkpoint.path() / io::kManifestFile, std::ios::binary | std::ios::trunc) << text;
+    try {
+      io::read_manifest(checkpoint.path());
+    } catch (const CheckpointError&) {
+    }
+  };
+  for (const std::string_view name : {io::kModelFile, io::kOptimizerFile})
+    std::ofstream(checkpoint.path() / name);
+  read(bytes);
+  Json json = Json::parse(bytes, nullptr, false);
+  if (!json.is_object()) return;
+  json.erase("checksum");
+  const auto dump = [&] { return json.dump(2, ' ', false, Json::error_handler_t::replace); };
+  json["checksum"] = io::hash_bytes(dump());
+  read(dump());
+}
+
+std::vector<std::string> valid_manifests() {
+  const TempDirectory directory{TempDirectory::in_memory()};
+  const std::string hash_of_nothing = io::hash_bytes("");
+  const std::map<std::string, io::FileRecord> files = {
+      {std::string(io::kModelFile), {.bytes = 0, .xxhash64 = hash_of_nothing}},
+      {std::string(io::kOptimizerFile), {.bytes = 0, .xxhash64 = hash_of_nothing}}};
+  std::vector<std::string> texts;
+  for (const io::Manifest& manifest :
+       {io::Manifest{}, io::Manifest{.step = 12,
+                        .epoch = 1,
+                        .samples = 384,
+                        .model = "lenet",
+                        .metrics = {{"test_accuracy", 0.5}, {"test_loss", std::nan("")}},
+                        .extra = {{"classes", "cat\ndog"}},
+                        .optimizer = "sgd"}}) {
+    io::write_manifest(directory.path(), manifest, files);
+    std::ifstream file(directory.path() / io::kManifestFile, std::ios::binary);
+    texts.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  return texts;
 }
 
 void parse_configuration(const std::string& bytes) {
@@ -100,6 +154,7 @@ std::vector<std::string> valid_control_messages() {
 
 constexpr FuzzTarget kTargets[] = {
     {"safetensors", parse_safetensors, valid_safetensors},
+    {"manifest", parse_manifest, valid_manifests},
     {"configuration", parse_configuration, valid_configurations},
     {"store_frames", parse_store_frames, valid_store_frames},
     {"control_messages", parse_control_messages, valid_control_messages},

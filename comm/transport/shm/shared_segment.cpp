@@ -128,10 +128,12 @@ void SharedSegment::step() {
 void SharedSegment::wait(const Deadline& deadline, std::uint32_t lag) {
   for (int other = 0; other < size_; ++other)
     if (!has_reached(other, steps_ - lag)) sleep_until_reached(other, steps_ - lag, deadline);
+  deadline.progressed();
 }
 
 void SharedSegment::wait_for(int rank, const Deadline& deadline) {
   if (!has_reached(rank, steps_)) sleep_until_reached(rank, steps_, deadline);
+  deadline.progressed();
 }
 
 bool SharedSegment::has_reached(int rank, std::uint32_t target) const {

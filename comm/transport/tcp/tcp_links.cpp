@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
@@ -81,14 +82,16 @@ void TcpLinks::run(const Deadline& deadline, bool accepts_losses) {
   try {
     while (true) {
       if (!reason_.empty()) throw PeerError(reason_);
-      bool is_pending = false;
+      bool is_pending = false, has_moved = false;
       for (Peer& peer : peers_) {
         // A lost connection has no messages, but those that were started since.
         if (peer.socket) send_some(peer);
         if (peer.socket) receive_some(peer);
         is_pending = is_pending || (peer.is_pending() && (peer.socket || !accepts_losses));
+        has_moved |= std::exchange(peer.has_moved, false);
       }
       if (!accepts_losses) check_failures();
+      if (has_moved) deadline.progressed();
       if (!is_pending) return drop_messages();
       if (deadline.passed())
         fail<PeerError>("rank {} waited {} s for {}", rank_, deadline.seconds(),
@@ -118,6 +121,7 @@ void TcpLinks::send_some(Peer& peer) {
       return;
     }
     message.sent += static_cast<std::size_t>(now);
+    peer.has_moved = true;
     if (message.sent == kLengthBytes + message.bytes.size()) peer.out.pop_front();
   }
 }
@@ -157,6 +161,7 @@ void TcpLinks::receive_some(Peer& peer) {
         return;
       }
       message.received += static_cast<std::size_t>(now);
+      peer.has_moved = true;
     }
     if (message.received == message.bytes.size()) peer.in.pop_front();
   }

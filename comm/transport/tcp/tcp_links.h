@@ -69,6 +69,7 @@ class TcpLinks final : public MessageLinks {
     std::string rest;   // of a message that was sent in part when an error has ended wait()
     std::string error;  // why the connection is lost
     Deadline::Clock::time_point error_counts_at{};
+    bool has_moved = false;  // bytes of messages, since wait() has last looked
     bool is_pending() const { return !out.empty() || !in.empty(); }
   };
 

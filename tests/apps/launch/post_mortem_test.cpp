@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <memory>
 #include <set>
-#include <thread>
 
 #include "tests/apps/fault_record.h"
 #include "tests/apps/rank_runs.h"
@@ -18,11 +17,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// Returns what a running process has written to stderr so far.
-std::string errors_of(const Process& process) {
-  return read_text(std::filesystem::path("/proc") / std::to_string(process.id()) / "fd/2");
-}
 
 /// A training of several processes without mpirun, whose exit codes and messages are each rank's own.
 class PostMortem : public ::testing::Test {
@@ -81,40 +75,6 @@ TEST_P(KilledRanks, AreNamedByAllOthersAndByThePostMortem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, KilledRanks, ::testing::Values(2, 4, 8), ::testing::PrintToStringParamName());
-
-TEST_F(PostMortem, AStoppedRankIsNamedEarlyAndMayGoOn) {
-  start(2, {"--epochs", "40", "--eval-every", "0", "--comm-timeout", "200", "--comm-warning", "1"});
-  processes[1]->send(SIGSTOP);
-  const FaultRecord record("a rank is stopped for 2 s, then continued (`--comm-warning 1`)");
-  const std::string warning = "warning: [rank 0] no rank has made progress for ";
-  for (int i = 0; i < 3000 && errors_of(*processes[0]).find(warning + "2 s") == std::string::npos; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_THAT(errors_of(*processes[0]), AllOf(HasSubstr(warning + "1 s"), HasSubstr(warning + "2 s"),
-                                              HasSubstr("is stopped by a signal (process " +
-                                                        std::to_string(processes[1]->id()) + ")")));
-  processes[1]->send(SIGCONT);
-  for (const auto& process : processes) {
-    const ProcessResult result = process->wait();
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-  }
-  EXPECT_FALSE(std::filesystem::exists(workshop.path("run") / "post-mortem"));
-  if (!HasFailure()) record.print("warnings name it; the training completes", "nothing");
-}
-
-TEST_F(PostMortem, ARankThatStaysStoppedIsNamedAtTheLimit) {
-  start(3, {"--max-steps", "1000000", "--comm-timeout", "3", "--comm-warning", "100"});
-  const FaultRecord record("rank 0 is stopped for good (`--comm-timeout 3`)");
-  processes[0]->send(SIGSTOP);  // the rank whose agent would be the first to tell
-  for (const std::size_t rank : {1U, 2U}) {
-    const ProcessResult result = processes[rank]->wait();
-    EXPECT_EQ(result.exit_code, 4) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("rank 0 on "));
-    EXPECT_THAT(result.err, HasSubstr("is stopped by a signal"));
-  }
-  if (!HasFailure()) record.print("all others exit with code 4 and name it", kLostSteps);
-  EXPECT_THAT(examine().out, HasSubstr("is stopped by a signal"));
-  processes[0]->send(SIGKILL);
-}
 
 TEST_F(PostMortem, ASingleRankLeavesItsOwn) {
   const ProcessResult result =

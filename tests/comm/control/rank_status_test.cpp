@@ -112,6 +112,8 @@ TEST(DescribeStall, NamesNobodyIfAllRanksAreInTheCollective) {
       describe_stall(ranks),
       "all ranks have been in all-reduce 417 (1024 f32), bucket 3 (gradients) for 31 s: the connections "
       "between them do not deliver it");
+  ranks[2].beat_seconds = 5;
+  EXPECT_THAT(describe_stall(ranks), HasSubstr("(gradients) for 31 s: rank 2 on b has not answered for 5.0 s"));
 }
 
 TEST(DescribeStall, LeavesOutRanksThatHavePassedTheCollective) {

@@ -16,6 +16,7 @@
 #include "tests/comm/device_values.h"
 #include "tests/comm/nccl/counting_communicator.h"
 #include "tests/comm/nccl/nccl_cases.h"
+#include "tests/comm/process_size.h"
 #include "tests/comm/rendezvous_ranks.h"
 #include "tests/comm/transport/conformance.h"
 #include "tests/cuda_emulator/nccl/nccl_emulation.h"
@@ -203,6 +204,20 @@ TEST_F(NcclCommunicator, CreationFailsWhenRankIsMissing) {
                                              {.timeout_seconds = kShort});
               }),
               HasSubstr("waited 2 s for rank 1"));
+}
+
+TEST_F(NcclCommunicator, AThousandLeaveNothing) {
+  constexpr int kRanks = 2, kKinds = 2;  // half of the communicators are parts of others
+  expect_no_growth(1000 / (kRanks * kKinds), [] {
+    run_threads(kRanks, {.timeout_seconds = kLong}, [](std::unique_ptr<dist::Communicator> comm) {
+      const auto part = comm->split(0);
+      DeviceValues<float> data(*comm, {1.0F});
+      part->all_reduce(data.view());
+      EXPECT_EQ(data.read(*part)[0], 2.0F);
+      part->finish();
+      comm->finish();
+    });
+  });
 }
 
 TEST_F(NcclCommunicator, RejectsCpuAndSharedGpu) {

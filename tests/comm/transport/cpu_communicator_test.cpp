@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 struct Log {
   std::mutex mutex;
   std::vector<std::string> calls;
-  std::function<void()> on_all_reduce = [] {};
+  std::function<void(const dist::Transport::Call&)> on_all_reduce = [](const auto&) {};
   std::function<bool()> on_poll = [] { return false; };
 
   void write(const std::string& line) {
@@ -45,7 +45,7 @@ class ScriptedTransport final : public dist::Transport {
     EXPECT_EQ(std::this_thread::get_id(), thread_);
     EXPECT_DOUBLE_EQ(call.deadline.seconds(), 7);
     log_.write(to_string(call.collective));
-    log_.on_all_reduce();
+    log_.on_all_reduce(call);
   }
   void reduce_scatter(const Call&, ConstView, View) override {}
   void broadcast(const Call&, View) override {}
@@ -91,7 +91,7 @@ TEST_F(CpuCommunicatorTest, CallsTheTransportInOrderOnOneThread) {
 TEST_F(CpuCommunicatorTest, ReturnsBeforeTheCollectiveEnds) {
   std::mutex gate;
   std::unique_lock closed(gate);
-  log.on_all_reduce = [&] { const std::lock_guard passed(gate); };
+  log.on_all_reduce = [&](const auto&) { const std::lock_guard passed(gate); };
   comm->all_reduce(data);
   Event done(comm->stream());
   done.record(comm->stream());
@@ -102,7 +102,7 @@ TEST_F(CpuCommunicatorTest, ReturnsBeforeTheCollectiveEnds) {
 }
 
 TEST_F(CpuCommunicatorTest, NotifiesOtherRanksAndStopsAfterError) {
-  log.on_all_reduce = [] { throw PeerError("connection reset"); };
+  log.on_all_reduce = [](const auto&) { throw PeerError("connection reset"); };
   comm->all_reduce(data);
   comm->all_reduce(data);
   const char* const expected = "all-reduce 0 (1 f32) on rank 1 of 2 (scripted): connection reset";
@@ -112,8 +112,32 @@ TEST_F(CpuCommunicatorTest, NotifiesOtherRanksAndStopsAfterError) {
   EXPECT_THAT(log.calls, ElementsAre("start", "all-reduce 0 (1 f32)", std::string("abort: ") + expected));
 }
 
+TEST_F(CpuCommunicatorTest, ProgressPostponesTheDeadlinesOfTheCall) {
+  struct Monitor final : dist::CollectiveMonitor {
+    int reports = 0;
+    void launched(const dist::CollectiveSignature&, int) noexcept override {}
+    void started(const dist::CollectiveSignature&) noexcept override {}
+    void progressed() noexcept override { ++reports; }
+    void completed(const dist::CollectiveSignature&) noexcept override {}
+  };
+  const auto monitor = std::make_shared<Monitor>();
+  comm->set_monitor(monitor);
+  log.on_all_reduce = [](const dist::Transport::Call& call) {
+    const dist::Deadline later = call.deadline.plus(2);
+    const auto before = call.deadline.at();
+    while (dist::Deadline::Clock::now() + std::chrono::seconds(7) <= before) std::this_thread::yield();
+    call.deadline.progressed();
+    EXPECT_GT(call.deadline.at(), before);
+    EXPECT_EQ(later.at() - call.deadline.at(), std::chrono::seconds(2));
+    EXPECT_LE(call.deadline.left(), std::chrono::seconds(7));
+  };
+  comm->all_reduce(data);
+  comm->barrier();
+  EXPECT_EQ(monitor->reports, 1);
+}
+
 TEST_F(CpuCommunicatorTest, KeepsTypeOfLocalError) {
-  log.on_all_reduce = [] { throw DeviceError("no memory left"); };
+  log.on_all_reduce = [](const auto&) { throw DeviceError("no memory left"); };
   comm->all_reduce(data);
   EXPECT_EQ(message_of<DeviceError>([&] { comm->barrier(); }), "no memory left");
   EXPECT_EQ(log.calls.back(), "abort: rank 1 failed in all-reduce 0 (1 f32): no memory left");
@@ -148,7 +172,7 @@ TEST_F(CpuCommunicatorTest, PollsPeersOnTheThreadOfTheTransport) {
 TEST_F(CpuCommunicatorTest, SetTimeoutChangesLaterCollectivesOnly) {
   std::mutex gate;
   std::unique_lock closed(gate);
-  log.on_all_reduce = [&] { const std::lock_guard passed(gate); };
+  log.on_all_reduce = [&](const auto&) { const std::lock_guard passed(gate); };
   comm->all_reduce(data);
   comm->all_reduce(data);  // ScriptedTransport expects the timeout of its launch
   comm->set_timeout(3);

@@ -52,14 +52,19 @@ TEST_P(MpirunFaults, EndTheJob) {
 
 /// MPI receives a large message from another host in parts. Once the first part has arrived, it cannot cancel
 /// the receive. Messages by TCP behave so on one host as well.
-TEST(MpirunByTcp, EndsWhenARankIsStoppedAmidAMessage) {
+class MpirunByTcp : public ::testing::TestWithParam<int> {};
+
+TEST_P(MpirunByTcp, EndsWhenARankIsStoppedAmidAMessage) {
   const auto begin = std::chrono::steady_clock::now();
-  const ProcessResult result = run_ranks(3, {"--fault=stopped_amid_data"},
+  const ProcessResult result = run_ranks(GetParam(), {"--fault=stopped_amid_data"},
                                          {"--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   EXPECT_EQ(result.exit_code, 4) << result.out << result.err;
-  EXPECT_THAT(result.out + result.err, ContainsRegex("rank [02]: rank [02] waited 2 s for rank 1"));
+  EXPECT_THAT(result.out + result.err, ContainsRegex("rank [0-9]: rank [0-9] waited 2 s for rank 1"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, MpirunByTcp, ::testing::Values(2, 3, 4, 8),
+                         ::testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(All, MpirunFaults,
                          ::testing::Values(

@@ -37,13 +37,13 @@ class Hosts : public ::testing::Test {
     if (!hosts.unavailable_reason().empty()) GTEST_SKIP() << hosts.unavailable_reason();
   }
 
-  /// Runs `body` on four ranks: ranks 0 and 1 on the first host, ranks 2 and 3 on the second one.
+  /// Runs `body` on the ranks of both hosts. With two on each, ranks 0 and 1 are on the first host.
   void run(const std::string& where, const std::function<void(dist::Rendezvous&)>& body,
-           const std::function<void(const std::vector<pid_t>&)>& in_parent = nullptr) {
+           const std::function<void(const std::vector<pid_t>&)>& in_parent = nullptr, int per_host = 2) {
     run_forked_ranks(
-        4,
+        2 * per_host,
         [&](const ForkedRank& rank) {
-          hosts.enter(rank.rank / 2);
+          hosts.enter(rank.rank / per_host);
           set_launch(rank.rank, rank.size);
           const auto rendezvous = dist::Rendezvous::init({.init_method = where, .timeout_seconds = 40});
           body(*rendezvous);
@@ -220,38 +220,88 @@ TEST_F(Hosts, RefuseAnImpostor) {
   });
 }
 
-using Make = std::function<std::unique_ptr<dist::Communicator>(dist::Rendezvous&, const dist::CommOptions&)>;
+/// A backend between hosts, and the number of ranks on each of the two hosts.
+struct Backend {
+  const char* name;
+  bool is_hierarchical;
+  int per_host;
 
-class DisconnectedHosts : public Hosts, public ::testing::WithParamInterface<Make> {};
+  std::unique_ptr<dist::Communicator> make(dist::Rendezvous& rendezvous, double timeout_seconds) const {
+    const dist::CommOptions options{.timeout_seconds = timeout_seconds};
+    return is_hierarchical ? dist::make_hierarchical_communicator(rendezvous, {.comm = options})
+                           : dist::make_tcp_communicator(rendezvous, options);
+  }
+};
+void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
+constexpr Backend kBackends[] = {{"TcpOnTwoRanks", false, 1},
+                                 {"TcpOnFourRanks", false, 2},
+                                 {"HierarchicalOnTwoRanks", true, 1},
+                                 {"HierarchicalOnFourRanks", true, 2}};
 
-TEST_P(DisconnectedHosts, TimeOut) {
-  const Notice connected, pulled;
-  run(
-      tcp(),
-      [&](dist::Rendezvous& rendezvous) {
-        const auto comm = GetParam()(rendezvous, {.timeout_seconds = 2});
-        comm->barrier();
-        connected.notify();
-        ASSERT_TRUE(pulled.await());
-        const std::string error = message_of<PeerError>([&] { comm->barrier(); });
-        EXPECT_THAT(error, HasSubstr(rendezvous.info().node == 0 ? "2, 3" : "0, 1"));
-      },
-      [&](const std::vector<pid_t>&) {
-        EXPECT_TRUE(connected.await(4));
-        hosts.disconnect();
-        pulled.notify(4);
-      });
+class BackendHosts : public Hosts, public ::testing::WithParamInterface<Backend> {
+ protected:
+  void run_backend(const std::function<void(dist::Rendezvous&)>& body,
+                   const std::function<void(const std::vector<pid_t>&)>& in_parent = nullptr) {
+    run(tcp(), body, in_parent, GetParam().per_host);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, BackendHosts, ::testing::ValuesIn(kBackends), case_name);
+
+/// The cable is pulled before a barrier, and in the middle of an all-reduce of 64 MiB.
+TEST_P(BackendHosts, NameTheOtherHostsRanksWhenTheCableIsPulled) {
+  const int ranks = 2 * GetParam().per_host;
+  for (const bool is_amid_data : {false, true}) {
+    const Notice connected, pulled;
+    run_backend(
+        [&](dist::Rendezvous& rendezvous) {
+          const auto comm = GetParam().make(rendezvous, 2);
+          comm->barrier();
+          connected.notify();
+          std::string error;
+          if (is_amid_data) {
+            std::vector<float> values(std::size_t{16} << 20);
+            error = message_of<PeerError>([&] {
+              while (true) {
+                comm->all_reduce({values.data(), {std::int64_t{16} << 20}, DType::f32});
+                comm->barrier();
+              }
+            });
+            EXPECT_THAT(error, HasSubstr("all-reduce"));
+          } else {
+            ASSERT_TRUE(pulled.await());
+            error = message_of<PeerError>([&] { comm->barrier(); });
+          }
+          const bool is_first_host = rendezvous.info().node == 0;
+          EXPECT_THAT(error, HasSubstr(ranks == 2      ? (is_first_host ? "for rank 1" : "for rank 0")
+                                       : is_first_host ? "2, 3"
+                                                       : "0, 1"));
+        },
+        [&](const std::vector<pid_t>&) {
+          EXPECT_TRUE(connected.await(ranks));
+          if (is_amid_data) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          hosts.disconnect();
+          pulled.notify(ranks);
+        });
+    hosts.connect();
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DisconnectedHosts,
-                         ::testing::Values(
-                             [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {
-                               return dist::make_tcp_communicator(rendezvous, options);
-                             },
-                             [](dist::Rendezvous& rendezvous, const dist::CommOptions& options) {
-                               return dist::make_hierarchical_communicator(rendezvous, {.comm = options});
-                             }),
-                         [](const auto& make) { return make.index == 0 ? "Tcp" : "Hierarchical"; });
+/// All-reduces of more data than 10 Mbit/s carry within the timeout. What arrives counts as progress.
+TEST_P(BackendHosts, FinishOverASlowLinkThoughASumTakesLongerThanTheTimeout) {
+  if (const std::string problem = hosts.limit_rate("10mbit"); !problem.empty()) GTEST_SKIP() << problem;
+  run_backend([&](dist::Rendezvous& rendezvous) {
+    const auto comm = GetParam().make(rendezvous, 2);
+    comm->barrier();
+    constexpr std::int64_t kElements = std::int64_t{1} << 20;  // 4 MiB: 3.4 s
+    DeviceValues<float> data(*comm, std::vector<float>(kElements, 1.0F));
+    const auto begin = std::chrono::steady_clock::now();
+    comm->all_reduce(data.view());
+    EXPECT_EQ(data.read(*comm)[kElements - 1], static_cast<float>(comm->size()));
+    EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(2500));
+    comm->finish();
+  });
+}
 
 /// Starts MPI ranks on both hosts.
 class MpiHosts : public Hosts {
@@ -286,6 +336,13 @@ TEST_F(MpiHosts, Conform) {
   const ProcessResult result = run_program(mpirun({CONVOY_MPI_RANKS}), {.environment = environment()});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(result.out, HasSubstr("PASSED"));
+}
+
+TEST_F(MpiHosts, FinishOverASlowLinkThoughASumTakesLongerThanTheTimeout) {
+  if (const std::string problem = hosts.limit_rate("10mbit"); !problem.empty()) GTEST_SKIP() << problem;
+  const ProcessResult result =
+      run_program(mpirun({CONVOY_MPI_RANKS, "--fault=slow_link"}), {.environment = environment()});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
 }
 
 /// Without the network, mpirun itself loses the second host. The ranks of the first one must end by

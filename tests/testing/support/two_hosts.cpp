@@ -12,16 +12,19 @@
 namespace convoy::testing {
 namespace {
 
-/// Runs `ip` without a shell. Returns "" on success, otherwise its output.
-std::string ip(std::vector<std::string> arguments) {
-  for (const char* program : {"/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"}) {
-    if (access(program, X_OK) != 0) continue;
+/// Runs a program of iproute2 without a shell. Returns "" on success, otherwise its output.
+std::string run_tool(const std::string& name, std::vector<std::string> arguments) {
+  for (const char* directory : {"/usr/sbin/", "/sbin/", "/usr/bin/"}) {
+    const std::string program = directory + name;
+    if (access(program.c_str(), X_OK) != 0) continue;
     arguments.insert(arguments.begin(), program);
     const ProcessResult result = run_program(arguments);
     return result.exit_code == 0 ? "" : result.err + result.out + " ";
   }
-  return "the program ip (iproute2) is not installed";
+  return "the program " + name + " (iproute2) is not installed";
 }
+
+std::string ip(const std::vector<std::string>& arguments) { return run_tool("ip", arguments); }
 
 }  // namespace
 
@@ -52,5 +55,15 @@ void TwoHosts::enter(int host) const {
 }
 
 void TwoHosts::disconnect() const { ip({"-n", name(0), "link", "set", "cable", "down"}); }
+
+void TwoHosts::connect() const { ip({"-n", name(0), "link", "set", "cable", "up"}); }
+
+std::string TwoHosts::limit_rate(const std::string& rate) const {
+  std::string problem;
+  for (const std::string& name : names_)
+    problem += run_tool("tc", {"-n", name, "qdisc", "replace", "dev", "cable", "root", "tbf", "rate", rate,
+                               "burst", "32kbit", "latency", "400ms"});
+  return problem;
+}
 
 }  // namespace convoy::testing

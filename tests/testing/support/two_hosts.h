@@ -27,6 +27,10 @@ class TwoHosts {
   void enter(int host) const;
   /// Takes the link down: no packet passes any more.
   void disconnect() const;
+  /// Takes the link up again.
+  void connect() const;
+  /// Limits the rate of the link in both directions, such as to "10mbit". Returns "", or why it cannot.
+  std::string limit_rate(const std::string& rate) const;
 
  private:
   std::array<std::string, 2> names_;
