@@ -45,17 +45,6 @@ TEST_F(Continuation, WorksDownToOneRank) {
   EXPECT_EQ(workshop.events("run", "step").size(), 1000u);
 }
 
-/// ZeRO: each rank has a copy of another rank's shard of the optimizer's state.
-class ShardedContinuation : public Continuation {
- protected:
-  ShardedContinuation() {
-    steps.insert(steps.end(), sharded.begin(), sharded.end());
-    setting = " with `--zero 1`";
-    lost = "nothing: at most 10 steps are repeated";
-  }
-  const Arguments sharded = {"--zero", "1", "--optimizer", "adamw", "--lr", "0.001"};
-};
-
 TEST_F(ShardedContinuation, GivesTheResultOfAResumedTraining) {
   train_reference();
   for (const int rank : {3, 0}) {

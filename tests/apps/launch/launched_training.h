@@ -125,4 +125,15 @@ class Continuation : public ConvoyLaunch {
   std::string lost = "nothing: the step is repeated";
 };
 
+/// ZeRO: each rank has a copy of another rank's shard of the optimizer's state.
+class ShardedContinuation : public Continuation {
+ protected:
+  ShardedContinuation() {
+    steps.insert(steps.end(), sharded.begin(), sharded.end());
+    setting = " with `--zero 1`";
+    lost = "nothing: at most 10 steps are repeated";
+  }
+  const Arguments sharded = {"--zero", "1", "--optimizer", "adamw", "--lr", "0.001"};
+};
+
 }  // namespace convoy::testing

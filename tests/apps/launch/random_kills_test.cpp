@@ -19,12 +19,25 @@ TEST_F(RandomKills, LetTheOtherRanksContinue) {
   int continued = 0;
   for (int i = 0; i < 100; ++i) {
     const std::string out = "run-" + std::to_string(i);
-    const auto rank = static_cast<int>(random() % kRanks);
+    const auto rank = static_cast<int>(random() % static_cast<unsigned>(kRanks));
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
     continued += kill_and_compare(out, rank, 1 + random() % 250).has_value() ? 1 : 0;
   }
   std::printf("%d of 100 continued, the others restarted from a checkpoint\n", continued);
   EXPECT_GT(continued, 90);
+}
+
+TEST_F(ShardedContinuation, ContinuesAfterRandomKills) {
+  train_reference();
+  std::mt19937 random(3);
+  int continued = 0;
+  for (int i = 0; i < 50; ++i) {
+    const auto rank = static_cast<int>(random() % static_cast<unsigned>(kRanks));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+    continued += kill_and_compare("run-" + std::to_string(i), rank, 1 + random() % 250).has_value() ? 1 : 0;
+  }
+  std::printf("%d of 50 continued, the others restarted from a checkpoint\n", continued);
+  EXPECT_GT(continued, 40);
 }
 
 TEST_F(RandomKills, LoseNothingThatACheckpointHas) {
