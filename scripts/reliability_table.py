@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 
-TESTS = ("KilledRanks|StoppedRanks|OutputFaults|RankJob|Links.*Down|KilledMpirun.*2Then2|ConvoyLaunch.Resumes|"
+TESTS = ("KilledRanks|StoppedRanks|OutputFaults|VanishedOutput|Links.*Down|KilledMpirun.*2Then2|ConvoyLaunch.Resumes|"
          "Continuation.Gives|TwoHostTraining.Name|TwoHostTraining.Stop")
 HEADER = ["fault", "tried", "how it ends", "seconds: median (most)", "lost"]
 

@@ -111,9 +111,13 @@ TEST_P(OutputFaults, AReadOnlyDiskEndsAllRanksAndKeepsTheCheckpoint) {
   expect_intact_checkpoint();
 }
 
+class VanishedOutput : public RankJob, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, VanishedOutput, ::testing::ValuesIn(world_sizes()),
+                         ::testing::PrintToStringParamName());
+
 /// The next save creates the directory again. The log stays in the file that is open.
-TEST_F(RankJob, ContinuesIfTheOutputDirectoryVanishes) {
-  start(2, "shm", {"--max-steps", "1000000", "--save-every", "50", "--comm-timeout", "100"});
+TEST_P(VanishedOutput, IsCreatedAgainByTheNextSave) {
+  start(GetParam(), "shm", {"--max-steps", "1000000", "--save-every", "50", "--comm-timeout", "100"});
   wait_until_step(60);
   const FaultRecord record("the output directory vanishes");
   fs::rename(workshop.path("run"), workshop.path("moved"));

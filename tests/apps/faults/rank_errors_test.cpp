@@ -94,30 +94,34 @@ TEST_P(Errors, AreReportedByEachRankAsTheFirstCause) {
   }
 }
 
-/// Only rank 1 has a damaged image in its copy of the data.
-TEST_F(FaultyRanks, ReportADamagedImageOfOneRank) {
+class OneFaultyRank : public FaultyRanks, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, OneFaultyRank, ::testing::ValuesIn(world_sizes()),
+                         ::testing::PrintToStringParamName());
+
+/// Only the last rank has a damaged image in its copy of the data.
+TEST_P(OneFaultyRank, ReportsADamagedImage) {
+  const int ranks = GetParam();
   for (const char* copy : {"colors", "damaged"}) write_color_directories(workshop.path(copy));
   std::ofstream(workshop.path("damaged") / "train" / "red" / "image105.bmp") << "BM, but nothing more";
   const int port = free_port();
-  for (int rank = 0; rank < 2; ++rank)
-    start_rank(rank, 2, port,
+  for (int rank = 0; rank < ranks; ++rank)
+    start_rank(rank, ranks, port,
                {program("convoy-train"), "--model", "resnet20", "--dataset", "folder", "--data",
-                workshop.path(rank == 0 ? "colors" : "damaged"), "--batch-size", "12", "--max-steps", "2",
-                "--device", "cpu", "--out", workshop.path("run")});
+                workshop.path(rank < ranks - 1 ? "colors" : "damaged"), "--batch-size", "12", "--max-steps",
+                "2", "--device", "cpu", "--out", workshop.path("run")});
   const std::vector<ProcessResult> results = wait();
-  EXPECT_EQ(results[1].exit_code, 3) << results[1].err;
-  EXPECT_THAT(results[1].err, AllOf(HasSubstr("error: [rank 1] "), HasSubstr("image105.bmp")));
-  EXPECT_EQ(results[0].exit_code, 4) << results[0].err;
-  EXPECT_THAT(results[0].err,
-              AllOf(HasSubstr("error: [rank 0] "), HasSubstr("rank 1: "), HasSubstr("image105.bmp")));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const ProcessResult& result = results[static_cast<std::size_t>(rank)];
+    const bool is_faulty = rank == ranks - 1;
+    EXPECT_EQ(result.exit_code, is_faulty ? 3 : 4) << result.err;
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr(fmt::format("error: [rank {}] ", rank)), HasSubstr("image105.bmp"),
+                      HasSubstr(is_faulty ? "" : fmt::format("rank {}: ", ranks - 1))));
+  }
 }
 
-class NumericFaults : public FaultyRanks, public ::testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, NumericFaults, ::testing::ValuesIn(world_sizes()),
-                         ::testing::PrintToStringParamName());
-
 /// The sum of the gradients makes the parameters of all ranks NaN, and the loss of the next step.
-TEST_P(NumericFaults, ANanGradientInFp32EndsAllRanksAtTheSameStep) {
+TEST_P(OneFaultyRank, WithANanGradientInFp32EndsAllAtTheSameStep) {
   start_with("NaN gradient", GetParam() - 1, GetParam());
   for (const ProcessResult& result : wait()) {
     EXPECT_EQ(result.exit_code, 6) << result.err;
@@ -126,7 +130,7 @@ TEST_P(NumericFaults, ANanGradientInFp32EndsAllRanksAtTheSameStep) {
   }
 }
 
-TEST_P(NumericFaults, AFlippedBitIsNamedByCheckReplicas) {
+TEST_P(OneFaultyRank, WithAFlippedBitIsNamedByCheckReplicas) {
   start_with("flipped bit", GetParam() - 1, GetParam(), {"--check-replicas", "1"});
   for (const ProcessResult& result : wait()) {
     EXPECT_EQ(result.exit_code, 4) << result.err;
@@ -137,9 +141,10 @@ TEST_P(NumericFaults, AFlippedBitIsNamedByCheckReplicas) {
 }
 
 /// The loss scaler sees the sum of the gradients, so all ranks skip the step. --check-replicas compares them.
-TEST_F(FaultyRanks, SkipTheStepOfANanGradientInFp16) {
-  if (cuda_availability().count < 2) GTEST_SKIP() << "needs two GPUs, found " << cuda_availability().count;
-  start_with("NaN gradient", 1, 2,
+TEST_P(OneFaultyRank, WithANanGradientInFp16MakesAllSkipTheStep) {
+  const int ranks = GetParam();
+  if (cuda_availability().count < ranks) GTEST_SKIP() << "found " << cuda_availability().count << " GPUs";
+  start_with("NaN gradient", ranks - 1, ranks,
              {"--device", "cuda", "--precision", "fp16", "--no-cuda-graph", "--check-replicas", "1"});
   for (const ProcessResult& result : wait()) EXPECT_EQ(result.exit_code, 0) << result.err;
   const std::vector<Json> steps = workshop.events("run", "step");

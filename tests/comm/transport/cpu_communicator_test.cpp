@@ -115,7 +115,7 @@ TEST_F(CpuCommunicatorTest, NotifiesOtherRanksAndStopsAfterError) {
 TEST_F(CpuCommunicatorTest, ProgressPostponesTheDeadlinesOfTheCall) {
   struct Monitor final : dist::CollectiveMonitor {
     int reports = 0;
-    void launched(const dist::CollectiveSignature&, int) noexcept override {}
+    void launched(const dist::CollectiveSignature&) noexcept override {}
     void started(const dist::CollectiveSignature&) noexcept override {}
     void progressed() noexcept override { ++reports; }
     void completed(const dist::CollectiveSignature&) noexcept override {}
