@@ -44,6 +44,7 @@ class FlippingLinks final : public dist::MessageLinks {
   }
   void receive(int from, std::span<std::byte> bytes) override { links_->receive(from, bytes); }
   void wait(const dist::Deadline& deadline) override { links_->wait(deadline); }
+  bool poll_peers() override { return links_->poll_peers(); }
   std::string new_group_name() override { return links_->new_group_name(); }
   std::unique_ptr<dist::MessageLinks> make_group(std::span<const int> members, const std::string& name,
                                                  const dist::Deadline& deadline) override {
