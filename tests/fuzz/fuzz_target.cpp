@@ -66,19 +66,24 @@ void parse_manifest(const std::string& bytes) {
 std::vector<std::string> valid_manifests() {
   const TempDirectory directory{TempDirectory::in_memory()};
   const std::string hash_of_nothing = io::hash_bytes("");
-  const std::map<std::string, io::FileRecord> files = {
-      {std::string(io::kModelFile), {.bytes = 0, .xxhash64 = hash_of_nothing}},
-      {std::string(io::kOptimizerFile), {.bytes = 0, .xxhash64 = hash_of_nothing}}};
+  const io::FileRecord nothing{.bytes = 0, .xxhash64 = hash_of_nothing};
+  const std::string model(io::kModelFile);
+  const std::map<std::string, io::FileRecord> files = {{model, nothing},
+                                                       {std::string(io::kOptimizerFile), nothing}};
+  const std::map<std::string, io::FileRecord> shards = {
+      {model, nothing}, {io::shard_file(0, 2), nothing}, {io::shard_file(1, 2), nothing}};
   std::vector<std::string> texts;
   for (const io::Manifest& manifest :
-       {io::Manifest{}, io::Manifest{.step = 12,
-                        .epoch = 1,
-                        .samples = 384,
-                        .model = "lenet",
-                        .metrics = {{"test_accuracy", 0.5}, {"test_loss", std::nan("")}},
-                        .extra = {{"classes", "cat\ndog"}},
-                        .optimizer = "sgd"}}) {
-    io::write_manifest(directory.path(), manifest, files);
+       {io::Manifest{.files = files}, io::Manifest{.step = 3, .optimizer = "adam", .files = shards},
+        io::Manifest{.step = 12,
+        .epoch = 1,
+        .samples = 384,
+        .model = "lenet",
+        .metrics = {{"test_accuracy", 0.5}, {"test_loss", std::nan("")}},
+        .extra = {{"classes", "cat\ndog"}},
+        .optimizer = "sgd",
+        .files = files}}) {
+    io::write_manifest(directory.path(), manifest);
     std::ifstream file(directory.path() / io::kManifestFile, std::ios::binary);
     texts.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
   }

@@ -43,7 +43,7 @@ class OutputFaults : public RankJob, public ::testing::WithParamInterface<int> {
     ASSERT_TRUE(latest().has_value());
     traces.observe();
   }
-  std::optional<fs::path> latest() const {
+  std::optional<io::Checkpoint> latest() const {
     return io::CheckpointDirectory(workshop.path("run") / "checkpoints").latest();
   }
   /// Expects that rank 0 ends with code 8 and `cause`, and the others with code 4 and the same cause.
@@ -62,7 +62,7 @@ class OutputFaults : public RankJob, public ::testing::WithParamInterface<int> {
   void expect_intact_checkpoint() {
     const auto checkpoint = latest();
     ASSERT_TRUE(checkpoint.has_value());
-    EXPECT_GT(io::read_manifest(*checkpoint).step, 0);
+    EXPECT_GT(checkpoint->manifest.step, 0);
     std::vector<std::string> leftovers;
     for (const auto& entry : fs::directory_iterator(workshop.path("run") / "checkpoints"))
       if (entry.path().filename().string().starts_with(".")) leftovers.push_back(entry.path());
@@ -125,7 +125,7 @@ TEST_P(VanishedOutput, IsCreatedAgainByTheNextSave) {
   for (int i = 0; i < 3000 && !checkpoints.latest(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   ASSERT_TRUE(checkpoints.latest().has_value());
-  EXPECT_GT(io::read_manifest(*checkpoints.latest()).step, 50);
+  EXPECT_GT(checkpoints.latest()->manifest.step, 50);
   if (!HasFailure()) record.print("the next save creates it again; the training goes on", "nothing");
   processes[0]->send(SIGTERM);
   for (const ProcessResult& result : wait()) EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.err;
