@@ -41,7 +41,7 @@ std::vector<std::string> valid_safetensors() {
           io::encode_safetensors({{"a", scalar}, {"b", matrix}}, {{"format", "pt"}})};
 }
 
-/// Reads the bytes as the manifest of a checkpoint: as they are, and with the checksum that they should have. Both
+/// Reads the bytes as the manifest of a checkpoint: as they are, and with the checksum that they should have. The
 /// files of the checkpoint are empty.
 void parse_manifest(const std::string& bytes) {
   static const TempDirectory checkpoint{TempDirectory::in_memory()};
@@ -52,7 +52,8 @@ void parse_manifest(const std::string& bytes) {
     } catch (const CheckpointError&) {
     }
   };
-  for (const std::string_view name : {io::kModelFile, io::kOptimizerFile})
+  for (const std::string& name : {std::string(io::kModelFile), std::string(io::kOptimizerFile),
+                                  io::shard_file(0, 2), io::shard_file(1, 2)})
     std::ofstream(checkpoint.path() / name);
   read(bytes);
   Json json = Json::parse(bytes, nullptr, false);
