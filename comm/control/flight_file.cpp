@@ -9,6 +9,7 @@
 
 #include "convoy/comm/control/host_observer.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_integer.h"
 
 namespace convoy::dist {
 namespace {
@@ -51,19 +52,20 @@ FlightFile read_flight_file(const std::filesystem::path& path) {
     if (json.at("format") != kFormat)
       fail<DataError>("found format {}, expected {}", json.at("format").get<int>(), kFormat);
     FlightFile file{.job = json.at("job"),
-                    .world_size = json.at("world_size"),
+                    .world_size = JsonInteger(json.at("world_size")),
                     .verdict = json.at("verdict"),
-                    .time = json.at("time"),
+                    .time = JsonInteger(json.at("time")),
                     .status = statuses_of(Json::array({json.at("status")}).dump()).front(),
                     .events = {}};
     for (const Json& event : json.at("events"))
-      file.events.push_back({.time = event.at("time"),
-                             .kind = event.at("kind"),
-                             .phase = event.at("phase"),
-                             .step = event.at("step"),
-                             .communicator = event.value("communicator", ""),
-                             .number = event.value("number", std::uint64_t{0}),
-                             .text = event.value("text", "")});
+      file.events.push_back(
+          {.time = JsonInteger(event.at("time")),
+           .kind = event.at("kind"),
+           .phase = event.at("phase"),
+           .step = JsonInteger(event.at("step")),
+           .communicator = event.value("communicator", ""),
+           .number = event.contains("number") ? JsonInteger(event.at("number")) : std::uint64_t{0},
+           .text = event.value("text", "")});
     return file;
   } catch (const std::exception& error) {
     fail<DataError>("{}: {}", path.string(), error.what());

@@ -8,6 +8,7 @@
 
 #include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_integer.h"
 
 namespace convoy::dist {
 namespace {
@@ -146,7 +147,8 @@ void HostAgent::receive_from_child(const AgentTree::Message& message) {
         fail<DataError>("found rank {}, expected one below {}", rank.rank, all_.size());
     child.ranks = std::move(ranks);
     for (const Json& warning : json.at("warnings"))
-      warnings_.push_back({.rank = warning.at("rank"), .text = warning.at("text"), .since = Clock::now()});
+      warnings_.push_back(
+          {.rank = JsonInteger(warning.at("rank")), .text = warning.at("text"), .since = Clock::now()});
     child.knows_of_stop = json.at("knows_of_stop");
     child.received = Clock::now();
     return;
@@ -170,8 +172,8 @@ void HostAgent::receive_from_parent(const AgentTree::Message& message) {
   parent_heard_ = Clock::now();
   const Json json = Json::parse(message.text);
   apply({.stop_requested = json.at("stop_requested"),
-         .stop_point = json.at("stop_point"),
-         .stop_code = json.at("stop_code"),
+         .stop_point = JsonInteger(json.at("stop_point")),
+         .stop_code = JsonInteger(json.at("stop_code")),
          .deadline_seconds = json.at("deadline_seconds"),
          .verdict = json.at("verdict")});
   send_down();

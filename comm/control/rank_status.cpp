@@ -10,6 +10,7 @@
 
 #include "convoy/comm/core/rank_text.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_integer.h"
 
 namespace convoy::dist {
 namespace {
@@ -186,16 +187,16 @@ std::vector<RankStatus> statuses_of(const std::string& json) {
   std::vector<RankStatus> ranks;
   try {
     for (const Json& entry : Json::parse(json)) {
-      RankStatus rank{.rank = entry.at("rank"),
+      RankStatus rank{.rank = JsonInteger(entry.at("rank")),
                       .host = entry.at("host"),
-                      .process = entry.at("process"),
-                      .signal = entry.at("signal"),
-                      .step = entry.at("step"),
+                      .process = JsonInteger(entry.at("process")),
+                      .signal = JsonInteger(entry.at("signal")),
+                      .step = JsonInteger(entry.at("step")),
                       .phase_seconds = entry.at("phase_seconds"),
                       .progress_seconds = entry.at("progress_seconds"),
                       .beat_seconds = entry.at("beat_seconds"),
-                      .stop_points = entry.at("stop_points"),
-                      .stop_code = entry.at("stop_code"),
+                      .stop_points = JsonInteger(entry.at("stop_points")),
+                      .stop_code = JsonInteger(entry.at("stop_code")),
                       .failure = entry.at("failure"),
                       .failed_seconds = entry.at("failed_seconds"),
                       .failed_by_peer = entry.at("failed_by_peer")};
@@ -205,9 +206,11 @@ std::vector<RankStatus> statuses_of(const std::string& json) {
       rank.life = static_cast<Life>(life - std::begin(kLives));
       rank.phase = *phase;
       for (const Json& c : entry.at("collectives"))
-        rank.collectives.push_back({c.at("communicator"), c.at("number"), c.at("text"), c.at("seconds")});
+        rank.collectives.push_back(
+            {c.at("communicator"), JsonInteger(c.at("number")), c.at("text"), c.at("seconds")});
       for (const Json& p : entry.at("progress"))
-        rank.progress.push_back({p.at("communicator"), p.at("launched"), p.at("completed")});
+        rank.progress.push_back(
+            {p.at("communicator"), JsonInteger(p.at("launched")), JsonInteger(p.at("completed"))});
       ranks.push_back(std::move(rank));
     }
   } catch (const std::exception& error) {

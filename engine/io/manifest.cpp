@@ -8,6 +8,7 @@
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/io/safetensors_header.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_integer.h"
 
 namespace convoy::io {
 namespace {
@@ -55,20 +56,20 @@ Json to_json(const Manifest& manifest) {
 
 Manifest from_json(const Json& json) {
   Manifest manifest;
-  json.at("step").get_to(manifest.step);
-  json.at("epoch").get_to(manifest.epoch);
-  json.at("epoch_step").get_to(manifest.epoch_step);
-  json.at("samples").get_to(manifest.samples);
+  manifest.step = JsonInteger(json.at("step"));
+  manifest.epoch = JsonInteger(json.at("epoch"));
+  manifest.epoch_step = JsonInteger(json.at("epoch_step"));
+  manifest.samples = JsonInteger(json.at("samples"));
   json.at("model").get_to(manifest.model);
   json.at("optimizer").get_to(manifest.optimizer);
-  json.at("optimizer_steps").get_to(manifest.optimizer_steps);
+  manifest.optimizer_steps = JsonInteger(json.at("optimizer_steps"));
   json.at("dtype").get_to(manifest.dtype);
   json.at("parameters_hash").get_to(manifest.parameters_hash);
   for (const auto& [name, value] : json.at("metrics").items())
     manifest.metrics[name] = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
   json.at("extra").get_to(manifest.extra);
   for (const auto& [name, record] : json.at("files").items())
-    manifest.files[name] = {.bytes = record.at("bytes"), .xxhash64 = record.at("xxhash64")};
+    manifest.files[name] = {.bytes = JsonInteger(record.at("bytes")), .xxhash64 = record.at("xxhash64")};
   return manifest;
 }
 
@@ -85,7 +86,7 @@ Json parse(const fs::path& path) {
   if (!json.is_object()) fail<CheckpointError>("{}: not a JSON object", path.string());
   if (const auto format = json.at("format").get<std::string>(); format != kFormat)
     fail<CheckpointError>("{}: format {}, expected \"{}\"", path.string(), printable(format), kFormat);
-  if (const auto version = json.at("version").get<std::int64_t>();
+  if (const std::int64_t version = JsonInteger(json.at("version"));
       version != kVersion && version != kShardedVersion)
     fail<CheckpointError>("{}: version {}, expected {} or {}", path.string(), version, kVersion,
                           kShardedVersion);
@@ -139,6 +140,8 @@ Manifest read_manifest(const fs::path& checkpoint) {
     check_names(path, manifest);
     for (const auto& [name, record] : manifest.files) verify_file(checkpoint / name, record);
     return manifest;
+  } catch (const DataError& error) {
+    fail<CheckpointError>("{}: {}", path.string(), error.what());
   } catch (const Json::exception&) {
     fail<CheckpointError>("{}: a field is missing or has the wrong type", path.string());
   }

@@ -113,7 +113,8 @@ TEST(DescribeStall, NamesNobodyIfAllRanksAreInTheCollective) {
       "all ranks have been in all-reduce 417 (1024 f32), bucket 3 (gradients) for 31 s: the connections "
       "between them do not deliver it");
   ranks[2].beat_seconds = 5;
-  EXPECT_THAT(describe_stall(ranks), HasSubstr("(gradients) for 31 s: rank 2 on b has not answered for 5.0 s"));
+  EXPECT_THAT(describe_stall(ranks),
+              HasSubstr("(gradients) for 31 s: rank 2 on b has not answered for 5.0 s"));
 }
 
 TEST(DescribeStall, LeavesOutRanksThatHavePassedTheCollective) {
@@ -171,6 +172,11 @@ TEST(RankStatusJson, RejectsAnythingElse) {
   std::string unknown = valid;
   unknown.replace(unknown.find("\"gradients\",\"phase_"), 11, "\"sleeping!\"");
   EXPECT_THROW(statuses_of(unknown), DataError) << unknown;
+  for (const char* number : {"1e300", "17.5", "-99999999999999999999", "18446744073709551615"}) {
+    std::string large = valid;
+    large.replace(large.find("\"step\":17"), 9, std::string("\"step\":") + number);
+    EXPECT_THROW(statuses_of(large), DataError) << large;
+  }
 }
 
 TEST(Phases, HaveNames) {
