@@ -7,6 +7,7 @@
 #include "convoy/engine/io/safetensors_header.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/json_integer.h"
 
 namespace convoy::io {
 namespace {
@@ -65,7 +66,8 @@ void SavedOptimizer::add_shard(std::size_t file) {
     const auto& [name, tensor] = reader.tensors()[i];
     try {
       const Json json = parse_metadata(reader.metadata().at(name));
-      const auto sizes = json.at("shape").get<std::vector<std::int64_t>>();
+      std::vector<std::int64_t> sizes;
+      for (const Json& size : json.at("shape")) sizes.push_back(JsonInteger(size));
       const bool is_valid =
           sizes.size() <= Shape::kMaxRank && tensor.shape().rank() == 1 &&
           std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size > 0; });
@@ -78,7 +80,8 @@ void SavedOptimizer::add_shard(std::size_t file) {
       Entry& known = entries_.try_emplace(name, entry).first->second;
       if (known.shape != entry.shape || known.dtype != entry.dtype || known.kind != entry.kind)
         throw std::out_of_range(name);
-      known.pieces.push_back({.file = file, .index = i, .begin = json.at("begin"), .numel = tensor.numel()});
+      known.pieces.push_back(
+          {.file = file, .index = i, .begin = JsonInteger(json.at("begin")), .numel = tensor.numel()});
     } catch (const std::exception&) {  // a key is missing, or its value is of another type
       fail<CheckpointError>("{}: shard {} of {}: the metadata of {} are missing or damaged", source_,
                             file + 1, shards_, printable(name));
