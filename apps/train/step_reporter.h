@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "convoy/apps/train/callbacks.h"
-#include "convoy/apps/train/loss_log.h"
-#include "convoy/apps/train/step_timer.h"
+#include "convoy/apps/train/measurement/loss_log.h"
+#include "convoy/apps/train/measurement/step_timer.h"
 #include "convoy/apps/train/train_step.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/comm/core/communicator.h"

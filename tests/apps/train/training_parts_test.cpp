@@ -8,9 +8,9 @@
 
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/precision.h"
-#include "convoy/apps/train/loss_log.h"
+#include "convoy/apps/train/measurement/loss_log.h"
+#include "convoy/apps/train/measurement/step_timer.h"
 #include "convoy/apps/train/options.h"
-#include "convoy/apps/train/step_timer.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/testing/support/errors.h"

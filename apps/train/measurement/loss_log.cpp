@@ -1,4 +1,4 @@
-#include "convoy/apps/train/loss_log.h"
+#include "convoy/apps/train/measurement/loss_log.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "convoy/apps/train/step_timer.h"
+#include "convoy/apps/train/measurement/step_timer.h"
 
 namespace convoy {
 
