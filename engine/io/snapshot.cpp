@@ -7,20 +7,21 @@
 namespace convoy::io {
 namespace {
 
-/// Copies `from` into `to`, which gets new host memory unless it has the same shape and type.
-void copy_tensor(const Tensor& from, Tensor& to) {
+/// Copies `from` into `to`, which gets new memory unless it has the same shape and type.
+void copy_tensor(const Tensor& from, Tensor& to, const DeviceContext& memory) {
   if (!to.defined() || to.shape() != from.shape() || to.dtype() != from.dtype())
-    to = Tensor::empty(from.shape(), from.dtype(), Device::cpu());
+    to = Tensor::empty(from.shape(), from.dtype(), memory);
   to.copy_from(from);
 }
 
 /// Copies a list of values whose member `tensor` is a Tensor.
 template <class T>
-void copy_list(const std::vector<T>& from, std::vector<T>& to, Tensor T::*tensor) {
+void copy_list(const std::vector<T>& from, std::vector<T>& to, Tensor T::*tensor,
+               const DeviceContext& context) {
   to.resize(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
     Tensor memory = std::move(to[i].*tensor);
-    copy_tensor(from[i].*tensor, memory);
+    copy_tensor(from[i].*tensor, memory, context);
     to[i] = from[i];
     to[i].*tensor = std::move(memory);
   }
@@ -40,9 +41,10 @@ Snapshot Snapshot::of(const nn::Module& model) {
 }
 
 void Snapshot::copy_from(const Snapshot& other) {
-  copy_list(other.model, model, &optim::NamedState::tensor);
-  copy_list(other.optimizer.tensors, optimizer.tensors, &optim::NamedState::tensor);
-  copy_list(other.shard.pieces, shard.pieces, &optim::StatePiece::values);
+  if (!memory_) memory_ = DeviceContext::create_cpu({.threads = 1});
+  copy_list(other.model, model, &optim::NamedState::tensor, *memory_);
+  copy_list(other.optimizer.tensors, optimizer.tensors, &optim::NamedState::tensor, *memory_);
+  copy_list(other.shard.pieces, shard.pieces, &optim::StatePiece::values, *memory_);
   optimizer.name = other.optimizer.name;
   optimizer.steps = other.optimizer.steps;
   shard.optimizer = other.shard.optimizer;

@@ -1,6 +1,7 @@
 // Snapshot: what a checkpoint stores of a model and its optimizer.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "convoy/engine/nn/module.h"
@@ -21,14 +22,17 @@ struct Snapshot {
   static Snapshot of(const nn::Module& model);
 
   /// Copies all of `other` to host memory, and waits for the copies. Uses the memory of an earlier copy again
-  /// if shapes and types are equal. No other thread uses this object meanwhile. Throws DeviceError if memory
-  /// is exhausted.
+  /// if shapes and types are equal. The memory is not from the allocator of the model, whose peak it leaves
+  /// unchanged. No other thread uses this object meanwhile. Throws DeviceError if memory is exhausted.
   void copy_from(const Snapshot& other);
   /// Copies the model's tensors back into a model with the same parameters and buffers, and refreshes the
   /// low-precision copies.
   void restore_model(nn::Module& to) const;
   /// Returns the size of all tensors in bytes.
   std::size_t bytes() const;
+
+ private:
+  std::optional<DeviceContext> memory_;  // of the copies; none before the first
 };
 
 }  // namespace convoy::io
