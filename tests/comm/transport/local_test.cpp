@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <random>
 #include <span>
 #include <thread>
@@ -57,11 +58,11 @@ INSTANTIATE_TEST_SUITE_P(Thread, LocalCommunicator,
                                                                departure_cases()})),
                          run_name);
 
-/// Flips bits of the memory of this process without the thread sanitizer, to which it would be a data race.
+/// Flips bits of elements that equal `value`, unnoticed by the thread sanitizer, to which it would be a data race.
 class MemoryDamage {
  public:
-  explicit MemoryDamage(std::span<float> place)
-      : thread_([place](const std::stop_token& stop) {
+  MemoryDamage(std::span<float> place, float value)
+      : thread_([place, value](const std::stop_token& stop) {
           const int memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
           ASSERT_GE(memory, 0);
           std::minstd_rand random;
@@ -69,6 +70,7 @@ class MemoryDamage {
             const auto at = reinterpret_cast<off_t>(place.data() + random() % place.size());
             std::uint32_t bits = 0;
             ASSERT_EQ(pread(memory, &bits, sizeof bits, at), 4);
+            if (bits != std::bit_cast<std::uint32_t>(value)) continue;
             bits ^= 1U << random() % 32;
             ASSERT_EQ(pwrite(memory, &bits, sizeof bits, at), 4);
           }
@@ -80,8 +82,9 @@ class MemoryDamage {
 };
 
 /// Repeats collectives with groups of two threads until the errors of both ranks say that a bit of rank 0's
-/// memory has changed while `what` was on its way. A bit that changes before the collective is no corruption.
-void expect_reported_between_threads(const std::string& what,
+/// memory has changed while `what`, whose elements equal `value`, was on its way. A bit that changes before the
+/// collective is no corruption.
+void expect_reported_between_threads(const std::string& what, float value,
                                      const std::function<void(dist::Communicator&, View)>& collective) {
   constexpr std::size_t kCount = 1 << 20;
   const dist::Deadline limit(60);
@@ -89,7 +92,7 @@ void expect_reported_between_threads(const std::string& what,
   while (!is_found && !limit.passed()) {
     std::array<std::vector<float>, 2> data{std::vector<float>(kCount, 1), std::vector<float>(kCount, 2)};
     std::array<std::string, 2> errors;
-    const MemoryDamage damage{std::span(data[0]).subspan(kCount / 2)};  // the shard that rank 1 sums
+    const MemoryDamage damage{std::span(data[0]).subspan(kCount / 2), value};  // the shard that rank 1 sums
     run_threads(2, {}, [&](std::unique_ptr<dist::Communicator> comm) {
       const auto rank = static_cast<std::size_t>(comm->rank());
       const View view{data[rank].data(), {static_cast<std::int64_t>(kCount)}, DType::f32};
@@ -113,17 +116,17 @@ void expect_reported_between_threads(const std::string& what,
 }
 
 TEST(ThreadCorruption, OfAContributionIsReported) {
-  expect_reported_between_threads("rank 0 sent a contribution",
+  expect_reported_between_threads("rank 0 sent a contribution", 1,
                                   [](dist::Communicator& comm, View data) { comm.all_reduce(data); });
 }
 
 TEST(ThreadCorruption, OfASumIsReported) {
-  expect_reported_between_threads("rank 1 sent a sum",
+  expect_reported_between_threads("rank 1 sent a sum", 1 + 2,
                                   [](dist::Communicator& comm, View data) { comm.all_reduce(data); });
 }
 
 TEST(ThreadCorruption, OfABroadcastIsReported) {
-  expect_reported_between_threads("rank 0 sent data",
+  expect_reported_between_threads("rank 0 sent data", 1,
                                   [](dist::Communicator& comm, View data) { comm.broadcast(data, 0); });
 }
 
