@@ -54,7 +54,9 @@ void CheckpointSaver::start(const io::Snapshot& state, const io::Manifest& manif
   begin_ = Clock::now();
   stall_ms_ = 0;
   directory_ = is_sharded ? begin_for_all(manifest.step) : checkpoints_.begin(manifest.step);
-  snapshot_.copy_from(state);
+  io::Snapshot written = state;
+  if (!is_first()) written.model.clear();  // rank 0 writes the model
+  snapshot_.copy_from(written);
   manifest_ = manifest;
   best_ = best;
   polls_ = 0;

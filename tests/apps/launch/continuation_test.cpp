@@ -8,7 +8,6 @@
 namespace convoy::testing {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(Continuation, GivesTheResultOfAResumedTraining) {
@@ -33,16 +32,7 @@ TEST_F(Continuation, EndsIfTooFewRanksRemain) {
 }
 
 TEST_F(Continuation, WorksDownToOneRank) {
-  Process job(training("run", {"--ranks", "3", "--max-restarts", "5", "--min-ranks", "1"},
-                       {"--epochs", "100", "--eval-every", "0", "--save-every", "1000000"}));
-  for (const int rank : {2, 1}) {
-    wait_for_step(workshop, "run", rank == 2 ? 100 : 300);
-    kill_rank(rank, "run");
-  }
-  const ProcessResult result = job.wait();
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("with 2 ranks"), HasSubstr("with 1 rank\n")));
-  EXPECT_EQ(workshop.events("run", "step").size(), 1000u);
+  expect_one_rank_completes({"--epochs", "100", "--eval-every", "0", "--save-every", "1000000"}, 1000);
 }
 
 TEST_F(ShardedContinuation, GivesTheResultOfAResumedTraining) {
@@ -60,15 +50,7 @@ TEST_F(ShardedContinuation, WorksDownToOneRank) {
   Arguments flags = {"--epochs",     "60",      "--eval-every",     "0",
                      "--save-every", "1000000", "--snapshot-every", "3"};
   flags.insert(flags.end(), sharded.begin(), sharded.end());
-  Process job(training("run", {"--ranks", "3", "--max-restarts", "5", "--min-ranks", "1"}, flags));
-  for (const int rank : {2, 1}) {
-    wait_for_step(workshop, "run", rank == 2 ? 100 : 300);
-    kill_rank(rank, "run");
-  }
-  const ProcessResult result = job.wait();
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("with 2 ranks"), HasSubstr("with 1 rank\n")));
-  EXPECT_EQ(workshop.events("run", "step").size(), 600u);
+  expect_one_rank_completes(flags, 600);
 }
 
 TEST_F(ShardedContinuation, RestartsFromTheCheckpointIfAShardAndItsCopyAreLost) {

@@ -120,6 +120,21 @@ class Continuation : public ConvoyLaunch {
     return step;
   }
 
+  /// Trains on three ranks, kills two of them one after the other, and expects that the last one completes the
+  /// training, whose log has `steps_logged` steps.
+  void expect_one_rank_completes(const Arguments& flags, std::size_t steps_logged) {
+    Process job(training("run", {"--ranks", "3", "--max-restarts", "5", "--min-ranks", "1"}, flags));
+    for (const int rank : {2, 1}) {
+      wait_for_step(workshop, "run", rank == 2 ? 100 : 300);
+      kill_rank(rank, "run");
+    }
+    const ProcessResult result = job.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    for (const char* text : {"with 2 ranks", "with 1 rank\n"})
+      EXPECT_NE(result.out.find(text), std::string::npos) << text << result.out;
+    EXPECT_EQ(workshop.events("run", "step").size(), steps_logged);
+  }
+
   const int kRanks;
   Arguments steps = {"--epochs", "30", "--eval-every", "0"};
   std::string setting;  // for the record of the fault: " with --zero 1"
