@@ -61,12 +61,4 @@ void Snapshot::restore_model(nn::Module& to) const {
   to.refresh_low_precision_copies();
 }
 
-std::size_t Snapshot::bytes() const {
-  std::size_t bytes = 0;
-  for (const auto* tensors : {&model, &optimizer.tensors})
-    for (const optim::NamedState& state : *tensors) bytes += state.tensor.bytes();
-  for (const optim::StatePiece& piece : shard.pieces) bytes += piece.values.bytes();
-  return bytes;
-}
-
 }  // namespace convoy::io

@@ -28,8 +28,6 @@ struct Snapshot {
   /// Copies the model's tensors back into a model with the same parameters and buffers, and refreshes the
   /// low-precision copies.
   void restore_model(nn::Module& to) const;
-  /// Returns the size of all tensors in bytes.
-  std::size_t bytes() const;
 
  private:
   std::optional<DeviceContext> memory_;  // of the copies; none before the first
