@@ -9,11 +9,16 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   set(convoy_precompile_options $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)  # for ccache
 endif()
 
-# convoy_precompile(target [OWN]): lets a library use the precompiled headers of all libraries. OWN: a set of its own,
-# for a library with flags of its own. A source with further flags sets SKIP_PRECOMPILE_HEADERS.
+# convoy_precompile(target [OWN]): lets a library or program use the precompiled headers of all libraries. OWN: a set of
+# its own, for a library with flags of its own. A source with further flags sets SKIP_PRECOMPILE_HEADERS.
 function(convoy_precompile target)
   if(NOT CONVOY_PRECOMPILE)
     return()
+  endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL EXECUTABLE)  # compiled as the libraries are, with -fPIC instead of -fPIE
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
   endif()
   target_compile_options(${target} PRIVATE ${convoy_precompile_options})
   if(ARGN STREQUAL OWN)

@@ -3,10 +3,11 @@
 #
 #   (no argument)  one optimised build in which an emulator on the CPU replaces the GPU, and every test of it
 #   --all          what continuous integration runs: that build; debug (AddressSanitizer and
-#                  UndefinedBehaviorSanitizer); tsan (ThreadSanitizer, the concurrent parts); and where nvcc is
-#                  installed, cuda: all CUDA code compiled and linked with NVIDIA's libraries, and the tests of these
-#                  libraries that need no GPU. With a GPU, the cuda build runs every test on it.
-#   PRESET…        these builds alone: test, debug, tsan, cuda, release
+#                  UndefinedBehaviorSanitizer) and tsan (ThreadSanitizer, the concurrent parts), both without the
+#                  programs; and where nvcc is installed, cuda: all CUDA code compiled and linked with NVIDIA's
+#                  libraries, as shared libraries, and the tests that need no GPU. With a GPU, the cuda build has
+#                  everything and runs every test on it.
+#   PRESET…        these builds alone, with the programs: test, debug, tsan, cuda, release
 #
 # CONVOY_DATA=DIR: the directory of real data sets (DIR/cifar10, DIR/mnist). Tests that need them are skipped without.
 set -euo pipefail
@@ -15,6 +16,7 @@ source "$root/scripts/lib.sh"
 
 usage() { sed -n '2,/^$/{/^#/!q;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
 known=(test debug tsan cuda release)
+all=no
 presets=()
 for argument in "$@"; do
   case $argument in
@@ -23,6 +25,7 @@ for argument in "$@"; do
       exit 0
       ;;
     --all)
+      all=yes
       presets+=(test debug tsan)
       if has_nvcc; then
         presets+=(cuda)
@@ -48,13 +51,20 @@ if [[ -z ${CONVOY_DATA:-} && -d $root/data ]]; then export CONVOY_DATA=$root/dat
 for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
   case $preset in
     tsan) build tsan --target convoy_tests ;;  # no programs: no test of this build runs them
+    debug)
+      # The programs double the build. Their tests run in the test build.
+      settings=()
+      [[ $all == yes ]] && settings=(-DCONVOY_PROGRAMS=OFF "-DCONVOY_COMPONENTS=engine;comm;models;datasets")
+      build debug "${settings[@]}"
+      ;;
     cuda)
-      if has_gpu; then
-        build cuda -DCONVOY_TOOLKIT_TESTS=OFF
-      else
-        # Without a GPU this code is compiled and hardly run, so it is optimized less.
-        build cuda -DCONVOY_TOOLKIT_TESTS=ON -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG"
-      fi
+      # Without a GPU this code is compiled and hardly run, so its host code is not optimized, and there is one kind of
+      # GPU, for which a kernel that spills registers is an error.
+      settings=()
+      has_gpu || settings=(-DCONVOY_TOOLKIT_TESTS=ON -DCONVOY_PROGRAMS=OFF -DBUILD_SHARED_LIBS=ON
+                           -DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_CUDA_FLAGS=-Xptxas=-warn-spills
+                           "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG")
+      build cuda "${settings[@]}"
       ;;
     *) build "$preset" ;;
   esac

@@ -91,28 +91,31 @@ def newest(directory):
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--library", dest="archive", metavar="LIBRARY", type=pathlib.Path, required=True, help="libconvoy_kernels.a as built by nvcc")
+    parser.add_argument("--build", type=pathlib.Path, required=True, help="build directory of the cuda preset")
     parser.add_argument("--log", type=pathlib.Path, required=True, help="directory of CONVOY_EMULATOR_LOG")
     parser.add_argument("--sources", type=pathlib.Path, required=True, help="directory of the library's sources")
     options = parser.parse_args(arguments)
 
-    if not options.archive.exists():
-        print(f"skipped: {options.archive} does not exist; build the cuda preset (no GPU needed), or set CONVOY_NVCC_LIBRARY")
+    # Static or shared: what the build wrote last.
+    libraries = sorted(options.build.glob("kernels/libconvoy_kernels.*"), key=lambda path: path.stat().st_mtime)
+    if not libraries:
+        print(f"skipped: no kernels/libconvoy_kernels.* in {options.build}; build the cuda preset (no GPU needed), or set CONVOY_NVCC_BUILD")
         return SKIPPED
-    if options.archive.stat().st_mtime < newest(options.sources):
-        print(f"skipped: {options.archive} is older than {options.sources}; build the cuda preset again")
+    library = libraries[-1]
+    if library.stat().st_mtime < newest(options.sources):
+        print(f"skipped: {library} is older than {options.sources}; build the cuda preset again")
         return SKIPPED
 
-    mangled = kernels_in(run("nm", str(options.archive)))
+    mangled = kernels_in(run("nm", str(library)))
     kernels = set(run("c++filt", text="\n".join(sorted(mangled))).splitlines())
     launched = launched_kernels(options.log)
     if not kernels:
-        print(f"{options.archive} contains no kernels; expected a library built by nvcc")
+        print(f"{library} contains no kernels; expected a library built by nvcc")
         return 1
     unseen = missing(kernels, launched)
     for name in unseen:
         print(f"never launched: {name}")
-    print(f"{len(kernels) - len(unseen)} of {len(kernels)} kernels of {options.archive} were launched")
+    print(f"{len(kernels) - len(unseen)} of {len(kernels)} kernels of {library} were launched")
     return 1 if unseen else 0
 
 

@@ -33,7 +33,8 @@ PROGRAM = """\
 class Coverage(unittest.TestCase):
     def setUp(self):
         self.directory = pathlib.Path(self.enter(tempfile.TemporaryDirectory()))
-        self.archive = self.directory / "lib.a"
+        self.archive = self.directory / "build" / "kernels" / "libconvoy_kernels.a"
+        self.archive.parent.mkdir(parents=True)
         self.sources = self.directory / "kernels"
         self.sources.mkdir()
         (self.sources / "sum.cu").touch()
@@ -58,7 +59,7 @@ class Coverage(unittest.TestCase):
         real_run = coverage.run
         output = io.StringIO()
         with mock.patch.object(coverage, "run", run), contextlib.redirect_stdout(output):
-            code = coverage.main(["--library", str(self.archive), "--log", str(self.directory),
+            code = coverage.main(["--build", str(self.directory / "build"), "--log", str(self.directory),
                                   "--sources", str(self.sources)])
         return code, output.getvalue()
 
