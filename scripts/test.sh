@@ -7,7 +7,7 @@
 #                  programs; and where nvcc is installed, cuda: all CUDA code compiled and linked with NVIDIA's
 #                  libraries, as shared libraries, and the tests that need no GPU. With a GPU, the cuda build has
 #                  everything and runs every test on it.
-#   PRESET…        these builds alone, with the programs: test, debug, tsan, cuda, release
+#   PRESET…        these builds alone: test, debug (with the programs), tsan, cuda, release
 #
 # CONVOY_DATA=DIR: the directory of real data sets (DIR/cifar10, DIR/mnist). Tests that need them are skipped without.
 set -euo pipefail

@@ -277,7 +277,8 @@ TEST_P(BackendHosts, NameTheOtherHostsRanksWhenTheCableIsPulled) {
           if (ranks == 2) {
             EXPECT_THAT(error, HasSubstr(is_first_host ? "for rank 1" : "for rank 0"));
           } else if (is_amid_data) {  // one of them may have sent all that this rank needs of it
-            EXPECT_THAT(error, ContainsRegex(is_first_host ? "for ranks? (2|3|2, 3)$" : "for ranks? (0|1|0, 1)$"));
+            EXPECT_THAT(error,
+                        ContainsRegex(is_first_host ? "for ranks? (2|3|2, 3)$" : "for ranks? (0|1|0, 1)$"));
           } else {
             EXPECT_THAT(error, HasSubstr(is_first_host ? "2, 3" : "0, 1"));
           }
