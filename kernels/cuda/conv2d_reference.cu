@@ -153,6 +153,7 @@ template <class T, int kOutputWidth, int kInputWidth>
 __global__ void __launch_bounds__(kConvBlock)
     filter_chunks_kernel(ChunkGrid grid, ConvWindows windows, const T* dy, const T* x,
                          compute_t<T>* partial) {
+  const bool dy_is_aligned = cuda::packs_may_begin(dy), x_is_aligned = cuda::packs_may_begin(x);
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size) return;
   const std::int64_t tap_index = grid.input_packs.quotient(index);
@@ -177,9 +178,9 @@ __global__ void __launch_bounds__(kConvBlock)
     const std::int64_t x_row = image * windows.rows.pixels() + windows.rows.start(oy) + ky;
     const T* const pixels = x + x_row * windows.columns.pixels() * windows.inputs + i;
     for (int ox = xs.begin; ox < xs.end; ++ox) {
-      const auto slope = load_pack<kOutputWidth>(slopes + std::int64_t{ox} * windows.outputs);
-      const auto pixel =
-          load_pack<kInputWidth>(pixels + std::int64_t{windows.columns.start(ox) + kx} * windows.inputs);
+      const auto slope = load_pack<kOutputWidth>(slopes + std::int64_t{ox} * windows.outputs, dy_is_aligned);
+      const auto pixel = load_pack<kInputWidth>(
+          pixels + std::int64_t{windows.columns.start(ox) + kx} * windows.inputs, x_is_aligned);
       for (int a = 0; a < kOutputWidth; ++a)
         for (int b = 0; b < kInputWidth; ++b) sum[a][b] += widen(slope.values[a]) * widen(pixel.values[b]);
     }
@@ -361,8 +362,8 @@ void conv2d_backward_filter_reference(CudaStream& stream, ConstView dy, ConstVie
     using T = decltype(zero);
     if (c.groups > 1)
       return sum_chunks<T>(stream, ChunkGrid(c, 1, 1), grouped_filter_chunks_kernel<T>, c, dy, x, dfilter);
-    const bool output_packs = c.o % kSquare<T> == 0 && cuda::is_aligned(dy.data);
-    const bool input_packs = c.i % kSquare<T> == 0 && cuda::is_aligned(x.data);
+    const bool output_packs = c.o % kSquare<T> == 0;
+    const bool input_packs = c.i % kSquare<T> == 0;
     const auto run =
         output_packs ? (input_packs ? launch_filter_chunks<T, kSquare<T>, kSquare<T>>
                                     : launch_filter_chunks<T, kSquare<T>, 1>)

@@ -38,7 +38,8 @@ struct PartialSums {
 /// chunk of channels.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    mean_kernel(std::int64_t pixels, std::int64_t packs, cuda::Divisor chunks, const T* x, T* y) {
+    mean_kernel(std::int64_t pixels, std::int64_t packs, cuda::Divisor chunks, bool is_aligned, const T* x,
+                T* y) {
   auto& sums = cuda::shared_memory<PartialSums<T, kWidth>>();
   const std::int64_t image = chunks.quotient(std::int64_t{blockIdx.x});
   const std::int64_t chunk = blockIdx.x - image * chunks.value();
@@ -48,7 +49,8 @@ __global__ void __launch_bounds__(kThreads)
   compute_t<T> sum[kWidth] = {};
   if (pack < packs)
     for (std::int64_t pixel = threadIdx.y; pixel < pixels; pixel += blockDim.y) {
-      const auto terms = load_pack<kWidth>(x + ((image * pixels + pixel) * packs + pack) * kWidth);
+      const auto terms =
+          load_pack<kWidth>(x + ((image * pixels + pixel) * packs + pack) * kWidth, is_aligned);
       for (int i = 0; i < kWidth; ++i) sum[i] += widen(terms.values[i]);
     }
   for (int i = 0; i < kWidth; ++i) sums.of[i][thread] = sum[i];
@@ -61,7 +63,9 @@ __global__ void __launch_bounds__(kThreads)
   Pack<T, kWidth> mean;
   for (int i = 0; i < kWidth; ++i)
     mean.values[i] = narrow<T>(sums.of[i][thread] / static_cast<compute_t<T>>(pixels));
-  store_pack(y + (image * packs + pack) * kWidth, mean);
+  T* const to = y + (image * packs + pack) * kWidth;
+  if (is_aligned) return store_pack(to, mean);
+  for (int i = 0; i < kWidth; ++i) to[i] = mean.values[i];
 }
 
 /// Computes dx [image][pixel][channel] = dy [image][channel] / pixels, or +=. One block per image, chunk of
@@ -100,13 +104,14 @@ void global_avg_pool2d_forward(CudaStream& stream, ConstView x, View y) {
   const std::int64_t channels = x.shape[3];
   dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    cuda::dispatch_width<T>(cuda::comes_in_packs<T>(channels, x.data, y.data), [&](auto width) {
+    const bool is_aligned = cuda::is_aligned(x.data) && cuda::is_aligned(y.data);
+    cuda::dispatch_width<T>(channels % cuda::kVectorWidth<T> == 0, [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const std::int64_t packs = channels / kWidth;
       const dim3 block = block_for(packs);
       const std::int64_t chunks = blocks_for(packs, static_cast<int>(block.x));
       launch(stream, static_cast<unsigned>(images * chunks), block, sizeof(PartialSums<T, kWidth>),
-             mean_kernel<T, kWidth>, pixels, packs, cuda::Divisor(chunks), x.as<T>(), y.as<T>());
+             mean_kernel<T, kWidth>, pixels, packs, cuda::Divisor(chunks), is_aligned, x.as<T>(), y.as<T>());
     });
   });
 }

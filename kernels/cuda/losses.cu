@@ -144,17 +144,17 @@ void gradient(CudaStream& stream, const ConstView& dy, double factor, const Cons
 /// those of its neighbours.
 template <class Loss, class T>
 __global__ void __launch_bounds__(kLossBlock)
-    loss_sum_kernel(std::int64_t n, bool in_packs, const T* x, const T* target, double* partials) {
+    loss_sum_kernel(std::int64_t n, bool is_aligned, const T* x, const T* target, double* partials) {
   constexpr int kWidth = cuda::kVectorWidth<T>;
   const std::int64_t begin = std::int64_t{blockIdx.x} * kLossPiece;
   const int count = static_cast<int>(n - begin < kLossPiece ? n - begin : kLossPiece);
   const auto thread = static_cast<int>(threadIdx.x);
-  const int packs = in_packs ? count / kWidth : 0;
+  const int packs = count / kWidth;
   double sum = 0;
 #pragma unroll 4
   for (int pack = thread; pack < packs; pack += kLossBlock) {
-    const auto u = cuda::load_pack<kWidth>(x + begin + pack * kWidth);
-    const auto t = cuda::load_pack<kWidth>(target + begin + pack * kWidth);
+    const auto u = cuda::load_pack<kWidth>(x + begin + pack * kWidth, is_aligned);
+    const auto t = cuda::load_pack<kWidth>(target + begin + pack * kWidth, is_aligned);
     for (int i = 0; i < kWidth; ++i)
       sum += static_cast<double>(Loss::loss(widen(u.values[i]), widen(t.values[i])));
   }
@@ -191,9 +191,9 @@ void element_loss_sum(CudaStream& stream, ElementLoss loss, ConstView x, ConstVi
     using T = decltype(zero);
     with_loss(loss, [&](auto functions) {
       if (blocks == 0) return;
-      const bool in_packs = cuda::is_aligned(x.data) && cuda::is_aligned(target.data);
+      const bool is_aligned = cuda::is_aligned(x.data) && cuda::is_aligned(target.data);
       launch(stream, blocks, kLossBlock, sizeof(BlockPartials<double, kLossBlock>),
-             loss_sum_kernel<decltype(functions), T>, x.numel(), in_packs, x.as<T>(), target.as<T>(),
+             loss_sum_kernel<decltype(functions), T>, x.numel(), is_aligned, x.as<T>(), target.as<T>(),
              partials.as<double>());
     });
     launch(stream, 1, kFinishBlock, sizeof(BlockPartials<double, kFinishBlock>), loss_finish_kernel<T>,

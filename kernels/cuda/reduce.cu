@@ -73,11 +73,12 @@ template <class T, class F>
 __device__ double sum_of_thread(const T* x, int count, F f) {
   constexpr int kWidth = cuda::kVectorWidth<T>;
   const auto thread = static_cast<int>(threadIdx.x);
-  const int packs = cuda::packs_may_begin(x) ? count / kWidth : 0;
+  const bool is_aligned = cuda::packs_may_begin(x);
+  const int packs = count / kWidth;
   double sum = 0;
 #pragma unroll 4
   for (int pack = thread; pack < packs; pack += kReduceBlock) {
-    const auto in = cuda::load_pack<kWidth>(x + pack * kWidth);
+    const auto in = cuda::load_pack<kWidth>(x + pack * kWidth, is_aligned);
     for (int i = 0; i < kWidth; ++i) sum += f(static_cast<double>(widen(in.values[i])));
   }
 #pragma unroll 4

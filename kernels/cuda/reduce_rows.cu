@@ -31,8 +31,7 @@ std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / 
 
 /// The assignment of a matrix to blocks. A block has kTileBlock / across rows of threads; each row of threads
 /// has `across` threads, with one pack per thread. The rows of threads take the block's matrix rows in turn,
-/// and each thread keeps its columns. The assignment depends on the shape, the element type and the
-/// alignment.
+/// and each thread keeps its columns. The assignment depends on the shape and the element type.
 struct RowTiles {
   unsigned across = 1;  // a power of two
   unsigned column_tiles = 1;
@@ -77,8 +76,8 @@ struct ColumnSums {
 /// Computes y [row blocks, columns], the sums over the rows of each row block, in f64.
 template <int kWidth, class X, class Y>
 __global__ void __launch_bounds__(kTileBlock)
-    sum_rows_kernel(std::int64_t rows, std::int64_t columns, std::int64_t rows_of_block, const X* x, Y* y,
-                    GradMode mode) {
+    sum_rows_kernel(std::int64_t rows, std::int64_t columns, std::int64_t rows_of_block, bool is_aligned,
+                    const X* x, Y* y, GradMode mode) {
   const std::int64_t column = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kWidth;
   const std::int64_t begin = blockIdx.y * rows_of_block;
   const std::int64_t end = begin + rows_of_block < rows ? begin + rows_of_block : rows;
@@ -86,7 +85,7 @@ __global__ void __launch_bounds__(kTileBlock)
   if (column < columns) {
 #pragma unroll 4
     for (std::int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
-      const auto in = cuda::load_pack<kWidth>(x + row * columns + column);
+      const auto in = cuda::load_pack<kWidth>(x + row * columns + column, is_aligned);
       for (int i = 0; i < kWidth; ++i) sums[i] += static_cast<double>(widen(in.values[i]));
     }
   }
@@ -111,7 +110,7 @@ template <int kWidth, class X, class Y>
 void launch_sum_rows(CudaStream& stream, Matrix matrix, const RowTiles& tiles, const X* x, Y* y,
                      GradMode mode) {
   launch(stream, tiles.grid(), tiles.block(), sizeof(ColumnSums<kWidth>), sum_rows_kernel<kWidth, X, Y>,
-         matrix.rows, matrix.columns, tiles.rows_of_block, x, y, mode);
+         matrix.rows, matrix.columns, tiles.rows_of_block, cuda::is_aligned(x), x, y, mode);
 }
 
 /// Sums the rows in one launch if there is one row block and y has the type of x. Otherwise computes partial
@@ -205,7 +204,7 @@ void sum_rows(CudaStream& stream, ConstView x, GradView y) {
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     constexpr int kWidth = cuda::kVectorWidth<T>;
-    if (matrix.columns % kWidth == 0 && cuda::is_aligned(x.data)) {
+    if (matrix.columns % kWidth == 0) {
       sum_rows_of<kWidth>(stream, matrix, x.as<T>(), y);
     } else {
       sum_rows_of<1>(stream, matrix, x.as<T>(), y);

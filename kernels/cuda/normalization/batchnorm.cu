@@ -68,20 +68,20 @@ constexpr int kMomentRows = 4;  // rows in flight: 64 bytes per thread
 // Reads x and writes partials [row_blocks, 2, C].
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock)
-    batch_norm_moments_kernel(ChannelTiling tiling, const T* x, compute_t<T>* partials) {
+    batch_norm_moments_kernel(ChannelTiling tiling, bool is_aligned, const T* x, compute_t<T>* partials) {
   using C = compute_t<T>;
   const ThreadTile tile(tiling, kWidth);
   ChannelPairs<C, kWidth> moments;
   ChannelValues<C, kWidth> origin;
   if (tile.has_channels) {
-    const Pack<T, kWidth> row = load_pack<kWidth>(x + tile.channel);
+    const Pack<T, kWidth> row = load_pack<kWidth>(x + tile.channel, is_aligned);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) origin.values[i] = widen(row.values[i]);
   }
   C seen{0};
   for_row_groups<kMomentRows>(tile, [&](auto count, std::int64_t row) {
     RowPacks<T, kWidth, count()> rows;
-    rows.load(x + row * tiling.channels + tile.channel, tile.row_stride * tiling.channels);
+    rows.load(x + row * tiling.channels + tile.channel, tile.row_stride * tiling.channels, is_aligned);
     add_rows(rows, origin, seen, moments);
     seen += C{count()};
   });
@@ -244,11 +244,12 @@ void normalize(CudaStream& stream, const ConstView& x, const ConstView& residual
   const std::int64_t channels = x.shape[-1];
   const bool aligned = is_aligned(x.data) && is_aligned(residual.data) && is_aligned(mean) &&
                        is_aligned(factor) && is_aligned(offset) && is_aligned(y.data);
-  choose_width<T>(channels, aligned, [&](auto width) {
+  const auto run = [&](auto width) {
     const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kMapBlocks);
     launch(stream, tiling.blocks(), kChannelBlock, 0, batch_norm_normalize_kernel<width(), T>, tiling,
            x.as<T>(), residual.as<T>(), mean, factor, offset, relu, y.as<T>());
-  });
+  };
+  choose_width<T>(channels, run, aligned);
 }
 
 /// Temporary device memory for the factor and the offset of a normalization, [C] each.
@@ -278,11 +279,11 @@ template <class T, class F>
 void with_moments(CudaStream& stream, const ConstView& x, const F& f) {
   using C = compute_t<T>;
   const std::int64_t channels = x.shape[-1];
-  choose_width<T>(channels, is_aligned(x.data), [&](auto width) {
+  choose_width<T>(channels, [&](auto width) {
     const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kReductionBlocks);
     const Scratch partials(stream, partial_values(tiling) * sizeof(C));
     launch(stream, tiling.blocks(), kChannelBlock, sizeof(RowScratch<C, width()>),
-           batch_norm_moments_kernel<width(), T>, tiling, x.as<T>(), partials.as<C>());
+           batch_norm_moments_kernel<width(), T>, tiling, is_aligned(x.data), x.as<T>(), partials.as<C>());
     f(tiling, partials.as<C>());
   });
 }

@@ -20,10 +20,11 @@ struct UpstreamRows {
   RowPacks<T, kWidth, kRows> dy, y;
   bool relu;
 
-  __device__ UpstreamRows(const T* dy_from, const T* y_from, std::int64_t first, std::int64_t stride)
+  __device__ UpstreamRows(const T* dy_from, const T* y_from, std::int64_t first, std::int64_t stride,
+                          bool is_aligned = true)
       : relu(y_from != nullptr) {
-    dy.load(dy_from + first, stride);
-    if (relu) y.load(y_from + first, stride);
+    dy.load(dy_from + first, stride, is_aligned);
+    if (relu) y.load(y_from + first, stride, is_aligned);
   }
   __device__ compute_t<T> at(int r, int i) const {
     const compute_t<T> gradient = dy.at(r, i);
@@ -36,19 +37,19 @@ struct UpstreamRows {
 // mean).
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock)
-    batch_norm_gradient_sums_kernel(ChannelTiling tiling, const T* dy, const T* x, const T* y,
-                                    const compute_t<T>* mean, compute_t<T>* partials) {
+    batch_norm_gradient_sums_kernel(ChannelTiling tiling, bool is_aligned, const T* dy, const T* x,
+                                    const T* y, const compute_t<T>* mean, compute_t<T>* partials) {
   using C = compute_t<T>;
   const ThreadTile tile(tiling, kWidth);
   ChannelPairs<C, kWidth> sums;
   ChannelValues<C, kWidth> means;
-  if (tile.has_channels) means = ChannelValues<C, kWidth>(mean + tile.channel);
+  if (tile.has_channels) means = ChannelValues<C, kWidth>(mean + tile.channel, is_aligned);
   const std::int64_t stride = tile.row_stride * tiling.channels;
   for_row_groups<kBackwardRows>(tile, [&](auto count, std::int64_t row) {
     const std::int64_t first = row * tiling.channels + tile.channel;
-    const UpstreamRows<T, kWidth, count()> g(dy, y, first, stride);
+    const UpstreamRows<T, kWidth, count()> g(dy, y, first, stride, is_aligned);
     RowPacks<T, kWidth, count()> data;
-    data.load(x + first, stride);
+    data.load(x + first, stride, is_aligned);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       C sum{0}, dot{0};
@@ -251,12 +252,12 @@ class Backward {
       if (wants_sums || a_.dx.wanted()) put_channel_gradients(0, nullptr, shard_sums);
       return;
     }
-    choose_width<T>(a_.channels(), a_.aligned(), [&](auto width) {
+    choose_width<T>(a_.channels(), [&](auto width) {
       const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kReductionBlocks);
       const Scratch partials(stream_, partial_values(tiling) * sizeof(C));
       launch(stream_, tiling.blocks(), kChannelBlock, sizeof(RowScratch<C, width()>),
-             batch_norm_gradient_sums_kernel<width(), T>, tiling, a_.dy.as<T>(), a_.x.as<T>(), y_,
-             a_.mean.as<C>(), partials.as<C>());
+             batch_norm_gradient_sums_kernel<width(), T>, tiling, a_.aligned(), a_.dy.as<T>(), a_.x.as<T>(),
+             y_, a_.mean.as<C>(), partials.as<C>());
       put_channel_gradients(tiling.row_blocks, partials.as<C>(), shard_sums);
     });
   }
@@ -268,12 +269,13 @@ class Backward {
   /// Computes dx and dresidual from the factors.
   void put_data_gradients() const {
     if (a_.rows() == 0 || !(a_.dx.wanted() || a_.dresidual.wanted())) return;
-    choose_width<T>(a_.channels(), a_.aligned(), [&](auto width) {
+    const auto run = [&](auto width) {
       const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kMapBlocks);
       launch(stream_, tiling.blocks(), kChannelBlock, 0, batch_norm_data_gradients_kernel<width(), T>, tiling,
              a_.dy.as<T>(), a_.x.as<T>(), y_, a_.mean.as<C>(), rules_.factors, DataGradient<T>(a_.dx),
              DataGradient<T>(a_.dresidual));
-    });
+    };
+    choose_width<T>(a_.channels(), run, a_.aligned());
   }
 
  private:

@@ -119,9 +119,9 @@ __global__ void __launch_bounds__(Team::kBlock)
 // Reads dy and x; writes partials [row_blocks, 2, C]: the sums of dy and of dy xh. A row is a pixel.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock)
-    group_norm_sums_kernel(ChannelTiling tiling, Divisor pixels, Divisor group_channels, std::int64_t groups,
-                           const T* dy, const T* x, const compute_t<T>* mean, const compute_t<T>* inverse_std,
-                           compute_t<T>* partials) {
+    group_norm_sums_kernel(ChannelTiling tiling, bool is_aligned, Divisor pixels, Divisor group_channels,
+                           std::int64_t groups, const T* dy, const T* x, const compute_t<T>* mean,
+                           const compute_t<T>* inverse_std, compute_t<T>* partials) {
   using C = compute_t<T>;
   const ThreadTile tile(tiling, kWidth);
   ChannelPairs<C, kWidth> sums;
@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(kChannelBlock)
   for_row_groups<kSumRows>(tile, [&](auto count, std::int64_t row) {
     const std::int64_t first = row * tiling.channels + tile.channel;
     RowPacks<T, kWidth, count()> gradients, data;
-    gradients.load(dy + first, stride);
-    data.load(x + first, stride);
+    gradients.load(dy + first, stride, is_aligned);
+    data.load(x + first, stride, is_aligned);
 #pragma unroll
     for (int r = 0; r < count(); ++r) {
       const std::int64_t first_group = pixels.quotient(row + r * tile.row_stride) * groups;
@@ -187,12 +187,14 @@ void parameter_gradients(CudaStream& stream, const GroupSizes& sizes, const Cons
   };
   const std::int64_t rows = sizes.samples * sizes.pixels;
   if (rows == 0) return finish(0, nullptr);
-  choose_width<T>(sizes.channels, is_aligned(dy.data) && is_aligned(x.data), [&](auto width) {
+  const bool aligned = is_aligned(dy.data) && is_aligned(x.data);
+  choose_width<T>(sizes.channels, [&](auto width) {
     const ChannelTiling tiling = tile_channels(rows, sizes.channels, width, kReductionBlocks);
     const Scratch partials(stream, partial_values(tiling) * sizeof(C));
     launch(stream, tiling.blocks(), kChannelBlock, sizeof(RowScratch<C, width()>),
-           group_norm_sums_kernel<width(), T>, tiling, Divisor(sizes.pixels), Divisor(sizes.group_channels()),
-           sizes.groups, dy.as<T>(), x.as<T>(), mean.as<C>(), inverse_std.as<C>(), partials.as<C>());
+           group_norm_sums_kernel<width(), T>, tiling, aligned, Divisor(sizes.pixels),
+           Divisor(sizes.group_channels()), sizes.groups, dy.as<T>(), x.as<T>(), mean.as<C>(),
+           inverse_std.as<C>(), partials.as<C>());
     finish(tiling.row_blocks, partials.as<C>());
   });
 }

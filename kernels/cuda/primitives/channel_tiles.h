@@ -1,7 +1,6 @@
 // Work distribution for kernels over x [rows, channels] with channels last: the assignment of elements to
 // threads, and sums over the rows of each channel in a fixed order. The assignment, and with it the order of
-// all sums, is a function of the shape, the element type and the alignment of the arrays (choose_width(),
-// then tile_channels()).
+// all sums, is a function of the shape and the element type (tile_channels()).
 #pragma once
 
 #include <algorithm>
@@ -37,8 +36,8 @@ struct ChannelTiling {
   unsigned blocks() const { return static_cast<unsigned>(tiles) * static_cast<unsigned>(row_blocks); }
 };
 
-/// Returns the tiling of x, which depends on the arguments only. `width` is the width of a pack: it depends
-/// on the element type and on the alignment of the arrays. x must not be empty.
+/// Returns the tiling of x, which depends on the arguments only. `width` is the width of a pack. x must not be
+/// empty.
 inline ChannelTiling tile_channels(std::int64_t rows, std::int64_t channels, int width, int max_blocks) {
   const auto pieces = [](std::int64_t n, std::int64_t size) { return (n + size - 1) / size; };
   const std::int64_t packs = pieces(channels, width);
@@ -102,9 +101,9 @@ template <class T, int kWidth, int kRows>
 struct RowPacks {
   Pack<T, kWidth> packs[kRows];
 
-  __device__ void load(const T* from, std::int64_t stride) {
+  __device__ void load(const T* from, std::int64_t stride, bool is_aligned = true) {
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) packs[r] = load_pack<kWidth>(from + r * stride);
+    for (int r = 0; r < kRows; ++r) packs[r] = load_pack<kWidth>(from + r * stride, is_aligned);
   }
   __device__ compute_t<T> at(int r, int i) const { return widen(packs[r].values[i]); }
 };
@@ -115,11 +114,11 @@ struct ChannelValues {
   C values[kWidth];
 
   ChannelValues() = default;
-  __device__ explicit ChannelValues(const C* from) {
+  __device__ explicit ChannelValues(const C* from, bool is_aligned = true) {
     constexpr int kPart = std::min(kWidth, kVectorWidth<C>);
 #pragma unroll
     for (int part = 0; part < kWidth; part += kPart) {
-      const Pack<C, kPart> pack = load_pack<kPart>(from + part);
+      const Pack<C, kPart> pack = load_pack<kPart>(from + part, is_aligned);
 #pragma unroll
       for (int i = 0; i < kPart; ++i) values[part + i] = pack.values[i];
     }
@@ -183,10 +182,17 @@ __device__ void store_partials(C* partials, const ChannelTiling& tiling, const T
                                const ChannelPairs<C, kWidth>& pairs) {
   if (tile.row != 0 || !tile.has_channels) return;
   C* const first = partials + 2 * tile.row_block * tiling.channels + tile.channel;
+  constexpr int kPart = std::min(kWidth, kVectorWidth<C>);
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    first[i] = pairs.first[i];
-    first[tiling.channels + i] = pairs.second[i];
+  for (int part = 0; part < kWidth; part += kPart) {
+    Pack<C, kPart> firsts, seconds;
+#pragma unroll
+    for (int i = 0; i < kPart; ++i) {
+      firsts.values[i] = pairs.first[part + i];
+      seconds.values[i] = pairs.second[part + i];
+    }
+    store_pack(first + part, firsts);
+    store_pack(first + tiling.channels + part, seconds);
   }
 }
 
@@ -231,10 +237,11 @@ __device__ ChannelPairs<double, 1> sum_partials(FinalScratch& scratch, const C* 
   return sums;
 }
 
-/// Calls f(std::integral_constant<int, width>) with the width of packs of T. It is kVectorWidth<T> if every
-/// row is aligned for such packs, otherwise 1. `aligned` states whether the arrays are aligned.
+/// Calls f(std::integral_constant<int, width>) with the width of packs of T: kVectorWidth<T> if rows consist of
+/// such packs, otherwise 1. A kernel whose results depend on the width must not pass `aligned`, whether the
+/// arrays are aligned for packs, but use it to load them.
 template <class T, class F>
-void choose_width(std::int64_t channels, bool aligned, const F& f) {
+void choose_width(std::int64_t channels, const F& f, bool aligned = true) {
   if (aligned && channels % kVectorWidth<T> == 0) {
     f(std::integral_constant<int, kVectorWidth<T>>{});
   } else {

@@ -48,6 +48,15 @@ template <int kWidth, class T>
 __device__ Pack<T, kWidth> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, kWidth>*>(from);
 }
+/// The same for an array that may not be aligned for packs: then each element is loaded on its own. Reductions
+/// use this, so that the elements of a thread, and with them the result's last bits, do not depend on addresses.
+template <int kWidth, class T>
+__device__ Pack<T, kWidth> load_pack(const T* from, bool is_aligned) {
+  if (is_aligned) return load_pack<kWidth>(from);
+  Pack<T, kWidth> pack;
+  for (int i = 0; i < kWidth; ++i) pack.values[i] = from[i];
+  return pack;
+}
 template <class T, int kWidth>
 __device__ void store_pack(T* to, const Pack<T, kWidth>& pack) {
   *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
@@ -55,6 +64,10 @@ __device__ void store_pack(T* to, const Pack<T, kWidth>& pack) {
 
 /// Returns whether `pointer` is aligned for the widest packs.
 inline bool is_aligned(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
+}
+/// The same for kernels, for arrays that the host does not pass one by one.
+__device__ inline bool packs_may_begin(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
 }
 

@@ -74,10 +74,4 @@ __device__ Piece piece_of_block(const SlotTable<Slot>& table) {
       .slot = slot, .count = static_cast<int>(left < kPieceElements ? left : kPieceElements), .begin = begin};
 }
 
-/// is_aligned() for kernels. A kernel can check each slot separately; the host could only decide for a whole
-/// table.
-__device__ inline bool packs_may_begin(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
-}
-
 }  // namespace convoy::kernels::cuda
