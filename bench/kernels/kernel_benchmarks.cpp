@@ -4,6 +4,7 @@
 
 #include <regex>
 
+#include "bench/kernels/count_table.h"
 #include "bench/kernels/op_run.h"
 #include "bench/kernels/stopwatch.h"
 #include "convoy/apps/doctor/host.h"
@@ -163,6 +164,16 @@ std::string KernelBenchmarks::table() const {
     text += fmt::format("| {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} |\n", c.name(), shapes_of(c),
                         c.count, mega(c.cost.forward.flops), mega(c.cost.forward.bytes),
                         mega(c.cost.backward.flops), mega(c.cost.backward.bytes));
+  }
+  return text;
+}
+
+std::string KernelBenchmarks::counts(const DeviceContext& device) const {
+  std::string text = count_head();
+  for (const KernelRow& row : kernels_) text += count_line(row, device);
+  for (const Op& op : ops_) {
+    if (op.forward) text += count_line(op.model_case, true, device);
+    if (op.backward) text += count_line(op.model_case, false, device);
   }
   return text;
 }

@@ -29,6 +29,9 @@ class KernelBenchmarks {
   /// Returns the bytes and FLOPs of each row as Markdown tables.
   std::string table() const;
 
+  /// Runs each row on an emulated GPU and returns what its kernels access, as a Markdown table.
+  std::string counts(const DeviceContext& device) const;
+
   /// Measures the copy bandwidth, and the GEMM throughput if ops are selected.
   void measure_ceilings(const DeviceContext& device);
   /// Adds machine, versions, settings and ceilings to the context that Google Benchmark writes.

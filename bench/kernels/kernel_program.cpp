@@ -20,6 +20,7 @@ struct Flags {
   std::int64_t batch = 128;
   std::int64_t elements = std::int64_t{1} << 25;
   bool table = false;
+  bool count = false;
 };
 
 void add_flags(CommandLine& line, Flags& flags) {
@@ -31,6 +32,11 @@ void add_flags(CommandLine& line, Flags& flags) {
            {.value = "N", .minimum = 1, .maximum = 1e10});
   line.add("table", &flags.table, "Print the bytes and FLOPs of each kernel and op and exit",
            {.in_config = false});
+  line.add(
+      "count", &flags.count,
+      "Print what the kernels of each row access on an emulated GPU, and the time that a model of an H100 "
+      "predicts, and exit; needs --device cuda and a build whose emulated GPUs count",
+      {.in_config = false});
   add_compute_flags(line, flags.compute);
   line.add("precision", &flags.precision, "Compute precision of the ops; kernel rows are always fp32",
            {.value = "NAME", .choices = precision_names()});
@@ -112,6 +118,14 @@ int run(const std::string& program, int argc, char** argv, const std::vector<Use
   KernelBenchmarks benchmarks(kernel_rows(flags.elements), std::move(ops), benchmark::GetBenchmarkFilter());
   if (flags.table) {
     fmt::print("{}", benchmarks.table());
+    return 0;
+  }
+  if (flags.count) {
+    check(flags.compute.device == "cuda", "--count: found --device {}, expected cuda", flags.compute.device);
+    check(!flags.table, "found --count and --table, expected one of them");
+    const DeviceContext device = open_device(flags.compute, precision);
+    check_precision(precision, device);
+    fmt::print("{}", benchmarks.counts(device));
     return 0;
   }
   if (!lists) {

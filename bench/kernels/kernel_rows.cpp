@@ -154,7 +154,7 @@ void add_batch_norms(Rows& rows) {
   const auto norm = [&](std::string name, int reads, int writes, auto kernel) {
     rows.add(std::move(name), shape, reads * rows.array_bytes(), writes * rows.array_bytes(),
              [shape, kernel](const DeviceContext& device) {
-               std::array<Tensor, 4> arrays;
+               std::array<Tensor, 5> arrays;
                for (Tensor& array : arrays) array = Tensor::full(shape, 0.5, DType::f32, device);
                std::array<Tensor, 6> vectors;
                for (Tensor& vector : vectors) vector = Tensor::full({kChannels}, 0.5, DType::f32, device);
@@ -166,7 +166,7 @@ void add_batch_norms(Rows& rows) {
                                 v[3].view(), v[4].view(), v[5].view(), {.relu = relu});
   };
   const auto backward = [](auto& s, auto& a, auto& v, GradView dresidual, bool relu) {
-    kernels::batch_norm_backward(s, a[0].view(), a[1].view(), a[1].view(), v[0].view(), v[2].view(),
+    kernels::batch_norm_backward(s, a[0].view(), a[1].view(), a[4].view(), v[0].view(), v[2].view(),
                                  v[3].view(), written(a[2]), dresidual, written(v[4]), written(v[5]),
                                  {.relu = relu});
   };

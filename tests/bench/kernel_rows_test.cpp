@@ -5,6 +5,9 @@
 
 #include <set>
 
+#include "bench/counted/counted_launch.h"
+#include "convoy/kernels/base/check.h"
+
 namespace convoy::bench {
 namespace {
 
@@ -39,6 +42,12 @@ TEST(KernelRows, CountBytesProportionalToTheArrays) {
   }
   EXPECT_EQ(once.front().name, "copy");
   EXPECT_EQ(once.front().bytes_read, once.front().bytes_written);
+}
+
+// The kernels of this test program are not compiled for counting.
+TEST(CountedLaunches, AreRefusedWhereNothingIsCounted) {
+  EXPECT_FALSE(can_count_launches());
+  EXPECT_THROW(counted_launches([] { FAIL() << "must not run"; }), UsageError);
 }
 
 }  // namespace

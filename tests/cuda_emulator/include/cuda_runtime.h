@@ -60,6 +60,9 @@ Segment segment_of_this_lane(int width, Where where);
 
 /// Reports that a lane reads the value of a lane that is not in the mask, which is undefined on a GPU.
 void report_foreign_lane(unsigned mask, unsigned source, Where where);
+/// Counts an atomic operation of the CUDA thread, if accesses are counted. `next` is the address of its next
+/// instruction.
+void count_atomic(const void* address, std::size_t bytes, const void* next);
 /// Ends the kernel with a report.
 [[noreturn]] void trap(Where where);
 
@@ -137,23 +140,39 @@ inline int __all_sync(unsigned mask, int predicate,
   return __ballot_sync(mask, predicate, where) == mask ? 1 : 0;
 }
 
-// Atomics. A thread runs until it waits, so a plain read and write is atomic. Each returns the old value.
+// Atomics. A thread runs until it waits, so a plain read and write is atomic. Each returns the old value. They
+// are not inlined, so that the counter of accesses gets the address of the call.
+#define CONVOY_EMULATED_ATOMIC __attribute__((noinline, no_sanitize("thread")))
 template <class T>
-requires std::is_integral_v<T> T atomicAdd(T* address, std::type_identity_t<T> value) {
-  return std::exchange(*address, static_cast<T>(*address + value));
+requires std::is_integral_v<T> CONVOY_EMULATED_ATOMIC T atomicAdd(T* address, std::type_identity_t<T> value) {
+  convoy::emulator::count_atomic(address, sizeof(T), __builtin_return_address(0));
+  const T old = *address;
+  *address = static_cast<T>(old + value);
+  return old;
 }
 template <class T>
-requires std::is_integral_v<T> T atomicMax(T* address, std::type_identity_t<T> value) {
-  return std::exchange(*address, *address < value ? value : *address);
+requires std::is_integral_v<T> CONVOY_EMULATED_ATOMIC T atomicMax(T* address, std::type_identity_t<T> value) {
+  convoy::emulator::count_atomic(address, sizeof(T), __builtin_return_address(0));
+  const T old = *address;
+  *address = old < value ? value : old;
+  return old;
 }
 template <class T>
-requires std::is_integral_v<T> T atomicOr(T* address, std::type_identity_t<T> value) {
-  return std::exchange(*address, static_cast<T>(*address | value));
+requires std::is_integral_v<T> CONVOY_EMULATED_ATOMIC T atomicOr(T* address, std::type_identity_t<T> value) {
+  convoy::emulator::count_atomic(address, sizeof(T), __builtin_return_address(0));
+  const T old = *address;
+  *address = static_cast<T>(old | value);
+  return old;
 }
 template <class T>
-requires std::is_integral_v<T> T atomicExch(T* address, std::type_identity_t<T> value) {
-  return std::exchange(*address, value);
+requires std::is_integral_v<T> CONVOY_EMULATED_ATOMIC T atomicExch(T* address,
+                                                                   std::type_identity_t<T> value) {
+  convoy::emulator::count_atomic(address, sizeof(T), __builtin_return_address(0));
+  const T old = *address;
+  *address = value;
+  return old;
 }
+#undef CONVOY_EMULATED_ATOMIC
 inline void __threadfence() {}
 inline void __trap(convoy::emulator::Where where = convoy::emulator::Where::current()) {
   convoy::emulator::trap(where);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "tests/cuda_emulator/counting/access_counter.h"
 #include "tests/cuda_emulator/runtime/sanitizer.h"
 
 namespace convoy {
@@ -47,6 +48,8 @@ std::string current_block() { return "block " + text(blockIdx); }
 }  // namespace
 
 BlockRunner* BlockRunner::current_runner_ = nullptr;
+
+const char* BlockRunner::shared_memory() { return reinterpret_cast<const char*>(block_shared_bytes); }
 
 std::string BlockRunner::to_string(unsigned thread) const { return "thread " + text(indices_[thread]); }
 
@@ -96,7 +99,10 @@ void BlockRunner::run_block() {
     enter(thread);
   }
   if (fault_.empty()) fault_ = describe_waiting();
-  if (fault_.empty()) return;
+  if (fault_.empty()) {
+    if (AccessCounter* const counter = AccessCounter::current()) counter->end_block();
+    return;
+  }
   unwind();
   throw KernelFault(fault_);
 }
@@ -170,6 +176,7 @@ void BlockRunner::barrier(Where where) {
   threads_[thread_] = {.status = Status::at_barrier, .where = where};
   if (++at_barrier_ == threads_.size()) {
     at_barrier_ = 0;
+    if (AccessCounter* const counter = AccessCounter::current()) counter->barrier();
     std::vector<unsigned> all(threads_.size());
     std::iota(all.begin(), all.end(), 0u);
     release(std::move(all));

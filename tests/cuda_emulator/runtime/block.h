@@ -43,6 +43,8 @@ class BlockRunner {
 
   /// Returns the runner whose run() is active, for functions that a kernel calls.
   static BlockRunner& current() { return *current_runner_; }
+  /// Returns the shared memory of the running block: kMaxSharedBytes, of which a launch uses the first ones.
+  static const char* shared_memory();
 
   // Called by the CUDA thread that is running.
   void barrier(Where where);

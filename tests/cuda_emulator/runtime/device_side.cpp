@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "tests/cuda_emulator/counting/access_counter.h"
 #include "tests/cuda_emulator/runtime/block.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
 
@@ -57,6 +58,11 @@ Segment segment_of_this_lane(int width, Where where) {
 void report_foreign_lane(unsigned mask, unsigned source, Where where) {
   BlockRunner::current().fault(
       fmt::format("reads the value of lane {}, which is not in mask {:#x}", source, mask), where);
+}
+
+void count_atomic(const void* address, std::size_t bytes, const void* next) {
+  if (AccessCounter* const counter = AccessCounter::current())
+    counter->atomic(address, bytes, static_cast<const char*>(next) - 1);
 }
 
 void trap(Where where) { BlockRunner::current().fault("__trap()", where); }

@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 namespace convoy::emulator {
 namespace {
@@ -131,10 +133,16 @@ cudaError_t Driver::wait(EmulatedStream& stream, const std::shared_ptr<EmulatedE
 void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
   ++launches;
   log_.add(kernel, launch.block.x * launch.block.y * launch.block.z, launch.shared_bytes);
-  push(stream, [this, gpu = stream.gpu, launch = std::move(launch)] {
+  push(stream, [this, gpu = stream.gpu, launch = std::move(launch), kernel] {
     memory.open(gpu);
     try {
+      std::optional<AccessCounter> counter;
+      if (is_counting)
+        counter.emplace(kernel, launch.grid, launch.block,
+                        AccessCounter::Range{BlockRunner::shared_memory(), launch.shared_bytes},
+                        memory.accessible(gpu));
       runner_.run(launch, settings.order, random_);
+      if (counter) counts.push_back(counter->take());
     } catch (const KernelFault& fault) {
       fail(fault.what());
     }
@@ -257,6 +265,24 @@ void reset() {
 std::set<int> contexts() {
   const std::lock_guard lock(Driver::get().lock());
   return Driver::get().contexts;
+}
+
+bool can_count() { return AccessCounter::is_available; }
+
+void start_counting() {
+  Driver& driver = Driver::get();
+  const std::lock_guard lock(driver.lock());
+  driver.run_all();
+  driver.counts.clear();
+  driver.is_counting = true;
+}
+
+std::vector<LaunchCounts> stop_counting() {
+  Driver& driver = Driver::get();
+  const std::lock_guard lock(driver.lock());
+  driver.run_all();
+  driver.is_counting = false;
+  return std::exchange(driver.counts, {});
 }
 
 std::uint64_t launches() {

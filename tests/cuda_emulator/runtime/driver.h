@@ -35,6 +35,8 @@ class Driver {
   Memory memory;
   std::set<int> contexts;
   std::uint64_t launches = 0;
+  bool is_counting = false;          // whether the accesses of kernels are counted
+  std::vector<LaunchCounts> counts;  // of the launches since it is
   const std::string& report() const { return report_; }
 
   // The runtime's handles are addresses of these objects. For an invalid handle, find() returns null and

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
+
+#include "tests/cuda_emulator/counting/launch_counts.h"
 
 namespace convoy::emulator {
 
@@ -47,6 +50,14 @@ void reset();
 std::set<int> contexts();
 /// Returns the number of kernel launches of this process. A captured launch counts once, its replays do not.
 std::uint64_t launches();
+
+/// Returns whether this program's kernels were compiled for counting (convoy_counted_kernels).
+bool can_count();
+/// Starts to count the memory accesses of the kernels that run from now on, also of graphs that are replayed.
+void start_counting();
+/// Runs all queued work that can run, stops counting, and returns the counts of each launch, in the order of
+/// execution.
+std::vector<LaunchCounts> stop_counting();
 
 /// Changes the settings and restores the previous ones in the destructor.
 class ScopedSettings {

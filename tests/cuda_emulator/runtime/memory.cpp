@@ -87,6 +87,14 @@ bool Memory::is_pinned(const void* begin, std::size_t bytes) const {
   return block != nullptr && block->place == kPinned;
 }
 
+std::vector<AccessCounter::Range> Memory::accessible(int gpu) const {
+  std::vector<AccessCounter::Range> ranges;
+  for (const auto& [begin, block] : blocks_)
+    if (block.place == gpu || block.place == kPinned)
+      ranges.push_back({static_cast<const char*>(begin), block.bytes});
+  return ranges;
+}
+
 std::size_t Memory::used(int place) const {
   std::size_t sum = 0;
   for (const auto& [begin, block] : blocks_)

@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <map>
+#include <vector>
+
+#include "tests/cuda_emulator/counting/access_counter.h"
 
 namespace convoy::emulator {
 
@@ -33,6 +36,8 @@ class Memory {
   bool is_on(int gpu, const void* begin, std::size_t bytes) const;
   bool is_pinned(const void* begin, std::size_t bytes) const;
   std::size_t used(int gpu) const;
+  /// Returns what a kernel on `gpu` may access: its blocks and the pinned ones, in the order of addresses.
+  std::vector<AccessCounter::Range> accessible(int gpu) const;
   std::size_t used_pinned() const { return used(kPinned); }
 
  private:

@@ -1,0 +1,30 @@
+#include "bench/counted/gpu_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace convoy::bench {
+
+GpuModel h100_model() {
+  return {.name = "H100 SXM",
+          .multiprocessors = 132,
+          .multiprocessor_threads = 2048,
+          .memory_bytes_per_second = 0.9 * 3.35e12,
+          .cache_bytes_per_second = 5.5e12,
+          .launch_seconds = 2e-6};
+}
+
+double predicted_seconds(const GpuModel& gpu, const CountedLaunch& launch) {
+  constexpr double kSectorBytes = 32;
+  const auto blocks = static_cast<double>(launch.blocks);
+  const double wave = gpu.multiprocessors * (gpu.multiprocessor_threads / std::max(1, launch.block_threads));
+  double busy = 1;  // the share of the GPU that works
+  if (blocks < gpu.multiprocessors) busy = blocks / gpu.multiprocessors;
+  if (blocks > wave) busy = blocks / wave / std::ceil(blocks / wave);
+  const double memory = static_cast<double>(launch.bytes()) / gpu.memory_bytes_per_second;
+  const double cache = kSectorBytes * static_cast<double>(launch.loads.sectors + launch.stores.sectors) /
+                       gpu.cache_bytes_per_second;
+  return gpu.launch_seconds + std::max(memory, cache) / busy;
+}
+
+}  // namespace convoy::bench

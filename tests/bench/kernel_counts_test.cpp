@@ -1,0 +1,131 @@
+// Tests that each kernel moves the bytes that kernels/cuda/README.md and convoy-bench-kernels --table state, in
+// whole sectors and without bank conflicts. An emulated GPU counts them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "bench/counted/counted_launch.h"
+#include "bench/counted/gpu_model.h"
+#include "bench/kernels/kernel_rows.h"
+#include "tests/testing/op_cases/model_case.h"
+#include "tests/testing/support/process.h"
+
+namespace convoy::bench {
+namespace {
+
+constexpr std::int64_t kElements = 1 << 18;
+
+/// Returns the launches of a row's kernels.
+std::vector<CountedLaunch> launches_of(const KernelRow& row, const DeviceContext& device) {
+  const std::function<void()> run = row.prepare(device);
+  run();  // initializes plans and caches
+  device.synchronize();
+  return counted_launches([&] {
+    run();
+    device.synchronize();
+  });
+}
+
+CountedLaunch sum_of(const std::vector<CountedLaunch>& launches) {
+  CountedLaunch sum;
+  for (const CountedLaunch& launch : launches) sum += launch;
+  return sum;
+}
+
+// The vectors of one value per channel or row, and partial sums, are not in the stated bytes.
+constexpr double kMore = 0.02;
+
+/// Kernels whose loads or stores are not whole sectors, and the reason.
+const std::map<std::string, double> kLowerEfficiency = {
+    {"augment", 0.5},  // a lane loads 4 neighboring bytes one by one, since crops begin at any byte
+};
+
+TEST(KernelCounts, AreTheBytesOfTheTable) {
+  const DeviceContext device = DeviceContext::create_cuda(0);
+  for (const KernelRow& row : kernel_rows(kElements)) {
+    SCOPED_TRACE(row.name);
+    const std::vector<CountedLaunch> launches = launches_of(row, device);
+    if (row.name == "linear_forward_relu") {  // a library's
+      EXPECT_TRUE(launches.empty());
+      continue;
+    }
+    const CountedLaunch all = sum_of(launches);
+    const auto array = static_cast<double>(std::max(row.bytes_read, row.bytes_written));
+    const auto read = static_cast<double>(row.bytes_read), written = static_cast<double>(row.bytes_written);
+    // Crops leave a part of each image out.
+    if (row.name != "augment") {
+      EXPECT_GE(all.bytes_read, row.bytes_read);
+    }
+    EXPECT_LE(static_cast<double>(all.bytes_read), read + kMore * array);
+    EXPECT_GE(all.bytes_written, row.bytes_written);
+    EXPECT_LE(static_cast<double>(all.bytes_written), written + kMore * array);
+  }
+}
+
+TEST(KernelCounts, AreWholeSectorsWithoutBankConflicts) {
+  const DeviceContext device = DeviceContext::create_cuda(0);
+  for (const KernelRow& row : kernel_rows(kElements)) {
+    SCOPED_TRACE(row.name);
+    const CountedLaunch all = sum_of(launches_of(row, device));
+    const auto lower = kLowerEfficiency.find(row.name);
+    if (lower == kLowerEfficiency.end()) {
+      EXPECT_GE(all.sector_efficiency(), 0.95);
+    } else {
+      EXPECT_GE(all.sector_efficiency(), lower->second);
+      EXPECT_LT(all.sector_efficiency(), 0.95) << "needs no exception any more";
+    }
+    EXPECT_LE(all.bank_conflicts(), 1.05);
+  }
+}
+
+TEST(KernelCounts, NameKernelsAndGrids) {
+  const DeviceContext device = DeviceContext::create_cuda(0);
+  for (const KernelRow& row : kernel_rows(kElements)) {
+    if (row.name != "batch_norm_forward") continue;
+    const std::vector<CountedLaunch> launches = launches_of(row, device);
+    ASSERT_EQ(launches.size(), 3u);
+    EXPECT_EQ(launches[0].kernel, "batch_norm_moments_kernel");
+    EXPECT_EQ(launches[1].kernel, "batch_norm_statistics_kernel");
+    EXPECT_EQ(launches[2].kernel, "batch_norm_normalize_kernel");
+    EXPECT_EQ(launches[0].block_threads, 256);
+    EXPECT_EQ(launches[0].blocks, 32);
+    EXPECT_GT(launches[0].barriers, 0);
+  }
+}
+
+TEST(KernelCounts, AreALineOfTheProgram) {
+  const testing::ProcessResult result = testing::run_program(
+      {std::filesystem::read_symlink("/proc/self/exe").parent_path() / "convoy-bench-kernels", "--count",
+       "--device", "cuda", "--elements", "131072", "--batch-size", "2",
+       "--benchmark_filter=^copy|^resnet18/global_avg_pool"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, ::testing::StartsWith("| row | launches |"));
+  EXPECT_THAT(result.out,
+              ::testing::HasSubstr("\n| copy | 1 | 1.05 | 1.05 | 1.05 | 32768 | 100.0 % | 1.00 | 32.0 | "));
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("\n\\| resnet18/global_avg_pool[^|]*/backward \\| 1 \\|"));
+}
+
+TEST(GpuModel, PredictsBandwidthLaunchesAndPartialWaves) {
+  const GpuModel gpu{.name = "",
+                     .multiprocessors = 10,
+                     .multiprocessor_threads = 1024,
+                     .memory_bytes_per_second = 1e9,
+                     .cache_bytes_per_second = 2e9,
+                     .launch_seconds = 1e-6};
+  CountedLaunch launch{.blocks = 40, .block_threads = 256, .bytes_read = 600, .bytes_written = 400};
+  EXPECT_DOUBLE_EQ(predicted_seconds(gpu, launch), 2e-6);  // a full wave: 1000 B, and the launch
+  launch.blocks = 5;                                       // half of the multiprocessors
+  EXPECT_DOUBLE_EQ(predicted_seconds(gpu, launch), 3e-6);
+  launch.blocks = 50;  // 1.25 waves take the time of 2
+  EXPECT_DOUBLE_EQ(predicted_seconds(gpu, launch), 1e-6 + 1e-6 * 2 / 1.25);
+  launch.blocks = 40;
+  launch.loads.sectors = 100;  // 3200 B through the cache
+  EXPECT_DOUBLE_EQ(predicted_seconds(gpu, launch), 1e-6 + 1.6e-6);
+}
+
+}  // namespace
+}  // namespace convoy::bench

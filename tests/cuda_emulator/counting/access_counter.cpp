@@ -1,0 +1,169 @@
+#include "tests/cuda_emulator/counting/access_counter.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace convoy::emulator {
+namespace {
+
+std::uint64_t number(const char* address) { return reinterpret_cast<std::uint64_t>(address); }
+
+bool contains(const AccessCounter::Range& range, const char* address) {
+  return address >= range.begin && address < range.begin + range.bytes;
+}
+
+/// Sets the bits [begin, begin + count).
+void set_bits(std::vector<std::uint64_t>& bits, std::size_t begin, std::size_t count) {
+  for (std::size_t end = begin + count; begin < end;) {
+    const std::size_t first = begin % 64, in_word = std::min<std::size_t>(64 - first, end - begin);
+    bits[begin / 64] |= (in_word == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << in_word) - 1) << first;
+    begin += in_word;
+  }
+}
+
+std::uint64_t count_bits(const std::vector<std::uint64_t>& bits) {
+  std::uint64_t count = 0;
+  for (const std::uint64_t word : bits) count += static_cast<std::uint64_t>(std::popcount(word));
+  return count;
+}
+
+}  // namespace
+
+AccessCounter* AccessCounter::current_ = nullptr;
+bool AccessCounter::is_available = false;
+
+AccessCounter::AccessCounter(const void* kernel, dim3 grid, dim3 block, Range shared,
+                             std::vector<Range> arrays)
+    : counts_{.kernel = kernel, .grid = grid, .block = block, .shared_bytes = shared.bytes}, shared_(shared) {
+  for (const Range& range : arrays) arrays_.push_back({.range = range});
+  current_ = this;
+}
+
+AccessCounter::Array* AccessCounter::array_of(const char* address) {
+  if (last_array_ != nullptr && contains(last_array_->range, address)) return last_array_;
+  const auto next = std::upper_bound(arrays_.begin(), arrays_.end(), address,
+                                     [](const char* a, const Array& array) { return a < array.range.begin; });
+  if (next == arrays_.begin() || !contains(std::prev(next)->range, address)) return nullptr;
+  return last_array_ = &*std::prev(next);
+}
+
+AccessCounter::Site& AccessCounter::site_of(const void* address, bool is_store, bool is_shared,
+                                            std::size_t bytes) {
+  // Code addresses have at most 48 bits.
+  const std::uint64_t key = reinterpret_cast<std::uint64_t>(address) << 8 | bytes << 2 |
+                            static_cast<std::uint64_t>(is_store) << 1 | static_cast<std::uint64_t>(is_shared);
+  const auto [found, is_new] = site_index_.try_emplace(key, sites_.size());
+  if (is_new)
+    sites_.push_back({.address = address, .is_store = is_store, .is_shared = is_shared, .bytes = bytes});
+  return sites_[found->second];
+}
+
+void AccessCounter::access(const void* address, std::size_t bytes, bool is_store, const void* site) {
+  const auto* const begin = static_cast<const char*>(address);
+  const bool is_shared = contains(shared_, begin);
+  if (!is_shared) {
+    Array* const array = array_of(begin);
+    if (array == nullptr) return;  // a local variable, or a parameter
+    std::vector<std::uint64_t>& bits = is_store ? array->written : array->read;
+    if (bits.empty()) bits.resize(array->range.bytes / 64 + 2);
+    set_bits(bits, static_cast<std::size_t>(begin - array->range.begin), bytes);
+  }
+  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  Site& at = site_of(site, is_store, is_shared, bytes);
+  if (at.warps.size() <= thread / kLanes) at.warps.resize(thread / kLanes + 1);
+  WarpAccesses& warp = at.warps[thread / kLanes];
+  const std::uint32_t execution = warp.executions[thread % kLanes]++;
+  if (warp.requests.size() <= execution) warp.requests.emplace_back();
+  warp.requests[execution][thread % kLanes] = begin;
+}
+
+void AccessCounter::atomic(const void* address, std::size_t bytes, const void* site) {
+  const auto* const begin = static_cast<const char*>(address);
+  const bool is_shared = contains(shared_, begin);
+  ++site_of(site, /*is_store=*/true, is_shared, bytes).accesses.atomics;
+  Array* const array = is_shared ? nullptr : array_of(begin);
+  if (array == nullptr) return;
+  for (std::vector<std::uint64_t>* bits : {&array->read, &array->written}) {
+    if (bits->empty()) bits->resize(array->range.bytes / 64 + 2);
+    set_bits(*bits, static_cast<std::size_t>(begin - array->range.begin), bytes);
+  }
+}
+
+void AccessCounter::count_global(const Site& site, const Request& request, GlobalAccesses& counts) {
+  std::array<std::uint64_t, kLanes> begins;
+  unsigned lanes = 0;
+  for (const char* address : request)
+    if (address != nullptr) begins[lanes++] = number(address);
+  if (!std::is_sorted(begins.begin(), begins.begin() + lanes))
+    std::sort(begins.begin(), begins.begin() + lanes);
+  std::uint64_t next_byte = 0, next_sector = 0;  // after those that have been counted
+  for (unsigned i = 0; i < lanes; ++i) {
+    const std::uint64_t end = begins[i] + site.bytes, end_sector = (end - 1) / kSectorBytes + 1;
+    if (end > next_byte) counts.bytes += end - std::max(begins[i], next_byte);
+    if (end_sector > next_sector)
+      counts.sectors += end_sector - std::max(begins[i] / kSectorBytes, next_sector);
+    next_byte = std::max(next_byte, end);
+    next_sector = std::max(next_sector, end_sector);
+  }
+  ++counts.requests;
+  counts.lanes += lanes;
+}
+
+/// Words of 8 bytes are accessed by half a warp at a time, and words of 16 bytes by a quarter.
+void AccessCounter::count_shared(const Site& site, const Request& request, SharedAccesses& counts) {
+  constexpr unsigned kBanks = 32, kBankBytes = 4;
+  const unsigned group = kLanes / std::max(1u, static_cast<unsigned>(site.bytes) / kBankBytes);
+  for (unsigned first = 0; first < kLanes; first += group) {
+    std::vector<std::uint64_t> words;
+    for (unsigned lane = first; lane < first + group; ++lane) {
+      if (request[lane] == nullptr) continue;
+      ++counts.lanes;
+      const std::uint64_t begin = number(request[lane]), end = begin + site.bytes;
+      for (std::uint64_t word = begin / kBankBytes; word * kBankBytes < end; ++word) words.push_back(word);
+    }
+    if (words.empty()) continue;
+    std::sort(words.begin(), words.end());
+    words.erase(std::unique(words.begin(), words.end()), words.end());
+    std::array<unsigned, kBanks> in_bank{};
+    for (const std::uint64_t word : words) ++in_bank[word % kBanks];
+    counts.wavefronts += *std::max_element(in_bank.begin(), in_bank.end());
+    counts.minimum += (words.size() + kBanks - 1) / kBanks;
+  }
+  ++counts.requests;
+}
+
+void AccessCounter::end_block() {
+  for (Site& site : sites_) {
+    Accesses& to = site.accesses;
+    for (WarpAccesses& warp : site.warps) {
+      for (const Request& request : warp.requests) {
+        if (site.is_shared)
+          count_shared(site, request, site.is_store ? to.shared_stores : to.shared_loads);
+        else
+          count_global(site, request, site.is_store ? to.stores : to.loads);
+      }
+      warp.requests.clear();
+      warp.executions.fill(0);
+    }
+  }
+}
+
+LaunchCounts AccessCounter::take() {
+  for (const Site& site : sites_) {
+    counts_.accesses += site.accesses;
+    counts_.sites.push_back({.site = site.address, .accesses = site.accesses});
+  }
+  for (const Array& array : arrays_) {
+    const ArrayCounts counts{.array_bytes = array.range.bytes,
+                             .bytes_read = count_bits(array.read),
+                             .bytes_written = count_bits(array.written)};
+    if (counts.bytes_read == 0 && counts.bytes_written == 0) continue;
+    counts_.bytes_read += counts.bytes_read;
+    counts_.bytes_written += counts.bytes_written;
+    counts_.arrays.push_back(counts);
+  }
+  return std::move(counts_);
+}
+
+}  // namespace convoy::emulator

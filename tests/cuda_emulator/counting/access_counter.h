@@ -1,0 +1,84 @@
+// Counts the memory accesses of a kernel launch.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "tests/cuda_emulator/counting/launch_counts.h"
+
+namespace convoy::emulator {
+
+/// Collects the accesses of the threads of a block, one thread after another, and groups them to the requests
+/// of its warps: the n-th execution of an instruction by each lane is one request. On a GPU the lanes execute
+/// an instruction together, unless a loop or a branch has let them diverge and they have not converged again.
+class AccessCounter {
+ public:
+  /// A part of memory that is counted.
+  struct Range {
+    const char* begin;
+    std::size_t bytes;
+  };
+
+  /// Returns the counter of the running launch, or null if nothing is counted.
+  static AccessCounter* current() { return current_; }
+  /// Whether kernels of this program were compiled for counting. (hooks.cpp sets it.)
+  static bool is_available;
+
+  /// Starts to count a launch. `arrays` are those in device and pinned memory, in the order of their addresses.
+  AccessCounter(const void* kernel, dim3 grid, dim3 block, Range shared, std::vector<Range> arrays);
+  ~AccessCounter() { current_ = nullptr; }
+  AccessCounter(const AccessCounter&) = delete;
+  AccessCounter& operator=(const AccessCounter&) = delete;
+
+  // Called by the thread that is running. `site` is an address in the code of the access.
+  void access(const void* address, std::size_t bytes, bool is_store, const void* site);
+  void atomic(const void* address, std::size_t bytes, const void* site);
+
+  void barrier() { ++counts_.barriers; }
+  /// Counts the requests of a block, after its last thread.
+  void end_block();
+  /// Returns the result, after the last block.
+  LaunchCounts take();
+
+ private:
+  static constexpr unsigned kLanes = 32;
+
+  using Request = std::array<const char*, kLanes>;  // the address of each lane, null if it is inactive
+  /// The accesses of one warp by one instruction.
+  struct WarpAccesses {
+    std::array<std::uint32_t, kLanes> executions{};
+    std::vector<Request> requests;
+  };
+  /// An instruction. One that accesses both kinds of memory has two.
+  struct Site {
+    const void* address;
+    bool is_store, is_shared;
+    std::size_t bytes;
+    Accesses accesses{};
+    std::vector<WarpAccesses> warps{};
+  };
+  struct Array {
+    Range range;
+    std::vector<std::uint64_t> read, written;  // a bit per byte, empty without accesses
+  };
+
+  Site& site_of(const void* address, bool is_store, bool is_shared, std::size_t bytes);
+  Array* array_of(const char* address);
+  void count_global(const Site& site, const Request& request, GlobalAccesses& counts);
+  void count_shared(const Site& site, const Request& request, SharedAccesses& counts);
+
+  static AccessCounter* current_;
+
+  LaunchCounts counts_;
+  Range shared_;
+  std::vector<Array> arrays_;
+  Array* last_array_ = nullptr;
+  std::vector<Site> sites_;
+  std::unordered_map<std::uint64_t, std::size_t> site_index_;
+};
+
+}  // namespace convoy::emulator
