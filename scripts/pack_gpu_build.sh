@@ -13,8 +13,11 @@ architecture=${1:-90}
 file=${2:-$root/build/gpu-$architecture.tar.xz}
 build=$root/build/gpu-$architecture
 
+# The programs find the packed libraries next to them, and so do these libraries each other (which takes an RPATH, not a
+# RUNPATH). With LD_LIBRARY_PATH, Python would find them too.
 quietly "$build.configure.log" "configuring for sm_$architecture" cmake -S "$root" --preset cuda -B "$build" \
-  -DCMAKE_CUDA_ARCHITECTURES="$architecture-real" -DCONVOY_NATIVE=OFF -DCMAKE_CXX_FLAGS=-march=x86-64-v3
+  -DCMAKE_CUDA_ARCHITECTURES="$architecture-real" -DCONVOY_NATIVE=OFF -DCMAKE_CXX_FLAGS=-march=x86-64-v3 \
+  "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags,-rpath,\$ORIGIN/../lib"
 quietly "$build.build.log" "building" cmake --build "$build" --parallel "$(jobs)"
 
 # Not packed: the C and C++ runtimes, which every system has, and the libraries of the driver and of CUDA.
@@ -26,8 +29,8 @@ mkdir -p "$packed/bin" "$packed/lib"
 programs=("$build"/bin/convoy-*)
 [[ -x $build/bin/comm_nccl_ranks ]] && programs+=("$build/bin/comm_nccl_ranks")
 for test in "$build"/bin/*_test; do
-  # The same rule as in validate_gpu.py: by the names of suites and tests.
-  "$test" --gtest_list_tests | grep -qE 'Cuda|Gpu' && programs+=("$test")
+  # The same rule as in gpu_validation/device_tests.py: by the names of suites and tests.
+  "$test" --gtest_list_tests | grep -qE 'Cuda|Cudnn|Cublas|Gpu' && programs+=("$test")
 done
 for program in "${programs[@]}"; do
   strip -o "$packed/bin/$(basename "$program")" "$program"

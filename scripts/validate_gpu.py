@@ -15,21 +15,22 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from gpu_validation import bandwidth, build, device_tests, environment, losses, nccl, rates, report, training
+from gpu_validation import bandwidth, build, device_tests, environment, losses, nccl, rates, report, smoke, training
 from gpu_validation.work import Failed, Work, last_line, outcome_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Name, function, time limit in seconds.
+# Name, function, time limit in seconds; the most valuable ones first.
 STAGES = (
     ("environment", environment.run, 60),
     ("build", build.run, 20),
-    ("tests", device_tests.run, 100),
-    ("training", training.run, 80),
+    ("smoke", smoke.run, 100),
     ("losses", losses.run, 90),
-    ("nccl", nccl.run, 120),
-    ("bandwidth", bandwidth.run, 40),
+    ("training", training.run, 80),
     rates.STAGES[0],
+    ("tests", device_tests.run, 200),
     ("sanitizer", device_tests.run_sanitizer, 120),
+    ("nccl", nccl.run, 250),
+    ("bandwidth", bandwidth.run, 40),
     ("cold_start", rates.run_cold_start, 70),
     *rates.STAGES[1:],
 )
@@ -46,6 +47,8 @@ def parse(names):
                         help="build directory (default: build/cuda)")
     parser.add_argument("--out", type=pathlib.Path, help="output directory (default: bench/results/<gpu>)")
     parser.add_argument("--stages", default=",".join(names), help="comma-separated stages, of " + ", ".join(names))
+    parser.add_argument("--resume", type=pathlib.Path, metavar="FILE",
+                        help="results of an earlier run (default: validation.json in the output directory, if any)")
     parser.add_argument("--again", action="store_true", help="also run stages that have passed before")
     parser.add_argument("--budget",
                         type=float,
@@ -56,6 +59,8 @@ def parse(names):
                         action="store_true",
                         help="rehearsal with tiny sizes for an emulated GPU; the figures mean nothing")
     options = parser.parse_args()
+    if options.resume and not options.resume.is_file():
+        parser.error(f"--resume: no file {options.resume}")
     options.stages = options.stages.split(",")
     for name in options.stages:
         if name not in names:
@@ -79,7 +84,8 @@ def main():
     out = options.out or ROOT / "bench" / "results" / re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     out.mkdir(parents=True, exist_ok=True)
     file = out / "validation.json"
-    before = json.loads(file.read_text())["stages"] if file.exists() else {}
+    earlier = options.resume or file
+    before = json.loads(earlier.read_text())["stages"] if earlier.exists() else {}
     results = {"gpu": name, "date": datetime.date.today().isoformat(), "quick": options.quick, "stages": {}}
     try:
         results["version"] = last_line(work_for(60).run([options.build / "bin" / "convoy-train", "--version"]).stdout)
@@ -90,10 +96,12 @@ def main():
         entry = before.get(stage)
         if stage in options.stages and (options.again or not entry or entry["outcome"] != "passed"):
             work = work_for(seconds)
-            if work.left() > 2:
+            # With less than half of its time, a stage would only give results that are worth little.
+            if work.left() > seconds * slowness / 2:
                 entry = outcome_of(function, work)
             elif not entry:
-                entry = {"outcome": "left out", "seconds": 0, "left_out": ["no time left; another call continues here"]}
+                entry = {"outcome": "left out", "seconds": 0,
+                         "left_out": [f"it takes up to {seconds} s; another call continues here"]}
             print(f"{stage}: {report.outcome(entry)}, {entry['seconds']:.0f} s", flush=True)
         if entry:
             results["stages"][stage] = entry

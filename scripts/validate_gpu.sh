@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# scripts/validate_gpu.sh [--build DIR] [--stages LIST] [--again] [--budget SECONDS]: runs the checks that need a real
-# GPU and writes bench/results/<gpu>/validation.{json,md}. The stages are: tests on the device, compute-sanitizer,
-# whole trainings compared with the CPU and with PyTorch, ranks that share the GPU through NCCL, the bandwidth of each
-# kernel, and training rates compared with PyTorch. Installs nothing, and continues after a stage that fails. Stages
-# that have passed are not run again, so another call continues where the time ran out.
+# scripts/validate_gpu.sh [--build DIR] [--out DIR] [--resume FILE] [--stages LIST] [--again] [--budget SECONDS]: runs
+# the checks that need a real GPU and writes validation.json and validation.md to DIR, by default bench/results/<gpu>.
+# The stages are: short trainings, whole trainings compared with the CPU and with PyTorch, training rates compared with
+# PyTorch, tests on the device, compute-sanitizer, ranks that share the GPU through NCCL, and the bandwidth of each
+# kernel. Installs nothing, and continues after a stage that fails. Stages that have passed, in DIR or in the
+# validation.json that --resume names, are not run again, so another call continues where the time ran out.
 #
 # Without a build it makes one, which needs the packages of scripts/setup.sh. If nothing can be installed, make an
 # archive on another machine with scripts/pack_gpu_build.sh and unpack it into build/cuda here.
@@ -22,13 +23,15 @@ if [[ ! -x $build_dir/bin/convoy-train && $build_dir == "$root/build/cuda" && ! 
   build cuda
 fi
 
-# Shared libraries that came with the build, and CUDA's own if they are installed as Python wheels only. cuDNN's first
-# library opens the others by name, and they open the compiler's: all of them have to be found.
-libraries=$build_dir/lib
+# CUDA's libraries, if they are installed as Python wheels only. cuDNN's first library opens the others by name, and they
+# open the compiler's: all of them have to be found. (The programs of a packed build find its own libraries.)
+libraries=
 for place in $("$python" -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null || true); do
   for library in "$place"/*/lib; do
-    [[ -d $library ]] && libraries+=:$library
+    [[ -d $library ]] && libraries+=${libraries:+:}$library
   done
 done
-export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+[[ -n $libraries ]] && export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# What torch.compile has compiled for one stage is used by the next.
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$(mktemp -d)}
 exec python3 "$root/scripts/validate_gpu.py" "$@"

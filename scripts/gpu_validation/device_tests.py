@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import pathlib
 import re
 import tempfile
@@ -12,6 +11,8 @@ from gpu_validation.work import Failed, NotHere, last_line
 
 # Matches the name of a suite or test that uses a GPU.
 OF_A_GPU = re.compile(r"Cuda|Cudnn|Cublas|Gpu")
+# Suites that compare times: they run alone.
+TIMES = re.compile(r"CudaGraph|CudaEvent")
 # For --quick: only single precision of the tests that exist for several types.
 QUICK = "*/0.*:CudaRuntime*:CudaDispatch*:KernelRows.RunOnAGpu:CudaRun.AutoSelectsTheGpu"
 # Few enough to finish in minutes under tools that slow kernels down by a factor of 100: only single precision of the
@@ -45,6 +46,11 @@ def of_a_gpu(suites):
     ]
 
 
+def matches(patterns, name):
+    """Returns whether a test matches one of these Google Test patterns."""
+    return any(re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), name) for pattern in patterns.split(":"))
+
+
 def test_programs(work):
     """Returns {program: {suite: [tests]}} for the programs that test a GPU."""
     found = {}
@@ -76,13 +82,12 @@ def outcome_of_report(report):
     }
 
 
-def run_shard(work, program, shard, shards):
-    """Runs one shard of a program's tests and adds the outcome to that of the other shards."""
+def run_suite(work, program, suite, tests):
+    """Runs tests of one suite and adds the outcome to that of the program's other suites. Each suite has a process of
+    its own, so that one that crashes or hangs takes no other results with it."""
     with tempfile.TemporaryDirectory() as directory:
         report = pathlib.Path(directory) / "report.json"
-        chosen = ["--gtest_filter=" + QUICK] if work.quick else []
-        environment = {**os.environ, "GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard)}
-        done = work.run([work.programs / program, f"--gtest_output=json:{report}", *chosen], env=environment)
+        done = work.run([work.programs / program, f"--gtest_output=json:{report}", f"--gtest_filter={':'.join(tests)}"])
         if not report.exists():
             raise Failed(f"ended with code {done.returncode}: {last_line(done.stderr or done.stdout)}")
         outcome = outcome_of_report(json.loads(report.read_text()))
@@ -101,17 +106,21 @@ def run(work):
     programs = test_programs(work)
     if not programs:
         raise Failed(f"no test program in {work.programs}; build them with cmake --build … --target convoy_tests")
-    shards = work.max_concurrent(4)
-    work.trials({f"{program}, part {shard + 1} of {shards}": functools.partial(run_shard, work, program, shard, shards)
-                 for program in programs for shard in range(shards)}, shards)
+    parts = {}
+    for program, suites in programs.items():
+        for suite, tests in suites.items():
+            chosen = [name for name in of_a_gpu({suite: tests}) if not work.quick or matches(QUICK, name)]
+            if chosen:
+                parts[f"{program}, {suite}"] = functools.partial(run_suite, work, program, suite, chosen)
+    alone = {name: part for name, part in parts.items() if TIMES.search(name)}
+    work.trials({name: part for name, part in parts.items() if name not in alone}, work.max_concurrent(4))
+    work.trials(alone)
 
 
 def matching(programs, patterns):
     """Returns the programs that have a test matching one of these Google Test patterns."""
-    expressions = [re.compile(re.escape(pattern).replace(r"\*", ".*")) for pattern in patterns.split(":")]
     return [program for program, suites in programs.items()
-            if any(expression.fullmatch(f"{suite}.{test}") for expression in expressions
-                   for suite, tests in suites.items() for test in tests)]
+            if any(matches(patterns, f"{suite}.{test}") for suite, tests in suites.items() for test in tests)]
 
 
 def sanitize(work, tool, program, chosen):

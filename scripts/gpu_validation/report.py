@@ -35,6 +35,13 @@ def machine(found):
     return ["", "## Machine"] + table(("", ""), found.items())
 
 
+def smoke(found):
+    return ["", "## Short trainings"] + table(
+        ("training", "steps", "first loss", "last loss", "images/s"),
+        [(name, entry["steps"], f"{entry['first_loss']:.4g}", f"{entry['last_loss']:.4g}",
+          number(entry["images_per_second"], 0)) for name, entry in found.items()])
+
+
 def tests(found):
     return ["", "## Tests on the device"] + table(
         ("program", "run", "failed", "skipped"),
@@ -107,8 +114,8 @@ def cold_start(found):
         ("side", "seconds"), [(side, number(seconds)) for side, seconds in found["seconds"].items()])
 
 
-SECTIONS = {"environment": machine, "tests": tests, "sanitizer": sanitizer, "training": training, "losses": losses,
-            "bandwidth": bandwidth, "nccl": nccl, "cold_start": cold_start}
+SECTIONS = {"environment": machine, "smoke": smoke, "tests": tests, "sanitizer": sanitizer, "training": training,
+            "losses": losses, "bandwidth": bandwidth, "nccl": nccl, "cold_start": cold_start}
 
 
 def markdown(results):

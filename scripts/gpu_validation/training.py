@@ -35,12 +35,12 @@ class Trainer:
         generated_images.write_dataset(self.directory / "data", 32, 64)
         self.count = 0
 
-    def __call__(self, device, *flags):
+    def __call__(self, device, *flags, launcher=()):
         self.count += 1
         out = self.directory / f"run{self.count}"
         command = [
-            self.work.programs / "convoy-train", "--dataset", "folder", "--data", self.directory / "data", "--device",
-            device, "--log-every", 1, "--eval-every", 0, "--save-every", 1000000, "--plan-cache", "none", "--out", out,
+            *launcher, self.work.programs / "convoy-train", "--dataset", "folder", "--data", self.directory / "data",
+            "--device", device, "--log-every", 1, "--eval-every", 0, "--save-every", 1000000, "--plan-cache", "none", "--out", out,
             *flags
         ]
         done = self.work.run(command)
@@ -80,8 +80,9 @@ def compare_with_cpu(work, train):
 
 
 def each_precision(work, train):
-    flags = ("--model", "lenet", "--max-steps", 5, "--batch-size", 24) if work.quick else (
-        "--model", "resnet20", "--max-steps", 5, "--batch-size", 64)
+    # A small constant rate: with a recipe's, each step amplifies the differences of the one before several times.
+    model, batch = ("lenet", 24) if work.quick else ("resnet20", 64)
+    flags = ("--model", model, "--max-steps", 5, "--batch-size", batch, "--lr", 0.01, "--schedule", "constant")
     exact = []
 
     def part(name, precision):

@@ -1,8 +1,10 @@
 """The context of a stage: programs, remaining time, and results."""
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 import time
 
@@ -36,18 +38,29 @@ class Work:
         return self.end - time.monotonic()
 
     def run(self, command, limit=None, **options):
-        """Returns the finished process; raises Failed after `limit` seconds, or when the stage's time is over."""
+        """Returns the finished process; raises Failed after `limit` seconds, or when the stage's time is over. No
+        process that it has started is left then."""
         words = [str(word) for word in command]
         name = pathlib.Path(words[0]).name
         seconds = self.left() if limit is None else min(limit, self.left())
         if seconds <= 0:
             raise Failed(f"{name}: no time left")
         try:
-            return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=seconds, **options)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"{name}: not done after {seconds:.0f} s") from None
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                       errors="replace", start_new_session=True, **options)
         except OSError as error:
             raise Failed(f"{name}: {error.strerror}") from None
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{name}: not done after {seconds:.0f} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the session of the process, so its children too
+            process.wait()
+            process.stdout.close()
+            process.stderr.close()
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def max_concurrent(self, limit):
         """Returns how many processes may share the processor and the GPU if only correctness matters."""

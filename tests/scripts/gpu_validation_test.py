@@ -9,6 +9,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -18,7 +19,8 @@ import compare_step  # noqa: E402
 import comparison  # noqa: E402
 import generated_images  # noqa: E402
 import validate_gpu  # noqa: E402
-from gpu_validation import bandwidth, build, device_tests, environment, nccl, rates, report, training  # noqa: E402
+from gpu_validation import bandwidth, build, device_tests, environment, nccl, rates, report  # noqa: E402
+from gpu_validation import smoke, training  # noqa: E402
 from gpu_validation.work import Failed, NotHere, Work, outcome_of  # noqa: E402
 
 LISTING = """Running main() from gtest_main.cc
@@ -80,6 +82,18 @@ class Stages(unittest.TestCase):
         with self.assertRaisesRegex(Failed, "No such file"):
             work().run(["/nowhere/program"])
 
+    def test_the_children_of_a_killed_process_end_too(self):
+        with tempfile.TemporaryDirectory() as directory:
+            file = pathlib.Path(directory) / "child"
+            with self.assertRaises(Failed):
+                work(seconds=2).run(["sh", "-c", f"sleep 60 & echo $! > {file}; wait"])
+            child = pathlib.Path("/proc", file.read_text().strip(), "stat")
+            for _ in range(100):  # until init has reaped it, where there is one
+                if not child.exists() or child.read_text().split()[2] == "Z":
+                    return
+                time.sleep(0.05)
+        self.fail("the child is alive")
+
     def test_exit_codes(self):
         self.assertEqual([validate_gpu.exit_code(outcomes) for outcomes in
                           (["passed"], ["passed", "left out"], ["left out", "failed"])], [0, 3, 1])
@@ -139,6 +153,23 @@ class Resuming(unittest.TestCase):
         self.assertEqual(self.validate(), 0)
         self.assertEqual(self.runs, ["first", "second"])
 
+    def test_results_of_another_directory_are_resumed(self):
+        self.validate()
+        (self.directory / "out" / "validation.json").rename(self.directory / "earlier.json")
+        self.breaks = False
+        self.assertEqual(self.validate("--resume", str(self.directory / "earlier.json")), 0)
+        self.assertEqual(self.runs, ["first", "second", "second"])
+        self.assertEqual({name: entry["outcome"] for name, entry in self.stages().items()},
+                         {"first": "passed", "second": "passed"})
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as error:
+            self.validate("--resume", str(self.directory / "missing.json"))
+        self.assertIn("--resume: no file", error.getvalue())
+
+    def test_a_stage_that_has_less_than_half_of_its_time_is_left_out(self):
+        self.assertEqual(self.validate("--budget", "4"), 3)  # both stages may take 9 s
+        self.assertEqual(self.runs, [])
+        self.assertEqual(self.stages()["first"]["left_out"], ["it takes up to 9 s; another call continues here"])
+
     def test_the_table_is_written(self):
         self.validate()
         table = (self.directory / "out" / "validation.md").read_text()
@@ -154,6 +185,23 @@ class Tests(unittest.TestCase):
                                   "Sizes/Loader": ["Shards/0"]})
         self.assertEqual(device_tests.of_a_gpu(suites),
                          ["CudaReduce/0.SumOfRows", "CudaReduce/0.Norm", "KernelRows.RunOnAGpu"])
+
+    def test_a_suite_that_crashes_takes_no_other_results_with_it(self):
+        report = {"testsuites": [{"testsuite": [
+            {"classname": "CudaReduce/0", "name": "Norm", "status": "RUN", "result": "COMPLETED"}]}]}
+        with tempfile.TemporaryDirectory() as directory:
+            program = pathlib.Path(directory) / "cuda_test"
+            program.write_text(f"#!{sys.executable}\nimport pathlib, sys\n"
+                               f"if '--gtest_list_tests' in sys.argv:\n    print({LISTING!r})\n    sys.exit()\n"
+                               "if 'KernelRows.RunOnAGpu' in sys.argv[2]:\n    sys.exit('crash')\n"
+                               "assert sys.argv[2] == '--gtest_filter=CudaReduce/0.SumOfRows:CudaReduce/0.Norm'\n"
+                               f"pathlib.Path(sys.argv[1].split('json:')[1]).write_text({json.dumps(report)!r})\n")
+            program.chmod(0o755)
+            asked = work(programs=directory)
+            with mock.patch.object(device_tests, "need_device"):
+                device_tests.run(asked)
+        self.assertEqual(asked.problems, ["cuda_test, KernelRows: ended with code 1: crash"])
+        self.assertEqual(asked.found, {"cuda_test": {"tests": 1, "failed": {}, "skipped": []}})
 
     def test_programs_with_the_tests_of_a_pattern(self):
         programs = {"one": {"CudaReduce/0": ["Norm"]}, "two": {"CudaReduce/1": ["Norm"], "Other": ["CudaReduce"]}}
@@ -201,17 +249,19 @@ if rank == 1:
 pathlib.Path(sys.argv[2].split("json:")[1]).write_text(json.dumps(report))
 '''
         asked = self.programs(comm_nccl_ranks=report)
-        nccl.conform(asked, 1)
+        nccl.conform(asked, 1, 0, 1)
         with self.assertRaisesRegex(Failed, "1 failures, the first: rank 1: C.sums: it is 3"):
-            nccl.conform(asked, 2)
+            nccl.conform(asked, 2, 0, 2)
+        with self.assertRaises(Failed):
+            nccl.conform(asked, 2, 1, 2)
         self.assertEqual(asked.found["conformance"], {"1": {"cases": 1, "failed": {}},
-                                                      "2": {"cases": 1, "failed": {"rank 1: C.sums": ["it is 3"]}}})
+                                                      "2": {"cases": 2, "failed": {"rank 1: C.sums": ["it is 3"]}}})
 
     def test_a_rank_that_exits_early_is_named(self):
         asked = self.programs(comm_nccl_ranks="sys.exit('no GPU' if rank == 1 else "
                                               "pathlib.Path(sys.argv[2].split('json:')[1]).write_text('{}') and 0)")
         with self.assertRaisesRegex(Failed, "rank 1 ended with code 1: no GPU"):
-            nccl.conform(asked, 2)
+            nccl.conform(asked, 2, 0, 1)
 
     def test_losses_are_compared_with_those_of_one_rank(self):
         training_program = '''
@@ -249,6 +299,12 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(training.worst_difference([2.0, 1.1], [2.0, 1.0]), 0.1)
         self.assertEqual(training.worst_difference([2.0], [2.0, 1.0]), math.inf)
         self.assertEqual(training.worst_difference([math.nan], [2.0]), math.inf)
+
+    def test_a_network_that_learns(self):
+        self.assertTrue(smoke.learns([2.3, 2.2, 2.1, 2.3, 1.0, 2.0, 1.9, 1.8]))
+        self.assertFalse(smoke.learns([2.3, 2.2, 2.1, 2.3, 2.3, 2.3, 2.3, 2.3]))
+        self.assertFalse(smoke.learns([2.3, 2.2, 2.1, 2.3, 1.0, 2.0, 1.9, math.nan]))
+        self.assertFalse(smoke.learns([2.3, 1.0]))
 
     def test_goals_of_kernels(self):
         row = {"run_name": "batch_norm_forward/manual_time", "aggregate_name": "median", "GB/s": 4.0, "of_copy": 0.9}
@@ -348,6 +404,7 @@ class Table(unittest.TestCase):
         side = {"images_per_second": 1e5, "lowest": 9e4, "highest": 1.1e5, "rounds": 5, "peak_bytes": 2e9}
         found = {
             "environment": {"GPU": "H"},
+            "smoke": {"resnet18 bf16": {"steps": 9, "first_loss": 2.5, "last_loss": 0.51, "images_per_second": 5e4}},
             "tests": {"a_test": {"tests": 3, "failed": {}, "skipped": ["x"]}},
             "sanitizer": {"memcheck a": {"tests": 2, "summary": "ERROR SUMMARY: 0 errors"}},
             "training": {"lenet": {"steps": 5, "worst_relative_difference": 1e-7, "tolerance": 1e-5},
@@ -364,7 +421,8 @@ class Table(unittest.TestCase):
         }
         stages = {name: {"outcome": "passed", "seconds": 1, "found": entry} for name, entry in found.items()}
         text = report.markdown({"gpu": "H", "date": "today", "version": "1", "stages": stages})
-        for line in ("| GPU | H |", "| a_test | 3 | 0 | 1 |", "| memcheck a | 2 | ERROR SUMMARY: 0 errors |",
+        for line in ("| GPU | H |", "| resnet18 bf16 | 9 | 2.5 | 0.51 | 50,000 |", "| a_test | 3 | 0 | 1 |",
+                     "| memcheck a | 2 | ERROR SUMMARY: 0 errors |",
                      "| lenet | 5 | 1.0e-07 | 1e-05 |", "| twice | 5 | abc |",
                      "| lenet fp32 | 20 | 1.0e-07 | 2.0e-07 | 3.0e-07 | 4.0e-07 | yes |",
                      "| 2 | 27 | 1 |", "| lenet fp32 | 20 | 1.0e-07 | 1e-05 |",
