@@ -30,6 +30,7 @@ double CountedLaunch::active_lanes() const {
 }
 
 CountedLaunch& CountedLaunch::operator+=(const CountedLaunch& other) {
+  flops += other.flops;
   bytes_read += other.bytes_read;
   bytes_written += other.bytes_written;
   loads += other.loads;
@@ -40,6 +41,12 @@ CountedLaunch& CountedLaunch::operator+=(const CountedLaunch& other) {
   barriers += other.barriers;
   atomics += other.atomics;
   return *this;
+}
+
+std::vector<CountedLaunch> counted_launches(const std::function<void()>& run) {
+  start_counting_launches();
+  run();
+  return stop_counting_launches();
 }
 
 }  // namespace convoy::bench

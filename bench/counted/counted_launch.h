@@ -18,11 +18,15 @@ struct GlobalTraffic {
   GlobalTraffic& operator+=(const GlobalTraffic& other);
 };
 
-/// One launch of a kernel, or the sum of several ones.
+/// One launch of a kernel, a copy, a fill or a call of a library; or the sum of several ones. The counts below
+/// the bytes are those of kernels.
 struct CountedLaunch {
-  std::string kernel;       // "batch_norm_moments_kernel"
-  std::int64_t blocks = 0;  // in the grid
-  int block_threads = 0;
+  std::string name;         // "batch_norm_moments_kernel", "conv2d forward", "copy to the GPU"
+  bool is_kernel = true;    // of this project
+  std::int64_t blocks = 0;  // in the grid of a kernel
+  int block_threads = 0;    // of a kernel
+  std::int64_t flops = 0;   // of a library
+  int element_bytes = 0;    // of a library's operands
   std::int64_t bytes_read = 0, bytes_written = 0;  // distinct bytes: what a perfect cache leaves
   GlobalTraffic loads, stores;
   std::int64_t shared_requests = 0;
@@ -44,9 +48,20 @@ struct CountedLaunch {
 
 /// Returns whether this program can count: its GPUs are emulated, and its kernels were compiled for counting.
 bool can_count_launches();
+/// Throws UsageError if it cannot.
+void require_counting();
 
-/// Calls `run`, which must wait for the GPU at its end, and returns the launches of its kernels, in order.
-/// Throws UsageError if this program cannot count. GEMMs and convolutions of libraries are not counted.
+/// Calls `run`, which must wait for the GPU at its end, and returns what it has launched, in order. Throws
+/// UsageError if this program cannot count.
 std::vector<CountedLaunch> counted_launches(const std::function<void()>& run);
+
+/// The same in two calls. The GPU must be idle at both.
+void start_counting_launches();
+std::vector<CountedLaunch> stop_counting_launches();
+
+/// Lets the emulated libraries store zeros instead of convolutions and GEMMs from now on, which would take
+/// minutes. What kernels access does not depend on values, except where they choose elements by index. Does
+/// nothing in a build without emulated GPUs.
+void skip_libraries();
 
 }  // namespace convoy::bench

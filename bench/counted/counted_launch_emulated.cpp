@@ -1,8 +1,12 @@
-// counted_launches() in a build whose GPUs are emulated.
+// Counting in a build whose GPUs are emulated.
+#include <map>
+#include <set>
+
 #include "bench/counted/counted_launch.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/cuda_emulator/counting/source_lines.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
+#include "tests/cuda_emulator/vendor/vendor.h"
 
 namespace convoy::bench {
 namespace {
@@ -20,9 +24,12 @@ CountedLaunch converted(const emulator::LaunchCounts& counts, std::string kernel
   const emulator::Accesses& all = counts.accesses;
   emulator::SharedAccesses shared = all.shared_loads;
   shared += all.shared_stores;
-  return {.kernel = std::move(kernel),
+  return {.name = std::move(kernel),
+          .is_kernel = counts.kernel != nullptr,
           .blocks = std::int64_t{counts.grid.x} * counts.grid.y * counts.grid.z,
           .block_threads = static_cast<int>(counts.block.x * counts.block.y * counts.block.z),
+          .flops = number(counts.flops),
+          .element_bytes = static_cast<int>(counts.element_bytes),
           .bytes_read = number(counts.bytes_read),
           .bytes_written = number(counts.bytes_written),
           .loads = traffic(all.loads),
@@ -38,20 +45,38 @@ CountedLaunch converted(const emulator::LaunchCounts& counts, std::string kernel
 
 bool can_count_launches() { return emulator::can_count(); }
 
-std::vector<CountedLaunch> counted_launches(const std::function<void()>& run) {
-  check(can_count_launches(),
-        "--count: the kernels of this program were not compiled for counting; only g++ can, without "
-        "sanitizers and shared libraries, as in 'cmake --preset test'");
+void require_counting() {
+  check(
+      can_count_launches(),
+      "--count: the kernels of this program were not compiled for counting; only g++ can, without sanitizers "
+      "and shared libraries, as in 'cmake --preset test'");
+}
+
+void start_counting_launches() {
+  require_counting();
   emulator::start_counting();
-  run();
+}
+
+std::vector<CountedLaunch> stop_counting_launches() {
   const std::vector<emulator::LaunchCounts> counts = emulator::stop_counting();
-  std::vector<const void*> kernels;
-  for (const emulator::LaunchCounts& launch : counts) kernels.push_back(launch.kernel);
-  const std::vector<std::vector<emulator::SourceLine>> names = emulator::source_lines(kernels);
+  std::set<const void*> distinct;
+  for (const emulator::LaunchCounts& launch : counts) distinct.insert(launch.kernel);
+  distinct.erase(nullptr);
+  const std::vector<const void*> kernels(distinct.begin(), distinct.end());
+  const std::vector<std::vector<emulator::SourceLine>> lines = emulator::source_lines(kernels);
+  std::map<const void*, std::string> names;
+  for (std::size_t i = 0; i < kernels.size(); ++i)
+    if (!lines[i].empty()) names.emplace(kernels[i], lines[i].back().function);
   std::vector<CountedLaunch> launches;
-  for (std::size_t i = 0; i < counts.size(); ++i)
-    launches.push_back(converted(counts[i], names[i].empty() ? "?" : names[i].back().function));
+  for (const emulator::LaunchCounts& launch : counts)
+    launches.push_back(converted(launch, launch.kernel != nullptr ? names[launch.kernel] : launch.operation));
   return launches;
+}
+
+void skip_libraries() {
+  emulator::VendorSettings settings = emulator::vendor_settings();
+  settings.compute = false;
+  emulator::set(settings);
 }
 
 }  // namespace convoy::bench

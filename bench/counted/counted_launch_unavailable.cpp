@@ -1,4 +1,4 @@
-// counted_launches() in a build whose GPUs are not emulated.
+// Counting in a build whose GPUs are not emulated.
 #include "bench/counted/counted_launch.h"
 #include "convoy/kernels/base/check.h"
 
@@ -6,8 +6,14 @@ namespace convoy::bench {
 
 bool can_count_launches() { return false; }
 
-std::vector<CountedLaunch> counted_launches(const std::function<void()>& /*run*/) {
+void require_counting() {
   fail<UsageError>("--count: found a build without emulated GPUs, expected one of 'cmake --preset test'");
 }
+
+void start_counting_launches() { require_counting(); }
+
+std::vector<CountedLaunch> stop_counting_launches() { return {}; }
+
+void skip_libraries() {}
 
 }  // namespace convoy::bench

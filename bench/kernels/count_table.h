@@ -8,10 +8,10 @@
 
 namespace convoy::bench {
 
-/// Return the head of the table, and the lines of a kernel and of one direction of an op. A line has what the
-/// kernels of one call access on an emulated GPU, and the time that a model of an H100 predicts for it. It is
-/// "" where a library computes all, as for convolutions and GEMMs. Throw UsageError if this program cannot
-/// count (counted_launches()).
+/// Return the head of the table, and the lines of a kernel and of one direction of an op. A line has what one
+/// call accesses on an emulated GPU, whose libraries compute nothing, and the time that a model of an H100
+/// predicts for it. It is "" for a call that launches nothing. Throw UsageError if this program cannot count
+/// (counted_launches()).
 std::string count_head();
 std::string count_line(const KernelRow& row, const DeviceContext& device);
 std::string count_line(const testing::ModelCase& op, bool is_forward, const DeviceContext& device);

@@ -4,6 +4,7 @@
 
 #include "bench/step/pytorch.h"
 #include "bench/step/report.h"
+#include "bench/step/step_counts.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/launch/local_ranks.h"
 #include "convoy/apps/train/setup.h"
@@ -35,6 +36,10 @@ int measure(StepOptions& options, const CommandLine& line, Job& job) {
   check_plan_cache(training.compute, device);
   job.connect(device);
   if (job.is_first()) check_writable(options.json);
+  if (options.count) {
+    check(job.info().world_size == 1, "--count: found a world size of {}, expected 1", job.info().world_size);
+    skip_libraries();
+  }
   const auto data = job.make_once<data::DataSet>([&] { return step_images(options); });
   Json report = about_step(options, device.hardware(), job.describe(), job.info().world_size);
   if (job.is_first()) print_about(report);
@@ -42,6 +47,12 @@ int measure(StepOptions& options, const CommandLine& line, Job& job) {
     fmt::print(stderr, "convoy-bench-step: warning: {}\n", *warning);
   const StepFigures figures = measure_steps(options, device, *data, job);
   if (!job.is_first()) return 0;
+  if (options.count) {
+    fmt::print("\n{}", step_counts_table(figures.launches, *training.batch_size));
+    report["counts"] = step_counts_json(figures.launches);
+    write_json(options.json, report);
+    return 0;
+  }
   const Json measured = to_json(figures);
   print_figures(measured);
   report.update(measured);
@@ -78,6 +89,7 @@ int run(int argc, char** argv) {
   resolve(options);
   check_consistency(options, line);
   if (options.compare_pytorch) return compare(options);
+  if (options.count) require_counting();
   LocalRanks ranks(options.training.job, options.training.compute);
   return ranks.run("convoy-bench-step", [&](Job& job) {
     StepOptions own = options;  // opening the device completes them for this rank

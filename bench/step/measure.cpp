@@ -77,6 +77,8 @@ StepFigures measure_steps(const StepOptions& options, const DeviceContext& devic
   TrainerCallbacks callbacks;
   callbacks.on_warning = [&](std::int64_t, const std::string& text) { warn(text); };
   callbacks.on_step = [&](const StepReport& report) {
+    if (options.count && report.step == first) start_counting_launches();
+    if (options.count && report.step == first + 1) figures.launches = stop_counting_launches();
     if (!report.measured) return;
     const std::uint64_t allocations = device.memory().stats().source_calls;
     if (report.step < first) {

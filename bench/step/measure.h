@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "bench/counted/counted_launch.h"
 #include "bench/step/options.h"
 #include "convoy/apps/launch/job.h"
 #include "convoy/apps/train/trainer.h"
@@ -21,6 +22,8 @@ struct StepFigures {
   std::uint64_t allocations = 0;
   /// With --breakdown: mean over the measured steps.
   std::optional<StepParts> parts;
+  /// With --count: of one step.
+  std::vector<CountedLaunch> launches;
 };
 
 /// Returns a generated data set for the steps. It consists of whole batches, and is large enough that ends of

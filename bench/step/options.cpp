@@ -68,6 +68,10 @@ CommandLine step_command_line(StepOptions& options) {
   line.add("warmup", &options.warmup, "Warmup rounds", {.value = "N", .minimum = 0, .maximum = 1e4});
   line.add("breakdown", &options.breakdown,
            "Time of each part of a step; synchronizes with the device each step");
+  line.add(
+      "count", &options.count,
+      "What each kernel and library call of one step moves on an emulated GPU, and the time that a model of an "
+      "H100 predicts; needs --device cuda and a build whose emulated GPUs count");
   line.add("compare-pytorch", &options.compare_pytorch,
            "Comparison with the same step in PyTorch, alternating, with ratios");
   line.add("cold-start", &options.cold_start,
@@ -82,6 +86,11 @@ void resolve(StepOptions& options) {
   TrainOptions& training = options.training;
   training.data.dataset = "shapes";
   if (training.data.image_size == 0) training.data.image_size = 32;
+  if (options.count) {  // two steps op by op, a capture, replays; then a counted one
+    options.steps = 1;
+    options.warmup = 4;
+    options.rounds = 2;
+  }
   options.steps = options.steps.value_or(uses_gpu(training.compute.device) ? kGpuSteps : kCpuSteps);
   training.max_steps = options.total_steps();
   training.log_every = *options.steps;
@@ -98,6 +107,12 @@ void resolve(StepOptions& options) {
 
 void check_consistency(const StepOptions& options, const CommandLine& line) {
   check_consistency(options.training, line);
+  if (options.count) {
+    check(options.training.compute.device.starts_with("cuda"), "--count: found --device {}, expected cuda",
+          options.training.compute.device);
+    for (const char* name : {"steps", "rounds", "warmup", "breakdown", "compare-pytorch", "devices"})
+      check(!line.given(name), "--{}: not supported with --count, which counts one step of one rank", name);
+  }
   check(options.cold_start ? options.compare_pytorch : true, "--cold-start: requires --compare-pytorch");
   check(options.compare_pytorch || !line.given("python"), "--python: requires --compare-pytorch");
   if (!options.compare_pytorch) return;

@@ -17,6 +17,7 @@ struct StepOptions {
   std::int64_t rounds = 5;
   std::int64_t warmup = 3;  // unmeasured rounds
   bool breakdown = false;
+  bool count = false;
   bool compare_pytorch = false;
   bool cold_start = false;
   std::string python = "python3";

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "bench/counted/counted_launch.h"
@@ -13,6 +15,7 @@
 #include "bench/kernels/kernel_rows.h"
 #include "tests/testing/op_cases/model_case.h"
 #include "tests/testing/support/process.h"
+#include "tests/testing/support/temp_directory.h"
 
 namespace convoy::bench {
 namespace {
@@ -49,10 +52,6 @@ TEST(KernelCounts, AreTheBytesOfTheTable) {
   for (const KernelRow& row : kernel_rows(kElements)) {
     SCOPED_TRACE(row.name);
     const std::vector<CountedLaunch> launches = launches_of(row, device);
-    if (row.name == "linear_forward_relu") {  // a library's
-      EXPECT_TRUE(launches.empty());
-      continue;
-    }
     const CountedLaunch all = sum_of(launches);
     const auto array = static_cast<double>(std::max(row.bytes_read, row.bytes_written));
     const auto read = static_cast<double>(row.bytes_read), written = static_cast<double>(row.bytes_written);
@@ -88,9 +87,9 @@ TEST(KernelCounts, NameKernelsAndGrids) {
     if (row.name != "batch_norm_forward") continue;
     const std::vector<CountedLaunch> launches = launches_of(row, device);
     ASSERT_EQ(launches.size(), 3u);
-    EXPECT_EQ(launches[0].kernel, "batch_norm_moments_kernel");
-    EXPECT_EQ(launches[1].kernel, "batch_norm_statistics_kernel");
-    EXPECT_EQ(launches[2].kernel, "batch_norm_normalize_kernel");
+    EXPECT_EQ(launches[0].name, "batch_norm_moments_kernel");
+    EXPECT_EQ(launches[1].name, "batch_norm_statistics_kernel");
+    EXPECT_EQ(launches[2].name, "batch_norm_normalize_kernel");
     EXPECT_EQ(launches[0].block_threads, 256);
     EXPECT_EQ(launches[0].blocks, 32);
     EXPECT_GT(launches[0].barriers, 0);
@@ -109,6 +108,51 @@ TEST(KernelCounts, AreALineOfTheProgram) {
   EXPECT_THAT(result.out, ::testing::ContainsRegex("\n\\| resnet18/global_avg_pool[^|]*/backward \\| 1 \\|"));
 }
 
+testing::ProcessResult count_step(std::vector<std::string> more) {
+  std::vector<std::string> arguments = {
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "convoy-bench-step",
+      "--count",
+      "--device",
+      "cuda",
+      "--model",
+      "lenet",
+      "--batch-size",
+      "4"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return testing::run_program(arguments);
+}
+
+TEST(StepCounts, AreThoseOfAStepOfLeNet) {
+  const testing::TempDirectory directory;
+  const std::string file = directory.path() / "counts.json";
+  const testing::ProcessResult result = count_step({"--json", file});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, ::testing::HasSubstr("| kernel or operation | launches |"));
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("predicted: 0\\.[0-9]+ ms per step"));
+  std::ifstream in(file);
+  const auto counts = nlohmann::ordered_json::parse(in)["counts"];
+  std::map<std::string, int> launches;
+  double us = 0;
+  for (const auto& launch : counts["launches"]) {
+    ++launches[launch["name"]];
+    us += launch["predicted_us"].get<double>();
+  }
+  EXPECT_NEAR(counts["predicted_step_ms"].get<double>(), us / 1e3, 1e-9);
+  EXPECT_EQ(launches["conv2d forward"], 2);
+  EXPECT_EQ(launches["conv2d backward filter"], 2);
+  EXPECT_EQ(launches["conv2d backward data"], 1);  // the images have no gradient
+  EXPECT_EQ(launches["gemm"], 3 * 3);              // y, dx and dw of three layers
+  EXPECT_EQ(launches["step_kernel"], 2);           // weights and biases
+}
+
+TEST(StepCounts, AreOfOneStep) {
+  const testing::ProcessResult result = count_step({"--rounds", "3"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(
+      result.err,
+      "convoy-bench-step: error: --rounds: not supported with --count, which counts one step of one rank\n");
+}
+
 TEST(GpuModel, PredictsBandwidthLaunchesAndPartialWaves) {
   const GpuModel gpu{.name = "",
                      .multiprocessors = 10,
@@ -125,6 +169,28 @@ TEST(GpuModel, PredictsBandwidthLaunchesAndPartialWaves) {
   launch.blocks = 40;
   launch.loads.sectors = 100;  // 3200 B through the cache
   EXPECT_DOUBLE_EQ(predicted_seconds(gpu, launch), 1e-6 + 1.6e-6);
+}
+
+TEST(GpuModel, PredictsLibrariesAndCopies) {
+  const GpuModel gpu{.name = "",
+                     .multiprocessors = 10,
+                     .multiprocessor_threads = 1024,
+                     .memory_bytes_per_second = 1e9,
+                     .cache_bytes_per_second = 2e9,
+                     .launch_seconds = 1e-6,
+                     .host_bytes_per_second = 1e8,
+                     .half_flops_per_second = 4e9,
+                     .float_flops_per_second = 2e9,
+                     .double_flops_per_second = 1e9};
+  CountedLaunch gemm{.name = "gemm", .is_kernel = false, .flops = 8000, .bytes_read = 1000};
+  for (const auto& [bytes, us] : {std::pair{2, 2.0}, {4, 4.0}, {8, 8.0}}) {
+    gemm.element_bytes = bytes;
+    EXPECT_DOUBLE_EQ(predicted_seconds(gpu, gemm), (1 + us) * 1e-6);
+  }
+  gemm.flops = 10;  // then its bytes take longer
+  EXPECT_DOUBLE_EQ(predicted_seconds(gpu, gemm), 2e-6);
+  const CountedLaunch copy{.name = "copy to the GPU", .is_kernel = false, .bytes_written = 1000};
+  EXPECT_DOUBLE_EQ(predicted_seconds(gpu, copy), 11e-6);
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ TEST_F(Step, RejectsInvalidFlags) {
   expect_refusal({"--compare-pytorch", "--devices", "2"}, "--devices: not supported with --compare-pytorch");
   expect_refusal({"--compare-pytorch", "--cold-start", "--steps", "3"},
                  "--steps: not supported with --cold-start");
+  expect_refusal({"--count"}, "--count: found --device cpu, expected cuda");
   expect_refusal({"--micro-batch-size", "5"}, "--micro-batch-size 5: expected at most --batch-size 4");
   expect_refusal({"--precison", "fp32"}, "--precision");
 }

@@ -1,10 +1,11 @@
-// What a kernel launch accesses: requests, bytes, sectors and bank conflicts.
+// What a kernel launch accesses: requests, bytes, sectors and bank conflicts; and what other operations move.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace convoy::emulator {
@@ -56,17 +57,21 @@ struct ArrayCounts {
   std::uint64_t bytes_read, bytes_written;
 };
 
-/// One kernel launch, or one replay of it in a graph.
+/// One operation of a stream, or one replay of it in a graph. It is a kernel launch; or a copy, a fill or a call
+/// of a library, of which only `operation`, the bytes, `flops` and `element_bytes` are set.
 struct LaunchCounts {
-  const void* kernel;
-  dim3 grid, block;
-  std::size_t shared_bytes;
-  Accesses accesses;             // of all sites
+  const void* kernel = nullptr;
+  std::string operation{};  // "" for a kernel, otherwise as "conv2d forward"
+  dim3 grid{}, block{};
+  std::size_t shared_bytes = 0;
+  Accesses accesses{};           // of all sites
   std::uint64_t barriers = 0;    // __syncthreads(), once per block
   std::uint64_t bytes_read = 0;  // distinct bytes over the launch: what remains with a perfect cache
   std::uint64_t bytes_written = 0;
-  std::vector<SiteCounts> sites;    // in the order of their first access
-  std::vector<ArrayCounts> arrays;  // those that were accessed, in the order of their addresses
+  std::uint64_t flops = 0;            // of a library; a multiply-add counts 2
+  std::size_t element_bytes = 0;      // of a library's operands
+  std::vector<SiteCounts> sites{};    // in the order of their first access
+  std::vector<ArrayCounts> arrays{};  // those that were accessed, in the order of their addresses
 };
 
 }  // namespace convoy::emulator

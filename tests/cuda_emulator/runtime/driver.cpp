@@ -151,20 +151,22 @@ void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
   });
 }
 
-void Driver::compute(EmulatedStream& stream, std::function<void()> work) {
-  push(stream, [this, gpu = stream.gpu, work = std::move(work)] {
+void Driver::compute(EmulatedStream& stream, std::function<void()> work, LaunchCounts moved) {
+  push(stream, [this, gpu = stream.gpu, work = std::move(work), moved = std::move(moved)] {
     memory.open(gpu);
     work();
     memory.close(gpu);
+    if (is_counting) counts.push_back(moved);
     return true;
   });
 }
 
-void Driver::transfer(EmulatedStream& stream, std::function<void()> work) {
-  push(stream, [this, work = std::move(work)] {
+void Driver::transfer(EmulatedStream& stream, std::function<void()> work, LaunchCounts moved) {
+  push(stream, [this, work = std::move(work), moved = std::move(moved)] {
     memory.open(Memory::kEveryGpu);
     work();
     memory.close(Memory::kEveryGpu);
+    if (is_counting) counts.push_back(moved);
     return true;
   });
 }

@@ -36,7 +36,7 @@ class Driver {
   std::set<int> contexts;
   std::uint64_t launches = 0;
   bool is_counting = false;          // whether the accesses of kernels are counted
-  std::vector<LaunchCounts> counts;  // of the launches since it is
+  std::vector<LaunchCounts> counts;  // of the operations since it is
   const std::string& report() const { return report_; }
 
   // The runtime's handles are addresses of these objects. For an invalid handle, find() returns null and
@@ -54,10 +54,10 @@ class Driver {
   cudaError_t wait(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event);
   void launch(EmulatedStream& stream, Launch launch, const void* kernel);
   /// Enqueues a library's work, which may access the memory of the stream's GPU. While the stream is
-  /// captured, the work becomes a node and may run many times.
-  void compute(EmulatedStream& stream, std::function<void()> work);
+  /// captured, the work becomes a node and may run many times. `moved` is what it moves, for counts.
+  void compute(EmulatedStream& stream, std::function<void()> work, LaunchCounts moved);
   /// Enqueues a copy or fill, which may access the memory of every GPU. Captured as in compute().
-  void transfer(EmulatedStream& stream, std::function<void()> work);
+  void transfer(EmulatedStream& stream, std::function<void()> work, LaunchCounts moved);
   /// Enqueues a library's work that depends on other threads or processes. It is retried until it returns
   /// true. It opens the memory that it accesses.
   void attempt(EmulatedStream& stream, EmulatedStream::Operation work) { push(stream, std::move(work)); }

@@ -359,7 +359,8 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   return on_stream(stream, [&](Driver& driver, EmulatedStream& held) {
     if (bytes == 0) return cudaSuccess;
     if (!driver.memory.is_on_gpu(to, bytes)) return cudaErrorInvalidValue;
-    driver.transfer(held, [=] { std::memset(to, value, bytes); });
+    driver.transfer(held, [=] { std::memset(to, value, bytes); },
+                    {.operation = "fill", .bytes_written = bytes});
     return outcome(driver);
   });
 }
@@ -375,7 +376,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     };
     const bool is_sync = !is_async(to) || !is_async(from);
     if (is_sync && held.capture != nullptr) return unsupported(*held.capture);
-    driver.transfer(held, [=] { std::memcpy(to, from, bytes); });
+    const bool is_from_gpu = driver.memory.is_on_gpu(from, bytes);
+    const bool is_to_gpu = driver.memory.is_on_gpu(to, bytes);
+    driver.transfer(held, [=] { std::memcpy(to, from, bytes); },
+                    {.operation = !is_from_gpu ? "copy to the GPU"
+                                  : !is_to_gpu ? "copy to the host"
+                                               : "copy",
+                     .bytes_read = is_from_gpu ? bytes : 0,
+                     .bytes_written = is_to_gpu ? bytes : 0});
     if (is_sync) driver.run_all_of(held);
     return outcome(driver);
   });

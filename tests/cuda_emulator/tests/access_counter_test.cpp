@@ -194,6 +194,24 @@ TEST_F(AccessCounts, KernelsOfTheLibraryAreCounted) {
   EXPECT_EQ(source_lines(kernel)[0].front().file, "kernels/cuda/primitives/map.h");
 }
 
+TEST_F(AccessCounts, CopiesAndFillsAreListed) {
+  start_counting();
+  {
+    const Numbers<float> x(gpu_, std::vector<float>(64, 1));
+    CUDA_CHECK(cudaMemsetAsync(x.data(), 0, 32, gpu_.stream.handle()));
+    EXPECT_EQ(x.values()[0], 0);
+  }
+  const std::vector<LaunchCounts> all = stop_counting();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].operation, "copy to the GPU");
+  EXPECT_EQ(all[0].bytes_read, 0u);
+  EXPECT_EQ(all[0].bytes_written, 256u);
+  EXPECT_EQ(all[1].operation, "fill");
+  EXPECT_EQ(all[1].bytes_written, 32u);
+  EXPECT_EQ(all[2].operation, "copy to the host");
+  EXPECT_EQ(all[2].bytes_read, 256u);
+}
+
 TEST_F(AccessCounts, NothingIsCountedUnlessAsked) {
   const Numbers<float> x(gpu_, 32), y(gpu_, 32);
   kernels::launch(gpu_.stream, 1, 32, 0, copy, 32, x.data(), y.data());

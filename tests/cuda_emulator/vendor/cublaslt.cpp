@@ -156,6 +156,16 @@ void check_matrices(const Driver& driver, int gpu, const Gemm& gemm, const Matri
     require(!input.overlaps(d) && !input.overlaps(workspace), "an input overlaps D or the workspace");
 }
 
+/// Returns what a GEMM moves and computes. `adds` is whether it reads C.
+LaunchCounts moved_by(const Gemm& gemm, bool adds) {
+  const std::size_t bias_bytes = gemm.has_bias() ? gemm.m * size_of(gemm.d.element()) : 0;
+  return {.operation = "gemm",
+          .bytes_read = gemm.a.bytes() + gemm.b.bytes() + (adds ? gemm.c.bytes() : 0) + bias_bytes,
+          .bytes_written = gemm.d.bytes(),
+          .flops = 2 * gemm.m * gemm.n * gemm.k * static_cast<std::uint64_t>(gemm.d.batch),
+          .element_bytes = size_of(gemm.a.element())};
+}
+
 /// Returns the algorithm that the caller chose, or the best one. Throws a CublasRefusal if it cannot compute
 /// the GEMM.
 Algorithm chosen(const Gemm& gemm, const cublasLtMatmulAlgo_t* algo, const Matrices& matrices,
@@ -328,11 +338,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
       require(!vendor_state().settings.cublaslt.failing.contains(algorithm.number),
               "failure requested by the test", CUBLAS_STATUS_EXECUTION_FAILED);
       constexpr double kActualTime = -1;
-      compute(driver, held, kActualTime, [=] {
+      const auto work = [=] {
         void* const partials = algorithm.workspace_bytes > 0 ? workspace : nullptr;
         if (partials != nullptr) std::memset(partials, kUninitialized, workspace_bytes);
         run(gemm, algorithm.number, alpha_value, beta_value, matrices, partials);
-      });
+      };
+      compute(driver, held, kActualTime,
+              {.work = work,
+               .output = {.begin = d, .bytes = gemm.d.bytes()},
+               .moved = moved_by(gemm, beta_value != 0)});
     });
     return cudaSuccess;
   });

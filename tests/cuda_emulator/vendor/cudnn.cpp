@@ -236,6 +236,32 @@ double execution_ms(const CudnnSettings& settings, const Plan& plan) {
   return ms != settings.execution_ms.end() ? ms->second : -1;
 }
 
+/// Returns what an execution moves and computes.
+LaunchCounts moved_by(const FusedConvolution& fused) {
+  const ConvolutionOperation& convolution = fused.convolution;
+  const auto elements = [](const std::vector<std::int64_t>& dims) {
+    std::uint64_t product = 1;
+    for (const std::int64_t dim : dims) product *= static_cast<std::uint64_t>(dim);
+    return product;
+  };
+  const Tensor& output = fused.output();
+  // Each element of y is a sum over a filter.
+  const std::uint64_t terms =
+      elements(convolution.w.dims) / static_cast<std::uint64_t>(convolution.w.dims[0]);
+  LaunchCounts moved{.operation = convolution.direction == Direction::forward ? "conv2d forward"
+                                  : convolution.direction == Direction::data  ? "conv2d backward data"
+                                                                              : "conv2d backward filter",
+                     .bytes_written = output.bytes(),
+                     .flops = 2 * elements(convolution.y.dims) * terms,
+                     .element_bytes = size_of(convolution.x.element())};
+  for (const Tensor* const tensor : {&convolution.x, &convolution.w, &convolution.y})
+    if (!tensor->is_virtual && (tensor->id != output.id || convolution.beta != 0))
+      moved.bytes_read += tensor->bytes();
+  for (const PointwiseOperation& operation : fused.epilogue)
+    if (operation.b) moved.bytes_read += operation.b->bytes();
+  return moved;
+}
+
 void execute(Driver& driver, EmulatedStream& stream, int current_gpu, const cudnnContext& handle,
              const Descriptor& plan_descriptor, const Descriptor& pack_descriptor) {
   require(plan_descriptor.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "not an execution plan");
@@ -250,11 +276,16 @@ void execute(Driver& driver, EmulatedStream& stream, int current_gpu, const cudn
   const CudnnSettings& settings = vendor_state().settings.cudnn;
   if (settings.failing.contains(plan.choice.engine))
     refuse(CUDNN_STATUS_EXECUTION_FAILED, "engine " + std::to_string(plan.choice.engine) + " failed");
-  compute(driver, stream, execution_ms(settings, plan), [plan, pack] {
+  const auto work = [plan, pack] {
     void* const workspace = plan.workspace_bytes > 0 ? pack.workspace : nullptr;
     if (workspace != nullptr) std::memset(workspace, kUninitialized, plan.workspace_bytes);
     run(plan.fused, plan.choice, pack.arrays, workspace);
-  });
+  };
+  const Tensor& output = plan.fused.output();
+  compute(driver, stream, execution_ms(settings, plan),
+          {.work = work,
+           .output = {.begin = pack.arrays.at(output.id), .bytes = output.bytes()},
+           .moved = moved_by(plan.fused)});
 }
 
 /// Calls `f` and returns its status. Stores the reason of a CudnnRefusal.

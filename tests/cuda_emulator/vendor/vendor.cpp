@@ -1,5 +1,8 @@
 #include "tests/cuda_emulator/vendor/vendor.h"
 
+#include <cstring>
+#include <utility>
+
 #include "tests/cuda_emulator/runtime/device_clock.h"
 #include "tests/cuda_emulator/vendor/vendor_state.h"
 
@@ -34,12 +37,16 @@ void reset_vendor_counts() {
   vendor_state().counts = {};
 }
 
-void compute(Driver& driver, EmulatedStream& stream, double ms, std::function<void()> work) {
-  driver.compute(stream, [ms, work = std::move(work)] {
+void compute(Driver& driver, EmulatedStream& stream, double ms, LibraryCall call) {
+  const auto run = [ms, work = std::move(call.work), output = call.output] {
     const double begin = device_ms();
-    work();
+    if (vendor_state().settings.compute)
+      work();
+    else
+      std::memset(const_cast<void*>(output.begin), 0, output.bytes);
     if (ms >= 0) simulate_device_ms(device_ms() - begin, ms);
-  });
+  };
+  driver.compute(stream, run, std::move(call.moved));
 }
 
 bool Span::overlaps(const Span& other) const {

@@ -71,6 +71,8 @@ struct CublasLtSettings {
 };
 
 struct VendorSettings {
+  /// Whether the libraries compute. Otherwise all results are 0, which takes little time.
+  bool compute = true;
   CudnnSettings cudnn;
   CublasLtSettings cublaslt;
 };

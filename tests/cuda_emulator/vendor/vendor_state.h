@@ -51,10 +51,6 @@ class ObjectRegistry {
   std::set<T*> alive_;
 };
 
-/// Enqueues or captures work that may access the memory of the stream's GPU. Events measure `ms` for it, or
-/// the actual time if `ms` is negative. The caller must hold the driver's lock.
-void compute(Driver& driver, EmulatedStream& stream, double ms, std::function<void()> work);
-
 /// A range of bytes that an operation accesses.
 struct Span {
   const void* begin = nullptr;
@@ -63,5 +59,16 @@ struct Span {
   bool overlaps(const Span& other) const;
   bool is_aligned(std::size_t alignment) const;
 };
+
+/// What a library enqueues.
+struct LibraryCall {
+  std::function<void()> work;
+  Span output;
+  LaunchCounts moved;
+};
+
+/// Enqueues or captures work that may access the memory of the stream's GPU. Events measure `ms` for it, or
+/// the actual time if `ms` is negative. The caller must hold the driver's lock.
+void compute(Driver& driver, EmulatedStream& stream, double ms, LibraryCall call);
 
 }  // namespace convoy::emulator
