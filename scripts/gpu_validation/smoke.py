@@ -9,13 +9,13 @@ from gpu_validation.work import Failed, NotHere
 
 # Name: flags, and steps. The batches repeat, so that a network that learns remembers them.
 TRAININGS = {
-    "resnet18 bf16, as a CUDA graph": (("--model", "resnet18", "--precision", "bf16"), 200),
-    "resnet18 bf16, op by op": (("--model", "resnet18", "--precision", "bf16", "--no-cuda-graph"), 50),
-    "resnet18 fp32": (("--model", "resnet18", "--precision", "fp32"), 50),
-    "resnet18 tf32": (("--model", "resnet18", "--precision", "tf32"), 50),
-    "resnet18 fp16": (("--model", "resnet18", "--precision", "fp16"), 50),
+    "resnet18 bf16, as a CUDA graph": (("--precision", "bf16"), 200),
+    "resnet18 bf16, op by op": (("--precision", "bf16", "--no-cuda-graph"), 50),
+    "resnet18 fp32": (("--precision", "fp32"), 50),
+    "resnet18 tf32": (("--precision", "tf32"), 50),
+    "resnet18 fp16": (("--precision", "fp16"), 50),
 }
-QUICK = ("--model", "lenet")  # replaces the model with --quick
+MODEL, QUICK_MODEL = "resnet18", "lenet"  # the latter with --quick
 QUICK_STEPS = 12
 FLAGS = ("--batch-size", 32, "--lr", 0.02, "--schedule", "constant")
 
@@ -29,9 +29,8 @@ def learns(losses):
 
 def train(work, trainer, name):
     flags, steps = TRAININGS[name]
-    if work.quick:
-        flags, steps = (*flags, *QUICK), QUICK_STEPS
-    run = trainer("cuda", *flags, *FLAGS, "--max-steps", steps)
+    model, steps = (QUICK_MODEL, QUICK_STEPS) if work.quick else (MODEL, steps)
+    run = trainer("cuda", "--model", model, *flags, *FLAGS, "--max-steps", steps)
     work.found[name] = {"steps": len(run.losses), "first_loss": run.losses[0], "last_loss": run.losses[-1],
                         "images_per_second": run.images_per_second, "warnings": run.warnings}
     if not learns(run.losses):

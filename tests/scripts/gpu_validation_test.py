@@ -306,6 +306,20 @@ class Figures(unittest.TestCase):
         self.assertFalse(smoke.learns([2.3, 2.2, 2.1, 2.3, 1.0, 2.0, 1.9, math.nan]))
         self.assertFalse(smoke.learns([2.3, 1.0]))
 
+    def test_each_flag_of_a_short_training_is_given_once(self):
+        for quick in (False, True):
+            asked = Work("/nowhere", 100, sys.executable, quick)
+
+            def trainer(device, *flags):
+                names = [flag for flag in flags if str(flag).startswith("--")]
+                self.assertEqual(len(names), len(set(names)))
+                self.assertEqual(flags[flags.index("--model") + 1], "lenet" if quick else "resnet18")
+                return training.Run([2.0, 1.9, 1.8, 1.0], 10.0, "hash", b"", [])
+
+            for name in smoke.TRAININGS:
+                smoke.train(asked, trainer, name)
+            self.assertEqual(list(asked.found), list(smoke.TRAININGS))
+
     def test_goals_of_kernels(self):
         row = {"run_name": "batch_norm_forward/manual_time", "aggregate_name": "median", "GB/s": 4.0, "of_copy": 0.9}
         mean = {**row, "aggregate_name": "mean", "GB/s": 5.0}
