@@ -17,7 +17,7 @@ build=$root/build/gpu-$architecture
 # RUNPATH). With LD_LIBRARY_PATH, Python would find them too.
 quietly "$build.configure.log" "configuring for sm_$architecture" cmake -S "$root" --preset cuda -B "$build" \
   -DCMAKE_CUDA_ARCHITECTURES="$architecture-real" -DCONVOY_NATIVE=OFF -DCMAKE_CXX_FLAGS=-march=x86-64-v3 \
-  "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags,-rpath,\$ORIGIN/../lib"
+  -DCMAKE_BUILD_RPATH='$ORIGIN/../lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
 quietly "$build.build.log" "building" cmake --build "$build" --parallel "$(jobs)"
 
 # Not packed: the C and C++ runtimes, which every system has, and the libraries of the driver and of CUDA.
