@@ -140,6 +140,7 @@ std::vector<Json> Workshop::log(const std::string& out) const {
   std::vector<Json> events;
   std::istringstream lines(read_text(path(out) / "log.jsonl"));
   for (std::string line; std::getline(lines, line);) {
+    if (lines.eof()) break;  // a line without its end: it is being written, or its writer was killed
     const Json event = Json::parse(line, nullptr, false);
     EXPECT_TRUE(event.is_object()) << line;
     events.push_back(event);
