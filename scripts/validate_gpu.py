@@ -59,8 +59,12 @@ def parse(names):
                         action="store_true",
                         help="rehearsal with tiny sizes for an emulated GPU; the figures mean nothing")
     options = parser.parse_args()
-    if options.resume and not options.resume.is_file():
-        parser.error(f"--resume: no file {options.resume}")
+    options.before = {}
+    if options.resume:
+        try:
+            options.before = json.loads(options.resume.read_text())["stages"]
+        except (OSError, ValueError, KeyError, TypeError):
+            parser.error(f"--resume: {options.resume} is not a validation.json of this program")
     options.stages = options.stages.split(",")
     for name in options.stages:
         if name not in names:
@@ -84,8 +88,9 @@ def main():
     out = options.out or ROOT / "bench" / "results" / re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     out.mkdir(parents=True, exist_ok=True)
     file = out / "validation.json"
-    earlier = options.resume or file
-    before = json.loads(earlier.read_text())["stages"] if earlier.exists() else {}
+    before = options.before
+    if not options.resume and file.exists():
+        before = json.loads(file.read_text())["stages"]
     results = {"gpu": name, "date": datetime.date.today().isoformat(), "quick": options.quick, "stages": {}}
     try:
         results["version"] = last_line(work_for(60).run([options.build / "bin" / "convoy-train", "--version"]).stdout)

@@ -110,6 +110,7 @@ int run(const std::string& program, int argc, char** argv, const std::vector<Use
   add_flags(line, flags);
   if (!parse(argc, argv, line, lists)) return 0;
 
+  check(!(flags.count && flags.table), "found --count and --table, expected one of them");
   const Precision precision = parse_precision(flags.precision);
   std::vector<testing::ModelCase> ops;
   for (const UserOp& user : user_ops) ops.push_back(case_of(user, precision.compute));
@@ -122,7 +123,6 @@ int run(const std::string& program, int argc, char** argv, const std::vector<Use
   }
   if (flags.count) {
     check(flags.compute.device == "cuda", "--count: found --device {}, expected cuda", flags.compute.device);
-    check(!flags.table, "found --count and --table, expected one of them");
     const DeviceContext device = open_device(flags.compute, precision);
     check_precision(precision, device);
     fmt::print("{}", benchmarks.counts(device));

@@ -153,13 +153,18 @@ TEST(StepCounts, AreOfOneStep) {
       "convoy-bench-step: error: --rounds: not supported with --count, which counts one step of one rank\n");
 }
 
+const GpuModel gpu{.name = "",
+                   .multiprocessors = 10,
+                   .multiprocessor_threads = 1024,
+                   .memory_bytes_per_second = 1e9,
+                   .cache_bytes_per_second = 2e9,
+                   .launch_seconds = 1e-6,
+                   .host_bytes_per_second = 1e8,
+                   .half_flops_per_second = 4e9,
+                   .float_flops_per_second = 2e9,
+                   .double_flops_per_second = 1e9};
+
 TEST(GpuModel, PredictsBandwidthLaunchesAndPartialWaves) {
-  const GpuModel gpu{.name = "",
-                     .multiprocessors = 10,
-                     .multiprocessor_threads = 1024,
-                     .memory_bytes_per_second = 1e9,
-                     .cache_bytes_per_second = 2e9,
-                     .launch_seconds = 1e-6};
   CountedLaunch launch{.blocks = 40, .block_threads = 256, .bytes_read = 600, .bytes_written = 400};
   EXPECT_DOUBLE_EQ(predicted_seconds(gpu, launch), 2e-6);  // a full wave: 1000 B, and the launch
   launch.blocks = 5;                                       // half of the multiprocessors
@@ -172,16 +177,6 @@ TEST(GpuModel, PredictsBandwidthLaunchesAndPartialWaves) {
 }
 
 TEST(GpuModel, PredictsLibrariesAndCopies) {
-  const GpuModel gpu{.name = "",
-                     .multiprocessors = 10,
-                     .multiprocessor_threads = 1024,
-                     .memory_bytes_per_second = 1e9,
-                     .cache_bytes_per_second = 2e9,
-                     .launch_seconds = 1e-6,
-                     .host_bytes_per_second = 1e8,
-                     .half_flops_per_second = 4e9,
-                     .float_flops_per_second = 2e9,
-                     .double_flops_per_second = 1e9};
   CountedLaunch gemm{.name = "gemm", .is_kernel = false, .flops = 8000, .bytes_read = 1000};
   for (const auto& [bytes, us] : {std::pair{2, 2.0}, {4, 4.0}, {8, 8.0}}) {
     gemm.element_bytes = bytes;

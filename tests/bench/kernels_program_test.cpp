@@ -159,6 +159,7 @@ TEST(BenchKernels, ReportsErrorsInOneLine) {
       {{"--benchmark_filter=resnet81"}, "--benchmark_filter: found 'resnet81', which matches no row"},
       {{"--benchmark_format=xml"}, "--benchmark_format: found 'xml', expected one of console, json, csv"},
       {{"--count", "--device", "cpu"}, "--count: found --device cpu, expected cuda"},
+      {{"--count", "--table"}, "found --count and --table, expected one of them"},
       {{"--benchmark_repetition=2"}, "--benchmark_repetition: unknown flag"},
   };
   for (const auto& [arguments, expected] : refusals) {

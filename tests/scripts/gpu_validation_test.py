@@ -161,9 +161,14 @@ class Resuming(unittest.TestCase):
         self.assertEqual(self.runs, ["first", "second", "second"])
         self.assertEqual({name: entry["outcome"] for name, entry in self.stages().items()},
                          {"first": "passed", "second": "passed"})
-        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as error:
-            self.validate("--resume", str(self.directory / "missing.json"))
-        self.assertIn("--resume: no file", error.getvalue())
+        for text in (None, "{", "[]", "{}"):
+            with self.subTest(text), contextlib.redirect_stderr(io.StringIO()) as error:
+                wrong = self.directory / "wrong.json"
+                if text:
+                    wrong.write_text(text)
+                with self.assertRaises(SystemExit):
+                    self.validate("--resume", str(wrong))
+                self.assertIn(f"--resume: {wrong} is not a validation.json", error.getvalue())
 
     def test_a_stage_that_has_less_than_half_of_its_time_is_left_out(self):
         self.assertEqual(self.validate("--budget", "4"), 3)  # both stages may take 9 s
