@@ -1,5 +1,6 @@
 #include "convoy/kernels/runtime/memory/host_memory_limit.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +41,7 @@ std::size_t host_memory_limit(const fs::path& root) {
   for (std::string line; std::getline(groups, line);) {  // "0::/path" or "9:cpu,memory:/path"
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const std::string group = line.substr(second + 1);
     if (controllers == ",,") {
       bytes = lowest_limit(mount, group, "memory.max", bytes);
