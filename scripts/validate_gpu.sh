@@ -20,7 +20,7 @@ for ((i = 1; i < $#; ++i)); do
   [[ ${!i} == --python ]] && python=${!next}
 done
 if [[ ! -x $build_dir/bin/convoy-train && $build_dir == "$root/build/cuda" && ! " $* " =~ " "(-h|--help)" " ]]; then
-  build cuda
+  build cuda -DCONVOY_WERROR=OFF
 fi
 
 # CUDA's libraries, if they are installed as Python wheels only. cuDNN's first library opens the others by name, and they
