@@ -13,13 +13,11 @@ architecture=${1:-90}
 file=${2:-$root/build/gpu-$architecture.tar.xz}
 build=$root/build/gpu-$architecture
 
-# With -O3, GCC 12 warns of a string copy that cannot overflow, so warnings are no errors here.
-# The programs find the packed libraries next to them, and so do these libraries each other (which takes an RPATH, not a
-# RUNPATH). With LD_LIBRARY_PATH, Python would find them too.
+command -v patchelf >/dev/null || die "packing needs patchelf; ask for: apt-get install patchelf"
+# Another compiler may have other warnings, so they are no errors here.
 quietly "$build.configure.log" "configuring for sm_$architecture" cmake -S "$root" --preset cuda -B "$build" \
   -DCMAKE_CUDA_ARCHITECTURES="$architecture-real" -DCONVOY_NATIVE=OFF -DCONVOY_WERROR=OFF \
-  -DCMAKE_CXX_FLAGS=-march=x86-64-v3 \
-  -DCMAKE_BUILD_RPATH='$ORIGIN/../lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
+  -DCMAKE_CXX_FLAGS=-march=x86-64-v3
 quietly "$build.build.log" "building" cmake --build "$build" --parallel "$(jobs)"
 
 # Not packed: the C and C++ runtimes, which every system has, and the libraries of the driver and of CUDA.
@@ -32,12 +30,23 @@ programs=("$build"/bin/convoy-*)
 [[ -x $build/bin/comm_nccl_ranks ]] && programs+=("$build/bin/comm_nccl_ranks")
 for test in "$build"/bin/*_test; do
   # The same rule as in gpu_validation/device_tests.py: by the names of suites and tests.
-  "$test" --gtest_list_tests | grep -qE 'Cuda|Cudnn|Cublas|Gpu' && programs+=("$test")
+  # Without -q: grep would end at the first match, and the program would fail when it prints the rest.
+  "$test" --gtest_list_tests | grep -E 'Cuda|Cudnn|Cublas|Gpu' >/dev/null && programs+=("$test")
 done
 for program in "${programs[@]}"; do
   strip -o "$packed/bin/$(basename "$program")" "$program"
   ldd "$program" | awk '$3 ~ /^\// {print $3}' | grep -Ev "$excluded" || true
 done | sort -u | while read -r library; do cp -L "$library" "$packed/lib/"; done
+# Programs and libraries search for libraries in the packed directory first, then where the system and LD_LIBRARY_PATH
+# say. With the packed directory in LD_LIBRARY_PATH, Python would find them too. A RUNPATH, as Debian's Open MPI has one,
+# would hide the packed directory from the libraries that this library needs, so it must be an RPATH.
+patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$packed"/bin/* "$packed"/lib/*
+for object in "$packed"/bin/* "$packed"/lib/*; do
+  for needed in $(patchelf --print-needed "$object"); do
+    [[ -e $packed/lib/$needed || /$needed =~ $excluded ]] ||
+      die "$(basename "$object") needs $needed, which is neither packed nor part of the system, the driver or CUDA"
+  done
+done
 # The programs contain the same kernels: a dictionary larger than a program stores them once.
 tar -C "$packed" --sort=name -cf - . | xz -T1 -9 >"$file"
 say "$file: $(du -h "$file" | cut -f1), $((${#programs[@]})) programs"
