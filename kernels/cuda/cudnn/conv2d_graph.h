@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "convoy/kernels/base/dtype.h"
+#include "convoy/kernels/cuda/cudnn/operations.h"
 #include "convoy/kernels/cuda/cudnn/plan.h"
-#include "convoy/kernels/shared/conv2d_geometry.h"
 
 namespace convoy::kernels {
-
-enum class Conv2dDirection : std::uint8_t { forward, backward_data, backward_filter };
 
 /// Everything that a plan for a convolution depends on.
 struct Conv2dProblem {
