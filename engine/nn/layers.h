@@ -29,6 +29,8 @@ class Conv2d final : public Module {
   /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative, and
   /// `groups` divides both numbers of channels.
   Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options);
+  /// Returns the options of the constructor.
+  const Conv2dLayerOptions& options() const { return options_; }
   std::string describe() const override;
   Fusion fusion() const override { return Fusion::relu; }
 

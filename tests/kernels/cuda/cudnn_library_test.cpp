@@ -7,22 +7,12 @@
 #include "convoy/kernels/cuda/cudnn/plan.h"
 #include "convoy/kernels/runtime/library_versions.h"
 #include "tests/kernels/conv2d_cases.h"
+#include "tests/kernels/cuda/planned/described_gpu.h"
 
 namespace convoy {
 namespace {
 
 using testing::ConvCase;
-
-/// A GPU of compute capability 9.0 (CUDA C++ Programming Guide, "Technical Specifications per Compute
-/// Capability"), with the memory and clocks of an H100 SXM.
-constexpr std::string_view kHopper = R"({
-  "deviceName": "a GPU of sm_90", "deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0, "pciDeviceId": 0,
-  "isTccDriver": 0, "supportCoopLaunch": 1, "multiProcessorCount": 132, "warpSize": 32,
-  "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "maxThreadsPerBlock": 1024,
-  "maxThreadsPerSM": 2048, "maxCtasPerSM": 32, "regsPerBlock": 65536, "maxRegistersPerSM": 65536,
-  "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448,
-  "reservedSharedMemoryPerBlock": 1024, "l2CacheSize": 52428800, "totalGlobalMem": 85899345920,
-  "smClockRateKHz": 1980000, "memClockRateKHz": 2619000})";
 
 // n, h, w, i, o, kh, kw, stride, padding
 constexpr ConvCase kBody{128, 56, 56, 64, 64, 3, 3, 1, 1};
@@ -33,29 +23,6 @@ constexpr ConvCase kResNet18[] = {
     {128, 28, 28, 128, 256, 1, 1, 2, 0}, {128, 14, 14, 256, 256, 3, 3, 1, 1},
     {128, 14, 14, 256, 512, 3, 3, 2, 1}, {128, 14, 14, 256, 512, 1, 1, 2, 0},
     {128, 7, 7, 512, 512, 3, 3, 1, 1},
-};
-
-class DescribedGpu final : public kernels::CudnnTarget {
- public:
-  DescribedGpu() {
-    CUDNN_CHECK(cudnnBackendSetAttribute(properties_.get(), CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                         CUDNN_TYPE_CHAR, static_cast<std::int64_t>(kHopper.size()),
-                                         kHopper.data()));
-    properties_.finalize();
-  }
-  void configure(kernels::CudnnDescriptor& descriptor) const override {
-    switch (descriptor.type()) {
-      case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
-        return descriptor.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, properties_);
-      case CUDNN_BACKEND_ENGINE_DESCRIPTOR: return descriptor.set(CUDNN_ATTR_ENGINE_DEVICEPROP, properties_);
-      case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
-        return descriptor.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, properties_);
-      default: return;
-    }
-  }
-
- private:
-  kernels::CudnnDescriptor properties_{CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR};
 };
 
 kernels::Conv2dProblem problem_of(const ConvCase& c, kernels::Conv2dDirection direction, DType dtype,
@@ -94,7 +61,7 @@ class CudnnLibrary : public ::testing::Test {
     return found;
   }
 
-  DescribedGpu gpu_;
+  testing::DescribedGpu gpu_{testing::gpu_description("H100")};
 };
 
 TEST_F(CudnnLibrary, ReportsVersion) {
@@ -149,6 +116,29 @@ TEST_F(CudnnLibrary, RoundsF32OperandsOnlyOnRequest) {
     EXPECT_TRUE(kernels::CudnnPlan::from_text(gpu_, graph, {.dtype = DType::f32, .tf32 = true}, choice))
         << choice;
   }
+}
+
+// Planted faults: descriptors that contradict each other.
+TEST_F(CudnnLibrary, ReportsRefusedGraphsWithTheReasonOfCudnn) {
+  const auto refusal = [&](auto&& spoil) -> std::string {
+    kernels::Conv2dProblem problem = problem_of(kBody, kernels::Conv2dDirection::forward, DType::bf16);
+    spoil(problem);
+    try {
+      kernels::make_conv2d_graph(gpu_, problem);
+    } catch (const DeviceError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  const std::string too_many_rows = refusal([](auto& problem) { ++problem.sizes.oh; });
+  EXPECT_NE(too_many_rows.find("CUDNN_STATUS_BAD_PARAM (2000): is_valid_spatial_dim("), std::string::npos)
+      << too_many_rows;
+  const std::string no_stride = refusal([](auto& problem) { problem.sizes.stride = 0; });
+  EXPECT_NE(no_stride.find("CUDNN_STATUS_BAD_PARAM (2000)"), std::string::npos) << no_stride;
+  const std::string odd_alignment = refusal([](auto& problem) { problem.alignment = 3; });
+  EXPECT_NE(odd_alignment.find("_ptrAlignment % sizeofCudnnType(_dataType) != 0"), std::string::npos)
+      << odd_alignment;
 }
 
 TEST_F(CudnnLibrary, RejectsMalformedPlanText) {
