@@ -292,4 +292,9 @@ std::uint64_t launches() {
   return Driver::get().launches;
 }
 
+std::uint64_t peer_copies() {
+  const std::lock_guard lock(Driver::get().lock());
+  return Driver::get().peer_copies;
+}
+
 }  // namespace convoy::emulator

@@ -50,6 +50,8 @@ void reset();
 std::set<int> contexts();
 /// Returns the number of kernel launches of this process. A captured launch counts once, its replays do not.
 std::uint64_t launches();
+/// Returns the number of calls of cudaMemcpyPeerAsync of this process.
+std::uint64_t peer_copies();
 
 /// Returns whether this program's kernels were compiled for counting (convoy_counted_kernels).
 bool can_count();

@@ -391,5 +391,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes,
                                 cudaStream_t stream) {
+  call([](Driver& driver) {
+    ++driver.peer_copies;
+    return cudaSuccess;
+  });
   return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
 }
