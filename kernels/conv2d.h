@@ -3,8 +3,8 @@
 // oH = (H + 2 padding - kH) / stride + 1, rounded down. G is the number of groups: the first O / G filters
 // see the first I / G channels, and so on; with G = I, the convolution is depthwise. CPU: f32 and bf16 use
 // oneDNN, or the Winograd algorithm where it is faster; f64 uses plain loops. CUDA: f32, f16 and bf16 use
-// cuDNN; f64, and all types in a build without cuDNN, use plain loops. f16 and bf16 accumulate in f32. f32
-// does not use TF32 unless CudaOptions::tf32 is set.
+// cuDNN; f64, what cuDNN cannot run, and all types in a build without cuDNN, use plain loops. f16 and bf16
+// accumulate in f32. f32 does not use TF32 unless CudaOptions::tf32 is set.
 #pragma once
 
 #include "convoy/kernels/base/view.h"

@@ -167,9 +167,11 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   });
   std::vector<std::string> warnings = data.warnings;
   if (auto warning = oversubscription_warning(job, device)) warnings.push_back(std::move(*warning));
-  if (first)
-    for (const std::string& warning : warnings)
-      fmt::print(stderr, "convoy-evaluate: warning: {}\n", without_control_characters(warning));
+  const auto print_warnings = [first](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts)
+      if (first) fmt::print(stderr, "convoy-evaluate: warning: {}\n", without_control_characters(text));
+  };
+  print_warnings(warnings);
   check_fit(loaded, data, checkpoint, first);
   const data::ImageSet& images = options.split == "train" ? data.train : data.test;
   job.verify_consistency({{"parameters", loaded.manifest.parameters_hash},
@@ -199,6 +201,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
                  .stop = {},
                  .progress = {}});
   if (!first) return 0;
+  print_warnings(device.take_warnings());
   print_confusion(evaluation, loaded.input.classes);
   fmt::print("\n");
   print_table({{"accuracy", fmt::format("{:.2f}%", evaluation.accuracy * 100)},

@@ -166,6 +166,8 @@ int run(const std::string& name, int argc, char** argv) {
       print_top(chunk[i], std::span(probabilities).subspan(i * classes, classes), loaded.input.classes,
                 static_cast<std::size_t>(options.top));
   }
+  for (const std::string& warning : device.take_warnings())
+    fmt::print(stderr, "{}: warning: {}\n", name, without_control_characters(warning));
   if (!options.logits.empty()) io::write_file_atomically(options.logits, encode_npy(all));
   return 0;
 }

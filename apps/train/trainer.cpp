@@ -271,10 +271,7 @@ void Trainer::take_step() {
   buffers_before_step_.clear();
   reporter_->add_losses(state_.step, losses);
   dist::enter(parts_.plane, dist::Phase::between);
-  if (const auto warning = step_->take_warning()) {
-    call(&TrainerCallbacks::on_warning, state_.step, *warning);
-    if (parts_.plane != nullptr) parts_.plane->warn(*warning);
-  }
+  report_warnings();
   if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
 
   reporter_->end_step(
@@ -284,6 +281,15 @@ void Trainer::take_step() {
   parallel_.verify_sums(state_.step);
   if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0)
     parallel_.check_replicas(state_.step);
+}
+
+void Trainer::report_warnings() {
+  std::vector<std::string> warnings = parts_.device.take_warnings();
+  if (auto warning = step_->take_warning()) warnings.push_back(std::move(*warning));
+  for (const std::string& warning : warnings) {
+    call(&TrainerCallbacks::on_warning, state_.step, warning);
+    if (parts_.plane != nullptr) parts_.plane->warn(warning);
+  }
 }
 
 /// Throws the error of a collective that has failed. The host launches replays of a captured step without waiting for
@@ -360,6 +366,7 @@ void Trainer::run_evaluation() {
            [this](std::int64_t done, std::int64_t count) {
              call(&TrainerCallbacks::on_evaluation_progress, done, count);
            }});
+  report_warnings();
   if (!evaluation) return;  // stopped; a resumed run repeats the evaluation
   state_.evaluated = {.step = state_.step,
                       .accuracy = evaluation->accuracy,

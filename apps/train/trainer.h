@@ -90,6 +90,8 @@ class Trainer {
   void keep_buffers();
   /// Blocks until the device has completed all steps, so that state_ and all parameters are up to date.
   void synchronize();
+  /// Reports the warnings of kernels and of the captured step since the last call.
+  void report_warnings();
   void check_peers() const;
   /// Updates state_. Throws NumericError if a loss is not finite or gradients overflow.
   void take_results(const CompletedSteps& completed);

@@ -140,6 +140,8 @@ CachingAllocator& DeviceContext::memory() const { return *state_->memory; }
 DeviceContext DeviceContext::host() const { return state_->host ? DeviceContext(state_->host) : *this; }
 AlgorithmCache& DeviceContext::algorithm_cache() const { return state_->algorithms; }
 void DeviceContext::set_autotune(bool enabled) const { state_->set_autotune(enabled); }
+
+std::vector<std::string> DeviceContext::take_warnings() const { return state_->take_warnings(); }
 void DeviceContext::synchronize() const { state_->synchronize(); }
 
 }  // namespace convoy

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/runtime/algorithm_cache.h"
@@ -70,6 +71,9 @@ class DeviceContext {
   /// that are not in algorithm_cache() use the first algorithm that the library suggests. Has no effect on
   /// other devices than GPUs.
   void set_autotune(bool enabled) const;
+  /// Returns and clears the warnings of kernels since the last call, one line each: for example, that plain
+  /// loops replace a library which cannot run a convolution.
+  std::vector<std::string> take_warnings() const;
   /// Blocks until all work on the compute stream is complete.
   void synchronize() const;
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "convoy/kernels/runtime/device_context.h"
 
@@ -22,6 +23,7 @@ struct DeviceContext::State {
   virtual Stream stream() = 0;
   virtual void synchronize() {}
   virtual void set_autotune(bool) {}
+  virtual std::vector<std::string> take_warnings() { return {}; }
   virtual std::string hardware() const { return ""; }
   virtual std::string uuid() const { return ""; }
   virtual int compute_capability() const { return 0; }

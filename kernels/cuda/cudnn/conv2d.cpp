@@ -1,5 +1,5 @@
 // kernels/conv2d.h on the GPU, by cuDNN. f64 and empty arrays, for which cuDNN has no engines, use the
-// reference kernels.
+// reference kernels. So do convolutions that no engine can run.
 #include "convoy/kernels/conv2d.h"
 
 #include <algorithm>
@@ -29,46 +29,50 @@ int alignment_of(const Conv2dArrays& arrays) {
   return static_cast<int>(bits & (~bits + 1));  // the lowest bit
 }
 
-void run(CudaStream& stream, Conv2dProblem problem, const Conv2dArrays& arrays) {
+/// Returns false if cuDNN cannot compute the convolution.
+bool run(CudaStream& stream, Conv2dProblem problem, const Conv2dArrays& arrays) {
   problem.alignment = alignment_of(arrays);
-  stream.local<Conv2dPlans>().run(stream, problem, arrays);
+  return stream.local<Conv2dPlans>().run(stream, problem, arrays);
 }
 
-/// Calls make(destination), which writes a gradient. In GradMode::accumulate the destination is temporary
+/// Calls make(destination), which overwrites a gradient. In GradMode::accumulate the destination is temporary
 /// memory, which is then added to `gradient`. cuDNN can accumulate (beta = 1), but not in all engines, and
 /// autotuning runs each engine several times.
 template <class Make>
 void make_gradient(CudaStream& stream, GradView gradient, const Make& make) {
-  if (gradient.mode == GradMode::overwrite) return make(gradient.data);
+  if (gradient.mode == GradMode::overwrite) return make(gradient);
   const cuda::Scratch temporary(stream, gradient.bytes());
-  make(temporary.as<void>());
-  scale(stream, ConstView(temporary.as<void>(), gradient.shape, gradient.dtype), 1, gradient);
+  const GradView destination(View{temporary.as<void>(), gradient.shape, gradient.dtype});
+  make(destination);
+  scale(stream, destination, 1, gradient);
 }
 
 }  // namespace
 
 void conv2d_forward(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options) {
-  if (needs_reference(y, x, filter)) return conv2d_forward_reference(stream, x, filter, bias, y, options);
-  run(stream,
-      {.direction = Conv2dDirection::forward,
-       .dtype = y.dtype,
-       .sizes = ConvSizes(x.shape, filter.shape, y.shape, options),
-       .bias = bias.data != nullptr,
-       .relu = options.relu},
-      {unconst(x), unconst(filter), unconst(bias), y.data});
+  const bool is_done =
+      !needs_reference(y, x, filter) && run(stream,
+                                            {.direction = Conv2dDirection::forward,
+                                             .dtype = y.dtype,
+                                             .sizes = ConvSizes(x.shape, filter.shape, y.shape, options),
+                                             .bias = bias.data != nullptr,
+                                             .relu = options.relu},
+                                            {unconst(x), unconst(filter), unconst(bias), y.data});
+  if (!is_done) conv2d_forward_reference(stream, x, filter, bias, y, options);
 }
 
 void conv2d_backward_data(CudaStream& stream, ConstView dy, ConstView filter, GradView dx,
                           Conv2dOptions options) {
   if (!dx.wanted() || needs_reference(dx, dy, filter))
     return conv2d_backward_data_reference(stream, dy, filter, dx, options);
-  make_gradient(stream, dx, [&](void* destination) {
-    run(stream,
-        {.direction = Conv2dDirection::backward_data,
-         .dtype = dx.dtype,
-         .sizes = ConvSizes(dx.shape, filter.shape, dy.shape, options)},
-        {destination, unconst(filter), nullptr, unconst(dy)});
+  make_gradient(stream, dx, [&](GradView destination) {
+    const bool is_done = run(stream,
+                             {.direction = Conv2dDirection::backward_data,
+                              .dtype = dx.dtype,
+                              .sizes = ConvSizes(dx.shape, filter.shape, dy.shape, options)},
+                             {destination.data, unconst(filter), nullptr, unconst(dy)});
+    if (!is_done) conv2d_backward_data_reference(stream, dy, filter, destination, options);
   });
 }
 
@@ -76,12 +80,13 @@ void conv2d_backward_filter(CudaStream& stream, ConstView dy, ConstView x, GradV
                             Conv2dOptions options) {
   if (!dfilter.wanted() || needs_reference(dfilter, dy, x))
     return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
-  make_gradient(stream, dfilter, [&](void* destination) {
-    run(stream,
-        {.direction = Conv2dDirection::backward_filter,
-         .dtype = dfilter.dtype,
-         .sizes = ConvSizes(x.shape, dfilter.shape, dy.shape, options)},
-        {unconst(x), destination, nullptr, unconst(dy)});
+  make_gradient(stream, dfilter, [&](GradView destination) {
+    const bool is_done = run(stream,
+                             {.direction = Conv2dDirection::backward_filter,
+                              .dtype = dfilter.dtype,
+                              .sizes = ConvSizes(x.shape, dfilter.shape, dy.shape, options)},
+                             {unconst(x), destination.data, nullptr, unconst(dy)});
+    if (!is_done) conv2d_backward_filter_reference(stream, dy, x, destination, options);
   });
 }
 

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <limits>
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
@@ -20,6 +19,7 @@ namespace {
 constexpr std::size_t kTimedPlans = 8;  // the heuristics order plans well; later ones are rarely fastest
 constexpr std::size_t kTimedRuns = 5;   // the median is used
 constexpr std::string_view kSeparate = "separate";
+constexpr std::size_t kAnyWorkspace = std::numeric_limits<std::size_t>::max();
 
 EngineRules rules_for(const CudaStream& stream, const Conv2dProblem& problem) {
   const CudaOptions& options = stream.cuda_options();
@@ -57,14 +57,24 @@ double measure(CudaStream& stream, const F& f) {
 
 }  // namespace
 
-void Conv2dPlans::run(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays) {
+bool Conv2dPlans::run(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays) {
   stream.make_current();
-  const Entry* entry = entries_.find(problem);
+  const Entry* found = entries_.find(problem);
   const bool is_current =
-      entry != nullptr &&
-      (entry->is_final || (!stream.autotune() && entry->revision == stream.algorithm_cache().revision()));
-  if (!is_current) entry = &entries_.insert(problem, choose(stream, problem, arrays));
-  enqueue(stream, problem, arrays, Plan(entry->plan));  // a copy, since the call may change the table
+      found != nullptr &&
+      (found->is_final || (!stream.autotune() && found->revision == stream.algorithm_cache().revision()));
+  if (!is_current) {
+    const std::optional<Entry> chosen = choose(stream, problem, arrays);
+    if (!chosen) return run_first(stream, problem, arrays, kAnyWorkspace);
+    found = &entries_.insert(problem, *chosen);
+  }
+  const Entry entry = *found;  // a copy, since the calls below may change the table
+  if (entry.method == Method::loops) return false;
+  if (entry.method == Method::separate) return run_separately(stream, problem, arrays);
+  const Outcome outcome = try_enqueue(stream, problem, arrays, entry.plan);
+  if (outcome == Outcome::enqueued) return true;
+  return run_first(stream, problem, arrays,
+                   outcome == Outcome::no_memory ? entry.plan->workspace_bytes() : kAnyWorkspace);
 }
 
 std::string Conv2dPlans::for_each_plan(const CudaStream& stream, const Conv2dProblem& problem,
@@ -74,129 +84,150 @@ std::string Conv2dPlans::for_each_plan(const CudaStream& stream, const Conv2dPro
       [&](CudnnPlan plan) { return accept(std::make_shared<const CudnnPlan>(std::move(plan))); });
 }
 
-Conv2dPlans::Entry Conv2dPlans::choose(CudaStream& stream, const Conv2dProblem& problem,
-                                       const Conv2dArrays& arrays) {
-  Entry chosen;
-  if (stream.cuda_options().deterministic) {
-    chosen = first(stream, problem);
-    chosen.is_final = true;
-    return chosen;
-  }
+std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const Conv2dProblem& problem,
+                                                      const Conv2dArrays& arrays) {
+  if (stream.cuda_options().deterministic) return std::nullopt;
   if (const auto stored = stream.algorithm_cache().find(key_of(stream, problem))) {
-    if (problem.has_epilogue() && *stored == kSeparate) return {.plan = nullptr, .is_final = true};
+    if (problem.has_epilogue() && *stored == kSeparate)
+      return Entry{.method = Method::separate, .is_final = true};
     auto plan = CudnnPlan::from_text(handle_, make_conv2d_graph(handle_, problem), rules_for(stream, problem),
                                      *stored);
-    if (plan) return {.plan = std::make_shared<const CudnnPlan>(*std::move(plan)), .is_final = true};
+    if (plan && !has_failed(problem, *plan))
+      return Entry{.plan = std::make_shared<const CudnnPlan>(*std::move(plan)), .is_final = true};
   }
-  chosen = stream.autotune() ? fastest(stream, problem, arrays) : first(stream, problem);
-  chosen.revision = stream.algorithm_cache().revision();
-  return chosen;
+  return stream.autotune() ? fastest(stream, problem, arrays) : std::nullopt;
 }
 
-Conv2dPlans::Entry Conv2dPlans::first(CudaStream& stream, const Conv2dProblem& problem) {
-  Entry guess;
-  std::string reason;
-  for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
-    reason = for_each_plan(stream, problem, mode, [&](Plan plan) {
-      guess.plan = std::move(plan);
-      return true;
-    });
-    if (guess.plan != nullptr) return guess;
-  }
-  if (problem.has_epilogue()) return guess;  // no engine fuses the epilogue: null means "separate"
-  fail<DeviceError>("no engine of {} computes {} on cuda:{}{}{}", cudnn_version_text(),
-                    key_of(stream, problem), stream.device(), reason.empty() ? "" : ": ", reason);
-}
-
-Conv2dPlans::Entry Conv2dPlans::fastest(CudaStream& stream, const Conv2dProblem& problem,
-                                        const Conv2dArrays& arrays) {
+std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const Conv2dProblem& problem,
+                                                       const Conv2dArrays& arrays) {
   std::vector<Plan> plans;
   for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
     for_each_plan(stream, problem, mode, [&](Plan plan) {
-      plans.push_back(std::move(plan));
+      if (!has_failed(problem, *plan)) plans.push_back(std::move(plan));
       return plans.size() == kTimedPlans;
     });
     if (!plans.empty()) break;
   }
-  if (problem.has_epilogue()) plans.push_back(nullptr);
-  if (plans.empty()) return first(stream, problem);  // throws with the reason
+  if (problem.has_epilogue()) plans.push_back(nullptr);  // separate
 
-  double best = std::numeric_limits<double>::infinity();
-  Entry chosen{.plan = plans.front()};
-  std::exception_ptr failure;
-  for (const Plan& plan : plans) {
-    bool has_memory = true;
+  const auto runs_separately = [&] {
     try {
-      const double time = measure(stream, [&] {
-        if (plan == nullptr) return enqueue_separately(stream, problem, arrays);
-        has_memory = has_memory && try_enqueue(stream, problem, arrays, plan);
-      });
-      if (!has_memory || time >= best) continue;
-      best = time;
-      chosen = {.plan = plan, .is_final = true};
-    } catch (const DeviceError&) {  // the heuristics may propose an engine that fails to run
-      failure = std::current_exception();
+      return run_separately(stream, problem, arrays);
+    } catch (const DeviceError&) {  // no memory; if the GPU has failed, the next call reports it
+      return false;
     }
+  };
+  double best = std::numeric_limits<double>::infinity();
+  std::optional<Entry> chosen;
+  for (const Plan& plan : plans) {
+    bool runs = true;
+    const double ms = measure(stream, [&] {
+      if (runs)
+        runs = plan != nullptr ? try_enqueue(stream, problem, arrays, plan) == Outcome::enqueued
+                               : runs_separately();
+    });
+    if (!runs || ms >= best) continue;
+    best = ms;
+    chosen =
+        Entry{.method = plan != nullptr ? Method::plan : Method::separate, .plan = plan, .is_final = true};
   }
-  if (!chosen.is_final && failure) std::rethrow_exception(failure);
-  if (chosen.is_final)
-    stream.algorithm_cache().insert(key_of(stream, problem),
-                                    chosen.plan != nullptr ? chosen.plan->to_text() : std::string(kSeparate));
+  if (chosen)
+    stream.algorithm_cache().insert(
+        key_of(stream, problem), chosen->plan != nullptr ? chosen->plan->to_text() : std::string(kSeparate));
   return chosen;
 }
 
-void Conv2dPlans::enqueue(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
-                          const Plan& plan) {
-  if (plan == nullptr) return enqueue_separately(stream, problem, arrays);
-  if (!try_enqueue(stream, problem, arrays, plan))
-    enqueue_with_less_workspace(stream, problem, arrays, plan->workspace_bytes());
+// The plan replaces a chosen plan that has no memory on this stream: a failing allocation releases all cached
+// memory before it throws, and no training step should pay for that again.
+bool Conv2dPlans::run_first(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
+                            std::size_t workspace_limit) {
+  Entry entry{.method = Method::loops, .revision = stream.algorithm_cache().revision()};
+  std::string reason;
+  for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
+    const std::string refusal = for_each_plan(stream, problem, mode, [&](const Plan& plan) {
+      if (plan->workspace_bytes() >= workspace_limit) return false;
+      const Outcome outcome = try_enqueue(stream, problem, arrays, plan);
+      if (outcome == Outcome::no_memory) workspace_limit = plan->workspace_bytes();
+      if (outcome == Outcome::enqueued) entry.plan = plan;
+      return outcome == Outcome::enqueued;
+    });
+    if (!refusal.empty()) reason = refusal;
+    if (entry.plan != nullptr) break;
+  }
+  const bool lacks_memory = workspace_limit != kAnyWorkspace;
+  if (entry.plan != nullptr)
+    entry.method = Method::plan;
+  else if (problem.has_epilogue() && run_separately(stream, problem, arrays))
+    entry.method = Method::separate;
+  else if (lacks_memory)
+    const cuda::Scratch failing(stream, workspace_limit);  // throws with the amount that is missing
+  entry.is_final = stream.cuda_options().deterministic || stream.autotune() || lacks_memory ||
+                   entry.method == Method::loops;
+  report(stream, problem, entry, reason);
+  entries_.insert(problem, entry);
+  return entry.method != Method::loops;
 }
 
-void Conv2dPlans::enqueue_separately(CudaStream& stream, const Conv2dProblem& problem,
-                                     const Conv2dArrays& arrays) {
-  run(stream, problem.without_epilogue(), arrays);
+bool Conv2dPlans::run_separately(CudaStream& stream, const Conv2dProblem& problem,
+                                 const Conv2dArrays& arrays) {
+  if (!run(stream, problem.without_epilogue(), arrays)) return false;
   const ConvSizes& s = problem.sizes;
   const View y{arrays.y, {s.n, s.oh, s.ow, s.o}, problem.dtype};
   if (problem.bias)
     add_bias(stream, y, ConstView(arrays.bias, {s.o}, problem.dtype), y, problem.relu);
   else
     relu_forward(stream, y, y);
+  return true;
 }
 
-// The plan with less workspace replaces the chosen plan on this stream: a failing allocation releases all
-// cached memory before it throws, and no training step should pay for that again.
-void Conv2dPlans::enqueue_with_less_workspace(CudaStream& stream, const Conv2dProblem& problem,
-                                              const Conv2dArrays& arrays, std::size_t workspace_bytes) {
-  Entry smaller{.plan = nullptr, .is_final = true};
-  for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
-    for_each_plan(stream, problem, mode, [&](const Plan& plan) {
-      if (plan->workspace_bytes() >= workspace_bytes) return false;
-      workspace_bytes = plan->workspace_bytes();
-      if (!try_enqueue(stream, problem, arrays, plan)) return false;
-      smaller.plan = plan;
-      return true;
-    });
-    if (smaller.plan != nullptr) break;
-  }
-  if (smaller.plan == nullptr) {
-    if (!problem.has_epilogue())
-      const cuda::Scratch failing(stream, workspace_bytes);  // throws with the amount that is missing
-    enqueue_separately(stream, problem, arrays);
-  }
-  entries_.insert(problem, smaller);
-}
-
-bool Conv2dPlans::try_enqueue(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
-                              const Plan& plan) {
+Conv2dPlans::Outcome Conv2dPlans::try_enqueue(CudaStream& stream, const Conv2dProblem& problem,
+                                              const Conv2dArrays& arrays, const Plan& plan) {
+  if (has_failed(problem, *plan)) return Outcome::failed;
   std::optional<cuda::Scratch> workspace;
   try {
     workspace.emplace(stream, plan->workspace_bytes());
   } catch (const DeviceError&) {
-    return false;
+    return Outcome::no_memory;
   }
-  plan->execute(handle_, conv2d_ids(problem), conv2d_pointers(problem, arrays), workspace->as<void>());
+  const std::string failure = plan->try_execute(handle_, conv2d_ids(problem),
+                                                conv2d_pointers(problem, arrays), workspace->as<void>());
   if (stream.is_capturing()) captured_plans_.insert(plan);
-  return true;
+  if (failure.empty()) return Outcome::enqueued;
+
+  const std::string text = plan->to_text();
+  const std::string why = fmt::format("{} of {} cannot run {} on cuda:{}: {}", text, cudnn_version_text(),
+                                      key_of(stream, problem), stream.device(), failure);
+  Failures& failures = failures_[problem];
+  failures.plans.insert(text);
+  if (failures.first.empty()) failures.first = why;
+  // cuDNN may have captured a part of the plan, or made a call that a capture does not permit.
+  if (stream.is_capturing()) throw CaptureError(why);
+  cudaGetLastError();    // clears the error of a call that cuDNN made
+  stream.synchronize();  // throws if the GPU has failed: then no other plan can run
+  return Outcome::failed;
+}
+
+bool Conv2dPlans::has_failed(const Conv2dProblem& problem, const CudnnPlan& plan) const {
+  const auto found = failures_.find(problem);
+  return found != failures_.end() && found->second.plans.contains(plan.to_text());
+}
+
+void Conv2dPlans::report(CudaStream& stream, const Conv2dProblem& problem, const Entry& entry,
+                         const std::string& reason) {
+  const auto found = failures_.find(problem);
+  if (found == failures_.end() && entry.method != Method::loops) return;
+  // The convolution without bias and ReLU has the same result, and has been reported.
+  if (problem.has_epilogue() && entry.method == Method::loops) return;
+  Failures& failures = failures_[problem];
+  if (std::exchange(failures.is_reported, true)) return;
+  if (failures.first.empty())
+    failures.first =
+        fmt::format("no engine of {} computes {} on cuda:{}{}{}", cudnn_version_text(),
+                    key_of(stream, problem), stream.device(), reason.empty() ? "" : ": ", reason);
+  stream.warn(fmt::format("{}; {}", failures.first,
+                          entry.method == Method::plan       ? entry.plan->to_text() + " replaces it"
+                          : entry.method == Method::separate ? "bias and ReLU run after the convolution"
+                                                             : "plain loops compute it, which are slow"));
 }
 
 }  // namespace convoy::kernels

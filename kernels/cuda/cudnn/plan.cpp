@@ -192,14 +192,18 @@ std::string CudnnPlan::to_text() const {
   return text + fmt::format(" workspace {}", workspace_bytes_);
 }
 
-void CudnnPlan::execute(const CudnnHandle& handle, const std::vector<std::int64_t>& ids,
-                        const std::vector<void*>& arrays, void* workspace) const {
+std::string CudnnPlan::try_execute(const CudnnHandle& handle, const std::vector<std::int64_t>& ids,
+                                   const std::vector<void*>& arrays, void* workspace) const {
   CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids);
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, arrays);
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace);
   pack.finalize();
-  CUDNN_CHECK(cudnnBackendExecute(handle.get(), plan_.get(), pack.get()));
+  const cudnnStatus_t status = cudnnBackendExecute(handle.get(), plan_.get(), pack.get());
+  // The thousands of a status are its category: not supported, internal error, execution failed.
+  if (status >= CUDNN_STATUS_NOT_SUPPORTED) return cudnn_failure(status);
+  cudnn_check(status, "cudnnBackendExecute", __FILE__, __LINE__);
+  return "";
 }
 
 std::string make_plans(const CudnnTarget& target, const std::shared_ptr<const CudnnGraph>& graph,

@@ -89,9 +89,10 @@ class CudnnPlan {
   std::size_t workspace_bytes() const { return workspace_bytes_; }
 
   /// Enqueues the plan on the stream of `handle`. arrays[i] is the data of the tensor with id ids[i].
-  /// `workspace` must have workspace_bytes() bytes.
-  void execute(const CudnnHandle& handle, const std::vector<std::int64_t>& ids,
-               const std::vector<void*>& arrays, void* workspace) const;
+  /// `workspace` must have workspace_bytes() bytes. Returns "", or why cuDNN cannot run the plan. Throws
+  /// DeviceError for invalid arguments.
+  [[nodiscard]] std::string try_execute(const CudnnHandle& handle, const std::vector<std::int64_t>& ids,
+                                        const std::vector<void*>& arrays, void* workspace) const;
 
  private:
   CudnnPlan(std::shared_ptr<const CudnnGraph> graph, CudnnDescriptor engine_config,

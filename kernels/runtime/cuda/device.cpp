@@ -171,6 +171,7 @@ std::shared_ptr<DeviceContext::State> DeviceContext::make_cuda(int index, const 
     Stream stream() override { return std::ref(compute); }
     void synchronize() override { compute.synchronize(); }
     void set_autotune(bool enabled) override { compute.set_autotune(enabled); }
+    std::vector<std::string> take_warnings() override { return compute.take_warnings(); }
     std::string hardware() const override {
       const std::string cudnn = cudnn_version_text();
       return fmt::format("{}, sm_{}{}", properties.name, compute_capability(),

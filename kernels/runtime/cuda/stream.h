@@ -4,8 +4,11 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <string>
 #include <typeindex>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "convoy/kernels/runtime/algorithm_cache.h"
 #include "convoy/kernels/runtime/cuda_options.h"
@@ -79,6 +82,11 @@ class CudaStream {
   /// Enables or disables autotuning. Has no effect with CudaOptions::deterministic.
   void set_autotune(bool enabled) { autotune_ = enabled && !options_.deterministic; }
 
+  /// Adds a warning of a kernel, one line for the user.
+  void warn(std::string text) { warnings_.push_back(std::move(text)); }
+  /// Returns and clears the warnings.
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
+
   /// Returns the per-stream state of type T, such as library handles and execution plans. Creates it on first
   /// use as T(*this).
   template <class T>
@@ -113,6 +121,7 @@ class CudaStream {
   AlgorithmCache own_algorithms_;
   AlgorithmCache* algorithms_;
   bool autotune_;
+  std::vector<std::string> warnings_;
   cudaStream_t stream_ = nullptr;
   std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;  // destroyed before the stream
 };

@@ -1,4 +1,5 @@
-// Trainings on a GPU by convoy-train: CUDA graphs, precisions, overflow, errors and the algorithm cache.
+// Trainings on a GPU by convoy-train: CUDA graphs, precisions, overflow, errors, the algorithm cache and
+// convolutions that cuDNN cannot run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -357,6 +358,33 @@ TEST_F(CudaTraining, CheckpointContainsTheAlgorithmCache) {
   trained("deterministic", {"--max-steps", "4", "--deterministic"});
   EXPECT_THAT(read_text(checkpoints_of(workshop.path("deterministic")).back() / "manifest.json"),
               Not(HasSubstr("conv2d forward")));
+}
+
+// ---- convolutions that cuDNN cannot run ----
+
+TEST_F(CudaTraining, ContinuesWithOtherPlanIfFirstCannotRun) {
+  if (!is_emulated()) GTEST_SKIP() << "needs an execution that fails";
+  trained("run", {"--max-steps", "6"}, {{"CONVOY_EMULATED_CUDNN_FAILURE", "0"}});
+  const std::vector<std::string> warned = warnings("run");
+  ASSERT_EQ(warned.size(), 1U);
+  EXPECT_THAT(warned[0], AllOf(HasSubstr("cannot run conv2d forward f32"),
+                               HasSubstr("CUDNN_STATUS_EXECUTION_FAILED"), HasSubstr("replaces it")));
+  const ProcessResult evaluated =
+      workshop.run("convoy-evaluate", {"--checkpoint", workshop.path("run").string(), "--device", "cuda"},
+                   {.environment = {{"CONVOY_EMULATED_GPUS", "1"}, {"CONVOY_EMULATED_CUDNN_FAILURE", "0"}}});
+  EXPECT_EQ(evaluated.exit_code, 0);
+  EXPECT_THAT(evaluated.err, HasSubstr("convoy-evaluate: warning: engine"));
+}
+
+// Each deterministic step of LeNet executes five convolutions, and the third step is captured.
+TEST_F(CudaTraining, RunsOpByOpIfPlanCannotRunInCapture) {
+  if (!is_emulated()) GTEST_SKIP() << "needs an execution that fails";
+  trained("run", {"--deterministic"}, {{"CONVOY_EMULATED_CUDNN_FAILURE", "12"}});
+  const std::vector<std::string> warned = warnings("run");
+  ASSERT_EQ(warned.size(), 2U);
+  EXPECT_THAT(warned[0], HasSubstr("replaces it"));
+  EXPECT_THAT(warned[1], AllOf(HasSubstr("steps run op by op"), HasSubstr("cannot run conv2d")));
+  EXPECT_EQ(losses("run").size(), 5U);
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
 // Tests of the emulated cuDNN's engines: which ones the heuristics list, and what they compute.
+#include <algorithm>
+#include <chrono>
+#include <iterator>
 #include <random>
 
 #include "convoy/kernels/base/dtype.h"
@@ -128,21 +131,104 @@ TYPED_TEST(VendorConvolutionOf, IsRightForAnyShape) {
 TEST_F(VendorConvolution, ListsEnginesOfEveryKind) {
   const std::map<int, std::int64_t> first{{CUDNN_KNOB_TYPE_TILE_SIZE, 0}, {CUDNN_KNOB_TYPE_SPLIT_K, 2}},
       second{{CUDNN_KNOB_TYPE_TILE_SIZE, 1}, {CUDNN_KNOB_TYPE_SPLIT_K, 4}};
-  const std::vector<Listed> rest = {{kNondeterministic, {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, {}},
-                                    {kKnobs, {}, first},
-                                    {kKnobs, {}, second},
-                                    {kGreedy, {}, {}},
-                                    {kRefused, {}, {}}};
-  std::vector<Listed> all = rest;
-  all.insert(all.begin(), {kTensorCore, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, {}});
-  EXPECT_EQ(listed(convolution_graph(kForward, {})), all);
-  EXPECT_EQ(listed(convolution_graph(kForward, {}, CUDNN_DATA_HALF)), all);
-  EXPECT_EQ(listed(convolution_graph(kForward, {.c = 3})), rest) << "three channels do not fill a vector";
-  EXPECT_EQ(listed(convolution_graph(kForward, {}, CUDNN_DATA_FLOAT, 4)), rest) << "a misaligned tensor";
+  const std::vector<Listed> others = {{kNondeterministic, {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, {}},
+                                      {kKnobs, {}, first},
+                                      {kKnobs, {}, second},
+                                      {kGreedy, {}, {}},
+                                      {kRefused, {}, {}}};
+  // The others, without those of the engine that most are of, and without further choices of kKnobs.
+  const auto others_of = [&](const RawDescriptor& graph) {
+    std::vector<Listed> all = listed(graph);
+    std::erase_if(all, [](const Listed& one) { return one.engine == kTensorCore; });
+    all.resize(others.size());
+    return all;
+  };
+  for (const RawDescriptor* graph :
+       {&convolution_graph(kForward, {}), &convolution_graph(kForward, {}, CUDNN_DATA_HALF)}) {
+    EXPECT_EQ(others_of(*graph), others);
+    EXPECT_EQ(listed(*graph).front(),
+              (Listed{kTensorCore, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, {{CUDNN_KNOB_TYPE_TILE_SIZE, 0}}}));
+  }
+  for (const RawDescriptor* graph :  // three channels do not fill a vector; a misaligned tensor
+       {&convolution_graph(kForward, {.c = 3}), &convolution_graph(kForward, {}, CUDNN_DATA_FLOAT, 4)})
+    EXPECT_EQ(listed(*graph).front(), others.front());
   EXPECT_EQ(listed(convolution_graph(kForward, {}), CUDNN_HEUR_MODE_FALLBACK),
             (std::vector<Listed>{{kPlain, {}, {}}}));
   set(VendorSettings{.cudnn = {.max_results = 2}});
   EXPECT_EQ(listed(convolution_graph(kForward, {})).size(), 2u);
+}
+
+// The counts of the real library (9.19, sm_90) for 128 images of 32x32x64 in bf16 and 64 filters 3x3: most
+// configurations are of one engine, and so are the first ones.
+TEST_F(VendorConvolution, ListsManyConfigurationsOfOneEngine) {
+  struct Expected {
+    const OperationNames& names;
+    std::ptrdiff_t all, first, of_engine;
+  };
+  for (const auto& [names, all, first, of_engine] :
+       {Expected{kForward, 31, 14, 23}, {kBackwardData, 38, 8, 16}, {kBackwardFilter, 40, 7, 25}}) {
+    const std::vector<Listed> found = listed(convolution_graph(names, {}, CUDNN_DATA_BFLOAT16));
+    const auto is_tensor_core = [](const Listed& one) { return one.engine == kTensorCore; };
+    EXPECT_EQ(std::ssize(found), all);
+    EXPECT_EQ(std::find_if_not(found.begin(), found.end(), is_tensor_core) - found.begin(), first);
+    EXPECT_EQ(std::count_if(found.begin(), found.end(), is_tensor_core), of_engine);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_EQ(std::count(found.begin(), found.end(), found[i]), 1) << "configuration " << i;
+  }
+}
+
+TEST_F(VendorConvolution, HasBehaviorNotes) {
+  const auto notes = [&](std::int64_t index) {
+    RawDescriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    engine.set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, convolution_graph(kForward, {}))
+        .set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, index)
+        .finalize();
+    return engine.get<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE);
+  };
+  EXPECT_THAT(notes(kPlain), ::testing::IsEmpty());
+  EXPECT_THAT(notes(kTensorCore), ::testing::ElementsAre(CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API));
+  EXPECT_THAT(notes(kKnobs), ::testing::ElementsAre(CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION,
+                                                    CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API));
+}
+
+TEST_F(VendorConvolution, FinalizingAPlanTakesTimeIfSet) {
+  using Clock = std::chrono::steady_clock;
+  const RawDescriptor& graph = convolution_graph(kForward, {});
+  const auto time_of = [&](std::int64_t engine) {
+    const Clock::time_point begin = Clock::now();
+    EXPECT_EQ(plan_of(graph, engine).status(), CUDNN_STATUS_SUCCESS);
+    return Clock::now() - begin;
+  };
+  set(VendorSettings{.cudnn = {.finalize_ms = {{kKnobs, 300}}}});
+  EXPECT_GE(time_of(kKnobs), std::chrono::milliseconds(300));
+  EXPECT_LT(time_of(kPlain), std::chrono::milliseconds(300));
+}
+
+TEST_F(VendorConvolution, FailsToFinalizeOrToExecuteIfSet) {
+  const RawDescriptor& graph = convolution_graph(kForward, {});
+  const Numbers<float> x(*gpu_, elements(Sizes{}.x())), w(*gpu_, elements(Sizes{}.filter())),
+      y(*gpu_, elements(Sizes{}.y()));
+  const auto run = [&](std::int64_t engine) {
+    RawDescriptor plan = plan_of(graph, engine);
+    return plan.status() == CUDNN_STATUS_SUCCESS ? execute_with_workspace(plan, {1, 2, 3}, x, w, y)
+                                                 : plan.status();
+  };
+  const VendorSettings settings{
+      .cudnn = {.refused = {{kKnobs, CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER}},
+                .failing = {{kPlain, CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING}}}};
+  set(settings);
+  EXPECT_EQ(plan_of(graph, kKnobs).status(), CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER);
+  EXPECT_EQ(plan_of(graph, kPlain).status(), CUDNN_STATUS_SUCCESS);
+  EXPECT_EQ(run(kPlain), CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING);
+  EXPECT_EQ(run(kTensorCore), CUDNN_STATUS_SUCCESS);
+  // A failing execution makes a capture useless.
+  cudaStreamCaptureStatus status{};
+  ASSERT_EQ(cudaStreamBeginCapture(gpu_->stream.handle(), cudaStreamCaptureModeRelaxed), cudaSuccess);
+  EXPECT_EQ(run(kPlain), CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING);
+  ASSERT_EQ(cudaStreamIsCapturing(gpu_->stream.handle(), &status), cudaSuccess);
+  EXPECT_EQ(status, cudaStreamCaptureStatusInvalidated);
+  cudaGraph_t captured = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(gpu_->stream.handle(), &captured), cudaErrorStreamCaptureInvalidated);
 }
 
 TEST_F(VendorConvolution, HasUnsupportedPlansAndPlansWithHugeWorkspace) {
@@ -234,11 +320,11 @@ TEST_F(VendorConvolution, FusesBiasAndReluIfEnabled) {
                ? heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).size()
                : 0;
   };
-  EXPECT_EQ(configurations(CUDNN_DATA_HALF), 2u) << "two configurations of kKnobs";
+  EXPECT_EQ(configurations(CUDNN_DATA_HALF), 5u) << "the configurations of kKnobs";
   EXPECT_EQ(configurations(CUDNN_DATA_FLOAT), 0u);
   set(VendorSettings{.cudnn = {.fuses_half = false, .fuses_f32 = true}});
   EXPECT_EQ(configurations(CUDNN_DATA_HALF), 0u);
-  EXPECT_EQ(configurations(CUDNN_DATA_FLOAT), 2u);
+  EXPECT_EQ(configurations(CUDNN_DATA_FLOAT), 5u);
   EXPECT_EQ(heuristics_of(fused_graph({}, {.type = CUDNN_DATA_FLOAT}), CUDNN_HEUR_MODE_FALLBACK).status(),
             CUDNN_STATUS_NOT_SUPPORTED);
 }
@@ -329,8 +415,9 @@ TEST_F(VendorConvolution, FailsInInvalidCaptureAndHandleCreationFailsInCapture) 
 TEST_F(VendorConvolution, FollowsTheSettings) {
   const Numbers<float> x(*gpu_, elements(Sizes{}.x())), w(*gpu_, elements(Sizes{}.filter())),
       y(*gpu_, elements(Sizes{}.y()));
-  const ScopedVendorSettings settings(
-      {.cudnn = {.version = 91500, .refused = {kKnobs}, .failing = {kPlain}}});
+  const ScopedVendorSettings settings({.cudnn = {.version = 91500,
+                                                 .refused = {{kKnobs, CUDNN_STATUS_NOT_SUPPORTED}},
+                                                 .failing = {{kPlain, CUDNN_STATUS_EXECUTION_FAILED}}}});
   EXPECT_EQ(cudnnGetVersion(), 91500u);
   EXPECT_EQ(plan_of(convolution_graph(kForward, {}), kKnobs).status(), CUDNN_STATUS_NOT_SUPPORTED);
   RawDescriptor plan = plan_of(convolution_graph(kForward, {}), kPlain);

@@ -2,7 +2,9 @@
 #include <cudnn.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "tests/cuda_emulator/runtime/runtime.h"
 #include "tests/cuda_emulator/vendor/cudnn_descriptor.h"
@@ -66,8 +68,7 @@ Engine make_engine(Descriptor& descriptor) {
   const std::string why = objection(made.index, made.fused);
   if (!why.empty()) refuse(CUDNN_STATUS_NOT_SUPPORTED, "engine " + std::to_string(made.index) + ": " + why);
   descriptor.put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, notes_of(made.index));
-  descriptor.put(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
-                 std::vector<cudnnBackendBehaviorNote_t>{});
+  descriptor.put(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE, behavior_of(made.index));
   return made;
 }
 
@@ -120,8 +121,11 @@ Plan make_plan(Descriptor& descriptor) {
   const std::int64_t engine = config.engine.index;
   const int gpu = handle_of(descriptor, CUDNN_ATTR_EXECUTION_PLAN_HANDLE).gpu;
   require(gpu == config.engine.graph.gpu, "the plan's handle belongs to another GPU than its graph");
-  if (vendor_state().settings.cudnn.refused.contains(engine))
-    refuse(CUDNN_STATUS_NOT_SUPPORTED, "engine " + std::to_string(engine) + " has no kernel for this plan");
+  const CudnnSettings& settings = vendor_state().settings.cudnn;
+  if (const auto ms = settings.finalize_ms.find(engine); ms != settings.finalize_ms.end())
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms->second));
+  if (const auto refused = settings.refused.find(engine); refused != settings.refused.end())
+    refuse(refused->second, "engine " + std::to_string(engine) + " has no kernel for this plan");
   Plan made{.gpu = gpu,
             .fused = config.engine.fused,
             .choice = {.engine = engine, .knobs = config.knobs},
@@ -231,9 +235,11 @@ void check_arrays(const Driver& driver, const Plan& plan, const VariantPack& pac
 
 /// Returns the simulated time of an execution in ms, or a negative value for the actual time.
 double execution_ms(const CudnnSettings& settings, const Plan& plan) {
-  if (!plan.fused.epilogue.empty()) return settings.fused_ms;
+  const auto tile = plan.choice.knobs.find(CUDNN_KNOB_TYPE_TILE_SIZE);
+  const double factor = tile != plan.choice.knobs.end() ? 1 + static_cast<double>(tile->second) / 20 : 1;
+  if (!plan.fused.epilogue.empty()) return settings.fused_ms * factor;
   const auto ms = settings.execution_ms.find(plan.choice.engine);
-  return ms != settings.execution_ms.end() ? ms->second : -1;
+  return ms != settings.execution_ms.end() ? ms->second * factor : -1;
 }
 
 /// Returns what an execution moves and computes.
@@ -274,8 +280,15 @@ void execute(Driver& driver, EmulatedStream& stream, int current_gpu, const cudn
   require(handle.gpu == plan.gpu, "the plan is for another GPU");
   check_arrays(driver, plan, pack);
   const CudnnSettings& settings = vendor_state().settings.cudnn;
-  if (settings.failing.contains(plan.choice.engine))
-    refuse(CUDNN_STATUS_EXECUTION_FAILED, "engine " + std::to_string(plan.choice.engine) + " failed");
+  const std::int64_t execution = vendor_state().executions++;
+  for (const auto& [failures, number] : {std::pair(&settings.failing, plan.choice.engine),
+                                         std::pair(&settings.failing_executions, execution)}) {
+    const auto failure = failures->find(number);
+    if (failure == failures->end()) continue;
+    // The real library may have made a call that a capture does not permit.
+    if (stream.capture != nullptr) stream.capture->invalidate();
+    refuse(failure->second, "engine " + std::to_string(plan.choice.engine) + " failed");
+  }
   const auto work = [plan, pack] {
     void* const workspace = plan.workspace_bytes > 0 ? pack.workspace : nullptr;
     if (workspace != nullptr) std::memset(workspace, kUninitialized, plan.workspace_bytes);

@@ -153,8 +153,13 @@ void get_attribute(const Descriptor& descriptor, cudnnBackendAttributeName_t nam
   check_type({.name = name, .type = attribute.type}, type);
 
   const std::int64_t written = std::min(requested, attribute.count);
-  // Like the real library, announces more configurations than there are if none are requested.
-  const std::int64_t announced = attribute.count + (name == CUDNN_ATTR_ENGINEHEUR_RESULTS ? 1 : 0);
+  // Like the real library (9.19), announces 40 configurations, or 4 fallbacks, even if there are fewer.
+  const auto announced_results = [&] {
+    const auto mode = descriptor.value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
+    return mode == CUDNN_HEUR_MODE_FALLBACK ? 4 : 40;
+  };
+  const std::int64_t announced =
+      name == CUDNN_ATTR_ENGINEHEUR_RESULTS ? announced_results() : attribute.count;
   if (count != nullptr) *count = requested == 0 ? announced : written;
   if (type != CUDNN_TYPE_BACKEND_DESCRIPTOR) {
     copy_bytes(elements, attribute.bytes.data(), static_cast<std::size_t>(written) * size_of(type));

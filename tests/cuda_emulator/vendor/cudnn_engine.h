@@ -29,8 +29,9 @@ FusedConvolution fused_convolution(const Graph& graph);
 
 /// Returns why the engine does not accept the convolution, or "" if it does.
 std::string objection(std::int64_t engine, const FusedConvolution& fused);
-/// Returns the numerical notes of an engine.
+/// Return the numerical notes and the behavior notes of an engine.
 std::vector<cudnnBackendNumericalNote_t> notes_of(std::int64_t engine);
+std::vector<cudnnBackendBehaviorNote_t> behavior_of(std::int64_t engine);
 /// Throws a CudnnRefusal for knobs or values that the engine does not have.
 void check_knobs(std::int64_t engine, const Knobs& knobs);
 /// Returns the workspace size in bytes.

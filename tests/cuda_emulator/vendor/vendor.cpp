@@ -1,6 +1,8 @@
 #include "tests/cuda_emulator/vendor/vendor.h"
 
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "tests/cuda_emulator/runtime/device_clock.h"
@@ -10,7 +12,12 @@ namespace convoy::emulator {
 
 VendorState& vendor_state() {
   // Never destroyed: a graph that outlives main() may still contain work that counts itself.
-  static VendorState& state = *new VendorState;
+  static VendorState& state = *[] {
+    auto* const made = new VendorState;
+    if (const char* const execution = std::getenv("CONVOY_EMULATED_CUDNN_FAILURE"))
+      made->settings.cudnn.failing_executions = {{std::stoi(execution), CUDNN_STATUS_EXECUTION_FAILED}};
+    return made;
+  }();
   return state;
 }
 

@@ -1,5 +1,6 @@
-// The test interface of the emulated cuDNN and cuBLASLt: settings and counters. The engines, and what the
-// heuristics say about them, are invented: they cover each kind of engine that a caller has to handle.
+// The test interface of the emulated cuDNN and cuBLASLt: settings and counters. The engines are invented: they
+// cover each kind of engine that a caller has to handle. How many configurations the heuristics list, and
+// how many of them are of one engine, is as in the real library (9.19, sm_90).
 #pragma once
 
 #include <cublasLt.h>
@@ -23,10 +24,11 @@ inline constexpr std::int64_t kNondeterministic = 3;
 /// The fastest engine, but its workspace is larger than the memory.
 inline constexpr std::int64_t kGreedy = 5;
 /// Has the note TENSOR_CORE and rounds f32 factors to tf32. The real library (9.19, sm_90) gives such engines
-/// no other note. Requires that the channels fill multiples of 16 bytes.
+/// no other note. Requires that the channels fill multiples of 16 bytes. Has one knob,
+/// CUDNN_KNOB_TYPE_TILE_SIZE (0 to 24). The heuristics list 16 to 25 configurations, 7 or more of them first.
 inline constexpr std::int64_t kTensorCore = 7;
-/// Has two knobs, CUDNN_KNOB_TYPE_TILE_SIZE (0, 1) and CUDNN_KNOB_TYPE_SPLIT_K (1, 2, 4). The heuristics list
-/// two configurations. The workspace depends on the second knob.
+/// Has two knobs, CUDNN_KNOB_TYPE_TILE_SIZE (0 to 18) and CUDNN_KNOB_TYPE_SPLIT_K (1, 2, 4). The heuristics
+/// list 5 to 19 configurations. The workspace depends on the second knob.
 inline constexpr std::int64_t kKnobs = 11;
 /// The number of engines: all global indices are below it.
 inline constexpr std::int64_t kCount = 12;
@@ -35,14 +37,18 @@ inline constexpr std::int64_t kCount = 12;
 struct CudnnSettings {
   std::size_t version = CUDNN_VERSION;
   std::size_t max_results = 64;  // maximum number of configurations that the heuristics list
-  std::set<std::int64_t> refused = {cudnn_engine::kRefused};  // engines whose plans are NOT_SUPPORTED
-  std::set<std::int64_t> failing = {};                        // engines whose executions fail
-  std::size_t greedy_workspace = std::size_t{64} << 30;       // of cudnn_engine::kGreedy
+  using Failures = std::map<std::int64_t, cudnnStatus_t>;
+  Failures refused = {{cudnn_engine::kRefused, CUDNN_STATUS_NOT_SUPPORTED}};  // engines without plans
+  Failures failing = {};                                                      // engines whose executions fail
+  Failures failing_executions = {};  // calls of cudnnBackendExecute() of this process that fail, from 0
+  std::map<std::int64_t, int> finalize_ms = {};          // time to finalize a plan of an engine, on the host
+  std::size_t greedy_workspace = std::size_t{64} << 30;  // of cudnn_engine::kGreedy
   // Whether kKnobs accepts convolutions followed by a bias and a ReLU, in half precision and in f32. No other
   // engine accepts them.
   bool fuses_half = true;
   bool fuses_f32 = false;
-  /// The simulated execution time of each engine in ms, as measured by events.
+  /// The simulated execution time of each engine in ms, as measured by events. A plan takes 5 % more per unit
+  /// of its knob CUDNN_KNOB_TYPE_TILE_SIZE.
   std::map<std::int64_t, double> execution_ms = {{cudnn_engine::kPlain, 600},
                                                  {cudnn_engine::kNondeterministic, 400},
                                                  {cudnn_engine::kGreedy, 100},
@@ -77,7 +83,7 @@ struct VendorSettings {
   CublasLtSettings cublaslt;
 };
 
-/// Returns the current settings.
+/// Returns the current settings. At the start, CONVOY_EMULATED_CUDNN_FAILURE=N makes execution N fail.
 VendorSettings vendor_settings();
 /// Runs all queued work that can run, then changes the settings.
 void set(const VendorSettings& settings);

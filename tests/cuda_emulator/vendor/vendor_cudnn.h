@@ -31,6 +31,8 @@ inline constexpr int kTypeOf<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
 template <>
 inline constexpr int kTypeOf<cudnnBackendKnobType_t> = CUDNN_TYPE_KNOB_TYPE;
 template <>
+inline constexpr int kTypeOf<cudnnBackendBehaviorNote_t> = CUDNN_TYPE_BEHAVIOR_NOTE;
+template <>
 inline constexpr int kTypeOf<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
 template <>
 inline constexpr int kTypeOf<cudnnHandle_t> = CUDNN_TYPE_HANDLE;

@@ -17,6 +17,7 @@ namespace convoy::emulator {
 struct VendorState {
   VendorSettings settings;
   VendorCounts counts;
+  std::int64_t executions = 0;  // calls of cudnnBackendExecute()
 };
 VendorState& vendor_state();
 

@@ -1,96 +1,26 @@
-// Tests of the choice of cuDNN engines with the emulator, whose engines, notes and times are known
-// (tests/cuda_emulator/vendor/vendor.h).
+// Tests of the choice of cuDNN engines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "convoy/kernels/base/lru_cache.h"
-#include "convoy/kernels/conv2d.h"
 #include "convoy/kernels/cuda/cudnn/conv2d_graph.h"
 #include "convoy/kernels/cuda/cudnn/plan.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
-#include "convoy/kernels/runtime/library_versions.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
-#include "tests/cuda_emulator/vendor/vendor.h"
-#include "tests/kernels/conv2d_cases.h"
-#include "tests/kernels/device_array.h"
+#include "tests/kernels/cuda/cudnn_fixture.h"
 #include "tests/testing/support/errors.h"
-#include "tests/testing/support/gpu.h"
 
 namespace convoy {
 namespace {
 
-using testing::Array;
-using ::testing::Contains;
-using testing::ConvCase;
-using testing::DeviceArray;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using testing::message_of;
-using ::testing::Optional;
-using ::testing::Pair;
-using ::testing::StartsWith;
+using namespace testing;    // NOLINT: the fixture
+using namespace ::testing;  // NOLINT: matchers
 namespace engine = emulator::cudnn_engine;
-
-constexpr ConvCase kBody{2, 6, 6, 16, 16,
-                         3, 3, 1, 1};  // channels that fill vectors in f32 and in half precision
-constexpr std::string_view kForward = "conv2d forward f32 n2 6x6x16 k16 3x3 s1 p1";
-constexpr std::string_view kForwardHalf = "conv2d forward bf16 n2 6x6x16 k16 3x3 s1 p1";
-// The first choice of the knobs; its workspace has two f32 partial sums of y.
-constexpr std::string_view kKnobs = "engine 11 knobs 0=2 2=0 workspace 9216";
-
-/// Returns how often each engine ran since the last call.
-std::map<std::int64_t, int> runs_by_engine() {
-  auto counts = emulator::vendor_counts().convolutions;
-  std::erase_if(counts, [](const auto& count) { return count.second == 0; });
-  emulator::reset_vendor_counts();
-  return counts;
-}
-
-/// The arrays of a convolution on a separate Device.
-template <class T>
-struct Convolution {
-  explicit Convolution(const CudaOptions& options = {}) : gpu(DeviceContext::create_cuda(0, options)) {}
-
-  void forward(bool with_bias = false, bool relu = false) {
-    const Conv2dOptions options{.stride = kBody.stride, .padding = kBody.padding, .relu = relu};
-    on(gpu.stream(), [&](auto& stream) {
-      kernels::conv2d_forward(stream, x.view(), filter.view(),
-                              with_bias ? ConstView(bias.view()) : ConstView(), y.view(), options);
-    });
-    gpu.synchronize();
-  }
-  void store(std::string_view key, std::string_view value) {
-    gpu.algorithm_cache().insert(std::string(key), std::string(value));
-  }
-
-  DeviceContext gpu;
-  DeviceArray<T> x{gpu, Array<T>::random(kBody.x(), 1)};
-  DeviceArray<T> filter{gpu, Array<T>::random(kBody.filter(), 2)};
-  DeviceArray<T> bias{gpu, Array<T>::random({kBody.o}, 3)};
-  DeviceArray<T> y{gpu, kBody.y()};
-};
-
-class CudnnConv2d : public testing::GpuTest {
- protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    emulator::reset_vendor_counts();
-  }
-  /// Changes the settings of the emulator's cuDNN for the lifetime of the result.
-  template <class F>
-  static std::unique_ptr<emulator::ScopedVendorSettings> with(const F& change) {
-    emulator::VendorSettings settings = emulator::vendor_settings();
-    change(settings.cudnn);
-    return std::make_unique<emulator::ScopedVendorSettings>(settings);
-  }
-};
 
 TEST_F(CudnnConv2d, ProblemsHaveReadableKeys) {
   kernels::Conv2dProblem problem{.direction = kernels::Conv2dDirection::forward,
@@ -167,20 +97,20 @@ TEST_F(CudnnConv2d, StoresAndUsesFastestEngine) {
 
 TEST_F(CudnnConv2d, ResultIsThatOfFastestEngineAfterAutotuning) {
   const auto first_is_fastest = with([](auto& cudnn) {
-    cudnn.greedy_workspace = 1 << 20;  // makes it the last plan that finalizes
-    cudnn.execution_ms[engine::kTensorCore] = 50;
+    cudnn.greedy_workspace = 1 << 20;
+    cudnn.execution_ms[engine::kGreedy] = 500;
   });
-  Convolution<float> timed({.tf32 = true}), fastest({.tf32 = true}), last({.tf32 = true});
-  const std::string key = std::string(kForward) + " tf32";
+  Convolution<float> timed, fastest, later;
   timed.forward();
-  EXPECT_THAT(timed.gpu.algorithm_cache().find(key), Optional(std::string("engine 7 workspace 0")));
-  EXPECT_THAT(runs_by_engine(), Contains(Pair(engine::kGreedy, ::testing::Gt(1))));
-  fastest.store(key, "engine 7 workspace 0");
+  EXPECT_THAT(timed.gpu.algorithm_cache().find(kForward), Optional(std::string(kKnobs)));
+  EXPECT_THAT(runs_by_engine(), Contains(Pair(engine::kGreedy, Gt(1)))) << "which is timed after it";
+  fastest.store(kForward, kKnobs);
   fastest.forward();
-  last.store(key, "engine 5 workspace 1048576");
-  last.forward();
+  later.store(kForward, "engine 5 workspace 1048576");
+  later.forward();
   testing::expect_same_bits(timed.y.values(), fastest.y.values());
-  EXPECT_NE(std::memcmp(last.y.values().begin(), fastest.y.values().begin(), 4 * last.y.values().size()), 0);
+  EXPECT_NE(std::memcmp(later.y.values().begin(), fastest.y.values().begin(), 4 * later.y.values().size()),
+            0);
 }
 
 TEST_F(CudnnConv2d, DoesNotStoreFirstGuess) {
@@ -258,7 +188,7 @@ TEST_F(CudnnConv2d, UsesLessWorkspaceWhenOutOfMemory) {
 
 TEST_F(CudnnConv2d, ReportsMissingMemoryIfNoWorkspaceFits) {
   const auto greedy = with([](auto& cudnn) {
-    cudnn.refused = {engine::kPlain, engine::kRefused, engine::kNondeterministic, engine::kKnobs};
+    cudnn.refused = failures({engine::kPlain, engine::kRefused, engine::kNondeterministic, engine::kKnobs});
   });
   for (const bool autotune : {false, true}) {
     Convolution<float> a;
@@ -270,38 +200,11 @@ TEST_F(CudnnConv2d, ReportsMissingMemoryIfNoWorkspaceFits) {
 
 TEST_F(CudnnConv2d, UsesFallbackHeuristicsIfNoPlanFinalizes) {
   const auto plain = with([](auto& cudnn) {
-    cudnn.refused = {engine::kRefused, engine::kNondeterministic, engine::kGreedy, engine::kKnobs};
+    cudnn.refused = failures({engine::kRefused, engine::kNondeterministic, engine::kGreedy, engine::kKnobs});
   });
   Convolution<float> a;
   a.forward();
   EXPECT_THAT(a.gpu.algorithm_cache().entries(), ElementsAre(Pair(kForward, "engine 0 workspace 0")));
-}
-
-TEST_F(CudnnConv2d, ReportsConvolutionIfNoEngineExists) {
-  const auto none = with([](auto& cudnn) {
-    for (std::int64_t index = 0; index < engine::kCount; ++index) cudnn.refused.insert(index);
-  });
-  for (const bool autotune : {false, true}) {
-    Convolution<bfloat16> a;
-    a.gpu.set_autotune(autotune);
-    const std::string message = message_of<DeviceError>([&] { a.forward(true, true); });
-    EXPECT_THAT(message, StartsWith("no engine of " + cudnn_version_text() + " computes " +
-                                    std::string(kForwardHalf) + " on cuda:0: CUDNN_STATUS_NOT_SUPPORTED"));
-  }
-}
-
-TEST_F(CudnnConv2d, SkipsEngineThatFailsToRun) {
-  const auto failing = with([](auto& cudnn) { cudnn.failing = {engine::kKnobs}; });
-  Convolution<float> a;
-  a.forward();
-  EXPECT_THAT(a.gpu.algorithm_cache().entries(), ElementsAre(Pair(kForward, "engine 3 workspace 0")));
-
-  Convolution<float> chosen;
-  chosen.store(kForward, kKnobs);
-  const std::string message = message_of<DeviceError>([&] { chosen.forward(); });
-  EXPECT_THAT(message, HasSubstr("cudnnBackendExecute"));
-  EXPECT_THAT(message, HasSubstr("CUDNN_STATUS_EXECUTION_FAILED"));
-  EXPECT_THAT(message, HasSubstr(", plan.cpp:"));
 }
 
 // A launch of one of this project's kernels shows that bias and ReLU were not fused.
