@@ -153,7 +153,7 @@ template <class T, int kOutputWidth, int kInputWidth>
 __global__ void __launch_bounds__(kConvBlock)
     filter_chunks_kernel(ChunkGrid grid, ConvWindows windows, const T* dy, const T* x,
                          compute_t<T>* partial) {
-  const bool dy_is_aligned = cuda::packs_may_begin(dy), x_is_aligned = cuda::packs_may_begin(x);
+  const bool dy_is_aligned = cuda::is_aligned(dy), x_is_aligned = cuda::is_aligned(x);
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size) return;
   const std::int64_t tap_index = grid.input_packs.quotient(index);

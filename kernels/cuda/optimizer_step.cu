@@ -81,8 +81,8 @@ __device__ void step_pack(const Slot& slot, std::int64_t at, const Step& step) {
 
 template <class Slot>
 __device__ bool slot_is_aligned(const Slot& slot) {
-  bool aligned = cuda::packs_may_begin(slot.gradient) && cuda::packs_may_begin(slot.low_precision_copy);
-  for (const auto* array : slot.written) aligned = aligned && cuda::packs_may_begin(array);
+  bool aligned = cuda::is_aligned(slot.gradient) && cuda::is_aligned(slot.low_precision_copy);
+  for (const auto* array : slot.written) aligned = aligned && cuda::is_aligned(array);
   return aligned;
 }
 

@@ -73,7 +73,7 @@ template <class T, class F>
 __device__ double sum_of_thread(const T* x, int count, F f) {
   constexpr int kWidth = cuda::kVectorWidth<T>;
   const auto thread = static_cast<int>(threadIdx.x);
-  const bool is_aligned = cuda::packs_may_begin(x);
+  const bool is_aligned = cuda::is_aligned(x);
   const int packs = count / kWidth;
   double sum = 0;
 #pragma unroll 4
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kReduceBlock)
     return narrow<T>(static_cast<compute_t<T>>(mode == GradMode::accumulate ? widen(before) + value : value));
   };
   const auto thread = static_cast<int>(threadIdx.x);
-  const int packs = cuda::packs_may_begin(to) ? count / kWidth : 0;
+  const int packs = cuda::is_aligned(to) ? count / kWidth : 0;
   for (int pack = thread; pack < packs; pack += kReduceBlock) {
     cuda::Pack<T, kWidth> out{};
     if (mode == GradMode::accumulate) out = cuda::load_pack<kWidth>(to + pack * kWidth);

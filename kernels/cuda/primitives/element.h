@@ -63,11 +63,7 @@ __device__ void store_pack(T* to, const Pack<T, kWidth>& pack) {
 }
 
 /// Returns whether `pointer` is aligned for the widest packs.
-inline bool is_aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
-}
-/// The same for kernels, for arrays that the host does not pass one by one.
-__device__ inline bool packs_may_begin(const void* pointer) {
+CONVOY_HOST_DEVICE inline bool is_aligned(const void* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
 }
 
