@@ -1,4 +1,4 @@
-// A log of the kernels that a process launched, for tests/coverage.py and scripts/kernel_resources.py.
+// A log of the kernels that a process launched, for tests/coverage.py and scripts/compiled_kernels.py.
 #pragma once
 
 #include <cstddef>
