@@ -52,7 +52,8 @@ class NcclCommunicator final : public Communicator {
         control_(std::move(control)),
         stream_(device.device().index, device.memory(), {.priority = StreamPriority::high}),
         drained_(device.device().index),
-        progress_(device) {
+        progress_(device),
+        handle_(device.device().index) {
     try {
       open();
     } catch (...) {
@@ -96,7 +97,6 @@ class NcclCommunicator final : public Communicator {
                               .deadline_floor = options_.deadline_floor,
                               .monitor = options_.monitor},
         [this](std::exception_ptr found) { give_up(std::move(found), Finder::watchdog); });
-    stream_.make_current();
     handle_.init(id, rank(), size(), deadline());
   }
 
@@ -256,7 +256,6 @@ class NcclCommunicator final : public Communicator {
     } catch (const std::exception& error) {
       reason = fmt::format("rank {} failed: {}", rank(), error.what());
     }
-    // Notify the peers first: ncclCommAbort may take long.
     control_->abort(reason);
     if (finder != Finder::watchdog && watchdog_) watchdog_->abort(reason);
     handle_.abort();

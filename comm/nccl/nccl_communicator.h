@@ -16,8 +16,8 @@ bool nccl_supported();
 /// id, texts, collective signatures and failure notifications.
 ///
 /// Collectives run on a stream of the communicator's own. They may be captured in a CudaGraph, which must be
-/// destroyed before the communicator. Sums are computed by NCCL: those of f16 and bf16 may be rounded after
-/// each addition.
+/// destroyed before finish() and before the communicator; abort() does not wait for that. Sums are computed by
+/// NCCL: those of f16 and bf16 may be rounded after each addition.
 ///
 /// The signatures of the first 32 collectives of each kind, or of all with CommOptions::check_always, are
 /// compared between ranks before the launch; the host waits for this. Captured collectives are not compared:

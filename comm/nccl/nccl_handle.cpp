@@ -1,10 +1,13 @@
 // NcclHandle: polls every NCCL call until it is complete or a deadline passes.
 #include "convoy/comm/nccl/nccl_handle.h"
 
-#include <thread>
+#include <cuda_runtime_api.h>
+
+#include <chrono>
 #include <utility>
 
 #include "convoy/comm/nccl/nccl_check.h"
+#include "convoy/kernels/runtime/cuda/check.h"
 
 namespace convoy::dist {
 namespace {
@@ -13,6 +16,17 @@ namespace {
 constexpr std::chrono::microseconds kPollPeriod{20};
 
 }  // namespace
+
+NcclHandle::~NcclHandle() {
+  abort();
+  if (!aborting_.joinable()) return;
+  const std::chrono::duration<double> patience(abort_seconds_);
+  if (is_aborted_.wait_for(patience) == std::future_status::ready) {
+    aborting_.join();
+  } else {
+    aborting_.detach();
+  }
+}
 
 void NcclHandle::locked(const std::function<void()>& f) {
   const std::lock_guard lock(mutex_);
@@ -23,6 +37,7 @@ void NcclHandle::locked(const std::function<void()>& f) {
 void NcclHandle::init(const ncclUniqueId& id, int rank, int size, const Deadline& deadline) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  CUDA_CHECK(cudaSetDevice(gpu_));
   locked([&] { NCCL_CHECK(ncclCommInitRankConfig(&comm_, size, id, rank, &config)); });
   poll(deadline);
 }
@@ -35,7 +50,7 @@ void NcclHandle::call(const std::function<ncclResult_t(ncclComm_t)>& f, const De
   poll(deadline);
 }
 
-void NcclHandle::poll(const Deadline& deadline) {
+void NcclHandle::poll(const Deadline& deadline, const char* awaited) {
   while (true) {
     ncclResult_t state = ncclInProgress;
     locked([&] {
@@ -43,7 +58,7 @@ void NcclHandle::poll(const Deadline& deadline) {
       if (state != ncclSuccess && state != ncclInProgress) fail<PeerError>("{}", nccl_failure(state, comm_));
     });
     if (state == ncclSuccess) return;
-    if (deadline.passed()) fail<PeerError>("waited {} s for other ranks", deadline.seconds());
+    if (deadline.passed()) fail<PeerError>("waited {} s for {}", deadline.seconds(), awaited);
     std::this_thread::sleep_for(kPollPeriod);
   }
 }
@@ -57,7 +72,8 @@ void NcclHandle::check() {
 }
 
 void NcclHandle::destroy(const Deadline& deadline) {
-  call([](ncclComm_t comm) { return ncclCommFinalize(comm); }, deadline);
+  locked([&] { NCCL_CHECK(ncclCommFinalize(comm_)); });
+  poll(deadline, "other ranks, or for the end of CUDA graphs with collectives of this communicator");
   locked([&] {
     is_freed_ = true;  // set even if ncclCommDestroy fails: there is no retry
     NCCL_CHECK(ncclCommDestroy(comm_));
@@ -65,12 +81,14 @@ void NcclHandle::destroy(const Deadline& deadline) {
 }
 
 void NcclHandle::abort() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(is_freed_, true) || comm_ == nullptr) return;
-  }
-  // Without the lock: if it hangs, the calls of other threads fail nevertheless.
-  ncclCommAbort(comm_);
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(is_freed_, true) || comm_ == nullptr) return;
+  std::packaged_task<void()> task([comm = comm_, gpu = gpu_] {
+    cudaSetDevice(gpu);  // NCCL makes the thread's GPU current again, which creates a context there
+    ncclCommAbort(comm);
+  });
+  is_aborted_ = task.get_future();
+  aborting_ = std::thread(std::move(task));
 }
 
 }  // namespace convoy::dist

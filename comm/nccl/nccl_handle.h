@@ -4,7 +4,9 @@
 #include <nccl.h>
 
 #include <functional>
+#include <future>
 #include <mutex>
+#include <thread>
 
 #include "convoy/comm/core/deadline.h"
 
@@ -14,17 +16,23 @@ namespace convoy::dist {
 /// are. So an event recorded after a call follows the call's work, and a CUDA graph capture contains it.
 /// destroy() or abort(), whichever runs first, frees the communicator once.
 ///
+/// NCCL frees a communicator only once all CUDA graphs that contain one of its collectives have been destroyed.
+/// Destroy them before destroy() and before the handle.
+///
 /// init(), call() and destroy() block until the NCCL call is complete. They throw PeerError if NCCL reports
 /// an error, if the deadline passes, or if the communicator was aborted before or meanwhile.
 class NcclHandle {
  public:
-  NcclHandle() = default;
-  ~NcclHandle() { abort(); }
+  /// `gpu` is the number of the communicator's GPU. The destructor waits up to `abort_seconds` for ncclCommAbort.
+  explicit NcclHandle(int gpu, double abort_seconds = 10) : gpu_(gpu), abort_seconds_(abort_seconds) {}
+  /// Calls abort() and waits for ncclCommAbort. If NCCL hangs or a graph still exists, leaks the communicator
+  /// after `abort_seconds`.
+  ~NcclHandle();
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
-  /// Creates the communicator on the calling thread's current GPU. Collective: every rank of `size` calls it
-  /// with the same `id`.
+  /// Makes the GPU current and creates the communicator on it. Collective: every rank of `size` calls it with
+  /// the same `id`.
   void init(const ncclUniqueId& id, int rank, int size, const Deadline& deadline);
   /// Calls `f` with the communicator and polls until the call is complete.
   void call(const std::function<ncclResult_t(ncclComm_t)>& f, const Deadline& deadline);
@@ -33,19 +41,24 @@ class NcclHandle {
 
   /// Throws PeerError if NCCL has found an asynchronous error in launched work. Does not wait.
   void check();
-  /// Cancels the work in flight on this rank's GPU and frees the communicator. Not collective. Thread-safe.
-  /// Other calls fail at once, even if ncclCommAbort hangs. A second call returns at once.
+  /// Starts a thread that cancels the work in flight on this rank's GPU and frees the communicator with
+  /// ncclCommAbort. Returns at once, so that its caller can destroy the graphs for which ncclCommAbort waits.
+  /// Other calls fail from now on. Does nothing on a second call. Not collective. Thread-safe.
   void abort() noexcept;
 
  private:
   /// Runs `f` under the mutex. Throws PeerError if the communicator has been freed.
   void locked(const std::function<void()>& f);
-  /// Waits until NCCL reports that the last call is complete.
-  void poll(const Deadline& deadline);
+  /// Waits until NCCL reports that the last call is complete. An error names `awaited`.
+  void poll(const Deadline& deadline, const char* awaited = "other ranks");
 
+  const int gpu_;
+  const double abort_seconds_;
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;
   bool is_freed_ = false;
+  std::thread aborting_;          // calls ncclCommAbort
+  std::future<void> is_aborted_;  // ready when ncclCommAbort has returned
 };
 
 }  // namespace convoy::dist

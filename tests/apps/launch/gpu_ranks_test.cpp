@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <csignal>
+#include <memory>
 
 #include "tests/apps/rank_runs.h"
+#include "tests/testing/support/free_port.h"
 
 namespace convoy::testing {
 namespace {
@@ -242,6 +246,24 @@ TEST_F(GpuRanks, ThreadsMatchProcessesBitForBit) {
       {"--config", workshop.path("threads--cuda-graph/config.toml"), "--out", workshop.path("again")});
   EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
   EXPECT_EQ(losses_of("again"), losses_of("processes"));
+}
+
+/// The survivor owns a graph, for whose end NCCL waits.
+TEST_F(GpuRanks, EndWhenARankIsKilledAmongReplays) {
+  for (const char* out : {"first", "second", "third"}) {
+    const int port = free_port();
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int rank = 0; rank < 2; ++rank)
+      ranks.push_back(std::make_unique<Process>(
+          workshop.train_arguments(out, {"--device", "cuda", "--batch-size", "5", "--max-steps", "1000000",
+                                         "--eval-every", "0", "--log-every", "20"}),
+          ProcessOptions{.environment = rank_environment(rank, 2, port)}));
+    wait_for_step(workshop, out, 3);
+    ranks[1]->send(SIGKILL);
+    const ProcessResult survivor = ranks[0]->wait(std::chrono::seconds(20));
+    EXPECT_EQ(survivor.exit_code, 4) << survivor.err;
+    EXPECT_THAT(survivor.err, HasSubstr("rank 1 on "));
+  }
 }
 
 TEST_F(GpuRanks, EachThreadReportsTheFailure) {

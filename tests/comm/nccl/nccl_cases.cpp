@@ -1,5 +1,6 @@
 #include "tests/comm/nccl/nccl_cases.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +15,7 @@
 #include "convoy/kernels/runtime/cuda_graph.h"
 #include "tests/comm/device_values.h"
 #include "tests/testing/support/errors.h"
+#include "tests/testing/support/notice.h"
 
 namespace convoy::testing {
 namespace {
@@ -22,10 +24,12 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr double kShort = 2;  // timeout in seconds
-constexpr double kLong = 60;  // long enough that only a failing test waits for it
+constexpr double kLong = 60;  // timeout in seconds, long enough that only a failing test waits for it
 
 bool is_last(const dist::Communicator& comm) { return comm.rank() == comm.size() - 1; }
+
+/// Returns the text of an error at the timeout, up to the rank that was awaited.
+std::string waited_for() { return fmt::format("waited {} s for ", short_timeout()); }
 
 /// Returns a graph of one all-reduce between two events, as GradientSynchronizer enqueues it.
 std::unique_ptr<CudaGraph> capture_all_reduce(dist::Communicator& comm, View data) {
@@ -136,7 +140,7 @@ void names_rank_that_does_not_replay(std::unique_ptr<dist::Communicator> comm) {
   EXPECT_EQ(data.read(*comm)[1], 2.0F * static_cast<float>(comm->size()));
   const std::string error = is_last(*comm) ? wait_for_error(*comm) : replay_error(*comm, *graph);
   EXPECT_THAT(error, AllOf(HasSubstr("all-reduce 0 (2 f32) on rank "),
-                           HasSubstr("waited 2 s for rank " + std::to_string(comm->size() - 1))));
+                           HasSubstr(waited_for() + "rank " + std::to_string(comm->size() - 1))));
   EXPECT_THROW(comm->barrier(), PeerError);
 }
 
@@ -144,10 +148,10 @@ void names_rank_that_does_not_replay(std::unique_ptr<dist::Communicator> comm) {
 template <class F>
 void expect_reported(std::unique_ptr<dist::Communicator> comm, const char* text, const F& leave) {
   DeviceValues<float> data(*comm, {1.0F});
-  const auto graph = capture_all_reduce(*comm, data.view());
+  auto graph = capture_all_reduce(*comm, data.view());
   if (is_last(*comm)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the peers are in the replay by now
-    return leave(*comm);
+    return expect_not_to_await_end_of(graph, [&] { leave(*comm); });
   }
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(replay_error(*comm, *graph), HasSubstr(text));
@@ -163,6 +167,19 @@ void ends_replay_when_peer_aborts(std::unique_ptr<dist::Communicator> comm) {
                   [](dist::Communicator& last) { last.abort("no space left"); });
 }
 
+/// The host, which owns the graph, finds the failure, not the watchdog.
+void ends_barrier_when_peer_exits_and_graph_exists(std::unique_ptr<dist::Communicator> comm) {
+  DeviceValues<float> data(*comm, {1.0F});
+  auto graph = capture_all_reduce(*comm, data.view());
+  graph->replay();
+  comm->context().synchronize();
+  if (is_last(*comm)) return;
+  expect_not_to_await_end_of(graph, [&] {
+    EXPECT_THAT(message_of<PeerError>([&] { comm->barrier(); }),
+                HasSubstr("rank " + std::to_string(comm->size() - 1)));
+  });
+}
+
 void ends_uncompared_mismatch_at_timeout(std::unique_ptr<dist::Communicator> comm) {
   run_compared_collectives(*comm);
   DeviceValues<float> data(*comm, std::vector<float>(16, 1.0F));
@@ -170,28 +187,42 @@ void ends_uncompared_mismatch_at_timeout(std::unique_ptr<dist::Communicator> com
   if (!is_last(*comm)) comm->all_reduce(data.view());
   const std::string error = wait_for_error(*comm);
   wait_for(*comm);  // the abort ends the wait
-  EXPECT_THAT(error, AllOf(HasSubstr("all-reduce 33 (16 f32)"), HasSubstr("waited 2 s for rank ")));
+  EXPECT_THAT(error, AllOf(HasSubstr("all-reduce 33 (16 f32)"), HasSubstr(waited_for() + "rank ")));
 }
 
 void names_rank_that_does_not_finish(std::unique_ptr<dist::Communicator> comm) {
   const std::string error =
       is_last(*comm) ? wait_for_error(*comm) : message_of<PeerError>([&] { comm->finish(); });
-  EXPECT_THAT(error, HasSubstr("waited 2 s for rank " + std::to_string(comm->size() - 1)));
+  EXPECT_THAT(error, HasSubstr(waited_for() + "rank " + std::to_string(comm->size() - 1)));
 }
-
-constexpr ConformanceCase kCases[] = {
-    {"SumsGradientsEagerlyAndInAGraph", 1, kLong, sums_gradients_eagerly_and_in_a_graph},
-    {"NamesRankWhoseSumDiffersInOneBit", 2, kLong, names_rank_whose_sum_differs_in_one_bit},
-    {"NamesRankThatDoesNotReplay", 2, kShort, names_rank_that_does_not_replay},
-    {"EndsReplayWhenPeerExits", 2, kLong, ends_replay_when_peer_exits},
-    {"EndsReplayWhenPeerAborts", 2, kLong, ends_replay_when_peer_aborts},
-    {"EndsUncomparedMismatchAtTimeout", 2, kShort, ends_uncompared_mismatch_at_timeout},
-    {"NamesRankThatDoesNotFinish", 2, kShort, names_rank_that_does_not_finish},
-};
 
 }  // namespace
 
-std::span<const ConformanceCase> nccl_cases() { return kCases; }
+std::span<const ConformanceCase> nccl_cases() {
+  static const ConformanceCase cases[] = {
+      {"SumsGradientsEagerlyAndInAGraph", 1, kLong, sums_gradients_eagerly_and_in_a_graph},
+      {"NamesRankWhoseSumDiffersInOneBit", 2, kLong, names_rank_whose_sum_differs_in_one_bit},
+      {"NamesRankThatDoesNotReplay", 2, short_timeout(), names_rank_that_does_not_replay},
+      {"EndsReplayWhenPeerExits", 2, kLong, ends_replay_when_peer_exits},
+      {"EndsReplayWhenPeerAborts", 2, kLong, ends_replay_when_peer_aborts},
+      {"EndsBarrierWhenPeerExitsAndGraphExists", 2, kLong, ends_barrier_when_peer_exits_and_graph_exists},
+      {"EndsUncomparedMismatchAtTimeout", 2, short_timeout(), ends_uncompared_mismatch_at_timeout},
+      {"NamesRankThatDoesNotFinish", 2, short_timeout(), names_rank_that_does_not_finish},
+  };
+  return cases;
+}
+
+void expect_not_to_await_end_of(std::unique_ptr<CudaGraph>& graph, const std::function<void()>& action) {
+  const Notice ended;
+  std::thread guard([&] {
+    if (ended.await()) return;
+    ADD_FAILURE() << "the call waits until the graph is destroyed";
+    graph.reset();
+  });
+  action();
+  ended.notify();
+  guard.join();
+}
 
 void run_compared_collectives(dist::Communicator& comm) {
   DeviceValues<float> value(comm, {1.0F});

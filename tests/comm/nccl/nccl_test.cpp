@@ -7,12 +7,17 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "convoy/comm/nccl/nccl_communicator.h"
 #include "convoy/comm/nccl/nccl_handle.h"
 #include "convoy/comm/transport/shm/shm_communicator.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
+#include "convoy/engine/tensor/tensor.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
 #include "tests/comm/device_values.h"
 #include "tests/comm/nccl/counting_communicator.h"
 #include "tests/comm/nccl/nccl_cases.h"
@@ -31,6 +36,7 @@ namespace convoy::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Body = std::function<void(std::unique_ptr<dist::Communicator>)>;
 
@@ -173,28 +179,75 @@ TEST_F(NcclCommunicator, ExchangesNoMessageWhileTraining) {
   EXPECT_LT(launches, 2 * 60);  // 33 of them compare the all-reduces and the first barriers
 }
 
-/// ncclCommAbort may hang. The calls of other threads fail nevertheless.
-TEST_F(NcclCommunicator, HangingAbortDoesNotBlockOtherCalls) {
-  ncclUniqueId id{};
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  const DeviceContext gpu = DeviceContext::create_cuda(0);
+/// A communicator of one rank on GPU 1.
+struct LocalHandle {
+  explicit LocalHandle(double abort_seconds = kLong) : handle(1, abort_seconds) {
+    ncclUniqueId id{};
+    EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    handle.init(id, 0, 1, dist::Deadline(kLong));
+  }
   dist::NcclHandle handle;
-  handle.init(id, 0, 1, dist::Deadline(kLong));
+};
+
+/// ncclCommAbort may hang. The calls of all threads return nevertheless.
+TEST_F(NcclCommunicator, HangingAbortBlocksNoCall) {
   const Notice begun, released;
   emulator::set_nccl_abort_hook([&] {
     begun.notify();
     EXPECT_TRUE(released.await());
   });
-  std::thread aborting([&] { handle.abort(); });
-  EXPECT_TRUE(begun.await());
-  EXPECT_EQ(message_of<PeerError>(
-                [&] { handle.call([](ncclComm_t) { return ncclSuccess; }, dist::Deadline(kLong)); }),
-            "the NCCL communicator was aborted or destroyed");
-  handle.check();
-  handle.abort();
-  released.notify();
-  aborting.join();
+  {
+    LocalHandle local;
+    local.handle.abort();
+    EXPECT_TRUE(begun.await());
+    EXPECT_EQ(message_of<PeerError>(
+                  [&] { local.handle.call([](ncclComm_t) { return ncclSuccess; }, dist::Deadline(kLong)); }),
+              "the NCCL communicator was aborted or destroyed");
+    local.handle.check();
+    local.handle.abort();
+    released.notify();
+  }
   emulator::set_nccl_abort_hook(nullptr);
+}
+
+std::unique_ptr<CudaGraph> capture_sum(dist::NcclHandle& handle, const DeviceContext& gpu, const View& data) {
+  return std::make_unique<CudaGraph>(gpu, [&] {
+    const auto sum = [&](ncclComm_t comm) {
+      const cudaStream_t stream = std::get<std::reference_wrapper<CudaStream>>(gpu.stream()).get().handle();
+      return ncclAllReduce(data.data, data.data, 1, ncclFloat32, ncclSum, comm, stream);
+    };
+    handle.call(sum, dist::Deadline(kLong));
+  });
+}
+
+/// NCCL waits for the end of the graph. Its owner may be the thread that aborts.
+TEST_F(NcclCommunicator, NoCallAwaitsTheEndOfAGraph) {
+  emulator::reset();  // forgets contexts
+  const DeviceContext gpu = DeviceContext::create_cuda(1);
+  const Tensor data = Tensor::zeros({1}, DType::f32, gpu);
+  auto local = std::make_unique<LocalHandle>(0.01);
+  auto graph = capture_sum(local->handle, gpu, data.view());
+  expect_not_to_await_end_of(graph, [&] {
+    EXPECT_THAT(message_of<PeerError>([&] { local->handle.destroy(dist::Deadline(0.05)); }),
+                HasSubstr("waited 0.05 s for other ranks, or for the end of CUDA graphs"));
+    local->handle.abort();
+    EXPECT_THROW(local->handle.destroy(dist::Deadline(kLong)), PeerError);
+    local.reset();
+  });
+  EXPECT_EQ(emulator::nccl_communicators(), 1);
+  graph.reset();
+  while (emulator::nccl_communicators() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(emulator::contexts(), std::set<int>{1});
+}
+
+TEST_F(NcclCommunicator, DestructorFreesCommunicatorIfGraphsHaveEnded) {
+  const DeviceContext gpu = DeviceContext::create_cuda(1);
+  const Tensor data = Tensor::zeros({1}, DType::f32, gpu);
+  {
+    LocalHandle local;
+    capture_sum(local.handle, gpu, data.view())->replay();
+  }
+  EXPECT_EQ(emulator::nccl_communicators(), 0);
 }
 
 TEST_F(NcclCommunicator, CreationFailsWhenRankIsMissing) {
@@ -244,21 +297,42 @@ std::unique_ptr<dist::Communicator> make(const ForkedRank& rank, int gpu, const 
       DeviceContext::create_cuda(gpu), options);
 }
 
-/// Runs tests/comm/nccl/nccl_ranks.cpp as on a real machine: several processes share one GPU.
-TEST_F(NcclProcesses, ConformOnOneGpu) {
-  const std::string port = std::to_string(free_port());
+/// Runs tests/comm/nccl/nccl_ranks.cpp as on a real machine: two processes share one GPU.
+std::vector<ProcessResult> run_nccl_ranks(const std::string& filter,
+                                          std::map<std::string, std::string> environment = {}) {
+  environment.insert(
+      {{"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(free_port())}});
   std::vector<std::unique_ptr<Process>> ranks;
-  for (const char* rank : {"0", "1"})
+  for (const char* rank : {"0", "1"}) {
+    environment["RANK"] = rank;
     ranks.push_back(std::make_unique<Process>(
-        std::vector<std::string>{CONVOY_NCCL_RANKS, "--share-gpu"},
-        ProcessOptions{
-            .environment = {
-                {"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}}}));
-  for (const auto& rank : ranks) {
-    const ProcessResult result = rank->wait();
+        std::vector<std::string>{CONVOY_NCCL_RANKS, "--share-gpu", "--gtest_filter=" + filter},
+        ProcessOptions{.environment = environment}));
+  }
+  std::vector<ProcessResult> results;
+  for (const auto& rank : ranks) results.push_back(rank->wait());
+  return results;
+}
+
+TEST_F(NcclProcesses, ConformOnOneGpu) {
+  for (const ProcessResult& result : run_nccl_ranks("*")) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     EXPECT_THAT(result.out, HasSubstr("NcclRanks.Conform/nccl_2_AllReduceSums"));
   }
+}
+
+/// Processes that share a real GPU need seconds to connect.
+TEST_F(NcclProcesses, ConformIfTheShortTimeoutSufficesToConnect) {
+  const auto exit_codes = [](const char* timeout) {
+    std::vector<int> codes;
+    for (const ProcessResult& result :
+         run_nccl_ranks("*NamesRankThatDoesNotReplay",
+                        {{"CONVOY_EMULATED_NCCL_CONNECTION", "600"}, {"CONVOY_SHORT_TIMEOUT", timeout}}))
+      codes.push_back(result.exit_code);
+    return codes;
+  };
+  EXPECT_THAT(exit_codes("2"), ElementsAre(0, 0));
+  EXPECT_THAT(exit_codes("0.3"), ElementsAre(1, 1));
 }
 
 /// A stopped rank cannot tell its progress.

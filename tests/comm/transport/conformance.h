@@ -13,6 +13,10 @@
 
 namespace convoy::testing {
 
+/// Returns the timeout, in seconds, of communicators in tests that wait for it: the environment variable
+/// CONVOY_SHORT_TIMEOUT, by default 2. Ranks that are present must connect within it.
+double short_timeout();
+
 /// One conformance test.
 struct ConformanceCase {
   const char* name;

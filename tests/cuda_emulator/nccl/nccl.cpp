@@ -88,7 +88,8 @@ ncclResult_t call_library(const std::function<ncclResult_t(Driver&)>& f) {
 ncclComm& communicator(ncclComm_t comm) {
   require(comm != nullptr, "the communicator is null");
   ncclComm* const found = library().communicators.find(comm);
-  require(found != nullptr, "not a communicator, or it was destroyed or aborted");
+  require(found != nullptr && !found->state->is_aborted,
+          "not a communicator, or it was destroyed or aborted");
   return *found;
 }
 
@@ -101,6 +102,12 @@ ncclComm& ready(ncclComm_t comm) {
   require(found.stage == ncclComm::Stage::idle,
           "Attempt to use communicator before the previous operation returned ncclSuccess");
   return found;
+}
+
+/// Makes the current call of `comm` take the time that NCCL needs to connect the ranks.
+void connect(Driver& driver, ncclComm& comm) {
+  comm.connected =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(driver.settings.nccl_connection_ms);
 }
 
 void remove(ncclComm& comm) {
@@ -151,6 +158,7 @@ ncclResult_t launch(const NcclCall& call, ncclComm_t handle, cudaStream_t stream
     comm.capture = held->capture;
     comm.stage = ncclComm::Stage::launching;
     comm.polls = library().polls;
+    if (!std::exchange(comm.has_launched, true)) connect(driver, comm);
     return ncclInProgress;
   });
 }
@@ -238,6 +246,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     require(ranks > 0 && rank >= 0 && rank < ranks, "the rank is not below the number of ranks");
     *comm = library().communicators.add(
         {.state = std::make_shared<NcclState>(id, rank, ranks, gpu), .polls = library().polls});
+    connect(driver, **comm);
     library().alive.push_back(*comm);
     driver.expect_external_work(+1);
     return ncclInProgress;
@@ -285,10 +294,13 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     return ncclSuccess;
   });
   if (hook) hook();
+  // Makes the thread's GPU current again at the end, for which the thread needs a context.
+  on_gpu([](Driver&, int) { return cudaSuccess; });
   const ncclResult_t status = call_library([&](Driver& driver) {
     ncclComm& found = communicator(comm);
     found.state->is_aborted = true;
     driver.run_all();  // collectives that wait for peers end now
+    driver.run_until([&] { return !found.state->is_captured(); });
     remove(found);
     return ncclSuccess;
   });

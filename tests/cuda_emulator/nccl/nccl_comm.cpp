@@ -171,8 +171,9 @@ bool ncclComm::is_complete(Driver& driver) {
     }
   }
   if (stage == Stage::finalizing &&
-      !rendezvous.all([](const NcclSlot& slot) { return slot.is_finalized != 0; }))
+      (state->is_captured() || !rendezvous.all([](const NcclSlot& slot) { return slot.is_finalized != 0; })))
     return false;
+  if (std::chrono::steady_clock::now() < connected) return false;
   if (polls-- > 0) return false;
   if (stage == Stage::launching) launch(driver);
   return state->error == ncclSuccess;
@@ -187,7 +188,8 @@ void ncclComm::launch(Driver& driver) {
   }
   const auto work = std::make_shared<NcclWork>(state, call);
   if (capture != nullptr) {
-    driver.attempt(*held, [&driver, work] { return work->advance(driver); });
+    driver.attempt(*held,
+                   [&driver, work, reference = state->graph_reference] { return work->advance(driver); });
     return;
   }
   ++state->unfinished;

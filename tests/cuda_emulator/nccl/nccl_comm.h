@@ -3,6 +3,7 @@
 
 #include <nccl.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -45,7 +46,11 @@ struct NcclState {
   ncclResult_t error = ncclSuccess;  // an error of the library: no progress any more
   bool is_aborted = false;           // waiting collectives end
   bool is_finalizing = false;
+  /// Each captured collective has a copy, which exists as long as its graph.
+  std::shared_ptr<void> graph_reference = std::make_shared<char>();
 
+  /// Returns whether a graph that is captured, not destroyed, or still queued contains a collective.
+  bool is_captured() const { return graph_reference.use_count() > 1; }
   /// Marks this rank as finalized once ncclCommFinalize was called and all collectives have ended.
   void publish_finalized() {
     if (is_finalizing && unfinished == 0) rendezvous.local().is_finalized = 1;
@@ -81,12 +86,14 @@ class NcclWork {
 
 /// The object behind an ncclComm_t.
 struct ncclComm {
-  /// The state of the latest call. It is complete after `polls` more polls.
+  /// The state of the latest call. It is complete after `polls` more polls, not before `connected`.
   enum class Stage : std::uint8_t { initializing, idle, launching, finalizing, finalized };
 
   std::shared_ptr<convoy::emulator::NcclState> state;
   Stage stage = Stage::initializing;
   int polls = 0;
+  std::chrono::steady_clock::time_point connected = {};
+  bool has_launched = false;  // the first collective makes connections
 
   // The collective being launched, its stream, and the capture of that stream at the time of the call.
   convoy::emulator::NcclCall call = {};

@@ -29,11 +29,14 @@ struct Settings {
   Streams streams = Streams::eager;
   std::uint64_t seed = 1;  // seed of the random orders
   int capability = 90;     // compute capability of each GPU: 90 is 9.0
+  /// The time in milliseconds that NCCL needs to create a communicator, and again for its first collective.
+  int nccl_connection_ms = 0;
 };
 
 /// Returns the current settings. At the start, they come from the environment (README.md):
 /// CONVOY_EMULATED_GPUS=N, CONVOY_EMULATED_MEMORY=BYTES, CONVOY_EMULATOR_ORDER=ascending|descending|random,
-/// CONVOY_EMULATOR_STREAMS=eager|random, CONVOY_EMULATOR_SEED=N, CONVOY_EMULATED_CAPABILITY=MAJOR.MINOR.
+/// CONVOY_EMULATOR_STREAMS=eager|random, CONVOY_EMULATOR_SEED=N, CONVOY_EMULATED_CAPABILITY=MAJOR.MINOR,
+/// CONVOY_EMULATED_NCCL_CONNECTION=MILLISECONDS.
 Settings settings();
 /// Runs all queued work that can run, then changes the settings.
 void set(const Settings& settings);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <memory>
 #include <thread>
@@ -222,6 +223,68 @@ TEST_F(EmulatedNccl, CapturesOnlyCompletedCalls) {
   EXPECT_EQ(state, ncclInvalidUsage);
   EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("ended before the collective was launched"));
   CUDA_CHECK(cudaGraphDestroy(graphs[0]));
+}
+
+TEST_F(EmulatedNccl, FreesNoCommunicatorWhileAGraphHasItsCollectives) {
+  for (const bool finalizes : {true, false}) {
+    begin();
+    const Numbers<float> a(rank(0).gpu, values({1}));
+    const cudaStream_t stream = rank(0).gpu.stream.handle();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    EXPECT_EQ(rank(0).sum(a, 1), ncclInProgress);
+    while (state_of(rank(0).comm) == ncclInProgress) {
+    }
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    for (const auto& one : ranks)
+      if (finalizes) ncclCommFinalize(one->comm);
+    // Aborts, or waits for the end of the finalization.
+    std::future<ncclResult_t> freed = std::async(std::launch::async, [&] {
+      if (!finalizes) return ncclCommAbort(rank(0).comm);
+      while (state_of(rank(0).comm) == ncclInProgress)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return ncclCommDestroy(rank(0).comm);
+    });
+    const auto has_waited = [&] {
+      return freed.wait_for(std::chrono::milliseconds(30)) == std::future_status::timeout;
+    };
+    EXPECT_TRUE(has_waited());
+    CUDA_CHECK(cudaGraphDestroy(graph));
+    EXPECT_TRUE(has_waited()) << "for the instantiated graph";
+    CUDA_CHECK(cudaGraphExecDestroy(executable));
+    EXPECT_EQ(freed.get(), ncclSuccess);
+    rank(0).comm = nullptr;
+    EXPECT_EQ(ncclCommAbort(std::exchange(rank(1).comm, nullptr)), ncclSuccess);
+  }
+}
+
+TEST_F(EmulatedNccl, TakesTimeToConnect) {
+  Settings slow = kTwoGpus;
+  slow.nccl_connection_ms = 100;
+  const ScopedSettings settings(slow);
+  const auto ms_of = [](const auto& action) {
+    const auto start = std::chrono::steady_clock::now();
+    action();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  };
+  EXPECT_GE(ms_of([&] { begin(); }), 100);
+  const Numbers<float> a(rank(0).gpu, values({1})), b(rank(1).gpu, values({2}));
+  const auto sum = [&] {
+    rank(0).sum(a, 1);
+    rank(1).sum(b, 1);
+  };
+  EXPECT_GE(ms_of([&] {
+              sum();
+              wait();
+            }),
+            100);
+  sum();
+  for (const auto& one : ranks) {
+    for (int poll = 0; poll < 3; ++poll) EXPECT_EQ(state_of(one->comm), ncclInProgress);
+    EXPECT_EQ(state_of(one->comm), ncclSuccess) << "the ranks are connected";
+  }
 }
 
 TEST_F(EmulatedNccl, RejectsCallsInWrongOrder) {
