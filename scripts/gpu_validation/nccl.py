@@ -24,6 +24,9 @@ TRAININGS = {
 }
 QUICK_STEPS = 4
 PARTS = 6  # of the conformance cases
+# Seconds that the cases wait for a missing rank. Connections of ranks that share a GPU need several of them.
+SHORT_TIMEOUT = 10
+PART_SECONDS = 75  # limit of a part
 
 
 def free_port():
@@ -40,12 +43,12 @@ def environment_of(rank, ranks, port, **more):
     return {**os.environ, **{name: str(value) for name, value in variables.items()}}
 
 
-def run_ranks(work, ranks, command_of, **variables):
-    """Runs command_of(rank) for all ranks at once, with these variables in their environment, and returns the finished
-    processes."""
+def run_ranks(work, ranks, command_of, limit=None, **variables):
+    """Runs command_of(rank) for all ranks at once, for at most `limit` seconds, with these variables in their
+    environment, and returns the finished processes."""
     port = free_port()
     with concurrent.futures.ThreadPoolExecutor(ranks) as pool:
-        running = [pool.submit(work.run, command_of(rank), env=environment_of(rank, ranks, port, **variables))
+        running = [pool.submit(work.run, command_of(rank), limit, env=environment_of(rank, ranks, port, **variables))
                    for rank in range(ranks)]
         return [process.result() for process in running]
 
@@ -63,7 +66,8 @@ def conform(work, ranks, part, parts):
         reports = [pathlib.Path(directory) / f"rank{rank}.json" for rank in range(ranks)]
         done = run_ranks(work, ranks, lambda rank: [work.programs / "comm_nccl_ranks", "--share-gpu",
                                                     f"--gtest_output=json:{reports[rank]}"],
-                         GTEST_TOTAL_SHARDS=parts, GTEST_SHARD_INDEX=part)
+                         PART_SECONDS, GTEST_TOTAL_SHARDS=parts, GTEST_SHARD_INDEX=part,
+                         CONVOY_SHORT_TIMEOUT=2 if work.quick else SHORT_TIMEOUT)
         for rank, process in enumerate(done):
             if not reports[rank].exists():
                 raise Failed(f"rank {rank} ended with code {process.returncode}: "
