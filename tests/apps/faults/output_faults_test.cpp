@@ -115,17 +115,27 @@ class VanishedOutput : public RankJob, public ::testing::WithParamInterface<int>
 INSTANTIATE_TEST_SUITE_P(Ranks, VanishedOutput, ::testing::ValuesIn(world_sizes()),
                          ::testing::PrintToStringParamName());
 
-/// The next save creates the directory again. The log stays in the file that is open.
+/// Waits until a save has written all its files, and returns its step; -1 after half a minute without one.
+std::int64_t wait_for_save(const fs::path& directory) {
+  for (int i = 0; i < 3000 && !fs::exists(directory / "LATEST"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // LATEST is renamed last, then synchronized
+  const io::CheckpointDirectory checkpoints(directory);
+  const auto latest = checkpoints.latest();
+  return latest ? latest->manifest.step : -1;
+}
+
+/// The next save creates the directory again. The log stays in the file that is open. (A save that is being written
+/// when its directory vanishes fails.)
 TEST_P(VanishedOutput, IsCreatedAgainByTheNextSave) {
-  start(GetParam(), "shm", {"--max-steps", "1000000", "--save-every", "50", "--comm-timeout", "100"});
-  wait_until_step(60);
+  start(GetParam(), "shm",
+        {"--max-steps", "1000000", "--save-every", "1500", "--eval-every", "0", "--comm-timeout", "100"});
+  const fs::path checkpoints = workshop.path("run") / "checkpoints";
+  const std::int64_t saved = wait_for_save(checkpoints);
+  ASSERT_GT(saved, 0);
   const FaultRecord record("the output directory vanishes");
   fs::rename(workshop.path("run"), workshop.path("moved"));
-  const io::CheckpointDirectory checkpoints(workshop.path("run") / "checkpoints");
-  for (int i = 0; i < 3000 && !checkpoints.latest(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ASSERT_TRUE(checkpoints.latest().has_value());
-  EXPECT_GT(checkpoints.latest()->manifest.step, 50);
+  EXPECT_GT(wait_for_save(checkpoints), saved);
   if (!HasFailure()) record.print("the next save creates it again; the training goes on", "nothing");
   processes[0]->send(SIGTERM);
   for (const ProcessResult& result : wait()) EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.err;
