@@ -1,14 +1,13 @@
 // Chooses, autotunes and runs cuDNN plans for convolutions.
 #include "convoy/kernels/cuda/cudnn/conv2d_plans.h"
 
-#include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/cuda/primitives/launch.h"
+#include "convoy/kernels/cuda/primitives/timing.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
 #include "convoy/kernels/runtime/library_versions.h"
@@ -17,7 +16,6 @@ namespace convoy::kernels {
 namespace {
 
 constexpr std::size_t kTimedPlans = 8;  // the heuristics order plans well; later ones are rarely fastest
-constexpr std::size_t kTimedRuns = 5;   // the median is used
 constexpr std::string_view kSeparate = "separate";
 constexpr std::size_t kAnyWorkspace = std::numeric_limits<std::size_t>::max();
 
@@ -29,30 +27,6 @@ EngineRules rules_for(const CudaStream& stream, const Conv2dProblem& problem) {
 std::string key_of(const CudaStream& stream, const Conv2dProblem& problem) {
   const bool tf32 = stream.cuda_options().tf32 && problem.dtype == DType::f32;
   return problem.text() + (tf32 ? " tf32" : "");
-}
-
-/// Returns the time of f(), which enqueues work, in milliseconds. It is the median of kTimedRuns runs, after
-/// a warm-up run that loads code and memory. All runs are enqueued before waiting for the first, so that the
-/// GPU does not wait for the host between runs. Blocks until the GPU has finished.
-template <class F>
-double measure(CudaStream& stream, const F& f) {
-  struct Run {
-    CudaEvent begin, end;
-    explicit Run(int device) : begin(device, EventTiming::on), end(device, EventTiming::on) {}
-  };
-  f();
-  std::vector<std::unique_ptr<Run>> runs;
-  for (std::size_t run = 0; run < kTimedRuns; ++run) {
-    runs.push_back(std::make_unique<Run>(stream.device()));
-    stream.record(runs.back()->begin);
-    f();
-    stream.record(runs.back()->end);
-  }
-  std::array<double, kTimedRuns> times{};
-  std::transform(runs.begin(), runs.end(), times.begin(),
-                 [](const auto& run) { return elapsed_ms(run->begin, run->end); });
-  std::nth_element(times.begin(), times.begin() + kTimedRuns / 2, times.end());
-  return times[kTimedRuns / 2];
 }
 
 }  // namespace
@@ -121,7 +95,7 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
   std::optional<Entry> chosen;
   for (const Plan& plan : plans) {
     bool runs = true;
-    const double ms = measure(stream, [&] {
+    const double ms = cuda::measure_ms(stream, [&] {
       if (runs)
         runs = plan != nullptr ? try_enqueue(stream, problem, arrays, plan) == Outcome::enqueued
                                : runs_separately();

@@ -63,6 +63,9 @@ void report_foreign_lane(unsigned mask, unsigned source, Where where);
 /// Counts an atomic operation of the CUDA thread, if accesses are counted. `next` is the address of its next
 /// instruction.
 void count_atomic(const void* address, std::size_t bytes, const void* next);
+/// Return the time of the GPU in nanoseconds, and advance it.
+long long device_nanoseconds();
+void advance_device(unsigned nanoseconds);
 /// Ends the kernel with a report.
 [[noreturn]] void trap(Where where);
 
@@ -174,6 +177,9 @@ requires std::is_integral_v<T> CONVOY_EMULATED_ATOMIC T atomicExch(T* address,
 }
 #undef CONVOY_EMULATED_ATOMIC
 inline void __threadfence() {}
+// The clock of an emulated GPU has 1 GHz. A thread that sleeps advances it instead of waiting.
+inline long long clock64() { return convoy::emulator::device_nanoseconds(); }
+inline void __nanosleep(unsigned nanoseconds) { convoy::emulator::advance_device(nanoseconds); }
 inline void __trap(convoy::emulator::Where where = convoy::emulator::Where::current()) {
   convoy::emulator::trap(where);
 }

@@ -24,6 +24,7 @@ struct EmulatedStream {
   int gpu = 0;
   std::deque<Operation> queue;
   bool is_destroyed = false;  // by its owner; queued operations still run
+  double queued_ms = 0;  // simulated time of the work that the GPU has not done yet (Settings::launch_ms)
 
   std::shared_ptr<convoy::emulator::Capture> capture;  // null: operations are queued, not captured
   std::vector<std::size_t> captured;                   // the nodes on which the next one depends

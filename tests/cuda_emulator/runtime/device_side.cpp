@@ -6,6 +6,7 @@
 
 #include "tests/cuda_emulator/counting/access_counter.h"
 #include "tests/cuda_emulator/runtime/block.h"
+#include "tests/cuda_emulator/runtime/device_clock.h"
 #include "tests/cuda_emulator/runtime/runtime.h"
 
 namespace convoy::emulator {
@@ -64,6 +65,10 @@ void count_atomic(const void* address, std::size_t bytes, const void* next) {
   if (AccessCounter* const counter = AccessCounter::current())
     counter->atomic(address, bytes, static_cast<const char*>(next) - 1);
 }
+
+long long device_nanoseconds() { return static_cast<long long>(device_ms() * 1e6); }
+
+void advance_device(unsigned nanoseconds) { simulate_device_ms(0, nanoseconds * 1e-6); }
 
 void trap(Where where) { BlockRunner::current().fault("__trap()", where); }
 

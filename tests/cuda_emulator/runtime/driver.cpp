@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "tests/cuda_emulator/runtime/device_clock.h"
+
 namespace convoy::emulator {
 namespace {
 
@@ -134,7 +136,7 @@ cudaError_t Driver::wait(EmulatedStream& stream, const std::shared_ptr<EmulatedE
 void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
   ++launches;
   log_.add(kernel, launch.block.x * launch.block.y * launch.block.z, launch.shared_bytes);
-  push(stream, [this, gpu = stream.gpu, launch = std::move(launch), kernel] {
+  push_work(stream, [this, gpu = stream.gpu, launch = std::move(launch), kernel] {
     memory.open(gpu);
     try {
       std::optional<AccessCounter> counter;
@@ -153,7 +155,7 @@ void Driver::launch(EmulatedStream& stream, Launch launch, const void* kernel) {
 }
 
 void Driver::compute(EmulatedStream& stream, std::function<void()> work, LaunchCounts moved) {
-  push(stream, [this, gpu = stream.gpu, work = std::move(work), moved = std::move(moved)] {
+  push_work(stream, [this, gpu = stream.gpu, work = std::move(work), moved = std::move(moved)] {
     memory.open(gpu);
     work();
     memory.close(gpu);
@@ -163,7 +165,7 @@ void Driver::compute(EmulatedStream& stream, std::function<void()> work, LaunchC
 }
 
 void Driver::transfer(EmulatedStream& stream, std::function<void()> work, LaunchCounts moved) {
-  push(stream, [this, work = std::move(work), moved = std::move(moved)] {
+  push_work(stream, [this, work = std::move(work), moved = std::move(moved)] {
     memory.open(Memory::kEveryGpu);
     work();
     memory.close(Memory::kEveryGpu);
@@ -176,6 +178,16 @@ void Driver::push(EmulatedStream& stream, EmulatedStream::Operation operation) {
   if (stream.capture != nullptr) return stream.capture->add(stream, {.work = std::move(operation)});
   stream.queue.push_back(std::move(operation));
   if (settings.streams == Streams::eager) run_all();
+}
+
+void Driver::push_work(EmulatedStream& stream, EmulatedStream::Operation work) {
+  if (!settings.launch_ms || stream.capture != nullptr) return push(stream, std::move(work));
+  // While the host enqueues the work, the GPU does what is queued. Then it waits.
+  const double idle_ms = std::max(0.0, *settings.launch_ms - stream.queued_ms);
+  simulate_device_ms(0, idle_ms);
+  const double begin = device_ms();
+  push(stream, std::move(work));
+  stream.queued_ms += idle_ms - *settings.launch_ms + device_ms() - begin;
 }
 
 /// Runs the next operation of a random stream that can run. Returns false if no stream can.
@@ -193,6 +205,7 @@ bool Driver::step() {
 }
 
 void Driver::run_until(const std::function<bool()>& done) {
+  for (const auto& stream : streams_) stream->queued_ms = 0;  // the host waits for the GPU
   while (report_.empty() && !done()) {
     if (step()) continue;
     if (external_ == 0) break;
@@ -227,6 +240,7 @@ void Driver::fail(const std::string& what) {
 void Driver::change(const Settings& now) {
   run_all();
   settings = now;
+  follow_host_clock(!now.launch_ms);
   random_.seed(now.seed);
 }
 

@@ -93,6 +93,8 @@ class Driver {
   Driver();
   /// Queues the operation, or adds it to the capture of the stream. All operations pass through here.
   void push(EmulatedStream& stream, EmulatedStream::Operation operation);
+  /// Like push(), for work that takes the GPU's time.
+  void push_work(EmulatedStream& stream, EmulatedStream::Operation work);
   bool invalidate_if(const std::function<bool(const Capture&)>& is_violated);
   bool step();
   void fail(const std::string& what);

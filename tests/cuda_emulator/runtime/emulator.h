@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,6 +32,10 @@ struct Settings {
   int capability = 90;     // compute capability of each GPU: 90 is 9.0
   /// The time in milliseconds that NCCL needs to create a communicator, and again for its first collective.
   int nccl_connection_ms = 0;
+  /// If set, events measure simulated times only, and the host takes this time to enqueue a kernel, a copy or
+  /// a library's work. A stream that has nothing else to do waits for it, as a GPU does. For eager streams.
+  /// Work without a simulated time takes none.
+  std::optional<double> launch_ms = {};
 };
 
 /// Returns the current settings. At the start, they come from the environment (README.md):

@@ -228,5 +228,33 @@ TEST_F(Contexts, WorkOnOneGpuCreatesNoneOnAnother) {
   EXPECT_THAT(contexts(), ElementsAre(1));
 }
 
+__global__ void sleep_for(unsigned nanoseconds) {
+  const long long begin = clock64();
+  while (clock64() - begin < nanoseconds) __nanosleep(1000);
+}
+
+using LaunchTime = EmulatorTest;
+
+// As on a GPU, events around a short kernel measure the host, unless earlier work keeps the GPU busy.
+TEST_F(LaunchTime, IsMeasuredOnAnIdleStream) {
+  Settings settings = emulator::settings();
+  settings.launch_ms = 0.010;
+  const ScopedSettings scoped(settings);
+  Gpu gpu;
+  const auto measured = [&](unsigned nanoseconds) {
+    CudaEvent begin(0, EventTiming::on), end(0, EventTiming::on);
+    gpu.stream.record(begin);
+    kernels::launch(gpu.stream, 1, 1, 0, sleep_for, nanoseconds);
+    gpu.stream.record(end);
+    return elapsed_ms(begin, end);
+  };
+  EXPECT_NEAR(measured(2000), 0.012, 1e-6) << "the launch, then the kernel";
+  EXPECT_NEAR(measured(2000), 0.012, 1e-6) << "the host has waited in between";
+  kernels::launch(gpu.stream, 1, 1, 0, sleep_for, 8000);
+  EXPECT_NEAR(measured(2000), 0.004, 1e-6) << "the GPU is busy for most of the launch";
+  kernels::launch(gpu.stream, 1, 1, 0, sleep_for, 100'000);
+  EXPECT_NEAR(measured(2000), 0.002, 1e-6) << "the GPU is busy during the launch";
+}
+
 }  // namespace
 }  // namespace convoy::emulator

@@ -10,6 +10,7 @@
 #include "convoy/kernels/base/lru_cache.h"
 #include "convoy/kernels/cuda/cudnn/conv2d_graph.h"
 #include "convoy/kernels/cuda/cudnn/plan.h"
+#include "convoy/kernels/cuda/primitives/timing.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/kernels/cuda/cudnn_fixture.h"
@@ -111,6 +112,36 @@ TEST_F(CudnnConv2d, ResultIsThatOfFastestEngineAfterAutotuning) {
   testing::expect_same_bits(timed.y.values(), fastest.y.values());
   EXPECT_NE(std::memcmp(later.y.values().begin(), fastest.y.values().begin(), 4 * later.y.values().size()),
             0);
+}
+
+// Times of a GPU: a launch takes the host 10 us, and both engines are faster.
+TEST_F(CudnnConv2d, TimesShortKernelsWithoutTheHost) {
+  emulator::Settings settings = emulator::settings();
+  settings.launch_ms = 0.010;
+  const emulator::ScopedSettings scoped(settings);
+  const auto short_kernels = with([](auto& cudnn) {
+    cudnn.execution_ms = {{engine::kNondeterministic, 0.008}, {engine::kKnobs, 0.003}};
+  });
+  Convolution<float> a;
+  a.forward();
+  EXPECT_THAT(a.gpu.algorithm_cache().find(kForward), Optional(std::string(kKnobs)));
+  runs_by_engine();
+
+  on(a.gpu.stream(), [&](auto& stream) {
+    if constexpr (std::is_same_v<std::remove_reference_t<decltype(stream)>, CudaStream>) {
+      const auto run = [&] {
+        kernels::conv2d_forward(stream, a.x.view(), a.filter.view(), ConstView(), a.y.view(),
+                                kBody.options());
+      };
+      EXPECT_NEAR(kernels::cuda::measure_ms(stream, run), 0.003, 1e-6);
+      EXPECT_NEAR(kernels::cuda::measure_ms(stream,
+                                            [&] {
+                                              run();
+                                              run();
+                                            }),
+                  0.006, 1e-6);
+    }
+  });
 }
 
 TEST_F(CudnnConv2d, DoesNotStoreFirstGuess) {
