@@ -36,7 +36,7 @@ void check_rank_without_gpu(const RankFacts& rank, const std::string& device, Fi
   if (gpu.installed == 0 && device != "cuda") return;  // the host has no GPU, and none is required
   if (!gpu.is_built_in) {
     Finding finding = device_error(fmt::format("{}: {}", who, gpu.reason), "a build with CUDA",
-                                   "cmake --workflow --preset cuda");
+                                   "cmake --preset cuda && cmake --build --preset cuda");
     if (device != "cuda") finding.grade = Grade::warning;
     findings.push_back(std::move(finding));
     return;

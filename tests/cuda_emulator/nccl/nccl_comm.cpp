@@ -1,11 +1,11 @@
 #include "tests/cuda_emulator/nccl/nccl_comm.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "tests/cuda_emulator/nccl/nccl_emulation.h"
 #include "tests/cuda_emulator/nccl/nccl_sums.h"
+#include "tests/cuda_emulator/runtime/environment.h"
 
 namespace convoy::emulator {
 
@@ -25,8 +25,8 @@ namespace {
 
 /// Returns the number of the all-reduce in whose result this process flips a bit (README.md); -1: none.
 std::int64_t flipped_sum() {
-  static const char* const text = std::getenv("CONVOY_EMULATED_FLIP");
-  return text == nullptr ? -1 : std::atoll(text);
+  static const auto sum = number("CONVOY_EMULATED_FLIP", std::int64_t{-1});
+  return sum;
 }
 
 }  // namespace

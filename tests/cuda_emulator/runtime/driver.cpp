@@ -4,34 +4,16 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
-#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
 #include "tests/cuda_emulator/runtime/device_clock.h"
+#include "tests/cuda_emulator/runtime/environment.h"
 
 namespace convoy::emulator {
 namespace {
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
-template <class T>
-T number(const char* name, T default_value) {
-  const std::string text = variable(name);
-  if (text.empty()) return default_value;
-  const bool is_number = text.size() <= 18 && text.find_first_not_of("0123456789") == std::string::npos;
-  const unsigned long long value =
-      is_number ? std::stoull(text) : std::numeric_limits<unsigned long long>::max();
-  if (value > static_cast<unsigned long long>(std::numeric_limits<T>::max()))
-    throw std::invalid_argument(std::string(name) + ": found '" + text + "', expected a number");
-  return static_cast<T>(value);
-}
 
 /// Returns the index of a variable's value among `choices`, or the first one if the variable is not set.
 template <class E>

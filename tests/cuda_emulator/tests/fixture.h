@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,6 +65,14 @@ std::vector<T> counting(std::size_t count) {
   std::vector<T> values;
   for (std::size_t i = 0; i < count; ++i) values.push_back(static_cast<T>(i));
   return values;
+}
+
+/// Replaces this process by the same program with name=value in its environment, which runs the tests of
+/// `filter`.
+inline void run_again(const char* filter, const char* name, const char* value) {
+  setenv(name, value, 1);
+  const std::string tests = std::string("--gtest_filter=") + filter;
+  execl("/proc/self/exe", "emulator_test", tests.c_str(), "--gtest_catch_exceptions=0", nullptr);
 }
 
 /// A test with two GPUs, eager streams and ascending threads, unless it changes the settings. The test fails

@@ -16,6 +16,11 @@ class VendorMisuse : public VendorConvolution {
   const Ints ids_ = {kX, kW, kY};
 };
 
+TEST_F(VendorMisuse, EnvironmentWithoutANumber) {
+  EXPECT_DEATH(run_again("VendorMisuse.Handles", "CONVOY_EMULATED_CUDNN_FAILURE", "x"),
+               "CONVOY_EMULATED_CUDNN_FAILURE: found 'x', expected a number");
+}
+
 TEST_F(VendorMisuse, IncompleteDescriptors) {
   EXPECT_EQ(TensorSpec{.id = {}}.make().status(), CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(TensorSpec{.type = {}}.make().status(), CUDNN_STATUS_BAD_PARAM);

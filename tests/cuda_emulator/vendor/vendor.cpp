@@ -1,11 +1,10 @@
 #include "tests/cuda_emulator/vendor/vendor.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "tests/cuda_emulator/runtime/device_clock.h"
+#include "tests/cuda_emulator/runtime/environment.h"
 #include "tests/cuda_emulator/vendor/vendor_state.h"
 
 namespace convoy::emulator {
@@ -14,8 +13,8 @@ VendorState& vendor_state() {
   // Never destroyed: a graph that outlives main() may still contain work that counts itself.
   static VendorState& state = *[] {
     auto* const made = new VendorState;
-    if (const char* const execution = std::getenv("CONVOY_EMULATED_CUDNN_FAILURE"))
-      made->settings.cudnn.failing_executions = {{std::stoi(execution), CUDNN_STATUS_EXECUTION_FAILED}};
+    if (const int execution = number("CONVOY_EMULATED_CUDNN_FAILURE", -1); execution >= 0)
+      made->settings.cudnn.failing_executions = {{execution, CUDNN_STATUS_EXECUTION_FAILED}};
     return made;
   }();
   return state;
