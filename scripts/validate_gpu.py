@@ -15,7 +15,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from gpu_validation import bandwidth, build, device_tests, environment, losses, nccl, rates, report, smoke, training
+from gpu_validation import bandwidth, build, counters, device_tests, environment, losses, nccl, rates, report, smoke, training
 from gpu_validation.work import Failed, Work, last_line, outcome_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -31,6 +31,7 @@ STAGES = (
     ("sanitizer", device_tests.run_sanitizer, 120),
     ("nccl", nccl.run, 250),
     ("bandwidth", bandwidth.run, 40),
+    ("counters", counters.run, 60),
     ("cold_start", rates.run_cold_start, 70),
     *rates.STAGES[1:],
 )

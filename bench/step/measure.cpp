@@ -1,6 +1,7 @@
 #include "bench/step/measure.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "bench/step/temp_dir.h"
 #include "convoy/apps/common/plan_cache.h"
@@ -8,6 +9,7 @@
 #include "convoy/apps/train/setup.h"
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy::bench {
 namespace {
@@ -74,11 +76,18 @@ StepFigures measure_steps(const StepOptions& options, const DeviceContext& devic
   PartsSum parts;
   const std::int64_t first = options.warmup * *options.steps + 1;  // first measured step
   std::uint64_t allocations_before = 0;
+  std::optional<NamedRange> one_step;  // for ncu --nvtx --nvtx-include "one measured step/"
   TrainerCallbacks callbacks;
   callbacks.on_warning = [&](std::int64_t, const std::string& text) { warn(text); };
   callbacks.on_step = [&](const StepReport& report) {
-    if (options.count && report.step == first) start_counting_launches();
-    if (options.count && report.step == first + 1) figures.launches = stop_counting_launches();
+    if (report.step == first) {
+      one_step.emplace("one measured step");
+      if (options.count) start_counting_launches();
+    }
+    if (report.step == first + 1) {
+      one_step.reset();
+      if (options.count) figures.launches = stop_counting_launches();
+    }
     if (!report.measured) return;
     const std::uint64_t allocations = device.memory().stats().source_calls;
     if (report.step < first) {

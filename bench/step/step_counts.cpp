@@ -69,8 +69,11 @@ nlohmann::ordered_json step_counts_json(const std::vector<CountedLaunch>& launch
                      {"threads", launch.block_threads},
                      {"bytes_read", launch.bytes_read},
                      {"bytes_written", launch.bytes_written},
+                     {"requests_loaded", launch.loads.requests},
+                     {"requests_stored", launch.stores.requests},
                      {"sectors_loaded", launch.loads.sectors},
                      {"sectors_stored", launch.stores.sectors},
+                     {"shared_wavefronts", launch.shared_wavefronts},
                      {"flops", launch.flops},
                      {"predicted_us", 1e6 * predicted_seconds(h100_model(), launch)}});
   return {{"gpu", h100_model().name},

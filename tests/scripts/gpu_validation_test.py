@@ -19,8 +19,8 @@ import compare_step  # noqa: E402
 import comparison  # noqa: E402
 import generated_images  # noqa: E402
 import validate_gpu  # noqa: E402
-from gpu_validation import bandwidth, build, device_tests, environment, nccl, rates, report  # noqa: E402
-from gpu_validation import smoke, training  # noqa: E402
+from gpu_validation import bandwidth, build, counters, device_tests, environment, nccl, rates  # noqa: E402
+from gpu_validation import report, smoke, training  # noqa: E402
 from gpu_validation.work import Failed, NotHere, Work, outcome_of  # noqa: E402
 
 LISTING = """Running main() from gtest_main.cc
@@ -287,6 +287,86 @@ if rank == 0:
             nccl.train(programs("world", "1e-3"), "lenet fp32")
         with self.assertRaisesRegex(Failed, "2 processes made a job of 1: one process"):
             nccl.train(programs("1", "0"), "lenet fp32")
+
+
+class Counters(unittest.TestCase):
+    """Output of ncu, made from counts."""
+
+    COUNTED = [{"name": "map_kernel", "blocks": 264, "threads": 256, "requests_loaded": 3000, "requests_stored": 1000,
+                "sectors_loaded": 24000, "sectors_stored": 8000, "shared_wavefronts": 0, "bytes_read": 1 << 20,
+                "bytes_written": 0, "predicted_us": 3.5},
+               {"name": "reduce_kernel", "blocks": 6, "threads": 64, "requests_loaded": 12, "requests_stored": 6,
+                "sectors_loaded": 96, "sectors_stored": 6, "shared_wavefronts": 24, "bytes_read": 3072,
+                "bytes_written": 24, "predicted_us": 2.0},
+               {"name": "gemm", "blocks": 0, "threads": 0, "requests_loaded": 0, "requests_stored": 0,
+                "sectors_loaded": 0, "sectors_stored": 0, "shared_wavefronts": 0, "bytes_read": 500,
+                "bytes_written": 24, "predicted_us": 2.5}]
+
+    def csv(self, **changes):
+        """Returns what ncu prints for these launches. `changes` are of the first one."""
+        rows = [["ID", "Kernel Name", "Block Size", "Grid Size", *sum(counters.MEASURED.values(), ())],
+                [""] * 4 + ["inst"] * 9]
+        for number, launch in enumerate(self.COUNTED):
+            launch = {**launch, **(changes if number == 0 else {})}
+            name = "ampere_sgemm_32x32" if launch["name"] == "gemm" else launch["name"]
+            rows.append([number, name, f"({launch['threads'] or 128}, 1, 1)", f"({launch['blocks'] or 3}, 1, 1)",
+                         f"{launch['requests_loaded']:,}", launch["requests_stored"], launch["sectors_loaded"],
+                         launch["sectors_stored"], launch["shared_wavefronts"], 0, launch["bytes_read"],
+                         launch["bytes_written"], 1e3 * launch["predicted_us"]])
+        text = "".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in rows)
+        return "==PROF== Connected to process 7\n" + text
+
+    def compare(self, **changes):
+        return counters.compare(counters.counted_launches({"counts": {"launches": self.COUNTED}}),
+                                counters.measured_launches(self.csv(**changes)))
+
+    def test_equal_counts(self):
+        rows, problems = self.compare()
+        self.assertEqual(problems, [])
+        self.assertEqual([(row["name"], row["launches"], row["sectors"]) for row in rows],
+                         [("map_kernel, 264 x 256", [1, 1], 1.0), (counters.LIBRARIES, [1, 1], None),
+                          ("reduce_kernel, 6 x 64", [1, 1], 1.0)])
+        self.assertEqual(rows[0]["us"], [3.5, 3.5])
+        table = "\n".join(report.counters({"rows": rows}))
+        self.assertIn("| map_kernel, 264 x 256 | 1 / 1 | 1.0 / 1.0 | 3.5 | 3.5 | 1.000 | 1.000 |  |", table)
+        self.assertIn("| reduce_kernel, 6 x 64 | 1 / 1 | 0.0 / 0.0 | 2.0 | 2.0 | 1.000 | 1.000 | 1.000 |", table)
+
+    def test_other_counts_are_named(self):
+        self.assertEqual(self.compare(sectors_loaded=48000)[1],
+                         ["map_kernel, 264 x 256: counted 32000 sectors, measured 56000"])
+        self.assertEqual(self.compare(shared_wavefronts=9)[1],
+                         ["map_kernel, 264 x 256: counted 0 wavefronts, measured 9"])
+        self.assertEqual(self.compare(sectors_loaded=24300)[1], [])  # within the tolerance
+
+    def test_other_launches_are_named(self):
+        self.assertEqual(self.compare(blocks=132)[1], ["map_kernel, 132 x 256: counted 0 launches, measured 1",
+                                                       "map_kernel, 264 x 256: counted 1 launches, measured 0"])
+
+    def test_output_without_kernels(self):
+        with self.assertRaisesRegex(Failed, "ncu: ==ERROR== no kernels"):
+            counters.measured_launches("==PROF== Connected\n==ERROR== no kernels\n")
+
+    def test_the_committed_counts(self):
+        launches = counters.counted_launches(json.loads(counters.COUNTED.read_text()))
+        self.assertEqual(len(counters.measured_launches(self.csv())), 3)
+        rows, problems = counters.compare(launches, [launch for launch in launches if launch["threads"]])
+        self.assertEqual(problems, [])
+        self.assertGreater(len(rows), 20)
+
+    def test_the_stage(self):
+        for printed, code, outcome, what in (
+                (self.csv(), 0, "failed", "map_kernel, 264 x 256: counted 0 launches, measured 1"),
+                ("==ERROR== ERR_NVGPUCTRPERM", 1, "left out", "may not read the counters"),
+                ("==ERROR== bad", 9, "failed", "ncu ended with code 9: ==ERROR== bad")):
+            with self.subTest(what), tempfile.TemporaryDirectory() as directory:
+                program = pathlib.Path(directory) / "ncu"
+                program.write_text(f"#!{sys.executable}\nimport sys\nprint({printed!r})\nsys.exit({code})\n")
+                program.chmod(0o755)
+                with mock.patch.object(counters, "need_device"), \
+                        mock.patch.object(counters, "find_profiler", lambda: str(program)):
+                    entry = outcome_of(counters.run, work())
+                self.assertEqual(entry["outcome"], outcome)
+                self.assertIn(what, " ".join(entry.get("problems", []) + entry.get("left_out", [])))
 
 
 class Figures(unittest.TestCase):
