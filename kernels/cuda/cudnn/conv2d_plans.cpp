@@ -2,6 +2,7 @@
 #include "convoy/kernels/cuda/cudnn/conv2d_plans.h"
 
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,7 @@
 namespace convoy::kernels {
 namespace {
 
-constexpr std::size_t kTimedPlans = 8;  // the heuristics order plans well; later ones are rarely fastest
+constexpr std::size_t kFirstPlans = 8;  // of which all are timed
 constexpr std::string_view kSeparate = "separate";
 constexpr std::size_t kAnyWorkspace = std::numeric_limits<std::size_t>::max();
 
@@ -74,11 +75,16 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const 
 
 std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const Conv2dProblem& problem,
                                                        const Conv2dArrays& arrays) {
+  // The heuristics begin with many settings of one engine, so the first plan of each further engine is timed too.
+  // cuDNN compiles the fused plans of some engines, for up to seconds each: those that come later are left out.
   std::vector<Plan> plans;
+  std::set<std::int64_t> engines;
   for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
     for_each_plan(stream, problem, mode, [&](Plan plan) {
-      if (!has_failed(problem, *plan)) plans.push_back(std::move(plan));
-      return plans.size() == kTimedPlans;
+      if (has_failed(problem, *plan)) return false;
+      const bool is_new_engine = engines.insert(plan->engine()).second;
+      if (is_new_engine || plans.size() < kFirstPlans) plans.push_back(std::move(plan));
+      return problem.has_epilogue() && plans.size() == kFirstPlans;
     });
     if (!plans.empty()) break;
   }

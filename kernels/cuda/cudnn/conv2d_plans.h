@@ -21,8 +21,8 @@ namespace convoy::kernels {
 ///     keys are problems (Conv2dProblem::text(), and "tf32" if f32 may use it). Its values are plans
 ///     (CudnnPlan::to_text()) or "separate": the convolution by cuDNN, then bias and ReLU by this project's
 ///     kernels.
-///  2. If stream.autotune(): the fastest of the first plans that finalize and run, which is then added to the
-///     cache.
+///  2. If stream.autotune(): the fastest of the first eight plans that finalize and of the first plan of each
+///     further engine, which is then added to the cache. With bias or ReLU, of the first eight and "separate".
 ///  3. The first plan that finalizes and runs. It is not added to the cache, and is replaced as soon as 1 or
 ///     2 applies.
 /// Deterministic streams use 3 only. A plan that cuDNN could not run is not used again on this stream.

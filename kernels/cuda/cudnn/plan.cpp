@@ -178,9 +178,12 @@ std::optional<CudnnPlan> CudnnPlan::from_text(const CudnnTarget& target,
   }
 }
 
+std::int64_t CudnnPlan::engine() const {
+  return engine_of(engine_config_).get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+}
+
 std::string CudnnPlan::to_text() const {
-  std::string text =
-      fmt::format("engine {}", engine_of(engine_config_).get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
+  std::string text = fmt::format("engine {}", engine());
   // cuDNN reports a count of 0 for this attribute, so request the maximum.
   const auto knobs = engine_config_.get(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
                                         CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS);

@@ -86,6 +86,8 @@ class CudnnPlan {
   /// knobs by type, and the workspace in bytes.
   std::string to_text() const;
 
+  /// Returns the engine's index, as in to_text().
+  std::int64_t engine() const;
   std::size_t workspace_bytes() const { return workspace_bytes_; }
 
   /// Enqueues the plan on the stream of `handle`. arrays[i] is the data of the tensor with id ids[i].

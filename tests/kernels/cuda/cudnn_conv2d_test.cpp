@@ -114,6 +114,18 @@ TEST_F(CudnnConv2d, ResultIsThatOfFastestEngineAfterAutotuning) {
             0);
 }
 
+// The first eight plans for half precision are those of one engine, with 14 tiles.
+TEST_F(CudnnConv2d, TimesAPlanOfEachFurtherEngine) {
+  const auto small = with([](auto& cudnn) { cudnn.greedy_workspace = 1 << 20; });
+  Convolution<bfloat16> a;
+  a.forward();
+  const std::map<std::int64_t, int> runs = runs_by_engine();
+  EXPECT_EQ(runs.at(engine::kNondeterministic), 6);
+  EXPECT_EQ(runs.at(engine::kKnobs), 6);
+  EXPECT_EQ(runs.at(engine::kTensorCore), 8 * 6);
+  EXPECT_EQ(runs.at(engine::kGreedy), 6 + 1) << "the fastest one computes the result";
+}
+
 // Times of a GPU: a launch takes the host 10 us, and both engines are faster.
 TEST_F(CudnnConv2d, TimesShortKernelsWithoutTheHost) {
   emulator::Settings settings = emulator::settings();
