@@ -30,7 +30,7 @@ STAGES = (
     ("tests", device_tests.run, 200),
     ("sanitizer", device_tests.run_sanitizer, 120),
     ("nccl", nccl.run, 250),
-    ("bandwidth", bandwidth.run, 40),
+    ("bandwidth", bandwidth.run, 90),
     ("counters", counters.run, 60),
     ("cold_start", rates.run_cold_start, 70),
     *rates.STAGES[1:],

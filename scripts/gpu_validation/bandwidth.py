@@ -1,4 +1,4 @@
-"""Measures each kernel's bandwidth relative to a copy with convoy-bench-kernels: the median of five runs."""
+"""Measures kernels, and the ops of ResNet-18 in bf16, with convoy-bench-kernels: the median of five runs."""
 
 import json
 
@@ -19,14 +19,34 @@ def rows_in(report):
             for row in report["benchmarks"] if row["aggregate_name"] == "median"}
 
 
-def run(work):
-    command = [work.programs / "convoy-bench-kernels", "--device", "cuda", "--benchmark_repetitions=5",
-               "--benchmark_filter=^[a-z0-9_]+/manual_time$",  # kernels only; the names of ops begin with a network
-               "--benchmark_min_time=0.1", "--benchmark_report_aggregates_only=true", "--benchmark_format=json"]
-    if work.quick:
-        command += ["--elements", 4096, "--benchmark_min_time=0.0001"]
+def ops_in(report):
+    """Returns the medians of Google Benchmark's report by op and direction."""
+    return {row["run_name"].removesuffix("/manual_time"): {what: row[what] for what in ("GB/s", "GFLOP/s", "of_ceiling")}
+            for row in report["benchmarks"] if row["aggregate_name"] == "median"}
+
+
+def measure(work, *flags):
+    command = [work.programs / "convoy-bench-kernels", "--device", "cuda", *flags, "--benchmark_repetitions=5",
+               f"--benchmark_min_time={0.0001 if work.quick else 0.1}", "--benchmark_report_aggregates_only=true",
+               "--benchmark_format=json"]
     done = work.run(command)
     if done.returncode != 0:
         raise Failed(last_line(done.stderr))
-    report = json.loads(done.stdout)
-    work.found = {"copy_GB/s": report["context"]["copy_GB/s"], "kernels": rows_in(report)}
+    return json.loads(done.stdout)
+
+
+def measure_kernels(work):
+    # The names of ops begin with a network.
+    report = measure(work, "--benchmark_filter=^[a-z0-9_]+/manual_time$", *(["--elements", 4096] if work.quick else []))
+    work.found |= {"copy_GB/s": report["context"]["copy_GB/s"], "kernels": rows_in(report)}
+
+
+def measure_ops(work):
+    work.found["ops"] = ops_in(measure(work, "--benchmark_filter=^resnet18/", "--precision", "bf16", "--batch-size", 128))
+
+
+def run(work):
+    parts = {"kernels": lambda: measure_kernels(work)}
+    if not work.quick:  # an emulated GPU would take hours for the GEMM that is the ceiling of an op
+        parts["ops"] = lambda: measure_ops(work)
+    work.trials(parts)

@@ -79,10 +79,18 @@ def losses(found):
 
 
 def bandwidth(found):
-    lines = ["", "## Kernels", "", f"A copy moves {found['copy_GB/s']} GB/s (bytes read and written)."]
-    return lines + table(("kernel", "GB/s", "of the copy", "goal"),
-                         [(name, f"{row['GB/s']:.0f}", f"{row['of_copy']:.2f}", f"{row['goal']:.2f}")
-                          for name, row in found["kernels"].items()])
+    lines = []
+    if "kernels" in found:
+        lines += ["", "## Kernels", "", f"A copy moves {found['copy_GB/s']} GB/s (bytes read and written)."]
+        lines += table(("kernel", "GB/s", "of the copy", "goal"),
+                       [(name, f"{row['GB/s']:.0f}", f"{row['of_copy']:.2f}", f"{row['goal']:.2f}")
+                        for name, row in found["kernels"].items()])
+    if "ops" in found:
+        lines += ["", "## Ops of ResNet-18, bf16, batch 128"]
+        lines += table(("op", "GB/s", "GFLOP/s", "of the ceiling"),
+                       [(name, f"{row['GB/s']:.0f}", f"{row['GFLOP/s']:.0f}", f"{row['of_ceiling']:.2f}")
+                        for name, row in found["ops"].items()])
+    return lines
 
 
 def counters(found):

@@ -412,6 +412,14 @@ class Figures(unittest.TestCase):
                          {"batch_norm_forward": {"GB/s": 4.0, "of_copy": 0.9, "goal": 0.88}})
         self.assertEqual([bandwidth.goal_of(name) for name in ("softmax_cross_entropy_forward", "add")], [0.92, 0.95])
 
+    def test_figures_of_ops(self):
+        row = {"run_name": "resnet18/linear_512x10_bias/forward/manual_time", "aggregate_name": "median", "GB/s": 90.0,
+               "GFLOP/s": 300.0, "of_ceiling": 0.25, "per_step": 1}
+        found = {"ops": bandwidth.ops_in({"benchmarks": [row, {**row, "aggregate_name": "mean"}]})}
+        self.assertEqual(found["ops"], {"resnet18/linear_512x10_bias/forward":
+                                        {"GB/s": 90.0, "GFLOP/s": 300.0, "of_ceiling": 0.25}})
+        self.assertIn("| resnet18/linear_512x10_bias/forward | 90 | 300 | 0.25 |", report.bandwidth(found))
+
     def test_goals_of_rates(self):
         def side(rate, peak):
             return {"images_per_second": rate, "peak_bytes": peak}
