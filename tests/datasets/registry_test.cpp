@@ -37,7 +37,11 @@ TEST(DatasetRegistry, RefusesAnUnknownNameWithASuggestion) {
 
 TEST(DatasetRegistry, AddsADataSetWithANewName) {
   const auto read = [](const std::filesystem::path&, const data::ReadOptions&) { return data::DataSet{}; };
-  data::add({.name = "mine", .read = read, .image_shape = {8, 8, 1}, .classes = 2});
+  data::add({.name = "mine",
+             .source = data::DatasetSource::user_directory,
+             .read = read,
+             .image_shape = {8, 8, 1},
+             .classes = 2});
   EXPECT_EQ(data::find_dataset("mine").classes, 2);
   EXPECT_EQ(data::dataset_names().back(), "mine");
   EXPECT_EQ(message_of<UsageError>([&] { data::add({.name = "mine", .read = read}); }),

@@ -231,11 +231,14 @@ TEST(NearestName, HasTheSmallestEditDistance) {
 }
 
 TEST(Models, SuggestTheNearestNameForAnUnknownOne) {
-  EXPECT_EQ(usage_error_of([] { models::make("resnet81"); }),
-            "unknown model 'resnet81'; did you mean 'resnet18'? (expected one of: lenet, resnet20, resnet18, "
-            "resnet34, resnet50)");
-  EXPECT_EQ(usage_error_of([] { models::make("vgg"); }),
-            "unknown model 'vgg' (expected one of: lenet, resnet20, resnet18, resnet34, resnet50)");
+  // Another test may have added models.
+  EXPECT_THAT(
+      usage_error_of([] { models::make("resnet81"); }),
+      StartsWith("unknown model 'resnet81'; did you mean 'resnet18'? (expected one of: lenet, resnet20, "
+                 "resnet18, resnet34, resnet50"));
+  EXPECT_THAT(
+      usage_error_of([] { models::make("vgg"); }),
+      StartsWith("unknown model 'vgg' (expected one of: lenet, resnet20, resnet18, resnet34, resnet50"));
 }
 
 }  // namespace

@@ -126,8 +126,8 @@ TEST(LossScale, IsDynamicOrANumber) {
 // DeviceContext::hardware() is empty on the CPU and no algorithms are autotuned, so these tests insert entries
 // themselves.
 TEST(PlanCache, LoadingKeepsTheOrderOfEntries) {
-  const DeviceContext from = Device::cpu();
-  const DeviceContext to = Device::cpu();
+  const DeviceContext from = DeviceContext::create_cpu();
+  const DeviceContext to = DeviceContext::create_cpu();
   EXPECT_EQ(format_algorithm_cache(from), "");
   from.algorithm_cache().insert("conv2d a", "engine 1");
   from.algorithm_cache().insert("conv2d b", "engine 2");
@@ -137,7 +137,7 @@ TEST(PlanCache, LoadingKeepsTheOrderOfEntries) {
 }
 
 TEST(PlanCache, RejectsDamagedAndForeignFiles) {
-  const DeviceContext device = Device::cpu();
+  const DeviceContext device = DeviceContext::create_cpu();
   const auto problem = [&](const std::string& text) {
     return load_algorithm_cache(text, device).value_or("none");
   };
@@ -153,7 +153,7 @@ TEST(PlanCache, RejectsDamagedAndForeignFiles) {
 
 TEST(PlanCache, EmptyCacheWritesNoFile) {
   const TempDirectory directory;
-  PlanCache cache((directory.path() / "plans.json").string(), Device::cpu());
+  PlanCache cache((directory.path() / "plans.json").string(), DeviceContext::create_cpu());
   EXPECT_EQ(cache.load(), std::nullopt);
   EXPECT_EQ(cache.store(), std::nullopt);
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
