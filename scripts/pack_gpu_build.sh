@@ -2,22 +2,25 @@
 # scripts/pack_gpu_build.sh [ARCHITECTURE] [FILE]: builds the programs and the GPU tests for one architecture (default
 # 90, Hopper) and any x86-64 processor with AVX2, and packs them with the shared libraries that a minimal system lacks.
 # On the GPU machine: mkdir -p build/cuda && tar -xJf FILE -C build/cuda && scripts/validate_gpu.sh
+# With `emulated` for ARCHITECTURE, the same for a rehearsal: packs the `test` preset, whose GPUs are emulated. Then:
+# CONVOY_EMULATED_GPUS=2 scripts/validate_gpu.sh --quick
 #
 # CUDA's own libraries are not packed: they take gigabytes, and the machine has them from the toolkit or Python wheels.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
 architecture=${1:-90}
-[[ $architecture =~ ^[0-9]+$ ]] ||
-  die "ARCHITECTURE: found '$architecture', expected a number such as 90 (Hopper) or 80 (Ampere)"
+[[ $architecture =~ ^([0-9]+|emulated)$ ]] ||
+  die "ARCHITECTURE: found '$architecture', expected a number such as 90 (Hopper) or 80 (Ampere), or emulated"
 file=${2:-$root/build/gpu-$architecture.tar.xz}
 build=$root/build/gpu-$architecture
 
 command -v patchelf >/dev/null || die "packing needs patchelf; ask for: apt-get install patchelf"
+settings=(--preset test)
 # Another compiler may have other warnings, so they are no errors here.
-quietly "$build.configure.log" "configuring for sm_$architecture" cmake -S "$root" --preset cuda -B "$build" \
-  -DCMAKE_CUDA_ARCHITECTURES="$architecture-real" -DCONVOY_NATIVE=OFF -DCONVOY_WERROR=OFF \
-  -DCMAKE_CXX_FLAGS=-march=x86-64-v3
+[[ $architecture == emulated ]] || settings=(--preset cuda -DCMAKE_CUDA_ARCHITECTURES="$architecture-real"
+  -DCONVOY_NATIVE=OFF -DCONVOY_WERROR=OFF -DCMAKE_CXX_FLAGS=-march=x86-64-v3)
+quietly "$build.configure.log" "configuring for GPUs: $architecture" cmake -S "$root" "${settings[@]}" -B "$build"
 quietly "$build.build.log" "building" cmake --build "$build" --parallel "$(jobs)"
 
 # Not packed: the C and C++ runtimes, which every system has, and the libraries of the driver and of CUDA.
