@@ -35,16 +35,21 @@ bool run(CudaStream& stream, Conv2dProblem problem, const Conv2dArrays& arrays) 
   return stream.local<Conv2dPlans>().run(stream, problem, arrays);
 }
 
-/// Calls make(destination), which overwrites a gradient. In GradMode::accumulate the destination is temporary
-/// memory, which is then added to `gradient`. cuDNN can accumulate (beta = 1), but not in all engines, and
-/// autotuning runs each engine several times.
-template <class Make>
-void make_gradient(CudaStream& stream, GradView gradient, const Make& make) {
-  if (gradient.mode == GradMode::overwrite) return make(gradient);
+/// Computes a gradient. `arrays_with` returns the arrays of the call for an address of the result. Where no
+/// engine can add to the gradient, temporary memory is added to it. Returns false if cuDNN cannot compute the
+/// convolution.
+template <class ArraysWith>
+bool run_gradient(CudaStream& stream, Conv2dProblem problem, GradView gradient,
+                  const ArraysWith& arrays_with) {
+  problem.mode = gradient.mode;
+  if (run(stream, problem, arrays_with(gradient.data))) return true;
+  if (problem.mode == GradMode::overwrite) return false;
+  problem.mode = GradMode::overwrite;
   const cuda::Scratch temporary(stream, gradient.bytes());
-  const GradView destination(View{temporary.as<void>(), gradient.shape, gradient.dtype});
-  make(destination);
-  scale(stream, destination, 1, gradient);
+  const View result{temporary.as<void>(), gradient.shape, gradient.dtype};
+  if (!run(stream, problem, arrays_with(result.data))) return false;
+  scale(stream, result, 1, gradient);
+  return true;
 }
 
 }  // namespace
@@ -66,28 +71,28 @@ void conv2d_backward_data(CudaStream& stream, ConstView dy, ConstView filter, Gr
                           Conv2dOptions options) {
   if (!dx.wanted() || needs_reference(dx, dy, filter))
     return conv2d_backward_data_reference(stream, dy, filter, dx, options);
-  make_gradient(stream, dx, [&](GradView destination) {
-    const bool is_done = run(stream,
-                             {.direction = Conv2dDirection::backward_data,
-                              .dtype = dx.dtype,
-                              .sizes = ConvSizes(dx.shape, filter.shape, dy.shape, options)},
-                             {destination.data, unconst(filter), nullptr, unconst(dy)});
-    if (!is_done) conv2d_backward_data_reference(stream, dy, filter, destination, options);
-  });
+  const bool is_done = run_gradient(stream,
+                                    {.direction = Conv2dDirection::backward_data,
+                                     .dtype = dx.dtype,
+                                     .sizes = ConvSizes(dx.shape, filter.shape, dy.shape, options)},
+                                    dx, [&](void* to) -> Conv2dArrays {
+                                      return {to, unconst(filter), nullptr, unconst(dy)};
+                                    });
+  if (!is_done) conv2d_backward_data_reference(stream, dy, filter, dx, options);
 }
 
 void conv2d_backward_filter(CudaStream& stream, ConstView dy, ConstView x, GradView dfilter,
                             Conv2dOptions options) {
   if (!dfilter.wanted() || needs_reference(dfilter, dy, x))
     return conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
-  make_gradient(stream, dfilter, [&](GradView destination) {
-    const bool is_done = run(stream,
-                             {.direction = Conv2dDirection::backward_filter,
-                              .dtype = dfilter.dtype,
-                              .sizes = ConvSizes(x.shape, dfilter.shape, dy.shape, options)},
-                             {unconst(x), destination.data, nullptr, unconst(dy)});
-    if (!is_done) conv2d_backward_filter_reference(stream, dy, x, destination, options);
-  });
+  const bool is_done = run_gradient(stream,
+                                    {.direction = Conv2dDirection::backward_filter,
+                                     .dtype = dfilter.dtype,
+                                     .sizes = ConvSizes(x.shape, dfilter.shape, dy.shape, options)},
+                                    dfilter, [&](void* to) -> Conv2dArrays {
+                                      return {unconst(x), to, nullptr, unconst(dy)};
+                                    });
+  if (!is_done) conv2d_backward_filter_reference(stream, dy, x, dfilter, options);
 }
 
 }  // namespace convoy::kernels

@@ -16,6 +16,15 @@ enum : std::int64_t { kX = 1, kFilter, kBias, kY, kSum, kBiasedSum };
 
 }  // namespace
 
+std::size_t Conv2dProblem::result_bytes() const {
+  const ConvSizes& s = sizes;
+  const std::int64_t elements = direction == Conv2dDirection::forward ? s.n * s.oh * s.ow * s.o
+                                : direction == Conv2dDirection::backward_data
+                                    ? s.n * s.h * s.w * s.i
+                                    : s.o * s.kh * s.kw * s.group_inputs();
+  return static_cast<std::size_t>(elements) * size_of(dtype);
+}
+
 Conv2dProblem Conv2dProblem::without_epilogue() const {
   Conv2dProblem plain = *this;
   plain.bias = plain.relu = false;
@@ -32,6 +41,7 @@ std::string Conv2dProblem::text() const {
   if (sizes.groups > 1) text += fmt::format(" g{}", sizes.groups);
   if (bias) text += " bias";
   if (relu) text += " relu";
+  if (mode == GradMode::accumulate) text += " accumulate";
   if (alignment < kCudnnAlignment) text += fmt::format(" aligned {}", alignment);
   return text;
 }
@@ -55,7 +65,7 @@ std::shared_ptr<const CudnnGraph> make_conv2d_graph(const CudnnTarget& target, c
       keep(tensor(kFilter, {s.o, s.group_inputs(), s.kh, s.kw}, type, problem.alignment));
   const CudnnDescriptor* sum = &result(kSum, !problem.has_epilogue());
   std::vector<CudnnDescriptor> operations;
-  operations.push_back(convolve(problem.direction, keep(convolution(s)), x, filter, *sum));
+  operations.push_back(convolve(problem.direction, keep(convolution(s)), x, filter, *sum, problem.mode));
   if (problem.bias) {
     const CudnnDescriptor& bias = keep(tensor(kBias, {1, s.o, 1, 1}, type, problem.alignment));
     const CudnnDescriptor& biased = result(kBiasedSum, !problem.relu);

@@ -18,16 +18,20 @@ struct Conv2dProblem {
   Conv2dDirection direction;
   DType dtype;  // f32, f16 or bf16
   ConvSizes sizes;
-  bool bias = false;  // forward only
-  bool relu = false;  // forward only
-  int alignment = 0;  // alignment of all arrays in bytes: a power of two, at most 16
+  bool bias = false;                    // forward only
+  bool relu = false;                    // forward only
+  GradMode mode = GradMode::overwrite;  // forward: overwrite
+  int alignment = 0;                    // alignment of all arrays in bytes: a power of two, at most 16
 
   bool has_epilogue() const { return bias || relu; }
+  /// Returns the size of the array that the convolution computes, in bytes.
+  std::size_t result_bytes() const;
   /// Returns the problem without bias and ReLU.
   Conv2dProblem without_epilogue() const;
   /// Returns the problem as text, such as "conv2d forward bf16 n128 32x32x64 k64 3x3 s1 p1 bias relu": the
   /// number of images, their rows, columns and channels, the filters, stride and padding. Includes the number
-  /// of groups ("g32") if there are several, and the alignment if it is less than kCudnnAlignment.
+  /// of groups ("g32") if there are several, "accumulate" for that mode, and the alignment if it is less than
+  /// kCudnnAlignment.
   std::string text() const;
   friend auto operator<=>(const Conv2dProblem&, const Conv2dProblem&) = default;
 };
@@ -45,7 +49,7 @@ struct Conv2dArrays {
 };
 
 /// Returns the finalized graph of the convolution, or of convolution -> + bias -> ReLU. Intermediate results
-/// are f32 and never in memory. Sums are f32. Sizes are in cuDNN's order (N, C, H, W; O, I, kH, kW); the
+/// are f32 and never in memory. Sums are f32, also with GradMode::accumulate, and are rounded once. Sizes are in cuDNN's order (N, C, H, W; O, I, kH, kW); the
 /// strides describe the channels-last layout. Throws DeviceError if cuDNN rejects the graph.
 std::shared_ptr<const CudnnGraph> make_conv2d_graph(const CudnnTarget& target, const Conv2dProblem& problem);
 

@@ -74,7 +74,12 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const 
 }
 
 std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const Conv2dProblem& problem,
-                                                       const Conv2dArrays& arrays) {
+                                                       Conv2dArrays arrays) {
+  std::optional<cuda::Scratch> temporary;  // each run of each plan would add to the gradient
+  if (problem.mode == GradMode::accumulate) {
+    temporary.emplace(stream, problem.result_bytes());
+    (problem.direction == Conv2dDirection::backward_data ? arrays.x : arrays.filter) = temporary->as<void>();
+  }
   // The heuristics begin with many settings of one engine, so the first plan of each further engine is timed too.
   // cuDNN compiles the fused plans of some engines, for up to seconds each: those that come later are left out.
   std::vector<Plan> plans;
@@ -196,8 +201,9 @@ void Conv2dPlans::report(CudaStream& stream, const Conv2dProblem& problem, const
                          const std::string& reason) {
   const auto found = failures_.find(problem);
   if (found == failures_.end() && entry.method != Method::loops) return;
-  // The convolution without bias and ReLU has the same result, and has been reported.
-  if (problem.has_epilogue() && entry.method == Method::loops) return;
+  // Another convolution replaces this one, and is reported: the one without bias and ReLU, or one that overwrites.
+  const bool is_replaced = problem.has_epilogue() || problem.mode == GradMode::accumulate;
+  if (is_replaced && entry.method == Method::loops) return;
   Failures& failures = failures_[problem];
   if (std::exchange(failures.is_reported, true)) return;
   if (failures.first.empty())

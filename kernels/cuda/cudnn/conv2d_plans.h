@@ -32,7 +32,7 @@ class Conv2dPlans {
 
   explicit Conv2dPlans(CudaStream& stream) : handle_(stream), entries_(kCapacity) {}
 
-  /// Enqueues the convolution, which overwrites its result. Blocks only while autotuning, and after a plan
+  /// Enqueues the convolution, which overwrites its result or adds to it (problem.mode). Blocks only while autotuning, and after a plan
   /// that could not run. Returns false if cuDNN has no plan that runs; the caller then computes the result.
   /// Warns once per problem (CudaStream::warn) if it replaces a plan that could not run or returns false.
   /// Throws DeviceError if there is no memory for the workspace of any plan, or if the GPU has failed. Throws
@@ -62,7 +62,7 @@ class Conv2dPlans {
                             cudnnBackendHeurMode_t mode, const std::function<bool(Plan)>& accept);
   /// Return a plan by rule 1 or 2, and by rule 2. Return nullopt if there is none.
   std::optional<Entry> choose(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
-  std::optional<Entry> fastest(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
+  std::optional<Entry> fastest(CudaStream& stream, const Conv2dProblem& problem, Conv2dArrays arrays);
 
   /// Enqueues by the first plan that runs and has a workspace of less than `workspace_limit` bytes, and keeps
   /// it for this stream. Returns false if there is none.

@@ -86,7 +86,8 @@ CudnnDescriptor convolution(const ConvSizes& sizes) {
 }
 
 CudnnDescriptor convolve(Conv2dDirection direction, const CudnnDescriptor& convolution,
-                         const CudnnDescriptor& x, const CudnnDescriptor& filter, const CudnnDescriptor& y) {
+                         const CudnnDescriptor& x, const CudnnDescriptor& filter, const CudnnDescriptor& y,
+                         GradMode mode) {
   const OperationAttributes names = attributes_of(direction);
   CudnnDescriptor operation(names.operation);
   operation.set(names.convolution, convolution);
@@ -94,7 +95,7 @@ CudnnDescriptor convolve(Conv2dDirection direction, const CudnnDescriptor& convo
   operation.set(names.filter, filter);
   operation.set(names.y, y);
   operation.set(names.alpha, 1.0f);
-  operation.set(names.beta, 0.0f);
+  operation.set(names.beta, mode == GradMode::accumulate ? 1.0f : 0.0f);
   operation.finalize();
   return operation;
 }

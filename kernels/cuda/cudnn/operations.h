@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "convoy/kernels/base/dtype.h"
+#include "convoy/kernels/base/view.h"
 #include "convoy/kernels/cuda/cudnn/descriptor.h"
 #include "convoy/kernels/shared/conv2d_geometry.h"
 
@@ -31,9 +31,11 @@ CudnnDescriptor tensor(std::int64_t id, const Dims& dims, cudnnDataType_t type, 
 CudnnDescriptor convolution(const ConvSizes& sizes);
 
 /// Returns the operation of one direction. The tensor that it writes is y in forward, x in backward_data, and
-/// filter in backward_filter; y and x are dy and dx in the backward directions.
+/// filter in backward_filter; y and x are dy and dx in the backward directions. The result is added to the
+/// tensor (accumulate), or overwrites it.
 CudnnDescriptor convolve(Conv2dDirection direction, const CudnnDescriptor& convolution,
-                         const CudnnDescriptor& x, const CudnnDescriptor& filter, const CudnnDescriptor& y);
+                         const CudnnDescriptor& x, const CudnnDescriptor& filter, const CudnnDescriptor& y,
+                         GradMode mode = GradMode::overwrite);
 
 /// Returns the mode of a pointwise operation, which computes in f32.
 CudnnDescriptor pointwise_mode(cudnnPointwiseMode_t mode);

@@ -230,6 +230,7 @@ std::string objection(std::int64_t engine, const FusedConvolution& fused) {
     const bool fuses = is_half(x) ? settings.fuses_half : settings.fuses_f32;
     if (engine != kKnobs || !fuses) return "the engine does not fuse this type";
   }
+  if (fused.convolution.beta != 0 && !settings.accumulates) return "no engine accumulates";
   switch (engine) {
     case kPlain: return "";
     case kTensorCore:

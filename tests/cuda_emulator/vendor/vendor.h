@@ -47,6 +47,7 @@ struct CudnnSettings {
   // engine accepts them.
   bool fuses_half = true;
   bool fuses_f32 = false;
+  bool accumulates = true;  // whether engines add a convolution to an array (beta = 1)
   /// The simulated execution time of each engine in ms, as measured by events. A plan takes 5 % more per unit
   /// of its knob CUDNN_KNOB_TYPE_TILE_SIZE.
   std::map<std::int64_t, double> execution_ms = {{cudnn_engine::kPlain, 600},

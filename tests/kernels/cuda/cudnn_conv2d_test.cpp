@@ -114,6 +114,40 @@ TEST_F(CudnnConv2d, ResultIsThatOfFastestEngineAfterAutotuning) {
             0);
 }
 
+/// Adds both gradients to arrays, and returns these. Needs the arrays of a forward pass.
+template <class T>
+std::pair<Array<T>, Array<T>> accumulated_gradients(Convolution<T>& a) {
+  const DeviceArray<T> dx{a.gpu, Array<T>::random(kBody.x(), 4)},
+      dw{a.gpu, Array<T>::random(kBody.filter(), 5)};
+  const auto added = [](View view) { return GradView(view, GradMode::accumulate); };
+  on(a.gpu.stream(), [&](auto& stream) {
+    kernels::conv2d_backward_data(stream, a.y.view(), a.filter.view(), added(dx.view()), kBody.options());
+    kernels::conv2d_backward_filter(stream, a.y.view(), a.x.view(), added(dw.view()), kBody.options());
+  });
+  a.gpu.synchronize();
+  return {dx.values(), dw.values()};
+}
+
+// The same with and without engines that can. Timing runs each engine several times, and must not add each time.
+TEST_F(CudnnConv2d, AddsToGradientsInTheConvolution) {
+  Convolution<float> fused, separate;
+  fused.forward();
+  const auto [dx, dw] = accumulated_gradients(fused);
+  EXPECT_THAT(
+      fused.gpu.algorithm_cache().entries(),
+      IsSupersetOf(
+          {Pair("conv2d backward data f32 n2 6x6x16 k16 3x3 s1 p1 accumulate", StartsWith("engine ")),
+           Pair("conv2d backward filter f32 n2 6x6x16 k16 3x3 s1 p1 accumulate", StartsWith("engine "))}));
+  const auto no_engine = with([](auto& cudnn) { cudnn.accumulates = false; });
+  separate.forward();
+  const auto [separate_dx, separate_dw] = accumulated_gradients(separate);
+  EXPECT_THAT(separate.gpu.algorithm_cache().entries(),
+              Contains(Pair("conv2d backward data f32 n2 6x6x16 k16 3x3 s1 p1", StartsWith("engine "))));
+  EXPECT_THAT(separate.gpu.take_warnings(), IsEmpty());
+  testing::expect_same_bits(dx, separate_dx);
+  testing::expect_same_bits(dw, separate_dw);
+}
+
 // The first eight plans for half precision are those of one engine, with 14 tiles.
 TEST_F(CudnnConv2d, TimesAPlanOfEachFurtherEngine) {
   const auto small = with([](auto& cudnn) { cudnn.greedy_workspace = 1 << 20; });

@@ -51,10 +51,12 @@ std::vector<kernels::Conv2dProblem> problems_of(const ModelConvolution& convolut
     problems.push_back(problems.back());
     problems.back().relu = true;
   }
-  for (const Conv2dDirection direction : {Conv2dDirection::backward_data, Conv2dDirection::backward_filter}) {
-    problems.push_back(forward);
-    problems.back().direction = direction;
-  }
+  for (const Conv2dDirection direction : {Conv2dDirection::backward_data, Conv2dDirection::backward_filter})
+    for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+      problems.push_back(forward);
+      problems.back().direction = direction;
+      problems.back().mode = mode;
+    }
   return problems;
 }
 
