@@ -49,8 +49,9 @@ struct Conv2dArrays {
 };
 
 /// Returns the finalized graph of the convolution, or of convolution -> + bias -> ReLU. Intermediate results
-/// are f32 and never in memory. Sums are f32, also with GradMode::accumulate, and are rounded once. Sizes are in cuDNN's order (N, C, H, W; O, I, kH, kW); the
-/// strides describe the channels-last layout. Throws DeviceError if cuDNN rejects the graph.
+/// are f32 and never in memory. Sums are f32, also with GradMode::accumulate, and are rounded once. Sizes are
+/// in cuDNN's order (N, C, H, W; O, I, kH, kW); the strides describe the channels-last layout. Throws
+/// DeviceError if cuDNN rejects the graph.
 std::shared_ptr<const CudnnGraph> make_conv2d_graph(const CudnnTarget& target, const Conv2dProblem& problem);
 
 /// Returns the ids of the graph's tensors.

@@ -80,8 +80,9 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
     temporary.emplace(stream, problem.result_bytes());
     (problem.direction == Conv2dDirection::backward_data ? arrays.x : arrays.filter) = temporary->as<void>();
   }
-  // The heuristics begin with many settings of one engine, so the first plan of each further engine is timed too.
-  // cuDNN compiles the fused plans of some engines, for up to seconds each: those that come later are left out.
+  // The heuristics begin with many settings of one engine, so the first plan of each further engine is timed
+  // too. cuDNN compiles the fused plans of some engines, for up to seconds each, so of these only the first
+  // ones are timed.
   std::vector<Plan> plans;
   std::set<std::int64_t> engines;
   for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
@@ -201,7 +202,8 @@ void Conv2dPlans::report(CudaStream& stream, const Conv2dProblem& problem, const
                          const std::string& reason) {
   const auto found = failures_.find(problem);
   if (found == failures_.end() && entry.method != Method::loops) return;
-  // Another convolution replaces this one, and is reported: the one without bias and ReLU, or one that overwrites.
+  // Another convolution replaces this one, and is reported: the one without bias and ReLU, or one that
+  // overwrites.
   const bool is_replaced = problem.has_epilogue() || problem.mode == GradMode::accumulate;
   if (is_replaced && entry.method == Method::loops) return;
   Failures& failures = failures_[problem];

@@ -22,7 +22,8 @@ namespace convoy::kernels {
 ///     (CudnnPlan::to_text()) or "separate": the convolution by cuDNN, then bias and ReLU by this project's
 ///     kernels.
 ///  2. If stream.autotune(): the fastest of the first eight plans that finalize and of the first plan of each
-///     further engine, which is then added to the cache. With bias or ReLU, of the first eight and "separate".
+///     further engine, which is then added to the cache. With bias or ReLU, the fastest of the first eight
+///     and "separate".
 ///  3. The first plan that finalizes and runs. It is not added to the cache, and is replaced as soon as 1 or
 ///     2 applies.
 /// Deterministic streams use 3 only. A plan that cuDNN could not run is not used again on this stream.
@@ -32,11 +33,12 @@ class Conv2dPlans {
 
   explicit Conv2dPlans(CudaStream& stream) : handle_(stream), entries_(kCapacity) {}
 
-  /// Enqueues the convolution, which overwrites its result or adds to it (problem.mode). Blocks only while autotuning, and after a plan
-  /// that could not run. Returns false if cuDNN has no plan that runs; the caller then computes the result.
-  /// Warns once per problem (CudaStream::warn) if it replaces a plan that could not run or returns false.
-  /// Throws DeviceError if there is no memory for the workspace of any plan, or if the GPU has failed. Throws
-  /// CaptureError if a plan cannot run in a capture; the next call uses another plan.
+  /// Enqueues the convolution, which overwrites its result or adds to it (problem.mode). Blocks only while
+  /// autotuning, and after a plan that could not run. Returns false if cuDNN has no plan that runs; the
+  /// caller then computes the result. Warns once per problem (CudaStream::warn) if it replaces a plan that
+  /// could not run, or returns false for a problem that no other one replaces. Throws DeviceError if there is
+  /// no memory for the workspace of any plan, or if the GPU has failed. Throws CaptureError if a plan cannot
+  /// run in a capture; the next call uses another plan.
   [[nodiscard]] bool run(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
 
  private:

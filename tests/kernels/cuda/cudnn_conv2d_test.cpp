@@ -128,7 +128,8 @@ std::pair<Array<T>, Array<T>> accumulated_gradients(Convolution<T>& a) {
   return {dx.values(), dw.values()};
 }
 
-// The same with and without engines that can. Timing runs each engine several times, and must not add each time.
+// The same with and without engines that can. Timing runs each engine several times, and must not add each
+// time.
 TEST_F(CudnnConv2d, AddsToGradientsInTheConvolution) {
   Convolution<float> fused, separate;
   fused.forward();
