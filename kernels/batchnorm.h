@@ -25,15 +25,30 @@ struct BatchNormOptions {
 namespace convoy::kernels {
 
 // Normalizes x by the mean and the biased variance of the batch. Saves mean and inverse_std = 1 / sqrt(var +
-// epsilon) for the backward pass. Updates the running statistics; the running variance uses the unbiased
-// estimate, scaled by n / (n - 1). The caller must not pass exactly one row. With no rows, saves zeros and
-// leaves the running statistics unchanged. A null residual adds nothing.
+// epsilon) for the backward pass, and coefficients [2, C]: the factor and the offset with which
+//   y = act((x - mean) factor + offset + residual).
+// Updates the running statistics; the running variance uses the unbiased estimate, scaled by n / (n - 1). The
+// caller must not pass exactly one row. With no rows, saves zeros and leaves the running statistics
+// unchanged. A null residual adds nothing.
 void batch_norm_forward(CpuStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual, View y,
-                        View mean, View inverse_std, View running_mean, View running_var,
+                        View mean, View inverse_std, View coefficients, View running_mean, View running_var,
                         BatchNormOptions options);
 void batch_norm_forward(CudaStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual, View y,
-                        View mean, View inverse_std, View running_mean, View running_var,
+                        View mean, View inverse_std, View coefficients, View running_mean, View running_var,
                         BatchNormOptions options);
+
+// The two halves of batch_norm_forward, which gives the same bits. The first half computes all of its results
+// but y, and does not read options.relu. The second half computes y from x, mean and coefficients.
+void batch_norm_statistics(CpuStream&, ConstView x, ConstView gamma, ConstView beta, View mean,
+                           View inverse_std, View coefficients, View running_mean, View running_var,
+                           BatchNormOptions options);
+void batch_norm_statistics(CudaStream&, ConstView x, ConstView gamma, ConstView beta, View mean,
+                           View inverse_std, View coefficients, View running_mean, View running_var,
+                           BatchNormOptions options);
+void batch_norm_normalize(CpuStream&, ConstView x, ConstView mean, ConstView coefficients, ConstView residual,
+                          View y, bool relu);
+void batch_norm_normalize(CudaStream&, ConstView x, ConstView mean, ConstView coefficients,
+                          ConstView residual, View y, bool relu);
 
 // Normalizes x by the running statistics.
 void batch_norm_inference(CpuStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
@@ -47,13 +62,17 @@ void batch_norm_inference(CudaStream&, ConstView x, ConstView gamma, ConstView b
 //   dx = gamma inverse_std (g - dbeta / n - xh dgamma / n).
 // Each of the four may be unwanted (null data). y is the result of the forward pass. It is read only for the
 // ReLU, and may be null without one. dx and dresidual may be the same array, if x was its own residual; dx is
-// stored first.
+// stored first, and dresidual must be added.
+//
+// coefficients are those of the forward pass. They must be null if it had a residual. Without one, a GPU does
+// not read y: it computes the sign of y from x and the coefficients, with the same rounding. If they are
+// null, it reads y. The CPU always reads y.
 void batch_norm_backward(CpuStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma, ConstView mean,
-                         ConstView inverse_std, GradView dx, GradView dresidual, GradView dgamma,
-                         GradView dbeta, BatchNormOptions options);
+                         ConstView inverse_std, ConstView coefficients, GradView dx, GradView dresidual,
+                         GradView dgamma, GradView dbeta, BatchNormOptions options);
 void batch_norm_backward(CudaStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma, ConstView mean,
-                         ConstView inverse_std, GradView dx, GradView dresidual, GradView dgamma,
-                         GradView dbeta, BatchNormOptions options);
+                         ConstView inverse_std, ConstView coefficients, GradView dx, GradView dresidual,
+                         GradView dgamma, GradView dbeta, BatchNormOptions options);
 
 // Computes the gradients of batch_norm_inference, where the running statistics are constants. Like
 // batch_norm_backward, except that dx = gamma g / sqrt(running_var + epsilon).
@@ -83,28 +102,30 @@ void sync_batch_norm_stats(CudaStream&, ConstView x, View moments);
 // Then does the same as batch_norm_forward, except that a batch of fewer than two rows leaves the running
 // statistics unchanged.
 void sync_batch_norm_elemt(CpuStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
-                           ConstView moments, View y, View mean, View inverse_std, View running_mean,
-                           View running_var, BatchNormOptions options);
+                           ConstView moments, View y, View mean, View inverse_std, View coefficients,
+                           View running_mean, View running_var, BatchNormOptions options);
 void sync_batch_norm_elemt(CudaStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
-                           ConstView moments, View y, View mean, View inverse_std, View running_mean,
-                           View running_var, BatchNormOptions options);
+                           ConstView moments, View y, View mean, View inverse_std, View coefficients,
+                           View running_mean, View running_var, BatchNormOptions options);
 
 // Computes sums = (n, sum g, sum g (x - mean)) of the local shard. Also computes dgamma and dbeta of the
 // local shard, as in batch_norm_backward. Their sums over all shards are the gradients of the batch.
 void sync_batch_norm_backward_reduce(CpuStream&, ConstView dy, ConstView x, ConstView y, ConstView mean,
-                                     ConstView inverse_std, View sums, GradView dgamma, GradView dbeta,
-                                     BatchNormOptions options);
+                                     ConstView inverse_std, ConstView coefficients, View sums,
+                                     GradView dgamma, GradView dbeta, BatchNormOptions options);
 void sync_batch_norm_backward_reduce(CudaStream&, ConstView dy, ConstView x, ConstView y, ConstView mean,
-                                     ConstView inverse_std, View sums, GradView dgamma, GradView dbeta,
-                                     BatchNormOptions options);
+                                     ConstView inverse_std, ConstView coefficients, View sums,
+                                     GradView dgamma, GradView dbeta, BatchNormOptions options);
 
 // Computes dx and dresidual as in batch_norm_backward, from the sums [1 + 2C] that are added up over all
 // shards.
 void sync_batch_norm_backward_elemt(CpuStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma,
-                                    ConstView mean, ConstView inverse_std, ConstView sums, GradView dx,
-                                    GradView dresidual, BatchNormOptions options);
+                                    ConstView mean, ConstView inverse_std, ConstView coefficients,
+                                    ConstView sums, GradView dx, GradView dresidual,
+                                    BatchNormOptions options);
 void sync_batch_norm_backward_elemt(CudaStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma,
-                                    ConstView mean, ConstView inverse_std, ConstView sums, GradView dx,
-                                    GradView dresidual, BatchNormOptions options);
+                                    ConstView mean, ConstView inverse_std, ConstView coefficients,
+                                    ConstView sums, GradView dx, GradView dresidual,
+                                    BatchNormOptions options);
 
 }  // namespace convoy::kernels

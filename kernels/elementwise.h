@@ -1,7 +1,10 @@
 // Elementwise operations. All arguments have equal shapes unless stated otherwise. The caller (engine/ops)
 // checks the shapes; kernels do not. Outputs may alias inputs of the same type. The types are f32, f64, bf16
-// and, on a GPU, f16. f16 and bf16 are computed in f32 and rounded once. fill and cast accept every type.
+// and, on a GPU, f16. f16 and bf16 are computed in f32 and rounded once. fill,
+// assign and cast accept every type.
 #pragma once
+
+#include <span>
 
 #include "convoy/kernels/base/random.h"
 #include "convoy/kernels/base/view.h"
@@ -28,6 +31,17 @@ void add_scalar(CudaStream&, ConstView x, double a, View y);
 // y = value, converted as by cast; any element type
 void fill(CpuStream&, double value, View y);
 void fill(CudaStream&, double value, View y);
+
+/// An array to set by assign().
+struct Assignment {
+  View to;              // any element type
+  ConstView from = {};  // of the same type and size, and without overlap; null: `value` is written
+  double value = 0;     // converted as by cast
+};
+// Sets every array. A GPU needs one launch for a hundred arrays, where copies and fills need one each. No
+// array may overlap another one that is written.
+void assign(CpuStream&, std::span<const Assignment> arrays);
+void assign(CudaStream&, std::span<const Assignment> arrays);
 
 // y = x, converted to the element type of y and rounded to nearest even; any pair of types. Conversion to an
 // integer type saturates and maps NaN to 0.

@@ -1,11 +1,14 @@
-// Optimizer steps, fused over all parameters of a group: one call and one pass over the memory. The formulas
-// are those of PyTorch. All tensors of a slot have the same size and element type (f32 or f64), except
-// low_precision_copy. That is an f16 or bf16 tensor of the same size that receives the new parameter, rounded
-// to nearest even; null data means none. In mixed precision the model computes with the copy, and the
-// optimizer updates the parameter itself (Micikevicius et al., arXiv:1710.03740).
+// Optimizer steps, fused over all parameters of all groups: one call and one pass over the memory. The
+// formulas are those of PyTorch. All tensors of a slot have the same size and element type (f32 or f64), with
+// two exceptions for mixed precision, in which the model computes with a rounded copy of the parameter
+// (Micikevicius et al., arXiv:1710.03740):
+// - low_precision_copy is f16 or bf16 and receives the new parameter, rounded to nearest even; null data
+//   means
+//   that there is no copy.
+// - gradient may be f16 or bf16. It is converted to the parameter's type, which is exact.
 #pragma once
 
-#include <span>
+#include <vector>
 
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/runtime/stream.h"
@@ -18,7 +21,7 @@ struct StepScalars {
   ConstView lr;          // f64 [1]: the learning rate
   ConstView grad_scale;  // f64 [1]: the factor of every gradient; null data: 1
   ConstView skip;        // i32 [1]: if not 0, the step changes nothing; null data: 0
-  ConstView steps;       // f64 [1]: number of steps including this one; only Adam's bias corrections use it
+  View steps;            // f64 [1]: number of steps before this one; the step adds 1, unless it is skipped
 };
 
 /// The tensors of one parameter for sgd_step.
@@ -37,11 +40,17 @@ struct SgdOptions {
   bool nesterov = false;    // Nesterov's momentum: the step looks one momentum ahead
 };
 
+/// Parameters with common options.
+struct SgdGroup {
+  std::vector<SgdSlot> slots;  // of the parameters
+  SgdOptions options;          // common to them
+};
+
 // Computes one step of SGD for every parameter p with momentum m:
 // g = grad_scale gradient + weight_decay p;  m = momentum m + g;
 // p -= lr_scale lr (nesterov ? g + momentum m : m)
-void sgd_step(CpuStream&, std::span<const SgdSlot> slots, const StepScalars& scalars, SgdOptions options);
-void sgd_step(CudaStream&, std::span<const SgdSlot> slots, const StepScalars& scalars, SgdOptions options);
+void sgd_step(CpuStream&, const std::vector<SgdGroup>& groups, const StepScalars& scalars);
+void sgd_step(CudaStream&, const std::vector<SgdGroup>& groups, const StepScalars& scalars);
 
 /// The tensors of one parameter for adam_step.
 struct AdamSlot {
@@ -65,15 +74,18 @@ struct AdamOptions {
   bool decoupled = false;
 };
 
-// Computes one step of Adam for every parameter p with moments m and v, with g as in sgd_step:
-// m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
-// p -= lr_scale lr (m / (1 - b1^steps)) / (sqrt(v / (1 - b2^steps)) + epsilon)
-void adam_step(CpuStream&, std::span<const AdamSlot> slots, const StepScalars& scalars, AdamOptions options);
-void adam_step(CudaStream&, std::span<const AdamSlot> slots, const StepScalars& scalars, AdamOptions options);
+/// Parameters with common options.
+struct AdamGroup {
+  std::vector<AdamSlot> slots;  // of the parameters
+  AdamOptions options;          // common to them
+};
 
-// Increments steps (f64 [1]) by 1, unless skip (i32 [1]) is not 0. Null data of skip counts as 0.
-void count_step(CpuStream&, ConstView skip, View steps);
-void count_step(CudaStream&, ConstView skip, View steps);
+// Computes step number n = steps + 1 of Adam for every parameter p with moments m and v, with g as in
+// sgd_step:
+// m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
+// p -= lr_scale lr (m / (1 - b1^n)) / (sqrt(v / (1 - b2^n)) + epsilon)
+void adam_step(CpuStream&, const std::vector<AdamGroup>& groups, const StepScalars& scalars);
+void adam_step(CudaStream&, const std::vector<AdamGroup>& groups, const StepScalars& scalars);
 
 // Computes coefficient (f64 [1]) = min(1, max_norm / (norm / s + 1e-6)) / s. This factor clips gradients by
 // their global norm (f64 [1]) and divides them by the loss scale s = loss_scale (f32 or f64, [1]). Null data

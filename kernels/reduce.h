@@ -19,6 +19,12 @@ void sum(CudaStream&, ConstView x, GradView y);
 void sum_rows(CpuStream&, ConstView x, GradView y);
 void sum_rows(CudaStream&, ConstView x, GradView y);
 
+// g = dy where y > 0, else 0, as relu_backward(); db [C] = sum of the rows of g. The sum of many rows has
+// another order than sum_rows(). These are the gradients in front of a ReLU and of the bias there. g may
+// alias dy.
+void relu_bias_backward(CpuStream&, ConstView dy, ConstView y, View g, GradView db);
+void relu_bias_backward(CudaStream&, ConstView dy, ConstView y, View g, GradView db);
+
 // y [rows, C] = x [rows, C] + bias [C], or max(x + bias, 0) with `relu`. y may alias x.
 void add_bias(CpuStream&, ConstView x, ConstView bias, View y, bool relu = false);
 void add_bias(CudaStream&, ConstView x, ConstView bias, View y, bool relu = false);

@@ -17,7 +17,10 @@ std::deque<Entry>& entries() {
                                   {"resnet20", resnet20, true, false},
                                   {"resnet18", resnet18, true, true},
                                   {"resnet34", resnet34, true, true},
-                                  {"resnet50", resnet50, true, true}};
+                                  {"resnet50", resnet50, true, true},
+                                  {"speedrun", speedrun, true, false, whiten},
+                                  {"speedrun-small", speedrun_small, true, false, whiten},
+                                  {"speedrun-96", speedrun_96, true, false, whiten}};
   return all;
 }
 

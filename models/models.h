@@ -40,12 +40,38 @@ Model resnet34(const Options& options = {});
 /// Creates a ResNet-50 in the same way.
 Model resnet50(const Options& options = {});
 
+/// Creates the network of the CIFAR-10 speed records (K. Jordan, arXiv:2404.00498, in the version for the
+/// Muon optimizer): a 2x2 convolution that whitens patches, three groups of two 3x3 convolutions of the
+/// widths 64, 256 and 256 with a max pooling each, and a linear layer. The 3x3 filters begin as the
+/// identity (Conv2dLayerOptions::dirac), batch norms have no trained scale, and activations are GELUs. The
+/// weights of the linear layer begin with a standard deviation of 1, and the logits are divided by the
+/// number of its inputs: 256 for images of 32x32 pixels. The network has 1,971,352 parameters for [32, 32,
+/// 3] and 10 classes. Call whiten() before a training. Throws UsageError for a stem other than automatic,
+/// and for images that have less than 25x25 pixels, because the last pooling does not fit into them.
+Model speedrun(const Options& options = {});
+/// Creates the same network with the widths 32, 64 and 64.
+Model speedrun_small(const Options& options = {});
+/// Creates the network of the record for 96 %: widths 128, 384 and 512, and three convolutions per group. The
+/// result of the first one, after its GELU, is added to that of the last one, before its GELU. As in the
+/// script of this record, running statistics have PyTorch's momentum, the first bias begins at 0, the linear
+/// layer is initialized as nn::Linear, and the logits are divided by 9.
+Model speedrun_96(const Options& options = {});
+/// Sets the filters of the first layer of one of these networks, such that they whiten the 2x2 patches of
+/// images [N, H, W, C] (WhiteningConv2d::whiten). The images must be normalized as in the training. The
+/// filters depend on nothing else. They are a buffer, which training does not change. Throws UsageError if
+/// the model has no such layer, or if the images do not fit.
+void whiten(const Model& model, const Tensor& images);
+
 /// A model that programs know by name.
 struct Entry {
   std::string name;                           // the value of --model
   std::function<Model(const Options&)> make;  // creates the model
   bool has_batch_norm = false;                // whether it has a nn::BatchNorm2d
   bool has_stems = false;                     // whether Options::stem selects one of several
+  /// Sets initial values that depend on the data. `images` are training images [N, H, W, C], normalized as
+  /// the training feeds them. convoy-train calls it before the first step of a new training. Null: there
+  /// are none.
+  std::function<void(const Model&, const Tensor& images)> initialize_from_data = nullptr;
 };
 
 /// Adds a model of one's own, which then is a value of --model. Call it at the beginning of main(): it is not

@@ -36,7 +36,8 @@ SM_REGISTERS, SM_WARPS, SM_BLOCKS, SM_PARTITIONS = 65536, 64, 32, 4
 REGISTER_TOLERANCE = 4  # per thread
 MIN_OCCUPANCY = 50  # percent, unless the design says otherwise
 
-IMAGE = re.compile(rb"\.version \d+\.\d+\s+\.target sm_(\d+)[^\0]*")
+HOPPER = "90a"  # code for Hopper alone: the target of kernels with wgmma, and of no other ones
+IMAGE = re.compile(rb"\.version \d+\.\d+\s+\.target sm_(\d+a?)[^\0]*")
 RELEASE = re.compile(rb"Cuda compilation tools, release (\d+\.\d+)")
 # A kernel ends where the next function begins: blocks within it may have a brace at the beginning of a line.
 ENTRY = re.compile(r"\.entry (\w+)\((.*?)(?=^(?:\.\w+ )?\.(?:entry|func)|\Z)", re.DOTALL | re.MULTILINE)
@@ -46,7 +47,12 @@ F64 = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?!mov|ld|st|selp)[a-z][\w.]*\.f64", re.M
 UNWANTED = {
     "accesses of an unknown address space": re.compile(r"\b(?:ld|st)\.(?:v\d\.)?[busf]\d+\s"),
     "atomic operations on floating-point numbers": re.compile(r"\b(?:atom|red)\.[\w.]*\.(?:f|bf)\d+"),
+}
+# Instructions that a kernel has if, and only if, its design says that it uses tensor cores.
+TENSOR_CORES = {
     "tensor-core instructions": re.compile(r"\b(?:mma|wmma|wgmma|tcgen05)\."),
+    "loads of matrices": re.compile(r"\bldmatrix\."),
+    "asynchronous copies": re.compile(r"\bcp\.async\.cg\."),
 }
 SIZES = {"double": 8, "float": 4, "float16": 2, "bfloat16": 2, "int": 4, "unsigned int": 4, "unsigned char": 1,
          "unsigned short": 2, "unsigned long": 8}
@@ -81,7 +87,9 @@ def read_ptx(text):
         block = re.search(r"\.maxntid (\d+)", body)
         kernels[match[1]] = {"threads": int(block[1]) if block else 1, "loads": widths["ld"], "stores": widths["st"],
                              "f64": len(F64.findall(body)),
-                             "unwanted": [what for what, pattern in UNWANTED.items() if pattern.search(body)]}
+                             "unwanted": [what for what, pattern in UNWANTED.items() if pattern.search(body)],
+                             "warpgroups": re.search(r"\bwgmma\.", body) is not None,
+                           "tensor cores": [what for what, pattern in TENSOR_CORES.items() if pattern.search(body)]}
     return kernels
 
 
@@ -122,8 +130,12 @@ def ptxas(architecture, ptx):
 
 
 def ptx_images(binary):
-    """Returns {architecture: PTX} of an object file whose device code is not compressed."""
-    return {int(match[1]): match[0].decode().rstrip() + "\n" for match in IMAGE.finditer(binary)}
+    """Returns {architecture: PTX} of an object file whose device code is not compressed. The keys are 80, 90, "90a"."""
+    images = {}
+    for match in IMAGE.finditer(binary):
+        target = match[1].decode()
+        images[int(target) if target.isdigit() else target] = match[0].decode().rstrip() + "\n"
+    return images
 
 
 def kernels_of(source, images):
@@ -133,9 +145,20 @@ def kernels_of(source, images):
     names = subprocess.run(["c++filt"], input="\n".join(mangled), capture_output=True, text=True,
                            check=True).stdout.splitlines()
     kernels = {symbol: read[90][symbol] | {"compiled": {}} for symbol in mangled}
+    # Kernels with wgmma. Elsewhere they end with an error.
+    hopper = {symbol for symbol, kernel in read.get(HOPPER, {}).items() if kernel["warpgroups"]}
+    if hopper:
+        report = ptxas(HOPPER, images[HOPPER])
+        if "Potential Performance Loss" in report:
+            sys.exit(f"{source}: ptxas for sm_{HOPPER} does not let wgmma run asynchronously:\n{report}")
+        compiled = read_report(report)
+        for symbol in hopper:
+            kernels[symbol] = read[HOPPER][symbol] | {"compiled": {90: compiled[symbol]}}
     for architecture, origin in PTX_OF.items():
         report = ptxas(architecture, images[origin]) if origin in images else None
         for symbol, compiled in read_report(report or "").items():
+            if symbol in hopper:
+                continue
             kernels[symbol]["compiled"][architecture] = compiled
             for what in ("loads", "stores", "f64"):
                 if read[origin][symbol][what] != kernels[symbol][what]:
@@ -182,6 +205,10 @@ def violations(kernel, source, name, design, shared):
         yield f"has {kernel['f64']} f64 instructions, by design none"
     for what in kernel["unwanted"]:
         yield f"has {what} by design none"
+    uses_tensor_cores = row.get("tensor cores") == "yes"
+    for what in TENSOR_CORES:
+        if (what in kernel["tensor cores"]) != uses_tensor_cores:
+            yield f"has no {what}, by design some" if uses_tensor_cores else f"has {what} by design none"
     for architecture, (registers, local, static) in kernel["compiled"].items():
         if local > int(row["local"] or 0):
             yield f"uses {local} B of local memory on sm_{architecture}, by design at most {row['local'] or 0} B"

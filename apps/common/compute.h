@@ -22,6 +22,7 @@ struct ComputeOptions {
   std::optional<bool> cuda_graph;
   bool deterministic = false;
   std::string plan_cache = "auto";
+  std::string convolutions = "auto";
   /// Why a build with CUDA computes on the CPU; empty if it does not. Set by open_device().
   std::string no_gpu = "";
 };
@@ -31,10 +32,11 @@ void add_compute_flags(CommandLine& line, ComputeOptions& options);
 /// Adds --data-on-device, for programs that iterate over whole data sets.
 void add_data_on_device_flag(CommandLine& line, ComputeOptions& options);
 
-/// Adds --deterministic and --plan-cache, for programs that compute the same shapes many times.
+/// Adds --deterministic, --plan-cache and --convolutions, for programs that compute the same shapes many times.
 void add_algorithm_flags(CommandLine& line, ComputeOptions& options);
-/// Throws UsageError if --plan-cache names a file that would be neither read nor written.
-void check_plan_cache(const ComputeOptions& options, const DeviceContext& device);
+/// Throws UsageError if --plan-cache names a file that would be neither read nor written, or --convolutions
+/// names algorithms that the device does not have.
+void check_algorithm_flags(const ComputeOptions& options, const DeviceContext& device);
 /// Adds --cuda-graph, for programs that train.
 void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options);
 

@@ -228,7 +228,7 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   const Precision precision = parse_precision(options.precision);
   DeviceContext device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
   check_precision(precision, device);
-  check_plan_cache(options.compute, device);
+  check_algorithm_flags(options.compute, device);
   job.connect(device);
   if (options.print_config) {
     resolve_recipe(options);
@@ -244,6 +244,7 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   if (job.is_first()) directory.emplace(options);
   const Setup setup = set_up(options, line, std::move(device), location, job);
   job.verify_consistency(consistency_entries_of(setup));
+  if (directory && !directory->checkpoint()) initialize_from_data(setup);
   std::optional<KeptTraining> kept;
   while (true) {
     const RunDirectory* const own = directory ? &*directory : nullptr;

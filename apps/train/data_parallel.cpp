@@ -64,9 +64,11 @@ void DataParallel::make_optimizer(DType dtype) {
     groups = shards_->pieces_of(groups);
     shard_group_ = std::make_unique<dist::CommunicatorGroup>(*parts_.gradients);
   }
+  std::optional<double> sgd_lr_scale;
+  if (options_.sgd_lr) sgd_lr_scale = *options_.sgd_lr / *options_.lr;
   optimizer_ = convoy::optim::make_optimizer(
       options_.optimizer, std::move(groups),
-      {.momentum = options_.momentum, .nesterov = options_.nesterov.value_or(false)});
+      {.momentum = options_.momentum, .nesterov = options_.nesterov, .sgd_lr_scale = sgd_lr_scale});
   if (shards_)
     sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, whole, *shards_, *parts_.control);
 }

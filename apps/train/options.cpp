@@ -11,6 +11,29 @@ namespace {
 
 constexpr double kMaxLossScale = 1 << 24;
 
+void check_optimizer(const TrainOptions& o, const CommandLine& line) {
+  if (o.optimizer == "sgd" || o.optimizer == "muon") {
+    check(!*o.nesterov || *o.momentum > 0, "--nesterov: found --momentum 0, expected more than 0");
+    check(*o.momentum < 1, "--momentum {}: expected less than 1", *o.momentum);
+  } else {
+    for (const char* name : {"momentum", "nesterov"})
+      check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer sgd or muon",
+            name, o.optimizer);
+  }
+  if (o.optimizer == "muon") {
+    check(*o.lr > 0, "--lr {}: found --optimizer muon, expected more than 0", *o.lr);
+    check(*o.sgd_lr > 0, "--sgd-lr {}: expected more than 0", *o.sgd_lr);
+    check(
+        o.zero == 0,
+        "--zero {}: not supported with --optimizer muon, which updates whole matrices; expected --zero 0, or "
+        "sgd, adam or adamw",
+        o.zero);
+  } else {
+    check(!line.given("sgd-lr"), "--sgd-lr: not supported with --optimizer {}, expected --optimizer muon",
+          o.optimizer);
+  }
+}
+
 }  // namespace
 
 CommandLine train_command_line(TrainOptions& o, const std::string& program) {
@@ -59,15 +82,23 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
            {.value = "N", .minimum = 0, .maximum = 1 << 20, .advanced = true});
 
-  line.add("optimizer", &o.optimizer, "Optimizer", {.value = "NAME", .choices = {"sgd", "adam", "adamw"}});
+  line.add("optimizer", &o.optimizer, "Optimizer",
+           {.value = "NAME", .choices = {"sgd", "adam", "adamw", "muon"}});
   line.add("lr", &o.lr, "Peak learning rate",
-           {.value = "RATE", .default_text = "sgd 0.2 (lenet 0.05), adam and adamw 0.001", .minimum = 0});
-  line.add("momentum", &o.momentum, "SGD momentum",
-           {.value = "M", .default_text = "0.9", .minimum = 0, .maximum = 1, .advanced = true});
-  line.add("nesterov", &o.nesterov, "Nesterov momentum for SGD",
+           {.value = "RATE", .default_text = "sgd 0.2 (lenet 0.05), muon 0.02, else 0.001", .minimum = 0});
+  line.add("sgd-lr", &o.sgd_lr,
+           "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
+           {.value = "RATE", .default_text = "0.2 (lenet 0.05)", .minimum = 0, .advanced = true});
+  line.add(
+      "momentum", &o.momentum, "Momentum of sgd and muon",
+      {.value = "M", .default_text = "sgd 0.9, muon 0.95", .minimum = 0, .maximum = 1, .advanced = true});
+  line.add("nesterov", &o.nesterov, "Nesterov momentum for sgd and muon",
            {.default_text = "true if momentum > 0", .advanced = true});
   line.add("weight-decay", &o.weight_decay, "Weight decay of filters and weights (not of biases and norms)",
-           {.value = "W", .default_text = "sgd 0.0005, adam 0, adamw 0.01", .minimum = 0, .advanced = true});
+           {.value = "W",
+            .default_text = "sgd 0.0005, adam 0, adamw and muon 0.01",
+            .minimum = 0,
+            .advanced = true});
   line.add("label-smoothing", &o.label_smoothing, "Label smoothing factor",
            {.value = "S", .default_text = "0.1; lenet 0", .minimum = 0, .maximum = 1, .advanced = true});
   line.add("clip-norm", &o.clip_norm, "Maximum global gradient norm; 0: no clipping",
@@ -173,14 +204,7 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.zero == 0 || !o.grad_dtype,
         "--grad-dtype {}: not supported with --zero {}, expected one of the two", o.grad_dtype.value_or(""),
         o.zero);
-  if (o.optimizer == "sgd") {
-    check(!*o.nesterov || *o.momentum > 0, "--nesterov: found --momentum 0, expected more than 0");
-    check(*o.momentum < 1, "--momentum {}: expected less than 1", *o.momentum);
-  } else {
-    for (const char* name : {"momentum", "nesterov"})
-      check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer sgd", name,
-            o.optimizer);
-  }
+  check_optimizer(o, line);
   check(o.precision != "fp64" || o.grad_dtype != "fp32",
         "--grad-dtype fp32: found --precision fp64, expected --grad-dtype bf16 or fp16, or none");
   check(o.precision == "fp16" || o.loss_scale == "dynamic",

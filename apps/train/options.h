@@ -29,6 +29,7 @@ struct TrainOptions {
   std::int64_t micro_batch_size = 0;  // 0: the whole batch at once
   std::string optimizer = "sgd";
   std::optional<double> lr;
+  std::optional<double> sgd_lr;  // only with muon
   std::optional<double> momentum;
   std::optional<bool> nesterov;
   std::optional<double> weight_decay;

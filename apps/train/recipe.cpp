@@ -43,14 +43,20 @@ Recipe sgd_recipe(std::string_view model, std::string_view dataset) {
 
 void resolve_recipe(TrainOptions& options) {
   Recipe recipe = sgd_recipe(options.model, options.data.dataset);
-  if (options.optimizer != "sgd") {
+  const auto fill = [](auto& option, auto value) { option = option.value_or(value); };
+  const bool is_muon = options.optimizer == "muon";
+  if (is_muon) {
+    fill(options.sgd_lr, recipe.lr);  // of the parameters that Muon leaves to SGD
+    recipe.lr = 0.02;
+    recipe.weight_decay = 0.01;
+  } else if (options.optimizer != "sgd") {
     recipe.lr = 1e-3;
     recipe.weight_decay = options.optimizer == "adamw" ? 0.01 : 0;
-  } else {
-    options.momentum = options.momentum.value_or(0.9);
-    options.nesterov = options.nesterov.value_or(*options.momentum > 0);
   }
-  const auto fill = [](auto& option, auto value) { option = option.value_or(value); };
+  if (is_muon || options.optimizer == "sgd") {
+    fill(options.momentum, is_muon ? 0.95 : 0.9);
+    fill(options.nesterov, *options.momentum > 0);
+  }
   if (options.augment == "auto") options.augment.reset();
   if (options.overfit_batch) {
     // The same batch in each step: disable everything that keeps the loss above zero.

@@ -1,11 +1,16 @@
 #include "convoy/apps/train/setup.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/engine/io/state_dict.h"
+#include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/models/models.h"
 
 namespace convoy {
 
@@ -45,13 +50,31 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
           .warnings = std::move(warnings)};
 }
 
+void initialize_from_data(const Setup& setup) {
+  constexpr std::int64_t kMaxImages = 5000, kMaxPixels = kMaxImages * 64 * 64;  // at most 246 MB of RGB
+  const models::Entry& entry = models::find(setup.options.model);
+  if (!entry.initialize_from_data || !setup.options.init_from.empty() || setup.data.train.size() == 0) return;
+  const Tensor& images = setup.data.train.images;
+  const Shape image = setup.data.image_shape();
+  const std::int64_t count = std::min({images.size(0), kMaxImages, kMaxPixels / (image[0] * image[1]) + 1});
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(count));
+  std::iota(rows.begin(), rows.end(), 0);
+  const DeviceContext cpu = Device::cpu();
+  const Tensor numbers = Tensor::from(rows, {count}, cpu);
+  const Tensor normalized = Tensor::empty({count, image[0], image[1], image[2]}, DType::f32, cpu);
+  CpuStream stream;
+  kernels::augment(stream, images.view(), numbers.view(), numbers.view(),
+                   setup.transform.evaluation().augment, {}, normalized.view());
+  entry.initialize_from_data(setup.model, normalized);
+}
+
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
                                                           const Job& job) {
   const TrainOptions& o = setup.options;
   const data::DataSet& data = setup.data;
   std::string optimizer = o.optimizer;
-  if (o.optimizer == "sgd")
-    optimizer += fmt::format(", {}momentum {}", *o.nesterov ? "Nesterov " : "", *o.momentum);
+  if (o.momentum) optimizer += fmt::format(", {}momentum {}", *o.nesterov ? "Nesterov " : "", *o.momentum);
+  if (o.sgd_lr) optimizer += fmt::format(", SGD with peak {} for other parameters", *o.sgd_lr);
   optimizer += fmt::format(", weight decay {}", *o.weight_decay);
   if (*o.label_smoothing > 0) optimizer += fmt::format(", label smoothing {}", *o.label_smoothing);
   if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);

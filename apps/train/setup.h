@@ -33,6 +33,11 @@ models::Model make_model(const TrainOptions& options, const data::DataSet& data,
 Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,
              const DataLocation& location, Job& job);
 
+/// Calls the function of the model that sets initial values from training images (models::Entry), if it
+/// has one and --init-from is not given. Passes the first 5,000 images, or fewer if they are large. Rank 0
+/// calls this for a new training; Trainer::broadcast_state() copies the values to the other ranks.
+void initialize_from_data(const Setup& setup);
+
 /// Returns the rows of the table that a run prints at its start.
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
                                                           const Job& job);

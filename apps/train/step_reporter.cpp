@@ -37,7 +37,7 @@ void StepReporter::begin_step() {
 void StepReporter::end_step(StepReport report, std::int64_t samples, double data_ms) {
   if (on_parts_) report_parts(report.step, data_ms);
   if (sources_.gradients != nullptr && sources_.device.kind() == DeviceKind::cpu)
-    window_comm_ms_ += sources_.step.phases().communication;
+    window_comm_ms_ += sources_.step.communication_ms();
   ++window_steps_;
   window_samples_ += samples;
   enqueue(std::move(report));
@@ -108,7 +108,7 @@ void StepReporter::deliver(Pending& pending) {
     measured.step_ms = seconds * 1e3 / static_cast<double>(measurement.steps);
     // On a GPU, the events have the times of the latest step, which is this step or a later one.
     if (sources_.gradients != nullptr && sources_.device.kind() == DeviceKind::cuda)
-      measured.comm_ms = sources_.step.phases().communication;
+      measured.comm_ms = sources_.step.communication_ms();
   }
   if (on_step_) on_step_(pending.report);
 }

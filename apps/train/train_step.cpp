@@ -9,26 +9,22 @@
 #include "convoy/kernels/elementwise.h"
 
 namespace convoy {
-namespace {
-
-void fill_number(const Tensor& cell, double value) {
-  on(cell.stream(), [&](auto& s) { kernels::fill(s, value, cell.view()); });
-}
-
-}  // namespace
-
 /// The CUDA graph of a step and its input tensors. The losses are stored in the graph's memory pool.
 struct TrainStep::CapturedStep {
   std::unique_ptr<CudaGraph> graph;  // null before the capture
   std::vector<Input> inputs;
   std::vector<Tensor> losses;
 
-  void load(const std::vector<data::Batch>& batches) const {
+  /// Returns the copies of the batches to the inputs.
+  std::vector<kernels::Assignment> copies(const std::vector<data::Batch>& batches) const {
+    std::vector<kernels::Assignment> all;
     for (std::size_t k = 0; k < batches.size(); ++k) {
-      if (inputs[k].images.defined()) inputs[k].images.copy_from(batches[k].images);
-      inputs[k].labels.copy_from(batches[k].labels);
-      inputs[k].ids.copy_from(batches[k].ids);
+      if (inputs[k].images.defined())
+        all.push_back({.to = inputs[k].images.view(), .from = batches[k].images.view()});
+      all.push_back({.to = inputs[k].labels.view(), .from = batches[k].labels.view()});
+      all.push_back({.to = inputs[k].ids.view(), .from = batches[k].ids.view()});
     }
+    return all;
   }
 };
 
@@ -42,6 +38,8 @@ TrainStep::TrainStep(const models::Model& model, optim::Optimizer& optimizer, op
       settings_(settings),
       epoch_(Tensor::empty({1}, DType::i32, device_)),
       lr_(Tensor::empty({1}, DType::f64, device_)),
+      seed_(scaler != nullptr ? scaler->seed() : Tensor::full({1}, 1, settings.loss_dtype, device_)),
+      backward_done_(Event::timed(device_.stream())),
       summed_(Event::timed(device_.stream())),
       end_(Event::timed(device_.stream())) {
   check(!settings_.capture || CudaGraph::supported(device_), "CUDA graphs: found {}, expected a GPU",
@@ -51,18 +49,18 @@ TrainStep::TrainStep(const models::Model& model, optim::Optimizer& optimizer, op
 TrainStep::~TrainStep() = default;
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batches, double lr) {
-  set_epoch_and_lr(batches.front().epoch, lr);
   micro_batches_ = batches.size();
-  while (marks_.size() < micro_batches_) marks_.push_back(std::make_unique<Marks>(device_));
+  while (times_phases_ && marks_.size() < micro_batches_) marks_.push_back(std::make_unique<Marks>(device_));
 
   if (const CapturedStep* captured = captured_step(batches)) {
     dist::enter(settings_.plane, dist::Phase::replay);
-    captured->load(batches);
+    set_inputs(batches.front().epoch, lr, captured->copies(batches));
     captured->graph->replay();
     if (gradients_ != nullptr) gradients_->end_step();
     return captured->losses;
   }
   // The first step uses heuristic algorithms, so that training starts quickly. The second step autotunes.
+  set_inputs(batches.front().epoch, lr);
   device_.set_autotune(eager_steps_ > 0);
   ++eager_steps_;
   std::vector<Input> inputs;
@@ -73,10 +71,10 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batche
   return losses_;
 }
 
-void TrainStep::set_epoch_and_lr(std::int64_t epoch, double lr) {
-  if (epoch != epoch_on_host_) fill_number(epoch_, static_cast<double>(epoch));
-  epoch_on_host_ = epoch;
-  fill_number(lr_, lr);
+void TrainStep::set_inputs(std::int64_t epoch, double lr, std::vector<kernels::Assignment> copies) {
+  copies.push_back({.to = epoch_.view(), .value = static_cast<double>(epoch)});
+  copies.push_back({.to = lr_.view(), .value = lr});
+  on(lr_.stream(), [&](auto& s) { kernels::assign(s, copies); });
 }
 
 void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_count,
@@ -87,35 +85,37 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
   };
   const auto count = static_cast<std::size_t>(std::count_if(inputs.begin(), inputs.end(), runs));
   const bool accumulates = gradients_ == nullptr || gradients_->accumulates();
+  const auto mark = [&](std::size_t k, Event Marks::*event) {
+    if (times_phases_) ((*marks_[k]).*event).record();
+  };
   if (gradients_ != nullptr) gradients_->begin_forward();
   for (std::size_t k = 0, computed = 0; k < inputs.size(); ++k) {
-    Marks& marks = *marks_[k];
-    marks.begin.record();
+    mark(k, &Marks::begin);
     Variable loss;
     if (runs(inputs[k])) loss = loss_of(inputs[k], global_count);
-    marks.forward.record();
+    mark(k, &Marks::forward);
     if (loss.defined()) {
       dist::enter(settings_.plane, dist::Phase::backward);
       const Profiler::Range range(settings_.profiler, "backward");
       if (gradients_ != nullptr) gradients_->begin_step(computed + 1 == count);
-      backward(loss, {.accumulate = accumulates && computed > 0,
-                      .seed = scaler_ != nullptr ? scaler_->seed() : Tensor()});
+      backward(loss, {.accumulate = accumulates && computed > 0, .seed = seed_});
       ++computed;
     }
     if (gradients_ != nullptr) gradients_->end_micro_batch();
-    marks.backward.record();
+    mark(k, &Marks::backward);
     losses.push_back(loss.defined() ? loss.value() : Tensor::zeros({1}, settings_.loss_dtype, device_));
   }
   if (gradients_ != nullptr) {
     dist::enter(settings_.plane, dist::Phase::gradients);
     const Profiler::Range range(settings_.profiler, "wait for gradients", "communication");
+    backward_done_.record();
     gradients_->finish();
+    summed_.record();
   }
-  summed_.record();
   dist::enter(settings_.plane, dist::Phase::optimizer);
   const Profiler::Range range(settings_.profiler, "optimizer");
   optimizer_.step(lr_, {.clip_norm = settings_.clip_norm, .scaler = scaler_, .process_group = shard_group_});
-  end_.record();
+  if (times_phases_) end_.record();
 }
 
 Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
@@ -124,8 +124,10 @@ Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
   const Tensor images = images_of(input);
   const nn::ForwardContext context{
       .training = true, .seed = settings_.seed, .sample_ids = input.ids, .device_epoch = epoch_};
-  return cross_entropy_sum(model_(images, context), input.labels, settings_.label_smoothing) /
-         static_cast<double>(global_count);
+  return cross_entropy(
+             model_(images, context), input.labels,
+             {.smoothing = settings_.label_smoothing, .scale = 1 / static_cast<double>(global_count)})
+      .loss;
 }
 
 Tensor TrainStep::images_of(const Input& input) {
@@ -139,7 +141,7 @@ Tensor TrainStep::images_of(const Input& input) {
 
 double TrainStep::evaluate(const data::Batch& batch) {
   const NoGrad no_grad;
-  set_epoch_and_lr(batch.epoch, 0);
+  set_inputs(batch.epoch, 0);
   const Tensor images = images_of({batch.images, batch.labels, batch.ids});
   const double sum = cross_entropy_sum(model_(images), batch.labels).value().item();
   return sum / static_cast<double>(images.size(0));
@@ -198,9 +200,11 @@ TrainStep::Phases TrainStep::phases() const {
     phases.backward += elapsed_ms(marks_[k]->forward, marks_[k]->backward);
   }
   if (micro_batches_ == 0) return phases;
-  phases.communication = elapsed_ms(marks_[micro_batches_ - 1]->backward, summed_);
-  phases.optimizer = elapsed_ms(summed_, end_);
+  if (gradients_ != nullptr) phases.communication = communication_ms();
+  phases.optimizer = elapsed_ms(gradients_ != nullptr ? summed_ : marks_[micro_batches_ - 1]->backward, end_);
   return phases;
 }
+
+double TrainStep::communication_ms() const { return elapsed_ms(backward_done_, summed_); }
 
 }  // namespace convoy

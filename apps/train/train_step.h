@@ -15,6 +15,7 @@
 #include "convoy/engine/optim/loss_scaler.h"
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/engine/profile/profiler.h"
+#include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
 #include "convoy/kernels/runtime/device_context.h"
 #include "convoy/kernels/runtime/event.h"
@@ -75,8 +76,13 @@ class TrainStep {
     double communication = 0;  // from the end of backward until the gradients of all ranks are summed
     double optimizer = 0;
   };
-  /// Returns the phases of the latest step. Blocks until the device has completed it.
+  /// Records the time marks of phases() in every step. Must be called before the first step. Without them, a
+  /// captured step has fewer nodes.
+  void time_phases() { times_phases_ = true; }
+  /// Returns the phases of the latest step. Blocks until the device has completed it. Requires time_phases().
   Phases phases() const;
+  /// Returns Phases::communication alone. Blocks like phases(). Requires set_gradients().
+  double communication_ms() const;
 
  private:
   struct CapturedStep;
@@ -93,7 +99,8 @@ class TrainStep {
     Event begin, forward, backward;
   };
 
-  void set_epoch_and_lr(std::int64_t epoch, double lr);
+  /// Writes epoch_ and lr_, and makes copies, in one launch on a GPU.
+  void set_inputs(std::int64_t epoch, double lr, std::vector<kernels::Assignment> copies = {});
   void compute(const std::vector<Input>& inputs, std::int64_t global_count, std::vector<Tensor>& losses);
   /// Returns the captured step to replay, or null if the step must run eagerly. Either all ranks replay a
   /// step or none does, since a replay launches its collectives without comparing them.
@@ -117,12 +124,14 @@ class TrainStep {
   DeviceContext device_;
   TrainStepSettings settings_;
 
-  Tensor epoch_;                               // i32 [1]
-  std::int64_t epoch_on_host_ = -1;            // the value of epoch_
-  Tensor lr_;                                  // f64 [1]
+  Tensor epoch_;  // i32 [1]
+  Tensor lr_;     // f64 [1]
+  Tensor seed_;   // the gradient of the loss [1]: the loss scale, or 1
+  bool times_phases_ = false;
   std::vector<std::unique_ptr<Marks>> marks_;  // one per micro-batch
   std::size_t micro_batches_ = 0;              // of the latest step
-  Event summed_, end_;
+  Event backward_done_, summed_;               // recorded if there are several ranks
+  Event end_;
   std::vector<Tensor> losses_;  // of an eager step
   /// By the number of samples of all ranks, from which the size of every micro-batch follows.
   std::map<std::int64_t, std::unique_ptr<CapturedStep>> captured_steps_;

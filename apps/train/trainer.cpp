@@ -186,6 +186,7 @@ int Trainer::run() {
 }
 
 int Trainer::run_steps() {
+  if (parts_.is_traced() || has(&TrainerCallbacks::on_parts)) step_->time_phases();
   StepReporter::OnParts on_parts;  // not set without need, because it blocks each step
   if (has(&TrainerCallbacks::on_parts))
     on_parts = [this](std::int64_t step, const StepParts& parts) {

@@ -21,12 +21,13 @@ struct GlobalTraffic {
 /// One launch of a kernel, a copy, a fill or a call of a library; or the sum of several ones. The counts below
 /// the bytes are those of kernels.
 struct CountedLaunch {
-  std::string name;         // "batch_norm_moments_kernel", "conv2d forward", "copy to the GPU"
-  bool is_kernel = true;    // of this project
-  std::int64_t blocks = 0;  // in the grid of a kernel
-  int block_threads = 0;    // of a kernel
-  std::int64_t flops = 0;   // of a library
-  int element_bytes = 0;    // of a library's operands
+  std::string name;                  // "batch_norm_moments_kernel", "conv2d forward", "copy to the GPU"
+  bool is_kernel = true;             // of this project
+  std::int64_t blocks = 0;           // in the grid of a kernel; 0 if it is none
+  int block_threads = 0;             // of a kernel; 0 if it is none
+  std::int64_t flops = 0;            // of a library, or of a kernel's tensor-core instructions
+  std::int64_t warpgroup_flops = 0;  // those by wgmma
+  int element_bytes = 0;             // of a library's operands
   std::int64_t bytes_read = 0, bytes_written = 0;  // distinct bytes: what a perfect cache leaves
   GlobalTraffic loads, stores;
   std::int64_t shared_requests = 0;
@@ -59,8 +60,8 @@ std::vector<CountedLaunch> counted_launches(const std::function<void()>& run);
 void start_counting_launches();
 std::vector<CountedLaunch> stop_counting_launches();
 
-/// Lets the emulated libraries store zeros instead of convolutions and GEMMs from now on, which would take
-/// minutes. What kernels access does not depend on values, except where they choose elements by index. Does
+/// Lets the emulated libraries store zeros instead of convolutions and GEMMs from now on, and tensor cores not
+/// compute, which would take minutes. What kernels access does not depend on values, except where they choose elements by index. Does
 /// nothing in a build without emulated GPUs.
 void skip_libraries();
 

@@ -24,11 +24,13 @@ CountedLaunch converted(const emulator::LaunchCounts& counts, std::string kernel
   const emulator::Accesses& all = counts.accesses;
   emulator::SharedAccesses shared = all.shared_loads;
   shared += all.shared_stores;
+  const bool is_kernel = counts.kernel != nullptr;
   return {.name = std::move(kernel),
-          .is_kernel = counts.kernel != nullptr,
-          .blocks = std::int64_t{counts.grid.x} * counts.grid.y * counts.grid.z,
-          .block_threads = static_cast<int>(counts.block.x * counts.block.y * counts.block.z),
+          .is_kernel = is_kernel,
+          .blocks = is_kernel ? std::int64_t{counts.grid.x} * counts.grid.y * counts.grid.z : 0,
+          .block_threads = is_kernel ? static_cast<int>(counts.block.x * counts.block.y * counts.block.z) : 0,
           .flops = number(counts.flops),
+          .warpgroup_flops = number(counts.warpgroup_flops),
           .element_bytes = static_cast<int>(counts.element_bytes),
           .bytes_read = number(counts.bytes_read),
           .bytes_written = number(counts.bytes_written),
@@ -77,6 +79,7 @@ void skip_libraries() {
   emulator::VendorSettings settings = emulator::vendor_settings();
   settings.compute = false;
   emulator::set(settings);
+  emulator::set_tensor_cores_compute(false);
 }
 
 }  // namespace convoy::bench

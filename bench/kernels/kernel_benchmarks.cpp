@@ -73,6 +73,7 @@ void measure_kernel(benchmark::State& state, const DeviceContext& device, const 
   const double bandwidth = bytes_of(row) / seconds;
   state.counters["GB/s"] = bandwidth / 1e9;
   state.counters["of_copy"] = bandwidth / ceilings.bytes_per_second;
+  if (row.flops > 0) state.counters["GFLOP/s"] = static_cast<double>(row.flops) / seconds / 1e9;
 }
 
 std::string shapes_of(const ModelCase& c) {

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 
+#include "bench/kernels/convolution_rows.h"
 #include "bench/kernels/kernel_benchmarks.h"
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/bench/kernels/user_op.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/cuda/facts.h"
 
 namespace convoy::bench {
 namespace {
@@ -116,7 +118,13 @@ int run(const std::string& program, int argc, char** argv, const std::vector<Use
   for (const UserOp& user : user_ops) ops.push_back(case_of(user, precision.compute));
   for (testing::ModelCase& op : testing::all_model_cases({.batch = flags.batch, .dtype = precision.compute}))
     ops.push_back(std::move(op));
-  KernelBenchmarks benchmarks(kernel_rows(flags.elements), std::move(ops), benchmark::GetBenchmarkFilter());
+  std::vector<KernelRow> kernels = kernel_rows(flags.elements);
+  if (flags.compute.device == "cuda") {
+    const std::vector<GpuFacts> gpus = cuda_facts().gpus;
+    const bool has_wgmma = !gpus.empty() && gpus.front().compute_capability == 90;
+    for (KernelRow& row : convolution_rows(flags.batch, has_wgmma)) kernels.push_back(std::move(row));
+  }
+  KernelBenchmarks benchmarks(std::move(kernels), std::move(ops), benchmark::GetBenchmarkFilter());
   if (flags.table) {
     fmt::print("{}", benchmarks.table());
     return 0;

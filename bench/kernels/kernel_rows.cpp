@@ -156,19 +156,21 @@ void add_batch_norms(Rows& rows) {
              [shape, kernel](const DeviceContext& device) {
                std::array<Tensor, 5> arrays;
                for (Tensor& array : arrays) array = Tensor::full(shape, 0.5, DType::f32, device);
-               std::array<Tensor, 6> vectors;
+               std::array<Tensor, 7> vectors;
                for (Tensor& vector : vectors) vector = Tensor::full({kChannels}, 0.5, DType::f32, device);
+               vectors.back() = Tensor::full({2, kChannels}, 0.5, DType::f32, device);
                return [=] { on(device.stream(), [&](auto& s) { kernel(s, arrays, vectors); }); };
              });
   };
   const auto forward = [](auto& s, auto& a, auto& v, ConstView residual, bool relu) {
     kernels::batch_norm_forward(s, a[0].view(), v[0].view(), v[1].view(), residual, a[1].view(), v[2].view(),
-                                v[3].view(), v[4].view(), v[5].view(), {.relu = relu});
+                                v[3].view(), v[6].view(), v[4].view(), v[5].view(), {.relu = relu});
   };
   const auto backward = [](auto& s, auto& a, auto& v, GradView dresidual, bool relu) {
+    const ConstView coefficients = dresidual.wanted() ? ConstView() : ConstView(v[6].view());
     kernels::batch_norm_backward(s, a[0].view(), a[1].view(), a[4].view(), v[0].view(), v[2].view(),
-                                 v[3].view(), written(a[2]), dresidual, written(v[4]), written(v[5]),
-                                 {.relu = relu});
+                                 v[3].view(), coefficients, written(a[2]), dresidual, written(v[4]),
+                                 written(v[5]), {.relu = relu});
   };
   norm("batch_norm_forward", 2, 1, [=](auto& s, auto& a, auto& v) { forward(s, a, v, {}, false); });
   norm("batch_norm_forward_residual_relu", 3, 1,
@@ -178,7 +180,8 @@ void add_batch_norms(Rows& rows) {
                                   a[1].view(), {.relu = true});
   });
   norm("batch_norm_backward", 4, 1, [=](auto& s, auto& a, auto& v) { backward(s, a, v, {}, false); });
-  norm("batch_norm_backward_residual_relu", 6, 2,
+  norm("batch_norm_backward_relu", 4, 1, [=](auto& s, auto& a, auto& v) { backward(s, a, v, {}, true); });
+  norm("batch_norm_backward_residual_relu", 5, 2,
        [=](auto& s, auto& a, auto& v) { backward(s, a, v, written(a[3]), true); });
 }
 
@@ -226,8 +229,8 @@ void add_losses(Rows& rows) {
     rows.add(std::move(name), shape, bytes, written_bytes, [shape, kernel](const DeviceContext& device) {
       const Tensor logits = Tensor::full(shape, 0.5, DType::f32, device);
       const Tensor labels = Tensor::full({shape[0]}, 1, DType::i32, device);
-      const std::array<Tensor, 2> of_row{Tensor::full({shape[0]}, 7, DType::f32, device),
-                                         Tensor::full({shape[0]}, 7, DType::f32, device)};
+      std::array<Tensor, 3> of_row;
+      for (Tensor& numbers : of_row) numbers = Tensor::full({shape[0]}, 7, DType::f32, device);
       const Tensor correct = Tensor::empty_like(labels);
       const Tensor dlogits = Tensor::empty_like(logits);
       return
@@ -236,13 +239,14 @@ void add_losses(Rows& rows) {
   };
   loss("softmax_cross_entropy_forward", 0,
        [](auto& s, auto& logits, auto& labels, auto& of_row, auto& correct, auto&) {
-         kernels::softmax_cross_entropy_forward(s, logits.view(), labels.view(), 0.1, of_row[0].view(),
-                                                of_row[1].view(), correct.view());
+         kernels::softmax_cross_entropy_forward(s, logits.view(), labels.view(), {.smoothing = 0.1},
+                                                of_row[0].view(), of_row[1].view(), correct.view(),
+                                                of_row[2].rows(0, 1).view());
        });
   loss("softmax_cross_entropy_backward", bytes,
        [](auto& s, auto& logits, auto& labels, auto& of_row, auto&, auto& dlogits) {
          kernels::softmax_cross_entropy_backward(s, of_row[0].rows(0, 1).view(), logits.view(), labels.view(),
-                                                 of_row[1].view(), 0.1, written(dlogits));
+                                                 of_row[1].view(), {.smoothing = 0.1}, written(dlogits));
        });
 }
 
@@ -255,7 +259,7 @@ void add_step(Rows& rows, std::string name, int reads, int writes, Kernel kernel
              std::array<Tensor, count> arrays;
              for (Tensor& array : arrays) array = Tensor::full(shape, 0.5, DType::f32, device);
              const Tensor lr = Tensor::full({1}, 1e-3, DType::f64, device);
-             const Tensor steps = Tensor::full({1}, 1, DType::f64, device);
+             const Tensor steps = Tensor::zeros({1}, DType::f64, device);
              return [=] {
                const kernels::StepScalars scalars{
                    .lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps.view()};
@@ -266,19 +270,17 @@ void add_step(Rows& rows, std::string name, int reads, int writes, Kernel kernel
 
 void add_optimizers(Rows& rows) {
   add_step<3>(rows, "sgd_step_momentum", 3, 2, [](auto& s, auto& a, const kernels::StepScalars& scalars) {
-    const kernels::SgdSlot slots[] = {{.parameter = a[0].view(),
-                                       .gradient = a[1].view(),
-                                       .momentum = a[2].view(),
-                                       .low_precision_copy = {}}};
-    kernels::sgd_step(s, slots, scalars, {.momentum = 0.9, .weight_decay = 1e-4, .nesterov = true});
+    const kernels::SgdSlot slot{
+        .parameter = a[0].view(), .gradient = a[1].view(), .momentum = a[2].view(), .low_precision_copy = {}};
+    kernels::sgd_step(s, {{{slot}, {.momentum = 0.9, .weight_decay = 1e-4, .nesterov = true}}}, scalars);
   });
   add_step<4>(rows, "adam_step", 4, 3, [](auto& s, auto& a, const kernels::StepScalars& scalars) {
-    const kernels::AdamSlot slots[] = {{.parameter = a[0].view(),
-                                        .gradient = a[1].view(),
-                                        .first_moment = a[2].view(),
-                                        .second_moment = a[3].view(),
-                                        .low_precision_copy = {}}};
-    kernels::adam_step(s, slots, scalars, {.weight_decay = 1e-2, .decoupled = true});
+    const kernels::AdamSlot slot{.parameter = a[0].view(),
+                                 .gradient = a[1].view(),
+                                 .first_moment = a[2].view(),
+                                 .second_moment = a[3].view(),
+                                 .low_precision_copy = {}};
+    kernels::adam_step(s, {{{slot}, {.weight_decay = 1e-2, .decoupled = true}}}, scalars);
   });
 }
 

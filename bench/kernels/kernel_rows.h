@@ -17,6 +17,7 @@ struct KernelRow {
   // Device memory traffic: each array once per pass over it, without vectors of one value per channel.
   std::int64_t bytes_read = 0;
   std::int64_t bytes_written = 0;
+  std::int64_t flops = 0;  // of a convolution; 0 where bandwidth is the bound
   /// Allocates the arrays on a device and returns a function that owns them and enqueues the kernel once.
   std::function<std::function<void()>(const DeviceContext&)> prepare;
 };

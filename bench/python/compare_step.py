@@ -28,6 +28,7 @@ from comparison import (Deadline, Peer, ROUND_SECONDS, Unavailable, collect_roun
                         reason, run_to_end, spread, write_json)
 
 PEER = pathlib.Path(__file__).resolve().parent / "pytorch_step.py"
+ONLY_CUDNN = "convoy:cudnn"  # with --convolutions cudnn
 MODELS = ("lenet", "resnet20", "resnet18", "resnet34", "resnet50")
 
 
@@ -144,14 +145,17 @@ def compare(arguments):
     with tempfile.TemporaryDirectory() as work:
         data = pathlib.Path(work) / "data"
         write_images(arguments, data)
-        extra = ["--plan-cache", str(pathlib.Path(work) / "plans")] if arguments.device == "cuda" else []
-        if extra:
-            convoy_windows(arguments, data, extra, left())
+        variants = {"convoy": ["--plan-cache", str(pathlib.Path(work) / "plans")] if arguments.device == "cuda" else []}
+        if arguments.cudnn:
+            variants[ONLY_CUDNN] = ["--plan-cache", str(pathlib.Path(work) / "cudnn_plans"), "--convolutions", "cudnn"]
+        if arguments.device == "cuda":
+            for flags in variants.values():
+                convoy_windows(arguments, data, flags, left())
         try:
             start_peers(arguments, peers, left, left_out, about)
 
             def run_round(_):
-                found = {"convoy": convoy_windows(arguments, data, extra, left())}
+                found = {name: convoy_windows(arguments, data, flags, left()) for name, flags in variants.items()}
                 for side, peer in peers.items():
                     found[side] = peer.windows(arguments.steps, arguments.windows, left())
                 return found
@@ -163,10 +167,12 @@ def compare(arguments):
     times = {side: [each[side][0] for each in found] for side in found[0]}
     sides = {side: summary(arguments.batch_size, found_ms, found[-1][side][1]) for side, found_ms in times.items()}
     ours = sides["convoy"]
-    ratios = {side: ours["images_per_second"] / sides[side]["images_per_second"] for side in peers}
-    by_round = {side: ratios_by_round(times[side], times["convoy"]) for side in peers}
-    ours["start_resident_bytes"] = start_bytes
-    memory_of = {side: memory_ratios(ours, sides[side]) for side in peers}
+    others = [side for side in sides if side != "convoy"]
+    ratios = {side: ours["images_per_second"] / sides[side]["images_per_second"] for side in others}
+    by_round = {side: ratios_by_round(times[side], times["convoy"]) for side in others}
+    for name in variants:
+        sides[name]["start_resident_bytes"] = start_bytes
+    memory_of = {side: memory_ratios(ours, sides[side]) for side in others}
     return {"model": arguments.model, "image_size": arguments.image_size, "batch_size": arguments.batch_size,
             "device": arguments.device, "precision": arguments.precision, "threads": arguments.threads, **about,
             "sides": sides, "ratios": ratios, "ratios_by_round": by_round, "memory_ratios": memory_of,
@@ -242,6 +248,8 @@ def parser():
         help="PyTorch sides, comma-separated MODE:FORMAT, where MODE is eager or a mode of torch.compile and FORMAT is "
         "contiguous_format or channels_last; default: eager with both formats on the CPU, eager and max-autotune with "
         "channels_last on a GPU")
+    flags.add_argument("--cudnn", action="store_true",
+                       help="measure Convoy without its own convolutions too (--convolutions cudnn); needs --device cuda")
     flags.add_argument("--steps", type=int, help="steps in a window; default: 1 on the CPU, 100 on a GPU")
     flags.add_argument("--windows", type=int, default=5, help="windows per side and round")
     flags.add_argument("--warmup", type=int, default=3, help="warm-up windows per run of Convoy")
@@ -258,6 +266,8 @@ def parser():
 def main():
     arguments = parser().parse_args()
     on_gpu = arguments.device == "cuda"
+    if arguments.cudnn and not on_gpu:
+        sys.exit(f"compare_step: --cudnn: found --device {arguments.device}, expected cuda")
     arguments.steps = arguments.steps or (100 if on_gpu else 1)
     if arguments.sides is None:
         second = "max-autotune:channels_last" if on_gpu else "eager:contiguous_format"

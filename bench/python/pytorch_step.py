@@ -42,7 +42,7 @@ class Training:
         network = network.to(self.device, dtype, memory_format=layout)
         self.smoothing = 0.0 if arguments.model == "lenet" else 0.1
         self.network = network
-        compiles = arguments.compile != "no"
+        self.compiles = compiles = arguments.compile != "no"
         compiles_optimizer = compiles and arguments.precision != "fp16"
         # The compiler fuses the updates of all parameters itself.
         self.optimizer = torch.optim.SGD(pytorch_models.decay_groups(network, 5e-4),
@@ -70,6 +70,8 @@ class Training:
 
     def step(self):
         """Runs one training step and returns its loss."""
+        if self.compiles:  # CUDA graphs may now overwrite the gradients and the loss of the previous step
+            torch.compiler.cudagraph_mark_step_begin()
         self.optimizer.zero_grad()
         loss = self.loss()
         self.scaler.scale(loss).backward()

@@ -33,7 +33,7 @@ int measure(StepOptions& options, const CommandLine& line, Job& job) {
   const Precision precision = parse_precision(training.precision);
   const DeviceContext device = open_device(training.compute, precision, job.info(), job.ranks_on_my_cores());
   check_precision(precision, device);
-  check_plan_cache(training.compute, device);
+  check_algorithm_flags(training.compute, device);
   job.connect(device);
   if (job.is_first()) check_writable(options.json);
   if (options.count) {

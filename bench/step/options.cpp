@@ -45,7 +45,8 @@ CommandLine step_command_line(StepOptions& options) {
   line.add("micro-batch-size", &o.micro_batch_size,
            "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
            {.value = "N", .minimum = 0, .maximum = 1 << 20, .advanced = true});
-  line.add("optimizer", &o.optimizer, "Optimizer", {.value = "NAME", .choices = {"sgd", "adam", "adamw"}});
+  line.add("optimizer", &o.optimizer, "Optimizer",
+           {.value = "NAME", .choices = {"sgd", "adam", "adamw", "muon"}});
   line.add("workers", &o.data.workers, "Data loader threads; 0: main thread",
            {.value = "N", .minimum = 0, .maximum = 256, .advanced = true});
 
@@ -90,6 +91,8 @@ void resolve(StepOptions& options) {
     options.steps = 1;
     options.warmup = 4;
     options.rounds = 2;
+    // Emulated times say nothing, and emulating tensor cores takes long.
+    if (training.compute.convolutions == "auto") training.compute.convolutions = "cudnn";
   }
   options.steps = options.steps.value_or(uses_gpu(training.compute.device) ? kGpuSteps : kCpuSteps);
   training.max_steps = options.total_steps();

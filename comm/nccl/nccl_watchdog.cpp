@@ -91,7 +91,12 @@ void NcclWatchdog::name_missing_ranks(const Progress& local) {
                        View{by_rank.data(), {bytes * peers_->size()}, DType::u8});
     peers_->synchronize();
   } catch (const PeerError& error) {
-    if (local.is_late == 0) fail<PeerError>("{}: {}", name, error.what());
+    if (local.is_late == 0) {
+      // Another rank was late first, often in the collective that this one has started a moment later.
+      const bool is_idle = watched_.progress.started() == watched_.progress.completed();
+      const std::string where = is_idle ? "" : fmt::format("{} on ", to_string(watched_.progress.current()));
+      fail<PeerError>("{}{}: {}", where, name, error.what());
+    }
     fail<PeerError>("{} on {}: waited {} s for other ranks; {}", to_string(local.current), name, seconds,
                     error.what());
   }

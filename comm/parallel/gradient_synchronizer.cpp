@@ -98,7 +98,7 @@ void GradientSynchronizer::make_buckets() {
       const Variable& variable = parameters_[slice.parameter].variable;
       const Tensor slice_tensor = buckets[b].gradients.slice(slice.offset, variable.shape());
       const bool has_new_grad = variable.has_new_grad();
-      if (has_new_grad) slice_tensor.copy_from(variable.grad());
+      if (has_new_grad) slice_tensor.copy_from(variable.grad().to(slice_tensor.dtype()));
       variable.set_grad_storage(slice_tensor);
       if (has_new_grad) variable.mark_grad_new();
       states_[slice.parameter] = {.slice = slice_tensor, .bucket = b};

@@ -57,7 +57,8 @@ class Variable {
   const std::shared_ptr<Node>& creator() const;
 
   /// Returns the gradient of a leaf. Undefined before the first backward that reaches the leaf, and after
-  /// release_grad().
+  /// release_grad(). Its type is that of the value, or that of the low-precision copy if the copy is used
+  /// once and backward does not accumulate (GradSlot::contribute_cast()).
   const Tensor& grad() const;
   /// Returns whether a backward has written the gradient since the last consume_grad(). An optimizer steps
   /// only on new gradients, so stale gradients are ignored and nothing has to be zeroed.
@@ -143,6 +144,11 @@ class GradSlot {
   /// copy if this is the first contribution and the input is not a leaf; otherwise copies it or adds it to
   /// the gradient. Does nothing if !wanted(). Throws UsageError if the shape is not that of the input.
   void alias_or_accumulate(const Tensor& gradient);
+  /// Contributes `gradient`, converted to the type of the input: the backward of a cast. If `gradient` has
+  /// the type of the leaf's low-precision copy, is the first contribution and no storage was set, the leaf
+  /// keeps it unconverted. Later contributions convert it first, so the sum has the same bits. Does nothing
+  /// if !wanted(). Throws UsageError if the shape is not that of the input.
+  void contribute_cast(const Tensor& gradient);
 
  private:
   GradTarget* target_ = nullptr;

@@ -36,7 +36,7 @@ Snapshot Snapshot::of(const nn::Module& model) {
     snapshot.model.push_back({parameter.name, parameter.variable.value(), parameter.kind});
   }
   for (const nn::NamedBuffer& buffer : model.buffers())
-    snapshot.model.push_back({buffer.name, buffer.tensor, nn::ParameterKind::norm_shift});
+    snapshot.model.push_back({buffer.name, buffer.tensor, buffer.kind});
   return snapshot;
 }
 

@@ -126,7 +126,7 @@ PreparedImport PreparedImport::of(nn::Module& model, const std::vector<NamedTens
     targets.push_back({parameter.name, parameter.variable.value(), parameter.kind});
   }
   for (const nn::NamedBuffer& buffer : model.buffers())
-    targets.push_back({buffer.name, buffer.tensor, nn::ParameterKind::norm_shift});
+    targets.push_back({buffer.name, buffer.tensor, buffer.kind});
   return match(targets, tensors, source);
 }
 
@@ -162,7 +162,7 @@ std::vector<NamedTensor> state_dict(const nn::Module& model) {
     tensors.push_back({parameter.name, exported(parameter.variable.value(), parameter.kind, cpu)});
   }
   for (const nn::NamedBuffer& buffer : model.buffers())
-    tensors.push_back({buffer.name, buffer.tensor.to(cpu)});
+    tensors.push_back({buffer.name, exported(buffer.tensor, buffer.kind, cpu)});
   return tensors;
 }
 

@@ -29,27 +29,80 @@ LayerChain::LayerChain(const std::vector<NamedModule>& layers) {
       fusion_ = layer->fusion();
     }
   }
+  for (std::size_t i = 0; i + 1 < steps_.size(); ++i) {
+    const auto* const conv = dynamic_cast<const Conv2d*>(steps_[i].layer);
+    const auto* const norm = dynamic_cast<const BatchNorm2d*>(steps_[i + 1].layer);
+    if (conv == nullptr || norm == nullptr || conv->options().bias || steps_[i].relu != nullptr) continue;
+    steps_[i].conv = conv;
+    steps_[i].norm = norm;
+  }
+}
+
+bool LayerChain::is_fusible(std::size_t step, const ForwardContext& context) const {
+  if (step >= steps_.size() || steps_[step].conv == nullptr || !context.training) return false;
+  const Module* const relu = steps_[step + 1].relu;
+  return !steps_[step].norm->is_synchronized() && !steps_[step].conv->has_forward_hooks() &&
+         !steps_[step].norm->has_forward_hooks() && (relu == nullptr || !relu->has_forward_hooks());
+}
+
+bool LayerChain::is_fused(std::size_t step, const Variable& x, const Shape& input, bool has_norm,
+                          const ForwardContext& context) const {
+  return is_fusible(step, context) &&
+         (context.fuse_batch_norms || steps_[step].conv->fuses_batch_norm(x, input, has_norm));
+}
+
+bool LayerChain::is_norm_of_next(std::size_t step, const Variable& x, const Shape& input,
+                                 const ForwardContext& context) const {
+  if (!is_fusible(step, context) || steps_[step + 1].relu == nullptr) return false;
+  const std::optional<Shape> next_input = steps_[step].conv->output_shape(input);
+  return next_input && is_fused(step + 2, x, *next_input, /*has_norm=*/true, context);
 }
 
 Variable LayerChain::operator()(const Variable& x, const ForwardContext& context,
                                 const Epilogue& epilogue) const {
   Variable y = x;
-  for (const Step& step : steps_) {
-    const Epilogue last = &step == &steps_.back() ? epilogue : Epilogue();
-    if (step.relu == nullptr) {
-      y = (*step.layer)(y, context, last);
-      continue;
-    }
-    if (step.layer->has_forward_hooks() || step.relu->has_forward_hooks()) {
-      y = (*step.relu)((*step.layer)(y, context), context, last);
-      continue;
-    }
-    y = (*step.layer)(y, context, {.relu = true});
+  std::optional<BatchNormInput> pending;  // y, if the next step is to compute its batch norm and ReLU
+  const auto add_relu_row = [&](const Step& step, const Module& fused_into) {
     if (context.rows != nullptr)
       context.rows->push_back(
           {.name = step.relu->path(),
-           .type = fmt::format("{}, fused into {}", step.relu->describe(), name_in_parent(*step.layer)),
+           .type = fmt::format("{}, fused into {}", step.relu->describe(), name_in_parent(fused_into)),
            .outputs = {y.shape()}});
+  };
+  const auto epilogue_of = [&](const Step& step) {
+    if (step.relu != nullptr) return Epilogue{.relu = true};
+    return &step == &steps_.back() ? epilogue : Epilogue();
+  };
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = steps_[i];
+    const bool is_next_pending = is_norm_of_next(i, y, y.shape(), context);
+    if (pending || is_next_pending || is_fused(i, y, y.shape(), /*has_norm=*/false, context)) {
+      const Step& norm = steps_[++i];
+      y = step.layer->call_op(y, context, {}, "", [&] {
+        pending = pending ? step.conv->with_statistics(*pending, *step.norm)
+                          : step.conv->with_statistics(y, *step.norm);
+        return pending->x;
+      });
+      if (is_next_pending) {
+        const Module& next = *steps_[i + 1].layer;
+        norm.layer->call_op(y, context, {}, ", fused into " + name_in_parent(next), [&] { return y; });
+        add_relu_row(norm, next);
+        continue;
+      }
+      const Epilogue fused = epilogue_of(norm);
+      const bool relu = fused.relu || step.norm->arguments().options.relu;
+      y = norm.layer->call_op(y, context, fused, "",
+                              [&] { return normalize(*pending, relu, fused.residual); });
+      pending.reset();
+      if (norm.relu != nullptr) add_relu_row(norm, *norm.layer);
+    } else if (step.relu == nullptr) {
+      y = (*step.layer)(y, context, epilogue_of(step));
+    } else if (step.layer->has_forward_hooks() || step.relu->has_forward_hooks()) {
+      y = (*step.relu)((*step.layer)(y, context), context, &step == &steps_.back() ? epilogue : Epilogue());
+    } else {
+      y = (*step.layer)(y, context, epilogue_of(step));
+      add_relu_row(step, *step.layer);
+    }
   }
   return y;
 }

@@ -1,8 +1,10 @@
 #include "convoy/engine/nn/layers.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/norm_conv2d.h"
 
 namespace convoy::nn {
 namespace {
@@ -41,10 +43,13 @@ Conv2d::Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options)
         "Conv2d {} -> {}: found {} groups, expected a divisor of both numbers of channels", in_, out_,
         options.groups);
   const int group_inputs = in_ / options.groups;
+  check(!options.dirac || options.groups == 1,
+        "Conv2d {} -> {}: found dirac with {} groups, expected 1 group", in_, out_, options.groups);
   const double bound = 1 / std::sqrt(area * group_inputs);
-  weight_ = add_parameter(
-      "weight", {out_, options.kernel, options.kernel, group_inputs}, ParameterKind::filter,
-      options.kaiming_fan_out ? Init::normal(std::sqrt(2 / (area * out_))) : Init::uniform(bound));
+  Init init = options.kaiming_fan_out ? Init::normal(std::sqrt(2 / (area * out_))) : Init::uniform(bound);
+  init.dirac = options.dirac;
+  weight_ = add_parameter("weight", {out_, options.kernel, options.kernel, group_inputs},
+                          ParameterKind::filter, init);
   if (options.bias) bias_ = add_parameter("bias", {out_}, ParameterKind::bias, Init::uniform(bound));
 }
 
@@ -54,11 +59,35 @@ Variable Conv2d::forward(const Variable& x, const ForwardContext& context) {
 
 Variable Conv2d::forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) {
   check_channels(x.shape(), in_);
-  return conv2d(x, for_input(weight_, x), for_input(bias_, x),
-                {.stride = options_.stride,
-                 .padding = options_.padding,
-                 .groups = options_.groups,
-                 .relu = epilogue.relu});
+  return conv2d(x, for_input(weight_, x), for_input(bias_, x), op_options(epilogue.relu));
+}
+
+Conv2dOptions Conv2d::op_options(bool relu) const {
+  return {.stride = options_.stride, .padding = options_.padding, .groups = options_.groups, .relu = relu};
+}
+
+std::optional<Shape> Conv2d::output_shape(const Shape& input) const {
+  if (input.rank() != 4 || input[3] != in_) return std::nullopt;
+  const std::int64_t room = 2 * std::int64_t{options_.padding} - options_.kernel;
+  if (std::min(input[1], input[2]) + room < 0) return std::nullopt;
+  return Shape{input[0], (input[1] + room) / options_.stride + 1, (input[2] + room) / options_.stride + 1,
+               out_};
+}
+
+bool Conv2d::fuses_batch_norm(const Variable& x, const Shape& input, bool has_norm) const {
+  return on(x.context().stream(), [&](auto& s) {
+    return kernels::fuses_norm_conv2d(s, x.dtype(), input, weight_.shape(), op_options(), has_norm);
+  });
+}
+
+BatchNormInput Conv2d::with_statistics(const Variable& x, const BatchNorm2d& next) const {
+  check_channels(x.shape(), in_);
+  return conv2d_statistics(x, for_input(weight_, x), next.arguments(), op_options());
+}
+
+BatchNormInput Conv2d::with_statistics(const BatchNormInput& x, const BatchNorm2d& next) const {
+  check_channels(x.x.shape(), in_);
+  return norm_conv2d(x, for_input(weight_, x.x), next.arguments(), op_options());
 }
 
 std::string Conv2d::describe() const {
@@ -86,12 +115,16 @@ Variable Linear::forward_with(const Variable& x, const ForwardContext&, const Ep
 
 std::string Linear::describe() const { return fmt::format("Linear {} -> {}", in_, out_); }
 
-BatchNorm2d::BatchNorm2d(int channels, BatchNormOptions options) : channels_(channels), options_(options) {
+BatchNorm2d::BatchNorm2d(int channels, BatchNormOptions options, bool train_scale)
+    : channels_(channels), options_(options) {
   check(channels > 0, "BatchNorm2d {}: expected a positive number of channels", channels);
-  weight_ = add_parameter("weight", {channels}, ParameterKind::norm_scale, Init::constant(1));
+  if (train_scale)
+    weight_ = add_parameter("weight", {channels}, ParameterKind::norm_scale, Init::constant(1));
+  else
+    fixed_scale_ = add_buffer("weight", {channels}, Init::constant(1), ParameterKind::norm_scale);
   bias_ = add_parameter("bias", {channels}, ParameterKind::norm_shift, Init::constant(0));
-  running_mean_ = add_buffer("running_mean", {channels}, 0);
-  running_var_ = add_buffer("running_var", {channels}, 1);
+  running_mean_ = add_buffer("running_mean", {channels}, Init::constant(0));
+  running_var_ = add_buffer("running_var", {channels}, Init::constant(1));
 }
 
 Variable BatchNorm2d::forward(const Variable& x, const ForwardContext& context) {
@@ -104,11 +137,13 @@ Variable BatchNorm2d::forward_with(const Variable& x, const ForwardContext& cont
   BatchNormOptions options = options_;
   options.relu = options.relu || epilogue.relu;
   if (context.training && group_)
-    return sync_batch_norm(x, weight_, bias_, running(), group_, options, epilogue.residual);
-  return batch_norm(x, weight_, bias_, running(), context.training, options, epilogue.residual);
+    return sync_batch_norm(x, scale(), bias_, running(), group_, options, epilogue.residual);
+  return batch_norm(x, scale(), bias_, running(), context.training, options, epilogue.residual);
 }
 
-std::string BatchNorm2d::describe() const { return fmt::format("BatchNorm2d {}", channels_); }
+std::string BatchNorm2d::describe() const {
+  return fmt::format("BatchNorm2d {}{}", channels_, fixed_scale_ ? ", scale 1" : "");
+}
 
 Variable Activation::forward(const Variable& x, const ForwardContext&) {
   switch (kind_) {

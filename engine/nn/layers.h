@@ -3,12 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "convoy/engine/nn/module.h"
-#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/ops/norm_conv2d.h"
 
 namespace convoy::nn {
 
@@ -21,20 +22,38 @@ struct Conv2dLayerOptions {
   bool bias = true;  // whether there is a bias
   /// Draws filters from N(0, 2 / (kernel^2 out)) (He et al., arXiv:1502.01852), as ResNets do.
   bool kaiming_fan_out = false;
+  /// Whether filter i, for all i < min(in, out), begins as a copy of input channel i: a 1 in its center, and
+  /// zeros elsewhere.
+  bool dirac = false;
 };
+
+class BatchNorm2d;
 
 /// A convolution of [N, H, W, in] to [N, H', W', out].
 class Conv2d final : public Module {
  public:
-  /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative, and
-  /// `groups` divides both numbers of channels.
+  /// Throws UsageError unless channels, kernel and stride are positive, the padding is not negative,
+  /// `groups` divides both numbers of channels, and is 1 with `dirac`.
   Conv2d(int in_channels, int out_channels, Conv2dLayerOptions options);
   /// Returns the options of the constructor.
   const Conv2dLayerOptions& options() const { return options_; }
   std::string describe() const override;
   Fusion fusion() const override { return Fusion::relu; }
 
+  /// Returns the shape of the result for an input [N, H, W, in], or nullopt if the input does not fit.
+  std::optional<Shape> output_shape(const Shape& input) const;
+  /// Returns whether a GPU is known to be faster if this layer computes the statistics for a batch norm after
+  /// it, in training, and if `has_norm`, a batch norm and a ReLU before it as well. The input of the
+  /// convolution has this shape, and the type and the device of x.
+  bool fuses_batch_norm(const Variable& x, const Shape& input, bool has_norm) const;
+  /// Returns the result with its statistics for the batch norm `next`, by conv2d_statistics(). Requires a
+  /// layer without bias.
+  BatchNormInput with_statistics(const Variable& x, const BatchNorm2d& next) const;
+  /// Does the same for the normalized input after a ReLU, by norm_conv2d().
+  BatchNormInput with_statistics(const BatchNormInput& x, const BatchNorm2d& next) const;
+
  private:
+  Conv2dOptions op_options(bool relu = false) const;
   Variable forward(const Variable& x, const ForwardContext& context) override;
   Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
   int in_, out_;
@@ -62,14 +81,19 @@ class Linear final : public Module {
 /// ignores it when reading.
 class BatchNorm2d final : public Module {
  public:
-  /// Throws UsageError unless `channels` is positive.
-  explicit BatchNorm2d(int channels, BatchNormOptions options = {});
+  /// If `train_scale` is false, the scale stays 1. It is a buffer then, named weight as in the state dict
+  /// of a PyTorch layer whose scale requires no gradient. Throws UsageError unless `channels` is positive.
+  explicit BatchNorm2d(int channels, BatchNormOptions options = {}, bool train_scale = true);
   std::string describe() const override;
   /// Returns residual_and_relu, or relu if the options contain a ReLU, which precedes a residual.
   Fusion fusion() const override { return options_.relu ? Fusion::relu : Fusion::residual_and_relu; }
 
   /// Returns the running statistics, which share the storage of the buffers.
   BatchNormStatistics running() const { return {*running_mean_, *running_var_}; }
+  /// Returns the arguments of the ops of engine/ops/norm_conv2d.h.
+  BatchNormParameters arguments() const { return {scale(), bias_, running(), options_}; }
+  /// Returns whether training uses sync_batch_norm().
+  bool is_synchronized() const { return group_ != nullptr; }
   /// Makes training use sync_batch_norm() over the ranks of `group` from now on; null: the samples of this
   /// process.
   void synchronize(std::shared_ptr<ProcessGroup> group) { group_ = std::move(group); }
@@ -77,10 +101,11 @@ class BatchNorm2d final : public Module {
  private:
   Variable forward(const Variable& x, const ForwardContext& context) override;
   Variable forward_with(const Variable& x, const ForwardContext& context, const Epilogue& epilogue) override;
+  Variable scale() const { return fixed_scale_ ? Variable(*fixed_scale_) : weight_; }
   int channels_;
   BatchNormOptions options_;
-  Variable weight_, bias_;
-  std::shared_ptr<Tensor> running_mean_, running_var_;
+  Variable weight_, bias_;  // weight_ is undefined with a fixed scale
+  std::shared_ptr<Tensor> fixed_scale_, running_mean_, running_var_;
   std::shared_ptr<ProcessGroup> group_;  // null: statistics of the local batch
 };
 
@@ -160,7 +185,9 @@ class Flatten final : public Module {
 using NamedModule = std::pair<std::string, std::shared_ptr<Module>>;
 
 /// The order in which a container runs its layers. A ReLU after a layer that can fuse it is not run: the
-/// layer computes it.
+/// layer computes it. In training, a convolution without bias may compute the statistics of the batch norm
+/// after it, and the next convolution may compute this batch norm and its ReLU
+/// (ForwardContext::fuse_batch_norms).
 class LayerChain {
  public:
   /// Makes an empty chain.
@@ -176,8 +203,20 @@ class LayerChain {
  private:
   struct Step {
     Module* layer;
-    Module* relu;  // the ReLU that the layer fuses; null: none
+    Module* relu;                       // the ReLU that the layer fuses; null: none
+    const Conv2d* conv = nullptr;       // the layer, if it can compute statistics for `norm`; else null
+    const BatchNorm2d* norm = nullptr;  // the layer of the next step
   };
+  /// Returns whether the step and the next one are a convolution and a batch norm that the ops of
+  /// engine/ops/norm_conv2d.h can run.
+  bool is_fusible(std::size_t step, const ForwardContext& context) const;
+  /// Returns whether these ops run the two steps. The input of the convolution has the shape `input`, and the
+  /// type and the device of x. `has_norm` says whether a batch norm and a ReLU before it are not run yet.
+  bool is_fused(std::size_t step, const Variable& x, const Shape& input, bool has_norm,
+                const ForwardContext& context) const;
+  /// Returns whether the convolution after the two steps computes their batch norm.
+  bool is_norm_of_next(std::size_t step, const Variable& x, const Shape& input,
+                       const ForwardContext& context) const;
   std::vector<Step> steps_;
   Fusion fusion_ = Fusion::none;
 };

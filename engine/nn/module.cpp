@@ -38,6 +38,18 @@ void replace_value(const Variable& parameter, const Tensor& value) {
   if (copy.defined()) parameter.set_low_precision_copy(value.to(copy.dtype()));
 }
 
+/// Changes the first filters of a host tensor [O, kH, kW, I] as Init::dirac says.
+void set_dirac(const Tensor& filter) {
+  const Shape& shape = filter.shape();
+  const std::int64_t area = shape[1] * shape[2], channels = shape[3];
+  const std::int64_t center = shape[1] / 2 * shape[2] + shape[2] / 2;
+  for (std::int64_t i = 0; i < std::min(shape[0], channels); ++i) {
+    std::vector<double> values(static_cast<std::size_t>(area * channels));
+    values[static_cast<std::size_t>(center * channels + i)] = 1;
+    filter.rows(i, i + 1).copy_from(Tensor::from(values, {1, shape[1], shape[2], channels}, Device::cpu()));
+  }
+}
+
 }  // namespace
 
 std::uint32_t hash_of(std::string_view name) {
@@ -73,7 +85,8 @@ std::vector<NamedParameter> Module::parameters() const {
 std::vector<NamedBuffer> Module::buffers() const {
   std::vector<NamedBuffer> all;
   visit("", [&](const Module& module, const std::string& path) {
-    for (const OwnBuffer& own : module.buffers_) all.push_back({join_path(path, own.name), *own.tensor});
+    for (const OwnBuffer& own : module.buffers_)
+      all.push_back({join_path(path, own.name), *own.tensor, own.kind});
   });
   return all;
 }
@@ -112,13 +125,14 @@ void Module::call_hooks(std::span<const Variable> inputs, std::span<Variable> ou
 
 template <class F>
 auto Module::call(std::span<const Variable> inputs, const ForwardContext& context, const Epilogue& fused,
-                  F&& compute) {
+                  F&& compute, std::string_view note) {
   const NamedRange range(path_.empty() ? "model" : std::string_view(path_));
   try {
     const std::size_t row_count = context.rows == nullptr ? 0 : context.rows->size();
     const auto outputs = compute();
     if (context.rows != nullptr && (children_.empty() || !parameters_.empty())) {
       LayerSummary row = row_of(inputs, as_span(outputs), fused);
+      row.type += note;
       for (const LayerSummary& below : std::span(*context.rows).subspan(row_count)) row.flops -= below.flops;
       context.rows->push_back(std::move(row));
     }
@@ -148,6 +162,11 @@ Variables Module::operator()(const Variables& inputs, const ForwardContext& cont
     call_hooks(inputs, outputs);
     return outputs;
   });
+}
+
+Variable Module::call_op(const Variable& x, const ForwardContext& context, const Epilogue& fused,
+                         std::string_view note, const std::function<Variable()>& op) {
+  return call(as_span(x), context, fused, op, note);
 }
 
 LayerSummary Module::row_of(std::span<const Variable> inputs, std::span<const Variable> outputs,
@@ -238,32 +257,30 @@ void Module::refresh_low_precision_copies() {
 }
 
 void Module::initialize(std::uint64_t seed) {
-  const DeviceContext host = Device::cpu();
-  CpuStream stream;
-  const Random random{.seed = seed, .purpose = RandomPurpose::initialization};
   visit("", [&](const Module& module, const std::string& path) {
     for (const OwnParameter& own : module.parameters_) {
       own.named.variable.wait_ready();
-      const Tensor& value = own.named.variable.value();
-      if (own.init.kind == Init::Kind::constant) {
-        on(value.stream(), [&](auto& s) { kernels::fill(s, own.init.value, value.view()); });
-        continue;
-      }
-      const std::uint32_t key = hash_of(join_path(path, own.named.name));
-      const auto draw = own.init.kind == Init::Kind::normal ? kernels::draw_normal : kernels::draw_uniform;
-      // In place if possible: the first touch of newly allocated pages takes longer than the draws.
-      if (value.device() == host.device() && value.dtype() == DType::f32) {
-        draw(stream, random, key, own.init.value, value.view());
-      } else {
-        const Tensor draws = Tensor::empty(value.shape(), DType::f64, host);
-        draw(stream, random, key, own.init.value, draws.view());
-        value.copy_from(draws.to(value.dtype()));
-      }
+      fill(own.named.variable.value(), own.init, seed, join_path(path, own.named.name));
     }
-    for (const OwnBuffer& own : module.buffers_)
-      own.tensor->copy_from(Tensor::full(own.tensor->shape(), own.initial, own.tensor->dtype(), host));
+    for (const OwnBuffer& own : module.buffers_) fill(*own.tensor, own.init, seed, join_path(path, own.name));
   });
   refresh_low_precision_copies();
+}
+
+void Module::fill(const Tensor& value, const Init& init, std::uint64_t seed, const std::string& name) {
+  if (init.kind == Init::Kind::constant)
+    return on(value.stream(), [&](auto& s) { kernels::fill(s, init.value, value.view()); });
+  const DeviceContext host = Device::cpu();
+  CpuStream stream;
+  const Random random{.seed = seed, .purpose = RandomPurpose::initialization};
+  const auto draw = init.kind == Init::Kind::normal ? kernels::draw_normal : kernels::draw_uniform;
+  // In place if possible: the first touch of newly allocated pages takes longer than the draws.
+  if (value.device() == host.device() && value.dtype() == DType::f32 && !init.dirac)
+    return draw(stream, random, hash_of(name), init.value, value.view());
+  const Tensor draws = Tensor::empty(value.shape(), DType::f64, host);
+  draw(stream, random, hash_of(name), init.value, draws.view());
+  if (init.dirac) set_dirac(draws);
+  value.copy_from(draws.to(value.dtype()));
 }
 
 Variable Module::add_parameter(std::string name, const Shape& shape, ParameterKind kind, Init init) {
@@ -272,9 +289,11 @@ Variable Module::add_parameter(std::string name, const Shape& shape, ParameterKi
   return variable;
 }
 
-std::shared_ptr<Tensor> Module::add_buffer(std::string name, const Shape& shape, double value) {
+std::shared_ptr<Tensor> Module::add_buffer(std::string name, const Shape& shape, Init init,
+                                           ParameterKind kind) {
+  const double value = init.kind == Init::Kind::constant ? init.value : 0;
   auto tensor = std::make_shared<Tensor>(Tensor::full(shape, value, DType::f32, Device::cpu()));
-  buffers_.push_back({std::move(name), tensor, value});
+  buffers_.push_back({std::move(name), tensor, kind, init});
   return tensor;
 }
 

@@ -17,6 +17,7 @@
 namespace convoy::nn {
 
 struct LayerSummary;
+class LayerChain;
 
 /// The inputs or the outputs of a module, where there may be several.
 using Variables = std::vector<Variable>;
@@ -30,6 +31,9 @@ struct ForwardContext {
   Tensor sample_ids = {};    // i32 [N]: global ids of the batch's samples; required by dropout
   Tensor device_epoch = {};  // i32 [1] on the model's device; if defined, replaces `epoch`
   std::vector<LayerSummary>* rows = nullptr;  // if not null, every layer that runs appends its row
+  /// In training, fuses the batch norms between convolutions into these (engine/ops/norm_conv2d.h) on every
+  /// device, which takes less memory. If false, does so where a GPU is known to be faster with it.
+  bool fuse_batch_norms = false;
 
   /// Returns the context of an evaluation.
   static ForwardContext inference() { return {}; }
@@ -53,8 +57,9 @@ struct NamedParameter {
 
 /// A buffer of a module: a tensor that is part of its state and has no gradient.
 struct NamedBuffer {
-  std::string name;  // "bn1.running_mean"
-  Tensor tensor;     // shares the storage of the buffer
+  std::string name;                                // "bn1.running_mean"
+  Tensor tensor;                                   // shares the storage of the buffer
+  ParameterKind kind = ParameterKind::norm_shift;  // determines the layout in checkpoints
 };
 
 /// One row of a model's summary.
@@ -225,6 +230,9 @@ class Module {
     enum class Kind : std::uint8_t { constant, uniform, normal };
     Kind kind = Kind::constant;  // the family
     double value = 0;  // the constant, the bound of U(-value, value), or the deviation of N(0, value^2)
+    /// Whether filter i of a parameter [O, kH, kW, I], for all i < min(O, I), copies channel i of its input
+    /// instead: a 1 in the center of this channel, and zeros elsewhere.
+    bool dirac = false;
 
     /// Returns the distribution of a constant.
     static Init constant(double value) { return {Kind::constant, value}; }
@@ -235,9 +243,10 @@ class Module {
   };
   /// Registers a parameter, which holds zeros until initialize() is called.
   Variable add_parameter(std::string name, const Shape& shape, ParameterKind kind, Init init);
-  /// Registers a buffer filled with `value`. The returned pointer stays valid when the module moves to
-  /// another device or type, and then points to the new tensor.
-  std::shared_ptr<Tensor> add_buffer(std::string name, const Shape& shape, double value);
+  /// Registers a buffer. It holds the constant of `init`, or zeros until initialize() is called. The returned
+  /// pointer stays valid when the module moves to another device or type, and then points to the new tensor.
+  std::shared_ptr<Tensor> add_buffer(std::string name, const Shape& shape, Init init,
+                                     ParameterKind kind = ParameterKind::norm_shift);
   /// Registers a child module and returns it. Its path becomes that of this module and `name`, also if it was
   /// another module's child before. Throws UsageError if the child is null, if another child has the name, or
   /// if the child or a module below it is already below this module: the path of a module is unique, and
@@ -249,6 +258,7 @@ class Module {
   }
 
  private:
+  friend class LayerChain;
   struct Child {
     std::string name;
     std::shared_ptr<Module> module;
@@ -260,20 +270,27 @@ class Module {
   struct OwnBuffer {
     std::string name;
     std::shared_ptr<Tensor> tensor;
-    double initial;
+    ParameterKind kind;
+    Init init;
   };
+  /// Initializes a parameter or a buffer. `name` is its path.
+  static void fill(const Tensor& value, const Init& init, std::uint64_t seed, const std::string& name);
   /// Implements add_child().
   void attach(std::string name, std::shared_ptr<Module> child);
   /// Sets the path of this module, and those of its descendants to match.
   void set_path(const std::string& path);
   /// Returns compute(): a Variable, or Variables. Appends the row of the call, whose kernel computed the
-  /// epilogue `fused` as well, and puts the path in front of an error.
+  /// epilogue `fused` as well, and puts the path in front of an error. `note` follows the type in the row.
   template <class F>
   auto call(std::span<const Variable> inputs, const ForwardContext& context, const Epilogue& fused,
-            F&& compute);
+            F&& compute, std::string_view note = "");
   /// Returns the row of a call with this fused epilogue, including the FLOPs of descendants.
   LayerSummary row_of(std::span<const Variable> inputs, std::span<const Variable> outputs,
                       const Epilogue& fused) const;
+  /// Returns the result of an op that does this module's work, and perhaps that of others, in place of
+  /// forward(). The row and the errors are those of a call.
+  Variable call_op(const Variable& x, const ForwardContext& context, const Epilogue& fused,
+                   std::string_view note, const std::function<Variable()>& op);
   void call_hooks(std::span<const Variable> inputs, std::span<Variable> outputs) const;
   /// Calls f(module, path) for this module and all its descendants, depth first, in order of registration.
   template <class F>

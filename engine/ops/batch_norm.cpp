@@ -2,21 +2,10 @@
 
 #include "convoy/engine/ops/detail/checks.h"
 #include "convoy/engine/ops/detail/cost.h"
-#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/ops/norm_conv2d.h"
 
 namespace convoy {
 namespace {
-
-/// Checks that `values` is [channels] on a device like that of x, in the type that x is computed in.
-void check_parameter(std::string_view what, const Tensor& values, const Variable& x, std::int64_t channels) {
-  const DType expected = is_half(x.dtype()) ? DType::f32 : x.dtype();
-  check(values.dtype() == expected, "batch_norm: {} is {}, expected {} for an input of {}", what,
-        to_string(values.dtype()), to_string(expected), to_string(x.dtype()));
-  check(detail::can_combine(values.device(), x.device()), "batch_norm: {} is on {}, expected {} as the input",
-        what, values.context().name(), x.context().name());
-  check(values.shape() == Shape{channels}, "batch_norm: {} {}, expected [{}]", what, values.shape().text(),
-        channels);
-}
 
 void check_residual(const Variable& residual, const Variable& x) {
   detail::check_alike("batch_norm with a residual", x, residual);
@@ -29,8 +18,20 @@ Tensor empty_result(const Variable& x, const Variable& gamma, const Variable& be
   return Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, gamma, beta, residual));
 }
 
+ConstView view_of(const Tensor& optional) {
+  return optional.defined() ? ConstView(optional.view()) : ConstView();
+}
 ConstView view_of(const Variable& optional) {
-  return optional.defined() ? ConstView(optional.value().view()) : ConstView();
+  return optional.defined() ? view_of(optional.value()) : ConstView();
+}
+
+/// Returns a tensor for the coefficients [2, C] that a forward function saves next to `mean`.
+Tensor empty_coefficients(const Tensor& mean) {
+  return Tensor::empty({2, mean.numel()}, mean.dtype(), mean.context());
+}
+/// Returns the coefficients for the backward function, which needs none with a residual.
+Tensor saved_coefficients(const Tensor& coefficients, const Variable& residual) {
+  return residual.defined() ? Tensor() : coefficients;
 }
 
 /// The destinations of the gradients of the inputs, in the order of the inputs.
@@ -45,28 +46,37 @@ struct GradViews {
   }
 };
 
-/// Returns the cost of the op. Each direction makes two passes: one for sums per channel, which inference
-/// does not need in the forward, and one over the data. A residual's gradient is written only after a ReLU.
+/// Where the statistics of an op come from. Only those of `running` are constants in the backward pass.
+enum class Source : std::uint8_t { batch, given, running };
+
+/// Returns the cost of the op. Each direction makes two passes: one for sums per channel, which the forward
+/// needs only for statistics of the batch, and one over the data. A residual's gradient is written only after
+/// a ReLU.
 OpCost cost_of_batch_norm(const Variable& x, const Variable& gamma, const Variable& beta, bool residual,
-                          bool relu, bool training) {
+                          bool relu, Source source) {
+  const bool training = source != Source::running;
   const int r = residual ? 1 : 0, m = relu ? 1 : 0;
   OpCost cost;
   // The moments: subtract an origin, sum, square, sum of squares.
-  if (training) cost.forward += detail::cost_of(x, {.flops = 4, .reads = 1});
+  if (source == Source::batch) cost.forward += detail::cost_of(x, {.flops = 4, .reads = 1});
   // Normalization: subtract, multiply, add. In inference: multiply, add.
   cost.forward += detail::cost_of(x, {.flops = (training ? 3 : 2) + r + m, .reads = 1 + r, .writes = 1});
+  // Without a residual, a GPU computes the mask of the ReLU from x. With one, it reads y once, and writes the
+  // masked gradient for the residual, which then replaces dy and y. In inference both passes read y.
+  const int y1 = m * (training ? r : 1), y2 = training ? 0 : m;
   // The sums of dy and of dy x̂, for the gradients of gamma and beta, and in training for dx.
   if (training || gamma.requires_grad() || beta.requires_grad())
-    cost.backward += detail::cost_of(x, {.flops = 5 + m, .reads = 2 + m});
+    cost.backward += detail::cost_of(x, {.flops = 5 + m, .reads = 2 + y1, .writes = training ? r * m : 0});
   // dx. In training: x̂ again, a multiplication, two subtractions, the factor. In inference: the factor.
-  cost.backward += detail::cost_of(x, {.flops = (training ? 6 : 1) + m, .reads = 2 + m, .writes = 1 + r * m});
+  cost.backward += detail::cost_of(
+      x, {.flops = (training ? 6 : 1) + m, .reads = 2 + y2, .writes = 1 + (training ? 0 : r * m)});
   return cost;
 }
 
 /// Records the op. `run(stream, dy, y, grads)` calls its backward kernel; y is null without a ReLU.
 template <class Run>
 Variable record_batch_norm(const Tensor& y, const Variable& x, const Variable& gamma, const Variable& beta,
-                           const Variable& residual, bool relu, bool training, Run run) {
+                           const Variable& residual, bool relu, Source source, Run run) {
   std::vector<Variable> inputs = {x, gamma, beta};
   if (residual.defined()) inputs.push_back(residual);
   return record(
@@ -77,7 +87,21 @@ Variable record_batch_norm(const Tensor& y, const Variable& x, const Variable& g
            [&](auto& s) { run(s, dy.view(), relu ? ConstView(saved_y.view()) : ConstView(), grads); });
         if (!relu && slots.size() > 3) slots[3].alias_or_accumulate(dy);
       },
-      cost_of_batch_norm(x, gamma, beta, residual.defined(), relu, training));
+      cost_of_batch_norm(x, gamma, beta, residual.defined(), relu, source));
+}
+
+/// Records a batch norm in training whose result is y.
+Variable record_training(const Tensor& y, const BatchNormInput& in, const Variable& residual, bool relu,
+                         Source source) {
+  return record_batch_norm(
+      y, in.x, in.gamma, in.beta, residual, relu, source,
+      [x = in.x.value(), gamma = in.gamma.value(), mean = in.mean, inverse_std = in.inverse_std,
+       saved = saved_coefficients(in.coefficients, residual),
+       relu](auto& s, ConstView dy, ConstView out, const GradViews& grads) {
+        kernels::batch_norm_backward(s, dy, x.view(), out, gamma.view(), mean.view(), inverse_std.view(),
+                                     view_of(saved), grads.x, grads.residual, grads.gamma, grads.beta,
+                                     {.relu = relu});
+      });
 }
 
 Variable batch_norm_train(const Variable& x, const Variable& gamma, const Variable& beta,
@@ -86,18 +110,15 @@ Variable batch_norm_train(const Variable& x, const Variable& gamma, const Variab
   const Tensor y = empty_result(x, gamma, beta, residual);
   const Tensor mean = Tensor::empty(gamma.shape(), gamma.dtype(), y.context());
   const Tensor inverse_std = Tensor::empty_like(mean);
+  const Tensor coefficients = empty_coefficients(mean);
   on(y.stream(), [&](auto& s) {
     kernels::batch_norm_forward(s, x.value().view(), gamma.value().view(), beta.value().view(),
                                 view_of(residual), y.view(), mean.view(), inverse_std.view(),
-                                running.running_mean.view(), running.running_var.view(), options);
+                                coefficients.view(), running.running_mean.view(), running.running_var.view(),
+                                options);
   });
-  return record_batch_norm(y, x, gamma, beta, residual, options.relu, /*training=*/true,
-                           [x = x.value(), gamma = gamma.value(), mean, inverse_std, options](
-                               auto& s, ConstView dy, ConstView out, const GradViews& grads) {
-                             kernels::batch_norm_backward(s, dy, x.view(), out, gamma.view(), mean.view(),
-                                                          inverse_std.view(), grads.x, grads.residual,
-                                                          grads.gamma, grads.beta, options);
-                           });
+  return record_training(y, {x, gamma, beta, mean, inverse_std, coefficients}, residual, options.relu,
+                         Source::batch);
 }
 
 Variable sync_batch_norm_train(const Variable& x, const Variable& gamma, const Variable& beta,
@@ -107,6 +128,7 @@ Variable sync_batch_norm_train(const Variable& x, const Variable& gamma, const V
   const Tensor y = empty_result(x, gamma, beta, residual);
   const Tensor mean = Tensor::empty(gamma.shape(), gamma.dtype(), y.context());
   const Tensor inverse_std = Tensor::empty_like(mean);
+  const Tensor coefficients = empty_coefficients(mean);
   const Tensor local_moments = Tensor::empty({length}, DType::f64, x.context());
   const Tensor moments = Tensor::empty({group->size(), length}, DType::f64, x.context());
   on(y.stream(), [&](auto& s) { kernels::sync_batch_norm_stats(s, x.value().view(), local_moments.view()); });
@@ -114,20 +136,22 @@ Variable sync_batch_norm_train(const Variable& x, const Variable& gamma, const V
   on(y.stream(), [&](auto& s) {
     kernels::sync_batch_norm_elemt(s, x.value().view(), gamma.value().view(), beta.value().view(),
                                    view_of(residual), moments.view(), y.view(), mean.view(),
-                                   inverse_std.view(), running.running_mean.view(),
+                                   inverse_std.view(), coefficients.view(), running.running_mean.view(),
                                    running.running_var.view(), options);
   });
   return record_batch_norm(
-      y, x, gamma, beta, residual, options.relu, /*training=*/true,
-      [x = x.value(), gamma = gamma.value(), mean, inverse_std, group, options, length](
-          auto& s, ConstView dy, ConstView out, const GradViews& grads) {
+      y, x, gamma, beta, residual, options.relu, Source::batch,
+      [x = x.value(), gamma = gamma.value(), mean, inverse_std,
+       saved = saved_coefficients(coefficients, residual), group, options,
+       length](auto& s, ConstView dy, ConstView out, const GradViews& grads) {
         const Tensor sums = Tensor::empty({length}, DType::f64, x.context());
         kernels::sync_batch_norm_backward_reduce(s, dy, x.view(), out, mean.view(), inverse_std.view(),
-                                                 sums.view(), grads.gamma, grads.beta, options);
+                                                 view_of(saved), sums.view(), grads.gamma, grads.beta,
+                                                 options);
         group->all_reduce(sums);  // even if x wants no gradient: every rank must make the call
         kernels::sync_batch_norm_backward_elemt(s, dy, x.view(), out, gamma.view(), mean.view(),
-                                                inverse_std.view(), sums.view(), grads.x, grads.residual,
-                                                options);
+                                                inverse_std.view(), view_of(saved), sums.view(), grads.x,
+                                                grads.residual, options);
       });
 }
 
@@ -140,7 +164,7 @@ Variable batch_norm_infer(const Variable& x, const Variable& gamma, const Variab
                                   view_of(residual), running.running_mean.view(), running.running_var.view(),
                                   y.view(), options);
   });
-  return record_batch_norm(y, x, gamma, beta, residual, options.relu, /*training=*/false,
+  return record_batch_norm(y, x, gamma, beta, residual, options.relu, Source::running,
                            [x = x.value(), gamma = gamma.value(), running, options](
                                auto& s, ConstView dy, ConstView out, const GradViews& grads) {
                              kernels::batch_norm_inference_backward(
@@ -150,19 +174,15 @@ Variable batch_norm_infer(const Variable& x, const Variable& gamma, const Variab
                            });
 }
 
-/// Checks the arguments of both ops. Returns the number of channels.
-std::int64_t check_arguments(const Variable& x, const Variable& gamma, const Variable& beta,
-                             const Variable& residual, const BatchNormStatistics& running) {
+/// Checks the arguments of batch_norm() and sync_batch_norm().
+void check_arguments(const Variable& x, const Variable& gamma, const Variable& beta, const Variable& residual,
+                     const BatchNormStatistics& running) {
   detail::check_floating("batch_norm", x);
   wait_ready(x, gamma, beta, residual);
   check(x.shape().rank() >= 2, "batch_norm: input {}, expected [N, …, C]", x.shape().text());
-  const std::int64_t channels = x.shape()[-1];
-  check_parameter("scale", gamma.value(), x, channels);
-  check_parameter("shift", beta.value(), x, channels);
-  check_parameter("running mean", running.running_mean, x, channels);
-  check_parameter("running variance", running.running_var, x, channels);
+  detail::check_batch_norm(x, x.shape()[-1], gamma.value(), beta.value(), running.running_mean,
+                           running.running_var);
   if (residual.defined()) check_residual(residual, x);
-  return channels;
 }
 
 }  // namespace
@@ -170,11 +190,9 @@ std::int64_t check_arguments(const Variable& x, const Variable& gamma, const Var
 Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
                     const BatchNormStatistics& running, bool training, BatchNormOptions options,
                     const Variable& residual) {
-  const std::int64_t channels = check_arguments(x, gamma, beta, residual, running);
+  check_arguments(x, gamma, beta, residual, running);
   if (!training) return batch_norm_infer(x, gamma, beta, residual, running, options);
-  check(channels == 0 || x.value().numel() != channels,
-        "batch_norm: input {} has one value per channel, expected more; train with a larger batch",
-        x.shape().text());
+  detail::check_batch(x.shape());
   return batch_norm_train(x, gamma, beta, residual, running, options);
 }
 
@@ -186,6 +204,17 @@ Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variabl
   if (detail::result_context(x, gamma, beta, residual).kind() == DeviceKind::meta)
     return batch_norm_train(x, gamma, beta, residual, running, options);
   return sync_batch_norm_train(x, gamma, beta, residual, running, group, options);
+}
+
+Variable normalize(const BatchNormInput& in, bool relu, const Variable& residual) {
+  wait_ready(in.x, in.gamma, in.beta, residual);
+  if (residual.defined()) check_residual(residual, in.x);
+  const Tensor y = empty_result(in.x, in.gamma, in.beta, residual);
+  on(y.stream(), [&](auto& s) {
+    kernels::batch_norm_normalize(s, in.x.value().view(), in.mean.view(), in.coefficients.view(),
+                                  view_of(residual), y.view(), relu);
+  });
+  return record_training(y, in, residual, relu, Source::given);
 }
 
 }  // namespace convoy

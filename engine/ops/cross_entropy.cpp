@@ -1,7 +1,6 @@
 #include "convoy/engine/ops/detail/checks.h"
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/engine/ops/ops.h"
-#include "convoy/kernels/reduce.h"
 #include "convoy/kernels/softmax_cross_entropy.h"
 
 namespace convoy {
@@ -19,12 +18,12 @@ void check_labels(const Tensor& labels, std::int64_t classes) {
 
 }  // namespace
 
-CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double smoothing) {
+CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEntropyOptions options) {
   detail::check_floating("cross_entropy", logits);
   detail::check_rank("cross_entropy", "logits", logits.shape(), 2);
   check(logits.shape()[1] > 0, "cross_entropy: logits {} have no classes", logits.shape().text());
-  check(smoothing >= 0 && smoothing < 1, "cross_entropy: smoothing is {}, expected 0 <= smoothing < 1",
-        smoothing);
+  check(options.smoothing >= 0 && options.smoothing < 1,
+        "cross_entropy: smoothing is {}, expected 0 <= smoothing < 1", options.smoothing);
   detail::check_indices("cross_entropy", "labels", labels, logits);
   check_labels(labels, logits.shape()[1]);
 
@@ -37,9 +36,8 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
   Tensor correct = Tensor::empty(per_sample, DType::i32, context);
   Tensor total = Tensor::empty({1}, computed, context);
   on(losses.stream(), [&](auto& s) {
-    kernels::softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), smoothing, losses.view(),
-                                           log_sum_exp.view(), correct.view());
-    kernels::sum(s, losses.view(), GradView(total.view()));
+    kernels::softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), options, losses.view(),
+                                           log_sum_exp.view(), correct.view(), total.view());
   });
   const std::int64_t per_sample_bytes = detail::bytes_of(losses);
   const std::int64_t label_bytes = detail::bytes_of(labels);
@@ -51,11 +49,11 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
   cost.backward.bytes += detail::bytes_of(logits) + label_bytes + per_sample_bytes;
   Variable loss = record(
       "cross_entropy", total, {logits},
-      [logits = logits.value(), labels, log_sum_exp, smoothing](const Tensor& dloss,
-                                                                std::span<GradSlot> slots) {
+      [logits = logits.value(), labels, log_sum_exp, options](const Tensor& dloss,
+                                                              std::span<GradSlot> slots) {
         on(dloss.stream(), [&](auto& s) {
           kernels::softmax_cross_entropy_backward(s, dloss.view(), logits.view(), labels.view(),
-                                                  log_sum_exp.view(), smoothing, slots[0].claim());
+                                                  log_sum_exp.view(), options, slots[0].claim());
         });
       },
       cost);
@@ -63,7 +61,7 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double 
 }
 
 Variable cross_entropy_sum(const Variable& logits, const Tensor& labels, double smoothing) {
-  return cross_entropy(logits, labels, smoothing).loss;
+  return cross_entropy(logits, labels, {.smoothing = smoothing}).loss;
 }
 
 }  // namespace convoy

@@ -175,15 +175,10 @@ Variable cast(const Variable& x, DType dtype) {
   const bool is_kept = copy.defined() && copy.dtype() == dtype;
   const Tensor y = is_kept ? copy : x.value().to(dtype);
   const Cost cost{.bytes = detail::bytes_of(x) + detail::bytes_of(y)};
-  return record("cast", y, {x},
-                [from = x.dtype()](const Tensor& dy, std::span<GradSlot> dx) {
-                  const GradView to = dx[0].claim();
-                  on(dy.stream(), [&](auto& s) {
-                    if (to.mode == GradMode::overwrite) return kernels::cast(s, dy.view(), to);
-                    kernels::scale(s, dy.to(from).view(), 1, to);
-                  });
-                },
-                {.forward = is_kept ? Cost{} : cost, .backward = cost});
+  // The gradient of a leaf with a copy is usually kept as it is.
+  return record(
+      "cast", y, {x}, [](const Tensor& dy, std::span<GradSlot> dx) { dx[0].contribute_cast(dy); },
+      is_kept ? OpCost{} : OpCost{.forward = cost, .backward = cost});
 }
 
 }  // namespace convoy

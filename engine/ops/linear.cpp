@@ -1,6 +1,6 @@
+#include "convoy/engine/ops/detail/bias_gradient.h"
 #include "convoy/engine/ops/detail/checks.h"
 #include "convoy/engine/ops/detail/cost.h"
-#include "convoy/engine/ops/detail/relu_gradient.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/matmul.h"
 #include "convoy/kernels/reduce.h"
@@ -128,12 +128,11 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
       "linear", y, std::move(inputs),
       [x = x.value(), w = weight.value(), y = with_relu ? y : Tensor()](const Tensor& dy,
                                                                         std::span<GradSlot> slots) {
-        const Tensor g = detail::before_relu(dy, y);
+        const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());
         on(dy.stream(), [&](auto& s) {
           if (slots[0].wanted()) kernels::matmul(s, g.view(), w.view(), slots[0].claim());
           if (slots[1].wanted())
             kernels::matmul(s, g.view(), x.view(), slots[1].claim(), {.transpose_a = true});
-          if (slots.size() > 2 && slots[2].wanted()) kernels::sum_rows(s, g.view(), slots[2].claim());
         });
       },
       detail::gemm_cost(2 * y.numel() * x.shape()[1], x, weight, y, passes));

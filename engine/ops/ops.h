@@ -20,6 +20,7 @@
 #include "convoy/kernels/batchnorm.h"
 #include "convoy/kernels/conv2d.h"
 #include "convoy/kernels/pool2d.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 
 namespace convoy {
 
@@ -100,14 +101,15 @@ Variable global_avg_pool2d(const Variable& x);
 
 /// The results of cross_entropy(), in f32 if the logits are f16 or bf16.
 struct CrossEntropy {
-  Variable loss;   // [1]: the sum over the batch, not the mean; divide by the global number of samples
+  Variable loss;   // [1]: CrossEntropyOptions::scale times the sum over the batch
   Tensor losses;   // [N]: the loss of each sample
   Tensor correct;  // i32 [N]: 1 if the label has the largest logit, else 0
 };
-/// Computes the softmax cross-entropy of logits [N, C] and labels i32 [N] in [0, C), with label smoothing in
-/// [0, 1). Throws UsageError for a label out of range on the CPU; a GPU does not check labels.
-CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, double smoothing = 0);
-/// Returns only the loss of cross_entropy().
+/// Computes the softmax cross-entropy of logits [N, C] and labels i32 [N] in [0, C). By default, the loss is
+/// the sum over the batch, not the mean; the scale for the mean is 1 / the global number of samples. Throws
+/// UsageError for a label out of range on the CPU; a GPU does not check labels.
+CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEntropyOptions options = {});
+/// Returns only the loss of cross_entropy(), with label smoothing: a sum over the batch.
 Variable cross_entropy_sum(const Variable& logits, const Tensor& labels, double smoothing = 0);
 
 }  // namespace convoy

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "convoy/engine/optim/muon.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/optimizer_step.h"
@@ -21,11 +22,6 @@ void check_group_decay(const char* optimizer, double weight_decay) {
   check(weight_decay == 0,
         "{}: weight decay {} was given with parameter groups, which have their own; expected 0", optimizer,
         weight_decay);
-}
-
-View low_precision_copy_of(const nn::NamedParameter& parameter) {
-  const Tensor& copy = parameter.variable.low_precision_copy();
-  return copy.defined() ? copy.view() : View{};
 }
 
 }  // namespace
@@ -129,16 +125,11 @@ void Optimizer::step(const Tensor& lr, const OptimizerStepOptions& options) {
     coefficient = gradient_coefficient(gradients, options);
     scalars.grad_scale = coefficient.view();
   }
-  on(steps_.stream(), [&](auto& s) { kernels::count_step(s, scalars.skip, steps_.view()); });
-
-  std::vector<std::size_t> indices;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const std::vector<nn::NamedParameter>& parameters = groups_[g].parameters;
-    indices.clear();
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (parameters[i].variable.has_new_grad()) indices.push_back(i);
-    if (!indices.empty()) step_group(g, indices, scalars);
-  }
+  Indices indices(groups_.size());
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    for (std::size_t i = 0; i < groups_[g].parameters.size(); ++i)
+      if (groups_[g].parameters[i].variable.has_new_grad()) indices[g].push_back(i);
+  step_groups(indices, scalars);
   if (options.scaler != nullptr) options.scaler->update();
   for (const ParameterGroup& group : groups_)
     for (const nn::NamedParameter& parameter : group.parameters) {
@@ -190,6 +181,18 @@ View Optimizer::state_view(const nn::NamedParameter& parameter, const Tensor& st
   return state.view();
 }
 
+View Optimizer::low_precision_copy_of(const nn::NamedParameter& parameter) {
+  const Tensor& copy = parameter.variable.low_precision_copy();
+  return copy.defined() ? copy.view() : View{};
+}
+
+kernels::SgdSlot Optimizer::sgd_slot(const nn::NamedParameter& parameter, const Tensor& momentum) {
+  return {.parameter = parameter.variable.value().view(),
+          .gradient = parameter.variable.grad().view(),
+          .momentum = momentum.defined() ? state_view(parameter, momentum) : View{},
+          .low_precision_copy = low_precision_copy_of(parameter)};
+}
+
 void Optimizer::append_state(std::vector<NamedState>& all, std::string_view kind,
                              const std::vector<std::vector<Tensor>>& state) const {
   for (std::size_t g = 0; g < state.size(); ++g)
@@ -222,23 +225,19 @@ std::vector<NamedState> Sgd::state() const {
   return all;
 }
 
-void Sgd::step_group(std::size_t group, std::span<const std::size_t> indices,
-                     const kernels::StepScalars& scalars) {
-  std::vector<kernels::SgdSlot> slots;
-  slots.reserve(indices.size());
-  for (const std::size_t i : indices) {
-    const nn::NamedParameter& parameter = groups_[group].parameters[i];
-    slots.push_back({.parameter = parameter.variable.value().view(),
-                     .gradient = parameter.variable.grad().view(),
-                     .momentum = momentum_.empty() ? View{} : state_view(parameter, momentum_[group][i]),
-                     .low_precision_copy = low_precision_copy_of(parameter)});
+void Sgd::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
+  std::vector<kernels::SgdGroup> groups;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    kernels::SgdGroup& group = groups.emplace_back();
+    group.options = {.lr_scale = groups_[g].lr_scale,
+                     .momentum = settings_.momentum,
+                     .weight_decay = groups_[g].weight_decay,
+                     .nesterov = settings_.nesterov};
+    for (const std::size_t i : indices[g])
+      group.slots.push_back(
+          sgd_slot(groups_[g].parameters[i], momentum_.empty() ? Tensor() : momentum_[g][i]));
   }
-  const kernels::SgdOptions options{.lr_scale = groups_[group].lr_scale,
-                                    .momentum = settings_.momentum,
-                                    .weight_decay = groups_[group].weight_decay,
-                                    .nesterov = settings_.nesterov};
-  on(groups_[group].parameters[indices[0]].variable.value().stream(),
-     [&](auto& s) { kernels::sgd_step(s, slots, scalars, options); });
+  on(context().stream(), [&](auto& s) { kernels::sgd_step(s, groups, scalars); });
 }
 
 Adam::Adam(const std::vector<nn::NamedParameter>& parameters, AdamSettings settings)
@@ -265,36 +264,42 @@ std::vector<NamedState> Adam::state() const {
   return all;
 }
 
-void Adam::step_group(std::size_t group, std::span<const std::size_t> indices,
-                      const kernels::StepScalars& scalars) {
-  std::vector<kernels::AdamSlot> slots;
-  slots.reserve(indices.size());
-  for (const std::size_t i : indices) {
-    const nn::NamedParameter& parameter = groups_[group].parameters[i];
-    slots.push_back({.parameter = parameter.variable.value().view(),
-                     .gradient = parameter.variable.grad().view(),
-                     .first_moment = state_view(parameter, first_[group][i]),
-                     .second_moment = state_view(parameter, second_[group][i]),
-                     .low_precision_copy = low_precision_copy_of(parameter)});
+void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
+  std::vector<kernels::AdamGroup> groups;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    kernels::AdamGroup& group = groups.emplace_back();
+    group.options = {.lr_scale = groups_[g].lr_scale,
+                     .beta1 = settings_.beta1,
+                     .beta2 = settings_.beta2,
+                     .epsilon = settings_.epsilon,
+                     .weight_decay = groups_[g].weight_decay,
+                     .decoupled = settings_.decoupled};
+    for (const std::size_t i : indices[g]) {
+      const nn::NamedParameter& parameter = groups_[g].parameters[i];
+      group.slots.push_back({.parameter = parameter.variable.value().view(),
+                             .gradient = parameter.variable.grad().view(),
+                             .first_moment = state_view(parameter, first_[g][i]),
+                             .second_moment = state_view(parameter, second_[g][i]),
+                             .low_precision_copy = low_precision_copy_of(parameter)});
+    }
   }
-  const kernels::AdamOptions options{.lr_scale = groups_[group].lr_scale,
-                                     .beta1 = settings_.beta1,
-                                     .beta2 = settings_.beta2,
-                                     .epsilon = settings_.epsilon,
-                                     .weight_decay = groups_[group].weight_decay,
-                                     .decoupled = settings_.decoupled};
-  on(groups_[group].parameters[indices[0]].variable.value().stream(),
-     [&](auto& s) { kernels::adam_step(s, slots, scalars, options); });
+  on(context().stream(), [&](auto& s) { kernels::adam_step(s, groups, scalars); });
 }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
                                           const OptimizerFlags& flags) {
+  check(!flags.sgd_lr_scale || name == "muon",
+        "optimizer {}: a scale of the learning rate of SGD was given, but only muon has one", name);
   if (name == "sgd")
-    return std::make_unique<Sgd>(
-        std::move(groups), SgdSettings{.momentum = flags.momentum.value_or(0.9), .nesterov = flags.nesterov});
-  check(name == "adam" || name == "adamw", "optimizer \"{}\": expected sgd, adam or adamw", name);
+    return std::make_unique<Sgd>(std::move(groups), SgdSettings{.momentum = flags.momentum.value_or(0.9),
+                                                                .nesterov = flags.nesterov.value_or(false)});
+  if (name == "muon")
+    return std::make_unique<Muon>(
+        muon_groups(groups, {.sgd_lr_scale = flags.sgd_lr_scale.value_or(1)}),
+        MuonSettings{.momentum = flags.momentum.value_or(0.95), .nesterov = flags.nesterov.value_or(true)});
+  check(name == "adam" || name == "adamw", "optimizer \"{}\": expected sgd, adam, adamw or muon", name);
   check(!flags.momentum && !flags.nesterov,
-        "optimizer {}: momentum and nesterov were given, but only sgd has them", name);
+        "optimizer {}: momentum and nesterov were given, but only sgd and muon have them", name);
   return std::make_unique<Adam>(std::move(groups), AdamSettings{.decoupled = name == "adamw"});
 }
 

@@ -1,4 +1,5 @@
-// Optimizers: SGD, Adam and AdamW over parameter groups, by the fused kernels of kernels/optimizer_step.h.
+// Optimizers: SGD, Adam and AdamW over parameter groups, by the fused kernels of kernels/optimizer_step.h. Muon is
+// in muon.h.
 #pragma once
 
 #include <cstdint>
@@ -74,7 +75,8 @@ class Optimizer {
   /// negative or an option is invalid.
   void step(double lr, const OptimizerStepOptions& options = {});
   /// Makes one step with a learning rate in device memory: f64 [1] on the parameters' device. A captured CUDA
-  /// graph reads it at each replay. Throws UsageError for another tensor.
+  /// graph reads it at each replay. A graph that has the step without its backward needs gradients at fixed
+  /// addresses (Variable::set_grad_storage()). Throws UsageError for another tensor.
   void step(const Tensor& lr, const OptimizerStepOptions& options = {});
 
   /// Returns the global norm of the new gradients, before any clipping. Blocks until the device has computed
@@ -89,7 +91,7 @@ class Optimizer {
   /// Returns the tensors that a checkpoint stores, ordered by kind of state, group and parameter. To restore
   /// the state, write into the tensors and call set_steps().
   virtual std::vector<NamedState> state() const = 0;
-  /// Returns "sgd", "adam" or "adamw".
+  /// Returns "sgd", "adam", "adamw" or "muon".
   virtual std::string name() const = 0;
   /// Returns whether the update of an element depends only on its own gradient and state, apart from
   /// clipping. If so, an optimizer over shards of parameters gives the same result as one over whole
@@ -102,17 +104,27 @@ class Optimizer {
   /// Throws UsageError if a parameter or a name occurs twice, if there are no parameters, or if a setting of
   /// a group is negative or not finite.
   explicit Optimizer(std::vector<ParameterGroup> groups);
-  /// Enqueues the step for some parameters of one group. `indices` are those with new gradients.
-  virtual void step_group(std::size_t group, std::span<const std::size_t> indices,
-                          const kernels::StepScalars& scalars) = 0;
+  /// Indices of parameters, by group.
+  using Indices = std::vector<std::vector<std::size_t>>;
+  /// Enqueues the step of some parameters, and counts it in scalars.steps. `indices` are those with new
+  /// gradients.
+  virtual void step_groups(const Indices& indices, const kernels::StepScalars& scalars) = 0;
   /// Returns zeros of the shape, type and device of every parameter, indexed by group and parameter.
   std::vector<std::vector<Tensor>> make_state() const;
   /// Returns the view of a parameter's state. Throws UsageError if the parameter has moved to another device
   /// or type since.
   static View state_view(const nn::NamedParameter& parameter, const Tensor& state);
-  /// Appends the state of every parameter to `all`, named "<kind>/<parameter>".
+  /// Returns the view of a parameter's low-precision copy, which is empty if there is none.
+  static View low_precision_copy_of(const nn::NamedParameter& parameter);
+  /// Returns the tensors of a parameter for sgd_step(). `momentum` may be undefined. Throws UsageError like
+  /// state_view().
+  static kernels::SgdSlot sgd_slot(const nn::NamedParameter& parameter, const Tensor& momentum);
+  /// Appends the state of every parameter in the groups of `state` to `all`, named "<kind>/<parameter>".
   void append_state(std::vector<NamedState>& all, std::string_view kind,
                     const std::vector<std::vector<Tensor>>& state) const;
+
+  /// Returns the stream and the memory of the parameters.
+  const DeviceContext& context() const;
 
   std::vector<ParameterGroup> groups_;  // with at least one parameter
 
@@ -125,7 +137,6 @@ class Optimizer {
   /// Returns the factor for every gradient, f64 [1], that applies clipping and undoes the loss scale.
   Tensor gradient_coefficient(const std::vector<ConstView>& gradients,
                               const OptimizerStepOptions& options) const;
-  const DeviceContext& context() const;
 
   Tensor steps_;  // f64 [1]
   Tensor lr_;     // f64 [1]: the rate of step(double)
@@ -155,8 +166,7 @@ class Sgd final : public Optimizer {
   bool is_elementwise() const override { return true; }
 
  private:
-  void step_group(std::size_t group, std::span<const std::size_t> indices,
-                  const kernels::StepScalars& scalars) override;
+  void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
   SgdSettings settings_;
   std::vector<std::vector<Tensor>> momentum_;  // by group and parameter; empty if momentum = 0
 };
@@ -183,20 +193,20 @@ class Adam final : public Optimizer {
   bool is_elementwise() const override { return true; }
 
  private:
-  void step_group(std::size_t group, std::span<const std::size_t> indices,
-                  const kernels::StepScalars& scalars) override;
+  void step_groups(const Indices& indices, const kernels::StepScalars& scalars) override;
   AdamSettings settings_;
   std::vector<std::vector<Tensor>> first_, second_;  // moments, by group and parameter
 };
 
 /// Settings that a command line may give an optimizer. Weight decay belongs to the groups.
 struct OptimizerFlags {
-  std::optional<double> momentum;  // sgd only; 0.9 if not given
-  bool nesterov = false;           // sgd only
+  std::optional<double> momentum;      // sgd: 0.9 if not given; muon: 0.95, of matrices
+  std::optional<bool> nesterov;        // sgd: false if not given; muon: true, of matrices
+  std::optional<double> sgd_lr_scale;  // muon only: MuonGroupOptions::sgd_lr_scale; 1 if not given
 };
 
-/// Makes the optimizer named "sgd", "adam" or "adamw". Throws UsageError for any other name, and for a
-/// setting that the optimizer does not have.
+/// Makes the optimizer named "sgd", "adam", "adamw" or "muon". Muon divides the groups by muon_groups(). Throws
+/// UsageError for any other name, and for a setting that the optimizer does not have.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
                                           const OptimizerFlags& flags = {});
 

@@ -1,4 +1,4 @@
-// cast and fill on the CPU (kernels/elementwise.h): conversion between any two element types.
+// cast, fill and assign on the CPU (kernels/elementwise.h): conversion between any two element types.
 #include <algorithm>
 
 #include "convoy/kernels/base/convert.h"
@@ -27,6 +27,16 @@ void fill(CpuStream& stream, double value, View y) {
       std::fill(y.as<T>() + begin, y.as<T>() + end, converted<T>(value));
     });
   });
+}
+
+void assign(CpuStream& stream, std::span<const Assignment> arrays) {
+  for (const Assignment& array : arrays) {
+    if (array.from.data != nullptr) {
+      cast(stream, array.from, array.to);
+    } else {
+      fill(stream, array.value, array.to);
+    }
+  }
 }
 
 }  // namespace convoy::kernels

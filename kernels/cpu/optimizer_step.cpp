@@ -1,4 +1,4 @@
-// kernels/optimizer_step.h on the CPU: the parameters of a group are treated as one long array, which is
+// kernels/optimizer_step.h on the CPU: the parameters of all groups are treated as one long array, which is
 // split into one contiguous piece per thread.
 #include "convoy/kernels/optimizer_step.h"
 
@@ -12,30 +12,33 @@
 namespace convoy::kernels {
 namespace {
 
-/// Splits the concatenated elements of all slots into pieces, and calls f(slot, begin, end) in parallel for
-/// the range of each slot's elements within each piece.
-template <class Slot, class F>
-void for_each_range(const CpuStream& stream, std::span<const Slot> slots, F f) {
+/// Splits the concatenated elements of all slots into pieces, and calls f(options, slot, begin, end) in
+/// parallel for the range of each slot's elements within each piece.
+template <class Group, class F>
+void for_each_range(const CpuStream& stream, const std::vector<Group>& groups, F f) {
   std::int64_t total = 0;
-  for (const Slot& slot : slots) total += slot.parameter.numel();
+  for (const Group& group : groups)
+    for (const auto& slot : group.slots) total += slot.parameter.numel();
   parallel_for(stream, total, kElementGrain, [&](std::int64_t piece_begin, std::int64_t piece_end) {
     std::int64_t offset = 0;  // index of the slot's first element in the concatenation
-    for (const Slot& slot : slots) {
-      const std::int64_t numel = slot.parameter.numel();
-      const std::int64_t begin = std::max<std::int64_t>(piece_begin - offset, 0);
-      const std::int64_t end = std::min(piece_end - offset, numel);
-      if (begin < end) f(slot, begin, end);
-      offset += numel;
-    }
+    for (const Group& group : groups)
+      for (const auto& slot : group.slots) {
+        const std::int64_t numel = slot.parameter.numel();
+        const std::int64_t begin = std::max<std::int64_t>(piece_begin - offset, 0);
+        const std::int64_t end = std::min(piece_end - offset, numel);
+        if (begin < end) f(group.options, slot, begin, end);
+        offset += numel;
+      }
   });
 }
 
 /// Calls update(scaled gradient, p[i], states[i]…) for each element i of [begin, end).
-template <class T, class Update, class... State>
-void update_range(std::int64_t begin, std::int64_t end, Update update, T grad_scale, const T* grad, T* p,
-                  State*... states) {
+template <class T, class Gradient, class Update, class... State>
+void update_range(std::int64_t begin, std::int64_t end, Update update, T grad_scale, const Gradient* grad,
+                  T* p, State*... states) {
 #pragma GCC ivdep
-  for (std::int64_t i = begin; i < end; ++i) update(grad_scale * grad[i], p[i], states[i]...);
+  for (std::int64_t i = begin; i < end; ++i)
+    update(grad_scale * static_cast<T>(widened(grad[i])), p[i], states[i]...);
 }
 
 /// Rounds p[begin, end) to the low-precision copy.
@@ -57,48 +60,64 @@ void step_range(std::int64_t begin, std::int64_t end, const Slot& slot, Update u
   constexpr std::int64_t kCached = 2048;  // elements; four f64 arrays of them take 64 KiB
   const bool rounds = slot.low_precision_copy.data != nullptr;
   const std::int64_t block = rounds ? kCached : end - begin;
-  for (; begin < end; begin += block) {
-    const std::int64_t block_end = std::min(begin + block, end);
-    T* const p = slot.parameter.template as<T>();
-    update_range(begin, block_end, update, grad_scale, slot.gradient.template as<T>(), p, states...);
-    if (rounds) round_range(begin, block_end, p, slot.low_precision_copy);
-  }
+  T* const p = slot.parameter.template as<T>();
+  const auto step_with = [&](const auto* gradient) {
+    for (; begin < end; begin += block) {
+      const std::int64_t block_end = std::min(begin + block, end);
+      update_range(begin, block_end, update, grad_scale, gradient, p, states...);
+      if (rounds) round_range(begin, block_end, p, slot.low_precision_copy);
+    }
+  };
+  const ConstView& gradient = slot.gradient;
+  if (gradient.dtype == DType::f16) return step_with(gradient.template as<float16>());
+  if (gradient.dtype == DType::bf16) return step_with(gradient.template as<bfloat16>());
+  step_with(gradient.template as<T>());
+}
+
+/// Calls step(options, slot, begin, end, zero, number of this step) for each range of elements of f32 or f64,
+/// whose type is that of `zero`, and counts the step. A skipped step does nothing.
+template <class Group, class F>
+void step_groups(const CpuStream& stream, const std::vector<Group>& groups, const StepScalars& scalars,
+                 F step) {
+  const StepPointers pointers(scalars);
+  if (pointers.skipped()) return;
+  const double number = *pointers.steps + 1;
+  for_each_range(stream, groups,
+                 [&](const auto& options, const auto& slot, std::int64_t begin, std::int64_t end) {
+                   dispatch(kCpuFullTypes, slot.parameter.dtype,
+                            [&](auto zero) { step(options, slot, begin, end, zero, number); });
+                 });
+  *pointers.steps = number;
 }
 
 }  // namespace
 
-void sgd_step(CpuStream& stream, std::span<const SgdSlot> slots, const StepScalars& scalars,
-              SgdOptions options) {
-  const StepPointers step(scalars);
-  if (step.skipped()) return;
-  for_each_range(stream, slots, [&](const SgdSlot& slot, std::int64_t begin, std::int64_t end) {
-    dispatch(kCpuFullTypes, slot.parameter.dtype, [&](auto zero) {
-      using T = decltype(zero);
-      const T scale = static_cast<T>(step.gradient_factor());
-      T* const m = slot.momentum.as<T>();
-      if (m == nullptr) return step_range(begin, end, slot, SgdUpdate<T>(options, step), scale);
-      if (options.nesterov)
-        return step_range(begin, end, slot, MomentumUpdate<T, true>(options, step), scale, m);
-      step_range(begin, end, slot, MomentumUpdate<T, false>(options, step), scale, m);
-    });
-  });
+void sgd_step(CpuStream& stream, const std::vector<SgdGroup>& groups, const StepScalars& scalars) {
+  const StepPointers pointers(scalars);
+  step_groups(stream, groups, scalars,
+              [&](const SgdOptions& options, const SgdSlot& slot, std::int64_t begin, std::int64_t end,
+                  auto zero, double number) {
+                using T = decltype(zero);
+                const T scale = static_cast<T>(pointers.gradient_factor());
+                const SgdCoefficients<T> by(options, *pointers.lr, number);
+                T* const m = slot.momentum.template as<T>();
+                if (m == nullptr) return step_range(begin, end, slot, SgdUpdate<T>{by}, scale);
+                if (options.nesterov)
+                  return step_range(begin, end, slot, MomentumUpdate<T, true>{by}, scale, m);
+                step_range(begin, end, slot, MomentumUpdate<T, false>{by}, scale, m);
+              });
 }
 
-void adam_step(CpuStream& stream, std::span<const AdamSlot> slots, const StepScalars& scalars,
-               AdamOptions options) {
-  const StepPointers step(scalars);
-  if (step.skipped()) return;
-  for_each_range(stream, slots, [&](const AdamSlot& slot, std::int64_t begin, std::int64_t end) {
-    dispatch(kCpuFullTypes, slot.parameter.dtype, [&](auto zero) {
-      using T = decltype(zero);
-      step_range(begin, end, slot, AdamUpdate<T>(options, step), static_cast<T>(step.gradient_factor()),
-                 slot.first_moment.as<T>(), slot.second_moment.as<T>());
-    });
-  });
-}
-
-void count_step(CpuStream&, ConstView skip, View steps) {
-  if (skip.data == nullptr || *skip.as<std::int32_t>() == 0) *steps.as<double>() += 1;
+void adam_step(CpuStream& stream, const std::vector<AdamGroup>& groups, const StepScalars& scalars) {
+  const StepPointers pointers(scalars);
+  step_groups(stream, groups, scalars,
+              [&](const AdamOptions& options, const AdamSlot& slot, std::int64_t begin, std::int64_t end,
+                  auto zero, double number) {
+                using T = decltype(zero);
+                const AdamCoefficients<T> by(options, *pointers.lr, number);
+                step_range(begin, end, slot, AdamUpdate<T>{by}, static_cast<T>(pointers.gradient_factor()),
+                           slot.first_moment.template as<T>(), slot.second_moment.template as<T>());
+              });
 }
 
 void clip_coefficient(CpuStream&, ConstView norm, double max_norm, ConstView loss_scale, View coefficient) {

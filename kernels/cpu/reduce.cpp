@@ -12,6 +12,7 @@
 #include "convoy/kernels/base/checksum.h"
 #include "convoy/kernels/base/convert.h"
 #include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/elementwise.h"
 
 namespace convoy::kernels {
 namespace {
@@ -114,6 +115,11 @@ void sum_rows(CpuStream& stream, ConstView x, GradView y) {
     map_range(
         y.mode, 0, matrix.columns, [](double u) { return u; }, y.as<T>(), sums.data());
   });
+}
+
+void relu_bias_backward(CpuStream& stream, ConstView dy, ConstView y, View g, GradView db) {
+  relu_backward(stream, dy, y, GradView(g));
+  sum_rows(stream, g, db);
 }
 
 void add_bias(CpuStream& stream, ConstView x, ConstView bias, View y, bool relu) {

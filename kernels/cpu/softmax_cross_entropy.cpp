@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
 
 namespace convoy::kernels {
 namespace {
@@ -34,9 +36,11 @@ double sum_of_exp(const T* x, std::int64_t n, double offset) {
 
 }  // namespace
 
-void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, ConstView labels, double smoothing,
-                                   View losses, View log_sum_exp, View correct) {
+void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, ConstView labels,
+                                   CrossEntropyOptions options, View losses, View log_sum_exp, View correct,
+                                   View total) {
   const std::int64_t classes = logits.shape[1];
+  const double smoothing = options.smoothing;
   for_each_row(stream, logits, [&](std::int64_t row, auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
@@ -55,10 +59,12 @@ void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, ConstVie
     log_sum_exp.as<C>()[row] = static_cast<C>(offset + log_sum);
     correct.as<std::int32_t>()[row] = largest - x == label ? 1 : 0;
   });
+  sum(stream, losses, GradView(total));
+  scale(stream, total, options.scale, GradView(total));
 }
 
 void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstView logits, ConstView labels,
-                                    ConstView log_sum_exp, double smoothing, GradView dlogits) {
+                                    ConstView log_sum_exp, CrossEntropyOptions options, GradView dlogits) {
   if (!dlogits.wanted()) return;
   const std::int64_t classes = logits.shape[1];
   for_each_row(stream, logits, [&](std::int64_t row, auto zero) {
@@ -67,14 +73,14 @@ void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstVie
     const T* const x = logits.as<T>() + row * classes;
     T* const dx = dlogits.as<T>() + row * classes;
     const std::int32_t label = labels.as<std::int32_t>()[row];
-    const double scale = *dloss.as<C>();
+    const double scale = static_cast<C>(options.scale) * *dloss.as<C>();
     const double offset = log_sum_exp.as<C>()[row];
-    const double other_target = smoothing / static_cast<double>(classes);
+    const double other_target = options.smoothing / static_cast<double>(classes);
     const auto gradient = [=](double target) {
       return [=](double u) { return scale * (std::exp(u - offset) - target); };
     };
     map_range(dlogits.mode, 0, label, gradient(other_target), dx, x);
-    map_range(dlogits.mode, label, label + 1, gradient(other_target + 1 - smoothing), dx, x);
+    map_range(dlogits.mode, label, label + 1, gradient(other_target + 1 - options.smoothing), dx, x);
     map_range(dlogits.mode, label + 1, classes, gradient(other_target), dx, x);
   });
 }

@@ -1,7 +1,7 @@
 // Reductions of whole tensors on the GPU (kernels/reduce.h): sum, norm, count, checksum, and the gradient
-// of a sum. Each block reduces a piece of one tensor to a partial sum; one more block adds the partial sums. Sums
-// are f64, for every element type: squares of large floats do not overflow, and these kernels are
-// memory-bound anyway.
+// of a sum. Each block reduces a piece of one tensor to a partial sum; one more block adds the partial sums.
+// If there is one piece only, its block stores the result itself. Sums are f64, for every element type:
+// squares of large floats do not overflow, and these kernels are memory-bound anyway.
 #include "convoy/kernels/reduce.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "convoy/kernels/base/checksum.h"
-#include "convoy/kernels/cuda/primitives/block_reduce.h"
+#include "convoy/kernels/cuda/primitives/block_sum.h"
 #include "convoy/kernels/cuda/primitives/multi_tensor.h"
 #include "convoy/kernels/elementwise.h"
 
@@ -38,13 +38,29 @@ struct IsNonFinite {
 
 // Functions that store the sum.
 
-template <class T>
+struct WritePartial {
+  double* partials;  // for finish_kernel
+  __device__ void operator()(double sum) const { partials[blockIdx.x] = sum; }
+};
+
 struct WriteSum {
-  T* y;
+  void* y;
+  DType dtype;
   bool add;
-  __device__ void operator()(double sum) const {
+
+  template <class T>
+  __device__ void put(double sum) const {
+    T& to = *static_cast<T*>(y);
     const auto value = static_cast<compute_t<T>>(sum);
-    *y = narrow<T>(add ? widen(*y) + value : value);
+    to = narrow<T>(add ? widen(to) + value : value);
+  }
+  __device__ void operator()(double sum) const {
+    switch (dtype) {
+      case DType::f64: return put<double>(sum);
+      case DType::f16: return put<float16>(sum);
+      case DType::bf16: return put<bfloat16>(sum);
+      default: return put<float>(sum);
+    }
   }
 };
 
@@ -68,33 +84,15 @@ struct ReduceSlot {
   std::uint32_t first_block;
 };
 
-/// Returns the sum of f over this thread's elements of x[0 … count).
-template <class T, class F>
-__device__ double sum_of_thread(const T* x, int count, F f) {
-  constexpr int kWidth = cuda::kVectorWidth<T>;
-  const auto thread = static_cast<int>(threadIdx.x);
-  const bool is_aligned = cuda::is_aligned(x);
-  const int packs = count / kWidth;
-  double sum = 0;
-#pragma unroll 4
-  for (int pack = thread; pack < packs; pack += kReduceBlock) {
-    const auto in = cuda::load_pack<kWidth>(x + pack * kWidth, is_aligned);
-    for (int i = 0; i < kWidth; ++i) sum += f(static_cast<double>(widen(in.values[i])));
-  }
-#pragma unroll 4
-  for (int i = packs * kWidth + thread; i < count; i += kReduceBlock)
-    sum += f(static_cast<double>(widen(x[i])));
-  return sum;
-}
-
-template <class T, class F>
+/// Reduces one piece of a tensor per block.
+template <class T, class F, class Finish>
 __global__ void __launch_bounds__(kReduceBlock)
-    reduce_kernel(const cuda::SlotTable<ReduceSlot<T>> table, F f, double* partials) {
+    reduce_kernel(const cuda::SlotTable<ReduceSlot<T>> table, F f, Finish finish) {
   const cuda::Piece piece = cuda::piece_of_block<kReducePiece>(table);
-  const double sum = cuda::block_reduce<kReduceBlock>(
-      sum_of_thread(table.slots[piece.slot].data + piece.begin, piece.count, f), cuda::Sum{},
-      cuda::shared_memory<BlockPartials<double, kReduceBlock>>());
-  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+  const double sum =
+      cuda::block_sum<kReduceBlock>(table.slots[piece.slot].data + piece.begin, piece.count, f,
+                                    cuda::shared_memory<BlockPartials<double, kReduceBlock>>());
+  if (threadIdx.x == 0) finish(sum);
 }
 
 template <class Finish>
@@ -108,17 +106,20 @@ __global__ void __launch_bounds__(kFinishBlock)
   if (threadIdx.x == 0) finish(sum);
 }
 
-/// Enqueues the partial sums of all tensors of type T, in order, and returns their number.
-template <class T, class F>
-std::int64_t launch_reduce(CudaStream& stream, std::span<const ConstView> tensors, F f, double* partials) {
+/// Enqueues the reductions of all tensors of type T, in order, and returns the number of their blocks.
+/// finish_after(n) stores the sums of the blocks that follow the first n of them.
+template <class T, class F, class FinishAfter>
+std::int64_t launch_reduce(CudaStream& stream, std::span<const ConstView> tensors, F f,
+                           FinishAfter finish_after) {
+  using Finish = decltype(finish_after(std::int64_t{0}));
   std::vector<ReduceSlot<T>> slots;
   for (const ConstView& tensor : tensors)
     if (tensor.dtype == dtype_of<T>)
       slots.push_back({.data = tensor.as<T>(), .numel = tensor.numel(), .first_block = 0});
   std::int64_t done = 0;
   cuda::for_each_table<kReducePiece>(slots, [&](const auto& table, unsigned blocks) {
-    launch(stream, blocks, kReduceBlock, sizeof(BlockPartials<double, kReduceBlock>), reduce_kernel<T, F>,
-           table, f, partials + done);
+    launch(stream, blocks, kReduceBlock, sizeof(BlockPartials<double, kReduceBlock>),
+           reduce_kernel<T, F, Finish>, table, f, finish_after(done));
     done += blocks;
   });
   return done;
@@ -132,14 +133,20 @@ void reduce_all(CudaStream& stream, std::span<const ConstView> tensors, F f, Fin
     dispatch(kGpuTypes, tensor.dtype, [](auto) {});  // throws UsageError for any other type
     blocks += blocks_for(tensor.numel(), kReducePiece);
   }
+  const auto reduce = [&](auto finish_after) {
+    std::int64_t done = 0;
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64})
+      dispatch(kGpuTypes, dtype, [&](auto zero) {
+        done += launch_reduce<decltype(zero)>(
+            stream, tensors, f, [&](std::int64_t of_type) { return finish_after(done + of_type); });
+      });
+  };
+  if (blocks == 1) return reduce([&](std::int64_t) { return finish; });
   const cuda::Scratch scratch(stream, blocks * sizeof(double));
   auto* const partials = scratch.as<double>();
-  std::int64_t done = 0;
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64})
-    dispatch(kGpuTypes, dtype,
-             [&](auto zero) { done += launch_reduce<decltype(zero)>(stream, tensors, f, partials + done); });
-  launch(stream, 1, kFinishBlock, sizeof(BlockPartials<double, kFinishBlock>), finish_kernel<Finish>, done,
-         partials, finish);
+  reduce([&](std::int64_t done) { return WritePartial{partials + done}; });
+  launch(stream, 1, kFinishBlock, sizeof(BlockPartials<double, kFinishBlock>), finish_kernel<Finish>,
+         static_cast<std::int64_t>(blocks), partials, finish);
 }
 
 /// a times a scalar of any floating-point type.
@@ -215,10 +222,8 @@ __global__ void __launch_bounds__(kChecksumBlock)
 
 void sum(CudaStream& stream, ConstView x, GradView y) {
   if (!y.wanted()) return;
-  dispatch(kGpuTypes, y.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    reduce_all(stream, {&x, 1}, Value{}, WriteSum<T>{.y = y.as<T>(), .add = y.mode == GradMode::accumulate});
-  });
+  dispatch(kGpuTypes, y.dtype, [](auto) {});  // throws UsageError for any other type
+  reduce_all(stream, {&x, 1}, Value{}, WriteSum{y.data, y.dtype, y.mode == GradMode::accumulate});
 }
 
 void global_norm(CudaStream& stream, std::span<const ConstView> tensors, View norm) {

@@ -1,9 +1,10 @@
-// The row-wise functions of kernels/reduce.h on the GPU: sum_rows, add_bias and argmax.
+// The row-wise functions of kernels/reduce.h on the GPU: sum_rows, relu_bias_backward, add_bias and argmax.
 #include <algorithm>
 #include <limits>
 
 #include "convoy/kernels/cuda/primitives/launch.h"
 #include "convoy/kernels/cuda/primitives/row_team.h"
+#include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
 
 namespace convoy::kernels {
@@ -73,20 +74,80 @@ struct ColumnSums {
   double values[kWidth][kTileBlock];  // this index order gives adjacent threads adjacent banks
 };
 
+/// The rows to sum: those of an array.
+template <class X>
+struct Rows {
+  static constexpr std::int64_t kThreadRows = kSumThreadRows;
+  template <int kWidth>
+  static constexpr int kRows = 1;  // rows that a thread loads before it stores any
+  const X* x;
+
+  bool is_aligned() const { return cuda::is_aligned(x); }
+  template <int kWidth>
+  __device__ Pack<X, kWidth> load(std::int64_t i, bool is_aligned) const {
+    return cuda::load_pack<kWidth>(x + i, is_aligned);
+  }
+  template <int kWidth>
+  __device__ Pack<X, kWidth> terms(const Pack<X, kWidth>& loaded, std::int64_t, bool) const {
+    return loaded;
+  }
+};
+
+/// The rows to sum: those of g = dy [y > 0], which are stored as well.
+template <class X>
+struct ReluRows {
+  static constexpr std::int64_t kThreadRows =
+      kSumThreadRows / 4;  // partial sums are small next to three arrays
+  template <int kWidth>
+  static constexpr int kRows = kWidth > 1 ? 2 : 4;
+  const X *dy, *y;
+  X* g;
+
+  template <int kWidth>
+  struct Loaded {
+    Pack<X, kWidth> dy, y;
+  };
+
+  bool is_aligned() const { return cuda::is_aligned(dy) && cuda::is_aligned(y) && cuda::is_aligned(g); }
+  template <int kWidth>
+  __device__ Loaded<kWidth> load(std::int64_t i, bool is_aligned) const {
+    return {cuda::load_pack<kWidth>(dy + i, is_aligned), cuda::load_pack<kWidth>(y + i, is_aligned)};
+  }
+  template <int kWidth>
+  __device__ Pack<X, kWidth> terms(const Loaded<kWidth>& loaded, std::int64_t i, bool is_aligned) const {
+    Pack<X, kWidth> pack = loaded.dy;
+    for (int k = 0; k < kWidth; ++k)
+      if (!(widen(loaded.y.values[k]) > 0)) pack.values[k] = narrow<X>(0);
+    cuda::store_pack(g + i, pack, is_aligned);
+    return pack;
+  }
+};
+
 /// Computes y [row blocks, columns], the sums over the rows of each row block, in f64.
 template <int kWidth, class X, class Y>
 __global__ void __launch_bounds__(kTileBlock)
     sum_rows_kernel(std::int64_t rows, std::int64_t columns, std::int64_t rows_of_block, bool is_aligned,
-                    const X* x, Y* y, GradMode mode) {
+                    const X x, Y* y, GradMode mode) {
   const std::int64_t column = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kWidth;
   const std::int64_t begin = blockIdx.y * rows_of_block;
   const std::int64_t end = begin + rows_of_block < rows ? begin + rows_of_block : rows;
+  const std::int64_t stride = blockDim.y * columns;  // from a thread's row to its next one
+  constexpr int kRows = X::template kRows<kWidth>;
   double sums[kWidth] = {};
   if (column < columns) {
-#pragma unroll 4
-    for (std::int64_t row = begin + threadIdx.y; row < end; row += blockDim.y) {
-      const auto in = cuda::load_pack<kWidth>(x + row * columns + column, is_aligned);
-      for (int i = 0; i < kWidth; ++i) sums[i] += static_cast<double>(widen(in.values[i]));
+#pragma unroll kRows> 1 ? 1 : 4
+    for (std::int64_t first = begin + threadIdx.y; first < end; first += kRows * blockDim.y) {
+      const std::int64_t i = first * columns + column;
+      decltype(x.template load<kWidth>(0, false)) loaded[kRows];
+#pragma unroll
+      for (int k = 0; k < kRows; ++k)
+        if (first + k * blockDim.y < end) loaded[k] = x.template load<kWidth>(i + k * stride, is_aligned);
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        if (first + k * blockDim.y >= end) continue;
+        const auto terms = x.template terms<kWidth>(loaded[k], i + k * stride, is_aligned);
+        for (int c = 0; c < kWidth; ++c) sums[c] += static_cast<double>(widen(terms.values[c]));
+      }
     }
   }
   auto& shared = cuda::shared_memory<ColumnSums<kWidth>>();
@@ -107,17 +168,19 @@ __global__ void __launch_bounds__(kTileBlock)
 }
 
 template <int kWidth, class X, class Y>
-void launch_sum_rows(CudaStream& stream, Matrix matrix, const RowTiles& tiles, const X* x, Y* y,
+void launch_sum_rows(CudaStream& stream, Matrix matrix, const RowTiles& tiles, const X& x, Y* y,
                      GradMode mode) {
   launch(stream, tiles.grid(), tiles.block(), sizeof(ColumnSums<kWidth>), sum_rows_kernel<kWidth, X, Y>,
-         matrix.rows, matrix.columns, tiles.rows_of_block, cuda::is_aligned(x), x, y, mode);
+         matrix.rows, matrix.columns, tiles.rows_of_block, x.is_aligned(), x, y, mode);
 }
 
-/// Sums the rows in one launch if there is one row block and y has the type of x. Otherwise computes partial
-/// sums of each row block, then sums these.
-template <int kWidth, class T>
-void sum_rows_of(CudaStream& stream, Matrix matrix, const T* x, const GradView& y) {
-  const RowTiles tiles = tile_matrix(matrix, kWidth, sizeof(Pack<T, kWidth>), kSumThreadRows, kSumBlocks);
+/// Sums the rows of type T in one launch if there is one row block and y has this type. Otherwise computes
+/// partial sums of each row block, then sums these.
+template <class T, int kWidth, class X>
+void sum_rows_of(CudaStream& stream, Matrix matrix, const X& x, const GradView& y) {
+  RowTiles tiles = tile_matrix(matrix, kWidth, sizeof(Pack<T, kWidth>), kSumThreadRows, kSumBlocks);
+  if (tiles.row_blocks > 1)
+    tiles = tile_matrix(matrix, kWidth, sizeof(Pack<T, kWidth>), X::kThreadRows, kSumBlocks);
   if (tiles.row_blocks == 1 && y.dtype == dtype_of<T>)
     return launch_sum_rows<kWidth>(stream, matrix, tiles, x, y.as<T>(), y.mode);
 
@@ -129,8 +192,18 @@ void sum_rows_of(CudaStream& stream, Matrix matrix, const T* x, const GradView& 
   dispatch(kGpuTypes, y.dtype, [&](auto zero) {
     using Y = decltype(zero);
     const RowTiles all_rows = tile_matrix(sums, 1, sizeof(double), 1, 1);
-    launch_sum_rows<1>(stream, sums, all_rows, static_cast<const double*>(partials), y.as<Y>(), y.mode);
+    launch_sum_rows<1>(stream, sums, all_rows, Rows<double>{partials}, y.as<Y>(), y.mode);
   });
+}
+
+template <class T, class X>
+void sum_rows_of(CudaStream& stream, Matrix matrix, const X& x, const GradView& y) {
+  constexpr int kWidth = cuda::kVectorWidth<T>;
+  if (matrix.columns % kWidth == 0) {
+    sum_rows_of<T, kWidth>(stream, matrix, x, y);
+  } else {
+    sum_rows_of<T, 1>(stream, matrix, x, y);
+  }
 }
 
 // Adds a bias to each row.
@@ -203,12 +276,17 @@ void sum_rows(CudaStream& stream, ConstView x, GradView y) {
   if (!y.wanted() || matrix.columns == 0) return;
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    constexpr int kWidth = cuda::kVectorWidth<T>;
-    if (matrix.columns % kWidth == 0) {
-      sum_rows_of<kWidth>(stream, matrix, x.as<T>(), y);
-    } else {
-      sum_rows_of<1>(stream, matrix, x.as<T>(), y);
-    }
+    sum_rows_of<T>(stream, matrix, Rows<T>{x.as<T>()}, y);
+  });
+}
+
+void relu_bias_backward(CudaStream& stream, ConstView dy, ConstView y, View g, GradView db) {
+  const Matrix matrix(dy.shape);
+  if (!db.wanted()) return relu_backward(stream, dy, y, GradView(g));
+  if (matrix.columns == 0) return;
+  dispatch(kGpuTypes, dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    sum_rows_of<T>(stream, matrix, ReluRows<T>{.dy = dy.as<T>(), .y = y.as<T>(), .g = g.as<T>()}, db);
   });
 }
 

@@ -1,17 +1,21 @@
 // kernels/softmax_cross_entropy.h on the GPU. A team of threads processes a row. It finds the largest logit,
 // which is subtracted so that exp cannot overflow, and reads the row again for the sum. The second read is
-// served by the cache: a row of 1000 floats has 4 KB.
+// served by the cache: a row of 1000 floats has 4 KB. Short rows take another way forward: one thread holds a
+// whole row in registers, and one block processes all rows and adds their losses.
 #include "convoy/kernels/softmax_cross_entropy.h"
 
 #include <cmath>
 
+#include "convoy/kernels/cuda/primitives/block_sum.h"
 #include "convoy/kernels/cuda/primitives/row_team.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/reduce.h"
 
 namespace convoy::kernels {
 namespace {
 
-using cuda::compute_t, cuda::kGpuTypes, cuda::dispatch_team, cuda::first_largest, cuda::for_each_of_row,
-    cuda::narrow, cuda::widen;
+using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::dispatch_team, cuda::first_largest,
+    cuda::for_each_of_row, cuda::narrow, cuda::widen;
 
 /// The smoothed target: 1 - s + s / C for the label, s / C for every other class.
 template <class C>
@@ -23,39 +27,114 @@ struct Target {
         class_weight(static_cast<C>(smoothing / static_cast<double>(classes))) {}
 };
 
+/// The arguments of a forward kernel.
+template <class T, class C>
+struct Forward {
+  std::int64_t rows, classes;
+  const T* logits;
+  const std::int32_t* labels;
+  Target<C> target;
+  C *losses, *log_sum_exp;
+  std::int32_t* correct;
+
+  /// Stores the results of a row and returns its loss. `largest` is the first of the largest logits, `exps`
+  /// the sum of exp(x - largest.value), and `shifted` the sum of x - largest.value.
+  __device__ C finish(std::int64_t row, cuda::FirstLargest<C> largest, C exps, C shifted) const {
+    const std::int32_t label = labels[row];
+    const C log_sum = std::log(exps);
+    // Without smoothing, a logit of -infinity must not affect the loss.
+    const C smoothed = target.class_weight > 0 ? target.class_weight * shifted : C{0};
+    const C label_logit = widen(logits[row * classes + label]) - largest.value;
+    const C loss = log_sum - (target.label_weight * label_logit + smoothed);
+    losses[row] = loss;
+    log_sum_exp[row] = largest.value + log_sum;
+    correct[row] = largest.index == label ? 1 : 0;
+    return loss;
+  }
+};
+
 template <class Team, class T, class C>
-__global__ void __launch_bounds__(Team::kBlock)
-    forward_kernel(std::int64_t rows, std::int64_t classes, const T* logits, const std::int32_t* labels,
-                   Target<C> target, C* losses, C* log_sum_exp, std::int32_t* correct) {
+__global__ void __launch_bounds__(Team::kBlock) forward_kernel(const Forward<T, C> forward) {
   const std::int64_t row = Team::row();
-  if (row >= rows) return;  // true for all threads of a team
-  const T* const x = logits + row * classes;
-  const auto [offset, largest] = first_largest<Team>(x, classes);
-  C exps = 0, shifted = 0;  // sums of exp(x - offset) and of x - offset
-  for_each_of_row<Team>(x, classes, [&exps, &shifted, offset = offset](std::int64_t, C u) {
+  if (row >= forward.rows) return;  // true for all threads of a team
+  const T* const x = forward.logits + row * forward.classes;
+  const auto largest = first_largest<Team>(x, forward.classes);
+  C exps = 0, shifted = 0;
+  for_each_of_row<Team>(x, forward.classes, [&exps, &shifted, offset = largest.value](std::int64_t, C u) {
     exps += std::exp(u - offset);
     shifted += u - offset;
   });
   exps = Team::reduce(exps, cuda::Sum{});
-  // Without smoothing, a logit of -infinity must not affect the loss.
-  shifted = target.class_weight > 0 ? target.class_weight * Team::reduce(shifted, cuda::Sum{}) : C{0};
-  if (Team::rank() != 0) return;
-  const std::int32_t label = labels[row];
-  const C log_sum = std::log(exps);
-  losses[row] = log_sum - (target.label_weight * (widen(x[label]) - offset) + shifted);
-  log_sum_exp[row] = offset + log_sum;
-  correct[row] = largest == label ? 1 : 0;
+  if (forward.target.class_weight > 0) shifted = Team::reduce(shifted, cuda::Sum{});
+  if (Team::rank() == 0) forward.finish(row, largest, exps, shifted);
+}
+
+// Short rows. One launch instead of four: the losses, the two of sum(), and the scale.
+
+constexpr int kShortRow = 16;     // maximum number of classes; a thread holds three such arrays in registers
+constexpr int kTotalBlock = 256;  // the block of sum(), so that the losses are added in the same order
+constexpr int kMaxTotalRows = 4 * kTotalBlock;  // a fifth row per thread would take longer than a launch
+
+/// Returns the sum of the values in the order of warp_reduce(), as if each of the first lanes had one.
+template <class C>
+__device__ C sum_as_warp(C (&values)[kShortRow]) {
+#pragma unroll
+  for (int half = kShortRow / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int c = 0; c < half; ++c) values[c] += values[c + half];
+  return values[0];
+}
+
+/// Computes a row in this thread, with the same roundings as forward_kernel, and returns its loss.
+template <class T, class C>
+__device__ C loss_of_short_row(const Forward<T, C>& forward, int row) {
+  constexpr C kInfinity = std::numeric_limits<C>::infinity();
+  const auto classes = static_cast<int>(forward.classes);
+  C x[kShortRow], exps[kShortRow];
+#pragma unroll
+  for (int c = 0; c < kShortRow; ++c)
+    x[c] = c < classes ? widen(forward.logits[row * classes + c]) : -kInfinity;
+  cuda::FirstLargest<C> largest{x[0] != x[0] ? kInfinity : x[0], 0};
+#pragma unroll
+  for (int c = 1; c < kShortRow; ++c)
+    if (largest.value < x[c]) largest = {x[c], c};
+#pragma unroll
+  for (int c = 0; c < kShortRow; ++c) {
+    x[c] = c < classes ? x[c] - largest.value : C{0};
+    exps[c] = c < classes ? std::exp(x[c]) : C{0};
+  }
+  return forward.finish(row, largest, sum_as_warp(exps), sum_as_warp(x));
+}
+
+template <class C>
+struct TotalShared {
+  alignas(16) C losses[kMaxTotalRows];
+  BlockPartials<double, kTotalBlock> partials;
+};
+
+/// Computes all rows in one block, and *total = scale times the sum of their losses.
+template <class T, class C>
+__global__ void __launch_bounds__(kTotalBlock)
+    forward_total_kernel(const Forward<T, C> forward, C scale, C* total) {
+  auto& shared = cuda::shared_memory<TotalShared<C>>();
+  const auto rows = static_cast<int>(forward.rows);
+  for (int row = static_cast<int>(threadIdx.x); row < rows; row += kTotalBlock)
+    shared.losses[row] = loss_of_short_row(forward, row);
+  __syncthreads();
+  const double sum = cuda::block_sum<kTotalBlock>(
+      shared.losses, rows, [](double loss) { return loss; }, shared.partials);
+  if (threadIdx.x == 0) *total = scale * static_cast<C>(sum);
 }
 
 template <class Team, class T, class C>
 __global__ void __launch_bounds__(Team::kBlock)
     backward_kernel(std::int64_t rows, std::int64_t classes, const C* dloss, const T* logits,
-                    const std::int32_t* labels, const C* log_sum_exp, Target<C> target, GradMode mode,
-                    T* dlogits) {
+                    const std::int32_t* labels, const C* log_sum_exp, Target<C> target, C factor,
+                    GradMode mode, T* dlogits) {
   const std::int64_t row = Team::row();
   if (row >= rows) return;
   T* const dx = dlogits + row * classes;
-  const C scale = *dloss;
+  const C scale = factor * *dloss;
   const C offset = log_sum_exp[row];
   const std::int32_t label = labels[row];
   for_each_of_row<Team>(logits + row * classes, classes, [=](std::int64_t c, C u) {
@@ -67,25 +146,40 @@ __global__ void __launch_bounds__(Team::kBlock)
 
 }  // namespace
 
-void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstView labels, double smoothing,
-                                   View losses, View log_sum_exp, View correct) {
+void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstView labels,
+                                   CrossEntropyOptions options, View losses, View log_sum_exp, View correct,
+                                   View total) {
   const std::int64_t rows = logits.shape[0];
   const std::int64_t classes = logits.shape[1];
-  if (rows == 0) return;
-  dispatch(kGpuTypes, logits.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    using C = compute_t<T>;
-    dispatch_team(classes, [&](auto team) {
-      using Team = decltype(team);
-      launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
-             forward_kernel<Team, T, C>, rows, classes, logits.as<T>(), labels.as<std::int32_t>(),
-             Target<C>(smoothing, classes), losses.as<C>(), log_sum_exp.as<C>(), correct.as<std::int32_t>());
+  const bool in_one_block = 0 < rows && rows <= kMaxTotalRows && classes <= kShortRow;
+  if (rows > 0)
+    dispatch(kGpuTypes, logits.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      using C = compute_t<T>;
+      const Forward<T, C> forward{.rows = rows,
+                                  .classes = classes,
+                                  .logits = logits.as<T>(),
+                                  .labels = labels.as<std::int32_t>(),
+                                  .target = Target<C>(options.smoothing, classes),
+                                  .losses = losses.as<C>(),
+                                  .log_sum_exp = log_sum_exp.as<C>(),
+                                  .correct = correct.as<std::int32_t>()};
+      if (in_one_block)
+        return launch(stream, 1, kTotalBlock, sizeof(TotalShared<C>), forward_total_kernel<T, C>, forward,
+                      static_cast<C>(options.scale), total.as<C>());
+      dispatch_team(classes, [&](auto team) {
+        using Team = decltype(team);
+        launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
+               forward_kernel<Team, T, C>, forward);
+      });
     });
-  });
+  if (in_one_block) return;
+  sum(stream, losses, GradView(total));
+  if (options.scale != 1) scale(stream, total, options.scale, GradView(total));
 }
 
 void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstView logits, ConstView labels,
-                                    ConstView log_sum_exp, double smoothing, GradView dlogits) {
+                                    ConstView log_sum_exp, CrossEntropyOptions options, GradView dlogits) {
   const std::int64_t rows = logits.shape[0];
   const std::int64_t classes = logits.shape[1];
   if (!dlogits.wanted() || rows == 0) return;
@@ -96,7 +190,8 @@ void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstVi
       using Team = decltype(team);
       launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, 0, backward_kernel<Team, T, C>, rows,
              classes, dloss.as<C>(), logits.as<T>(), labels.as<std::int32_t>(), log_sum_exp.as<C>(),
-             Target<C>(smoothing, classes), dlogits.mode, dlogits.as<T>());
+             Target<C>(options.smoothing, classes), static_cast<C>(options.scale), dlogits.mode,
+             dlogits.as<T>());
     });
   });
 }

@@ -16,7 +16,8 @@ namespace convoy {
 
 /// A map from problems to algorithms that keeps the `capacity` most recently used entries. Keys and values
 /// are one line of text each. Their format belongs to the code that autotunes, which treats a value that it
-/// cannot parse as missing. Not thread-safe.
+/// cannot parse as missing. An entry may also have compiled code of its algorithm, which only saves the time
+/// to compile it. Not thread-safe.
 class AlgorithmCache {
  public:
   /// Creates an empty cache for at most `capacity` entries.
@@ -24,8 +25,11 @@ class AlgorithmCache {
 
   /// Returns the value of `key`, if there is one, and marks the entry as the most recently used.
   std::optional<std::string> find(std::string_view key);
-  /// Adds or replaces the entry. Evicts the least recently used entry if the cache is full.
-  void insert(std::string key, std::string value);
+  /// Adds or replaces the entry. Evicts the least recently used entry if the cache is full. Without new code,
+  /// an entry whose value does not change keeps its code.
+  void insert(std::string key, std::string value, std::string code = "");
+  /// Returns the compiled code of the algorithm of `key`, or "".
+  std::string code(std::string_view key) const;
 
   /// Returns all entries, the least recently used one first. Inserting them in this order restores the cache.
   std::vector<std::pair<std::string, std::string>> entries() const;
@@ -36,7 +40,9 @@ class AlgorithmCache {
   std::uint64_t revision() const { return revision_; }
 
  private:
-  using Entry = std::pair<std::string, std::string>;
+  struct Entry {
+    std::string key, value, code;
+  };
   std::size_t capacity_;
   std::uint64_t revision_ = 0;
   std::list<Entry> order_;                                                   // least recently used first

@@ -15,7 +15,7 @@ struct StepPointers {
   const double* lr;
   const double* grad_scale;
   const std::int32_t* skip;
-  const double* steps;
+  double* steps;
 
   explicit StepPointers(const StepScalars& scalars)
       : lr(scalars.lr.as<double>()),
@@ -27,70 +27,73 @@ struct StepPointers {
   CONVOY_HOST_DEVICE double gradient_factor() const { return grad_scale != nullptr ? *grad_scale : 1; }
 };
 
+/// The coefficients of a step of SGD.
+template <class T>
+struct SgdCoefficients {
+  using Options = SgdOptions;
+  T lr, momentum, weight_decay;
+
+  CONVOY_HOST_DEVICE SgdCoefficients(const SgdOptions& options, double rate, double /*step*/)
+      : lr(static_cast<T>(rate * options.lr_scale)),
+        momentum(static_cast<T>(options.momentum)),
+        weight_decay(static_cast<T>(options.weight_decay)) {}
+};
+
 /// The update of SGD without momentum.
 template <class T>
 struct SgdUpdate {
-  using Element = T;
-  using Options = SgdOptions;
   static constexpr int kStates = 0;
-  T lr, weight_decay;
+  SgdCoefficients<T> by;
 
-  CONVOY_HOST_DEVICE SgdUpdate(const SgdOptions& options, const StepPointers& step)
-      : lr(static_cast<T>(*step.lr * options.lr_scale)), weight_decay(static_cast<T>(options.weight_decay)) {}
-
-  CONVOY_HOST_DEVICE void operator()(T grad, T& p) const { p -= lr * (grad + weight_decay * p); }
+  CONVOY_HOST_DEVICE void operator()(T grad, T& p) const { p -= by.lr * (grad + by.weight_decay * p); }
 };
 
 /// The update of SGD with momentum m.
 template <class T, bool kNesterov>
 struct MomentumUpdate {
-  using Element = T;
-  using Options = SgdOptions;
   static constexpr int kStates = 1;
-  T lr, momentum, weight_decay;
-
-  CONVOY_HOST_DEVICE MomentumUpdate(const SgdOptions& options, const StepPointers& step)
-      : lr(static_cast<T>(*step.lr * options.lr_scale)),
-        momentum(static_cast<T>(options.momentum)),
-        weight_decay(static_cast<T>(options.weight_decay)) {}
+  SgdCoefficients<T> by;
 
   CONVOY_HOST_DEVICE void operator()(T grad, T& p, T& m) const {
-    const T g = grad + weight_decay * p;
-    m = momentum * m + g;
-    p -= lr * (kNesterov ? g + momentum * m : m);
+    const T g = grad + by.weight_decay * p;
+    m = by.momentum * m + g;
+    p -= by.lr * (kNesterov ? g + by.momentum * m : m);
   }
 };
 
-/// The update of Adam and AdamW with the moments m and v.
+/// The coefficients of step number `step` of Adam and AdamW.
 template <class T>
-struct AdamUpdate {
-  using Element = T;
+struct AdamCoefficients {
   using Options = AdamOptions;
-  static constexpr int kStates = 2;
   T beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
-  T step_size, inverse_root_correction2;  // lr / (1 - beta1^steps), 1 / sqrt(1 - beta2^steps)
+  T step_size, inverse_root_correction2;  // lr / (1 - beta1^step), 1 / sqrt(1 - beta2^step)
   // Weight decay of Adam: g += coupled_decay p. Weight decay of AdamW: p *= decay_factor.
   T coupled_decay, decay_factor;
 
-  CONVOY_HOST_DEVICE AdamUpdate(const AdamOptions& options, const StepPointers& step)
-      : AdamUpdate(options, *step.lr * options.lr_scale, *step.steps) {}
-
-  CONVOY_HOST_DEVICE AdamUpdate(const AdamOptions& options, double lr, double steps)
+  CONVOY_HOST_DEVICE AdamCoefficients(const AdamOptions& options, double rate, double step)
       : beta1(static_cast<T>(options.beta1)),
         one_minus_beta1(static_cast<T>(1 - options.beta1)),
         beta2(static_cast<T>(options.beta2)),
         one_minus_beta2(static_cast<T>(1 - options.beta2)),
         epsilon(static_cast<T>(options.epsilon)),
-        step_size(static_cast<T>(lr / (1 - std::pow(options.beta1, steps)))),
-        inverse_root_correction2(static_cast<T>(1 / std::sqrt(1 - std::pow(options.beta2, steps)))),
+        step_size(static_cast<T>(rate * options.lr_scale / (1 - std::pow(options.beta1, step)))),
+        inverse_root_correction2(static_cast<T>(1 / std::sqrt(1 - std::pow(options.beta2, step)))),
         coupled_decay(static_cast<T>(options.decoupled ? 0 : options.weight_decay)),
-        decay_factor(static_cast<T>(options.decoupled ? 1 - lr * options.weight_decay : 1)) {}
+        decay_factor(
+            static_cast<T>(options.decoupled ? 1 - rate * options.lr_scale * options.weight_decay : 1)) {}
+};
+
+/// The update of Adam and AdamW with the moments m and v.
+template <class T>
+struct AdamUpdate {
+  static constexpr int kStates = 2;
+  AdamCoefficients<T> by;
 
   CONVOY_HOST_DEVICE void operator()(T grad, T& p, T& m, T& v) const {
-    const T g = grad + coupled_decay * p;
-    m = beta1 * m + one_minus_beta1 * g;
-    v = beta2 * v + one_minus_beta2 * g * g;
-    p = decay_factor * p - step_size * m / (std::sqrt(v) * inverse_root_correction2 + epsilon);
+    const T g = grad + by.coupled_decay * p;
+    m = by.beta1 * m + by.one_minus_beta1 * g;
+    v = by.beta2 * v + by.one_minus_beta2 * g * g;
+    p = by.decay_factor * p - by.step_size * m / (std::sqrt(v) * by.inverse_root_correction2 + by.epsilon);
   }
 };
 

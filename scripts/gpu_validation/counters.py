@@ -10,7 +10,8 @@ from gpu_validation.environment import need_device
 from gpu_validation.work import Failed, NotHere, last_line
 
 COUNTED = pathlib.Path(__file__).resolve().parents[2] / "bench" / "results" / "counted" / "resnet18-bf16-128.json"
-STEP = ("--model", "resnet18", "--precision", "bf16", "--batch-size", "128")
+# As counted: --count leaves out this project's convolutions.
+STEP = ("--model", "resnet18", "--precision", "bf16", "--batch-size", "128", "--convolutions", "cudnn")
 QUICK_STEP = ("--model", "lenet", "--batch-size", "8")
 # Figure: the metrics of Nsight Compute that it sums. The first ones are also counted by the emulator.
 COUNTS = {
@@ -21,6 +22,16 @@ COUNTS = {
 }
 MEASURED = {**COUNTS, "bytes": ("dram__bytes_read.sum", "dram__bytes_write.sum"), "ns": ("gpu__time_duration.sum",)}
 TOLERANCE = 0.02  # of a count; nvcc may keep a value that g++ loads again
+# Larger differences that an H200 showed (bench/results/h200): nvcc loads a struct in other pieces, and accesses shared
+# memory by other instructions.
+KNOWN = {
+    "step_kernel": {"requests": 0.08},
+    "prepare_kernel": {"requests": 1.5, "sectors": 1.6},
+    "augment_kernel": {"wavefronts": 0.18},
+    "batch_norm_moments_kernel": {"wavefronts": 0.07},
+    "batch_norm_gradient_sums_kernel": {"wavefronts": 0.07},
+    "forward_total_kernel": {"wavefronts": 0.45},
+}
 LIBRARIES = "convolutions and GEMMs"
 
 
@@ -92,7 +103,8 @@ def compare(counted, measured):
             problems.append(f"{name}: counted {ours[key]['launches']} launches, measured {theirs[key]['launches']}")
             continue
         for figure in COUNTS:
-            if abs(theirs[key][figure] - ours[key][figure]) > TOLERANCE * max(ours[key][figure], 1):
+            tolerance = KNOWN.get(key[0], {}).get(figure, TOLERANCE)
+            if abs(theirs[key][figure] - ours[key][figure]) > tolerance * max(ours[key][figure], 1):
                 problems.append(f"{name}: counted {ours[key][figure]:.0f} {figure}, measured {theirs[key][figure]:.0f}")
     libraries = [launch for launch in measured if launch["name"] not in names]
     of_libraries = [launch for launch in counted if launch["name"].startswith(("conv2d", "gemm"))]

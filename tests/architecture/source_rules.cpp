@@ -25,11 +25,14 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"kernels/shared", {"kernels"}},
     {"kernels/cpu/primitives", {"kernels/shared"}},
     {"kernels/cpu/winograd", {"kernels/cpu/primitives"}},
-    {"kernels/cpu", {"kernels/cpu/winograd"}},
+    {"kernels/cpu/normalization", {"kernels/cpu/primitives"}},
+    {"kernels/cpu", {"kernels/cpu/winograd", "kernels/cpu/normalization"}},
     {"kernels/cuda/primitives", {"kernels/shared", "kernels/runtime/cuda"}},
     {"kernels/cuda/cublas", {"kernels/cuda/primitives"}},
-    {"kernels/cuda/cudnn", {"kernels/cuda/cublas"}},
     {"kernels/cuda/normalization", {"kernels/cuda/primitives"}},
+    {"kernels/cuda/optimizer", {"kernels/cuda/primitives"}},
+    {"kernels/cuda/implicit_gemm", {"kernels/cuda/normalization"}},
+    {"kernels/cuda/cudnn", {"kernels/cuda/cublas", "kernels/cuda/implicit_gemm"}},
     {"kernels/cuda", {"kernels/cuda/cublas", "kernels/cuda/cudnn", "kernels/cuda/normalization"}},
     {"engine/profile", {"kernels/runtime"}},
     {"engine/tensor", {"kernels"}},
@@ -76,7 +79,8 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
       "comm/transport/hierarchical", "comm/nccl", "comm/parallel"}},
     {"bench/collectives", {"apps/doctor", "apps/train/report"}},
     {"bench/counted", {"kernels", "tests/cuda_emulator/vendor"}},
-    {"bench/kernels", {"bench/counted", "apps/doctor", "tests/testing/op_cases"}},
+    {"bench/kernels",
+     {"bench/counted", "apps/doctor", "kernels/cuda/implicit_gemm", "tests/testing/op_cases"}},
     {"bench/overlap", {"apps/train"}},
     {"bench/step", {"bench/counted", "apps/doctor", "apps/train/report"}},
     {"bench/layers", {"bench/overlap", "bench/step"}},
@@ -97,10 +101,16 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/kernels/cpu", {"tests/kernels", "kernels/cpu"}},
     {"tests/kernels/cuda/driver_stub", {}},
     {"tests/kernels/cuda/planned", {"tests/kernels/cuda/driver_stub", "kernels/cuda", "models"}},
+    {"tests/kernels/cuda/normalization", {"tests/kernels", "kernels/cuda"}},
+    {"tests/kernels/cuda/implicit_gemm", {"tests/kernels", "kernels/cuda"}},
     {"tests/kernels/cuda",
      {"tests/kernels", "kernels/cuda", "tests/cuda_emulator/vendor", "tests/kernels/cuda/planned"}},
+    {"tests/kernels/cuda/cudnn",
+     {"tests/kernels", "kernels/cuda", "tests/cuda_emulator/vendor", "tests/kernels/cuda/planned"}},
     {"tests/engine", {"engine/io", "engine/profile", "tests/testing/op_cases", "tests/testing/support"}},
-    {"tests/models", {"models", "apps/examples", "tests/testing/op_cases", "tests/testing/support"}},
+    {"tests/models",
+     {"models", "apps/examples", "kernels/cuda/implicit_gemm", "tests/testing/op_cases",
+      "tests/testing/support"}},
     {"tests/comm", {"tests/testing/support"}},
     {"tests/comm/net", {"tests/comm"}},
     {"tests/comm/bootstrap", {"tests/comm"}},
@@ -124,9 +134,15 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
 };
 
 // Outside kernels/base and kernels/runtime: sources that differ between versions of a library, or between processors.
-const std::set<std::string> kVersionShims = {
-    "kernels/cpu/onednn.h", "kernels/cpu/primitives/simd.h", "datasets/download/http_transfer.cpp",
-    "tests/cuda_emulator/runtime/fiber.cpp", "tests/cuda_emulator/runtime/sanitizer.h"};
+const std::set<std::string> kVersionShims = {"kernels/cpu/onednn.h",
+                                             "kernels/cpu/primitives/simd.h",
+                                             "kernels/cuda/primitives/async_copy.h",
+                                             "kernels/cuda/primitives/early_start.h",
+                                             "kernels/cuda/primitives/tensor_core.h",
+                                             "kernels/cuda/primitives/warpgroup.h",
+                                             "datasets/download/http_transfer.cpp",
+                                             "tests/cuda_emulator/runtime/fiber.cpp",
+                                             "tests/cuda_emulator/runtime/sanitizer.h"};
 
 constexpr std::ptrdiff_t kMaxLines = 450;
 // Files that readers open first are shorter.

@@ -30,7 +30,8 @@ const DeviceContext& cpu() {
 /// Returns the functions of the public headers of engine/ops that return a Variable or a struct with one.
 const std::vector<std::string>& op_functions() {
   static const std::vector<std::string> names = [] {
-    static const std::regex kDeclaration(R"(^(?:Variable|CrossEntropy|std::vector<Variable>) (\w+)\(.*)");
+    static const std::regex kDeclaration(
+        R"(^(?:Variable|CrossEntropy|BatchNormInput|std::vector<Variable>) (\w+)\(.*)");
     std::vector<std::string> found;
     std::smatch match;
     for (const auto& file : std::filesystem::directory_iterator(CONVOY_SOURCE_DIR "/engine/ops")) {
@@ -83,12 +84,17 @@ std::set<std::string> recorded_names(const Variable& y) {
 
 TEST(ModelCases, CallTheOpsInTheirNames) {
   // Ops that wrap another op, or that do nothing.
-  const std::map<std::string, std::string> recorded_as = {
-      {"mean", "scale"},      {"cross_entropy_sum", "cross_entropy"},
-      {"stack", "concat"},    {"sync_batch_norm", "batch_norm"},
-      {"chunk", "slice"},     {"transpose", "permute"},
-      {"squeeze", "reshape"}, {"unsqueeze", "reshape"},
-      {"min", "max"},         {"variance", "sum_to"}};
+  const std::map<std::string, std::string> recorded_as = {{"mean", "scale"},
+                                                          {"cross_entropy_sum", "cross_entropy"},
+                                                          {"stack", "concat"},
+                                                          {"sync_batch_norm", "batch_norm"},
+                                                          {"chunk", "slice"},
+                                                          {"transpose", "permute"},
+                                                          {"squeeze", "reshape"},
+                                                          {"unsqueeze", "reshape"},
+                                                          {"min", "max"},
+                                                          {"variance", "sum_to"},
+                                                          {"normalize", "batch_norm"}};
   for (const ModelCase& c : testing::all_model_cases({.batch = kImages})) {
     const auto other = recorded_as.find(function_of(c));
     std::string expected = other != recorded_as.end() ? other->second : function_of(c);
@@ -270,8 +276,11 @@ TEST(ModelCases, CountPassesOverFeatureMaps) {
   const std::vector<ModelCase> resnet18 = testing::resnet18_cases({.batch = 1});
   const std::int64_t map = 32 * 32 * 64;
   const ModelCase& norm = case_named(resnet18, "resnet18/batch_norm_64_32px_residual_relu");
-  expect_cost(norm.cost.forward, 9 * map, 4 * map * 4);    // x twice, the residual, y
-  expect_cost(norm.cost.backward, 13 * map, 8 * map * 4);  // dy, x and y twice; dx and the residual's
+  expect_cost(norm.cost.forward, 9 * map, 4 * map * 4);  // x twice, the residual, y
+  // dy, x and y, and the residual's gradient; this, x, and dx.
+  expect_cost(norm.cost.backward, 13 * map, 7 * map * 4);
+  const ModelCase& relu = case_named(resnet18, "resnet18/batch_norm_64_32px_relu");
+  expect_cost(relu.cost.backward, 13 * map, 5 * map * 4);  // dy and x twice; dx
   const ModelCase& plain = case_named(resnet18, "resnet18/batch_norm_128_16px");
   expect_cost(plain.cost.backward, 11 * map / 2, 5 * map / 2 * 4);  // dy and x twice; dx
   const ModelCase& loss = case_named(resnet18, "resnet18/cross_entropy_sum_10");

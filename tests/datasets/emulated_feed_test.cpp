@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "convoy/kernels/base/error.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/datasets/loader_fixture.h"
 #include "tests/testing/support/gpu.h"
@@ -49,7 +50,8 @@ TEST_F(EmulatedFeed, RecoversFromExhaustedGpuMemory) {
   const data::ImageSet set = make_set(160);
   for (const int workers : {0, 2}) {
     emulator::Settings settings = emulator::settings();
-    settings.memory_bytes = 3 * kBatchBytes + kBatchBytes / 2;
+    constexpr std::size_t kTicketBytes = CudaStream::kTickets * sizeof(unsigned);  // of each stream
+    settings.memory_bytes = 3 * kBatchBytes + kBatchBytes / 2 + 2 * kTicketBytes;
     const ScopedSettings scarce(settings);
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     const data::LoaderOptions options{.global_batch = 16, .workers = workers, .prefetch = 2, .device = gpu};

@@ -58,7 +58,8 @@ TEST_P(CheckpointResume, ResumesBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(All, CheckpointResume,
                          ::testing::Values(ResumeCase{"sgd", DType::f32}, ResumeCase{"adam", DType::f32},
-                                           ResumeCase{"adamw", DType::f32}, ResumeCase{"sgd", DType::f64}),
+                                           ResumeCase{"adamw", DType::f32}, ResumeCase{"muon", DType::f32},
+                                           ResumeCase{"sgd", DType::f64}),
                          [](const auto& test) {
                            return std::string(test.param.optimizer) + "_" +
                                   std::string(to_string(test.param.dtype));

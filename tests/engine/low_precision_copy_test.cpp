@@ -131,5 +131,61 @@ TEST(Cast, WritesTheGradientInTheLeafsType) {
   }
 }
 
+TEST(Cast, KeepsTheOnlyGradientUnconverted) {
+  const Variable x = leaf({1, 2});
+  x.set_low_precision_copy(x.value().to(DType::bf16));
+  const auto seed = [](DType dtype) {
+    return Tensor::from(std::vector<double>{3, -5}, {2}, Device::cpu()).to(dtype);
+  };
+  const Tensor bf16_seed = seed(DType::bf16);
+  backward(cast(x, DType::bf16), {.seed = bf16_seed});
+  EXPECT_TRUE(x.grad().shares_storage_with(bf16_seed)) << "no pass over the gradient";
+  EXPECT_EQ(x.grad().dtype(), DType::bf16);
+
+  // A second micro-batch converts the gradient before it adds its own, and leaves the first one's tensor.
+  backward(cast(x, DType::bf16), {.accumulate = true, .seed = bf16_seed});
+  EXPECT_EQ(x.grad().dtype(), DType::f32);
+  EXPECT_THAT(values_of(x.grad()), ElementsAre(6, -10));
+  EXPECT_THAT(values_of(bf16_seed), ElementsAre(3, -5));
+
+  // The next step replaces the sum, although nothing released it.
+  x.consume_grad();
+  backward(cast(x, DType::bf16), {.seed = bf16_seed});
+  EXPECT_EQ(x.grad().dtype(), DType::bf16);
+  EXPECT_THAT(values_of(x.grad()), ElementsAre(3, -5));
+
+  // Another type than the copy's is converted.
+  x.consume_grad();
+  backward(cast(x, DType::f16), {.seed = seed(DType::f16)});
+  EXPECT_EQ(x.grad().dtype(), DType::f32);
+  EXPECT_THAT(values_of(x.grad()), ElementsAre(3, -5));
+}
+
+TEST(Cast, AddsGradientsOfSeveralUsesInTheLeafsType) {
+  const Variable x = leaf({1, 2});
+  x.set_low_precision_copy(x.value().to(DType::bf16));
+  // 1 + 2^-9 in f32; in bf16 it would be 1.
+  const Variable direct = x * (1.0 / 512), halved = cast(cast(x, DType::bf16), DType::f32);
+  backward(sum(halved + direct));
+  EXPECT_EQ(x.grad().dtype(), DType::f32);
+  EXPECT_THAT(values_of(x.grad()), ElementsAre(1 + 1.0 / 512, 1 + 1.0 / 512));
+}
+
+TEST(LowPrecisionCopies, UpdatesFromUnconvertedGradientsHaveTheSameBits) {
+  for (const char* optimizer : {"sgd", "adam"}) {
+    SCOPED_TRACE(optimizer);
+    TinyTraining kept(optimizer), converted(optimizer);
+    std::vector<Tensor> storage;
+    for (const TinyTraining* training : {&kept, &converted})
+      training->net->keep_low_precision_copies(DType::bf16);
+    for (const nn::NamedParameter& parameter : converted.net->parameters())
+      parameter.variable.set_grad_storage(
+          storage.emplace_back(Tensor::zeros(parameter.variable.shape(), DType::f32, Device::cpu())));
+    for (int step = 0; step < 3; ++step)
+      for (const TinyTraining* training : {&kept, &converted}) training->step(step, DType::bf16);
+    EXPECT_EQ(io::parameters_hash(*kept.net), io::parameters_hash(*converted.net));
+  }
+}
+
 }  // namespace
 }  // namespace convoy

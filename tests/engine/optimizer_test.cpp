@@ -284,9 +284,10 @@ TEST(MakeOptimizer, MakesOptimizersByNameAndChecksSettings) {
   EXPECT_EQ(optim::make_optimizer("adam", groups())->name(), "adam");
   EXPECT_EQ(optim::make_optimizer("adamw", groups())->name(), "adamw");
   EXPECT_TRUE(optim::make_optimizer("sgd", groups(), {.momentum = 0})->state().empty());
-  EXPECT_THROW(optim::make_optimizer("muon", groups()), UsageError);
+  EXPECT_THROW(optim::make_optimizer("lion", groups()), UsageError);
   EXPECT_THROW(optim::make_optimizer("adam", groups(), {.momentum = 0.9}), UsageError);
   EXPECT_THROW(optim::make_optimizer("adamw", groups(), {.nesterov = true}), UsageError);
+  EXPECT_THROW(optim::make_optimizer("sgd", groups(), {.sgd_lr_scale = 2.0}), UsageError);
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ inline constexpr Wanted kWantAll = {true, true, true, true};
 /// The offset in elements from an aligned address of each view.
 struct Offsets {
   std::size_t x = 0, residual = 0, dy = 0, y = 0, dx = 0, dresidual = 0;
-  std::size_t gamma = 0, beta = 0, mean = 0, inverse_std = 0, running_mean = 0, running_var = 0, dgamma = 0,
-              dbeta = 0;
+  std::size_t gamma = 0, beta = 0, mean = 0, inverse_std = 0, coefficients = 0, running_mean = 0,
+              running_var = 0, dgamma = 0, dbeta = 0;
 };
 
 /// All arrays that a batch norm of element type T reads and writes. The gradients have random previous
@@ -41,7 +41,7 @@ template <class T>
 struct Norm {
   using C = ComputeType<T>;
   Array<T> x, residual, dy, y, dx, dresidual;
-  Array<C> gamma, beta, mean, inverse_std, running_mean, running_var, dgamma, dbeta;
+  Array<C> gamma, beta, mean, inverse_std, coefficients, running_mean, running_var, dgamma, dbeta;
 
   Norm(std::int64_t rows, std::int64_t channels)
       : x(Array<T>::random({rows, channels}, 1)),
@@ -54,6 +54,7 @@ struct Norm {
         beta(Array<C>::random({channels}, 7)),
         mean({channels}),
         inverse_std({channels}),
+        coefficients({2, channels}),
         running_mean(Array<C>::random({channels}, 8)),
         running_var({channels}, C{2}),
         dgamma(Array<C>::random({channels}, 9)),
@@ -69,7 +70,8 @@ struct Norm {
     widen(out.x, x), widen(out.residual, residual), widen(out.dy, dy), widen(out.y, y), widen(out.dx, dx);
     widen(out.dresidual, dresidual), widen(out.gamma, gamma), widen(out.beta, beta), widen(out.mean, mean);
     widen(out.inverse_std, inverse_std), widen(out.running_mean, running_mean);
-    widen(out.running_var, running_var), widen(out.dgamma, dgamma), widen(out.dbeta, dbeta);
+    widen(out.coefficients, coefficients), widen(out.running_var, running_var), widen(out.dgamma, dgamma),
+        widen(out.dbeta, dbeta);
     return out;
   }
 };
@@ -82,6 +84,7 @@ void forward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, c
       y(device, norm.y, at.y);
   const DeviceArray<C> gamma(device, norm.gamma, at.gamma), beta(device, norm.beta, at.beta),
       mean(device, norm.mean, at.mean), inverse_std(device, norm.inverse_std, at.inverse_std),
+      coefficients(device, norm.coefficients, at.coefficients),
       running_mean(device, norm.running_mean, at.running_mean),
       running_var(device, norm.running_var, at.running_var);
   const ConstView added = fusion.residual ? ConstView(residual.view()) : ConstView();
@@ -89,7 +92,8 @@ void forward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, c
   on(device.stream(), [&](auto& s) {
     if (fusion.training)
       kernels::batch_norm_forward(s, x.view(), gamma.view(), beta.view(), added, y.view(), mean.view(),
-                                  inverse_std.view(), running_mean.view(), running_var.view(), options);
+                                  inverse_std.view(), coefficients.view(), running_mean.view(),
+                                  running_var.view(), options);
     else
       kernels::batch_norm_inference(s, x.view(), gamma.view(), beta.view(), added, running_mean.view(),
                                     running_var.view(), y.view(), options);
@@ -97,19 +101,22 @@ void forward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, c
   norm.y = y.values();
   norm.mean = mean.values();
   norm.inverse_std = inverse_std.values();
+  norm.coefficients = coefficients.values();
   norm.running_mean = running_mean.values();
   norm.running_var = running_var.values();
 }
 
-/// Calls the backward kernel with the statistics and the y of `norm`, and stores its results there.
+/// Calls the backward kernel with the statistics of `norm`, its y, and without a residual its coefficients.
+/// Stores the results in `norm`. If reads_y, passes no coefficients.
 template <class T>
 void backward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, GradMode mode,
-              const Wanted& wanted = kWantAll, const Offsets& at = {}) {
+              const Wanted& wanted = kWantAll, const Offsets& at = {}, bool reads_y = false) {
   using C = ComputeType<T>;
   const DeviceArray<T> dy(device, norm.dy, at.dy), x(device, norm.x, at.x), y(device, norm.y, at.y),
       dx(device, norm.dx, at.dx), dresidual(device, norm.dresidual, at.dresidual);
   const DeviceArray<C> gamma(device, norm.gamma, at.gamma), mean(device, norm.mean, at.mean),
       inverse_std(device, norm.inverse_std, at.inverse_std),
+      coefficients(device, norm.coefficients, at.coefficients),
       running_mean(device, norm.running_mean, at.running_mean),
       running_var(device, norm.running_var, at.running_var), dgamma(device, norm.dgamma, at.dgamma),
       dbeta(device, norm.dbeta, at.dbeta);
@@ -119,11 +126,13 @@ void backward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, 
   const GradView to_x = gradient(wanted[0], dx), to_residual = gradient(wanted[1], dresidual),
                  to_gamma = gradient(wanted[2], dgamma), to_beta = gradient(wanted[3], dbeta);
   const ConstView result = fusion.relu ? ConstView(y.view()) : ConstView();
+  const ConstView of_forward = fusion.residual || reads_y ? ConstView() : ConstView(coefficients.view());
   const BatchNormOptions options{.relu = fusion.relu};
   on(device.stream(), [&](auto& s) {
     if (fusion.training)
       kernels::batch_norm_backward(s, dy.view(), x.view(), result, gamma.view(), mean.view(),
-                                   inverse_std.view(), to_x, to_residual, to_gamma, to_beta, options);
+                                   inverse_std.view(), of_forward, to_x, to_residual, to_gamma, to_beta,
+                                   options);
     else
       kernels::batch_norm_inference_backward(s, dy.view(), x.view(), result, gamma.view(),
                                              running_mean.view(), running_var.view(), to_x, to_residual,

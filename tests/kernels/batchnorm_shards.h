@@ -62,16 +62,17 @@ void forward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion&
     });
     detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
       const DeviceArray<C> mean(device, before.mean), inverse_std(device, before.inverse_std),
-          running_mean(device, before.running_mean), running_var(device, before.running_var);
+          coefficients(device, before.coefficients), running_mean(device, before.running_mean),
+          running_var(device, before.running_var);
       const ConstView added = fusion.residual ? ConstView(rows.of(residual)) : ConstView();
       kernels::sync_batch_norm_elemt(s, rows.of(x), gamma.view(), beta.view(), added, moments.view(),
-                                     rows.of(y), mean.view(), inverse_std.view(), running_mean.view(),
-                                     running_var.view(), {.relu = fusion.relu});
+                                     rows.of(y), mean.view(), inverse_std.view(), coefficients.view(),
+                                     running_mean.view(), running_var.view(), {.relu = fusion.relu});
       const auto keep = [&](Array<C>& to, const DeviceArray<C>& from) {
         if (shard > 0) expect_same_bits(from.values(), to);
         to = from.values();
       };
-      keep(norm.mean, mean), keep(norm.inverse_std, inverse_std);
+      keep(norm.mean, mean), keep(norm.inverse_std, inverse_std), keep(norm.coefficients, coefficients);
       keep(norm.running_mean, running_mean), keep(norm.running_var, running_var);
     });
   });
@@ -86,16 +87,18 @@ void backward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion
   const DeviceArray<T> dy(device, norm.dy), x(device, norm.x), y(device, norm.y), dx(device, norm.dx),
       dresidual(device, norm.dresidual);
   const DeviceArray<C> gamma(device, norm.gamma), mean(device, norm.mean),
-      inverse_std(device, norm.inverse_std), dgamma(device, norm.dgamma), dbeta(device, norm.dbeta);
+      inverse_std(device, norm.inverse_std), coefficients(device, norm.coefficients),
+      dgamma(device, norm.dgamma), dbeta(device, norm.dbeta);
   const Shape shape({static_cast<std::int64_t>(ends.size()), 1 + 2 * norm.channels()});
   const DeviceArray<double> sums(device, shape);
+  const ConstView of_forward = fusion.residual ? ConstView() : ConstView(coefficients.view());
   const BatchNormOptions options{.relu = fusion.relu};
   const auto result = [&](const auto& rows) { return fusion.relu ? ConstView(rows.of(y)) : ConstView(); };
   on(device.stream(), [&](auto& s) {
     detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {
       const GradMode shard_mode = shard == 0 ? mode : GradMode::accumulate;
       kernels::sync_batch_norm_backward_reduce(s, rows.of(dy), rows.of(x), result(rows), mean.view(),
-                                               inverse_std.view(), detail::vector_of(sums, shard),
+                                               inverse_std.view(), of_forward, detail::vector_of(sums, shard),
                                                dgamma.grad(shard_mode), dbeta.grad(shard_mode), options);
     });
     const Array<double> of_shards = sums.values();
@@ -104,8 +107,8 @@ void backward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion
     const DeviceArray<double> all(device, total);
     detail::for_each_shard<T>(ends, [&](std::int64_t, const auto& rows) {
       kernels::sync_batch_norm_backward_elemt(
-          s, rows.of(dy), rows.of(x), result(rows), gamma.view(), mean.view(), inverse_std.view(), all.view(),
-          GradView(rows.of(dx), mode), GradView(rows.of(dresidual), mode), options);
+          s, rows.of(dy), rows.of(x), result(rows), gamma.view(), mean.view(), inverse_std.view(), of_forward,
+          all.view(), GradView(rows.of(dx), mode), GradView(rows.of(dresidual), mode), options);
     });
   });
   norm.dx = dx.values();

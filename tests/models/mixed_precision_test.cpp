@@ -14,6 +14,7 @@ TEST_P(MixedPrecision, OneStepIsNearF32) {
 INSTANTIATE_TEST_SUITE_P(Nets, MixedPrecision,
                          ::testing::Values(Scene{"lenet", {28, 28, 1}, 4, "adamw", 11, 6, DType::bf16},
                                            Scene{"resnet20", {8, 8, 3}, 3, "sgd", 41, 19, DType::bf16},
+                                           Scene{"speedrun-small", {25, 25, 3}, 4, "sgd", 22, 8, DType::bf16},
                                            Scene{"other_layers", {8, 8, 3}, 4, "adam", 11, 0, DType::bf16}),
                          [](const auto& parameter) { return ::testing::PrintToString(parameter.param); });
 

@@ -1,5 +1,7 @@
 // Comparison of whole networks with PyTorch (tests/reference/networks.py): training runs from the same
-// weights on the same batches, and the ResNets of torchvision.
+// weights on the same batches, and the ResNets of torchvision. Of the speedrun networks
+// (tests/reference/speedrun.py): one training step, inference with the running statistics after it, and
+// whitening filters.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -115,6 +117,93 @@ TEST(TorchvisionParity, ResNet18WithTheCifarStem) {
 TEST(TorchvisionParity, ResNet50WithTheImageNetStem) {
   expect_logits(models::resnet50({.input = {64, 64, 3}, .stem = models::Stem::imagenet}),
                 "resnet50_imagenet/logits");
+}
+
+const Reference& speedrun_reference() {
+  static const Reference stored("speedrun.safetensors");
+  return stored;
+}
+
+double norm_of(const Tensor& tensor) {
+  double squares = 0;
+  for (const double value : tensor.to(DType::f64).to_vector<double>()) squares += value * value;
+  return std::sqrt(squares);
+}
+
+// Compares a training step on `count` images. `tolerance` is relative to the maximum of each tensor.
+void expect_step(const models::Model& model, std::int64_t count, double tolerance) {
+  const std::string& name = model.name();
+  const DType dtype = model.parameters().front().variable.dtype();
+  fill_by_formula(model.root());
+  const Tensor images = formula_values("images0", {count, 32, 32, 3}, dtype);
+  const Variable logits = model(images, {.training = true});
+  EXPECT_TRUE(near(logits.value(), speedrun_reference().at(name + "/logits"), tolerance)) << name;
+  const Variable loss = cross_entropy_sum(logits, formula_labels("labels0", count, 10), /*smoothing=*/0.2);
+  EXPECT_TRUE(near(loss.value(), speedrun_reference().at(name + "/loss"), tolerance)) << name;
+  backward(loss);
+
+  for (const nn::NamedParameter& parameter : model.parameters()) {
+    const Tensor& gradient = parameter.variable.grad();
+    ASSERT_TRUE(gradient.defined()) << parameter.name;
+    const double expected = speedrun_reference().at(name + "/norm/" + parameter.name).item();
+    EXPECT_NEAR(norm_of(gradient), expected, tolerance * expected) << name << ": " << parameter.name;
+    for (const char* whole : {"whiten.bias", "layers.1.norm1.bias", "layers.3.norm2.bias", "head.weight"})
+      if (parameter.name == whole) {
+        EXPECT_TRUE(near(gradient, speedrun_reference().at(name + "/gradient/" + whole), tolerance))
+            << name << ": " << whole;
+      }
+  }
+  for (const nn::NamedBuffer& buffer : model.buffers()) {
+    const std::string prefix = "layers.3.norm2.running_";
+    if (buffer.name.starts_with(prefix)) {
+      EXPECT_TRUE(near(buffer.tensor,
+                       speedrun_reference().at(name + "/" + buffer.name.substr(prefix.size() - 8)),
+                       tolerance))
+          << name << ": " << buffer.name;
+    }
+  }
+  const NoGrad no_grad;
+  EXPECT_TRUE(near(model(images).value(), speedrun_reference().at(name + "/inference"), tolerance)) << name;
+}
+
+// In f64, seven layers with sums of at most 4,608 terms and batch norms amplify rounding errors of 1e-16
+// by less than 1e5; in f32, those of 6e-8 by less than 2e3 for the smaller network.
+TEST(SpeedrunParity, OneStepInF64) {
+  models::Model small = models::speedrun_small(), large = models::speedrun_96();
+  expect_step(small.to(DType::f64), 8, 1e-11);
+  expect_step(large.to(DType::f64), 2, 1e-11);
+}
+
+TEST(SpeedrunParity, OneStepInF32) { expect_step(models::speedrun_small(), 8, 1e-4); }
+
+// Compares the sum of w w^T over the filters w, which depends neither on their order nor on their signs.
+TEST(SpeedrunParity, WhiteningFilters) {
+  const std::int64_t count = 16, side = 32, channels = 3;
+  const auto pixels =
+      formula_values("images0", {count, side, side, channels}, DType::f64).to_vector<double>();
+  std::vector<double> mixed(pixels.size());
+  for (std::int64_t row = 0; row < count * side; ++row)
+    for (std::int64_t x = 0; x < side; ++x)
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const auto at = [&](std::int64_t column) {
+          return static_cast<std::size_t>((row * side + column) * channels + c);
+        };
+        mixed[at(x)] = pixels[at(x)] + 0.5 * pixels[at((x + side - 1) % side)];
+      }
+  models::Model model = models::speedrun_small();
+  model.to(DType::f64);
+  models::whiten(model, Tensor::from(mixed, {count, side, side, channels}, Device::cpu()));
+  const std::vector<double> filters = model.buffers().front().tensor.to_vector<double>();
+  ASSERT_EQ(filters.size(), 24u * 12);
+  std::vector<double> sums(12 * 12);
+  for (std::size_t filter = 0; filter < 24; ++filter)
+    for (std::size_t i = 0; i < 12; ++i)
+      for (std::size_t j = 0; j < 12; ++j)
+        sums[12 * i + j] += filters[12 * filter + i] * filters[12 * filter + j];
+  // Images are rounded to f32, which changes the moments by a factor of 1 + 2^-23. The eigenvalues are
+  // 0.25 to 0.58, so their reciprocals magnify a change by less than 4.
+  EXPECT_TRUE(
+      near(Tensor::from(sums, {12, 12}, Device::cpu()), speedrun_reference().at("whitening"), 4 * 0x1p-23));
 }
 
 }  // namespace

@@ -118,7 +118,8 @@ TEST_P(OpParity, CrossEntropy) {
   for (const auto& [name, smoothing] : {std::pair<std::string, double>{"cross_entropy/plain", 0.0},
                                         std::pair<std::string, double>{"cross_entropy/smoothed", 0.1}}) {
     const Variable logits = input(name + "/logits", {5, 7}, 4);
-    const CrossEntropy result = cross_entropy(logits, formula_labels(name + "/labels", 5, 7), smoothing);
+    const CrossEntropy result =
+        cross_entropy(logits, formula_labels(name + "/labels", 5, 7), {.smoothing = smoothing});
     backward(result.loss);
     expect_near(result.losses, name + "/losses");
     expect_near(logits.grad(), name + "/dlogits");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stores reference results of PyTorch for the tests: {ops,indexing,models}.safetensors, names.json.
+"""Stores reference results of PyTorch for the tests: *.safetensors except sample.safetensors, and names.json.
 
 Run it manually, with a Python that has torch, torchvision, numpy and safetensors; builds and tests do not need them.
 The metadata of the files contains the versions that wrote them. Inputs and weights are not stored: see formula.py.
@@ -15,11 +15,13 @@ import torchvision
 import attention
 import indexing
 import losses
+import muon
 import conv2d_groups
 import conv2d_transpose
 import ops
 import networks
 import normalization
+import speedrun
 import vision_transformer
 
 DIRECTORY = pathlib.Path(__file__).parent
@@ -38,10 +40,12 @@ def main() -> None:
     save("attention.safetensors", attention.compute())
     save("indexing.safetensors", indexing.compute())
     save("losses.safetensors", losses.compute())
+    save("muon.safetensors", muon.compute())
     save("normalization.safetensors", normalization.compute())
     save("conv2d_transpose.safetensors", conv2d_transpose.compute())
     save("conv2d_groups.safetensors", conv2d_groups.compute())
     save("models.safetensors", networks.compute())
+    save("speedrun.safetensors", speedrun.compute())
     save("vision_transformer.safetensors", vision_transformer.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]
     (DIRECTORY / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

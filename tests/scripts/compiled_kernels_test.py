@@ -88,6 +88,15 @@ class Reader(unittest.TestCase):
                            ("	mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 	{%f1};\n", "tensor-core instructions")]:
             self.assertEqual(self.messages(GOOD + body), [f"test.cu: map<float>: has {what} by design none"])
 
+    def test_names_missing_tensor_core_instructions(self):
+        design = [DESIGN[0] | {"tensor cores": "yes"}]
+        copies = "	cp.async.cg.shared.global [%r1], [%rd1], 16, %r2;\n"
+        matrices = "	ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, [%r5];\n"
+        product = "	mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 	{%f1};\n"
+        self.assertEqual(self.messages(GOOD + copies + matrices + product, design=design), [])
+        self.assertEqual(self.messages(GOOD + copies + product, design=design),
+                         ["test.cu: map<float>: has no loads of matrices, by design some"])
+
     def test_names_code_that_depends_on_the_architecture(self):
         with mock.patch.object(reader, "ptxas", lambda architecture, ptx: report()):
             kernels = reader.kernels_of("test.cu", {80: ptx(GOOD + "	ld.global.f32 	%f1, [%rd3];\n"), 90: ptx(GOOD)})

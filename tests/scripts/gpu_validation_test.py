@@ -337,6 +337,11 @@ class Counters(unittest.TestCase):
         self.assertEqual(self.compare(shared_wavefronts=9)[1],
                          ["map_kernel, 264 x 256: counted 0 wavefronts, measured 9"])
         self.assertEqual(self.compare(sectors_loaded=24300)[1], [])  # within the tolerance
+        with mock.patch.dict(counters.KNOWN, {"map_kernel": {"sectors": 0.1}}):
+            self.assertEqual(self.compare(sectors_loaded=27000)[1], [])
+            self.assertEqual(self.compare(sectors_loaded=28000, requests_loaded=3200)[1],
+                             ["map_kernel, 264 x 256: counted 4000 requests, measured 4200",
+                              "map_kernel, 264 x 256: counted 32000 sectors, measured 36000"])
 
     def test_other_launches_are_named(self):
         self.assertEqual(self.compare(blocks=132)[1], ["map_kernel, 132 x 256: counted 0 launches, measured 1",
@@ -352,10 +357,13 @@ class Counters(unittest.TestCase):
         rows, problems = counters.compare(launches, [launch for launch in launches if launch["threads"]])
         self.assertEqual(problems, [])
         self.assertGreater(len(rows), 20)
+        self.assertEqual([row["name"] for row in rows if row["name"].startswith(("conv2d", "gemm", "copy"))], [])
 
     def test_the_stage(self):
+        known = next(launch for launch in json.loads(counters.COUNTED.read_text())["counts"]["launches"]
+                     if launch["threads"])["name"]
         for printed, code, outcome, what in (
-                (self.csv(), 0, "failed", "map_kernel, 264 x 256: counted 0 launches, measured 1"),
+                (self.csv(name=known, blocks=999), 0, "failed", f"{known}, 999 x 256: counted 0 launches, measured 1"),
                 ("==ERROR== ERR_NVGPUCTRPERM", 1, "left out", "may not read the counters"),
                 ("==ERROR== bad", 9, "failed", "ncu ended with code 9: ==ERROR== bad")):
             with self.subTest(what), tempfile.TemporaryDirectory() as directory:

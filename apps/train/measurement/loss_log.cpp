@@ -4,6 +4,7 @@
 
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
 
 namespace convoy {
 
@@ -28,10 +29,12 @@ LossLog::LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity
 
 void LossLog::add(std::int64_t step, const std::vector<Tensor>& parts) {
   check(!full(parts.size()), "loss log: no room for step {} among {} losses", step, values_.size(0));
+  std::vector<kernels::Assignment> copies;
   for (const Tensor& part : parts) {
-    values_.rows(next_, next_ + 1).copy_from(part);
+    copies.push_back({.to = values_.rows(next_, next_ + 1).view(), .from = part.view()});
     ++next_;
   }
+  on(values_.stream(), [&](auto& s) { kernels::assign(s, copies); });
   steps_.push_back({step, static_cast<int>(parts.size())});
 }
 

@@ -14,9 +14,10 @@ namespace fs = std::filesystem;
 
 // Flags that must not change between a checkpoint and its resumption.
 constexpr const char* kFixedFlags[] = {
-    "model",     "stem",     "dataset",  "image-size", "augment",    "overfit-batch", "batch-size",
-    "optimizer", "lr",       "momentum", "nesterov",   "precision",  "weight-decay",  "label-smoothing",
-    "clip-norm", "schedule", "warmup",   "seed",       "grad-dtype", "sync-bn",       "bn-buffers"};
+    "model",           "stem",      "dataset",  "image-size", "augment",  "overfit-batch", "batch-size",
+    "optimizer",       "lr",        "sgd-lr",   "momentum",   "nesterov", "precision",     "weight-decay",
+    "label-smoothing", "clip-norm", "schedule", "warmup",     "seed",     "grad-dtype",    "sync-bn",
+    "bn-buffers"};
 // Flags that may change; the learning rate then follows the new schedule.
 constexpr const char* kLengthFlags[] = {"epochs", "max-steps"};
 

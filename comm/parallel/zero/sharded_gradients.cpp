@@ -83,10 +83,14 @@ void ShardedGradients::place_gradients(std::size_t b) {
 }
 
 /// Gives a bucket of stage 2 a buffer, if it has none: a free one, a new one, or that of the oldest bucket in
-/// flight, for which the compute stream then waits.
+/// flight, for which the compute stream then waits. A bucket that is still in flight from the previous
+/// micro-batch keeps its own. Gradients may begin in another order than that of the plan.
 void ShardedGradients::acquire_buffer(std::size_t b) {
   Bucket& bucket = buckets_[b];
-  if (bucket.gradients.defined()) return;
+  if (bucket.gradients.defined()) {
+    if (std::erase(in_flight_, b) > 0) bucket.done.wait(compute_stream());
+    return;
+  }
   if (free_buffers_.empty() && (buffers_ < kBuffers || in_flight_.empty())) {
     // Filled with zeros, because the gaps between gradients are reduced too.
     free_buffers_.push_back(

@@ -1,8 +1,9 @@
-// Chooses, autotunes and runs cuDNN plans for convolutions.
+// Chooses, autotunes and runs algorithms for convolutions.
 #include "convoy/kernels/cuda/cudnn/conv2d_plans.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,6 @@
 namespace convoy::kernels {
 namespace {
 
-constexpr std::size_t kFirstPlans = 8;  // of which all are timed
 constexpr std::string_view kSeparate = "separate";
 constexpr std::size_t kAnyWorkspace = std::numeric_limits<std::size_t>::max();
 
@@ -28,6 +28,12 @@ EngineRules rules_for(const CudaStream& stream, const Conv2dProblem& problem) {
 std::string key_of(const CudaStream& stream, const Conv2dProblem& problem) {
   const bool tf32 = stream.cuda_options().tf32 && problem.dtype == DType::f32;
   return problem.text() + (tf32 ? " tf32" : "");
+}
+
+double flops_of(const Conv2dProblem& problem) {
+  const ConvSizes& s = problem.sizes;
+  return 2.0 * static_cast<double>(s.n * s.oh * s.ow * s.o) *
+         static_cast<double>(s.kh * s.kw * s.i / s.groups);
 }
 
 }  // namespace
@@ -44,12 +50,23 @@ bool Conv2dPlans::run(CudaStream& stream, const Conv2dProblem& problem, const Co
     found = &entries_.insert(problem, *chosen);
   }
   const Entry entry = *found;  // a copy, since the calls below may change the table
-  if (entry.method == Method::loops) return false;
-  if (entry.method == Method::separate) return run_separately(stream, problem, arrays);
-  const Outcome outcome = try_enqueue(stream, problem, arrays, entry.plan);
+  const Outcome outcome = enqueue(stream, problem, arrays, entry);
   if (outcome == Outcome::enqueued) return true;
+  if (entry.method != Method::plan) return false;
   return run_first(stream, problem, arrays,
                    outcome == Outcome::no_memory ? entry.plan->workspace_bytes() : kAnyWorkspace);
+}
+
+Conv2dPlans::Outcome Conv2dPlans::enqueue(CudaStream& stream, const Conv2dProblem& problem,
+                                          const Conv2dArrays& arrays, const Entry& entry) {
+  switch (entry.method) {
+    case Method::plan: return try_enqueue(stream, problem, arrays, entry.plan);
+    case Method::implicit_gemm: entry.own.enqueue(stream, problem, arrays); return Outcome::enqueued;
+    case Method::separate:
+      return run_separately(stream, problem, arrays) ? Outcome::enqueued : Outcome::failed;
+    case Method::loops: return Outcome::failed;
+  }
+  return Outcome::failed;
 }
 
 std::string Conv2dPlans::for_each_plan(const CudaStream& stream, const Conv2dProblem& problem,
@@ -61,16 +78,42 @@ std::string Conv2dPlans::for_each_plan(const CudaStream& stream, const Conv2dPro
 
 std::optional<Conv2dPlans::Entry> Conv2dPlans::choose(CudaStream& stream, const Conv2dProblem& problem,
                                                       const Conv2dArrays& arrays) {
-  if (stream.cuda_options().deterministic) return std::nullopt;
+  const CudaOptions& options = stream.cuda_options();
+  if (options.convolutions == Convolutions::implicit_gemm)
+    if (const auto own = ImplicitGemm::default_for(stream, problem))
+      return Entry{.method = Method::implicit_gemm, .own = *own, .is_final = true};
+  if (options.deterministic) return std::nullopt;
   if (const auto stored = stream.algorithm_cache().find(key_of(stream, problem))) {
     if (problem.has_epilogue() && *stored == kSeparate)
       return Entry{.method = Method::separate, .is_final = true};
-    auto plan = CudnnPlan::from_text(handle_, make_conv2d_graph(handle_, problem), rules_for(stream, problem),
-                                     *stored);
+    const auto own = ImplicitGemm::from_text(stream, problem, *stored);
+    if (own && options.convolutions != Convolutions::cudnn)
+      return Entry{.method = Method::implicit_gemm, .own = *own, .is_final = true};
+    auto plan = restored(stream, problem, *stored);
     if (plan && !has_failed(problem, *plan))
       return Entry{.plan = std::make_shared<const CudnnPlan>(*std::move(plan)), .is_final = true};
   }
   return stream.autotune() ? fastest(stream, problem, arrays) : std::nullopt;
+}
+
+std::optional<CudnnPlan> Conv2dPlans::restored(CudaStream& stream, const Conv2dProblem& problem,
+                                               const std::string& text) {
+  const std::string key = key_of(stream, problem);
+  const EngineRules rules = rules_for(stream, problem);
+  if (const std::string code = stream.algorithm_cache().code(key); !code.empty()) {
+    std::string reason;
+    std::optional<CudnnPlan> plan = CudnnPlan::from_code(handle_, rules, text, code, reason);
+    if (plan) return plan;
+    if (!std::exchange(has_reported_code_, true))
+      stream.warn(
+          fmt::format("compiled code in the algorithm cache cannot be used on cuda:{} and is compiled "
+                      "again, that of {} for {}: {}",
+                      stream.device(), text, key, reason));
+  }
+  std::optional<CudnnPlan> plan =
+      CudnnPlan::from_text(handle_, make_conv2d_graph(handle_, problem), rules, text);
+  if (plan) stream.algorithm_cache().insert(key, text, plan->code());
+  return plan;
 }
 
 std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const Conv2dProblem& problem,
@@ -80,47 +123,51 @@ std::optional<Conv2dPlans::Entry> Conv2dPlans::fastest(CudaStream& stream, const
     temporary.emplace(stream, problem.result_bytes());
     (problem.direction == Conv2dDirection::backward_data ? arrays.x : arrays.filter) = temporary->as<void>();
   }
-  // The heuristics begin with many settings of one engine, so the first plan of each further engine is timed
-  // too. cuDNN compiles the fused plans of some engines, for up to seconds each, so of these only the first
-  // ones are timed.
-  std::vector<Plan> plans;
-  std::set<std::int64_t> engines;
-  for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
-    for_each_plan(stream, problem, mode, [&](Plan plan) {
-      if (has_failed(problem, *plan)) return false;
-      const bool is_new_engine = engines.insert(plan->engine()).second;
-      if (is_new_engine || plans.size() < kFirstPlans) plans.push_back(std::move(plan));
-      return problem.has_epilogue() && plans.size() == kFirstPlans;
-    });
-    if (!plans.empty()) break;
-  }
-  if (problem.has_epilogue()) plans.push_back(nullptr);  // separate
-
-  const auto runs_separately = [&] {
+  std::vector<Entry> entries;
+  const auto graph = make_conv2d_graph(handle_, problem);
+  const auto handle_of_thread = [&](std::size_t thread) -> const CudnnTarget* {
+    if (thread == 0) return &handle_;
     try {
-      return run_separately(stream, problem, arrays);
-    } catch (const DeviceError&) {  // no memory; if the GPU has failed, the next call reports it
-      return false;
+      while (compilers_.size() < thread) compilers_.emplace_back(stream);
+    } catch (const DeviceError&) {  // no memory
+      cudaGetLastError();           // clears the error
+      return nullptr;
     }
+    return &compilers_[thread - 1];
   };
-  double best = std::numeric_limits<double>::infinity();
-  std::optional<Entry> chosen;
-  for (const Plan& plan : plans) {
-    bool runs = true;
-    const double ms = cuda::measure_ms(stream, [&] {
-      if (runs)
-        runs = plan != nullptr ? try_enqueue(stream, problem, arrays, plan) == Outcome::enqueued
-                               : runs_separately();
-    });
-    if (!runs || ms >= best) continue;
-    best = ms;
-    chosen =
-        Entry{.method = plan != nullptr ? Method::plan : Method::separate, .plan = plan, .is_final = true};
+  for (const cudnnBackendHeurMode_t mode : kCudnnHeuristics) {
+    for (CudnnPlan& plan : make_all_plans(handle_of_thread, graph, rules_for(stream, problem), mode))
+      if (!has_failed(problem, plan))
+        entries.push_back({.plan = std::make_shared<const CudnnPlan>(std::move(plan)), .is_final = true});
+    if (!entries.empty()) break;
   }
-  if (chosen)
-    stream.algorithm_cache().insert(
-        key_of(stream, problem), chosen->plan != nullptr ? chosen->plan->to_text() : std::string(kSeparate));
-  return chosen;
+  if (stream.cuda_options().convolutions != Convolutions::cudnn &&
+      flops_of(problem) >= stream.local<implicit_gemm::MinimumFlops>().value)
+    for (const ImplicitGemm& own : ImplicitGemm::all_for(stream, problem))
+      entries.push_back({.method = Method::implicit_gemm, .own = own, .is_final = true});
+  if (problem.has_epilogue()) entries.push_back({.method = Method::separate, .is_final = true});
+
+  std::vector<cuda::Candidate> candidates;
+  for (const Entry& entry : entries)
+    candidates.push_back([&] {
+      try {
+        return enqueue(stream, problem, arrays, entry) == Outcome::enqueued;
+      } catch (const DeviceError&) {  // no memory; if the GPU has failed, the next call reports it
+        if (entry.method == Method::plan) throw;
+        return false;
+      }
+    });
+  const std::vector<double> ms = cuda::measure_ms(stream, candidates);
+  const auto best = std::min_element(ms.begin(), ms.end());
+  if (best == ms.end() || std::isinf(*best)) return std::nullopt;
+  const Entry& fastest = entries[static_cast<std::size_t>(best - ms.begin())];
+  const std::string key = key_of(stream, problem);
+  switch (fastest.method) {
+    case Method::implicit_gemm: stream.algorithm_cache().insert(key, fastest.own.to_text()); break;
+    case Method::separate: stream.algorithm_cache().insert(key, std::string(kSeparate)); break;
+    default: stream.algorithm_cache().insert(key, fastest.plan->to_text(), fastest.plan->code());
+  }
+  return fastest;
 }
 
 // The plan replaces a chosen plan that has no memory on this stream: a failing allocation releases all cached
@@ -141,12 +188,17 @@ bool Conv2dPlans::run_first(CudaStream& stream, const Conv2dProblem& problem, co
     if (entry.plan != nullptr) break;
   }
   const bool lacks_memory = workspace_limit != kAnyWorkspace;
-  if (entry.plan != nullptr)
+  if (entry.plan != nullptr) {
     entry.method = Method::plan;
-  else if (problem.has_epilogue() && run_separately(stream, problem, arrays))
+  } else if (const auto own = ImplicitGemm::default_for(stream, problem)) {
+    entry.method = Method::implicit_gemm;
+    entry.own = *own;
+    own->enqueue(stream, problem, arrays);
+  } else if (problem.has_epilogue() && run_separately(stream, problem, arrays)) {
     entry.method = Method::separate;
-  else if (lacks_memory)
+  } else if (lacks_memory) {
     const cuda::Scratch failing(stream, workspace_limit);  // throws with the amount that is missing
+  }
   entry.is_final = stream.cuda_options().deterministic || stream.autotune() || lacks_memory ||
                    entry.method == Method::loops;
   report(stream, problem, entry, reason);
@@ -213,8 +265,9 @@ void Conv2dPlans::report(CudaStream& stream, const Conv2dProblem& problem, const
         fmt::format("no engine of {} computes {} on cuda:{}{}{}", cudnn_version_text(),
                     key_of(stream, problem), stream.device(), reason.empty() ? "" : ": ", reason);
   stream.warn(fmt::format("{}; {}", failures.first,
-                          entry.method == Method::plan       ? entry.plan->to_text() + " replaces it"
-                          : entry.method == Method::separate ? "bias and ReLU run after the convolution"
+                          entry.method == Method::plan            ? entry.plan->to_text() + " replaces it"
+                          : entry.method == Method::implicit_gemm ? entry.own.to_text() + " replaces it"
+                          : entry.method == Method::separate      ? "bias and ReLU run after the convolution"
                                                              : "plain loops compute it, which are slow"));
 }
 

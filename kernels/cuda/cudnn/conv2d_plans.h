@@ -1,7 +1,8 @@
-// The cuDNN plans of a stream's convolutions, and the choice among them.
+// The choice of the algorithm for each of a stream's convolutions: a plan of cuDNN, or a kernel of this project.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,30 +12,34 @@
 
 #include "convoy/kernels/base/lru_cache.h"
 #include "convoy/kernels/cuda/cudnn/conv2d_graph.h"
+#include "convoy/kernels/cuda/cudnn/implicit_gemm_choice.h"
 #include "convoy/kernels/cuda/cudnn/plan.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
 
 namespace convoy::kernels {
 
-/// Chooses, caches and runs the plans of a stream's convolutions. The plan for a problem is, in this order:
-///  1. A plan that was timed before, by this stream or as stored in stream.algorithm_cache(). The cache's
-///     keys are problems (Conv2dProblem::text(), and "tf32" if f32 may use it). Its values are plans
-///     (CudnnPlan::to_text()) or "separate": the convolution by cuDNN, then bias and ReLU by this project's
-///     kernels.
-///  2. If stream.autotune(): the fastest of the first eight plans that finalize and of the first plan of each
-///     further engine, which is then added to the cache. With bias or ReLU, the fastest of the first eight
-///     and "separate".
-///  3. The first plan that finalizes and runs. It is not added to the cache, and is replaced as soon as 1 or
-///     2 applies.
-/// Deterministic streams use 3 only. A plan that cuDNN could not run is not used again on this stream.
+/// Chooses, caches and runs the algorithms of a stream's convolutions. The one for a problem is, in this order:
+///  1. One that was timed before, by this stream or as stored in stream.algorithm_cache(). The cache's keys
+///     are problems (Conv2dProblem::text(), and "tf32" if f32 may use it). Its values are plans
+///     (CudnnPlan::to_text()); kernels of this project (ImplicitGemm::to_text()); or "separate": first the
+///     convolution, then bias and ReLU by this project's kernels. The cache also keeps the code of plans that
+///     cuDNN compiled at run time. If it cannot be used, for example after an update of the driver, the plan
+///     is compiled again, with one warning per stream.
+///  2. If stream.autotune(): the fastest of all plans that the heuristics propose and that finalize, and of
+///     this project's kernels if the problem has at least implicit_gemm::MinimumFlops. It is then added to the cache. With
+///     bias or ReLU, "separate" is timed as well.
+///  3. The first plan that finalizes and runs, or else a kernel of this project. It is not added to the
+///     cache, and is replaced as soon as 1 or 2 applies.
+/// Deterministic streams use 3 only. CudaOptions::convolutions excludes this project's kernels from 1 and 2, or
+/// makes them the choice for all problems that they support. A plan that cuDNN could not run is not used again on this stream.
 class Conv2dPlans {
  public:
-  static constexpr std::size_t kCapacity = 512;  // finalized plans; training ResNet-50 needs about 160
+  static constexpr std::size_t kCapacity = 512;  // problems; training ResNet-50 needs about 160
 
   explicit Conv2dPlans(CudaStream& stream) : handle_(stream), entries_(kCapacity) {}
 
   /// Enqueues the convolution, which overwrites its result or adds to it (problem.mode). Blocks only while
-  /// autotuning, and after a plan that could not run. Returns false if cuDNN has no plan that runs; the
+  /// autotuning, and after a plan that could not run. Returns false if nothing of the above runs; the
   /// caller then computes the result. Warns once per problem (CudaStream::warn) if it replaces a plan that
   /// could not run, or returns false for a problem that no other one replaces. Throws DeviceError if there is
   /// no memory for the workspace of any plan, or if the GPU has failed. Throws CaptureError if a plan cannot
@@ -43,10 +48,11 @@ class Conv2dPlans {
 
  private:
   using Plan = std::shared_ptr<const CudnnPlan>;
-  enum class Method : std::uint8_t { plan, separate, loops };  // loops: cuDNN has no plan that runs
+  enum class Method : std::uint8_t { plan, implicit_gemm, separate, loops };  // loops: no plan runs
   struct Entry {
     Method method = Method::plan;
     Plan plan = nullptr;         // of Method::plan
+    ImplicitGemm own{};          // of Method::implicit_gemm
     bool is_final = false;       // false: a first guess, which an autotuned plan may replace
     std::uint64_t revision = 0;  // revision of stream.algorithm_cache() at the last lookup
   };
@@ -62,12 +68,19 @@ class Conv2dPlans {
   /// the last plan that failed to finalize failed.
   std::string for_each_plan(const CudaStream& stream, const Conv2dProblem& problem,
                             cudnnBackendHeurMode_t mode, const std::function<bool(Plan)>& accept);
-  /// Return a plan by rule 1 or 2, and by rule 2. Return nullopt if there is none.
+  /// Return an entry by rule 1 or 2, and by rule 2. Return nullopt if there is none.
   std::optional<Entry> choose(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays);
   std::optional<Entry> fastest(CudaStream& stream, const Conv2dProblem& problem, Conv2dArrays arrays);
+  /// Makes the plan that is stored as `text`, from its compiled code if there is any. Returns nullopt if it
+  /// is not valid.
+  std::optional<CudnnPlan> restored(CudaStream& stream, const Conv2dProblem& problem,
+                                    const std::string& text);
 
-  /// Enqueues by the first plan that runs and has a workspace of less than `workspace_limit` bytes, and keeps
-  /// it for this stream. Returns false if there is none.
+  /// Enqueues the convolution by an entry. If a plan cannot run, says why not.
+  Outcome enqueue(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
+                  const Entry& entry);
+  /// Enqueues by the first plan that runs and has a workspace of less than `workspace_limit` bytes, or else by
+  /// a kernel of this project, and keeps it for this stream. Returns false if there is none.
   bool run_first(CudaStream& stream, const Conv2dProblem& problem, const Conv2dArrays& arrays,
                  std::size_t workspace_limit);
   /// Enqueues the convolution, then bias and ReLU. Returns false if the convolution has no plan that runs.
@@ -80,6 +93,8 @@ class Conv2dPlans {
               const std::string& reason);
 
   CudnnHandle handle_;
+  std::deque<CudnnHandle> compilers_;  // of the further threads that compile plans
+  bool has_reported_code_ = false;
   LruCache<Conv2dProblem, Entry> entries_;
   std::map<Conv2dProblem, Failures> failures_;
   // Plans in captured CUDA graphs are kept, since a plan may own the code of its kernels.

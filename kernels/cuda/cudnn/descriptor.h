@@ -22,6 +22,8 @@ inline constexpr cudnnBackendAttributeType_t kCudnnType = [] {
 template <>
 inline constexpr cudnnBackendAttributeType_t kCudnnType<std::int64_t> = CUDNN_TYPE_INT64;
 template <>
+inline constexpr cudnnBackendAttributeType_t kCudnnType<char> = CUDNN_TYPE_CHAR;
+template <>
 inline constexpr cudnnBackendAttributeType_t kCudnnType<float> = CUDNN_TYPE_FLOAT;
 template <>
 inline constexpr cudnnBackendAttributeType_t kCudnnType<bool> = CUDNN_TYPE_BOOLEAN;
@@ -42,6 +44,9 @@ inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnBackendKnobType_t> 
 template <>
 inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnBackendNumericalNote_t> =
     CUDNN_TYPE_NUMERICAL_NOTE;
+template <>
+inline constexpr cudnnBackendAttributeType_t kCudnnType<cudnnBackendBehaviorNote_t> =
+    CUDNN_TYPE_BEHAVIOR_NOTE;
 
 /// A backend descriptor. It is movable and owns the cuDNN object. All functions except try_finalize() throw
 /// DeviceError if cuDNN reports an error.

@@ -2,12 +2,17 @@
 #include "convoy/kernels/cuda/cudnn/plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
+#include <future>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/stream.h"
 
 namespace convoy::kernels {
 namespace {
+
+constexpr std::size_t kMaxThreads = 8;  // that compile plans: each needs memory of the host
 
 struct Knob {
   cudnnBackendKnobType_t type;
@@ -78,9 +83,37 @@ bool allowed(const EngineRules& rules, const CudnnDescriptor& engine) {
                                                              CUDNN_NUMERICAL_NOTE_TYPE_COUNT));
 }
 
+/// Returns whether cuDNN compiles plans of this engine at run time.
+bool is_compiled(const CudnnDescriptor& engine_config) {
+  const auto notes =
+      engine_of(engine_config)
+          .get<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT);
+  return std::find(notes.begin(), notes.end(), CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != notes.end();
+}
+
+/// Returns the engine configurations that the heuristics propose and the rules allow. Sets `reason` if the
+/// heuristics fail.
+std::vector<CudnnDescriptor> proposals(const CudnnTarget& target, const CudnnGraph& graph,
+                                       const EngineRules& rules, cudnnBackendHeurMode_t mode,
+                                       std::string& reason) {
+  CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.graph);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
+  target.configure(heuristics);
+  if (const cudnnStatus_t status = heuristics.try_finalize(); status != CUDNN_STATUS_SUCCESS) {
+    reason = cudnn_failure(status);
+    return {};
+  }
+  const std::int64_t count = heuristics.count(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR);
+  std::vector<CudnnDescriptor> configs =
+      heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, count);
+  std::erase_if(configs, [&](const CudnnDescriptor& config) { return !allowed(rules, engine_of(config)); });
+  return configs;
+}
+
 }  // namespace
 
-CudnnHandle::CudnnHandle(CudaStream& stream) {
+CudnnHandle::CudnnHandle(CudaStream& stream) : stream_(stream) {
   stream.make_current();
   CUDNN_CHECK(cudnnCreate(&handle_));
   try {
@@ -178,12 +211,55 @@ std::optional<CudnnPlan> CudnnPlan::from_text(const CudnnTarget& target,
   }
 }
 
-std::int64_t CudnnPlan::engine() const {
-  return engine_of(engine_config_).get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+std::optional<CudnnPlan> CudnnPlan::from_code(const CudnnTarget& target, const EngineRules& rules,
+                                              std::string_view text, std::string_view code,
+                                              std::string& reason) {
+  const std::optional<PlanText> parsed = parse_plan(text);
+  if (!parsed) {
+    reason = "the text of the plan is malformed";
+    return std::nullopt;
+  }
+  try {
+    CudnnDescriptor descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    target.configure(descriptor);
+    descriptor.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, std::span(code));
+    descriptor.finalize();
+    std::vector<CudnnDescriptor> configs =
+        descriptor.get(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, 1);
+    check(configs.size() == 1, "cuDNN: found {} engine configurations in a plan, expected 1", configs.size());
+    const CudnnDescriptor engine = engine_of(configs.front());
+    CudnnPlan plan(nullptr, std::move(configs.front()), {}, std::move(descriptor));
+    if (!allowed(rules, engine))
+      reason = "its engine is less precise than the type requires";
+    else if (engine.get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX) != parsed->engine ||
+             plan.workspace_bytes() != static_cast<std::size_t>(parsed->workspace))
+      reason = "it is the code of another plan";
+    else
+      reason = "";
+    if (!reason.empty()) return std::nullopt;
+    plan.text_ = text;
+    return plan;
+  } catch (const DeviceError& error) {  // damaged, or for another GPU, driver or version of cuDNN
+    reason = error.what();
+    return std::nullopt;
+  }
+}
+
+std::string CudnnPlan::code() const {
+  if (!is_compiled(engine_config_)) return "";
+  try {
+    constexpr auto kName = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+    const std::vector<char> json = plan_.get<char>(kName, plan_.count(kName, CUDNN_TYPE_CHAR));
+    return {json.begin(), json.end()};
+  } catch (const DeviceError&) {  // the engine does not store its code
+    return "";
+  }
 }
 
 std::string CudnnPlan::to_text() const {
-  std::string text = fmt::format("engine {}", engine());
+  if (!text_.empty()) return text_;
+  std::string text =
+      fmt::format("engine {}", engine_of(engine_config_).get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
   // cuDNN reports a count of 0 for this attribute, so request the maximum.
   const auto knobs = engine_config_.get(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
                                         CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS);
@@ -203,8 +279,10 @@ std::string CudnnPlan::try_execute(const CudnnHandle& handle, const std::vector<
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace);
   pack.finalize();
   const cudnnStatus_t status = cudnnBackendExecute(handle.get(), plan_.get(), pack.get());
-  // The thousands of a status are its category: not supported, internal error, execution failed.
-  if (status >= CUDNN_STATUS_NOT_SUPPORTED) return cudnn_failure(status);
+  // The thousands of a status are its category: not supported, internal error, execution failed. Some engines
+  // accept the alignment that the graph states, and then refuse the addresses.
+  if (status >= CUDNN_STATUS_NOT_SUPPORTED || status == CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER)
+    return cudnn_failure(status);
   cudnn_check(status, "cudnnBackendExecute", __FILE__, __LINE__);
   return "";
 }
@@ -212,23 +290,43 @@ std::string CudnnPlan::try_execute(const CudnnHandle& handle, const std::vector<
 std::string make_plans(const CudnnTarget& target, const std::shared_ptr<const CudnnGraph>& graph,
                        const EngineRules& rules, cudnnBackendHeurMode_t mode,
                        const std::function<bool(CudnnPlan)>& accept) {
-  CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph->graph);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
-  target.configure(heuristics);
-  if (const cudnnStatus_t status = heuristics.try_finalize(); status != CUDNN_STATUS_SUCCESS)
-    return cudnn_failure(status);
-
   std::string reason;
-  const std::int64_t proposals =
-      heuristics.count(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR);
-  for (CudnnDescriptor& config :
-       heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, proposals)) {
-    if (!allowed(rules, engine_of(config))) continue;
+  for (CudnnDescriptor& config : proposals(target, *graph, rules, mode, reason)) {
     std::optional<CudnnPlan> plan = CudnnPlan::make(target, graph, std::move(config), {}, reason);
     if (plan && accept(*std::move(plan))) break;
   }
   return reason;
+}
+
+std::vector<CudnnPlan> make_all_plans(
+    const std::function<const CudnnTarget*(std::size_t thread)>& target_of_thread,
+    const std::shared_ptr<const CudnnGraph>& graph, const EngineRules& rules, cudnnBackendHeurMode_t mode) {
+  std::string reason;
+  std::vector<CudnnDescriptor> configs = proposals(*target_of_thread(0), *graph, rules, mode, reason);
+  std::vector<std::optional<CudnnPlan>> made(configs.size());
+  std::atomic<std::size_t> next = 0;
+  const auto make_some = [&](const CudnnTarget& target) {
+    target.make_current();
+    std::string failure;
+    for (std::size_t i = next++; i < configs.size(); i = next++)
+      made[i] = CudnnPlan::make(target, graph, std::move(configs[i]), {}, failure);
+  };
+  const auto compiled = std::count_if(configs.begin(), configs.end(), is_compiled);
+  const auto threads = std::min(
+      {static_cast<std::size_t>(compiled), kMaxThreads, static_cast<std::size_t>(available_cores())});
+  std::vector<std::future<void>> others;  // their destructors wait
+  for (std::size_t thread = 1; thread < threads; ++thread) {
+    const CudnnTarget* const target = target_of_thread(thread);
+    if (target == nullptr) break;
+    others.push_back(std::async(std::launch::async, make_some, std::cref(*target)));
+  }
+  make_some(*target_of_thread(0));
+  for (std::future<void>& other : others) other.get();
+
+  std::vector<CudnnPlan> plans;
+  for (std::optional<CudnnPlan>& plan : made)
+    if (plan) plans.push_back(*std::move(plan));
+  return plans;
 }
 
 }  // namespace convoy::kernels

@@ -26,9 +26,11 @@ class CudnnTarget {
   /// Sets the target in `descriptor` if its type depends on the GPU. Call it before the descriptor is
   /// finalized.
   virtual void configure(CudnnDescriptor& descriptor) const = 0;
+  /// Prepares the calling thread to finalize plans for the target.
+  virtual void make_current() const {}
 };
 
-/// A cuDNN handle that enqueues on one stream.
+/// A cuDNN handle that enqueues on one stream. At most one thread at a time may use it.
 class CudnnHandle final : public CudnnTarget {
  public:
   explicit CudnnHandle(CudaStream& stream);
@@ -38,8 +40,10 @@ class CudnnHandle final : public CudnnTarget {
 
   cudnnHandle_t get() const { return handle_; }
   void configure(CudnnDescriptor& descriptor) const override;
+  void make_current() const override { stream_.make_current(); }
 
  private:
+  const CudaStream& stream_;
   cudnnHandle_t handle_ = nullptr;
 };
 
@@ -86,8 +90,17 @@ class CudnnPlan {
   /// knobs by type, and the workspace in bytes.
   std::string to_text() const;
 
-  /// Returns the engine's index, as in to_text().
-  std::int64_t engine() const;
+  /// Makes the plan whose to_text() and code() are given, without compiling it. Returns nullopt and sets
+  /// `reason` if the code is damaged, for another GPU, driver or version of cuDNN, or not that of the text,
+  /// or if the rules forbid the engine.
+  static std::optional<CudnnPlan> from_code(const CudnnTarget& target, const EngineRules& rules,
+                                            std::string_view text, std::string_view code,
+                                            std::string& reason);
+  /// Returns the compiled code of a plan that cuDNN compiled at run time, and all else that from_code()
+  /// needs: a JSON text of cuDNN in one line, about 200 kB. Returns "" for other plans, and if cuDNN does not
+  /// provide it.
+  std::string code() const;
+
   std::size_t workspace_bytes() const { return workspace_bytes_; }
 
   /// Enqueues the plan on the stream of `handle`. arrays[i] is the data of the tensor with id ids[i].
@@ -100,6 +113,7 @@ class CudnnPlan {
   CudnnPlan(std::shared_ptr<const CudnnGraph> graph, CudnnDescriptor engine_config,
             std::vector<CudnnDescriptor> parts, CudnnDescriptor plan);
 
+  std::string text_;  // of from_code(), whose configuration has more knobs; "": as the configuration
   std::shared_ptr<const CudnnGraph> graph_;
   CudnnDescriptor engine_config_;
   std::vector<CudnnDescriptor> parts_;
@@ -117,5 +131,13 @@ inline constexpr cudnnBackendHeurMode_t kCudnnHeuristics[] = {CUDNN_HEUR_MODE_A,
 std::string make_plans(const CudnnTarget& target, const std::shared_ptr<const CudnnGraph>& graph,
                        const EngineRules& rules, cudnnBackendHeurMode_t mode,
                        const std::function<bool(CudnnPlan)>& accept);
+
+/// Returns the plans of all proposals that the rules allow and that finalize, in the order of the heuristics.
+/// Plans that are compiled at run time, for up to seconds each, are compiled by several threads. Each has a
+/// target of its own, such as a handle: `target_of_thread`, called by the calling thread, which is number 0.
+/// If there is none for another thread, it returns null, and fewer threads compile.
+std::vector<CudnnPlan> make_all_plans(
+    const std::function<const CudnnTarget*(std::size_t thread)>& target_of_thread,
+    const std::shared_ptr<const CudnnGraph>& graph, const EngineRules& rules, cudnnBackendHeurMode_t mode);
 
 }  // namespace convoy::kernels

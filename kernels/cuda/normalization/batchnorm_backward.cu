@@ -1,148 +1,130 @@
-// kernels/batchnorm.h on the GPU: the backward functions. They read dy, x (and y if there is a ReLU) to
-// compute two sums over the rows of each channel. Then they combine the sums of all blocks, and read the
-// arrays again to compute dx and dresidual.
-#include <cmath>
-
+// kernels/batchnorm.h on the GPU: the backward functions. They read dy and x (and y, if the mask of the ReLU
+// does not follow from x) to sum g and g (x - mean) over the rows of each channel. The last block computes
+// the gradients of the parameters from these sums. Then dx and dresidual are computed from the arrays.
 #include "convoy/kernels/batchnorm.h"
-#include "convoy/kernels/cuda/primitives/channel_tiles.h"
+#include "convoy/kernels/cuda/normalization/data_gradient.h"
+#include "convoy/kernels/cuda/normalization/gradient_rules.h"
+#include "convoy/kernels/cuda/normalization/normalized.h"
+#include "convoy/kernels/cuda/primitives/channel_sums.h"
+#include "convoy/kernels/cuda/primitives/early_start.h"
+#include "convoy/kernels/elementwise.h"
 
 namespace convoy::kernels {
 namespace {
 
 using namespace cuda;
 
-constexpr int kBackwardRows = 2;  // rows in flight, of up to three arrays: 96 bytes per thread
-
-/// Rows of g, the gradient of the ReLU's input, computed from dy and the ReLU's result y. y is null if there
-/// is no ReLU; then g = dy.
-template <class T, int kWidth, int kRows>
-struct UpstreamRows {
-  RowPacks<T, kWidth, kRows> dy, y;
-  bool relu;
-
-  __device__ UpstreamRows(const T* dy_from, const T* y_from, std::int64_t first, std::int64_t stride,
-                          bool is_aligned = true)
-      : relu(y_from != nullptr) {
-    dy.load(dy_from + first, stride, is_aligned);
-    if (relu) y.load(y_from + first, stride, is_aligned);
-  }
-  __device__ compute_t<T> at(int r, int i) const {
-    const compute_t<T> gradient = dy.at(r, i);
-    if (relu) return y.at(r, i) > compute_t<T>{0} ? gradient : compute_t<T>{0};
-    return gradient;
-  }
+/// How a kernel learns where the result y of the ReLU is positive.
+enum class Mask : std::uint8_t {
+  none,        // there is no ReLU: everywhere
+  read,        // it reads y
+  recomputed,  // without a residual: it computes y again from x, with the same rounding
 };
 
-// Reads dy, x, and y if it is not null; writes partials [row_blocks, 2, C]: the sums of g and of g (x -
-// mean).
-template <int kWidth, class T>
-__global__ void __launch_bounds__(kChannelBlock)
-    batch_norm_gradient_sums_kernel(ChannelTiling tiling, bool is_aligned, const T* dy, const T* x,
-                                    const T* y, const compute_t<T>* mean, compute_t<T>* partials) {
+/// The arrays from which g, the gradient of the ReLU's input, is computed.
+template <class T>
+struct Upstream {
+  const T *dy, *y;                         // y: for Mask::read
+  const compute_t<T>*mean, *coefficients;  // coefficients [2, C]: factor and offset, for Mask::recomputed
+};
+
+/// Computes g for the rows and channels of a thread.
+template <Mask kMask, int kWidth, class T>
+class UpstreamRows {
+ public:
   using C = compute_t<T>;
+  ChannelValues<C, kWidth> means;  // for the kernel too
+
+  __device__ UpstreamRows(const Upstream<T>& from, const ChannelTiling& tiling, const ThreadTile& tile,
+                          bool is_aligned)
+      : from_(from), stride_(tile.row_stride * tiling.channels), is_aligned_(is_aligned) {
+    if (!tile.has_channels) return;
+    means = ChannelValues<C, kWidth>(from.mean + tile.channel, is_aligned);
+    if constexpr (kMask == Mask::recomputed) {
+      factors_ = ChannelValues<C, kWidth>(from.coefficients + tile.channel, is_aligned);
+      offsets_ = ChannelValues<C, kWidth>(from.coefficients + tiling.channels + tile.channel, is_aligned);
+    }
+  }
+
+  /// Returns g for kRows rows from index `first` on, and loads the same rows of x if reads_x.
+  template <int kRows>
+  __device__ RowPacks<T, kWidth, kRows> load(std::int64_t first, const T* x, bool reads_x,
+                                             RowPacks<T, kWidth, kRows>& data) const {
+    RowPacks<T, kWidth, kRows> g, y;
+    g.load(from_.dy + first, stride_, is_aligned_);
+    if constexpr (kMask == Mask::read) y.load(from_.y + first, stride_, is_aligned_);
+    if (reads_x || kMask == Mask::recomputed) data.load(x + first, stride_, is_aligned_);
+    if constexpr (kMask != Mask::none) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) {
+          if constexpr (kMask == Mask::recomputed)
+            y.packs[r].values[i] = narrow<T>(normalized(data.at(r, i), means[i], factors_[i], offsets_[i]));
+          if (!(y.at(r, i) > C{0})) g.packs[r].values[i] = T{};
+        }
+      }
+    }
+    return g;
+  }
+
+ private:
+  const Upstream<T>& from_;
+  std::int64_t stride_;
+  bool is_aligned_;
+  ChannelValues<C, kWidth> factors_, offsets_;
+};
+
+/// Rows in flight: 128 bytes per thread of two arrays, or 96 of three, for which there are fewer registers.
+template <Mask kMask>
+inline constexpr int kSumRows = kMask == Mask::read ? 2 : 4;
+
+// Reads dy, x, and y if the mask is read; writes partials [row_blocks, 2, C]: the sums of g and of g (x -
+// mean). Writes g too if `residual_gradient` is not null. The last block of each tile puts the results of its
+// channels.
+template <Mask kMask, int kWidth, class T>
+__global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
+    batch_norm_gradient_sums_kernel(ChannelTiling tiling, bool is_aligned, Upstream<T> upstream, const T* x,
+                                    T* residual_gradient, compute_t<T>* partials, unsigned* tickets,
+                                    GradientRules<compute_t<T>> rules) {
+  using C = compute_t<T>;
+  allow_next_kernel();
   const ThreadTile tile(tiling, kWidth);
+  wait_for_previous_kernel();
+  const UpstreamRows<kMask, kWidth, T> rows(upstream, tiling, tile, is_aligned);
   ChannelPairs<C, kWidth> sums;
-  ChannelValues<C, kWidth> means;
-  if (tile.has_channels) means = ChannelValues<C, kWidth>(mean + tile.channel, is_aligned);
-  const std::int64_t stride = tile.row_stride * tiling.channels;
-  for_row_groups<kBackwardRows>(tile, [&](auto count, std::int64_t row) {
+  for_row_groups<kSumRows<kMask>>(tile, [&](auto count, std::int64_t row) {
     const std::int64_t first = row * tiling.channels + tile.channel;
-    const UpstreamRows<T, kWidth, count()> g(dy, y, first, stride, is_aligned);
     RowPacks<T, kWidth, count()> data;
-    data.load(x + first, stride, is_aligned);
+    const auto g = rows.template load<count()>(first, x, true, data);
+    if (residual_gradient != nullptr)
+      g.store(residual_gradient + first, tile.row_stride * tiling.channels, is_aligned);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      C sum{0}, dot{0};
 #pragma unroll
       for (int r = 0; r < count(); ++r) {
-        sum += g.at(r, i);
-        dot += g.at(r, i) * (data.at(r, i) - means[i]);
+        sums.first[i] += g.at(r, i);
+        sums.second[i] = std::fma(g.at(r, i), data.at(r, i) - rows.means[i], sums.second[i]);
       }
-      sums.first[i] += sum;
-      sums.second[i] += dot;
     }
   });
-  reduce_rows(shared_memory<RowScratch<C, kWidth>>(), tiling.lanes, sums, AddPairs{});
-  store_partials(partials, tiling, tile, sums);
+  auto& scratch = shared_memory<TileScratch<C, kWidth>>();
+  reduce_rows(scratch.block, tiling.lanes, sums, AddPairs{});
+  sum_tile(scratch, tiling, tile, sums, partials, tickets, SumOfPartials{},
+           [&](std::int64_t c, double sum, double dot) {
+             rules.put(c, tiling.channels, static_cast<double>(tiling.rows), sum, dot);
+           });
 }
 
-/// A gradient [C] and its mode; `values` is null if the gradient is unwanted.
-template <class C>
-struct ChannelGradient {
-  C* values;
-  bool adds;
-
-  explicit ChannelGradient(const GradView& view)
-      : values(view.as<C>()), adds(view.mode == GradMode::accumulate) {}
-  __device__ void put(std::int64_t c, double value) const {
-    if (values != nullptr) values[c] = static_cast<C>(adds ? static_cast<double>(values[c]) + value : value);
-  }
-};
-
-/// The coefficients [C] of dx = direct g + (slope (x - mean) + constant). If the statistics are constants,
-/// slope and constant are null and dx = direct g.
-template <class C>
-struct ChannelFactors {
-  C *direct, *slope, *constant;
-};
-
-/// The arguments from which the final thread of a channel computes gradients and factors, besides the two
-/// sums.
-template <class C>
-struct GradientRules {
-  const C *gamma, *spread;  // spread: inverse_std, or the running variance
-  bool spread_is_var;
-  double epsilon;
-  ChannelGradient<C> dgamma, dbeta;
-  ChannelFactors<C> factors;  // direct is null if dx is unwanted
-
-  __device__ double inverse_std_of(std::int64_t c) const {
-    const double given = static_cast<double>(spread[c]);
-    return spread_is_var ? 1 / std::sqrt(given + epsilon) : given;
-  }
-  __device__ void put_gradients(std::int64_t c, double sum, double dot) const {
-    dgamma.put(c, dot * inverse_std_of(c));
-    dbeta.put(c, sum);
-  }
-  __device__ void put_factors(std::int64_t c, double n, double sum, double dot) const {
-    if (factors.direct == nullptr) return;
-    const double inverse_std = inverse_std_of(c);
-    const double direct = static_cast<double>(gamma[c]) * inverse_std;
-    factors.direct[c] = static_cast<C>(direct);
-    if (factors.slope == nullptr) return;
-    factors.slope[c] = static_cast<C>(-direct * inverse_std * inverse_std * dot / n);
-    factors.constant[c] = static_cast<C>(-direct * sum / n);
-  }
-};
-
-// Reads partials (row_blocks may be 0) and writes dgamma, dbeta and the factors, all [C]. Also writes the
-// sums [1 + 2C] of this shard if shard_sums is not null.
+// Writes the factors. Reads the sums [1 + 2C] over all shards; if it is null, dx does not need them. One
+// thread per channel.
 template <class C>
 __global__ void __launch_bounds__(kChannelBlock)
-    batch_norm_gradients_kernel(std::int64_t rows, std::int64_t channels, int row_blocks, const C* partials,
-                                GradientRules<C> rules, double* shard_sums) {
-  const auto unchanged = [](int /*block*/, double sum, double dot) {
-    return ChannelPairs<double, 1>{{sum}, {dot}};
-  };
-  const ChannelPairs<double, 1> sums =
-      sum_partials(shared_memory<FinalScratch>(), partials, row_blocks, channels, unchanged);
-  if (!is_final_thread(channels)) return;
-  const std::int64_t c = final_channel();
-  const double n = static_cast<double>(rows), sum = sums.first[0], dot = sums.second[0];
-  rules.put_gradients(c, sum, dot);
-  rules.put_factors(c, n, sum, dot);
-  if (shard_sums == nullptr) return;
-  if (c == 0) shard_sums[0] = n;
-  shard_sums[1 + c] = sum;
-  shard_sums[1 + channels + c] = dot;
-}
-
-// Reads the sums [1 + 2C] over all shards and writes the factors. One thread per channel.
-template <class C>
-__global__ void __launch_bounds__(kChannelBlock)
-    sync_batch_norm_factors_kernel(std::int64_t channels, const double* sums, GradientRules<C> rules) {
+    batch_norm_gradient_factors_kernel(std::int64_t channels, const double* sums, GradientRules<C> rules) {
   const std::int64_t c = std::int64_t{blockIdx.x} * kChannelBlock + threadIdx.x;
-  if (c < channels) rules.put_factors(c, sums[0], sums[1 + c], sums[1 + channels + c]);
+  if (c >= channels) return;
+  if (sums == nullptr) return rules.put_factors(c, 0, 0, 0);
+  rules.put_factors(c, sums[0], sums[1 + c], sums[1 + channels + c]);
 }
 
 /// A gradient of x's shape and its mode; `values` is null if the gradient is unwanted.
@@ -172,50 +154,73 @@ struct DataGradient {
   }
 };
 
-// Reads dy, y if it is not null, and x if the slope is not null; writes dx and dresidual. These may be the
-// same array, since dx is stored before dresidual is loaded.
-template <int kWidth, class T>
-__global__ void __launch_bounds__(kChannelBlock)
-    batch_norm_data_gradients_kernel(ChannelTiling tiling, const T* dy, const T* x, const T* y,
-                                     const compute_t<T>* mean, ChannelFactors<compute_t<T>> factors,
-                                     DataGradient<T> dx, DataGradient<T> dresidual) {
+constexpr int kDataRows = 2;  // rows in flight in the second pass, of up to three arrays: 96 bytes per thread
+/// Blocks of the second pass for whose registers an SM must have space. The mask of a ReLU takes more
+/// registers.
+template <Mask kMask>
+inline constexpr int kDataBlocksOfSm = kMask == Mask::none ? 3 : 2;
+
+// Reads dy, y if the mask is read, and x if the mask or dx needs it; writes dx and dresidual. These may be
+// the same array, since dx is stored before dresidual is loaded.
+template <Mask kMask, int kWidth, class T>
+__global__ void __launch_bounds__(kChannelBlock, kDataBlocksOfSm<kMask>)
+    batch_norm_data_gradients_kernel(ChannelTiling tiling, Upstream<T> upstream, const T* x,
+                                     ChannelFactors<compute_t<T>> factors, DataGradient<T> dx,
+                                     DataGradient<T> dresidual) {
   using C = compute_t<T>;
+  allow_next_kernel();
   const ThreadTile tile(tiling, kWidth);
+  wait_for_previous_kernel();
   if (!tile.has_channels) return;
   const bool has_slope = factors.slope != nullptr;
-  ChannelValues<C, kWidth> direct, slope, constant, means;
+  const UpstreamRows<kMask, kWidth, T> rows(upstream, tiling, tile, /*is_aligned=*/true);
+  ChannelValues<C, kWidth> direct, slope, constant;
   if (dx.values != nullptr) direct = ChannelValues<C, kWidth>(factors.direct + tile.channel);
   if (has_slope) {
     slope = ChannelValues<C, kWidth>(factors.slope + tile.channel);
     constant = ChannelValues<C, kWidth>(factors.constant + tile.channel);
-    means = ChannelValues<C, kWidth>(mean + tile.channel);
   }
   const std::int64_t stride = tile.row_stride * tiling.channels;
-  for_row_groups<kBackwardRows>(tile, [&](auto count, std::int64_t row) {
+  for_row_groups<kDataRows>(tile, [&](auto count, std::int64_t row) {
     const std::int64_t first = row * tiling.channels + tile.channel;
-    const UpstreamRows<T, kWidth, count()> g(dy, y, first, stride);
     RowPacks<T, kWidth, count()> data;
-    if (has_slope) data.load(x + first, stride);
+    const auto g = rows.template load<count()>(first, x, has_slope, data);
     dx.template put<kWidth, count()>(first, stride, [&](int r, int i) {
-      const C value = direct[i] * g.at(r, i);
-      return has_slope ? value + (slope[i] * (data.at(r, i) - means[i]) + constant[i]) : value;
+      if (!has_slope) return direct[i] * g.at(r, i);
+      // Operations with one rounding, so that the ways to obtain the mask give the same bits.
+      return std::fma(direct[i], g.at(r, i), std::fma(slope[i], data.at(r, i) - rows.means[i], constant[i]));
     });
     dresidual.template put<kWidth, count()>(first, stride, [&](int r, int i) { return g.at(r, i); });
   });
 }
 
+/// Calls f(std::integral_constant<Mask, mask>).
+template <class F>
+void choose_mask(Mask mask, const F& f) {
+  switch (mask) {
+    case Mask::none: return f(std::integral_constant<Mask, Mask::none>{});
+    case Mask::read: return f(std::integral_constant<Mask, Mask::read>{});
+    case Mask::recomputed: return f(std::integral_constant<Mask, Mask::recomputed>{});
+  }
+}
+
 /// The arguments of all backward functions.
 struct BackwardArguments {
-  ConstView dy, x, y, gamma, mean, spread;
+  ConstView dy, x, y, gamma, mean, spread, coefficients;
   bool statistics_are_constants = false;  // true: spread is the running variance, otherwise inverse_std
   GradView dx, dresidual, dgamma, dbeta;
   BatchNormOptions options;
+  double* shard_sums = nullptr;  // [1 + 2C]
 
   std::int64_t channels() const { return x.shape[-1]; }
   std::int64_t rows() const { return x.numel() / channels(); }
   bool aligned() const {
     return is_aligned(dy.data) && is_aligned(x.data) && is_aligned(y.data) && is_aligned(mean.data) &&
-           is_aligned(dx.data) && is_aligned(dresidual.data);
+           is_aligned(coefficients.data) && is_aligned(dx.data) && is_aligned(dresidual.data);
+  }
+  Mask mask() const {
+    if (!options.relu) return Mask::none;
+    return coefficients.data != nullptr ? Mask::recomputed : Mask::read;
   }
 };
 
@@ -226,7 +231,6 @@ class Backward {
   Backward(CudaStream& stream, const BackwardArguments& arguments)
       : stream_(stream),
         a_(arguments),
-        y_(a_.options.relu ? a_.y.as<T>() : nullptr),
         memory_(stream, 3 * static_cast<std::size_t>(a_.channels()) * sizeof(C)),
         rules_{a_.gamma.as<C>(),
                a_.spread.as<C>(),
@@ -234,46 +238,57 @@ class Backward {
                a_.options.epsilon,
                ChannelGradient<C>(a_.dgamma),
                ChannelGradient<C>(a_.dbeta),
-               {}} {
+               {},
+               a_.shard_sums} {
     if (a_.dx.wanted()) rules_.factors.direct = memory_.as<C>();
     if (!dx_wants_sums()) return;
     rules_.factors.slope = rules_.factors.direct + a_.channels();
     rules_.factors.constant = rules_.factors.slope + a_.channels();
   }
 
-  bool dx_wants_sums() const { return a_.dx.wanted() && !a_.statistics_are_constants; }
-
-  /// Computes dgamma, dbeta and the factors from the sums over the rows, and stores the sums in `shard_sums`
-  /// [1 + 2C] if it is not null.
-  void put_channel_gradients(double* shard_sums = nullptr) const {
-    const bool wants_sums =
-        a_.dgamma.wanted() || a_.dbeta.wanted() || dx_wants_sums() || shard_sums != nullptr;
-    if (a_.rows() == 0 || !wants_sums) {
-      if (wants_sums || a_.dx.wanted()) put_channel_gradients(0, nullptr, shard_sums);
-      return;
+  /// Computes dgamma, dbeta, the factors and the shard's sums. Returns whether it has stored dresidual too.
+  bool put_channel_gradients() const {
+    if (a_.rows() == 0) {
+      put_zeros();
+      return false;
     }
+    if (!a_.dgamma.wanted() && !a_.dbeta.wanted() && !dx_wants_sums() && a_.shard_sums == nullptr) {
+      if (a_.dx.wanted()) put_factors(nullptr);
+      return false;
+    }
+    // If y is read, g is stored, for the second pass to read it in place of dy and y.
+    const bool stores_g =
+        a_.mask() == Mask::read && a_.dresidual.wanted() && a_.dresidual.mode == GradMode::overwrite;
     choose_width<T>(a_.channels(), [&](auto width) {
-      const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kReductionBlocks);
+      const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kReduction);
       const Scratch partials(stream_, partial_values(tiling) * sizeof(C));
-      launch(stream_, tiling.blocks(), kChannelBlock, sizeof(RowScratch<C, width()>),
-             batch_norm_gradient_sums_kernel<width(), T>, tiling, a_.aligned(), a_.dy.as<T>(), a_.x.as<T>(),
-             y_, a_.mean.as<C>(), partials.as<C>());
-      put_channel_gradients(tiling.row_blocks, partials.as<C>(), shard_sums);
+      choose_mask(a_.mask(), [&](auto mask) {
+        launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
+               batch_norm_gradient_sums_kernel<mask(), width(), T>, tiling, a_.aligned(), upstream(),
+               a_.x.as<T>(), stores_g ? a_.dresidual.as<T>() : nullptr, partials.as<C>(), stream_.tickets(),
+               rules_);
+      });
     });
+    return stores_g;
   }
-  /// Computes the factors from the sums [1 + 2C] over all shards.
+  /// Computes the factors from the sums [1 + 2C] over all shards. Null: dx does not need them.
   void put_factors(const double* sums) const {
     launch(stream_, blocks_for(a_.channels(), kChannelBlock), kChannelBlock, 0,
-           sync_batch_norm_factors_kernel<C>, a_.channels(), sums, rules_);
+           batch_norm_gradient_factors_kernel<C>, a_.channels(), sums, rules_);
   }
-  /// Computes dx and dresidual from the factors.
-  void put_data_gradients() const {
-    if (a_.rows() == 0 || !(a_.dx.wanted() || a_.dresidual.wanted())) return;
+  /// Computes dx from the factors, and dresidual. If has_residual_gradient, dresidual is g already.
+  void put_data_gradients(bool has_residual_gradient = false) const {
+    Upstream<T> from = upstream();
+    if (has_residual_gradient) from.dy = a_.dresidual.as<T>();
+    const GradView dresidual = has_residual_gradient ? GradView() : a_.dresidual;
+    if (a_.rows() == 0 || !(a_.dx.wanted() || dresidual.wanted())) return;
     const auto run = [&](auto width) {
-      const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kMapBlocks);
-      launch(stream_, tiling.blocks(), kChannelBlock, 0, batch_norm_data_gradients_kernel<width(), T>, tiling,
-             a_.dy.as<T>(), a_.x.as<T>(), y_, a_.mean.as<C>(), rules_.factors, DataGradient<T>(a_.dx),
-             DataGradient<T>(a_.dresidual));
+      const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kElementwise);
+      choose_mask(has_residual_gradient ? Mask::none : a_.mask(), [&](auto mask) {
+        launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, 0,
+               batch_norm_data_gradients_kernel<mask(), width(), T>, tiling, from, a_.x.as<T>(),
+               rules_.factors, DataGradient<T>(a_.dx), DataGradient<T>(dresidual));
+      });
     };
     choose_width<T>(a_.channels(), run, a_.aligned());
   }
@@ -281,15 +296,18 @@ class Backward {
  private:
   using C = compute_t<T>;
 
-  void put_channel_gradients(int row_blocks, const C* partials, double* shard_sums) const {
-    launch(stream_, blocks_for(a_.channels(), kFinalLanes), kChannelBlock, sizeof(FinalScratch),
-           batch_norm_gradients_kernel<C>, a_.rows(), a_.channels(), row_blocks, partials, rules_,
-           shard_sums);
+  bool dx_wants_sums() const { return a_.dx.wanted() && !a_.statistics_are_constants; }
+  Upstream<T> upstream() const {
+    return {a_.dy.as<T>(), a_.y.as<T>(), a_.mean.as<C>(), a_.coefficients.as<C>()};
+  }
+  void put_zeros() const {
+    for (const GradView& gradient : {a_.dgamma, a_.dbeta})
+      if (gradient.wanted() && gradient.mode == GradMode::overwrite) fill(stream_, 0, gradient);
+    if (a_.shard_sums != nullptr) fill(stream_, 0, {a_.shard_sums, {1 + 2 * a_.channels()}, DType::f64});
   }
 
   CudaStream& stream_;
   const BackwardArguments& a_;
-  const T* y_;
   Scratch memory_;
   GradientRules<C> rules_;
 };
@@ -303,27 +321,64 @@ void with_backward(CudaStream& stream, const BackwardArguments& arguments, const
 
 }  // namespace
 
+void batch_norm_data_gradient(CudaStream& stream, ConstView g, ConstView x, ConstView mean, ConstView factors,
+                              GradView dx) {
+  if (x.numel() == 0 || !dx.wanted()) return;
+  dispatch(kGpuTypes, x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using C = compute_t<T>;
+    const std::int64_t channels = x.shape[-1];
+    C* const direct = const_cast<C*>(factors.as<C>());  // the kernel only reads them
+    const bool aligned = is_aligned(g.data) && is_aligned(x.data) && is_aligned(mean.data) &&
+                         is_aligned(factors.data) && is_aligned(dx.data);
+    const auto run = [&](auto width) {
+      const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kElementwise);
+      launch(LaunchStart::early, stream, tiling.blocks(), kChannelBlock, 0,
+             batch_norm_data_gradients_kernel<Mask::none, width(), T>, tiling,
+             Upstream<T>{g.as<T>(), nullptr, mean.as<C>(), nullptr}, x.as<T>(),
+             ChannelFactors<C>{direct, direct + channels, direct + 2 * channels}, DataGradient<T>(dx),
+             DataGradient<T>(GradView()));
+    };
+    choose_width<T>(channels, run, aligned);
+  });
+}
+
 void batch_norm_backward(CudaStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
-                         ConstView mean, ConstView inverse_std, GradView dx, GradView dresidual,
-                         GradView dgamma, GradView dbeta, BatchNormOptions options) {
-  with_backward(stream, {dy, x, y, gamma, mean, inverse_std, false, dx, dresidual, dgamma, dbeta, options},
-                [](const auto& backward) {
-                  backward.put_channel_gradients();
-                  backward.put_data_gradients();
-                });
+                         ConstView mean, ConstView inverse_std, ConstView coefficients, GradView dx,
+                         GradView dresidual, GradView dgamma, GradView dbeta, BatchNormOptions options) {
+  with_backward(
+      stream,
+      {dy, x, y, gamma, mean, inverse_std, coefficients, false, dx, dresidual, dgamma, dbeta, options},
+      [](const auto& backward) { backward.put_data_gradients(backward.put_channel_gradients()); });
 }
 
 void sync_batch_norm_backward_reduce(CudaStream& stream, ConstView dy, ConstView x, ConstView y,
-                                     ConstView mean, ConstView inverse_std, View sums, GradView dgamma,
-                                     GradView dbeta, BatchNormOptions options) {
-  with_backward(stream, {dy, x, y, {}, mean, inverse_std, false, {}, {}, dgamma, dbeta, options},
-                [&](const auto& backward) { backward.put_channel_gradients(sums.as<double>()); });
+                                     ConstView mean, ConstView inverse_std, ConstView coefficients, View sums,
+                                     GradView dgamma, GradView dbeta, BatchNormOptions options) {
+  with_backward(stream,
+                {dy,
+                 x,
+                 y,
+                 {},
+                 mean,
+                 inverse_std,
+                 coefficients,
+                 false,
+                 {},
+                 {},
+                 dgamma,
+                 dbeta,
+                 options,
+                 sums.as<double>()},
+                [&](const auto& backward) { backward.put_channel_gradients(); });
 }
 
 void sync_batch_norm_backward_elemt(CudaStream& stream, ConstView dy, ConstView x, ConstView y,
-                                    ConstView gamma, ConstView mean, ConstView inverse_std, ConstView sums,
-                                    GradView dx, GradView dresidual, BatchNormOptions options) {
-  with_backward(stream, {dy, x, y, gamma, mean, inverse_std, false, dx, dresidual, {}, {}, options},
+                                    ConstView gamma, ConstView mean, ConstView inverse_std,
+                                    ConstView coefficients, ConstView sums, GradView dx, GradView dresidual,
+                                    BatchNormOptions options) {
+  with_backward(stream,
+                {dy, x, y, gamma, mean, inverse_std, coefficients, false, dx, dresidual, {}, {}, options},
                 [&](const auto& backward) {
                   if (dx.wanted()) backward.put_factors(sums.as<double>());
                   backward.put_data_gradients();
@@ -335,11 +390,8 @@ void batch_norm_inference_backward(CudaStream& stream, ConstView dy, ConstView x
                                    GradView dx, GradView dresidual, GradView dgamma, GradView dbeta,
                                    BatchNormOptions options) {
   with_backward(stream,
-                {dy, x, y, gamma, running_mean, running_var, true, dx, dresidual, dgamma, dbeta, options},
-                [](const auto& backward) {
-                  backward.put_channel_gradients();
-                  backward.put_data_gradients();
-                });
+                {dy, x, y, gamma, running_mean, running_var, {}, true, dx, dresidual, dgamma, dbeta, options},
+                [](const auto& backward) { backward.put_data_gradients(backward.put_channel_gradients()); });
 }
 
 }  // namespace convoy::kernels

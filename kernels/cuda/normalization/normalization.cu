@@ -5,9 +5,10 @@
 
 #include <cmath>
 
-#include "convoy/kernels/cuda/primitives/channel_tiles.h"
+#include "convoy/kernels/cuda/primitives/channel_sums.h"
 #include "convoy/kernels/cuda/primitives/divisor.h"
 #include "convoy/kernels/cuda/primitives/row_team.h"
+#include "convoy/kernels/elementwise.h"
 
 namespace convoy::kernels {
 namespace {
@@ -116,12 +117,27 @@ __global__ void __launch_bounds__(Team::kBlock)
   });
 }
 
-// Reads dy and x; writes partials [row_blocks, 2, C]: the sums of dy and of dy xh. A row is a pixel.
+/// A gradient [C] and its mode; `values` is null if the gradient is unwanted.
+template <class C>
+struct ParameterGradient {
+  C* values;
+  bool adds;
+
+  explicit ParameterGradient(const GradView& view)
+      : values(view.as<C>()), adds(view.mode == GradMode::accumulate) {}
+  __device__ void put(std::int64_t c, double value) const {
+    if (values != nullptr) values[c] = static_cast<C>(adds ? static_cast<double>(values[c]) + value : value);
+  }
+};
+
+// Reads dy and x; writes partials [row_blocks, 2, C]: the sums of dy and of dy xh. A row is a pixel. The
+// last block of each tile puts both gradients of its channels.
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock)
     group_norm_sums_kernel(ChannelTiling tiling, bool is_aligned, Divisor pixels, Divisor group_channels,
                            std::int64_t groups, const T* dy, const T* x, const compute_t<T>* mean,
-                           const compute_t<T>* inverse_std, compute_t<T>* partials) {
+                           const compute_t<T>* inverse_std, compute_t<T>* partials, unsigned* tickets,
+                           ParameterGradient<compute_t<T>> dweight, ParameterGradient<compute_t<T>> dbias) {
   using C = compute_t<T>;
   const ThreadTile tile(tiling, kWidth);
   ChannelPairs<C, kWidth> sums;
@@ -142,36 +158,13 @@ __global__ void __launch_bounds__(kChannelBlock)
       }
     }
   });
-  reduce_rows(shared_memory<RowScratch<C, kWidth>>(), tiling.lanes, sums, AddPairs{});
-  store_partials(partials, tiling, tile, sums);
-}
-
-/// A gradient [C] and its mode; `values` is null if the gradient is unwanted.
-template <class C>
-struct ParameterGradient {
-  C* values;
-  bool adds;
-
-  explicit ParameterGradient(const GradView& view)
-      : values(view.as<C>()), adds(view.mode == GradMode::accumulate) {}
-  __device__ void put(std::int64_t c, double value) const {
-    if (values != nullptr) values[c] = static_cast<C>(adds ? static_cast<double>(values[c]) + value : value);
-  }
-};
-
-// Reads partials (row_blocks may be 0) and writes both gradients.
-template <class C>
-__global__ void __launch_bounds__(kChannelBlock)
-    group_norm_gradients_kernel(std::int64_t channels, int row_blocks, const C* partials,
-                                ParameterGradient<C> dweight, ParameterGradient<C> dbias) {
-  const auto unchanged = [](int /*block*/, double sum, double dot) {
-    return ChannelPairs<double, 1>{{sum}, {dot}};
-  };
-  const ChannelPairs<double, 1> sums =
-      sum_partials(shared_memory<FinalScratch>(), partials, row_blocks, channels, unchanged);
-  if (!is_final_thread(channels)) return;
-  dbias.put(final_channel(), sums.first[0]);
-  dweight.put(final_channel(), sums.second[0]);
+  auto& scratch = shared_memory<TileScratch<C, kWidth>>();
+  reduce_rows(scratch.block, tiling.lanes, sums, AddPairs{});
+  sum_tile(scratch, tiling, tile, sums, partials, tickets, SumOfPartials{},
+           [&](std::int64_t c, double sum, double dot) {
+             dbias.put(c, sum);
+             dweight.put(c, dot);
+           });
 }
 
 template <class T>
@@ -180,22 +173,21 @@ void parameter_gradients(CudaStream& stream, const GroupSizes& sizes, const Cons
                          const GradView& dbias) {
   using C = compute_t<T>;
   if (sizes.channels == 0) return;
-  const auto finish = [&](int row_blocks, const C* partials) {
-    launch(stream, blocks_for(sizes.channels, kFinalLanes), kChannelBlock, sizeof(FinalScratch),
-           group_norm_gradients_kernel<C>, sizes.channels, row_blocks, partials,
-           ParameterGradient<C>(dweight), ParameterGradient<C>(dbias));
-  };
   const std::int64_t rows = sizes.samples * sizes.pixels;
-  if (rows == 0) return finish(0, nullptr);
+  if (rows == 0) {
+    for (const GradView& gradient : {dweight, dbias})
+      if (gradient.wanted() && gradient.mode == GradMode::overwrite) fill(stream, 0, gradient);
+    return;
+  }
   const bool aligned = is_aligned(dy.data) && is_aligned(x.data);
   choose_width<T>(sizes.channels, [&](auto width) {
-    const ChannelTiling tiling = tile_channels(rows, sizes.channels, width, kReductionBlocks);
+    const ChannelTiling tiling = tile_channels(rows, sizes.channels, width, kReduction);
     const Scratch partials(stream, partial_values(tiling) * sizeof(C));
-    launch(stream, tiling.blocks(), kChannelBlock, sizeof(RowScratch<C, width()>),
+    launch(stream, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
            group_norm_sums_kernel<width(), T>, tiling, aligned, Divisor(sizes.pixels),
            Divisor(sizes.group_channels()), sizes.groups, dy.as<T>(), x.as<T>(), mean.as<C>(),
-           inverse_std.as<C>(), partials.as<C>());
-    finish(tiling.row_blocks, partials.as<C>());
+           inverse_std.as<C>(), partials.as<C>(), stream.tickets(), ParameterGradient<C>(dweight),
+           ParameterGradient<C>(dbias));
   });
 }
 

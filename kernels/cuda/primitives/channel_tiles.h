@@ -1,6 +1,6 @@
 // Work distribution for kernels over x [rows, channels] with channels last: the assignment of elements to
-// threads, and sums over the rows of each channel in a fixed order. The assignment, and with it the order of
-// all sums, is a function of the shape and the element type (tile_channels()).
+// threads, and sums over the rows of each channel in a fixed order (channel_sums.h). The assignment, and with
+// it the order of all sums, is a function of the shape and the element type (tile_channels()).
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,21 @@ inline constexpr int kChannelBlock = 256;  // threads: whole warps, and several 
 /// fewer packs.
 inline constexpr int kMinLanes = 8;
 inline constexpr int kMaxLanes = 32;
-inline constexpr int kRowsOfThread = 8;  // minimum per thread, to amortize the per-channel loads
 
-/// Maximum number of blocks of a reduction: about as many as 132 SMs hold at once, but few enough that their
-/// partial sums are small compared with x (2 values per channel for at least 64 rows).
-inline constexpr int kReductionBlocks = 1024;
-/// Maximum number of blocks of an elementwise pass: many waves, so that the last, partial one matters little.
-inline constexpr int kMapBlocks = 8192;
+/// The bounds of a tiling: the maximum number of blocks, the maximum number of lanes if packs have more than
+/// one element, and the minimum number of rows of a thread.
+struct TilingBounds {
+  int blocks, lanes, thread_rows;
+};
+/// A pass that sums rows. Two blocks for each of 132 SMs: one wave, and few partial results, since the last
+/// block of a tile reads all of the tile's (channel_sums.h). Tiles are as narrow as a cache line, so that
+/// they have several last blocks, which run at the same time. A thread with 4 rows loads them together.
+inline constexpr int kReductionBlocksOfSm = 2;
+inline constexpr TilingBounds kReduction{
+    .blocks = 132 * kReductionBlocksOfSm, .lanes = kMinLanes, .thread_rows = 4};
+/// An elementwise pass. Many waves, so that the last, partial one matters little. A thread has 8 rows, to
+/// amortize the loads per channel.
+inline constexpr TilingBounds kElementwise{.blocks = 8192, .lanes = kMaxLanes, .thread_rows = 8};
 
 /// A grid of blocks over x: `tiles` blocks cover the channels and `row_blocks` blocks cover the rows. Within
 /// a block, `lanes` adjacent threads cover the channels with one pack each; the other threads take further
@@ -38,16 +46,17 @@ struct ChannelTiling {
 
 /// Returns the tiling of x, which depends on the arguments only. `width` is the width of a pack. x must not be
 /// empty.
-inline ChannelTiling tile_channels(std::int64_t rows, std::int64_t channels, int width, int max_blocks) {
+inline ChannelTiling tile_channels(std::int64_t rows, std::int64_t channels, int width,
+                                   const TilingBounds& bounds) {
   const auto pieces = [](std::int64_t n, std::int64_t size) { return (n + size - 1) / size; };
   const std::int64_t packs = pieces(channels, width);
   const auto total_lanes = [&](std::int64_t lanes) { return pieces(packs, lanes) * lanes; };
-  std::int64_t lanes = static_cast<std::int64_t>(
-      std::bit_ceil(static_cast<std::uint64_t>(std::min<std::int64_t>(packs, kMaxLanes))));
+  std::int64_t lanes = static_cast<std::int64_t>(std::bit_ceil(
+      static_cast<std::uint64_t>(std::min<std::int64_t>(packs, width > 1 ? bounds.lanes : kMaxLanes))));
   while (lanes > kMinLanes && total_lanes(lanes / 2) < total_lanes(lanes)) lanes /= 2;  // fewer idle lanes
   const std::int64_t tiles = pieces(packs, lanes);
-  const std::int64_t max_row_blocks = std::max<std::int64_t>(1, max_blocks / tiles);
-  const std::int64_t unit = kChannelBlock / lanes * kRowsOfThread;  // whole groups of rows in flight
+  const std::int64_t max_row_blocks = std::max<std::int64_t>(1, bounds.blocks / tiles);
+  const std::int64_t unit = kChannelBlock / lanes * bounds.thread_rows;  // whole groups of rows in flight
   const std::int64_t block_rows = pieces(pieces(rows, max_row_blocks), unit) * unit;
   return {rows,
           channels,
@@ -61,7 +70,7 @@ inline ChannelTiling tile_channels(std::int64_t rows, std::int64_t channels, int
 struct ThreadTile {
   std::int64_t channel;  // the first channel of the pack
   bool has_channels;
-  int row_block, rows_of_block;
+  int tile, row_block, rows_of_block;
   int row;         // the thread's row in the block: 0 … row_stride - 1
   int row_stride;  // rows that the block processes at once
   std::int64_t first, end;
@@ -70,7 +79,7 @@ struct ThreadTile {
     const int lane = static_cast<int>(threadIdx.x) & (tiling.lanes - 1);
     // Adjacent blocks take adjacent tiles of the same rows, so that they access adjacent memory at about the
     // same time.
-    const int tile = static_cast<int>(blockIdx.x % static_cast<unsigned>(tiling.tiles));
+    tile = static_cast<int>(blockIdx.x % static_cast<unsigned>(tiling.tiles));
     row_block = static_cast<int>(blockIdx.x / static_cast<unsigned>(tiling.tiles));
     channel = (std::int64_t{tile} * tiling.lanes + lane) * width;
     has_channels = channel < tiling.channels;
@@ -87,7 +96,7 @@ struct ThreadTile {
 /// Groups have kRows rows, so that their loads overlap; the remaining rows form groups of one.
 template <int kRows, class F>
 __device__ void for_row_groups(const ThreadTile& tile, const F& f) {
-  static_assert(kRowsOfThread % kRows == 0);
+  static_assert(kReduction.thread_rows % kRows == 0 && kElementwise.thread_rows % kRows == 0);
   if (!tile.has_channels) return;
   std::int64_t row = tile.first;
   for (; row + (kRows - 1) * tile.row_stride < tile.end; row += kRows * tile.row_stride)
@@ -104,6 +113,10 @@ struct RowPacks {
   __device__ void load(const T* from, std::int64_t stride, bool is_aligned = true) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) packs[r] = load_pack<kWidth>(from + r * stride, is_aligned);
+  }
+  __device__ void store(T* to, std::int64_t stride, bool is_aligned = true) const {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) store_pack(to + r * stride, packs[r], is_aligned);
   }
   __device__ compute_t<T> at(int r, int i) const { return widen(packs[r].values[i]); }
 };
@@ -125,117 +138,6 @@ struct ChannelValues {
   }
   __device__ C operator[](int i) const { return values[i]; }
 };
-
-/// Two sums (or two moments) for each of a thread's channels.
-template <class C, int kWidth>
-struct ChannelPairs {
-  C first[kWidth]{};
-  C second[kWidth]{};
-};
-
-/// The shared memory of reduce_rows(). The index order gives adjacent threads adjacent banks.
-template <class C, int kWidth>
-struct RowScratch {
-  C first[kWidth][kChannelBlock];
-  C second[kWidth][kChannelBlock];
-};
-
-/// Combines the pairs of the threads of each lane in a binary tree; the thread whose row is 0 gets the
-/// result. At each level, the threads of rows [0, level) combine their pairs with those of rows [level, 2
-/// level) by combine(level, first, second, other_first, other_second). All threads must call it, at most once
-/// per kernel. One barrier per level is enough, since no level reads or writes an element of `scratch` that
-/// another level reads.
-template <class C, int kWidth, class Combine>
-__device__ void reduce_rows(RowScratch<C, kWidth>& scratch, int lanes, ChannelPairs<C, kWidth>& local,
-                            const Combine& combine) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int row = thread / lanes;
-  for (int level = kChannelBlock / lanes / 2; level > 0; level /= 2) {
-    if (row >= level && row < 2 * level) {
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        scratch.first[i][thread] = local.first[i];
-        scratch.second[i][thread] = local.second[i];
-      }
-    }
-    __syncthreads();
-    if (row < level) {
-      const int other = thread + level * lanes;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i)
-        combine(level, local.first[i], local.second[i], scratch.first[i][other], scratch.second[i][other]);
-    }
-  }
-}
-
-struct AddPairs {
-  template <class C>
-  __device__ void operator()(int /*level*/, C& first, C& second, C other_first, C other_second) const {
-    first += other_first;
-    second += other_second;
-  }
-};
-
-/// Stores the block's pairs in `partials` [row_blocks, 2, channels].
-template <class C, int kWidth>
-__device__ void store_partials(C* partials, const ChannelTiling& tiling, const ThreadTile& tile,
-                               const ChannelPairs<C, kWidth>& pairs) {
-  if (tile.row != 0 || !tile.has_channels) return;
-  C* const first = partials + 2 * tile.row_block * tiling.channels + tile.channel;
-  constexpr int kPart = std::min(kWidth, kVectorWidth<C>);
-#pragma unroll
-  for (int part = 0; part < kWidth; part += kPart) {
-    Pack<C, kPart> firsts, seconds;
-#pragma unroll
-    for (int i = 0; i < kPart; ++i) {
-      firsts.values[i] = pairs.first[part + i];
-      seconds.values[i] = pairs.second[part + i];
-    }
-    store_pack(first + part, firsts);
-    store_pack(first + tiling.channels + part, seconds);
-  }
-}
-
-/// Returns the number of elements of `partials`.
-inline std::size_t partial_values(const ChannelTiling& tiling) {
-  return static_cast<std::size_t>(2 * tiling.row_blocks * tiling.channels);
-}
-
-/// Channels per block of a kernel that sums partials: 8 floats are a 32-byte sector of memory.
-inline constexpr int kFinalLanes = 8;
-using FinalScratch = RowScratch<double, 1>;
-
-/// Returns the channel of a thread in a kernel that sums partials. Such a kernel is launched with
-/// blocks_for(channels, kFinalLanes) blocks of kChannelBlock threads.
-__device__ inline std::int64_t final_channel() {
-  return std::int64_t{blockIdx.x} * kFinalLanes + threadIdx.x % kFinalLanes;
-}
-/// Returns whether sum_partials() gives its channel's sums to this thread.
-__device__ inline bool is_final_thread(std::int64_t channels) {
-  return threadIdx.x < kFinalLanes && final_channel() < channels;
-}
-
-/// Returns the sum of term(row block, first, second) over the row blocks, in f64 and in a fixed order. All
-/// threads must call it; the result is valid if is_final_thread().
-template <class C, class Term>
-__device__ ChannelPairs<double, 1> sum_partials(FinalScratch& scratch, const C* partials, int row_blocks,
-                                                std::int64_t channels, const Term& term) {
-  const std::int64_t channel = final_channel();
-  ChannelPairs<double, 1> sums;
-  if (channel < channels) {
-#pragma unroll 4
-    for (int block = static_cast<int>(threadIdx.x) / kFinalLanes; block < row_blocks;
-         block += kChannelBlock / kFinalLanes) {
-      const C* const from = partials + 2 * block * channels + channel;
-      const ChannelPairs<double, 1> one =
-          term(block, static_cast<double>(from[0]), static_cast<double>(from[channels]));
-      sums.first[0] += one.first[0];
-      sums.second[0] += one.second[0];
-    }
-  }
-  reduce_rows(scratch, kFinalLanes, sums, AddPairs{});
-  return sums;
-}
 
 /// Calls f(std::integral_constant<int, width>) with the width of packs of T: kVectorWidth<T> if rows consist of
 /// such packs, otherwise 1. A kernel whose results depend on the width must not pass `aligned`, whether the

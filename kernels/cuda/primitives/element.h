@@ -61,6 +61,12 @@ template <class T, int kWidth>
 __device__ void store_pack(T* to, const Pack<T, kWidth>& pack) {
   *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
 }
+/// The same for an array that may not be aligned for packs: then each element is stored on its own.
+template <class T, int kWidth>
+__device__ void store_pack(T* to, const Pack<T, kWidth>& pack, bool is_aligned) {
+  if (is_aligned) return store_pack(to, pack);
+  for (int i = 0; i < kWidth; ++i) to[i] = pack.values[i];
+}
 
 /// Returns whether `pointer` is aligned for the widest packs.
 CONVOY_HOST_DEVICE inline bool is_aligned(const void* pointer) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "convoy/kernels/runtime/cuda/check.h"
 #include "convoy/kernels/runtime/cuda/stream.h"
@@ -20,11 +21,24 @@ inline unsigned blocks_for(std::int64_t items, int items_per_block) {
   return static_cast<unsigned>((items + items_per_block - 1) / items_per_block);
 }
 
+/// When a kernel may start.
+enum class LaunchStart : std::uint8_t {
+  after_previous,  // when the stream's previous work has completed
+  /// When all blocks of the previous kernel have called cuda::allow_next_kernel() or ended, so that the latency
+  /// of the launch is hidden (CUDA Programming Guide, "Programmatic Dependent Launch"). Every thread must call
+  /// cuda::wait_for_previous_kernel() of early_start.h before it accesses global memory. Only GPUs from sm_90
+  /// on start it early.
+  early,
+};
+
+/// Returns whether the GPU of a stream starts kernels early.
+bool starts_kernels_early(CudaStream& stream);
+
 /// Enqueues a kernel on `stream` and returns without waiting. Arguments convert to the kernel's parameter
 /// types, as in a call. Throws DeviceError if the launch fails. Errors during the kernel's execution are
 /// reported by the next synchronize().
 template <class... Parameters>
-void launch(CudaStream& stream, dim3 grid, dim3 block, std::size_t shared_bytes,
+void launch(LaunchStart start, CudaStream& stream, dim3 grid, dim3 block, std::size_t shared_bytes,
             void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
   stream.make_current();
   cudaLaunchConfig_t config{};
@@ -32,6 +46,13 @@ void launch(CudaStream& stream, dim3 grid, dim3 block, std::size_t shared_bytes,
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream.handle();
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  if (start == LaunchStart::early && starts_kernels_early(stream)) {
+    config.attrs = &early;
+    config.numAttrs = 1;
+  }
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (status == cudaSuccess) return;
   const auto text = [](dim3 size) {
@@ -42,15 +63,25 @@ void launch(CudaStream& stream, dim3 grid, dim3 block, std::size_t shared_bytes,
                     std::to_string(shared_bytes) + " B of shared memory)");
 }
 
+/// Does the same for a kernel that starts after the previous work.
+template <class... Parameters>
+void launch(CudaStream& stream, dim3 grid, dim3 block, std::size_t shared_bytes,
+            void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
+  launch(LaunchStart::after_previous, stream, grid, block, shared_bytes, kernel,
+         std::forward<decltype(arguments)>(arguments)...);
+}
+
 namespace cuda {
 
-/// Returns the shared memory of the block as a struct T. It is uninitialized. The launch must pass
-/// shared_bytes of at least sizeof(T). No other code uses the __shared__ qualifier, so that an emulator can
-/// check these accesses.
+inline constexpr int kSharedAlignment = 1024;  // the maximum that instructions want of a matrix
+
+/// Returns the shared memory of the block as a struct T. It is uninitialized, and begins at a multiple of
+/// kSharedAlignment bytes. The launch must pass shared_bytes of at least sizeof(T). No other code uses the
+/// __shared__ qualifier, so that an emulator can check these accesses.
 template <class T>
 __device__ T& shared_memory() {
-  extern __shared__ unsigned char block_shared_bytes[];
-  static_assert(alignof(T) <= 16);
+  alignas(kSharedAlignment) extern __shared__ unsigned char block_shared_bytes[];
+  static_assert(alignof(T) <= kSharedAlignment);
   return *reinterpret_cast<T*>(block_shared_bytes);
 }
 

@@ -57,8 +57,13 @@ CudaStream::CudaStream(int device, CachingAllocator& memory, const CudaStreamOpt
       algorithms_(options.algorithms != nullptr ? options.algorithms : &own_algorithms_),
       autotune_(!options.cuda.deterministic) {
   make_current();
+  constexpr std::size_t kBytes = kTickets * sizeof(unsigned);
+  void* tickets = nullptr;
+  CUDA_CHECK(cudaMalloc(&tickets, kBytes));
+  tickets_.reset(static_cast<unsigned*>(tickets));
   CUDA_CHECK(
       cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, runtime_priority(options.priority)));
+  CUDA_CHECK(cudaMemsetAsync(tickets, 0, kBytes, stream_));
 }
 
 CudaStream::~CudaStream() {
@@ -66,6 +71,8 @@ CudaStream::~CudaStream() {
   locals_.clear();
   cudaStreamDestroy(stream_);
 }
+
+void CudaStream::FreeTickets::operator()(unsigned* tickets) const { cudaFree(tickets); }
 
 void CudaStream::make_current() const { make_current_gpu(device_); }
 

@@ -95,6 +95,14 @@ class CudaStream {
     if (!slot) slot = std::make_shared<T>(*this);
     return *static_cast<T*>(slot.get());
   }
+  /// Returns kTickets counters in device memory, for kernels whose last block combines the results of all
+  /// (kernels/cuda/primitives/last_block.h). They are 0 between two kernels of the stream: each kernel sets
+  /// them to 0 again. Kernels of one stream run one after another, and other streams have their own tickets.
+  /// A graph that is captured from this stream is replayed on it (CudaGraph), so this holds for replays too.
+  /// If the graph contains such a kernel of another stream, that stream must wait for the replay before it
+  /// runs one outside the graph.
+  unsigned* tickets() const { return tickets_.get(); }
+  static constexpr int kTickets = 256;
   /// Makes this stream's GPU the current device of the calling thread. Call it before a launch or an
   /// allocation.
   void make_current() const;
@@ -122,6 +130,10 @@ class CudaStream {
   AlgorithmCache* algorithms_;
   bool autotune_;
   std::vector<std::string> warnings_;
+  struct FreeTickets {
+    void operator()(unsigned* tickets) const;
+  };
+  std::unique_ptr<unsigned, FreeTickets> tickets_;
   cudaStream_t stream_ = nullptr;
   std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;  // destroyed before the stream
 };

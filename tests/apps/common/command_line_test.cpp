@@ -112,6 +112,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             {"--optimizer", "adamw", "--nesterov"}, 2, "--nesterov: not supported with --optimizer adamw"},
         Mistake{{"--nesterov", "--momentum", "0"}, 2, "--nesterov: found --momentum 0"},
+        Mistake{
+            {"--optimizer", "muon", "--zero", "1"},
+            2,
+            "--zero 1: not supported with --optimizer muon, which updates whole matrices; expected --zero 0"},
+        Mistake{{"--optimizer", "muon", "--lr", "0"}, 2, "--lr 0: found --optimizer muon"},
+        Mistake{{"--optimizer", "muon", "--sgd-lr", "0"}, 2, "--sgd-lr 0: expected more than 0"},
+        Mistake{{"--sgd-lr", "0.1"}, 2, "--sgd-lr: not supported with --optimizer sgd"},
         Mistake{{"--schedule", "triangle", "--warmup", "0.1"}, 2, "--warmup 0.1: found --schedule triangle"},
         Mistake{{"--stem", "cifar"}, 2, "--stem cifar: resnet20 has only one stem"},
         Mistake{{"--model", "lenet", "--sync-bn"}, 2, "--sync-bn: lenet has no batch norm"},
@@ -237,7 +244,7 @@ TEST(Help, ShowsDefaultsOfTraining) {
       {"--[no-]download", "[default: true]"},
       {"--augment LIST", "[default: crop=4,flip for photographs, else none]"},
       {"--epochs N", "[default: 10; lenet on mnist 6; 0 with --max-steps]"},
-      {"--lr RATE", "[default: sgd 0.2 (lenet 0.05), adam and adamw 0.001]"},
+      {"--lr RATE", "[default: sgd 0.2 (lenet 0.05), muon 0.02, else 0.001]"},
       {"--devices N", "[default: 1]"},
       {"--comm-timeout SECONDS", "[default: 300]"},
       {"--grad-dtype NAME", "[default: the type they are computed in]"},

@@ -53,6 +53,23 @@ TEST_F(SyncBn, TrainsLikeASingleRank) {
   }
 }
 
+// Its first filters come from the images of rank 0, and its batch norms have scales that are not trained.
+TEST_F(SyncBn, SpeedrunTrainsLikeASingleRank) {
+  const Arguments flags = {
+      "--model",     "speedrun-small", "--batch-size",    "6",        "--epochs", "0", "--max-steps", "3",
+      "--precision", "fp64",           "--deterministic", "--sync-bn"};
+  const Outcome alone = train_on(workshop, "alone", 1, "", flags);
+  ASSERT_EQ(alone.losses.size(), 3U);
+  for (const char* zero : {"0", "2"}) {
+    const Outcome found =
+        train_on(workshop, std::string("zero") + zero, 2, "shm", with(flags, {"--zero", zero}));
+    ASSERT_EQ(found.losses.size(), alone.losses.size());
+    for (std::size_t step = 0; step < alone.losses.size(); ++step)
+      EXPECT_NEAR(found.losses[step], alone.losses[step], 1e-9 * alone.losses[step]) << "step " << step + 1;
+    EXPECT_NEAR(found.test_loss, alone.test_loss, 1e-9 * alone.test_loss);
+  }
+}
+
 TEST_F(SyncBn, RepeatsBitForBit) {
   const Arguments flags = with(kSmall, {"--sync-bn", "--micro-batch-size", "1"});
   const Outcome first = train_on(workshop, "first", 3, "thread", flags);

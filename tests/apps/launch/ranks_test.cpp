@@ -42,13 +42,17 @@ TEST_P(Repeated, RunsAreBitIdentical) {
 /// ranks still have equal parameters after every step.
 TEST(Repeated, ReplicasWithBatchNormAreEqual) {
   Workshop workshop;
-  const Arguments flags = {"--model",     "resnet20", "--batch-size",     "24", "--max-steps",    "5",
-                           "--precision", "fp32",     "--check-replicas", "1",  "--deterministic"};
-  const Outcome first = train_on(workshop, "first", 3, "shm", flags);
-  const Outcome second = train_on(workshop, "second", 3, "shm", flags);
-  EXPECT_EQ(first.losses, second.losses);
-  EXPECT_EQ(first.hash, second.hash);
-  EXPECT_EQ(first.test_count, 100);
+  for (const std::string optimizer : {"sgd", "muon"}) {
+    const Arguments flags = {"--model",          "resnet20", "--batch-size",    "24",
+                             "--max-steps",      "5",        "--precision",     "fp32",
+                             "--check-replicas", "1",        "--deterministic", "--optimizer",
+                             optimizer};
+    const Outcome first = train_on(workshop, optimizer + "1", 3, "shm", flags);
+    const Outcome second = train_on(workshop, optimizer + "2", 3, "shm", flags);
+    EXPECT_EQ(first.losses, second.losses) << optimizer;
+    EXPECT_EQ(first.hash, second.hash) << optimizer;
+    EXPECT_EQ(first.test_count, 100);
+  }
 }
 
 /// On the CPU, all communicators sum in rank order.

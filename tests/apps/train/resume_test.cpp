@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "convoy/engine/io/checkpoint.h"
+#include "convoy/engine/io/safetensors.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {
@@ -116,6 +117,48 @@ TEST(Resume, FromAnotherDirectoryDoesNotModifyIt) {
   EXPECT_EQ(workshop.result("rest")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
   EXPECT_EQ(workshop.events("rest", "step").front()["step"], 8);
   EXPECT_EQ(read_text(workshop.path("whole") / "log.jsonl"), log);
+}
+
+/// Returns the whitening filters that the checkpoint of `step` has.
+std::vector<float> whitening_filters(const Workshop& workshop, const std::string& out,
+                                     const std::string& step) {
+  const auto file = workshop.path(out) / "checkpoints" / ("step_00000" + step) / "model.safetensors";
+  for (const io::NamedTensor& each : io::read_safetensors(file, Device::cpu()).tensors)
+    if (each.name == "whiten.weight") return each.tensor.to_vector<float>();
+  ADD_FAILURE() << file << " has no whitening filters";
+  return {};
+}
+
+// The filters come from the training images, in a new training only.
+TEST(Resume, KeepsWhiteningFilters) {
+  const Workshop workshop;
+  const Arguments flags = {
+      "--model", "speedrun-small", "--max-steps", "4", "--save-every", "2", "--keep-last", "0"};
+  const auto with = [&](Arguments more) {
+    more.insert(more.end(), flags.begin(), flags.end());
+    return more;
+  };
+  ASSERT_EQ(workshop.train("whole", flags).exit_code, 0);
+  const std::vector<float> filters = whitening_filters(workshop, "whole", "2");
+  ASSERT_EQ(filters.size(), 8u * 4);
+  EXPECT_EQ(whitening_filters(workshop, "whole", "4"), filters);
+  ASSERT_EQ(workshop.train("other", with({"--seed", "5"})).exit_code, 0);
+  EXPECT_EQ(whitening_filters(workshop, "other", "4"), filters);
+
+  const std::filesystem::path middle = workshop.path("whole") / "checkpoints" / "step_000002";
+  ASSERT_EQ(workshop.train("rest", with({"--resume", middle.string()})).exit_code, 0);
+  EXPECT_EQ(workshop.result("rest")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
+  EXPECT_EQ(whitening_filters(workshop, "rest", "4"), filters);
+
+  // Other images have other filters, but --init-from keeps those of the file.
+  write_digits(workshop.path("more"), 64, 10);
+  const Arguments more = with({"--data", workshop.path("more").string()});
+  ASSERT_EQ(workshop.train("more", more).exit_code, 0);
+  EXPECT_NE(whitening_filters(workshop, "more", "4"), filters);
+  Arguments tuned = more;
+  tuned.insert(tuned.end(), {"--init-from", (middle / "model.safetensors").string()});
+  ASSERT_EQ(workshop.train("tuned", tuned).exit_code, 0);
+  EXPECT_EQ(whitening_filters(workshop, "tuned", "4"), filters);
 }
 
 TEST(Resume, RejectsChangedFlags) {

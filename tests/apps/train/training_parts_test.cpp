@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Tensor number(double value) { return Tensor::full({1}, value, DType::f64, Device::cpu()); }
 
@@ -149,6 +150,15 @@ TEST(PlanCache, RejectsDamagedAndForeignFiles) {
         R"({"format": 1, "hardware": "", "choices": {"a": 1}})", R"({"format": "1"})"})
     EXPECT_THAT(problem(text), HasSubstr("is damaged")) << text;
   EXPECT_EQ(device.algorithm_cache().size(), 0U) << "a rejected text must not change the cache";
+}
+
+TEST(PlanCache, TextForCheckpointsHasNoCompiledCode) {
+  const DeviceContext device = DeviceContext::create_cpu();
+  device.algorithm_cache().insert("conv2d a", "engine 1", "compiled code");
+  const std::string text = format_algorithm_cache(device);
+  EXPECT_THAT(text, Not(HasSubstr("code")));
+  EXPECT_EQ(load_algorithm_cache(text, device), std::nullopt);
+  EXPECT_EQ(device.algorithm_cache().code("conv2d a"), "compiled code");
 }
 
 TEST(PlanCache, EmptyCacheWritesNoFile) {

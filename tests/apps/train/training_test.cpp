@@ -38,6 +38,19 @@ TEST(GeneratedShapes, LeNetLearnsInBf16) {
   EXPECT_GE(accuracy_of(Workshop(), {"--model", "lenet", "--dataset", "shapes", "--precision", "bf16"}), 0.8);
 }
 
+TEST(GeneratedShapes, SpeedrunLearns) {
+  // One epoch with the default recipe reaches 84 %.
+  EXPECT_GE(accuracy_of(Workshop(), {"--model", "speedrun-small", "--dataset", "shapes", "--epochs", "1"}),
+            0.6);
+}
+
+TEST(GeneratedShapes, LeNetLearnsWithMuon) {
+  // Four epochs reach 89 %.
+  EXPECT_GE(accuracy_of(Workshop(),
+                        {"--model", "lenet", "--dataset", "shapes", "--optimizer", "muon", "--epochs", "4"}),
+            0.8);
+}
+
 TEST_F(RealData, LeNetLearnsMnist) {
   EXPECT_GE(accuracy_of(workshop, {"--model", "lenet", "--dataset", "mnist", "--epochs", "1"}), 0.96);
 }

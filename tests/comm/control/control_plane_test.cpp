@@ -168,8 +168,8 @@ TEST(ControlPlane, LeavesNothing) {
   run_ranks({2, 1}, {}, [](ControlPlane&, Rendezvous& rendezvous) {
     const auto join = [&] {
       rendezvous.barrier();  // the other rank is between two planes while this one is measured
-      const auto plane = ControlPlane::connect(rendezvous, {});
-      plane->enter(Phase::forward);
+      ControlPlane::connect(rendezvous, {})->enter(Phase::forward);
+      rendezvous.barrier();
     };
     if (rendezvous.info().rank == 0) {
       testing::expect_no_growth(200, join);

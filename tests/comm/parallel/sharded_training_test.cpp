@@ -325,7 +325,7 @@ class Whole final : public optim::Optimizer {
   bool is_elementwise() const override { return false; }
 
  private:
-  void step_group(std::size_t, std::span<const std::size_t>, const kernels::StepScalars&) override {}
+  void step_groups(const Indices&, const kernels::StepScalars&) override {}
 };
 
 TEST(Sharded, RejectsOptimizerThatIsNotElementwise) {

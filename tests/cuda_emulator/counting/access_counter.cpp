@@ -22,6 +22,8 @@ void set_bits(std::vector<std::uint64_t>& bits, std::size_t begin, std::size_t c
   }
 }
 
+unsigned running_thread() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+
 std::uint64_t count_bits(const std::vector<std::uint64_t>& bits) {
   std::uint64_t count = 0;
   for (const std::uint64_t word : bits) count += static_cast<std::uint64_t>(std::popcount(word));
@@ -68,8 +70,9 @@ void AccessCounter::access(const void* address, std::size_t bytes, bool is_store
     std::vector<std::uint64_t>& bits = is_store ? array->written : array->read;
     if (bits.empty()) bits.resize(array->range.bytes / 64 + 2);
     set_bits(bits, static_cast<std::size_t>(begin - array->range.begin), bytes);
+    check_order(*array, begin, bytes, is_store, site);
   }
-  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  const unsigned thread = running_thread();
   Site& at = site_of(site, is_store, is_shared, bytes);
   if (at.warps.size() <= thread / kLanes) at.warps.resize(thread / kLanes + 1);
   WarpAccesses& warp = at.warps[thread / kLanes];
@@ -78,9 +81,32 @@ void AccessCounter::access(const void* address, std::size_t bytes, bool is_store
   warp.requests[execution][thread % kLanes] = begin;
 }
 
+void AccessCounter::check_order(Array& array, const char* begin, std::size_t bytes, bool is_store,
+                                const void* site) {
+  constexpr std::size_t kWord = 4;
+  if (!is_store && array.stores.empty()) return;
+  if (array.stores.empty()) array.stores.resize(array.range.bytes / kWord + 2);
+  const auto first = static_cast<std::size_t>(begin - array.range.begin);
+  const BlockOrder::Tag tag = is_store ? order_.store(running_thread()) : 0;
+  for (std::size_t word = first / kWord; word * kWord < first + bytes; ++word) {
+    if (is_store)
+      array.stores[word] = tag;
+    else if (counts_.unordered_load == nullptr && !order_.is_ordered(running_thread(), array.stores[word]))
+      counts_.unordered_load = site;
+  }
+}
+
+void AccessCounter::fence() { order_.fence(running_thread()); }
+
+void AccessCounter::barrier() {
+  ++counts_.barriers;
+  order_.barrier();
+}
+
 void AccessCounter::atomic(const void* address, std::size_t bytes, const void* site) {
   const auto* const begin = static_cast<const char*>(address);
   const bool is_shared = contains(shared_, begin);
+  if (!is_shared) order_.atomic(running_thread());
   ++site_of(site, /*is_store=*/true, is_shared, bytes).accesses.atomics;
   Array* const array = is_shared ? nullptr : array_of(begin);
   if (array == nullptr) return;
@@ -134,6 +160,7 @@ void AccessCounter::count_shared(const Site& site, const Request& request, Share
 }
 
 void AccessCounter::end_block() {
+  order_.begin_block();
   for (Site& site : sites_) {
     Accesses& to = site.accesses;
     for (WarpAccesses& warp : site.warps) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tests/cuda_emulator/counting/block_order.h"
 #include "tests/cuda_emulator/counting/launch_counts.h"
 
 namespace convoy::emulator {
@@ -38,7 +39,13 @@ class AccessCounter {
   void access(const void* address, std::size_t bytes, bool is_store, const void* site);
   void atomic(const void* address, std::size_t bytes, const void* site);
 
-  void barrier() { ++counts_.barriers; }
+  void fence();
+  void barrier();
+  void multiply(std::uint64_t flops) { counts_.flops += flops; }
+  void multiply_by_warpgroup(std::uint64_t flops) {
+    multiply(flops);
+    counts_.warpgroup_flops += flops;
+  }
   /// Counts the requests of a block, after its last thread.
   void end_block();
   /// Returns the result, after the last block.
@@ -64,16 +71,19 @@ class AccessCounter {
   struct Array {
     Range range;
     std::vector<std::uint64_t> read, written;  // a bit per byte, empty without accesses
+    std::vector<BlockOrder::Tag> stores{};     // of each word of 4 bytes, empty without stores
   };
 
   Site& site_of(const void* address, bool is_store, bool is_shared, std::size_t bytes);
   Array* array_of(const char* address);
+  void check_order(Array& array, const char* begin, std::size_t bytes, bool is_store, const void* site);
   void count_global(const Site& site, const Request& request, GlobalAccesses& counts);
   void count_shared(const Site& site, const Request& request, SharedAccesses& counts);
 
   static AccessCounter* current_;
 
   LaunchCounts counts_;
+  BlockOrder order_;
   Range shared_;
   std::vector<Array> arrays_;
   Array* last_array_ = nullptr;

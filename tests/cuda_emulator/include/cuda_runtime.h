@@ -9,11 +9,11 @@
 #include <math.h>
 
 #include <cuda_runtime_api.h>
+#include <ptx.h>
 
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <source_location>
 #include <type_traits>
 #include <utility>
 
@@ -43,8 +43,6 @@ inline constexpr int warpSize = 32;
 
 namespace convoy::emulator {
 
-using Where = std::source_location;
-
 /// Blocks the CUDA thread until all threads of the block have called it at the same place.
 void block_barrier(Where where);
 /// Blocks the CUDA thread until all lanes of the mask have called it. Returns the `bits` of all 32 lanes,
@@ -63,6 +61,8 @@ void report_foreign_lane(unsigned mask, unsigned source, Where where);
 /// Counts an atomic operation of the CUDA thread, if accesses are counted. `next` is the address of its next
 /// instruction.
 void count_atomic(const void* address, std::size_t bytes, const void* next);
+/// Orders the memory accesses of the CUDA thread, for the check of accesses of different blocks.
+void fence();
 /// Return the time of the GPU in nanoseconds, and advance it.
 long long device_nanoseconds();
 void advance_device(unsigned nanoseconds);
@@ -175,8 +175,14 @@ requires std::is_integral_v<T> CONVOY_EMULATED_ATOMIC T atomicExch(T* address,
   *address = value;
   return old;
 }
+inline CONVOY_EMULATED_ATOMIC unsigned atomicInc(unsigned* address, unsigned last) {
+  convoy::emulator::count_atomic(address, sizeof(unsigned), __builtin_return_address(0));
+  const unsigned old = *address;
+  *address = old >= last ? 0 : old + 1;
+  return old;
+}
 #undef CONVOY_EMULATED_ATOMIC
-inline void __threadfence() {}
+inline void __threadfence() { convoy::emulator::fence(); }
 // The clock of an emulated GPU has 1 GHz. A thread that sleeps advances it instead of waiting.
 inline long long clock64() { return convoy::emulator::device_nanoseconds(); }
 inline void __nanosleep(unsigned nanoseconds) { convoy::emulator::advance_device(nanoseconds); }
@@ -184,11 +190,22 @@ inline void __trap(convoy::emulator::Where where = convoy::emulator::Where::curr
   convoy::emulator::trap(where);
 }
 
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  union {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
+
+/// Kernels of a stream run one after another, even those that may start early.
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
   std::size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
 };
 
 namespace convoy::emulator {

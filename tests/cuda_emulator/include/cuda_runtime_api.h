@@ -47,6 +47,8 @@ struct cudaDeviceProp {
   int multiProcessorCount;
 };
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 
 struct EmulatedStream;
 using cudaStream_t = EmulatedStream*;

@@ -14,9 +14,10 @@ namespace convoy {
 
 // The array that shared_memory() in kernels/cuda/primitives/launch.h declares, inside a function of
 // convoy::kernels::cuda, which makes it a member of that namespace. It belongs to one block at a time. Bytes beyond
-// the size that the launch requested are poisoned.
+// the size that the launch requested are poisoned. AddressSanitizer does not watch the end of an array with so large
+// an alignment, so further bytes follow that no launch can request.
 namespace kernels::cuda {
-alignas(16) unsigned char block_shared_bytes[emulator::kMaxSharedBytes];
+alignas(1024) unsigned char block_shared_bytes[emulator::kMaxSharedBytes + 1024];
 }
 
 namespace emulator {
@@ -71,8 +72,8 @@ void BlockRunner::run(const Launch& launch, Order order, std::mt19937_64& random
   random_ = &random;
   gridDim = launch.grid;
   blockDim = launch.block;
-  unpoison(block_shared_bytes, kMaxSharedBytes);
-  poison(block_shared_bytes + launch.shared_bytes, kMaxSharedBytes - launch.shared_bytes);
+  unpoison(block_shared_bytes, launch.shared_bytes);
+  poison(block_shared_bytes + launch.shared_bytes, sizeof(block_shared_bytes) - launch.shared_bytes);
   current_runner_ = this;
   indices_.clear();
   for (unsigned thread = 0; thread < launch.block.x * launch.block.y * launch.block.z; ++thread)
@@ -87,6 +88,9 @@ void BlockRunner::run(const Launch& launch, Order order, std::mt19937_64& random
 void BlockRunner::run_block() {
   const std::size_t count = indices_.size();
   threads_.assign(count, {});
+  has_waited_for_kernel_.assign(count, false);
+  copies_.assign(count, {});
+  warpgroups_.begin_block(count, launch_->shared_bytes);
   convergences_.resize((count + 31) / 32);
   for (auto& of_warp : convergences_) of_warp.clear();
   at_barrier_ = 0;
@@ -99,6 +103,9 @@ void BlockRunner::run_block() {
     enter(thread);
   }
   if (fault_.empty()) fault_ = describe_waiting();
+  if (fault_.empty())
+    if (const std::string what = warpgroups_.end_block(); !what.empty())
+      fault_ = current_block() + ": " + what;
   if (fault_.empty()) {
     if (AccessCounter* const counter = AccessCounter::current()) counter->end_block();
     return;
@@ -131,6 +138,10 @@ void BlockRunner::run_fiber(Fiber& fiber) {
     threads_[thread_].status = Status::ready;
     try {
       launch_->thread();
+      if (launch_->starts_early && !has_waited_for_kernel_[thread_])
+        fault_ = fmt::format(
+            "{}, {}: ends without having waited for the previous kernel, before which it may start",
+            current_block(), to_string(thread_));
     } catch (const Unwind&) {
     } catch (const std::exception& caught) {
       if (fault_.empty()) fault_ = caught.what();

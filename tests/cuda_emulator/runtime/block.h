@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/cuda_emulator/runtime/fiber.h"
+#include "tests/cuda_emulator/runtime/warpgroup.h"
 
 namespace convoy::emulator {
 
@@ -28,6 +30,17 @@ struct Launch {
   dim3 grid, block;
   std::size_t shared_bytes;
   std::function<void()> thread;  // runs one thread
+  bool starts_early = false;     // before the previous kernel has ended
+};
+
+/// The asynchronous copies of a thread that have not landed.
+struct ThreadCopies {
+  struct Copy {
+    void* to;
+    const void* from;  // null for zeros
+  };
+  std::deque<std::vector<Copy>> groups;  // oldest first
+  std::vector<Copy> open;                // in no group yet
 };
 
 /// Runs blocks one after another. Within a block, threads run one at a time, each until it waits or ends.
@@ -50,7 +63,26 @@ class BlockRunner {
   void barrier(Where where);
   /// Waits for all lanes of the mask. Returns the `bits` of each lane, valid until the thread's next call.
   const std::uint64_t* converge(unsigned mask, std::uint64_t bits, Where where);
+  /// Returns the values of all lanes of the warp. All lanes call it together.
+  template <class T>
+  std::array<T, 32> of_all_lanes(const T& value, Where where) {
+    static_assert(sizeof(T) % 8 == 0);
+    std::array<T, 32> all;
+    for (std::size_t offset = 0; offset < sizeof(T); offset += 8) {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, reinterpret_cast<const char*>(&value) + offset, 8);
+      const std::uint64_t* const of_lanes = converge(0xffffffffu, bits, where);
+      for (std::size_t lane = 0; lane < 32; ++lane)
+        std::memcpy(reinterpret_cast<char*>(&all[lane]) + offset, &of_lanes[lane], 8);
+    }
+    return all;
+  }
+  unsigned thread() const { return thread_; }
   unsigned lane() const { return thread_ % 32; }
+  ThreadCopies& copies() { return copies_[thread_]; }
+  Warpgroups& warpgroups() { return warpgroups_; }
+  /// The running thread waits for the previous kernel. Kernels run one after another here, so this only takes note.
+  void wait_for_previous_kernel() { has_waited_for_kernel_[thread_] = true; }
   [[noreturn]] void fault(const std::string& what, Where where) const;
 
  private:
@@ -91,6 +123,9 @@ class BlockRunner {
 
   std::vector<uint3> indices_;  // threadIdx of each thread
   std::vector<Thread> threads_;
+  std::vector<bool> has_waited_for_kernel_;  // by thread
+  std::vector<ThreadCopies> copies_;         // of each thread
+  Warpgroups warpgroups_;
   std::deque<unsigned> queue_;                          // threads that can run
   std::vector<std::vector<Convergence>> convergences_;  // of each warp
   unsigned at_barrier_ = 0;                             // number of waiting threads

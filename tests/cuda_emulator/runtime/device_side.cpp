@@ -30,15 +30,23 @@ cudaError_t submit(const cudaLaunchConfig_t& config, const void* kernel, std::fu
   return on_stream(config.stream, [&](Driver& driver, EmulatedStream& stream) {
     if (!is_valid(config.gridDim, config.blockDim)) return cudaErrorInvalidConfiguration;
     if (config.dynamicSmemBytes > kMaxSharedBytes) return cudaErrorInvalidValue;
+    bool starts_early = false;
+    for (const cudaLaunchAttribute* attribute = config.attrs; attribute < config.attrs + config.numAttrs;
+         ++attribute)
+      if (attribute->id == cudaLaunchAttributeProgrammaticStreamSerialization)
+        starts_early = attribute->val.programmaticStreamSerializationAllowed != 0;
     driver.launch(stream,
                   {.grid = config.gridDim,
                    .block = config.blockDim,
                    .shared_bytes = config.dynamicSmemBytes,
-                   .thread = std::move(thread)},
+                   .thread = std::move(thread),
+                   .starts_early = starts_early},
                   kernel);
     return cudaSuccess;
   });
 }
+
+void wait_for_previous_kernel() { BlockRunner::current().wait_for_previous_kernel(); }
 
 void block_barrier(Where where) { BlockRunner::current().barrier(where); }
 
@@ -64,6 +72,10 @@ void report_foreign_lane(unsigned mask, unsigned source, Where where) {
 void count_atomic(const void* address, std::size_t bytes, const void* next) {
   if (AccessCounter* const counter = AccessCounter::current())
     counter->atomic(address, bytes, static_cast<const char*>(next) - 1);
+}
+
+void fence() {
+  if (AccessCounter* const counter = AccessCounter::current()) counter->fence();
 }
 
 long long device_nanoseconds() { return static_cast<long long>(device_ms() * 1e6); }

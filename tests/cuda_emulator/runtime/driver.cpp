@@ -99,6 +99,7 @@ std::shared_ptr<EmulatedEvent> Driver::find(cudaEvent_t event) const {
 
 void Driver::record(EmulatedStream& stream, const std::shared_ptr<EmulatedEvent>& event, bool is_external) {
   if (stream.capture != nullptr && is_external) {
+    ++event_nodes;
     stream.capture->add(stream, {.work = {}, .event = event});
   } else if (stream.capture != nullptr) {
     event->capture = stream.capture;
@@ -287,6 +288,11 @@ std::vector<LaunchCounts> stop_counting() {
 std::uint64_t launches() {
   const std::lock_guard lock(Driver::get().lock());
   return Driver::get().launches;
+}
+
+std::uint64_t event_nodes() {
+  const std::lock_guard lock(Driver::get().lock());
+  return Driver::get().event_nodes;
 }
 
 std::uint64_t peer_copies() {

@@ -34,7 +34,7 @@ class Driver {
   Settings settings;
   Memory memory;
   std::set<int> contexts;
-  std::uint64_t launches = 0, peer_copies = 0;
+  std::uint64_t launches = 0, event_nodes = 0, peer_copies = 0;
   bool is_counting = false;          // whether the accesses of kernels are counted
   std::vector<LaunchCounts> counts;  // of the operations since it is
   const std::string& report() const { return report_; }

@@ -38,6 +38,11 @@ struct Settings {
   std::optional<double> launch_ms = {};
 };
 
+/// Lets tensor cores compute, which is the default, or not. If not, ldmatrix, mma.sync and wgmma give zeros and
+/// are counted all the same, but threads do not wait for each other in them, and misuse of wgmma is not found.
+/// Counting a large convolution then takes seconds instead of minutes.
+void set_tensor_cores_compute(bool computes);
+
 /// Returns the current settings. At the start, they come from the environment (README.md):
 /// CONVOY_EMULATED_GPUS=N, CONVOY_EMULATED_MEMORY=BYTES, CONVOY_EMULATOR_ORDER=ascending|descending|random,
 /// CONVOY_EMULATOR_STREAMS=eager|random, CONVOY_EMULATOR_SEED=N, CONVOY_EMULATED_CAPABILITY=MAJOR.MINOR,
@@ -58,6 +63,8 @@ void reset();
 std::set<int> contexts();
 /// Returns the number of kernel launches of this process. A captured launch counts once, its replays do not.
 std::uint64_t launches();
+/// Returns the number of event recordings that have become nodes of graphs in this process.
+std::uint64_t event_nodes();
 /// Returns the number of calls of cudaMemcpyPeerAsync of this process.
 std::uint64_t peer_copies();
 

@@ -193,6 +193,16 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   });
 }
 
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  return call([&](Driver& driver) {
+    if (const cudaError_t status = usable(driver); status != cudaSuccess) return status;
+    if (device < 0 || device >= driver.settings.gpus) return cudaErrorInvalidDevice;
+    const int capability = driver.settings.capability;
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10;
+    return cudaSuccess;
+  });
+}
+
 // Priorities have no effect: random turns are valid for any priorities.
 cudaError_t cudaDeviceGetStreamPriorityRange(int* low, int* high) {
   return on_gpu([&](Driver&, int) {

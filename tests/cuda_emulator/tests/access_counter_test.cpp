@@ -2,6 +2,8 @@
 #include <numeric>
 
 #include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/cuda/primitives/tensor_core.h"
+#include "convoy/kernels/cuda/primitives/warpgroup.h"
 #include "convoy/kernels/elementwise.h"
 #include "tests/cuda_emulator/counting/source_lines.h"
 #include "tests/cuda_emulator/tests/fixture.h"
@@ -38,6 +40,56 @@ class AccessCounts : public EmulatorTest {
 __global__ void copy(int n, const float* x, float* y) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < n) y[i] = x[i];
+}
+
+template <bool kTransposed>
+__global__ void multiply_by_warpgroup(float* y) {
+  namespace cuda = kernels::cuda;
+  float sums[8][4] = {};
+  const std::uint32_t a[4] = {};
+  cuda::warpgroup_fence();
+  cuda::warpgroup_multiply_add<bfloat16, kTransposed>(
+      sums, a, cuda::matrix_descriptor<kTransposed>(&shared_memory<unsigned char>()));
+  cuda::warpgroup_commit();
+  cuda::warpgroup_wait<0>();
+  y[threadIdx.x] = sums[0][0];
+}
+
+__global__ void multiply_by_warp(float* y) {
+  namespace cuda = kernels::cuda;
+  float sums[4] = {};
+  std::uint32_t a[4];
+  cuda::load_matrices(&shared_memory<unsigned char>() + threadIdx.x * 16, a);
+  cuda::multiply_add<bfloat16>(sums, a, a[0], a[1]);
+  y[threadIdx.x] = sums[0];
+}
+
+// The counts are the same if tensor cores do not compute.
+TEST_F(AccessCounts, AWarpgroupReadsAMatrixOnceWithoutConflicts) {
+  const Numbers<float> y(gpu_, 128);
+  for (const bool computes : {true, false})
+    for (const auto kernel : {multiply_by_warpgroup<false>, multiply_by_warpgroup<true>}) {
+      set_tensor_cores_compute(computes);
+      const LaunchCounts all = counts(1, 128, 2048, kernel, y.data());
+      set_tensor_cores_compute(true);
+      EXPECT_EQ(all.flops, 2u * 64 * 64 * 16);
+      EXPECT_EQ(all.warpgroup_flops, all.flops);
+      EXPECT_EQ(all.accesses.shared_loads.wavefronts, 2048u / 128);
+      EXPECT_EQ(all.accesses.shared_loads.conflicts(), 1);
+    }
+}
+
+TEST_F(AccessCounts, AWarpLoadsFourMatricesAtOnce) {
+  const Numbers<float> y(gpu_, 32);
+  for (const bool computes : {true, false}) {
+    set_tensor_cores_compute(computes);
+    const LaunchCounts all = counts(1, 32, 512, multiply_by_warp, y.data());
+    set_tensor_cores_compute(true);
+    EXPECT_EQ(all.flops, 2u * 16 * 8 * 16);
+    EXPECT_EQ(all.warpgroup_flops, 0u);
+    EXPECT_EQ(all.accesses.shared_loads.requests, 1u);
+    EXPECT_EQ(all.accesses.shared_loads.wavefronts, 4u);
+  }
 }
 
 TEST_F(AccessCounts, ACopyAsksForEachSectorOnce) {

@@ -99,7 +99,7 @@ TEST_F(WrongAccess, SharedMemoryPastTheLastByte) {
   constexpr unsigned kLast = kMaxSharedBytes / sizeof(float) - 1;
   kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes, write_shared_at, kLast);
   EXPECT_DEATH(kernels::launch(gpu.stream, 1, 1, kMaxSharedBytes, write_shared_at, kLast + 1),
-               "global-buffer-overflow");
+               "use-after-poison");
 }
 
 __global__ void copy_packs(const float* x, float* y) {

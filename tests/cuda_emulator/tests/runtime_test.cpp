@@ -3,6 +3,7 @@
 #include <functional>
 #include <thread>
 
+#include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/runtime/device_context.h"
 #include "tests/cuda_emulator/tests/fixture.h"
 
@@ -64,6 +65,25 @@ TEST_F(LaunchErrors, RejectsTooMuchSharedMemory) {
 constexpr int kTrapLine = __LINE__ + 2;
 __global__ void trap_in(unsigned thread) {
   if (threadIdx.x == thread) __trap();
+}
+
+template <bool kWaits>
+__global__ void start_early(unsigned exempt) {
+  if (kWaits || threadIdx.x == exempt) kernels::cuda::wait_for_previous_kernel();
+}
+
+class EarlyStart : public EmulatorTest {};
+
+TEST_F(EarlyStart, EveryThreadMustWaitForThePreviousKernel) {
+  using kernels::LaunchStart;
+  Gpu gpu;
+  kernels::launch(LaunchStart::early, gpu.stream, 2, 32, 0, start_early<true>, 0u);
+  kernels::launch(LaunchStart::after_previous, gpu.stream, 2, 32, 0, start_early<false>, 0u);
+  EXPECT_NO_THROW(gpu.stream.synchronize());
+  kernels::launch(LaunchStart::early, gpu.stream, 2, 32, 0, start_early<false>, 0u);
+  EXPECT_THAT(error_of([&] { gpu.stream.synchronize(); }), HasSubstr("unspecified launch failure"));
+  EXPECT_THAT(report(), HasSubstr("thread (1, 0, 0): ends without having waited for the previous kernel"));
+  reset();
 }
 
 class Fault : public EmulatorTest {};

@@ -2,190 +2,17 @@
 #include <cudnn.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "tests/cuda_emulator/runtime/runtime.h"
-#include "tests/cuda_emulator/vendor/cudnn_descriptor.h"
-#include "tests/cuda_emulator/vendor/cudnn_engine.h"
-#include "tests/cuda_emulator/vendor/cudnn_graph.h"
-
-struct cudnnContext {
-  int gpu = 0;
-  cudaStream_t stream = nullptr;
-};
+#include "tests/cuda_emulator/vendor/cudnn_plan.h"
 
 namespace convoy::emulator {
 namespace {
 
 thread_local std::string t_last_error;
-
-ObjectRegistry<cudnnContext>& handles() {
-  static ObjectRegistry<cudnnContext>& all =
-      *new ObjectRegistry<cudnnContext>;  // never destroyed, like the driver
-  return all;
-}
-
-const cudnnContext& handle_of(const void* handle) {
-  const cudnnContext* const found = handles().find(handle);
-  require(found != nullptr, "not a handle, or it was destroyed");
-  return *found;
-}
-
-const cudnnContext& handle_of(const Descriptor& descriptor, cudnnBackendAttributeName_t name) {
-  return handle_of(descriptor.value<const void*>(name));
-}
-
-struct Engine {
-  Graph graph;
-  FusedConvolution fused;
-  std::int64_t index = 0;
-};
-
-struct Config {
-  Engine engine;
-  Knobs knobs;
-};
-
-struct Plan {
-  int gpu = 0;
-  FusedConvolution fused;
-  EngineChoice choice;
-  std::size_t workspace_bytes = 0;
-};
-
-struct VariantPack {
-  Arrays arrays;
-  void* workspace = nullptr;
-};
-
-Engine make_engine(Descriptor& descriptor) {
-  const Graph& graph = descriptor.nested(CUDNN_ATTR_ENGINE_OPERATION_GRAPH).as<Graph>();
-  Engine made{.graph = graph,
-              .fused = fused_convolution(graph),
-              .index = descriptor.value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX)};
-  const std::string why = objection(made.index, made.fused);
-  if (!why.empty()) refuse(CUDNN_STATUS_NOT_SUPPORTED, "engine " + std::to_string(made.index) + ": " + why);
-  descriptor.put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, notes_of(made.index));
-  descriptor.put(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE, behavior_of(made.index));
-  return made;
-}
-
-Config make_config(const Descriptor& descriptor) {
-  Config made{.engine = descriptor.nested(CUDNN_ATTR_ENGINECFG_ENGINE).as<Engine>(), .knobs = {}};
-  if (descriptor.has(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES)) {
-    for (const DescriptorPtr& choice :
-         descriptor.attributes.at(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES).descriptors) {
-      const auto type = choice->value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE);
-      const auto value = choice->value<std::int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE);
-      if (!made.knobs.emplace(type, value).second)
-        refuse(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES, "a knob is set twice");
-    }
-  }
-  check_knobs(made.engine.index, made.knobs);
-  return made;
-}
-
-DescriptorPtr finalized(cudnnBackendDescriptorType_t type, const std::function<void(Descriptor&)>& fill);
-
-/// Returns the results of the heuristics as descriptors.
-std::vector<DescriptorPtr> make_results(const Descriptor& heuristics_descriptor) {
-  const DescriptorPtr& graph =
-      heuristics_descriptor.attributes.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).descriptors.front();
-  const auto mode = heuristics_descriptor.value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
-  std::vector<DescriptorPtr> results;
-  for (const EngineChoice& choice : heuristics(fused_convolution(graph->as<Graph>()), mode)) {
-    const DescriptorPtr engine = finalized(CUDNN_BACKEND_ENGINE_DESCRIPTOR, [&](Descriptor& made) {
-      made.put(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, {graph});
-      made.put(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, std::vector{choice.engine});
-    });
-    std::vector<DescriptorPtr> knobs;
-    for (const auto& [type, value] : choice.knobs) {
-      knobs.push_back(
-          finalized(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, [&, of = type, at = value](Descriptor& made) {
-            made.put(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, std::vector{of});
-            made.put(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, std::vector{at});
-          }));
-    }
-    results.push_back(finalized(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, [&](Descriptor& made) {
-      made.put(CUDNN_ATTR_ENGINECFG_ENGINE, {engine});
-      if (!knobs.empty()) made.put(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, knobs);
-    }));
-  }
-  return results;
-}
-
-Plan make_plan(Descriptor& descriptor) {
-  const auto& config = descriptor.nested(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).as<Config>();
-  const std::int64_t engine = config.engine.index;
-  const int gpu = handle_of(descriptor, CUDNN_ATTR_EXECUTION_PLAN_HANDLE).gpu;
-  require(gpu == config.engine.graph.gpu, "the plan's handle belongs to another GPU than its graph");
-  const CudnnSettings& settings = vendor_state().settings.cudnn;
-  if (const auto ms = settings.finalize_ms.find(engine); ms != settings.finalize_ms.end())
-    std::this_thread::sleep_for(std::chrono::milliseconds(ms->second));
-  if (const auto refused = settings.refused.find(engine); refused != settings.refused.end())
-    refuse(refused->second, "engine " + std::to_string(engine) + " has no kernel for this plan");
-  Plan made{.gpu = gpu,
-            .fused = config.engine.fused,
-            .choice = {.engine = engine, .knobs = config.knobs},
-            .workspace_bytes = workspace_of(engine, config.engine.fused, config.knobs)};
-  descriptor.put(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                 std::vector{static_cast<std::int64_t>(made.workspace_bytes)});
-  return made;
-}
-
-VariantPack make_variant_pack(const Descriptor& descriptor) {
-  const auto ids = descriptor.values<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
-  const auto pointers = descriptor.values<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
-  require(ids.size() == pointers.size(), "the numbers of ids and pointers differ");
-  VariantPack made;
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (!made.arrays.emplace(ids[i], pointers[i]).second)
-      refuse(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES, "an id has two pointers");
-  if (descriptor.has(CUDNN_ATTR_VARIANT_PACK_WORKSPACE))
-    made.workspace = descriptor.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
-  return made;
-}
-
-void finalize(Descriptor& descriptor) {
-  require(!descriptor.is_finalized, to_string(descriptor.type) + " is already finalized");
-  check_complete(descriptor);
-  switch (descriptor.type) {
-    case CUDNN_BACKEND_TENSOR_DESCRIPTOR: descriptor.object = make_tensor(descriptor); break;
-    case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR: descriptor.object = make_convolution(descriptor); break;
-    case CUDNN_BACKEND_POINTWISE_DESCRIPTOR: descriptor.object = make_pointwise(descriptor); break;
-    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
-      descriptor.object = make_pointwise_operation(descriptor);
-      break;
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
-    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
-      descriptor.object = make_convolution_operation(descriptor);
-      break;
-    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
-      descriptor.object = make_graph(descriptor, handle_of(descriptor, CUDNN_ATTR_OPERATIONGRAPH_HANDLE).gpu);
-      descriptor.put(CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, CUDNN_TYPE_INT64,
-                     std::vector{cudnn_engine::kCount});
-      break;
-    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
-      descriptor.put(CUDNN_ATTR_ENGINEHEUR_RESULTS, make_results(descriptor));
-      break;
-    case CUDNN_BACKEND_ENGINE_DESCRIPTOR: descriptor.object = make_engine(descriptor); break;
-    case CUDNN_BACKEND_ENGINECFG_DESCRIPTOR: descriptor.object = make_config(descriptor); break;
-    case CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR: break;
-    case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: descriptor.object = make_plan(descriptor); break;
-    case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: descriptor.object = make_variant_pack(descriptor); break;
-  }
-  descriptor.is_finalized = true;
-}
-
-DescriptorPtr finalized(cudnnBackendDescriptorType_t type, const std::function<void(Descriptor&)>& fill) {
-  const auto made = std::make_shared<Descriptor>(type);
-  fill(*made);
-  finalize(*made);
-  return made;
-}
 
 /// Checks that the array is aligned and in the memory of the GPU. Returns its range.
 Span checked(const Driver& driver, int gpu, void* array, std::size_t bytes, std::int64_t alignment,
@@ -236,7 +63,9 @@ void check_arrays(const Driver& driver, const Plan& plan, const VariantPack& pac
 /// Returns the simulated time of an execution in ms, or a negative value for the actual time.
 double execution_ms(const CudnnSettings& settings, const Plan& plan) {
   const auto tile = plan.choice.knobs.find(CUDNN_KNOB_TYPE_TILE_SIZE);
-  const double factor = tile != plan.choice.knobs.end() ? 1 + static_cast<double>(tile->second) / 20 : 1;
+  const double factor = tile != plan.choice.knobs.end()
+                            ? 1 + static_cast<double>(std::abs(tile->second - settings.best_tile)) / 20
+                            : 1;
   if (!plan.fused.epilogue.empty()) return settings.fused_ms * factor;
   const auto ms = settings.execution_ms.find(plan.choice.engine);
   return ms != settings.execution_ms.end() ? ms->second * factor : -1;
@@ -351,14 +180,15 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   const cudaError_t error = on_gpu([&](Driver& driver, int gpu) {
     if (driver.forbids_allocation())
       return cudaErrorStreamCaptureUnsupported;  // the real library allocates memory
-    *handle = handles().add({.gpu = gpu});
+    if (cudnn_handles().size() >= vendor_state().settings.cudnn.max_handles) return cudaErrorMemoryAllocation;
+    *handle = cudnn_handles().add({.gpu = gpu});
     return cudaSuccess;
   });
   return status_of(error, CUDNN_STATUS_SUCCESS, CUDNN_STATUS_NOT_INITIALIZED);
 }
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
-  return locked([&] { require(handles().remove(handle), "not a handle, or it was destroyed"); });
+  return locked([&] { require(cudnn_handles().remove(handle), "not a handle, or it was destroyed"); });
 }
 
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
@@ -386,7 +216,15 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
 }
 
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
-  return locked([&] { finalize(*descriptors().find(descriptor)); });
+  // Other threads may call cuDNN while a plan is compiled.
+  Compilation compilation;
+  const cudnnStatus_t status = locked([&] { compilation = begin_finalize(*descriptors().find(descriptor)); });
+  if (status != CUDNN_STATUS_SUCCESS) return status;
+  std::this_thread::sleep_for(compilation.duration);
+  return locked([&] {
+    end(compilation);
+    finalize(*descriptors().find(descriptor));
+  });
 }
 
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,

@@ -10,6 +10,7 @@ namespace {
 std::size_t size_of(cudnnBackendAttributeType_t type) {
   switch (type) {
     case CUDNN_TYPE_BOOLEAN: return sizeof(bool);
+    case CUDNN_TYPE_CHAR: return sizeof(char);
     case CUDNN_TYPE_INT64: return sizeof(std::int64_t);
     case CUDNN_TYPE_FLOAT: return sizeof(float);
     case CUDNN_TYPE_DOUBLE: return sizeof(double);
@@ -126,7 +127,7 @@ void set_attribute(Descriptor& descriptor, cudnnBackendAttributeName_t name, cud
 
   Attribute attribute{.type = type, .count = count};
   attribute.bytes.resize(static_cast<std::size_t>(count) * size_of(type));
-  std::memcpy(attribute.bytes.data(), elements, attribute.bytes.size());
+  if (count > 0) std::memcpy(attribute.bytes.data(), elements, attribute.bytes.size());
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
     std::vector<void*> given(static_cast<std::size_t>(count));
     std::memcpy(given.data(), elements, attribute.bytes.size());
@@ -152,6 +153,8 @@ void get_attribute(const Descriptor& descriptor, cudnnBackendAttributeName_t nam
   const Attribute& attribute = found != descriptor.attributes.end() ? found->second : none;
   check_type({.name = name, .type = attribute.type}, type);
 
+  if (type == CUDNN_TYPE_CHAR && requested > 0 && requested < attribute.count)
+    refuse(CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT, to_string(name) + " is longer");
   const std::int64_t written = std::min(requested, attribute.count);
   // Like the real library (9.19), announces 40 configurations, or 4 fallbacks, even if there are fewer.
   const auto announced_results = [&] {

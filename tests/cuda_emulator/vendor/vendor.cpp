@@ -15,6 +15,8 @@ VendorState& vendor_state() {
     auto* const made = new VendorState;
     if (const int execution = number("CONVOY_EMULATED_CUDNN_FAILURE", -1); execution >= 0)
       made->settings.cudnn.failing_executions = {{execution, CUDNN_STATUS_EXECUTION_FAILED}};
+    int& compilations = made->settings.cudnn.max_compiled_plans;
+    compilations = number("CONVOY_EMULATED_CUDNN_COMPILATIONS", compilations);
     return made;
   }();
   return state;

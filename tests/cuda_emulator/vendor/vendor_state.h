@@ -17,7 +17,9 @@ namespace convoy::emulator {
 struct VendorState {
   VendorSettings settings;
   VendorCounts counts;
-  std::int64_t executions = 0;  // calls of cudnnBackendExecute()
+  std::int64_t executions = 0;              // calls of cudnnBackendExecute()
+  int compiled_plans = 0;                   // of this process
+  std::set<const void*> busy_handles = {};  // of cuDNN, with which threads are finalizing plans
 };
 VendorState& vendor_state();
 
@@ -41,6 +43,7 @@ class ObjectRegistry {
     const auto found = alive_.find(static_cast<T*>(const_cast<void*>(object)));
     return found != alive_.end() ? *found : nullptr;
   }
+  std::size_t size() const { return alive_.size(); }
   bool remove(const void* object) {
     T* const found = find(object);
     alive_.erase(found);

@@ -106,9 +106,9 @@ TEST(BatchNormFused, SupportsOneArrayForBothGradients) {
   backward(cpu, separate, fusion, GradMode::overwrite);
   kernels::add(stream, separate.dx.view(), separate.dresidual.view(), separate.dx.view(), 1, 1);
   kernels::batch_norm_backward(stream, norm.dy.view(), norm.x.view(), norm.y.view(), norm.gamma.view(),
-                               norm.mean.view(), norm.inverse_std.view(), norm.dx.grad(GradMode::overwrite),
-                               norm.dx.grad(GradMode::accumulate), norm.dgamma.grad(), norm.dbeta.grad(),
-                               {.relu = true});
+                               norm.mean.view(), norm.inverse_std.view(), ConstView(),
+                               norm.dx.grad(GradMode::overwrite), norm.dx.grad(GradMode::accumulate),
+                               norm.dgamma.grad(), norm.dbeta.grad(), {.relu = true});
   expect_identical(norm.dx, separate.dx, "sum");
 }
 

@@ -19,7 +19,7 @@ using testing::kEps;
 template <class T>
 struct Norm {
   Array<T> x, gamma, beta, dy;
-  Array<T> y, mean, inverse_std, running_mean, running_var, dx, dgamma, dbeta;
+  Array<T> y, mean, inverse_std, coefficients, running_mean, running_var, dx, dgamma, dbeta;
   BatchNormOptions options;
 
   Norm(std::int64_t rows, std::int64_t channels, double offset = 0)
@@ -30,6 +30,7 @@ struct Norm {
         y({rows, channels}, 9),
         mean({channels}),
         inverse_std({channels}),
+        coefficients({2, channels}),
         running_mean(Array<T>::random({channels}, 5)),
         running_var(Array<T>({channels}, 2)),
         dx(Array<T>::random({rows, channels}, 6)),
@@ -43,8 +44,8 @@ struct Norm {
 
   void forward(CpuStream& stream) {
     kernels::batch_norm_forward(stream, x.view(), gamma.view(), beta.view(), ConstView(), y.view(),
-                                mean.view(), inverse_std.view(), running_mean.view(), running_var.view(),
-                                options);
+                                mean.view(), inverse_std.view(), coefficients.view(), running_mean.view(),
+                                running_var.view(), options);
   }
   void inference(CpuStream& stream) {
     kernels::batch_norm_inference(stream, x.view(), gamma.view(), beta.view(), ConstView(),
@@ -52,8 +53,8 @@ struct Norm {
   }
   void backward(CpuStream& stream, GradMode mode) {
     kernels::batch_norm_backward(stream, dy.view(), x.view(), y.view(), gamma.view(), mean.view(),
-                                 inverse_std.view(), dx.grad(mode), GradView(), dgamma.grad(mode),
-                                 dbeta.grad(mode), options);
+                                 inverse_std.view(), ConstView(), dx.grad(mode), GradView(),
+                                 dgamma.grad(mode), dbeta.grad(mode), options);
   }
   void inference_backward(CpuStream& stream, GradMode mode) {
     kernels::batch_norm_inference_backward(stream, dy.view(), x.view(), y.view(), gamma.view(),
@@ -217,11 +218,11 @@ TEST(BatchNorm, DoesNotWriteUnwantedGradients) {
   all.backward(stream, GradMode::overwrite);
   Norm<float> some = norm;
   kernels::batch_norm_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(),
-                               norm.mean.view(), norm.inverse_std.view(), some.dx.grad(), GradView(),
-                               GradView(), GradView(), {});
+                               norm.mean.view(), norm.inverse_std.view(), ConstView(), some.dx.grad(),
+                               GradView(), GradView(), GradView(), {});
   expect_same_bits(some.dx, all.dx);
   kernels::batch_norm_backward(stream, norm.dy.view(), norm.x.view(), ConstView(), norm.gamma.view(),
-                               norm.mean.view(), norm.inverse_std.view(), GradView(), GradView(),
+                               norm.mean.view(), norm.inverse_std.view(), ConstView(), GradView(), GradView(),
                                some.dgamma.grad(), some.dbeta.grad(), {});
   expect_same_bits(some.dgamma, all.dgamma);
   expect_same_bits(some.dbeta, all.dbeta);
@@ -331,8 +332,8 @@ TEST(BatchNorm, ImagesAreRowsOfChannels) {
   View y = images.y.view();
   x.shape = y.shape = Shape{2, 3, 4, 5};
   kernels::batch_norm_forward(stream, x, images.gamma.view(), images.beta.view(), ConstView(), y,
-                              images.mean.view(), images.inverse_std.view(), images.running_mean.view(),
-                              images.running_var.view(), images.options);
+                              images.mean.view(), images.inverse_std.view(), images.coefficients.view(),
+                              images.running_mean.view(), images.running_var.view(), images.options);
   expect_same_bits(images.y, rows.y);
 }
 

@@ -103,20 +103,23 @@ TEST_P(Bf16, CrossEntropyReturnsLossInF32) {
   for (std::size_t row = 0; row < labels.size(); ++row) labels[row] = static_cast<std::int32_t>(row % 10);
   BothTypes logits({65, 10}, 1), dlogits({65, 10}, 2), probabilities({65, 10}, 3);
   const Array<float> dloss({1}, 0.25F);
+  const CrossEntropyOptions options{.smoothing = 0.1, .scale = 1.0 / 65};
+  Array<float> totals[] = {Array<float>({1}), Array<float>({1})};
   Array<float> losses[] = {Array<float>({65}), Array<float>({65})};
   Array<float> log_sums[] = {Array<float>({65}), Array<float>({65})};
   Array<std::int32_t> correct[] = {Array<std::int32_t>({65}), Array<std::int32_t>({65})};
   in_both_types([&]<class T>() {
     const std::size_t k = std::is_same_v<T, float> ? 1 : 0;
-    kernels::softmax_cross_entropy_forward(stream, logits.in<T>(), labels.view(), 0.1, losses[k].view(),
-                                           log_sums[k].view(), correct[k].view());
+    kernels::softmax_cross_entropy_forward(stream, logits.in<T>(), labels.view(), options, losses[k].view(),
+                                           log_sums[k].view(), correct[k].view(), totals[k].view());
     kernels::softmax_cross_entropy_backward(stream, dloss.view(), logits.in<T>(), labels.view(),
-                                            log_sums[k].view(), 0.1, dlogits.grad<T>(GetParam()));
+                                            log_sums[k].view(), options, dlogits.grad<T>(GetParam()));
     kernels::softmax(stream, logits.in<T>(), probabilities.out<T>());
   });
   testing::expect_same_bits(losses[0], losses[1]);
   testing::expect_same_bits(log_sums[0], log_sums[1]);
   testing::expect_same_bits(correct[0], correct[1]);
+  testing::expect_same_bits(totals[0], totals[1]);
   dlogits.expect_rounded_once();
   probabilities.expect_rounded_once();
 }

@@ -1,4 +1,4 @@
-// Tests of cast() and fill() on the CPU.
+// Tests of cast(), fill() and assign() on the CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -140,6 +140,21 @@ TEST(Fill, ConvertsValueLikeCast) {
       }
     });
   }
+}
+
+TEST(Assign, CopiesOrFillsEachArray) {
+  CpuStream stream({.threads = 1});
+  const std::vector<std::int32_t> from = {3, -1, 7};
+  std::vector<std::int32_t> copy(3), filled(2);
+  double number = 0;
+  const kernels::Assignment arrays[] = {
+      {.to = View{copy.data(), {3}, DType::i32}, .from = ConstView{from.data(), {3}, DType::i32}},
+      {.to = View{filled.data(), {2}, DType::i32}, .value = 4},
+      {.to = View{&number, {1}, DType::f64}, .value = 0.1}};
+  kernels::assign(stream, arrays);
+  EXPECT_EQ(copy, from);
+  EXPECT_EQ(filled, std::vector<std::int32_t>({4, 4}));
+  EXPECT_EQ(number, 0.1);
 }
 
 }  // namespace

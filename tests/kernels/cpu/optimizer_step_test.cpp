@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
+#include "convoy/kernels/base/convert.h"
 #include "tests/kernels/array.h"
 #include "tests/kernels/half_reference.h"
 
@@ -25,12 +27,12 @@ struct Step {
   Array<double> lr, grad_scale, steps;
   Array<std::int32_t> skip;
 
-  explicit Step(double rate, double number = 1)
-      : lr({1}, {rate}), grad_scale({1}, {1.0}), steps({1}, {number}), skip({1}, {0}) {}
-  kernels::StepScalars scalars() const {
+  explicit Step(double rate, double steps_before = 0)
+      : lr({1}, {rate}), grad_scale({1}, {1.0}), steps({1}, {steps_before}), skip({1}, {0}) {}
+  kernels::StepScalars scalars() {
     return {.lr = lr.view(), .grad_scale = {}, .skip = {}, .steps = steps.view()};
   }
-  kernels::StepScalars all_scalars() const {
+  kernels::StepScalars all_scalars() {
     return {.lr = lr.view(), .grad_scale = grad_scale.view(), .skip = skip.view(), .steps = steps.view()};
   }
 };
@@ -44,22 +46,24 @@ class Optimizer : public ::testing::Test {
 
   void expect_sgd(double lr, const kernels::SgdOptions& options, const Array<double>& expected) {
     Array<T> p = kStart.to<T>(), m({3});
+    Step step(lr);
     for (const Array<double>& gradient : kGradients) {
       const Array<T> g = gradient.to<T>();
       const kernels::SgdSlot slot{p.view(), g.view(), options.momentum > 0 ? m.view() : View{}};
-      kernels::sgd_step(stream, {&slot, 1}, Step(lr).scalars(), options);
+      kernels::sgd_step(stream, {{{slot}, options}}, step.scalars());
     }
     testing::expect_near(p, expected, kTolerance);
   }
 
   void expect_adam(double lr, const kernels::AdamOptions& options, const Array<double>& expected) {
     Array<T> p = kStart.to<T>(), m({3}), v({3});
-    double number = 0;
+    Step step(lr);
     for (const Array<double>& gradient : kGradients) {
       const Array<T> g = gradient.to<T>();
       const kernels::AdamSlot slot{p.view(), g.view(), m.view(), v.view()};
-      kernels::adam_step(stream, {&slot, 1}, Step(lr, ++number).scalars(), options);
+      kernels::adam_step(stream, {{{slot}, options}}, step.scalars());
     }
+    EXPECT_EQ(step.steps[0], 3);
     testing::expect_near(p, expected, kTolerance);
   }
 };
@@ -132,18 +136,77 @@ void expect_same_model(const Model<T>& a, const Model<T>& b) {
 TYPED_TEST(Optimizer, StepOfManyTensorsMatchesSingleStepsForAnyThreads) {
   CpuStream three({.threads = 3});
   Model<TypeParam> fused, apart;
-  const Step step(0.1, 7);
   const kernels::SgdOptions sgd{.momentum = 0.9, .weight_decay = 5e-4, .nesterov = true};
   const kernels::AdamOptions adam{.weight_decay = 0.01, .decoupled = true};
-  kernels::sgd_step(three, fused.sgd_slots(), step.scalars(), sgd);
-  kernels::adam_step(three, fused.adam_slots(), step.scalars(), adam);
+  kernels::sgd_step(three, {{fused.sgd_slots(), sgd}}, Step(0.1, 7).scalars());
+  kernels::adam_step(three, {{fused.adam_slots(), adam}}, Step(0.1, 7).scalars());
   for (const kernels::SgdSlot& slot : apart.sgd_slots())
-    kernels::sgd_step(this->stream, {&slot, 1}, step.scalars(), sgd);
+    kernels::sgd_step(this->stream, {{{slot}, sgd}}, Step(0.1, 7).scalars());
   for (const kernels::AdamSlot& slot : apart.adam_slots())
-    kernels::adam_step(this->stream, {&slot, 1}, step.scalars(), adam);
+    kernels::adam_step(this->stream, {{{slot}, adam}}, Step(0.1, 7).scalars());
   expect_same_model(fused, apart);
   EXPECT_NE(fused.parameters[3][100002], Model<TypeParam>().parameters[3][100002])
       << "the last element was skipped";
+}
+
+TYPED_TEST(Optimizer, GroupsHaveTheirOwnOptions) {
+  CpuStream three({.threads = 3});
+  Model<TypeParam> together, apart;
+  const auto groups = [](auto all, const auto& first, const auto& second) {
+    using Group = std::conditional_t<std::is_same_v<decltype(all), std::vector<kernels::SgdSlot>>,
+                                     kernels::SgdGroup, kernels::AdamGroup>;
+    const auto middle = all.begin() + 4;
+    return std::vector<Group>{{{all.begin(), middle}, first}, {{}, first}, {{middle, all.end()}, second}};
+  };
+  const auto sgd = [&](Model<TypeParam>& model) {
+    return groups(model.sgd_slots(), kernels::SgdOptions{.momentum = 0.9, .weight_decay = 0.1},
+                  kernels::SgdOptions{.lr_scale = 3, .momentum = 0.5, .nesterov = true});
+  };
+  const auto adam = [&](Model<TypeParam>& model) {
+    return groups(model.adam_slots(), kernels::AdamOptions{.weight_decay = 0.1},
+                  kernels::AdamOptions{.lr_scale = 3, .beta1 = 0.5, .decoupled = true});
+  };
+  Step sgd_step(0.1, 4), adam_step(0.1, 4);
+  kernels::sgd_step(three, sgd(together), sgd_step.scalars());
+  kernels::adam_step(three, adam(together), adam_step.scalars());
+  EXPECT_EQ(sgd_step.steps[0], 5) << "all groups make one step";
+  EXPECT_EQ(adam_step.steps[0], 5);
+  for (const kernels::SgdGroup& group : sgd(apart))
+    kernels::sgd_step(this->stream, {group}, Step(0.1, 4).scalars());
+  for (const kernels::AdamGroup& group : adam(apart))
+    kernels::adam_step(this->stream, {group}, Step(0.1, 4).scalars());
+  expect_same_model(together, apart);
+}
+
+/// Steps parameters whose gradients are stored as Half, and compares with the same gradients stored as T.
+template <class T, class Half>
+void expect_step_reads(CpuStream& stream) {
+  Model<T> half, full;
+  std::vector<Array<Half>> gradients;
+  for (Array<T>& gradient : full.gradients) {
+    Array<Half>& stored = gradients.emplace_back(gradient.shape());
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      stored[i] = converted<Half>(gradient[i]);
+      gradient[i] = static_cast<T>(static_cast<float>(stored[i]));
+    }
+  }
+  const auto with_half = [&](auto slots) {
+    for (std::size_t i = 0; i < slots.size(); i += 2) slots[i].gradient = gradients[i].view();
+    return slots;
+  };
+  for (std::size_t i = 1; i < full.gradients.size(); i += 2) half.gradients[i] = full.gradients[i];
+  const kernels::SgdOptions sgd{.momentum = 0.9, .weight_decay = 0.1};
+  kernels::sgd_step(stream, {{with_half(half.sgd_slots()), sgd}}, Step(0.1).scalars());
+  kernels::sgd_step(stream, {{full.sgd_slots(), sgd}}, Step(0.1).scalars());
+  kernels::adam_step(stream, {{with_half(half.adam_slots()), {}}}, Step(0.1).scalars());
+  kernels::adam_step(stream, {{full.adam_slots(), {}}}, Step(0.1).scalars());
+  expect_same_model(half, full);
+}
+
+TYPED_TEST(Optimizer, ReadsHalfPrecisionGradients) {
+  CpuStream three({.threads = 3});
+  expect_step_reads<TypeParam, float16>(three);
+  expect_step_reads<TypeParam, bfloat16>(three);
 }
 
 TYPED_TEST(Optimizer, ScalesGradientBeforeStep) {
@@ -154,20 +217,20 @@ TYPED_TEST(Optimizer, ScalesGradientBeforeStep) {
   for (Array<TypeParam>& gradient : halved.gradients)
     for (TypeParam& element : gradient) element /= 2;
   const kernels::SgdOptions sgd{.momentum = 0.9, .weight_decay = 0.1};
-  kernels::sgd_step(three, scaled.sgd_slots(), half.all_scalars(), sgd);
-  kernels::sgd_step(three, halved.sgd_slots(), whole.scalars(), sgd);
-  kernels::adam_step(three, scaled.adam_slots(), half.all_scalars(), {.weight_decay = 0.1});
-  kernels::adam_step(three, halved.adam_slots(), whole.all_scalars(), {.weight_decay = 0.1});
+  kernels::sgd_step(three, {{scaled.sgd_slots(), sgd}}, half.all_scalars());
+  kernels::sgd_step(three, {{halved.sgd_slots(), sgd}}, whole.scalars());
+  kernels::adam_step(three, {{scaled.adam_slots(), {.weight_decay = 0.1}}}, half.all_scalars());
+  kernels::adam_step(three, {{halved.adam_slots(), {.weight_decay = 0.1}}}, whole.all_scalars());
   expect_same_model(scaled, halved);
 }
 
 TYPED_TEST(Optimizer, ScalesLearningRateOfGroup) {
   Model<TypeParam> scaled, twice;
-  kernels::sgd_step(this->stream, scaled.sgd_slots(), Step(0.1).scalars(), {.lr_scale = 2});
-  kernels::sgd_step(this->stream, twice.sgd_slots(), Step(0.2).scalars(), {});
-  kernels::adam_step(this->stream, scaled.adam_slots(), Step(0.1).scalars(),
-                     {.lr_scale = 2, .weight_decay = 0.1});
-  kernels::adam_step(this->stream, twice.adam_slots(), Step(0.2).scalars(), {.weight_decay = 0.1});
+  kernels::sgd_step(this->stream, {{scaled.sgd_slots(), {.lr_scale = 2}}}, Step(0.1).scalars());
+  kernels::sgd_step(this->stream, {{twice.sgd_slots(), {}}}, Step(0.2).scalars());
+  kernels::adam_step(this->stream, {{scaled.adam_slots(), {.lr_scale = 2, .weight_decay = 0.1}}},
+                     Step(0.1).scalars());
+  kernels::adam_step(this->stream, {{twice.adam_slots(), {.weight_decay = 0.1}}}, Step(0.2).scalars());
   expect_same_model(scaled, twice);
 }
 
@@ -180,8 +243,9 @@ TYPED_TEST(Optimizer, SkippedStepChangesNothing) {
   Step step(0.1);
   step.grad_scale[0] = std::nan("");  // as after an overflow
   step.skip[0] = 3;
-  kernels::sgd_step(this->stream, sgd_slots, step.all_scalars(), {.momentum = 0.9, .weight_decay = 0.1});
-  kernels::adam_step(this->stream, model.adam_slots(), step.all_scalars(), {.weight_decay = 0.1});
+  kernels::sgd_step(this->stream, {{sgd_slots, {.momentum = 0.9, .weight_decay = 0.1}}}, step.all_scalars());
+  kernels::adam_step(this->stream, {{model.adam_slots(), {.weight_decay = 0.1}}}, step.all_scalars());
+  EXPECT_EQ(step.steps[0], 0) << "a skipped step does not count";
   expect_same_model(model, Model<TypeParam>());
   for (const Array<bfloat16>& copy : copies)
     for (const bfloat16 element : copy) ASSERT_EQ(static_cast<float>(element), 9.0f);
@@ -203,41 +267,30 @@ TYPED_TEST(Optimizer, WritesLowPrecisionCopyWithoutChangingResults) {
     f16.emplace_back(parameter.shape(), float16(9.0f), 1);
     bf16.emplace_back(parameter.shape(), bfloat16(9.0f), 1);
   }
-  const Step step(0.1);
+  Step step(0.1);
   const kernels::SgdOptions sgd{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true};
   auto sgd_slots = with_copies.sgd_slots();
   for (std::size_t i = 0; i < sgd_slots.size(); ++i) sgd_slots[i].low_precision_copy = f16[i].view();
-  kernels::sgd_step(three, sgd_slots, step.scalars(), sgd);
-  kernels::sgd_step(three, without.sgd_slots(), step.scalars(), sgd);
+  kernels::sgd_step(three, {{sgd_slots, sgd}}, step.scalars());
+  kernels::sgd_step(three, {{without.sgd_slots(), sgd}}, step.scalars());
   expect_same_model(with_copies, without);
   for (std::size_t i = 0; i < f16.size(); ++i) expect_rounded_copy(f16[i], without.parameters[i]);
 
   auto adam_slots = with_copies.adam_slots();
   for (std::size_t i = 0; i < adam_slots.size(); ++i)
     if (i % 2 == 1) adam_slots[i].low_precision_copy = bf16[i].view();  // every second parameter has a copy
-  kernels::adam_step(three, adam_slots, step.scalars(), {});
-  kernels::adam_step(three, without.adam_slots(), step.scalars(), {});
+  kernels::adam_step(three, {{adam_slots, {}}}, Step(0.1).scalars());
+  kernels::adam_step(three, {{without.adam_slots(), {}}}, Step(0.1).scalars());
   expect_same_model(with_copies, without);
   for (std::size_t i = 1; i < bf16.size(); i += 2) expect_rounded_copy(bf16[i], without.parameters[i]);
 }
 
-TYPED_TEST(Optimizer, AcceptsNoSlots) {
-  const Step step(0.1);
-  kernels::sgd_step(this->stream, {}, step.scalars(), {});
-  kernels::adam_step(this->stream, {}, step.scalars(), {});
-}
-
-TEST(CountStep, CountsStepsThatAreNotSkipped) {
-  CpuStream stream({.threads = 1});
-  Array<double> steps({1}, {41.0});
-  Array<std::int32_t> skip({1}, {0});
-  kernels::count_step(stream, ConstView(), steps.view());
-  EXPECT_EQ(steps[0], 42);
-  kernels::count_step(stream, skip.view(), steps.view());
-  EXPECT_EQ(steps[0], 43);
-  skip[0] = 2;
-  kernels::count_step(stream, skip.view(), steps.view());
-  EXPECT_EQ(steps[0], 43);
+TYPED_TEST(Optimizer, CountsStepsWithoutParameters) {
+  Step step(0.1, 41);
+  kernels::sgd_step(this->stream, {}, step.all_scalars());
+  EXPECT_EQ(step.steps[0], 42);
+  kernels::adam_step(this->stream, {{}}, step.all_scalars());
+  EXPECT_EQ(step.steps[0], 43);
 }
 
 TEST(ClipCoefficient, ScalesDownOnlyAboveMaxNorm) {

@@ -1,5 +1,6 @@
 // Tests of reductions on the CPU.
 #include "convoy/kernels/reduce.h"
+#include "convoy/kernels/elementwise.h"
 
 #include <gtest/gtest.h>
 
@@ -78,6 +79,13 @@ TYPED_TEST(Reduce, SumRowsAndAddBias) {
                   this->kEps * std::abs(expected[c]) + 1e-16 * static_cast<double>(x.size()));
     kernels::sum_rows(this->three, x.view(), same.grad(GradMode::accumulate));
     for (std::size_t c = 0; c < width; ++c) ASSERT_EQ(same[c], 2 * y[c]);
+
+    Array<TypeParam> g(shape), rectified(shape);
+    kernels::relu_bias_backward(this->three, x.view(), x.view(), g.view(), y.grad());
+    kernels::relu_backward(this->one, x.view(), x.view(), rectified.grad());
+    kernels::sum_rows(this->one, rectified.view(), same.grad());
+    testing::expect_same_bits(g, rectified);
+    testing::expect_same_bits(y, same);
 
     Array<TypeParam> out(shape), in_place = x;
     kernels::add_bias(this->three, x.view(), bias.view(), out.view());

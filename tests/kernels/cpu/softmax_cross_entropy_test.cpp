@@ -18,18 +18,22 @@ template <class T>
 struct Result {
   Array<T> losses, log_sum_exp, gradient;
   Array<std::int32_t> correct;
+  Array<T> total;
 
-  Result(int threads, const Array<T>& logits, const Array<std::int32_t>& labels, double smoothing, T dloss)
+  Result(int threads, const Array<T>& logits, const Array<std::int32_t>& labels, double smoothing, T dloss,
+         double loss_scale = 1)
       : losses({logits.shape()[0]}),
         log_sum_exp({logits.shape()[0]}),
         gradient(logits.shape()),
-        correct({logits.shape()[0]}) {
+        correct({logits.shape()[0]}),
+        total({1}) {
     CpuStream stream({.threads = threads});
     const Array<T> scale({1}, {dloss});
-    kernels::softmax_cross_entropy_forward(stream, logits.view(), labels.view(), smoothing, losses.view(),
-                                           log_sum_exp.view(), correct.view());
+    const CrossEntropyOptions options{.smoothing = smoothing, .scale = loss_scale};
+    kernels::softmax_cross_entropy_forward(stream, logits.view(), labels.view(), options, losses.view(),
+                                           log_sum_exp.view(), correct.view(), total.view());
     kernels::softmax_cross_entropy_backward(stream, scale.view(), logits.view(), labels.view(),
-                                            log_sum_exp.view(), smoothing, gradient.grad());
+                                            log_sum_exp.view(), options, gradient.grad());
   }
 };
 
@@ -129,9 +133,25 @@ TYPED_TEST(CrossEntropy, AccumulatesGradient) {
   const Array<TypeParam> once = result.gradient, scale({1}, {2});
   CpuStream stream({.threads = 1});
   kernels::softmax_cross_entropy_backward(stream, scale.view(), logits.view(), labels.view(),
-                                          result.log_sum_exp.view(), 0.1,
+                                          result.log_sum_exp.view(), {.smoothing = 0.1},
                                           result.gradient.grad(GradMode::accumulate));
   for (std::size_t i = 0; i < once.size(); ++i) ASSERT_EQ(result.gradient[i], 2 * once[i]);
+}
+
+TYPED_TEST(CrossEntropy, ScalesTotalAndGradient) {
+  const auto logits = Array<TypeParam>::random({7, 5}, 6);
+  const Array<std::int32_t> labels({7}, {0, 1, 2, 3, 4, 0, 4});
+  const Result<TypeParam> sum(1, logits, labels, 0.1, 2), mean(1, logits, labels, 0.1, 2, 1.0 / 7);
+  double total = 0;
+  for (const TypeParam loss : sum.losses) total += loss;
+  EXPECT_NEAR(sum.total[0], total, this->kEps * total);
+  EXPECT_EQ(mean.total[0], static_cast<TypeParam>(1.0 / 7) * sum.total[0]);
+  testing::expect_same_bits(mean.losses, sum.losses);
+  const auto scaled = static_cast<TypeParam>(1.0 / 7) * TypeParam{2};
+  const Result<TypeParam> by_dloss(1, logits, labels, 0.1, scaled);
+  testing::expect_same_bits(mean.gradient, by_dloss.gradient);
+  const Result<TypeParam> none(1, Array<TypeParam>({0, 5}), Array<std::int32_t>({0}), 0, 1);
+  EXPECT_EQ(none.total[0], 0);
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ struct Reduction {
 std::vector<Reduction> reductions() {
   const Shape rows{4096, 64}, channels{64}, images{2, 16, 16, 8};
   const auto batch_norm_backward = [](CudaStream& s, auto& x, auto& y) {
-    kernels::batch_norm_backward(s, x[0], x[1], {}, y[0], y[1], y[2], {}, {}, GradView(y[3]), GradView(y[4]),
-                                 {});
+    kernels::batch_norm_backward(s, x[0], x[1], {}, y[0], y[1], y[2], {}, {}, {}, GradView(y[3]),
+                                 GradView(y[4]), {});
   };
   return {
       {"sum_rows",
@@ -48,9 +48,9 @@ std::vector<Reduction> reductions() {
        [](auto& s, auto& x, auto& y) { kernels::sum_rows(s, x[0], GradView(y[0])); }},
       {"batch_norm_forward",
        {rows, rows},
-       {channels, channels, channels, channels, channels, channels},
+       {channels, channels, channels, channels, channels, channels, {2, 64}},
        [](auto& s, auto& x, auto& y) {
-         kernels::batch_norm_forward(s, x[0], y[0], y[1], {}, x[1], y[2], y[3], y[4], y[5], {});
+         kernels::batch_norm_forward(s, x[0], y[0], y[1], {}, x[1], y[2], y[3], y[6], y[4], y[5], {});
        }},
       {"batch_norm_backward",
        {rows, rows},

@@ -1,13 +1,17 @@
-// Compares cast() and fill() on the GPU with the CPU, bit for bit.
+// Compares cast(), fill() and assign() on the GPU with the CPU, bit for bit.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "convoy/kernels/base/convert.h"
 #include "convoy/kernels/elementwise.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/half_reference.h"
@@ -205,6 +209,50 @@ TEST_F(CudaCast, FillsLikeTheCpu) {
       });
     }
   });
+}
+
+template <class T>
+void check_assign(const DeviceContext& gpu, std::int64_t n, std::size_t to_offset, std::size_t from_offset) {
+  SCOPED_TRACE(std::string(to_string(dtype_of<T>)) + " [" + std::to_string(n) + "] at " +
+               std::to_string(to_offset) + " from " + std::to_string(from_offset));
+  Array<T> from({n});
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = converted<T>(static_cast<double>(i % 100));
+  const DeviceArray<T> source(gpu, from, from_offset), copy(gpu, {n}, to_offset), filled(gpu, {n}, to_offset);
+  on(gpu.stream(), [&](auto& s) {
+    kernels::assign(s, std::array<kernels::Assignment, 2>{{{.to = copy.view(), .from = source.view()},
+                                                           {.to = filled.view(), .value = 7.25}}});
+  });
+  testing::expect_same_bits(copy.values(), from);
+  testing::expect_same_bits(filled.values(), Array<T>({n}, converted<T>(7.25)));
+}
+
+TEST_F(CudaCast, AssignsWholePacksAndSingleBytes) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  for (const std::int64_t n : {0, 1, 3, 4, 16, 257, 1024, 4099, 9000})
+    for (const auto& [to_offset, from_offset] :
+         {std::pair{std::size_t{0}, std::size_t{0}}, {1, 0}, {0, 1}, {1, 1}}) {
+      check_assign<double>(gpu, n, to_offset, from_offset);
+      check_assign<float>(gpu, n, to_offset, from_offset);
+      check_assign<float16>(gpu, n, to_offset, from_offset);
+      check_assign<bfloat16>(gpu, n, to_offset, from_offset);
+      check_assign<std::int32_t>(gpu, n, to_offset, from_offset);
+      check_assign<std::uint8_t>(gpu, n, to_offset, from_offset);
+    }
+}
+
+TEST_F(CudaCast, AssignsMoreArraysThanFitInOneLaunch) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  constexpr std::size_t kArrays = 250;
+  std::vector<std::unique_ptr<DeviceArray<float>>> arrays;
+  std::vector<kernels::Assignment> assignments;
+  for (std::size_t k = 0; k < kArrays; ++k) {
+    arrays.push_back(std::make_unique<DeviceArray<float>>(gpu, Shape{static_cast<std::int64_t>(k % 3)}));
+    assignments.push_back({.to = arrays.back()->view(), .value = static_cast<double>(k)});
+  }
+  on(gpu.stream(), [&](auto& s) { kernels::assign(s, assignments); });
+  for (std::size_t k = 0; k < kArrays; ++k)
+    testing::expect_same_bits(arrays[k]->values(),
+                              Array<float>({static_cast<std::int64_t>(k % 3)}, static_cast<float>(k)));
 }
 
 }  // namespace

@@ -28,17 +28,29 @@ enum class Unaligned { none, value, gradient, first, second, low_precision_copy 
 template <class T>
 struct Parameter {
   Array<T> value, gradient, first, second;
+  Array<float16> f16_gradient;
+  Array<bfloat16> bf16_gradient;
   Unaligned unaligned;
-  DType half;  // type of the low-precision copy; f32: no copy
+  DType half;           // type of the low-precision copy; f32: no copy
+  DType half_gradient;  // type of the gradient; f32: T
 
-  Parameter(std::int64_t n, std::uint32_t seed, Unaligned which, DType half_dtype)
+  Parameter(std::int64_t n, std::uint32_t seed, Unaligned which, DType half_dtype,
+            DType gradient_dtype = DType::f32)
       : value(Array<T>::random({n}, seed)),
         gradient(Array<T>::random({n}, seed + 1)),
         first(Array<T>::random({n}, seed + 2)),
         second(Array<T>::random({n}, seed + 3)),
+        f16_gradient(gradient.template to<float16>()),
+        bf16_gradient(gradient.template to<bfloat16>()),
         unaligned(which),
-        half(half_dtype) {
+        half(half_dtype),
+        half_gradient(gradient_dtype) {
     for (T& element : second) element = std::abs(element);
+  }
+
+  ConstView stored_gradient() const {
+    if (half_gradient == DType::f16) return f16_gradient.view();
+    return half_gradient == DType::bf16 ? bf16_gradient.view() : ConstView(gradient.view());
   }
 
   View low_precision_copy() const { return {}; }  // the GPU's copy is compared with its own parameter
@@ -48,9 +60,9 @@ struct Parameter {
 template <class T>
 struct OnGpu {
   DeviceArray<T> value, gradient, first, second;
-  DeviceArray<float16> f16;
-  DeviceArray<bfloat16> bf16;
-  DType half;
+  DeviceArray<float16> f16, f16_gradient;
+  DeviceArray<bfloat16> bf16, bf16_gradient;
+  DType half, half_gradient;
 
   OnGpu(const DeviceContext& gpu, const Parameter<T>& p)
       : value(gpu, p.value, offset(p, Unaligned::value)),
@@ -58,12 +70,19 @@ struct OnGpu {
         first(gpu, p.first, offset(p, Unaligned::first)),
         second(gpu, p.second, offset(p, Unaligned::second)),
         f16(gpu, p.value.shape(), offset(p, Unaligned::low_precision_copy)),
+        f16_gradient(gpu, p.f16_gradient, offset(p, Unaligned::gradient)),
         bf16(gpu, p.value.shape(), offset(p, Unaligned::low_precision_copy)),
-        half(p.half) {}
+        bf16_gradient(gpu, p.bf16_gradient, offset(p, Unaligned::gradient)),
+        half(p.half),
+        half_gradient(p.half_gradient) {}
 
   static std::size_t offset(const Parameter<T>& p, Unaligned which) { return p.unaligned == which ? 1 : 0; }
   View low_precision_copy() const {
     return half == DType::f16 ? f16.view() : half == DType::bf16 ? bf16.view() : View{};
+  }
+  ConstView stored_gradient() const {
+    if (half_gradient == DType::f16) return f16_gradient.view();
+    return half_gradient == DType::bf16 ? bf16_gradient.view() : ConstView(gradient.view());
   }
 };
 
@@ -71,11 +90,12 @@ struct OnGpu {
 /// takes.
 template <class T>
 std::vector<Parameter<T>> make_model() {
-  constexpr DType kHalves[] = {DType::f32, DType::f16, DType::bf16};
+  constexpr DType kHalves[] = {DType::f32, DType::f16, DType::bf16, DType::f32};
   std::vector<Parameter<T>> model;
   std::uint32_t seed = 1;
   const auto add = [&](std::int64_t n) {
-    model.emplace_back(n, seed, static_cast<Unaligned>(model.size() % 7 % 6), kHalves[model.size() % 3]);
+    model.emplace_back(n, seed, static_cast<Unaligned>(model.size() % 7 % 6), kHalves[model.size() % 3],
+                       kHalves[model.size() / 2 % 4]);
     seed += 4;
   };
   for (const std::int64_t n : testing::kTailSizes) add(n);
@@ -86,10 +106,10 @@ std::vector<Parameter<T>> make_model() {
 
 /// The scalars of a step.
 struct Numbers {
-  Array<double> lr{{1}, {0.1}}, grad_scale{{1}, {0.375}}, steps{{1}, {7.0}};
+  Array<double> lr{{1}, {0.1}}, grad_scale{{1}, {0.375}}, steps{{1}, {6.0}};
   Array<std::int32_t> skip{{1}, {0}};
 
-  kernels::StepScalars scalars(bool scaled) const {
+  kernels::StepScalars scalars(bool scaled) {
     return {.lr = lr.view(),
             .grad_scale = scaled ? grad_scale.view() : ConstView(),
             .skip = scaled ? skip.view() : ConstView(),
@@ -129,13 +149,15 @@ class CudaOptimizer : public testing::GpuTest {
       SCOPED_TRACE(scaled ? "scaled" : "not scaled");
       auto expected = make_model<T>();
       const auto start = expected;
-      step(cpu, slots(expected), numbers.scalars(scaled));
-      const OnDevice gpu_numbers(gpu, numbers);
+      Numbers cpu_numbers = numbers;
+      step(cpu, slots(expected), cpu_numbers.scalars(scaled));
       std::vector<Array<T>> first_found;
       this->for_each_order([&] {
         std::deque<OnGpu<T>> held;
         for (const Parameter<T>& p : start) held.emplace_back(gpu, p);
+        const OnDevice gpu_numbers(gpu, numbers);
         on(gpu.stream(), [&](auto& s) { step(s, slots(held), gpu_numbers.scalars(scaled)); });
+        EXPECT_EQ(gpu_numbers.steps.values()[0], cpu_numbers.steps[0]);
         for (std::size_t i = 0; i < held.size(); ++i) {
           SCOPED_TRACE("parameter " + std::to_string(i));
           const Array<T> found = held[i].value.values();
@@ -170,6 +192,7 @@ class CudaOptimizer : public testing::GpuTest {
       const Array<float16> copy = held[i].f16.values();
       for (std::size_t e = 0; e < copy.size(); ++e) ASSERT_EQ(copy[e].bits, copies[i][e].bits);
     }
+    EXPECT_EQ(gpu_numbers.steps.values()[0], numbers.steps[0]) << "a skipped step does not count";
   }
 
   Numbers numbers;
@@ -195,7 +218,7 @@ auto sgd_slots(F momentum_of) {
     std::vector<kernels::SgdSlot> slots;
     for (auto& p : model)
       slots.push_back({.parameter = p.value.view(),
-                       .gradient = p.gradient.view(),
+                       .gradient = p.stored_gradient(),
                        .momentum = momentum_of(slots.size()) ? p.first.view() : View{},
                        .low_precision_copy = p.low_precision_copy()});
     return slots;
@@ -206,12 +229,25 @@ auto sgd_slots(F momentum_of) {
 template <class T>
 constexpr double kSgdTolerance = 4 * 4 * unit_roundoff<T>();
 
+/// Returns the slots in groups of 20 with the options, of which every second group has another learning rate.
+/// An empty group is between them.
+template <class Group, class Slots, class Options>
+std::vector<Group> in_groups(const Slots& slots, const Options& options) {
+  std::vector<Group> groups = {{{}, options}};
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (i % 20 == 0) groups.push_back({{}, options});
+    if (groups.size() % 2 == 0) groups.back().options.lr_scale = 0.5 * options.lr_scale;
+    groups.back().slots.push_back(slots[i]);
+  }
+  return groups;
+}
+
 TYPED_TEST(CudaOptimizer, SgdOfHundredsOfParameters) {
   const auto check = [this](const kernels::SgdOptions& options, auto momentum_of) {
     this->expect_same(
         sgd_slots(momentum_of),
         [&](auto& stream, const std::vector<kernels::SgdSlot>& slots, const kernels::StepScalars& scalars) {
-          kernels::sgd_step(stream, slots, scalars, options);
+          kernels::sgd_step(stream, in_groups<kernels::SgdGroup>(slots, options), scalars);
         },
         kSgdTolerance<TypeParam>);
   };
@@ -224,7 +260,7 @@ constexpr auto adam_slots = [](auto& model) {
   std::vector<kernels::AdamSlot> slots;
   for (auto& p : model)
     slots.push_back({.parameter = p.value.view(),
-                     .gradient = p.gradient.view(),
+                     .gradient = p.stored_gradient(),
                      .first_moment = p.first.view(),
                      .second_moment = p.second.view(),
                      .low_precision_copy = p.low_precision_copy()});
@@ -242,7 +278,7 @@ TYPED_TEST(CudaOptimizer, AdamOfHundredsOfParameters) {
     this->expect_same(
         adam_slots,
         [&](auto& stream, const std::vector<kernels::AdamSlot>& slots, const kernels::StepScalars& scalars) {
-          kernels::adam_step(stream, slots, scalars, options);
+          kernels::adam_step(stream, in_groups<kernels::AdamGroup>(slots, options), scalars);
         },
         kSgdTolerance<TypeParam> * (1 + 0.01 / 2e-3));
   }
@@ -252,12 +288,25 @@ TYPED_TEST(CudaOptimizer, SkippedStepChangesNothing) {
   this->expect_unchanged(
       sgd_slots([](std::size_t i) { return i % 2 == 0; }),
       [](auto& stream, const std::vector<kernels::SgdSlot>& slots, const kernels::StepScalars& scalars) {
-        kernels::sgd_step(stream, slots, scalars, {.momentum = 0.9, .weight_decay = 0.1});
+        kernels::sgd_step(stream, {{slots, {.momentum = 0.9, .weight_decay = 0.1}}}, scalars);
       });
   this->expect_unchanged(adam_slots, [](auto& stream, const std::vector<kernels::AdamSlot>& slots,
                                         const kernels::StepScalars& scalars) {
-    kernels::adam_step(stream, slots, scalars, {.weight_decay = 0.1});
+    kernels::adam_step(stream, {{slots, {.weight_decay = 0.1}}}, scalars);
   });
+}
+
+TYPED_TEST(CudaOptimizer, PreparesAnyNumberOfGroups) {
+  this->expect_same(
+      sgd_slots([](std::size_t) { return true; }),
+      [](auto& stream, const std::vector<kernels::SgdSlot>& slots, const kernels::StepScalars& scalars) {
+        std::vector<kernels::SgdGroup> groups;  // one per parameter: more than one launch prepares
+        for (const kernels::SgdSlot& slot : slots)
+          groups.push_back(
+              {{slot}, {.lr_scale = 1.0 / static_cast<double>(1 + groups.size()), .momentum = 0.9}});
+        kernels::sgd_step(stream, groups, scalars);
+      },
+      kSgdTolerance<TypeParam>);
 }
 
 TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
@@ -266,22 +315,24 @@ TEST(CudaMixedOptimizer, AcceptsMixedParameterTypesAndEmptyLists) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const OnGpu<float> narrow(gpu, Parameter<float>(100, 1, Unaligned::none, DType::f32));
   const OnGpu<double> wide(gpu, Parameter<double>(100, 1, Unaligned::none, DType::bf16));
-  const kernels::SgdSlot slots[] = {{.parameter = narrow.value.view(), .gradient = narrow.gradient.view()},
-                                    {.parameter = wide.value.view(),
-                                     .gradient = wide.gradient.view(),
-                                     .low_precision_copy = wide.low_precision_copy()}};
+  const std::vector<kernels::SgdSlot> slots = {
+      {.parameter = narrow.value.view(), .gradient = narrow.gradient.view()},
+      {.parameter = wide.value.view(),
+       .gradient = wide.gradient.view(),
+       .low_precision_copy = wide.low_precision_copy()}};
   const kernels::SgdSlot half{.parameter = narrow.f16.view(), .gradient = narrow.f16.view()};
   Numbers numbers;
   numbers.lr[0] = 0.5;
   const OnDevice gpu_numbers(gpu, numbers);
   const kernels::StepScalars scalars = gpu_numbers.scalars(false);
   on(gpu.stream(), [&](auto& s) {
-    kernels::sgd_step(s, {}, scalars, {});
-    kernels::adam_step(s, {}, scalars, {});
-    kernels::sgd_step(s, slots, scalars, {});
-    EXPECT_THROW(kernels::sgd_step(s, {&half, 1}, scalars, {}),
+    kernels::sgd_step(s, {}, scalars);
+    kernels::adam_step(s, {}, scalars);
+    kernels::sgd_step(s, {{slots, {}}}, scalars);
+    EXPECT_THROW(kernels::sgd_step(s, {{{half}, {}}}, scalars),
                  UsageError);  // master parameters must not be half precision
   });
+  EXPECT_EQ(gpu_numbers.steps.values()[0], numbers.steps[0] + 3) << "a step without parameters counts";
   // 1 - 0.5 for multiples of 2^-20 is exact in both types.
   testing::expect_same_bits(narrow.value.values().to<double>(), wide.value.values());
   EXPECT_NE(narrow.value.values()[99], Parameter<float>(100, 1, Unaligned::none, DType::f32).value[99]);
@@ -322,19 +373,6 @@ TEST_F(CudaStepScalars, ClipScalesDownOnlyAboveMaxNorm) {
   }
   expect_same(nullptr, &f32);
   expect_same(nullptr, &f64);
-}
-
-TEST_F(CudaStepScalars, CountsStepsThatAreNotSkipped) {
-  const DeviceContext gpu = DeviceContext::create_cuda(0);
-  const DeviceArray<double> steps(gpu, Array<double>({1}, {41.0}));
-  const DeviceArray<std::int32_t> goes(gpu, Array<std::int32_t>({1}, {0}));
-  const DeviceArray<std::int32_t> skips(gpu, Array<std::int32_t>({1}, {5}));
-  on(gpu.stream(), [&](auto& s) {
-    kernels::count_step(s, ConstView(), steps.view());
-    kernels::count_step(s, goes.view(), steps.view());
-    kernels::count_step(s, skips.view(), steps.view());
-  });
-  EXPECT_EQ(steps.values()[0], 43);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Compares kernels/reduce.h on the GPU with the CPU.
+#include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/reduce.h"
 
 #include <gtest/gtest.h>
@@ -74,6 +75,28 @@ TYPED_TEST(CudaReduce, Sum) {
   on(this->gpu().stream(), [](auto& s) { kernels::sum(s, ConstView(), GradView()); });  // unwanted result
 }
 
+// One launch computes them.
+TYPED_TEST(CudaReduce, NormAndCountOfOneSmallTensor) {
+  using T = TypeParam;
+  auto x = Array<T>::random({1000}, 4);
+  Array<double> norm({1});
+  const ConstView on_cpu = x.view();
+  kernels::global_norm(this->cpu, {&on_cpu, 1}, norm.view());
+  const DeviceArray<double> found_norm(this->gpu(), {1});
+  const DeviceArray<T> finite(this->gpu(), x);
+  x[3] = static_cast<T>(static_cast<float>(kNaN));
+  x[999] = static_cast<T>(static_cast<float>(kInfinity));
+  const DeviceArray<T> non_finite(this->gpu(), x);
+  const DeviceArray<std::int32_t> count(this->gpu(), {1});
+  const ConstView first = finite.view(), second = non_finite.view();
+  on(this->gpu().stream(), [&](auto& s) {
+    kernels::global_norm(s, {&first, 1}, found_norm.view());
+    kernels::count_non_finite(s, {&second, 1}, count.view());
+  });
+  EXPECT_NEAR(found_norm.values()[0], norm[0], norm[0] * order_tolerance(1000));
+  EXPECT_EQ(count.values()[0], 2);
+}
+
 TEST_F(CudaReduceTest, RoundsSumOfManyFloatsOnce) {
   constexpr std::int64_t kMany = 1000000;  // a sum in f32 would be wrong in the fourth digit
   const DeviceArray<float> x(gpu(), Array<float>({kMany}, 0.1f));
@@ -119,6 +142,51 @@ TYPED_TEST(CudaReduce, SumRows) {
   on(this->gpu().stream(), [](auto& s) {
     kernels::sum_rows(s, ConstView(nullptr, {3, 4}, dtype_of<T>), GradView());
   });
+}
+
+// Also in place, and without the gradient of a bias.
+TYPED_TEST(CudaReduce, ReluBiasBackwardMatchesTwoKernels) {
+  using T = TypeParam;
+  for (const Shape& shape : kMatrices)
+    for (const std::size_t offset : {0u, 1u})
+      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+        SCOPED_TRACE(shape.text() + " at " + std::to_string(offset));
+        auto results = Array<T>::random(shape, 4);  // negative ones too, which are as 0
+        if (results.size() > 2)
+          results[1] = T(std::numeric_limits<float>::quiet_NaN()), results[2] = T(-0.0F);
+        const auto before = Array<T>::random({shape[-1]}, 3);
+        const DeviceArray<T> dy(this->gpu(), Array<T>::random(shape, 2), offset), y(this->gpu(), results);
+        const DeviceArray<T> g(this->gpu(), shape), db(this->gpu(), before, offset);
+        on(this->gpu().stream(), [&](auto& s) {
+          kernels::relu_backward(s, dy.view(), y.view(), g.grad());
+          kernels::sum_rows(s, g.view(), db.grad(mode));
+        });
+        auto expected = before.template to<double>();
+        kernels::sum_rows(this->cpu, g.values().template to<double>().view(), expected.grad(mode));
+        const double rows =
+            static_cast<double>(shape.numel()) / static_cast<double>(std::max<std::int64_t>(1, shape[-1]));
+        const double tolerance =  // as for sum_rows()
+            order_tolerance(rows) + 2 * unit_roundoff<ComputeType<T>>() * (4 * std::sqrt(rows / 3) + 1);
+        Repeats<T> repeats;
+        this->for_each_order([&] {
+          const DeviceArray<T> found(this->gpu(), shape, offset), sums(this->gpu(), before, offset);
+          const DeviceArray<T> in_place(this->gpu(), dy.values());
+          on(this->gpu().stream(), [&](auto& s) {
+            kernels::relu_bias_backward(s, dy.view(), y.view(), found.view(), sums.grad(mode));
+            kernels::relu_bias_backward(s, in_place.view(), y.view(), in_place.view(), GradView());
+          });
+          testing::expect_same_bits(found.values(), g.values());
+          testing::expect_same_bits(in_place.values(), g.values());
+          expect_rounded_near(sums.values(), expected, tolerance);
+          repeats.expect_same(sums.values());
+          if (rows <= 70) testing::expect_same_bits(sums.values(), db.values());  // one block of rows
+          on(this->gpu().stream(), [&](auto& s) {
+            const DeviceArray<T> again(this->gpu(), before);
+            kernels::relu_bias_backward(s, found.view(), y.view(), found.view(), again.grad(mode));
+          });
+          testing::expect_same_bits(found.values(), g.values());
+        });
+      }
 }
 
 TEST_F(CudaReduceTest, SumRowsWithManyColumnTiles) {

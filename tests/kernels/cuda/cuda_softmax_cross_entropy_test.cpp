@@ -1,4 +1,5 @@
 // Compares kernels/softmax_cross_entropy.h on the GPU with the CPU in f64.
+#include "convoy/kernels/reduce.h"
 #include "convoy/kernels/softmax.h"
 #include "convoy/kernels/softmax_cross_entropy.h"
 
@@ -23,10 +24,10 @@ using testing::Repeats;
 using testing::unit_roundoff;
 using testing::value_of;
 
-// Lanes with no class, one class, and several classes; warps without a row; rows that a whole block
-// processes.
-const Shape kShapes[] = {{0, 10},  {1, 1},    {9, 2},    {5, 10},   {4, 32},  {3, 33},
-                         {6, 100}, {5, 1000}, {2, 1024}, {2, 1025}, {3, 1537}};
+// Short rows, up to the largest number of rows and classes of one block, and beyond; lanes with no class, one
+// class, and several classes; warps without a row; rows that a whole block processes.
+const Shape kShapes[] = {{0, 10}, {1, 1},  {9, 2},   {5, 10},   {257, 3},  {1024, 16}, {1025, 2}, {3, 17},
+                         {4, 32}, {3, 33}, {6, 100}, {5, 1000}, {2, 1024}, {2, 1025},  {3, 1537}};
 
 /// Returns the error of exp(x - offset) and of its sum over a row, in units of the roundoff. x - offset is up
 /// to 8 and rounded. exp has an error of at most 2 ulp (CUDA C++ Programming Guide, "Mathematical
@@ -74,8 +75,11 @@ TYPED_TEST(CudaCrossEntropy, Forward) {
         labels[1] = static_cast<std::int32_t>(
             std::max_element(row, row + shape[1], [](T a, T b) { return value_of(a) < value_of(b); }) - row);
       }
+      const CrossEntropyOptions options{.smoothing = smoothing, .scale = 1.0 / 3};
+      Array<double> total({1});
       kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(),
-                                             smoothing, losses.view(), log_sum_exp.view(), correct.view());
+                                             options, losses.view(), log_sum_exp.view(), correct.view(),
+                                             total.view());
       const DeviceArray<T> gpu_x(this->gpu, x, offset);
       const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
       // Also the logarithm, three sums of numbers up to 16, and with smoothing the sum of x - offset, whose
@@ -84,17 +88,51 @@ TYPED_TEST(CudaCrossEntropy, Forward) {
       Repeats<C> repeats;
       this->for_each_order([&] {
         const DeviceArray<C> gpu_losses(this->gpu, rows, offset), gpu_log_sum_exp(this->gpu, rows);
+        const DeviceArray<C> gpu_total(this->gpu, {1}), gpu_sum(this->gpu, {1});
         const DeviceArray<std::int32_t> gpu_correct(this->gpu, rows);
         on(this->gpu.stream(), [&](auto& s) {
-          kernels::softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), smoothing,
+          kernels::softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), options,
                                                  gpu_losses.view(), gpu_log_sum_exp.view(),
-                                                 gpu_correct.view());
+                                                 gpu_correct.view(), gpu_total.view());
+          kernels::sum(s, gpu_losses.view(), GradView(gpu_sum.view()));
         });
+        EXPECT_EQ(gpu_total.values()[0], static_cast<C>(options.scale) * gpu_sum.values()[0]);
         expect_rounded_near(gpu_losses.values(), losses, tolerance);
         expect_rounded_near(gpu_log_sum_exp.values(), log_sum_exp, tolerance);
         testing::expect_same_bits(gpu_correct.values(), correct);
         repeats.expect_same(gpu_losses.values());
       });
+    }
+}
+
+// One block computes up to 1,024 rows of up to 16 classes, and adds their losses.
+TYPED_TEST(CudaCrossEntropy, ShortRowsHaveTheSameBitsInAnyBatch) {
+  using T = TypeParam;
+  using C = ComputeType<T>;
+  for (const std::int64_t classes : {1, 2, 7, 10, 15, 16})
+    for (const double smoothing : {0.0, 0.1}) {
+      SCOPED_TRACE(std::to_string(classes) + " classes, smoothing " + std::to_string(smoothing));
+      const DeviceArray<T> x(this->gpu, this->logits({1025, classes}));
+      const DeviceArray<std::int32_t> labels(this->gpu, this->labels({1025, classes}));
+      const auto results_of = [&](std::int64_t rows) {
+        View logits = x.view(), of_rows = labels.view();
+        logits.shape = {rows, classes};
+        of_rows.shape = {rows};
+        const DeviceArray<C> losses(this->gpu, {rows}), log_sum_exp(this->gpu, {rows}), total(this->gpu, {1});
+        const DeviceArray<std::int32_t> correct(this->gpu, {rows});
+        on(this->gpu.stream(), [&](auto& s) {
+          kernels::softmax_cross_entropy_forward(s, logits, of_rows, {.smoothing = smoothing}, losses.view(),
+                                                 log_sum_exp.view(), correct.view(), total.view());
+        });
+        return std::tuple(losses.values(), log_sum_exp.values(), correct.values());
+      };
+      const auto [losses, log_sum_exp, correct] = results_of(1025);
+      const auto [short_losses, short_log_sum_exp, short_correct] = results_of(1024);
+      for (std::size_t row = 0; row < 1024; ++row) {
+        ASSERT_EQ(short_losses[row], losses[row]) << row;
+        ASSERT_EQ(short_log_sum_exp[row], log_sum_exp[row]) << row;
+        ASSERT_EQ(short_correct[row], correct[row]) << row;
+      }
     }
 }
 
@@ -111,15 +149,18 @@ TYPED_TEST(CudaCrossEntropy, Backward) {
       const Shape rows{shape[0]};
       Array<double> losses(rows), log_sum_exp(rows);
       Array<std::int32_t> correct(rows);
+      Array<double> total({1});
+      const CrossEntropyOptions options{.smoothing = smoothing, .scale = 0.75};
       kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(),
-                                             smoothing, losses.view(), log_sum_exp.view(), correct.view());
+                                             options, losses.view(), log_sum_exp.view(), correct.view(),
+                                             total.view());
       const auto kept = log_sum_exp.template to<C>();
       const Array<C> dloss({1}, {C{0.375}});
       const auto before = Array<T>::random(shape, 4);
       auto dx = before.template to<double>();
       kernels::softmax_cross_entropy_backward(this->cpu, dloss.template to<double>().view(),
                                               x.template to<double>().view(), labels.view(),
-                                              kept.template to<double>().view(), smoothing, dx.grad(mode));
+                                              kept.template to<double>().view(), options, dx.grad(mode));
 
       const DeviceArray<T> gpu_x(this->gpu, x, offset);
       const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
@@ -130,9 +171,9 @@ TYPED_TEST(CudaCrossEntropy, Backward) {
         const DeviceArray<T> gpu_dx(this->gpu, before, offset);
         on(this->gpu.stream(), [&](auto& s) {
           kernels::softmax_cross_entropy_backward(s, gpu_dloss.view(), gpu_x.view(), gpu_labels.view(),
-                                                  gpu_kept.view(), smoothing, gpu_dx.grad(mode));
+                                                  gpu_kept.view(), options, gpu_dx.grad(mode));
           kernels::softmax_cross_entropy_backward(s, gpu_dloss.view(), gpu_x.view(), gpu_labels.view(),
-                                                  gpu_kept.view(), smoothing, GradView());
+                                                  gpu_kept.view(), options, GradView());
         });
         expect_rounded_near(gpu_dx.values(), dx, tolerance);
       });
@@ -192,15 +233,19 @@ TYPED_TEST(CudaCrossEntropy, HandlesHugeAndNonFiniteLogits) {
       SCOPED_TRACE(smoothing);
       Array<double> losses(rows), log_sum_exp(rows);
       Array<std::int32_t> correct(rows);
+      const CrossEntropyOptions options{.smoothing = smoothing, .scale = 1.0 / 3};
+      Array<double> total({1});
       kernels::softmax_cross_entropy_forward(this->cpu, x.template to<double>().view(), labels.view(),
-                                             smoothing, losses.view(), log_sum_exp.view(), correct.view());
+                                             options, losses.view(), log_sum_exp.view(), correct.view(),
+                                             total.view());
       const DeviceArray<T> gpu_x(this->gpu, x);
       const DeviceArray<std::int32_t> gpu_labels(this->gpu, labels);
       const DeviceArray<C> gpu_losses(this->gpu, rows), gpu_log_sum_exp(this->gpu, rows);
+      const DeviceArray<C> gpu_total(this->gpu, {1});
       const DeviceArray<std::int32_t> gpu_correct(this->gpu, rows);
       on(this->gpu.stream(), [&](auto& s) {
-        kernels::softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), smoothing,
-                                               gpu_losses.view(), gpu_log_sum_exp.view(), gpu_correct.view());
+        kernels::softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), options, gpu_losses.view(),
+                                               gpu_log_sum_exp.view(), gpu_correct.view(), gpu_total.view());
       });
       const double relative =
           this->kUnit * exp_tolerance(classes);  // with smoothing, huge numbers are summed

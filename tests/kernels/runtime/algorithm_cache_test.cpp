@@ -39,6 +39,22 @@ TEST(AlgorithmCache, RevisionIncreasesWithEveryChange) {
   EXPECT_GT(cache.revision(), first);
 }
 
+TEST(AlgorithmCache, KeepsCodeAsLongAsItsValue) {
+  AlgorithmCache cache;
+  cache.insert("a", "1", "code");
+  EXPECT_EQ(cache.code("a"), "code");
+  EXPECT_EQ(cache.code("b"), "");
+  const auto revision = cache.revision();
+  cache.insert("a", "1");
+  EXPECT_EQ(cache.code("a"), "code");
+  EXPECT_EQ(cache.revision(), revision);
+  cache.insert("a", "1", "new code");
+  EXPECT_EQ(cache.code("a"), "new code");
+  EXPECT_GT(cache.revision(), revision);
+  cache.insert("a", "2");
+  EXPECT_EQ(cache.code("a"), "");
+}
+
 // The index refers to the keys of the entries, so entries must not move in memory.
 TEST(AlgorithmCache, FindsEntriesAfterManyEvictions) {
   AlgorithmCache cache(10);

@@ -58,6 +58,7 @@ class TrainingStep {
 
   void expect_equals(const TrainingStep& other) const {
     expect_same_bits(losses_.values(), other.losses_.values());
+    expect_same_bits(total_.values(), other.total_.values());
     expect_same_bits(labels_found_.values(), other.labels_found_.values());
     expect_same_bits(dx_.values(), other.dx_.values());
     expect_same_bits(running_var_.values(), other.running_var_.values());
@@ -72,6 +73,7 @@ class TrainingStep {
 
  private:
   static constexpr Pool2dOptions kPool{.kernel = 2, .stride = 2};
+  static constexpr CrossEntropyOptions kLoss{.smoothing = 0.1, .scale = 0.5};
   static constexpr Conv2dOptions kConv{.stride = 1, .padding = 1, .relu = true};
 
   const std::int32_t* epoch_data() const { return static_cast<const std::int32_t*>(epoch_.view().data); }
@@ -84,20 +86,21 @@ class TrainingStep {
                      {.seed = 1, .purpose = RandomPurpose::augmentation, .cell = epoch_data()}, x_.view());
     kernels::conv2d_forward(s, x_.view(), filter_.view(), bias_.view(), c_.view(), kConv);
     kernels::batch_norm_forward(s, c_.view(), gamma_.view(), beta_.view(), {}, n_.view(), mean_.view(),
-                                inverse_std_.view(), running_mean_.view(), running_var_.view(), {});
+                                inverse_std_.view(), coefficients_.view(), running_mean_.view(),
+                                running_var_.view(), {});
     kernels::max_pool2d_forward(s, n_.view(), p_.view(), positions_.view(), kPool);
     kernels::nhwc_to_nchw(s, p_.view(), flat_.grad());
     kernels::dropout(s, flat_.view(), ids_.view(), 0.25, dropout_random(), dropped_.grad());
     kernels::linear_forward(s, features(dropped_), weight_.view(), class_bias_.view(), logits_.view(), false);
-    kernels::softmax_cross_entropy_forward(s, logits_.view(), labels_.view(), 0.1, losses_.view(),
-                                           log_sum_exp_.view(), correct_.view());
+    kernels::softmax_cross_entropy_forward(s, logits_.view(), labels_.view(), kLoss, losses_.view(),
+                                           log_sum_exp_.view(), correct_.view(), total_.view());
     kernels::argmax(s, logits_.view(), labels_found_.view());
-    kernels::sum(s, losses_.view(), total_.grad());
+    kernels::sum(s, losses_.view(), sum_.grad());
   }
 
   void backward(CudaStream& s) const {
     kernels::softmax_cross_entropy_backward(s, scale_.view(), logits_.view(), labels_.view(),
-                                            log_sum_exp_.view(), 0.1, dlogits_.grad());
+                                            log_sum_exp_.view(), kLoss, dlogits_.grad());
     kernels::matmul(s, dlogits_.view(), features(dropped_), dweight_.grad(), {.transpose_a = true});
     kernels::sum_rows(s, dlogits_.view(), dclass_bias_.grad());
     kernels::matmul(s, dlogits_.view(), weight_.view(), GradView(features(dflat_)));
@@ -105,7 +108,7 @@ class TrainingStep {
     kernels::nchw_to_nhwc(s, dflat_.view(), dp_.grad());
     kernels::max_pool2d_backward(s, dp_.view(), positions_.view(), dn_.grad(), kPool);
     kernels::batch_norm_backward(s, dn_.view(), c_.view(), {}, gamma_.view(), mean_.view(),
-                                 inverse_std_.view(), dc_.grad(), {}, dgamma_.grad(), dbeta_.grad(), {});
+                                 inverse_std_.view(), {}, dc_.grad(), {}, dgamma_.grad(), dbeta_.grad(), {});
     kernels::relu_backward(s, dc_.view(), c_.view(), dc_.grad());
     kernels::conv2d_backward_filter(s, dc_.view(), x_.view(), dfilter_.grad(), kConv);
     kernels::conv2d_backward_data(s, dc_.view(), filter_.view(), dx_.grad(), kConv);
@@ -117,18 +120,17 @@ class TrainingStep {
     kernels::count_non_finite(s, gradients, non_finite_.view());
     kernels::global_norm(s, gradients, norm_.view());
     kernels::clip_coefficient(s, norm_.view(), 1, scale_.view(), coefficient_.view());
-    kernels::count_step(s, non_finite_.view(), steps_.view());
     const kernels::StepScalars scalars{.lr = lr_.view(),
                                        .grad_scale = coefficient_.view(),
                                        .skip = non_finite_.view(),
                                        .steps = steps_.view()};
-    const std::array<kernels::SgdSlot, 2> slots = {
-        kernels::SgdSlot{filter_.view(), dfilter_.view(), filter_momentum_.view(), filter_copy_.view()},
-        kernels::SgdSlot{weight_.view(), dweight_.view(), weight_momentum_.view(), {}}};
-    kernels::sgd_step(s, slots, scalars, {.momentum = 0.9});
-    const std::array<kernels::AdamSlot, 1> adam_slots = {
-        kernels::AdamSlot{gamma_.view(), dgamma_.view(), first_.view(), second_.view(), {}}};
-    kernels::adam_step(s, adam_slots, scalars, {});
+    kernels::sgd_step(s,
+                      {{{{filter_.view(), dfilter_.view(), filter_momentum_.view(), filter_copy_.view()}},
+                        {.momentum = 0.9}},
+                       {{{weight_.view(), dweight_.view(), weight_momentum_.view(), {}}}, {.momentum = 0.5}}},
+                      scalars);
+    kernels::adam_step(s, {{{{gamma_.view(), dgamma_.view(), first_.view(), second_.view(), {}}}, {}}},
+                       scalars);
     kernels::update_loss_scale(s, non_finite_.view(),
                                {scale_.view(), good_steps_.view(), skipped_.view(), failed_.view()},
                                {.interval = 2});
@@ -148,7 +150,8 @@ class TrainingStep {
   // Activations.
   Floats x_{gpu_, {2, 6, 6, 3}}, c_{gpu_, {2, 6, 6, 4}}, n_{gpu_, {2, 6, 6, 4}}, p_{gpu_, {2, 3, 3, 4}},
       flat_{gpu_, {2, 4, 3, 3}}, dropped_{gpu_, {2, 4, 3, 3}}, logits_{gpu_, {2, 5}}, mean_{gpu_, {4}},
-      inverse_std_{gpu_, {4}}, losses_{gpu_, {2}}, log_sum_exp_{gpu_, {2}}, total_{gpu_, {1}};
+      inverse_std_{gpu_, {4}}, coefficients_{gpu_, {2, 4}}, losses_{gpu_, {2}}, log_sum_exp_{gpu_, {2}},
+      total_{gpu_, {1}}, sum_{gpu_, {1}};
   Integers positions_{gpu_, {2, 3, 3, 4}}, correct_{gpu_, {2}}, labels_found_{gpu_, {2}};
   // Parameters, running statistics and optimizer state.
   Floats filter_{gpu_, Array<float>::random({4, 3, 3, 3}, 1)}, bias_{gpu_, Array<float>::random({4}, 2)},

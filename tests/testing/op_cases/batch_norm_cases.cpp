@@ -1,5 +1,5 @@
-// Batch normalization, also with a fused residual and ReLU, and synchronized over two ranks.
-#include "convoy/engine/ops/ops.h"
+// Batch normalization, also with a fused residual and ReLU, synchronized over two ranks, and in convolutions.
+#include "convoy/engine/ops/norm_conv2d.h"
 #include "tests/testing/op_cases/op_case.h"
 
 namespace convoy::testing {
@@ -21,6 +21,17 @@ OpCase normalization(std::string name, const Shape& x, bool training, bool relu 
               },
           .terms = static_cast<double>(x.numel() / channels),
           .batched = {0}};
+}
+
+/// A scale of 1 that requires no gradient.
+OpCase fixed_scale(std::string name, const Shape& x, bool training, bool relu) {
+  OpCase c = normalization("fixed_scale_" + name, x, training, relu);
+  c.inputs.pop_back();
+  c.op = [training, relu](std::span<const Variable> in) {
+    const Variable one(Tensor::full(in[1].shape(), 1, in[1].dtype(), in[1].context()));
+    return batch_norm(in[0], one, in[1], statistics(one), training, {.relu = relu});
+  };
+  return c;
 }
 
 OpCase with_residual(std::string name, const Shape& x, bool training, bool relu) {
@@ -62,6 +73,15 @@ class FakeTwoRankGroup final : public ProcessGroup {
   }
 };
 
+OpCase synchronized_fixed_scale(std::string name, const Shape& x) {
+  OpCase c = fixed_scale(std::move(name), x, true, false);
+  c.op = [](std::span<const Variable> in) {
+    const Variable one(Tensor::full(in[1].shape(), 1, in[1].dtype(), in[1].context()));
+    return sync_batch_norm(in[0], one, in[1], statistics(one), std::make_shared<FakeTwoRankGroup>());
+  };
+  return c;
+}
+
 OpCase synchronized(std::string name, const Shape& x, bool relu, bool residual) {
   OpCase c = with_residual(std::move(name), x, true, relu);
   if (!residual) c.inputs.pop_back(), c.batched.pop_back();
@@ -72,9 +92,50 @@ OpCase synchronized(std::string name, const Shape& x, bool relu, bool residual) 
   return c;
 }
 
+/// Returns the batch norm after a convolution of x. Its parameters are f32 if x is f16 or bf16.
+BatchNormParameters norm_of(const Variable& x, const Variable& gamma, const Variable& beta) {
+  const auto widened = [&](const Variable& v) { return is_half(x.dtype()) ? cast(v, DType::f32) : v; };
+  return {widened(gamma), widened(beta), statistics(widened(gamma)), {}};
+}
+
+/// A convolution and a batch norm.
+OpCase with_statistics(std::string name, const Shape& x, const Shape& filter, Conv2dOptions options) {
+  return {.name = std::move(name),
+          .inputs = {x, filter, {filter[0]}, {filter[0]}},
+          .op =
+              [options](std::span<const Variable> in) {
+                const BatchNormParameters norm = norm_of(in[0], in[2], in[3]);
+                return normalize(conv2d_statistics(in[0], in[1], norm, options), false);
+              },
+          .terms = static_cast<double>(x.numel() / x[3] * filter.numel() / filter[0]),
+          .batched = {0},
+          .roundings = 64};
+}
+
+/// Two convolutions, each followed by a batch norm. The second convolution computes the first batch norm and
+/// its ReLU. With `shared`, their result is also added to that of the second batch norm.
+OpCase with_two_norms(std::string name, const Shape& x, const Shape& first, const Shape& second,
+                      Conv2dOptions options, bool shared = false) {
+  OpCase c = with_statistics(std::move(name), x, first, {.padding = 1});
+  c.inputs.insert(c.inputs.end(), {second, {second[0]}, {second[0]}});
+  c.op = [options, shared](std::span<const Variable> in) {
+    const BatchNormInput y = conv2d_statistics(in[0], in[1], norm_of(in[0], in[2], in[3]), {.padding = 1});
+    const BatchNormInput z = norm_conv2d(y, in[4], norm_of(in[0], in[5], in[6]), options);
+    return normalize(z, shared, shared ? normalize(y, true) : Variable());
+  };
+  return c;
+}
+
+/// Returns the case with the shapes of a ResNet-18 for its benchmark.
+OpCase measured(OpCase c, std::vector<Shape> shapes) {
+  c.benchmark = std::move(shapes);
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> batch_norm_cases() {
+  const Shape images{128, 32, 32, 64}, filter{64, 3, 3, 64}, channels{64};
   return {
       normalization("training", {3, 4, 5, 6}, true),
       normalization("training_matrix", {9, 5}, true),
@@ -89,9 +150,23 @@ std::vector<OpCase> batch_norm_cases() {
       with_residual("residual_relu_inference", {9, 5}, false, true),
       self_residual("of_itself", {9, 5}, false),
       self_residual("relu_of_itself", {9, 5}, true),
+      fixed_scale("training", {3, 4, 5, 6}, true, false),
+      fixed_scale("relu_training_packs", {2, 3, 3, 16}, true, true),
+      fixed_scale("inference", {9, 5}, false, false),
+      synchronized_fixed_scale("part", {3, 4, 5, 6}),
       synchronized("part", {3, 4, 5, 6}, false, false),
       synchronized("part_matrix", {9, 5}, true, true),
       synchronized("part_of_one_row", {1, 5}, false, true),
+      measured(with_statistics("conv2d_statistics", {2, 5, 6, 3}, {4, 3, 3, 3}, {.padding = 1}),
+               {images, filter, channels, channels}),
+      with_statistics("conv2d_statistics_stride2", {2, 5, 6, 4}, {6, 1, 1, 2}, {.stride = 2, .groups = 2}),
+      measured(with_two_norms("norm_conv2d_3x3", {2, 5, 6, 3}, {4, 3, 3, 3}, {5, 3, 3, 4}, {.padding = 1}),
+               {images, filter, channels, channels, filter, channels, channels}),
+      with_two_norms("norm_conv2d_stride2", {2, 5, 6, 3}, {8, 3, 3, 3}, {6, 1, 1, 4},
+                     {.stride = 2, .groups = 2}),
+      measured(with_two_norms("normalize_shared_input", {2, 4, 5, 3}, {4, 3, 3, 3}, {4, 3, 3, 4},
+                              {.padding = 1}, /*shared=*/true),
+               {images, filter, channels, channels, filter, channels, channels}),
   };
 }
 

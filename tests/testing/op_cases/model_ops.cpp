@@ -174,7 +174,7 @@ void ModelOps::loss(std::string name, std::int64_t classes, double smoothing) {
            [=](std::span<const Variable> x) {
              const Tensor targets = labels(x[0].context());
              return sum_only ? convoy::cross_entropy_sum(x[0], targets, smoothing)
-                             : convoy::cross_entropy(x[0], targets, smoothing).loss;
+                             : convoy::cross_entropy(x[0], targets, {.smoothing = smoothing}).loss;
            }},
       {activation()});
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -29,8 +30,9 @@ class TinyTraining {
     optimizer = optim::make_optimizer(optimizer_name, optim::decay_groups(net->parameters(), 1e-3));
   }
 
-  /// Runs the training step `number`.
-  void step(std::int64_t number) {
+  /// Runs the training step `number`. With `compute`, the images have this type, and so the layers compute in
+  /// it.
+  void step(std::int64_t number, std::optional<DType> compute = {}) const {
     constexpr std::int64_t kBatch = 4, kSize = 6, kChannels = 3;
     const Random random{.seed = 7, .purpose = RandomPurpose::test};
     std::vector<float> pixels;
@@ -42,8 +44,9 @@ class TinyTraining {
       labels.push_back(static_cast<std::int32_t>((number + i) % classes_));
     const DeviceContext device = net->parameters()[0].variable.context();
     const DType dtype = net->parameters()[0].variable.dtype();
-    const Variable images(Tensor::from(pixels, {kBatch, kSize, kSize, kChannels}, device).to(dtype));
-    const Variable logits = (*net)(images, {.training = true, .sample_ids = {}});
+    const Variable images(
+        Tensor::from(pixels, {kBatch, kSize, kSize, kChannels}, device).to(compute.value_or(dtype)));
+    const Variable logits = cast((*net)(images, {.training = true, .sample_ids = {}}), dtype);
     backward(cross_entropy_sum(logits, Tensor::from(labels, {kBatch}, device)) / kBatch);
     optimizer->step(0.1);
   }

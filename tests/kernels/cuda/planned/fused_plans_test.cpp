@@ -4,8 +4,11 @@
 
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <optional>
 
+#include "convoy/kernels/cuda/cudnn/conv2d_graph.h"
 #include "convoy/kernels/runtime/library_versions.h"
 #include "tests/kernels/cuda/driver_stub/driver_stub.h"
 #include "tests/kernels/cuda/planned/cubin.h"
@@ -86,6 +89,107 @@ TEST(FusedPlans, FirstPlanOfEachGraphIsCompiledAsInTheTable) {
     if (is_comparable) {
       EXPECT_EQ(found.front(), committed.front());
     }
+  }
+}
+
+double seconds_of(const std::function<void()>& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// What the emulated cuDNN imitates (tests/cuda_emulator/tests/vendor_plan_test.cpp).
+TEST(FusedPlans, AreRestoredFromTheirCodeWithoutCompiling) {
+  const DescribedGpu gpu(gpu_description("H100")), other_gpu(gpu_description("A100"));
+  const kernels::EngineRules rules{.dtype = DType::bf16};
+  const auto graph = make_fused_graph(gpu, FusedGraph::relu_gradient, DType::bf16, kSizes);
+  std::optional<CudnnPlan> plan, restored;
+  std::string reason;
+  take_loaded_images();
+  const double compiling = seconds_of([&] {
+    kernels::make_plans(gpu, graph, rules, CUDNN_HEUR_MODE_A, [&](CudnnPlan made) {
+      plan = std::move(made);
+      return true;
+    });
+  });
+  ASSERT_TRUE(plan.has_value());
+  const std::vector<std::string> compiled = take_loaded_images();
+  ASSERT_EQ(compiled.size(), 1u);
+  const std::string text = plan->to_text(), code = plan->code();
+  const double restoring =
+      seconds_of([&] { restored = CudnnPlan::from_code(gpu, rules, text, code, reason); });
+  ASSERT_TRUE(restored.has_value()) << reason;
+  std::cout << fmt::format("compiled in {:.3f} s, restored in {:.3f} s from {} bytes\n", compiling, restoring,
+                           code.size());
+  EXPECT_EQ(restored->to_text(), text);
+  EXPECT_EQ(restored->code(), code);
+  EXPECT_EQ(restored->workspace_bytes(), plan->workspace_bytes());
+  EXPECT_EQ(take_loaded_images(), compiled) << "the same machine code";
+  EXPECT_LT(restoring, compiling / 5);
+  EXPECT_EQ(code.find('\n'), std::string::npos) << "the algorithm cache keeps lines";
+
+  const auto refusal = [&](const kernels::CudnnTarget& target, const std::string& from,
+                           const std::string& to) {
+    std::string changed = code;
+    changed.replace(changed.find(from), from.size(), to);
+    EXPECT_FALSE(CudnnPlan::from_code(target, rules, text, changed, reason)) << from;
+    return reason;
+  };
+  EXPECT_NE(refusal(other_gpu, "", "").find("ARCH_MISMATCH (3007)"), std::string::npos) << reason;
+  EXPECT_NE(refusal(gpu, "\"driverVer\":13000", "\"driverVer\":13010").find("ARCH_MISMATCH (3007)"),
+            std::string::npos)
+      << reason;
+  EXPECT_NE(refusal(gpu, "\"cudnnVersion\":9", "\"cudnnVersion\":8").find("VERSION_MISMATCH"),
+            std::string::npos)
+      << reason;
+  EXPECT_NE(refusal(gpu, code.substr(code.size() / 2), "").find("BAD_PARAM (2000)"), std::string::npos)
+      << reason;
+  EXPECT_NE(refusal(gpu, code, "").find("BAD_PARAM (2000)"), std::string::npos) << reason;
+}
+
+// Some of these plans are compiled at run time and some are not.
+TEST(FusedPlans, AreTheSameIfCompiledBySeveralThreads) {
+  const DescribedGpu gpu(gpu_description("H100"));
+  const kernels::EngineRules rules{.dtype = DType::f16};
+  const auto graph = make_fused_graph(gpu, FusedGraph::channel_sums, DType::f16, kSizes);
+  const auto texts = [](const std::vector<CudnnPlan>& plans) {
+    std::vector<std::pair<std::string, bool>> found;  // and whether the plan has code
+    for (const CudnnPlan& plan : plans) found.emplace_back(plan.to_text(), !plan.code().empty());
+    return found;
+  };
+  std::vector<CudnnPlan> one_by_one, all;
+  const double alone = seconds_of([&] {
+    kernels::make_plans(gpu, graph, rules, CUDNN_HEUR_MODE_A, [&](CudnnPlan plan) {
+      one_by_one.push_back(std::move(plan));
+      return false;
+    });
+  });
+  const double together = seconds_of([&] {
+    all = kernels::make_all_plans([&](std::size_t) -> const kernels::CudnnTarget* { return &gpu; }, graph,
+                                  rules, CUDNN_HEUR_MODE_A);
+  });
+  std::cout << fmt::format("{} plans, one by one in {:.2f} s, by several threads in {:.2f} s\n", all.size(),
+                           alone, together);
+  EXPECT_GE(all.size(), 2u);
+  EXPECT_EQ(texts(all), texts(one_by_one));
+}
+
+// So autotuning a ResNet-18 compiles nothing.
+TEST(UnfusedPlans, ArePrecompiled) {
+  const DescribedGpu gpu(gpu_description("H100"));
+  for (const auto direction : {kernels::Conv2dDirection::forward, kernels::Conv2dDirection::backward_data,
+                               kernels::Conv2dDirection::backward_filter}) {
+    const kernels::Conv2dProblem problem{
+        .direction = direction, .dtype = DType::bf16, .sizes = kSizes, .alignment = kernels::kCudnnAlignment};
+    std::vector<CudnnPlan> plans;
+    const double seconds = seconds_of([&] {
+      plans = kernels::make_all_plans([&](std::size_t) -> const kernels::CudnnTarget* { return &gpu; },
+                                      kernels::make_conv2d_graph(gpu, problem), {.dtype = DType::bf16},
+                                      CUDNN_HEUR_MODE_A);
+    });
+    std::cout << fmt::format("{} plans in {:.4f} s: {}\n", plans.size(), seconds, problem.text());
+    EXPECT_GE(plans.size(), 31u);
+    for (const CudnnPlan& plan : plans) EXPECT_EQ(plan.code(), "") << plan.to_text();
   }
 }
 

@@ -1,0 +1,187 @@
+#include "convoy/engine/optim/muon.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "convoy/engine/optim/newton_schulz.h"
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/muon_step.h"
+
+namespace convoy::optim {
+namespace {
+
+/// Returns the shape of a parameter as a matrix.
+Shape matrix_shape(const Variable& parameter) {
+  const std::int64_t rows = parameter.shape()[0];
+  return {rows, parameter.shape().numel() / rows};
+}
+
+double scale_of(MuonScale scale, const Shape& matrix) {
+  const auto rows = static_cast<double>(matrix[0]), columns = static_cast<double>(matrix[1]);
+  switch (scale) {
+    case MuonScale::none: return 1;
+    case MuonScale::shape: return std::sqrt(std::max(1.0, rows / columns));
+    case MuonScale::adam_rms: return 0.2 * std::sqrt(std::max(rows, columns));
+  }
+  return 1;
+}
+
+std::vector<ParameterGroup> joined(MuonGroups groups) {
+  std::vector<ParameterGroup> all = std::move(groups.matrices);
+  all.insert(all.end(), groups.others.begin(), groups.others.end());
+  return all;
+}
+
+/// Matrices of equal shape and type, which are orthogonalized together.
+struct Batch {
+  Shape matrix;
+  DType dtype = DType::f32;  // of the parameters
+  std::int64_t count = 0;
+  Tensor directions;  // [count, rows, columns]
+};
+
+/// The batches of one step.
+class Batches {
+ public:
+  /// Counts a matrix. Returns its batch and its number there.
+  std::pair<std::size_t, std::int64_t> add(const Variable& parameter) {
+    const Shape matrix = matrix_shape(parameter);
+    const auto found = std::find_if(batches_.begin(), batches_.end(), [&](const Batch& batch) {
+      return batch.matrix == matrix && batch.dtype == parameter.dtype();
+    });
+    if (found == batches_.end()) {
+      batches_.push_back({.matrix = matrix, .dtype = parameter.dtype(), .count = 1, .directions = {}});
+      return {batches_.size() - 1, 0};
+    }
+    return {static_cast<std::size_t>(found - batches_.begin()), found->count++};
+  }
+  /// Allocates the directions.
+  void allocate(const DeviceContext& device) {
+    for (Batch& batch : batches_) {
+      const DType type =
+          on(device.stream(), [&](auto& s) { return kernels::muon_direction_type(s, batch.dtype); });
+      batch.directions = Tensor::empty({batch.count, batch.matrix[0], batch.matrix[1]}, type, device);
+    }
+  }
+  const std::vector<Batch>& all() const { return batches_; }
+
+ private:
+  std::vector<Batch> batches_;
+};
+
+}  // namespace
+
+MuonGroups muon_groups(const std::vector<ParameterGroup>& groups, const MuonGroupOptions& options) {
+  check(std::isfinite(options.sgd_lr_scale) && options.sgd_lr_scale > 0,
+        "muon: scale of the learning rate of SGD {}, expected more than 0", options.sgd_lr_scale);
+  const auto may_be_matrix = [](const nn::NamedParameter& parameter) {
+    return (parameter.kind == nn::ParameterKind::filter || parameter.kind == nn::ParameterKind::weight) &&
+           parameter.variable.shape().rank() >= 2;
+  };
+  std::string head;
+  if (!options.head)
+    for (const ParameterGroup& group : groups)
+      for (const nn::NamedParameter& parameter : group.parameters)
+        if (may_be_matrix(parameter) && parameter.kind == nn::ParameterKind::weight) head = parameter.name;
+  const auto is_matrix = [&](const nn::NamedParameter& parameter) {
+    return may_be_matrix(parameter) && parameter.name != head;
+  };
+  MuonGroups divided;
+  for (const ParameterGroup& group : groups) {
+    ParameterGroup matrices = group, others = group;
+    std::erase_if(matrices.parameters, [&](const auto& parameter) { return !is_matrix(parameter); });
+    std::erase_if(others.parameters, is_matrix);
+    others.lr_scale *= options.sgd_lr_scale;
+    others.weight_decay /= options.sgd_lr_scale;
+    if (!matrices.parameters.empty()) divided.matrices.push_back(std::move(matrices));
+    if (!others.parameters.empty()) divided.others.push_back(std::move(others));
+  }
+  return divided;
+}
+
+Muon::Muon(MuonGroups groups, MuonSettings settings)
+    : Optimizer(joined(groups)), settings_(settings), matrix_groups_(groups.matrices.size()) {
+  check(settings.momentum >= 0 && settings.momentum < 1, "muon: momentum {}, expected at least 0 and below 1",
+        settings.momentum);
+  check(!settings.nesterov || settings.momentum > 0, "muon: nesterov needs a momentum above 0");
+  check(settings.sgd_momentum >= 0 && settings.sgd_momentum < 1,
+        "muon: momentum of SGD {}, expected at least 0 and below 1", settings.sgd_momentum);
+  check(settings.ns_steps >= 1 && settings.ns_steps < 100,
+        "muon: {} Newton-Schulz iterations, expected 1 to 99", settings.ns_steps);
+  std::size_t matrices = 0;
+  for (const ParameterGroup& group : groups.matrices) {
+    check(!settings.normalize || group.weight_decay == 0,
+          "muon: weight decay {} of a group of matrices has no effect with normalize; expected 0",
+          group.weight_decay);
+    for (const nn::NamedParameter& parameter : group.parameters) {
+      const Shape& shape = parameter.variable.shape();
+      check(shape.rank() >= 2 && shape.numel() > 0,
+            "muon: {} has the shape {}, expected a matrix: at least two axes, and at least one element",
+            parameter.name, shape.text());
+      ++matrices;
+    }
+  }
+  check(matrices > 0, "muon: found no matrix, expected a filter or a weight other than the head");
+  momentum_ = make_state();
+  if (settings.sgd_momentum == 0) momentum_.resize(matrix_groups_);
+}
+
+std::vector<NamedState> Muon::state() const {
+  std::vector<NamedState> all;
+  append_state(all, "momentum", momentum_);
+  return all;
+}
+
+void Muon::step_groups(const Indices& indices, const kernels::StepScalars& scalars) {
+  step_matrices(indices, scalars);
+  std::vector<kernels::SgdGroup> groups;
+  for (std::size_t g = matrix_groups_; g < groups_.size(); ++g) {
+    kernels::SgdGroup& group = groups.emplace_back();
+    group.options = {.lr_scale = groups_[g].lr_scale,
+                     .momentum = settings_.sgd_momentum,
+                     .weight_decay = groups_[g].weight_decay,
+                     .nesterov = settings_.sgd_momentum > 0};
+    for (const std::size_t i : indices[g])
+      group.slots.push_back(
+          sgd_slot(groups_[g].parameters[i], settings_.sgd_momentum > 0 ? momentum_[g][i] : Tensor()));
+  }
+  on(context().stream(), [&](auto& s) { kernels::sgd_step(s, groups, scalars); });  // counts the step
+}
+
+void Muon::step_matrices(const Indices& indices, const kernels::StepScalars& scalars) const {
+  Batches batches;
+  std::vector<std::pair<std::size_t, std::int64_t>> places;  // of all matrices with new gradients
+  for (std::size_t g = 0; g < matrix_groups_; ++g)
+    for (const std::size_t i : indices[g]) places.push_back(batches.add(groups_[g].parameters[i].variable));
+  if (places.empty()) return;
+  batches.allocate(context());
+
+  std::vector<kernels::MuonGroup> groups;
+  std::size_t next = 0;
+  for (std::size_t g = 0; g < matrix_groups_; ++g) {
+    kernels::MuonGroup& group = groups.emplace_back();
+    group.options = {.lr_scale = groups_[g].lr_scale,
+                     .momentum = settings_.momentum,
+                     .weight_decay = groups_[g].weight_decay,
+                     .nesterov = settings_.nesterov,
+                     .normalize = settings_.normalize};
+    for (const std::size_t i : indices[g]) {
+      const nn::NamedParameter& parameter = groups_[g].parameters[i];
+      const auto [b, number] = places[next++];
+      const Batch& batch = batches.all()[b];
+      group.slots.push_back({.parameter = parameter.variable.value().view(),
+                             .gradient = parameter.variable.grad().view(),
+                             .momentum = state_view(parameter, momentum_[g][i]),
+                             .direction = batch.directions.rows(number, number + 1).view(),
+                             .low_precision_copy = low_precision_copy_of(parameter),
+                             .scale = scale_of(settings_.scale, batch.matrix)});
+    }
+  }
+  const Tensor keep = Tensor::empty({static_cast<std::int64_t>(places.size())}, DType::f64, context());
+  on(context().stream(), [&](auto& s) { kernels::muon_direction(s, groups, scalars, keep.view()); });
+  for (const Batch& batch : batches.all()) newton_schulz(batch.directions, settings_.ns_steps);
+  on(context().stream(), [&](auto& s) { kernels::muon_update(s, groups, scalars, keep.view()); });
+}
+
+}  // namespace convoy::optim

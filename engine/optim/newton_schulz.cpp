@@ -1,0 +1,43 @@
+#include "convoy/engine/optim/newton_schulz.h"
+
+#include <algorithm>
+
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/matmul.h"
+
+namespace convoy::optim {
+namespace {
+
+// The coefficients have a steep slope at 0, which makes small singular values grow fast. The iteration does not
+// converge to 1, but to an interval around it.
+constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
+
+}  // namespace
+
+void newton_schulz(const Tensor& x, int steps) {
+  check(x.shape().rank() == 3, "newton_schulz: found the shape {}, expected [batch, rows, columns]",
+        x.shape().text());
+  const std::int64_t rows = x.size(1), columns = x.size(2);
+  if (x.numel() == 0) return;
+  const bool is_tall = rows > columns;
+  const std::int64_t side = std::min(rows, columns);
+  const Tensor square = Tensor::empty({x.size(0), side, side}, x.dtype(), x.context());  // A
+  const Tensor polynomial = Tensor::empty_like(square);                                  // b A + c A^2
+  const Tensor product = Tensor::empty_like(x);
+  on(x.stream(), [&](auto& s) {
+    for (int step = 0; step < steps; ++step) {
+      kernels::matmul(s, x.view(), x.view(), GradView(square.view()),
+                      {.transpose_a = is_tall, .transpose_b = !is_tall});
+      kernels::matmul(s, square.view(), square.view(), GradView(polynomial.view()));
+      kernels::add(s, square.view(), polynomial.view(), polynomial.view(), kB, kC);
+      if (is_tall)
+        kernels::matmul(s, x.view(), polynomial.view(), GradView(product.view()));
+      else
+        kernels::matmul(s, polynomial.view(), x.view(), GradView(product.view()));
+      kernels::add(s, x.view(), product.view(), x.view(), kA, 1);
+    }
+  });
+}
+
+}  // namespace convoy::optim

@@ -1,0 +1,210 @@
+// kernels/batchnorm.h on the CPU: the forward and inference functions.
+#include "convoy/kernels/batchnorm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "convoy/kernels/cpu/primitives/channel_sums.h"
+#include "convoy/kernels/elementwise.h"
+
+namespace convoy::kernels {
+namespace {
+
+// Sets scratch.mean and scratch.var to the statistics of x. x must have at least one row.
+template <class T>
+void compute_moments(CpuStream& stream, ChannelMatrix m, ChannelScratch<compute_t<T>>& scratch, const T* x) {
+  // Any row is close enough to the mean to serve as the origin; this takes the first.
+  std::transform(x, x + m.channels, scratch.origin.begin(), widened<T>);
+  const double* origin = scratch.origin.data();
+  const std::int64_t channels = m.channels;
+  sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& square) {
+    const double difference = static_cast<double>(widened(x[row * channels + c])) - origin[c];
+    sum += difference;
+    square += difference * difference;
+  });
+  const double n = static_cast<double>(m.rows);
+  for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
+    const double shift = scratch.first[c] / n;
+    scratch.mean[c] = scratch.origin[c] + shift;
+    scratch.var[c] =
+        std::max(scratch.second[c] / n - shift * shift, 0.0);  // this operand order propagates NaN
+  }
+}
+
+// Combines the moments [shards, 1 + 2C] of all shards into scratch.mean and scratch.var. Returns the total
+// number of rows.
+template <class C>
+double combine_moments(ChannelScratch<C>& scratch, std::int64_t channels, ConstView moments) {
+  double n = 0;
+  std::fill(scratch.mean.begin(), scratch.mean.end(), 0.0);
+  std::fill(scratch.var.begin(), scratch.var.end(), 0.0);  // holds the sum of squares until the last loop
+  for (std::int64_t s = 0; s < moments.shape[0]; ++s) {
+    const ShardSums<const double> shard(moments.as<double>() + s * moments.shape[1], channels);
+    if (*shard.rows == 0) continue;
+    const double weight = *shard.rows / (n + *shard.rows);
+    for (std::size_t c = 0; c < scratch.mean.size(); ++c) {
+      const double delta = shard.first[c] - scratch.mean[c];
+      scratch.mean[c] += delta * weight;
+      scratch.var[c] += shard.second[c] + delta * delta * n * weight;
+    }
+    n += *shard.rows;
+  }
+  if (n > 0)
+    for (double& var : scratch.var) var /= n;
+  return n;
+}
+
+// Sets scratch.{a, b, c} to origin, factor and offset of y = (x - origin) factor + offset. origin is the mean
+// rounded to C, and offset compensates for that rounding, so that a large mean cancels exactly.
+template <class C>
+void set_normalization(ChannelScratch<C>& scratch, std::size_t c, double mean, double inverse_std, C gamma,
+                       C beta) {
+  const double factor = static_cast<double>(gamma) * inverse_std;
+  scratch.a[c] = static_cast<C>(mean);
+  scratch.b[c] = static_cast<C>(factor);
+  scratch.c[c] =
+      static_cast<C>(static_cast<double>(beta) - (mean - static_cast<double>(scratch.a[c])) * factor);
+}
+
+// The per-channel arguments of the forward functions, all [C] but for coefficients, [2, C].
+struct Statistics {
+  ConstView gamma, beta;
+  View mean, inverse_std, coefficients, running_mean, running_var;
+  BatchNormOptions options;
+};
+
+// Computes all outputs of `to` from scratch.mean and scratch.var over n rows.
+template <class C>
+void set_statistics(ChannelScratch<C>& scratch, double n, const Statistics& to) {
+  const double momentum = to.options.momentum;
+  const auto update = [&](View running, std::size_t c, double batch) {
+    C& value = running.as<C>()[c];
+    value = static_cast<C>((1 - momentum) * static_cast<double>(value) + momentum * batch);
+  };
+  for (std::size_t c = 0; c < scratch.mean.size(); ++c) {
+    const double mean = scratch.mean[c], var = scratch.var[c];
+    const double inverse_std = 1 / std::sqrt(var + to.options.epsilon);
+    to.mean.as<C>()[c] = static_cast<C>(mean);
+    to.inverse_std.as<C>()[c] = static_cast<C>(inverse_std);
+    if (n > 1) {
+      update(to.running_mean, c, mean);
+      update(to.running_var, c, var * n / (n - 1));
+    }
+    set_normalization(scratch, c, mean, inverse_std, to.gamma.as<C>()[c], to.beta.as<C>()[c]);
+    to.coefficients.as<C>()[c] = scratch.b[c];
+    to.coefficients.as<C>()[scratch.mean.size() + c] = scratch.c[c];
+  }
+}
+
+// Computes y = act((x - origin) factor + offset + residual).
+template <class T>
+void normalize(CpuStream& stream, ChannelMatrix m, const compute_t<T>* origin, const compute_t<T>* factor,
+               const compute_t<T>* offset, const T* x, const T* residual, T* y, bool relu) {
+  using C = compute_t<T>;
+  choose(residual != nullptr, [&](auto adds) {
+    choose(relu, [&](auto rectifies) {
+      parallel_for(stream, m.rows, item_grain(m.channels), [&](std::int64_t begin, std::int64_t end) {
+        for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
+          C value = (widened(x[e]) - origin[c]) * factor[c] + offset[c];
+          if constexpr (adds) value += widened(residual[e]);
+          if constexpr (rectifies) value = C{0} > value ? C{0} : value;  // this operand order propagates NaN
+          y[e] = stored<T>(value);
+        });
+      });
+    });
+  });
+}
+
+}  // namespace
+
+void batch_norm_statistics(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, View mean,
+                           View inverse_std, View coefficients, View running_mean, View running_var,
+                           BatchNormOptions options) {
+  const ChannelMatrix m(x.shape);
+  if (m.rows == 0) {
+    fill(stream, 0, mean);
+    fill(stream, 0, inverse_std);
+    return;
+  }
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
+    scratch.resize(m.channels);
+    compute_moments(stream, m, scratch, x.as<T>());
+    const Statistics statistics{gamma,        beta,         mean,        inverse_std,
+                                coefficients, running_mean, running_var, options};
+    set_statistics(scratch, static_cast<double>(m.rows), statistics);
+  });
+}
+
+void batch_norm_normalize(CpuStream& stream, ConstView x, ConstView mean, ConstView coefficients,
+                          ConstView residual, View y, bool relu) {
+  const ChannelMatrix m(x.shape);
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto* const factor = coefficients.as<compute_t<T>>();
+    normalize(stream, m, mean.as<compute_t<T>>(), factor, factor + m.channels, x.as<T>(), residual.as<T>(),
+              y.as<T>(), relu);
+  });
+}
+
+void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
+                        View y, View mean, View inverse_std, View coefficients, View running_mean,
+                        View running_var, BatchNormOptions options) {
+  batch_norm_statistics(stream, x, gamma, beta, mean, inverse_std, coefficients, running_mean, running_var,
+                        options);
+  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.relu);
+}
+
+void sync_batch_norm_stats(CpuStream& stream, ConstView x, View moments) {
+  const ChannelMatrix m(x.shape);
+  fill(stream, 0, moments);
+  if (m.rows == 0) return;
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
+    scratch.resize(m.channels);
+    compute_moments(stream, m, scratch, x.as<T>());
+    ShardSums<double> shard(moments.as<double>(), m.channels);
+    *shard.rows = static_cast<double>(m.rows);
+    for (std::size_t c = 0; c < static_cast<std::size_t>(m.channels); ++c) {
+      shard.first[c] = scratch.mean[c];
+      shard.second[c] = scratch.var[c] * *shard.rows;
+    }
+  });
+}
+
+void sync_batch_norm_elemt(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta,
+                           ConstView residual, ConstView moments, View y, View mean, View inverse_std,
+                           View coefficients, View running_mean, View running_var, BatchNormOptions options) {
+  const ChannelMatrix m(x.shape);
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
+    scratch.resize(m.channels);
+    const double n = combine_moments(scratch, m.channels, moments);
+    const Statistics statistics{gamma,        beta,         mean,        inverse_std,
+                                coefficients, running_mean, running_var, options};
+    set_statistics(scratch, n, statistics);
+  });
+  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.relu);
+}
+
+void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
+                          ConstView running_mean, ConstView running_var, View y, BatchNormOptions options) {
+  const ChannelMatrix m(x.shape);
+  dispatch(kCpuTypes, x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    using C = compute_t<T>;
+    auto& scratch = stream.local<ChannelScratch<C>>();
+    scratch.resize(m.channels);
+    for (std::size_t c = 0; c < static_cast<std::size_t>(m.channels); ++c)
+      set_normalization(scratch, c, static_cast<double>(running_mean.as<C>()[c]),
+                        1 / std::sqrt(static_cast<double>(running_var.as<C>()[c]) + options.epsilon),
+                        gamma.as<C>()[c], beta.as<C>()[c]);
+    normalize(stream, m, scratch.a.data(), scratch.b.data(), scratch.c.data(), x.as<T>(), residual.as<T>(),
+              y.as<T>(), options.relu);
+  });
+}
+
+}  // namespace convoy::kernels

@@ -1,0 +1,49 @@
+// The time marks in captured training steps, on an emulated GPU.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "convoy/apps/programs/programs.h"
+#include "tests/apps/programs.h"
+#include "tests/cuda_emulator/runtime/emulator.h"
+
+namespace convoy::testing {
+namespace {
+
+class StepMarks : public ::testing::Test {
+ protected:
+  /// Trains LeNet for four steps, of which the third is captured, and returns the marks in its graph.
+  std::uint64_t captured_marks(const Arguments& more, const TrainerCallbacks& callbacks = {}) {
+    Arguments arguments = workshop.train_arguments(
+        "run" + std::to_string(++runs_), {"--device", "cuda", "--max-steps", "4", "--batch-size", "8"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    const std::uint64_t before = emulator::event_nodes();
+    EXPECT_EQ(run_program(static_cast<int>(pointers.size()), pointers.data(), callbacks), 0);
+    return emulator::event_nodes() - before;
+  }
+  const Workshop workshop;
+
+ private:
+  int runs_ = 0;
+};
+
+TEST_F(StepMarks, AreCapturedOnlyForReaders) {
+  EXPECT_EQ(captured_marks({}), 0U);
+  // The begin, and the ends of forward, backward and the optimizer.
+  EXPECT_EQ(captured_marks({"--trace", workshop.path("trace.json")}), 4U);
+  TrainerCallbacks callbacks;
+  int steps = 0;
+  callbacks.on_parts = [&](std::int64_t, const StepParts& parts) {
+    ++steps;
+    EXPECT_EQ(parts.communication, 0);
+  };
+  EXPECT_EQ(captured_marks({}, callbacks), 4U);
+  EXPECT_EQ(captured_marks({"--micro-batch-size", "4"}, callbacks), 7U);
+  EXPECT_EQ(steps, 8);
+}
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,64 @@
+// Finds loads of what another block of the same launch has stored, if nothing orders the two.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace convoy::emulator {
+
+/// The order of the memory accesses of different blocks of one launch, as far as the memory model of CUDA
+/// guarantees it. A load is ordered after another block's store if
+///   - the store comes before a __threadfence(), which comes before an atomic operation of the same thread,
+///     and
+///   - in the block of the load, an atomic operation comes before a __threadfence() of the same thread, which
+///     comes before the load.
+/// "Before" means in the same thread, or with a __syncthreads() in between. Which atomic operation of one
+/// block reads the value of another one's is not checked: blocks run one after another here. (PTX ISA, memory
+/// consistency model: release and acquire patterns.)
+class BlockOrder {
+ public:
+  BlockOrder() { begin_block(); }
+
+  /// A number that a store leaves in the words that it writes; 0: no store.
+  using Tag = std::uint32_t;
+
+  // Called by the thread that is running, in the order of its accesses.
+  Tag store(unsigned thread);
+  /// Returns whether a load of a word is ordered after its last store.
+  bool is_ordered(unsigned thread, Tag last_store) const;
+  void fence(unsigned thread);
+  void atomic(unsigned thread);
+
+  void barrier();
+  /// The next access is one of another block.
+  void begin_block();
+
+ private:
+  /// Consecutive stores of one thread without a barrier or a fence between them.
+  struct Stores {
+    unsigned block, epoch, thread;
+    bool is_released;
+  };
+  /// The last fence of a thread, and the number of stores before it.
+  struct Fence {
+    unsigned epoch;
+    std::size_t stores;
+  };
+  /// A fence that comes after an atomic operation.
+  struct Acquired {
+    unsigned epoch, thread;
+  };
+
+  unsigned block_ = 0;
+  unsigned epoch_ = 0;              // barriers of the block so far
+  bool is_open_ = false;            // more stores may join the last ones
+  std::vector<Stores> stores_{{}};  // that of tag 0 is not used
+  std::size_t first_of_block_ = 1;
+  std::map<unsigned, Fence> fences_;  // by thread
+  std::vector<unsigned> atomics_;     // the threads of atomic operations
+  std::vector<Acquired> acquired_;
+};
+
+}  // namespace convoy::emulator

@@ -1,0 +1,53 @@
+// Instructions of PTX that CUDA C++ has no functions for, with the semantics of the PTX ISA. The wrappers in
+// kernels/cuda/primitives call them. All lanes of a warp execute those of matrices together.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <source_location>
+
+namespace convoy::emulator {
+
+using Where = std::source_location;
+
+// cp.async.cg.shared.global with 16 bytes, cp.async.commit_group and cp.async.wait_group. A copy reads and
+// writes when the thread waits for it, which is the latest time that PTX permits, or never if the thread does
+// not wait. `is_inside`: whether 16 or no bytes are read; the others are zero.
+void copy_async(void* shared, const void* global, bool is_inside, Where where = Where::current());
+void commit_copies();
+void wait_for_copies(unsigned pending);
+
+/// ldmatrix.sync.aligned.m8n8.x4.shared.b16, or with .trans.
+void load_matrices(const void* row, bool transpose, std::uint32_t (&to)[4], Where where = Where::current());
+
+/// The four registers of a lane's fragment of a, and the two of b.
+using Factors = std::array<std::uint32_t, 6>;
+/// mma.sync.aligned.m16n8k16.row.col.f32.*.*.f32 with c = d. `widen` converts an element. Adds the products
+/// in the order of k; PTX leaves the order open.
+void multiply_add(float (&d)[4], const Factors& factors, float (*widen)(std::uint16_t),
+                  Where where = Where::current());
+
+/// The operands of wgmma.mma_async with d += a b: a [64, 16] in registers, b [16, columns] by its descriptor.
+struct WarpgroupProduct {
+  float* d;                // columns / 2 registers
+  unsigned columns;        // a multiple of 8, at most 256
+  const std::uint32_t* a;  // 4 registers
+  std::uint64_t b;         // matrix descriptor
+  bool is_transposed;      // imm-trans-b
+  float (*widen)(std::uint16_t);
+};
+// wgmma.fence, wgmma.mma_async.sync.aligned.m64nNk16.f32.*.* with scale-d, wgmma.commit_group and
+// wgmma.wait_group. A multiplication reads a and b and adds to d when its thread waits, which is the latest time
+// that PTX permits. Until then d is NaN. The products are added in the order of k; PTX leaves the order open.
+void warpgroup_fence(Where where = Where::current());
+void warpgroup_multiply_add(const WarpgroupProduct& product, Where where = Where::current());
+void warpgroup_commit(Where where = Where::current());
+void warpgroup_wait(unsigned pending, Where where = Where::current());
+/// griddepcontrol.wait: a kernel that may start early must execute it in every thread.
+void wait_for_previous_kernel();
+/// fence.proxy.async: needed between a copy to shared memory and wgmma, which reads through another proxy.
+void fence_async_proxy();
+/// Returns the address of shared memory in its own address space, as __cvta_generic_to_shared does.
+std::uint32_t shared_address(const void* shared);
+
+}  // namespace convoy::emulator

@@ -1,0 +1,99 @@
+// The instructions of include/ptx.h.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "tests/cuda_emulator/counting/access_counter.h"
+#include "tests/cuda_emulator/runtime/block.h"
+
+namespace convoy::emulator {
+namespace {
+
+constexpr std::size_t kBytes = 16;  // of a copy, and of a row of a matrix
+
+std::atomic<bool> tensor_cores_compute_ = true;
+
+/// Counts an access of the instruction that ends at `next`.
+void count(const void* address, bool is_store, const void* next) {
+  if (AccessCounter* const counter = AccessCounter::current())
+    counter->access(address, kBytes, is_store, static_cast<const char*>(next) - 1);
+}
+
+void check_aligned(const void* address, const char* what, Where where) {
+  if (reinterpret_cast<std::uintptr_t>(address) % kBytes != 0)
+    BlockRunner::current().fault(std::string(what) + " is not a multiple of 16", where);
+}
+
+}  // namespace
+
+void set_tensor_cores_compute(bool computes) { tensor_cores_compute_ = computes; }
+bool tensor_cores_compute() { return tensor_cores_compute_.load(std::memory_order_relaxed); }
+
+void copy_async(void* shared, const void* global, bool is_inside, Where where) {
+  check_aligned(shared, "the destination of an asynchronous copy", where);
+  check_aligned(global, "the source of an asynchronous copy", where);
+  if (is_inside) count(global, /*is_store=*/false, __builtin_return_address(0));
+  count(shared, /*is_store=*/true, __builtin_return_address(0));
+  BlockRunner::current().copies().open.push_back({.to = shared, .from = is_inside ? global : nullptr});
+}
+
+void commit_copies() {
+  ThreadCopies& copies = BlockRunner::current().copies();
+  copies.groups.push_back(std::exchange(copies.open, {}));
+}
+
+void wait_for_copies(unsigned pending) {
+  ThreadCopies& copies = BlockRunner::current().copies();
+  for (; copies.groups.size() > pending; copies.groups.pop_front())
+    for (const ThreadCopies::Copy& copy : copies.groups.front()) {
+      if (copy.from != nullptr)
+        std::memcpy(copy.to, copy.from, kBytes);
+      else
+        std::memset(copy.to, 0, kBytes);
+      BlockRunner::current().warpgroups().landed(copy.to);
+    }
+}
+
+void load_matrices(const void* row, bool transpose, std::uint32_t (&to)[4], Where where) {
+  check_aligned(row, "the address of a matrix's row", where);
+  count(row, /*is_store=*/false, __builtin_return_address(0));
+  if (!tensor_cores_compute()) {
+    std::fill_n(to, 4, 0u);
+    return;
+  }
+  using Row = std::array<std::uint16_t, kBytes / 2>;
+  Row own;
+  std::memcpy(&own, row, kBytes);
+  const std::array<Row, 32> rows = BlockRunner::current().of_all_lanes(own, where);
+  const unsigned g = BlockRunner::current().lane() / 4, t = BlockRunner::current().lane() % 4;
+  for (unsigned m = 0; m < 4; ++m) {
+    const auto element = [&](unsigned r, unsigned column) {
+      return std::uint32_t{transpose ? rows[8 * m + column][r] : rows[8 * m + r][column]};
+    };
+    to[m] = element(g, 2 * t) | element(g, 2 * t + 1) << 16;
+  }
+  BlockRunner::current().warpgroups().loaded(to, where);
+}
+
+void multiply_add(float (&d)[4], const Factors& factors, float (*widen)(std::uint16_t), Where where) {
+  const unsigned lane = BlockRunner::current().lane(), g = lane / 4, t = lane % 4;
+  if (AccessCounter* const counter = AccessCounter::current(); counter != nullptr && lane == 0)
+    counter->multiply(2 * 16 * 8 * 16);
+  if (!tensor_cores_compute()) return;
+  const std::array<Factors, 32> all = BlockRunner::current().of_all_lanes(factors, where);
+  // Element k of a row or column is in lane 4g + k / 2 % 4, in one of two registers, in one of two halves.
+  const auto element = [&](unsigned line, unsigned k, unsigned first, unsigned stride) {
+    const std::uint32_t pair = all[4 * line + k / 2 % 4][first + k / 8 * stride];
+    return widen(static_cast<std::uint16_t>(pair >> (k % 2 * 16)));
+  };
+  for (unsigned k = 0; k < 16; ++k)
+    for (unsigned row = 0; row < 2; ++row)
+      for (unsigned column = 0; column < 2; ++column)
+        d[2 * row + column] += element(g, k, row, 2) * element(2 * t + column, k, 4, 1);
+}
+
+}  // namespace convoy::emulator

@@ -1,0 +1,172 @@
+// Comparison of steps of Muon on a real or emulated GPU with the same steps on the CPU, and of captured steps
+// with eager ones.
+#include <algorithm>
+#include <cmath>
+
+#include "convoy/engine/autograd/backward.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/engine/optim/muon.h"
+#include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/cuda_graph.h"
+#include "tests/testing/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+using Values = std::vector<double>;
+
+Values random_values(std::int64_t count, std::uint32_t seed) {
+  const Random random{.seed = seed, .purpose = RandomPurpose::test};
+  Values values;
+  for (std::int64_t i = 0; i < count; ++i)
+    values.push_back(
+        2.0 * static_cast<double>(to_uniform(random.words(static_cast<std::uint64_t>(i), 0)[0])) - 1);
+  return values;
+}
+
+/// A few parameters whose gradients are given: two filters of equal shape, a tall weight, and a bias. The
+/// singular values of the gradients' matrices are far from 0.
+class Parameters {
+ public:
+  Parameters(const DeviceContext& device, DType dtype, const optim::MuonSettings& settings = {}) {
+    for (const auto& [name, shape, kind] : {std::tuple{"one", Shape{8, 3, 3, 8}, nn::ParameterKind::filter},
+                                            std::tuple{"two", Shape{8, 3, 3, 8}, nn::ParameterKind::filter},
+                                            std::tuple{"tall", Shape{40, 6}, nn::ParameterKind::weight},
+                                            std::tuple{"bias", Shape{7}, nn::ParameterKind::bias}}) {
+      const Tensor value = Tensor::from(random_values(shape.numel(), number_++), shape, device).to(dtype);
+      all_.push_back({name, Variable(value.clone(), true), kind});
+      gradients_.push_back(Tensor::empty_like(value));
+    }
+    optimizer_ = std::make_unique<optim::Muon>(
+        optim::muon_groups({{.parameters = all_, .weight_decay = settings.normalize ? 0 : 0.1}},
+                           {.head = true, .sgd_lr_scale = 2}),
+        settings);
+  }
+
+  /// Sets the gradients of the step `number`.
+  void set_gradients(std::uint32_t number) const {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      const Tensor& to = gradients_[i];
+      const auto seed = static_cast<std::uint32_t>(100 * number + i);
+      to.copy_from(Tensor::from(random_values(to.numel(), seed), to.shape(), to.context()).to(to.dtype()));
+    }
+  }
+  /// Enqueues a backward whose gradients are those that are set, and a step.
+  void step(const Tensor& lr) const {
+    for (std::size_t i = 0; i < all_.size(); ++i) backward(sum(all_[i].variable * Variable(gradients_[i])));
+    optimizer_->step(lr);
+  }
+
+  /// Returns the values of all parameters and their momentum, one after the other.
+  std::vector<Values> values() const {
+    std::vector<Values> values;
+    for (const nn::NamedParameter& p : all_)
+      values.push_back(p.variable.value().to(DType::f64).to_vector<double>());
+    for (const optim::NamedState& state : optimizer_->state())
+      values.push_back(state.tensor.to(DType::f64).to_vector<double>());
+    return values;
+  }
+  const optim::Muon& optimizer() const { return *optimizer_; }
+
+ private:
+  std::uint32_t number_ = 1;
+  std::vector<nn::NamedParameter> all_;
+  std::vector<Tensor> gradients_;
+  std::unique_ptr<optim::Muon> optimizer_;
+};
+
+Tensor rate_on(const DeviceContext& device, double lr) { return Tensor::full({1}, lr, DType::f64, device); }
+
+std::vector<Values> stepped(const DeviceContext& device, DType dtype, const optim::MuonSettings& settings,
+                            int steps) {
+  const Parameters parameters(device, dtype, settings);
+  for (int step = 0; step < steps; ++step) {
+    parameters.set_gradients(static_cast<std::uint32_t>(step));
+    parameters.step(rate_on(device, 0.1 / (1 + step)));
+  }
+  return parameters.values();
+}
+
+/// Returns |found - expected| of parameter i.
+double distance(const std::vector<Values>& found, const std::vector<Values>& expected, std::size_t i) {
+  double sum = 0;
+  for (std::size_t e = 0; e < expected[i].size(); ++e)
+    sum += (found[i][e] - expected[i][e]) * (found[i][e] - expected[i][e]);
+  return std::sqrt(sum);
+}
+
+class CudaMuon : public testing::GpuTest {
+ protected:
+  const DeviceContext cpu = DeviceContext::create_cpu({.threads = 1});
+};
+
+const optim::MuonSettings kRecipe{
+    .momentum = 0.6, .ns_steps = 3, .scale = optim::MuonScale::none, .normalize = true};
+
+// A direction has a rounding error of about ten units, which each iteration amplifies by at most 3.4445.
+TEST_F(CudaMuon, ThreeStepsInF64MatchTheCpu) {
+  for (const optim::MuonSettings& settings : {optim::MuonSettings{}, kRecipe}) {
+    const std::vector<Values> expected = stepped(cpu, DType::f64, settings, 3);
+    const std::vector<Values> found = stepped(DeviceContext::create_cuda(0), DType::f64, settings, 3);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_LE(distance(found, expected, i), 3 * 10 * 0x1p-53 * std::pow(3.4445, settings.ns_steps) *
+                                                  std::sqrt(static_cast<double>(expected[i].size())))
+          << i;
+  }
+}
+
+// The GPU rounds to bf16, a relative error of at most 2^-8, and about 2^-9 in the root mean square: the direction once, and in each iteration A, A^2,
+// b A + c A^2, the last product and X. The polynomial multiplies the errors of A by up to |b| + 2 |c|, about 9.
+// Errors have random signs, so that in each iteration they add up to about 2^-9 sqrt(9^2 + 4), and those of all
+// iterations add up in squares. Later iterations do not amplify them, because the singular values are not near 0.
+TEST_F(CudaMuon, OneStepInF32MatchesTheCpu) {
+  constexpr double kLr = 0.1;
+  for (const optim::MuonSettings& settings : {optim::MuonSettings{}, kRecipe}) {
+    const std::vector<Values> expected = stepped(cpu, DType::f32, settings, 1);
+    const std::vector<Values> found = stepped(DeviceContext::create_cuda(0), DType::f32, settings, 1);
+    const double relative = 0x1p-9 * std::sqrt(85.0 * settings.ns_steps);
+    for (std::size_t i = 0; i < 3; ++i) {  // the matrices
+      const double shortest = i < 2 ? 8 : 6;
+      const double scale = settings.normalize || i < 2 ? 1 : std::sqrt(40.0 / 6);
+      EXPECT_LE(distance(found, expected, i), kLr * scale * std::sqrt(shortest) * relative) << i;
+      EXPECT_GT(distance(found, expected, i), 0) << "bf16 was not used";
+    }
+    for (std::size_t i = 3; i < expected.size(); ++i)  // the bias and the momentum
+      EXPECT_LE(distance(found, expected, i),
+                4 * 0x1p-24 * std::sqrt(static_cast<double>(expected[i].size())))
+          << i;
+  }
+}
+
+TEST_F(CudaMuon, CapturedStepsMatchEagerSteps) {
+  for_each_order([&] {
+    const DeviceContext gpu = DeviceContext::create_cuda(0, {.deterministic = true});
+    const Parameters eager(gpu, DType::f32), captured(gpu, DType::f32);
+    const Tensor lr = rate_on(gpu, 0.1);
+    for (const Parameters* each : {&eager, &captured}) {  // a first step outside of the capture
+      each->set_gradients(0);
+      each->step(lr);
+    }
+    CudaGraph graph(gpu, [&] { captured.step(lr); });
+    for (std::uint32_t step = 1; step < 4; ++step) {
+      lr.copy_from(rate_on(gpu, 0.1 / step));
+      eager.set_gradients(step);
+      captured.set_gradients(step);
+      eager.step(lr);
+      graph.replay();
+      EXPECT_EQ(captured.values(), eager.values()) << "step " << step;
+    }
+    EXPECT_EQ(captured.optimizer().steps(), 4);
+  });
+}
+
+TEST_F(CudaMuon, IsBitwiseReproducibleInAnyThreadOrder) {
+  std::vector<std::vector<Values>> runs;
+  for_each_order([&] {
+    runs.push_back(stepped(DeviceContext::create_cuda(0, {.deterministic = true}), DType::f32, kRecipe, 2));
+  });
+  for (const std::vector<Values>& run : runs) EXPECT_EQ(run, runs[0]);
+}
+
+}  // namespace
+}  // namespace convoy

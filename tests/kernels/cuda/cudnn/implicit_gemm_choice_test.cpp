@@ -1,0 +1,176 @@
+// Tests of the choice between cuDNN's plans and the kernels of kernels/cuda/implicit_gemm.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
+#include "convoy/kernels/runtime/cuda/stream.h"
+#include "tests/cuda_emulator/runtime/emulator.h"
+#include "tests/kernels/cuda/cudnn/cudnn_fixture.h"
+
+namespace convoy {
+namespace {
+
+using namespace testing;    // NOLINT: the fixture
+using namespace ::testing;  // NOLINT: matchers
+
+class ImplicitGemmChoice : public CudnnConv2d {};
+
+CudaStream& stream_of(const Convolution<bfloat16>& a) {
+  return std::get<std::reference_wrapper<CudaStream>>(a.gpu.stream());
+}
+
+/// Returns the result of kernels/cuda/implicit_gemm by mma.sync.
+Array<bfloat16> implicit_gemm_of(const Convolution<bfloat16>& a) {
+  const DeviceArray<bfloat16> y(a.gpu, a.shape.y());
+  kernels::implicit_gemm::forward(stream_of(a), a.x.view(), a.filter.view(), y.view(),
+                                  kernels::implicit_gemm::BlockPixels::small);
+  return y.values();
+}
+
+TEST_F(ImplicitGemmChoice, UsesStoredKernel) {
+  for (const char* const text : {"implicit_gemm 128", "implicit_gemm 256"}) {
+    Convolution<bfloat16> a({}, kWide);
+    a.store(kForwardWide, text);
+    a.forward();
+    EXPECT_THAT(runs_by_engine(), IsEmpty());
+    expect_same_bits(a.y.values(), implicit_gemm_of(a));
+  }
+  for (const char* const text : {"implicit_gemm", "implicit_gemm 64", "implicit_gemm 256 "}) {
+    Convolution<bfloat16> a({}, kWide);
+    a.gpu.set_autotune(false);
+    a.store(kForwardWide, text);
+    a.forward();
+    EXPECT_THAT(runs_by_engine(), SizeIs(1));
+  }
+  // Their kernels do not add a bias.
+  Convolution<bfloat16> a({}, kWide);
+  a.gpu.set_autotune(false);
+  a.store(std::string(kForwardWide) + " bias", "implicit_gemm 256");
+  a.forward(true);
+  EXPECT_THAT(runs_by_engine(), SizeIs(1));
+}
+
+// Of the gradients, the one of the input has such a kernel. It adds if it must.
+TEST_F(ImplicitGemmChoice, UsesStoredKernelForGradients) {
+  Convolution<bfloat16> a({}, kWide);
+  const std::string key = "conv2d backward data bf16 n2 6x6x64 k64 3x3 s1 p1";
+  for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+    a.store(key + (mode == GradMode::accumulate ? " accumulate" : ""), "implicit_gemm 128");
+    const auto before = Array<bfloat16>::random(kWide.x(), 4);
+    const DeviceArray<bfloat16> dx(a.gpu, before), expected(a.gpu, before),
+        dy(a.gpu, Array<bfloat16>::random(kWide.y(), 5));
+    CudaStream& stream = stream_of(a);
+    kernels::conv2d_backward_data(stream, dy.view(), a.filter.view(), dx.grad(mode), kWide.options());
+    kernels::implicit_gemm::backward_data(stream, dy.view(), a.filter.view(), expected.grad(mode),
+                                          kernels::implicit_gemm::BlockPixels::small);
+    expect_same_bits(dx.values(), expected.values());
+  }
+  EXPECT_THAT(runs_by_engine(), IsEmpty());
+}
+
+TEST_F(ImplicitGemmChoice, TimesKernels) {
+  for (const double cudnn_ms : {1e-6, 1e6}) {
+    const auto times = with([&](auto& cudnn) {
+      for (auto& [index, ms] : cudnn.execution_ms) ms = cudnn_ms;
+    });
+    Convolution<bfloat16> a({}, kWide);
+    stream_of(a).local<kernels::implicit_gemm::MinimumFlops>().value = 1;
+    a.forward();
+    EXPECT_THAT(a.gpu.algorithm_cache().find(kForwardWide),
+                Optional(StartsWith(cudnn_ms < 1 ? "engine " : "implicit_gemm ")));
+    if (cudnn_ms > 1) expect_same_bits(a.y.values(), implicit_gemm_of(a));
+  }
+}
+
+TEST_F(ImplicitGemmChoice, UsesOnlyTheChosenAlgorithms) {
+  for (const bool deterministic : {false, true}) {
+    Convolution<bfloat16> own({.deterministic = deterministic, .convolutions = Convolutions::implicit_gemm},
+                              kWide);
+    own.forward();
+    EXPECT_THAT(runs_by_engine(), IsEmpty());
+    EXPECT_EQ(own.gpu.algorithm_cache().size(), 0u);
+    expect_same_bits(own.y.values(), implicit_gemm_of(own));
+  }
+  Convolution<bfloat16> unsupported({.convolutions = Convolutions::implicit_gemm});
+  unsupported.gpu.set_autotune(false);
+  unsupported.forward();
+  EXPECT_THAT(runs_by_engine(), SizeIs(1));
+
+  Convolution<bfloat16> cudnn({.convolutions = Convolutions::cudnn}, kWide);
+  cudnn.store(kForwardWide, "implicit_gemm 128");
+  cudnn.gpu.set_autotune(false);
+  cudnn.forward();
+  EXPECT_THAT(runs_by_engine(), SizeIs(1));
+}
+
+// Images have fewer channels than the tensor cores multiply at a time. Zeros take the place of the others.
+TEST_F(ImplicitGemmChoice, PadsTheChannelsOfImages) {
+  const ConvCase images{2, 6, 6, 3, 64, 3, 3, 1, 1};
+  Convolution<bfloat16> own({.convolutions = Convolutions::implicit_gemm}, images);
+  own.gpu.set_autotune(false);
+  own.forward();
+  EXPECT_THAT(runs_by_engine(), IsEmpty());
+  Convolution<bfloat16> cudnn({.convolutions = Convolutions::cudnn}, images);
+  cudnn.gpu.set_autotune(false);
+  cudnn.forward();
+  EXPECT_THAT(runs_by_engine(), SizeIs(1));
+  const auto expected = cudnn.y.values(), found = own.y.values();
+  for (std::size_t e = 0; e < expected.size(); ++e)  // both round a sum of 27 products once
+    EXPECT_NEAR(value_of(found[e]), value_of(expected[e]), 0x1p-7 * std::abs(value_of(expected[e])) + 1e-5)
+        << e;
+
+  const auto gradient = [&](Convolution<bfloat16>& a, GradMode mode) {
+    const DeviceArray<bfloat16> dy(a.gpu, Array<bfloat16>::random(images.y(), 5)),
+        dfilter(a.gpu, Array<bfloat16>::random(images.filter(), 6));
+    kernels::conv2d_backward_filter(stream_of(a), dy.view(), a.x.view(), dfilter.grad(mode),
+                                    images.options());
+    return dfilter.values();
+  };
+  const auto dfilter = gradient(own, GradMode::overwrite);
+  EXPECT_THAT(runs_by_engine(), IsEmpty());
+  const auto expected_dfilter = gradient(cudnn, GradMode::overwrite);
+  EXPECT_THAT(runs_by_engine(), SizeIs(1));
+  for (std::size_t e = 0; e < dfilter.size(); ++e)
+    EXPECT_NEAR(value_of(dfilter[e]), value_of(expected_dfilter[e]),
+                0x1p-7 * std::abs(value_of(expected_dfilter[e])) + 1e-5)
+        << e;
+  gradient(own, GradMode::accumulate);  // would be rounded twice
+  EXPECT_THAT(runs_by_engine(), SizeIs(1));
+}
+
+// The copies with more channels need memory.
+TEST_F(ImplicitGemmChoice, LeavesOutKernelsWithoutMemory) {
+  const auto slow = with([](auto& cudnn) {
+    for (auto& [index, ms] : cudnn.execution_ms) ms = 1e6;
+  });
+  Convolution<bfloat16> a({}, {2, 6, 6, 3, 64, 3, 3, 1, 1});
+  stream_of(a).local<kernels::implicit_gemm::MinimumFlops>().value = 1;
+  const std::string key = "conv2d forward bf16 n2 6x6x3 k64 3x3 s1 p1";
+  {
+    emulator::Settings full = emulator::settings();
+    full.memory_bytes = 1;
+    const emulator::ScopedSettings settings(full);
+    a.forward();
+  }
+  EXPECT_THAT(a.gpu.algorithm_cache().find(key), Optional(StartsWith("engine ")));
+  Convolution<bfloat16> b({}, a.shape);
+  stream_of(b).local<kernels::implicit_gemm::MinimumFlops>().value = 1;
+  b.forward();
+  EXPECT_THAT(b.gpu.algorithm_cache().find(key), Optional(StartsWith("implicit_gemm ")));
+}
+
+// A launch takes longer than these, by any algorithm.
+TEST_F(ImplicitGemmChoice, DoesNotTimeKernelsForSmallProblems) {
+  const auto slow = with([](auto& cudnn) {
+    for (auto& [index, ms] : cudnn.execution_ms) ms = 1e6;
+  });
+  Convolution<bfloat16> a({}, kWide);
+  a.forward();
+  EXPECT_THAT(a.gpu.algorithm_cache().find(kForwardWide), Optional(StartsWith("engine ")));
+}
+
+}  // namespace
+}  // namespace convoy

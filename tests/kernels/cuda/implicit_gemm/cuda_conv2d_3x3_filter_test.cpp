@@ -1,0 +1,221 @@
+// Compares the gradient of filters by tensor cores with the reference loops on the CPU.
+#include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3_filter.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "convoy/kernels/cuda/implicit_gemm/conv2d_3x3.h"
+#include "tests/kernels/conv2d_cases.h"
+#include "tests/kernels/device_array.h"
+#include "tests/kernels/rounding.h"
+#include "tests/testing/support/gpu.h"
+
+namespace convoy {
+namespace {
+
+namespace implicit_gemm = kernels::implicit_gemm;
+using testing::Array;
+using testing::ConvCase;
+using testing::DeviceArray;
+using testing::dot_tolerance;
+using testing::expect_rounded_near;
+using testing::Repeats;
+
+ConvCase conv_case(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t i, std::int64_t o) {
+  return {n, h, w, i, o, 3, 3, 1, 1};
+}
+
+CudaStream& stream_of(const DeviceContext& gpu) {
+  return std::get<std::reference_wrapper<CudaStream>>(gpu.stream());
+}
+
+kernels::ConvSizes sizes_of(const ConvCase& c) { return {c.x(), c.filter(), c.y(), c.options()}; }
+
+/// The batch norm before a convolution.
+struct Norm {
+  Array<float> mean, coefficients;
+
+  explicit Norm(std::int64_t channels)
+      : mean(Array<float>::random({channels}, 11)), coefficients(Array<float>::random({2, channels}, 12)) {}
+
+  /// Returns the convolution's input: each value is rounded to f32 once per operation, and at last to T.
+  template <class T>
+  Array<T> applied(const Array<T>& x) const {
+    Array<T> u(x.shape());
+    const std::size_t channels = mean.size();
+    for (std::size_t e = 0; e < x.size(); ++e) {
+      const std::size_t c = e % channels;
+      const float value =
+          std::fma(static_cast<float>(x[e]) - mean[c], coefficients[c], coefficients[channels + c]);
+      u[e] = static_cast<T>(std::isnan(value) ? value : std::max(value, 0.0f));
+    }
+    return u;
+  }
+};
+
+template <class T>
+class CudaConv2d3x3Filter : public testing::GpuTest {
+ protected:
+  /// Compares with the CPU in f64: both modes, and one of them with a batch norm.
+  void compare(const ConvCase& c, int ranges) {
+    SCOPED_TRACE(::testing::Message() << c << " ranges " << ranges);
+    ASSERT_TRUE(implicit_gemm::supports_backward_filter(dtype_of<T>, sizes_of(c)));
+    const auto x = Array<T>::random(c.x(), 1), dy = Array<T>::random(c.y(), 2);
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    const DeviceArray<T> gpu_x(gpu, x), gpu_dy(gpu, dy);
+    for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate})
+      check(gpu, c, mode, x, dy, [&](CudaStream& stream, GradView out) {
+        implicit_gemm::backward_filter(stream, gpu_dy.view(), gpu_x.view(), out, ranges);
+      });
+    const Norm norm(c.i);
+    const DeviceArray<float> mean(gpu, norm.mean), coefficients(gpu, norm.coefficients);
+    check(gpu, c, GradMode::overwrite, norm.applied(x), dy, [&](CudaStream& stream, GradView out) {
+      implicit_gemm::backward_filter(stream, gpu_dy.view(), gpu_x.view(), mean.view(), coefficients.view(),
+                                     out, ranges);
+    });
+  }
+
+ private:
+  /// `u` is the input of the convolution.
+  template <class F>
+  void check(const DeviceContext& gpu, const ConvCase& c, GradMode mode, const Array<T>& u,
+             const Array<T>& dy, F run) {
+    const auto before = Array<T>::random(c.filter(), 5);
+    Array<double> expected = before.template to<double>();
+    CpuStream cpu({.threads = 1});
+    kernels::conv2d_backward_filter_reference(cpu, dy.template to<double>().view(),
+                                              u.template to<double>().view(), expected.grad(mode),
+                                              c.options());
+    Repeats<T> repeats;
+    this->for_each_order([&] {
+      const DeviceArray<T> out(gpu, before);
+      run(stream_of(gpu), out.grad(mode));
+      const Array<T> found = out.values();
+      // The tolerance is that of uniform numbers in [-1, 1]. After a batch norm they are at most those in [1, 3],
+      // whose root mean square is 3.6 times as large.
+      expect_rounded_near(found, expected, 4 * dot_tolerance<T>(c.n * c.h * c.w));
+      repeats.expect_same(found);
+    });
+  }
+};
+
+using Types = ::testing::Types<float16, bfloat16>;
+TYPED_TEST_SUITE(CudaConv2d3x3Filter, Types);
+
+// Images of all kinds of borders: of one pixel, one row, one column. A step has 64 pixels, so it ends within an
+// image or contains several; the last one is not full.
+TYPED_TEST(CudaConv2d3x3Filter, AgreesForImagesOfAllShapes) {
+  this->compare(conv_case(1, 1, 1, 16, 64), 1);
+  this->compare(conv_case(3, 1, 9, 16, 64), 1);
+  this->compare(conv_case(3, 23, 1, 16, 64), 1);
+  this->compare(conv_case(10, 4, 4, 16, 64), 1);
+  this->compare(conv_case(3, 7, 5, 32, 64), 1);
+}
+
+// The rows of x pass through a ring in shared memory, which this many steps go round several times.
+TYPED_TEST(CudaConv2d3x3Filter, AgreesAfterSeveralRoundsOfTheRing) {
+  this->compare(conv_case(6, 9, 7, 16, 64), 1);
+  this->compare(conv_case(1, 20, 17, 16, 64), 1);
+}
+
+// Images of more than 87 columns leave shared memory for two steps instead of three.
+TYPED_TEST(CudaConv2d3x3Filter, AgreesForTheWidestImages) {
+  this->compare(conv_case(1, 4, implicit_gemm::kMaxWidth, 16, 64), 1);
+  this->compare(conv_case(1, 2, 87, 16, 64), 1);
+}
+
+TYPED_TEST(CudaConv2d3x3Filter, AgreesForSeveralBlocksOfChannels) {
+  this->compare(conv_case(1, 5, 6, 80, 128), 1);
+  this->compare(conv_case(1, 5, 13, 48, 64), 2);
+}
+
+// Ranges of equal and of different numbers of steps, of one step, and of none.
+TYPED_TEST(CudaConv2d3x3Filter, AgreesForSeveralRanges) {
+  this->compare(conv_case(4, 8, 8, 16, 64), 2);
+  this->compare(conv_case(4, 9, 8, 16, 64), 3);
+  this->compare(conv_case(3, 8, 8, 16, 64), 3);
+  this->compare(conv_case(1, 8, 9, 16, 64), 11);
+}
+
+// Also for so many channels that a thread of the second kernel adds all ranges.
+TYPED_TEST(CudaConv2d3x3Filter, GivesZeroForAnEmptyBatch) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  CudaStream& stream = stream_of(gpu);
+  for (const std::int64_t channels : {64, 256}) {
+    const DeviceArray<TypeParam> none(gpu, Shape{0, 4, 4, channels});
+    const Array<TypeParam> before = Array<TypeParam>::random({channels, 3, 3, channels}, 1);
+    for (const int ranges : {1, 2}) {
+      const DeviceArray<TypeParam> written(gpu, before), added(gpu, before);
+      implicit_gemm::backward_filter(stream, none.view(), none.view(), written.grad(), ranges);
+      implicit_gemm::backward_filter(stream, none.view(), none.view(), added.grad(GradMode::accumulate),
+                                     ranges);
+      testing::expect_same_bits(written.values(), Array<TypeParam>(before.shape()));
+      testing::expect_same_bits(added.values(), before);
+    }
+    implicit_gemm::backward_filter(stream, none.view(), none.view(), GradView(), 1);
+  }
+}
+
+// A pixel that is not a number is in the gradients of the taps that reach it, and in no others. In an image of
+// one row these are the three of the middle row of the filter; for the last pixel only two of them.
+TYPED_TEST(CudaConv2d3x3Filter, PropagatesNanToItsTapsOnly) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const ConvCase c = conv_case(3, 1, 5, 16, 64);
+  const std::size_t channel = 3;
+  auto x = Array<TypeParam>::random(c.x(), 1);
+  x[14 * 16 + channel] = static_cast<TypeParam>(std::numeric_limits<float>::quiet_NaN());  // the last pixel
+  const DeviceArray<TypeParam> gpu_x(gpu, x), dy(gpu, Array<TypeParam>::random(c.y(), 2)),
+      out(gpu, c.filter());
+  const Norm norm(c.i);
+  const DeviceArray<float> mean(gpu, norm.mean), coefficients(gpu, norm.coefficients);
+  const auto expect_taps = [&](const Array<TypeParam>& found) {
+    for (std::size_t e = 0; e < found.size(); ++e) {
+      const std::size_t tap = e / 16 % 9;
+      EXPECT_EQ(std::isnan(testing::value_of(found[e])), e % 16 == channel && (tap == 4 || tap == 5))
+          << "element " << e;
+    }
+  };
+  implicit_gemm::backward_filter(stream_of(gpu), dy.view(), gpu_x.view(), out.grad(), 1);
+  expect_taps(out.values());
+  implicit_gemm::backward_filter(stream_of(gpu), dy.view(), gpu_x.view(), mean.view(), coefficients.view(),
+                                 out.grad(), 1);
+  expect_taps(out.values());
+}
+
+TEST(Conv2d3x3Filter, SupportsShapesOfTheHeader) {
+  const auto supports = [](ConvCase c, DType dtype = DType::bf16) {
+    return implicit_gemm::supports_backward_filter(dtype, sizes_of(c));
+  };
+  const ConvCase usual = conv_case(128, 32, 32, 64, 64);
+  EXPECT_TRUE(supports(usual));
+  EXPECT_TRUE(supports(usual, DType::f16));
+  EXPECT_FALSE(supports(usual, DType::f32));
+  EXPECT_TRUE(supports(conv_case(128, 32, 32, 16, 512)));
+  EXPECT_FALSE(supports(conv_case(128, 32, 32, 8, 64)));
+  EXPECT_FALSE(supports(conv_case(128, 32, 32, 64, 32)));
+  EXPECT_TRUE(supports(conv_case(1, 4, implicit_gemm::kMaxWidth, 64, 64)));
+  EXPECT_FALSE(supports(conv_case(1, 4, implicit_gemm::kMaxWidth + 1, 64, 64)));
+  EXPECT_FALSE(supports(conv_case(1 << 20, 32, 33, 64, 64))) << "2^30 pixels";
+  EXPECT_TRUE(supports(conv_case(0, 4, 4, 64, 64)));
+  EXPECT_FALSE(supports({2, 8, 8, 64, 64, 1, 1, 1, 1}));
+  EXPECT_FALSE(supports({2, 8, 8, 64, 64, 3, 3, 2, 1}));
+  EXPECT_FALSE(supports({2, 8, 8, 64, 64, 3, 3, 1, 0}));
+  EXPECT_FALSE(supports({2, 8, 8, 64, 64, 3, 3, 1, 1, 2}));
+}
+
+// Blocks of the convolutions of ResNet-18 with 128 images: 2, 8, 32 and 128 for the channels. Each has 32 steps.
+TEST(Conv2d3x3Filter, ChoosesRangesByTheNumberOfBlocks) {
+  const auto ranges = [](const ConvCase& c) { return implicit_gemm::filter_ranges(sizes_of(c)); };
+  EXPECT_EQ(ranges(conv_case(128, 32, 32, 64, 64)), 64);
+  EXPECT_EQ(ranges(conv_case(128, 16, 16, 128, 128)), 16);
+  EXPECT_EQ(ranges(conv_case(128, 8, 8, 256, 256)), 4);
+  EXPECT_EQ(ranges(conv_case(128, 4, 4, 512, 512)), 1);
+  EXPECT_EQ(ranges(conv_case(1, 8, 8, 64, 64)), 1);
+  EXPECT_EQ(ranges(conv_case(0, 8, 8, 64, 64)), 1);
+}
+
+}  // namespace
+}  // namespace convoy
