@@ -24,9 +24,16 @@ struct AugmentOptions {
   int min_area = 0;
   /// Horizontal flip with probability 1/2.
   bool flip = false;
+  /// With `flip`: one random choice per sample for all epochs, inverted in every other epoch (Jordan,
+  /// arXiv:2404.00498, section 3.6). Two epochs then have both variants of each image.
+  bool alternate_flips = false;
   /// Cutout (DeVries and Taylor, arXiv:1708.04552): the side of a square in pixels that is set to the mean (0
   /// after normalization). Its center is anywhere in the image; 0 means none.
   int cutout = 0;
+  /// The same for each sample, in addition to the random choices: a shift by less than the sides of the image,
+  /// and then a flip.
+  int down = 0, right = 0;
+  bool mirror = false;
   std::array<float, 4> mean{0, 0, 0, 0};         // per channel, of pixels scaled to 0 … 1
   std::array<float, 4> inverse_std{1, 1, 1, 1};  // inverse standard deviation per channel, likewise
 };
@@ -39,7 +46,7 @@ struct AugmentOptions {
 //
 // The random choices use `random` = Random{seed, augmentation, epoch}:
 //   words(id)     [0], [1]: the shift down and right, to_below(word, 2 crop_padding + 1) - crop_padding
-//                 [2]: the flip, its top bit
+//                 [2]: the flip, its top bit. With alternate_flips, of epoch 0, inverted in odd epochs
 //   words(id, 1)  [0], [1]: the row and column of the cutout's center, by to_below. The square begins
 //                 cutout / 2 above and to the left of it.
 //   words(id, 2)  [0]: the area of the box, uniform

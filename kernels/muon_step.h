@@ -24,6 +24,7 @@ struct MuonSlot {
 
 /// Options of Muon.
 struct MuonOptions {
+  int rate = 0;             // index of the learning rate in StepScalars::lr, which is lr below
   double lr_scale = 1;      // the learning rate is lr_scale lr
   double momentum = 0.95;   // factor of the previous momentum, from 0 to less than 1
   double weight_decay = 0;  // decoupled: the parameter is multiplied by 1 - lr_scale lr weight_decay

@@ -18,7 +18,7 @@ namespace convoy::kernels {
 /// The scalars that change from step to step, in the memory of the stream's device. A CUDA graph is captured
 /// once and replayed for every step, so a scalar argument of the host would keep its value of the capture.
 struct StepScalars {
-  ConstView lr;          // f64 [1]: the learning rate
+  ConstView lr;          // f64 [R]: learning rates, of which each group uses one
   ConstView grad_scale;  // f64 [1]: the factor of every gradient; null data: 1
   ConstView skip;        // i32 [1]: if not 0, the step changes nothing; null data: 0
   View steps;            // f64 [1]: number of steps before this one; the step adds 1, unless it is skipped
@@ -34,6 +34,7 @@ struct SgdSlot {
 
 /// Options of SGD.
 struct SgdOptions {
+  int rate = 0;             // index of the learning rate in StepScalars::lr, which is lr below
   double lr_scale = 1;      // the learning rate is lr_scale lr
   double momentum = 0;      // factor of the previous momentum, from 0 to less than 1
   double weight_decay = 0;  // factor of the parameter that is added to its gradient
@@ -63,6 +64,7 @@ struct AdamSlot {
 
 /// Options of Adam and AdamW.
 struct AdamOptions {
+  int rate = 0;             // index of the learning rate in StepScalars::lr, which is lr below
   double lr_scale = 1;      // the learning rate is lr_scale lr
   double beta1 = 0.9;       // decay of the first moment
   double beta2 = 0.999;     // decay of the second moment

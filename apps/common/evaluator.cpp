@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <numeric>
 
 #include "convoy/comm/parallel/broadcast.h"
@@ -36,23 +37,68 @@ void add_up(dist::Communicator& comm, Evaluation& result, double& loss_sum) {
     for (std::int64_t& count : *some) count = std::llround(*next++);
 }
 
+/// Yields the logits of all images, in batches.
+class LogitsReader {
+ public:
+  LogitsReader(const models::Model& model, const DeviceContext& device, const data::ImageSet& set,
+               const EvaluationOptions& options)
+      : model_(model) {
+    const int ranks = options.comm != nullptr ? options.comm->size() : 1;
+    std::vector<data::TransformSpec::View> views{{.transform = options.transform.evaluation()}};
+    if (options.views) views = options.transform.views();
+    for (const data::TransformSpec::View& view : views)
+      views_.push_back(
+          {std::make_unique<data::DataLoader>(
+               set,
+               data::LoaderOptions{.global_batch = options.batch_size * ranks,
+                                   .rank = options.comm != nullptr ? options.comm->rank() : 0,
+                                   .world_size = ranks,
+                                   .shuffle = false,
+                                   .transform = view.transform,
+                                   .dtype = options.dtype,
+                                   .workers = options.views ? std::min(options.workers, 1) : options.workers,
+                                   .max_epochs = 1,
+                                   .device = device,
+                                   .resident = options.resident_images.defined(),
+                                   .resident_images = options.resident_images}),
+           view.weight});
+  }
+
+  struct Batch {
+    Tensor labels;
+    Variable logits;  // undefined if this rank has no samples of the batch
+  };
+  /// Returns the next batch, or nullopt after the last one.
+  std::optional<Batch> next() {
+    Batch batch;
+    for (const View& view : views_) {
+      const std::vector<data::Batch> step = view.loader->next_step();
+      if (step.empty()) return std::nullopt;
+      batch.labels = step.front().labels;
+      if (batch.labels.size(0) == 0) continue;
+      Variable logits = model_(step.front().images);
+      if (views_.size() > 1) logits = logits * view.weight;
+      batch.logits = batch.logits.defined() ? batch.logits + logits : logits;
+    }
+    return batch;
+  }
+
+ private:
+  struct View {
+    std::unique_ptr<data::DataLoader> loader;
+    double weight;
+  };
+  const models::Model& model_;
+  std::vector<View> views_;
+};
+
 }  // namespace
 
 std::optional<Evaluation> evaluate(const models::Model& model, const DeviceContext& device,
                                    const data::ImageSet& set, const EvaluationOptions& options) {
   const NoGrad no_grad;
   const int ranks = options.comm != nullptr ? options.comm->size() : 1;
-  data::DataLoader loader(set, {.global_batch = options.batch_size * ranks,
-                                .rank = options.comm != nullptr ? options.comm->rank() : 0,
-                                .world_size = ranks,
-                                .shuffle = false,
-                                .transform = options.transform.evaluation(),
-                                .dtype = options.dtype,
-                                .workers = options.workers,
-                                .max_epochs = 1,
-                                .device = device,
-                                .resident = options.resident_images.defined(),
-                                .resident_images = options.resident_images});
+  LogitsReader reader(model, device, set, options);
   Evaluation result{.classes = model.classes()};
   const auto classes = static_cast<std::size_t>(result.classes);
   result.images.resize(classes);
@@ -60,13 +106,14 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
   if (result.classes <= Evaluation::kMaxConfusionClasses) result.confusion.resize(classes * classes);
   double loss_sum = 0;
   std::int64_t done = 0;
-  for (const data::Batch& batch : loader.epoch(0)) {
+  while (true) {
     if (options.stop && options.stop()) return std::nullopt;
-    if (batch.labels.size(0) == 0) continue;  // this rank has no samples of the last batch
-    const Variable logits = model(batch.images);
-    loss_sum += cross_entropy_sum(logits, batch.labels).value().item();
-    const std::vector<std::int32_t> labels = batch.labels.to_vector<std::int32_t>();
-    const std::vector<std::int32_t> predictions = predicted_classes(logits.value());
+    const std::optional<LogitsReader::Batch> batch = reader.next();
+    if (!batch) break;
+    if (!batch->logits.defined()) continue;
+    loss_sum += cross_entropy_sum(batch->logits, batch->labels).value().item();
+    const std::vector<std::int32_t> labels = batch->labels.to_vector<std::int32_t>();
+    const std::vector<std::int32_t> predictions = predicted_classes(batch->logits.value());
     for (std::size_t i = 0; i < labels.size(); ++i) {
       const auto label = static_cast<std::size_t>(labels[i]),
                  prediction = static_cast<std::size_t>(predictions[i]);

@@ -31,6 +31,8 @@ struct Evaluation {
 struct EvaluationOptions {
   /// Only its normalization is applied, not its random augmentation.
   data::TransformSpec transform;
+  /// Classifies each image by the mean logits of six views of it (data::TransformSpec::views).
+  bool views = false;
   /// Maximum number of images per batch on each rank.
   std::int64_t batch_size = 128;
   int workers = 2;           // number of threads that make batches

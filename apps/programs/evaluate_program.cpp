@@ -24,6 +24,7 @@ struct Options {
   DataOptions data;
   std::string split = "test";
   std::int64_t batch_size = 128;
+  bool tta = false;
   ComputeOptions compute;
   JobOptions job;
   std::optional<std::string> precision;
@@ -39,6 +40,7 @@ CommandLine command_line(Options& o, const std::string& name) {
   line.add("split", &o.split, "Part of the data set", {.value = "NAME", .choices = {"test", "train"}});
   line.add("batch-size", &o.batch_size, "Batch size (images)",
            {.value = "N", .minimum = 1, .maximum = 1 << 20});
+  line.add("tta", &o.tta, "Predictions that are averages over six views of each image: shifted, mirrored");
   add_compute_flags(line, o.compute);
   add_data_on_device_flag(line, o.compute);
   line.add("precision", &o.precision, "Compute precision",
@@ -118,7 +120,7 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
 
 /// Writes the confusion matrix if there is one, and the counts of each class.
 void write_json(const std::string& file, const std::filesystem::path& checkpoint, const LoadedModel& loaded,
-                const data::DataSet& data, const std::string& split, const Evaluation& evaluation) {
+                const data::DataSet& data, const Options& options, const Evaluation& evaluation) {
   nlohmann::ordered_json confusion = nlohmann::ordered_json::array();
   const auto classes = static_cast<std::size_t>(evaluation.classes);
   for (std::size_t row = 0; row * classes < evaluation.confusion.size(); ++row)
@@ -129,7 +131,8 @@ void write_json(const std::string& file, const std::filesystem::path& checkpoint
                               {"step", loaded.manifest.step},
                               {"model", loaded.model.name()},
                               {"dataset", data.name},
-                              {"split", split},
+                              {"split", options.split},
+                              {"tta", options.tta},
                               {"count", evaluation.count},
                               {"loss", evaluation.loss},
                               {"accuracy", evaluation.accuracy},
@@ -177,6 +180,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   job.verify_consistency({{"parameters", loaded.manifest.parameters_hash},
                           {"--batch-size", std::to_string(options.batch_size)},
                           {"--precision", precision.name},
+                          {"--tta", options.tta ? "true" : "false"},
                           {fmt::format("{} data", options.split), hash_of(images)}});
 
   std::vector<std::pair<std::string, std::string>> table = {
@@ -191,6 +195,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   const Evaluation evaluation =
       *evaluate(loaded.model, device, images,
                 {.transform = loaded.input.transform,
+                 .views = options.tta,
                  .batch_size = options.batch_size,
                  .workers = static_cast<int>(options.data.workers),
                  .dtype = precision.compute,
@@ -204,10 +209,11 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   print_warnings(device.take_warnings());
   print_confusion(evaluation, loaded.input.classes);
   fmt::print("\n");
-  print_table({{"accuracy", fmt::format("{:.2f}%", evaluation.accuracy * 100)},
+  print_table({{"accuracy", fmt::format("{:.2f}%{}", evaluation.accuracy * 100,
+                                        options.tta ? ", averaged over six views" : "")},
                {"loss", fmt::format("{:.4f}", evaluation.loss)},
                {"images", fmt::format("{}", evaluation.count)}});
-  if (!options.json.empty()) write_json(options.json, checkpoint, loaded, data, options.split, evaluation);
+  if (!options.json.empty()) write_json(options.json, checkpoint, loaded, data, options, evaluation);
   return 0;
 }
 

@@ -191,8 +191,13 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
   job.control_plane().set_dump_directory(std::filesystem::path(*options.out) / "post-mortem");
   const StopSignals signals;
   int signal = 0;
+  std::optional<Evaluation> of_views;
   try {
     signal = trainer.run();
+    if (signal == 0 && *options.tta) {
+      of_views = trainer.evaluate_views();
+      if (!of_views) signal = trainer.agree_on_stop();
+    }
     job.control_plane().enter(dist::Phase::finish);
   } catch (const dist::CorruptionError&) {
     job.report_and_abort();  // it may be this rank's memory that changes bits, so the others continue without it
@@ -211,7 +216,11 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
     reporter->stopped(signal, trainer.state().step);
     return 128 + signal;
   }
-  const nlohmann::ordered_json result = result_of(setup, trainer, job);
+  nlohmann::ordered_json result = result_of(setup, trainer, job);
+  if (of_views) {
+    result["tta_accuracy"] = of_views->accuracy;
+    result["tta_loss"] = of_views->loss;
+  }
   reporter->result(result);
   print_result(result, directory->out().string(), program);
   return 0;

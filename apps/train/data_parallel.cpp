@@ -7,6 +7,7 @@
 
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/signals.h"
+#include "convoy/apps/train/learning_rates.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/comm/parallel/consistency.h"
 #include "convoy/comm/parallel/gradient_synchronizer.h"
@@ -14,6 +15,7 @@
 #include "convoy/comm/parallel/zero/sharded_gradients.h"
 #include "convoy/datasets/loader/sampler.h"
 #include "convoy/engine/ops/ops.h"
+#include "convoy/engine/optim/muon.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy {
@@ -28,6 +30,21 @@ std::optional<DType> communicated_dtype(const TrainOptions& options) {
   if (!options.grad_dtype) return std::nullopt;
   if (*options.grad_dtype == "fp32") return DType::f32;
   return *options.grad_dtype == "bf16" ? DType::bf16 : DType::f16;
+}
+
+std::unique_ptr<optim::Optimizer> make_muon(const TrainOptions& options,
+                                            const std::vector<optim::ParameterGroup>& groups) {
+  optim::MuonGroups divided = optim::muon_groups(
+      groups,
+      {.sgd_lr_scale = *options.sgd_lr / *options.lr, .bias_lr_scale = *options.bias_lr / *options.sgd_lr});
+  if (*options.normalize_filters)
+    for (optim::ParameterGroup& group : divided.matrices) group.weight_decay = 0;
+  return std::make_unique<optim::Muon>(std::move(divided),
+                                       optim::MuonSettings{.momentum = *options.momentum,
+                                                           .nesterov = *options.nesterov,
+                                                           .ns_steps = static_cast<int>(*options.ns_steps),
+                                                           .normalize = *options.normalize_filters,
+                                                           .sgd_momentum = *options.sgd_momentum});
 }
 
 }  // namespace
@@ -48,8 +65,9 @@ void DataParallel::set_up_sync_batch_norm() {
 }
 
 void DataParallel::make_optimizer(DType dtype) {
-  std::vector<optim::ParameterGroup> groups =
-      optim::decay_groups(parts_.model.parameters(), *options_.weight_decay);
+  std::vector<optim::ParameterGroup> groups = apply_freeze_rules(
+      optim::decay_groups(parts_.model.parameters(), *options_.weight_decay, *options_.decay_biases),
+      parse_freeze_rules(*options_.freeze));
   const std::vector<optim::ParameterGroup> whole = groups;
   if (options_.zero > 0 && parts_.world_size() > 1) {
     std::vector<nn::NamedParameter> parameters = parts_.model.parameters();
@@ -64,11 +82,11 @@ void DataParallel::make_optimizer(DType dtype) {
     groups = shards_->pieces_of(groups);
     shard_group_ = std::make_unique<dist::CommunicatorGroup>(*parts_.gradients);
   }
-  std::optional<double> sgd_lr_scale;
-  if (options_.sgd_lr) sgd_lr_scale = *options_.sgd_lr / *options_.lr;
-  optimizer_ = convoy::optim::make_optimizer(
-      options_.optimizer, std::move(groups),
-      {.momentum = options_.momentum, .nesterov = options_.nesterov, .sgd_lr_scale = sgd_lr_scale});
+  optimizer_ =
+      options_.optimizer == "muon"
+          ? make_muon(options_, groups)
+          : convoy::optim::make_optimizer(*options_.optimizer, std::move(groups),
+                                          {.momentum = options_.momentum, .nesterov = options_.nesterov});
   if (shards_)
     sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, whole, *shards_, *parts_.control);
 }

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/train/learning_rates.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
 
@@ -18,19 +19,22 @@ void check_optimizer(const TrainOptions& o, const CommandLine& line) {
   } else {
     for (const char* name : {"momentum", "nesterov"})
       check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer sgd or muon",
-            name, o.optimizer);
+            name, *o.optimizer);
   }
   if (o.optimizer == "muon") {
     check(*o.lr > 0, "--lr {}: found --optimizer muon, expected more than 0", *o.lr);
     check(*o.sgd_lr > 0, "--sgd-lr {}: expected more than 0", *o.sgd_lr);
+    check(*o.bias_lr > 0, "--bias-lr {}: expected more than 0", *o.bias_lr);
+    check(*o.sgd_momentum < 1, "--sgd-momentum {}: expected less than 1", *o.sgd_momentum);
     check(
         o.zero == 0,
         "--zero {}: not supported with --optimizer muon, which updates whole matrices; expected --zero 0, or "
         "sgd, adam or adamw",
         o.zero);
   } else {
-    check(!line.given("sgd-lr"), "--sgd-lr: not supported with --optimizer {}, expected --optimizer muon",
-          o.optimizer);
+    for (const char* name : {"sgd-lr", "bias-lr", "sgd-momentum", "ns-steps", "normalize-filters"})
+      check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer muon", name,
+            *o.optimizer);
   }
 }
 
@@ -62,8 +66,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add(
       "augment", &o.augment,
       "Augmentation: auto, none, or a comma-separated list of crop[=4], reflect, resized-crop[=8], flip, "
-      "cutout[=8]",
-      {.value = "LIST", .default_text = "crop=4,flip for photographs, else none"});
+      "alternating-flip, cutout[=8]",
+      {.value = "LIST",
+       .default_text = "for photographs crop=4,flip (speedrun crop=2,reflect,alternating-flip), else none"});
 
   line.group("Debugging");
   line.add("overfit-batch", &o.overfit_batch,
@@ -72,47 +77,88 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.group("Optimizer and schedule");
   line.add("epochs", &o.epochs, "Epochs; 0: until --max-steps",
            {.value = "N",
-            .default_text = "10; lenet on mnist 6; 0 with --max-steps",
+            .default_text = "10; lenet on mnist 6, speedrun 8, speedrun-small 6; 0 with --max-steps",
             .minimum = 0,
             .maximum = 1e6});
   line.add("max-steps", &o.max_steps, "Maximum number of steps; 0: no limit", {.value = "N", .minimum = 0});
   line.add("batch-size", &o.batch_size, "Global batch size (samples)",
-           {.value = "N", .default_text = "128", .minimum = 1, .maximum = 1 << 20});
+           {.value = "N",
+            .default_text = "128; speedrun 2000, speedrun-small 500",
+            .minimum = 1,
+            .maximum = 1 << 20});
   line.add("micro-batch-size", &o.micro_batch_size,
            "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
            {.value = "N", .minimum = 0, .maximum = 1 << 20, .advanced = true});
 
   line.add("optimizer", &o.optimizer, "Optimizer",
-           {.value = "NAME", .choices = {"sgd", "adam", "adamw", "muon"}});
-  line.add("lr", &o.lr, "Peak learning rate",
-           {.value = "RATE", .default_text = "sgd 0.2 (lenet 0.05), muon 0.02, else 0.001", .minimum = 0});
-  line.add("sgd-lr", &o.sgd_lr,
-           "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
-           {.value = "RATE", .default_text = "0.2 (lenet 0.05)", .minimum = 0, .advanced = true});
+           {.value = "NAME",
+            .default_text = "sgd; muon for the speedrun networks",
+            .choices = {"sgd", "adam", "adamw", "muon"}});
   line.add(
-      "momentum", &o.momentum, "Momentum of sgd and muon",
-      {.value = "M", .default_text = "sgd 0.9, muon 0.95", .minimum = 0, .maximum = 1, .advanced = true});
+      "lr", &o.lr, "Peak learning rate",
+      {.value = "RATE",
+       .default_text = "sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24, speedrun-small 0.12), else 0.001",
+       .minimum = 0});
+  line.add(
+      "sgd-lr", &o.sgd_lr,
+      "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
+      {.value = "RATE", .default_text = "0.2 (lenet 0.05, speedrun 0.67)", .minimum = 0, .advanced = true});
+  line.add(
+      "bias-lr", &o.bias_lr, "Peak learning rate of biases and norms with muon",
+      {.value = "RATE", .default_text = "that of --sgd-lr; speedrun 0.053", .minimum = 0, .advanced = true});
+  line.add(
+      "sgd-momentum", &o.sgd_momentum, "Nesterov momentum of the parameters that muon leaves to SGD",
+      {.value = "M", .default_text = "0.9; speedrun 0.85", .minimum = 0, .maximum = 1, .advanced = true});
+  line.add("ns-steps", &o.ns_steps, "Newton-Schulz iterations of muon",
+           {.value = "N", .default_text = "5; speedrun 3", .minimum = 1, .maximum = 99, .advanced = true});
+  line.add("normalize-filters", &o.normalize_filters,
+           "Filters rescaled to a constant norm by muon, instead of a decay; for filters in front of a norm",
+           {.default_text = "false; true for the speedrun networks", .advanced = true});
+  line.add("momentum", &o.momentum, "Momentum of sgd and muon",
+           {.value = "M",
+            .default_text = "sgd 0.9, muon 0.95 (speedrun 0.6)",
+            .minimum = 0,
+            .maximum = 1,
+            .advanced = true});
   line.add("nesterov", &o.nesterov, "Nesterov momentum for sgd and muon",
            {.default_text = "true if momentum > 0", .advanced = true});
   line.add("weight-decay", &o.weight_decay, "Weight decay of filters and weights (not of biases and norms)",
            {.value = "W",
-            .default_text = "sgd 0.0005, adam 0, adamw and muon 0.01",
+            .default_text =
+                "sgd 0.0005, adam 0, adamw and muon 0.01; speedrun 2e-6 per sample of a batch, over --lr",
             .minimum = 0,
             .advanced = true});
+  line.add("decay-biases", &o.decay_biases, "Weight decay of biases and norms too",
+           {.default_text = "false; true for the speedrun networks", .advanced = true});
   line.add("label-smoothing", &o.label_smoothing, "Label smoothing factor",
-           {.value = "S", .default_text = "0.1; lenet 0", .minimum = 0, .maximum = 1, .advanced = true});
+           {.value = "S",
+            .default_text = "0.1; lenet 0, speedrun 0.2",
+            .minimum = 0,
+            .maximum = 1,
+            .advanced = true});
+  line.add("loss-reduction", &o.loss_reduction,
+           "What gradients are computed of: the mean or the sum of the losses of a batch",
+           {.value = "NAME",
+            .default_text = "mean; sum for the speedrun networks",
+            .choices = {"mean", "sum"},
+            .advanced = true});
   line.add("clip-norm", &o.clip_norm, "Maximum global gradient norm; 0: no clipping",
            {.value = "NORM", .minimum = 0, .advanced = true});
   line.add("schedule", &o.schedule, "Learning rate schedule",
            {.value = "NAME",
-            .default_text = "cosine",
+            .default_text = "cosine; linear for the speedrun networks",
             .choices = {"constant", "linear", "cosine", "step", "triangle"}});
   line.add("warmup", &o.warmup, "Warmup length (fraction of all steps)",
            {.value = "FRACTION",
-            .default_text = "0.2; lenet 0.1; constant and triangle 0",
+            .default_text = "0.2; lenet 0.1; 0 for constant, triangle and the speedrun networks",
             .minimum = 0,
             .maximum = 0.99,
             .advanced = true});
+
+  line.add("freeze", &o.freeze,
+           "Parameters whose learning rate reaches its end early: none, or a comma-separated list of "
+           "PREFIX=EPOCHS",
+           {.value = "LIST", .default_text = "none; whiten=3 for the speedrun networks", .advanced = true});
 
   line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0});
 
@@ -164,6 +210,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       {.value = "STEPS", .minimum = 1, .maximum = 1e9, .advanced = true});
   line.add("eval-every", &o.eval_every, "Evaluation interval (epochs); 0: at the end only",
            {.value = "EPOCHS", .default_text = "1; 0 with --overfit-batch", .minimum = 0, .advanced = true});
+  line.add("tta", &o.tta,
+           "Second evaluation at the end, whose predictions are averages over six views of each image",
+           {.default_text = "false; true for the speedrun networks on photographs", .advanced = true});
   line.add("log-every", &o.log_every, "Logging interval (steps)",
            {.value = "STEPS", .minimum = 1, .advanced = true});
   line.add("trace", &o.trace, "Timeline for chrome://tracing or Perfetto",
@@ -210,6 +259,7 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.precision == "fp16" || o.loss_scale == "dynamic",
         "--loss-scale: found --precision {}, expected fp16", o.precision);
   loss_scale_settings(o);
+  parse_freeze_rules(*o.freeze);
   check(*o.label_smoothing < 1, "--label-smoothing {}: expected less than 1", *o.label_smoothing);
   check(o.schedule != "triangle" || *o.warmup == 0,
         "--warmup {}: found --schedule triangle, which has its own warmup; expected 0", *o.warmup);

@@ -27,16 +27,25 @@ struct TrainOptions {
   std::int64_t max_steps = 0;          // 0: no limit
   std::optional<std::int64_t> batch_size;
   std::int64_t micro_batch_size = 0;  // 0: the whole batch at once
-  std::string optimizer = "sgd";
+  std::optional<std::string> optimizer;
   std::optional<double> lr;
-  std::optional<double> sgd_lr;  // only with muon
+  // Only with muon.
+  std::optional<double> sgd_lr;
+  std::optional<double> bias_lr;
+  std::optional<double> sgd_momentum;
+  std::optional<std::int64_t> ns_steps;
+  std::optional<bool> normalize_filters;
+
   std::optional<double> momentum;
   std::optional<bool> nesterov;
   std::optional<double> weight_decay;
+  std::optional<bool> decay_biases;
   std::optional<double> label_smoothing;
+  std::optional<std::string> loss_reduction;
   double clip_norm = 0;  // 0: no clipping
   std::optional<std::string> schedule;
   std::optional<double> warmup;  // fraction of all steps
+  std::optional<std::string> freeze;
   std::int64_t seed = 1;
 
   ComputeOptions compute;
@@ -58,6 +67,7 @@ struct TrainOptions {
   std::int64_t snapshot_every = 10;  // steps
   bool keep_best = true;
   std::optional<std::int64_t> eval_every;  // epochs; 0: at the end only
+  std::optional<bool> tta;                 // test-time augmentation, at the end
   std::int64_t log_every = 20;             // steps
   std::string trace;
 

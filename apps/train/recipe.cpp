@@ -1,6 +1,7 @@
 // The default hyperparameters, which depend on the model, data set and optimizer.
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "convoy/apps/train/options.h"
@@ -39,14 +40,54 @@ Recipe sgd_recipe(std::string_view model, std::string_view dataset) {
   return entry->recipe;
 }
 
+/// Sets an option that has no value.
+template <class T, class Value>
+void fill(std::optional<T>& option, Value value) {
+  if (!option) option = T(value);
+}
+
+bool is_speedrun(const TrainOptions& options) { return options.model.starts_with("speedrun"); }
+
+/// Sets what the networks of the speed records have of their own, for their optimizer. The numbers are those of
+/// the record script airbench94_muon, except for the small network's epochs, batch size and rate of filters. The script's rates
+/// of SGD are for sums of losses; its decay is 2e-6 of a parameter per sample, at the peak of the rate.
+void fill_speedrun(TrainOptions& options, bool natural_images) {
+  const bool is_small = options.model == "speedrun-small";
+  fill(options.epochs, options.max_steps > 0 ? 0 : is_small ? 6 : 8);
+  fill(options.batch_size, is_small ? 500 : 2000);
+  fill(options.lr, is_small ? 0.12 : 0.24);
+  fill(options.sgd_lr, 0.67);
+  fill(options.bias_lr, 0.053);
+  fill(options.momentum, 0.6);
+  fill(options.sgd_momentum, 0.85);
+  fill(options.ns_steps, 3);
+  fill(options.normalize_filters, true);
+  fill(options.weight_decay, 2e-6 * static_cast<double>(*options.batch_size) / *options.lr);
+  fill(options.decay_biases, true);
+  fill(options.label_smoothing, 0.2);
+  fill(options.loss_reduction, "sum");
+  fill(options.schedule, "linear");
+  fill(options.warmup, 0);
+  fill(options.freeze, "whiten=3");
+  fill(options.augment, natural_images ? "crop=2,reflect,alternating-flip" : "none");
+  fill(options.tta, natural_images);
+}
+
 }  // namespace
 
 void resolve_recipe(TrainOptions& options) {
   Recipe recipe = sgd_recipe(options.model, options.data.dataset);
-  const auto fill = [](auto& option, auto value) { option = option.value_or(value); };
+  const bool natural_images = data::find_dataset(options.data.dataset).natural_images;
+  if (options.augment == "auto") options.augment.reset();
+  fill(options.optimizer, is_speedrun(options) && !options.overfit_batch ? "muon" : "sgd");
   const bool is_muon = options.optimizer == "muon";
+  if (is_muon && is_speedrun(options) && !options.overfit_batch) fill_speedrun(options, natural_images);
   if (is_muon) {
     fill(options.sgd_lr, recipe.lr);  // of the parameters that Muon leaves to SGD
+    fill(options.bias_lr, *options.sgd_lr);
+    fill(options.sgd_momentum, 0.9);
+    fill(options.ns_steps, 5);
+    fill(options.normalize_filters, false);
     recipe.lr = 0.02;
     recipe.weight_decay = 0.01;
   } else if (options.optimizer != "sgd") {
@@ -57,27 +98,29 @@ void resolve_recipe(TrainOptions& options) {
     fill(options.momentum, is_muon ? 0.95 : 0.9);
     fill(options.nesterov, *options.momentum > 0);
   }
-  if (options.augment == "auto") options.augment.reset();
   if (options.overfit_batch) {
     // The same batch in each step: disable everything that keeps the loss above zero.
     recipe.label_smoothing = 0;
     recipe.weight_decay = 0;
     recipe.epochs = 200;
-    fill(options.augment, std::string("none"));
+    fill(options.augment, "none");
     // An epoch is one step: evaluate and save only at the end.
     fill(options.eval_every, 0);
     fill(options.save_every, recipe.epochs);
   }
-  const bool natural_images = data::find_dataset(options.data.dataset).natural_images;
-  fill(options.augment, std::string(natural_images ? "crop=4,flip" : "none"));
+  fill(options.augment, natural_images ? "crop=4,flip" : "none");
   fill(options.epochs, options.max_steps > 0 ? 0 : recipe.epochs);
   fill(options.batch_size, recipe.batch_size);
   fill(options.lr, recipe.lr);
   fill(options.weight_decay, recipe.weight_decay);
   fill(options.label_smoothing, recipe.label_smoothing);
-  fill(options.schedule, std::string("cosine"));
+  fill(options.loss_reduction, "mean");
+  fill(options.decay_biases, false);
+  fill(options.schedule, "cosine");
+  fill(options.freeze, "none");
   fill(options.warmup, options.schedule == "constant" || options.schedule == "triangle" ? 0 : recipe.warmup);
   fill(options.eval_every, 1);
+  fill(options.tta, false);
   fill(options.save_every, 0);
   fill(options.out, "runs/" + options.model + "-" + options.data.dataset);
 }

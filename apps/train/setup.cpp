@@ -6,6 +6,7 @@
 #include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/datasets/formats/registry.h"
+#include "convoy/datasets/loader/sampler.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/augment.h"
@@ -68,14 +69,32 @@ void initialize_from_data(const Setup& setup) {
   entry.initialize_from_data(setup.model, normalized);
 }
 
+data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed) {
+  const std::vector<std::int32_t> order = data::epoch_order(set.size(), seed, 0);
+  count = std::min(count, set.size());
+  const Shape& all = set.images.shape();
+  data::ImageSet batch{
+      Tensor::empty({count, all[1], all[2], all[3]}, set.images.dtype(), set.images.context()),
+      Tensor::empty({count}, set.labels.dtype(), set.labels.context())};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t from = order[static_cast<std::size_t>(i)];
+    batch.images.rows(i, i + 1).copy_from(set.images.rows(from, from + 1));
+    batch.labels.rows(i, i + 1).copy_from(set.labels.rows(from, from + 1));
+  }
+  return batch;
+}
+
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
                                                           const Job& job) {
   const TrainOptions& o = setup.options;
   const data::DataSet& data = setup.data;
-  std::string optimizer = o.optimizer;
+  std::string optimizer = *o.optimizer;
   if (o.momentum) optimizer += fmt::format(", {}momentum {}", *o.nesterov ? "Nesterov " : "", *o.momentum);
-  if (o.sgd_lr) optimizer += fmt::format(", SGD with peak {} for other parameters", *o.sgd_lr);
+  if (o.sgd_lr)
+    optimizer += fmt::format(", SGD with peak {} (biases {}) and momentum {} for other parameters", *o.sgd_lr,
+                             *o.bias_lr, *o.sgd_momentum);
   optimizer += fmt::format(", weight decay {}", *o.weight_decay);
+  if (o.loss_reduction == "sum") optimizer += ", sum of the losses";
   if (*o.label_smoothing > 0) optimizer += fmt::format(", label smoothing {}", *o.label_smoothing);
   if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
   std::string batch = fmt::format("{}", *o.batch_size);

@@ -38,6 +38,10 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
 /// calls this for a new training; Trainer::broadcast_state() copies the values to the other ranks.
 void initialize_from_data(const Setup& setup);
 
+/// Returns the images of the first global batch of a training, in its order: `count` images, or all if there
+/// are fewer.
+data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed);
+
 /// Returns the rows of the table that a run prints at its start.
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
                                                           const Job& job);

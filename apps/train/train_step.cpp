@@ -37,7 +37,7 @@ TrainStep::TrainStep(const models::Model& model, optim::Optimizer& optimizer, op
       device_(std::move(device)),
       settings_(settings),
       epoch_(Tensor::empty({1}, DType::i32, device_)),
-      lr_(Tensor::empty({1}, DType::f64, device_)),
+      rates_(Tensor::empty({optimizer.rates()}, DType::f64, device_)),
       seed_(scaler != nullptr ? scaler->seed() : Tensor::full({1}, 1, settings.loss_dtype, device_)),
       backward_done_(Event::timed(device_.stream())),
       summed_(Event::timed(device_.stream())),
@@ -48,19 +48,22 @@ TrainStep::TrainStep(const models::Model& model, optim::Optimizer& optimizer, op
 
 TrainStep::~TrainStep() = default;
 
-const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batches, double lr) {
+const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batches,
+                                          const std::vector<double>& rates) {
+  check(std::ssize(rates) == rates_.numel(), "step: found {} learning rates, expected {}", rates.size(),
+        rates_.numel());
   micro_batches_ = batches.size();
   while (times_phases_ && marks_.size() < micro_batches_) marks_.push_back(std::make_unique<Marks>(device_));
 
   if (const CapturedStep* captured = captured_step(batches)) {
     dist::enter(settings_.plane, dist::Phase::replay);
-    set_inputs(batches.front().epoch, lr, captured->copies(batches));
+    set_inputs(batches.front().epoch, rates, captured->copies(batches));
     captured->graph->replay();
     if (gradients_ != nullptr) gradients_->end_step();
     return captured->losses;
   }
   // The first step uses heuristic algorithms, so that training starts quickly. The second step autotunes.
-  set_inputs(batches.front().epoch, lr);
+  set_inputs(batches.front().epoch, rates);
   device_.set_autotune(eager_steps_ > 0);
   ++eager_steps_;
   std::vector<Input> inputs;
@@ -71,10 +74,12 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batche
   return losses_;
 }
 
-void TrainStep::set_inputs(std::int64_t epoch, double lr, std::vector<kernels::Assignment> copies) {
+void TrainStep::set_inputs(std::int64_t epoch, const std::vector<double>& rates,
+                           std::vector<kernels::Assignment> copies) {
   copies.push_back({.to = epoch_.view(), .value = static_cast<double>(epoch)});
-  copies.push_back({.to = lr_.view(), .value = lr});
-  on(lr_.stream(), [&](auto& s) { kernels::assign(s, copies); });
+  for (std::int64_t i = 0; i < std::ssize(rates); ++i)
+    copies.push_back({.to = rates_.rows(i, i + 1).view(), .value = rates[static_cast<std::size_t>(i)]});
+  on(rates_.stream(), [&](auto& s) { kernels::assign(s, copies); });
 }
 
 void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_count,
@@ -103,7 +108,8 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     }
     if (gradients_ != nullptr) gradients_->end_micro_batch();
     mark(k, &Marks::backward);
-    losses.push_back(loss.defined() ? loss.value() : Tensor::zeros({1}, settings_.loss_dtype, device_));
+    losses.push_back(loss.defined() ? mean_of(loss, global_count)
+                                    : Tensor::zeros({1}, settings_.loss_dtype, device_));
   }
   if (gradients_ != nullptr) {
     dist::enter(settings_.plane, dist::Phase::gradients);
@@ -114,7 +120,8 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
   }
   dist::enter(settings_.plane, dist::Phase::optimizer);
   const Profiler::Range range(settings_.profiler, "optimizer");
-  optimizer_.step(lr_, {.clip_norm = settings_.clip_norm, .scaler = scaler_, .process_group = shard_group_});
+  optimizer_.step(rates_,
+                  {.clip_norm = settings_.clip_norm, .scaler = scaler_, .process_group = shard_group_});
   if (times_phases_) end_.record();
 }
 
@@ -124,10 +131,16 @@ Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
   const Tensor images = images_of(input);
   const nn::ForwardContext context{
       .training = true, .seed = settings_.seed, .sample_ids = input.ids, .device_epoch = epoch_};
-  return cross_entropy(
-             model_(images, context), input.labels,
-             {.smoothing = settings_.label_smoothing, .scale = 1 / static_cast<double>(global_count)})
+  const double scale = settings_.sum_loss ? 1 : 1 / static_cast<double>(global_count);
+  return cross_entropy(model_(images, context), input.labels,
+                       {.smoothing = settings_.label_smoothing, .scale = scale})
       .loss;
+}
+
+Tensor TrainStep::mean_of(const Variable& loss, std::int64_t global_count) const {
+  if (!settings_.sum_loss) return loss.value();
+  const NoGrad no_grad;
+  return (loss * (1 / static_cast<double>(global_count))).value();
 }
 
 Tensor TrainStep::images_of(const Input& input) {
@@ -141,7 +154,7 @@ Tensor TrainStep::images_of(const Input& input) {
 
 double TrainStep::evaluate(const data::Batch& batch) {
   const NoGrad no_grad;
-  set_inputs(batch.epoch, 0);
+  set_inputs(batch.epoch, {});
   const Tensor images = images_of({batch.images, batch.labels, batch.ids});
   const double sum = cross_entropy_sum(model_(images), batch.labels).value().item();
   return sum / static_cast<double>(images.size(0));

@@ -27,6 +27,7 @@ namespace convoy {
 struct TrainStepSettings {
   std::uint64_t seed = 1;
   double label_smoothing = 0;
+  bool sum_loss = false;  // gradients of the sum of the samples' losses, instead of their mean
   std::optional<double> clip_norm;
   DType dtype = DType::f32;       // type of images and activations
   DType loss_dtype = DType::f32;  // type of losses, which is the type of the parameters
@@ -59,8 +60,8 @@ class TrainStep {
 
   /// Enqueues one step on these micro-batches without waiting for the device. Returns one loss tensor [1] per
   /// micro-batch; their sum over all micro-batches and ranks is the mean loss of the global batch. The next
-  /// call may overwrite them.
-  const std::vector<Tensor>& run(const std::vector<data::Batch>& batches, double lr);
+  /// call may overwrite them. `rates` are the learning rates, in the order of optim::ParameterGroup::rate.
+  const std::vector<Tensor>& run(const std::vector<data::Batch>& batches, const std::vector<double>& rates);
 
   /// Returns the mean loss of a batch of this rank, by a forward pass in evaluation mode that changes no
   /// parameter and no buffer. Blocks until the device has computed it.
@@ -99,8 +100,9 @@ class TrainStep {
     Event begin, forward, backward;
   };
 
-  /// Writes epoch_ and lr_, and makes copies, in one launch on a GPU.
-  void set_inputs(std::int64_t epoch, double lr, std::vector<kernels::Assignment> copies = {});
+  /// Writes epoch_ and the first rates of rates_, and makes copies, in one launch on a GPU.
+  void set_inputs(std::int64_t epoch, const std::vector<double>& rates,
+                  std::vector<kernels::Assignment> copies = {});
   void compute(const std::vector<Input>& inputs, std::int64_t global_count, std::vector<Tensor>& losses);
   /// Returns the captured step to replay, or null if the step must run eagerly. Either all ranks replay a
   /// step or none does, since a replay launches its collectives without comparing them.
@@ -111,6 +113,8 @@ class TrainStep {
   /// Returns `failure` of the first rank where it is not empty. Collective.
   std::string failure_of_any_rank(const std::string& failure) const;
   Variable loss_of(const Input& input, std::int64_t global_count);
+  /// Returns this micro-batch's part of the mean loss, from loss_of().
+  Tensor mean_of(const Variable& loss, std::int64_t global_count) const;
   /// Returns the images of the input, which the device makes for the epoch in `epoch_` if there are none.
   Tensor images_of(const Input& input);
 
@@ -125,7 +129,7 @@ class TrainStep {
   TrainStepSettings settings_;
 
   Tensor epoch_;  // i32 [1]
-  Tensor lr_;     // f64 [1]
+  Tensor rates_;  // f64 [rates of the optimizer]
   Tensor seed_;   // the gradient of the loss [1]: the loss scale, or 1
   bool times_phases_ = false;
   std::vector<std::unique_ptr<Marks>> marks_;  // one per micro-batch

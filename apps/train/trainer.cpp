@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "convoy/apps/common/plan_cache.h"
+#include "convoy/apps/train/setup.h"
 #include "convoy/apps/train/trace.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/reduce.h"
@@ -14,22 +15,6 @@ namespace convoy {
 namespace {
 
 constexpr const char* kAlgorithmsKey = "timed_choices";  // of a manifest
-
-/// Returns the first global batch of epoch 0, in the order of training.
-data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed) {
-  const std::vector<std::int32_t> order = data::epoch_order(set.size(), seed, 0);
-  count = std::min(count, set.size());
-  const Shape& all = set.images.shape();
-  data::ImageSet batch{
-      Tensor::empty({count, all[1], all[2], all[3]}, set.images.dtype(), set.images.context()),
-      Tensor::empty({count}, set.labels.dtype(), set.labels.context())};
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t from = order[static_cast<std::size_t>(i)];
-    batch.images.rows(i, i + 1).copy_from(set.images.rows(from, from + 1));
-    batch.labels.rows(i, i + 1).copy_from(set.labels.rows(from, from + 1));
-  }
-  return batch;
-}
 
 std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epoch) {
   const std::int64_t by_epochs = *options.epochs * steps_per_epoch;
@@ -74,16 +59,13 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
                                   .device = parts_.device,
                                   .resident = resident,
                                   .defer_images = resident});
-  const auto warmup = std::llround(*options_.warmup * static_cast<double>(total_steps_));
-  schedule_ =
-      optim::make_schedule(*options_.schedule, {.peak = *options_.lr,
-                                                .steps = total_steps_,
-                                                .warmup = std::min<std::int64_t>(warmup, total_steps_ - 1)});
+  rates_ = std::make_unique<LearningRates>(options_, total_steps_, steps_per_epoch);
   step_ = std::make_unique<TrainStep>(
       parts_.model, parallel_.optimizer(), scaler_.get(), *loader_, parts_.device,
       TrainStepSettings{
           .seed = seed,
           .label_smoothing = *options_.label_smoothing,
+          .sum_loss = options_.loss_reduction == "sum",
           .clip_norm = options_.clip_norm > 0 ? std::optional(options_.clip_norm) : std::nullopt,
           .dtype = precision_.compute,
           .loss_dtype = precision_.parameters,
@@ -263,9 +245,9 @@ void Trainer::take_step() {
   }
   const std::chrono::duration<double, std::milli> data_time = Clock::now() - data_begin;
   const std::int64_t samples = batches.front().global_count;
-  const double lr = schedule_(state_.step);
+  const std::vector<double> rates = rates_->at(state_.step);
   if (reporter_->full(batches.size())) synchronize();
-  const std::vector<Tensor>& losses = step_->run(batches, lr);
+  const std::vector<Tensor>& losses = step_->run(batches, rates);
   // The step is complete, so the position follows before anything else can fail.
   const std::int64_t epoch = state_.epoch;
   const bool epoch_ends = state_.advance(samples, loader_->steps_per_epoch());
@@ -276,8 +258,8 @@ void Trainer::take_step() {
   if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
 
   reporter_->end_step(
-      {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = lr, .measured = {}}, samples,
-      data_time.count());
+      {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = rates.front(), .measured = {}},
+      samples, data_time.count());
   if (epoch_ends) call(&TrainerCallbacks::on_epoch, epoch);
   parallel_.verify_sums(state_.step);
   if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0)
@@ -345,7 +327,7 @@ bool Trainer::evaluation_due() const {
          state_.epoch % *options_.eval_every == 0;
 }
 
-void Trainer::run_evaluation() {
+std::optional<Evaluation> Trainer::evaluate_now(bool views) {
   const dist::PhaseScope phase(parts_.plane, dist::Phase::evaluation);
   synchronize();
   const Profiler::Range range(parts_.profiler, "evaluation");
@@ -354,9 +336,10 @@ void Trainer::run_evaluation() {
   if (!resident_test_images_.defined() &&
       keep_data_on_device(options_.compute, parts_.device, test_images.bytes()))
     resident_test_images_ = test_images.to(parts_.device);
-  const std::optional<Evaluation> evaluation = evaluate(
+  std::optional<Evaluation> evaluation = evaluate(
       parts_.model, parts_.device, parts_.data.test,
       {.transform = parts_.transform,
+       .views = views,
        .batch_size = options_.micro_batch_size > 0 ? options_.micro_batch_size : *options_.batch_size,
        .workers = static_cast<int>(options_.data.workers),
        .dtype = precision_.compute,
@@ -368,6 +351,11 @@ void Trainer::run_evaluation() {
              call(&TrainerCallbacks::on_evaluation_progress, done, count);
            }});
   report_warnings();
+  return evaluation;
+}
+
+void Trainer::run_evaluation() {
+  const std::optional<Evaluation> evaluation = evaluate_now(/*views=*/false);
   if (!evaluation) return;  // stopped; a resumed run repeats the evaluation
   state_.evaluated = {.step = state_.step,
                       .accuracy = evaluation->accuracy,

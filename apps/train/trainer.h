@@ -11,13 +11,13 @@
 #include "convoy/apps/common/precision.h"
 #include "convoy/apps/train/checkpoint_saver.h"
 #include "convoy/apps/train/data_parallel.h"
+#include "convoy/apps/train/learning_rates.h"
 #include "convoy/apps/train/options.h"
 #include "convoy/apps/train/step_reporter.h"
 #include "convoy/apps/train/train_step.h"
 #include "convoy/apps/train/trainer_parts.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/datasets/loader/loader.h"
-#include "convoy/engine/optim/schedule.h"
 
 namespace convoy {
 
@@ -67,6 +67,13 @@ class Trainer {
   /// the parameters are not finite; earlier checkpoints remain. Collective.
   int run();
 
+  /// Evaluates the model on the test images, each in several views (EvaluationOptions::views). Changes no state.
+  /// Returns nullopt if a stop signal stops it. Collective.
+  std::optional<Evaluation> evaluate_views() { return evaluate_now(/*views=*/true); }
+
+  /// Returns a stop signal that any rank has received, or 0. Collective.
+  int agree_on_stop() { return parallel_.agree_on_stop(); }
+
   /// Runs forward on one batch and returns its mean loss, to check that data, model and memory fit. Changes
   /// no state.
   double try_batch();
@@ -99,6 +106,7 @@ class Trainer {
   std::string last_checkpoint();
   bool evaluation_due() const;
   void run_evaluation();
+  std::optional<Evaluation> evaluate_now(bool views);
   bool save_due() const;
   void save();
   io::Manifest make_manifest() const;
@@ -121,7 +129,7 @@ class Trainer {
   std::unique_ptr<optim::LossScaler> scaler_;  // null without loss scaling
   DataParallel parallel_;
   std::unique_ptr<TrainStep> step_;
-  optim::Schedule schedule_;
+  std::unique_ptr<LearningRates> rates_;
   std::int64_t total_steps_ = 0;
   TrainingState state_;
   std::int64_t saved_step_ = -1;  // step of the latest checkpoint, which may be in progress; -1: none

@@ -46,7 +46,9 @@ CommandLine step_command_line(StepOptions& options) {
            "Micro-batch size (samples) for gradient accumulation; 0: the whole batch at once",
            {.value = "N", .minimum = 0, .maximum = 1 << 20, .advanced = true});
   line.add("optimizer", &o.optimizer, "Optimizer",
-           {.value = "NAME", .choices = {"sgd", "adam", "adamw", "muon"}});
+           {.value = "NAME",
+            .default_text = "sgd; muon for the speedrun networks",
+            .choices = {"sgd", "adam", "adamw", "muon"}});
   line.add("workers", &o.data.workers, "Data loader threads; 0: main thread",
            {.value = "N", .minimum = 0, .maximum = 256, .advanced = true});
 

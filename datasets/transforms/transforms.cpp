@@ -18,7 +18,7 @@ constexpr float kMinStd = 1.0f / 255.0f;
 
 constexpr const char* kExpected =
     "expected auto, none, or a comma-separated list of crop[=PIXELS], reflect, resized-crop[=PERCENT], "
-    "flip and cutout[=PIXELS]";
+    "flip, alternating-flip and cutout[=PIXELS]";
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(' ');
@@ -51,8 +51,10 @@ void apply(std::string_view word, kernels::AugmentOptions& augment) {
     augment.min_area = number(word, kDefaultMinArea, "percentage", 100);
   } else if (word == "reflect") {
     augment.reflect = true;
-  } else if (word == "flip") {
+  } else if (word == "flip" || word == "alternating-flip") {
+    check(!augment.flip, "AugmentOptions: found two kinds of flips, expected flip or alternating-flip");
     augment.flip = true;
+    augment.alternate_flips = word != "flip";
   } else {
     fail<UsageError>("AugmentOptions: found '{}', {}", word, kExpected);
   }
@@ -64,9 +66,9 @@ kernels::AugmentOptions parse(std::string_view text) {
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view word = trimmed(text.substr(begin, end - begin));
-    apply(word, augment);
     check(names.insert(word_name(word)).second, "AugmentOptions: '{}' names '{}' twice", text,
           word_name(word));
+    apply(word, augment);
     begin = end + 1;
   }
   check(!augment.reflect || augment.crop_padding > 0,
@@ -82,12 +84,25 @@ TransformSpec TransformSpec::evaluation() const {
   return {.augment = {.mean = augment.mean, .inverse_std = augment.inverse_std}};
 }
 
+std::vector<TransformSpec::View> TransformSpec::views() const {
+  std::vector<View> all;
+  for (const int shift : {0, 1, -1})
+    for (const bool mirror : {false, true}) {
+      TransformSpec spec = evaluation();
+      spec.augment.reflect = true;
+      spec.augment.down = spec.augment.right = shift;
+      spec.augment.mirror = mirror;
+      all.push_back({.transform = spec, .weight = shift == 0 ? 0.25 : 0.125});
+    }
+  return all;
+}
+
 std::string TransformSpec::describe() const {
   std::string text;
   if (augment.crop_padding > 0)
     text += fmt::format("crop {}{}, ", augment.crop_padding, augment.reflect ? " (reflected)" : "");
   if (augment.min_area > 0) text += fmt::format("resized crop from {}%, ", augment.min_area);
-  if (augment.flip) text += "flip, ";
+  if (augment.flip) text += augment.alternate_flips ? "alternating flip, " : "flip, ";
   if (augment.cutout > 0) text += fmt::format("cutout {}, ", augment.cutout);
 
   std::size_t channels = augment.mean.size();  // trailing channels without normalization are not shown

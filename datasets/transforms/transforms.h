@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "convoy/datasets/dataset.h"
 #include "convoy/kernels/augment.h"
@@ -16,11 +17,23 @@ struct TransformSpec {
 
   /// Returns a specification with the same normalization and without random transforms.
   TransformSpec evaluation() const;
+  struct View;
+  /// Returns six views of each image, as specifications without random transforms, with weights of the sum 1:
+  /// the image (1/4) and the image shifted by one pixel down and right, and up and left (1/8 each), as it is and
+  /// mirrored. Shifted images have reflected borders. The mean of their logits is usually right more often than
+  /// those of the image alone (Jordan, arXiv:2404.00498, section 3.5).
+  std::vector<View> views() const;
   /// Returns a description such as "crop 4, flip, cutout 8, normalise (mean 0.491 0.482 0.447, std 0.247
   /// 0.243 0.262)".
   std::string describe() const;
   /// Throws UsageError if images of this size are too small for the crop or the cutout.
   void check_image_size(std::int64_t height, std::int64_t width) const;
+};
+
+/// One of the views of an image.
+struct TransformSpec::View {
+  TransformSpec transform;
+  double weight = 1;
 };
 
 /// Options of make_transform().
@@ -30,7 +43,7 @@ struct TransformOptions {
 };
 
 /// Parses the text of an augmentation: "none", "auto", or a comma-separated list of "crop[=4]", "reflect",
-/// "resized-crop[=8]", "flip" and "cutout[=8]". Images are normalized with `statistics`, which are those of
+/// "resized-crop[=8]", "flip", "alternating-flip" and "cutout[=8]". Images are normalized with `statistics`, which are those of
 /// the training images. Throws UsageError for an unknown or repeated word, or a number out of range.
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,
                              const TransformOptions& options = {});

@@ -73,8 +73,9 @@ class Batches {
 }  // namespace
 
 MuonGroups muon_groups(const std::vector<ParameterGroup>& groups, const MuonGroupOptions& options) {
-  check(std::isfinite(options.sgd_lr_scale) && options.sgd_lr_scale > 0,
-        "muon: scale of the learning rate of SGD {}, expected more than 0", options.sgd_lr_scale);
+  for (const double scale : {options.sgd_lr_scale, options.bias_lr_scale})
+    check(std::isfinite(scale) && scale > 0, "muon: scale {} of a learning rate of SGD, expected more than 0",
+          scale);
   const auto may_be_matrix = [](const nn::NamedParameter& parameter) {
     return (parameter.kind == nn::ParameterKind::filter || parameter.kind == nn::ParameterKind::weight) &&
            parameter.variable.shape().rank() >= 2;
@@ -89,13 +90,17 @@ MuonGroups muon_groups(const std::vector<ParameterGroup>& groups, const MuonGrou
   };
   MuonGroups divided;
   for (const ParameterGroup& group : groups) {
-    ParameterGroup matrices = group, others = group;
-    std::erase_if(matrices.parameters, [&](const auto& parameter) { return !is_matrix(parameter); });
-    std::erase_if(others.parameters, is_matrix);
-    others.lr_scale *= options.sgd_lr_scale;
-    others.weight_decay /= options.sgd_lr_scale;
-    if (!matrices.parameters.empty()) divided.matrices.push_back(std::move(matrices));
-    if (!others.parameters.empty()) divided.others.push_back(std::move(others));
+    const auto add = [&](std::vector<ParameterGroup>& to, double scale, auto belongs) {
+      ParameterGroup part = group;
+      std::erase_if(part.parameters, [&](const auto& parameter) { return !belongs(parameter); });
+      part.lr_scale *= scale;
+      part.weight_decay /= scale;
+      if (!part.parameters.empty()) to.push_back(std::move(part));
+    };
+    const auto is_bias = [](const nn::NamedParameter& p) { return p.variable.shape().rank() < 2; };
+    add(divided.matrices, 1, is_matrix);
+    add(divided.others, options.sgd_lr_scale, [&](const auto& p) { return !is_matrix(p) && !is_bias(p); });
+    add(divided.others, options.sgd_lr_scale * options.bias_lr_scale, is_bias);
   }
   return divided;
 }
@@ -138,7 +143,8 @@ void Muon::step_groups(const Indices& indices, const kernels::StepScalars& scala
   std::vector<kernels::SgdGroup> groups;
   for (std::size_t g = matrix_groups_; g < groups_.size(); ++g) {
     kernels::SgdGroup& group = groups.emplace_back();
-    group.options = {.lr_scale = groups_[g].lr_scale,
+    group.options = {.rate = groups_[g].rate,
+                     .lr_scale = groups_[g].lr_scale,
                      .momentum = settings_.sgd_momentum,
                      .weight_decay = groups_[g].weight_decay,
                      .nesterov = settings_.sgd_momentum > 0};
@@ -161,7 +167,8 @@ void Muon::step_matrices(const Indices& indices, const kernels::StepScalars& sca
   std::size_t next = 0;
   for (std::size_t g = 0; g < matrix_groups_; ++g) {
     kernels::MuonGroup& group = groups.emplace_back();
-    group.options = {.lr_scale = groups_[g].lr_scale,
+    group.options = {.rate = groups_[g].rate,
+                     .lr_scale = groups_[g].lr_scale,
                      .momentum = settings_.momentum,
                      .weight_decay = groups_[g].weight_decay,
                      .nesterov = settings_.nesterov,

@@ -17,15 +17,16 @@ struct MuonGroups {
 
 /// Options of muon_groups().
 struct MuonGroupOptions {
-  bool head = false;        // whether the head of the network is a matrix
-  double sgd_lr_scale = 1;  // factor of lr_scale of the other parameters; above 0
+  bool head = false;         // whether the head of the network is a matrix
+  double sgd_lr_scale = 1;   // factor of lr_scale of the other parameters; above 0
+  double bias_lr_scale = 1;  // factor of sgd_lr_scale for parameters with one axis: biases and norms; above 0
 };
 
 /// Divides each group into matrices, which are filters and weights with at least two axes, and other parameters.
 /// The last such weight of all groups is taken for the head of the network, and is not a matrix unless `head` is
 /// set.
-/// Divides the weight decay of other parameters by sgd_lr_scale, so that a rate times a decay is the same for
-/// all. Empty groups are left out. Throws UsageError for invalid options.
+/// Divides the weight decay of other parameters by the same factors, so that a rate times a decay is the same
+/// for all. Empty groups are left out. Throws UsageError for invalid options.
 ///
 /// Embeddings are weights too. To step them by SGD, move them to MuonGroups::others.
 MuonGroups muon_groups(const std::vector<ParameterGroup>& groups, const MuonGroupOptions& options = {});

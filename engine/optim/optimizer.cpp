@@ -1,5 +1,6 @@
 #include "convoy/engine/optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -44,11 +45,14 @@ std::vector<ParameterGroup> decay_groups(const std::vector<nn::NamedParameter>& 
 Optimizer::Optimizer(std::vector<ParameterGroup> groups) : groups_(std::move(groups)) {
   std::vector<Variable> seen;
   std::set<std::string_view> names;
+  int rates = 1;
   for (const ParameterGroup& group : groups_) {
     check(std::isfinite(group.weight_decay) && group.weight_decay >= 0,
           "optimizer: weight decay {}, expected at least 0", group.weight_decay);
     check(std::isfinite(group.lr_scale) && group.lr_scale >= 0,
           "optimizer: learning-rate scale {}, expected at least 0", group.lr_scale);
+    check(group.rate >= 0, "optimizer: index {} of a learning rate, expected at least 0", group.rate);
+    rates = std::max(rates, group.rate + 1);
     for (const nn::NamedParameter& parameter : group.parameters) {
       check(names.insert(parameter.name).second,
             "optimizer: two parameters are named {}; expected unique names", parameter.name);
@@ -60,7 +64,7 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups) : groups_(std::move(gro
   }
   check(!seen.empty(), "optimizer: no parameters");
   steps_ = Tensor::zeros({1}, DType::f64, context());
-  lr_ = Tensor::zeros({1}, DType::f64, context());
+  lr_ = Tensor::zeros({rates}, DType::f64, context());
 }
 
 const DeviceContext& Optimizer::context() const {
@@ -102,10 +106,11 @@ void Optimizer::step(const Tensor& lr, const OptimizerStepOptions& options) {
   check(steps_.device() == context().device(),
         "optimizer {}: the model has moved from {} to {}; build the optimizer afterwards", name(),
         steps_.context().name(), context().name());
-  check(lr.defined() && lr.dtype() == DType::f64 && lr.numel() == 1 && lr.device() == context().device(),
-        "optimizer {}: learning rate is {} {} on {}, expected f64 [1] on {}", name(),
+  check(lr.defined() && lr.dtype() == DType::f64 && lr.shape() == Shape({rates()}) &&
+            lr.device() == context().device(),
+        "optimizer {}: learning rate is {} {} on {}, expected f64 [{}] on {}", name(),
         lr.defined() ? to_string(lr.dtype()) : "undefined", lr.shape().text(),
-        lr.defined() ? lr.context().name() : "none", context().name());
+        lr.defined() ? lr.context().name() : "none", rates(), context().name());
   check(!options.clip_norm || *options.clip_norm > 0, "optimizer {}: clip norm {}, expected above 0", name(),
         options.clip_norm.value_or(0));
   check(options.scaler == nullptr || options.scaler->seed().device() == context().device(),
@@ -229,7 +234,8 @@ void Sgd::step_groups(const Indices& indices, const kernels::StepScalars& scalar
   std::vector<kernels::SgdGroup> groups;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     kernels::SgdGroup& group = groups.emplace_back();
-    group.options = {.lr_scale = groups_[g].lr_scale,
+    group.options = {.rate = groups_[g].rate,
+                     .lr_scale = groups_[g].lr_scale,
                      .momentum = settings_.momentum,
                      .weight_decay = groups_[g].weight_decay,
                      .nesterov = settings_.nesterov};
@@ -268,7 +274,8 @@ void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scala
   std::vector<kernels::AdamGroup> groups;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     kernels::AdamGroup& group = groups.emplace_back();
-    group.options = {.lr_scale = groups_[g].lr_scale,
+    group.options = {.rate = groups_[g].rate,
+                     .lr_scale = groups_[g].lr_scale,
                      .beta1 = settings_.beta1,
                      .beta2 = settings_.beta2,
                      .epsilon = settings_.epsilon,
@@ -288,14 +295,12 @@ void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scala
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
                                           const OptimizerFlags& flags) {
-  check(!flags.sgd_lr_scale || name == "muon",
-        "optimizer {}: a scale of the learning rate of SGD was given, but only muon has one", name);
   if (name == "sgd")
     return std::make_unique<Sgd>(std::move(groups), SgdSettings{.momentum = flags.momentum.value_or(0.9),
                                                                 .nesterov = flags.nesterov.value_or(false)});
   if (name == "muon")
     return std::make_unique<Muon>(
-        muon_groups(groups, {.sgd_lr_scale = flags.sgd_lr_scale.value_or(1)}),
+        muon_groups(groups),
         MuonSettings{.momentum = flags.momentum.value_or(0.95), .nesterov = flags.nesterov.value_or(true)});
   check(name == "adam" || name == "adamw", "optimizer \"{}\": expected sgd, adam, adamw or muon", name);
   check(!flags.momentum && !flags.nesterov,

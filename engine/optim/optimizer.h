@@ -17,9 +17,11 @@
 
 namespace convoy::optim {
 
-/// Parameters that share settings. The learning rate of a group is lr_scale times the rate given to step().
+/// Parameters that share settings. The learning rate of a group is lr_scale times one of the rates given to
+/// step().
 struct ParameterGroup {
   std::vector<nn::NamedParameter> parameters;  // with unique names
+  int rate = 0;                                // index of its learning rate; at least 0
   double lr_scale = 1;                         // at least 0
   double weight_decay = 0;                     // at least 0
 };
@@ -66,7 +68,7 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Makes one step with the learning rate `lr`: updates every parameter that has a new gradient, and its
+  /// Makes one step with the learning rate `lr` for all groups: updates every parameter that has a new gradient, and its
   /// low-precision copy, and consumes the gradients. Leaves other parameters unchanged. Releases the
   /// gradients' memory, except with a scaler. Enqueues work and does not wait for the device.
   ///
@@ -74,9 +76,9 @@ class Optimizer {
   /// a rank may have none), if a parameter has left the device or precision of its state, or if `lr` is
   /// negative or an option is invalid.
   void step(double lr, const OptimizerStepOptions& options = {});
-  /// Makes one step with a learning rate in device memory: f64 [1] on the parameters' device. A captured CUDA
-  /// graph reads it at each replay. A graph that has the step without its backward needs gradients at fixed
-  /// addresses (Variable::set_grad_storage()). Throws UsageError for another tensor.
+  /// Makes one step with learning rates in device memory: f64 [rates()] on the parameters' device. A captured
+  /// CUDA graph reads them at each replay. A graph that has the step without its backward needs gradients at
+  /// fixed addresses (Variable::set_grad_storage()). Throws UsageError for another tensor.
   void step(const Tensor& lr, const OptimizerStepOptions& options = {});
 
   /// Returns the global norm of the new gradients, before any clipping. Blocks until the device has computed
@@ -99,6 +101,8 @@ class Optimizer {
   virtual bool is_elementwise() const = 0;
   /// Returns the parameters with their settings.
   const std::vector<ParameterGroup>& groups() const { return groups_; }
+  /// Returns the number of learning rates that the groups use.
+  std::int64_t rates() const { return lr_.numel(); }
 
  protected:
   /// Throws UsageError if a parameter or a name occurs twice, if there are no parameters, or if a setting of
@@ -139,7 +143,7 @@ class Optimizer {
                               const OptimizerStepOptions& options) const;
 
   Tensor steps_;  // f64 [1]
-  Tensor lr_;     // f64 [1]: the rate of step(double)
+  Tensor lr_;     // f64 [rates()]: the rate of step(double), for all groups
 };
 
 /// Returns the optimizer's state. The tensors share the optimizer's storage. Blocks until the device has
@@ -200,12 +204,12 @@ class Adam final : public Optimizer {
 
 /// Settings that a command line may give an optimizer. Weight decay belongs to the groups.
 struct OptimizerFlags {
-  std::optional<double> momentum;      // sgd: 0.9 if not given; muon: 0.95, of matrices
-  std::optional<bool> nesterov;        // sgd: false if not given; muon: true, of matrices
-  std::optional<double> sgd_lr_scale;  // muon only: MuonGroupOptions::sgd_lr_scale; 1 if not given
+  std::optional<double> momentum;  // sgd: 0.9 if not given; muon: 0.95, of matrices
+  std::optional<bool> nesterov;    // sgd: false if not given; muon: true, of matrices
 };
 
-/// Makes the optimizer named "sgd", "adam", "adamw" or "muon". Muon divides the groups by muon_groups(). Throws
+/// Makes the optimizer named "sgd", "adam", "adamw" or "muon" with default settings, except for the flags. Muon
+/// divides the groups by muon_groups(). Throws
 /// UsageError for any other name, and for a setting that the optimizer does not have.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
                                           const OptimizerFlags& flags = {});

@@ -208,7 +208,8 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
   if (out.numel() == 0) return;
   const std::int64_t grain = std::max<std::int64_t>(1, kElementGrain / image_size);
   random = random.resolved();
-  const bool draws = options.crop_padding > 0 || options.min_area > 0 || options.flip || options.cutout > 0;
+  const bool changes = options.crop_padding > 0 || options.min_area > 0 || options.flip ||
+                       options.cutout > 0 || options.down != 0 || options.right != 0 || options.mirror;
   const auto augment_to = [&](auto zero) {
     using T = decltype(zero);
     const NormalizerFor<T> normalizer(options, width, channels);
@@ -217,7 +218,7 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
       for (std::int64_t i = begin; i < end; ++i) {
         const std::uint8_t* const image = images.as<std::uint8_t>() + rows.as<std::int32_t>()[i] * image_size;
         T* const to = out.as<T>() + i * image_size;
-        if (draws) {
+        if (changes) {
           const auto id = static_cast<std::uint64_t>(ids.as<std::int32_t>()[i]);
           augmenter.augment(image, choose_augmentation(options, random, id, height, width), to);
         } else {

@@ -66,7 +66,7 @@ void muon_direction(CpuStream& stream, const std::vector<MuonGroup>& groups, con
           GradView(slot.direction));
     const MuonKeep keeps(slot, options);
     keep.as<double>()[index] =
-        keeps.factor(*pointers.lr, options.normalize ? norm_of(stream, slot.parameter) : 0);
+        keeps.factor(pointers.lr[options.rate], options.normalize ? norm_of(stream, slot.parameter) : 0);
   });
 }
 
@@ -76,7 +76,7 @@ void muon_update(CpuStream& stream, const std::vector<MuonGroup>& groups, const 
   if (pointers.skipped()) return;
   for_each_slot(groups, [&](const MuonSlot& slot, const MuonOptions& options, std::size_t index, auto) {
     add(stream, slot.parameter, slot.direction, slot.parameter, keep.as<double>()[index],
-        -*pointers.lr * options.lr_scale * slot.scale);
+        -pointers.lr[options.rate] * options.lr_scale * slot.scale);
     if (slot.low_precision_copy.data != nullptr) cast(stream, slot.parameter, slot.low_precision_copy);
   });
 }

@@ -99,7 +99,7 @@ void sgd_step(CpuStream& stream, const std::vector<SgdGroup>& groups, const Step
                   auto zero, double number) {
                 using T = decltype(zero);
                 const T scale = static_cast<T>(pointers.gradient_factor());
-                const SgdCoefficients<T> by(options, *pointers.lr, number);
+                const SgdCoefficients<T> by(options, pointers.lr[options.rate], number);
                 T* const m = slot.momentum.template as<T>();
                 if (m == nullptr) return step_range(begin, end, slot, SgdUpdate<T>{by}, scale);
                 if (options.nesterov)
@@ -114,7 +114,7 @@ void adam_step(CpuStream& stream, const std::vector<AdamGroup>& groups, const St
               [&](const AdamOptions& options, const AdamSlot& slot, std::int64_t begin, std::int64_t end,
                   auto zero, double number) {
                 using T = decltype(zero);
-                const AdamCoefficients<T> by(options, *pointers.lr, number);
+                const AdamCoefficients<T> by(options, pointers.lr[options.rate], number);
                 step_range(begin, end, slot, AdamUpdate<T>{by}, static_cast<T>(pointers.gradient_factor()),
                            slot.first_moment.template as<T>(), slot.second_moment.template as<T>());
               });

@@ -78,15 +78,25 @@ CONVOY_HOST_DEVICE constexpr std::uint8_t blend(int upper_left, int upper_right,
   return static_cast<std::uint8_t>((upper * (256 - down) + lower * down + (1 << 15)) >> 16);
 }
 
-/// Returns the random choices for the sample `id` of an image of height x width pixels.
+/// Returns whether the sample `id` is flipped at random.
+CONVOY_HOST_DEVICE constexpr bool choose_flip(const AugmentOptions& options, const Random& random,
+                                              std::uint64_t id) {
+  if (!options.flip) return false;
+  if (!options.alternate_flips) return (random.words(id)[2] >> 31) != 0;
+  const Random of_first_epoch{random.seed, random.purpose, 0};
+  return ((of_first_epoch.words(id)[2] >> 31) ^ (random.stream & 1)) != 0;
+}
+
+/// Returns the choices for the sample `id` of an image of height x width pixels. `random` has no cell.
 CONVOY_HOST_DEVICE constexpr AugmentChoices choose_augmentation(const AugmentOptions& options,
                                                                 const Random& random, std::uint64_t id,
                                                                 int height, int width) {
   const auto words = random.words(id);
   const auto shifts = 2 * static_cast<std::uint32_t>(options.crop_padding) + 1;
-  AugmentChoices choices{.down = static_cast<int>(to_below(words[0], shifts)) - options.crop_padding,
-                         .right = static_cast<int>(to_below(words[1], shifts)) - options.crop_padding,
-                         .flip = options.flip && (words[2] >> 31) != 0,
+  const int padding = options.crop_padding;
+  AugmentChoices choices{.down = static_cast<int>(to_below(words[0], shifts)) - padding + options.down,
+                         .right = static_cast<int>(to_below(words[1], shifts)) - padding + options.right,
+                         .flip = choose_flip(options, random, id) != options.mirror,
                          .hole_top = 0,
                          .hole_left = 0,
                          .box = {}};

@@ -12,7 +12,7 @@ namespace convoy::kernels {
 
 /// The pointers of a StepScalars, as passed to a kernel.
 struct StepPointers {
-  const double* lr;
+  const double* lr;  // by SgdOptions::rate and so on
   const double* grad_scale;
   const std::int32_t* skip;
   double* steps;

@@ -47,13 +47,17 @@ TEST(Transforms, ReadsLists) {
   EXPECT_FALSE(defaults.reflect);
   EXPECT_FALSE(defaults.flip);
   EXPECT_EQ(make("none").augment.crop_padding, 0);
+  EXPECT_FALSE(all.alternate_flips);
+  EXPECT_TRUE(make("alternating-flip").augment.flip);
+  EXPECT_TRUE(make("alternating-flip").augment.alternate_flips);
 }
 
 TEST(Transforms, RefusesUnknownWords) {
-  for (const char* word :
-       {"rotate", "", "none,flip", "auto,flip", "flip,", "Crop", "flip=2", "reflect=1", "rotate=x"}) {
+  for (const char* word : {"rotate", "", "none,flip", "auto,flip", "flip,", "Crop", "flip=2", "reflect=1",
+                           "rotate=x", "alternating-flip=2"}) {
     EXPECT_THAT(refusal(word), HasSubstr("AugmentOptions: ")) << word;
-    EXPECT_THAT(refusal(word), HasSubstr("reflect, resized-crop[=PERCENT], flip and cutout[=PIXELS]"))
+    EXPECT_THAT(refusal(word),
+                HasSubstr("resized-crop[=PERCENT], flip, alternating-flip and cutout[=PIXELS]"))
         << word;
   }
   EXPECT_THAT(refusal("flip,rotate"), HasSubstr("found 'rotate'"));
@@ -70,6 +74,7 @@ TEST(Transforms, RefusesNumbersOutOfRange) {
 TEST(Transforms, RefusesContradictions) {
   EXPECT_THAT(refusal("crop=2,crop=4"), HasSubstr("twice"));
   EXPECT_THAT(refusal("flip,flip"), HasSubstr("twice"));
+  EXPECT_THAT(refusal("flip,alternating-flip"), HasSubstr("two kinds of flips"));
   EXPECT_THAT(refusal("reflect,flip"), HasSubstr("'reflect' without 'crop'"));
   EXPECT_THAT(refusal("crop,resized-crop"), HasSubstr("expected one of them"));
   EXPECT_THAT(refusal("resized-crop=101"), HasSubstr("expected a percentage from 1 to 100"));
@@ -99,10 +104,32 @@ TEST(Transforms, EvaluationKeepsOnlyTheNormalization) {
   EXPECT_EQ(evaluation.inverse_std, training.augment.inverse_std);
 }
 
+TEST(Transforms, SixViewsOfAnImageHaveWeightsWithTheSumOne) {
+  const data::TransformSpec training = make("crop=2,flip,cutout=16");
+  double sum = 0;
+  std::vector<std::pair<int, bool>> views;  // shift, mirrored
+  for (const data::TransformSpec::View& view : training.views()) {
+    const kernels::AugmentOptions& augment = view.transform.augment;
+    EXPECT_EQ(augment.crop_padding + augment.cutout, 0);
+    EXPECT_FALSE(augment.flip);
+    EXPECT_TRUE(augment.reflect);
+    EXPECT_EQ(augment.mean, training.augment.mean);
+    EXPECT_EQ(augment.down, augment.right);
+    EXPECT_EQ(view.weight, augment.down == 0 ? 0.25 : 0.125);
+    views.emplace_back(augment.down, augment.mirror);
+    sum += view.weight;
+  }
+  EXPECT_THAT(views,
+              ::testing::UnorderedElementsAre(std::pair(0, false), std::pair(0, true), std::pair(1, false),
+                                              std::pair(1, true), std::pair(-1, false), std::pair(-1, true)));
+  EXPECT_EQ(sum, 1);
+}
+
 TEST(Transforms, DescribesItself) {
   const std::string normalise = "normalise (mean 0.500 0.250 0.125, std 0.250 0.500 0.200)";
   EXPECT_EQ(make("crop=2,reflect,flip,cutout=16").describe(),
             "crop 2 (reflected), flip, cutout 16, " + normalise);
+  EXPECT_EQ(make("alternating-flip").describe(), "alternating flip, " + normalise);
   EXPECT_EQ(make("none").describe(), normalise);
   EXPECT_EQ(data::TransformSpec{}.describe(), "not normalised");
 }

@@ -214,13 +214,26 @@ TEST(MuonGroups, MatricesAreFiltersAndWeightsWithoutTheHead) {
   const optim::MuonGroups groups =
       optim::muon_groups(optim::decay_groups(network(), 0.1), {.sgd_lr_scale = 4});
   EXPECT_EQ(names_of(groups.matrices), "conv.weight fc.weight");
-  EXPECT_EQ(names_of(groups.others), "scale head.weight conv.bias bn.weight");
-  ASSERT_EQ(groups.others.size(), 2u);
+  EXPECT_EQ(names_of(groups.others), "head.weight scale conv.bias bn.weight");
+  ASSERT_EQ(groups.others.size(), 3u);
   EXPECT_EQ(groups.matrices[0].weight_decay, 0.1);
   EXPECT_EQ(groups.matrices[0].lr_scale, 1);
   EXPECT_EQ(groups.others[0].weight_decay, 0.1 / 4);
   EXPECT_EQ(groups.others[0].lr_scale, 4);
-  EXPECT_EQ(groups.others[1].weight_decay, 0);
+  EXPECT_EQ(groups.others[2].weight_decay, 0);
+}
+
+TEST(MuonGroups, BiasesAndNormsMayHaveARateOfTheirOwn) {
+  const optim::MuonGroups groups = optim::muon_groups(optim::decay_groups(network(), 0.1, /*decay_all=*/true),
+                                                      {.sgd_lr_scale = 4, .bias_lr_scale = 0.5});
+  ASSERT_EQ(groups.others.size(), 2u);
+  EXPECT_EQ(names_of({groups.others[0]}), "head.weight");
+  EXPECT_EQ(groups.others[0].lr_scale, 4);
+  EXPECT_EQ(groups.others[0].weight_decay, 0.1 / 4);
+  EXPECT_EQ(names_of({groups.others[1]}), "conv.bias bn.weight scale");
+  EXPECT_EQ(groups.others[1].lr_scale, 2);
+  EXPECT_EQ(groups.others[1].weight_decay, 0.1 / 2);
+  EXPECT_THROW(optim::muon_groups(groups.matrices, {.bias_lr_scale = 0}), UsageError);
 }
 
 TEST(MuonGroups, HeadIsAMatrixIfAsked) {
@@ -230,6 +243,27 @@ TEST(MuonGroups, HeadIsAMatrixIfAsked) {
 
 optim::MuonGroups one_matrix(const nn::NamedParameter& p, double weight_decay = 0) {
   return {.matrices = {{.parameters = {p}, .weight_decay = weight_decay}}, .others = {}};
+}
+
+TEST(Muon, EachGroupUsesItsOwnLearningRate) {
+  const auto moves = [](int rate) {  // how far a matrix and a bias move
+    const nn::NamedParameter p = parameter("p", {4, 6}, nn::ParameterKind::weight);
+    const nn::NamedParameter b = parameter("b", {4}, nn::ParameterKind::bias);
+    const Tensor before = p.variable.value().clone(), bias_before = b.variable.value().clone();
+    optim::Muon optimizer(
+        {.matrices = {{.parameters = {p}, .rate = rate}}, .others = {{.parameters = {b}, .rate = 1 - rate}}});
+    give_gradient(p, 7);
+    give_gradient(b, 8);
+    optimizer.step(Tensor::from(std::vector<double>{0.125, 0.5}, {2}, Device::cpu()));
+    return std::pair((Variable(before) - Variable(p.variable.value())).value().to_vector<double>(),
+                     (Variable(bias_before) - Variable(b.variable.value())).value().to_vector<double>());
+  };
+  const auto [slow, fast_bias] = moves(0);
+  const auto [fast, slow_bias] = moves(1);
+  for (std::size_t i = 0; i < slow.size(); ++i) EXPECT_NEAR(fast[i], 4 * slow[i], 1e-14);
+  for (std::size_t i = 0; i < slow_bias.size(); ++i) EXPECT_NEAR(fast_bias[i], 4 * slow_bias[i], 1e-14);
+  EXPECT_GT(std::abs(slow[0]), 1e-3);
+  EXPECT_GT(std::abs(slow_bias[0]), 1e-3);
 }
 
 TEST(Muon, NormalizeRescalesToTheRootOfTheNumberOfRows) {

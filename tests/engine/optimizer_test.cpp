@@ -287,7 +287,49 @@ TEST(MakeOptimizer, MakesOptimizersByNameAndChecksSettings) {
   EXPECT_THROW(optim::make_optimizer("lion", groups()), UsageError);
   EXPECT_THROW(optim::make_optimizer("adam", groups(), {.momentum = 0.9}), UsageError);
   EXPECT_THROW(optim::make_optimizer("adamw", groups(), {.nesterov = true}), UsageError);
-  EXPECT_THROW(optim::make_optimizer("sgd", groups(), {.sgd_lr_scale = 2.0}), UsageError);
+}
+
+TEST(LearningRates, EachGroupUsesItsOwn) {
+  const auto moves = [](auto make) {  // of two parameters with the gradients 1 and 1
+    const nn::NamedParameter a = parameter("a", {0}), b = parameter("b", {0});
+    std::vector<optim::ParameterGroup> groups = {{.parameters = {a}, .rate = 1},
+                                                 {.parameters = {b}, .lr_scale = 2}};
+    const std::unique_ptr<optim::Optimizer> optimizer = make(groups);
+    EXPECT_EQ(optimizer->rates(), 2);
+    give_gradient(a, {1});
+    give_gradient(b, {1});
+    optimizer->step(Tensor::from(Values{0.125, 0.5}, {2}, Device::cpu()));
+    return Values{values_of(a)[0], values_of(b)[0]};
+  };
+  EXPECT_THAT(moves([](auto groups) { return optim::make_optimizer("sgd", groups); }),
+              ElementsAre(-0.5, -0.25));
+  // The first step of Adam moves a parameter by the rate, up to epsilon = 1e-8.
+  EXPECT_THAT(moves([](auto groups) { return optim::make_optimizer("adam", groups); }),
+              ElementsAre(::testing::DoubleNear(-0.5, 1e-8), ::testing::DoubleNear(-0.25, 1e-8)));
+}
+
+TEST(LearningRates, OneNumberIsTheRateOfAllGroups) {
+  const nn::NamedParameter a = parameter("a", {0}), b = parameter("b", {0});
+  optim::Sgd optimizer({{.parameters = {a}, .rate = 1}, {.parameters = {b}}}, {});
+  give_gradient(a, {1});
+  give_gradient(b, {1});
+  optimizer.step(0.25);
+  EXPECT_THAT(values_of(a), ElementsAre(-0.25));
+  EXPECT_THAT(values_of(b), ElementsAre(-0.25));
+}
+
+TEST(LearningRates, MustMatchTheGroups) {
+  const nn::NamedParameter a = parameter("a", {0});
+  optim::Sgd optimizer(std::vector<optim::ParameterGroup>{{.parameters = {a}, .rate = 1}}, {});
+  give_gradient(a, {1});
+  try {
+    optimizer.step(Tensor::from(Values{0.5}, {1}, Device::cpu()));
+    FAIL() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("expected f64 [2] on cpu"));
+  }
+  EXPECT_THROW(optim::Sgd(std::vector<optim::ParameterGroup>{{.parameters = {a}, .rate = -1}}, {}),
+               UsageError);
 }
 
 }  // namespace

@@ -63,14 +63,21 @@ class TrainScript(unittest.TestCase):
 
     def test_builds_and_runs_the_training(self):
         result = self.train("--epochs", "2")
-        self.assertEqual(result.stdout.split(), ["convoy-train", "--fallback-shapes", "--epochs", "2", "--resume", "auto"])
+        self.assertEqual(result.stdout.split(), ["convoy-train", "--fallback-shapes", "--epochs", "2", "--resume", "auto", "--model", "speedrun-small"])
         self.assertEqual(result.returncode, 3, result.stderr)  # that of the program
         built = sorted(path.name for path in (self.root / "build" / "release" / "bin").iterdir())
         self.assertEqual(built, sorted(built_targets()))
 
     def test_a_given_resume_stays(self):
-        result = self.train("--resume", "out/run")
-        self.assertEqual(result.stdout.split(), ["convoy-train", "--fallback-shapes", "--resume", "out/run"])
+        result = self.train("--resume", "out/run", "--model", "lenet")
+        self.assertEqual(result.stdout.split(),
+                         ["convoy-train", "--fallback-shapes", "--resume", "out/run", "--model", "lenet"])
+
+    def test_a_given_model_or_configuration_stays(self):
+        for arguments in (["--model=lenet"], ["--config", "config.toml"]):
+            result = self.train(*arguments)
+            self.assertEqual(result.stdout.split(),
+                             ["convoy-train", "--fallback-shapes", *arguments, "--resume", "auto"])
 
     def test_a_failed_build_shows_the_end_of_its_output(self):
         (self.root / "program").unlink()

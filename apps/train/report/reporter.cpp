@@ -118,11 +118,14 @@ Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
 
 void print_result(const Json& result, const std::string& out, const std::string& program) {
   const std::string predict = program == "convoy-train" ? "convoy-predict" : program + " predict";
+  std::string accuracy =
+      fmt::format("{:.2f}% (best {:.2f}% at step {})", result["test_accuracy"].get<double>() * 100,
+                  result["best_accuracy"].get<double>() * 100, result["best_step"].get<std::int64_t>());
+  if (result.contains("tta_accuracy"))
+    accuracy += fmt::format(", {:.2f}% averaged over six views", result["tta_accuracy"].get<double>() * 100);
   fmt::print("\n");
   print_table(
-      {{"test accuracy",
-        fmt::format("{:.2f}% (best {:.2f}% at step {})", result["test_accuracy"].get<double>() * 100,
-                    result["best_accuracy"].get<double>() * 100, result["best_step"].get<std::int64_t>())},
+      {{"test accuracy", accuracy},
        {"training",
         fmt::format("{}, {} steps, {:.0f} images/s", format_duration(result["train_seconds"].get<double>()),
                     result["steps"].get<std::int64_t>(), result["images_per_second"].get<double>())},

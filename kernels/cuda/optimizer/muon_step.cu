@@ -33,12 +33,13 @@ struct Slot {
   T* momentum;
   Direction<T>* direction;
   void* low_precision_copy;  // null: no copy
-  double rate;               // lr_scale scale
+  double lr_scale;           // lr_scale scale
   std::int64_t numel;
   T momentum_factor;
   std::uint32_t first_block;
   std::uint32_t first_piece;  // among the pieces of all slots
   std::uint32_t index;        // among all slots
+  std::int32_t rate;          // index of the learning rate
   DType gradient_dtype;       // T, f16 or bf16
   DType half_dtype;
   bool nesterov, normalize;
@@ -58,11 +59,12 @@ struct Squares {
 /// A parameter whose norms norms_kernel() computes.
 struct NormSlot {
   std::uint32_t first_piece, pieces;
+  std::int32_t rate;  // index of the learning rate
   MuonKeep keep;
 };
 
 struct NormTable {
-  static constexpr int kCapacity = 160;
+  static constexpr int kCapacity = 120;
   NormSlot slots[kCapacity];
   int first_slot;  // index of slots[0] among all slots
 };
@@ -131,7 +133,7 @@ __global__ void __launch_bounds__(kNormBlock)
   if (threadIdx.x != 0) return;
   const unsigned index = static_cast<unsigned>(table.first_slot) + blockIdx.x;
   inverse_norms[index] = muon_inverse_norm(std::sqrt(sums.direction));
-  keep[index] = slot.keep.factor(*scalars.lr, std::sqrt(sums.parameter));
+  keep[index] = slot.keep.factor(scalars.lr[slot.rate], std::sqrt(sums.parameter));
 }
 
 /// Computes the direction of one piece, divided by the norm.
@@ -162,7 +164,8 @@ __global__ void __launch_bounds__(kMuonBlock)
   if (scalars.skipped()) return;
   const Piece piece = cuda::piece_of_block<kMuonPiece>(table);
   const Slot<T>& slot = table.slots[piece.slot];
-  const T factor = static_cast<T>(keep[slot.index]), rate = static_cast<T>(*scalars.lr * slot.rate);
+  const T factor = static_cast<T>(keep[slot.index]),
+          rate = static_cast<T>(scalars.lr[slot.rate] * slot.lr_scale);
   const bool aligned =
       is_aligned(slot.parameter) && is_aligned(slot.direction) && is_aligned(slot.low_precision_copy);
   for_each_pack<T>(piece, [&](auto width, std::int64_t at) {
@@ -196,12 +199,13 @@ Slot<T> slot_of(const MuonSlot& slot, const MuonOptions& options, std::uint32_t 
           .momentum = slot.momentum.as<T>(),
           .direction = slot.direction.as<Direction<T>>(),
           .low_precision_copy = slot.low_precision_copy.data,
-          .rate = options.lr_scale * slot.scale,
+          .lr_scale = options.lr_scale * slot.scale,
           .numel = slot.parameter.numel(),
           .momentum_factor = static_cast<T>(options.momentum),
           .first_block = 0,
           .first_piece = pieces,
           .index = index,
+          .rate = options.rate,
           .gradient_dtype = slot.gradient.dtype,
           .half_dtype = slot.low_precision_copy.dtype,
           .nesterov = options.nesterov,
@@ -253,8 +257,10 @@ void muon_direction(CudaStream& stream, const std::vector<MuonGroup>& groups, co
   };
   for_each_slot(groups, [&](const MuonSlot& slot, const MuonOptions& options, std::uint32_t,
                             std::uint32_t first_piece) {
-    table.slots[count++] = {
-        .first_piece = first_piece, .pieces = pieces_of(slot), .keep = MuonKeep(slot, options)};
+    table.slots[count++] = {.first_piece = first_piece,
+                            .pieces = pieces_of(slot),
+                            .rate = options.rate,
+                            .keep = MuonKeep(slot, options)};
     if (count == NormTable::kCapacity) launch_norms();
   });
   if (count > 0) launch_norms();

@@ -36,8 +36,8 @@ struct Step {
   bool skipped;
 
   __device__ Step(const Options& options, const StepPointers& scalars, double number)
-      : f32(options, *scalars.lr, number),
-        f64(options, *scalars.lr, number),
+      : f32(options, scalars.lr[options.rate], number),
+        f64(options, scalars.lr[options.rate], number),
         f32_grad_scale(static_cast<float>(scalars.gradient_factor())),
         f64_grad_scale(scalars.gradient_factor()),
         skipped(scalars.skipped()) {}

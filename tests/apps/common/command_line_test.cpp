@@ -244,7 +244,7 @@ TEST(Help, ShowsDefaultsOfTraining) {
       {"--[no-]download", "[default: true]"},
       {"--augment LIST", "[default: crop=4,flip for photographs, else none]"},
       {"--epochs N", "[default: 10; lenet on mnist 6; 0 with --max-steps]"},
-      {"--lr RATE", "[default: sgd 0.2 (lenet 0.05), muon 0.02, else 0.001]"},
+      {"--lr RATE", "[default: sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24, speedrun-small 0.12), else 0.001]"},
       {"--devices N", "[default: 1]"},
       {"--comm-timeout SECONDS", "[default: 300]"},
       {"--grad-dtype NAME", "[default: the type they are computed in]"},

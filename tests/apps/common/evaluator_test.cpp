@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <thread>
 
 #include "convoy/comm/transport/thread/thread_communicator.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/base/random.h"
 #include "convoy/models/models.h"
 
 namespace convoy::testing {
@@ -54,6 +58,73 @@ TEST(Evaluator, HasAConfusionMatrixForUpToAThousandClasses) {
     const auto row = small.confusion.begin() + static_cast<std::ptrdiff_t>(10 * label);
     EXPECT_EQ(std::accumulate(row, row + 10, std::int64_t{0}), small.images[label]);
     EXPECT_EQ(row[static_cast<std::ptrdiff_t>(label)], small.correct[label]);
+  }
+}
+
+/// Random images of 17x16 pixels with labels of 4 classes.
+data::ImageSet random_set(std::int64_t count) {
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(count * 17 * 16 * 3));
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(count));
+  const Random random{.seed = 5};
+  for (std::size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = static_cast<std::uint8_t>(random.words(i)[0] >> 24);
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i % 4);
+  return {.images = Tensor::from(pixels, {count, 17, 16, 3}, Device::cpu()),
+          .labels = Tensor::from(labels, {count}, Device::cpu())};
+}
+
+/// Returns a copy of [N, H, W, C] u8 images that is shifted by `shift` pixels down and right with reflected
+/// borders, and then mirrored.
+Tensor view_of(const Tensor& images, int shift, bool mirror) {
+  const std::vector<std::uint8_t> from = images.to_vector<std::uint8_t>();
+  std::vector<std::uint8_t> to(from.size());
+  const std::int64_t height = images.size(1), width = images.size(2), channels = images.size(3);
+  const auto inside = [](std::int64_t i, std::int64_t size) {
+    return size - 1 - std::abs(size - 1 - std::abs(i));
+  };
+  std::size_t next = 0;
+  for (std::int64_t n = 0; n < images.size(0); ++n)
+    for (std::int64_t y = 0; y < height; ++y)
+      for (std::int64_t x = 0; x < width; ++x)
+        for (std::int64_t c = 0; c < channels; ++c) {
+          const std::int64_t row = inside(y - shift, height);
+          const std::int64_t column = inside((mirror ? width - 1 - x : x) - shift, width);
+          to[next++] = from[static_cast<std::size_t>(((n * height + row) * width + column) * channels + c)];
+        }
+  return Tensor::from(to, images.shape(), Device::cpu());
+}
+
+TEST(Evaluator, ViewsAreAveragedWithTheirWeights) {
+  const data::ImageSet set = random_set(23);
+  const models::Model model = models::lenet({.input = {17, 16, 3}, .classes = 4});
+  const auto logits_of = [&](const Tensor& images) {
+    const NoGrad no_grad;
+    return model(images.to(DType::f32) * (1 / 255.0)).value().to_vector<float>();
+  };
+  std::vector<double> mean(23 * 4);
+  for (const int shift : {0, 1, -1})
+    for (const bool mirror : {false, true}) {
+      const std::vector<float> logits = logits_of(view_of(set.images, shift, mirror));
+      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += logits[i] * (shift == 0 ? 0.25 : 0.125);
+    }
+  std::int64_t correct = 0;
+  double loss = 0;
+  for (std::size_t n = 0; n < 23; ++n) {
+    const auto row = mean.begin() + static_cast<std::ptrdiff_t>(4 * n);
+    const std::size_t label = n % 4;
+    correct += std::max_element(row, row + 4) - row == static_cast<std::ptrdiff_t>(label) ? 1 : 0;
+    double sum = 0;
+    for (std::size_t c = 0; c < 4; ++c) sum += std::exp(mean[4 * n + c]);
+    loss += (std::log(sum) - mean[4 * n + label]) / 23;
+  }
+  for (const int workers : {0, 2}) {
+    const Evaluation found =
+        *evaluate(model, Device::cpu(), set, {.views = true, .batch_size = 10, .workers = workers});
+    EXPECT_EQ(found.count, 23);
+    EXPECT_EQ(found.accuracy, static_cast<double>(correct) / 23);
+    EXPECT_NEAR(found.loss, loss, 1e-5);  // f32 logits of about 1
+    const Evaluation plain = *evaluate(model, Device::cpu(), set, {.batch_size = 10, .workers = workers});
+    EXPECT_GT(std::abs(plain.loss - loss), 1e-4) << "the views make no difference";
   }
 }
 

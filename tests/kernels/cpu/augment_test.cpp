@@ -42,10 +42,13 @@ T reference(const Array<std::uint8_t>& images, std::int64_t row, std::uint64_t i
       static_cast<int>(to_below(centre[1], static_cast<std::uint32_t>(width))) - options.cutout / 2;
   if (top <= y && y < top + options.cutout && left <= x && x < left + options.cutout) return 0;
   const auto range = static_cast<std::uint32_t>(2 * options.crop_padding + 1);
-  const bool flip = options.flip && words[2] >= 0x80000000u;
-  int from_y = y - (static_cast<int>(to_below(words[0], range)) - options.crop_padding);
-  int from_x =
-      (flip ? width - 1 - x : x) - (static_cast<int>(to_below(words[1], range)) - options.crop_padding);
+  const Random first_epoch{.seed = kRandom.seed, .purpose = kRandom.purpose, .stream = 0};
+  const bool alternating = first_epoch.words(id)[2] < 0x80000000u;  // kRandom is of epoch 1
+  bool flip = options.flip && (options.alternate_flips ? alternating : words[2] >= 0x80000000u);
+  if (options.mirror) flip = !flip;
+  int from_y = y - (static_cast<int>(to_below(words[0], range)) - options.crop_padding) - options.down;
+  int from_x = (flip ? width - 1 - x : x) -
+               (static_cast<int>(to_below(words[1], range)) - options.crop_padding) - options.right;
   if (options.reflect) {
     from_y = height - 1 - std::abs(height - 1 - std::abs(from_y));
     from_x = width - 1 - std::abs(width - 1 - std::abs(from_x));
@@ -103,6 +106,30 @@ TYPED_TEST(Augment, FollowsItsDefinition) {
           this->check(options, 3);
         }
   for (const int channels : {1, 2, 4}) this->check(options, channels);
+}
+
+TYPED_TEST(Augment, ShiftsAndMirrorsEachImageEqually) {
+  for (const bool reflect : {false, true})
+    for (const bool mirror : {false, true})
+      for (const int shift : {-3, 0, 1}) {
+        SCOPED_TRACE(::testing::Message() << "mirror " << mirror << ", shift " << shift);
+        const kernels::AugmentOptions view{.reflect = reflect,
+                                           .down = shift,
+                                           .right = -shift,
+                                           .mirror = mirror,
+                                           .inverse_std = {2, 4, 5, 3}};
+        this->check(view, 3);
+        kernels::AugmentOptions both = view;  // in addition to random choices
+        both.crop_padding = 1;
+        both.flip = true;
+        this->check(both, 3);
+      }
+}
+
+TYPED_TEST(Augment, AlternatesFlips) {
+  this->check({.flip = true, .alternate_flips = true}, 3);
+  this->check({.crop_padding = 2, .reflect = true, .flip = true, .alternate_flips = true}, 3);
+  this->check({.alternate_flips = true}, 3);  // without flip, no effect
 }
 
 // Shifts by up to the width less one: only one column of the image remains visible.
@@ -265,6 +292,26 @@ TEST(Augmentation, DrawsEveryShiftAndBothDirections) {
       if (out[i] == 1) places.insert(i);
   }
   EXPECT_EQ(places.size(), 25u);
+}
+
+TEST(Augmentation, AlternatingFlipsShowBothVariantsInTwoEpochs) {
+  const Array<std::uint8_t> images({1, 1, 2, 1}, {0, 255});
+  const Array<std::int32_t> row({1}, {0});
+  CpuStream stream({.threads = 1});
+  const auto first_pixel = [&](std::int32_t id, std::uint32_t epoch) {
+    const Array<std::int32_t> ids({1}, {id});
+    Array<float> out({1, 1, 2, 1});
+    kernels::augment(stream, images.view(), row.view(), ids.view(), {.flip = true, .alternate_flips = true},
+                     {.seed = 3, .purpose = RandomPurpose::augmentation, .stream = epoch}, out.view());
+    return out[0];
+  };
+  int flipped = 0;
+  for (std::int32_t id = 0; id < 400; ++id) {
+    flipped += first_pixel(id, 0) == 1 ? 1 : 0;
+    for (std::uint32_t epoch = 0; epoch < 3; ++epoch)
+      EXPECT_EQ(first_pixel(id, epoch) + first_pixel(id, epoch + 1), 1) << "sample " << id;
+  }
+  EXPECT_NEAR(flipped, 200, 50);  // five standard deviations of 400 flips of a coin
 }
 
 TEST(Augmentation, SupportsConcurrentStreams) {

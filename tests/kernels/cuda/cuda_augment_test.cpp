@@ -26,7 +26,8 @@ class CudaAugment : public testing::GpuTest {
     SCOPED_TRACE(::testing::Message()
                  << batch << " of " << images_shape.text() << " at " << offset << ", padding "
                  << options.crop_padding << ", reflect " << options.reflect << ", flip " << options.flip
-                 << ", cutout " << options.cutout << ", minimum area " << options.min_area);
+                 << ", cutout " << options.cutout << ", minimum area " << options.min_area << ", alternating "
+                 << options.alternate_flips << ", down " << options.down << ", mirrored " << options.mirror);
     using C = ComputeType<T>;
     Array<std::uint8_t> images(images_shape);
     for (std::size_t i = 0; i < images.size(); ++i)
@@ -92,6 +93,20 @@ TYPED_TEST(CudaAugment, EqualsTheCpuWithStretchedBoxes) {
     }
 }
 
+TYPED_TEST(CudaAugment, EqualsTheCpuWithViewsAndAlternatingFlips) {
+  kernels::AugmentOptions options = kNormalized;
+  for (const int shift : {0, 1, -1})
+    for (const bool mirror : {false, true}) {
+      options.down = options.right = shift;
+      options.mirror = mirror;
+      options.reflect = true;
+      this->compare(options, {9, 5, 7, 3}, 17);
+    }
+  options.crop_padding = 2;
+  options.flip = options.alternate_flips = true;
+  this->compare(options, {9, 5, 7, 3}, 17);
+}
+
 TYPED_TEST(CudaAugment, EqualsTheCpuForAllSizes) {
   kernels::AugmentOptions options = kNormalized;
   options.crop_padding = 2;
@@ -123,12 +138,15 @@ TYPED_TEST(CudaAugment, ReadsTheEpochFromMemory) {
   options.crop_padding = 2;
   options.flip = true;
   options.cutout = 3;
-  const DeviceArray<TypeParam> expected(gpu, shape), found(gpu, shape);
-  on(gpu.stream(), [&](auto& stream) {
-    kernels::augment(stream, gpu_images.view(), ids.view(), ids.view(), options, kRandom, expected.view());
-    kernels::augment(stream, gpu_images.view(), ids.view(), ids.view(), options, by_cell, found.view());
-  });
-  testing::expect_same_bits(found.values(), expected.values());
+  for (const bool alternate : {false, true}) {
+    options.alternate_flips = alternate;
+    const DeviceArray<TypeParam> expected(gpu, shape), found(gpu, shape);
+    on(gpu.stream(), [&](auto& stream) {
+      kernels::augment(stream, gpu_images.view(), ids.view(), ids.view(), options, kRandom, expected.view());
+      kernels::augment(stream, gpu_images.view(), ids.view(), ids.view(), options, by_cell, found.view());
+    });
+    testing::expect_same_bits(found.values(), expected.values());
+  }
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ template <class Matrices>
 std::vector<kernels::MuonGroup> groups_of(Matrices& matrices) {
   std::vector<kernels::MuonGroup> groups{
       {.slots = {}, .options = {.weight_decay = 0.1}},
-      {.slots = {}, .options = {.lr_scale = 0.5, .momentum = 0.5, .nesterov = false}},
+      {.slots = {}, .options = {.rate = 1, .lr_scale = 0.5, .momentum = 0.5, .nesterov = false}},
       {.slots = {}, .options = {.momentum = 0.6, .normalize = true}}};
   std::size_t i = 0;
   for (auto& matrix : matrices) groups[i++ % groups.size()].slots.push_back(matrix.slot());
@@ -111,7 +111,7 @@ std::vector<kernels::MuonGroup> groups_of(Matrices& matrices) {
 
 /// The scalars of a step on the CPU.
 struct Numbers {
-  Array<double> lr{{1}, {0.1}}, grad_scale{{1}, {0.375}}, steps{{1}, {6.0}};
+  Array<double> lr{{2}, {0.1, 0.075}}, grad_scale{{1}, {0.375}}, steps{{1}, {6.0}};
   Array<std::int32_t> skip{{1}, {0}};
 };
 

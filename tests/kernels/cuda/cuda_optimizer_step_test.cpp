@@ -106,7 +106,7 @@ std::vector<Parameter<T>> make_model() {
 
 /// The scalars of a step.
 struct Numbers {
-  Array<double> lr{{1}, {0.1}}, grad_scale{{1}, {0.375}}, steps{{1}, {6.0}};
+  Array<double> lr{{2}, {0.1, 0.075}}, grad_scale{{1}, {0.375}}, steps{{1}, {6.0}};
   Array<std::int32_t> skip{{1}, {0}};
 
   kernels::StepScalars scalars(bool scaled) {
@@ -229,14 +229,18 @@ auto sgd_slots(F momentum_of) {
 template <class T>
 constexpr double kSgdTolerance = 4 * 4 * unit_roundoff<T>();
 
-/// Returns the slots in groups of 20 with the options, of which every second group has another learning rate.
+/// Returns the slots in groups of 20 with the options, of which every second group has another learning rate and
+/// another factor of it.
 /// An empty group is between them.
 template <class Group, class Slots, class Options>
 std::vector<Group> in_groups(const Slots& slots, const Options& options) {
   std::vector<Group> groups = {{{}, options}};
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (i % 20 == 0) groups.push_back({{}, options});
-    if (groups.size() % 2 == 0) groups.back().options.lr_scale = 0.5 * options.lr_scale;
+    if (groups.size() % 2 == 0) {
+      groups.back().options.rate = 1;
+      groups.back().options.lr_scale = 0.5 * options.lr_scale;
+    }
     groups.back().slots.push_back(slots[i]);
   }
   return groups;

@@ -1,0 +1,121 @@
+// Tests of the rules of --freeze, and of the default flags of the speedrun networks.
+#include "convoy/apps/train/learning_rates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "convoy/kernels/base/error.h"
+#include "convoy/models/models.h"
+#include "tests/testing/support/errors.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TrainOptions resolved(TrainOptions options) {
+  resolve_recipe(options);
+  return options;
+}
+
+TEST(FreezeRules, ReadLists) {
+  EXPECT_TRUE(parse_freeze_rules("none").empty());
+  const std::vector<FreezeRule> rules = parse_freeze_rules("whiten=3,layers.1=0.5");
+  ASSERT_EQ(rules.size(), 2U);
+  EXPECT_EQ(rules[0].prefix, "whiten");
+  EXPECT_EQ(rules[0].epochs, 3);
+  EXPECT_EQ(rules[1].prefix, "layers.1");
+  EXPECT_EQ(rules[1].epochs, 0.5);
+}
+
+TEST(FreezeRules, RefuseOtherTexts) {
+  for (const char* text : {"", "whiten", "=3", "whiten=", "whiten=0", "whiten=-1", "whiten=3x", "whiten=inf",
+                           "whiten=3,", "a=1,,b=2"})
+    EXPECT_THAT(message_of<UsageError>([&] { parse_freeze_rules(text); }),
+                AllOf(StartsWith("--freeze: found"), HasSubstr("expected PREFIX=EPOCHS")))
+        << text;
+}
+
+std::vector<optim::ParameterGroup> groups_of_speedrun() {
+  return optim::decay_groups(models::speedrun_small().parameters(), 0.1);
+}
+
+TEST(FreezeRules, MoveParametersToGroupsWithRatesOfTheirOwn) {
+  const std::vector<optim::ParameterGroup> groups =
+      apply_freeze_rules(groups_of_speedrun(), parse_freeze_rules("whiten=3,layers.1=2"));
+  std::size_t parameters = 0;
+  for (const optim::ParameterGroup& group : groups)
+    for (const nn::NamedParameter& parameter : group.parameters) {
+      const int rate = parameter.name == "whiten.bias" ? 1 : parameter.name.starts_with("layers.1.") ? 2 : 0;
+      EXPECT_EQ(group.rate, rate) << parameter.name;
+      const bool decays = parameter.name.ends_with("weight");
+      EXPECT_EQ(group.weight_decay, decays ? 0.1 : 0) << parameter.name;
+      ++parameters;
+    }
+  EXPECT_EQ(parameters, models::speedrun_small().parameters().size());
+}
+
+TEST(FreezeRules, PrefixesEndAtADot) {
+  EXPECT_THAT(
+      message_of<UsageError>([] { apply_freeze_rules(groups_of_speedrun(), parse_freeze_rules("layer=1")); }),
+      AllOf(HasSubstr("--freeze layer=1"), HasSubstr("such as head, layers, whiten")));
+  EXPECT_THAT(message_of<UsageError>([] {
+                apply_freeze_rules(groups_of_speedrun(), parse_freeze_rules("layers=1,layers.1=2"));
+              }),
+              HasSubstr("--freeze layers.1=2"))
+      << "the first rule has taken all of them";
+}
+
+TEST(LearningRates, ARuleEndsItsScheduleEarly) {
+  const TrainOptions options =
+      resolved({.lr = 0.5, .schedule = "linear", .warmup = 0, .freeze = "a=2,b=0.5,c=100"});
+  const LearningRates rates(options, /*total_steps=*/40, /*steps_per_epoch=*/4);
+  EXPECT_THAT(rates.at(0), ElementsAre(0.5, 0.5, 0.5, 0.5));
+  EXPECT_THAT(rates.at(1), ElementsAre(0.5 * 39 / 40, 0.5 * 7 / 8, 0.25, 0.5 * 39 / 40));
+  EXPECT_THAT(rates.at(2), ElementsAre(0.5 * 38 / 40, 0.5 * 6 / 8, 0, 0.5 * 38 / 40));
+  EXPECT_THAT(rates.at(8), ElementsAre(0.4, 0, 0, 0.4));
+  EXPECT_THAT(rates.at(39), ElementsAre(::testing::DoubleNear(0.5 / 40, 1e-15), 0, 0,
+                                        ::testing::DoubleNear(0.5 / 40, 1e-15)));
+}
+
+TEST(LearningRates, AFrozenRateIsZeroWithEverySchedule) {
+  for (const char* schedule : {"constant", "linear", "cosine", "step", "triangle"}) {
+    const TrainOptions options = resolved({.lr = 0.5, .schedule = schedule, .freeze = "a=1"});
+    const LearningRates rates(options, 30, 3);
+    EXPECT_GT(rates.at(2)[1], 0) << schedule;
+    EXPECT_EQ(rates.at(3)[1], 0) << schedule;
+    EXPECT_GT(rates.at(3)[0], 0) << schedule;
+  }
+}
+
+TEST(Recipe, SpeedrunNetworksHaveTheFlagsOfTheRecord) {
+  const TrainOptions options = resolved({.model = "speedrun"});
+  EXPECT_EQ(options.optimizer, "muon");
+  EXPECT_EQ(options.epochs, 8);
+  EXPECT_EQ(options.batch_size, 2000);
+  EXPECT_EQ(options.loss_reduction, "sum");
+  EXPECT_EQ(options.augment, "crop=2,reflect,alternating-flip");
+  EXPECT_EQ(options.freeze, "whiten=3");
+  EXPECT_TRUE(*options.tta);
+  // The decay of a step at the peak: 2e-6 per sample of the batch.
+  EXPECT_DOUBLE_EQ(*options.weight_decay * *options.lr, 0.004);
+}
+
+TEST(Recipe, FlagsAndOtherOptimizersReplaceIt) {
+  const TrainOptions given = resolved({.model = "speedrun", .batch_size = 500, .lr = 0.1, .tta = false});
+  EXPECT_DOUBLE_EQ(*given.weight_decay * *given.lr, 0.001);
+  EXPECT_FALSE(*given.tta);
+  const TrainOptions sgd = resolved({.model = "speedrun", .optimizer = "sgd"});
+  EXPECT_EQ(sgd.lr, 0.2);
+  EXPECT_EQ(sgd.loss_reduction, "mean");
+  EXPECT_EQ(sgd.freeze, "none");
+  EXPECT_EQ(resolved({}).optimizer, "sgd");
+  EXPECT_EQ(resolved({.optimizer = "muon"}).bias_lr, 0.2) << "that of --sgd-lr";
+  EXPECT_EQ(resolved({.model = "speedrun", .overfit_batch = true}).optimizer, "sgd");
+}
+
+}  // namespace
+}  // namespace convoy::testing

@@ -1,0 +1,120 @@
+// Trainings with the flags of the speed recipe: sums of losses, early ends of learning rates, several views.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/apps/programs.h"
+
+namespace convoy::testing {
+namespace {
+
+// A batch of 32 = 2^5 images: multiplying all gradients by it and dividing the rate by it is exact.
+TEST(RecipeRun, SumOfLossesWithSmallerRateGivesTheSameBytes) {
+  const Workshop workshop;
+  const Arguments common = {"--max-steps", "6",        "--weight-decay", "0",
+                            "--schedule",  "constant", "--eval-every",   "0"};
+  const auto train = [&](const std::string& out, const Arguments& more) {
+    Arguments all = common;
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult run = workshop.train(out, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+  };
+  train("mean", {"--lr", "0.0625"});
+  train("sum", {"--lr", "0.001953125", "--loss-reduction", "sum"});
+
+  EXPECT_EQ(workshop.result("sum")["parameters_hash"], workshop.result("mean")["parameters_hash"]);
+
+  const std::vector<Json> mean = workshop.events("mean", "step"), sum = workshop.events("sum", "step");
+  ASSERT_EQ(mean.size(), sum.size());
+  for (std::size_t i = 0; i < mean.size(); ++i)
+    EXPECT_NEAR(sum[i]["loss"].get<double>(), mean[i]["loss"].get<double>(), 1e-6)
+        << "the log has the mean loss in both";
+}
+
+TEST(RecipeRun, SumOfLossesIsThatOfAllMicroBatchesAndRanks) {
+  const Workshop workshop;
+  const Arguments common = {"--max-steps", "4",    "--loss-reduction", "sum", "--lr", "0.002",
+                            "--precision", "fp64", "--eval-every",     "0"};
+  const auto loss_of = [&](const std::string& out, const Arguments& more) {
+    Arguments all = common;
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult run = workshop.train(out, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return workshop.events(out, "step").back()["loss"].get<double>();
+  };
+  const double whole = loss_of("whole", {});
+  EXPECT_NEAR(loss_of("micro", {"--micro-batch-size", "8"}), whole, 1e-9);
+  EXPECT_NEAR(loss_of("ranks", {"--devices", "2"}), whole, 1e-9);
+  EXPECT_GT(std::abs(whole - loss_of("mean", {"--loss-reduction", "mean"})), 1e-4);
+}
+
+TEST(RecipeRun, FrozenParametersKeepTheirValues) {
+  const Workshop workshop;
+  const auto hash_of = [&](const std::string& out, const Arguments& more) {
+    Arguments all = {"--schedule", "constant", "--eval-every", "0"};
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult run = workshop.train(out, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return workshop.result(out)["parameters_hash"].get<std::string>();
+  };
+  const std::string after_one_step = hash_of("one", {"--max-steps", "1"});
+  const std::string frozen =  // an epoch has ten steps
+      hash_of("frozen", {"--max-steps", "7", "--freeze", "conv1=0.1,conv2=0.1,fc1=0.1,fc2=0.1,fc3=0.1"});
+  EXPECT_EQ(frozen, after_one_step);
+  EXPECT_NE(hash_of("partly", {"--max-steps", "7", "--freeze", "conv1=0.1"}), after_one_step);
+
+  const ProcessResult unknown = workshop.train("unknown", {"--freeze", "conv=1"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("such as conv1, conv2, fc1, fc2, fc3"), std::string::npos) << unknown.err;
+}
+
+TEST(RecipeRun, EvaluatesSixViewsAtTheEnd) {
+  const Workshop workshop;
+  const ProcessResult run = workshop.train("run", {"--tta"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Json result = workshop.result("run");
+  EXPECT_NE(run.out.find("averaged over six views"), std::string::npos);
+  ASSERT_TRUE(result.contains("tta_accuracy"));
+  EXPECT_NE(result["tta_loss"], result["test_loss"]);
+
+  const std::string newest = checkpoints_of(workshop.path("run")).back().string();
+  const std::string json = workshop.path("views.json").string();
+  const ProcessResult views =
+      workshop.run("convoy-evaluate", {"--checkpoint", newest, "--tta", "--json", json, "--threads", "1"});
+  ASSERT_EQ(views.exit_code, 0) << views.err;
+  const Json evaluated = Json::parse(read_text(json));
+  EXPECT_EQ(evaluated["tta"], true);
+  EXPECT_EQ(evaluated["accuracy"], result["tta_accuracy"]);
+  EXPECT_NEAR(evaluated["loss"].get<double>(), result["tta_loss"].get<double>(), 1e-6);
+
+  // A complete run prints the same result again.
+  const ProcessResult again = workshop.train("run", {"--tta", "--resume", "auto"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_NE(again.out.find("averaged over six views"), std::string::npos);
+  EXPECT_FALSE(workshop.train("plain").out.find("averaged over") != std::string::npos);
+}
+
+TEST(RecipeRun, SpeedrunResumesWithTheSameBytes) {
+  const Workshop workshop;
+  write_color_directories(workshop.path("colors"), 32, 40);
+  const Arguments recipe = {"--model",      "speedrun-small",
+                            "--dataset",    "folder",
+                            "--data",       workshop.path("colors").string(),
+                            "--batch-size", "24",
+                            "--epochs",     "4",
+                            "--save-every", "3",
+                            "--keep-last",  "0",
+                            "--freeze",     "whiten=2",
+                            "--eval-every", "0"};
+  const ProcessResult whole = workshop.train("whole", recipe);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  Arguments rest = recipe;
+  rest.insert(rest.end(), {"--resume", (workshop.path("whole") / "checkpoints" / "step_000006").string()});
+  const ProcessResult resumed = workshop.train("resumed", rest);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(workshop.result("resumed")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
+  EXPECT_EQ(workshop.result("resumed")["tta_accuracy"], workshop.result("whole")["tta_accuracy"]);
+}
+
+}  // namespace
+}  // namespace convoy::testing
