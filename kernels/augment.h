@@ -30,10 +30,11 @@ struct AugmentOptions {
   /// Cutout (DeVries and Taylor, arXiv:1708.04552): the side of a square in pixels that is set to the mean (0
   /// after normalization). Its center is anywhere in the image; 0 means none.
   int cutout = 0;
-  /// The same for each sample, in addition to the random choices: a shift by less than the sides of the image,
-  /// and then a flip.
-  int down = 0, right = 0;
-  bool mirror = false;
+  /// A shift of each sample in addition to the random choices, in pixels. The sum of both must be less than the
+  /// sides of the image.
+  int down = 0;
+  int right = 0;        // as `down`
+  bool mirror = false;  // a horizontal flip of each sample, in addition to the random choice
   std::array<float, 4> mean{0, 0, 0, 0};         // per channel, of pixels scaled to 0 … 1
   std::array<float, 4> inverse_std{1, 1, 1, 1};  // inverse standard deviation per channel, likewise
 };

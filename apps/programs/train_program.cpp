@@ -1,5 +1,6 @@
 // convoy-train: the program that trains a network.
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/input_spec.h"
@@ -192,10 +193,13 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
   const StopSignals signals;
   int signal = 0;
   std::optional<Evaluation> of_views;
+  std::chrono::duration<double> views_time{};
   try {
     signal = trainer.run();
     if (signal == 0 && *options.tta) {
+      const auto begin = std::chrono::steady_clock::now();
       of_views = trainer.evaluate_views();
+      views_time = std::chrono::steady_clock::now() - begin;
       if (!of_views) signal = trainer.agree_on_stop();
     }
     job.control_plane().enter(dist::Phase::finish);
@@ -220,6 +224,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
   if (of_views) {
     result["tta_accuracy"] = of_views->accuracy;
     result["tta_loss"] = of_views->loss;
+    result["tta_seconds"] = views_time.count();
   }
   reporter->result(result);
   print_result(result, directory->out().string(), program);

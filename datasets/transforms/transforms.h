@@ -32,8 +32,8 @@ struct TransformSpec {
 
 /// One of the views of an image.
 struct TransformSpec::View {
-  TransformSpec transform;
-  double weight = 1;
+  TransformSpec transform;  // without random choices
+  double weight = 1;        // of the view's logits in their mean
 };
 
 /// Options of make_transform().

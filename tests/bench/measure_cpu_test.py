@@ -160,7 +160,7 @@ pathlib.Path(flag.partition("=")[2]).write_text(json.dumps({"context": context, 
 class Arguments(Programs):
     def test_every_script_has_help(self):
         for script in ("measure_cpu.py", "compare_step.py", "compare_loader.py", "compare_ranks.py",
-                       "compare_accuracy.py"):
+                       "compare_accuracy.py", "compare_speedrun.py"):
             done = run(script, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""), script)
             self.assertIn(script, done.stdout)
@@ -175,6 +175,7 @@ class Arguments(Programs):
             (("compare_accuracy.py", "--seeds", "1"), "--seeds: found 1, expected 2 or more"),
             (("compare_loader.py", "--data", ".", "--sides", "pilow"), "--sides: found 'pilow', expected pillow"),
             (("compare_loader.py",), "--data"),
+            (("compare_speedrun.py", "--data", "", "--python", "python3"), "--python: requires --data"),
         ):
             done = run(*flags)
             self.assertEqual(done.returncode, 2, flags)
@@ -183,7 +184,7 @@ class Arguments(Programs):
     def test_a_missing_program_is_reported_in_one_line(self):
         for script, flag, more in (("compare_ranks.py", "--mpirun", ()), ("compare_accuracy.py", "--convoy", ()),
                                    ("compare_loader.py", "--convoy", ("--data", ".")),
-                                   ("compare_step.py", "--convoy", ())):
+                                   ("compare_speedrun.py", "--convoy", ()), ("compare_step.py", "--convoy", ())):
             done = run(script, flag, "/nowhere/program", *more)
             self.assertEqual((done.returncode, done.stderr),
                              (1, f"{script[:-3]}: program: No such file or directory\n"), script)

@@ -362,8 +362,8 @@ TEST(Muon, StateHasTheMomentumOfAllParameters) {
     for (const optim::NamedState& state : optimizer.state()) found.push_back(state.name);
     return found;
   };
-  EXPECT_THAT(names(0.9), ElementsAre("momentum/conv.weight", "momentum/fc.weight", "momentum/scale",
-                                      "momentum/head.weight", "momentum/conv.bias", "momentum/bn.weight"));
+  EXPECT_THAT(names(0.9), ElementsAre("momentum/conv.weight", "momentum/fc.weight", "momentum/head.weight",
+                                      "momentum/scale", "momentum/conv.bias", "momentum/bn.weight"));
   EXPECT_THAT(names(0), ElementsAre("momentum/conv.weight", "momentum/fc.weight"));
 }
 

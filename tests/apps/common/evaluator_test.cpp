@@ -99,7 +99,8 @@ TEST(Evaluator, ViewsAreAveragedWithTheirWeights) {
   const models::Model model = models::lenet({.input = {17, 16, 3}, .classes = 4});
   const auto logits_of = [&](const Tensor& images) {
     const NoGrad no_grad;
-    return model(images.to(DType::f32) * (1 / 255.0)).value().to_vector<float>();
+    const Variable pixels = Variable(images.to(DType::f32)) / 255;
+    return model(pixels.value()).value().to_vector<float>();
   };
   std::vector<double> mean(23 * 4);
   for (const int shift : {0, 1, -1})

@@ -21,9 +21,7 @@ TEST(RecipeRun, SumOfLossesWithSmallerRateGivesTheSameBytes) {
   };
   train("mean", {"--lr", "0.0625"});
   train("sum", {"--lr", "0.001953125", "--loss-reduction", "sum"});
-
   EXPECT_EQ(workshop.result("sum")["parameters_hash"], workshop.result("mean")["parameters_hash"]);
-
   const std::vector<Json> mean = workshop.events("mean", "step"), sum = workshop.events("sum", "step");
   ASSERT_EQ(mean.size(), sum.size());
   for (std::size_t i = 0; i < mean.size(); ++i)
@@ -33,19 +31,19 @@ TEST(RecipeRun, SumOfLossesWithSmallerRateGivesTheSameBytes) {
 
 TEST(RecipeRun, SumOfLossesIsThatOfAllMicroBatchesAndRanks) {
   const Workshop workshop;
-  const Arguments common = {"--max-steps", "4",    "--loss-reduction", "sum", "--lr", "0.002",
-                            "--precision", "fp64", "--eval-every",     "0"};
-  const auto loss_of = [&](const std::string& out, const Arguments& more) {
-    Arguments all = common;
+  const auto loss_of = [&](const std::string& out, const std::string& reduction, const Arguments& more) {
+    Arguments all = {"--max-steps",      "4",      "--lr",         "0.002",
+                     "--precision",      "fp64",   "--eval-every", "0",
+                     "--loss-reduction", reduction};
     all.insert(all.end(), more.begin(), more.end());
     const ProcessResult run = workshop.train(out, all);
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return workshop.events(out, "step").back()["loss"].get<double>();
   };
-  const double whole = loss_of("whole", {});
-  EXPECT_NEAR(loss_of("micro", {"--micro-batch-size", "8"}), whole, 1e-9);
-  EXPECT_NEAR(loss_of("ranks", {"--devices", "2"}), whole, 1e-9);
-  EXPECT_GT(std::abs(whole - loss_of("mean", {"--loss-reduction", "mean"})), 1e-4);
+  const double whole = loss_of("whole", "sum", {});
+  EXPECT_NEAR(loss_of("micro", "sum", {"--micro-batch-size", "8"}), whole, 1e-9);
+  EXPECT_NEAR(loss_of("ranks", "sum", {"--devices", "2"}), whole, 1e-9);
+  EXPECT_GT(std::abs(whole - loss_of("mean", "mean", {})), 1e-4);
 }
 
 TEST(RecipeRun, FrozenParametersKeepTheirValues) {

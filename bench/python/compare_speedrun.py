@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Trains by the speed recipe with several seeds: test accuracies and times, optionally compared with PyTorch.
+
+    python3 bench/python/compare_speedrun.py --seeds 5 --json speedrun.json --plot speedrun.svg
+    python3 bench/python/compare_speedrun.py --seeds 5 --python /path/to/python-with-torch --flags --epochs 4
+
+Each seed is one training of Convoy and, with --python, one of pytorch_speedrun.py with the same numbers on the same
+files, alternating. Of each side: the accuracy of the mean over six views (--tta), the seconds of the training and of
+this evaluation, and the seconds of the whole process, which include reading the images. The standard error is that of
+the mean. --plot draws a histogram. Needs Python only; --python names an interpreter with torch and Pillow.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from comparison import Deadline, Unavailable, collect_rounds, conclude, run_to_end  # noqa: E402
+
+PEER = pathlib.Path(__file__).resolve().parent / "pytorch_speedrun.py"
+FIGURES = ("test_accuracy", "tta_accuracy", "train_seconds", "tta_seconds", "process_seconds")
+COLORS = {"convoy": "#2a78b5", "pytorch": "#c2571a"}
+WIDTH, HEIGHT, MARGIN, BIN = 720, 260, 44, 0.1  # BIN: percent of accuracy
+
+
+def train_convoy(arguments, seed, seconds):
+    with tempfile.TemporaryDirectory() as out:
+        command = [arguments.convoy, "--model", arguments.model, "--seed", seed, "--out", out, "--tta",
+                   "--eval-every", 0, "--save-every", 1000000, "--threads", arguments.threads,
+                   "--precision", arguments.precision, *arguments.flags]
+        command += ["--data", arguments.data] if arguments.data else []
+        begin = time.monotonic()
+        run_to_end(command, seconds)
+        process_seconds = time.monotonic() - begin
+        events = map(json.loads, (pathlib.Path(out) / "log.jsonl").read_text().splitlines())
+        result = [event for event in events if event["event"] == "result"][-1]
+    return {**{figure: result[figure] for figure in FIGURES[:-1]}, "process_seconds": process_seconds}
+
+
+def train_pytorch(arguments, seed, seconds, directory):
+    config = directory / "config.toml"
+    if not config.exists():
+        config.write_text(run_to_end([arguments.convoy, "--model", arguments.model, "--print-config", *arguments.flags],
+                                     seconds).out)
+    begin = time.monotonic()
+    out = run_to_end([arguments.python, PEER, "--config", config, "--data", pathlib.Path(arguments.data) / "cifar10",
+                      "--cache", directory / "images.pt", "--seed", seed, "--threads", arguments.threads,
+                      "--precision", arguments.python_precision], seconds).out
+    return {**json.loads(out), "process_seconds": time.monotonic() - begin}
+
+
+def summary_of(runs):
+    figures = {"seeds": len(runs)}
+    for figure in FIGURES:
+        each = [run[figure] for run in runs]
+        error = statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else None
+        figures[figure] = {"mean": statistics.mean(each), "standard_error": error, "each": each}
+    return figures
+
+
+def compare(arguments):
+    left = Deadline(arguments.time_limit).left
+    with tempfile.TemporaryDirectory() as directory:
+
+        def run_seed(before):
+            seed = arguments.first_seed + before
+            found = {"convoy": train_convoy(arguments, seed, left())}
+            if arguments.python:
+                found["pytorch"] = train_pytorch(arguments, seed, left(), pathlib.Path(directory))
+            for side, run in found.items():
+                print(f"  seed {seed}  {side:8s}{100 * run['tta_accuracy']:.2f} %  {run['train_seconds']:.1f} s", flush=True)
+            return found
+
+        found = collect_rounds(arguments.seeds, left, run_seed)
+    figures = {"model": arguments.model, "flags": arguments.flags, "threads": arguments.threads,
+               "sides": {side: summary_of([each[side] for each in found]) for side in found[0]}}
+    if arguments.plot:
+        arguments.plot.write_text(histogram(figures))
+    return figures
+
+
+def histogram(figures):
+    """Returns an SVG of the number of seeds by accuracy, in bins of 0.1 %."""
+    accuracies = {side: [100 * value for value in entry["tta_accuracy"]["each"]]
+                  for side, entry in figures["sides"].items()}
+    lowest = min(min(values) for values in accuracies.values())
+    first = int(lowest / BIN) - 1
+    bins = int(max(max(values) for values in accuracies.values()) / BIN) - first + 2
+    counts = {side: [sum(int(value / BIN) - first == i for value in values) for i in range(bins)]
+              for side, values in accuracies.items()}
+    top = max(max(each) for each in counts.values())
+    column = (WIDTH - 2 * MARGIN) / bins
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+             f'font-family="sans-serif" font-size="12" fill="#333333">',
+             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
+    for number, (side, each) in enumerate(counts.items()):
+        width = column * 0.9 / len(counts)
+        for i, count in enumerate(each):
+            height = (HEIGHT - 2 * MARGIN) * count / top
+            parts.append(f'<rect x="{MARGIN + i * column + number * width:.1f}" y="{HEIGHT - MARGIN - height:.1f}" '
+                         f'width="{width:.1f}" height="{height:.1f}" fill="{COLORS[side]}"/>')
+        mean = statistics.mean(accuracies[side])
+        parts.append(f'<text x="{MARGIN}" y="{20 + 16 * number}" fill="{COLORS[side]}">{side}: mean {mean:.2f} % over '
+                     f'{len(accuracies[side])} seeds</text>')
+    for i in range(0, bins + 1, max(1, bins // 8)):
+        parts.append(f'<text x="{MARGIN + i * column:.1f}" y="{HEIGHT - MARGIN + 18}" text-anchor="middle">'
+                     f'{(first + i) * BIN:.1f}</text>')
+    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 6}" text-anchor="middle">test accuracy of {figures["model"]} '
+                 f'(percent), mean over six views</text></svg>')
+    return "\n".join(parts) + "\n"
+
+
+def with_error(entry, factor, digits):
+    error = "" if entry["standard_error"] is None else f" ± {factor * entry['standard_error']:.{digits}f}"
+    return f"{factor * entry['mean']:.{digits}f}{error}"
+
+
+def print_figures(figures):
+    print(f"{figures['model']}, {figures['threads']} threads {' '.join(figures['flags'])}: mean ± standard error")
+    print("| side | seeds | accuracy, six views (%) | one view (%) | training (s) | six views (s) | process (s) |")
+    print("|---|---|---|---|---|---|---|")
+    for side, entry in figures["sides"].items():
+        print(f"| {side} | {entry['seeds']} | {with_error(entry['tta_accuracy'], 100, 2)} | "
+              f"{with_error(entry['test_accuracy'], 100, 2)} | {with_error(entry['train_seconds'], 1, 1)} | "
+              f"{with_error(entry['tta_seconds'], 1, 1)} | {with_error(entry['process_seconds'], 1, 1)} |")
+
+
+def parser():
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--convoy", default="build/release/bin/convoy-train")
+    flags.add_argument("--model", default="speedrun-small", choices=["speedrun-small", "speedrun"])
+    flags.add_argument("--precision", default="fp32", help="of Convoy")
+    flags.add_argument("--data", default=os.environ.get("CONVOY_DATA"), help="directory that contains cifar10/")
+    flags.add_argument("--seeds", type=int, default=5, help="trainings per side")
+    flags.add_argument("--first-seed", type=int, default=1)
+    flags.add_argument("--python", help="interpreter with torch and Pillow: trains in PyTorch as well")
+    flags.add_argument("--python-precision", default="fp32", choices=["fp32", "bf16"], help="of PyTorch")
+    flags.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    flags.add_argument("--time-limit", type=float, help="time limit of the whole comparison (seconds)")
+    flags.add_argument("--json", type=pathlib.Path, help="result file (JSON)")
+    flags.add_argument("--plot", type=pathlib.Path, help="result file (SVG)")
+    flags.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of convoy-train; the last one")
+    return flags
+
+
+def main():
+    flags = parser()
+    arguments = flags.parse_args()
+    if arguments.python and not arguments.data:
+        flags.error("--python: requires --data or CONVOY_DATA, whose images PyTorch reads")
+    conclude("compare_speedrun", compare, arguments, print_figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Trains a speedrun network by the speed recipe in PyTorch, and prints the result as one line of JSON.
+
+    convoy-train --model speedrun-small --print-config >config.toml
+    python3 bench/python/pytorch_speedrun.py --config config.toml --data data/cifar10 --seed 1
+
+Reads the rates and all other numbers from a configuration of convoy-train, so that both sides use the same ones. --data
+is a directory with train/CLASS/* and test/CLASS/*. The first run decodes the images and stores them in --cache. On the
+CPU the network computes in --precision, as autocast does. Needs a Python interpreter with torch and Pillow.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import sys
+import time
+import tomllib
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+WIDTHS = {"speedrun-small": (32, 64, 64), "speedrun": (64, 256, 256)}
+WHITENED_IMAGES = 5000
+VIEWS = [(shift, mirror, 0.25 if shift == 0 else 0.125) for shift in (0, 1, -1) for mirror in (False, True)]
+
+
+def read_images(directory, cache):
+    """Returns (images [N, 3, H, W] of type u8, labels) of train and test."""
+    stored = cache and pathlib.Path(cache)
+    if stored and stored.exists():
+        return torch.load(stored)
+    from PIL import Image  # needed for the first run only
+    import numpy
+    sets = []
+    for part in ("train", "test"):
+        classes = sorted(path.name for path in (directory / part).iterdir() if path.is_dir())
+        images, labels = [], []
+        for label, name in enumerate(classes):
+            for file in sorted((directory / part / name).iterdir()):
+                images.append(torch.from_numpy(numpy.array(Image.open(file).convert("RGB"))))
+                labels.append(label)
+        sets.append((torch.stack(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels)))
+    if stored:
+        torch.save(sets, stored)
+    return sets
+
+
+def batch_norm(channels):
+    norm = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)
+    norm.weight.requires_grad = False
+    return norm
+
+
+def dirac_conv(channels, filters):
+    conv = nn.Conv2d(channels, filters, 3, padding=1, bias=False)
+    with torch.no_grad():
+        nn.init.dirac_(conv.weight[:channels])
+    return conv
+
+
+class Network(nn.Module):
+    def __init__(self, widths, images):
+        super().__init__()
+        self.whiten = nn.Conv2d(3, 24, 2)
+        self.whiten.weight.requires_grad = False
+        self.whiten.weight.data.copy_(whitening_filters(images))
+        layers, channels = [nn.GELU()], 24
+        for width in widths:
+            layers += [dirac_conv(channels, width), nn.MaxPool2d(2), batch_norm(width), nn.GELU(),
+                       dirac_conv(width, width), batch_norm(width), nn.GELU()]
+            channels = width
+        self.layers = nn.Sequential(*layers, nn.MaxPool2d(3), nn.Flatten())
+        self.head = nn.Linear(channels, 10, bias=False)
+        self.head.weight.data /= self.head.weight.data.std()
+
+    def forward(self, images):
+        return self.head(self.layers(self.whiten(images))) / self.head.in_features
+
+
+def whitening_filters(images):
+    """Returns filters [24, 3, 2, 2] that whiten the 2x2 patches of images [N, 3, H, W], and their negatives."""
+    patches = F.unfold(images, 2).transpose(1, 2).reshape(-1, 12)
+    values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
+    filters = (vectors / (values + 5e-4).sqrt()).T.flip(0).reshape(12, 3, 2, 2)
+    return torch.cat([filters, -filters])
+
+
+def orthogonalized(matrix, iterations):
+    """Returns nearly the nearest matrix with equal singular values, by Newton-Schulz iterations."""
+    x = matrix / (matrix.norm() + 1e-7)
+    tall = x.size(0) > x.size(1)
+    x = x.T if tall else x
+    for _ in range(iterations):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x.T if tall else x
+
+
+class Muon:
+    """Momentum of filters that is orthogonalized; each filter is rescaled to the norm sqrt(rows) before its step."""
+
+    def __init__(self, parameters, config):
+        self.parameters, self.config = parameters, config
+        self.momenta = [torch.zeros_like(parameter) for parameter in parameters]
+
+    @torch.no_grad()
+    def step(self, share):
+        """Makes a step with this share of the peak rate."""
+        for parameter, momentum in zip(self.parameters, self.momenta):
+            momentum.mul_(self.config["momentum"]).add_(parameter.grad)
+            direction = parameter.grad + self.config["momentum"] * momentum
+            parameter.mul_(len(parameter) ** 0.5 / parameter.norm())
+            update = orthogonalized(direction.flatten(1), self.config["ns-steps"])
+            parameter.sub_(update.view_as(parameter), alpha=self.config["lr"] * share)
+
+
+def shifted(images, limit):
+    """Returns images that are shifted by up to `limit` pixels on each axis, each by its own random numbers."""
+    count, channels, height, width = images.shape
+    padded = F.pad(images, (limit,) * 4, "reflect")
+    down, right = torch.randint(0, 2 * limit + 1, (2, count, 1, 1, 1))
+    rows = (down + torch.arange(height).view(1, 1, -1, 1)).expand(count, channels, height, padded.size(3))
+    columns = (right + torch.arange(width).view(1, 1, 1, -1)).expand(count, channels, height, width)
+    return padded.gather(2, rows).gather(3, columns)
+
+
+def evaluate(network, images, labels, views, arithmetic):
+    """Returns the accuracy of the mean logits over some views of each image."""
+    network.eval()
+    correct = 0
+    with torch.no_grad(), arithmetic():
+        for begin in range(0, len(images), 500):
+            batch = images[begin:begin + 500]
+            padded = F.pad(batch, (1,) * 4, "reflect")
+            logits = 0
+            for shift, mirror, weight in views:
+                at = 1 - shift
+                view = padded[:, :, at:at + batch.size(2), at:at + batch.size(3)]
+                logits = logits + weight * network(view.flip(-1) if mirror else view).float()
+            correct += (logits.argmax(1) == labels[begin:begin + 500]).sum().item()
+    return correct / len(images)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=pathlib.Path, required=True, help="output of convoy-train --print-config")
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--cache", help="file of the decoded images")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    arguments = parser.parse_args()
+    config = tomllib.loads(arguments.config.read_text())
+    expected = {"optimizer": "muon", "schedule": "linear", "augment": "crop=2,reflect,alternating-flip",
+                "loss-reduction": "sum", "normalize-filters": True, "decay-biases": True}
+    for name, value in expected.items():
+        if config[name] != value:
+            sys.exit(f"{arguments.config}: found {name} = {config[name]}, expected {value}")
+    whiten_epochs = float(config["freeze"].removeprefix("whiten="))
+    torch.manual_seed(arguments.seed)
+    torch.set_num_threads(arguments.threads)
+
+    def arithmetic():
+        return torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16")
+
+    (train, labels), (test, test_labels) = read_images(arguments.data, arguments.cache)
+    train, test = train.float() / 255, test.float() / 255
+    mean, std = train.mean((0, 2, 3), keepdim=True), train.std((0, 2, 3), keepdim=True)
+    train, test = (train - mean) / std, (test - mean) / std
+
+    begin = time.perf_counter()
+    network = Network(WIDTHS[config["model"]], train[:WHITENED_IMAGES]).to(memory_format=torch.channels_last)
+    filters = [p for p in network.layers.parameters() if p.dim() == 4]
+    biases = [p for p in network.layers.parameters() if p.dim() == 1 and p.requires_grad]
+    decay = config["weight-decay"] * config["lr"]  # per step at the peak
+    peaks = [config["bias-lr"], config["bias-lr"], config["sgd-lr"]]
+    groups = [{"params": params, "lr": peak, "weight_decay": decay / peak}
+              for params, peak in zip(([network.whiten.bias], biases, [network.head.weight]), peaks)]
+    sgd = torch.optim.SGD(groups, momentum=config["sgd-momentum"], nesterov=True)
+    muon = Muon(filters, config)
+    size = config["batch-size"]
+    per_epoch = math.ceil(len(train) / size)
+    steps = config["epochs"] * per_epoch
+    mirrored = torch.rand(len(train)) < 0.5
+    step = 0
+    for epoch in range(config["epochs"]):
+        network.train()
+        order = torch.randperm(len(train))
+        for first in range(0, len(train), size):
+            rows = order[first:first + size]
+            batch = shifted(train[rows], 2)
+            flip = (mirrored[rows] ^ bool(epoch % 2)).view(-1, 1, 1, 1)
+            batch = torch.where(flip, batch.flip(-1), batch).contiguous(memory_format=torch.channels_last)
+            with arithmetic():
+                logits = network(batch)
+            F.cross_entropy(logits.float(), labels[rows], label_smoothing=config["label-smoothing"],
+                            reduction="sum").backward()
+            share = 1 - step / steps
+            shares = [max(0.0, 1 - step / (whiten_epochs * per_epoch)), share, share]
+            for group, peak, of_peak in zip(sgd.param_groups, peaks, shares):
+                group["lr"] = peak * of_peak
+            sgd.step()
+            muon.step(share)
+            network.zero_grad(set_to_none=True)
+            step += 1
+    train_seconds = time.perf_counter() - begin
+    test_accuracy = evaluate(network, test, test_labels, [(0, False, 1)], arithmetic)
+    begin = time.perf_counter()
+    tta_accuracy = evaluate(network, test, test_labels, VIEWS, arithmetic)
+    print(json.dumps({"test_accuracy": test_accuracy, "tta_accuracy": tta_accuracy, "train_seconds": train_seconds,
+                      "tta_seconds": time.perf_counter() - begin}))
+
+
+if __name__ == "__main__":
+    main()

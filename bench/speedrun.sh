@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# bench/speedrun.sh [flags of bench/python/compare_speedrun.py]: builds, trains by the speed recipe with several seeds,
+# and prints accuracies and times as a table. --json and --plot write files; --help lists the flags.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+source "$root/scripts/lib.sh"
+preset=release
+if has_gpu && has_nvcc; then preset=cuda; fi
+build "$preset" --target convoy-train
+exec python3 "$root/bench/python/compare_speedrun.py" --convoy "$root/build/$preset/bin/convoy-train" "$@"

@@ -1,0 +1,74 @@
+"""Tests of bench/python/compare_speedrun.py with programs that print results without training."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python"
+
+CONVOY = f"""#!{sys.executable}
+import json, pathlib, sys
+value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
+if "--print-config" in sys.argv:
+    print("epochs = 2")
+else:
+    seed = int(value("--seed"))
+    result = dict(event="result", test_accuracy=0.80 + 0.01 * seed, tta_accuracy=0.82 + 0.01 * seed, train_seconds=10 * seed,
+                  tta_seconds=1)
+    (pathlib.Path(value("--out")) / "log.jsonl").write_text(json.dumps(dict(event="start")) + chr(10) + json.dumps(result))
+"""
+# Stands for the interpreter of pytorch_speedrun.py. Fails unless it gets the configuration of the other side.
+PYTORCH = f"""#!{sys.executable}
+import json, pathlib, sys
+value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
+assert pathlib.Path(value("--config")).read_text() == "epochs = 2\\n"
+print(json.dumps(dict(test_accuracy=0.8, tta_accuracy=0.84, train_seconds=40, tta_seconds=2)))
+"""
+
+
+class CompareSpeedrun(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+        for name, text in (("convoy-train", CONVOY), ("python", PYTORCH)):
+            (self.directory / name).write_text(text)
+            (self.directory / name).chmod(0o755)
+
+    def compare(self, *flags):
+        done = subprocess.run([sys.executable, "-B", BENCH / "compare_speedrun.py", "--convoy",
+                               self.directory / "convoy-train", "--data", self.directory, "--json",
+                               self.directory / "out.json", *map(str, flags)], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout, json.loads((self.directory / "out.json").read_text())
+
+    def test_means_have_standard_errors(self):
+        table, figures = self.compare("--seeds", 3)
+        accuracy = figures["sides"]["convoy"]["tta_accuracy"]
+        self.assertAlmostEqual(accuracy["mean"], 0.84)
+        self.assertAlmostEqual(accuracy["standard_error"], 0.01 / 3**0.5)
+        self.assertIn("| convoy | 3 | 84.00 ± 0.58 | 82.00 ± 0.58 | 20.0 ± 5.8 | 1.0 ± 0.0 |", table)
+        self.assertEqual(list(figures["sides"]), ["convoy"])
+
+    def test_one_seed_has_no_error(self):
+        table, _ = self.compare("--seeds", 1, "--first-seed", 2)
+        self.assertIn("| convoy | 1 | 84.00 | 82.00 | 20.0 | 1.0 |", table)
+
+    def test_pytorch_alternates_and_is_drawn(self):
+        plot = self.directory / "plot.svg"
+        table, figures = self.compare("--seeds", 2, "--python", self.directory / "python", "--plot", plot)
+        order = re.findall(r"seed (\d)  (\w+)", table)
+        self.assertEqual(order, [("1", "convoy"), ("1", "pytorch"), ("2", "convoy"), ("2", "pytorch")])
+        self.assertEqual(figures["sides"]["pytorch"]["train_seconds"]["each"], [40, 40])
+        text = plot.read_text()
+        self.assertIn("pytorch: mean 84.00 % over 2 seeds", text)
+        heights = [float(height) for height in re.findall(r'height="([\d.]+)" fill="#', text)]
+        self.assertEqual(sum(height > 0 for height in heights), 3)  # 83 and 84 % here, 84 % twice there
+
+
+if __name__ == "__main__":
+    unittest.main()
