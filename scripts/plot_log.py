@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the curves of a run as SVG: the training loss at each logged step and the test accuracy.
 
-    python3 scripts/plot_log.py runs/resnet20-cifar10 docs/images/resnet20-cifar10.svg
+    python3 scripts/plot_log.py runs/speedrun-small-cifar10 docs/images/speedrun-small-cifar10.svg
 
 Reads RUN/log.jsonl, where RUN is the first argument. Needs Python only.
 """

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "tests/apps/rank_runs.h"
 
@@ -58,15 +59,17 @@ TEST_F(SyncBn, SpeedrunTrainsLikeASingleRank) {
   const Arguments flags = {
       "--model",     "speedrun-small", "--batch-size",    "6",        "--epochs", "0", "--max-steps", "3",
       "--precision", "fp64",           "--deterministic", "--sync-bn"};
-  const Outcome alone = train_on(workshop, "alone", 1, "", flags);
-  ASSERT_EQ(alone.losses.size(), 3U);
-  for (const char* zero : {"0", "2"}) {
-    const Outcome found =
-        train_on(workshop, std::string("zero") + zero, 2, "shm", with(flags, {"--zero", zero}));
+  // Muon is the default; --zero needs another optimizer.
+  for (const auto& [optimizer, zero] : {std::pair("muon", "0"), std::pair("sgd", "2")}) {
+    const Arguments more = with(flags, {"--optimizer", optimizer});
+    const Outcome alone = train_on(workshop, std::string("alone-") + optimizer, 1, "", more);
+    const Outcome found = train_on(workshop, optimizer, 2, "shm", with(more, {"--zero", zero}));
+    ASSERT_EQ(alone.losses.size(), 3U);
     ASSERT_EQ(found.losses.size(), alone.losses.size());
     for (std::size_t step = 0; step < alone.losses.size(); ++step)
-      EXPECT_NEAR(found.losses[step], alone.losses[step], 1e-9 * alone.losses[step]) << "step " << step + 1;
-    EXPECT_NEAR(found.test_loss, alone.test_loss, 1e-9 * alone.test_loss);
+      EXPECT_NEAR(found.losses[step], alone.losses[step], 1e-9 * alone.losses[step])
+          << optimizer << ", step " << step + 1;
+    EXPECT_NEAR(found.test_loss, alone.test_loss, 1e-9 * alone.test_loss) << optimizer;
   }
 }
 
