@@ -152,6 +152,11 @@ def parser():
 def main():
     flags = parser()
     arguments = flags.parse_args()
+    if arguments.seeds < 1:
+        flags.error(f"--seeds: found {arguments.seeds}, expected 1 or more")
+    for name, file in (("--json", arguments.json), ("--plot", arguments.plot)):  # before trainings of many minutes
+        if file and not file.parent.is_dir():
+            flags.error(f"{name}: found no directory {file.parent}")
     if arguments.python and not arguments.data:
         flags.error("--python: requires --data or CONVOY_DATA, whose images PyTorch reads")
     conclude("compare_speedrun", compare, arguments, print_figures)

@@ -54,6 +54,15 @@ class CompareSpeedrun(unittest.TestCase):
         self.assertIn("| convoy | 3 | 84.00 ± 0.58 | 82.00 ± 0.58 | 20.0 ± 5.8 | 1.0 ± 0.0 |", table)
         self.assertEqual(list(figures["sides"]), ["convoy"])
 
+    def test_invalid_flags_are_refused_before_the_first_training(self):
+        for flags, what in ((("--seeds", "0"), "--seeds: found 0, expected 1 or more"),
+                            (("--plot", "/nowhere/plot.svg"), "--plot: found no directory /nowhere"),
+                            (("--data", "", "--python", "python3"), "--python: requires --data")):
+            done = subprocess.run([sys.executable, "-B", BENCH / "compare_speedrun.py", "--convoy", "/nowhere", *flags],
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(what, done.stderr)
+
     def test_one_seed_has_no_error(self):
         table, _ = self.compare("--seeds", 1, "--first-seed", 2)
         self.assertIn("| convoy | 1 | 84.00 | 82.00 | 20.0 | 1.0 |", table)
