@@ -30,6 +30,9 @@ struct AugmentOptions {
   /// Cutout (DeVries and Taylor, arXiv:1708.04552): the side of a square in pixels that is set to the mean (0
   /// after normalization). Its center is anywhere in the image; 0 means none.
   int cutout = 0;
+  /// Random brightness and contrast of each sample, in percent, from 0 (none) to 100. With x the normalized pixel, the
+  /// output is (x + b) c, where b is uniform in -jitter / 100 … jitter / 100, and c in 1 - jitter / 100 … 1 + jitter / 100.
+  int jitter = 0;
   /// A shift of each sample in addition to the random choices, in pixels. The sum of both must be less than the
   /// sides of the image.
   int down = 0;
@@ -54,6 +57,7 @@ struct AugmentOptions {
 //                 [1]: the ratio of its shorter side to its longer side, uniform
 //                 [2]: the top bit selects which of them is the height
 //   words(id, 3)  [0], [1]: the top and left of the box, by to_below
+//   words(id, 4)  [0], [1]: b and c of the jitter, from the upper 24 bits as a signed number
 // The pixels of the box are interpolated bilinearly in integer arithmetic (pixel centers are at
 // half-integers) and rounded to bytes before the normalization.
 void augment(CpuStream&, ConstView images, ConstView rows, ConstView ids, const AugmentOptions& options,

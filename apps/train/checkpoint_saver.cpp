@@ -55,7 +55,10 @@ void CheckpointSaver::start(const io::Snapshot& state, const io::Manifest& manif
   stall_ms_ = 0;
   directory_ = is_sharded ? begin_for_all(manifest.step) : checkpoints_.begin(manifest.step);
   io::Snapshot written = state;
-  if (!is_first()) written.model.clear();  // rank 0 writes the model
+  if (!is_first()) {  // rank 0 writes the model and the other weights
+    written.model.clear();
+    written.other_weights.clear();
+  }
   snapshot_.copy_from(written);
   manifest_ = manifest;
   best_ = best;

@@ -109,17 +109,26 @@ void DataParallel::connect(TrainStep& step) {
   step.set_gradients(reducer_.get(), parts_.control, shard_group_.get());
 }
 
+void DataParallel::reconnect(TrainStep& step) {
+  if (!reducer_) return;
+  check(!shards_, "gradients: the parameters of a sharded optimizer cannot change");
+  bucket_plan_.clear();  // of other parameters
+  reducer_.reset();
+  connect(step);
+}
+
 std::optional<std::string> DataParallel::plan_to_store() const {
   if (bucket_plan_.empty() || options_.compute.deterministic) return std::nullopt;
   return bucket_plan_;
 }
 
-void DataParallel::load(const io::Checkpoint& checkpoint) {
+void DataParallel::load(const io::Checkpoint& checkpoint,
+                        const std::vector<optim::NamedState>& other_weights) {
   if (sharded_) {
     saved_.emplace(checkpoint);
     saved_->check_matches(sharded_->describe());
   }
-  io::load_checkpoint(checkpoint, parts_.model.root(), sharded_ ? nullptr : optimizer_.get());
+  io::load_checkpoint(checkpoint, parts_.model.root(), sharded_ ? nullptr : optimizer_.get(), other_weights);
   const io::Manifest& manifest = checkpoint.manifest;
   const auto plan = manifest.extra.find(kPlanKey), limit = manifest.extra.find(kBucketKey);
   if (plan != manifest.extra.end() && limit != manifest.extra.end() &&
@@ -171,9 +180,12 @@ void DataParallel::write_plan(io::Manifest& manifest) const {
   manifest.extra[kBucketKey] = fmt::format("{}", options_.bucket_mb);
 }
 
-void DataParallel::broadcast() {
+void DataParallel::broadcast(const std::vector<optim::NamedState>& other_weights) {
   if (parts_.world_size() == 1) return;
   dist::broadcast_model(*parts_.gradients, parts_.model.root());
+  std::vector<Tensor> others;
+  for (const optim::NamedState& weight : other_weights) others.push_back(weight.tensor);
+  dist::broadcast_tensors(*parts_.gradients, others);
   broadcast_optimizer();
   bucket_plan_ = from_rank_zero(bucket_plan_);
   // A rank on other hardware than rank 0 ignores the algorithm cache and autotunes its own.

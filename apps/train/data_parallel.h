@@ -33,20 +33,23 @@ class DataParallel {
   optim::Optimizer& optimizer() { return *optimizer_; }
   /// Makes the gradient reducer of `step`, before the first step. Does nothing if there is one already.
   void connect(TrainStep& step);
+  /// Replaces the gradient reducer by one of the parameters that require a gradient now, between two steps. Not
+  /// supported with --zero. Collective.
+  void reconnect(TrainStep& step);
   /// Returns the gradient reducer; null with one rank and before connect().
   const dist::GradientReducer* reducer() const { return reducer_.get(); }
 
-  /// Loads the model, the optimizer and the bucket plan from a checkpoint. Only rank 0 calls this; broadcast()
-  /// must follow.
-  void load(const io::Checkpoint& checkpoint);
+  /// Loads the model, the optimizer, the bucket plan and other weights, if there are any, from a checkpoint. Only
+  /// rank 0 calls this; broadcast() must follow.
+  void load(const io::Checkpoint& checkpoint, const std::vector<optim::NamedState>& other_weights);
   /// Sets the state of the optimizer, which has no shards. Only rank 0 calls this; broadcast() must follow.
   void restore(const optim::OptimizerState& state);
   /// Sets the state of the optimizer from the shards that the ranks hold in memory: `held` are those of this
   /// rank. Throws PeerError if no rank holds one of them. Collective.
   void restore(const std::vector<const optim::OptimizerShard*>& held);
-  /// Copies parameters, buffers, optimizer state, bucket plan and algorithm cache of rank 0 to all ranks.
-  /// Collective.
-  void broadcast();
+  /// Copies parameters, buffers, other weights, optimizer state, bucket plan and algorithm cache of rank 0 to all
+  /// ranks. Collective.
+  void broadcast(const std::vector<optim::NamedState>& other_weights);
   /// Returns rank 0's `local` on every rank. Collective.
   std::string from_rank_zero(const std::string& local) const;
   /// Returns the minimum of `local` over all ranks. Collective.

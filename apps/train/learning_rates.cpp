@@ -95,4 +95,20 @@ std::vector<double> LearningRates::at(std::int64_t step) const {
   return rates;
 }
 
+bool LearningRates::freeze_ended(const std::vector<optim::ParameterGroup>& groups, std::int64_t step) const {
+  const auto has_rate = [&](const optim::ParameterGroup& group) {
+    return step < rates_.at(static_cast<std::size_t>(group.rate)).end;
+  };
+  const bool all_ended = std::none_of(groups.begin(), groups.end(), has_rate);  // backward needs a parameter
+  bool changes = false;
+  for (const optim::ParameterGroup& group : groups) {
+    const bool trains = has_rate(group) || all_ended;
+    for (const nn::NamedParameter& parameter : group.parameters) {
+      changes = changes || parameter.variable.requires_grad() != trains;
+      parameter.variable.set_requires_grad(trains);
+    }
+  }
+  return changes;
+}
+
 }  // namespace convoy

@@ -28,13 +28,17 @@ std::vector<optim::ParameterGroup> apply_freeze_rules(const std::vector<optim::P
                                                       const std::vector<FreezeRule>& rules);
 
 /// Functions of the step, in the order of ParameterGroup::rate. The rate of a rule has the shape of --schedule,
-/// but ends with the rule's epochs, or with the training if that ends first. From there on it is 0. Thread-safe.
+/// but ends with the rule's epochs, or with the training if that ends first. From there on it is 0.
 class LearningRates {
  public:
   /// `options` must be resolved. Throws UsageError for an invalid schedule.
   LearningRates(const TrainOptions& options, std::int64_t total_steps, std::int64_t steps_per_epoch);
   /// Returns the rates of a step; steps count from 0.
   std::vector<double> at(std::int64_t step) const;
+  /// Lets the parameters of `groups` require gradients unless their rate has ended at this step: from then on, backward
+  /// skips the layers that compute nothing else. Changes nothing if all rates have ended.
+  /// Returns whether that changes any parameter.
+  bool freeze_ended(const std::vector<optim::ParameterGroup>& groups, std::int64_t step) const;
 
  private:
   struct Rate {

@@ -66,7 +66,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add(
       "augment", &o.augment,
       "Augmentation: auto, none, or a comma-separated list of crop[=4], reflect, resized-crop[=8], flip, "
-      "alternating-flip, cutout[=8]",
+      "alternating-flip, cutout[=8], jitter[=10]",
       {.value = "LIST",
        .default_text = "for photographs crop=4,flip (speedrun crop=2,reflect,alternating-flip), else none"});
 
@@ -155,10 +155,20 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
             .maximum = 0.99,
             .advanced = true});
 
-  line.add("freeze", &o.freeze,
-           "Parameters whose learning rate reaches its end early: none, or a comma-separated list of "
-           "PREFIX=EPOCHS",
-           {.value = "LIST", .default_text = "none; whiten=3 for the speedrun networks", .advanced = true});
+  line.add(
+      "freeze", &o.freeze,
+      "Parameters that stop training early, when their learning rate reaches its end: none, or a comma-separated list of "
+      "PREFIX=EPOCHS",
+      {.value = "LIST", .default_text = "none; whiten=3 for the speedrun networks", .advanced = true});
+  line.add("ema", &o.ema,
+           "Decay of an exponential moving average of the weights, which is evaluated and saved; 0: none",
+           {.value = "DECAY", .minimum = 0, .maximum = 1, .advanced = true});
+  line.add("lookahead", &o.lookahead,
+           "Interval between updates of Lookahead's slow weights (steps); 0: no Lookahead",
+           {.value = "STEPS", .minimum = 0, .maximum = 1e9, .advanced = true});
+  line.add("lookahead-alpha", &o.lookahead_alpha,
+           "How far the slow weights of Lookahead move to the trained ones (fraction of the difference)",
+           {.value = "ALPHA", .minimum = 0, .maximum = 1, .advanced = true});
 
   line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0});
 
@@ -260,6 +270,11 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
         "--loss-scale: found --precision {}, expected fp16", o.precision);
   loss_scale_settings(o);
   parse_freeze_rules(*o.freeze);
+  check(o.ema < 1, "--ema {}: expected less than 1", o.ema);
+  check(o.ema == 0 || o.lookahead == 0, "--ema {}: found --lookahead {}, expected one of the two", o.ema,
+        o.lookahead);
+  check(o.lookahead > 0 || !line.given("lookahead-alpha"),
+        "--lookahead-alpha: found --lookahead 0, expected a number of steps");
   check(*o.label_smoothing < 1, "--label-smoothing {}: expected less than 1", *o.label_smoothing);
   check(o.schedule != "triangle" || *o.warmup == 0,
         "--warmup {}: found --schedule triangle, which has its own warmup; expected 0", *o.warmup);

@@ -37,7 +37,7 @@ TrainStep::TrainStep(const models::Model& model, optim::Optimizer& optimizer, op
       device_(std::move(device)),
       settings_(settings),
       epoch_(Tensor::empty({1}, DType::i32, device_)),
-      rates_(Tensor::empty({optimizer.rates()}, DType::f64, device_)),
+      rates_(Tensor::empty({settings.rates}, DType::f64, device_)),
       seed_(scaler != nullptr ? scaler->seed() : Tensor::full({1}, 1, settings.loss_dtype, device_)),
       backward_done_(Event::timed(device_.stream())),
       summed_(Event::timed(device_.stream())),
@@ -47,6 +47,8 @@ TrainStep::TrainStep(const models::Model& model, optim::Optimizer& optimizer, op
 }
 
 TrainStep::~TrainStep() = default;
+
+void TrainStep::discard_captures() { captured_steps_.clear(); }
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batches,
                                           const std::vector<double>& rates) {

@@ -31,6 +31,7 @@ struct TrainStepSettings {
   std::optional<double> clip_norm;
   DType dtype = DType::f32;       // type of images and activations
   DType loss_dtype = DType::f32;  // type of losses, which is the type of the parameters
+  std::int64_t rates = 1;         // number of learning rates, at least Optimizer::rates()
   bool capture = false;           // capture steps as CUDA graphs; GPU only
   /// Also runs micro-batches without samples, because other ranks' synchronized batch norms wait for them.
   bool run_empty_batches = false;
@@ -66,6 +67,10 @@ class TrainStep {
   /// Returns the mean loss of a batch of this rank, by a forward pass in evaluation mode that changes no
   /// parameter and no buffer. Blocks until the device has computed it.
   double evaluate(const data::Batch& batch);
+
+  /// Discards the captured steps, because other parameters require a gradient from now on. The next steps run
+  /// eagerly, and are captured again.
+  void discard_captures();
 
   /// Returns, once, why steps run eagerly although capture was requested; else nullopt.
   std::optional<std::string> take_warning();
@@ -129,7 +134,7 @@ class TrainStep {
   TrainStepSettings settings_;
 
   Tensor epoch_;  // i32 [1]
-  Tensor rates_;  // f64 [rates of the optimizer]
+  Tensor rates_;  // f64 [TrainStepSettings::rates]
   Tensor seed_;   // the gradient of the loss [1]: the loss scale, or 1
   bool times_phases_ = false;
   std::vector<std::unique_ptr<Marks>> marks_;  // one per micro-batch

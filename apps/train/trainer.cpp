@@ -29,6 +29,25 @@ std::unique_ptr<optim::LossScaler> make_scaler(const TrainOptions& options, cons
   return std::make_unique<optim::LossScaler>(device, precision.parameters, loss_scale_settings(options));
 }
 
+/// Has the average in the model for its lifetime, and the training's weights in the average. Does nothing for null.
+class SwappedWeights {
+ public:
+  explicit SwappedWeights(optim::WeightAverage* average) : average_(average) {
+    if (average_ != nullptr) average_->swap();
+  }
+  ~SwappedWeights() {
+    try {
+      if (average_ != nullptr) average_->swap();
+    } catch (const DeviceError&) {  // the device has failed, and its memory cannot be used again
+    }
+  }
+  SwappedWeights(const SwappedWeights&) = delete;
+  SwappedWeights& operator=(const SwappedWeights&) = delete;
+
+ private:
+  optim::WeightAverage* average_;
+};
+
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
@@ -60,6 +79,8 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
                                   .resident = resident,
                                   .defer_images = resident});
   rates_ = std::make_unique<LearningRates>(options_, total_steps_, steps_per_epoch);
+  if (options_.ema > 0 || options_.lookahead > 0)
+    average_ = std::make_unique<optim::WeightAverage>(parts_.model.root());
   step_ = std::make_unique<TrainStep>(
       parts_.model, parallel_.optimizer(), scaler_.get(), *loader_, parts_.device,
       TrainStepSettings{
@@ -69,6 +90,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
           .clip_norm = options_.clip_norm > 0 ? std::optional(options_.clip_norm) : std::nullopt,
           .dtype = precision_.compute,
           .loss_dtype = precision_.parameters,
+          .rates = std::ssize(rates_->at(0)),
           .capture = use_cuda_graph(options_.compute, parts_.device),
           .run_empty_batches = parts_.statistics != nullptr,
           .profiler = parts_.profiler,
@@ -87,7 +109,8 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
 
 std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
   const dist::PhaseScope phase(parts_.plane, dist::Phase::load);
-  parallel_.load(checkpoint);
+  parallel_.load(checkpoint, other_weights());
+  if (optim::WeightAverage* const average = evaluated_average()) average->swap();  // as save() does
   const io::Manifest& manifest = checkpoint.manifest;
   state_ = read_state(manifest, checkpoint.path);
   saved_step_ = state_.step;
@@ -101,43 +124,9 @@ std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
       checkpoint.path.string(), *problem);
 }
 
-KeptTraining Trainer::abandon() {
-  end_save_alone();
-  KeptTraining kept{.points = {}, .saved_step = saved_step_};
-  if (keeps_recovery_points()) {
-    kept.points = std::move(recovery_points_);
-    return kept;
-  }
-  const std::vector<nn::NamedBuffer> buffers = parts_.model.root().buffers();
-  for (std::size_t i = 0; i < buffers_before_step_.size(); ++i)
-    buffers[i].tensor.copy_from(buffers_before_step_[i]);
-  RecoveryPoint& point = kept.points.emplace_back();
-  point.state = state_;
-  point.snapshot.optimizer = parallel_.snapshot().optimizer;  // the model is in place
-  return kept;
-}
-
-void Trainer::adopt(const KeptTraining& kept) {
-  const RecoveryPoint* point = &kept.points.front();
-  if (const bool is_sharded = point->snapshot.shard.count > 1; is_sharded) {
-    // A rank may have failed to take the newest one.
-    const std::int64_t step = parallel_.minimum(point->state.step);
-    if (point->state.step != step) point = &kept.points.back();
-    if (point->state.step != step)
-      fail<PeerError>("continuing from step {}: this rank has the states of steps {} and {} only", step,
-                      kept.points.front().state.step, point->state.step);
-    parallel_.restore({&point->snapshot.shard, &point->peer_shard});
-  } else if (parts_.rank() == 0) {
-    parallel_.restore(point->snapshot.optimizer);
-  }
-  if (!point->snapshot.model.empty()) point->snapshot.restore_model(parts_.model.root());
-  state_ = point->state;
-  saved_step_ = parts_.checkpoints.contains(kept.saved_step) ? kept.saved_step : -1;
-}
-
 void Trainer::broadcast_state() {
   if (parts_.world_size() == 1) return;
-  parallel_.broadcast();
+  parallel_.broadcast(other_weights());
   state_ = parse_state(parallel_.from_rank_zero(format_state(state_)));
   saved_step_ = std::stoll(parallel_.from_rank_zero(std::to_string(saved_step_)));
   if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
@@ -176,6 +165,8 @@ int Trainer::run_steps() {
     };
   reporter_->set_callbacks([this](const StepReport& report) { call(&TrainerCallbacks::on_step, report); },
                            std::move(on_parts));
+  if (average_ && state_.step == 0) average_->reset();
+  freeze_ended();
   parallel_.connect(*step_);
   if (!finished()) loader_->seek(state_.epoch, state_.epoch_step);
   while (true) {
@@ -197,37 +188,15 @@ int Trainer::run_steps() {
     }
     if (finished()) parallel_.check_replicas(state_.step);
     if (stopped) return signal;
-    if (finished()) return 0;
+    if (finished()) {
+      if (optim::WeightAverage* const average = evaluated_average()) average->swap();
+      average_.reset();
+      return 0;
+    }
     if (keeps_recovery_points() && (recovery_points_.empty() || state_.step % options_.snapshot_every == 0))
       take_recovery_point();
     take_step();
   }
-}
-
-/// Whether a step that fails may leave parameters that have been updated in part, or lose the only copy of a shard.
-bool Trainer::keeps_recovery_points() const {
-  return parts_.may_regroup && parts_.world_size() > 1 &&
-         (parallel_.is_sharded() || parts_.device.kind() == DeviceKind::cuda);
-}
-
-/// Copies the state to host memory. If that fails on some ranks, these keep the previous point, as all others do.
-void Trainer::take_recovery_point() {
-  synchronize();
-  RecoveryPoint point;
-  if (recovery_points_.size() == 2) {
-    point = std::move(recovery_points_.back());
-    recovery_points_.pop_back();
-  }
-  point.snapshot.copy_from(parallel_.snapshot());
-  if (parallel_.is_sharded()) point.peer_shard = parallel_.shard_of_peer();
-  point.state = state_;
-  recovery_points_.insert(recovery_points_.begin(), std::move(point));
-}
-
-void Trainer::keep_buffers() {
-  const std::vector<nn::NamedBuffer> buffers = parts_.model.root().buffers();
-  buffers_before_step_.clear();
-  for (const nn::NamedBuffer& buffer : buffers) buffers_before_step_.push_back(buffer.tensor.clone());
 }
 
 void Trainer::take_step() {
@@ -252,6 +221,7 @@ void Trainer::take_step() {
   const std::int64_t epoch = state_.epoch;
   const bool epoch_ends = state_.advance(samples, loader_->steps_per_epoch());
   buffers_before_step_.clear();
+  average_weights();
   reporter_->add_losses(state_.step, losses);
   dist::enter(parts_.plane, dist::Phase::between);
   report_warnings();
@@ -264,6 +234,38 @@ void Trainer::take_step() {
   parallel_.verify_sums(state_.step);
   if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0)
     parallel_.check_replicas(state_.step);
+  // Before a checkpoint of this step, which stores the bucket plan of the next one.
+  if (!finished()) freeze_ended();
+}
+
+void Trainer::freeze_ended() {
+  if (parallel_.is_sharded()) return;  // the shards of all parameters have fixed places
+  if (!rates_->freeze_ended(parallel_.optimizer().groups(), state_.step)) return;
+  synchronize();  // the device may still replay a captured step
+  step_->discard_captures();
+  parallel_.reconnect(*step_);
+}
+
+void Trainer::average_weights() {
+  const bool is_ema = options_.ema > 0;
+  const bool is_due =
+      is_ema || (options_.lookahead > 0 && (state_.step % options_.lookahead == 0 || finished()));
+  if (!is_due) return;
+  parallel_.gather_parameters();
+  average_->update(is_ema ? 1 - optim::ema_decay(options_.ema, state_.step) : options_.lookahead_alpha);
+  if (!is_ema) average_->write_back();
+}
+
+std::vector<optim::NamedState> Trainer::other_weights() const {
+  if (!average_) return {};
+  return average_->state(options_.ema > 0 ? "training" : "slow");
+}
+
+void Trainer::combine_running_statistics() {
+  parallel_.combine_running_statistics(train_.size());
+  if (!average_ || parts_.world_size() == 1) return;
+  const SwappedWeights swapped(average_.get());
+  parallel_.combine_running_statistics(train_.size());
 }
 
 void Trainer::report_warnings() {
@@ -331,7 +333,8 @@ std::optional<Evaluation> Trainer::evaluate_now(bool views) {
   const dist::PhaseScope phase(parts_.plane, dist::Phase::evaluation);
   synchronize();
   const Profiler::Range range(parts_.profiler, "evaluation");
-  parallel_.combine_running_statistics(train_.size());
+  combine_running_statistics();
+  const SwappedWeights swapped(evaluated_average());
   const Tensor& test_images = parts_.data.test.images;
   if (!resident_test_images_.defined() &&
       keep_data_on_device(options_.compute, parts_.device, test_images.bytes()))
@@ -381,8 +384,10 @@ void Trainer::save() {
   report(saver_.finish());  // one at a time
   synchronize();
   check_parameters();
-  parallel_.combine_running_statistics(train_.size());
+  combine_running_statistics();
+  const SwappedWeights swapped(evaluated_average());
   io::Snapshot state = parallel_.snapshot();
+  state.other_weights = other_weights();
   if (parallel_.is_sharded() && !saver_.can_write_shards()) {
     state.shard = {};
     state.optimizer = parallel_.gather_optimizer();

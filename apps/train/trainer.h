@@ -18,6 +18,7 @@
 #include "convoy/apps/train/trainer_parts.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/datasets/loader/loader.h"
+#include "convoy/engine/optim/weight_average.h"
 
 namespace convoy {
 
@@ -95,6 +96,16 @@ class Trainer {
   int run_steps();
   void take_step();
   void keep_buffers();
+  /// Lets parameters whose learning rate has ended by the next step require no gradient.
+  void freeze_ended();
+  /// Makes the part of --ema or --lookahead that follows a step.
+  void average_weights();
+  /// Returns the average of the weights, as a checkpoint stores it; nothing without --ema and --lookahead.
+  std::vector<optim::NamedState> other_weights() const;
+  /// Returns the average if it is what evaluations use; else null.
+  optim::WeightAverage* evaluated_average() const { return options_.ema > 0 ? average_.get() : nullptr; }
+  /// Sets the running statistics, also those of the average, to those that evaluations and checkpoints use. Collective.
+  void combine_running_statistics();
   /// Blocks until the device has completed all steps, so that state_ and all parameters are up to date.
   void synchronize();
   /// Reports the warnings of kernels and of the captured step since the last call.
@@ -130,6 +141,8 @@ class Trainer {
   DataParallel parallel_;
   std::unique_ptr<TrainStep> step_;
   std::unique_ptr<LearningRates> rates_;
+  /// The average of --ema, or the slow weights of --lookahead; null without them, and after a complete run().
+  std::unique_ptr<optim::WeightAverage> average_;
   std::int64_t total_steps_ = 0;
   TrainingState state_;
   std::int64_t saved_step_ = -1;  // step of the latest checkpoint, which may be in progress; -1: none

@@ -194,6 +194,7 @@ def main():
             batch = shifted(train[rows], 2)
             flip = (mirrored[rows] ^ bool(epoch % 2)).view(-1, 1, 1, 1)
             batch = torch.where(flip, batch.flip(-1), batch).contiguous(memory_format=torch.channels_last)
+            network.whiten.bias.requires_grad = step < whiten_epochs * per_epoch
             with arithmetic():
                 logits = network(batch)
             F.cross_entropy(logits.float(), labels[rows], label_smoothing=config["label-smoothing"],

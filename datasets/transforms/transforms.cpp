@@ -12,13 +12,14 @@ namespace {
 constexpr int kDefaultCropPadding = 4;  // He et al., arXiv:1512.03385, section 4.2
 constexpr int kDefaultCutout = 8;       // pixels per side
 constexpr int kDefaultMinArea = 8;      // percent
+constexpr int kDefaultJitter = 10;      // percent
 constexpr int kMaxNumber = 1024;        // pixels; check_image_size() compares with the images
 // One level of a pixel value, so that the noise of a constant channel is not amplified.
 constexpr float kMinStd = 1.0f / 255.0f;
 
 constexpr const char* kExpected =
     "expected auto, none, or a comma-separated list of crop[=PIXELS], reflect, resized-crop[=PERCENT], "
-    "flip, alternating-flip and cutout[=PIXELS]";
+    "flip, alternating-flip, cutout[=PIXELS] and jitter[=PERCENT]";
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(' ');
@@ -49,6 +50,8 @@ void apply(std::string_view word, kernels::AugmentOptions& augment) {
     augment.cutout = number(word, kDefaultCutout);
   } else if (word_name(word) == "resized-crop") {
     augment.min_area = number(word, kDefaultMinArea, "percentage", 100);
+  } else if (word_name(word) == "jitter") {
+    augment.jitter = number(word, kDefaultJitter, "percentage", 100);
   } else if (word == "reflect") {
     augment.reflect = true;
   } else if (word == "flip" || word == "alternating-flip") {
@@ -104,6 +107,7 @@ std::string TransformSpec::describe() const {
   if (augment.min_area > 0) text += fmt::format("resized crop from {}%, ", augment.min_area);
   if (augment.flip) text += augment.alternate_flips ? "alternating flip, " : "flip, ";
   if (augment.cutout > 0) text += fmt::format("cutout {}, ", augment.cutout);
+  if (augment.jitter > 0) text += fmt::format("brightness and contrast within {}%, ", augment.jitter);
 
   std::size_t channels = augment.mean.size();  // trailing channels without normalization are not shown
   while (channels > 0 && augment.mean[channels - 1] == 0 && augment.inverse_std[channels - 1] == 1)

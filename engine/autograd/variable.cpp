@@ -16,10 +16,8 @@ thread_local std::uint64_t next_sequence = 0;
 }  // namespace
 
 Variable::Variable(Tensor value, bool requires_grad) : state_(std::make_shared<State>()) {
-  check(!requires_grad || is_floating(value.dtype()),
-        "a variable of type {} cannot require a gradient; expected floating point", to_string(value.dtype()));
   state_->value = std::move(value);
-  state_->requires_grad = requires_grad;
+  set_requires_grad(requires_grad);
 }
 
 Variable::Variable(Tensor value, std::shared_ptr<Node> creator) : state_(std::make_shared<State>()) {
@@ -58,6 +56,14 @@ void Variable::wait_ready() const {
 }
 
 bool Variable::requires_grad() const { return state_ != nullptr && state_->requires_grad; }
+void Variable::set_requires_grad(bool requires_grad) const {
+  check(defined() && is_leaf(), "set_requires_grad: found {}, expected a leaf",
+        defined() ? "the result of an operation" : "an undefined variable");
+  check(!requires_grad || is_floating(dtype()),
+        "a variable of type {} cannot require a gradient; expected floating point", to_string(dtype()));
+  state_->requires_grad = requires_grad;
+}
+
 const std::shared_ptr<Node>& Variable::creator() const { return state_->creator; }
 const Tensor& Variable::grad() const { return state_->grad; }
 bool Variable::has_new_grad() const { return state_->grad_is_new; }

@@ -51,6 +51,10 @@ class Variable {
   const DeviceContext& context() const;
   /// Returns whether backward() computes a gradient of the variable.
   bool requires_grad() const;
+  /// Sets whether backward() computes a gradient of this leaf from now on, as to freeze a parameter. Without one,
+  /// operations that are recorded later do not propagate gradients to it. Throws UsageError if this is not a leaf,
+  /// or if `requires_grad` is set and the value is not floating point.
+  void set_requires_grad(bool requires_grad) const;
   /// Returns whether no recorded operation computed the variable.
   bool is_leaf() const { return creator() == nullptr; }
   /// Returns the operation that computed this variable; null for a leaf.

@@ -156,6 +156,9 @@ void CheckpointDirectory::write_files(const fs::path& directory, const Snapshot&
   if (!is_sharded)
     manifest.files[std::string(kOptimizerFile)] =
         write_recorded(directory / kOptimizerFile, lay_out(state_dict(snapshot.optimizer.tensors)));
+  if (!snapshot.other_weights.empty())
+    manifest.files[std::string(kOtherWeightsFile)] =
+        write_recorded(directory / kOtherWeightsFile, lay_out(state_dict(snapshot.other_weights)));
   write_manifest(directory, manifest);
   sync_directory(directory);
 }
@@ -250,10 +253,19 @@ void CheckpointDirectory::prune() const {
 
 Checkpoint open_checkpoint(const fs::path& directory) { return {directory, read_manifest(directory)}; }
 
-void load_checkpoint(const Checkpoint& checkpoint, nn::Module& model, optim::Optimizer* optimizer) {
+void load_checkpoint(const Checkpoint& checkpoint, nn::Module& model, optim::Optimizer* optimizer,
+                     const std::vector<optim::NamedState>& other_weights) {
   const fs::path model_file = checkpoint.path / kModelFile;
   const PreparedImport import =
       PreparedImport::of(model, read_safetensors(model_file, Device::cpu()).tensors, model_file.string());
+  std::optional<PreparedImport> others;
+  if (!other_weights.empty()) {
+    const fs::path file = checkpoint.path / kOtherWeightsFile;
+    if (!checkpoint.manifest.has_other_weights())
+      fail<CheckpointError>("{}: found no {}, expected one from a training with an average of weights",
+                            checkpoint.path.string(), kOtherWeightsFile);
+    others = PreparedImport::of(other_weights, read_safetensors(file, Device::cpu()).tensors, file.string());
+  }
   if (optimizer != nullptr) {
     const SavedOptimizer saved(checkpoint);
     const optim::OptimizerState state = state_of(*optimizer);  // shares the optimizer's tensors
@@ -264,6 +276,7 @@ void load_checkpoint(const Checkpoint& checkpoint, nn::Module& model, optim::Opt
     optimizer->set_steps(saved.steps());
   }
   import.apply();
+  if (others) others->apply();
   model.refresh_low_precision_copies();
 }
 

@@ -1,6 +1,6 @@
 // Crash-safe checkpoints: directories with model.safetensors, optimizer.safetensors and manifest.json. If the
-// process is killed at any moment, either the previous checkpoint or the new one is complete. With ZeRO each
-// rank writes its shard of the optimizer's state: optimizer-00001-of-00004.safetensors and so on.
+// process is killed at any moment, either the previous checkpoint or the new one is complete. A training with
+// an average of weights adds other_weights.safetensors. With ZeRO each rank writes its shard of the optimizer's state: optimizer-00001-of-00004.safetensors and so on.
 //
 //   root/step_000123/       a checkpoint; complete as soon as it has this name
 //   root/LATEST, root/BEST  one line with the name of a checkpoint; replaced atomically
@@ -88,9 +88,10 @@ class CheckpointDirectory {
 /// missing, unreadable or damaged.
 Checkpoint open_checkpoint(const std::filesystem::path& directory);
 
-/// Loads a checkpoint into a model, and into an optimizer unless that is null. If the checkpoint belongs to
-/// another model or optimizer, or cannot be read, changes nothing and throws CheckpointError. Not thread-safe: no
-/// other thread uses the model or the optimizer meanwhile.
-void load_checkpoint(const Checkpoint& checkpoint, nn::Module& model, optim::Optimizer* optimizer);
+/// Loads a checkpoint into a model, into an optimizer unless that is null, and into `other_weights` unless there are
+/// none. If the checkpoint belongs to another model or optimizer, has no such other weights, or cannot be read, changes
+/// nothing and throws CheckpointError. Not thread-safe: no other thread uses the model or the optimizer meanwhile.
+void load_checkpoint(const Checkpoint& checkpoint, nn::Module& model, optim::Optimizer* optimizer,
+                     const std::vector<optim::NamedState>& other_weights = {});
 
 }  // namespace convoy::io

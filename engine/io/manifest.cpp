@@ -95,11 +95,12 @@ Json parse(const fs::path& path) {
   return json;
 }
 
-/// Throws CheckpointError unless the files are those of a checkpoint: the model, and the optimizer as a whole or
-/// in shards. So no name of a manifest leads out of its directory.
+/// Throws CheckpointError unless the files are those of a checkpoint: the model, the optimizer as a whole or in
+/// shards, and other weights if there are any. So no name of a manifest leads out of its directory.
 void check_names(const fs::path& path, const Manifest& manifest) {
   std::set<std::string> expected = {std::string(kModelFile)};
   if (manifest.shards() == 0) expected.emplace(kOptimizerFile);
+  if (manifest.has_other_weights()) expected.emplace(kOtherWeightsFile);
   for (int i = 0; i < manifest.shards(); ++i) expected.insert(shard_file(i, manifest.shards()));
   for (const auto& [name, record] : manifest.files)
     if (expected.erase(name) == 0)

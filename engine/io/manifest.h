@@ -12,7 +12,9 @@ namespace convoy::io {
 
 inline constexpr std::string_view kModelFile = "model.safetensors";          // parameters and buffers
 inline constexpr std::string_view kOptimizerFile = "optimizer.safetensors";  // state of the optimizer
-inline constexpr std::string_view kManifestFile = "manifest.json";           // the manifest
+/// Snapshot::other_weights; only in checkpoints of trainings that have them.
+inline constexpr std::string_view kOtherWeightsFile = "other_weights.safetensors";
+inline constexpr std::string_view kManifestFile = "manifest.json";  // the manifest
 
 /// Returns the name of the file with one shard of an optimizer's state: optimizer-00001-of-00004.safetensors for
 /// shard 0 of 4.
@@ -44,8 +46,11 @@ struct Manifest {
 
   /// Returns the number of shards in which the optimizer's state is stored; 0 if it is in kOptimizerFile.
   int shards() const {
-    return files.contains(std::string(kOptimizerFile)) ? 0 : static_cast<int>(files.size()) - 1;
+    if (files.contains(std::string(kOptimizerFile))) return 0;
+    return static_cast<int>(files.size()) - (has_other_weights() ? 2 : 1);
   }
+  /// Returns whether the checkpoint has Snapshot::other_weights.
+  bool has_other_weights() const { return files.contains(std::string(kOtherWeightsFile)); }
 };
 
 /// Writes the manifest of a checkpoint directory, and blocks until it is on disk. Throws OutputError if the

@@ -43,6 +43,7 @@ Snapshot Snapshot::of(const nn::Module& model) {
 void Snapshot::copy_from(const Snapshot& other) {
   if (!memory_) memory_ = DeviceContext::create_cpu({.threads = 1});
   copy_list(other.model, model, &optim::NamedState::tensor, *memory_);
+  copy_list(other.other_weights, other_weights, &optim::NamedState::tensor, *memory_);
   copy_list(other.optimizer.tensors, optimizer.tensors, &optim::NamedState::tensor, *memory_);
   copy_list(other.shard.pieces, shard.pieces, &optim::StatePiece::values, *memory_);
   optimizer.name = other.optimizer.name;

@@ -16,9 +16,11 @@ struct Snapshot {
   std::vector<optim::NamedState> model;  // parameters, then buffers
   optim::OptimizerState optimizer;       // without tensors if the ranks store shards
   optim::OptimizerShard shard;           // without pieces otherwise
+  /// Further weights of the model, as WeightAverage::state() returns them; usually none.
+  std::vector<optim::NamedState> other_weights = {};
 
   /// Returns a snapshot that shares the tensors of the model. Waits until the parameters are complete on this
-  /// rank. The caller adds the optimizer or a shard.
+  /// rank. The caller adds the optimizer or a shard, and other weights.
   static Snapshot of(const nn::Module& model);
 
   /// Copies all of `other` to host memory, and waits for the copies. Uses the memory of an earlier copy again

@@ -106,9 +106,9 @@ void Optimizer::step(const Tensor& lr, const OptimizerStepOptions& options) {
   check(steps_.device() == context().device(),
         "optimizer {}: the model has moved from {} to {}; build the optimizer afterwards", name(),
         steps_.context().name(), context().name());
-  check(lr.defined() && lr.dtype() == DType::f64 && lr.shape() == Shape({rates()}) &&
+  check(lr.defined() && lr.dtype() == DType::f64 && lr.shape().rank() == 1 && lr.numel() >= rates() &&
             lr.device() == context().device(),
-        "optimizer {}: learning rate is {} {} on {}, expected f64 [{}] on {}", name(),
+        "optimizer {}: learning rate is {} {} on {}, expected f64 [{}] or more on {}", name(),
         lr.defined() ? to_string(lr.dtype()) : "undefined", lr.shape().text(),
         lr.defined() ? lr.context().name() : "none", rates(), context().name());
   check(!options.clip_norm || *options.clip_norm > 0, "optimizer {}: clip norm {}, expected above 0", name(),

@@ -76,7 +76,8 @@ class Optimizer {
   /// a rank may have none), if a parameter has left the device or precision of its state, or if `lr` is
   /// negative or an option is invalid.
   void step(double lr, const OptimizerStepOptions& options = {});
-  /// Makes one step with learning rates in device memory: f64 [rates()] on the parameters' device. A captured
+  /// Makes one step with learning rates in device memory: f64 [rates()], or more of which
+  /// the others are not used, on the parameters' device. A captured
   /// CUDA graph reads them at each replay. A graph that has the step without its backward needs gradients at
   /// fixed addresses (Variable::set_grad_storage()). Throws UsageError for another tensor.
   void step(const Tensor& lr, const OptimizerStepOptions& options = {});

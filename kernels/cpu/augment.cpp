@@ -53,11 +53,10 @@ void copy_backwards(const std::uint8_t* from, int count, std::uint8_t* to) {
 template <class T>
 class Normalizer {
  public:
-  Normalizer(const AugmentOptions& options, int width, int channels) {
+  Normalizer(const Normalization<T>& by, int width, int channels) {
     for (int x = 0; x < width; ++x) {
-      mean_.insert(mean_.end(), options.mean.begin(), options.mean.begin() + channels);
-      inverse_std_.insert(inverse_std_.end(), options.inverse_std.begin(),
-                          options.inverse_std.begin() + channels);
+      mean_.insert(mean_.end(), by.mean, by.mean + channels);
+      inverse_std_.insert(inverse_std_.end(), by.inverse_std, by.inverse_std + channels);
     }
   }
 
@@ -78,18 +77,18 @@ class Normalizer {
 template <class Half>
 class TableNormalizer {
  public:
-  TableNormalizer(const AugmentOptions& options, int width, int channels)
+  TableNormalizer(const Normalization<float>& by, int width, int channels)
       : width_(width), channels_(channels) {
     for (std::size_t pixel = 0; pixel < kPixels; ++pixel)
-      for (std::size_t c = 0; c < options.mean.size(); ++c)
+      for (std::size_t c = 0; c < table_.size(); ++c)
         table_[c][pixel] =
-            Half(normalize_pixel(static_cast<std::uint8_t>(pixel), options.mean[c], options.inverse_std[c]));
+            Half(normalize_pixel(static_cast<std::uint8_t>(pixel), by.mean[c], by.inverse_std[c]));
   }
 
   void row(const std::uint8_t* pixels, Half* out) const {
     with_channels(channels_, [&](auto channels) {
       for (int x = 0; x < width_; ++x)
-        for (std::size_t c = 0; c < channels; ++c) *out++ = table_[c][*pixels++];
+        for (int c = 0; c < channels; ++c) *out++ = table_[static_cast<std::size_t>(c)][*pixels++];
     });
   }
 
@@ -101,14 +100,16 @@ class TableNormalizer {
 
 template <class T>
 using NormalizerFor = std::conditional_t<std::is_floating_point_v<T>, Normalizer<T>, TableNormalizer<T>>;
+/// The type in which pixels are normalized.
+template <class T>
+using NormalizedIn = std::conditional_t<std::is_floating_point_v<T>, T, float>;
 
 /// Augments images of one size. Owns the scratch memory of one thread.
 template <class T>
 class Augmenter {
  public:
-  Augmenter(const AugmentOptions& options, const NormalizerFor<T>& normalizer, const Shape& images)
+  Augmenter(const AugmentOptions& options, const Shape& images)
       : options_(options),
-        normalizer_(normalizer),
         height_(static_cast<int>(images[1])),
         width_(static_cast<int>(images[2])),
         channels_(static_cast<int>(images[3])),
@@ -117,15 +118,16 @@ class Augmenter {
         row_(static_cast<std::size_t>(width_ * channels_)) {}
 
   /// Normalizes the image without any augmentation, as evaluation does.
-  void normalize(const std::uint8_t* image, T* out) {
-    for (int y = 0; y < height_; ++y) normalizer_.row(image + y * row_size(), out + y * row_size());
+  void normalize(const std::uint8_t* image, const NormalizerFor<T>& normalizer, T* out) {
+    for (int y = 0; y < height_; ++y) normalizer.row(image + y * row_size(), out + y * row_size());
   }
 
-  void augment(const std::uint8_t* image, const AugmentChoices& choices, T* out) {
+  void augment(const std::uint8_t* image, const AugmentChoices& choices, const NormalizerFor<T>& normalizer,
+               T* out) {
     if (options_.min_area > 0) {
-      stretch(image, choices, out);
+      stretch(image, choices, normalizer, out);
     } else {
-      shift(image, choices, out);
+      shift(image, choices, normalizer, out);
     }
     cut_out(choices, out);
   }
@@ -133,7 +135,8 @@ class Augmenter {
  private:
   std::int64_t row_size() const { return std::ssize(row_); }
 
-  void shift(const std::uint8_t* image, const AugmentChoices& choices, T* out) {
+  void shift(const std::uint8_t* image, const AugmentChoices& choices, const NormalizerFor<T>& normalizer,
+             T* out) {
     for (int x = 0; x < width_; ++x)
       columns_[static_cast<std::size_t>(x)] =
           source_index((choices.flip ? width_ - 1 - x : x) - choices.right, width_, options_.reflect);
@@ -158,11 +161,12 @@ class Augmenter {
           gather<channels>(from, columns_, end, width_, row_.data());
         });
       }
-      normalizer_.row(row_.data(), out + y * row_size());
+      normalizer.row(row_.data(), out + y * row_size());
     }
   }
 
-  void stretch(const std::uint8_t* image, const AugmentChoices& choices, T* out) {
+  void stretch(const std::uint8_t* image, const AugmentChoices& choices, const NormalizerFor<T>& normalizer,
+               T* out) {
     const ImageBox& box = choices.box;
     for (int x = 0; x < width_; ++x)
       pairs_[static_cast<std::size_t>(x)] =
@@ -177,7 +181,7 @@ class Augmenter {
           const int left = columns.first * channels_ + c, right = columns.second * channels_ + c;
           *to++ = blend(upper[left], upper[right], lower[left], lower[right], rows.weight, columns.weight);
         }
-      normalizer_.row(row_.data(), out + y * row_size());
+      normalizer.row(row_.data(), out + y * row_size());
     }
   }
 
@@ -190,7 +194,6 @@ class Augmenter {
   }
 
   const AugmentOptions& options_;
-  const NormalizerFor<T>& normalizer_;
   int height_, width_, channels_;
   std::vector<int> columns_;       // source column in the image for each output column, or kBlack
   std::vector<PixelPair> pairs_;   // the two source columns for each output column of a stretched box
@@ -209,21 +212,31 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
   const std::int64_t grain = std::max<std::int64_t>(1, kElementGrain / image_size);
   random = random.resolved();
   const bool changes = options.crop_padding > 0 || options.min_area > 0 || options.flip ||
-                       options.cutout > 0 || options.down != 0 || options.right != 0 || options.mirror;
+                       options.cutout > 0 || options.jitter > 0 || options.down != 0 || options.right != 0 ||
+                       options.mirror;
   const auto augment_to = [&](auto zero) {
     using T = decltype(zero);
-    const NormalizerFor<T> normalizer(options, width, channels);
+    AugmentOptions constant = options;
+    constant.jitter = 0;
+    const auto normalizer = [&, width, channels](const AugmentOptions& chosen, std::uint64_t id) {
+      return NormalizerFor<T>(choose_normalization<NormalizedIn<T>>(chosen, random, id), width, channels);
+    };
+    const NormalizerFor<T> common = normalizer(constant, 0);
     parallel_for(stream, rows.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
-      Augmenter<T> augmenter(options, normalizer, images.shape);
+      Augmenter<T> augmenter(options, images.shape);
       for (std::int64_t i = begin; i < end; ++i) {
         const std::uint8_t* const image = images.as<std::uint8_t>() + rows.as<std::int32_t>()[i] * image_size;
         T* const to = out.as<T>() + i * image_size;
-        if (changes) {
-          const auto id = static_cast<std::uint64_t>(ids.as<std::int32_t>()[i]);
-          augmenter.augment(image, choose_augmentation(options, random, id, height, width), to);
-        } else {
-          augmenter.normalize(image, to);
+        if (!changes) {
+          augmenter.normalize(image, common, to);
+          continue;
         }
+        const auto id = static_cast<std::uint64_t>(ids.as<std::int32_t>()[i]);
+        const AugmentChoices choices = choose_augmentation(options, random, id, height, width);
+        if (options.jitter > 0)
+          augmenter.augment(image, choices, normalizer(options, id), to);
+        else
+          augmenter.augment(image, choices, common, to);
       }
     });
   };

@@ -31,7 +31,7 @@ struct ImageSizes {
 template <class C>
 struct Sample {
   AugmentChoices choices;
-  C mean[4], inverse_std[4];  // per channel
+  Normalization<C> normalization;
 };
 
 __device__ std::uint8_t stretched_pixel(const ImageSizes& sizes, const AugmentChoices& choices,
@@ -59,15 +59,16 @@ __device__ C augmented_element(const ImageSizes& sizes, int cutout, bool reflect
       x < choices.hole_left + cutout)
     return C{0};
   if (choices.box.height > 0)
-    return normalize_pixel(stretched_pixel(sizes, choices, image, y, x, channel), sample.mean[channel],
-                           sample.inverse_std[channel]);
+    return normalize_pixel(stretched_pixel(sizes, choices, image, y, x, channel),
+                           sample.normalization.mean[channel], sample.normalization.inverse_std[channel]);
   const int from_y = source_index(y - choices.down, sizes.height, reflect);
   const int from_x =
       source_index((choices.flip ? sizes.width - 1 - x : x) - choices.right, sizes.width, reflect);
   const bool inside = from_y != kBlack && from_x != kBlack;
   const std::uint8_t pixel =
       inside ? image[(from_y * sizes.width + from_x) * sizes.channels + channel] : std::uint8_t{0};
-  return normalize_pixel(pixel, sample.mean[channel], sample.inverse_std[channel]);
+  return normalize_pixel(pixel, sample.normalization.mean[channel],
+                         sample.normalization.inverse_std[channel]);
 }
 
 /// Each thread computes kWidth adjacent elements of out. gridDim.x is N times the number of blocks per image.
@@ -79,12 +80,10 @@ __global__ void __launch_bounds__(kAugmentBlock)
   Sample<C>& shared = cuda::shared_memory<Sample<C>>();
   const std::int64_t sample = blocks_per_image.quotient(std::int64_t{blockIdx.x});
   if (threadIdx.x == 0) {
-    shared.choices = choose_augmentation(options, random.resolved(), static_cast<std::uint64_t>(ids[sample]),
-                                         sizes.height, sizes.width);
-    for (int c = 0; c < 4; ++c) {
-      shared.mean[c] = static_cast<C>(options.mean[c]);
-      shared.inverse_std[c] = static_cast<C>(options.inverse_std[c]);
-    }
+    const Random resolved = random.resolved();
+    const auto id = static_cast<std::uint64_t>(ids[sample]);
+    shared.choices = choose_augmentation(options, resolved, id, sizes.height, sizes.width);
+    shared.normalization = choose_normalization<C>(options, resolved, id);
   }
   __syncthreads();
 

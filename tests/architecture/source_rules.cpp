@@ -107,6 +107,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
      {"tests/kernels", "kernels/cuda", "tests/cuda_emulator/vendor", "tests/kernels/cuda/planned"}},
     {"tests/kernels/cuda/cudnn",
      {"tests/kernels", "kernels/cuda", "tests/cuda_emulator/vendor", "tests/kernels/cuda/planned"}},
+    {"tests/engine/optim", {"tests/testing/support"}},
     {"tests/engine", {"engine/io", "engine/profile", "tests/testing/op_cases", "tests/testing/support"}},
     {"tests/models",
      {"models", "apps/examples", "kernels/cuda/implicit_gemm", "tests/testing/op_cases",

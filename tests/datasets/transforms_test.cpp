@@ -38,7 +38,10 @@ TEST(Transforms, ReadsLists) {
   EXPECT_TRUE(all.reflect);
   EXPECT_TRUE(all.flip);
   EXPECT_EQ(all.cutout, 16);
-  const kernels::AugmentOptions defaults = make("cutout,crop").augment;
+  EXPECT_EQ(all.jitter, 0);
+  EXPECT_EQ(make("jitter=25").augment.jitter, 25);
+  const kernels::AugmentOptions defaults = make("cutout,crop,jitter").augment;
+  EXPECT_EQ(defaults.jitter, 10);
   EXPECT_EQ(defaults.crop_padding, 4);
   EXPECT_EQ(defaults.cutout, 8);
   EXPECT_EQ(defaults.min_area, 0);
@@ -56,8 +59,9 @@ TEST(Transforms, RefusesUnknownWords) {
   for (const char* word : {"rotate", "", "none,flip", "auto,flip", "flip,", "Crop", "flip=2", "reflect=1",
                            "rotate=x", "alternating-flip=2"}) {
     EXPECT_THAT(refusal(word), HasSubstr("AugmentOptions: ")) << word;
-    EXPECT_THAT(refusal(word),
-                HasSubstr("resized-crop[=PERCENT], flip, alternating-flip and cutout[=PIXELS]"))
+    EXPECT_THAT(
+        refusal(word),
+        HasSubstr("resized-crop[=PERCENT], flip, alternating-flip, cutout[=PIXELS] and jitter[=PERCENT]"))
         << word;
   }
   EXPECT_THAT(refusal("flip,rotate"), HasSubstr("found 'rotate'"));
@@ -69,6 +73,8 @@ TEST(Transforms, RefusesNumbersOutOfRange) {
     EXPECT_THAT(refusal(word), HasSubstr("from 1 to 1024")) << word;
     EXPECT_THAT(refusal(word), HasSubstr(word)) << word;
   }
+  for (const char* word : {"jitter=0", "jitter=101", "jitter=x"})
+    EXPECT_THAT(refusal(word), HasSubstr("percentage from 1 to 100")) << word;
 }
 
 TEST(Transforms, RefusesContradictions) {
@@ -92,12 +98,13 @@ TEST(Transforms, AConstantChannelIsNotAmplified) {
 }
 
 TEST(Transforms, EvaluationKeepsOnlyTheNormalization) {
-  const data::TransformSpec training = make("crop=2,reflect,flip,cutout=16");
+  const data::TransformSpec training = make("crop=2,reflect,flip,cutout=16,jitter");
   const kernels::AugmentOptions evaluation = training.evaluation().augment;
   EXPECT_EQ(evaluation.crop_padding, 0);
   EXPECT_FALSE(evaluation.reflect);
   EXPECT_FALSE(evaluation.flip);
   EXPECT_EQ(evaluation.cutout, 0);
+  EXPECT_EQ(evaluation.jitter, 0);
   EXPECT_EQ(make("resized-crop").evaluation().augment.min_area, 0);
   EXPECT_THAT(make("resized-crop,flip").describe(), HasSubstr("resized crop from 8%, flip, "));
   EXPECT_EQ(evaluation.mean, training.augment.mean);
@@ -127,8 +134,8 @@ TEST(Transforms, SixViewsOfAnImageHaveWeightsWithTheSumOne) {
 
 TEST(Transforms, DescribesItself) {
   const std::string normalise = "normalise (mean 0.500 0.250 0.125, std 0.250 0.500 0.200)";
-  EXPECT_EQ(make("crop=2,reflect,flip,cutout=16").describe(),
-            "crop 2 (reflected), flip, cutout 16, " + normalise);
+  EXPECT_EQ(make("crop=2,reflect,flip,cutout=16,jitter=5").describe(),
+            "crop 2 (reflected), flip, cutout 16, brightness and contrast within 5%, " + normalise);
   EXPECT_EQ(make("alternating-flip").describe(), "alternating flip, " + normalise);
   EXPECT_EQ(make("none").describe(), normalise);
   EXPECT_EQ(data::TransformSpec{}.describe(), "not normalised");

@@ -253,6 +253,10 @@ TEST_F(Autograd, NoGradRecordsNothing) {
     EXPECT_FALSE(scale(x, 2).requires_grad());
   }
   EXPECT_TRUE(scale(x, 2).requires_grad());
+  x.set_requires_grad(false);
+  EXPECT_FALSE(scale(x, 2).requires_grad());
+  x.set_requires_grad(true);
+  EXPECT_THROW(scale(x, 2).set_requires_grad(false), UsageError);
   EXPECT_FALSE(scale(x, 2).detach().requires_grad());
 }
 

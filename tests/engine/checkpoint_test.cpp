@@ -11,8 +11,10 @@
 #include <sstream>
 #include <thread>
 
+#include "convoy/engine/optim/weight_average.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/engine/checkpoint_files.h"
+#include "tests/testing/support/errors.h"
 #include "tests/testing/support/temp_directory.h"
 #include "tests/testing/support/tiny_training.h"
 
@@ -24,6 +26,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::message_of;
 using testing::TempDirectory;
 using testing::TinyTraining;
 using ::testing::UnorderedElementsAre;
@@ -150,6 +153,42 @@ struct Directory {
   }
   fs::path at(const std::string& name) const { return temp.path() / name; }
 };
+
+TEST(Checkpoint, StoresOtherWeights) {
+  const TempDirectory directory(TempDirectory::in_memory());
+  const TinyTraining training;
+  const optim::WeightAverage initial(*training.net);
+  training.step(0);
+  io::CheckpointDirectory checkpoints(directory.path());
+  io::Snapshot snapshot = io::Snapshot::of(*training.net);
+  snapshot.optimizer = optim::state_of(*training.optimizer);
+  snapshot.other_weights = initial.state("slow");
+  const io::Checkpoint saved = io::open_checkpoint(checkpoints.save(snapshot, at_step(1), false));
+  EXPECT_TRUE(saved.manifest.has_other_weights());
+  EXPECT_EQ(saved.manifest.shards(), 0);
+
+  const TinyTraining loaded("sgd", DType::f32, 99);
+  optim::WeightAverage average(*loaded.net);
+  io::load_checkpoint(saved, *loaded.net, loaded.optimizer.get(), average.state("slow"));
+  EXPECT_EQ(io::encode_safetensors(io::state_dict(average.state("slow"))),
+            io::encode_safetensors(io::state_dict(initial.state("slow"))));
+  EXPECT_EQ(io::parameters_hash(*loaded.net), io::parameters_hash(*training.net));
+  average.swap();
+  EXPECT_EQ(io::parameters_hash(*loaded.net), io::parameters_hash(*TinyTraining().net));
+
+  // Weights of another kind, or none, are refused before anything changes.
+  const std::string before = io::parameters_hash(*loaded.net);
+  EXPECT_THROW(io::load_checkpoint(saved, *loaded.net, nullptr, average.state("training")), CheckpointError);
+  const io::Checkpoint plain =
+      io::open_checkpoint(checkpoints.save(*training.net, *training.optimizer, at_step(2), false));
+  EXPECT_THAT(message_of<CheckpointError>(
+                  [&] { io::load_checkpoint(plain, *loaded.net, nullptr, average.state("slow")); }),
+              HasSubstr("found no other_weights.safetensors"));
+  EXPECT_EQ(io::parameters_hash(*loaded.net), before);
+
+  fs::resize_file(saved.path / io::kOtherWeightsFile, 100);
+  EXPECT_THROW(io::open_checkpoint(saved.path), CheckpointError);
+}
 
 TEST(CheckpointDirectory, StartsEmpty) {
   const Directory directory;

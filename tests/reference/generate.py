@@ -21,6 +21,7 @@ import conv2d_transpose
 import ops
 import networks
 import normalization
+import recipe
 import speedrun
 import vision_transformer
 
@@ -46,6 +47,7 @@ def main() -> None:
     save("conv2d_groups.safetensors", conv2d_groups.compute())
     save("models.safetensors", networks.compute())
     save("speedrun.safetensors", speedrun.compute())
+    save("recipe.safetensors", recipe.compute())
     save("vision_transformer.safetensors", vision_transformer.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]
     (DIRECTORY / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -13,17 +13,52 @@ namespace {
 namespace fs = std::filesystem;
 
 // Flags that must not change between a checkpoint and its resumption.
-constexpr const char* kFixedFlags[] = {
-    "model",           "stem",      "dataset",  "image-size", "augment",  "overfit-batch", "batch-size",
-    "optimizer",       "lr",        "sgd-lr",   "momentum",   "nesterov", "precision",     "weight-decay",
-    "label-smoothing", "clip-norm", "schedule", "warmup",     "seed",     "grad-dtype",    "sync-bn",
-    "bn-buffers"};
+constexpr const char* kFixedFlags[] = {"model",
+                                       "stem",
+                                       "dataset",
+                                       "image-size",
+                                       "augment",
+                                       "overfit-batch",
+                                       "batch-size",
+                                       "optimizer",
+                                       "lr",
+                                       "sgd-lr",
+                                       "momentum",
+                                       "nesterov",
+                                       "precision",
+                                       "weight-decay",
+                                       "label-smoothing",
+                                       "clip-norm",
+                                       "schedule",
+                                       "warmup",
+                                       "seed",
+                                       "grad-dtype",
+                                       "sync-bn",
+                                       "bn-buffers",
+                                       "bias-lr",
+                                       "sgd-momentum",
+                                       "ns-steps",
+                                       "normalize-filters",
+                                       "decay-biases",
+                                       "loss-reduction",
+                                       "freeze",
+                                       "ema",
+                                       "lookahead",
+                                       "lookahead-alpha"};
 // Flags that may change; the learning rate then follows the new schedule.
 constexpr const char* kLengthFlags[] = {"epochs", "max-steps"};
 
+// The values of these flags in a training by a version that did not have them.
+const std::map<std::string, std::string> kEarlierValues = {{"decay-biases", "false"},
+                                                           {"loss-reduction", "mean"},
+                                                           {"ema", "0"},
+                                                           {"lookahead", "0"},
+                                                           {"lookahead-alpha", "0.5"}};
+
 std::string value_of(const std::map<std::string, std::string>& flags, const std::string& name) {
-  const auto found = flags.find(name);
-  return found == flags.end() ? "none" : found->second;
+  if (const auto found = flags.find(name); found != flags.end()) return found->second;
+  const auto earlier = kEarlierValues.find(name);
+  return earlier == kEarlierValues.end() ? "none" : earlier->second;
 }
 
 }  // namespace

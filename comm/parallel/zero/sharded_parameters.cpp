@@ -81,8 +81,8 @@ std::vector<optim::ParameterGroup> ShardedParameters::pieces_of(
     const std::vector<optim::ParameterGroup>& groups) const {
   std::vector<optim::ParameterGroup> result;
   for (const optim::ParameterGroup& group : groups) {
-    optim::ParameterGroup local{
-        .parameters = {}, .lr_scale = group.lr_scale, .weight_decay = group.weight_decay};
+    optim::ParameterGroup local = group;  // with all its settings
+    local.parameters.clear();
     for (const nn::NamedParameter& parameter : group.parameters)
       for (std::size_t i = 0; i < piece_variables_.size(); ++i)
         if (parameters_[local_pieces()[i].parameter].variable == parameter.variable)

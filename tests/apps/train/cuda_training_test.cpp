@@ -116,6 +116,20 @@ TEST_F(CudaTraining, ReplayedStepsFollowScheduleAndAdamStepCount) {
   }
 }
 
+// Steps are captured again once parameters are frozen; averages of weights follow each replay.
+TEST_F(CudaTraining, ReplayedStepsFollowFrozenParametersAndAverages) {
+  for (const std::string average : {"--ema=0.9", "--lookahead=2"}) {
+    const Arguments flags = {"--max-steps", "9",           "--freeze", "conv1=0.4",
+                             average,       "--precision", "bf16",     "--deterministic"};
+    Arguments eager = flags;
+    eager.push_back("--no-cuda-graph");
+    const Json replayed = trained("graph" + average, flags), expected = trained("eager" + average, eager);
+    EXPECT_EQ(replayed["parameters_hash"], expected["parameters_hash"]) << average;
+    EXPECT_EQ(replayed["test_loss"], expected["test_loss"]) << average;
+    EXPECT_TRUE(warnings("graph" + average).empty()) << warnings("graph" + average).front();
+  }
+}
+
 TEST_F(CudaTraining, ResultIsIndependentOfStreamOrder) {
   if (!is_emulated()) GTEST_SKIP() << "the stream order of a real GPU cannot be set";
   const Json eager = trained("eager", {"--deterministic"});

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "convoy/kernels/base/error.h"
 #include "convoy/models/models.h"
 #include "tests/testing/support/errors.h"
@@ -89,6 +91,29 @@ TEST(LearningRates, AFrozenRateIsZeroWithEverySchedule) {
     EXPECT_EQ(rates.at(3)[1], 0) << schedule;
     EXPECT_GT(rates.at(3)[0], 0) << schedule;
   }
+}
+
+TEST(LearningRates, ParametersRequireNoGradientOnceTheirRateHasEnded) {
+  const TrainOptions options = resolved({.lr = 0.5, .freeze = "whiten=1,layers=2"});
+  const LearningRates rates(options, 30, 3);
+  const std::vector<optim::ParameterGroup> groups =
+      apply_freeze_rules(groups_of_speedrun(), parse_freeze_rules(*options.freeze));
+  const auto trained = [&] {
+    std::set<int> indices;
+    for (const optim::ParameterGroup& group : groups)
+      for (const nn::NamedParameter& parameter : group.parameters)
+        if (parameter.variable.requires_grad()) indices.insert(group.rate);
+    return indices;
+  };
+  EXPECT_FALSE(rates.freeze_ended(groups, 2));
+  EXPECT_THAT(trained(), ElementsAre(0, 1, 2));
+  EXPECT_TRUE(rates.freeze_ended(groups, 3));
+  EXPECT_THAT(trained(), ElementsAre(0, 2));
+  EXPECT_FALSE(rates.freeze_ended(groups, 4));
+  EXPECT_TRUE(rates.freeze_ended(groups, 6));
+  EXPECT_THAT(trained(), ElementsAre(0));
+  EXPECT_TRUE(rates.freeze_ended(groups, 0)) << "a training that continues from an earlier step";
+  EXPECT_THAT(trained(), ElementsAre(0, 1, 2));
 }
 
 TEST(Recipe, SpeedrunNetworksHaveTheFlagsOfTheRecord) {

@@ -66,6 +66,97 @@ TEST(RecipeRun, FrozenParametersKeepTheirValues) {
   EXPECT_NE(unknown.err.find("such as conv1, conv2, fc1, fc2, fc3"), std::string::npos) << unknown.err;
 }
 
+// Without gradients of the frozen layers, the others compute the same. With --zero 1 they have gradients, and a rate of 0.
+TEST(RecipeRun, FreezingStopsGradientsAndChangesNothingElse) {
+  const Workshop workshop;
+  const auto hash_of = [&](const std::string& out, const Arguments& more) {
+    Arguments all = {"--max-steps", "9",    "--freeze",       "conv1=0.3,conv2=0.5",
+                     "--momentum",  "0",    "--weight-decay", "0",
+                     "--precision", "fp64", "--eval-every",   "0"};
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult run = workshop.train(out, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return workshop.result(out)["parameters_hash"].get<std::string>();
+  };
+  const std::string frozen = hash_of("frozen", {"--devices", "2", "--save-every", "4", "--keep-last", "0"});
+  EXPECT_EQ(hash_of("sharded", {"--devices", "2", "--zero", "1"}), frozen);
+  for (const char* step :
+       {"step_000004", "step_000008"})  // conv1 is frozen from step 3 on, conv2 from step 5 on
+    EXPECT_EQ(hash_of(step, {"--devices", "2", "--save-every", "4", "--keep-last", "0", "--resume",
+                             (workshop.path("frozen") / "checkpoints" / step).string()}),
+              frozen)
+        << step;
+}
+
+/// A training that is resumed in the middle ends with the same bytes; evaluation uses the saved weights.
+void expect_resumable(const Arguments& flags) {
+  const Workshop workshop;
+  Arguments all = {"--max-steps", "8",        "--save-every", "3", "--keep-last", "0",
+                   "--model",     "resnet20", "--batch-size", "16"};
+  all.insert(all.end(), flags.begin(), flags.end());
+  const ProcessResult whole = workshop.train("whole", all);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const std::filesystem::path checkpoints = workshop.path("whole") / "checkpoints";
+  EXPECT_TRUE(std::filesystem::exists(checkpoints / "step_000003" / "other_weights.safetensors"));
+  Arguments rest = all;
+  rest.insert(rest.end(), {"--resume", (checkpoints / "step_000003").string()});
+  const ProcessResult resumed = workshop.train("resumed", rest);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  const Json result = workshop.result("whole");
+  EXPECT_EQ(workshop.result("resumed")["parameters_hash"], result["parameters_hash"]);
+  EXPECT_EQ(read_text(workshop.path("resumed") / "checkpoints" / "step_000008" / "other_weights.safetensors"),
+            read_text(checkpoints / "step_000008" / "other_weights.safetensors"));
+  const Json manifest = Json::parse(read_text(checkpoints / "step_000008" / "manifest.json"));
+  EXPECT_EQ(manifest["parameters_hash"], result["parameters_hash"]);
+
+  const std::string json = workshop.path("evaluation.json").string();
+  const ProcessResult evaluated = workshop.run(
+      "convoy-evaluate",
+      {"--checkpoint", (checkpoints / "step_000008").string(), "--json", json, "--threads", "1"});
+  ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  EXPECT_EQ(Json::parse(read_text(json))["accuracy"], result["test_accuracy"]);
+}
+
+TEST(RecipeRun, EmaResumesWithTheSameBytes) {
+  expect_resumable({"--ema", "0.9"});
+  expect_resumable({"--ema", "0.9", "--devices", "2", "--bn-buffers", "mean"});
+  expect_resumable({"--ema", "0.9", "--devices", "2", "--zero", "2"});
+}
+
+TEST(RecipeRun, LookaheadResumesWithTheSameBytes) {
+  expect_resumable({"--lookahead", "2"});
+  expect_resumable({"--lookahead", "2", "--lookahead-alpha", "0.8", "--devices", "2", "--zero", "1"});
+}
+
+TEST(RecipeRun, EmaEvaluatesTheAverageAndTrainsAsWithout) {
+  const Workshop workshop;
+  const Arguments common = {"--max-steps", "6"};
+  const auto train = [&](const std::string& out, const Arguments& more) {
+    Arguments all = common;
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult run = workshop.train(out, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return workshop.result(out);
+  };
+  const Json plain = train("plain", {}), ema = train("ema", {"--ema", "0.9"});
+  EXPECT_EQ(workshop.events("ema", "step").back()["loss"], workshop.events("plain", "step").back()["loss"]);
+  EXPECT_NE(ema["test_loss"], plain["test_loss"]);
+  // A decay of almost 0 keeps the newest weights but for a rounding.
+  EXPECT_NEAR(train("newest", {"--ema", "1e-12"})["test_loss"].get<double>(),
+              plain["test_loss"].get<double>(), 1e-5);
+  // Lookahead with alpha 1 changes nothing.
+  EXPECT_NEAR(train("slow", {"--lookahead", "2", "--lookahead-alpha", "1"})["test_loss"].get<double>(),
+              plain["test_loss"].get<double>(), 1e-4);
+
+  const ProcessResult both = workshop.train("both", {"--ema", "0.9", "--lookahead", "2"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_NE(both.err.find("expected one of the two"), std::string::npos) << both.err;
+  const ProcessResult none =
+      workshop.train("plain", {"--max-steps", "9", "--ema", "0.9", "--resume", "auto"});
+  EXPECT_NE(none.exit_code, 0);
+  EXPECT_NE(none.err.find("trained with --ema 0, found --ema 0.9"), std::string::npos) << none.err;
+}
+
 TEST(RecipeRun, EvaluatesSixViewsAtTheEnd) {
   const Workshop workshop;
   const ProcessResult run = workshop.train("run", {"--tta"});

@@ -314,6 +314,47 @@ TEST(Augmentation, AlternatingFlipsShowBothVariantsInTwoEpochs) {
   EXPECT_NEAR(flipped, 200, 50);  // five standard deviations of 400 flips of a coin
 }
 
+// (x + b) c, with b and c from the definition in kernels/augment.h.
+TEST(Augmentation, JittersBrightnessAndContrastOfEachSample) {
+  constexpr std::size_t kBatch = 300;
+  const Array<std::uint8_t> images({1, 1, 2, 3}, {0, 10, 90, 200, 128, 255});
+  Array<std::int32_t> rows({kBatch}), ids({kBatch});
+  for (std::size_t i = 0; i < kBatch; ++i) ids[i] = static_cast<std::int32_t>(1000003 * i);
+  const kernels::AugmentOptions plain{.mean = {0.5f, 0.4f, 0.25f}, .inverse_std = {4.0f, 3.5f, 5.0f}};
+  kernels::AugmentOptions options = plain;
+  options.jitter = 20;
+  CpuStream stream({.threads = 2});
+  Array<double> x({kBatch, 1, 2, 3}), y(x.shape());
+  kernels::augment(stream, images.view(), rows.view(), ids.view(), plain, kRandom, x.view());
+  kernels::augment(stream, images.view(), rows.view(), ids.view(), options, kRandom, y.view());
+  double minimum = 1, maximum = -1;
+  for (std::size_t n = 0; n < kBatch; ++n) {
+    const auto words = kRandom.words(static_cast<std::uint64_t>(ids[n]), 4);
+    const auto uniform = [](std::uint32_t word) {  // in [-1, 1)
+      return static_cast<double>(static_cast<std::int32_t>(word) >> 8) / (1 << 23);
+    };
+    const double b = 0.2 * uniform(words[0]), c = 1 + 0.2 * uniform(words[1]);
+    minimum = std::min(minimum, b);
+    maximum = std::max(maximum, b);
+    for (std::size_t i = 6 * n; i < 6 * n + 6; ++i)
+      ASSERT_NEAR(y[i], (x[i] + b) * c, 1e-14) << "sample " << n;
+  }
+  EXPECT_LT(minimum, -0.19);
+  EXPECT_GT(maximum, 0.19);
+}
+
+TEST(Augmentation, RoundsJitteredPixelsToHalfPrecisionOnce) {
+  const auto images = random_images({3, 8, 8, 3});
+  const Array<std::int32_t> rows({3}, {2, 0, 1}), ids({3}, {7, 8, 9});
+  const kernels::AugmentOptions options{.flip = true, .cutout = 3, .jitter = 30, .mean = {0.4f, 0.5f, 0.6f}};
+  CpuStream stream({.threads = 1});
+  Array<float> expected({3, 8, 8, 3});
+  Array<bfloat16> found(expected.shape());
+  kernels::augment(stream, images.view(), rows.view(), ids.view(), options, kRandom, expected.view());
+  kernels::augment(stream, images.view(), rows.view(), ids.view(), options, kRandom, found.view());
+  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i].bits, bfloat16(expected[i]).bits) << i;
+}
+
 TEST(Augmentation, SupportsConcurrentStreams) {
   const auto images = random_images({50, 8, 8, 3});
   const kernels::AugmentOptions options{.crop_padding = 2, .flip = true, .cutout = 3};

@@ -229,7 +229,7 @@ TEST(Optimizer, ReadsTheLearningRateFromDeviceMemory) {
   give_gradient(other, {1, 1, 1});
   EXPECT_THROW(by_tensor.step(Tensor()), UsageError);
   EXPECT_THROW(by_tensor.step(Tensor::full({1}, 0.1, DType::f32, Device::cpu())), UsageError);
-  EXPECT_THROW(by_tensor.step(Tensor::full({2}, 0.1, DType::f64, Device::cpu())), UsageError);
+  EXPECT_THROW(by_tensor.step(Tensor::full({2, 1}, 0.1, DType::f64, Device::cpu())), UsageError);
 }
 
 TEST(Optimizer, ContinuesFromSetSteps) {
@@ -326,7 +326,7 @@ TEST(LearningRates, MustMatchTheGroups) {
     optimizer.step(Tensor::from(Values{0.5}, {1}, Device::cpu()));
     FAIL() << "no error";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("expected f64 [2] on cpu"));
+    EXPECT_THAT(error.what(), HasSubstr("expected f64 [2] or more on cpu"));
   }
   EXPECT_THROW(optim::Sgd(std::vector<optim::ParameterGroup>{{.parameters = {a}, .rate = -1}}, {}),
                UsageError);

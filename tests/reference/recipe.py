@@ -1,0 +1,56 @@
+"""Computes whole steps of the speed recipe in float64: network, loss, rates and optimizers."""
+
+import torch
+import torch.nn.functional as F
+
+import formula
+import muon
+import networks
+from speedrun import PIXELS, Speedrun
+
+# network, images (which are one batch), steps
+CASES = {"speedrun-small": (((32, 64, 64), 2, 0.4, 64), 16, 4), "speedrun-96": (((128, 384, 512), 3, 0.1, 9), 4, 2)}
+WHITEN_STEPS = 3  # after which the first bias is frozen
+FILTER_RATE = {"speedrun-small": 0.12, "speedrun-96": 0.24}
+BIAS_RATE, HEAD_RATE = 0.053, 0.67
+
+
+def train(out: dict, case: str) -> None:
+    plan, count, steps = CASES[case]
+    model = networks.fill(Speedrun(*plan)).double()
+    pixels = torch.from_numpy(formula.labels("recipe/images", count * PIXELS * PIXELS * 3, 256))  # bytes, NHWC
+    images = pixels.reshape(count, PIXELS, PIXELS, 3).permute(0, 3, 1, 2).double() / 255
+    labels = torch.from_numpy(formula.labels("recipe/labels", count, 10))
+    filters = [p for p in model.layers.parameters() if p.dim() == 4]
+    biases = [p for p in model.layers.parameters() if p.dim() == 1 and p.requires_grad]
+    peaks = [BIAS_RATE, BIAS_RATE, HEAD_RATE]
+    decay = 2e-6 * count  # of a step at the peak of the rate
+    groups = zip(([model.whiten.bias], biases, [model.head.weight]), peaks)
+    sgd = torch.optim.SGD([{"params": params, "weight_decay": decay / peak} for params, peak in groups],
+                          lr=0, momentum=0.85, nesterov=True)
+    spectral = muon.Recipe(filters, lr=0, momentum=0.6, steps=3)
+    for step in range(steps):
+        model.whiten.bias.requires_grad_(step < WHITEN_STEPS)
+        model.zero_grad(set_to_none=True)
+        loss = F.cross_entropy(model(images), labels, label_smoothing=0.2, reduction="sum")
+        loss.backward()
+        share = 1 - step / steps
+        shares = [max(0, 1 - step / min(WHITEN_STEPS, steps)), share, share]
+        for group, peak, of_peak in zip(sgd.param_groups, peaks, shares):
+            group["lr"] = peak * of_peak
+        spectral.lr = FILTER_RATE[case] * share
+        sgd.step()
+        spectral.step()
+        out[f"{case}/loss{step}"] = loss.reshape(1) / count
+    for name, parameter in model.named_parameters():
+        # The norm, and the inner product with fixed values, to which every element contributes.
+        probe = torch.from_numpy(formula.values(f"recipe/{name}", parameter.shape)).double()
+        out[f"{case}/{name}/norm"] = parameter.norm().reshape(1)
+        out[f"{case}/{name}/probe"] = (parameter * probe).sum().reshape(1)
+
+
+def compute() -> dict:
+    out = {}
+    for case in CASES:
+        train(out, case)
+    return out
