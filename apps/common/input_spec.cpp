@@ -62,15 +62,28 @@ InputSpec read_input_spec(const io::Manifest& manifest, const fs::path& checkpoi
 }
 
 io::Checkpoint find_checkpoint(const fs::path& path) {
-  if (fs::exists(path / io::kManifestFile)) return io::open_checkpoint(path);
-  const fs::path directory = fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
-  const io::CheckpointDirectory checkpoints(directory);
-  std::vector<std::string> warnings;
-  if (const auto best = checkpoints.best(&warnings)) return *best;
-  if (const auto latest = checkpoints.latest(&warnings)) return *latest;
-  fail<CheckpointError>(
-      "{}: {}", path.string(),
-      warnings.empty() ? "no checkpoint found, expected a checkpoint or run directory" : warnings.front());
+  std::error_code ignored;
+  for (const std::string_view file : {io::kManifestFile, io::kModelFile})
+    if (fs::exists(path / file, ignored)) return io::open_checkpoint(path);
+  const bool is_run = fs::is_directory(path / "checkpoints", ignored);
+  const io::CheckpointDirectory checkpoints(is_run ? path / "checkpoints" : path);
+  std::string problem;
+  try {
+    if (auto best = checkpoints.best()) return *std::move(best);
+  } catch (const CheckpointError& error) {
+    problem = fmt::format("the best checkpoint cannot be used: {}", error.what());
+  }
+  std::vector<std::string> damaged;
+  auto latest = checkpoints.latest(&damaged);
+  if (problem.empty() && !damaged.empty())
+    problem = fmt::format("the latest checkpoint cannot be used: {}", damaged.front());
+  if (problem.empty() && latest) return *std::move(latest);
+  if (problem.empty())
+    fail<CheckpointError>("{}: no checkpoint found, expected a checkpoint or run directory", path.string());
+  // Not another checkpoint instead: the caller would report its accuracy as that of the one it has asked for.
+  fail<CheckpointError>("{}; {}", problem,
+                        latest ? fmt::format("--checkpoint {} uses an intact one", latest->path.string())
+                               : "no other checkpoint of this run is intact");
 }
 
 LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& device) {

@@ -36,8 +36,9 @@ struct LoadedModel {
   std::map<std::string, std::string> flags;  // resolved flags of the training run
 };
 
-/// Returns `path` if it is a checkpoint directory, else the best or, without one, the latest checkpoint of
-/// the run directory `path`. Throws CheckpointError if there is none.
+/// Returns `path` if it is a checkpoint directory, else the best checkpoint of the run directory `path` or, if
+/// the run has no file BEST, the latest. Throws CheckpointError if there is none, or if this one is damaged or
+/// missing. The message then names an intact one.
 io::Checkpoint find_checkpoint(const std::filesystem::path& path);
 /// Builds the model that the checkpoint describes and loads its parameters and buffers to `device`. Throws
 /// CheckpointError if the checkpoint is incomplete or damaged.
