@@ -63,7 +63,8 @@ std::vector<std::string> expand(const std::vector<std::string>& arguments) {
       if (entry.is_regular_file() && data::is_image_name(entry.path()))
         files.push_back(entry.path().string());
     if (files.size() == before)
-      fail<DataError>("{}: found no image in this directory, expected JPEG, PNG or BMP files", argument);
+      fail<DataError>("{}: found no image in this directory, expected {} files", argument,
+                      data::image_formats_text());
     std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
   }
   return files;
