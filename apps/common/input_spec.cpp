@@ -1,5 +1,6 @@
 #include "convoy/apps/common/input_spec.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/config_file.h"
@@ -22,6 +23,23 @@ nlohmann::json floats_to_json(const std::array<float, 4>& values, std::int64_t c
 
 void floats_from_json(const nlohmann::json& list, std::array<float, 4>& values) {
   for (std::size_t i = 0; i < values.size() && i < list.size(); ++i) values[i] = list.at(i).get<float>();
+}
+
+models::Stem parse_stem(const std::string& stem) {
+  return stem == "cifar"      ? models::Stem::cifar
+         : stem == "imagenet" ? models::Stem::imagenet
+                              : models::Stem::automatic;
+}
+
+/// Returns the stem of a checkpoint with `--stem auto`. Those of models that have stems come from a version that
+/// stored the flag as it was given, and selected imagenet from 128 pixels on.
+std::string stem_of_auto(const io::Manifest& manifest) {
+  const std::vector<std::string> models = models::names();
+  if (std::find(models.begin(), models.end(), manifest.model) == models.end() ||
+      !models::find(manifest.model).has_stems)
+    return "auto";
+  const Shape image = read_input_spec(manifest, manifest.model).image;
+  return std::min(image[0], image[1]) >= 128 ? "imagenet" : "cifar";
 }
 
 }  // namespace
@@ -100,11 +118,16 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& de
 
 models::Model build_model(const std::string& name, const std::string& stem, const Shape& image,
                           std::size_t classes, std::uint64_t seed, const DeviceContext& device) {
-  models::Options options{
-      .input = image, .classes = static_cast<int>(classes), .seed = seed, .device = device};
-  if (stem == "cifar") options.stem = models::Stem::cifar;
-  if (stem == "imagenet") options.stem = models::Stem::imagenet;
-  return models::make(name, options);
+  return models::make(name, {.input = image,
+                             .classes = static_cast<int>(classes),
+                             .seed = seed,
+                             .stem = parse_stem(stem),
+                             .device = device});
+}
+
+std::string resolve_stem(const std::string& name, const std::string& stem, const Shape& image) {
+  if (!models::find(name).has_stems) return stem;
+  return models::resolve_stem(parse_stem(stem), image) == models::Stem::cifar ? "cifar" : "imagenet";
 }
 
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest) {
@@ -113,6 +136,7 @@ std::map<std::string, std::string> stored_flags(const io::Manifest& manifest) {
   if (config == manifest.extra.end()) return flags;
   for (ConfigEntry& entry : parse_config(config->second, "the checkpoint's configuration"))
     flags[entry.key] = std::move(entry.value);
+  if (flags["stem"] == "auto") flags["stem"] = stem_of_auto(manifest);
   return flags;
 }
 

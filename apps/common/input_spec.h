@@ -49,6 +49,10 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& de
 models::Model build_model(const std::string& name, const std::string& stem, const Shape& image,
                           std::size_t classes, std::uint64_t seed, const DeviceContext& device);
 
+/// Returns the value of --stem that `stem` stands for with images of shape `image`: `auto` becomes cifar or
+/// imagenet, unless the model has only one stem. Throws UsageError for an unknown name.
+std::string resolve_stem(const std::string& name, const std::string& stem, const Shape& image);
+
 /// Returns the flags of the training run from Manifest::extra; empty if it has none.
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest);
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/run_main.h"
@@ -55,6 +56,31 @@ std::vector<dist::ConsistencyEntry> consistency_entries_of(const Setup& setup) {
   return entries;
 }
 
+/// Returns the flags of the training that wrote `checkpoint`, in the form in which this one stores them.
+std::map<std::string, std::string> stored_flags_for(const Setup& setup, const io::Checkpoint& checkpoint) {
+  std::map<std::string, std::string> flags = stored_flags(checkpoint.manifest);
+  // An earlier version stored 0 for images of different sizes, which it resized.
+  const bool is_resized = setup.data.chosen_size > 0 && flags["image-size"] == "0";
+  if (is_resized && read_input_spec(checkpoint.manifest, checkpoint.path).image == setup.data.image_shape())
+    flags["image-size"] = std::to_string(setup.data.chosen_size);
+  return flags;
+}
+
+/// Returns whether rank 0 has a checkpoint to resume from. If so, replaces --stem auto by the stem of the
+/// checkpoint. `directory` is null on other ranks. Collective.
+bool take_from_checkpoint(TrainOptions& options, const RunDirectory* directory, Job& job) {
+  std::string stem;  // empty without a checkpoint
+  if (directory != nullptr && directory->checkpoint()) {
+    const std::map<std::string, std::string> stored = stored_flags(directory->checkpoint()->manifest);
+    const auto found = stored.find("stem");
+    stem = found == stored.end() ? "auto" : found->second;
+  }
+  if (dist::Communicator* comm = job.control()) stem = dist::broadcast_text(*comm, stem);
+  if (stem.empty()) return false;
+  if (options.stem == "auto" && models::find(options.model).has_stems) options.stem = stem;
+  return true;
+}
+
 enum class StartMode { new_run, resumed, complete };
 
 /// Loads the checkpoint to resume from on rank 0, or the training that it has `kept`, and broadcasts the state
@@ -70,7 +96,7 @@ StartMode begin(Trainer& trainer, const Setup& setup, const RunDirectory* direct
       warnings.insert(warnings.end(), more.begin(), more.end());
     };
     const io::Checkpoint& checkpoint = *directory->checkpoint();
-    add(compare_flags(stored_flags(checkpoint.manifest), flags_by_name(setup.config), checkpoint.path));
+    add(compare_flags(stored_flags_for(setup, checkpoint), flags_by_name(setup.config), checkpoint.path));
     if (auto warning = trainer.resume(checkpoint)) warnings.push_back(std::move(*warning));
     mode = trainer.finished() && read_result(directory->path("log.jsonl")) ? "complete" : "resumed";
   }
@@ -112,6 +138,16 @@ std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size
       samples, *options.batch_size);
 }
 
+/// Returns a warning if a batch has more samples than the training set.
+std::optional<std::string> batch_size_warning(const Setup& setup) {
+  const std::int64_t images = setup.data.train.size();
+  if (setup.options.overfit_batch || *setup.options.batch_size <= images) return std::nullopt;
+  return fmt::format(
+      "--batch-size {} is more than the {}, so each step is an epoch, which ends with an evaluation "
+      "and a checkpoint; lower --batch-size",
+      *setup.options.batch_size, counted(images, "training image"));
+}
+
 /// Runs the training. Returns 0, or 128 + the number of the signal that stopped it. `directory` is null on
 /// ranks other than 0. `kept` is the training to continue, if there is one. If a peer fails and the training
 /// can continue on the other ranks, stores it in `kept` and returns nullopt.
@@ -146,6 +182,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
   PlanCache plans(options.compute.deterministic ? "none" : options.compute.plan_cache, setup.device);
   std::vector<std::string> warnings = setup.warnings;
   if (auto warning = plans.load()) warnings.push_back(std::move(*warning));
+  if (auto warning = batch_size_warning(setup)) warnings.push_back(std::move(*warning));
   if (auto warning = batch_norm_warning(setup, job.info().world_size))
     warnings.push_back(std::move(*warning));
   if (auto warning = oversubscription_warning(job, setup.device)) warnings.push_back(std::move(*warning));
@@ -255,8 +292,10 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   options.data.dataset = location.dataset;
   resolve_recipe(options);
   std::optional<RunDirectory> directory;
+  job.control_plane().enter(dist::Phase::load);
   if (job.is_first()) directory.emplace(options);
-  const Setup setup = set_up(options, line, std::move(device), location, job);
+  const bool resumes = take_from_checkpoint(options, directory ? &*directory : nullptr, job);
+  const Setup setup = set_up(options, line, std::move(device), location, job, resumes);
   job.verify_consistency(consistency_entries_of(setup));
   if (directory && !directory->checkpoint()) initialize_from_data(setup);
   std::optional<KeptTraining> kept;

@@ -17,7 +17,7 @@ namespace convoy {
 /// data set and optimizer.
 struct TrainOptions {
   std::string model = "resnet20";
-  std::string stem = "auto";
+  std::string stem = "auto";  // set_up() resolves it for models that have several
   std::string init_from;
   DataOptions data;
   std::optional<std::string> augment;

@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "convoy/apps/common/config_file.h"
+#include "convoy/apps/common/counted.h"
+#include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/datasets/loader/sampler.h"
@@ -15,13 +17,13 @@
 
 namespace convoy {
 
-models::Model make_model(const TrainOptions& options, const data::DataSet& data,
-                         const DeviceContext& device) {
+models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device,
+                         bool resumes) {
   models::Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
                                     static_cast<std::uint64_t>(options.seed), device);
   const Precision precision = parse_precision(options.precision);
   model.to(precision.parameters);
-  if (!options.init_from.empty())
+  if (!options.init_from.empty() && !resumes)
     io::load_state_dict(model.root(), io::read_safetensors(options.init_from, Device::cpu()).tensors,
                         options.init_from);
   if (precision.is_half()) model.root().keep_low_precision_copies(precision.compute);
@@ -29,18 +31,21 @@ models::Model make_model(const TrainOptions& options, const data::DataSet& data,
 }
 
 Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,
-             const DataLocation& location, Job& job) {
+             const DataLocation& location, Job& job, bool resumes) {
   options.data.data = location.directory.string();
-  std::string config = line.config();
   job.control_plane().enter(dist::Phase::read);
   data::DataSet data = *job.make_once<data::DataSet>(
       [&] { return read_data(location, options.data, static_cast<std::uint64_t>(options.seed)); });
   job.control_plane().enter(dist::Phase::start);
+  options.stem = resolve_stem(options.model, options.stem, data.image_shape());
+  if (data.chosen_size > 0) options.data.image_size = data.chosen_size;
+  std::string config = line.config();
   // Training, evaluation and prediction use the same statistics, which the checkpoint stores.
   data::TransformSpec transform =
       data::make_transform(*options.augment, data::channel_statistics(data.train));
-  models::Model model = make_model(options, data, device);
-  std::vector<std::string> warnings = data.warnings;
+  models::Model model = make_model(options, data, device, resumes);
+  std::vector<std::string> warnings;
+  for (const std::string& warning : data.warnings) warnings.push_back(with_flag_names(warning));
   if (!location.warning.empty()) warnings.insert(warnings.begin(), location.warning);
   return {.options = options,
           .config = std::move(config),
@@ -48,7 +53,8 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
           .data = std::move(data),
           .model = std::move(model),
           .transform = transform,
-          .warnings = std::move(warnings)};
+          .warnings = std::move(warnings),
+          .resumes = resumes};
 }
 
 void initialize_from_data(const Setup& setup) {
@@ -99,21 +105,27 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
   std::string batch = fmt::format("{}", *o.batch_size);
   if (o.micro_batch_size > 0) batch += fmt::format(" in micro-batches of {}", o.micro_batch_size);
+  std::string rate = fmt::format("{} {} {}, {}", *o.schedule, *o.schedule == "constant" ? "at" : "with peak",
+                                 *o.lr, counted(total_steps, "step"));
+  if (*o.warmup > 0) rate += fmt::format(", {:.0f}% warmup", *o.warmup * 100);
+  std::string model = setup.model.name();
+  if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);
   std::vector<std::pair<std::string, std::string>> table = {
-      {"model", fmt::format("{}, {} parameters, {:.1f} MFLOPs per image (forward), {}", setup.model.name(),
+      {"model", fmt::format("{}, {} parameters, {:.1f} MFLOPs per image (forward), {}", model,
                             setup.model.parameter_count(), static_cast<double>(setup.model.flops()) / 1e6,
                             o.precision)},
-      {"data",
-       fmt::format("{}: {} training and {} test images of {}, {} classes", data.note, data.train.size(),
-                   data.test.size(), data.image_shape().text(), data.classes.size())},
+      {"data", fmt::format("{}: {} training and {} test images of {}, {}", data.note, data.train.size(),
+                           data.test.size(), data.image_shape().text(),
+                           counted(std::ssize(data.classes), "class", "classes"))},
       {"images", setup.transform.describe()},
       {"optimizer", optimizer},
-      {"lr", fmt::format("{} with peak {}, {} steps, {:.0f}% warmup", *o.schedule, *o.lr, total_steps,
-                         *o.warmup * 100)},
+      {"lr", rate},
       {"batch", batch},
-      {"device", fmt::format("{}, {} threads, {} loader workers", setup.device.name(), o.compute.threads,
-                             o.data.workers)},
+      {"device", fmt::format("{}, {}, {}", setup.device.name(), counted(o.compute.threads, "thread"),
+                             counted(o.data.workers, "loader worker"))},
   };
+  if (!o.init_from.empty() && !setup.resumes)
+    table.insert(table.begin() + 1, {"init-from", fmt::format("initial parameters of {}", o.init_from)});
   if (!job.is_alone()) table.emplace_back("ranks", job.describe());
   if (!o.compute.no_gpu.empty()) table.emplace_back("gpu", "none: " + o.compute.no_gpu);
   table.emplace_back("seed", fmt::format("{}", o.seed));

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "convoy/apps/common/counted.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"
@@ -124,14 +125,14 @@ void print_result(const Json& result, const std::string& out, const std::string&
   if (result.contains("tta_accuracy"))
     accuracy += fmt::format(", {:.2f}% averaged over six views", result["tta_accuracy"].get<double>() * 100);
   fmt::print("\n");
-  print_table(
-      {{"test accuracy", accuracy},
-       {"training",
-        fmt::format("{}, {} steps, {:.0f} images/s", format_duration(result["train_seconds"].get<double>()),
-                    result["steps"].get<std::int64_t>(), result["images_per_second"].get<double>())},
-       {"parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>())},
-       {"output", out},
-       {"predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out)}});
+  print_table({{"test accuracy", accuracy},
+               {"training",
+                fmt::format("{}, {}, {:.0f} images/s", format_duration(result["train_seconds"].get<double>()),
+                            counted(result["steps"].get<std::int64_t>(), "step"),
+                            result["images_per_second"].get<double>())},
+               {"parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>())},
+               {"output", out},
+               {"predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out)}});
 }
 
 }  // namespace convoy

@@ -26,9 +26,24 @@ std::string value_of(const std::map<std::string, std::string>& flags, const std:
   return found == flags.end() ? "none" : found->second;
 }
 
+/// Throws OutputError if `out` or a path above it exists and is not a directory.
+void check_is_directory(const fs::path& out) {
+  for (fs::path path = out; !path.empty(); path = path.parent_path()) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (fs::is_directory(status)) return;
+    if (fs::exists(status))
+      fail<OutputError>("--out {}: {}not a directory", out.string(),
+                        path == out ? "" : path.string() + " is ");
+    if (status.type() != fs::file_type::not_found)
+      fail<OutputError>("--out {}: cannot be accessed: {}", out.string(), error.message());
+  }
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(const TrainOptions& options) : out_(*options.out) {
+  check_is_directory(out_);
   const io::CheckpointDirectory own(out_ / "checkpoints");
   if (options.resume == "auto") {
     checkpoint_ = own.latest(&warnings_);

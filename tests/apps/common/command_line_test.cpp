@@ -43,6 +43,7 @@ class TrainMistakes : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(TrainMistakes, PrintOneLinePerRankAndReturnTheDocumentedCode) {
   const TempDirectory directory;
+  std::filesystem::create_symlink("loop", directory.path() / "loop");
   Arguments arguments = {program("convoy-train")};
   arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
   // In an empty directory without CONVOY_DATA, so that no training and no download starts.
@@ -157,6 +158,14 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--dataset", "shapes", "--device", "cuda", "--devices", "99"}, 7, "--devices 99: "},
         Mistake{{"--devices", "2", "--device", "cpu", "--data", "absent"}, 3, "--data: no cifar10 in absent"},
         Mistake{{"--dataset", "shapes", "--out", "/proc/run"}, 8, "--out /proc/run: cannot be created"},
+        Mistake{{"--dataset", "shapes", "--out", "/dev/null"}, 8, "--out /dev/null: not a directory"},
+        Mistake{{"--dataset", "shapes", "--out", "/dev/null/x"},
+                8,
+                "--out /dev/null/x: /dev/null is not a directory"},
+        Mistake{{"--dataset", "shapes", "--out", "/dev/null/x", "--resume", "auto"}, 8, "--out /dev/null/x"},
+        // A link to itself cannot be followed, not even by root, whom permissions do not stop.
+        Mistake{{"--dataset", "folder", "--data", "loop"}, 3, "--data: loop cannot be read (Too many levels"},
+        Mistake{{"--dataset", "mnist", "--data", "loop"}, 3, "--data: loop cannot be read (Too many levels"},
         Mistake{{"--dataset", "shapes", "--max-steps", "1", "--trace", "/proc/trace.json"}, 8, "/proc/"}));
 
 TEST(OtherPrograms, RejectInvalidArguments) {
