@@ -187,7 +187,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
     warnings.push_back(std::move(*warning));
   if (auto warning = oversubscription_warning(job, setup.device)) warnings.push_back(std::move(*warning));
 
-  if (first && !kept) print_table(describe(setup, trainer.total_steps(), job));
+  if (first && !kept && !options.quiet) print_table(describe(setup, trainer.total_steps(), job));
   if (options.dry_run) {
     const double loss = trainer.try_batch();
     if (first) fmt::print("dry run: the loss of one batch is {:.4f}; nothing was written\n", loss);
@@ -203,10 +203,10 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
     print_result(*read_result(directory->path("log.jsonl")), directory->out().string(), program);
     return 0;
   }
-  if (first && kept)
+  if (first && !options.quiet && kept)
     fmt::print("continuing after step {} with {} {}\n", trainer.state().step, job.info().world_size,
                job.is_alone() ? "rank" : "ranks");
-  else if (first && mode == StartMode::resumed)
+  else if (first && !options.quiet && mode == StartMode::resumed)
     fmt::print("resuming from {}\n", directory->checkpoint()->path.string());
 
   // Before the training, to fail early if the file cannot be written.
@@ -216,7 +216,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
   if (first) {
     directory->create();
     const auto resume_step = mode == StartMode::resumed ? std::optional(trainer.state().step) : std::nullopt;
-    reporter.emplace(directory->path("log.jsonl"), resume_step, trainer, job);
+    reporter.emplace(directory->path("log.jsonl"), resume_step, setup, trainer, job);
     if (!kept) write_start_files(setup, *directory);
     reporter->start(setup, trainer, job);
     for (const std::string& warning : warnings) reporter->warn(warning, trainer.state().step);
@@ -227,7 +227,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
     trainer.add(callbacks);
   }
   job.control_plane().set_dump_directory(std::filesystem::path(*options.out) / "post-mortem");
-  const StopSignals signals;
+  const StopSignals signals(/*announces=*/first);
   int signal = 0;
   std::optional<Evaluation> of_views;
   std::chrono::duration<double> views_time{};
@@ -286,7 +286,7 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
     if (job.is_first()) fmt::print("{}", line.config());
     return 0;
   }
-  options.data.quiet = !job.is_first();
+  options.data.quiet = options.quiet || !job.is_first();
   DataLocation location;
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
   options.data.dataset = location.dataset;

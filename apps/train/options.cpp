@@ -216,6 +216,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.default_text = "false; true for the speedrun networks on photographs", .advanced = true});
   line.add("log-every", &o.log_every, "Logging interval (steps)",
            {.value = "STEPS", .minimum = 1, .advanced = true});
+  line.add("quiet", &o.quiet, "Only warnings, errors and the result on the terminal", {.in_config = false});
   line.add("trace", &o.trace, "Timeline for chrome://tracing or Perfetto",
            {.value = "FILE", .advanced = true});
 

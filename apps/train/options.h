@@ -76,6 +76,7 @@ struct TrainOptions {
   bool print_config = false;
   bool dry_run = false;
   bool summary = false;
+  bool quiet = false;
 };
 
 /// Returns the flags of convoy-train, or of a program of this name. `options` must outlive the result.

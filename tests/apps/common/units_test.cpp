@@ -8,6 +8,7 @@
 #include "convoy/apps/programs/npy.h"
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/apps/train/report/run_log.h"
+#include "convoy/apps/train/report/time_left.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/testing/support/flock_fault.h"
@@ -127,6 +128,68 @@ TEST(Duration, IsReadable) {
   EXPECT_EQ(format_duration(0), "0:00");
   EXPECT_EQ(format_duration(65.4), "1:05");
   EXPECT_EQ(format_duration(3661), "1:01:01");
+}
+
+TEST(ProgressLine, LeavesOutPartsUntilItFits) {
+  const std::vector<LinePart> parts = {
+      {"[=====]", 3}, {"lr 0.1", 2}, {"loss 0.5"}, {"left 1:05"}, {"test 9%", 1}};
+  EXPECT_EQ(fit_line(parts, 80), "[=====]  lr 0.1  loss 0.5  left 1:05  test 9%");
+  EXPECT_EQ(fit_line(parts, 45), "[=====]  lr 0.1  loss 0.5  left 1:05  test 9%") << "45 columns";
+  EXPECT_EQ(fit_line(parts, 44), "lr 0.1  loss 0.5  left 1:05  test 9%");
+  EXPECT_EQ(fit_line(parts, 30), "loss 0.5  left 1:05  test 9%");
+  EXPECT_EQ(fit_line(parts, 20), "loss 0.5  left 1:05");
+  EXPECT_EQ(fit_line(parts, 5), "loss 0.5  left 1:05") << "the rest stays";
+  EXPECT_EQ(fit_line({}, 5), "");
+}
+
+/// A training of 30 steps of 2 seconds, after a first one of 60, with an evaluation of 7 seconds every 10 steps.
+class TimeLeftOfATraining : public ::testing::Test {
+ protected:
+  void advance(double seconds) {
+    now_ += std::chrono::duration_cast<TimeLeft::Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+  /// Runs until `step` is complete, and the evaluation after it unless it is the last step to run.
+  void run_to(std::int64_t step) {
+    while (step_ < step) {
+      advance(step_ == 0 ? 60 : 2);
+      left_.step(++step_, now_);
+      if (step_ < step) evaluate();
+    }
+  }
+  void evaluate() {
+    if (step_ % 10 != 0) return;
+    advance(7);
+    left_.evaluated(now_);
+  }
+
+  TimeLeft left_{
+      {.total_steps = 30, .steps_per_evaluation = 10, .steps_of_evaluation = 3, .final_evaluations = 1}};
+  TimeLeft::Clock::time_point now_;
+  std::int64_t step_ = 0;
+};
+
+TEST_F(TimeLeftOfATraining, CountsStepsAndEvaluations) {
+  run_to(1);
+  EXPECT_FALSE(left_.seconds().has_value()) << "the first step does not count";
+  run_to(2);
+  EXPECT_NEAR(left_.seconds().value(), 28 * 2 + 4 * 6, 1e-6) << "an evaluation is taken for 3 steps";
+  run_to(10);
+  EXPECT_NEAR(left_.seconds().value(), 20 * 2 + 4 * 6, 1e-6);
+  evaluate();
+  EXPECT_NEAR(left_.seconds().value(), 20 * 2 + 3 * 7, 1e-6) << "its duration is known";
+  run_to(25);
+  EXPECT_NEAR(left_.seconds().value(), 5 * 2 + 2 * 7, 1e-6);
+  run_to(30);
+  EXPECT_NEAR(left_.seconds().value(), 2 * 7, 1e-6);
+  evaluate();
+  EXPECT_NEAR(left_.seconds().value(), 7, 1e-6) << "what follows the last evaluation";
+}
+
+TEST(TimeLeft, WithoutAnIntervalCountsTheEvaluationAtTheEnd) {
+  TimeLeft left({.total_steps = 5, .steps_of_evaluation = 2});
+  const TimeLeft::Clock::time_point start;
+  for (int step = 1; step <= 3; ++step) left.step(step, start + std::chrono::seconds(4 * step));
+  EXPECT_NEAR(left.seconds().value(), 2 * 4 + 2 * 4, 1e-6);
 }
 
 }  // namespace

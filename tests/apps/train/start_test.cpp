@@ -114,6 +114,17 @@ TEST(Batch, LargerThanTheDataSetIsWarnedOf) {
   EXPECT_THAT(whole.out, Not(HasSubstr("warning")));
 }
 
+TEST(Quiet, LeavesOutTheTableAndTheProgress) {
+  const Workshop workshop;
+  const ProcessResult run = workshop.train("run", {"--quiet", "--batch-size", "400", "--max-steps", "2"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, ::testing::StartsWith("warning: --batch-size 400"));
+  EXPECT_THAT(run.out, HasSubstr("test accuracy"));
+  EXPECT_THAT(run.out, AllOf(Not(HasSubstr("optimizer")), Not(HasSubstr("step 1/2")),
+                             Not(HasSubstr("evaluation at"))));
+  EXPECT_EQ(workshop.events("run", "step").size(), 2u) << "the log has all of it";
+}
+
 TEST(InitFrom, IsSaidAndNotReadByAResumedRun) {
   const Workshop workshop;
   ASSERT_EQ(workshop.train("base", {"--max-steps", "1"}).exit_code, 0);
