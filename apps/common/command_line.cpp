@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "convoy/apps/common/config_file.h"
+#include "convoy/apps/common/flag_names.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
 #include "convoy/version.h"
@@ -320,9 +321,7 @@ void CommandLine::apply_config(const std::filesystem::path& path) {
       std::vector<std::string> keys;
       for (const Flag& known : flags_)
         if (known.details.in_config) keys.push_back(known.name);
-      const std::string nearest = nearest_name(entry.key, keys);
-      fail<UsageError>("{}: unknown key{}", source,
-                       nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+      fail<UsageError>("{}: unknown key{}", source, suggestion(entry.key, keys, ""));
     }
     if (flag->given) continue;  // the command line has precedence
     set(*flag, entry.value, source);
@@ -382,10 +381,9 @@ bool CommandLine::is_flag(const std::string& argument) const {
 
 void CommandLine::refuse_unknown(const std::string& argument) const {
   const std::string flag = argument.substr(0, argument.find('='));
-  const std::vector<std::string> names = long_names();
-  const std::string nearest = nearest_name(flag, names);
-  fail<UsageError>("{}: unknown flag{} (--help-all lists all flags)", flag,
-                   nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+  std::vector<std::string> names;
+  for (const std::string& name : long_names()) names.push_back(name.substr(2));
+  fail<UsageError>("{}: unknown flag{} (--help-all lists all flags)", flag, suggestion(flag, names, "--"));
 }
 
 }  // namespace convoy

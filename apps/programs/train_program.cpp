@@ -271,6 +271,11 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
 /// Runs one rank of the training, after the rendezvous.
 int run_rank(const std::string& program, TrainOptions& options, const CommandLine& line, Job& job,
              const TrainerCallbacks& callbacks) {
+  // Rank 0 reads the checkpoint, so its --resume counts for ranks without the flag.
+  if (dist::Communicator* comm = job.control()) {
+    const std::string resume = dist::broadcast_text(*comm, options.resume);
+    if (options.resume.empty()) options.resume = resume;
+  }
   job.verify_consistency(consistency_entries_of(options, line));
   if (options.summary) {
     if (job.is_first()) fmt::print("{}", summarize(options));

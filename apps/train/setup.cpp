@@ -1,6 +1,7 @@
 #include "convoy/apps/train/setup.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include "convoy/apps/common/config_file.h"
@@ -9,6 +10,7 @@
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/datasets/loader/sampler.h"
+#include "convoy/engine/io/manifest.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/augment.h"
@@ -17,6 +19,28 @@
 
 namespace convoy {
 
+namespace {
+
+/// Reads the file of --init-from. Removes the prefix "module." if all names have it, as in a state dict of
+/// PyTorch's DistributedDataParallel.
+std::vector<io::NamedTensor> read_initial_tensors(const std::string& file) {
+  constexpr std::string_view kPrefix = "module.";
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored))
+    fail<CheckpointError>(
+        "--init-from {}: a directory, expected a safetensors file, such as RUN/checkpoints/step_000391/{}",
+        file, io::kModelFile);
+  std::vector<io::NamedTensor> tensors = io::read_safetensors(file, Device::cpu()).tensors;
+  const bool has_prefix = std::all_of(tensors.begin(), tensors.end(), [&](const io::NamedTensor& each) {
+    return each.name.starts_with(kPrefix);
+  });
+  if (has_prefix)
+    for (io::NamedTensor& each : tensors) each.name.erase(0, kPrefix.size());
+  return tensors;
+}
+
+}  // namespace
+
 models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device,
                          bool resumes) {
   models::Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
@@ -24,8 +48,7 @@ models::Model make_model(const TrainOptions& options, const data::DataSet& data,
   const Precision precision = parse_precision(options.precision);
   model.to(precision.parameters);
   if (!options.init_from.empty() && !resumes)
-    io::load_state_dict(model.root(), io::read_safetensors(options.init_from, Device::cpu()).tensors,
-                        options.init_from);
+    io::load_state_dict(model.root(), read_initial_tensors(options.init_from), options.init_from);
   if (precision.is_half()) model.root().keep_low_precision_copies(precision.compute);
   return model;
 }

@@ -79,9 +79,16 @@ std::vector<std::string> compare_flags(const std::map<std::string, std::string>&
                                        const fs::path& checkpoint) {
   for (const char* name : kFixedFlags) {
     const std::string before = value_of(stored, name), after = value_of(current, name);
-    if (before != after)
-      fail<CheckpointError>("{}: trained with --{} {}, found --{} {}; use the same value or another --out",
-                            checkpoint.string(), name, before, name, after);
+    if (before == after) continue;
+    // The run of OUT/checkpoints/step_000123.
+    const fs::path config =
+        fs::absolute(checkpoint).lexically_normal().parent_path().parent_path() / "config.toml";
+    std::error_code ignored;
+    fail<CheckpointError>("{}: trained with --{} {}, found --{} {}; use the same value{} or another --out",
+                          checkpoint.string(), name, before, name, after,
+                          fs::exists(config, ignored)
+                              ? fmt::format(", all flags of that run by --config {},", config.string())
+                              : "");
   }
   std::vector<std::string> differences;
   for (const char* name : kLengthFlags) {

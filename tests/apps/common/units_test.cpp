@@ -11,6 +11,7 @@
 #include "convoy/apps/train/report/time_left.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/kernels/base/error.h"
+#include "tests/testing/support/errors.h"
 #include "tests/testing/support/flock_fault.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -46,6 +47,13 @@ TEST(ConfigFile, RefusesInvalidLines) {
   for (const char* text : {"[table]", "key", "key =", "= 3", "a b = 3", "list = [1, 2]", "open = 'x",
                            "open = \"x", "bad = \"\\q\"", "two = 1 2", "\"quoted\" = 1"})
     EXPECT_THROW(parse_config(text, "test"), UsageError) << text;
+}
+
+TEST(ConfigFile, NamesJson) {
+  const TempDirectory directory;
+  const auto file = directory.write("ds.json", "\n {\"train_batch_size\": 8}");
+  EXPECT_THAT(message_of<UsageError>([&] { read_config_file(file); }),
+              ::testing::HasSubstr("ds.json is a JSON file, expected a TOML file"));
 }
 
 TEST(Npy, HasDataAfterAnAlignedHeader) {

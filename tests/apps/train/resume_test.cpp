@@ -176,6 +176,12 @@ TEST(Resume, RejectsChangedFlags) {
   EXPECT_THAT(refusal({"--model", "resnet20"}),
               HasSubstr("trained with --model lenet, found --model resnet20"));
   EXPECT_THAT(refusal({"--lr", "0.125"}), HasSubstr("--lr 0.05, found --lr 0.125"));
+  // The file that the message names has all flags.
+  const std::string config = (workshop.path("run") / "config.toml").string();
+  EXPECT_THAT(refusal({"--lr", "0.125"}), HasSubstr("all flags of that run by --config " + config));
+  const ProcessResult resumed = workshop.run(
+      "convoy-train", {"--config", config, "--resume", "auto", "--out", workshop.path("run").string()});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(refusal({"--optimizer", "adam"}), HasSubstr("--optimizer sgd, found --optimizer adam"));
   EXPECT_THAT(refusal({"--batch-size", "16"}), HasSubstr("--batch-size 32, found --batch-size 16"));
   EXPECT_THAT(refusal({"--precision", "fp64"}), HasSubstr("--precision fp32, found --precision fp64"));

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "convoy/engine/io/checkpoint.h"
+#include "convoy/engine/io/safetensors.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {
@@ -144,6 +145,36 @@ TEST(InitFrom, IsSaidAndNotReadByAResumedRun) {
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.out, AllOf(HasSubstr("resuming from"), Not(HasSubstr("init-from"))));
   EXPECT_EQ(workshop.result("tuned")["steps"], 4);
+}
+
+TEST(InitFrom, AcceptsThePrefixOfDistributedDataParallel) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("base", {"--max-steps", "1"}).exit_code, 0);
+  const fs::path model = checkpoints_of(workshop.path("base")).back() / "model.safetensors";
+  std::vector<io::NamedTensor> tensors = io::read_safetensors(model, Device::cpu()).tensors;
+  const auto write = [&](const std::string& name) {
+    const std::string bytes = io::encode_safetensors(tensors);
+    std::ofstream(workshop.path(name), std::ios::binary) << bytes;
+    return workshop.path(name).string();
+  };
+  for (io::NamedTensor& each : tensors) each.name = "module." + each.name;
+  const std::string wrapped = write("wrapped.safetensors");
+  tensors.back().name = "fc9.bias";
+  const std::string mixed = write("mixed.safetensors");
+  const Arguments frozen = {"--lr", "0", "--weight-decay", "0", "--max-steps", "1", "--init-from"};
+  const auto train = [&](const std::string& out, const std::string& file) {
+    Arguments flags = frozen;
+    flags.push_back(file);
+    return workshop.train(out, flags);
+  };
+  ASSERT_EQ(train("plain", model.string()).exit_code, 0);
+  const ProcessResult run = train("unwrapped", wrapped);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(workshop.result("unwrapped")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
+  EXPECT_EQ(train("refused", mixed).exit_code, 5);
+  const ProcessResult directory = train("refused", workshop.path("base").string());
+  EXPECT_EQ(directory.exit_code, 5);
+  EXPECT_THAT(directory.err, HasSubstr("base: a directory, expected a safetensors file"));
 }
 
 }  // namespace
