@@ -27,6 +27,9 @@ struct DataSet {
   ImageSet test;                      // the test images
   std::string note;                   // the origin in one line: "CIFAR-10 (JPEG) from data/cifar10"
   std::vector<std::string> warnings;  // for example one per skipped corrupt image, with its file name
+  /// The side in pixels of the squares to which images of different sizes were resized, because
+  /// ReadOptions::image_size was 0; 0 if they have one size, or the caller has given one.
+  std::int64_t chosen_size = 0;
 
   /// Returns the shape [H, W, C] of every image. Throws UsageError if there are no training images.
   Shape image_shape() const;

@@ -60,6 +60,12 @@ bool is_existing_directory(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
+std::string lower_case(std::string text) {
+  for (char& letter : text)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return text;
+}
+
 Tensor allocate_images(const std::string& name, std::int64_t count, std::int64_t height, std::int64_t width,
                        std::int64_t channels) {
   const double bytes = static_cast<double>(count) * static_cast<double>(height * width * channels);

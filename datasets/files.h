@@ -27,6 +27,9 @@ bool is_file(const std::filesystem::path& path);
 /// Returns whether `path` is a directory. Returns false, instead of an error, if it cannot be accessed.
 bool is_existing_directory(const std::filesystem::path& path);
 
+/// Returns `text` with the letters A to Z in lower case.
+std::string lower_case(std::string text);
+
 /// Allocates an uninitialized u8 tensor [count, height, width, channels] in host memory. Throws DataError
 /// with `name` and the required size if there is not enough memory.
 Tensor allocate_images(const std::string& name, std::int64_t count, std::int64_t height, std::int64_t width,

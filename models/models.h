@@ -9,10 +9,14 @@ namespace convoy::models {
 
 /// The first layers of a ResNet.
 enum class Stem : std::uint8_t {
-  automatic,  // imagenet if both sides of the images have at least 128 pixels, else cifar
+  automatic,  // imagenet if both sides of the images have more than 64 pixels, else cifar
   cifar,      // 3x3 convolution of stride 1
   imagenet,   // 7x7 convolution of stride 2, then 3x3 max pooling of stride 2
 };
+
+/// Returns the stem that `automatic` stands for with images of shape `input`, [H, W, C], and any other stem as
+/// it is.
+Stem resolve_stem(Stem stem, const Shape& input);
 
 /// Options of all models.
 struct Options {

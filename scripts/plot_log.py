@@ -1,22 +1,40 @@
 #!/usr/bin/env python3
-"""Draws the curves of a run as SVG: the training loss at each logged step and the test accuracy.
+"""Draws the curves of a run: the training loss at each logged step and the test accuracy.
 
     python3 scripts/plot_log.py runs/speedrun-small-cifar10 docs/images/speedrun-small-cifar10.svg
 
-Reads RUN/log.jsonl, where RUN is the first argument. Needs Python only.
+Reads RUN/log.jsonl, where RUN is the first argument. Writes SVG; also PNG or PDF, by the suffix of the file, if
+rsvg-convert is installed (librsvg2-bin). Needs Python only.
 """
 
+import argparse
 import json
 import os
-import sys
+
+from pictures import check_suffix, fail, tick_label, tick_step, ticks, write_picture
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 300, 56, 56, 34, 40
 LOSS, ACCURACY, INK, GRID = "#2a78b5", "#c2571a", "#333333", "#dddddd"
 
 
 def read_events(run):
-    with open(os.path.join(run, "log.jsonl"), encoding="utf-8") as log:
-        return [json.loads(line) for line in log]
+    """Reads the events of a run. A line that is being written, the last one, is left out."""
+    path = os.path.join(run, "log.jsonl")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as log:
+            lines = log.read().split("\n")[:-1]
+    except OSError as error:
+        fail(f"{path}: {error.strerror}; expected the directory of a run")
+    events = []
+    for number, line in enumerate(lines, 1):
+        try:
+            events.append(json.loads(line))
+            events[-1]["event"]
+        except (ValueError, TypeError, KeyError):
+            fail(f"{path}:{number}: no event of a log, expected a JSON object with the key 'event'")
+    if not any(event["event"] == "step" for event in events) or events[0]["event"] != "start":
+        fail(f"{path}: no logged step; wait for step --log-every of the training")
+    return events
 
 
 def text(x, y, words, anchor="middle", color=INK):
@@ -27,9 +45,10 @@ def draw(events):
     steps = [event for event in events if event["event"] == "step"]
     evaluations = [event for event in events if event["event"] == "eval"]
     start = next(event for event in events if event["event"] == "start")
-    result = next(event for event in reversed(events) if event["event"] == "result")
+    result = next((event for event in reversed(events) if event["event"] == "result"), None)
     last = max(event["step"] for event in steps + evaluations)
-    top_loss = max(event["loss"] for event in steps)
+    loss_step = tick_step(max(max(event["loss"] for event in steps), 1e-6), 5)  # one grid line for each 20 %
+    top_loss = 5 * loss_step
 
     def x(step):
         return LEFT + (WIDTH - LEFT - RIGHT) * step / last
@@ -44,10 +63,11 @@ def draw(events):
         share = tenth / 10
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(share):.1f}" y2="{y(share):.1f}" '
                      f'stroke="{GRID}"/>')
-        parts.append(text(LEFT - 8, y(share) + 4, f"{top_loss * share:.1f}", "end", LOSS))
+        parts.append(text(LEFT - 8, y(share) + 4, tick_label(top_loss * share, loss_step), "end", LOSS))
         parts.append(text(WIDTH - RIGHT + 8, y(share) + 4, f"{100 * share:.0f}%", "start", ACCURACY))
-    for fifth in range(6):
-        parts.append(text(x(last * fifth / 5), HEIGHT - BOTTOM + 18, f"{last * fifth / 5:.0f}"))
+    for step, label in ticks(last, 6):
+        if step == int(step):
+            parts.append(text(x(step), HEIGHT - BOTTOM + 18, label))
     parts.append(text(WIDTH / 2, HEIGHT - 6, "step"))
 
     line = " ".join(f"{x(event['step']):.1f},{y(event['loss'] / top_loss):.1f}" for event in steps)
@@ -60,17 +80,18 @@ def draw(events):
     config = start["config"]
     parts.append(text(LEFT, 18, "training loss", "start", LOSS))
     parts.append(text(WIDTH - RIGHT, 18, "test accuracy", "end", ACCURACY))
-    parts.append(text(WIDTH / 2, 18, f"{config['model']} on {config['dataset']}: {100 * result['test_accuracy']:.2f}% "
-                                     f"after {result['train_seconds']:.0f} s"))
+    end = f"{100 * result['test_accuracy']:.2f}% after {result['train_seconds']:.0f} s" if result else "not complete"
+    parts.append(text(WIDTH / 2, 18, f"{config['model']} on {config['dataset']}: {end}"))
     return "\n".join(parts + ["</svg>", ""])
 
 
 def main():
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    os.makedirs(os.path.dirname(sys.argv[2]) or ".", exist_ok=True)
-    with open(sys.argv[2], "w", encoding="utf-8") as picture:
-        picture.write(draw(read_events(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", help="directory of a run")
+    parser.add_argument("picture", help="file to write: .svg, .png or .pdf")
+    arguments = parser.parse_args()
+    check_suffix(arguments.picture)
+    write_picture(arguments.picture, draw(read_events(arguments.run)))
 
 
 if __name__ == "__main__":

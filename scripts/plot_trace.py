@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Draws one training step of a trace as SVG: what each rank computes, and when its gradient buckets are reduced.
+"""Draws one training step of a trace: what each rank computes, and when its gradient buckets are reduced.
 
     convoy-train … --trace trace.json
     python3 scripts/plot_trace.py trace.json docs/images/overlap.svg [--step 8]
 
-Needs Python only.
+Writes SVG; also PNG or PDF, by the suffix of the file, if rsvg-convert is installed (librsvg2-bin). Needs Python
+only.
 """
 
 import argparse
 import html
 import json
-import sys
+
+from pictures import check_suffix, fail, ticks, write_picture
 
 WIDTH, LEFT, RIGHT, TOP, ROW, GAP, BOTTOM = 860, 96, 36, 34, 24, 16, 40
 COLORS = {"data wait": "#999999", "forward": "#2a78b5", "backward": "#5a9e4b", "wait for gradients": "#eeeeee",
@@ -19,8 +21,13 @@ BUCKET, INK, GRID = "#c2571a", "#333333", "#dddddd"
 
 
 def read_trace(path):
-    with open(path, encoding="utf-8") as trace:
-        return json.load(trace)["traceEvents"]
+    try:
+        with open(path, encoding="utf-8") as trace:
+            return json.load(trace)["traceEvents"]
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    except (ValueError, TypeError, KeyError):
+        fail(f"{path}: no trace, expected the file of convoy-train --trace")
 
 
 def step_of(events, step):
@@ -32,7 +39,7 @@ def step_of(events, step):
         own = sorted((event for event in spans if event["pid"] == rank), key=lambda event: event["ts"])
         ends = [event["ts"] + event["dur"] for event in own if event["name"] == "optimizer"]
         if len(ends) < step:
-            sys.exit(f"plot_trace.py: rank {rank} has {len(ends)} steps, expected {step} or more")
+            fail(f"rank {rank} has {len(ends)} steps, expected {step} or more")
         begin, end = ([0.0] + ends)[step - 1], ends[step - 1]
         chosen = [event for event in own if event["name"] in COLORS or event["name"].startswith("bucket")]
         spans_of_step[rank] = [event for event in chosen if begin <= event["ts"] + event["dur"] / 2 <= end]
@@ -62,11 +69,11 @@ def draw(spans_of_step):
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
              f'height="{height}" font-family="sans-serif" font-size="11">',
              f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
-    for fifth in range(6):
-        place = x(begin + length * fifth / 5)
+    for milliseconds, label in ticks(length / 1e3, 6):
+        place = x(begin + 1e3 * milliseconds)
         parts.append(f'<line x1="{place:.1f}" x2="{place:.1f}" y1="{TOP - 6}" y2="{height - BOTTOM}" stroke="{GRID}"/>')
         parts.append(f'<text x="{place:.1f}" y="{height - BOTTOM + 16}" text-anchor="middle" fill="{INK}">'
-                     f"{length * fifth / 5 / 1e3:.0f} ms</text>")
+                     f"{label} ms</text>")
     for row, (rank, spans) in enumerate(sorted(spans_of_step.items())):
         top = TOP + row * (2 * ROW + GAP)
         for words, y in ((f"rank {rank}", top), ("gradients", top + ROW)):
@@ -83,11 +90,14 @@ def draw(spans_of_step):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("trace")
-    parser.add_argument("svg")
+    parser.add_argument("picture", help="file to write: .svg, .png or .pdf")
     parser.add_argument("--step", type=int, default=4, help="number of the step in the trace, from 1")
     arguments = parser.parse_args()
-    with open(arguments.svg, "w", encoding="utf-8") as out:
-        out.write(draw(step_of(read_trace(arguments.trace), arguments.step)))
+    check_suffix(arguments.picture)
+    spans = step_of(read_trace(arguments.trace), arguments.step)
+    if not any(spans.values()):
+        fail(f"{arguments.trace}: no spans of a training step, expected the file of convoy-train --trace")
+    write_picture(arguments.picture, draw(spans))
 
 
 if __name__ == "__main__":

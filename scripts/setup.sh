@@ -10,7 +10,8 @@ packages=(
   libdnnl-dev libopenblas-openmp-dev                                         # convolutions and products
   libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev     # the programs
   libopenmpi-dev openmpi-bin                                                 # ranks
-  libarchive-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libstb-dev libjpeg-dev  # data sets
+  libarchive-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libstb-dev      # data sets
+  libjpeg-dev libwebp-dev libtiff-dev                                        # images
   libgtest-dev libgmock-dev libbenchmark-dev                                 # tests and benchmarks
   doxygen                                                                    # the reference of the public headers
 )

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "convoy/apps/common/config_file.h"
+#include "convoy/apps/common/flag_names.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
 #include "convoy/version.h"
@@ -261,7 +262,7 @@ bool CommandLine::parse(int argc, const char* const* argv) {
         flag.details.short_name == '\0' ? "" : fmt::format("-{},", flag.details.short_name);
     const std::string name = short_name + "--" + flag.name;
     if (!is_boolean(flag.target))
-      options.push_back(app.add_option(name)->expected(1));
+      options.push_back(app.add_option(name)->expected(1)->take_last());
     else if (!flag.details.in_config)
       options.push_back(app.add_flag(name));
     else
@@ -281,9 +282,17 @@ bool CommandLine::parse(int argc, const char* const* argv) {
   } catch (const CLI::CallForVersion& version) {
     fmt::print("{}\n", version.what());
     return false;
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string text = error.what();  // begins with the name
+    fail<UsageError>("{}: its value is missing", text.substr(0, text.find(':')));
   } catch (const CLI::ParseError& error) {
     fail<UsageError>("{}", error.what());
   }
+  // CLI11 takes whatever follows a flag as its value.
+  for (std::size_t i = 0; i < flags_.size(); ++i)
+    for (const std::string& value : options[i]->results())
+      if (!is_boolean(flags_[i].target) && is_flag(value))
+        fail<UsageError>("--{}: its value is missing, found the flag {}", flags_[i].name, value);
   std::vector<std::string> unknown = app.remaining();
   if (command_ != nullptr && !unknown.empty() && !unknown.front().starts_with('-')) {
     *command_ = std::move(unknown);
@@ -312,9 +321,7 @@ void CommandLine::apply_config(const std::filesystem::path& path) {
       std::vector<std::string> keys;
       for (const Flag& known : flags_)
         if (known.details.in_config) keys.push_back(known.name);
-      const std::string nearest = nearest_name(entry.key, keys);
-      fail<UsageError>("{}: unknown key{}", source,
-                       nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+      fail<UsageError>("{}: unknown key{}", source, suggestion(entry.key, keys, ""));
     }
     if (flag->given) continue;  // the command line has precedence
     set(*flag, entry.value, source);
@@ -358,16 +365,25 @@ void CommandLine::set(Flag& flag, const std::string& text, const std::string& so
       flag.target);
 }
 
-void CommandLine::refuse_unknown(const std::string& argument) const {
-  const std::string flag = argument.substr(0, argument.find('='));
+std::vector<std::string> CommandLine::long_names() const {
   std::vector<std::string> names = {"--help", "--help-all", "--version"};
   for (const Flag& known : flags_) {
     names.push_back("--" + known.name);
     if (is_boolean(known.target) && known.details.in_config) names.push_back("--no-" + known.name);
   }
-  const std::string nearest = nearest_name(flag, names);
-  fail<UsageError>("{}: unknown flag{} (--help-all lists all flags)", flag,
-                   nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+  return names;
+}
+
+bool CommandLine::is_flag(const std::string& argument) const {
+  const std::vector<std::string> names = long_names();
+  return std::find(names.begin(), names.end(), argument.substr(0, argument.find('='))) != names.end();
+}
+
+void CommandLine::refuse_unknown(const std::string& argument) const {
+  const std::string flag = argument.substr(0, argument.find('='));
+  std::vector<std::string> names;
+  for (const std::string& name : long_names()) names.push_back(name.substr(2));
+  fail<UsageError>("{}: unknown flag{} (--help-all lists all flags)", flag, suggestion(flag, names, "--"));
 }
 
 }  // namespace convoy

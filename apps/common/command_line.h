@@ -65,8 +65,8 @@ class CommandLine {
   void add_command(std::vector<std::string>& target, std::string help);
 
   /// Parses the arguments and sets the targets. Returns false if --help, --help-all or --version was given
-  /// and has been printed. Throws UsageError, with the nearest valid name, for an unknown flag or an invalid
-  /// value.
+  /// and has been printed. Of a flag that is given several times, the last value counts. Throws UsageError, with
+  /// the nearest valid name, for an unknown flag, and for an invalid or missing value.
   bool parse(int argc, const char* const* argv);
   /// Sets the targets of the flags in the config file that the command line has not set. Throws UsageError
   /// for an unknown key or an invalid value.
@@ -83,6 +83,10 @@ class CommandLine {
  private:
   Flag* find(std::string_view name);
   void set(Flag& flag, const std::string& text, const std::string& source);
+  /// Returns the flags with their dashes, --no-NAME included.
+  std::vector<std::string> long_names() const;
+  /// Returns whether an argument is one of long_names(), with or without "=value".
+  bool is_flag(const std::string& argument) const;
   [[noreturn]] void refuse_unknown(const std::string& argument) const;
 
   std::string program_, description_;

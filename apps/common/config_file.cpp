@@ -114,7 +114,14 @@ std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path) {
   if (file) text << file.rdbuf();
   if (!file || !std::filesystem::is_regular_file(path))
     fail<UsageError>("--config: {} cannot be read, expected a file of `flag = value` lines", path.string());
-  return parse_config(text.str(), path.string());
+  const std::string content = text.str();
+  if (const std::size_t first = content.find_first_not_of(" \t\r\n");
+      first != std::string::npos && content[first] == '{')
+    fail<UsageError>(
+        "--config: {} is a JSON file, expected a TOML file of `flag = value` lines, such as the config.toml "
+        "of a run",
+        path.string());
+  return parse_config(content, path.string());
 }
 
 std::string quote_for_config(std::string_view value) {

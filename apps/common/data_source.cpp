@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "convoy/datasets/download/download.h"
 #include "convoy/datasets/formats/registry.h"
@@ -17,6 +19,24 @@ namespace fs = std::filesystem;
 
 // Generated, so it is always available.
 constexpr const char* kFallbackDataset = "shapes";
+
+/// Returns " (Permission denied)", or what else prevents the access to a directory; "" if nothing does, or if there
+/// is none.
+std::string reason_of(const fs::path& directory) {
+  std::error_code error;
+  const fs::file_status status = fs::status(directory, error);
+  if (status.type() == fs::file_type::not_found) return "";
+  if (error) return fmt::format(" ({})", error.message());
+  if (!fs::is_directory(status) || ::access(directory.c_str(), R_OK | X_OK) == 0) return "";
+  const int reason = errno;
+  return fmt::format(" ({})", std::strerror(reason));
+}
+
+/// Throws DataError if `directory` exists and cannot be read.
+void check_readable(const fs::path& directory) {
+  if (const std::string reason = reason_of(directory); !reason.empty())
+    fail<DataError>("--data: {} cannot be read{}", directory.string(), reason);
+}
 
 /// Returns the directory of a data set under `root`: root/NAME or `root`. Returns an empty path if there is
 /// none.
@@ -71,7 +91,9 @@ void add_data_flags(CommandLine& line, DataOptions& options, const std::string& 
            {.value = "DIR", .default_text = "$CONVOY_DATA, ./data, or the user's cache"});
   line.add("download", &options.download, "Download of the official archive if the data set is not found",
            {.advanced = true});
-  line.add("image-size", &options.image_size, "Image size after resizing (pixels per side); 0: original size",
+  line.add("image-size", &options.image_size,
+           "Image size after resizing (pixels per side); 0: original size, or 224 if the sizes of a folder's "
+           "images differ",
            {.value = "PIXELS", .minimum = 0, .maximum = 4096, .advanced = true});
   line.add("skip-corrupt", &options.skip_corrupt,
            "Warning instead of an error for images that cannot be decoded", {.advanced = true});
@@ -90,10 +112,14 @@ DataLocation locate_data(const DataOptions& options) {
   if (entry.source == data::DatasetSource::user_directory) {
     check(!options.data.empty(), "--dataset {}: --data is missing, expected the directory of the images",
           dataset);
-    if (!fs::is_directory(options.data)) fail<DataError>("--data: {} is no directory", options.data);
+    check_readable(options.data);
+    if (std::error_code ignored; !fs::is_directory(options.data, ignored))
+      fail<DataError>("--data: {} is no directory", options.data);
     return located(dataset, options.data);
   }
   if (!options.data.empty()) {
+    for (const fs::path& directory : {fs::path(options.data), options.data / fs::path(entry.name)})
+      check_readable(directory);
     const fs::path found = find_under(entry, options.data);
     if (found.empty())
       fail<DataError>("--data: no {} in {}, expected {}", dataset, options.data, entry.files->expected());
@@ -109,7 +135,8 @@ DataLocation locate_data(const DataOptions& options) {
   for (const fs::path& root : roots) {
     const fs::path found = find_under(entry, root);
     if (!found.empty()) return located(dataset, found);
-    searched += fmt::format("{}{}", searched.empty() ? "" : ", ", root.string());
+    searched +=
+        fmt::format("{}{}{}", searched.empty() ? "" : ", ", root.string(), reason_of(root / entry.name));
   }
   std::string why = fmt::format("no {} in {}", dataset, searched);
   if (options.download) {

@@ -1,7 +1,13 @@
 #include "convoy/apps/common/flag_names.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <string_view>
+#include <vector>
+
+#include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/nearest_name.h"
 
 namespace convoy {
 
@@ -22,6 +28,84 @@ std::span<const FlagName> flag_names() {
       FlagName{"use smaller batches", "lower --batch-size or --micro-batch-size"},
   };
   return kNames;
+}
+
+std::vector<FlagAdvice> advice_for(std::string_view name) {
+  struct Synonyms {
+    FlagAdvice advice;
+    std::vector<std::string_view> names;  // in lower case, with hyphens
+  };
+  static const std::vector<Synonyms> kTable = {
+      {{"lr", ""}, {"learning-rate", "base-lr", "max-lr", "peak-lr", "initial-lr"}},
+      {{"batch-size", ""}, {"bs", "train-batch-size", "per-device-train-batch-size", "per-gpu-batch-size"}},
+      {{"micro-batch-size", ""},
+       {"gradient-accumulation-steps", "grad-accum", "accumulate-grad-batches", "accum-iter", "accum-steps"}},
+      {{"epochs", ""}, {"num-epochs", "max-epochs", "num-train-epochs", "n-epochs"}},
+      {{"max-steps", ""}, {"steps", "num-steps", "iterations", "max-iters", "max-train-steps"}},
+      {{"model", ""}, {"arch", "architecture", "network", "net"}},
+      {{"init-from", ""}, {"pretrained", "weights", "pretrain", "finetune", "load", "load-from"}},
+      {{"checkpoint", ""}, {"weights", "ckpt", "model-path", "load", "resume"}},
+      {{"resume", ""}, {"resume-from", "resume-from-checkpoint", "ckpt-path", "checkpoint", "continue"}},
+      {{"data", ""}, {"data-dir", "data-path", "data-root", "dataset-dir", "root"}},
+      {{"out", ""}, {"output", "output-dir", "save-dir", "log-dir", "logdir", "checkpoint-dir", "work-dir"}},
+      {{"workers", ""}, {"num-workers", "j", "dataloader-num-workers", "loader-workers"}},
+      {{"image-size", ""}, {"img-size", "imgsz", "input-size", "resize", "crop-size", "resolution"}},
+      {{"optimizer", ""}, {"opt", "optim"}},
+      {{"weight-decay", ""}, {"wd"}},
+      {{"schedule", ""}, {"scheduler", "lr-scheduler", "lr-schedule", "lr-scheduler-type", "sched"}},
+      {{"warmup", ""},
+       {"warmup-steps", "warmup-epochs", "warmup-ratio", "lr-warmup-epochs", "num-warmup-steps"}},
+      {{"clip-norm", ""}, {"max-grad-norm", "grad-clip", "clip-grad", "clip-grad-norm", "gradient-clip-val"}},
+      {{"label-smoothing", ""}, {"smoothing"}},
+      {{"seed", ""}, {"random-seed", "manual-seed"}},
+      {{"precision", ""},
+       {"fp16", "bf16", "fp32", "amp", "half", "use-amp", "mixed-precision", "autocast", "dtype"}},
+      {{"loss-scale", ""}, {"static-loss-scale", "initial-scale-power", "init-scale"}},
+      {{"devices", ""}, {"gpus", "num-gpus", "ngpus", "n-gpus", "ngpu", "num-devices"}},
+      {{"device", ""}, {"gpu", "gpu-id", "gpu-ids", "cuda", "use-gpu", "no-cuda", "accelerator"}},
+      {{"comm", ""}, {"backend", "dist-backend", "distributed-backend", "ddp-backend"}},
+      {{"rendezvous", ""},
+       {"init-method", "dist-url", "master-addr", "master-port", "rdzv-endpoint", "rdzv-backend"}},
+      {{"sync-bn", ""}, {"sync-batchnorm", "sync-batch-norm", "syncbn"}},
+      {{"zero", ""}, {"zero-stage", "fsdp"}},
+      {{"eval-every", ""},
+       {"eval-interval", "eval-freq", "eval-steps", "val-interval", "check-val-every-n-epoch"}},
+      {{"log-every", ""}, {"log-interval", "log-freq", "logging-steps", "print-freq", "log-every-n-steps"}},
+      {{"save-every", ""}, {"save-interval", "save-freq", "save-steps"}},
+      {{"keep-last", ""}, {"save-total-limit", "save-top-k"}},
+      {{"deterministic", ""}, {"cudnn-deterministic", "use-deterministic-algorithms"}},
+      {{"dry-run", ""}, {"fast-dev-run"}},
+      {{"quiet", ""}, {"silent", "q", "no-progress", "disable-tqdm"}},
+      {{"top", ""}, {"topk", "top-k"}},
+      {{"ranks", ""}, {"rank", "world-size", "nproc-per-node", "num-processes", "np", "n"}},
+      {{"", "ranks come from the launcher: mpirun -n N, srun, torchrun, convoy-launch, or --devices N"},
+       {"local-rank", "rank", "world-size", "nproc-per-node", "nnodes", "node-rank", "num-nodes", "nodes",
+        "num-processes", "num-machines", "machine-rank", "distributed", "multiprocessing-distributed"}},
+      {{"",
+        "DeepSpeed's JSON is not read; use --zero, --precision and --micro-batch-size, or --config FILE.toml"},
+       {"deepspeed", "deepspeed-config"}},
+      {{"", "a training does not stop early; checkpoints/BEST names the best checkpoint"},
+       {"patience", "early-stopping", "early-stop", "early-stopping-patience"}},
+  };
+  std::string plain;
+  for (const char c : name.substr(std::min(name.find_first_not_of('-'), name.size())))
+    plain += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::vector<FlagAdvice> found;
+  for (const Synonyms& row : kTable)
+    if (std::find(row.names.begin(), row.names.end(), plain) != row.names.end()) found.push_back(row.advice);
+  return found;
+}
+
+std::string suggestion(std::string_view name, std::span<const std::string> candidates,
+                       std::string_view prefix) {
+  for (const FlagAdvice& advice : advice_for(name)) {
+    if (advice.flag.empty()) return fmt::format("; {}", advice.text);
+    if (std::find(candidates.begin(), candidates.end(), advice.flag) != candidates.end())
+      return fmt::format("; did you mean '{}{}'?", prefix, advice.flag);
+  }
+  const std::string nearest =
+      nearest_name(name.substr(std::min(name.find_first_not_of('-'), name.size())), candidates);
+  return nearest.empty() ? "" : fmt::format("; did you mean '{}{}'?", prefix, nearest);
 }
 
 std::string with_flag_names(std::string message) {

@@ -3,6 +3,8 @@
 
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace convoy {
 
@@ -14,6 +16,21 @@ struct FlagName {
 
 /// Returns all of them. The library does not know the flags of programs, so its messages name its own options.
 std::span<const FlagName> flag_names();
+
+/// What the programs have for a flag of other trainers.
+struct FlagAdvice {
+  std::string_view flag;  // the flag of the same meaning, without dashes; empty if there is none
+  std::string_view text;  // else what to do instead
+};
+/// Returns the advice for a flag that other trainers have, such as "learning-rate" or "local_rank", the best first;
+/// none for a name that is not known. Hyphens and underscores are the same, and case and leading dashes do not count.
+std::vector<FlagAdvice> advice_for(std::string_view name);
+
+/// Returns "; did you mean 'PREFIXlr'?", or what to do instead, for a name that is none of `candidates`, all of them
+/// without dashes. Looks for a candidate of the same meaning, then for one of similar letters. Returns "" if there is
+/// neither.
+std::string suggestion(std::string_view name, std::span<const std::string> candidates,
+                       std::string_view prefix);
 
 /// Returns the message with the flags of the programs in place of the library's names.
 std::string with_flag_names(std::string message);

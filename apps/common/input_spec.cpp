@@ -1,5 +1,6 @@
 #include "convoy/apps/common/input_spec.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/config_file.h"
@@ -22,6 +23,23 @@ nlohmann::json floats_to_json(const std::array<float, 4>& values, std::int64_t c
 
 void floats_from_json(const nlohmann::json& list, std::array<float, 4>& values) {
   for (std::size_t i = 0; i < values.size() && i < list.size(); ++i) values[i] = list.at(i).get<float>();
+}
+
+models::Stem parse_stem(const std::string& stem) {
+  return stem == "cifar"      ? models::Stem::cifar
+         : stem == "imagenet" ? models::Stem::imagenet
+                              : models::Stem::automatic;
+}
+
+/// Returns the stem of a checkpoint with `--stem auto`. Those of models that have stems come from a version that
+/// stored the flag as it was given, and selected imagenet from 128 pixels on.
+std::string stem_of_auto(const io::Manifest& manifest) {
+  const std::vector<std::string> models = models::names();
+  if (std::find(models.begin(), models.end(), manifest.model) == models.end() ||
+      !models::find(manifest.model).has_stems)
+    return "auto";
+  const Shape image = read_input_spec(manifest, manifest.model).image;
+  return std::min(image[0], image[1]) >= 128 ? "imagenet" : "cifar";
 }
 
 }  // namespace
@@ -62,15 +80,28 @@ InputSpec read_input_spec(const io::Manifest& manifest, const fs::path& checkpoi
 }
 
 io::Checkpoint find_checkpoint(const fs::path& path) {
-  if (fs::exists(path / io::kManifestFile)) return io::open_checkpoint(path);
-  const fs::path directory = fs::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
-  const io::CheckpointDirectory checkpoints(directory);
-  std::vector<std::string> warnings;
-  if (const auto best = checkpoints.best(&warnings)) return *best;
-  if (const auto latest = checkpoints.latest(&warnings)) return *latest;
-  fail<CheckpointError>(
-      "{}: {}", path.string(),
-      warnings.empty() ? "no checkpoint found, expected a checkpoint or run directory" : warnings.front());
+  std::error_code ignored;
+  for (const std::string_view file : {io::kManifestFile, io::kModelFile})
+    if (fs::exists(path / file, ignored)) return io::open_checkpoint(path);
+  const bool is_run = fs::is_directory(path / "checkpoints", ignored);
+  const io::CheckpointDirectory checkpoints(is_run ? path / "checkpoints" : path);
+  std::string problem;
+  try {
+    if (auto best = checkpoints.best()) return *std::move(best);
+  } catch (const CheckpointError& error) {
+    problem = fmt::format("the best checkpoint cannot be used: {}", error.what());
+  }
+  std::vector<std::string> damaged;
+  auto latest = checkpoints.latest(&damaged);
+  if (problem.empty() && !damaged.empty())
+    problem = fmt::format("the latest checkpoint cannot be used: {}", damaged.front());
+  if (problem.empty() && latest) return *std::move(latest);
+  if (problem.empty())
+    fail<CheckpointError>("{}: no checkpoint found, expected a checkpoint or run directory", path.string());
+  // Not another checkpoint instead: the caller would report its accuracy as that of the one it has asked for.
+  fail<CheckpointError>("{}; {}", problem,
+                        latest ? fmt::format("--checkpoint {} uses an intact one", latest->path.string())
+                               : "no other checkpoint of this run is intact");
 }
 
 LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& device) {
@@ -87,11 +118,16 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& de
 
 models::Model build_model(const std::string& name, const std::string& stem, const Shape& image,
                           std::size_t classes, std::uint64_t seed, const DeviceContext& device) {
-  models::Options options{
-      .input = image, .classes = static_cast<int>(classes), .seed = seed, .device = device};
-  if (stem == "cifar") options.stem = models::Stem::cifar;
-  if (stem == "imagenet") options.stem = models::Stem::imagenet;
-  return models::make(name, options);
+  return models::make(name, {.input = image,
+                             .classes = static_cast<int>(classes),
+                             .seed = seed,
+                             .stem = parse_stem(stem),
+                             .device = device});
+}
+
+std::string resolve_stem(const std::string& name, const std::string& stem, const Shape& image) {
+  if (!models::find(name).has_stems) return stem;
+  return models::resolve_stem(parse_stem(stem), image) == models::Stem::cifar ? "cifar" : "imagenet";
 }
 
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest) {
@@ -100,6 +136,7 @@ std::map<std::string, std::string> stored_flags(const io::Manifest& manifest) {
   if (config == manifest.extra.end()) return flags;
   for (ConfigEntry& entry : parse_config(config->second, "the checkpoint's configuration"))
     flags[entry.key] = std::move(entry.value);
+  if (flags["stem"] == "auto") flags["stem"] = stem_of_auto(manifest);
   return flags;
 }
 

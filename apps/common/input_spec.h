@@ -36,8 +36,9 @@ struct LoadedModel {
   std::map<std::string, std::string> flags;  // resolved flags of the training run
 };
 
-/// Returns `path` if it is a checkpoint directory, else the best or, without one, the latest checkpoint of
-/// the run directory `path`. Throws CheckpointError if there is none.
+/// Returns `path` if it is a checkpoint directory, else the best checkpoint of the run directory `path` or, if
+/// the run has no file BEST, the latest. Throws CheckpointError if there is none, or if this one is damaged or
+/// missing. The message then names an intact one.
 io::Checkpoint find_checkpoint(const std::filesystem::path& path);
 /// Builds the model that the checkpoint describes and loads its parameters and buffers to `device`. Throws
 /// CheckpointError if the checkpoint is incomplete or damaged.
@@ -47,6 +48,10 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& de
 /// an unknown name.
 models::Model build_model(const std::string& name, const std::string& stem, const Shape& image,
                           std::size_t classes, std::uint64_t seed, const DeviceContext& device);
+
+/// Returns the value of --stem that `stem` stands for with images of shape `image`: `auto` becomes cifar or
+/// imagenet, unless the model has only one stem. Throws UsageError for an unknown name.
+std::string resolve_stem(const std::string& name, const std::string& stem, const Shape& image);
 
 /// Returns the flags of the training run from Manifest::extra; empty if it has none.
 std::map<std::string, std::string> stored_flags(const io::Manifest& manifest);

@@ -36,7 +36,8 @@ Failure to_failure(const std::exception_ptr& exception) {
   } catch (const std::bad_alloc&) {
     return {ExitCode::device, "out of memory; lower --batch-size or --micro-batch-size"};
   } catch (const std::filesystem::filesystem_error& error) {
-    return {ExitCode::output, error.what()};
+    const std::string path = error.path1().empty() ? "a file" : error.path1().string();
+    return {ExitCode::output, fmt::format("{}: {}", path, error.code().message())};
   } catch (const std::exception& error) {
     return {static_cast<ExitCode>(1), error.what()};
   }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <mutex>
 
@@ -17,14 +18,24 @@ std::mutex g_mutex;  // guards the variables below
 int g_alive = 0;
 std::array<struct sigaction, kStopSignals.size()> g_previous;
 
+std::atomic<bool> g_announces{false};
+
+constexpr char kAnnouncement[] = "\nfinishing this step, then saving; Ctrl-C once more quits at once\n";
+
 void note(int signal) {
-  if (g_received.exchange(signal) == SIGINT && signal == SIGINT) _exit(128 + SIGINT);
+  const int saved_errno = errno;  // of the code that the signal interrupts
+  const int previous = g_received.exchange(signal);
+  if (previous == SIGINT && signal == SIGINT) _exit(128 + SIGINT);
+  if (previous == 0 && signal == SIGINT && g_announces) [[maybe_unused]]
+    const ssize_t ignored = write(STDERR_FILENO, kAnnouncement, sizeof kAnnouncement - 1);
+  errno = saved_errno;
 }
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(bool announces) {
   const std::lock_guard lock(g_mutex);
+  if (announces) g_announces = true;
   if (g_alive++ > 0) return;
   g_received = 0;
   struct sigaction action {};
@@ -41,6 +52,7 @@ StopSignals::StopSignals() {
 StopSignals::~StopSignals() {
   const std::lock_guard lock(g_mutex);
   if (--g_alive > 0) return;
+  g_announces = false;
   for (std::size_t i = 0; i < kStopSignals.size(); ++i) sigaction(kStopSignals[i], &g_previous[i], nullptr);
 }
 

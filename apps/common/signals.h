@@ -17,7 +17,9 @@ inline constexpr std::array kStopSignals = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, S
 /// the same signal.
 class StopSignals {
  public:
-  StopSignals();
+  /// If `announces` is true for any instance, the first SIGINT prints to stderr that the step will be finished, and
+  /// that a second one does not wait for it.
+  explicit StopSignals(bool announces = false);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

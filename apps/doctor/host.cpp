@@ -54,16 +54,6 @@ std::uint64_t memory_of(const std::string& key) {
   return kilobytes * 1024;
 }
 
-std::vector<int> cores_of_this_process() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &mask)) cores.push_back(core);
-  return cores;
-}
-
 /// Returns the CPU quota from the files of control groups version 2 or 1.
 double quota_of_this_container() {
   if (const std::string text = line_of("/sys/fs/cgroup/cpu.max"); !text.empty()) return parse_cpu_quota(text);
@@ -124,6 +114,16 @@ double parse_cpu_quota(const std::string& text) {
   double quota = 0, period = 0;
   std::istringstream in(text);
   return in >> quota >> period && quota > 0 && period > 0 ? quota / period : 0;
+}
+
+std::vector<int> cores_of_this_process() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &mask)) cores.push_back(core);
+  return cores;
 }
 
 std::string format_cores(const std::vector<int>& cores) {

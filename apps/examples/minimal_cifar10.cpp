@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <string_view>
 
 using namespace convoy;
 
@@ -82,6 +83,10 @@ void train(const std::filesystem::path& directory, std::int64_t steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && argv[1][0] == '-') {
+    fmt::print("usage: minimal_cifar10 [directory, default data/cifar10] [steps, default 5 epochs]\n");
+    return std::string_view(argv[1]) == "--help" ? 0 : 2;
+  }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // flushes each line, also into a pipe
   try {
     train(argc > 1 ? argv[1] : "data/cifar10", argc > 2 ? std::atoll(argv[2]) : 0);

@@ -10,6 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 using namespace convoy;
 
@@ -98,6 +99,10 @@ void train(const std::filesystem::path& directory, std::int64_t steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && argv[1][0] == '-') {
+    fmt::print("usage: minimal_cifar10_ranks [directory, default data/cifar10] [steps, default 5 epochs]\n");
+    return std::string_view(argv[1]) == "--help" ? 0 : 2;
+  }
   try {
     train(argc > 1 ? argv[1] : "data/cifar10", argc > 2 ? std::atoll(argv[2]) : 0);
     return 0;

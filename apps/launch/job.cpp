@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <exception>
 
+#include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/launch/debugger.h"
 #include "convoy/apps/launch/launcher_link.h"
+#include "convoy/comm/bootstrap/environment.h"
 #include "convoy/comm/bootstrap/gpu_sharing.h"
 #include "convoy/comm/bootstrap/thread_rendezvous.h"
 #include "convoy/comm/core/corruption_error.h"
@@ -112,9 +114,20 @@ void add_job_flags(CommandLine& line, JobOptions& options) {
   line.group("Distributed");
 }
 
-Job::Job(const JobOptions& options)
-    : Job(options, dist::Rendezvous::init(
-                       {.init_method = options.rendezvous, .timeout_seconds = options.comm_timeout})) {}
+namespace {
+
+/// Runs the rendezvous of a process. Warns before it of variables with which the ranks may wait for each other in
+/// vain.
+std::unique_ptr<dist::Rendezvous> rendezvous_of(const JobOptions& options) {
+  if (options.rendezvous == "auto")
+    if (const auto warning = dist::contradiction_with_mpirun(dist::environment_variables()))
+      fmt::print(stderr, "warning: {}\n", with_flag_names(*warning));
+  return dist::Rendezvous::init({.init_method = options.rendezvous, .timeout_seconds = options.comm_timeout});
+}
+
+}  // namespace
+
+Job::Job(const JobOptions& options) : Job(options, rendezvous_of(options)) {}
 
 Job::Job(const JobOptions& options, std::unique_ptr<dist::Rendezvous> rendezvous,
          std::function<void(ExitCode)> on_failure)

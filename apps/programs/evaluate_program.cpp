@@ -6,6 +6,7 @@
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/data_source.h"
 #include "convoy/apps/common/evaluator.h"
+#include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/launch/job.h"
@@ -63,7 +64,8 @@ void fill_from_checkpoint(DataOptions& data, const CommandLine& line, const Load
   };
   const bool same_set = !line.given("dataset") || data.dataset == loaded.input.dataset;
   if (!line.given("dataset")) data.dataset = flag("dataset").empty() ? loaded.input.dataset : flag("dataset");
-  if (same_set && !line.given("data") && std::filesystem::is_directory(flag("data")))
+  std::error_code ignored;
+  if (same_set && !line.given("data") && std::filesystem::is_directory(flag("data"), ignored))
     data.data = flag("data");
   if (!line.given("image-size")) {
     check(loaded.input.image[0] == loaded.input.image[1] || same_set,
@@ -172,7 +174,9 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   if (auto warning = oversubscription_warning(job, device)) warnings.push_back(std::move(*warning));
   const auto print_warnings = [first](const std::vector<std::string>& texts) {
     for (const std::string& text : texts)
-      if (first) fmt::print(stderr, "convoy-evaluate: warning: {}\n", without_control_characters(text));
+      if (first)
+        fmt::print(stderr, "convoy-evaluate: warning: {}\n",
+                   without_control_characters(with_flag_names(text)));
   };
   print_warnings(warnings);
   check_fit(loaded, data, checkpoint, first);

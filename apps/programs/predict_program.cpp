@@ -54,16 +54,22 @@ CommandLine command_line(Options& o, const std::string& name) {
 std::vector<std::string> expand(const std::vector<std::string>& arguments) {
   std::vector<std::string> files;
   for (const std::string& argument : arguments) {
-    if (!fs::is_directory(argument)) {
-      files.push_back(argument);
+    std::error_code error;
+    if (!fs::is_directory(argument, error)) {
+      files.push_back(argument);  // read_input() reports what is wrong with it
       continue;
     }
     const std::size_t before = files.size();
-    for (const auto& entry : fs::recursive_directory_iterator(argument))
-      if (entry.is_regular_file() && data::is_image_name(entry.path()))
-        files.push_back(entry.path().string());
+    fs::recursive_directory_iterator entry(argument, error);
+    for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+      std::error_code ignored;
+      if (entry->is_regular_file(ignored) && data::is_image_name(entry->path()))
+        files.push_back(entry->path().string());
+    }
+    if (error) fail<DataError>("{}: a directory in it cannot be read: {}", argument, error.message());
     if (files.size() == before)
-      fail<DataError>("{}: found no image in this directory, expected JPEG, PNG or BMP files", argument);
+      fail<DataError>("{}: found no image in this directory, expected {} files", argument,
+                      data::image_formats_text());
     std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
   }
   return files;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/run_main.h"
@@ -55,6 +56,31 @@ std::vector<dist::ConsistencyEntry> consistency_entries_of(const Setup& setup) {
   return entries;
 }
 
+/// Returns the flags of the training that wrote `checkpoint`, in the form in which this one stores them.
+std::map<std::string, std::string> stored_flags_for(const Setup& setup, const io::Checkpoint& checkpoint) {
+  std::map<std::string, std::string> flags = stored_flags(checkpoint.manifest);
+  // An earlier version stored 0 for images of different sizes, which it resized.
+  const bool is_resized = setup.data.chosen_size > 0 && flags["image-size"] == "0";
+  if (is_resized && read_input_spec(checkpoint.manifest, checkpoint.path).image == setup.data.image_shape())
+    flags["image-size"] = std::to_string(setup.data.chosen_size);
+  return flags;
+}
+
+/// Returns whether rank 0 has a checkpoint to resume from. If so, replaces --stem auto by the stem of the
+/// checkpoint. `directory` is null on other ranks. Collective.
+bool take_from_checkpoint(TrainOptions& options, const RunDirectory* directory, Job& job) {
+  std::string stem;  // empty without a checkpoint
+  if (directory != nullptr && directory->checkpoint()) {
+    const std::map<std::string, std::string> stored = stored_flags(directory->checkpoint()->manifest);
+    const auto found = stored.find("stem");
+    stem = found == stored.end() ? "auto" : found->second;
+  }
+  if (dist::Communicator* comm = job.control()) stem = dist::broadcast_text(*comm, stem);
+  if (stem.empty()) return false;
+  if (options.stem == "auto" && models::find(options.model).has_stems) options.stem = stem;
+  return true;
+}
+
 enum class StartMode { new_run, resumed, complete };
 
 /// Loads the checkpoint to resume from on rank 0, or the training that it has `kept`, and broadcasts the state
@@ -70,7 +96,7 @@ StartMode begin(Trainer& trainer, const Setup& setup, const RunDirectory* direct
       warnings.insert(warnings.end(), more.begin(), more.end());
     };
     const io::Checkpoint& checkpoint = *directory->checkpoint();
-    add(compare_flags(stored_flags(checkpoint.manifest), flags_by_name(setup.config), checkpoint.path));
+    add(compare_flags(stored_flags_for(setup, checkpoint), flags_by_name(setup.config), checkpoint.path));
     if (auto warning = trainer.resume(checkpoint)) warnings.push_back(std::move(*warning));
     mode = trainer.finished() && read_result(directory->path("log.jsonl")) ? "complete" : "resumed";
   }
@@ -112,6 +138,16 @@ std::optional<std::string> batch_norm_warning(const Setup& setup, int world_size
       samples, *options.batch_size);
 }
 
+/// Returns a warning if a batch has more samples than the training set.
+std::optional<std::string> batch_size_warning(const Setup& setup) {
+  const std::int64_t images = setup.data.train.size();
+  if (setup.options.overfit_batch || *setup.options.batch_size <= images) return std::nullopt;
+  return fmt::format(
+      "--batch-size {} is more than the {}, so each step is an epoch, which ends with an evaluation "
+      "and a checkpoint; lower --batch-size",
+      *setup.options.batch_size, counted(images, "training image"));
+}
+
 /// Runs the training. Returns 0, or 128 + the number of the signal that stopped it. `directory` is null on
 /// ranks other than 0. `kept` is the training to continue, if there is one. If a peer fails and the training
 /// can continue on the other ranks, stores it in `kept` and returns nullopt.
@@ -146,11 +182,12 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
   PlanCache plans(options.compute.deterministic ? "none" : options.compute.plan_cache, setup.device);
   std::vector<std::string> warnings = setup.warnings;
   if (auto warning = plans.load()) warnings.push_back(std::move(*warning));
+  if (auto warning = batch_size_warning(setup)) warnings.push_back(std::move(*warning));
   if (auto warning = batch_norm_warning(setup, job.info().world_size))
     warnings.push_back(std::move(*warning));
   if (auto warning = oversubscription_warning(job, setup.device)) warnings.push_back(std::move(*warning));
 
-  if (first && !kept) print_table(describe(setup, trainer.total_steps(), job));
+  if (first && !kept && !options.quiet) print_table(describe(setup, trainer.total_steps(), job));
   if (options.dry_run) {
     const double loss = trainer.try_batch();
     if (first) fmt::print("dry run: the loss of one batch is {:.4f}; nothing was written\n", loss);
@@ -166,10 +203,10 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
     print_result(*read_result(directory->path("log.jsonl")), directory->out().string(), program);
     return 0;
   }
-  if (first && kept)
+  if (first && !options.quiet && kept)
     fmt::print("continuing after step {} with {} {}\n", trainer.state().step, job.info().world_size,
                job.is_alone() ? "rank" : "ranks");
-  else if (first && mode == StartMode::resumed)
+  else if (first && !options.quiet && mode == StartMode::resumed)
     fmt::print("resuming from {}\n", directory->checkpoint()->path.string());
 
   // Before the training, to fail early if the file cannot be written.
@@ -179,7 +216,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
   if (first) {
     directory->create();
     const auto resume_step = mode == StartMode::resumed ? std::optional(trainer.state().step) : std::nullopt;
-    reporter.emplace(directory->path("log.jsonl"), resume_step, trainer, job);
+    reporter.emplace(directory->path("log.jsonl"), resume_step, setup, trainer, job);
     if (!kept) write_start_files(setup, *directory);
     reporter->start(setup, trainer, job);
     for (const std::string& warning : warnings) reporter->warn(warning, trainer.state().step);
@@ -190,7 +227,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
     trainer.add(callbacks);
   }
   job.control_plane().set_dump_directory(std::filesystem::path(*options.out) / "post-mortem");
-  const StopSignals signals;
+  const StopSignals signals(/*announces=*/first);
   int signal = 0;
   std::optional<Evaluation> of_views;
   std::chrono::duration<double> views_time{};
@@ -234,6 +271,11 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
 /// Runs one rank of the training, after the rendezvous.
 int run_rank(const std::string& program, TrainOptions& options, const CommandLine& line, Job& job,
              const TrainerCallbacks& callbacks) {
+  // Rank 0 reads the checkpoint, so its --resume counts for ranks without the flag.
+  if (dist::Communicator* comm = job.control()) {
+    const std::string resume = dist::broadcast_text(*comm, options.resume);
+    if (options.resume.empty()) options.resume = resume;
+  }
   job.verify_consistency(consistency_entries_of(options, line));
   if (options.summary) {
     if (job.is_first()) fmt::print("{}", summarize(options));
@@ -249,14 +291,16 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
     if (job.is_first()) fmt::print("{}", line.config());
     return 0;
   }
-  options.data.quiet = !job.is_first();
+  options.data.quiet = options.quiet || !job.is_first();
   DataLocation location;
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
   options.data.dataset = location.dataset;
   resolve_recipe(options);
   std::optional<RunDirectory> directory;
+  job.control_plane().enter(dist::Phase::load);
   if (job.is_first()) directory.emplace(options);
-  const Setup setup = set_up(options, line, std::move(device), location, job);
+  const bool resumes = take_from_checkpoint(options, directory ? &*directory : nullptr, job);
+  const Setup setup = set_up(options, line, std::move(device), location, job, resumes);
   job.verify_consistency(consistency_entries_of(setup));
   if (directory && !directory->checkpoint()) initialize_from_data(setup);
   std::optional<KeptTraining> kept;

@@ -51,10 +51,11 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
 
   line.group("Model");
   line.add("model", &o.model, "Network", {.value = "NAME", .choices = models::names()});
-  line.add("stem", &o.stem,
-           "First layers of resnet18, resnet34 and resnet50; auto selects imagenet for images of at least "
-           "128x128 pixels",
-           {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
+  line.add(
+      "stem", &o.stem,
+      "First layers of resnet18, resnet34 and resnet50; auto selects cifar for images of up to 64 pixels per "
+      "side, else imagenet",
+      {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
   line.add("init-from", &o.init_from, "Initial parameters: a safetensors file",
            {.value = "FILE", .advanced = true});
   line.add("summary", &o.summary, "Print layers, shapes, parameters and FLOPs, and exit",
@@ -225,6 +226,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.default_text = "false; true for the speedrun networks on photographs", .advanced = true});
   line.add("log-every", &o.log_every, "Logging interval (steps)",
            {.value = "STEPS", .minimum = 1, .advanced = true});
+  line.add("quiet", &o.quiet, "Only warnings, errors and the result on the terminal", {.in_config = false});
   line.add("trace", &o.trace, "Timeline for chrome://tracing or Perfetto",
            {.value = "FILE", .advanced = true});
 

@@ -17,7 +17,7 @@ namespace convoy {
 /// data set and optimizer.
 struct TrainOptions {
   std::string model = "resnet20";
-  std::string stem = "auto";
+  std::string stem = "auto";  // set_up() resolves it for models that have several
   std::string init_from;
   DataOptions data;
   std::optional<std::string> augment;
@@ -79,6 +79,7 @@ struct TrainOptions {
   bool print_config = false;
   bool dry_run = false;
   bool summary = false;
+  bool quiet = false;
 };
 
 /// Returns the flags of convoy-train, or of a program of this name. `options` must outlive the result.

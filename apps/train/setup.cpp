@@ -1,12 +1,16 @@
 #include "convoy/apps/train/setup.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include "convoy/apps/common/config_file.h"
+#include "convoy/apps/common/counted.h"
+#include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/datasets/loader/sampler.h"
+#include "convoy/engine/io/manifest.h"
 #include "convoy/engine/io/safetensors.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/augment.h"
@@ -15,32 +19,56 @@
 
 namespace convoy {
 
-models::Model make_model(const TrainOptions& options, const data::DataSet& data,
-                         const DeviceContext& device) {
+namespace {
+
+/// Reads the file of --init-from. Removes the prefix "module." if all names have it, as in a state dict of
+/// PyTorch's DistributedDataParallel.
+std::vector<io::NamedTensor> read_initial_tensors(const std::string& file) {
+  constexpr std::string_view kPrefix = "module.";
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored))
+    fail<CheckpointError>(
+        "--init-from {}: a directory, expected a safetensors file, such as RUN/checkpoints/step_000391/{}",
+        file, io::kModelFile);
+  std::vector<io::NamedTensor> tensors = io::read_safetensors(file, Device::cpu()).tensors;
+  const bool has_prefix = std::all_of(tensors.begin(), tensors.end(), [&](const io::NamedTensor& each) {
+    return each.name.starts_with(kPrefix);
+  });
+  if (has_prefix)
+    for (io::NamedTensor& each : tensors) each.name.erase(0, kPrefix.size());
+  return tensors;
+}
+
+}  // namespace
+
+models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device,
+                         bool resumes) {
   models::Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
                                     static_cast<std::uint64_t>(options.seed), device);
   const Precision precision = parse_precision(options.precision);
   model.to(precision.parameters);
-  if (!options.init_from.empty())
-    io::load_state_dict(model.root(), io::read_safetensors(options.init_from, Device::cpu()).tensors,
-                        options.init_from);
+  if (!options.init_from.empty() && !resumes)
+    io::load_state_dict(model.root(), read_initial_tensors(options.init_from), options.init_from);
   if (precision.is_half()) model.root().keep_low_precision_copies(precision.compute);
   return model;
 }
 
 Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,
-             const DataLocation& location, Job& job) {
+             const DataLocation& location, Job& job, bool resumes) {
   options.data.data = location.directory.string();
-  std::string config = line.config();
   job.control_plane().enter(dist::Phase::read);
   data::DataSet data = *job.make_once<data::DataSet>(
       [&] { return read_data(location, options.data, static_cast<std::uint64_t>(options.seed)); });
   job.control_plane().enter(dist::Phase::start);
+  options.stem = resolve_stem(options.model, options.stem, data.image_shape());
+  if (data.chosen_size > 0) options.data.image_size = data.chosen_size;
+  std::string config = line.config();
   // Training, evaluation and prediction use the same statistics, which the checkpoint stores.
   data::TransformSpec transform =
       data::make_transform(*options.augment, data::channel_statistics(data.train));
-  models::Model model = make_model(options, data, device);
-  std::vector<std::string> warnings = data.warnings;
+  models::Model model = make_model(options, data, device, resumes);
+  std::vector<std::string> warnings;
+  for (const std::string& warning : data.warnings) warnings.push_back(with_flag_names(warning));
   if (!location.warning.empty()) warnings.insert(warnings.begin(), location.warning);
   return {.options = options,
           .config = std::move(config),
@@ -48,7 +76,8 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
           .data = std::move(data),
           .model = std::move(model),
           .transform = transform,
-          .warnings = std::move(warnings)};
+          .warnings = std::move(warnings),
+          .resumes = resumes};
 }
 
 void initialize_from_data(const Setup& setup) {
@@ -102,21 +131,27 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
   std::string batch = fmt::format("{}", *o.batch_size);
   if (o.micro_batch_size > 0) batch += fmt::format(" in micro-batches of {}", o.micro_batch_size);
+  std::string rate = fmt::format("{} {} {}, {}", *o.schedule, *o.schedule == "constant" ? "at" : "with peak",
+                                 *o.lr, counted(total_steps, "step"));
+  if (*o.warmup > 0) rate += fmt::format(", {:.0f}% warmup", *o.warmup * 100);
+  std::string model = setup.model.name();
+  if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);
   std::vector<std::pair<std::string, std::string>> table = {
-      {"model", fmt::format("{}, {} parameters, {:.1f} MFLOPs per image (forward), {}", setup.model.name(),
+      {"model", fmt::format("{}, {} parameters, {:.1f} MFLOPs per image (forward), {}", model,
                             setup.model.parameter_count(), static_cast<double>(setup.model.flops()) / 1e6,
                             o.precision)},
-      {"data",
-       fmt::format("{}: {} training and {} test images of {}, {} classes", data.note, data.train.size(),
-                   data.test.size(), data.image_shape().text(), data.classes.size())},
+      {"data", fmt::format("{}: {} training and {} test images of {}, {}", data.note, data.train.size(),
+                           data.test.size(), data.image_shape().text(),
+                           counted(std::ssize(data.classes), "class", "classes"))},
       {"images", setup.transform.describe()},
       {"optimizer", optimizer},
-      {"lr", fmt::format("{} with peak {}, {} steps, {:.0f}% warmup", *o.schedule, *o.lr, total_steps,
-                         *o.warmup * 100)},
+      {"lr", rate},
       {"batch", batch},
-      {"device", fmt::format("{}, {} threads, {} loader workers", setup.device.name(), o.compute.threads,
-                             o.data.workers)},
+      {"device", fmt::format("{}, {}, {}", setup.device.name(), counted(o.compute.threads, "thread"),
+                             counted(o.data.workers, "loader worker"))},
   };
+  if (!o.init_from.empty() && !setup.resumes)
+    table.insert(table.begin() + 1, {"init-from", fmt::format("initial parameters of {}", o.init_from)});
   if (!job.is_alone()) table.emplace_back("ranks", job.describe());
   if (!o.compute.no_gpu.empty()) table.emplace_back("gpu", "none: " + o.compute.no_gpu);
   table.emplace_back("seed", fmt::format("{}", o.seed));

@@ -23,15 +23,18 @@ struct Setup {
   models::Model model;
   data::TransformSpec transform;
   std::vector<std::string> warnings;
+  bool resumes = false;  // from a checkpoint
 };
 
-/// Makes the network of --model in the types of --precision. Loads its parameters from the file of
-/// --init-from, if given.
-models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device);
+/// Makes the network of --model in the types of --precision. Unless the training `resumes` from a checkpoint,
+/// loads its parameters from the file of --init-from, if given.
+models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device,
+                         bool resumes = false);
 
-/// Reads the data set, once for all ranks of this process, and makes the model.
+/// Reads the data set, once for all ranks of this process, and makes the model. Sets the options that depend on
+/// the images: --data, --stem and --image-size.
 Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext device,
-             const DataLocation& location, Job& job);
+             const DataLocation& location, Job& job, bool resumes);
 
 /// Calls the function of the model that sets initial values from training images (models::Entry), if it
 /// has one and --init-from is not given. Passes the first 5,000 images, or fewer if they are large. Rank 0

@@ -290,7 +290,8 @@ void Trainer::take_results(const CompletedSteps& completed) {
     if (scale && !std::isfinite(loss.value)) continue;
     if (!std::isfinite(loss.value))
       fail<NumericError>(
-          "the loss of step {} is {}{}; lower --lr (now {}) or set --clip-norm; {}", loss.step, loss.value,
+          "the loss of step {} is {}{}; lower --lr (now {}) or set --clip-norm; {}", loss.step,
+          std::isnan(loss.value) ? std::fabs(loss.value) : loss.value,  // NaN may have a sign
           loss.step > 1 ? fmt::format(", after {} at step {}", state_.last_loss, loss.step - 1) : "",
           *options_.lr, last_checkpoint());
     state_.last_loss = loss.value;

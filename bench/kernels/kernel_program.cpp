@@ -9,6 +9,7 @@
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/run_main.h"
+#include "convoy/apps/doctor/load.h"
 #include "convoy/bench/kernels/user_op.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/cuda/facts.h"
@@ -139,6 +140,8 @@ int run(const std::string& program, int argc, char** argv, const std::vector<Use
   if (!lists) {
     const DeviceContext device = open_device(flags.compute, precision);
     check_precision(precision, device);
+    if (const auto warning = doctor::busy_machine_warning())
+      fmt::print(stderr, "{}: warning: {}\n", program, *warning);
     benchmarks.measure_ceilings(device);
     benchmarks.describe(flags.compute, precision, flags.batch);
   }

@@ -35,6 +35,7 @@ int run(int argc, char** argv) {
   check(compute.device == "cpu", "--device: found {}, expected cpu", compute.device);
   check_writable(json);
   const DeviceContext device = open_device(compute, choice.precision);
+  warn_if_busy("convoy-bench-layers");
   const LayerShare share = measure_layers(choice, static_cast<int>(rounds), static_cast<int>(warmup), device);
   print(share);
   nlohmann::ordered_json report = {{"model", choice.model},

@@ -6,6 +6,7 @@
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/doctor/host.h"
+#include "convoy/apps/doctor/load.h"
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
@@ -64,6 +65,7 @@ int run(int argc, char** argv) {
   CommandLine line = loader_command_line(options);
   if (!line.parse(argc, argv)) return 0;
   check_writable(options.json);
+  const auto warning = doctor::busy_machine_warning();
   const doctor::RankFacts host = doctor::examine_host(dist::environment_variables());
   Json report = {
       {"version", kVersion},
@@ -72,6 +74,7 @@ int run(int argc, char** argv) {
       {"batch_size", options.batch_size},
       {"workers", options.data.workers}};
   report.update(to_json(measure_loader(options)));
+  if (warning) fmt::print(stderr, "convoy-bench-loader: warning: {}\n", *warning);
   print_report(report);
   write_json(options.json, report);
   return 0;

@@ -45,6 +45,8 @@ int measure(StepOptions& options, const CommandLine& line, Job& job) {
   if (job.is_first()) print_about(report);
   if (const auto warning = oversubscription_warning(job, device); warning && job.is_first())
     fmt::print(stderr, "convoy-bench-step: warning: {}\n", *warning);
+  // With several ranks, those that wait for this one use their cores.
+  if (!options.count && job.is_alone()) warn_if_busy("convoy-bench-step");
   const StepFigures figures = measure_steps(options, device, *data, job);
   if (!job.is_first()) return 0;
   if (options.count) {

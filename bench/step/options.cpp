@@ -34,10 +34,11 @@ CommandLine step_command_line(StepOptions& options) {
       "and a breakdown of the step.");
   line.group("Step");
   line.add("model", &o.model, "Network", {.value = "NAME", .choices = models::names()});
-  line.add("stem", &o.stem,
-           "First layers of resnet18, resnet34 and resnet50; auto selects imagenet for images of at least "
-           "128x128 pixels",
-           {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
+  line.add(
+      "stem", &o.stem,
+      "First layers of resnet18, resnet34 and resnet50; auto selects cifar for images of up to 64 pixels per "
+      "side, else imagenet",
+      {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
   line.add("image-size", &o.data.image_size, "Image size (pixels per side)",
            {.value = "PIXELS", .default_text = "32", .minimum = 8, .maximum = 4096});
   line.add("batch-size", &o.batch_size, "Global batch size (samples)",

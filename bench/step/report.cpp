@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/doctor/host.h"
+#include "convoy/apps/doctor/load.h"
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
@@ -117,6 +118,11 @@ void print_figures(const Json& figures) {
   for (const auto& [name, part] : breakdown["parts"].items())
     fmt::print("| {} | {:.3f} | {:.1f} |\n", name, part["ms"].get<double>(), part["percent"].get<double>());
   fmt::print("| step | {:.3f} | 100.0 |\n", breakdown["step_ms"].get<double>());
+}
+
+void warn_if_busy(const std::string& program) {
+  if (const auto warning = doctor::busy_machine_warning())
+    fmt::print(stderr, "{}: warning: {}\n", program, *warning);
 }
 
 void check_writable(const std::string& file) {

@@ -24,6 +24,9 @@ void print_about(const nlohmann::ordered_json& about);
 /// Prints the results to stdout.
 void print_figures(const nlohmann::ordered_json& figures);
 
+/// Prints a warning to stderr if other processes use the machine (doctor::busy_machine_warning()).
+void warn_if_busy(const std::string& program);
+
 /// Throws OutputError if the file of --json cannot be written. Called before anything is measured.
 void check_writable(const std::string& file);
 /// Writes `figures` to `file`; does nothing if `file` is empty.

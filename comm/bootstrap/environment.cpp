@@ -240,6 +240,34 @@ std::optional<Launch> launch_from_rank(const Variables& variables) {
   return first_complete(Reader(variables), std::span(kSources).first(1));
 }
 
+std::optional<std::string> contradiction_with_mpirun(const Variables& variables) {
+  const Reader reader(variables);
+  const std::optional<Launch> launch = launch_from(variables);
+  if (!launch || launch->source != kSources[0].name || reader.has("TORCHELASTIC_RUN_ID")) return std::nullopt;
+  struct MpiNames {
+    const char *rank, *size;
+  };
+  for (const MpiNames& names :
+       {MpiNames{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, MpiNames{"PMI_RANK", "PMI_SIZE"}}) {
+    Found mpi;
+    try {
+      mpi = read_ranks(reader, {names.rank, names.size, "", ""});
+    } catch (const UsageError&) {
+      continue;  // such variables are not used
+    }
+    if (!mpi.launch || mpi.launch->world_size == 1) continue;
+    const int rank = mpi.launch->rank, size = mpi.launch->world_size;
+    const bool contradicts = launch->world_size == size ? launch->rank != rank : rank == 0;
+    if (!contradicts) continue;
+    return fmt::format(
+        "RANK={} and WORLD_SIZE={} take precedence over {}={} and {}={} of mpirun; unset RANK WORLD_SIZE "
+        "LOCAL_RANK LOCAL_WORLD_SIZE if they are left over from another job, or set "
+        "RendezvousOptions::init_method to env if they are meant",
+        launch->rank, launch->world_size, names.rank, rank, names.size, size);
+  }
+  return std::nullopt;
+}
+
 std::string first_host_of(const std::string& node_list) {
   std::string host;
   bool in_brackets = false, first_of_brackets = false;

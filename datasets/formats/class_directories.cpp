@@ -15,14 +15,8 @@ namespace convoy::data {
 namespace fs = std::filesystem;
 namespace {
 
-std::string lower(std::string text) {
-  for (char& letter : text)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  return text;
-}
-
 bool is_jpeg_name(const fs::path& file) {
-  const std::string extension = lower(file.extension().string());
+  const std::string extension = lower_case(file.extension().string());
   return extension == ".jpg" || extension == ".jpeg";
 }
 
@@ -40,7 +34,7 @@ std::optional<fs::path> find_split_directory(const fs::path& directory,
   const std::vector<fs::path> directories = directories_in(directory);
   for (const std::string& name : names)
     for (const fs::path& candidate : directories)
-      if (lower(candidate.filename().string()) == name && !directories_in(candidate).empty())
+      if (lower_case(candidate.filename().string()) == name && !directories_in(candidate).empty())
         return candidate;
   return std::nullopt;
 }
@@ -52,14 +46,19 @@ std::optional<fs::path> find_test_directory(const fs::path& directory) {
   return find_split_directory(directory, {"test", "testing", "val", "valid", "validation"});
 }
 
-void collect_images(const fs::path& directory, int depth, std::vector<fs::path>& files) {
+void collect_images(const fs::path& directory, int depth, std::vector<fs::path>& files,
+                    LeftOutFiles& left_out) {
   constexpr int kMaxDepth = 16;  // links may form a circle
   if (depth > kMaxDepth) fail<DataError>("{}: more than {} directories deep", directory.string(), kMaxDepth);
   for (const fs::directory_entry& entry : list_directory(directory)) {
     if (is_existing_directory(entry.path()))
-      collect_images(entry.path(), depth + 1, files);
-    else if (is_image_name(entry.path()) && is_file(entry.path()))
+      collect_images(entry.path(), depth + 1, files, left_out);
+    else if (!is_file(entry.path()))
+      continue;
+    else if (is_image_name(entry.path()))
       files.push_back(entry.path());
+    else
+      left_out.add(entry.path());
   }
 }
 
@@ -68,14 +67,14 @@ struct Classes {
   std::vector<std::vector<fs::path>> files;
 };
 
-Classes scan_classes(const fs::path& directory) {
+Classes scan_classes(const fs::path& directory, LeftOutFiles& left_out) {
   Classes classes;
   for (const fs::path& class_directory : directories_in(directory)) {
     classes.names.push_back(class_directory.filename().string());
-    collect_images(class_directory, 1, classes.files.emplace_back());
+    collect_images(class_directory, 1, classes.files.emplace_back(), left_out);
     if (classes.files.back().empty())
-      fail<DataError>("{}: no .jpg, .png or .bmp file, expected the images of a class",
-                      class_directory.string());
+      fail<DataError>("{}: no {} file, expected the images of a class", class_directory.string(),
+                      image_formats_text());
   }
   if (classes.names.empty())
     fail<DataError>("{}: no directories, expected one per class", directory.string());
@@ -111,8 +110,10 @@ std::vector<bool> draw_test_files(std::size_t count, double fraction, std::uint6
   return is_test;
 }
 
-ClassDirectories split_classes(const fs::path& directory, Classes classes, const ReadOptions& options) {
+ClassDirectories split_classes(const fs::path& directory, const ReadOptions& options) {
   ClassDirectories result;
+  result.is_split = true;
+  Classes classes = scan_classes(directory, result.left_out);
   std::vector<std::vector<fs::path>> tests(classes.names.size());
   for (std::size_t label = 0; label < classes.names.size(); ++label) {
     std::vector<fs::path>& files = classes.files[label];
@@ -134,9 +135,22 @@ ClassDirectories split_classes(const fs::path& directory, Classes classes, const
 
 }  // namespace
 
-bool is_image_name(const fs::path& file) {
-  const std::string extension = lower(file.extension().string());
-  return is_jpeg_name(file) || extension == ".png" || extension == ".bmp";
+void LeftOutFiles::add(const fs::path& file) {
+  ++by_extension_[lower_case(file.extension().string())];
+  ++count_;
+}
+
+std::string LeftOutFiles::text() const {
+  constexpr std::size_t kNamed = 5;
+  std::vector<std::pair<std::string, std::int64_t>> types(by_extension_.begin(), by_extension_.end());
+  std::stable_sort(types.begin(), types.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text =
+      fmt::format("{} {} left out:", count_, count_ == 1 ? "file of another type" : "files of other types");
+  for (std::size_t i = 0; i < std::min(kNamed, types.size()); ++i)
+    text += fmt::format("{} {} {}", i == 0 ? "" : ",",
+                        types[i].first.empty() ? "without extension" : types[i].first, types[i].second);
+  return text + (types.size() > kNamed ? ", …" : "");
 }
 
 bool ClassDirectories::all_jpeg() const { return std::all_of(files.begin(), files.end(), is_jpeg_name); }
@@ -150,20 +164,20 @@ ClassDirectories scan_class_directories(const fs::path& directory, const ReadOpt
   require_directory(directory);
   const std::optional<fs::path> train_directory = find_train_directory(directory);
   const std::optional<fs::path> test_directory = find_test_directory(directory);
-  if (!train_directory && !test_directory) return split_classes(directory, scan_classes(directory), options);
+  if (!train_directory && !test_directory) return split_classes(directory, options);
   if (!train_directory || !test_directory)
     fail<DataError>("{}: {}, expected train and test directories, or one directory per class",
                     directory.string(),
                     train_directory ? "a train directory without a test directory"
                                     : "a test directory without a train directory");
-  Classes train = scan_classes(*train_directory);
-  Classes test = scan_classes(*test_directory);
+  ClassDirectories result;
+  Classes train = scan_classes(*train_directory, result.left_out);
+  Classes test = scan_classes(*test_directory, result.left_out);
   if (train.names != test.names)
     fail<DataError>("{}: train and test have different classes: missing in {}: {}; missing in {}: {}",
                     directory.string(), train_directory->filename().string(),
                     names_missing(train.names, test.names), test_directory->filename().string(),
                     names_missing(test.names, train.names));
-  ClassDirectories result;
   for (std::size_t label = 0; label < train.names.size(); ++label)
     append(result, std::move(train.files[label]), label);
   result.train_count = result.files.size();

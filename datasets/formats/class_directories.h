@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,29 @@
 
 namespace convoy::data {
 
+/// The number of files that were left out because they are no images by their names.
+class LeftOutFiles {
+ public:
+  /// Counts one file.
+  void add(const std::filesystem::path& file);
+  /// Returns the number of files.
+  std::int64_t count() const { return count_; }
+  /// Returns a line such as "12 files of other types left out: .gif 8, .txt 4".
+  std::string text() const;
+
+ private:
+  std::map<std::string, std::int64_t> by_extension_;  // in lower case, with the dot
+  std::int64_t count_ = 0;
+};
+
 /// The image files of a data set before decoding. Training files come first.
 struct ClassDirectories {
   std::vector<std::string> classes;          // sorted directory names
   std::vector<std::filesystem::path> files;  // sorted within each class, classes in order
   std::vector<std::int32_t> labels;
   std::size_t train_count = 0;  // files[0, train_count) are for training, the rest for testing
+  bool is_split = false;        // whether this library has drawn the test files
+  LeftOutFiles left_out;
 
   /// Returns whether the names of all files end in .jpg or .jpeg.
   bool all_jpeg() const;

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "convoy/datasets/files.h"
+#include "convoy/datasets/formats/image/orientation.h"
 #include "convoy/datasets/formats/image/pixels.h"
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/datasets/transforms/resize.h"
@@ -12,12 +14,12 @@ namespace {
 
 constexpr std::int64_t kMaxSide = 65535;  // pixels; JPEG's limit, also applied to PNG and BMP
 
-ImageSize check_structure(std::string_view bytes, const std::string& name) {
-  if (bytes.empty()) fail<DataError>("{}: empty, expected a JPEG, PNG or BMP image", name);
-  if (is_jpeg(bytes)) return check_jpeg(bytes, name);
+ImageSize check_structure(std::string_view bytes, const std::string& name, int& orientation) {
+  if (bytes.empty()) fail<DataError>("{}: empty, expected a {} image", name, image_formats_text());
+  if (is_jpeg(bytes)) return check_jpeg(bytes, name, orientation);
   if (is_png(bytes)) return check_png(bytes, name);
   if (is_bmp(bytes)) return check_bmp(bytes, name);
-  fail<DataError>("{}: unknown format, expected a JPEG, PNG or BMP image", name);
+  fail<DataError>("{}: unknown format, expected a {} image", name, image_formats_text());
 }
 
 /// Returns the size in bytes of the largest block that decoding may allocate: 4 channels of 16 bits, doubled
@@ -33,7 +35,58 @@ std::uint8_t on_white(int value, int alpha) {
   return static_cast<std::uint8_t>((value * alpha + 255 * (255 - alpha) + 127) / 255);
 }
 
+/// Converts 1 to 4 channels to RGB.
+Pixels to_rgb(Samples samples) {
+  if (samples.channels == 3) return {samples.size, std::move(samples.values)};
+  const ImageSize size = samples.size;
+  Pixels pixels{size, std::vector<std::uint8_t>(static_cast<std::size_t>(size.width * size.height * 3))};
+  const bool grey = samples.channels <= 2;
+  const bool has_alpha = samples.channels == 2 || samples.channels == 4;
+  const std::uint8_t* in = samples.values.data();
+  for (std::size_t at = 0; at < pixels.rgb.size(); at += 3, in += samples.channels)
+    for (std::size_t c = 0; c < 3; ++c) {
+      const std::uint8_t value = in[grey ? 0 : c];
+      pixels.rgb[at + c] = has_alpha ? on_white(value, in[samples.channels - 1]) : value;
+    }
+  return pixels;
+}
+
+/// A format of image files, and the extensions of their names.
+struct Format {
+  const char* name;
+  std::vector<std::string> extensions;
+};
+
+std::vector<Format> make_formats() {
+  std::vector<Format> known = {{"JPEG", {".jpg", ".jpeg"}}, {"PNG", {".png"}}, {"BMP", {".bmp"}}};
+  if (reads_webp()) known.push_back({"WebP", {".webp"}});
+  if (reads_tiff()) known.push_back({"TIFF", {".tif", ".tiff"}});
+  return known;
+}
+
+/// Returns the formats that this build reads.
+const std::vector<Format>& formats() {
+  static const std::vector<Format> known = make_formats();
+  return known;
+}
+
 }  // namespace
+
+std::string image_formats_text() {
+  const std::vector<Format>& known = formats();
+  std::string text;
+  for (std::size_t i = 0; i < known.size(); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == known.size() ? " or " : ", ", known[i].name);
+  return text;
+}
+
+bool is_image_name(const std::filesystem::path& file) {
+  const std::string extension = lower_case(file.extension().string());
+  for (const Format& format : formats())
+    if (std::find(format.extensions.begin(), format.extensions.end(), extension) != format.extensions.end())
+      return true;
+  return false;
+}
 
 ImageSize check_image_size(std::int64_t width, std::int64_t height, std::int64_t max_per_byte,
                            std::string_view bytes, const std::string& name) {
@@ -45,24 +98,30 @@ ImageSize check_image_size(std::int64_t width, std::int64_t height, std::int64_t
   return {width, height};
 }
 
+bool is_webp(std::string_view bytes) {
+  return bytes.starts_with("RIFF") && bytes.size() >= 12 && bytes.substr(8).starts_with("WEBP");
+}
+
+bool is_tiff(std::string_view bytes) {
+  // Version 42, or 43 with positions of 64 bits, in either byte order.
+  for (const std::string_view start : {std::string_view("II*\0", 4), std::string_view("MM\0*", 4),
+                                       std::string_view("II+\0", 4), std::string_view("MM\0+", 4)})
+    if (bytes.starts_with(start)) return true;
+  return false;
+}
+
 Pixels decode_rgb(std::string_view bytes, const std::string& name) {
-  const ImageSize size = check_structure(bytes, name);
+  if (is_tiff(bytes)) return decode_with_libtiff(bytes, name);
+  if (is_webp(bytes)) return to_rgb(decode_with_libwebp(bytes, name));
+  int orientation = 1;
+  const ImageSize size = check_structure(bytes, name, orientation);
   if (is_jpeg(bytes))
-    if (auto rgb = decode_with_libjpeg(bytes, name, size)) return {size, std::move(*rgb)};
-  int channels = 0;
-  std::vector<std::uint8_t> values =
-      decode_with_stb(bytes, name, size, max_decoder_bytes(size, bytes.size()), channels);
-  if (channels == 3) return {size, std::move(values)};
-  Pixels pixels{size, std::vector<std::uint8_t>(static_cast<std::size_t>(size.width * size.height * 3))};
-  const bool grey = channels <= 2;
-  const bool has_alpha = channels == 2 || channels == 4;
-  const std::uint8_t* in = values.data();
-  for (std::size_t at = 0; at < pixels.rgb.size(); at += 3, in += channels)
-    for (std::size_t c = 0; c < 3; ++c) {
-      const std::uint8_t value = in[grey ? 0 : c];
-      pixels.rgb[at + c] = has_alpha ? on_white(value, in[channels - 1]) : value;
-    }
-  return pixels;
+    if (auto rgb = decode_with_libjpeg(bytes, name, size))
+      return upright({size, std::move(*rgb)}, orientation);
+  Samples samples{.size = size, .values = {}};
+  samples.values =
+      decode_with_stb(bytes, name, size, max_decoder_bytes(size, bytes.size()), samples.channels);
+  return upright(to_rgb(std::move(samples)), orientation);
 }
 
 Tensor decode_image(const std::string& bytes, const std::string& name, int size) {

@@ -22,6 +22,7 @@ constexpr int kMixedSize = 224;  // pixels; used if the sizes of the images diff
 struct Decoded {
   Tensor images;                    // u8 [files, H, W, 3]; rows of corrupt files are unspecified
   std::vector<std::string> errors;  // one per file; empty: decoded
+  std::int64_t chosen_size = 0;     // DataSet::chosen_size
   std::size_t corrupt() const {
     return static_cast<std::size_t>(
         std::count_if(errors.begin(), errors.end(), [](const std::string& error) { return !error.empty(); }));
@@ -46,8 +47,8 @@ std::optional<ImageSize> first_size(const std::vector<fs::path>& files) {
 std::optional<Decoded> decode_all(const ClassDirectories& directories, const std::string& name,
                                   ImageSize size, bool resize, int workers) {
   const auto count = static_cast<std::int64_t>(directories.files.size());
-  Decoded decoded{allocate_images(name, count, size.height, size.width, 3),
-                  std::vector<std::string>(directories.files.size())};
+  Decoded decoded{.images = allocate_images(name, count, size.height, size.width, 3),
+                  .errors = std::vector<std::string>(directories.files.size())};
   auto* out = decoded.images.view().as<std::uint8_t>();
   std::atomic<bool> sizes_differ = false;
   const CpuStream stream({.threads = std::max(workers, 1)});
@@ -81,7 +82,9 @@ Decoded decode_all(const ClassDirectories& directories, const std::string& name,
         return *decoded;
   }
   const std::int64_t side = options.image_size > 0 ? options.image_size : kMixedSize;
-  return *decode_all(directories, name, {side, side}, true, options.workers);
+  Decoded decoded = *decode_all(directories, name, {side, side}, true, options.workers);
+  if (options.image_size == 0) decoded.chosen_size = side;
+  return decoded;
 }
 
 void refuse_corrupt(const Decoded& decoded, const std::string& name) {
@@ -134,6 +137,13 @@ DataSet load_class_directories(const ClassDirectories& directories, const fs::pa
   data.test = {decoded.images.rows(train, all), all_labels.rows(train, all)};
   for (const std::string& error : decoded.errors)
     if (!error.empty()) data.warnings.push_back("left out: " + error);
+  if (directories.left_out.count() > 0) data.warnings.push_back(directories.left_out.text());
+  data.chosen_size = decoded.chosen_size;
+  if (data.chosen_size > 0)
+    data.warnings.push_back(
+        fmt::format("the sizes of the images differ: each one is scaled and cropped to {0} x {0} pixels; "
+                    "ReadOptions::image_size sets another size",
+                    data.chosen_size));
   return data;
 }
 
@@ -142,8 +152,10 @@ DataSet read_image_folder(const fs::path& directory, const ReadOptions& options)
   const ClassDirectories directories = scan_class_directories(directory, options);
   DataSet data = load_class_directories(directories, directory, options);
   data.name = "folder";
-  data.note = fmt::format("{} images of {} classes from {}", data.train.size() + data.test.size(),
-                          data.classes.size(), directory.string());
+  data.note = directory.string();
+  if (directories.is_split)
+    data.note += fmt::format(" ({:.0f}% of each class for testing, drawn with seed {})",
+                             options.test_fraction * 100, options.seed);
   return data;
 }
 

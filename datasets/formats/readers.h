@@ -14,7 +14,8 @@ namespace convoy::data {
 /// The options of all readers. A reader ignores those that do not apply to its format.
 struct ReadOptions {
   /// Side of the square that images are resized to, in pixels. 0 keeps the original size; images in
-  /// directories then keep the size that all of them share, and are resized to 224 if their sizes differ.
+  /// directories then keep the size that all of them share, and are resized to 224 with a warning if their sizes
+  /// differ.
   int image_size = 0;
   /// Images in directories: leave out files that cannot be decoded, and add a warning for each of them.
   bool skip_corrupt = false;
@@ -51,10 +52,11 @@ DataSet read_cifar10(const std::filesystem::path& directory, const ReadOptions& 
 /// directory/MNIST/raw. Throws DataError if there are none, or if they are incomplete or damaged.
 DataSet read_mnist(const std::filesystem::path& directory, const ReadOptions& options = {});
 
-/// Reads JPEG, PNG and BMP images from train/CLASS/ and test/CLASS/ (also Train, Training, val, Test, …),
-/// or from CLASS/, which is then split. Classes are the sorted directory names; images in subdirectories
-/// belong to the class above them. Images are converted as decode_image() does. Throws DataError if there is
-/// no such directory, if a class is empty, or if an image cannot be decoded (see ReadOptions::skip_corrupt).
+/// Reads the images of the formats in image_formats_text() from train/CLASS/ and test/CLASS/ (also Train, Training,
+/// val, Test, …), or from CLASS/, which is then split. Classes are the sorted directory names; images in
+/// subdirectories belong to the class above them. Images are converted as decode_image() does. A warning counts the
+/// files of other types. Throws DataError if there is no such directory, if a class is empty, or if an image cannot
+/// be decoded (see ReadOptions::skip_corrupt).
 DataSet read_image_folder(const std::filesystem::path& directory, const ReadOptions& options = {});
 
 /// The size and the seed of the generated data set.
@@ -70,17 +72,20 @@ struct ShapesOptions {
 /// by far. Throws UsageError if an option is out of range.
 DataSet generate_shapes(const ShapesOptions& options = {});
 
-/// Returns whether the extension is that of a JPEG, PNG or BMP file, in lower or upper case.
+/// Returns the image formats that this build reads: "JPEG, PNG, BMP, WebP or TIFF". The last two depend on
+/// libwebp and libtiff.
+std::string image_formats_text();
+/// Returns whether the extension is that of a file of one of these formats, in lower or upper case.
 bool is_image_name(const std::filesystem::path& file);
 
-/// Reads one JPEG, PNG or BMP file of at most 64 megapixels to u8 [H, W, 3]; see decode_image(). Throws
-/// DataError if the file cannot be read or is damaged.
+/// Reads one image file of at most 64 megapixels to u8 [H, W, 3]; see decode_image(). Throws DataError if the file
+/// cannot be read or is damaged.
 Tensor read_image(const std::filesystem::path& file, int size = 0);
 
-/// Decodes one JPEG, PNG or BMP image of at most 64 megapixels to u8 [H, W, 3]. If size > 0, scales the short
-/// side to `size` and crops the center square. Gray becomes three equal channels, alpha is composited on
-/// white, and the EXIF orientation is not applied. Throws DataError, which starts with `name`, if the image
-/// is damaged.
+/// Decodes one image of at most 64 megapixels, of a format in image_formats_text(), to u8 [H, W, 3]. If size > 0,
+/// scales the short side to `size` and crops the center square. Gray becomes three equal channels, alpha is
+/// composited on white, and a photograph is turned upright as its EXIF orientation (of JPEG) or its TIFF
+/// orientation says. Throws DataError, which starts with `name`, if the image is damaged.
 Tensor decode_image(const std::string& bytes, const std::string& name, int size = 0);
 
 }  // namespace convoy::data

@@ -214,23 +214,51 @@ std::vector<std::string> CheckpointDirectory::names() const {
   return result;
 }
 
+fs::path CheckpointDirectory::path_of(const std::string& name) const {
+  std::error_code ignored;
+  return root_ / (fs::exists(root_ / name, ignored) ? name : old(name));
+}
+
+/// Returns what is wrong with LATEST; nullopt if it does not exist, or names a directory that does.
+std::optional<std::string> CheckpointDirectory::problem_of_latest() const {
+  std::error_code ignored;
+  if (!fs::exists(root_ / kLatest, ignored)) return std::nullopt;
+  const auto name = named_by(kLatest);
+  if (!name) return invalid_pointer(kLatest);
+  if (fs::exists(path_of(*name), ignored)) return std::nullopt;
+  return fmt::format("{}: no such directory, although {} names it", (root_ / *name).string(), kLatest);
+}
+
+std::string CheckpointDirectory::invalid_pointer(std::string_view pointer) const {
+  return fmt::format("{}: found no name of a checkpoint, expected one like {}", (root_ / pointer).string(),
+                     step_name(123));
+}
+
 std::optional<Checkpoint> CheckpointDirectory::latest(std::vector<std::string>* warnings) const {
   std::error_code error;
   const fs::directory_iterator readable(root_, error);
   if (error &&
       error != std::errc::no_such_file_or_directory)  // not nullopt, which would restart the training
     fail<CheckpointError>("{}: cannot be read: {}", root_.string(), error.message());
+  if (const auto problem = problem_of_latest(); problem && warnings != nullptr)
+    warnings->push_back(fmt::format("checkpoint skipped: {}", *problem));
   for (const std::string& name : names())
     if (auto checkpoint = verified(root_ / name, warnings)) return checkpoint;
   return std::nullopt;
 }
 
-std::optional<Checkpoint> CheckpointDirectory::best(std::vector<std::string>* warnings) const {
-  const auto name = named_by(kBest);
-  if (!name) return std::nullopt;
+std::optional<Checkpoint> CheckpointDirectory::best() const {
   std::error_code ignored;
-  const std::string present = fs::exists(root_ / *name, ignored) ? *name : old(*name);
-  return verified(root_ / present, warnings);
+  if (!fs::exists(root_ / kBest, ignored)) return std::nullopt;
+  while (true) {
+    const auto name = named_by(kBest);
+    if (!name) throw CheckpointError(invalid_pointer(kBest));
+    try {
+      return open_checkpoint(path_of(*name));
+    } catch (const CheckpointError&) {
+      if (named_by(kBest) == name) throw;  // else a training has replaced it in the meantime
+    }
+  }
 }
 
 bool CheckpointDirectory::contains(std::int64_t step) const {

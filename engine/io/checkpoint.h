@@ -58,11 +58,12 @@ class CheckpointDirectory {
   void set_keep_best(bool keep) { keep_best_ = keep; }
 
   /// Returns the checkpoint that LATEST names if it verifies, else the newest before it that does, else the
-  /// newest of all that does; nullopt if there is none. Skips damaged checkpoints and appends one line for each
-  /// to `warnings`. Throws CheckpointError if the directory exists but cannot be read.
+  /// newest of all that does; nullopt if there is none. Skips damaged checkpoints, and appends one line for each
+  /// to `warnings`, and one if LATEST is invalid or names none. Throws CheckpointError if the directory exists but cannot be read.
   std::optional<Checkpoint> latest(std::vector<std::string>* warnings = nullptr) const;
-  /// Returns the checkpoint that BEST names if it verifies, else nullopt and one line more in `warnings`.
-  std::optional<Checkpoint> best(std::vector<std::string>* warnings = nullptr) const;
+  /// Returns the checkpoint that BEST names; nullopt if there is no BEST. Throws CheckpointError if BEST is
+  /// invalid, or if its checkpoint is missing or damaged.
+  std::optional<Checkpoint> best() const;
   /// Returns whether there is a complete checkpoint of a step. Does not verify it.
   bool contains(std::int64_t step) const;
   /// Returns the path of the directory.
@@ -73,6 +74,11 @@ class CheckpointDirectory {
   void put_in_place(const std::filesystem::path& temporary, const std::string& name) const;
   /// Returns the checkpoint name in the file `pointer` (LATEST or BEST); nullopt if there is no valid one.
   std::optional<std::string> named_by(std::string_view pointer) const;
+  /// Returns the message for a pointer that named_by() does not accept.
+  std::string invalid_pointer(std::string_view pointer) const;
+  std::optional<std::string> problem_of_latest() const;
+  /// Returns the path of a checkpoint, which has another name while the step is being saved again.
+  std::filesystem::path path_of(const std::string& name) const;
   /// Returns the names of all checkpoints, newest first. Steps after that of LATEST come last: an abandoned
   /// training has left them, and the present one has resumed from an earlier step.
   std::vector<std::string> names() const;

@@ -60,6 +60,23 @@ void read_narrowed(const InputFile& file, const SafetensorsEntry& entry, std::ui
   }
 }
 
+/// Throws CheckpointError if a file that is no safetensors file is one of PyTorch or a JSON file. It has at least 8
+/// bytes.
+void refuse_other_formats(const InputFile& file) {
+  std::array<char, 4> start{};
+  file.read(0, std::as_writable_bytes(std::span(start)));
+  const std::string_view bytes(start.data(), start.size());
+  const std::string path = file.path().string();
+  // A zip archive, or a pickle of protocol 2 or later.
+  if (bytes.starts_with("PK\3\4") || (bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5))
+    fail<CheckpointError>(
+        "{}: a file of PyTorch (torch.save), expected safetensors; convert it: python3 -c \"import torch, "
+        "safetensors.torch as s; s.save_file(torch.load('{}', map_location='cpu', weights_only=True), "
+        "'{}')\"",
+        path, path, std::filesystem::path(path).replace_extension(".safetensors").string());
+  if (bytes[0] == '{') fail<CheckpointError>("{}: a JSON file, expected safetensors", path);
+}
+
 }  // namespace
 
 struct SafetensorsReader::OpenFile {
@@ -76,9 +93,11 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) {
   if (file.size() < kLengthBytes)
     fail<CheckpointError>("{}: {} bytes, too short for a safetensors file", path.string(), file.size());
   file.read(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
-  if (header_bytes > kMaxSafetensorsHeader || header_bytes > file.size() - kLengthBytes)
+  if (header_bytes > kMaxSafetensorsHeader || header_bytes > file.size() - kLengthBytes) {
+    refuse_other_formats(file);
     fail<CheckpointError>("{}: header of {} bytes in a file of {} bytes (expected at most {})", path.string(),
                           header_bytes, file.size(), kMaxSafetensorsHeader);
+  }
   open->data_start = kLengthBytes + header_bytes;
   {
     std::string json(static_cast<std::size_t>(header_bytes), '\0');

@@ -63,7 +63,7 @@ TEST(ImageFolder, ReadsTrainAndTestInSortedOrder) {
     EXPECT_EQ(values(data.test), (std::vector<int>{5, 128}));
     EXPECT_EQ(labels(data.test), (std::vector<int>{0, 1}));
     EXPECT_EQ(data.image_shape(), (Shape{4, 4, 3}));
-    EXPECT_TRUE(data.warnings.empty());
+    EXPECT_THAT(data.warnings, ::testing::ElementsAre("1 file of another type left out: .txt 1"));
   }
 }
 
@@ -71,11 +71,28 @@ TEST(ImageFolder, KeepsASharedSizeAndOtherwiseResizesTo224) {
   const TempDirectory directory;
   for (int i = 0; i < 4; ++i) directory.write(fs::path("a") / (std::to_string(i) + ".png"), picture(i, 6, 3));
   EXPECT_EQ(data::read_image_folder(directory.path()).image_shape(), (Shape{3, 6, 3}));
-  EXPECT_EQ(data::read_image_folder(directory.path(), {.image_size = 5}).image_shape(), (Shape{5, 5, 3}));
+  const data::DataSet given = data::read_image_folder(directory.path(), {.image_size = 5});
+  EXPECT_EQ(given.image_shape(), (Shape{5, 5, 3}));
+  EXPECT_EQ(given.chosen_size, 0);
+  EXPECT_TRUE(given.warnings.empty());
   directory.write("a/9.png", picture(9, 3, 6));
   const data::DataSet data = data::read_image_folder(directory.path());
   EXPECT_EQ(data.image_shape(), (Shape{224, 224, 3}));
+  EXPECT_EQ(data.chosen_size, 224);
+  EXPECT_THAT(data.warnings,
+              ::testing::ElementsAre(HasSubstr("224 x 224 pixels; ReadOptions::image_size sets")));
   EXPECT_EQ(data.train.size() + data.test.size(), 5);
+}
+
+TEST(ImageFolder, CountsFilesOfOtherTypes) {
+  const TempDirectory directory;
+  for (const char* split : {"train", "test"})
+    for (const char* name : {"1.png", "1.gif", "2.GIF", "deeper/3.gif", "notes.txt", "README", ".hidden"})
+      directory.write(fs::path(split) / "ape" / name, picture(1));
+  const data::DataSet data = data::read_image_folder(directory.path());
+  EXPECT_EQ(data.train.size() + data.test.size(), 2);
+  EXPECT_THAT(data.warnings, ::testing::ElementsAre(
+                                 "10 files of other types left out: .gif 6, without extension 2, .txt 2"));
 }
 
 class SplitDirectory : public ::testing::Test {
@@ -148,8 +165,8 @@ TEST(ImageFolder, RefusesDirectoriesWithoutADataSet) {
   directory.write("train/c/1.png", picture(1));
   EXPECT_THAT(refusal(), AllOf(HasSubstr("missing in train: b"), HasSubstr("missing in test: c")));
   directory.write("train/b/readme.txt", "no image");
-  EXPECT_THAT(refusal(), AllOf(HasSubstr((directory.path() / "train" / "b").string()),
-                               HasSubstr("no .jpg, .png or .bmp")));
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr((directory.path() / "train" / "b").string()), HasSubstr("no JPEG, PNG")));
 }
 
 TEST(ImageFolder, RefusesAnUnreadableDirectory) {

@@ -246,7 +246,8 @@ TEST(CheckpointDirectory, SkipsDamagedCheckpoints) {
   EXPECT_EQ(path_of(directory.checkpoints.latest(&warnings)), directory.at("step_000001"));
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("step_000003/model.safetensors: damaged"),
                                     HasSubstr("step_000002/optimizer.safetensors: 100 bytes")));
-  EXPECT_EQ(path_of(directory.checkpoints.best()), std::nullopt);
+  EXPECT_THAT(message_of<CheckpointError>([&] { directory.checkpoints.best(); }),
+              HasSubstr("step_000003/model.safetensors: damaged"));
 
   TinyTraining other("sgd", DType::f32, 5);
   const std::string before = io::parameters_hash(*other.net);
@@ -268,6 +269,28 @@ TEST(CheckpointDirectory, FindsCheckpointsWithoutAValidPointer) {
   }
   directory.temp.write("LATEST", std::string(1000, 'x'));
   EXPECT_EQ(path_of(directory.checkpoints.latest()), directory.at("step_000002"));
+}
+
+TEST(CheckpointDirectory, ReportsPointersThatNameNoCheckpoint) {
+  Directory directory;
+  directory.save(1, true);
+  const auto warning = [&] {
+    std::vector<std::string> warnings;
+    EXPECT_EQ(path_of(directory.checkpoints.latest(&warnings)), directory.at("step_000001"));
+    return warnings.empty() ? "" : warnings.front();
+  };
+  const auto refusal = [&] { return message_of<CheckpointError>([&] { directory.checkpoints.best(); }); };
+  EXPECT_EQ(warning(), "");
+  for (const std::string text : {"", "../step_000001\n", "/etc\n"}) {
+    directory.temp.write("LATEST", text);
+    EXPECT_THAT(warning(), HasSubstr("LATEST: found no name of a checkpoint")) << text;
+    directory.temp.write("BEST", text);
+    EXPECT_THAT(refusal(), HasSubstr("BEST: found no name of a checkpoint")) << text;
+  }
+  directory.temp.write("LATEST", "step_000009\n");
+  EXPECT_THAT(warning(), HasSubstr("step_000009: no such directory, although LATEST names it"));
+  directory.temp.write("BEST", "step_000009\n");
+  EXPECT_THAT(refusal(), HasSubstr("step_000009/manifest.json"));
 }
 
 TEST(CheckpointDirectory, SavingAStepAgainReplacesIt) {

@@ -338,5 +338,19 @@ TEST(Safetensors, RejectsEveryFlippedHeaderByteAndEveryTruncation) {
     EXPECT_NE(read_error(good.substr(0, length)), "") << length;
 }
 
+TEST(Safetensors, NamesFilesOfPyTorchAndJson) {
+  for (const std::string& start :
+       {std::string("PK\3\4\0\0\x08\x08", 8), std::string("\x80\2\x8a\nl\xfc\x9c\x46", 8)})
+    EXPECT_THAT(try_to_read(start + std::string(100, '\0')).message,
+                ::testing::AllOf(
+                    HasSubstr("a file of PyTorch (torch.save), expected safetensors; convert it: python3"),
+                    HasSubstr("torch.load('"), HasSubstr("bad.safetensors')")));
+  EXPECT_THAT(try_to_read("{\"train_batch_size\": 8}").message,
+              HasSubstr("a JSON file, expected safetensors"));
+  // A header of as many bytes as the start of a pickle says is no pickle.
+  const std::string header = "{" + std::string(0x10280 - 2, ' ') + "}";
+  EXPECT_EQ(try_to_read(file_of(header, 0)).message, "");
+}
+
 }  // namespace
 }  // namespace convoy

@@ -105,8 +105,9 @@ TEST(Models, ChooseTheStemByTheImageSize) {
     return models::resnet18(options).parameters().front().variable.shape();
   };
   const Shape cifar{64, 3, 3, 3}, imagenet{64, 7, 7, 3};
-  EXPECT_EQ(stem_of({.input = {128, 127, 3}}), cifar);
-  EXPECT_EQ(stem_of({.input = {128, 128, 3}}), imagenet);
+  EXPECT_EQ(stem_of({.input = {64, 65, 3}}), cifar);
+  EXPECT_EQ(stem_of({.input = {65, 65, 3}}), imagenet);
+  EXPECT_EQ(stem_of({.input = {100, 100, 3}}), imagenet);
   EXPECT_EQ(stem_of({.input = {96, 96, 3}, .stem = kImageNet}), imagenet);
   EXPECT_EQ(stem_of({.input = {128, 128, 3}, .stem = models::Stem::cifar}), cifar);
   EXPECT_THAT(usage_error_of([] { models::lenet({.stem = models::Stem::cifar}); }), StartsWith("lenet:"));

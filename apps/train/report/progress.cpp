@@ -21,6 +21,7 @@ std::size_t terminal_width() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+/// Returns a bar of which `share`, 0 to 1, is full.
 std::string bar(double share) {
   const auto full = static_cast<std::size_t>(share * static_cast<double>(kBarWidth));
   return fmt::format("[{:<{}}]", std::string(full, '='), kBarWidth);
@@ -35,29 +36,52 @@ std::string format_duration(double seconds) {
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
-Progress::Progress(std::int64_t total_steps, std::int64_t steps_per_epoch, bool may_redraw)
-    : terminal_(may_redraw && isatty(STDOUT_FILENO) != 0), total_(total_steps), per_epoch_(steps_per_epoch) {}
+std::string fit_line(std::vector<LinePart> parts, std::size_t columns) {
+  while (true) {
+    std::string line;
+    for (const LinePart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
+    const auto last = std::max_element(
+        parts.begin(), parts.end(), [](const LinePart& a, const LinePart& b) { return a.leaves < b.leaves; });
+    if (line.size() <= columns || last == parts.end() || last->leaves == 0) return line;
+    parts.erase(last);
+  }
+}
+
+Progress::Progress(const ProgressOptions& options)
+    : options_(options),
+      time_left_(options.plan),
+      terminal_(options.may_redraw && isatty(STDOUT_FILENO) != 0) {}
 
 Progress::~Progress() { clear(); }
 
 void Progress::step(const StepReport& report) {
+  const Clock::time_point now = Clock::now();
+  time_left_.step(report.step, now);
   if (report.measured) last_ = *report.measured;
+  if (options_.quiet) return;
   if (!terminal_) {
-    if (report.measured) line(describe(report));
+    if (report.measured) line(fit_line(describe(report), std::string::npos));
     return;
   }
-  const Clock::time_point now = Clock::now();
   if (now - last_draw_ < kRedraw) return;
   last_draw_ = now;
-  const double share = static_cast<double>(report.step) / static_cast<double>(total_);
-  draw(fmt::format("{} {:3.0f}%  {}", bar(share), share * 100, describe(report)));
+  std::vector<LinePart> parts = describe(report);
+  const double share = static_cast<double>(report.step) / static_cast<double>(options_.plan.total_steps);
+  parts.insert(parts.begin(), {LinePart{bar(share), 7}, LinePart{fmt::format("{:.0f}%", share * 100), 1}});
+  draw(fit_line(std::move(parts), terminal_width() - 1));
 }
 
 void Progress::evaluating(std::int64_t done, std::int64_t count) {
   const Clock::time_point now = Clock::now();
-  if (!terminal_ || now - last_draw_ < kRedraw) return;
+  if (!terminal_ || options_.quiet || now - last_draw_ < kRedraw) return;
   last_draw_ = now;
   draw(fmt::format("evaluating {}/{}", done, count));
+}
+
+void Progress::evaluated(double accuracy, const std::string& text) {
+  time_left_.evaluated(Clock::now());
+  accuracy_ = accuracy;
+  if (!options_.quiet) line(text);
 }
 
 void Progress::line(const std::string& text) {
@@ -66,20 +90,21 @@ void Progress::line(const std::string& text) {
   std::fflush(stdout);
 }
 
-std::string Progress::describe(const StepReport& report) const {
-  const double epochs = static_cast<double>(report.step) / static_cast<double>(per_epoch_);
-  std::string text =
-      fmt::format("step {}/{}  epoch {:.2f}  lr {:.4g}", report.step, total_, epochs, report.lr);
-  if (last_.step_ms > 0)
-    text += fmt::format("  loss {:.4f} (average {:.4f})  {:.0f} images/s  data {:.1f} ms  ETA {}", last_.loss,
-                        last_.average_loss, last_.images_per_second, last_.data_ms,
-                        format_duration(remaining_seconds(report.step)));
-  if (accuracy_ >= 0 && terminal_) text += fmt::format("  test {:.2f}%", accuracy_ * 100);
-  return text;
-}
-
-double Progress::remaining_seconds(std::int64_t step) const {
-  return static_cast<double>(total_ - step) * last_.step_ms / 1e3;
+std::vector<LinePart> Progress::describe(const StepReport& report) const {
+  const double epochs = static_cast<double>(report.step) / static_cast<double>(options_.steps_per_epoch);
+  std::vector<LinePart> parts = {{fmt::format("step {}/{}", report.step, options_.plan.total_steps)},
+                                 {fmt::format("epoch {:.2f}", epochs), 5},
+                                 {fmt::format("lr {:.4g}", report.lr), 6}};
+  if (last_.step_ms > 0) {
+    parts.push_back({fmt::format("loss {:.4f}", last_.loss)});
+    parts.push_back({fmt::format("average {:.4f}", last_.average_loss), 3});
+    parts.push_back({fmt::format("{:.0f} images/s", last_.images_per_second)});
+    parts.push_back({fmt::format("data {:.1f} ms", last_.data_ms), 4});
+  }
+  if (const auto seconds = time_left_.seconds())
+    parts.push_back({fmt::format("left {}", format_duration(*seconds))});
+  if (accuracy_ >= 0 && terminal_) parts.push_back({fmt::format("test {:.2f}%", accuracy_ * 100), 2});
+  return parts;
 }
 
 void Progress::draw(const std::string& text) {

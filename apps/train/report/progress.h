@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "convoy/apps/train/report/time_left.h"
 #include "convoy/apps/train/step_reporter.h"
 
 namespace convoy {
@@ -14,11 +15,29 @@ namespace convoy {
 /// Formats a duration as "1:02:03" or "4:05".
 std::string format_duration(double seconds);
 
-/// A progress bar on a terminal, or one line per measured step in a file or pipe.
+/// A part of a line that may be too long for its terminal.
+struct LinePart {
+  std::string text;
+  int leaves = 0;  // parts with the largest number are left out first; those with 0 stay
+};
+/// Joins the parts with two spaces, without those that must leave so that the line has at most `columns` columns.
+/// The text is ASCII.
+std::string fit_line(std::vector<LinePart> parts, std::size_t columns);
+
+struct ProgressOptions {
+  WorkPlan plan;
+  std::int64_t steps_per_epoch = 1;
+  /// False under mpirun, whose ranks write to a pseudo-terminal that may end in a file.
+  bool may_redraw = true;
+  /// Shows permanent lines only.
+  bool quiet = false;
+};
+
+/// The progress of a training on standard output: one line that is redrawn on a terminal, or one line per measured
+/// step in a file or pipe.
 class Progress {
  public:
-  /// `may_redraw` must be false under mpirun, whose ranks write to a pseudo-terminal that may end in a file.
-  Progress(std::int64_t total_steps, std::int64_t steps_per_epoch, bool may_redraw = true);
+  explicit Progress(const ProgressOptions& options);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -27,21 +46,22 @@ class Progress {
   void step(const StepReport& report);
   /// Shows that `done` of `count` images are evaluated. Does nothing without a terminal.
   void evaluating(std::int64_t done, std::int64_t count);
-  /// Sets the test accuracy that the bar shows.
-  void evaluated(double accuracy) { accuracy_ = accuracy; }
-  /// Prints a permanent line above the bar.
+  /// Shows the result of an evaluation, `text`, and from now on the test accuracy in the line.
+  void evaluated(double accuracy, const std::string& text);
+  /// Prints a permanent line above the line of progress.
   void line(const std::string& text);
 
  private:
   void draw(const std::string& text);
   void clear();
-  std::string describe(const StepReport& report) const;
-  double remaining_seconds(std::int64_t step) const;
+  /// Returns the parts of the line after a step, in the order in which they are shown.
+  std::vector<LinePart> describe(const StepReport& report) const;
 
   using Clock = std::chrono::steady_clock;
+  ProgressOptions options_;
+  TimeLeft time_left_;
   bool terminal_;
   bool drawn_ = false;
-  std::int64_t total_, per_epoch_;
   StepMeasurements last_;
   double accuracy_ = -1;  // of the latest evaluation; negative: none yet
   Clock::time_point last_draw_;

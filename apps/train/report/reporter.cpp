@@ -1,7 +1,9 @@
 #include "convoy/apps/train/report/reporter.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "convoy/apps/common/counted.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"
@@ -9,6 +11,30 @@
 namespace convoy {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+ProgressOptions progress_options(const Setup& setup, const Trainer& trainer, const Job& job) {
+  constexpr double kForwardShare =
+      1.0 / 3;                  // of a step: a backward pass takes twice as long as a forward pass
+  constexpr double kViews = 6;  // of --tta
+  const TrainOptions& options = setup.options;
+  const double batches = static_cast<double>(setup.data.test.size()) /
+                         static_cast<double>(std::max<std::int64_t>(*options.batch_size, 1));
+  return {.plan = {.total_steps = trainer.total_steps(),
+                   .steps_per_evaluation = *options.eval_every * trainer.steps_per_epoch(),
+                   .steps_of_evaluation = kForwardShare * batches,
+                   .final_evaluations = *options.tta ? kViews : 0},
+          .steps_per_epoch = trainer.steps_per_epoch(),
+          .may_redraw = !job.by_mpirun(),
+          .quiet = options.quiet};
+}
+
+}  // namespace
+
+Reporter::Reporter(const std::filesystem::path& log, std::optional<std::int64_t> resume_step,
+                   const Setup& setup, const Trainer& trainer, const Job& job)
+    : log_(log, resume_step), progress_(progress_options(setup, trainer, job)) {}
 
 void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job) {
   std::vector<std::string> hosts;  // by node number
@@ -95,9 +121,9 @@ void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bo
                       {"accuracy", evaluation.accuracy},
                       {"count", evaluation.count},
                       {"best", is_best}});
-  progress_.evaluated(evaluation.accuracy);
-  progress_.line(fmt::format("evaluation at step {}: test accuracy {:.2f}%, loss {:.4f}{}", step,
-                             evaluation.accuracy * 100, evaluation.loss, is_best ? " (best)" : ""));
+  progress_.evaluated(evaluation.accuracy,
+                      fmt::format("evaluation at step {}: test accuracy {:.2f}%, loss {:.4f}{}", step,
+                                  evaluation.accuracy * 100, evaluation.loss, is_best ? " (best)" : ""));
 }
 
 Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
@@ -124,14 +150,14 @@ void print_result(const Json& result, const std::string& out, const std::string&
   if (result.contains("tta_accuracy"))
     accuracy += fmt::format(", {:.2f}% averaged over six views", result["tta_accuracy"].get<double>() * 100);
   fmt::print("\n");
-  print_table(
-      {{"test accuracy", accuracy},
-       {"training",
-        fmt::format("{}, {} steps, {:.0f} images/s", format_duration(result["train_seconds"].get<double>()),
-                    result["steps"].get<std::int64_t>(), result["images_per_second"].get<double>())},
-       {"parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>())},
-       {"output", out},
-       {"predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out)}});
+  print_table({{"test accuracy", accuracy},
+               {"training",
+                fmt::format("{}, {}, {:.0f} images/s", format_duration(result["train_seconds"].get<double>()),
+                            counted(result["steps"].get<std::int64_t>(), "step"),
+                            result["images_per_second"].get<double>())},
+               {"parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>())},
+               {"output", out},
+               {"predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out)}});
 }
 
 }  // namespace convoy

@@ -17,11 +17,9 @@ namespace convoy {
 /// Reports the events of a training on rank 0. Must outlive the training that uses its callbacks.
 class Reporter {
  public:
-  /// Opens the log as RunLog does. `job` is the job of `trainer`.
-  Reporter(const std::filesystem::path& log, std::optional<std::int64_t> resume_step, const Trainer& trainer,
-           const Job& job)
-      : log_(log, resume_step),
-        progress_(trainer.total_steps(), trainer.steps_per_epoch(), !job.by_mpirun()) {}
+  /// Opens the log as RunLog does. `setup` and `job` are those of `trainer`.
+  Reporter(const std::filesystem::path& log, std::optional<std::int64_t> resume_step, const Setup& setup,
+           const Trainer& trainer, const Job& job);
 
   /// Writes the start event, and warns if the log is not locked.
   void start(const Setup& setup, const Trainer& trainer, const Job& job);

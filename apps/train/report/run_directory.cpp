@@ -61,9 +61,24 @@ std::string value_of(const std::map<std::string, std::string>& flags, const std:
   return earlier == kEarlierValues.end() ? "none" : earlier->second;
 }
 
+/// Throws OutputError if `out` or a path above it exists and is not a directory.
+void check_is_directory(const fs::path& out) {
+  for (fs::path path = out; !path.empty(); path = path.parent_path()) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (fs::is_directory(status)) return;
+    if (fs::exists(status))
+      fail<OutputError>("--out {}: {}not a directory", out.string(),
+                        path == out ? "" : path.string() + " is ");
+    if (status.type() != fs::file_type::not_found)
+      fail<OutputError>("--out {}: cannot be accessed: {}", out.string(), error.message());
+  }
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(const TrainOptions& options) : out_(*options.out) {
+  check_is_directory(out_);
   const io::CheckpointDirectory own(out_ / "checkpoints");
   if (options.resume == "auto") {
     checkpoint_ = own.latest(&warnings_);
@@ -99,9 +114,16 @@ std::vector<std::string> compare_flags(const std::map<std::string, std::string>&
                                        const fs::path& checkpoint) {
   for (const char* name : kFixedFlags) {
     const std::string before = value_of(stored, name), after = value_of(current, name);
-    if (before != after)
-      fail<CheckpointError>("{}: trained with --{} {}, found --{} {}; use the same value or another --out",
-                            checkpoint.string(), name, before, name, after);
+    if (before == after) continue;
+    // The run of OUT/checkpoints/step_000123.
+    const fs::path config =
+        fs::absolute(checkpoint).lexically_normal().parent_path().parent_path() / "config.toml";
+    std::error_code ignored;
+    fail<CheckpointError>("{}: trained with --{} {}, found --{} {}; use the same value{} or another --out",
+                          checkpoint.string(), name, before, name, after,
+                          fs::exists(config, ignored)
+                              ? fmt::format(", all flags of that run by --config {},", config.string())
+                              : "");
   }
   std::vector<std::string> differences;
   for (const char* name : kLengthFlags) {

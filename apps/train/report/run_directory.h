@@ -16,7 +16,8 @@ namespace convoy {
 class RunDirectory {
  public:
   /// Finds the checkpoint to resume from. Writes nothing. Throws UsageError if the directory contains a run
-  /// and --resume is not given, and CheckpointError if the checkpoint of --resume is missing.
+  /// and --resume is not given, OutputError if --out cannot be a directory, and CheckpointError if the
+  /// checkpoint of --resume is missing.
   explicit RunDirectory(const TrainOptions& options);
 
   std::filesystem::path path(const std::string& name) const { return out_ / name; }

@@ -4,6 +4,7 @@
 
 #include "convoy/datasets/formats/image/byte_reader.h"
 #include "convoy/datasets/formats/image/image_structure.h"
+#include "convoy/datasets/formats/image/orientation.h"
 
 namespace convoy::data {
 namespace {
@@ -21,6 +22,7 @@ enum Marker : int {
   kStart = 0xD8,
   kEnd = 0xD9,
   kScan = 0xDA,
+  kApplication1 = 0xE1,
 };
 
 // Encoders write one scan, or about ten. The decoder traverses the whole image for each of them.
@@ -41,6 +43,8 @@ class JpegWalk {
         huffman_tables();
       } else if (is_frame(marker)) {
         frame(marker);
+      } else if (marker == kApplication1) {
+        metadata();
       } else {
         segment("a segment");
       }
@@ -48,6 +52,7 @@ class JpegWalk {
     if (scans_ == 0) fail<DataError>("{}: a JPEG file without image data", name_);
     return size_;
   }
+  int orientation() const { return orientation_; }
 
  private:
   static bool is_frame(int marker) {
@@ -90,6 +95,14 @@ class JpegWalk {
     // A block of 8 x 8 takes at least one bit. If no component has both of the largest sampling factors, the
     // largest component covers a sixteenth of the image.
     size_ = check_image_size(width, height, 8 * 64 * 16, bytes_, name_);
+  }
+
+  /// Reads the orientation if the segment holds EXIF data; other data have the same marker.
+  void metadata() {
+    constexpr std::string_view kExif("Exif\0\0", 6);
+    ByteReader data = segment("metadata");
+    const std::string_view bytes = data.take(data.remaining(), "metadata");
+    if (bytes.starts_with(kExif)) orientation_ = orientation_of_tiff(bytes.substr(kExif.size()));
   }
 
   void huffman_tables() {
@@ -140,6 +153,7 @@ class JpegWalk {
   bool progressive_ = false;
   int components_ = 0;
   int scans_ = 0;
+  int orientation_ = 1;
   std::array<std::array<bool, 4>, 2> defined_{};  // [DC, AC][number]
 };
 
@@ -147,6 +161,11 @@ class JpegWalk {
 
 bool is_jpeg(std::string_view bytes) { return bytes.starts_with("\xFF\xD8\xFF"); }
 
-ImageSize check_jpeg(std::string_view bytes, const std::string& name) { return JpegWalk(bytes, name).run(); }
+ImageSize check_jpeg(std::string_view bytes, const std::string& name, int& orientation) {
+  JpegWalk walk(bytes, name);
+  const ImageSize size = walk.run();
+  orientation = walk.orientation();
+  return size;
+}
 
 }  // namespace convoy::data

@@ -19,15 +19,34 @@ struct Pixels {
 
 inline constexpr std::uint64_t kMaxImageFileBytes = std::uint64_t{512} << 20;
 
-/// Decodes a JPEG, PNG or BMP image, which is recognized by its first bytes. Gray becomes three equal
-/// channels, 16-bit channels are reduced to their upper 8 bits, and alpha is composited on white. The EXIF
-/// orientation is not applied. Throws DataError, which starts with `name`, if the image is damaged or of
-/// another format.
+/// An image as it is stored.
+struct Samples {
+  ImageSize size;
+  int channels = 3;                  // gray, gray and alpha, RGB, or RGB and alpha
+  std::vector<std::uint8_t> values;  // [height, width, channels]
+};
+
+/// Decodes an image of one of the formats in image_formats_text(), which is recognized by its first bytes. Gray
+/// becomes three equal channels, 16-bit channels are reduced to their upper 8 bits, and alpha is composited on
+/// white. The orientation that a JPEG (EXIF) or TIFF file gives is applied. Throws DataError, which starts with
+/// `name`, if the image is damaged or of another format.
 Pixels decode_rgb(std::string_view bytes, const std::string& name);
 
 /// Returns what decodes JPEG images of 1 or 3 components: "libjpeg-turbo 2.1.5" or "stb_image". Pixels of the
 /// two differ by rounding.
 std::string jpeg_decoder_text();
+
+/// Returns whether the build reads WebP images, with libwebp.
+bool reads_webp();
+/// Returns whether the build reads TIFF images, with libtiff.
+bool reads_tiff();
+
+/// Decodes a WebP image. Throws DataError if it is damaged or animated, or if the build has no libwebp.
+/// Thread-safe.
+Samples decode_with_libwebp(std::string_view bytes, const std::string& name);
+/// Decodes the first image of a TIFF file, composites alpha on white and applies the orientation. Throws DataError
+/// if it is damaged, or if the build has no libtiff. Thread-safe.
+Pixels decode_with_libtiff(std::string_view bytes, const std::string& name);
 
 /// Decodes a JPEG image of the given size with libjpeg-turbo, and returns 3 bytes per pixel. Returns an empty
 /// optional if the build has no libjpeg-turbo, or if the image has neither 1 nor 3 components. Throws DataError

@@ -2,14 +2,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/config_file.h"
+#include "convoy/apps/doctor/host.h"
+#include "convoy/apps/doctor/load.h"
 #include "convoy/apps/programs/npy.h"
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/apps/train/report/run_log.h"
+#include "convoy/apps/train/report/time_left.h"
 #include "convoy/apps/train/training_state.h"
 #include "convoy/kernels/base/error.h"
+#include "tests/testing/support/errors.h"
 #include "tests/testing/support/flock_fault.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -45,6 +53,13 @@ TEST(ConfigFile, RefusesInvalidLines) {
   for (const char* text : {"[table]", "key", "key =", "= 3", "a b = 3", "list = [1, 2]", "open = 'x",
                            "open = \"x", "bad = \"\\q\"", "two = 1 2", "\"quoted\" = 1"})
     EXPECT_THROW(parse_config(text, "test"), UsageError) << text;
+}
+
+TEST(ConfigFile, NamesJson) {
+  const TempDirectory directory;
+  const auto file = directory.write("ds.json", "\n {\"train_batch_size\": 8}");
+  EXPECT_THAT(message_of<UsageError>([&] { read_config_file(file); }),
+              ::testing::HasSubstr("ds.json is a JSON file, expected a TOML file"));
 }
 
 TEST(Npy, HasDataAfterAnAlignedHeader) {
@@ -127,6 +142,97 @@ TEST(Duration, IsReadable) {
   EXPECT_EQ(format_duration(0), "0:00");
   EXPECT_EQ(format_duration(65.4), "1:05");
   EXPECT_EQ(format_duration(3661), "1:01:01");
+}
+
+TEST(ProgressLine, LeavesOutPartsUntilItFits) {
+  const std::vector<LinePart> parts = {
+      {"[=====]", 3}, {"lr 0.1", 2}, {"loss 0.5"}, {"left 1:05"}, {"test 9%", 1}};
+  EXPECT_EQ(fit_line(parts, 80), "[=====]  lr 0.1  loss 0.5  left 1:05  test 9%");
+  EXPECT_EQ(fit_line(parts, 45), "[=====]  lr 0.1  loss 0.5  left 1:05  test 9%") << "45 columns";
+  EXPECT_EQ(fit_line(parts, 44), "lr 0.1  loss 0.5  left 1:05  test 9%");
+  EXPECT_EQ(fit_line(parts, 30), "loss 0.5  left 1:05  test 9%");
+  EXPECT_EQ(fit_line(parts, 20), "loss 0.5  left 1:05");
+  EXPECT_EQ(fit_line(parts, 5), "loss 0.5  left 1:05") << "the rest stays";
+  EXPECT_EQ(fit_line({}, 5), "");
+}
+
+/// A training of 30 steps of 2 seconds, after a first one of 60, with an evaluation of 7 seconds every 10 steps.
+class TimeLeftOfATraining : public ::testing::Test {
+ protected:
+  void advance(double seconds) {
+    now_ += std::chrono::duration_cast<TimeLeft::Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+  /// Runs until `step` is complete, and the evaluation after it unless it is the last step to run.
+  void run_to(std::int64_t step) {
+    while (step_ < step) {
+      advance(step_ == 0 ? 60 : 2);
+      left_.step(++step_, now_);
+      if (step_ < step) evaluate();
+    }
+  }
+  void evaluate() {
+    if (step_ % 10 != 0) return;
+    advance(7);
+    left_.evaluated(now_);
+  }
+
+  TimeLeft left_{
+      {.total_steps = 30, .steps_per_evaluation = 10, .steps_of_evaluation = 3, .final_evaluations = 1}};
+  TimeLeft::Clock::time_point now_;
+  std::int64_t step_ = 0;
+};
+
+TEST_F(TimeLeftOfATraining, CountsStepsAndEvaluations) {
+  run_to(1);
+  EXPECT_FALSE(left_.seconds().has_value()) << "the first step does not count";
+  run_to(2);
+  EXPECT_NEAR(left_.seconds().value(), 28 * 2 + 4 * 6, 1e-6) << "an evaluation is taken for 3 steps";
+  run_to(10);
+  EXPECT_NEAR(left_.seconds().value(), 20 * 2 + 4 * 6, 1e-6);
+  evaluate();
+  EXPECT_NEAR(left_.seconds().value(), 20 * 2 + 3 * 7, 1e-6) << "its duration is known";
+  run_to(25);
+  EXPECT_NEAR(left_.seconds().value(), 5 * 2 + 2 * 7, 1e-6);
+  run_to(30);
+  EXPECT_NEAR(left_.seconds().value(), 2 * 7, 1e-6);
+  evaluate();
+  EXPECT_NEAR(left_.seconds().value(), 7, 1e-6) << "what follows the last evaluation";
+}
+
+TEST(TimeLeft, WithoutAnIntervalCountsTheEvaluationAtTheEnd) {
+  TimeLeft left({.total_steps = 5, .steps_of_evaluation = 2});
+  const TimeLeft::Clock::time_point start;
+  for (int step = 1; step <= 3; ++step) left.step(step, start + std::chrono::seconds(4 * step));
+  EXPECT_NEAR(left.seconds().value(), 2 * 4 + 2 * 4, 1e-6);
+}
+
+TEST(BusyMachine, CoreTimesAreThoseOfTheGivenCores) {
+  const std::string stat =
+      "cpu  900 0 0 900 0 0 0 0 0 0\ncpu0 10 1 2 80 5 3 4 6 99 99\ncpu1 7 0 0 3 0 0 0 0 0 0\n"
+      "cpu10 1000 0 0 0 0 0 0 0 0 0\nctxt 5\n";
+  const doctor::CoreTimes first = doctor::core_times(stat, {0});
+  EXPECT_EQ(first.busy, 10u + 1 + 2 + 3 + 4 + 6);
+  EXPECT_EQ(first.total, first.busy + 80 + 5);
+  const doctor::CoreTimes both = doctor::core_times(stat, {0, 1, 64});
+  EXPECT_EQ(both.busy, first.busy + 7);
+  EXPECT_EQ(both.total, first.total + 10);
+  EXPECT_EQ(doctor::core_times("cpu0 x", {0}).total, 0u);
+}
+
+TEST(BusyMachine, IsReported) {
+  std::vector<pid_t> others;
+  for (std::size_t i = 0; i < doctor::cores_of_this_process().size(); ++i) {
+    const pid_t child = fork();
+    if (child == 0)
+      while (true) asm volatile("");  // else the compiler may drop the loop
+    others.push_back(child);
+  }
+  const std::optional<std::string> warning = doctor::busy_machine_warning();
+  for (const pid_t child : others) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  EXPECT_THAT(warning.value_or(""), ::testing::HasSubstr("other processes use "));
 }
 
 }  // namespace

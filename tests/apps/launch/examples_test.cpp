@@ -47,6 +47,15 @@ TEST_F(Examples, TrainOnGeneratedImages) {
   EXPECT_EQ(first_loss(run(command("minimal_cifar10_ranks"))), loss) << "a single rank";
 }
 
+TEST_F(Examples, PrintTheirUsage) {
+  for (const std::string name : {"minimal_cifar10", "minimal_cifar10_ranks"}) {
+    const ProcessResult help = run_program({program(name), "--help"});
+    EXPECT_EQ(help.exit_code, 0) << help.err;
+    EXPECT_THAT(help.out, HasSubstr("usage: " + name + " [directory, default data/cifar10]"));
+    EXPECT_EQ(run_program({program(name), "--epochs"}).exit_code, 2);
+  }
+}
+
 TEST_F(Examples, TwoMoonsAreSeparated) {
   const ProcessResult result =
       run_program({program("two_moons")}, {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}});

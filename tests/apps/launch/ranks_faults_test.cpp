@@ -132,6 +132,28 @@ TEST_F(RankFaults, RefuseDifferentFlags) {
   EXPECT_FALSE(std::filesystem::exists(workshop.path("run"))) << "something was written";
 }
 
+TEST_F(RankFaults, TakeResumeFromRankZero) {
+  ASSERT_EQ(run_by_mpi(2, arguments("run", {"--epochs", "1"})).exit_code, 0);
+  const ProcessResult result =
+      run_two(arguments("run", {"--epochs", "2", "--resume", "auto"}), arguments("run", {"--epochs", "2"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("resuming from"));
+}
+
+TEST_F(RankFaults, WarnOnceOfVariablesThatContradictMpirun) {
+  Arguments program = {"/usr/bin/env", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                       "MASTER_PORT=" + std::to_string(free_port())};
+  const Arguments training = arguments("run", {"--comm-timeout", "2"});
+  program.insert(program.end(), training.begin(), training.end());
+  const ProcessResult result = run_by_mpi(2, program);  // both processes are rank 0
+  EXPECT_NE(result.exit_code, 0);
+  const std::string warning = "warning: RANK=0 and WORLD_SIZE=2 take precedence over OMPI_COMM_WORLD_RANK=1";
+  const std::size_t at = result.err.find(warning);
+  ASSERT_NE(at, std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find("take precedence", at + warning.size()), std::string::npos) << result.err;
+  EXPECT_THAT(result.err.substr(at), HasSubstr("unset RANK WORLD_SIZE"));
+}
+
 TEST_F(RankFaults, RefuseDifferentModels) {
   const ProcessResult result = run_two(arguments("run"), arguments("run", {"--model", "resnet20"}));
   expect_usage_error_of_all_ranks(result, 2, "--model resnet20, rank 0 has lenet");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <random>
@@ -16,6 +17,7 @@
 namespace convoy::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
@@ -174,6 +176,12 @@ TEST(Resume, RejectsChangedFlags) {
   EXPECT_THAT(refusal({"--model", "resnet20"}),
               HasSubstr("trained with --model lenet, found --model resnet20"));
   EXPECT_THAT(refusal({"--lr", "0.125"}), HasSubstr("--lr 0.05, found --lr 0.125"));
+  // The file that the message names has all flags.
+  const std::string config = (workshop.path("run") / "config.toml").string();
+  EXPECT_THAT(refusal({"--lr", "0.125"}), HasSubstr("all flags of that run by --config " + config));
+  const ProcessResult resumed = workshop.run(
+      "convoy-train", {"--config", config, "--resume", "auto", "--out", workshop.path("run").string()});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(refusal({"--optimizer", "adam"}), HasSubstr("--optimizer sgd, found --optimizer adam"));
   EXPECT_THAT(refusal({"--batch-size", "16"}), HasSubstr("--batch-size 32, found --batch-size 16"));
   EXPECT_THAT(refusal({"--precision", "fp64"}), HasSubstr("--precision fp32, found --precision fp64"));
@@ -201,6 +209,51 @@ TEST(Resume, SkipsADamagedCheckpoint) {
   const ProcessResult named = workshop.train("other", {"--resume", checkpoints[0].string()});
   EXPECT_EQ(named.exit_code, 5) << named.err;
   EXPECT_THAT(named.err, HasSubstr("model.safetensors"));
+}
+
+// An accuracy of another checkpoint than the best would be reported as that of the run.
+TEST(ChosenCheckpoint, IsNeverReplacedByAnotherOne) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run", {"--keep-last", "0", "--save-every", "4"}).exit_code, 0);
+  const std::string run = workshop.path("run").string();
+  const std::filesystem::path directory = workshop.path("run") / "checkpoints";
+  const std::string best = read_text(directory / "BEST").substr(0, 11);
+  const auto refusals = [&] {
+    std::string errors;
+    for (const Arguments& program : {Arguments{"convoy-evaluate", "--checkpoint", run},
+                                     Arguments{"convoy-predict", "--checkpoint", run, "absent.png"}}) {
+      const ProcessResult result = workshop.run(program[0], {program.begin() + 1, program.end()});
+      EXPECT_EQ(result.exit_code, 5) << result.out << result.err;
+      EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+      errors += result.err;
+    }
+    return errors;
+  };
+  const auto expect_refusals = [&](const std::string& problem) {
+    const std::string both = refusals();
+    EXPECT_THAT(both, AllOf(HasSubstr("convoy-evaluate: error: the best checkpoint cannot be used: "),
+                            HasSubstr("convoy-predict: error: the best checkpoint cannot be used: ")));
+    EXPECT_THAT(both,
+                AllOf(HasSubstr(problem), HasSubstr("--checkpoint " + (directory / "step_0000").string()),
+                      HasSubstr(" uses an intact one")));
+  };
+
+  std::ofstream(directory / "BEST") << "step_000009\n";
+  expect_refusals("step_000009/manifest.json");
+  std::ofstream(directory / "BEST") << "";
+  expect_refusals("BEST: found no name of a checkpoint");
+  std::ofstream(directory / "BEST") << best << "\n";
+  std::filesystem::resize_file(directory / best / "model.safetensors", 1000);
+  expect_refusals(best + "/model.safetensors: 1000 bytes");
+
+  std::filesystem::path other;
+  for (const std::filesystem::path& each : checkpoints_of(workshop.path("run")))
+    if (each.filename() != best) other = each;
+  EXPECT_EQ(workshop.run("convoy-evaluate", {"--checkpoint", other.string()}).exit_code, 0);
+  std::filesystem::remove(directory / "BEST");
+  const std::string latest = read_text(directory / "LATEST").substr(0, 11);
+  std::filesystem::remove(directory / latest / "manifest.json");
+  EXPECT_THAT(refusals(), HasSubstr("error: the latest checkpoint cannot be used: "));
 }
 
 TEST(Resume, ContinuesAnIncompleteLog) {

@@ -216,7 +216,9 @@ TEST(Run, SecondInterruptStopsImmediately) {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_TRUE(process.running()) << "the first signal lets the step finish";
   process.send(SIGINT);
-  EXPECT_EQ(process.wait().exit_code, 130);
+  const ProcessResult ended = process.wait();
+  EXPECT_EQ(ended.exit_code, 130);
+  EXPECT_EQ(ended.err, "\nfinishing this step, then saving; Ctrl-C once more quits at once\n");
   EXPECT_TRUE(checkpoints_of(workshop.path("slow")).empty());
 }
 

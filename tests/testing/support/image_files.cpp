@@ -80,6 +80,53 @@ std::string jpeg(const Picture& picture, int quality) {
   return bytes;
 }
 
+std::string tiff_directory(const std::vector<TiffEntry>& entries, bool big_endian) {
+  const auto number = [&](std::uint32_t value, int size) {
+    std::string bytes;
+    for (int i = 0; i < size; ++i) bytes += static_cast<char>(value >> (8 * (big_endian ? size - 1 - i : i)));
+    return bytes;
+  };
+  std::string bytes = (big_endian ? "MM" : "II") + number(42, 2) + number(8, 4);
+  bytes += number(static_cast<std::uint32_t>(entries.size()), 2);
+  for (const TiffEntry& entry : entries) {
+    const int size = entry.type == 3 ? 2 : 4;
+    bytes +=
+        number(static_cast<std::uint32_t>(entry.tag), 2) + number(static_cast<std::uint32_t>(entry.type), 2);
+    bytes += number(1, 4) + number(entry.value, size) + std::string(static_cast<std::size_t>(4 - size), '\0');
+  }
+  return bytes + number(0, 4);  // no other directory
+}
+
+std::string tiff(const Picture& picture, int orientation, bool big_endian) {
+  constexpr int kShort = 3, kLong = 4;
+  const auto channels = static_cast<std::uint32_t>(picture.channels);
+  std::vector<TiffEntry> entries = {
+      {256, kShort, static_cast<std::uint32_t>(picture.width)},
+      {257, kShort, static_cast<std::uint32_t>(picture.height)},
+      {258, kShort, 8},                        // bits per sample, of all samples
+      {259, kShort, 1},                        // no compression
+      {262, kShort, channels >= 3 ? 2u : 1u},  // RGB or grey
+      {273, kLong, 0},                         // where the rows begin
+      {274, kShort, static_cast<std::uint32_t>(orientation)},
+      {277, kShort, channels},
+      {278, kShort, static_cast<std::uint32_t>(picture.height)},  // rows per strip
+      {279, kLong, static_cast<std::uint32_t>(picture.pixels.size())}};
+  if (channels % 2 == 0) entries.push_back({338, kShort, 2});  // alpha, with which colors are not multiplied
+  entries[5].value = static_cast<std::uint32_t>(tiff_directory(entries, big_endian).size());
+  return tiff_directory(entries, big_endian) + std::string(picture.pixels.begin(), picture.pixels.end());
+}
+
+std::string webp() {
+  constexpr unsigned char kBytes[] = {
+      0x52, 0x49, 0x46, 0x46, 0x4e, 0x00, 0x00, 0x00, 0x57, 0x45, 0x42, 0x50, 0x56, 0x50, 0x38,
+      0x4c, 0x41, 0x00, 0x00, 0x00, 0x2f, 0x02, 0x40, 0x00, 0x10, 0x2f, 0xa0, 0xa8, 0x6d, 0x1b,
+      0xa8, 0xfd, 0x9d, 0xe0, 0xc6, 0x9f, 0xcc, 0x68, 0x90, 0x49, 0xdb, 0xb4, 0x6f, 0xfd, 0xeb,
+      0x99, 0xb5, 0xa9, 0x09, 0x40, 0x80, 0xe1, 0x52, 0x60, 0xf5, 0x4f, 0x8a, 0x20, 0xdb, 0xa6,
+      0x50, 0xf3, 0x27, 0xb8, 0xd3, 0x03, 0xdc, 0xc3, 0xf3, 0x48, 0x69, 0x73, 0x6e, 0x06, 0x82,
+      0x6c, 0xdb, 0xd0, 0xb6, 0x2b, 0x3e, 0xa2, 0xff, 0x71, 0x1b, 0x00};
+  return {std::begin(kBytes), std::end(kBytes)};
+}
+
 std::string big32(std::uint32_t value) {
   std::string bytes;
   for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);

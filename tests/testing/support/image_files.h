@@ -25,6 +25,20 @@ std::string png(const Picture& picture);
 std::string bmp(const Picture& picture);
 std::string jpeg(const Picture& picture, int quality = 95);
 
+/// Returns a TIFF file with the uncompressed rows of the picture.
+std::string tiff(const Picture& picture, int orientation = 1, bool big_endian = false);
+/// Returns a WebP file, lossless, of 3x2 pixels: RGBA 10 20 30 255, 200 100 50 255, 0 255 0 255, 255 0 0 51,
+/// 0 0 255 0, 9 8 7 255.
+std::string webp();
+
+/// An entry of a TIFF directory with one value. `type` is 3 for a number of 2 bytes, and 4 for one of 4 bytes.
+struct TiffEntry {
+  int tag, type;
+  std::uint32_t value;
+};
+/// Returns the header of a TIFF file and its only directory.
+std::string tiff_directory(const std::vector<TiffEntry>& entries, bool big_endian);
+
 /// Returns one PNG chunk with its checksum.
 std::string png_chunk(std::string_view type, std::string_view data);
 /// Returns a PNG assembled from its fields, which need not be consistent. `rows` is the uncompressed data,

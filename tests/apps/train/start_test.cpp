@@ -1,0 +1,181 @@
+// What a run says at its start, and what config.toml tells of it: values that depend on the images, and the data
+// that were left out.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "convoy/engine/io/checkpoint.h"
+#include "convoy/engine/io/safetensors.h"
+#include "tests/apps/programs.h"
+
+namespace convoy::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// Trains on directories of images. `more` is appended to the flags.
+ProcessResult train_on(const Workshop& workshop, const std::string& data, const std::string& out,
+                       const Arguments& more) {
+  Arguments flags = {"--dataset", "folder",
+                     "--data",    workshop.path(data).string(),
+                     "--out",     workshop.path(out),
+                     "--threads", "1",
+                     "--device",  "cpu"};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return workshop.run("convoy-train", flags);
+}
+
+/// Replaces `--stem cifar` by `auto` in a checkpoint, as versions stored it that did not resolve the flag.
+void store_stem_as_given(const fs::path& checkpoint) {
+  io::Manifest manifest = io::read_manifest(checkpoint);
+  std::string& config = manifest.extra["config"];
+  const std::size_t at = config.find("stem = 'cifar'");
+  ASSERT_NE(at, std::string::npos) << config;
+  config.replace(at, 14, "stem = 'auto'");
+  io::write_manifest(checkpoint, manifest);
+}
+
+TEST(Stem, DependsOnTheImageSizeAndIsSaid) {
+  const Workshop workshop;
+  write_color_directories(workshop.path("colors"), 16, 2);
+  const auto stem = [&](const char* size) {
+    return train_on(workshop, "colors", "unused",
+                    {"--model", "resnet18", "--image-size", size, "--batch-size", "2", "--dry-run"})
+        .out;
+  };
+  EXPECT_THAT(stem("64"), HasSubstr("resnet18 with the cifar stem, "));
+  EXPECT_THAT(stem("65"), HasSubstr("resnet18 with the imagenet stem, "));
+}
+
+TEST(Stem, IsStoredResolvedAndTakenFromOlderCheckpoints) {
+  const Workshop workshop;
+  write_color_directories(workshop.path("colors"), 16, 2);
+  const Arguments flags = {"--model",      "resnet18", "--image-size", "66",
+                           "--batch-size", "2",        "--eval-every", "0"};
+  const auto train = [&](const std::string& out, const Arguments& more) {
+    Arguments all = flags;
+    all.insert(all.end(), more.begin(), more.end());
+    return train_on(workshop, "colors", out, all);
+  };
+  ASSERT_EQ(train("new", {"--max-steps", "1"}).exit_code, 0);
+  EXPECT_THAT(read_text(workshop.path("new") / "config.toml"), HasSubstr("stem = 'imagenet'\n"));
+
+  ASSERT_EQ(train("old", {"--max-steps", "1", "--stem", "cifar"}).exit_code, 0);
+  for (const fs::path& checkpoint : checkpoints_of(workshop.path("old"))) store_stem_as_given(checkpoint);
+  const ProcessResult evaluated =
+      workshop.run("convoy-evaluate", {"--checkpoint", workshop.path("old").string()});
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  const ProcessResult resumed = train("old", {"--max-steps", "2", "--resume", "auto"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("resnet18 with the cifar stem, "));
+  EXPECT_THAT(read_text(workshop.path("old") / "config.toml"), HasSubstr("stem = 'cifar'\n"));
+}
+
+TEST(ImageDirectories, OfMixedSizesAreResizedWithAWarning) {
+  const Workshop workshop;
+  for (const char* name : {"blue", "red"})
+    for (int i = 0; i < 4; ++i) {
+      const fs::path place = workshop.path("mixed") / name;
+      fs::create_directories(place);
+      std::ofstream(place / (std::to_string(i) + ".bmp"), std::ios::binary)
+          << solid_bmp(16 + i, 20, 9, 9, 200);
+    }
+  std::ofstream(workshop.path("mixed") / "red" / "5.gif") << "GIF89a";
+  const Arguments flags = {"--model", "lenet", "--batch-size", "4", "--max-steps", "1"};
+  const ProcessResult run = train_on(workshop, "mixed", "run", flags);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("warning: the sizes of the images differ: each one is scaled and cropped to "
+                                 "224 x 224 pixels; --image-size sets another size"));
+  EXPECT_THAT(run.out, HasSubstr("warning: 1 file of another type left out: .gif 1"));
+  EXPECT_THAT(run.out, HasSubstr("(20% of each class for testing, drawn with seed 1): "));
+  EXPECT_THAT(read_text(workshop.path("run") / "config.toml"), HasSubstr("image-size = 224\n"));
+  const ProcessResult evaluated =
+      workshop.run("convoy-evaluate", {"--checkpoint", workshop.path("run").string()});
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  Arguments resume = flags;
+  resume.back() = "2";
+  resume.insert(resume.end(), {"--resume", "auto"});
+  const ProcessResult resumed = train_on(workshop, "mixed", "run", resume);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+}
+
+TEST(Batch, LargerThanTheDataSetIsWarnedOf) {
+  const Workshop workshop;
+  const std::string warning =
+      "warning: --batch-size 400 is more than the 320 training images, so each step is an epoch";
+  const ProcessResult large = workshop.train("large", {"--batch-size", "400", "--max-steps", "1"});
+  EXPECT_THAT(large.out, HasSubstr(warning));
+  EXPECT_THAT(large.out, HasSubstr("cpu, 1 thread, 1 loader worker\n"));
+  EXPECT_THAT(large.out, HasSubstr(", 1 step, 10% warmup\n"));
+  const ProcessResult whole = workshop.train("whole", {"--batch-size", "320", "--max-steps", "1"});
+  EXPECT_THAT(whole.out, Not(HasSubstr("warning")));
+}
+
+TEST(Quiet, LeavesOutTheTableAndTheProgress) {
+  const Workshop workshop;
+  const ProcessResult run = workshop.train("run", {"--quiet", "--batch-size", "400", "--max-steps", "2"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, ::testing::StartsWith("warning: --batch-size 400"));
+  EXPECT_THAT(run.out, HasSubstr("test accuracy"));
+  EXPECT_THAT(run.out, AllOf(Not(HasSubstr("optimizer")), Not(HasSubstr("step 1/2")),
+                             Not(HasSubstr("evaluation at"))));
+  EXPECT_EQ(workshop.events("run", "step").size(), 2u) << "the log has all of it";
+}
+
+TEST(InitFrom, IsSaidAndNotReadByAResumedRun) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("base", {"--max-steps", "1"}).exit_code, 0);
+  const fs::path weights = workshop.path("weights.safetensors");
+  fs::copy_file(checkpoints_of(workshop.path("base")).back() / "model.safetensors", weights);
+  const Arguments flags = {"--init-from", weights.string(), "--resume", "auto"};
+  const auto train = [&](const char* steps) {
+    Arguments all = flags;
+    all.insert(all.end(), {"--max-steps", steps});
+    return workshop.train("tuned", all);
+  };
+  const ProcessResult first = train("2");
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("init-from  initial parameters of " + weights.string()));
+  fs::remove(weights);
+  const ProcessResult resumed = train("4");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, AllOf(HasSubstr("resuming from"), Not(HasSubstr("init-from"))));
+  EXPECT_EQ(workshop.result("tuned")["steps"], 4);
+}
+
+TEST(InitFrom, AcceptsThePrefixOfDistributedDataParallel) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("base", {"--max-steps", "1"}).exit_code, 0);
+  const fs::path model = checkpoints_of(workshop.path("base")).back() / "model.safetensors";
+  std::vector<io::NamedTensor> tensors = io::read_safetensors(model, Device::cpu()).tensors;
+  const auto write = [&](const std::string& name) {
+    const std::string bytes = io::encode_safetensors(tensors);
+    std::ofstream(workshop.path(name), std::ios::binary) << bytes;
+    return workshop.path(name).string();
+  };
+  for (io::NamedTensor& each : tensors) each.name = "module." + each.name;
+  const std::string wrapped = write("wrapped.safetensors");
+  tensors.back().name = "fc9.bias";
+  const std::string mixed = write("mixed.safetensors");
+  const Arguments frozen = {"--lr", "0", "--weight-decay", "0", "--max-steps", "1", "--init-from"};
+  const auto train = [&](const std::string& out, const std::string& file) {
+    Arguments flags = frozen;
+    flags.push_back(file);
+    return workshop.train(out, flags);
+  };
+  ASSERT_EQ(train("plain", model.string()).exit_code, 0);
+  const ProcessResult run = train("unwrapped", wrapped);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(workshop.result("unwrapped")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
+  EXPECT_EQ(train("refused", mixed).exit_code, 5);
+  const ProcessResult directory = train("refused", workshop.path("base").string());
+  EXPECT_EQ(directory.exit_code, 5);
+  EXPECT_THAT(directory.err, HasSubstr("base: a directory, expected a safetensors file"));
+}
+
+}  // namespace
+}  // namespace convoy::testing
