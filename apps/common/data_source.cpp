@@ -87,7 +87,7 @@ void add_data_flags(CommandLine& line, DataOptions& options, const std::string& 
   line.group("Data");
   line.add("dataset", &options.dataset, "Data set",
            {.value = "NAME", .default_text = default_text, .choices = data::dataset_names()});
-  line.add("data", &options.data, "Data set directory",
+  line.add("data", &options.data, "Data set directory, also that of torchvision's downloads",
            {.value = "DIR", .default_text = "$CONVOY_DATA, ./data, or the user's cache"});
   line.add("download", &options.download, "Download of the official archive if the data set is not found",
            {.advanced = true});

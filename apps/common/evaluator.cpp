@@ -66,6 +66,7 @@ class LogitsReader {
 
   struct Batch {
     Tensor labels;
+    Tensor ids;       // indices of the images
     Variable logits;  // undefined if this rank has no samples of the batch
   };
   /// Returns the next batch, or nullopt after the last one.
@@ -75,6 +76,7 @@ class LogitsReader {
       const std::vector<data::Batch> step = view.loader->next_step();
       if (step.empty()) return std::nullopt;
       batch.labels = step.front().labels;
+      batch.ids = step.front().ids;
       if (batch.labels.size(0) == 0) continue;
       Variable logits = model_(step.front().images);
       if (views_.size() > 1) logits = logits * view.weight;
@@ -92,6 +94,16 @@ class LogitsReader {
   std::vector<View> views_;
 };
 
+/// Copies the logits of a batch to the rows of `all` that its ids name.
+void keep_logits(const LogitsReader::Batch& batch, const Tensor& all) {
+  const Tensor logits = batch.logits.value().to(all.dtype()).to(Device::cpu());
+  std::int64_t row = 0;
+  for (const std::int32_t id : batch.ids.to_vector<std::int32_t>()) {
+    all.rows(id, id + 1).copy_from(logits.rows(row, row + 1));
+    ++row;
+  }
+}
+
 }  // namespace
 
 std::optional<Evaluation> evaluate(const models::Model& model, const DeviceContext& device,
@@ -104,6 +116,9 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
   result.images.resize(classes);
   result.correct.resize(classes);
   if (result.classes <= Evaluation::kMaxConfusionClasses) result.confusion.resize(classes * classes);
+  if (options.keep_logits)  // zeros, so that the sum over ranks has the rows of all
+    result.logits = Tensor::zeros({set.size(), result.classes},
+                                  options.dtype == DType::f64 ? DType::f64 : DType::f32, Device::cpu());
   double loss_sum = 0;
   std::int64_t done = 0;
   while (true) {
@@ -111,6 +126,7 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
     const std::optional<LogitsReader::Batch> batch = reader.next();
     if (!batch) break;
     if (!batch->logits.defined()) continue;
+    if (options.keep_logits) keep_logits(*batch, result.logits);
     loss_sum += cross_entropy_sum(batch->logits, batch->labels).value().item();
     const std::vector<std::int32_t> labels = batch->labels.to_vector<std::int32_t>();
     const std::vector<std::int32_t> predictions = predicted_classes(batch->logits.value());
@@ -124,7 +140,10 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
     done += static_cast<std::int64_t>(labels.size());
     if (options.progress) options.progress(std::min(done * ranks, set.size()), set.size());
   }
-  if (options.comm != nullptr) add_up(*options.comm, result, loss_sum);
+  if (options.comm != nullptr) {
+    add_up(*options.comm, result, loss_sum);
+    if (options.keep_logits) dist::all_reduce_and_wait(*options.comm, result.logits.view());
+  }
   result.count = std::accumulate(result.images.begin(), result.images.end(), std::int64_t{0});
   if (result.count == 0) fail<DataError>("evaluation: the set has no images");
   const auto correct = std::accumulate(result.correct.begin(), result.correct.end(), std::int64_t{0});

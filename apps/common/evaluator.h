@@ -23,6 +23,9 @@ struct Evaluation {
   std::vector<std::int64_t> correct;  // [classes]: of these, the correctly classified ones
   /// [classes, classes]: rows are labels, columns predictions. Empty for more than kMaxConfusionClasses.
   std::vector<std::int64_t> confusion;
+  /// [count, classes] in host memory, f64 or f32: the logits of each image, in the order of the set.
+  /// Undefined unless EvaluationOptions::keep_logits is set.
+  Tensor logits;
   /// With 21,000 classes the matrix would have 3.5 GB.
   static constexpr int kMaxConfusionClasses = 1000;
 };
@@ -33,6 +36,8 @@ struct EvaluationOptions {
   data::TransformSpec transform;
   /// Classifies each image by the mean logits of six views of it (data::TransformSpec::views).
   bool views = false;
+  /// Returns the logits of all images on every rank. With `views`, these are the means.
+  bool keep_logits = false;
   /// Maximum number of images per batch on each rank.
   std::int64_t batch_size = 128;
   int workers = 2;           // number of threads that make batches

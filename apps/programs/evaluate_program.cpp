@@ -11,6 +11,7 @@
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/launch/job.h"
 #include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/programs/npy.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/engine/io/file.h"
@@ -29,7 +30,7 @@ struct Options {
   ComputeOptions compute;
   JobOptions job;
   std::optional<std::string> precision;
-  std::string json;
+  std::string json, logits;
 };
 
 CommandLine command_line(Options& o, const std::string& name) {
@@ -51,6 +52,8 @@ CommandLine command_line(Options& o, const std::string& name) {
   line.group("Output");
   line.add("json", &o.json, "Result file (JSON), with the confusion matrix for up to 1,000 classes",
            {.value = "FILE"});
+  line.add("logits", &o.logits, "File for the logits (NumPy, images x classes, in the order of the data set)",
+           {.value = "FILE.npy"});
   add_job_flags(line, o.job);
   add_devices_flag(line, o.job);
   return line;
@@ -185,6 +188,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
                           {"--batch-size", std::to_string(options.batch_size)},
                           {"--precision", precision.name},
                           {"--tta", options.tta ? "true" : "false"},
+                          {"--logits", options.logits.empty() ? "none" : options.logits},
                           {fmt::format("{} data", options.split), hash_of(images)}});
 
   std::vector<std::pair<std::string, std::string>> table = {
@@ -200,6 +204,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
       *evaluate(loaded.model, device, images,
                 {.transform = loaded.input.transform,
                  .views = options.tta,
+                 .keep_logits = !options.logits.empty(),
                  .batch_size = options.batch_size,
                  .workers = static_cast<int>(options.data.workers),
                  .dtype = precision.compute,
@@ -218,6 +223,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
                {"loss", fmt::format("{:.4f}", evaluation.loss)},
                {"images", fmt::format("{}", evaluation.count)}});
   if (!options.json.empty()) write_json(options.json, checkpoint, loaded, data, options, evaluation);
+  if (!options.logits.empty()) io::write_file_atomically(options.logits, encode_npy(evaluation.logits));
   return 0;
 }
 

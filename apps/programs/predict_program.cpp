@@ -2,6 +2,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -12,6 +15,7 @@
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/programs/npy.h"
+#include "convoy/apps/programs/predictions.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/engine/io/file.h"
@@ -29,7 +33,7 @@ struct Options {
   std::string checkpoint;
   std::vector<std::string> files;
   std::int64_t top = 5;
-  std::string logits;
+  std::string json, csv, logits;
   std::int64_t batch_size = 128;
   ComputeOptions compute;
 };
@@ -42,6 +46,9 @@ CommandLine command_line(Options& o, const std::string& name) {
            {.value = "DIR", .required = true});
   line.group("Output");
   line.add("top", &o.top, "Number of classes to print per image", {.value = "N", .minimum = 1});
+  line.add("json", &o.json, "File for the classes of each image (JSON); - for stdout, in place of the text",
+           {.value = "FILE"});
+  line.add("csv", &o.csv, "File for the same table (CSV); - for stdout", {.value = "FILE"});
   line.add("logits", &o.logits, "File for the logits (NumPy, images x classes)", {.value = "FILE.npy"});
   line.group("Data");
   line.add("batch-size", &o.batch_size, "Batch size (images)",
@@ -125,17 +132,29 @@ Tensor compute_logits(const LoadedModel& loaded, const DeviceContext& device,
   return loaded.model(input).value();
 }
 
-/// Prints the `top` most probable classes of a file.
-void print_top(const std::string& file, std::span<const double> probabilities,
-               const std::vector<std::string>& classes, std::size_t top) {
+/// Returns the `top` most probable classes of a file.
+Prediction top_classes(const std::string& file, std::span<const double> probabilities, std::size_t top) {
   std::vector<std::size_t> order(probabilities.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return probabilities[a] > probabilities[b]; });
-  fmt::print("{}\n", file == "-" ? "standard input" : without_control_characters(file));
+  Prediction prediction{.path = file, .top = {}};
   for (std::size_t i = 0; i < std::min(top, order.size()); ++i)
-    fmt::print("  {:6.2f}%  {}\n", probabilities[order[i]] * 100,
-               without_control_characters(classes[order[i]]));
+    prediction.top.emplace_back(order[i], probabilities[order[i]]);
+  return prediction;
+}
+
+void print(const Prediction& prediction, const std::vector<std::string>& classes) {
+  fmt::print("{}\n", prediction.path == "-" ? "standard input" : without_control_characters(prediction.path));
+  for (const auto& [label, probability] : prediction.top)
+    fmt::print("  {:6.2f}%  {}\n", probability * 100, without_control_characters(classes[label]));
+}
+
+/// Writes a text to a file, or for "-" to standard output.
+void write_text(const std::string& file, const std::string& text) {
+  if (file != "-") return io::write_file_atomically(file, text);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    fail<OutputError>("standard output: cannot be written: {}", std::strerror(errno));
 }
 
 /// Returns the softmax of logits [n, classes], in row-major order.
@@ -153,13 +172,18 @@ int run(const std::string& name, int argc, char** argv) {
   check(!options.files.empty(), "no images: expected files, directories, or - for standard input");
   check(std::count(options.files.begin(), options.files.end(), "-") <= 1,
         "'-': found several times, expected at most once, since standard input can be read only once");
+  check(options.json != "-" || options.csv != "-",
+        "--json and --csv: found - for both, expected at most one of them on standard output");
+  const bool prints_text = options.json != "-" && options.csv != "-";
   const DeviceContext device = open_device(options.compute, parse_precision("fp32"));
   device.set_autotune(false);  // takes longer than computing a few images
-  const LoadedModel loaded = load_model(find_checkpoint(options.checkpoint), device);
+  const io::Checkpoint checkpoint = find_checkpoint(options.checkpoint);
+  const LoadedModel loaded = load_model(checkpoint, device);
   const std::vector<std::string> files = expand(options.files);
 
   const auto classes = loaded.input.classes.size();
   const auto count = static_cast<std::int64_t>(files.size());
+  std::vector<Prediction> predictions;
   const Tensor all = Tensor::empty({count, static_cast<std::int64_t>(classes)}, loaded.dtype, Device::cpu());
   for (std::int64_t begin = 0; begin < count; begin += options.batch_size) {
     const std::int64_t end = std::min(begin + options.batch_size, count);
@@ -168,12 +192,18 @@ int run(const std::string& name, int argc, char** argv) {
     const Tensor logits = compute_logits(loaded, device, chunk);
     all.rows(begin, end).copy_from(logits);
     const std::vector<double> probabilities = probabilities_of(logits);
-    for (std::size_t i = 0; i < chunk.size(); ++i)
-      print_top(chunk[i], std::span(probabilities).subspan(i * classes, classes), loaded.input.classes,
-                static_cast<std::size_t>(options.top));
+    for (std::size_t i = 0; i < chunk.size(); ++i) {
+      predictions.push_back(top_classes(chunk[i], std::span(probabilities).subspan(i * classes, classes),
+                                        static_cast<std::size_t>(options.top)));
+      if (prints_text) print(predictions.back(), loaded.input.classes);
+    }
   }
   for (const std::string& warning : device.take_warnings())
     fmt::print(stderr, "{}: warning: {}\n", name, without_control_characters(warning));
+  const PredictionSource source{
+      .checkpoint = checkpoint.path.string(), .model = loaded.model.name(), .classes = loaded.input.classes};
+  if (!options.json.empty()) write_text(options.json, to_json(predictions, source));
+  if (!options.csv.empty()) write_text(options.csv, to_csv(predictions, source));
   if (!options.logits.empty()) io::write_file_atomically(options.logits, encode_npy(all));
   return 0;
 }

@@ -16,9 +16,9 @@
 
 namespace convoy {
 
-/// Runs convoy-train and returns its exit code. If the first argument is "evaluate" or "predict", runs
-/// convoy-evaluate or convoy-predict with the others, so that they know the models that were added. Prints
-/// errors, as one line on stderr. Calls `callbacks` on rank 0, after the program's own.
+/// Runs convoy-train and returns its exit code. If the first argument is "evaluate", "predict" or "export",
+/// runs convoy-evaluate, convoy-predict or convoy-export with the others, so that they know the models that
+/// were added. Prints errors, as one line on stderr. Calls `callbacks` on rank 0, after the program's own.
 int run_program(int argc, char** argv, const TrainerCallbacks& callbacks = {});
 
 /// Runs convoy-train and returns its exit code. Errors and help begin with `name`. Calls `callbacks` as
@@ -28,5 +28,7 @@ int run_train_program(const std::string& name, int argc, char** argv, const Trai
 int run_evaluate_program(const std::string& name, int argc, char** argv);
 /// Runs convoy-predict and returns its exit code. Errors and help begin with `name`.
 int run_predict_program(const std::string& name, int argc, char** argv);
+/// Runs convoy-export and returns its exit code. Errors and help begin with `name`.
+int run_export_program(const std::string& name, int argc, char** argv);
 
 }  // namespace convoy

@@ -13,7 +13,7 @@ namespace convoy {}
 namespace convoy::nn {}
 /// Optimizers, learning-rate schedules and loss scaling.
 namespace convoy::optim {}
-/// Files: checkpoints and safetensors.
+/// Files: checkpoints, safetensors and ONNX.
 namespace convoy::io {}
 /// Networks with a name, built for inputs of given shapes.
 namespace convoy::models {}
@@ -41,6 +41,7 @@ namespace convoy::kernels {}
 
 // Networks, optimizers, checkpoints and profiles
 #include "convoy/engine/io/checkpoint.h"
+#include "convoy/engine/io/onnx.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/engine/nn/attention.h"
 #include "convoy/engine/nn/conv_transpose2d.h"

@@ -1,6 +1,5 @@
 #include <array>
-#include <optional>
-#include <sstream>
+#include <functional>
 
 #include "convoy/datasets/files.h"
 #include "convoy/datasets/formats/archive.h"
@@ -18,15 +17,36 @@ const std::vector<std::string> kClassNames = {"airplane", "automobile", "bird", 
                                               "dog",      "frog",       "horse", "ship", "truck"};
 
 // The last file is the test set.
-constexpr std::array<const char*, 6> kBatchNames = {"data_batch_1.bin", "data_batch_2.bin",
-                                                    "data_batch_3.bin", "data_batch_4.bin",
-                                                    "data_batch_5.bin", "test_batch.bin"};
+constexpr std::array<const char*, 6> kBatchNames = {"data_batch_1", "data_batch_2", "data_batch_3",
+                                                    "data_batch_4", "data_batch_5", "test_batch"};
 constexpr std::int64_t kBatchRecords = 10000;
-constexpr std::uint64_t kBatchBytes = kBatchRecords * kCifarRecordBytes;
-constexpr const char* kBatchDirectory = "cifar-10-batches-bin";
-constexpr const char* kArchiveName = "cifar-10-binary.tar.gz";
-constexpr const char* kNamesFile = "batches.meta.txt";
 constexpr std::uint64_t kMaxNamesBytes = 4096;
+
+/// A format of the six batch files.
+struct BatchFormat {
+  std::string directory;   // of the extracted batches
+  std::string archive;     // that contains them
+  std::string ending;      // of their names
+  std::string names_file;  // with the names of the classes
+  std::uint64_t max_batch_bytes;
+  void (*parse_batch)(std::string_view, const std::string&, std::int64_t, std::int64_t, const ImageSet&);
+  std::vector<std::string> (*parse_names)(std::string_view, const std::string&);
+};
+const BatchFormat kBinary{.directory = "cifar-10-batches-bin",
+                          .archive = "cifar-10-binary.tar.gz",
+                          .ending = ".bin",
+                          .names_file = "batches.meta.txt",
+                          .max_batch_bytes = kBatchRecords * kCifarRecordBytes,
+                          .parse_batch = parse_cifar10_batch,
+                          .parse_names = parse_cifar10_names};
+// What torchvision downloads. Its files also have the names of the images, which take 0.3 MB.
+const BatchFormat kPython{.directory = "cifar-10-batches-py",
+                          .archive = "cifar-10-python.tar.gz",
+                          .ending = "",
+                          .names_file = "batches.meta",
+                          .max_batch_bytes = std::uint64_t{32} << 20,
+                          .parse_batch = parse_cifar10_pickle,
+                          .parse_names = parse_cifar10_pickled_names};
 
 ImageSet empty_set(const std::string& name, std::int64_t count) {
   return {allocate_images(name, count, kCifarSide, kCifarSide, 3),
@@ -36,32 +56,28 @@ ImageSet empty_set(const std::string& name, std::int64_t count) {
 /// Collects the six batches, which may be added in any order.
 class BatchCollector {
  public:
-  explicit BatchCollector(const std::string& name)
-      : name_(name), train_(empty_set(name, 5 * kBatchRecords)), test_(empty_set(name, kBatchRecords)) {}
+  BatchCollector(const BatchFormat& format, const std::string& name)
+      : format_(format),
+        name_(name),
+        train_(empty_set(name, 5 * kBatchRecords)),
+        test_(empty_set(name, kBatchRecords)) {}
 
-  void add(std::size_t batch, std::string_view bytes, const std::string& file) {
-    const bool is_test = batch == kBatchNames.size() - 1;
-    parse_cifar10_batch(bytes, file, is_test ? 0 : static_cast<std::int64_t>(batch) * kBatchRecords,
-                        kBatchRecords, is_test ? test_ : train_);
-    found_[batch] = true;
-  }
-
-  /// Reads one class name per line. Throws DataError unless there are ten.
-  void add_names(const std::string& text, const std::string& file) {
-    std::istringstream lines(text);
-    std::vector<std::string> names;
-    for (std::string line; std::getline(lines, line);) {
-      while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-      if (!line.empty()) names.push_back(line);
+  /// Adds the file `file_name`, whose name in messages is `file`. Ignores files that are no part of the
+  /// format.
+  void add(const std::string& file_name, std::string_view bytes, const std::string& file) {
+    if (file_name == format_.names_file) names_ = format_.parse_names(bytes, file);
+    for (std::size_t batch = 0; batch < kBatchNames.size(); ++batch) {
+      if (file_name != kBatchNames[batch] + format_.ending) continue;
+      const bool is_test = batch == kBatchNames.size() - 1;
+      format_.parse_batch(bytes, file, is_test ? 0 : static_cast<std::int64_t>(batch) * kBatchRecords,
+                          kBatchRecords, is_test ? test_ : train_);
+      found_[batch] = true;
     }
-    if (names.size() != static_cast<std::size_t>(kCifarClasses))
-      fail<DataError>("{}: {} class names, expected {}", file, names.size(), kCifarClasses);
-    names_ = std::move(names);
   }
 
   DataSet finish(const ReadOptions& options) {
     for (std::size_t batch = 0; batch < kBatchNames.size(); ++batch)
-      if (!found_[batch]) fail<DataError>("{}: {} is missing", name_, kBatchNames[batch]);
+      if (!found_[batch]) fail<DataError>("{}: {}{} is missing", name_, kBatchNames[batch], format_.ending);
     DataSet data;
     data.name = "cifar10";
     data.classes = std::move(names_);
@@ -72,46 +88,38 @@ class BatchCollector {
   }
 
  private:
+  const BatchFormat& format_;
   std::string name_;
   ImageSet train_, test_;
   std::array<bool, kBatchNames.size()> found_{};
   std::vector<std::string> names_ = kClassNames;
 };
 
-std::optional<std::size_t> batch_of(const std::string& file_name) {
-  for (std::size_t batch = 0; batch < kBatchNames.size(); ++batch)
-    if (file_name == kBatchNames[batch]) return batch;
-  return std::nullopt;
-}
-
-bool has_batches(const fs::path& directory) {
+bool has_batches(const BatchFormat& format, const fs::path& directory) {
   for (const char* name : kBatchNames)
-    if (is_file(directory / name)) return true;  // read_batches() reports missing ones
+    if (is_file(directory / (name + format.ending))) return true;  // read_batches() reports missing ones
   return false;
 }
 
-DataSet read_batches(const fs::path& directory, const ReadOptions& options) {
+DataSet read_batches(const BatchFormat& format, const fs::path& directory, const ReadOptions& options) {
   for (const char* name : kBatchNames)
-    if (!is_file(directory / name)) fail<DataError>("{}: {} is missing", directory.string(), name);
-  BatchCollector batches(directory.string());
-  for (std::size_t batch = 0; batch < kBatchNames.size(); ++batch) {
-    const fs::path file = directory / kBatchNames[batch];
-    batches.add(batch, read_file(file, kBatchBytes), file.string());
+    if (!is_file(directory / (name + format.ending)))
+      fail<DataError>("{}: {}{} is missing", directory.string(), name, format.ending);
+  BatchCollector batches(format, directory.string());
+  for (const char* name : kBatchNames) {
+    const fs::path file = directory / (name + format.ending);
+    batches.add(file.filename().string(), read_file(file, format.max_batch_bytes), file.string());
   }
-  if (const fs::path file = directory / kNamesFile; is_file(file))
-    batches.add_names(read_file(file, kMaxNamesBytes), file.string());
+  if (const fs::path file = directory / format.names_file; is_file(file))
+    batches.add(format.names_file, read_file(file, kMaxNamesBytes), file.string());
   return batches.finish(options);
 }
 
-DataSet read_archive(const fs::path& archive, const ReadOptions& options) {
-  BatchCollector batches(archive.string());
-  for_each_member(archive, kBatchBytes, 8 * kBatchBytes,
+DataSet read_archive(const BatchFormat& format, const fs::path& archive, const ReadOptions& options) {
+  BatchCollector batches(format, archive.string());
+  for_each_member(archive, format.max_batch_bytes, 8 * format.max_batch_bytes,
                   [&](const std::string& path, const std::string& bytes) {
-                    const std::string member = archive.string() + ", " + path;
-                    const std::string file_name = fs::path(path).filename().string();
-                    if (const std::optional<std::size_t> batch = batch_of(file_name))
-                      batches.add(*batch, bytes, member);
-                    if (file_name == kNamesFile) batches.add_names(bytes, member);
+                    batches.add(fs::path(path).filename().string(), bytes, archive.string() + ", " + path);
                   });
   return batches.finish(options);
 }
@@ -131,32 +139,36 @@ DataSet read_directories(const fs::path& directory, const ReadOptions& options) 
   return data;
 }
 
-/// A layout of the files: the function that reads it, null if no files were found, and its path.
-struct Layout {
-  DataSet (*read)(const fs::path&, const ReadOptions&) = nullptr;
-  fs::path path;
-};
+/// Reads the data set from the files that were found.
+using Read = std::function<DataSet(const ReadOptions&)>;
 
-Layout find_layout(const fs::path& directory) {
+/// Returns the function that reads the files in `directory`; null if there are none.
+Read find_files(const fs::path& directory) {
   for (const fs::path& place : {directory, directory / "cifar10"}) {
-    for (const fs::path& batches : {place / kBatchDirectory, place})
-      if (has_batches(batches)) return {read_batches, batches};
-    if (fs::path archive = place / kArchiveName; is_file(archive)) return {read_archive, archive};
-    if (has_split_directories(place)) return {read_directories, place};
+    for (const BatchFormat* format : {&kBinary, &kPython})
+      for (const fs::path& batches : {place / format->directory, place})
+        if (has_batches(*format, batches))
+          return [=](const ReadOptions& options) { return read_batches(*format, batches, options); };
+    for (const BatchFormat* format : {&kBinary, &kPython})
+      if (const fs::path archive = place / format->archive; is_file(archive))
+        return [=](const ReadOptions& options) { return read_archive(*format, archive, options); };
+    if (has_split_directories(place))
+      return [=](const ReadOptions& options) { return read_directories(place, options); };
   }
-  return {};
+  return nullptr;
 }
 
-bool are_in(const fs::path& directory) { return find_layout(directory).read != nullptr; }
+bool are_in(const fs::path& directory) { return find_files(directory) != nullptr; }
 
 std::string expected_files() {
-  return fmt::format("{}, {}/, or train/ and test/ with class directories", kArchiveName, kBatchDirectory);
+  return fmt::format("{}, {}, {}/, {}/, or train/ and test/ with class directories", kBinary.archive,
+                     kPython.archive, kBinary.directory, kPython.directory);
 }
 
 // The checksum is that of https://www.cs.toronto.edu/~kriz/cifar.html.
 std::vector<Mirrors> official_files() {
-  return {{{.url = fmt::format("https://www.cs.toronto.edu/~kriz/{}", kArchiveName),
-            .name = kArchiveName,
+  return {{{.url = fmt::format("https://www.cs.toronto.edu/~kriz/{}", kBinary.archive),
+            .name = kBinary.archive,
             .md5 = "c32a1d4ab5d03f1284b67883e8d87530"}}};
 }
 
@@ -164,30 +176,10 @@ std::vector<Mirrors> official_files() {
 
 const DatasetFiles kCifar10Files{.are_in = are_in, .expected = expected_files, .official = official_files};
 
-void parse_cifar10_batch(std::string_view bytes, const std::string& name, std::int64_t begin,
-                         std::int64_t count, const ImageSet& set) {
-  const auto expected = static_cast<std::size_t>(count * kCifarRecordBytes);
-  if (bytes.size() != expected)
-    fail<DataError>("{}: {} bytes, expected {} ({} records of {} bytes)", name, bytes.size(), expected, count,
-                    kCifarRecordBytes);
-  auto* labels = set.labels.view().as<std::int32_t>() + begin;
-  auto* pixels = set.images.view().as<std::uint8_t>() + begin * kCifarPixels * 3;
-  const auto* record = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  for (std::int64_t i = 0; i < count; ++i, record += kCifarRecordBytes, pixels += kCifarPixels * 3) {
-    if (record[0] >= kCifarClasses)
-      fail<DataError>("{}: label {} of record {}, expected 0 to {}", name, record[0], i, kCifarClasses - 1);
-    labels[i] = record[0];
-    const std::uint8_t* planes = record + 1;
-    for (std::int64_t pixel = 0; pixel < kCifarPixels; ++pixel)
-      for (std::int64_t c = 0; c < 3; ++c) pixels[pixel * 3 + c] = planes[c * kCifarPixels + pixel];
-  }
-}
-
 DataSet read_cifar10(const fs::path& directory, const ReadOptions& options) {
   check_read_options(options);
   require_directory(directory);
-  const Layout layout = find_layout(directory);
-  if (layout.read != nullptr) return layout.read(layout.path, options);
+  if (const Read read = find_files(directory)) return read(options);
   fail<DataError>("{}: no CIFAR-10 here, expected {}", directory.string(), expected_files());
 }
 

@@ -46,10 +46,11 @@ ImageSet read_split(const SplitFiles& files) {
   return set;
 }
 
-/// Returns where the files are: in `directory`, in its subdirectory mnist, or in MNIST/raw, as torchvision stores
-/// them. Returns an empty path if no file is found.
+/// Returns where the files are: in `directory`, in its subdirectory mnist, or in MNIST/raw, as torchvision
+/// stores them, also if `directory` is that MNIST. Returns an empty path if no file is found.
 fs::path find_files(const fs::path& directory) {
-  for (const fs::path& place : {directory, directory / "mnist", directory / "MNIST" / "raw"})
+  for (const fs::path& place :
+       {directory, directory / "mnist", directory / "MNIST" / "raw", directory / "raw"})
     for (const char* name : {kTrainImages, kTrainLabels, kTestImages, kTestLabels})
       if (!find_idx(place, name).empty()) return place;
   return {};
@@ -58,8 +59,8 @@ fs::path find_files(const fs::path& directory) {
 bool are_in(const fs::path& directory) { return !find_files(directory).empty(); }
 
 std::string expected_files() {
-  return fmt::format("{}, {}, {} and {}, plain or {}", kTrainImages, kTrainLabels, kTestImages, kTestLabels,
-                     kGzip);
+  return fmt::format("{}, {}, {} and {}, plain or {}, also in MNIST/raw/", kTrainImages, kTrainLabels,
+                     kTestImages, kTestLabels, kGzip);
 }
 
 // The authors' site (yann.lecun.com) does not serve the files any more; the mirrors are identical copies.

@@ -43,13 +43,16 @@ struct DatasetFiles {
 extern const DatasetFiles kCifar10Files;  // of read_cifar10()
 extern const DatasetFiles kMnistFiles;    // of read_mnist()
 
-/// Reads CIFAR-10 from `directory` or directory/cifar10. Each is searched for the extracted batches (*.bin,
-/// also in cifar-10-batches-bin/), then the binary archive, then train/CLASS/ and test/CLASS/ directories
-/// of images. Throws DataError if there is none of them, or if the files are incomplete or damaged.
+/// Reads CIFAR-10 from `directory` or directory/cifar10. Each is searched for the extracted batches, binary
+/// or for Python (also in cifar-10-batches-bin/ or cifar-10-batches-py/), then the archives, then
+/// train/CLASS/ and test/CLASS/ directories of images. The batches for Python are those that torchvision
+/// downloads, and have the same images in the same order. Throws DataError if there is none of them, or if
+/// the files are incomplete or damaged.
 DataSet read_cifar10(const std::filesystem::path& directory, const ReadOptions& options = {});
 
-/// Reads the four IDX files of MNIST, plain or gzip, from `directory`, directory/mnist or
-/// directory/MNIST/raw. Throws DataError if there are none, or if they are incomplete or damaged.
+/// Reads the four IDX files of MNIST, plain or gzip, from `directory`, directory/mnist, or where torchvision
+/// stores them: directory/MNIST/raw or directory/raw. Throws DataError if there are none, or if they are
+/// incomplete or damaged.
 DataSet read_mnist(const std::filesystem::path& directory, const ReadOptions& options = {});
 
 /// Reads the images of the formats in image_formats_text() from train/CLASS/ and test/CLASS/ (also Train, Training,

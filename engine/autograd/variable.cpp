@@ -118,7 +118,7 @@ void Variable::set_low_precision_copy(Tensor copy) const {
 }
 
 Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward,
-                OpCost cost) {
+                OpCost cost, std::vector<OpAttribute> attributes) {
   for (const Variable& input : inputs)
     check(!input.defined() || input.is_ready(),
           "{}: an input may not be ready; call wait_ready() before reading it", name);
@@ -131,6 +131,7 @@ Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, N
                                                             .inputs = std::move(inputs),
                                                             .backward = std::move(backward),
                                                             .cost = cost,
+                                                            .attributes = std::move(attributes),
                                                             .sequence = next_sequence++}));
 }
 

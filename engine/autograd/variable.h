@@ -5,6 +5,8 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "convoy/engine/tensor/tensor.h"
@@ -179,6 +181,20 @@ struct OpCost {
   Cost backward;  // of the backward pass
 };
 
+/// An option of an operation, or a constant tensor that it reads, such as the running mean of a batch norm.
+struct OpAttribute {
+  /// Makes an attribute with a number. Flags are 0 and 1.
+  template <class Number>
+  requires std::is_arithmetic_v<Number> OpAttribute(std::string_view attribute, Number value)
+      : name(attribute), number(static_cast<double>(value)) {}
+  /// Makes an attribute with a tensor.
+  OpAttribute(std::string_view attribute, Tensor value) : name(attribute), tensor(std::move(value)) {}
+
+  std::string_view name;  // "stride"
+  double number = 0;      // unless it is a tensor
+  Tensor tensor;          // undefined for a number
+};
+
 /// A recorded operation with one result. Does not change, except that backward() drops `backward`.
 struct Node {
   /// Enqueues the gradients of the inputs, given the gradient `dy` of the result. `slots` has one entry per
@@ -189,15 +205,18 @@ struct Node {
   std::vector<Variable> inputs;  // handles without values
   Backward backward;             // dropped after use, together with the tensors it saved
   OpCost cost;                   // as the operation gave it to record()
-  std::uint64_t sequence = 0;    // order of creation on this thread
+  /// What io::encode_onnx() has to know about the operation besides its inputs.
+  std::vector<OpAttribute> attributes;
+  std::uint64_t sequence = 0;  // order of creation on this thread
 };
 
 /// Returns `y` as a variable. If an input requires a gradient and recording is on, records the operation with
 /// its inputs, its backward and its cost; otherwise drops them. The cost is stated here once: the FLOPs of
 /// model summaries and the rows of convoy-bench-kernels are derived from it. An operation that states none
-/// counts as free. Throws UsageError if an input is not ready: the operation did not call wait_ready().
+/// counts as free. Attributes are for exports: an operation that io::encode_onnx() does not know has none.
+/// Throws UsageError if an input is not ready: the operation did not call wait_ready().
 Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, Node::Backward backward,
-                OpCost cost = {});
+                OpCost cost = {}, std::vector<OpAttribute> attributes = {});
 
 /// Returns the sum of the costs of the recorded operations that computed `results`, each counted once,
 /// without those that computed `inputs`. Variables may be undefined.

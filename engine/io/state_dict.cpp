@@ -47,11 +47,6 @@ Tensor to_memory_layout(const Tensor& host, const Shape& memory_shape) {
   return swapped(host, memory_shape[3], memory_shape[1] * memory_shape[2], memory_shape);
 }
 
-Tensor exported(const Tensor& tensor, nn::ParameterKind kind, const DeviceContext& cpu) {
-  const Tensor host = tensor.to(cpu);
-  return kind == nn::ParameterKind::filter ? to_checkpoint_layout(host) : host;
-}
-
 /// Returns whether the name is that of PyTorch's num_batches_tracked.
 bool counts_batches(std::string_view name) {
   constexpr std::string_view kSuffix = "num_batches_tracked";
@@ -150,26 +145,29 @@ Shape shape_in_checkpoint(const Shape& shape, nn::ParameterKind kind) {
   return kind == nn::ParameterKind::filter ? checkpoint_shape(shape) : shape;
 }
 
+Tensor to_checkpoint(const Tensor& tensor, nn::ParameterKind kind) {
+  const Tensor host = tensor.to(Device::cpu());
+  return kind == nn::ParameterKind::filter ? to_checkpoint_layout(host) : host;
+}
+
 Tensor from_checkpoint(const Tensor& tensor, const Shape& shape, nn::ParameterKind kind) {
   return kind == nn::ParameterKind::filter ? to_memory_layout(tensor, shape) : tensor;
 }
 
 std::vector<NamedTensor> state_dict(const nn::Module& model) {
-  const DeviceContext cpu = Device::cpu();
   std::vector<NamedTensor> tensors;
   for (const nn::NamedParameter& parameter : model.parameters()) {
     parameter.variable.wait_ready();
-    tensors.push_back({parameter.name, exported(parameter.variable.value(), parameter.kind, cpu)});
+    tensors.push_back({parameter.name, to_checkpoint(parameter.variable.value(), parameter.kind)});
   }
   for (const nn::NamedBuffer& buffer : model.buffers())
-    tensors.push_back({buffer.name, exported(buffer.tensor, buffer.kind, cpu)});
+    tensors.push_back({buffer.name, to_checkpoint(buffer.tensor, buffer.kind)});
   return tensors;
 }
 
 std::vector<NamedTensor> state_dict(const std::vector<optim::NamedState>& state) {
-  const DeviceContext cpu = Device::cpu();
   std::vector<NamedTensor> tensors;
-  for (const auto& [name, tensor, kind] : state) tensors.push_back({name, exported(tensor, kind, cpu)});
+  for (const auto& [name, tensor, kind] : state) tensors.push_back({name, to_checkpoint(tensor, kind)});
   return tensors;
 }
 

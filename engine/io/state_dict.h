@@ -21,6 +21,9 @@ std::vector<NamedTensor> state_dict(const std::vector<optim::NamedState>& state)
 
 /// Returns the shape that a checkpoint stores for a tensor of this kind and shape in memory.
 Shape shape_in_checkpoint(const Shape& shape, nn::ParameterKind kind);
+/// Returns a tensor in checkpoint form, in host memory. Shares the storage of a host tensor that is no
+/// filter.
+Tensor to_checkpoint(const Tensor& tensor, nn::ParameterKind kind);
 /// Returns a host tensor in checkpoint form as it is in memory, with the given shape.
 Tensor from_checkpoint(const Tensor& tensor, const Shape& shape, nn::ParameterKind kind);
 

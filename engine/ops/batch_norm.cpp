@@ -76,7 +76,8 @@ OpCost cost_of_batch_norm(const Variable& x, const Variable& gamma, const Variab
 /// Records the op. `run(stream, dy, y, grads)` calls its backward kernel; y is null without a ReLU.
 template <class Run>
 Variable record_batch_norm(const Tensor& y, const Variable& x, const Variable& gamma, const Variable& beta,
-                           const Variable& residual, bool relu, Source source, Run run) {
+                           const Variable& residual, bool relu, Source source, Run run,
+                           std::vector<OpAttribute> attributes = {}) {
   std::vector<Variable> inputs = {x, gamma, beta};
   if (residual.defined()) inputs.push_back(residual);
   return record(
@@ -87,7 +88,7 @@ Variable record_batch_norm(const Tensor& y, const Variable& x, const Variable& g
            [&](auto& s) { run(s, dy.view(), relu ? ConstView(saved_y.view()) : ConstView(), grads); });
         if (!relu && slots.size() > 3) slots[3].alias_or_accumulate(dy);
       },
-      cost_of_batch_norm(x, gamma, beta, residual.defined(), relu, source));
+      cost_of_batch_norm(x, gamma, beta, residual.defined(), relu, source), std::move(attributes));
 }
 
 /// Records a batch norm in training whose result is y.
@@ -171,7 +172,11 @@ Variable batch_norm_infer(const Variable& x, const Variable& gamma, const Variab
                                  s, dy, x.view(), out, gamma.view(), running.running_mean.view(),
                                  running.running_var.view(), grads.x, grads.residual, grads.gamma, grads.beta,
                                  options);
-                           });
+                           },
+                           {{"running_mean", running.running_mean},
+                            {"running_var", running.running_var},
+                            {"epsilon", options.epsilon},
+                            {"relu", options.relu}});
 }
 
 /// Checks the arguments of batch_norm() and sync_batch_norm().

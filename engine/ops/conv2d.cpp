@@ -56,20 +56,23 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   std::vector<Variable> inputs = {x, filter};
   if (bias.defined()) inputs.push_back(bias);
   const int passes = (options.relu ? 3 : 0) + (bias.requires_grad() ? 1 : 0);
-  return record(
-      "conv2d", y, std::move(inputs),
-      [x = x.value(), w = filter.value(), y = options.relu ? y : Tensor(), options](
-          const Tensor& dy, std::span<GradSlot> slots) {
-        const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());
-        on(dy.stream(), [&](auto& s) {
-          // Parameters first, so that their all-reduce can start while dx is computed.
-          if (slots[1].wanted())
-            kernels::conv2d_backward_filter(s, g.view(), x.view(), slots[1].claim(), options);
-          if (slots[0].wanted())
-            kernels::conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
-        });
-      },
-      detail::gemm_cost(flops_of(y, filter), x, filter, y, passes));
+  return record("conv2d", y, std::move(inputs),
+                [x = x.value(), w = filter.value(), y = options.relu ? y : Tensor(), options](
+                    const Tensor& dy, std::span<GradSlot> slots) {
+                  const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());
+                  on(dy.stream(), [&](auto& s) {
+                    // Parameters first, so that their all-reduce can start while dx is computed.
+                    if (slots[1].wanted())
+                      kernels::conv2d_backward_filter(s, g.view(), x.view(), slots[1].claim(), options);
+                    if (slots[0].wanted())
+                      kernels::conv2d_backward_data(s, g.view(), w.view(), slots[0].claim(), options);
+                  });
+                },
+                detail::gemm_cost(flops_of(y, filter), x, filter, y, passes),
+                {{"stride", options.stride},
+                 {"padding", options.padding},
+                 {"groups", options.groups},
+                 {"relu", options.relu}});
 }
 
 namespace {

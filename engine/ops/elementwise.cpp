@@ -47,7 +47,7 @@ Variable scale(const Variable& x, double a) {
                 [a](const Tensor& dy, std::span<GradSlot> dx) {
                   on(dy.stream(), [&](auto& s) { kernels::scale(s, dy.view(), a, dx[0].claim()); });
                 },
-                {.forward = cost, .backward = cost});
+                {.forward = cost, .backward = cost}, {{"factor", a}});
 }
 
 Variable add_scalar(const Variable& x, double a) {
@@ -57,7 +57,7 @@ Variable add_scalar(const Variable& x, double a) {
   on(y.stream(), [&](auto& s) { kernels::add_scalar(s, x.value().view(), a, y.view()); });
   return record("add_scalar", y, {x},
                 [](const Tensor& dy, std::span<GradSlot> dx) { dx[0].alias_or_accumulate(dy); },
-                {.forward = cost_of(x, {.flops = 1, .reads = 1, .writes = 1})});
+                {.forward = cost_of(x, {.flops = 1, .reads = 1, .writes = 1})}, {{"addend", a}});
 }
 
 Variable relu(const Variable& x) {

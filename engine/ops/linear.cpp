@@ -124,18 +124,17 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
   std::vector<Variable> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
   const int passes = (with_relu ? 3 : 0) + (bias.requires_grad() ? 1 : 0);
-  return record(
-      "linear", y, std::move(inputs),
-      [x = x.value(), w = weight.value(), y = with_relu ? y : Tensor()](const Tensor& dy,
-                                                                        std::span<GradSlot> slots) {
-        const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());
-        on(dy.stream(), [&](auto& s) {
-          if (slots[0].wanted()) kernels::matmul(s, g.view(), w.view(), slots[0].claim());
-          if (slots[1].wanted())
-            kernels::matmul(s, g.view(), x.view(), slots[1].claim(), {.transpose_a = true});
-        });
-      },
-      detail::gemm_cost(2 * y.numel() * x.shape()[1], x, weight, y, passes));
+  return record("linear", y, std::move(inputs),
+                [x = x.value(), w = weight.value(), y = with_relu ? y : Tensor()](const Tensor& dy,
+                                                                                  std::span<GradSlot> slots) {
+                  const Tensor g = detail::before_bias(dy, y, slots.size() > 2 ? slots[2] : GradSlot());
+                  on(dy.stream(), [&](auto& s) {
+                    if (slots[0].wanted()) kernels::matmul(s, g.view(), w.view(), slots[0].claim());
+                    if (slots[1].wanted())
+                      kernels::matmul(s, g.view(), x.view(), slots[1].claim(), {.transpose_a = true});
+                  });
+                },
+                detail::gemm_cost(2 * y.numel() * x.shape()[1], x, weight, y, passes), {{"relu", with_relu}});
 }
 
 }  // namespace convoy

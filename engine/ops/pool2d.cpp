@@ -16,6 +16,10 @@ Shape pooled_shape(std::string_view op, const Variable& x, Pool2dOptions options
           window_output_size(x.shape()[2], options.kernel, options.stride, options.padding), x.shape()[3]};
 }
 
+std::vector<OpAttribute> attributes_of(Pool2dOptions options) {
+  return {{"kernel", options.kernel}, {"stride", options.stride}, {"padding", options.padding}};
+}
+
 /// Returns the cost of one direction of pooling x to y.
 Cost cost_of_pooling(const Variable& x, const Tensor& y, Pool2dOptions options) {
   return {.flops = y.numel() * options.kernel * options.kernel,
@@ -32,13 +36,14 @@ Variable max_pool2d(const Variable& x, Pool2dOptions options) {
      [&](auto& s) { kernels::max_pool2d_forward(s, x.value().view(), y.view(), positions.view(), options); });
   Cost cost = cost_of_pooling(x, y, options);
   cost.bytes += detail::bytes_of(positions);
-  return record("max_pool2d", y, {x},
-                [positions, options](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(), [&](auto& s) {
-                    kernels::max_pool2d_backward(s, dy.view(), positions.view(), dx[0].claim(), options);
-                  });
-                },
-                {.forward = cost, .backward = cost});
+  return record(
+      "max_pool2d", y, {x},
+      [positions, options](const Tensor& dy, std::span<GradSlot> dx) {
+        on(dy.stream(), [&](auto& s) {
+          kernels::max_pool2d_backward(s, dy.view(), positions.view(), dx[0].claim(), options);
+        });
+      },
+      {.forward = cost, .backward = cost}, attributes_of(options));
 }
 
 Variable avg_pool2d(const Variable& x, Pool2dOptions options) {
@@ -46,12 +51,12 @@ Variable avg_pool2d(const Variable& x, Pool2dOptions options) {
   Tensor y = Tensor::empty(pooled_shape("avg_pool2d", x, options), x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { kernels::avg_pool2d_forward(s, x.value().view(), y.view(), options); });
   const Cost cost = cost_of_pooling(x, y, options);
-  return record("avg_pool2d", y, {x},
-                [options](const Tensor& dy, std::span<GradSlot> dx) {
-                  on(dy.stream(),
-                     [&](auto& s) { kernels::avg_pool2d_backward(s, dy.view(), dx[0].claim(), options); });
-                },
-                {.forward = cost, .backward = cost});
+  return record(
+      "avg_pool2d", y, {x},
+      [options](const Tensor& dy, std::span<GradSlot> dx) {
+        on(dy.stream(), [&](auto& s) { kernels::avg_pool2d_backward(s, dy.view(), dx[0].claim(), options); });
+      },
+      {.forward = cost, .backward = cost}, attributes_of(options));
 }
 
 Variable global_avg_pool2d(const Variable& x) {

@@ -121,34 +121,29 @@ CONVOY_HOST_DEVICE constexpr int source_index(int i, int size, bool reflect) {
   return i < 0 ? -i : 2 * (size - 1) - i;
 }
 
-/// The mean and the inverse standard deviation of each channel.
+/// The normalization of a channel.
 template <class T>
 struct Normalization {
-  T mean[4], inverse_std[4];
+  T mean, inverse_std;
 };
 
-/// Returns the normalization of the sample `id`. The jitter of its brightness and contrast is part of it, because
-/// (x + b) c = (pixel / 255 - (mean - b / inverse_std)) (c inverse_std). A random number is a quotient, not a product:
-/// no multiplication precedes an addition, as in normalize_pixel().
+/// Returns the normalization of a channel of the sample `id`. The jitter of its brightness and contrast is part of it,
+/// because (x + b) c = (pixel / 255 - (mean - b / inverse_std)) (c inverse_std). A random number is a quotient, not a
+/// product: no multiplication precedes an addition, as in normalize_pixel().
 template <class T>
 CONVOY_HOST_DEVICE constexpr Normalization<T> choose_normalization(const AugmentOptions& options,
-                                                                   const Random& random, std::uint64_t id) {
-  Normalization<T> result{};
-  for (int c = 0; c < 4; ++c) {
-    result.mean[c] = static_cast<T>(options.mean[c]);
-    result.inverse_std[c] = static_cast<T>(options.inverse_std[c]);
-  }
-  if (options.jitter == 0) return result;
+                                                                   const Random& random, std::uint64_t id,
+                                                                   int channel) {
+  const Normalization<T> constant{static_cast<T>(options.mean[static_cast<std::size_t>(channel)]),
+                                  static_cast<T>(options.inverse_std[static_cast<std::size_t>(channel)])};
+  if (options.jitter == 0) return constant;
   const auto words = random.words(id, 4);
   const auto brightness = static_cast<T>(static_cast<std::int32_t>(words[0]) >> 8);
   const auto contrast = static_cast<T>(static_cast<std::int32_t>(words[1]) >> 8);
   const T full =
-      static_cast<T>(100 << 23) / static_cast<T>(options.jitter);  // the number whose quotient is the jitter
-  for (int c = 0; c < 4; ++c) {
-    result.mean[c] -= brightness / (full * result.inverse_std[c]);
-    result.inverse_std[c] *= 1 + contrast / full;
-  }
-  return result;
+      static_cast<T>(100 << 23) / static_cast<T>(options.jitter);  // the number whose quotient is 1
+  return {constant.mean - brightness / (full * constant.inverse_std),
+          constant.inverse_std * (1 + contrast / full)};
 }
 
 /// Returns (pixel / 255 - mean) inverse_std. Each of the three operations is rounded. No multiplication

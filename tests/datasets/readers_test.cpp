@@ -54,7 +54,7 @@ void write_mnist(const TempDirectory& directory, const fs::path& under, const st
 std::string as_it_is(const std::string& bytes) { return bytes; }
 
 TEST(Mnist, ReadsEveryLayout) {
-  for (const fs::path& under : {fs::path(""), fs::path("mnist"), fs::path("MNIST/raw")})
+  for (const fs::path& under : {fs::path(""), fs::path("mnist"), fs::path("MNIST/raw"), fs::path("raw")})
     for (const std::string& separator : {std::string("-"), std::string(".")})
       for (const bool packed : {false, true}) {
         const TempDirectory directory;

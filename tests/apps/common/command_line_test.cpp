@@ -297,7 +297,7 @@ TEST(Help, ShowsDefaultsOfTraining) {
 }
 
 TEST(Help, VersionIsTheProjectVersion) {
-  for (const char* name : {"convoy-train", "convoy-evaluate", "convoy-predict"}) {
+  for (const char* name : {"convoy-train", "convoy-evaluate", "convoy-predict", "convoy-export"}) {
     const ProcessResult result = run_program({program(name), "--version"});
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_EQ(result.out, std::string(name) + " " + kVersion + "\n");

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <set>
 
 #include "convoy/datasets/formats/readers.h"
 #include "tests/apps/programs.h"
@@ -175,6 +176,130 @@ TEST_F(Colors, LogitsDoNotDependOnBatchSize) {
     if (static_cast<std::size_t>(std::max_element(values, values + 3) - values) == row / 12) ++correct;
   }
   EXPECT_EQ(correct, 36) << "evaluation found no errors";
+}
+
+/// Rows for Python to compare: of each image the path, and the class and probability of each prediction.
+constexpr const char* kReadRecords = R"(
+import csv, json, sys
+records = json.load(open(sys.argv[1], encoding="utf-8"))
+with open(sys.argv[2], encoding="utf-8", newline="") as file:
+    rows = list(csv.DictReader(file, strict=True))
+assert open(sys.argv[2], "rb").read().count(b"\r\n") == 1 + len(rows), "line ends"
+assert len(rows) == len(records), rows
+for row, record in zip(rows, records):
+    assert list(record) == ["path", "model", "checkpoint", "predictions"], record
+    assert (row["path"], row["model"], row["checkpoint"]) == (record["path"], record["model"], record["checkpoint"])
+    assert len(row) == 3 + 2 * len(record["predictions"]), row
+    for i, top in enumerate(record["predictions"], 1):
+        assert row[f"class_{i}"] == top["class"], row
+        assert float(row[f"probability_{i}"]) == top["probability"], row
+print(json.dumps(records))
+)";
+
+TEST_F(Colors, RecordsAreValidForPython) {
+  // Names that CSV and JSON must quote.
+  const std::filesystem::path data = workshop->path("quoted");
+  write_color_directories(data, 16, 4);
+  const std::string odd = "re\"d, \xc3\xa9\nx";
+  for (const char* split : {"train", "test"})
+    std::filesystem::rename(data / split / "red", data / split / odd);
+  const std::string run = workshop->path("quoted, run").string();
+  const ProcessResult train =
+      workshop->run("convoy-train", {"--model", "lenet", "--dataset", "folder", "--data", data.string(),
+                                     "--batch-size", "6", "--epochs", "1", "--out", run});
+  ASSERT_EQ(train.exit_code, 0) << train.err;
+  const TempDirectory images;
+  const std::string file = images.write("a \"red\", one\n.bmp", solid_bmp(16, 16, 230, 20, 20)).string();
+  const std::string json = workshop->path("records.json").string(),
+                    csv = workshop->path("records.csv").string();
+  const ProcessOptions blue{.environment = {}, .directory = {}, .input = solid_bmp(16, 16, 20, 20, 230)};
+  const ProcessResult predict = workshop->run(
+      "convoy-predict", {"--checkpoint", run, file, "-", "--top", "2", "--json", json, "--csv", csv}, blue);
+  ASSERT_EQ(predict.exit_code, 0) << predict.err;
+  EXPECT_THAT(predict.out, HasSubstr("standard input")) << "the text is printed as well";
+
+  const ProcessResult python = run_program({"/usr/bin/env", "python3", "-B", "-c", kReadRecords, json, csv});
+  if (python.exit_code == 127) GTEST_SKIP() << "there is no python3";
+  ASSERT_EQ(python.exit_code, 0) << python.err;
+  const Json records = Json::parse(python.out);
+  ASSERT_EQ(records.size(), 2U);
+  EXPECT_EQ(records[0]["path"], file);
+  EXPECT_EQ(records[1]["path"], "-");
+  EXPECT_EQ(records[0]["model"], "lenet");
+  EXPECT_THAT(records[0]["checkpoint"].get<std::string>(), StartsWith(run + "/checkpoints/step_"));
+  std::set<std::string> names;
+  for (const Json& record : records) {
+    ASSERT_EQ(record["predictions"].size(), 2U);
+    const double first = record["predictions"][0]["probability"],
+                 second = record["predictions"][1]["probability"];
+    EXPECT_GE(first, second);
+    EXPECT_LE(first + second, 1 + 1e-6);  // of three; f32
+    for (const Json& top : record["predictions"]) {
+      names.insert(top["class"].get<std::string>());
+      EXPECT_EQ(top["label"], top["class"] == "blue" ? 0 : top["class"] == "green" ? 1 : 2);
+    }
+  }
+  EXPECT_THAT(names, ::testing::IsSubsetOf({"blue", "green", odd.c_str()}));
+  EXPECT_THAT(read_text(csv), HasSubstr("\"\"red\"\", one\n.bmp\",lenet,\""))
+      << "the path and the checkpoint";
+
+  // On standard output, in place of the text.
+  const Arguments to_stdout = {"--checkpoint", run, file, "-", "--top", "2"};
+  for (const auto& [flag, expected] :
+       {std::pair("--json", read_text(json)), std::pair("--csv", read_text(csv))}) {
+    Arguments arguments = to_stdout;
+    arguments.insert(arguments.end(), {flag, "-"});
+    EXPECT_EQ(workshop->run("convoy-predict", arguments, blue).out, expected);
+  }
+  Arguments both = to_stdout;
+  both.insert(both.end(), {"--json", "-", "--csv", "-"});
+  const ProcessResult refused = workshop->run("convoy-predict", both, blue);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--json and --csv: found - for both"));
+}
+
+TEST_F(Colors, RecordsOfFailedPredictionsAreNotWritten) {
+  const TempDirectory images;
+  const std::string good = images.write("good.bmp", solid_bmp(16, 16, 9, 9, 9)).string();
+  const std::string broken = images.write("broken.jpg", "no image").string();
+  const std::filesystem::path json = images.path() / "records.json";
+  const ProcessResult failed = workshop->run(
+      "convoy-predict",
+      {"--checkpoint", checkpoint(), good, broken, "--batch-size", "1", "--json", json.string()});
+  EXPECT_EQ(failed.exit_code, 3);
+  EXPECT_THAT(failed.err, HasSubstr("broken.jpg"));
+  EXPECT_FALSE(std::filesystem::exists(json));
+  for (const char* flag : {"--json", "--csv"}) {
+    const ProcessResult unwritable =
+        workshop->run("convoy-predict", {"--checkpoint", checkpoint(), good, flag, "/proc/records"});
+    EXPECT_EQ(unwritable.exit_code, 8) << unwritable.err;
+  }
+}
+
+TEST_F(Colors, EvaluationWritesTheLogitsOfThePredictions) {
+  const std::filesystem::path evaluated = workshop->path("evaluated.npy"),
+                              predicted = workshop->path("predicted.npy");
+  const ProcessResult predict = workshop->run(
+      "convoy-predict", {"--checkpoint", checkpoint(), (workshop->path("colors") / "test").string(),
+                         "--logits", predicted.string()});
+  ASSERT_EQ(predict.exit_code, 0) << predict.err;
+  const Npy expected = read_npy(predicted);
+  ASSERT_EQ(expected.shape, (std::vector<std::int64_t>{36, 3}));
+  // 36 images in batches of 5, on one rank and on two.
+  for (const char* ranks : {"1", "2"}) {
+    const ProcessResult evaluate =
+        workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--batch-size", "5", "--devices",
+                                          ranks, "--device", "cpu", "--logits", evaluated.string()});
+    ASSERT_EQ(evaluate.exit_code, 0) << evaluate.err;
+    const Npy found = read_npy(evaluated);
+    ASSERT_EQ(found.shape, expected.shape);
+    for (std::size_t i = 0; i < found.values.size(); ++i)
+      // GEMMs of other shapes may sum 400 f32 terms in another order.
+      EXPECT_NEAR(found.values[i], expected.values[i], 1e-4 * (1 + std::abs(expected.values[i]))) << i;
+  }
+  const ProcessResult unwritable =
+      workshop->run("convoy-evaluate", {"--checkpoint", checkpoint(), "--logits", "/proc/logits.npy"});
+  EXPECT_EQ(unwritable.exit_code, 8) << unwritable.err;
 }
 
 TEST_F(Colors, PredictionRefusesInvalidFiles) {

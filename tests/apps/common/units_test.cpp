@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/config_file.h"
+#include "convoy/apps/common/data_source.h"
 #include "convoy/apps/doctor/host.h"
 #include "convoy/apps/doctor/load.h"
 #include "convoy/apps/programs/npy.h"
@@ -70,6 +71,21 @@ TEST(Npy, HasDataAfterAnAlignedHeader) {
   double last = 0;
   std::memcpy(&last, bytes.data() + bytes.size() - 8, 8);
   EXPECT_EQ(last, 6);
+}
+
+TEST(DataSource, FindsTheDownloadsOfTorchvision) {
+  const TempDirectory directory;
+  const std::filesystem::path root = directory.path();
+  directory.write("MNIST/raw/train-images-idx3-ubyte", "");
+  directory.write("cifar-10-batches-py/data_batch_1", "");
+  const auto found = [](const char* dataset, const std::filesystem::path& data) {
+    return locate_data({.dataset = dataset, .data = data.string()}).directory;
+  };
+  EXPECT_EQ(found("mnist", root), root);
+  EXPECT_EQ(found("mnist", root / "MNIST"), root / "MNIST");
+  EXPECT_EQ(found("mnist", root / "MNIST/raw"), root / "MNIST/raw");
+  EXPECT_EQ(found("cifar10", root), root);
+  EXPECT_EQ(found("cifar10", root / "cifar-10-batches-py"), root / "cifar-10-batches-py");
 }
 
 TEST(RunLog, IsTruncatedToTheCheckpoint) {

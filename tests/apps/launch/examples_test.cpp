@@ -100,6 +100,13 @@ TEST_F(Examples, CustomProgramTrainsItsNetworkOnItsData) {
   EXPECT_EQ(evaluation.exit_code, 0) << evaluation.err;
   EXPECT_THAT(evaluation.out, HasSubstr(match[1].str() + "%"));
   EXPECT_THAT(evaluation.out, HasSubstr("diagonal"));
+  const std::string onnx = (directory.path() / "gated.onnx").string();
+  const ProcessResult exported =
+      run_program({program("custom_program"), "export", "--checkpoint", out, "--onnx", onnx},
+                  {.environment = environment});
+  EXPECT_EQ(exported.exit_code, 0) << exported.err;
+  EXPECT_THAT(exported.out, HasSubstr("images [N, 1, 16, 16]"));
+  EXPECT_TRUE(std::filesystem::exists(onnx));
 
   Arguments ranks = {CONVOY_MPIRUN, "-n", "2"};
   ranks.insert(ranks.end(), flags.begin(), flags.end());

@@ -1,0 +1,74 @@
+// convoy-export: writes the network of a checkpoint as an ONNX file.
+#include <nlohmann/json.hpp>
+
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/programs/programs.h"
+#include "convoy/apps/train/report/progress.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/engine/io/onnx.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+/// Returns a JSON text in UTF-8.
+std::string to_text(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Returns the contents of the ONNX file, with the normalization of the training in the graph.
+std::string encode(const LoadedModel& loaded) {
+  const kernels::AugmentOptions& augment = loaded.input.transform.augment;
+  const auto channels = static_cast<std::ptrdiff_t>(loaded.input.image[2]);
+  io::OnnxOptions options{
+      .name = loaded.model.name(),
+      .mean = {augment.mean.begin(), augment.mean.begin() + channels},
+      .inverse_std = {augment.inverse_std.begin(), augment.inverse_std.begin() + channels},
+      .metadata = {}};
+  std::vector<float> deviations;
+  for (const float inverse : options.inverse_std) deviations.push_back(1 / inverse);
+  options.metadata = {{"classes", to_text(loaded.input.classes)},
+                      {"input", "pixels divided by 255, which the graph normalizes by mean and std"},
+                      {"mean", to_text(options.mean)},
+                      {"std", to_text(deviations)},
+                      {"dataset", to_text(loaded.input.dataset)},
+                      {"step", std::to_string(loaded.manifest.step)},
+                      {"parameters_hash", loaded.manifest.parameters_hash}};
+  return io::encode_onnx(loaded.model.root(), loaded.input.image, options);
+}
+
+int run(const std::string& name, int argc, char** argv) {
+  std::string checkpoint, file;
+  CommandLine line(name, "Exports the network of a checkpoint, which other programs then run.");
+  line.group("Model");
+  line.add("checkpoint", &checkpoint, "Checkpoint directory, or run directory (its best checkpoint)",
+           {.value = "DIR", .required = true});
+  line.group("Output");
+  line.add("onnx", &file, "ONNX file: pixels from 0 to 1, [N, C, H, W], to logits",
+           {.value = "FILE", .required = true});
+  if (!line.parse(argc, argv)) return 0;
+  check(!checkpoint.empty(), "--checkpoint: missing, expected a checkpoint or run directory");
+  check(!file.empty(), "--onnx: missing, expected the name of the file to write");
+  const io::Checkpoint found = find_checkpoint(checkpoint);
+  const LoadedModel loaded = load_model(found, Device::cpu());
+  const std::string bytes = encode(loaded);
+  io::write_file_atomically(file, bytes);
+  const Shape& image = loaded.input.image;
+  print_table(
+      {{"checkpoint", found.path.string()},
+       {"model", fmt::format("{}, step {}", loaded.model.name(), loaded.manifest.step)},
+       {"input", fmt::format("images [N, {}, {}, {}], pixels from 0 to 1", image[2], image[0], image[1])},
+       {"output", fmt::format("logits [N, {}]", loaded.model.classes())},
+       {"file", fmt::format("{}, {}, opset {}", file, format_bytes(bytes.size()), io::kOnnxOpset)}});
+  return 0;
+}
+
+}  // namespace
+
+int run_export_program(const std::string& name, int argc, char** argv) {
+  return run_main(name.c_str(), [&] { return run(name, argc, argv); });
+}
+
+}  // namespace convoy

@@ -1,0 +1,319 @@
+// Exports of all models and ops, computed by the interpreter and compared with the engine.
+#include "convoy/engine/io/onnx.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <ostream>
+
+#include "convoy/engine/io/state_dict.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/engine/nn/normalization.h"
+#include "convoy/engine/ops/ops.h"
+#include "convoy/models/models.h"
+#include "tests/onnx/onnx_file.h"
+#include "tests/testing/support/errors.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+/// Draws from [low, high) that f32 represents, so that the file and a network in f64 have equal numbers. A
+/// linear congruential generator, because Philox takes seconds for ResNet-50 without optimization.
+class Draws {
+ public:
+  std::vector<float> operator()(std::int64_t count, double low, double high) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) {
+      state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+      value = static_cast<float>(low + (high - low) * static_cast<double>(state_ >> 40) * 0x1p-24);
+    }
+    return values;
+  }
+
+ private:
+  std::uint64_t state_ = 11;
+};
+
+void fill(const Tensor& tensor, const std::vector<float>& values) {
+  tensor.copy_from(Tensor::from(values, tensor.shape(), Device::cpu()).to(tensor.dtype()));
+}
+
+/// Gives all parameters and buffers values that differ from their neighbors, and converts them to f64.
+/// Filters and weights preserve the variance of their input.
+void randomize(nn::Module& network) {
+  Draws draw;
+  for (const nn::NamedParameter& parameter : network.parameters()) {
+    const Tensor& value = parameter.variable.value();
+    const bool is_scale = parameter.kind == nn::ParameterKind::norm_scale;
+    const double fan_in = value.shape().rank() > 1 ? static_cast<double>(value.numel() / value.size(0)) : 10;
+    const double bound = std::sqrt(3 / fan_in);
+    fill(value, is_scale ? draw(value.numel(), 0.5, 1.5) : draw(value.numel(), -bound, bound));
+  }
+  for (const nn::NamedBuffer& buffer : network.buffers()) {
+    const bool is_positive = buffer.name.ends_with("var") || buffer.kind == nn::ParameterKind::norm_scale;
+    fill(buffer.tensor,
+         is_positive ? draw(buffer.tensor.numel(), 0.5, 1.5) : draw(buffer.tensor.numel(), -0.5, 0.5));
+  }
+  network.to(DType::f64);
+}
+
+/// Returns images [N, H, W, C] as [N, C, H, W].
+OnnxTensor channels_first(const Tensor& images) {
+  const std::int64_t n = images.size(0), h = images.size(1), w = images.size(2), c = images.size(3);
+  const std::vector<double> from = images.to_vector<double>();
+  OnnxTensor to{{n, c, h, w}, std::vector<double>(from.size())};
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const std::int64_t channel = at % c, pixel = at / c % (h * w), image = at / (c * h * w);
+    to.values[static_cast<std::size_t>((image * c + channel) * h * w + pixel)] = from[i];
+  }
+  return to;
+}
+
+Tensor random_images(const Shape& image, std::int64_t count = 2) {
+  const Shape shape{count, image[0], image[1], image[2]};
+  return Tensor::from(Draws()(shape.numel(), 0, 1), shape, Device::cpu()).to(DType::f64);
+}
+
+/// Compares the results of the network and of the file for the same images. `tolerance` is relative to the
+/// largest result.
+void expect_equal(nn::Module& network, const OnnxFile& file, const Tensor& images, const Tensor& pixels,
+                  double tolerance) {
+  const NoGrad no_grad;
+  const Tensor expected = network(Variable(images)).value();
+  const OnnxTensor found = run_onnx(file, channels_first(pixels));
+  if (expected.shape().rank() == 2) {
+    EXPECT_THAT(found.shape, ElementsAre(expected.size(0), expected.size(1)));
+  }
+  const std::vector<double> values =
+      expected.shape().rank() == 4 ? channels_first(expected).values : expected.to_vector<double>();
+  double largest = 0;
+  for (const double value : values) largest = std::max(largest, std::abs(value));
+  ASSERT_GT(largest, 0);
+  ASSERT_EQ(found.values.size(), values.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    EXPECT_NEAR(found.values[i], values[i], tolerance * largest) << "element " << i;
+}
+
+// Of a network in f64 whose constants are exact in f32. The file rounds the epsilon of batch norms, 1e-5, to
+// f32, an error of 1e-5 * 2^-24 = 6e-13 relative to a variance of at least 0.5; 50 layers add up. All else is
+// rounding in f64.
+constexpr double kExact = 1e-10;
+// With GELUs: sqrt(2) is rounded to f32, which changes x / sqrt(2) by 2^-24 and a GELU by less than 0.3 times
+// that, relative to x. Ten layers add up; so does a factor such as 1/9, with 2^-25.
+constexpr double kWithRoundedConstants = 10 * 0x1p-24;
+
+struct Case {
+  std::string model;
+  Shape image;
+  models::Stem stem = models::Stem::automatic;
+  double tolerance = kExact;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << (c.stem == models::Stem::imagenet ? ", imagenet stem, " : ", ") << c.image.text();
+}
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.model + (info.param.stem == models::Stem::imagenet ? "_imagenet" : "");
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name + "_" + std::to_string(info.index);
+}
+
+class OnnxOfModel : public ::testing::TestWithParam<Case> {};
+
+TEST_P(OnnxOfModel, ComputesTheSameLogits) {
+  const Case& c = GetParam();
+  const models::Model model = models::make(c.model, {.input = c.image, .classes = 7, .stem = c.stem});
+  randomize(model.root());
+  const OnnxFile file = read_onnx(io::encode_onnx(model.root(), c.image));
+  EXPECT_THAT(file.inputs, ElementsAre(Pair("images", ElementsAre("N", std::to_string(c.image[2]),
+                                                                  std::to_string(c.image[0]),
+                                                                  std::to_string(c.image[1])))));
+  EXPECT_THAT(file.outputs, ElementsAre(Pair("logits", ElementsAre("N", "7"))));
+  const Tensor images = random_images(c.image);
+  expect_equal(model.root(), file, images, images, c.tolerance);
+
+  // Every tensor of the checkpoint is in the file, in the checkpoint's layout.
+  std::size_t scalars = 0;
+  for (const auto& [name, tensor] : file.constants) scalars += name.starts_with("constant_") ? 1 : 0;
+  const std::vector<io::NamedTensor> tensors = io::state_dict(model.root());
+  EXPECT_EQ(file.constants.size(), tensors.size() + scalars);
+  for (const io::NamedTensor& named : tensors) {
+    const auto found = file.constants.find(named.name);
+    ASSERT_NE(found, file.constants.end()) << named.name;
+    EXPECT_TRUE(Shape(std::span(found->second.shape)) == named.tensor.shape()) << named.name;
+    EXPECT_TRUE(found->second.values == named.tensor.to_vector<double>()) << named.name;
+  }
+}
+
+/// Small images that are not square. The last feature maps of the ResNets have 2x3 pixels for images of 14x18
+/// and the stem for CIFAR.
+INSTANTIATE_TEST_SUITE_P(
+    All, OnnxOfModel,
+    ::testing::Values(Case{"lenet", {28, 20, 1}}, Case{"lenet", {20, 32, 3}}, Case{"resnet20", {14, 18, 3}},
+                      Case{"resnet18", {14, 18, 3}, models::Stem::cifar},
+                      Case{"resnet18", {40, 34, 3}, models::Stem::imagenet},
+                      Case{"resnet34", {14, 10, 3}, models::Stem::cifar},
+                      Case{"resnet34", {40, 34, 3}, models::Stem::imagenet},
+                      Case{"resnet50", {14, 10, 3}, models::Stem::cifar},
+                      Case{"resnet50", {40, 34, 3}, models::Stem::imagenet},
+                      Case{"speedrun", {49, 25, 3}, models::Stem::automatic, kWithRoundedConstants},
+                      Case{"speedrun-small", {49, 25, 3}, models::Stem::automatic, kWithRoundedConstants},
+                      Case{"speedrun-96", {25, 25, 3}, models::Stem::automatic, kWithRoundedConstants}),
+    case_name);
+
+TEST(Onnx, EveryModelIsTested) {
+  const auto* const suite = ::testing::UnitTest::GetInstance();
+  std::string names;
+  for (int i = 0; i < suite->total_test_suite_count(); ++i)
+    for (int j = 0; j < suite->GetTestSuite(i)->total_test_count(); ++j)
+      names += std::string(suite->GetTestSuite(i)->GetTestInfo(j)->name()) + " ";
+  for (std::string name : models::names()) {
+    std::replace(name.begin(), name.end(), '-', '_');
+    EXPECT_THAT(names, HasSubstr("/" + name + "_"));
+  }
+}
+
+TEST(Onnx, NormalizesInTheGraph) {
+  const models::Model model = models::lenet({.input = {20, 16, 3}, .classes = 4});
+  randomize(model.root());
+  const OnnxFile file = read_onnx(io::encode_onnx(model.root(), {20, 16, 3},
+                                                  {.name = "net",
+                                                   .mean = {0.5f, 0.25f, 0.75f},
+                                                   .inverse_std = {4, 2, 8},
+                                                   .metadata = {{"key", "value é"}}}));
+  EXPECT_EQ(file.graph_name, "net");
+  EXPECT_EQ(file.producer, "Convoy");
+  EXPECT_EQ(file.opset, io::kOnnxOpset);
+  EXPECT_EQ(file.ir_version, 8);
+  EXPECT_THAT(file.metadata, ElementsAre(Pair("key", "value é")));
+  const Tensor pixels = random_images({20, 16, 3});
+  const auto row = [](const std::vector<double>& values) {
+    return Variable(Tensor::from(values, {3}, Device::cpu()));
+  };
+  const Variable images = (Variable(pixels) - row({0.5, 0.25, 0.75})) * row({4, 2, 8});
+  expect_equal(model.root(), file, images.value(), pixels, kExact);
+}
+
+/// A network of one function.
+class Function final : public nn::Module {
+ public:
+  using F = std::function<Variable(const Variable&)>;
+  explicit Function(F f) : f_(std::move(f)) {}
+  std::string describe() const override { return "Function"; }
+
+ private:
+  Variable forward(const Variable& x, const nn::ForwardContext&) override { return f_(x); }
+  F f_;
+};
+
+TEST(Onnx, ComputesEveryOperation) {
+  const std::pair<const char*, Function::F> functions[] = {
+      {"Relu", [](const Variable& x) { return relu(x - 0.5); }},
+      {"Erf", [](const Variable& x) { return gelu(x - 0.5); }},
+      {"Sigmoid", [](const Variable& x) { return silu(x * 3 - 1); }},
+      {"Sigmoid", [](const Variable& x) { return sigmoid(x); }},
+      {"HardSwish", [](const Variable& x) { return hardswish(x * 8 - 4); }},
+      {"Tanh", [](const Variable& x) { return tanh(x); }},
+      {"Exp", [](const Variable& x) { return exp(x); }},
+      {"Log", [](const Variable& x) { return log(x + 1); }},
+      {"Sqrt", [](const Variable& x) { return sqrt(x); }},
+      {"Abs", [](const Variable& x) { return abs(x - 0.5); }},
+      {"Add", [](const Variable& x) { return x + tanh(x); }},
+      {"Sub", [](const Variable& x) { return tanh(x) - x; }},
+      {"Mul", [](const Variable& x) { return x * tanh(x); }},
+      {"Div", [](const Variable& x) { return tanh(x) / (x + 1); }},
+      {"Max", [](const Variable& x) { return maximum(x, x * 2 - 0.5); }},
+      {"Min", [](const Variable& x) { return minimum(x, x * 2 - 0.5); }},
+      {"MaxPool", [](const Variable& x) { return max_pool2d(x, {.kernel = 3, .stride = 2, .padding = 1}); }},
+      {"AveragePool",
+       [](const Variable& x) { return avg_pool2d(x, {.kernel = 3, .stride = 2, .padding = 1}); }},
+      {"GlobalAveragePool", [](const Variable& x) { return global_avg_pool2d(x); }},
+      {"Flatten", [](const Variable& x) { return flatten(x); }},
+      // A factor per image and channel.
+      {"Reshape",
+       [](const Variable& x) { return x * unsqueeze(unsqueeze(sigmoid(global_avg_pool2d(x)), 1), 1); }},
+      // One pixel: the engine records a reshape instead.
+      {"Flatten",
+       [](const Variable& x) { return flatten(avg_pool2d(x, {.kernel = 7, .stride = 7, .padding = 1})); }},
+  };
+  const Tensor images = random_images({6, 5, 3});
+  for (const auto& [type, function] : functions) {
+    SCOPED_TRACE(type);
+    Function network(function);
+    const OnnxFile file = read_onnx(io::encode_onnx(network, {6, 5, 3}));
+    EXPECT_TRUE(std::any_of(file.nodes.begin(), file.nodes.end(),
+                            [type = type](const OnnxNode& node) { return node.type == type; }));
+    expect_equal(network, file, images, images, kWithRoundedConstants);
+  }
+}
+
+TEST(Onnx, ExportsGroupsEpiloguesAndBatchNormsOfFeatures) {
+  const auto relu_layer = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); };
+  nn::Sequential network({
+      {"conv",
+       std::make_shared<nn::Conv2d>(4, 6, nn::Conv2dLayerOptions{.kernel = 3, .stride = 2, .groups = 2})},
+      {"relu1", relu_layer()},
+      {"norm1", std::make_shared<nn::BatchNorm2d>(6, BatchNormOptions{.epsilon = 0.25})},
+      {"relu2", relu_layer()},
+      {"flatten", std::make_shared<nn::Flatten>()},
+      {"fc1", std::make_shared<nn::Linear>(36, 5, false)},
+      {"relu3", relu_layer()},
+      {"fc2", std::make_shared<nn::Linear>(5, 3)},
+  });
+  randomize(network);
+  const OnnxFile file = read_onnx(io::encode_onnx(network, {7, 5, 4}));
+  const Tensor images = random_images({7, 5, 4});
+  expect_equal(network, file, images, images, kExact);
+  std::vector<std::string> types;
+  for (const OnnxNode& node : file.nodes) types.push_back(node.type);
+  EXPECT_THAT(types, ElementsAre("Conv", "Relu", "BatchNormalization", "Relu", "Flatten", "Gemm", "Relu",
+                                 "Gemm", "Identity"));
+}
+
+std::string refusal(const Function::F& function, const Shape& image = {4, 4, 3}) {
+  Function network(function);
+  return message_of<UsageError>([&] { io::encode_onnx(network, image); });
+}
+
+TEST(Onnx, RefusesWhatItCannotExport) {
+  EXPECT_EQ(refusal([](const Variable& x) { return softmax(x, -1); }),
+            "onnx: operation 'softmax': found an unknown operation, which cannot be exported");
+  EXPECT_THAT(refusal([](const Variable& x) {
+                return x * Variable(Tensor::full({3}, 2, DType::f32, Device::cpu()));
+              }),
+              HasSubstr("operation 'mul': found operands of different ranks"));
+  EXPECT_THAT(refusal([](const Variable& x) {
+                return reshape(x, Shape{x.shape()[0], 48});
+              }),
+              HasSubstr("operation 'reshape': found a reshape of [7, 4, 4, 3] to [7, 48]"));
+  EXPECT_THAT(refusal([](const Variable& x) {
+                return reshape(flatten(x), Shape{x.shape()[0] * 3, 16});
+              }),
+              HasSubstr("operation 'reshape': found a reshape of [7, 48] to [21, 16]"));
+  EXPECT_THAT(refusal([](const Variable& x) {
+                return x + Variable(Tensor::zeros({7, 4, 4, 3}, DType::f32, Device::cpu()));
+              }),
+              HasSubstr("operation 'add': found a parameter in another place than of a layer"));
+  EXPECT_THAT(refusal([](const Variable& x) { return x; }), HasSubstr("a network without operations"));
+  EXPECT_THAT(refusal([](const Variable& x) { return x * 2; }, {4, 4}), HasSubstr("expected [H, W, C]"));
+  Function network([](const Variable& x) { return x * 2; });
+  EXPECT_THAT(
+      message_of<UsageError>([&] {
+        io::encode_onnx(network, {4, 4, 3}, {.name = "", .mean = {1}, .inverse_std = {1}, .metadata = {}});
+      }),
+      HasSubstr("found 1 means and 1 standard deviations, expected one per channel"));
+  nn::LayerNorm norm({4, 4, 3});
+  EXPECT_THAT(message_of<UsageError>([&] { io::encode_onnx(norm, {4, 4, 3}); }), HasSubstr("'layer_norm'"));
+}
+
+}  // namespace
+}  // namespace convoy::testing
