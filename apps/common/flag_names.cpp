@@ -62,6 +62,8 @@ std::vector<FlagAdvice> advice_for(std::string_view name) {
        {"fp16", "bf16", "fp32", "amp", "half", "use-amp", "mixed-precision", "autocast", "dtype"}},
       {{"loss-scale", ""}, {"static-loss-scale", "initial-scale-power", "init-scale"}},
       {{"devices", ""}, {"gpus", "num-gpus", "ngpus", "n-gpus", "ngpu", "num-devices"}},
+      {{"device", "this program uses one device per process, which --device selects"},
+       {"devices", "gpus", "num-gpus", "ngpus", "n-gpus", "ngpu", "num-devices"}},
       {{"device", ""}, {"gpu", "gpu-id", "gpu-ids", "cuda", "use-gpu", "no-cuda", "accelerator"}},
       {{"comm", ""}, {"backend", "dist-backend", "distributed-backend", "ddp-backend"}},
       {{"rendezvous", ""},
@@ -99,9 +101,10 @@ std::vector<FlagAdvice> advice_for(std::string_view name) {
 std::string suggestion(std::string_view name, std::span<const std::string> candidates,
                        std::string_view prefix) {
   for (const FlagAdvice& advice : advice_for(name)) {
-    if (advice.flag.empty()) return fmt::format("; {}", advice.text);
-    if (std::find(candidates.begin(), candidates.end(), advice.flag) != candidates.end())
-      return fmt::format("; did you mean '{}{}'?", prefix, advice.flag);
+    const bool has_flag = std::find(candidates.begin(), candidates.end(), advice.flag) != candidates.end();
+    if (!has_flag && !advice.flag.empty()) continue;
+    return advice.text.empty() ? fmt::format("; did you mean '{}{}'?", prefix, advice.flag)
+                               : fmt::format("; {}", advice.text);
   }
   const std::string nearest =
       nearest_name(name.substr(std::min(name.find_first_not_of('-'), name.size())), candidates);

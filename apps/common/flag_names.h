@@ -19,8 +19,8 @@ std::span<const FlagName> flag_names();
 
 /// What the programs have for a flag of other trainers.
 struct FlagAdvice {
-  std::string_view flag;  // the flag of the same meaning, without dashes; empty if there is none
-  std::string_view text;  // else what to do instead
+  std::string_view flag;  // for programs that have this flag, without dashes; empty: for all programs
+  std::string_view text;  // what to do instead; empty if the flag has the same meaning
 };
 /// Returns the advice for a flag that other trainers have, such as "learning-rate" or "local_rank", the best first;
 /// none for a name that is not known. Hyphens and underscores are the same, and case and leading dashes do not count.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/data_source.h"
 #include "convoy/apps/common/evaluator.h"
 #include "convoy/apps/common/flag_names.h"
@@ -194,7 +195,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   std::vector<std::pair<std::string, std::string>> table = {
       {"checkpoint", checkpoint.string()},
       {"model", fmt::format("{}, step {}, {}", loaded.model.name(), loaded.manifest.step, precision.name)},
-      {"data", fmt::format("{}: {} {} images", data.note, images.size(), options.split)},
+      {"data", fmt::format("{}: {}", data.note, counted(images.size(), options.split + " image"))},
       {"device", options.compute.no_gpu.empty()
                      ? device.name()
                      : fmt::format("{} ({})", device.name(), options.compute.no_gpu)}};

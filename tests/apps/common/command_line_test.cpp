@@ -201,6 +201,9 @@ TEST(OtherPrograms, RejectInvalidArguments) {
                              {{"--checkpoint", "x"}, 2, "no images: expected files"},
                              {{"--checkpoint", "x", "-", "-"}, 2, "standard input can be read only once"},
                              {{"--checkpoint", "x", "--tpo", "3", "a.png"}, 2, "did you mean '--top'?"},
+                             {{"--checkpoint", "x", "--devices", "2", "a.png"},
+                              2,
+                              "--devices: unknown flag; this program uses one device per process"},
                              {{"--checkpoint", "absent", "a.png"}, 5, "absent: no checkpoint"}};
   for (const Mistake& mistake : predict) {
     Arguments arguments = {program("convoy-predict")};
