@@ -53,11 +53,12 @@ void copy_backwards(const std::uint8_t* from, int count, std::uint8_t* to) {
 template <class T>
 class Normalizer {
  public:
-  Normalizer(const Normalization<T>& by, int width, int channels) {
-    for (int x = 0; x < width; ++x) {
-      mean_.insert(mean_.end(), by.mean, by.mean + channels);
-      inverse_std_.insert(inverse_std_.end(), by.inverse_std, by.inverse_std + channels);
-    }
+  Normalizer(const std::array<Normalization<T>, 4>& by, int width, int channels) {
+    for (int x = 0; x < width; ++x)
+      for (int c = 0; c < channels; ++c) {
+        mean_.push_back(by[static_cast<std::size_t>(c)].mean);
+        inverse_std_.push_back(by[static_cast<std::size_t>(c)].inverse_std);
+      }
   }
 
   void row(const std::uint8_t* pixels, T* out) const {
@@ -77,12 +78,12 @@ class Normalizer {
 template <class Half>
 class TableNormalizer {
  public:
-  TableNormalizer(const Normalization<float>& by, int width, int channels)
+  TableNormalizer(const std::array<Normalization<float>, 4>& by, int width, int channels)
       : width_(width), channels_(channels) {
     for (std::size_t pixel = 0; pixel < kPixels; ++pixel)
       for (std::size_t c = 0; c < table_.size(); ++c)
         table_[c][pixel] =
-            Half(normalize_pixel(static_cast<std::uint8_t>(pixel), by.mean[c], by.inverse_std[c]));
+            Half(normalize_pixel(static_cast<std::uint8_t>(pixel), by[c].mean, by[c].inverse_std));
   }
 
   void row(const std::uint8_t* pixels, Half* out) const {
@@ -218,8 +219,11 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
     using T = decltype(zero);
     AugmentOptions constant = options;
     constant.jitter = 0;
-    const auto normalizer = [&, width, channels](const AugmentOptions& chosen, std::uint64_t id) {
-      return NormalizerFor<T>(choose_normalization<NormalizedIn<T>>(chosen, random, id), width, channels);
+    const auto normalizer = [&](const AugmentOptions& chosen, std::uint64_t id) {
+      std::array<Normalization<NormalizedIn<T>>, 4> by;
+      for (int c = 0; c < 4; ++c)
+        by[static_cast<std::size_t>(c)] = choose_normalization<NormalizedIn<T>>(chosen, random, id, c);
+      return NormalizerFor<T>(by, width, channels);
     };
     const NormalizerFor<T> common = normalizer(constant, 0);
     parallel_for(stream, rows.numel(), grain, [&](std::int64_t begin, std::int64_t end) {

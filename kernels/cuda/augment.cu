@@ -1,5 +1,5 @@
 // kernels/augment.h on the GPU: one launch computes the batch from the stored bytes. Each block writes a part
-// of one image; its first thread draws the sample's augmentation choices for the whole block.
+// of one image; two threads draw the sample's augmentation choices for the whole block.
 #include "convoy/kernels/cuda/primitives/windows.h"
 #include "convoy/kernels/shared/augment_choices.h"
 
@@ -31,7 +31,7 @@ struct ImageSizes {
 template <class C>
 struct Sample {
   AugmentChoices choices;
-  Normalization<C> normalization;
+  Normalization<C> channels[4];
 };
 
 __device__ std::uint8_t stretched_pixel(const ImageSizes& sizes, const AugmentChoices& choices,
@@ -60,15 +60,14 @@ __device__ C augmented_element(const ImageSizes& sizes, int cutout, bool reflect
     return C{0};
   if (choices.box.height > 0)
     return normalize_pixel(stretched_pixel(sizes, choices, image, y, x, channel),
-                           sample.normalization.mean[channel], sample.normalization.inverse_std[channel]);
+                           sample.channels[channel].mean, sample.channels[channel].inverse_std);
   const int from_y = source_index(y - choices.down, sizes.height, reflect);
   const int from_x =
       source_index((choices.flip ? sizes.width - 1 - x : x) - choices.right, sizes.width, reflect);
   const bool inside = from_y != kBlack && from_x != kBlack;
   const std::uint8_t pixel =
       inside ? image[(from_y * sizes.width + from_x) * sizes.channels + channel] : std::uint8_t{0};
-  return normalize_pixel(pixel, sample.normalization.mean[channel],
-                         sample.normalization.inverse_std[channel]);
+  return normalize_pixel(pixel, sample.channels[channel].mean, sample.channels[channel].inverse_std);
 }
 
 /// Each thread computes kWidth adjacent elements of out. gridDim.x is N times the number of blocks per image.
@@ -79,16 +78,18 @@ __global__ void __launch_bounds__(kAugmentBlock)
   using C = compute_t<T>;
   Sample<C>& shared = cuda::shared_memory<Sample<C>>();
   const std::int64_t sample = blocks_per_image.quotient(std::int64_t{blockIdx.x});
-  if (threadIdx.x == 0) {
-    const Random resolved = random.resolved();
-    const auto id = static_cast<std::uint64_t>(ids[sample]);
-    shared.choices = choose_augmentation(options, resolved, id, sizes.height, sizes.width);
-    shared.normalization = choose_normalization<C>(options, resolved, id);
+  const auto id = static_cast<std::uint64_t>(ids[sample]);
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread == 0)
+    shared.choices = choose_augmentation(options, random.resolved(), id, sizes.height, sizes.width);
+  if (thread == warpSize) {  // of another warp than the first
+#pragma unroll
+    for (int c = 0; c < 4; ++c) shared.channels[c] = choose_normalization<C>(options, random.resolved(), id, c);
   }
   __syncthreads();
 
   const auto block = static_cast<int>(blockIdx.x - sample * blocks_per_image.value());
-  const int begin = (block * kAugmentBlock + static_cast<int>(threadIdx.x)) * kWidth;
+  const int begin = (block * kAugmentBlock + thread) * kWidth;
   if (begin >= sizes.elements()) return;
   const std::uint8_t* const image = images + std::int64_t{rows[sample]} * sizes.elements();
   Pack<T, kWidth> pack;
