@@ -169,7 +169,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "STEPS", .minimum = 0, .maximum = 1e9, .advanced = true});
   line.add("lookahead-alpha", &o.lookahead_alpha,
            "How far the slow weights of Lookahead move to the trained ones (fraction of the difference)",
-           {.value = "ALPHA", .minimum = 0, .maximum = 1, .advanced = true});
+           {.value = "ALPHA", .default_text = "0.5", .minimum = 0, .maximum = 1, .advanced = true});
 
   line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0});
 

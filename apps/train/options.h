@@ -46,9 +46,9 @@ struct TrainOptions {
   std::optional<std::string> schedule;
   std::optional<double> warmup;  // fraction of all steps
   std::optional<std::string> freeze;
-  double ema = 0;              // decay; 0: no average
-  std::int64_t lookahead = 0;  // steps; 0: none
-  double lookahead_alpha = 0.5;
+  double ema = 0;                         // decay; 0: no average
+  std::int64_t lookahead = 0;             // steps; 0: none
+  std::optional<double> lookahead_alpha;  // only with lookahead
   std::int64_t seed = 1;
 
   ComputeOptions compute;

@@ -121,6 +121,7 @@ void resolve_recipe(TrainOptions& options) {
   fill(options.warmup, options.schedule == "constant" || options.schedule == "triangle" ? 0 : recipe.warmup);
   fill(options.eval_every, 1);
   fill(options.tta, false);
+  if (options.lookahead > 0) fill(options.lookahead_alpha, 0.5);
   fill(options.save_every, 0);
   fill(options.out, "runs/" + options.model + "-" + options.data.dataset);
 }

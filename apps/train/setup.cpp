@@ -127,7 +127,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   if (*o.label_smoothing > 0) optimizer += fmt::format(", label smoothing {}", *o.label_smoothing);
   if (o.ema > 0) optimizer += fmt::format(", average of weights with decay {}", o.ema);
   if (o.lookahead > 0)
-    optimizer += fmt::format(", Lookahead every {} steps (alpha {})", o.lookahead, o.lookahead_alpha);
+    optimizer += fmt::format(", Lookahead every {} steps (alpha {})", o.lookahead, *o.lookahead_alpha);
   if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
   std::string batch = fmt::format("{}", *o.batch_size);
   if (o.micro_batch_size > 0) batch += fmt::format(" in micro-batches of {}", o.micro_batch_size);

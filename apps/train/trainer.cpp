@@ -252,7 +252,7 @@ void Trainer::average_weights() {
       is_ema || (options_.lookahead > 0 && (state_.step % options_.lookahead == 0 || finished()));
   if (!is_due) return;
   parallel_.gather_parameters();
-  average_->update(is_ema ? 1 - optim::ema_decay(options_.ema, state_.step) : options_.lookahead_alpha);
+  average_->update(is_ema ? 1 - optim::ema_decay(options_.ema, state_.step) : *options_.lookahead_alpha);
   if (!is_ema) average_->write_back();
 }
 

@@ -49,11 +49,8 @@ constexpr const char* kFixedFlags[] = {"model",
 constexpr const char* kLengthFlags[] = {"epochs", "max-steps"};
 
 // The values of these flags in a training by a version that did not have them.
-const std::map<std::string, std::string> kEarlierValues = {{"decay-biases", "false"},
-                                                           {"loss-reduction", "mean"},
-                                                           {"ema", "0"},
-                                                           {"lookahead", "0"},
-                                                           {"lookahead-alpha", "0.5"}};
+const std::map<std::string, std::string> kEarlierValues = {
+    {"decay-biases", "false"}, {"loss-reduction", "mean"}, {"ema", "0"}, {"lookahead", "0"}};
 
 std::string value_of(const std::map<std::string, std::string>& flags, const std::string& name) {
   if (const auto found = flags.find(name); found != flags.end()) return found->second;
