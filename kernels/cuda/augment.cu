@@ -84,7 +84,8 @@ __global__ void __launch_bounds__(kAugmentBlock)
     shared.choices = choose_augmentation(options, random.resolved(), id, sizes.height, sizes.width);
   if (thread == warpSize) {  // of another warp than the first
 #pragma unroll
-    for (int c = 0; c < 4; ++c) shared.channels[c] = choose_normalization<C>(options, random.resolved(), id, c);
+    for (int c = 0; c < 4; ++c)
+      shared.channels[c] = choose_normalization<C>(options, random.resolved(), id, c);
   }
   __syncthreads();
 
