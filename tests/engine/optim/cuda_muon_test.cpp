@@ -8,21 +8,14 @@
 #include "convoy/engine/optim/muon.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/runtime/cuda_graph.h"
+#include "tests/engine/optim/random_values.h"
 #include "tests/testing/support/gpu.h"
 
 namespace convoy {
 namespace {
 
+using testing::random_values;
 using Values = std::vector<double>;
-
-Values random_values(std::int64_t count, std::uint32_t seed) {
-  const Random random{.seed = seed, .purpose = RandomPurpose::test};
-  Values values;
-  for (std::int64_t i = 0; i < count; ++i)
-    values.push_back(
-        2.0 * static_cast<double>(to_uniform(random.words(static_cast<std::uint64_t>(i), 0)[0])) - 1);
-  return values;
-}
 
 /// A few parameters whose gradients are given: two filters of equal shape, a tall weight, and a bias. The
 /// singular values of the gradients' matrices are far from 0.

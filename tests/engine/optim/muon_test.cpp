@@ -11,6 +11,7 @@
 #include "convoy/engine/ops/ops.h"
 #include "convoy/engine/optim/newton_schulz.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/engine/optim/random_values.h"
 #include "tests/testing/support/errors.h"
 
 namespace convoy {
@@ -20,17 +21,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
 
+using testing::random_values;
 using Values = std::vector<double>;
-
-/// Returns values in [-1, 1) that depend on the seed.
-Values random_values(std::int64_t count, std::uint64_t seed) {
-  const Random random{.seed = seed, .purpose = RandomPurpose::test};
-  Values values;
-  for (std::int64_t i = 0; i < count; ++i)
-    values.push_back(
-        2.0 * static_cast<double>(to_uniform(random.words(static_cast<std::uint64_t>(i), 0)[0])) - 1);
-  return values;
-}
 
 /// A row-major matrix.
 struct Matrix {
