@@ -277,6 +277,11 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
     if (options.resume.empty()) options.resume = resume;
   }
   job.verify_consistency(consistency_entries_of(options, line));
+  check(
+      options.hardest == 1 || job.is_alone(),
+      "--hardest {}: found {} ranks, expected 1, which compares the whole batch; train a small network alone, and give "
+      "its run to --selection of this training",
+      options.hardest, job.info().world_size);
   if (options.summary) {
     if (job.is_first()) fmt::print("{}", summarize(options));
     return 0;
@@ -320,6 +325,7 @@ int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& 
   if (!line.parse(argc, argv)) return 0;
   if (!options.config.empty()) line.apply_config(options.config);
   if (options.resume.empty() && restarts_of_job() > 0) options.resume = "auto";
+  take_from_selection(options);
   // Checks a copy, because --fallback-shapes may change the data set and its recipe later.
   TrainOptions requested = options;
   resolve_recipe(requested);

@@ -71,6 +71,14 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       {.value = "LIST",
        .default_text = "for photographs crop=4,flip (speedrun crop=2,reflect,alternating-flip), else none"});
 
+  line.add(
+      "hardest", &o.hardest,
+      "Fraction of each batch that is trained, the samples with the largest losses; they are recorded for --selection; "
+      "1: all",
+      {.value = "FRACTION", .minimum = 1e-3, .maximum = 1, .advanced = true});
+  line.add("selection", &o.selection, "Trains on the samples that a run with --hardest has chosen",
+           {.value = "RUN", .advanced = true});
+
   line.group("Debugging");
   line.add("overfit-batch", &o.overfit_batch,
            "Training on the first batch only; the loss of a correct setup approaches 0", {.advanced = true});
@@ -283,6 +291,13 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.resume.empty() || o.resume == "auto" || o.init_from.empty(),
         "--init-from: found --resume {}, which loads parameters from a checkpoint; expected one of the two",
         o.resume);
+  check(o.hardest == 1 || o.micro_batch_size == 0,
+        "--hardest {}: found --micro-batch-size {}, expected 0: the whole batch is compared", o.hardest,
+        o.micro_batch_size);
+  check(o.selection.empty() || !o.overfit_batch,
+        "--selection: found --overfit-batch, expected one of the two");
+  check(o.selection.empty() || o.hardest == 1, "--selection: found --hardest {}, expected one of the two",
+        o.hardest);
   if (o.overfit_batch) {
     check(o.augment == "none", "--augment {}: found --overfit-batch, expected none", *o.augment);
     check(o.micro_batch_size == 0, "--micro-batch-size: found --overfit-batch, expected 0");

@@ -22,6 +22,8 @@ struct TrainOptions {
   DataOptions data;
   std::optional<std::string> augment;
   bool overfit_batch = false;
+  double hardest = 1;     // fraction of a batch; 1: all samples
+  std::string selection;  // the directory of a run with `hardest`
 
   std::optional<std::int64_t> epochs;  // 0: until --max-steps
   std::int64_t max_steps = 0;          // 0: no limit

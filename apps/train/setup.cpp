@@ -8,6 +8,7 @@
 #include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
+#include "convoy/apps/train/selection/sample_selection.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/datasets/loader/sampler.h"
 #include "convoy/engine/io/manifest.h"
@@ -131,6 +132,9 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
   std::string batch = fmt::format("{}", *o.batch_size);
   if (o.micro_batch_size > 0) batch += fmt::format(" in micro-batches of {}", o.micro_batch_size);
+  if (o.hardest < 1)
+    batch += fmt::format(", of which the hardest {} are trained", hardest_count(o.hardest, *o.batch_size));
+  if (!o.selection.empty()) batch += fmt::format(", samples chosen by {}", o.selection);
   std::string rate = fmt::format("{} {} {}, {}", *o.schedule, *o.schedule == "constant" ? "at" : "with peak",
                                  *o.lr, counted(total_steps, "step"));
   if (*o.warmup > 0) rate += fmt::format(", {:.0f}% warmup", *o.warmup * 100);
@@ -171,6 +175,29 @@ std::string summarize(const TrainOptions& options) {
   }
   if (const std::int64_t size = options.data.image_size; size > 0) image = {size, size, image[2]};
   return build_model(options.model, options.stem, image, classes, 0, Device::cpu()).summary();
+}
+
+std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epoch) {
+  const std::int64_t by_epochs = *options.epochs * steps_per_epoch;
+  if (options.max_steps == 0) return by_epochs;
+  return by_epochs == 0 ? options.max_steps : std::min(by_epochs, options.max_steps);
+}
+
+void take_from_selection(TrainOptions& options) {
+  if (options.selection.empty()) return;
+  const Selection selection = read_selection(options.selection);
+  const SelectionInfo& info = selection.info;
+  if (!options.batch_size) options.batch_size = info.batch_size;
+  if (!options.epochs) options.epochs = options.max_steps > 0 ? 0 : info.epochs;
+  check(*options.batch_size == info.batch_size,
+        "--batch-size {}: --selection {} has {} samples of each batch, expected {}", *options.batch_size,
+        options.selection, info.batch_size, info.batch_size);
+  check(options.seed == info.seed, "--seed {}: --selection {} was made with --seed {}, expected the same",
+        options.seed, options.selection, info.seed);
+  const std::int64_t steps =
+      count_steps(options, (selection.ids.size(1) + info.batch_size - 1) / info.batch_size);
+  check(steps <= info.steps, "--selection {}: found samples of {}, expected at least the {} of this training",
+        options.selection, counted(info.steps, "step"), steps);
 }
 
 std::map<std::string, std::string> flags_by_name(const std::string& config) {

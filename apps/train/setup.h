@@ -53,6 +53,13 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
 /// advance.
 std::string summarize(const TrainOptions& options);
 
+/// Returns the number of steps of a training, from --epochs and --max-steps.
+std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epoch);
+
+/// Sets --batch-size and, unless --max-steps is given, --epochs, if they have no value, to those of the chosen samples
+/// of --selection. Throws UsageError if they or --seed contradict them, or if the training has more steps. Does nothing without --selection.
+void take_from_selection(TrainOptions& options);
+
 /// Parses the lines `flag = value` of a config file. Returns the values by flag name.
 std::map<std::string, std::string> flags_by_name(const std::string& config);
 

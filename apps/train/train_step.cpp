@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "convoy/apps/train/selection/sample_selection.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
@@ -14,6 +15,7 @@ struct TrainStep::CapturedStep {
   std::unique_ptr<CudaGraph> graph;  // null before the capture
   std::vector<Input> inputs;
   std::vector<Tensor> losses;
+  Tensor hardest_ids;
 
   /// Returns the copies of the batches to the inputs.
   std::vector<kernels::Assignment> copies(const std::vector<data::Batch>& batches) const {
@@ -62,6 +64,7 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batche
     set_inputs(batches.front().epoch, rates, captured->copies(batches));
     captured->graph->replay();
     if (gradients_ != nullptr) gradients_->end_step();
+    hardest_ids_ = captured->hardest_ids;
     return captured->losses;
   }
   // The first step uses heuristic algorithms, so that training starts quickly. The second step autotunes.
@@ -133,16 +136,33 @@ Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
   const Tensor images = images_of(input);
   const nn::ForwardContext context{
       .training = true, .seed = settings_.seed, .sample_ids = input.ids, .device_epoch = epoch_};
-  const double scale = settings_.sum_loss ? 1 : 1 / static_cast<double>(global_count);
-  return cross_entropy(model_(images, context), input.labels,
-                       {.smoothing = settings_.label_smoothing, .scale = scale})
-      .loss;
+  CrossEntropyOptions options{.smoothing = settings_.label_smoothing};
+  if (!settings_.sum_loss) options.scale = 1 / static_cast<double>(counted(global_count));
+  const Variable logits = model_(images, context);
+  if (settings_.hardest == 1) return cross_entropy(logits, input.labels, options).loss;
+  const auto [hardest, labels] = hardest_of(logits, input);
+  return cross_entropy(hardest, labels, options).loss;
+}
+
+std::int64_t TrainStep::counted(std::int64_t count) const { return hardest_count(settings_.hardest, count); }
+
+std::pair<Variable, Tensor> TrainStep::hardest_of(const Variable& logits, const Input& input) {
+  Tensor positions;
+  {
+    const NoGrad no_grad;
+    const Tensor losses =
+        cross_entropy(logits, input.labels, {.smoothing = settings_.label_smoothing}).losses;
+    positions = top_k(Variable(losses), counted(losses.numel()));
+  }
+  const auto chosen = [&](const Tensor& all) { return index_select(Variable(all), 0, positions).value(); };
+  hardest_ids_ = chosen(input.ids);
+  return {index_select(logits, 0, positions), chosen(input.labels)};
 }
 
 Tensor TrainStep::mean_of(const Variable& loss, std::int64_t global_count) const {
   if (!settings_.sum_loss) return loss.value();
   const NoGrad no_grad;
-  return (loss * (1 / static_cast<double>(global_count))).value();
+  return (loss * (1 / static_cast<double>(counted(global_count)))).value();
 }
 
 Tensor TrainStep::images_of(const Input& input) {
@@ -183,6 +203,7 @@ bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batc
   try {
     step.graph = std::make_unique<CudaGraph>(
         device_, [&] { compute(step.inputs, batches.front().global_count, step.losses); });
+    step.hardest_ids = hardest_ids_;
   } catch (const DeviceError& error) {
     failure = error.what();
   }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "convoy/comm/control/control_plane.h"
@@ -27,6 +28,7 @@ namespace convoy {
 struct TrainStepSettings {
   std::uint64_t seed = 1;
   double label_smoothing = 0;
+  double hardest = 1;     // fraction of a micro-batch whose losses count, the largest ones
   bool sum_loss = false;  // gradients of the sum of the samples' losses, instead of their mean
   std::optional<double> clip_norm;
   DType dtype = DType::f32;       // type of images and activations
@@ -63,6 +65,10 @@ class TrainStep {
   /// micro-batch; their sum over all micro-batches and ranks is the mean loss of the global batch. The next
   /// call may overwrite them. `rates` are the learning rates, in the order of optim::ParameterGroup::rate.
   const std::vector<Tensor>& run(const std::vector<data::Batch>& batches, const std::vector<double>& rates);
+
+  /// Returns the ids, i32 [k], of the samples whose losses the latest step has counted, with
+  /// TrainStepSettings::hardest below 1. The next call of run() may overwrite them.
+  const Tensor& hardest_ids() const { return hardest_ids_; }
 
   /// Returns the mean loss of a batch of this rank, by a forward pass in evaluation mode that changes no
   /// parameter and no buffer. Blocks until the device has computed it.
@@ -118,6 +124,10 @@ class TrainStep {
   /// Returns `failure` of the first rank where it is not empty. Collective.
   std::string failure_of_any_rank(const std::string& failure) const;
   Variable loss_of(const Input& input, std::int64_t global_count);
+  /// Returns how many of `count` samples have losses that count.
+  std::int64_t counted(std::int64_t count) const;
+  /// Returns the logits and labels of the samples with the largest losses, and sets hardest_ids_.
+  std::pair<Variable, Tensor> hardest_of(const Variable& logits, const Input& input);
   /// Returns this micro-batch's part of the mean loss, from loss_of().
   Tensor mean_of(const Variable& loss, std::int64_t global_count) const;
   /// Returns the images of the input, which the device makes for the epoch in `epoch_` if there are none.
@@ -142,6 +152,7 @@ class TrainStep {
   Event backward_done_, summed_;               // recorded if there are several ranks
   Event end_;
   std::vector<Tensor> losses_;  // of an eager step
+  Tensor hardest_ids_;          // of the latest step
   /// By the number of samples of all ranks, from which the size of every micro-batch follows.
   std::map<std::int64_t, std::unique_ptr<CapturedStep>> captured_steps_;
   std::int64_t eager_steps_ = 0;

@@ -16,37 +16,12 @@ namespace {
 
 constexpr const char* kAlgorithmsKey = "timed_choices";  // of a manifest
 
-std::int64_t count_steps(const TrainOptions& options, std::int64_t steps_per_epoch) {
-  const std::int64_t by_epochs = *options.epochs * steps_per_epoch;
-  if (options.max_steps == 0) return by_epochs;
-  return by_epochs == 0 ? options.max_steps : std::min(by_epochs, options.max_steps);
-}
-
 /// Returns null if the loss needs no scaling. Only f16 has so small a range that gradients underflow.
 std::unique_ptr<optim::LossScaler> make_scaler(const TrainOptions& options, const Precision& precision,
                                                const DeviceContext& device) {
   if (precision.compute != DType::f16) return nullptr;
   return std::make_unique<optim::LossScaler>(device, precision.parameters, loss_scale_settings(options));
 }
-
-/// Has the average in the model for its lifetime, and the training's weights in the average. Does nothing for null.
-class SwappedWeights {
- public:
-  explicit SwappedWeights(optim::WeightAverage* average) : average_(average) {
-    if (average_ != nullptr) average_->swap();
-  }
-  ~SwappedWeights() {
-    try {
-      if (average_ != nullptr) average_->swap();
-    } catch (const DeviceError&) {  // the device has failed, and its memory cannot be used again
-    }
-  }
-  SwappedWeights(const SwappedWeights&) = delete;
-  SwappedWeights& operator=(const SwappedWeights&) = delete;
-
- private:
-  optim::WeightAverage* average_;
-};
 
 }  // namespace
 
@@ -61,8 +36,14 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
   const auto seed = static_cast<std::uint64_t>(options_.seed);
   if (options_.overfit_batch) train_ = first_batch(train_, *options_.batch_size, seed);
   if (train_.size() == 0) fail<DataError>("{}: no training images", parts_.data.note);
-  const std::int64_t steps_per_epoch = (train_.size() + *options_.batch_size - 1) / *options_.batch_size;
+  Tensor order;
+  if (!options_.selection.empty()) order = selected_order(options_.selection, train_);
+  const std::int64_t samples = order.defined() ? order.size(1) : train_.size();
+  const std::int64_t steps_per_epoch = (samples + *options_.batch_size - 1) / *options_.batch_size;
   total_steps_ = count_steps(options_, steps_per_epoch);
+  if (options_.hardest < 1)
+    selection_.emplace(*options_.out, options_.hardest, *options_.batch_size, train_, options_.seed,
+                       total_steps_, parts_.device);
   const bool resident = keep_data_on_device(options_.compute, parts_.device, train_.images.bytes());
   loader_ = std::make_unique<data::DataLoader>(
       train_, data::LoaderOptions{.global_batch = *options_.batch_size,
@@ -71,6 +52,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
                                   .world_size = parts_.world_size(),
                                   .seed = seed,
                                   .shuffle = !options_.overfit_batch,
+                                  .order = order,
                                   .transform = parts_.transform,
                                   .dtype = precision_.compute,
                                   .workers = static_cast<int>(options_.data.workers),
@@ -86,6 +68,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
       TrainStepSettings{
           .seed = seed,
           .label_smoothing = *options_.label_smoothing,
+          .hardest = options_.hardest,
           .sum_loss = options_.loss_reduction == "sum",
           .clip_norm = options_.clip_norm > 0 ? std::optional(options_.clip_norm) : std::nullopt,
           .dtype = precision_.compute,
@@ -114,6 +97,8 @@ std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
   const io::Manifest& manifest = checkpoint.manifest;
   state_ = read_state(manifest, checkpoint.path);
   saved_step_ = state_.step;
+  // A checkpoint is RUN/checkpoints/step_000123.
+  if (selection_) selection_->load(checkpoint.path.parent_path().parent_path(), state_.step);
   if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
   const auto algorithms = manifest.extra.find(kAlgorithmsKey);
   if (algorithms == manifest.extra.end() || options_.compute.deterministic) return std::nullopt;
@@ -217,6 +202,7 @@ void Trainer::take_step() {
   const std::vector<double> rates = rates_->at(state_.step);
   if (reporter_->full(batches.size())) synchronize();
   const std::vector<Tensor>& losses = step_->run(batches, rates);
+  if (selection_) selection_->record(batches.front(), step_->hardest_ids());
   // The step is complete, so the position follows before anything else can fail.
   const std::int64_t epoch = state_.epoch;
   const bool epoch_ends = state_.advance(samples, loader_->steps_per_epoch());
@@ -264,7 +250,7 @@ std::vector<optim::NamedState> Trainer::other_weights() const {
 void Trainer::combine_running_statistics() {
   parallel_.combine_running_statistics(train_.size());
   if (!average_ || parts_.world_size() == 1) return;
-  const SwappedWeights swapped(average_.get());
+  const optim::SwappedWeights swapped(average_.get());
   parallel_.combine_running_statistics(train_.size());
 }
 
@@ -335,7 +321,7 @@ std::optional<Evaluation> Trainer::evaluate_now(bool views) {
   synchronize();
   const Profiler::Range range(parts_.profiler, "evaluation");
   combine_running_statistics();
-  const SwappedWeights swapped(evaluated_average());
+  const optim::SwappedWeights swapped(evaluated_average());
   const Tensor& test_images = parts_.data.test.images;
   if (!resident_test_images_.defined() &&
       keep_data_on_device(options_.compute, parts_.device, test_images.bytes()))
@@ -385,8 +371,9 @@ void Trainer::save() {
   report(saver_.finish());  // one at a time
   synchronize();
   check_parameters();
+  if (selection_) selection_->save(state_.step);
   combine_running_statistics();
-  const SwappedWeights swapped(evaluated_average());
+  const optim::SwappedWeights swapped(evaluated_average());
   io::Snapshot state = parallel_.snapshot();
   state.other_weights = other_weights();
   if (parallel_.is_sharded() && !saver_.can_write_shards()) {

@@ -17,8 +17,10 @@ DeviceContext making_device(const ImageSet& set, const LoaderOptions& options) {
 
 const std::vector<std::int32_t>& EpochOrder::get() {
   std::call_once(drawn_, [this] {
-    if (shuffle_) {
-      order_ = epoch_order(samples_, seed_, epoch_);
+    if (options_.order.defined()) {
+      order_ = options_.order.rows(epoch_, epoch_ + 1).to_vector<std::int32_t>();
+    } else if (options_.shuffle) {
+      order_ = epoch_order(samples_, options_.seed, epoch_);
     } else {
       order_.resize(static_cast<std::size_t>(samples_));
       std::iota(order_.begin(), order_.end(), 0);
@@ -28,9 +30,7 @@ const std::vector<std::int32_t>& EpochOrder::get() {
 }
 
 BatchTask TaskSequence::take() {
-  if (!next_.order)
-    next_.order =
-        std::make_shared<EpochOrder>(plan_->samples, options_->seed, next_.epoch, options_->shuffle);
+  if (!next_.order) next_.order = std::make_shared<EpochOrder>(*options_, plan_->samples, next_.epoch);
   const BatchTask task = next_;
   if (++next_.index == plan_->micro_batches(next_.step)) {
     next_.index = 0;

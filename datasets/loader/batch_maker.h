@@ -13,15 +13,14 @@ namespace convoy::data {
 /// The sample order of one epoch. The first call of get() computes it. Thread-safe.
 class EpochOrder {
  public:
-  EpochOrder(std::int64_t samples, std::uint64_t seed, std::int64_t epoch, bool shuffle)
-      : samples_(samples), seed_(seed), epoch_(epoch), shuffle_(shuffle) {}
+  EpochOrder(const LoaderOptions& options, std::int64_t samples, std::int64_t epoch)
+      : options_(options), samples_(samples), epoch_(epoch) {}
   const std::vector<std::int32_t>& get();
 
  private:
+  const LoaderOptions& options_;
   std::int64_t samples_;
-  std::uint64_t seed_;
   std::int64_t epoch_;
-  bool shuffle_;
   std::once_flag drawn_;
   std::vector<std::int32_t> order_;
 };

@@ -31,7 +31,10 @@ struct LoaderOptions {
   int rank = 0;                     // this rank, from 0
   int world_size = 1;               // number of ranks
   std::uint64_t seed = 1;           // of the order and of the augmentation
-  bool shuffle = true;           // whether every epoch has an order of its own; false: that of the data set
+  bool shuffle = true;  // whether every epoch has an order of its own; false: that of the data set
+  /// The samples of each epoch in their order, i32 [epochs, samples] on the CPU. Undefined: the whole data set in the
+  /// order of `seed` and `shuffle`.
+  Tensor order = {};
   TransformSpec transform = {};  // from stored images to batch images
   /// The type of batch images: f32, f64 or bf16; on a GPU also f16. Half-precision values are f32 values that
   /// are rounded once.
@@ -68,7 +71,7 @@ class DataLoader {
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
-  /// Returns ceil(set size / global_batch).
+  /// Returns ceil(samples of an epoch / global_batch).
   std::int64_t steps_per_epoch() const;
   /// Returns the number of micro-batches on every rank in a step with a full global batch; at least 1.
   std::int64_t micro_batches_per_step() const;

@@ -27,7 +27,7 @@ Range shard_range(std::int64_t count, int rank, int world_size);
 /// into micro-batches. Every rank has the same number of micro-batches per step, so that all ranks call the
 /// same collectives. A rank with fewer samples has empty micro-batches at the end.
 struct BatchPlan {
-  std::int64_t samples = 0;       // of the whole data set
+  std::int64_t samples = 0;       // of an epoch
   std::int64_t global_batch = 1;  // samples per step on all ranks
   std::int64_t micro_batch = 0;   // maximum samples per rank; 0: the whole shard
   int rank = 0;                   // this rank, from 0

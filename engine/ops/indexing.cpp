@@ -3,6 +3,7 @@
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/gather.h"
+#include "convoy/kernels/top_k.h"
 
 namespace convoy {
 namespace {
@@ -108,6 +109,16 @@ Variable embedding(const Variable& weight, const Tensor& indices) {
   detail::Sizes sizes(indices.shape());
   sizes.insert(indices.shape().rank(), weight.shape()[1]);
   return selected("embedding", weight, 0, indices, sizes.shape());
+}
+
+Tensor top_k(const Variable& x, std::int64_t k) {
+  detail::check_floating("top_k", x);
+  detail::check_rank("top_k", "x", x.shape(), 1);
+  check(0 <= k && k <= x.shape()[0], "top_k: k is {}, expected 0 to {}", k, x.shape()[0]);
+  wait_ready(x);
+  Tensor positions = Tensor::empty({k}, DType::i32, x.context());
+  on(positions.stream(), [&](auto& s) { kernels::top_k(s, x.value().view(), positions.view()); });
+  return positions;
 }
 
 }  // namespace convoy

@@ -52,4 +52,25 @@ class WeightAverage {
   Tensor minus_one_, steps_;         // f64 [1]: see update()
 };
 
+/// Keeps the average in the model for its lifetime, and the trained weights in the average.
+class SwappedWeights {
+ public:
+  /// Swaps both. Does nothing if `average` is null.
+  explicit SwappedWeights(WeightAverage* average) : average_(average) {
+    if (average_ != nullptr) average_->swap();
+  }
+  /// Swaps both back.
+  ~SwappedWeights() {
+    try {
+      if (average_ != nullptr) average_->swap();
+    } catch (const DeviceError&) {  // the device has failed, and its memory cannot be used again
+    }
+  }
+  SwappedWeights(const SwappedWeights&) = delete;
+  SwappedWeights& operator=(const SwappedWeights&) = delete;
+
+ private:
+  WeightAverage* average_;
+};
+
 }  // namespace convoy::optim

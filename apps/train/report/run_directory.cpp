@@ -44,13 +44,16 @@ constexpr const char* kFixedFlags[] = {"model",
                                        "freeze",
                                        "ema",
                                        "lookahead",
-                                       "lookahead-alpha"};
+                                       "lookahead-alpha",
+                                       "hardest",
+                                       "selection"};
 // Flags that may change; the learning rate then follows the new schedule.
 constexpr const char* kLengthFlags[] = {"epochs", "max-steps"};
 
 // The values of these flags in a training by a version that did not have them.
 const std::map<std::string, std::string> kEarlierValues = {
-    {"decay-biases", "false"}, {"loss-reduction", "mean"}, {"ema", "0"}, {"lookahead", "0"}};
+    {"decay-biases", "false"}, {"loss-reduction", "mean"}, {"ema", "0"},
+    {"lookahead", "0"},        {"hardest", "1"},           {"selection", ""}};
 
 std::string value_of(const std::map<std::string, std::string>& flags, const std::string& name) {
   if (const auto found = flags.find(name); found != flags.end()) return found->second;

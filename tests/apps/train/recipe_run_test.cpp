@@ -205,5 +205,89 @@ TEST(RecipeRun, SpeedrunResumesWithTheSameBytes) {
   EXPECT_EQ(workshop.result("resumed")["tta_accuracy"], workshop.result("whole")["tta_accuracy"]);
 }
 
+class HardestSamples : public ::testing::Test {
+ protected:
+  std::vector<double> losses(const std::string& out, const Arguments& more) const {
+    Arguments all = {"--precision", "fp64",         "--batch-size",
+                     "50",          "--eval-every", "0"};  // 320 images: the last batch has 20
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult run = workshop_.train(out, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    std::vector<double> losses;
+    for (const Json& step : workshop_.events(out, "step")) losses.push_back(step["loss"].get<double>());
+    return losses;
+  }
+  std::string run_of(const std::string& out) const { return workshop_.path(out).string(); }
+  std::string selection_of(const std::string& out) const {
+    return read_text(workshop_.path(out) / "selection.safetensors");
+  }
+  void expect_error(const Arguments& flags, int code, const std::string& text) const {
+    const ProcessResult run = workshop_.train("error", flags);
+    EXPECT_EQ(run.exit_code, code) << run.err;
+    EXPECT_NE(run.err.find(text), std::string::npos) << run.err;
+  }
+
+  Workshop workshop_;
+};
+
+// Without batch norm and dropout, the losses of the other samples have no effect, so training on the chosen samples alone
+// is the same training. Ranks and micro-batches share the chosen batch.
+TEST_F(HardestSamples, TrainingOnTheSelectionRepeatsTheTraining) {
+  const std::vector<double> chosen = losses("chosen", {"--hardest", "0.3"});
+  ASSERT_EQ(chosen.size(), 14U);
+  const auto expect_same = [&](const std::string& out, const Arguments& more) {
+    Arguments all = {"--batch-size", "15", "--selection", run_of("chosen")};
+    all.insert(all.end(), more.begin(), more.end());
+    const std::vector<double> found = losses(out, all);
+    ASSERT_EQ(found.size(), chosen.size()) << out;
+    for (std::size_t step = 0; step < found.size(); ++step)
+      EXPECT_NEAR(found[step], chosen[step], 1e-9 * chosen[step]) << out << ", step " << step;
+  };
+  expect_same("alone", {});
+  expect_same("ranks", {"--devices", "2", "--micro-batch-size", "4"});
+  const std::vector<double> whole = losses("whole", {});
+  EXPECT_GT(chosen[0], 1.001 * whole[0]) << "the chosen losses are the largest ones";
+}
+
+TEST_F(HardestSamples, AResumedTrainingRecordsTheSameSamples) {
+  const Arguments flags = {"--hardest", "0.3", "--save-every", "5", "--keep-last", "0"};
+  losses("whole", flags);
+  for (const char* step : {"step_000005", "step_000010"}) {
+    Arguments rest = flags;
+    rest.insert(rest.end(), {"--resume", (workshop_.path("whole") / "checkpoints" / step).string()});
+    losses(step, rest);
+    EXPECT_TRUE(selection_of(step) == selection_of("whole")) << step;
+  }
+}
+
+TEST_F(HardestSamples, RefusesWhatDoesNotFit) {
+  losses("chosen", {"--hardest", "0.3"});
+  const std::string run = run_of("chosen");
+  expect_error({"--hardest", "0.5", "--devices", "2"}, 2, "--hardest 0.5: found 2 ranks, expected 1");
+  expect_error({"--hardest", "0.5", "--micro-batch-size", "8"}, 2,
+               "--hardest 0.5: found --micro-batch-size 8");
+  expect_error({"--hardest", "0"}, 2, "--hardest");
+  expect_error({"--selection", run}, 2,
+               "--batch-size 32: --selection " + run + " has 15 samples of each batch");
+  expect_error({"--selection", run, "--batch-size", "15", "--epochs", "3"}, 2,
+               "found samples of 14 steps, expected at "
+               "least the 21 of this training");
+  expect_error({"--selection", run, "--batch-size", "15", "--seed", "2"}, 2,
+               "made with --seed 1, expected the same");
+  expect_error({"--selection", run_of("none")}, 5,
+               "not found, expected the directory of a run with --hardest");
+  write_color_directories(workshop_.path("colors"), 28, 107);  // as many images
+  expect_error({"--selection", run, "--batch-size", "15", "--dataset", "folder", "--data",
+                workshop_.path("colors").string()},
+               2, "samples of other training images");
+
+  std::filesystem::resize_file(workshop_.path("chosen") / "selection.safetensors", 100);
+  expect_error({"--selection", run, "--batch-size", "15"}, 5, "selection.safetensors");
+  const ProcessResult resumed =
+      workshop_.train("chosen", {"--hardest", "0.3", "--precision", "fp64", "--batch-size", "50",
+                                 "--eval-every", "0", "--epochs", "3", "--resume", "auto"});
+  EXPECT_EQ(resumed.exit_code, 5) << resumed.err;
+}
+
 }  // namespace
 }  // namespace convoy::testing

@@ -23,15 +23,18 @@ data::ImageSet images(std::int64_t count) {
   return set;
 }
 
-// Trains with all images in one batch, so that their order does not matter. `tolerance` is relative to the loss or to
-// the norm of a parameter.
-void expect_steps(models::Model model, std::int64_t count, std::int64_t steps, double tolerance) {
+// Trains the `hardest` fraction of a batch of all images, so that their order does not matter. `tolerance` is relative
+// to the loss or to the norm of a parameter.
+void expect_steps(const std::string& name, models::Model model, std::int64_t count, double hardest,
+                  std::int64_t steps, double tolerance) {
   const TempDirectory directory;
   TrainOptions options{.model = model.name(),
                        .augment = "none",
+                       .hardest = hardest,
                        .epochs = steps,
                        .batch_size = count,
                        .precision = "fp64",
+                       .out = directory.path().string(),
                        .eval_every = 0,
                        .log_every = 1};
   resolve_recipe(options);
@@ -59,11 +62,11 @@ void expect_steps(models::Model model, std::int64_t count, std::int64_t steps, d
   const Reference expected("recipe.safetensors");
   ASSERT_EQ(std::ssize(losses), steps);
   for (std::size_t step = 0; step < losses.size(); ++step) {
-    const double loss = expected.at(fmt::format("{}/loss{}", model.name(), step)).item();
+    const double loss = expected.at(fmt::format("{}/loss{}", name, step)).item();
     EXPECT_NEAR(losses[step], loss, tolerance * loss) << step;
   }
   for (const nn::NamedParameter& parameter : model.parameters()) {
-    const std::string name = model.name() + "/" + parameter.name;
+    const std::string key = name + "/" + parameter.name;
     const std::vector<double> values = parameter.variable.value().to_vector<double>();
     const std::vector<double> factors =
         formula_values("recipe/" + parameter.name, parameter.variable.shape(), DType::f64)
@@ -73,16 +76,24 @@ void expect_steps(models::Model model, std::int64_t count, std::int64_t steps, d
       squares += values[i] * values[i];
       probe += values[i] * factors[i];
     }
-    const double norm = expected.at(name + "/norm").item();
+    const double norm = expected.at(key + "/norm").item();
     EXPECT_NEAR(std::sqrt(squares), norm, tolerance * norm) << parameter.name;
-    EXPECT_NEAR(probe, expected.at(name + "/probe").item(), tolerance * norm) << parameter.name;
+    EXPECT_NEAR(probe, expected.at(key + "/probe").item(), tolerance * norm) << parameter.name;
   }
 }
 
 // Sums of up to 16,384 rounded terms, in steps that depend on one another.
-TEST(RecipeStep, SpeedrunSmallMatchesPyTorch) { expect_steps(models::speedrun_small(), 16, 4, 1e-10); }
+TEST(RecipeStep, SpeedrunSmallMatchesPyTorch) {
+  expect_steps("speedrun-small", models::speedrun_small(), 16, 1, 4, 1e-10);
+}
 
-TEST(RecipeStep, Speedrun96MatchesPyTorch) { expect_steps(models::speedrun_96(), 4, 2, 1e-10); }
+TEST(RecipeStep, HardestSamplesMatchPyTorch) {
+  expect_steps("speedrun-small-hardest", models::speedrun_small(), 16, 0.4, 4, 1e-10);
+}
+
+TEST(RecipeStep, Speedrun96MatchesPyTorch) {
+  expect_steps("speedrun-96", models::speedrun_96(), 4, 1, 2, 1e-10);
+}
 
 }  // namespace
 }  // namespace convoy::testing
