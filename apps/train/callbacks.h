@@ -78,6 +78,8 @@ struct TrainerCallbacks {
   std::function<void(std::int64_t done, std::int64_t count)> on_evaluation_progress;
   /// Called if a step has a problem that does not end the training, with one line of text.
   std::function<void(std::int64_t step, const std::string& text)> on_warning;
+  /// Called on rank 0 once all steps of --profile are complete, with its tables.
+  std::function<void(const std::string& text)> on_profile;
   /// Called after every step, before its report. If set, each step blocks until the device has completed it.
   std::function<void(std::int64_t step, const StepParts&)> on_parts;
   /// Called if the training fails after `step` steps, before the exception leaves Trainer::run(). Exceptions

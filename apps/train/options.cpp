@@ -235,6 +235,12 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("log-every", &o.log_every, "Logging interval (steps)",
            {.value = "STEPS", .minimum = 1, .advanced = true});
   line.add("quiet", &o.quiet, "Only warnings, errors and the result on the terminal", {.in_config = false});
+  line.add(
+      "profile", &o.profile,
+      "Steps, after the first three, of which each operation is timed: a table, and profile.json in the output "
+      "directory; 0: none",
+      {.value = "STEPS", .minimum = 0, .maximum = 1000, .advanced = true});
+  line.add("memory", &o.memory, "Table of what is in memory at the peak of a step", {.advanced = true});
   line.add("trace", &o.trace, "Timeline for chrome://tracing or Perfetto",
            {.value = "FILE", .advanced = true});
 

@@ -75,6 +75,8 @@ struct TrainOptions {
   std::optional<bool> tta;                 // test-time augmentation, at the end
   std::int64_t log_every = 20;             // steps
   std::string trace;
+  std::int64_t profile = 0;  // steps; 0: none
+  bool memory = false;
 
   // Actions, which config.toml does not contain.
   std::string config;

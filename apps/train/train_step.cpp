@@ -122,12 +122,18 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     backward_done_.record();
     gradients_->finish();
     summed_.record();
+    stage_done("wait for gradients");
   }
   dist::enter(settings_.plane, dist::Phase::optimizer);
   const Profiler::Range range(settings_.profiler, "optimizer");
   optimizer_.step(rates_,
                   {.clip_norm = settings_.clip_norm, .scaler = scaler_, .process_group = shard_group_});
+  stage_done("optimizer");
   if (times_phases_) end_.record();
+}
+
+void TrainStep::stage_done(std::string_view name) const {
+  if (settings_.profile != nullptr) settings_.profile->stage_done(name);
 }
 
 Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
@@ -171,6 +177,7 @@ Tensor TrainStep::images_of(const Input& input) {
   const Tensor images =
       Tensor::empty({input.ids.size(0), image[0], image[1], image[2]}, settings_.dtype, device_);
   loader_.make_images(input.ids, epoch_, images);
+  stage_done("augmentation");
   return images;
 }
 
@@ -183,7 +190,7 @@ double TrainStep::evaluate(const data::Batch& batch) {
 }
 
 const TrainStep::CapturedStep* TrainStep::captured_step(const std::vector<data::Batch>& batches) {
-  if (!settings_.capture) return nullptr;
+  if (!settings_.capture || (settings_.profile != nullptr && settings_.profile->active())) return nullptr;
   // Without samples, the host waits to learn which parameters have a gradient on other ranks.
   if (batches.front().smallest == 0) return nullptr;
   const auto [place, is_new] = captured_steps_.try_emplace(batches.front().global_count);

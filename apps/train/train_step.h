@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "convoy/apps/train/profile/step_profile.h"
 #include "convoy/comm/control/control_plane.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/comm/parallel/gradient_reducer.h"
@@ -38,6 +39,7 @@ struct TrainStepSettings {
   /// Also runs micro-batches without samples, because other ranks' synchronized batch norms wait for them.
   bool run_empty_batches = false;
   Profiler* profiler = nullptr;
+  StepProfile* profile = nullptr;       // steps that it observes are not captured
   dist::ControlPlane* plane = nullptr;  // learns the phases of the step
 };
 
@@ -130,6 +132,8 @@ class TrainStep {
   std::pair<Variable, Tensor> hardest_of(const Variable& logits, const Input& input);
   /// Returns this micro-batch's part of the mean loss, from loss_of().
   Tensor mean_of(const Variable& loss, std::int64_t global_count) const;
+  /// Ends a stage of the profiled step.
+  void stage_done(std::string_view name) const;
   /// Returns the images of the input, which the device makes for the epoch in `epoch_` if there are none.
   Tensor images_of(const Input& input);
 

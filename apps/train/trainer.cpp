@@ -63,6 +63,8 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
   rates_ = std::make_unique<LearningRates>(options_, total_steps_, steps_per_epoch);
   if (options_.ema > 0 || options_.lookahead > 0)
     average_ = std::make_unique<optim::WeightAverage>(parts_.model.root());
+  if (options_.profile > 0 || options_.memory)
+    profile_.emplace(parts_.device, std::max<std::int64_t>(options_.profile, 1), options_.memory);
   step_ = std::make_unique<TrainStep>(
       parts_.model, parallel_.optimizer(), scaler_.get(), *loader_, parts_.device,
       TrainStepSettings{
@@ -77,6 +79,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
           .capture = use_cuda_graph(options_.compute, parts_.device),
           .run_empty_batches = parts_.statistics != nullptr,
           .profiler = parts_.profiler,
+          .profile = profile_ ? &*profile_ : nullptr,
           .plane = parts_.plane});
   reporter_ = std::make_unique<StepReporter>(
       StepSources{.device = parts_.device,
@@ -201,7 +204,9 @@ void Trainer::take_step() {
   const std::int64_t samples = batches.front().global_count;
   const std::vector<double> rates = rates_->at(state_.step);
   if (reporter_->full(batches.size())) synchronize();
+  if (profile_) profile_->begin_step();
   const std::vector<Tensor>& losses = step_->run(batches, rates);
+  if (profile_ && profile_->end_step()) report_profile();
   if (selection_) selection_->record(batches.front(), step_->hardest_ids());
   // The step is complete, so the position follows before anything else can fail.
   const std::int64_t epoch = state_.epoch;
@@ -404,6 +409,17 @@ io::Manifest Trainer::make_manifest() const {
   parallel_.write_plan(manifest);
   write_state(state_, manifest);
   return manifest;
+}
+
+void Trainer::report_profile() {
+  if (parts_.rank() > 0) return;
+  std::string text = format_profile(*profile_);
+  if (const std::optional<MemoryPeak> peak = profile_->peak())
+    text += "\n" + format_memory(*peak, {{"parameters and buffers", bytes_of(parts_.model.root())},
+                                         {"optimizer state", optimizer_bytes()},
+                                         {"gradients", gradient_bytes()}});
+  io::write_file_atomically(std::filesystem::path(*options_.out) / "profile.json", profile_trace(*profile_));
+  call(&TrainerCallbacks::on_profile, text);
 }
 
 void Trainer::check_parameters() {

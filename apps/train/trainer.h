@@ -13,6 +13,7 @@
 #include "convoy/apps/train/data_parallel.h"
 #include "convoy/apps/train/learning_rates.h"
 #include "convoy/apps/train/options.h"
+#include "convoy/apps/train/profile/profile_report.h"
 #include "convoy/apps/train/selection/sample_selection.h"
 #include "convoy/apps/train/step_reporter.h"
 #include "convoy/apps/train/train_step.h"
@@ -128,6 +129,8 @@ class Trainer {
   void report(const std::optional<SaveReport>& save);
   bool keeps_recovery_points() const;
   void take_recovery_point();
+  /// Reports the complete profile and writes its trace, on rank 0.
+  void report_profile();
   void check_parameters();
 
   const TrainOptions& options_;
@@ -137,6 +140,7 @@ class Trainer {
   data::ImageSet train_;  // all training images, or the one batch of --overfit-batch
   /// The test images in GPU memory, from the first evaluation on; undefined if they stay on the host.
   Tensor resident_test_images_;
+  std::optional<StepProfile> profile_;  // before the loader, whose threads allocate memory
   std::unique_ptr<data::DataLoader> loader_;
   std::unique_ptr<optim::LossScaler> scaler_;  // null without loss scaling
   DataParallel parallel_;

@@ -3,6 +3,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "convoy/engine/autograd/op_observer.h"
 #include "convoy/engine/autograd/variable_state.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"
@@ -192,6 +193,7 @@ class BackwardPass {
     if (target.has_value) {
       const NamedRange range(node.name);
       node.backward(target.gradient, slots);
+      if (OpObserver* const observer = OpObserver::active()) observer->backward_done(node, target.gradient);
     }
 
     // Frees the saved tensors. The inputs are released last, since they may hold the only references to their

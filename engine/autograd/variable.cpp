@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "convoy/engine/autograd/op_observer.h"
 #include "convoy/engine/autograd/variable_state.h"
 #include "convoy/kernels/base/check.h"
 
@@ -124,15 +125,20 @@ Variable record(std::string_view name, Tensor y, std::vector<Variable> inputs, N
           "{}: an input may not be ready; call wait_ready() before reading it", name);
   const bool wants_grad =
       std::any_of(inputs.begin(), inputs.end(), [](const Variable& x) { return x.requires_grad(); });
-  if (recording_is_off || !wants_grad) return Variable(std::move(y));
+  if (recording_is_off || !wants_grad) {
+    observe_forward(name, y, cost, nullptr);
+    return Variable(std::move(y));
+  }
   for (Variable& input : inputs)
     if (input.defined()) input = input.without_value();
-  return Variable(std::move(y), std::make_shared<Node>(Node{.name = name,
-                                                            .inputs = std::move(inputs),
-                                                            .backward = std::move(backward),
-                                                            .cost = cost,
-                                                            .attributes = std::move(attributes),
-                                                            .sequence = next_sequence++}));
+  auto node = std::make_shared<Node>(Node{.name = name,
+                                          .inputs = std::move(inputs),
+                                          .backward = std::move(backward),
+                                          .cost = cost,
+                                          .attributes = std::move(attributes),
+                                          .sequence = next_sequence++});
+  observe_forward(name, y, cost, node.get());
+  return Variable(std::move(y), std::move(node));
 }
 
 OpCost recorded_cost(std::span<const Variable> results, std::span<const Variable> inputs) {

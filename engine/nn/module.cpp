@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "convoy/engine/autograd/op_observer.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"
@@ -127,6 +128,7 @@ template <class F>
 auto Module::call(std::span<const Variable> inputs, const ForwardContext& context, const Epilogue& fused,
                   F&& compute, std::string_view note) {
   const NamedRange range(path_.empty() ? "model" : std::string_view(path_));
+  const ModuleScope scope(path_);
   try {
     const std::size_t row_count = context.rows == nullptr ? 0 : context.rows->size();
     const auto outputs = compute();

@@ -70,6 +70,7 @@ TrainerCallbacks Reporter::callbacks() {
     on_evaluation(step, evaluation, is_best);
   };
   callbacks.on_warning = [this](std::int64_t step, const std::string& text) { warn(text, step); };
+  callbacks.on_profile = [this](const std::string& text) { progress_.line(text); };
   callbacks.on_save = [this](const SaveReport& save) {
     log_.write("save", {{"step", save.step},
                         {"path", save.path.string()},

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <limits>
@@ -11,9 +12,12 @@
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/round_up.h"
+#include "convoy/kernels/runtime/memory/memory_listener.h"
 
 namespace convoy {
 namespace {
+
+std::atomic<MemoryListener*> active_listener = nullptr;
 
 class HostMemory final : public MemorySource {
  public:
@@ -62,13 +66,22 @@ std::size_t CachingAllocator::taken_for(std::size_t bytes) const {
   return by_arena(bytes) ? Arena::rounded(bytes) : size_class(bytes);
 }
 
+MemoryListener* MemoryListener::active() { return active_listener.load(std::memory_order_acquire); }
+void MemoryListener::activate(MemoryListener* listener) {
+  active_listener.store(listener, std::memory_order_release);
+}
+
 void* CachingAllocator::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const std::size_t size = taken_for(bytes);
   const std::lock_guard lock(mutex_);
+  const auto handed_out = [&](void* block) {
+    if (MemoryListener* const listener = MemoryListener::active()) listener->allocated(*this, block, size);
+    return block;
+  };
   MemoryPool* const pool = pool_of_this_thread();
   if (pool != nullptr)
-    if (void* const block = take(pool->free_, size)) return block;  // already counted as in use
+    if (void* const block = take(pool->free_, size)) return handed_out(block);  // already counted as in use
   void* block = from_cache(size);
   if (block == nullptr) block = from_source(size);
   if (block == nullptr) {
@@ -88,7 +101,7 @@ void* CachingAllocator::allocate(std::size_t bytes) {
     pool->bytes_ += size;
     stats_.in_pools += size;
   }
-  return block;
+  return handed_out(block);
 }
 
 void* CachingAllocator::take(Blocks& blocks, std::size_t size) {
@@ -127,6 +140,7 @@ void CachingAllocator::release(void* block, std::size_t bytes) noexcept {
   if (block == nullptr) return;
   const std::size_t size = taken_for(bytes);
   const std::lock_guard lock(mutex_);
+  if (MemoryListener* const listener = MemoryListener::active()) listener->released(*this, block, size);
   if (const auto found = pooled_.find(block); found != pooled_.end())
     found->second->free_[size].push_back(block);
   else

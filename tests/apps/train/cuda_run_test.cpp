@@ -140,5 +140,19 @@ TEST_F(WithoutGpu, AutoReportsWhyItSelectsTheCpu) {
   EXPECT_THAT(run.out, HasSubstr("gpu        none: no NVIDIA driver on this machine"));
 }
 
+// Profiled steps run op by op between replays of the graph.
+TEST_F(CudaRun, ProfiledStepsMatchReplayedSteps) {
+  const Arguments flags = {"--device", "cuda", "--deterministic", "--max-steps", "9"};
+  const ProcessResult plain = train("plain", flags);
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  Arguments profiled = flags;
+  profiled.insert(profiled.end(), {"--profile", "2", "--memory"});
+  const ProcessResult run = train("profiled", profiled);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("conv2d"), HasSubstr("augmentation"), HasSubstr("optimizer"),
+                             HasSubstr("memory at the peak")));
+  EXPECT_EQ(workshop.result("profiled")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
+}
+
 }  // namespace
 }  // namespace convoy::testing

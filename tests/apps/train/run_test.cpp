@@ -201,6 +201,33 @@ TEST_P(Stopped, FinishesTheStepAndSaves) {
   EXPECT_EQ(workshop.result("run")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
 }
 
+TEST(Run, ProfileTimesEachOperationAndChangesNothing) {
+  const Workshop workshop;
+  const Arguments flags = {"--max-steps", "7", "--eval-every", "0"};
+  const ProcessResult plain = workshop.train("plain", flags);
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  for (const char* devices : {"1", "2"}) {
+    const std::string out = std::string("profiled") + devices;
+    Arguments profiled = flags;
+    profiled.insert(profiled.end(), {"--profile", "2", "--memory", "--devices", devices});
+    const ProcessResult run = workshop.train(out, profiled);
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    for (const char* text : {"module", "conv1", "conv2d", "fc3", "linear", "optimizer", "GFLOP/s",
+                             "memory at the peak: ", "parameters and buffers", "f32 [32, 24, 24, 6]"})
+      if (devices[0] == '1' || text[0] != 'f') {
+        EXPECT_NE(run.out.find(text), std::string::npos) << text << "\n" << run.out;
+      }
+    EXPECT_EQ(run.out.find("wait for gradients") != std::string::npos, devices[0] == '2') << run.out;
+    const Json trace = Json::parse(read_text(workshop.path(out) / "profile.json"));
+    EXPECT_GE(trace["traceEvents"].size(), 2U * 2 * 17) << "two steps, forward and backward";
+  }
+  EXPECT_EQ(workshop.result("profiled1")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
+  EXPECT_FALSE(std::filesystem::exists(workshop.path("plain") / "profile.json"));
+  const ProcessResult negative = workshop.train("negative", {"--profile", "-1"});
+  EXPECT_EQ(negative.exit_code, 2);
+  EXPECT_NE(negative.err.find("--profile"), std::string::npos) << negative.err;
+}
+
 TEST(Run, SecondInterruptStopsImmediately) {
   const Workshop workshop;
   // A step of many seconds: fp64 convolutions are plain loops.

@@ -1,0 +1,115 @@
+// StepProfile: the time of each operation of a few training steps, and the memory that lives at the peak of one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "convoy/engine/autograd/op_observer.h"
+#include "convoy/kernels/runtime/device_context.h"
+#include "convoy/kernels/runtime/event.h"
+#include "convoy/kernels/runtime/memory/memory_listener.h"
+
+namespace convoy {
+
+/// One call of an operation in a profiled step, or a stage of the step that is no operation, such as the optimizer.
+struct ProfiledCall {
+  std::string module;        // path, such as "layer1.0.conv1"; empty outside of modules
+  std::string name;          // "conv2d"
+  bool is_backward = false;  // the call computed gradients
+  bool is_stage = false;     // not an operation
+  Shape result;              // the shape of the result, or of its gradient
+  DType dtype = DType::f32;  // the type of the same
+  Cost cost;                 // as stated by the operation
+  std::int64_t step = 0;     // from 0
+  double begin_ms = 0;       // since the begin of the step
+  double ms = 0;             // until the device had completed it
+  std::size_t memory = 0;    // in use on the device after the call, as the host enqueued it
+};
+
+/// A part of the memory in use at the peak of a step.
+struct LivingMemory {
+  std::string module, name;  // of the call that allocated it; the name is empty for other threads
+  bool is_backward = false;  // of the call
+  std::size_t bytes = 0;     // with the rounding of the allocator
+};
+
+/// The memory in use at the peak of the last profiled step.
+struct MemoryPeak {
+  std::size_t bytes = 0;             // in use
+  std::size_t before_step = 0;       // of these, allocated before the step
+  std::string module, name;          // of the call at the peak
+  bool is_backward = false;          // of the call
+  std::vector<LivingMemory> living;  // allocated in the step, the largest first
+};
+
+/// Observes training steps on one thread. Between begin_step() and end_step() all operations of the thread and, on
+/// request, all allocations are recorded. Must outlive all threads that allocate memory of the device.
+class StepProfile final : private OpObserver, private MemoryListener {
+ public:
+  static constexpr std::int64_t kWarmupSteps = 3;  // steps before those that are profiled
+
+  /// Prepares the profile of `steps` steps on `device`, after the first kWarmupSteps, in which algorithms are chosen.
+  /// `with_memory`: also records allocations.
+  StepProfile(const DeviceContext& device, std::int64_t steps, bool with_memory);
+  /// Ends the observation.
+  ~StepProfile() override;
+  StepProfile(const StepProfile&) = delete;
+  StepProfile& operator=(const StepProfile&) = delete;
+
+  /// Returns whether a step is observed.
+  bool active() const { return is_active_; }
+  /// Begins a step of the calling thread. Observes it unless it is one of the first steps, or all are profiled.
+  void begin_step();
+  /// Ends a stage, such as "optimizer", which has lasted since the previous operation or stage. Does nothing between steps.
+  void stage_done(std::string_view name);
+  /// Ends the step. If it was observed, blocks until the device has completed it. Returns whether it was the last one.
+  bool end_step();
+
+  /// Returns the calls of all profiled steps in their order.
+  const std::vector<ProfiledCall>& calls() const { return calls_; }
+  /// Returns the number of profiled steps.
+  std::int64_t steps() const { return steps_done_; }
+  /// Returns the duration of the profiled steps together, in milliseconds.
+  double total_ms() const { return total_ms_; }
+  /// Returns the peak of the last step; nullopt without allocations.
+  std::optional<MemoryPeak> peak() const;
+
+ private:
+  struct Allocation {
+    std::size_t call;  // index of the call in which it happened
+    const void* block;
+    std::int64_t bytes;  // negative: released
+    bool is_own_thread;
+  };
+
+  void forward_done(const OpCall& call, const Node* node) override;
+  void backward_done(const Node& node, const Tensor& dy) override;
+  void allocated(const CachingAllocator& allocator, const void* block, std::size_t bytes) noexcept override;
+  void released(const CachingAllocator& allocator, const void* block, std::size_t bytes) noexcept override;
+  void note(const CachingAllocator& allocator, const void* block, std::int64_t bytes) noexcept;
+  void add(ProfiledCall call);
+
+  DeviceContext device_;
+  std::int64_t steps_, steps_done_ = 0, steps_begun_ = 0;
+  bool with_memory_, is_active_ = false;
+  std::vector<ProfiledCall> calls_;
+  std::size_t first_call_ = 0;                            // of the step
+  std::vector<Event> marks_;                              // the begin of the step, and the end of each call
+  std::unordered_map<const Node*, std::string> modules_;  // of recorded operations
+  double total_ms_ = 0;
+
+  std::mutex mutex_;  // of what follows: other threads allocate, too
+  std::thread::id thread_;
+  std::size_t current_call_ = 0;
+  std::size_t memory_at_begin_ = 0;
+  std::vector<Allocation> allocations_;  // of the step
+  bool lost_allocations_ = false;        // there was no memory to record them
+};
+
+}  // namespace convoy
