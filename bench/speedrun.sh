@@ -5,6 +5,10 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/scripts/lib.sh"
 preset=release
-if has_gpu && has_nvcc; then preset=cuda; fi
+device=cpu
+if has_gpu && has_nvcc; then
+  preset=cuda
+  device=cuda
+fi
 build "$preset" --target convoy-train
-exec python3 "$root/bench/python/compare_speedrun.py" --convoy "$root/build/$preset/bin/convoy-train" "$@"
+exec python3 "$root/bench/python/compare_speedrun.py" --convoy "$root/build/$preset/bin/convoy-train" --device "$device" "$@"

@@ -15,7 +15,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from gpu_validation import bandwidth, build, counters, device_tests, environment, losses, nccl, rates, report, smoke, training
+from gpu_validation import bandwidth, build, counters, device_tests, environment, losses, nccl, rates, report, smoke, speedrun, training
 from gpu_validation.work import Failed, Work, last_line, outcome_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -24,6 +24,7 @@ STAGES = (
     ("environment", environment.run, 60),
     ("build", build.run, 20),
     ("smoke", smoke.run, 100),
+    ("speedrun", speedrun.run, 330),
     ("losses", losses.run, 90),
     ("training", training.run, 80),
     rates.STAGES[0],

@@ -33,7 +33,7 @@ def train_convoy(arguments, seed, seconds):
     with tempfile.TemporaryDirectory() as out:
         command = [arguments.convoy, "--model", arguments.model, "--seed", seed, "--out", out, "--tta",
                    "--eval-every", 0, "--save-every", 1000000, "--threads", arguments.threads,
-                   "--precision", arguments.precision, *arguments.flags]
+                   "--device", arguments.device, "--precision", arguments.precision, *arguments.flags]
         command += ["--data", arguments.data] if arguments.data else []
         begin = time.monotonic()
         run_to_end(command, seconds)
@@ -51,7 +51,7 @@ def train_pytorch(arguments, seed, seconds, directory):
     begin = time.monotonic()
     out = run_to_end([arguments.python, PEER, "--config", config, "--data", pathlib.Path(arguments.data) / "cifar10",
                       "--cache", directory / "images.pt", "--seed", seed, "--threads", arguments.threads,
-                      "--precision", arguments.python_precision], seconds).out
+                      "--device", arguments.device, "--precision", arguments.python_precision], seconds).out
     return {**json.loads(out), "process_seconds": time.monotonic() - begin}
 
 
@@ -78,7 +78,8 @@ def compare(arguments):
             return found
 
         found = collect_rounds(arguments.seeds, left, run_seed)
-    figures = {"model": arguments.model, "flags": arguments.flags, "threads": arguments.threads,
+    figures = {"model": arguments.model, "device": arguments.device, "flags": arguments.flags,
+               "threads": arguments.threads,
                "sides": {side: summary_of([each[side] for each in found]) for side in found[0]}}
     if arguments.plot:
         arguments.plot.write_text(histogram(figures))
@@ -135,12 +136,13 @@ def parser():
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--convoy", default="build/release/bin/convoy-train")
     flags.add_argument("--model", default="speedrun-small", choices=["speedrun-small", "speedrun"])
+    flags.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     flags.add_argument("--precision", default="fp32", help="of Convoy")
     flags.add_argument("--data", default=os.environ.get("CONVOY_DATA"), help="directory that contains cifar10/")
     flags.add_argument("--seeds", type=int, default=5, help="trainings per side")
     flags.add_argument("--first-seed", type=int, default=1)
     flags.add_argument("--python", help="interpreter with torch and Pillow: trains in PyTorch as well")
-    flags.add_argument("--python-precision", default="fp32", choices=["fp32", "bf16"], help="of PyTorch")
+    flags.add_argument("--python-precision", default="fp32", choices=["fp32", "bf16", "fp16"], help="of PyTorch")
     flags.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     flags.add_argument("--time-limit", type=float, help="time limit of the whole comparison (seconds)")
     flags.add_argument("--json", type=pathlib.Path, help="result file (JSON)")

@@ -5,8 +5,10 @@
     python3 bench/python/pytorch_speedrun.py --config config.toml --data data/cifar10 --seed 1
 
 Reads the rates and all other numbers from a configuration of convoy-train, so that both sides use the same ones. --data
-is a directory with train/CLASS/* and test/CLASS/*. The first run decodes the images and stores them in --cache. On the
-CPU the network computes in --precision, as autocast does. Needs a Python interpreter with torch and Pillow.
+is a directory with train/CLASS/* and test/CLASS/*. The first run decodes the images and stores them in --cache. The
+network computes in --precision, as autocast does. On a GPU, the images are in its memory before the time begins, and a
+few steps of another network choose cuDNN's algorithms, as in the record's script. Needs a Python interpreter with torch
+and Pillow.
 """
 
 import argparse
@@ -24,6 +26,8 @@ from torch import nn
 
 WIDTHS = {"speedrun-small": (32, 64, 64), "speedrun": (64, 256, 256)}
 WHITENED_IMAGES = 5000
+WARMUP_STEPS = 5  # on a GPU, before the time begins
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 VIEWS = [(shift, mirror, 0.25 if shift == 0 else 0.125) for shift in (0, 1, -1) for mirror in (False, True)]
 
 
@@ -121,9 +125,11 @@ def shifted(images, limit):
     """Returns images that are shifted by up to `limit` pixels on each axis, each by its own random numbers."""
     count, channels, height, width = images.shape
     padded = F.pad(images, (limit,) * 4, "reflect")
-    down, right = torch.randint(0, 2 * limit + 1, (2, count, 1, 1, 1))
-    rows = (down + torch.arange(height).view(1, 1, -1, 1)).expand(count, channels, height, padded.size(3))
-    columns = (right + torch.arange(width).view(1, 1, 1, -1)).expand(count, channels, height, width)
+    down, right = torch.randint(0, 2 * limit + 1, (2, count, 1, 1, 1), device=images.device)
+    rows = (down + torch.arange(height, device=images.device).view(1, 1, -1, 1))
+    columns = (right + torch.arange(width, device=images.device).view(1, 1, 1, -1))
+    rows = rows.expand(count, channels, height, padded.size(3))
+    columns = columns.expand(count, channels, height, width)
     return padded.gather(2, rows).gather(3, columns)
 
 
@@ -144,35 +150,11 @@ def evaluate(network, images, labels, views, arithmetic):
     return correct / len(images)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=pathlib.Path, required=True, help="output of convoy-train --print-config")
-    parser.add_argument("--data", type=pathlib.Path, required=True)
-    parser.add_argument("--cache", help="file of the decoded images")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    arguments = parser.parse_args()
-    config = tomllib.loads(arguments.config.read_text())
-    expected = {"optimizer": "muon", "schedule": "linear", "augment": "crop=2,reflect,alternating-flip",
-                "loss-reduction": "sum", "normalize-filters": True, "decay-biases": True}
-    for name, value in expected.items():
-        if config[name] != value:
-            sys.exit(f"{arguments.config}: found {name} = {config[name]}, expected {value}")
-    whiten_epochs = float(config["freeze"].removeprefix("whiten="))
-    torch.manual_seed(arguments.seed)
-    torch.set_num_threads(arguments.threads)
-
-    def arithmetic():
-        return torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16")
-
-    (train, labels), (test, test_labels) = read_images(arguments.data, arguments.cache)
-    train, test = train.float() / 255, test.float() / 255
-    mean, std = train.mean((0, 2, 3), keepdim=True), train.std((0, 2, 3), keepdim=True)
-    train, test = (train - mean) / std, (test - mean) / std
-
-    begin = time.perf_counter()
-    network = Network(WIDTHS[config["model"]], train[:WHITENED_IMAGES]).to(memory_format=torch.channels_last)
+def train(config, images, labels, arithmetic, max_steps=None):
+    """Returns a network that is trained by the recipe, or for the first `max_steps` of it."""
+    device = images.device
+    network = Network(WIDTHS[config["model"]], images[:WHITENED_IMAGES].cpu())
+    network = network.to(device).to(memory_format=torch.channels_last)
     filters = [p for p in network.layers.parameters() if p.dim() == 4]
     biases = [p for p in network.layers.parameters() if p.dim() == 1 and p.requires_grad]
     decay = config["weight-decay"] * config["lr"]  # per step at the peak
@@ -181,17 +163,20 @@ def main():
               for params, peak in zip(([network.whiten.bias], biases, [network.head.weight]), peaks)]
     sgd = torch.optim.SGD(groups, momentum=config["sgd-momentum"], nesterov=True)
     muon = Muon(filters, config)
+    whiten_epochs = float(config["freeze"].removeprefix("whiten="))
     size = config["batch-size"]
-    per_epoch = math.ceil(len(train) / size)
+    per_epoch = math.ceil(len(images) / size)
     steps = config["epochs"] * per_epoch
-    mirrored = torch.rand(len(train)) < 0.5
+    mirrored = torch.rand(len(images), device=device) < 0.5
     step = 0
     for epoch in range(config["epochs"]):
         network.train()
-        order = torch.randperm(len(train))
-        for first in range(0, len(train), size):
+        order = torch.randperm(len(images), device=device)
+        for first in range(0, len(images), size):
+            if step == max_steps:
+                return network
             rows = order[first:first + size]
-            batch = shifted(train[rows], 2)
+            batch = shifted(images[rows], 2)
             flip = (mirrored[rows] ^ bool(epoch % 2)).view(-1, 1, 1, 1)
             batch = torch.where(flip, batch.flip(-1), batch).contiguous(memory_format=torch.channels_last)
             network.whiten.bias.requires_grad = step < whiten_epochs * per_epoch
@@ -207,12 +192,55 @@ def main():
             muon.step(share)
             network.zero_grad(set_to_none=True)
             step += 1
-    train_seconds = time.perf_counter() - begin
+    return network
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=pathlib.Path, required=True, help="output of convoy-train --print-config")
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--cache", help="file of the decoded images")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--precision", default="fp32", choices=list(PRECISIONS))
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    arguments = parser.parse_args()
+    config = tomllib.loads(arguments.config.read_text())
+    expected = {"optimizer": "muon", "schedule": "linear", "augment": "crop=2,reflect,alternating-flip",
+                "loss-reduction": "sum", "normalize-filters": True, "decay-biases": True}
+    for name, value in expected.items():
+        if config[name] != value:
+            sys.exit(f"{arguments.config}: found {name} = {config[name]}, expected {value}")
+    torch.manual_seed(arguments.seed)
+    torch.set_num_threads(arguments.threads)
+    dtype = PRECISIONS[arguments.precision]
+    on_gpu = arguments.device == "cuda"
+
+    def arithmetic():
+        return torch.autocast(arguments.device, dtype or torch.bfloat16, enabled=dtype is not None)
+
+    def seconds():
+        if on_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    sets = read_images(arguments.data, arguments.cache)
+    (images, labels), (test, test_labels) = [[each.to(arguments.device) for each in both] for both in sets]
+    images, test = images.float() / 255, test.float() / 255
+    mean, std = images.mean((0, 2, 3), keepdim=True), images.std((0, 2, 3), keepdim=True)
+    images, test = (images - mean) / std, (test - mean) / std
+    if on_gpu:
+        torch.backends.cudnn.benchmark = True
+        evaluate(train(config, images, labels, arithmetic, WARMUP_STEPS), test, test_labels, VIEWS, arithmetic)
+
+    begin = seconds()
+    network = train(config, images, labels, arithmetic)
+    train_seconds = seconds() - begin
     test_accuracy = evaluate(network, test, test_labels, [(0, False, 1)], arithmetic)
-    begin = time.perf_counter()
+    begin = seconds()
     tta_accuracy = evaluate(network, test, test_labels, VIEWS, arithmetic)
     print(json.dumps({"test_accuracy": test_accuracy, "tta_accuracy": tta_accuracy, "train_seconds": train_seconds,
-                      "tta_seconds": time.perf_counter() - begin}))
+                      "tta_seconds": seconds() - begin}))
 
 
 if __name__ == "__main__":

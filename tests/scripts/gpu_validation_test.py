@@ -20,7 +20,7 @@ import comparison  # noqa: E402
 import generated_images  # noqa: E402
 import validate_gpu  # noqa: E402
 from gpu_validation import bandwidth, build, counters, device_tests, environment, nccl, rates  # noqa: E402
-from gpu_validation import report, smoke, training  # noqa: E402
+from gpu_validation import report, smoke, speedrun, training  # noqa: E402
 from gpu_validation.work import Failed, NotHere, Work, outcome_of  # noqa: E402
 
 LISTING = """Running main() from gtest_main.cc
@@ -436,6 +436,17 @@ class Figures(unittest.TestCase):
         found = rates.goal_rows({"eager": 2.0, "compiled": 1.15, "images_per_second": 100e3, "memory": 0.7}, figures)
         self.assertEqual([row[1:] for row in found],
                          [[2.25, 2.0, True], [None, 1.15, None], [90e3, 100e3, False], [0.6, 0.7, True]])
+
+    def test_goals_of_the_speed_recipe(self):
+        def side(train, views, processes):
+            return {"train_seconds": {"mean": train}, "tta_seconds": {"mean": views},
+                    "process_seconds": {"each": processes}}
+
+        convoy = side(0.5, 0.1, [5.0, 2.5])
+        found = speedrun.goal_rows({"convoy": convoy, "pytorch": side(0.7, 0.1, [9.0])})
+        self.assertEqual([row[2:] for row in found], [[0.75, True], [0.70, False], [3.0, True]])
+        self.assertAlmostEqual(found[1][1], 0.75)
+        self.assertEqual(speedrun.goal_rows({"convoy": convoy})[1][1:], [None, 0.70, None])
 
     def test_windows_of_a_log(self):
         log = "".join(json.dumps({"event": event, "step_ms": ms, "memory_bytes": 7}) + "\n"

@@ -1,0 +1,64 @@
+"""Trains speedrun by the speed recipe with many seeds, alternating with PyTorch (bench/python/compare_speedrun.py)."""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+from gpu_validation.environment import need_device
+from gpu_validation.losses import need_pytorch
+from gpu_validation.work import Failed, NotHere, last_line
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python"
+sys.path.insert(0, str(BENCH))
+import generated_images  # noqa: E402
+
+SEEDS = 50
+# Of the training and the evaluation by six views: seconds, and the ratio to PyTorch's. Of a whole process: seconds.
+GOALS = {"seconds": 0.75, "ratio": 0.70, "process_seconds": 3.0}
+
+
+def timed(side):
+    """Returns the seconds that the record's rule counts: the training, and the evaluation by six views."""
+    return side["train_seconds"]["mean"] + side["tta_seconds"]["mean"]
+
+
+def goal_rows(sides):
+    """Returns [name, measured or None, goal, reached or None] for each goal."""
+    seconds = timed(sides["convoy"])
+    # The shortest process: the first one also makes the plans that the others read.
+    process = min(sides["convoy"]["process_seconds"]["each"])
+    ratio = seconds / timed(sides["pytorch"]) if "pytorch" in sides else None
+    return [[what, measured, goal, None if measured is None else measured <= goal]
+            for what, measured, goal in (("seconds of training and six views", seconds, GOALS["seconds"]),
+                                         ("of PyTorch's seconds", ratio, GOALS["ratio"]),
+                                         ("seconds of a process", process, GOALS["process_seconds"]))]
+
+
+def flags_for(work, directory):
+    """Returns the flags of compare_speedrun.py. The rehearsal has few generated images and no PyTorch."""
+    if work.quick:
+        data = pathlib.Path(directory) / "data"
+        generated_images.write_dataset(data, 32, 64)
+        return ["--data", data, "--model", "speedrun-small", "--seeds", 2,
+                "--flags", "--dataset", "folder", "--max-steps", 2, "--batch-size", 8]
+    need_pytorch(work)
+    data = os.environ.get("CONVOY_DATA", "")
+    if not (pathlib.Path(data) / "cifar10").is_dir():
+        raise NotHere(f"CONVOY_DATA='{data}' has no cifar10/ with class directories")
+    return ["--data", data, "--model", "speedrun", "--precision", "bf16", "--seeds", SEEDS, "--python", work.python,
+            "--python-precision", "fp16"]
+
+
+def run(work):
+    need_device(work)
+    with tempfile.TemporaryDirectory() as directory:
+        report = pathlib.Path(directory) / "figures.json"
+        done = work.run([work.python, BENCH / "compare_speedrun.py", "--convoy", work.programs / "convoy-train",
+                         "--device", "cuda", "--json", report, "--time-limit", int(work.left() - 3),
+                         *flags_for(work, directory)])
+        if done.returncode != 0:
+            raise Failed(last_line(done.stderr))
+        figures = json.loads(report.read_text())
+    work.found = {**figures, "goals": goal_rows(figures["sides"])}
