@@ -110,6 +110,33 @@ TEST(RunLog, IsTruncatedToTheCheckpoint) {
   EXPECT_EQ(std::filesystem::file_size(file), 0u);
 }
 
+TEST(RunLog, ElapsedTimeContinuesAfterAResumption) {
+  const TempDirectory directory;
+  const std::filesystem::path file = directory.path() / "log.jsonl";
+  const auto elapsed_of_last_line = [&] {
+    std::ifstream in(file);
+    std::string last;
+    for (std::string line; std::getline(in, line);) last = line;
+    return Json::parse(last)["elapsed"].get<double>();
+  };
+  std::ofstream(file) << R"({"event":"step","elapsed":7.5,"step":2})"
+                      << "\n"
+                      << R"({"event":"step","elapsed":9.5,"step":3})"
+                      << "\n";
+  const auto begin = std::chrono::steady_clock::now();
+  const auto expect_elapsed_from = [&](double before) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    EXPECT_GE(elapsed_of_last_line(), before);
+    EXPECT_LE(elapsed_of_last_line(), before + passed.count() + 1e-3) << "rounded to milliseconds";
+  };
+  RunLog(file, 2, /*elapsed_before=*/6).write("start", {{"step", 2}});
+  expect_elapsed_from(7.5);
+  RunLog(file, 2, /*elapsed_before=*/20).write("start", {{"step", 2}});
+  expect_elapsed_from(20);
+  RunLog(file, std::nullopt).write("start", {{"step", 0}});
+  expect_elapsed_from(0);
+}
+
 TEST(RunLog, RefusesASecondWriter) {
   const TempDirectory directory;
   const RunLog first(directory.path() / "log.jsonl", std::nullopt);
