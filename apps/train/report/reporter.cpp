@@ -201,7 +201,8 @@ void print_result(const Json& result, const std::string& out, const std::string&
                             result["images_per_second"].get<double>())},
                {"parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>())},
                {"output", out},
-               {"predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out)}});
+               {"predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out)},
+               {"report with", fmt::format("convoy-report {}", out)}});
 }
 
 }  // namespace convoy

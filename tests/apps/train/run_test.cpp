@@ -75,6 +75,7 @@ TEST(Run, WritesLogCheckpointsAndSamples) {
   EXPECT_EQ(samples.shape(), (Shape{8 * 58, 8 * 58, 3}))
       << "eight images of 28 pixels, twice as large, and gaps of 2";
   EXPECT_THAT(run.out, HasSubstr("convoy-predict --checkpoint " + workshop.path("run").string()));
+  EXPECT_THAT(run.out, HasSubstr("convoy-report " + workshop.path("run").string()));
   EXPECT_THAT(run.out, ::testing::Not(HasSubstr("\r"))) << "a progress bar was drawn in a pipe";
 }
 
