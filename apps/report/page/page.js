@@ -30,7 +30,7 @@ function formatDuration(seconds) {
   const whole = Math.round(seconds), two = d3.format("02d");
   const hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60;
   if (whole < 60) return `${d3.format(".3~g")(seconds)} s`;
-  return hours > 0 ? `${hours} h ${two(minutes)} min` : `${minutes} min ${two(whole % 60)} s`;
+  return hours > 0 ? `${hours}:${two(minutes)}:${two(whole % 60)} h` : `${minutes}:${two(whole % 60)} min`;
 }
 const formatRate = d3.format(",.0f");
 const formatValue = (value) => value === null || value === undefined ? "–"
@@ -87,11 +87,12 @@ function resultsSection() {
     return make("div", {className: "tiles"}, tile("state", runs[0].state),
         ...Object.entries(format).map(([name, text]) => tile(name, text(results[0]))));
   }
-  const difference = (result) => result.accuracy === null || results[0].accuracy === null ? "–"
-      : `${d3.format("+.2f")(100 * (result.accuracy - results[0].accuracy))}`;
-  return make("div", {className: "card"}, table(["run", "state", ...Object.keys(format), "points over the first"],
-      runs.map((run, i) => [make("span", {}, swatch(i), run.name), run.state,
-        ...Object.values(format).map((text) => text(results[i])), i === 0 ? "" : difference(results[i])])));
+  const difference = ({accuracy}, i) => i === 0 || accuracy === null || results[0].accuracy === null ? ""
+      : ` (${d3.format("+.2f")(100 * (accuracy - results[0].accuracy))})`;
+  format["test accuracy"] = (r, i) => r.accuracy === null ? "–" : percent(r.accuracy) + difference(r, i);
+  return make("div", {className: "card results"}, table(["run", "state", ...Object.keys(format)], runs.map((run, i) => [
+    make("span", {}, swatch(i), run.name), run.state, ...Object.values(format).map((text) => text(results[i], i))])),
+  make("p", {className: "soft"}, "In brackets: percentage points over the first run."));
 }
 
 /** Returns the points of a curve of the step events. */
