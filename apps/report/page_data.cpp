@@ -76,6 +76,7 @@ Json evaluations(const RunRecord& run) {
   const std::map<const Json*, double> elapsed = elapsed_of(run);
   Json list = Json::array();
   for (const Json* event : events_of(run, "eval")) {
+    if (!number(*event, "accuracy")) continue;
     Json evaluation = *event;
     evaluation["elapsed"] = elapsed.at(event);
     list.push_back(std::move(evaluation));
@@ -154,7 +155,9 @@ Json timeline_of(const Json& trace_events) {
 Json page_data(const RunRecord& run) {
   std::size_t starts = 0;
   for (const Json& event : run.events) starts += event["event"] == "start" ? 1 : 0;
-  const Json& start = *run.last("start");
+  Json start = *run.last("start");
+  if (!start.value("config", Json()).is_object()) start["config"] = Json::object();
+  if (number(start, "steps_per_epoch").value_or(0) < 1) start["steps_per_epoch"] = 1;
   const Json* const result = run.last("result");
   Json evaluation = run.evaluation;
   if (!run.mistakes_png.empty())
@@ -164,7 +167,7 @@ Json page_data(const RunRecord& run) {
           {"state", state_of(run)},
           {"begun", run.events.front().value("time", Json())},
           {"resumed", starts - 1},
-          {"start", start},
+          {"start", std::move(start)},
           {"curves", curves(run)},
           {"evaluations", evaluations(run)},
           {"result", result == nullptr ? Json() : *result},

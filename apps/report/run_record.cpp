@@ -54,12 +54,41 @@ void read_log(RunRecord& run) {
     run.notes.push_back(fmt::format("log.jsonl: {} damaged lines are left out", run.damaged_lines));
 }
 
+bool is_list_of(const Json& list, std::size_t size, bool (Json::*is_type)() const noexcept) {
+  return list.is_array() && list.size() == size &&
+         std::all_of(list.begin(), list.end(), [&](const Json& each) { return (each.*is_type)(); });
+}
+
+/// Returns whether a mistake has all its fields, with classes below `classes`.
+bool is_mistake(const Json& mistake, std::size_t classes) {
+  const auto is_class = [&](const Json& number) { return number.is_number_unsigned() && number < classes; };
+  return mistake.is_object() && mistake.value("image", Json()).is_number() &&
+         mistake.value("probability", Json()).is_number() && is_class(mistake.value("label", Json())) &&
+         is_class(mistake.value("prediction", Json()));
+}
+
+/// Returns whether the contents of evaluation.json have the fields and sizes that docs/files.md describes.
+bool is_evaluation(const Json& json) {
+  if (!json.is_object() || !json.value("step", Json()).is_number()) return false;
+  const Json names = json.value("classes", Json()), confusion = json.value("confusion", Json());
+  const Json mistakes = json.value("mistakes", Json()), per_row = json.value("mistakes_per_row", Json());
+  const std::size_t classes = names.size();
+  const auto is_row = [&](const Json& row) { return is_list_of(row, classes, &Json::is_number); };
+  return is_list_of(names, classes, &Json::is_string) && is_row(json.value("images", Json())) &&
+         is_row(json.value("correct", Json())) && confusion.is_array() &&
+         (confusion.empty() || confusion.size() == classes) &&
+         std::all_of(confusion.begin(), confusion.end(), is_row) && mistakes.is_array() &&
+         std::all_of(mistakes.begin(), mistakes.end(),
+                     [&](const Json& each) { return is_mistake(each, classes); }) &&
+         per_row.is_number_unsigned() && per_row > 0;
+}
+
 /// Reads evaluation.json, unless it belongs to steps that a resumed training has not repeated yet.
 void read_evaluation(RunRecord& run) {
   const std::string text = read_bytes(run.directory / "evaluation.json");
   if (text.empty()) return;
   Json evaluation = Json::parse(text, nullptr, false);
-  if (!evaluation.is_object() || !evaluation.contains("step") || !evaluation.contains("classes")) {
+  if (!is_evaluation(evaluation)) {
     run.notes.emplace_back("evaluation.json: damaged, and left out");
     return;
   }

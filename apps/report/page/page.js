@@ -201,6 +201,15 @@ function messagesSection() {
       run.messages.map(({kind, step, text}) => [make("span", {className: kind === "error" ? "bad" : ""}, kind), formatValue(step), text]))));
 }
 
+/** Returns the contents of a section, or what is wrong with its data: a damaged log leaves the other sections readable. */
+function attempt(section) {
+  try {
+    return section();
+  } catch (error) {
+    return make("p", {className: "bad"}, `These data cannot be shown: ${error.message}`);
+  }
+}
+
 /** Shows the sections that have contents, and links to them. */
 function show() {
   const title = runs.length === 1 ? runs[0].name : `${runs.length} runs`;
@@ -213,15 +222,15 @@ function show() {
       make("p", {className: "soft"}, runs.length === 1 ? `${config.model} on ${config.dataset}. ` : "", `Convoy ${data.version}, ${data.generated}`),
       data.reload_seconds > 0 ? make("p", {}, make("label", {}, reload, ` reload every ${data.reload_seconds} s while the training runs`)) : null);
   const sections = [
-    ["Results", resultsSection()],
-    ["Curves", curvesSection()],
-    ["Predictions", predictionsSection()],
-    ["Mistakes", mistakesSection()],
-    ["Timeline", perRun((run) => run.timeline ? timeline(run.timeline) : null)],
-    ["Configuration", comparison(runs.map((run) => run.start.config))],
-    ["System", comparison(runs.map(systemOf))],
-    ["Warnings", messagesSection()],
-  ].filter(([, content]) => content.hasChildNodes());
+    ["Results", resultsSection],
+    ["Curves", curvesSection],
+    ["Predictions", predictionsSection],
+    ["Mistakes", mistakesSection],
+    ["Timeline", () => perRun((run) => run.timeline ? timeline(run.timeline) : null)],
+    ["Configuration", () => comparison(runs.map((run) => run.start.config))],
+    ["System", () => comparison(runs.map(systemOf))],
+    ["Warnings", messagesSection],
+  ].map(([name, section]) => [name, attempt(section)]).filter(([, content]) => content.hasChildNodes());
   const links = sections.map(([name]) => make("a", {href: `#${name.toLowerCase()}`}, name));
   document.getElementById("contents").append(make("strong", {}, "Convoy report"), make("div", {className: "links"}, ...links), theme);
   const license = make("details", {}, make("summary", {}, "License of D3, which draws the figures"),

@@ -2,7 +2,7 @@
 addEventListener("load", () => {
   const figures = [...document.querySelectorAll("figure")];
   const marks = (figure) => figure.querySelectorAll("path[d]:not(.domain), rect:not(.overlay)").length;
-  const result = {problems, themes: {}};
+  const result = {problems, injected: "injected" in window, themes: {}};
   for (const theme of ["light", "dark"]) {
     settings.theme = theme;
     applyTheme();

@@ -47,32 +47,42 @@ class ReportReaders : public ::testing::Test {
   Workshop workshop;
 };
 
-TEST_F(ReportReaders, ChromiumDrawsThePage) {
-  std::string browser;
+/// Returns the path of Chromium, or an empty string.
+std::string find_browser() {
   for (const char* name : {"/usr/bin/chromium-headless-shell", "/usr/bin/chromium"})
-    if (browser.empty() && fs::exists(name)) browser = name;
-  if (browser.empty()) GTEST_SKIP() << "needs Chromium (Debian: chromium-headless-shell)";
-  for (const Arguments& runs : {Arguments{"one"}, Arguments{"one", "two"}}) {
-    const fs::path file = workshop.path("report.html");
-    Arguments arguments = {"--out", file};
-    for (const std::string& run : runs) arguments.push_back(workshop.path(run));
-    ASSERT_EQ(workshop.run("convoy-report", arguments).exit_code, 0);
-    std::string page = read_text(file);
-    page.insert(page.find("<style>"), kBefore);
-    page.insert(page.find("</body>"),
-                "<script>" + read_text(CONVOY_SOURCE_DIR "/tests/apps/report/page_checks.js") + "</script>");
-    std::ofstream(file) << page;
+    if (fs::exists(name)) return name;
+  return "";
+}
+
+/// Writes the page of these runs, opens it in a window of `width` pixels, and returns what page_checks.js found.
+Json check_page(const Workshop& workshop, const Arguments& runs, int width) {
+  const fs::path file = workshop.path("report.html");
+  Arguments arguments = {"--out", file};
+  for (const std::string& run : runs) arguments.push_back(workshop.path(run));
+  EXPECT_EQ(workshop.run("convoy-report", arguments).exit_code, 0);
+  std::string page = read_text(file);
+  page.insert(page.find("<style>"), kBefore);
+  page.insert(page.find("</body>"),
+              "<script>" + read_text(CONVOY_SOURCE_DIR "/tests/apps/report/page_checks.js") + "</script>");
+  std::ofstream(file) << page;
+  const ProcessResult drawn =
+      run_program({find_browser(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                   "--virtual-time-budget=5000", "--window-size=" + std::to_string(width) + ",900",
+                   "--dump-dom", "file://" + file.string()});
+  const std::string begin = "<pre id=\"checks\">";
+  const std::size_t from = drawn.out.find(begin);
+  EXPECT_NE(from, std::string::npos) << drawn.err;
+  if (from == std::string::npos) return {};
+  const std::size_t text = from + begin.size();
+  return Json::parse(from_base64(drawn.out.substr(text, drawn.out.find("</pre>", text) - text)));
+}
+
+TEST_F(ReportReaders, ChromiumDrawsThePage) {
+  if (find_browser().empty()) GTEST_SKIP() << "needs Chromium (Debian: chromium-headless-shell)";
+  for (const Arguments& runs : {Arguments{"one"}, Arguments{"one", "two"}})
     for (const int width : {390, 1280}) {
-      const ProcessResult drawn =
-          run_program({browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                       "--virtual-time-budget=5000", "--window-size=" + std::to_string(width) + ",900",
-                       "--dump-dom", "file://" + file.string()});
-      const std::string begin = "<pre id=\"checks\">";
-      const std::size_t from = drawn.out.find(begin);
-      ASSERT_NE(from, std::string::npos) << drawn.err;
-      const std::size_t text = from + begin.size();
-      const Json checks =
-          Json::parse(from_base64(drawn.out.substr(text, drawn.out.find("</pre>", text) - text)));
+      const Json checks = check_page(workshop, runs, width);
+      ASSERT_TRUE(checks.is_object());
       EXPECT_EQ(checks["problems"], Json::array());
       for (const char* theme : {"light", "dark"}) {
         const Json& found = checks["themes"][theme];
@@ -94,6 +104,37 @@ TEST_F(ReportReaders, ChromiumDrawsThePage) {
             << "needs the style sheet of the page";
       }
     }
+}
+
+TEST_F(ReportReaders, ChromiumRunsNoMarkupOfFiles) {
+  if (find_browser().empty()) GTEST_SKIP() << "needs Chromium (Debian: chromium-headless-shell)";
+  const fs::path run = workshop.path("<b>hostile");
+  fs::create_directories(run);
+  const Json text =
+      "</script><script>injected = 1</script><img src=x onerror='injected = 1'>" + std::string(300, 'x');
+  const Json events[] = {{{"event", "start"},
+                          {"config", {{"model", text}, {"dataset", text}, {text, text}}},
+                          {"hosts", {text}},
+                          {"devices", {text}}},
+                         {{"event", "step"}, {"step", 1}, {"loss", 1.5}, {"step_ms", 2}},
+                         {{"event", "eval"}, {"step", 1}, {"loss", nullptr}, {"accuracy", 0.5}},
+                         {{"event", "error"}, {"step", 1}, {"message", text}}};
+  std::ofstream log(run / "log.jsonl");
+  for (const Json& event : events) log << event << "\n";
+  log.close();
+  std::ofstream(run / "evaluation.json") << Json{{"step", 1},
+                                                 {"classes", {text, text}},
+                                                 {"images", {2, 1}},
+                                                 {"correct", {1, 1}},
+                                                 {"confusion", {{1, 1}, {0, 1}}},
+                                                 {"mistakes", Json::array()},
+                                                 {"mistakes_per_row", 6}};
+  for (const Arguments& runs : {Arguments{"<b>hostile"}, Arguments{"one", "<b>hostile"}}) {
+    const Json checks = check_page(workshop, runs, 390);
+    ASSERT_TRUE(checks.is_object());
+    EXPECT_EQ(checks["injected"], false);
+    EXPECT_EQ(checks["problems"], Json::array());
+    EXPECT_EQ(checks["themes"]["light"]["overflow"], 0) << checks["themes"]["light"]["outside"];
   }
 }
 

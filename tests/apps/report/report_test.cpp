@@ -129,8 +129,13 @@ TEST(Report, TextOfFilesIsNoMarkup) {
                 R"({"event":"start","config":{"model":)" + escaped + R"(,"dataset":"mnist"},"devices":[)" +
                     escaped + "]}\n" + R"({"event":"eval","step":3,"accuracy":0.5})" + "\n" +
                     R"({"event":"warning","step":1,"message":)" + escaped + "}\n");
-  std::ofstream(run / "evaluation.json") << Json{
-      {"step", 3}, {"classes", {hostile, "b"}}, {"confusion", Json::array()}, {"mistakes", Json::array()}};
+  std::ofstream(run / "evaluation.json") << Json{{"step", 3},
+                                                 {"classes", {hostile, "b"}},
+                                                 {"images", {1, 1}},
+                                                 {"correct", {1, 1}},
+                                                 {"confusion", Json::array()},
+                                                 {"mistakes", Json::array()},
+                                                 {"mistakes_per_row", 6}};
   const std::string page = report::make_page({report::read_run(run)}, 0);
   EXPECT_THAT(page, Not(HasSubstr("alert(1)</script>")));
   EXPECT_THAT(page, Not(HasSubstr("<img")));
@@ -198,8 +203,44 @@ TEST(Report, DamagedLinesAreSkippedAndCounted) {
 TEST(Report, EvaluationOfStepsThatAreNotInTheLogIsLeftOut) {
   const TempDirectory directory;
   const fs::path run = write_run(directory, "run", kStart);
-  std::ofstream(run / "evaluation.json") << R"({"step":30,"classes":["a","b"],"confusion":[],"mistakes":[]})";
-  EXPECT_TRUE(report::read_run(run).evaluation.is_null());
+  std::ofstream(run / "evaluation.json")
+      << R"({"step":30,"classes":["a"],"images":[1],"correct":[1],"confusion":[],"mistakes":[],"mistakes_per_row":6})";
+  const report::RunRecord record = report::read_run(run);
+  EXPECT_TRUE(record.evaluation.is_null());
+  EXPECT_TRUE(record.notes.empty());
+}
+
+TEST(Report, DamagedEvaluationIsLeftOut) {
+  const TempDirectory directory;
+  const fs::path run =
+      write_run(directory, "run", std::string(kStart) + R"({"event":"eval","step":3,"accuracy":0.5})" + "\n");
+  const Json whole = {{"step", 3},
+                      {"classes", {"a", "b"}},
+                      {"images", {2, 1}},
+                      {"correct", {1, 1}},
+                      {"confusion", {{1, 1}, {0, 1}}},
+                      {"mistakes", {{{"image", 0}, {"label", 0}, {"prediction", 1}, {"probability", 0.75}}}},
+                      {"mistakes_per_row", 6}};
+  const auto is_read = [&](const Json& evaluation) {
+    std::ofstream(run / "evaluation.json") << evaluation;
+    const report::RunRecord record = report::read_run(run);
+    EXPECT_EQ(record.notes.empty(), !record.evaluation.is_null());
+    return !record.evaluation.is_null();
+  };
+  EXPECT_TRUE(is_read(whole));
+  for (const auto& [name, value] : whole.items()) {
+    Json damaged = whole;
+    damaged.erase(name);
+    EXPECT_FALSE(is_read(damaged)) << "without " << name;
+    damaged[name] = "text";
+    EXPECT_FALSE(is_read(damaged)) << "text as " << name;
+  }
+  Json damaged = whole;
+  damaged["confusion"][1] = {1};
+  EXPECT_FALSE(is_read(damaged));
+  damaged = whole;
+  damaged["mistakes"][0]["prediction"] = 2;
+  EXPECT_FALSE(is_read(damaged)) << "there are two classes";
 }
 
 TEST(Report, LongLogsAreAveraged) {
