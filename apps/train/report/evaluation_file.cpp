@@ -41,9 +41,11 @@ Tensor to_unit_range(const Tensor& images) {
 
 void write_evaluation(const std::filesystem::path& directory, std::int64_t step, const Evaluation& evaluation,
                       const std::vector<std::string>& classes) {
+  std::error_code ignored;  // a file that cannot be written is the error
+  std::filesystem::create_directories(directory, ignored);
   const std::filesystem::path picture = directory / "mistakes.png";
   if (evaluation.mistakes.empty())
-    std::filesystem::remove(picture);
+    std::filesystem::remove(picture, ignored);
   else
     data::write_png_grid(picture, to_unit_range(evaluation.mistake_images), kMistakesPerRow);
   const Json json{{"step", step},

@@ -13,6 +13,7 @@
 #include "convoy/apps/doctor/host.h"
 #include "convoy/apps/doctor/load.h"
 #include "convoy/apps/programs/npy.h"
+#include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/apps/train/report/run_log.h"
 #include "convoy/apps/train/report/time_left.h"
@@ -152,6 +153,27 @@ TEST(RunLog, WorksOnAFileSystemWithoutLocks) {
     EXPECT_FALSE(log.is_locked());
     log.write("start", {{"schema", kLogSchema}});
   }
+}
+
+TEST(EvaluationFile, IsWrittenToADirectoryThatHasVanished) {
+  const TempDirectory directory;
+  const std::filesystem::path out = directory.path() / "run";
+  Evaluation evaluation{.count = 2, .loss = NAN, .accuracy = 0.5, .classes = 2};
+  evaluation.images = {1, 1};
+  evaluation.correct = {1, 0};
+  evaluation.confusion = {1, 0, 1, 0};
+  evaluation.mistakes = {{.image = 1, .label = 1, .prediction = 0, .probability = 0.75}};
+  evaluation.mistake_images = Tensor::zeros({1, 4, 5, 1}, DType::u8, Device::cpu());
+  write_evaluation(out, 7, evaluation, {"a", "b"});
+  const Json json = Json::parse(std::ifstream(out / "evaluation.json"));
+  EXPECT_EQ(json["step"], 7);
+  EXPECT_TRUE(json["loss"].is_null());
+  EXPECT_EQ(json["confusion"], (Json{{1, 0}, {1, 0}}));
+  EXPECT_EQ(json["mistakes"][0]["probability"], 0.75);
+  EXPECT_TRUE(std::filesystem::exists(out / "mistakes.png"));
+  evaluation.mistakes.clear();
+  write_evaluation(out, 8, evaluation, {"a", "b"});
+  EXPECT_FALSE(std::filesystem::exists(out / "mistakes.png")) << "of an earlier evaluation";
 }
 
 TEST(TrainingState, RoundTripsBitForBit) {
