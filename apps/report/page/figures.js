@@ -14,9 +14,11 @@ function make(tag, properties = {}, ...children) {
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
 const SYMBOLS = [d3.symbolCircle, d3.symbolSquare, d3.symbolTriangle, d3.symbolDiamond];
-const color = (i) => `var(--run${i % 8})`;
-const dash = (i) => DASHES[i % DASHES.length];
-const symbol = (i, size) => d3.symbol().type(SYMBOLS[i % SYMBOLS.length]).size(size)();
+const COLORS = 8;
+const color = (i) => `var(--run${i % COLORS})`;
+const pattern = (i) => (i + Math.floor(i / COLORS)) % 4;  // another one when the colors begin again
+const dash = (i) => DASHES[pattern(i)];
+const symbol = (i, size) => d3.symbol().type(SYMBOLS[pattern(i)]).size(size)();
 
 const drawings = [];  // functions that draw a figure again
 function redraw() {
@@ -87,12 +89,17 @@ function figure(title, caption, draw, {wide = false} = {}) {
   return element;
 }
 
+/** Returns a text of at most `length` characters, with the end of the whole, in which names often differ. */
+function shorten(text, length) {
+  const end = Math.min(4, Math.floor(length / 3));
+  return text.length > length ? `${text.slice(0, length - end - 1)}…${text.slice(text.length - end)}` : text;
+}
+
 /** Draws the names of the series in rows, and returns the height of these. */
 function drawLegend(svg, width, names) {
   let x = 8, y = 12;
   names.forEach((name, i) => {
-    const shown = name.length > 40 ? `${name.slice(0, 39)}…` : name;
-    const length = 34 + 7 * shown.length;
+    const shown = shorten(name, 40), length = 34 + 6.4 * shown.length;
     if (x > 8 && x + length > width) { x = 8; y += 18; }
     svg.append("line").attr("x1", x).attr("x2", x + 22).attr("y1", y).attr("y2", y)
         .style("stroke", color(i)).style("stroke-width", 2.5).style("stroke-dasharray", dash(i));
@@ -132,7 +139,7 @@ function lineChart({title, caption, series, format, smoothed = false, logarithmi
       return {...each, raw: points, points: isSmoothed ? smooth(points, settings.smoothing) : points, isSmoothed};
     });
     const top = (runs.length > 1 ? drawLegend(svg, width, series.map((each) => each.name)) : 0) + 10;
-    const margin = {left: 58, right: 14, bottom: 42};
+    const margin = {left: 58, right: 24, bottom: 42};
     const height = top + Math.max(190, Math.min(290, 0.45 * width)) + margin.bottom;
     const all = curves.flatMap((each) => each.raw).filter((point) => point.y !== null);
     const full = [Math.min(0, d3.min(all, (p) => p.x)), d3.max(all, (p) => p.x)];

@@ -39,7 +39,7 @@ const formatValue = (value) => value === null || value === undefined ? "–"
 function swatch(i) {
   const line = make("span", {className: "swatch"});
   line.style.borderColor = color(i);
-  line.style.borderTopStyle = ["solid", "dashed", "dotted", "double"][i % 4];
+  line.style.borderTopStyle = ["solid", "dashed", "dotted", "double"][pattern(i)];
   return line;
 }
 

@@ -4,10 +4,6 @@ const percent = d3.format(".2%"), shortPercent = d3.format(".1%");
 const MAX_MATRIX = 50;  // classes
 const MAX_PAIRS = 12;
 
-function shorten(text, length) {
-  return text.length > length ? `${text.slice(0, length - 1)}…` : text;
-}
-
 /** Returns the confusion matrix as a figure: rows are labels, columns are predictions, colors are shares of a row. */
 function confusionMatrix(evaluation) {
   const {classes, confusion, images} = evaluation;
@@ -17,7 +13,8 @@ function confusionMatrix(evaluation) {
   return figure("Confusion matrix", caption, (svg, width) => {
     const letters = Math.min(14, d3.max(classes, (name) => name.length));
     const left = Math.min(7 * letters + 12, 0.3 * width), above = Math.min(6.2 * letters + 12, 110);
-    const size = Math.min(64, (width - left - 8) / n), rowHeight = Math.min(size, Math.max(30, 300 / n));
+    const right = Math.min(40, 0.5 * above);  // the names of the last columns reach beyond these
+    const size = Math.min(64, (width - left - right) / n), rowHeight = Math.min(size, Math.max(30, 300 / n));
     const font = Math.min(13, 0.36 * size);
     const label = (x, y, name, anchor, turn) => {
       const text = svg.append("text").attr("text-anchor", anchor).style("font-size", `${Math.max(7, Math.min(12, rowHeight))}px`)
@@ -70,7 +67,7 @@ function sortableTable(columns, rows) {
       fill();
     }}, title)));
   fill();
-  return make("div", {className: "scroll"}, make("table", {}, make("thead", {}, make("tr", {}, ...head)), body));
+  return make("div", {className: "scroll tall"}, make("table", {}, make("thead", {}, make("tr", {}, ...head)), body));
 }
 
 function classTable(evaluation) {
