@@ -37,6 +37,8 @@ if(train IN_LIST CONVOY_COMPONENTS)
 endif()
 if(CONVOY_PROGRAMS)
   find_package(benchmark QUIET)
+  # D3, which draws the pages of convoy-report.
+  find_file(CONVOY_D3 d3.min.js PATHS /usr/share/nodejs/d3/dist NO_DEFAULT_PATH)
 endif()
 if(CONVOY_TESTS)
   find_package(GTest REQUIRED)

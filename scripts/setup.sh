@@ -12,7 +12,8 @@ packages=(
   libopenmpi-dev openmpi-bin                                                 # ranks
   libarchive-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libstb-dev      # data sets
   libjpeg-dev libwebp-dev libtiff-dev                                        # images
-  libgtest-dev libgmock-dev libbenchmark-dev                                 # tests and benchmarks
+  node-d3                                                                    # the pages of convoy-report
+  libgtest-dev libgmock-dev libbenchmark-dev python3-jsonschema              # tests and benchmarks
   doxygen                                                                    # the reference of the public headers
 )
 

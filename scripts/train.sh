@@ -16,7 +16,7 @@ if has_gpu; then
     say "found a GPU but no nvcc (CUDA Toolkit) to build for it: training on the CPU"
   fi
 fi
-build "$preset" --target convoy-train convoy-evaluate convoy-predict convoy-export minimal_cifar10
+build "$preset" --target convoy-train convoy-evaluate convoy-predict convoy-export convoy-report minimal_cifar10
 arguments=(--fallback-shapes "$@")
 case " $* " in
   *" --resume"*) ;;

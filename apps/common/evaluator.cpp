@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <tuple>
 
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/datasets/loader/loader.h"
@@ -104,6 +106,86 @@ void keep_logits(const LogitsReader::Batch& batch, const Tensor& all) {
   }
 }
 
+/// Returns the probability of class `c` after the softmax of a row of logits.
+double probability_of(const float* row, std::size_t classes, std::size_t c) {
+  double sum = 0;
+  for (std::size_t other = 0; other < classes; ++other)
+    sum += std::exp(static_cast<double>(row[other]) - static_cast<double>(row[c]));
+  return 1 / sum;
+}
+
+/// Selects the mistakes with the highest probabilities, at most `max_mistakes` of them.
+class MistakeSelection {
+ public:
+  explicit MistakeSelection(std::size_t max_mistakes) : max_mistakes_(max_mistakes) {}
+
+  /// Adds the mistakes of a batch. `logits` is [N, C] on any device; labels, predictions and ids (indices in the
+  /// set) have N elements. Blocks until the logits are computed if there is a mistake.
+  void add(const Tensor& logits, const std::vector<std::int32_t>& labels,
+           const std::vector<std::int32_t>& predictions, const std::vector<std::int32_t>& ids);
+  /// Adds the mistakes of the other ranks on rank 0, and removes them on the others. Collective; does nothing if
+  /// `comm` is null.
+  void gather(dist::Communicator* comm);
+  /// Returns the mistakes in descending order of probability; equal ones in the order of the set.
+  const std::vector<Mistake>& mistakes() const { return mistakes_; }
+
+ private:
+  void add(std::vector<Mistake> more);
+
+  std::size_t max_mistakes_;
+  std::vector<Mistake> mistakes_;
+};
+
+void MistakeSelection::add(const Tensor& logits, const std::vector<std::int32_t>& labels,
+                           const std::vector<std::int32_t>& predictions,
+                           const std::vector<std::int32_t>& ids) {
+  if (labels == predictions) return;
+  const std::vector<float> values = logits.to(DType::f32).to(Device::cpu()).to_vector<float>();
+  const auto classes = static_cast<std::size_t>(logits.size(1));
+  std::vector<Mistake> more;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] == predictions[i]) continue;
+    const double probability =
+        probability_of(values.data() + i * classes, classes, static_cast<std::size_t>(predictions[i]));
+    if (std::isfinite(probability)) more.push_back({ids[i], labels[i], predictions[i], probability});
+  }
+  add(std::move(more));
+}
+
+void MistakeSelection::gather(dist::Communicator* comm) {
+  if (comm == nullptr) return;
+  nlohmann::json local = nlohmann::json::array();
+  for (const Mistake& mistake : mistakes_)
+    local.push_back({mistake.image, mistake.label, mistake.prediction, mistake.probability});
+  std::vector<Mistake> all;
+  for (const std::string& text : comm->gather_object(local.dump()))
+    for (const nlohmann::json& each : nlohmann::json::parse(text))
+      all.push_back({each[0], each[1], each[2], each[3]});
+  mistakes_.clear();
+  add(std::move(all));
+}
+
+void MistakeSelection::add(std::vector<Mistake> more) {
+  mistakes_.insert(mistakes_.end(), more.begin(), more.end());
+  std::sort(mistakes_.begin(), mistakes_.end(), [](const Mistake& a, const Mistake& b) {
+    return std::tuple(-a.probability, a.image) < std::tuple(-b.probability, b.image);
+  });
+  if (mistakes_.size() > max_mistakes_) mistakes_.resize(max_mistakes_);
+}
+
+/// Returns the images of the mistakes, one per row.
+Tensor images_of(const std::vector<Mistake>& mistakes, const data::ImageSet& set) {
+  if (mistakes.empty()) return {};
+  const Shape& shape = set.images.shape();
+  const Tensor images =
+      Tensor::empty({std::ssize(mistakes), shape[1], shape[2], shape[3]}, DType::u8, Device::cpu());
+  for (std::int64_t row = 0; const Mistake& mistake : mistakes) {
+    images.rows(row, row + 1).copy_from(set.images.rows(mistake.image, mistake.image + 1));
+    ++row;
+  }
+  return images;
+}
+
 }  // namespace
 
 std::optional<Evaluation> evaluate(const models::Model& model, const DeviceContext& device,
@@ -119,6 +201,7 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
   if (options.keep_logits)  // zeros, so that the sum over ranks has the rows of all
     result.logits = Tensor::zeros({set.size(), result.classes},
                                   options.dtype == DType::f64 ? DType::f64 : DType::f32, Device::cpu());
+  MistakeSelection mistakes(Evaluation::kMaxMistakes);
   double loss_sum = 0;
   std::int64_t done = 0;
   while (true) {
@@ -130,6 +213,7 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
     loss_sum += cross_entropy_sum(batch->logits, batch->labels).value().item();
     const std::vector<std::int32_t> labels = batch->labels.to_vector<std::int32_t>();
     const std::vector<std::int32_t> predictions = predicted_classes(batch->logits.value());
+    mistakes.add(batch->logits.value(), labels, predictions, batch->ids.to_vector<std::int32_t>());
     for (std::size_t i = 0; i < labels.size(); ++i) {
       const auto label = static_cast<std::size_t>(labels[i]),
                  prediction = static_cast<std::size_t>(predictions[i]);
@@ -144,6 +228,9 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
     add_up(*options.comm, result, loss_sum);
     if (options.keep_logits) dist::all_reduce_and_wait(*options.comm, result.logits.view());
   }
+  mistakes.gather(options.comm);
+  result.mistakes = mistakes.mistakes();
+  result.mistake_images = images_of(result.mistakes, set);
   result.count = std::accumulate(result.images.begin(), result.images.end(), std::int64_t{0});
   if (result.count == 0) fail<DataError>("evaluation: the set has no images");
   const auto correct = std::accumulate(result.correct.begin(), result.correct.end(), std::int64_t{0});

@@ -13,6 +13,14 @@
 
 namespace convoy {
 
+/// An image whose predicted class is not its label.
+struct Mistake {
+  std::int64_t image = 0;       // index in the set
+  std::int32_t label = 0;       // class of the image
+  std::int32_t prediction = 0;  // class with the highest probability
+  double probability = 0;       // of the prediction, 0 … 1
+};
+
 /// The result of an evaluation.
 struct Evaluation {
   std::int64_t count = 0;             // number of images
@@ -23,11 +31,17 @@ struct Evaluation {
   std::vector<std::int64_t> correct;  // [classes]: of these, the correctly classified ones
   /// [classes, classes]: rows are labels, columns predictions. Empty for more than kMaxConfusionClasses.
   std::vector<std::int64_t> confusion;
+  /// The most confident mistakes, at most kMaxMistakes, in descending order of their probability. Of all ranks on
+  /// rank 0; empty on the others.
+  std::vector<Mistake> mistakes;
+  Tensor mistake_images;  // u8 [mistakes, H, W, C] in host memory; undefined without mistakes
   /// [count, classes] in host memory, f64 or f32: the logits of each image, in the order of the set.
   /// Undefined unless EvaluationOptions::keep_logits is set.
   Tensor logits;
   /// With 21,000 classes the matrix would have 3.5 GB.
   static constexpr int kMaxConfusionClasses = 1000;
+  /// A screen of images.
+  static constexpr std::size_t kMaxMistakes = 24;
 };
 
 /// Options of evaluate().

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "convoy/kernels/base/random.h"
+#include "tests/apps/log_schema.h"
 
 namespace convoy::testing {
 namespace {
@@ -143,6 +144,7 @@ std::vector<Json> Workshop::log(const std::string& out) const {
     if (lines.eof()) break;  // a line without its end: it is being written, or its writer was killed
     const Json event = Json::parse(line, nullptr, false);
     EXPECT_TRUE(event.is_object()) << line;
+    EXPECT_EQ(log_violation(event), "") << line;
     events.push_back(event);
   }
   return events;

@@ -42,7 +42,7 @@ class Workshop {
 
   std::filesystem::path path(const std::string& name) const { return directory_.path() / name; }
   const TempDirectory& directory() const { return directory_; }
-  /// Returns all events of OUT/log.jsonl. A line that is not a JSON object fails the test.
+  /// Returns all events of OUT/log.jsonl. A line that docs/log.schema.json does not allow fails the test.
   std::vector<Json> log(const std::string& out) const;
   /// Returns the events of one kind.
   std::vector<Json> events(const std::string& out, const std::string& event) const;

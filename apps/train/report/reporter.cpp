@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "convoy/apps/common/counted.h"
+#include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/version.h"
@@ -30,11 +32,50 @@ ProgressOptions progress_options(const Setup& setup, const Trainer& trainer, con
           .quiet = options.quiet};
 }
 
+/// Returns the elements of a comma-separated list; none for "none".
+std::vector<std::string> split_list(const std::string& text) {
+  std::vector<std::string> elements;
+  std::istringstream parts(text == "none" ? "" : text);
+  for (std::string part; std::getline(parts, part, ',');) elements.push_back(part);
+  return elements;
+}
+
+/// Returns the value of a flag; null for an optional flag without a value.
+Json setting_to_json(const CommandLine::Flag& flag) {
+  return std::visit(
+      [&](const auto* target) -> Json {
+        if constexpr (requires { target->has_value(); })
+          return target->has_value() ? Json(**target) : Json();
+        else
+          return Json(*target);
+      },
+      flag.target);
+}
+
+/// Returns the settings of config.toml by their names, as JSON values of their types. The settings of flags that
+/// take a list, such as --augment, are lists.
+Json settings_to_json(TrainOptions options) {
+  Json settings = Json::object();
+  const CommandLine line = train_command_line(options);
+  for (const CommandLine::Flag& flag : line.flags()) {
+    if (!flag.details.in_config) continue;
+    Json value = setting_to_json(flag);
+    if (value.is_null()) continue;  // an optional flag without a value
+    if (flag.details.value == "LIST") value = split_list(value.get<std::string>());
+    settings[flag.name] = std::move(value);
+  }
+  return settings;
+}
+
 }  // namespace
 
 Reporter::Reporter(const std::filesystem::path& log, std::optional<std::int64_t> resume_step,
                    const Setup& setup, const Trainer& trainer, const Job& job)
-    : log_(log, resume_step), progress_(progress_options(setup, trainer, job)) {}
+    : log_(log, resume_step, trainer.state().train_seconds),
+      progress_(progress_options(setup, trainer, job)),
+      directory_(log.parent_path()),
+      classes_(setup.data.classes),
+      steps_per_epoch_(trainer.steps_per_epoch()) {}
 
 void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job) {
   std::vector<std::string> hosts;  // by node number
@@ -45,7 +86,7 @@ void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job)
                        {"step", trainer.state().step},
                        {"total_steps", trainer.total_steps()},
                        {"steps_per_epoch", trainer.steps_per_epoch()},
-                       {"config", flags_by_name(setup.config)},
+                       {"config", settings_to_json(setup.options)},
                        {"hosts", hosts},
                        {"devices", job.devices()},
                        {"world_size", job.info().world_size},
@@ -117,7 +158,9 @@ void Reporter::on_step(const StepReport& report) {
 }
 
 void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best) {
+  const std::int64_t epoch = std::max<std::int64_t>(step - 1, 0) / steps_per_epoch_;
   log_.write("eval", {{"step", step},
+                      {"epoch", epoch},
                       {"loss", evaluation.loss},
                       {"accuracy", evaluation.accuracy},
                       {"count", evaluation.count},
@@ -125,6 +168,7 @@ void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bo
   progress_.evaluated(evaluation.accuracy,
                       fmt::format("evaluation at step {}: test accuracy {:.2f}%, loss {:.4f}{}", step,
                                   evaluation.accuracy * 100, evaluation.loss, is_best ? " (best)" : ""));
+  if (is_best) write_evaluation(directory_, step, evaluation, classes_);
 }
 
 Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
@@ -158,7 +202,8 @@ void print_result(const Json& result, const std::string& out, const std::string&
                             result["images_per_second"].get<double>())},
                {"parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>())},
                {"output", out},
-               {"predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out)}});
+               {"predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out)},
+               {"report with", fmt::format("convoy-report {}", out)}});
 }
 
 }  // namespace convoy

@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/apps/train/report/run_log.h"
@@ -38,6 +39,9 @@ class Reporter {
 
   RunLog log_;
   Progress progress_;
+  std::filesystem::path directory_;
+  std::vector<std::string> classes_;
+  std::int64_t steps_per_epoch_;
 };
 
 /// Returns the fields of the result event.

@@ -1,9 +1,12 @@
 #include "convoy/apps/train/report/run_log.h"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -38,9 +41,19 @@ void write_whole(int descriptor, std::string_view bytes, const std::filesystem::
   }
 }
 
+/// Returns the time as ISO 8601 with milliseconds: "2026-01-31T23:59:59.123Z".
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::now();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now - seconds);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)), milliseconds.count());
+}
+
 }  // namespace
 
-RunLog::RunLog(std::filesystem::path path, std::optional<std::int64_t> resume_step) : path_(std::move(path)) {
+RunLog::RunLog(std::filesystem::path path, std::optional<std::int64_t> resume_step, double elapsed_before)
+    : path_(std::move(path)), elapsed_before_(elapsed_before) {
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (descriptor_ < 0) fail<OutputError>("{}: {}", path_.string(), std::strerror(errno));
   try {
@@ -63,7 +76,10 @@ void RunLog::truncate_to(std::int64_t step) {
     for_each_event(path_, [&](const std::string& line, const Json& event) {
       if (event["event"] == "result") return;
       const bool later = event.contains("step") && event["step"].is_number() && event["step"] > step;
-      if (!later) kept += line + "\n";
+      if (later) return;
+      kept += line + "\n";
+      if (const auto found = event.find("elapsed"); found != event.end() && found->is_number())
+        elapsed_before_ = std::max(elapsed_before_, found->get<double>());
     });
   // In place, because the lock belongs to this file. A kill between the two calls loses log lines but no
   // checkpoint.
@@ -72,7 +88,9 @@ void RunLog::truncate_to(std::int64_t step) {
 }
 
 void RunLog::write(std::string_view event, const nlohmann::ordered_json& fields) {
-  Json line{{"event", event}};
+  const std::chrono::duration<double> since_opening = std::chrono::steady_clock::now() - opened_;
+  const double elapsed = elapsed_before_ + since_opening.count();
+  Json line{{"event", event}, {"time", utc_now()}, {"elapsed", std::round(elapsed * 1e3) / 1e3}};
   line.update(fields);
   write_whole(descriptor_, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n", path_);
 }

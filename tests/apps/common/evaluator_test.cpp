@@ -73,6 +73,37 @@ data::ImageSet random_set(std::int64_t count) {
           .labels = Tensor::from(labels, {count}, Device::cpu())};
 }
 
+TEST(Evaluator, SelectsTheSameMistakesOnAnyNumberOfRanks) {
+  const data::ImageSet set = random_set(61);
+  const auto evaluate_by = [&](dist::Communicator* comm) {
+    const DeviceContext device = DeviceContext::create_cpu({.threads = 1});
+    const models::Model model = models::lenet({.input = {17, 16, 3}, .classes = 4, .device = device});
+    return *evaluate(model, device, set, {.batch_size = 8, .workers = 0, .comm = comm});
+  };
+  const Evaluation alone = evaluate_by(nullptr);
+  ASSERT_EQ(alone.mistakes.size(), Evaluation::kMaxMistakes) << "random images: three quarters are wrong";
+  std::vector<Evaluation> results(2);
+  std::vector<std::thread> threads;
+  for (auto& comm : dist::make_thread_communicators(2))
+    threads.emplace_back([&, own = std::move(comm)]() mutable {
+      results[static_cast<std::size_t>(own->rank())] = evaluate_by(own.get());
+      own->finish();
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(results[1].mistakes.empty());
+  ASSERT_EQ(results[0].mistakes.size(), alone.mistakes.size());
+  const std::vector<std::int32_t> labels = set.labels.to_vector<std::int32_t>();
+  for (std::size_t i = 0; i < alone.mistakes.size(); ++i) {
+    const Mistake &one = alone.mistakes[i], &two = results[0].mistakes[i];
+    EXPECT_EQ(one.image, two.image);
+    EXPECT_EQ(one.prediction, two.prediction);
+    EXPECT_EQ(one.label, labels[static_cast<std::size_t>(one.image)]);
+    const auto row = static_cast<std::int64_t>(i);
+    EXPECT_EQ(results[0].mistake_images.rows(row, row + 1).to_vector<std::uint8_t>(),
+              set.images.rows(one.image, one.image + 1).to_vector<std::uint8_t>());
+  }
+}
+
 /// Returns a copy of [N, H, W, C] u8 images that is shifted by `shift` pixels down and right with reflected
 /// borders, and then mirrored.
 Tensor view_of(const Tensor& images, int shift, bool mirror) {

@@ -223,7 +223,7 @@ TEST_F(Flags, OverfittingOneBatchDrivesItsLossDown) {
 
 TEST_F(Flags, ThreadsMatchTheLog) {
   const std::string out = train({"--threads", "2"});
-  EXPECT_EQ(workshop->events(out, "start")[0]["config"]["threads"], "2");
+  EXPECT_EQ(workshop->events(out, "start")[0]["config"]["threads"], 2);
   // Counts the threads of the process while it trains.
   const auto max_threads = [&](const char* threads) {
     std::string name = std::string("threads") + threads;

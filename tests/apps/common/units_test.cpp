@@ -13,6 +13,7 @@
 #include "convoy/apps/doctor/host.h"
 #include "convoy/apps/doctor/load.h"
 #include "convoy/apps/programs/npy.h"
+#include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/apps/train/report/progress.h"
 #include "convoy/apps/train/report/run_log.h"
 #include "convoy/apps/train/report/time_left.h"
@@ -110,6 +111,33 @@ TEST(RunLog, IsTruncatedToTheCheckpoint) {
   EXPECT_EQ(std::filesystem::file_size(file), 0u);
 }
 
+TEST(RunLog, ElapsedTimeContinuesAfterAResumption) {
+  const TempDirectory directory;
+  const std::filesystem::path file = directory.path() / "log.jsonl";
+  const auto elapsed_of_last_line = [&] {
+    std::ifstream in(file);
+    std::string last;
+    for (std::string line; std::getline(in, line);) last = line;
+    return Json::parse(last)["elapsed"].get<double>();
+  };
+  std::ofstream(file) << R"({"event":"step","elapsed":7.5,"step":2})"
+                      << "\n"
+                      << R"({"event":"step","elapsed":9.5,"step":3})"
+                      << "\n";
+  const auto begin = std::chrono::steady_clock::now();
+  const auto expect_elapsed_from = [&](double before) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    EXPECT_GE(elapsed_of_last_line(), before);
+    EXPECT_LE(elapsed_of_last_line(), before + passed.count() + 1e-3) << "rounded to milliseconds";
+  };
+  RunLog(file, 2, /*elapsed_before=*/6).write("start", {{"step", 2}});
+  expect_elapsed_from(7.5);
+  RunLog(file, 2, /*elapsed_before=*/20).write("start", {{"step", 2}});
+  expect_elapsed_from(20);
+  RunLog(file, std::nullopt).write("start", {{"step", 0}});
+  expect_elapsed_from(0);
+}
+
 TEST(RunLog, RefusesASecondWriter) {
   const TempDirectory directory;
   const RunLog first(directory.path() / "log.jsonl", std::nullopt);
@@ -125,6 +153,27 @@ TEST(RunLog, WorksOnAFileSystemWithoutLocks) {
     EXPECT_FALSE(log.is_locked());
     log.write("start", {{"schema", kLogSchema}});
   }
+}
+
+TEST(EvaluationFile, IsWrittenToADirectoryThatHasVanished) {
+  const TempDirectory directory;
+  const std::filesystem::path out = directory.path() / "run";
+  Evaluation evaluation{.count = 2, .loss = NAN, .accuracy = 0.5, .classes = 2};
+  evaluation.images = {1, 1};
+  evaluation.correct = {1, 0};
+  evaluation.confusion = {1, 0, 1, 0};
+  evaluation.mistakes = {{.image = 1, .label = 1, .prediction = 0, .probability = 0.75}};
+  evaluation.mistake_images = Tensor::zeros({1, 4, 5, 1}, DType::u8, Device::cpu());
+  write_evaluation(out, 7, evaluation, {"a", "b"});
+  const Json json = Json::parse(std::ifstream(out / "evaluation.json"));
+  EXPECT_EQ(json["step"], 7);
+  EXPECT_TRUE(json["loss"].is_null());
+  EXPECT_EQ(json["confusion"], (Json{{1, 0}, {1, 0}}));
+  EXPECT_EQ(json["mistakes"][0]["probability"], 0.75);
+  EXPECT_TRUE(std::filesystem::exists(out / "mistakes.png"));
+  evaluation.mistakes.clear();
+  write_evaluation(out, 8, evaluation, {"a", "b"});
+  EXPECT_FALSE(std::filesystem::exists(out / "mistakes.png")) << "of an earlier evaluation";
 }
 
 TEST(TrainingState, RoundTripsBitForBit) {

@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -30,9 +32,13 @@ TEST(Run, WritesLogCheckpointsAndSamples) {
   const Json start = log.front(), result = log.back();
   EXPECT_EQ(start["event"], "start");
   EXPECT_FALSE(start["hosts"][0].get<std::string>().empty());
-  EXPECT_EQ(start["schema"], 1);
+  EXPECT_EQ(start["schema"], 2);
   EXPECT_EQ(start["version"], kVersion);
   EXPECT_EQ(start["config"]["model"], "lenet");
+  EXPECT_EQ(start["config"]["batch-size"].dump(), "32");
+  EXPECT_EQ(start["config"]["lr"].dump(), "0.05");
+  EXPECT_EQ(start["config"]["deterministic"].dump(), "false");
+  EXPECT_EQ(start["config"]["augment"].dump(), "[]");
   EXPECT_EQ(start["total_steps"], 60);
   EXPECT_EQ(result["event"], "result");
   for (const char* key : {"test_accuracy", "test_loss", "train_seconds", "images_per_second", "steps",
@@ -48,7 +54,14 @@ TEST(Run, WritesLogCheckpointsAndSamples) {
          {"loss", "average_loss", "lr", "images_per_second", "step_ms", "data_ms", "memory_bytes"})
       EXPECT_TRUE(steps[i][key].is_number()) << key;
   }
-  const Json evaluation = workshop.events("run", "eval").back();
+  for (std::size_t i = 1; i < log.size(); ++i) {
+    EXPECT_GE(log[i]["elapsed"], log[i - 1]["elapsed"]);
+    EXPECT_GE(log[i]["time"], log[i - 1]["time"]) << "as text, times have the order of time";
+  }
+  EXPECT_GE(result["elapsed"], result["train_seconds"].get<double>() - 1e-3);
+  const std::vector<Json> evaluations = workshop.events("run", "eval");
+  for (std::size_t i = 0; i < evaluations.size(); ++i) EXPECT_EQ(evaluations[i]["epoch"], i);
+  const Json evaluation = evaluations.back();
   EXPECT_EQ(evaluation["step"], 60);
   EXPECT_EQ(evaluation["count"], 100);
   EXPECT_EQ(evaluation["accuracy"], result["test_accuracy"]);
@@ -62,7 +75,63 @@ TEST(Run, WritesLogCheckpointsAndSamples) {
   EXPECT_EQ(samples.shape(), (Shape{8 * 58, 8 * 58, 3}))
       << "eight images of 28 pixels, twice as large, and gaps of 2";
   EXPECT_THAT(run.out, HasSubstr("convoy-predict --checkpoint " + workshop.path("run").string()));
+  EXPECT_THAT(run.out, HasSubstr("convoy-report " + workshop.path("run").string()));
   EXPECT_THAT(run.out, ::testing::Not(HasSubstr("\r"))) << "a progress bar was drawn in a pipe";
+}
+
+TEST(Run, ConfigurationInTheLogIsThatOfConfigToml) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run", {"--max-steps", "1", "--augment", "crop=2,flip"}).exit_code, 0);
+  const Json config = workshop.log("run").front()["config"];
+  EXPECT_EQ(config["augment"], (Json{"crop=2", "flip"}));
+  std::istringstream lines(read_text(workshop.path("run") / "config.toml"));
+  std::size_t keys = 0;
+  for (std::string line; std::getline(lines, line); ++keys) {
+    const std::string key = line.substr(0, line.find(" = ")), value = line.substr(line.find(" = ") + 3);
+    ASSERT_TRUE(config.contains(key)) << key;
+    if (config[key].is_number()) {
+      EXPECT_EQ(config[key].get<double>(), std::stod(value)) << key;
+    } else if (config[key].is_string()) {
+      EXPECT_EQ("'" + config[key].get<std::string>() + "'", value) << key;
+    }
+  }
+  EXPECT_EQ(keys, config.size());
+}
+
+TEST(Run, WritesThePredictionsOfTheBestEvaluation) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run", {"--epochs", "2", "--lr", "0.001"}).exit_code, 0);
+  const std::filesystem::path out = workshop.path("run");
+  const Json file = Json::parse(read_text(out / "evaluation.json"));
+  const ProcessResult again =
+      workshop.run("convoy-evaluate",
+                   {"--checkpoint", out, "--data", workshop.path("digits"), "--json",
+                    workshop.path("again.json"), "--logits", workshop.path("logits.npy"), "--device", "cpu"});
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  const Json expected = Json::parse(read_text(workshop.path("again.json")));
+  for (const char* key : {"step", "count", "accuracy", "classes", "images", "correct", "confusion"})
+    EXPECT_EQ(file[key], expected[key]) << key;
+  const Json& mistakes = file["mistakes"];
+  ASSERT_FALSE(mistakes.empty()) << "a rate this low must leave mistakes";
+  const std::string logits = read_text(workshop.path("logits.npy"));
+  const auto* const rows = reinterpret_cast<const float*>(logits.data() + logits.size() - 100 * 10 * 4);
+  for (std::size_t i = 0; i < mistakes.size(); ++i) {
+    const Json& mistake = mistakes[i];
+    const float* const row = rows + mistake["image"].get<int>() * 10;
+    const auto prediction = std::max_element(row, row + 10) - row;
+    EXPECT_EQ(mistake["prediction"], prediction);
+    EXPECT_NE(mistake["label"], prediction);
+    double sum = 0;
+    for (int c = 0; c < 10; ++c) sum += std::exp(row[c] - row[prediction]);
+    EXPECT_NEAR(mistake["probability"].get<double>(), 1 / sum, 1e-5);
+    if (i > 0) {
+      EXPECT_LE(mistake["probability"], mistakes[i - 1]["probability"]);
+    }
+  }
+  const std::size_t wrong = 100 - std::llround(100 * file["accuracy"].get<double>());
+  EXPECT_EQ(mistakes.size(), std::min<std::size_t>(wrong, 24));
+  const Tensor picture = data::read_image(out / "mistakes.png");
+  EXPECT_EQ(picture.size(1), 6 * 58) << "six images of 28 pixels, twice as large, and gaps of 2";
 }
 
 TEST(Run, MemoryIsConstantOverSteps) {

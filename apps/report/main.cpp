@@ -1,0 +1,133 @@
+// convoy-report: turns the logs of runs into an HTML page, a table or event files of TensorBoard.
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "convoy/apps/common/command_line.h"
+#include "convoy/apps/common/run_main.h"
+#include "convoy/apps/common/signals.h"
+#include "convoy/apps/report/csv.h"
+#include "convoy/apps/report/page.h"
+#include "convoy/apps/report/page_files.h"
+#include "convoy/apps/report/tensorboard.h"
+#include "convoy/engine/io/file.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::vector<std::string> runs;
+  std::optional<std::string> out;
+  std::string csv, tensorboard;
+  bool watch = false;
+};
+
+CommandLine command_line(Options& o) {
+  CommandLine line("convoy-report",
+                   "Turns the directories of one or more runs into a page that a browser opens.");
+  line.add_positionals("RUN", o.runs, "Directories of runs of convoy-train (--out)");
+  line.group("Output");
+  line.add(
+      "out", &o.out, "HTML page, which needs no other file",
+      {.value = "FILE", .default_text = "report.html of the first run; none with --csv or --tensorboard"});
+  line.add("csv", &o.csv, "Table of all steps, evaluations and results", {.value = "FILE"});
+  line.add("tensorboard", &o.tensorboard, "Directory for event files of TensorBoard, one directory per run",
+           {.value = "DIR"});
+  line.add("watch", &o.watch, "Repeat while the runs are written; the page reloads itself",
+           {.in_config = false});
+  return line;
+}
+
+/// Writes a file, in a directory that is created if necessary.
+void write(const fs::path& file, const std::string& bytes) {
+  std::error_code error;
+  if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
+  if (error) fail<OutputError>("{}: {}", file.parent_path().string(), error.message());
+  io::write_file_atomically(file, bytes);
+}
+
+void write_all(const Options& options, const std::vector<RunRecord>& runs, bool goes_on) {
+  constexpr int kReloadSeconds = 5;
+  if (options.out) write(*options.out, make_page(runs, goes_on ? kReloadSeconds : 0));
+  if (!options.csv.empty()) write(options.csv, to_csv(runs));
+  if (options.tensorboard.empty()) return;
+  for (const RunRecord& run : runs)
+    write(fs::path(options.tensorboard) / run.name / kEventFile, to_event_file(run));
+}
+
+/// Returns the times at which the files of the runs were written.
+std::vector<fs::file_time_type> times_of(const std::vector<std::string>& directories) {
+  std::vector<fs::file_time_type> times;
+  std::error_code ignored;  // a file that is missing has the earliest time
+  for (const std::string& directory : directories)
+    for (const char* name : {"log.jsonl", "evaluation.json", "trace.json"})
+      times.push_back(fs::last_write_time(fs::path(directory) / name, ignored));
+  return times;
+}
+
+bool all_complete(const std::vector<RunRecord>& runs) {
+  for (const RunRecord& run : runs)
+    if (run.last("result") == nullptr) return false;
+  return true;
+}
+
+/// Blocks until a file of the runs is written after `times`, or a signal comes.
+void wait_for_change(const std::vector<std::string>& directories,
+                     const std::vector<fs::file_time_type>& times) {
+  constexpr auto kInterval = std::chrono::milliseconds(200);
+  while (StopSignals::received() == 0) {
+    if (times_of(directories) != times) return;
+    std::this_thread::sleep_for(kInterval);
+  }
+}
+
+/// Prints warnings and the names of the files.
+void print_summary(const Options& options, const std::vector<RunRecord>& runs) {
+  for (const RunRecord& run : runs)
+    for (const std::string& note : run.notes)
+      fmt::print(stderr, "convoy-report: warning: {}: {}\n", run.directory.string(), note);
+  if (options.out) fmt::print("page          {}\n", *options.out);
+  if (!options.csv.empty()) fmt::print("table         {}\n", options.csv);
+  if (!options.tensorboard.empty())
+    fmt::print("event files   {}: tensorboard --logdir {}\n", options.tensorboard, options.tensorboard);
+  std::fflush(stdout);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CommandLine line = command_line(options);
+  if (!line.parse(argc, argv)) return 0;
+  check(!options.runs.empty(), "no run: expected directories of runs, such as runs/resnet20-cifar10");
+  if (!options.out && options.csv.empty() && options.tensorboard.empty())
+    options.out = (fs::path(options.runs.front()) / "report.html").string();
+  check(
+      !options.out || *page_files::kD3 != '\0',
+      "--out {}: this build has no D3, which draws the page; install node-d3 and build again, or use --csv or "
+      "--tensorboard",
+      options.out.value_or(""));
+  const StopSignals signals(/*announces=*/false);
+  bool printed = false;
+  while (true) {
+    const std::vector<fs::file_time_type> times = times_of(options.runs);  // before the files are read
+    const std::vector<RunRecord> runs = read_runs(options.runs);
+    const bool goes_on = options.watch && !all_complete(runs) && StopSignals::received() == 0;
+    write_all(options, runs, goes_on);
+    if (!std::exchange(printed, true)) print_summary(options, runs);
+    if (!goes_on) break;
+    wait_for_change(options.runs, times);
+  }
+  const int signal = StopSignals::received();
+  return signal == 0 ? 0 : 128 + signal;
+}
+
+}  // namespace
+}  // namespace convoy::report
+
+int main(int argc, char** argv) {
+  return convoy::run_main("convoy-report", [&] { return convoy::report::run(argc, argv); });
+}

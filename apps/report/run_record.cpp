@@ -1,0 +1,162 @@
+#include "convoy/apps/report/run_record.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "convoy/kernels/base/check.h"
+
+namespace convoy::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Returns the contents of a file; empty if it cannot be read.
+std::string read_bytes(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return "";
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Returns whether a line of a log is an event that the report can use.
+bool is_event(const Json& line) {
+  return line.is_object() && line.contains("event") && line["event"].is_string();
+}
+
+void read_log(RunRecord& run) {
+  const fs::path path = run.directory / "log.jsonl";
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::error_code ignored;
+  if (!file || fs::is_directory(path, ignored))
+    fail<DataError>("{}: {}; expected the directory of a run of convoy-train", path.string(),
+                    std::strerror(errno == 0 ? EISDIR : errno));
+  for (std::string line; std::getline(file, line);) {
+    if (file.eof()) break;  // a line without its end, which is being written
+    Json event = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (is_event(event))
+      run.events.push_back(std::move(event));
+    else
+      ++run.damaged_lines;
+  }
+  const auto start = std::find_if(run.events.begin(), run.events.end(),
+                                  [](const Json& event) { return event["event"] == "start"; });
+  if (start == run.events.end())
+    fail<DataError>("{}: found no start event, expected the log of convoy-train{}", path.string(),
+                    run.damaged_lines > 0 ? fmt::format(" ({} damaged lines)", run.damaged_lines) : "");
+  run.damaged_lines += static_cast<std::size_t>(start - run.events.begin());
+  run.events.erase(run.events.begin(), start);
+  if (run.damaged_lines > 0)
+    run.notes.push_back(fmt::format("log.jsonl: {} damaged lines are left out", run.damaged_lines));
+}
+
+bool is_list_of(const Json& list, std::size_t size, bool (Json::*is_type)() const noexcept) {
+  return list.is_array() && list.size() == size &&
+         std::all_of(list.begin(), list.end(), [&](const Json& each) { return (each.*is_type)(); });
+}
+
+/// Returns whether a mistake has all its fields, with classes below `classes`.
+bool is_mistake(const Json& mistake, std::size_t classes) {
+  const auto is_class = [&](const Json& number) { return number.is_number_unsigned() && number < classes; };
+  return mistake.is_object() && mistake.value("image", Json()).is_number() &&
+         mistake.value("probability", Json()).is_number() && is_class(mistake.value("label", Json())) &&
+         is_class(mistake.value("prediction", Json()));
+}
+
+/// Returns whether the contents of evaluation.json have the fields and sizes that docs/files.md describes.
+bool is_evaluation(const Json& json) {
+  if (!json.is_object() || !json.value("step", Json()).is_number()) return false;
+  const Json names = json.value("classes", Json()), confusion = json.value("confusion", Json());
+  const Json mistakes = json.value("mistakes", Json()), per_row = json.value("mistakes_per_row", Json());
+  const std::size_t classes = names.size();
+  const auto is_row = [&](const Json& row) { return is_list_of(row, classes, &Json::is_number); };
+  return is_list_of(names, classes, &Json::is_string) && is_row(json.value("images", Json())) &&
+         is_row(json.value("correct", Json())) && confusion.is_array() &&
+         (confusion.empty() || confusion.size() == classes) &&
+         std::all_of(confusion.begin(), confusion.end(), is_row) && mistakes.is_array() &&
+         std::all_of(mistakes.begin(), mistakes.end(),
+                     [&](const Json& each) { return is_mistake(each, classes); }) &&
+         per_row.is_number_unsigned() && per_row > 0;
+}
+
+/// Reads evaluation.json, unless it belongs to steps that a resumed training has not repeated yet.
+void read_evaluation(RunRecord& run) {
+  const std::string text = read_bytes(run.directory / "evaluation.json");
+  if (text.empty()) return;
+  Json evaluation = Json::parse(text, nullptr, false);
+  if (!is_evaluation(evaluation)) {
+    run.notes.emplace_back("evaluation.json: damaged, and left out");
+    return;
+  }
+  const bool is_in_log = std::any_of(run.events.begin(), run.events.end(), [&](const Json& event) {
+    return event["event"] == "eval" && event.value("step", Json()) == evaluation["step"];
+  });
+  if (!is_in_log) return;
+  run.evaluation = std::move(evaluation);
+  run.mistakes_png = read_bytes(run.directory / "mistakes.png");
+}
+
+/// Returns the trace file of a run: RUN/trace.json, or the file of --trace.
+fs::path trace_file(const RunRecord& run) {
+  const Json config = run.last("start")->value("config", Json::object());
+  std::error_code ignored;
+  if (const fs::path own = run.directory / "trace.json"; fs::exists(own, ignored)) return own;
+  const Json named = config.is_object() ? config.value("trace", Json()) : Json();
+  return named.is_string() ? fs::path(named.get<std::string>()) : fs::path();
+}
+
+void read_trace(RunRecord& run) {
+  const fs::path path = trace_file(run);
+  const std::string text = path.empty() ? "" : read_bytes(path);
+  if (text.empty()) return;
+  Json trace = Json::parse(text, nullptr, false);
+  if (trace.is_object() && trace.contains("traceEvents") && trace["traceEvents"].is_array())
+    run.trace = std::move(trace["traceEvents"]);
+  else
+    run.notes.push_back(fmt::format("{}: not a trace of convoy-train, and left out", path.string()));
+}
+
+/// Returns the last `parts` parts of a path: "b/c" of "a/b/c" for 2.
+std::string tail_of(const fs::path& path, int parts) {
+  fs::path normal = fs::absolute(path).lexically_normal();
+  if (!normal.has_filename()) normal = normal.parent_path();  // a trailing slash
+  fs::path tail;
+  for (int i = 0; i < parts && normal.has_relative_path(); ++i, normal = normal.parent_path())
+    tail = tail.empty() ? normal.filename() : normal.filename() / tail;
+  return tail.string();
+}
+
+}  // namespace
+
+const Json* RunRecord::last(const std::string& event) const {
+  const auto found =
+      std::find_if(events.rbegin(), events.rend(), [&](const Json& each) { return each["event"] == event; });
+  return found == events.rend() ? nullptr : &*found;
+}
+
+RunRecord read_run(const fs::path& directory) {
+  RunRecord run{.directory = directory, .name = tail_of(directory, 1)};
+  read_log(run);
+  read_evaluation(run);
+  read_trace(run);
+  return run;
+}
+
+std::vector<RunRecord> read_runs(const std::vector<std::string>& directories) {
+  std::vector<RunRecord> runs;
+  for (const std::string& directory : directories) runs.push_back(read_run(directory));
+  constexpr int kMaxParts = 32;
+  for (int parts = 2; parts <= kMaxParts; ++parts) {
+    std::set<std::string> names;
+    for (const RunRecord& run : runs) names.insert(run.name);
+    if (names.size() == runs.size()) break;
+    for (RunRecord& run : runs) run.name = tail_of(run.directory, parts);
+  }
+  return runs;
+}
+
+}  // namespace convoy::report

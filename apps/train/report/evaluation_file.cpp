@@ -1,0 +1,65 @@
+#include "convoy/apps/train/report/evaluation_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include "convoy/datasets/formats/png_grid.h"
+#include "convoy/engine/io/file.h"
+
+namespace convoy {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Returns the confusion matrix as a list of rows; empty if there is none.
+Json confusion_to_json(const Evaluation& evaluation) {
+  Json rows = Json::array();
+  const auto classes = static_cast<std::ptrdiff_t>(evaluation.classes);
+  for (auto row = evaluation.confusion.begin(); row != evaluation.confusion.end(); row += classes)
+    rows.push_back(std::vector(row, row + classes));
+  return rows;
+}
+
+Json mistakes_to_json(const std::vector<Mistake>& mistakes) {
+  Json list = Json::array();
+  for (const Mistake& mistake : mistakes)
+    list.push_back({{"image", mistake.image},
+                    {"label", mistake.label},
+                    {"prediction", mistake.prediction},
+                    {"probability", mistake.probability}});
+  return list;
+}
+
+/// Returns u8 images as f32 with values from 0 to 1.
+Tensor to_unit_range(const Tensor& images) {
+  const std::vector<std::uint8_t> pixels = images.to_vector<std::uint8_t>();
+  std::vector<float> values(pixels.begin(), pixels.end());
+  for (float& value : values) value /= 255;
+  return Tensor::from(values, images.shape(), Device::cpu());
+}
+
+}  // namespace
+
+void write_evaluation(const std::filesystem::path& directory, std::int64_t step, const Evaluation& evaluation,
+                      const std::vector<std::string>& classes) {
+  std::error_code ignored;  // a file that cannot be written is the error
+  std::filesystem::create_directories(directory, ignored);
+  const std::filesystem::path picture = directory / "mistakes.png";
+  if (evaluation.mistakes.empty())
+    std::filesystem::remove(picture, ignored);
+  else
+    data::write_png_grid(picture, to_unit_range(evaluation.mistake_images), kMistakesPerRow);
+  const Json json{{"step", step},
+                  {"count", evaluation.count},
+                  {"loss", evaluation.loss},
+                  {"accuracy", evaluation.accuracy},
+                  {"classes", classes},
+                  {"images", evaluation.images},
+                  {"correct", evaluation.correct},
+                  {"confusion", confusion_to_json(evaluation)},
+                  {"mistakes", mistakes_to_json(evaluation.mistakes)},
+                  {"mistakes_per_row", kMistakesPerRow}};
+  io::write_file_atomically(directory / "evaluation.json",
+                            json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace convoy

@@ -1,0 +1,25 @@
+# convoy_embed_report_page(target directory): adds a source to the target that contains the files of a report's page, and
+# D3, as strings.
+function(convoy_embed_report_page target directory)
+  set(output ${CMAKE_CURRENT_BINARY_DIR}/report_page_files.cpp)
+  set(text "// Written by CMake from apps/report/page and D3.\n#include \"convoy/apps/report/page_files.h\"\n\nnamespace convoy::report::page_files {\n")
+  set(d3)
+  if(CONVOY_D3)
+    set(d3 ${CONVOY_D3})
+  endif()
+  foreach(entry "kPage page.html" "kStyle style.css" "kScript figures.js predictions.js page.js" "kD3 ${d3}"
+                "kD3License d3_license.txt")
+    separate_arguments(files UNIX_COMMAND "${entry}")
+    list(POP_FRONT files name)
+    string(APPEND text "const char* const ${name} = R\"~~~()~~~\"")  # so that no entry is empty
+    foreach(file ${files})
+      cmake_path(ABSOLUTE_PATH file BASE_DIRECTORY ${directory})
+      file(READ ${file} content)
+      string(APPEND text "\nR\"~~~(${content})~~~\"")
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    endforeach()
+    string(APPEND text ";\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${output} CONTENT "@text@}  // namespace convoy::report::page_files\n" @ONLY)
+  target_sources(${target} PRIVATE ${output})
+endfunction()
