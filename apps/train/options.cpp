@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "convoy/apps/launch/local_ranks.h"
-#include "convoy/apps/train/learning_rates.h"
+#include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
 
@@ -56,8 +56,11 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "First layers of resnet18, resnet34 and resnet50; auto selects cifar for images of up to 64 pixels per "
       "side, else imagenet",
       {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
-  line.add("init-from", &o.init_from, "Initial parameters: a safetensors file",
-           {.value = "FILE", .advanced = true});
+  line.add(
+      "init-from", &o.init_from,
+      "Initial parameters: a safetensors file, a checkpoint or a run (its best checkpoint); the last layer is new "
+      "if the number of classes differs",
+      {.value = "FILE|DIR"});
   line.add("summary", &o.summary, "Print layers, shapes, parameters and FLOPs, and exit",
            {.advanced = true, .in_config = false});
 
@@ -158,9 +161,14 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
 
   line.add(
       "freeze", &o.freeze,
-      "Parameters that stop training early, when their learning rate reaches its end: none, or a comma-separated list of "
-      "PREFIX=EPOCHS",
+      "Parameters that are not trained (PREFIX), or only in the first epochs (PREFIX=EPOCHS), by prefixes of their "
+      "names: none, or a comma-separated list",
       {.value = "LIST", .default_text = "none; whiten=3 for the speedrun networks", .advanced = true});
+  line.add(
+      "lr-for", &o.lr_for,
+      "Peak learning rates by prefixes of parameter names: none, or a comma-separated list of PREFIX=FACTORx (of "
+      "--lr) and PREFIX=RATE; head is the last layer",
+      {.value = "LIST", .advanced = true});
   line.add("ema", &o.ema,
            "Decay of an exponential moving average of the weights, which is evaluated and saved; 0: none",
            {.value = "DECAY", .minimum = 0, .maximum = 1, .advanced = true});
@@ -272,6 +280,10 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
         "--loss-scale: found --precision {}, expected fp16", o.precision);
   loss_scale_settings(o);
   parse_freeze_rules(*o.freeze);
+  for (const RateRule& rule : parse_rate_rules(o.lr_for))
+    check(rule.is_factor || *o.lr > 0,
+          "--lr-for {}={}: found --lr 0, expected more than 0, or a factor such as 10x", rule.prefix,
+          rule.value);
   check(o.ema < 1, "--ema {}: expected less than 1", o.ema);
   check(o.ema == 0 || o.lookahead == 0, "--ema {}: found --lookahead {}, expected one of the two", o.ema,
         o.lookahead);

@@ -42,6 +42,7 @@ constexpr const char* kFixedFlags[] = {"model",
                                        "decay-biases",
                                        "loss-reduction",
                                        "freeze",
+                                       "lr-for",
                                        "ema",
                                        "lookahead",
                                        "lookahead-alpha"};
