@@ -40,7 +40,11 @@ CommandLine command_line(Options& o, const std::string& name) {
   line.add("checkpoint", &o.checkpoint, "Checkpoint directory, or run directory (its best checkpoint)",
            {.value = "DIR", .required = true});
   add_data_flags(line, o.data, "the training data set");
-  line.add("split", &o.split, "Part of the data set", {.value = "NAME", .choices = {"test", "train"}});
+  line.add(
+      "split", &o.split,
+      "Part of the data set; validation: the training images that --validation of the training held out, which "
+      "train then leaves out",
+      {.value = "NAME", .choices = {"test", "train", "validation"}});
   line.add("batch-size", &o.batch_size, "Batch size (images)",
            {.value = "N", .minimum = 1, .maximum = 1 << 20});
   line.add("tta", &o.tta, "Predictions that are averages over six views of each image: shifted, mirrored");
@@ -71,6 +75,7 @@ void fill_from_checkpoint(DataOptions& data, const CommandLine& line, const Load
   std::error_code ignored;
   if (same_set && !line.given("data") && std::filesystem::is_directory(flag("data"), ignored))
     data.data = flag("data");
+  if (same_set && !flag("validation").empty()) data.validation = flag("validation");
   if (!line.given("image-size")) {
     check(loaded.input.image[0] == loaded.input.image[1] || same_set,
           "--image-size: the model takes {} images, expected the data set of the training",
@@ -184,7 +189,12 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   };
   print_warnings(warnings);
   check_fit(loaded, data, checkpoint, first);
-  const data::ImageSet& images = options.split == "train" ? data.train : data.test;
+  check(options.split != "validation" || data.validation.size() > 0,
+        "--split validation: the training of {} held out no images of this data set, expected test or train",
+        checkpoint.string());
+  const data::ImageSet& images = options.split == "train"        ? data.train
+                                 : options.split == "validation" ? data.validation
+                                                                 : data.test;
   job.verify_consistency({{"parameters", loaded.manifest.parameters_hash},
                           {"--batch-size", std::to_string(options.batch_size)},
                           {"--precision", precision.name},

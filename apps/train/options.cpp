@@ -74,6 +74,12 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       {.value = "LIST",
        .default_text = "for photographs crop=4,flip (speedrun crop=2,reflect,alternating-flip), else none"});
 
+  line.add(
+      "validation", &o.data.validation,
+      "Training images held out for evaluations during the training: none, a percentage such as 10%, or a number; "
+      "the test images are then evaluated once, at the end",
+      {.value = "PART", .advanced = true});
+
   line.group("Debugging");
   line.add("overfit-batch", &o.overfit_batch,
            "Training on the first batch only; the loss of a correct setup approaches 0", {.advanced = true});
@@ -229,6 +235,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       {.value = "STEPS", .minimum = 1, .maximum = 1e9, .advanced = true});
   line.add("eval-every", &o.eval_every, "Evaluation interval (epochs); 0: at the end only",
            {.value = "EPOCHS", .default_text = "1; 0 with --overfit-batch", .minimum = 0, .advanced = true});
+  line.add("patience", &o.patience,
+           "Evaluations without a better accuracy after which the training ends; 0: no early end",
+           {.value = "N", .minimum = 0, .maximum = 1e6, .advanced = true});
   line.add("tta", &o.tta,
            "Second evaluation at the end, whose predictions are averages over six views of each image",
            {.default_text = "false; true for the speedrun networks on photographs", .advanced = true});
@@ -279,6 +288,9 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.precision == "fp16" || o.loss_scale == "dynamic",
         "--loss-scale: found --precision {}, expected fp16", o.precision);
   loss_scale_settings(o);
+  validation_count(o.data.validation, 1);  // checks the text
+  check(o.patience == 0 || *o.eval_every > 0, "--patience {}: found --eval-every 0, expected at least 1",
+        o.patience);
   parse_freeze_rules(*o.freeze);
   for (const RateRule& rule : parse_rate_rules(o.lr_for))
     check(rule.is_factor || *o.lr > 0,

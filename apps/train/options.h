@@ -71,6 +71,7 @@ struct TrainOptions {
   std::int64_t snapshot_every = 10;  // steps
   bool keep_best = true;
   std::optional<std::int64_t> eval_every;  // epochs; 0: at the end only
+  std::int64_t patience = 0;               // evaluations; 0: to the end
   std::optional<bool> tta;                 // test-time augmentation, at the end
   std::int64_t log_every = 20;             // steps
   std::string trace;

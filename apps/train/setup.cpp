@@ -81,18 +81,9 @@ void initialize_from_data(const Setup& setup) {
 }
 
 data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed) {
-  const std::vector<std::int32_t> order = data::epoch_order(set.size(), seed, 0);
-  count = std::min(count, set.size());
-  const Shape& all = set.images.shape();
-  data::ImageSet batch{
-      Tensor::empty({count, all[1], all[2], all[3]}, set.images.dtype(), set.images.context()),
-      Tensor::empty({count}, set.labels.dtype(), set.labels.context())};
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t from = order[static_cast<std::size_t>(i)];
-    batch.images.rows(i, i + 1).copy_from(set.images.rows(from, from + 1));
-    batch.labels.rows(i, i + 1).copy_from(set.labels.rows(from, from + 1));
-  }
-  return batch;
+  std::vector<std::int32_t> order = data::epoch_order(set.size(), seed, 0);
+  order.resize(static_cast<std::size_t>(std::min(count, set.size())));
+  return data::select(set, order);
 }
 
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
@@ -119,12 +110,15 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   if (o.lr_for != "none") rate += fmt::format(", {}", o.lr_for);
   std::string model = setup.model.name();
   if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);
+  const bool has_validation = data.validation.size() > 0;
+  const std::string validation =
+      has_validation ? fmt::format(", {} validation", data.validation.size()) : std::string();
   std::vector<std::pair<std::string, std::string>> table = {
       {"model", fmt::format("{}, {} parameters, {:.1f} MFLOPs per image (forward), {}", model,
                             setup.model.parameter_count(), static_cast<double>(setup.model.flops()) / 1e6,
                             o.precision)},
-      {"data", fmt::format("{}: {} training and {} test images of {}, {}", data.note, data.train.size(),
-                           data.test.size(), data.image_shape().text(),
+      {"data", fmt::format("{}: {} training{} and {} test images of {}, {}", data.note, data.train.size(),
+                           validation, data.test.size(), data.image_shape().text(),
                            counted(std::ssize(data.classes), "class", "classes"))},
       {"images", setup.transform.describe()},
       {"optimizer", optimizer},
@@ -142,6 +136,12 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
     if (!setup.new_head.empty()) add("head", setup.new_head);
   }
   if (o.freeze != "none") add("freeze", *o.freeze);
+  if (o.patience > 0)
+    table.emplace_back(
+        "patience", fmt::format("ends after {} without a higher {}", counted(o.patience, "evaluation"),
+                                has_validation ? "validation accuracy"
+                                               : "test accuracy; the test images decide, --validation holds "
+                                                 "out training images for this"));
   if (!job.is_alone()) table.emplace_back("ranks", job.describe());
   if (!o.compute.no_gpu.empty()) table.emplace_back("gpu", "none: " + o.compute.no_gpu);
   table.emplace_back("seed", fmt::format("{}", o.seed));
