@@ -15,12 +15,16 @@ namespace convoy {
 
 /// The result of an evaluation.
 struct Evaluation {
-  std::int64_t count = 0;             // number of images
-  double loss = 0;                    // mean cross-entropy, without label smoothing
-  double accuracy = 0;                // 0 … 1
-  int classes = 0;                    // number of classes
-  std::vector<std::int64_t> images;   // [classes]: number of images by label
-  std::vector<std::int64_t> correct;  // [classes]: of these, the correctly classified ones
+  std::int64_t count = 0;               // number of images
+  double loss = 0;                      // mean cross-entropy, without label smoothing
+  double accuracy = 0;                  // 0 … 1
+  int classes = 0;                      // number of classes
+  std::vector<std::int64_t> images;     // [classes]: number of images by label
+  std::vector<std::int64_t> correct;    // [classes]: of these, the correctly classified ones
+  std::vector<std::int64_t> predicted;  // [classes]: number of images by predicted class
+  /// Fraction of the images whose label is among the five classes with the highest logits, 0 … 1; of equal logits,
+  /// those of the first classes count. nullopt unless EvaluationOptions::top5 is set.
+  std::optional<double> top5_accuracy;
   /// [classes, classes]: rows are labels, columns predictions. Empty for more than kMaxConfusionClasses.
   std::vector<std::int64_t> confusion;
   /// [count, classes] in host memory, f64 or f32: the logits of each image, in the order of the set.
@@ -28,6 +32,18 @@ struct Evaluation {
   Tensor logits;
   /// With 21,000 classes the matrix would have 3.5 GB.
   static constexpr int kMaxConfusionClasses = 1000;
+
+  /// Precision, recall and their harmonic mean F1, 0 … 1 each.
+  struct Scores {
+    double precision =
+        0;  // of the images predicted as the class, the fraction that are of it; 0 if there are none
+    double recall = 0;  // of the images of the class, the fraction predicted as it; 0 if there are none
+    double f1 = 0;      // 2 precision recall / (precision + recall); 0 if both are 0
+  };
+  /// Returns the scores of each class.
+  std::vector<Scores> scores_by_class() const;
+  /// Returns the unweighted means over the classes that have images or predictions, as scikit-learn's macro averages.
+  Scores macro_scores() const;
 };
 
 /// Options of evaluate().
@@ -38,6 +54,8 @@ struct EvaluationOptions {
   bool views = false;
   /// Returns the logits of all images on every rank. With `views`, these are the means.
   bool keep_logits = false;
+  /// Computes Evaluation::top5_accuracy, for which the logits are copied to host memory.
+  bool top5 = false;
   /// Maximum number of images per batch on each rank.
   std::int64_t batch_size = 128;
   int workers = 2;           // number of threads that make batches

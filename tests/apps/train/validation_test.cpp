@@ -42,6 +42,10 @@ TEST(Validation, DecidesDuringTheTrainingAndTheTestSetIsEvaluatedAtTheEnd) {
   EXPECT_EQ(test["count"], 100);
   EXPECT_EQ(result["test_accuracy"], test["accuracy"]);
   EXPECT_NEAR(result["test_loss"].get<double>(), test["loss"].get<double>(), 1e-6);
+  EXPECT_EQ(test["recall"].size(), 10u);
+  EXPECT_GE(test["top5_accuracy"].get<double>(), test["accuracy"].get<double>());
+  EXPECT_NEAR(test["macro"]["recall"].get<double>(), test["accuracy"].get<double>(), 1e-12)
+      << "as many images of each class";
   EXPECT_EQ(validation["count"], 80);
   EXPECT_EQ(result["validation_accuracy"], validation["accuracy"]);
   EXPECT_EQ(validation["images"], Json(std::vector<int>(10, 8))) << "stratified by class";
