@@ -52,6 +52,19 @@ Shape DataSet::image_shape() const {
   return {train.images.size(1), train.images.size(2), train.images.size(3)};
 }
 
+ImageSet select(const ImageSet& set, const std::vector<std::int32_t>& rows) {
+  const auto count = std::ssize(rows);
+  const Shape& all = set.images.shape();
+  ImageSet selected{Tensor::empty({count, all[1], all[2], all[3]}, set.images.dtype(), set.images.context()),
+                    Tensor::empty({count}, set.labels.dtype(), set.labels.context())};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t from = rows[static_cast<std::size_t>(i)];
+    selected.images.rows(i, i + 1).copy_from(set.images.rows(from, from + 1));
+    selected.labels.rows(i, i + 1).copy_from(set.labels.rows(from, from + 1));
+  }
+  return selected;
+}
+
 ChannelStatistics channel_statistics(const ImageSet& set) {
   check(set.size() > 0, "channel statistics: the set has no images, expected at least one");
   const std::int64_t channels = set.images.size(3);

@@ -21,10 +21,12 @@ struct ImageSet {
 
 /// A named data set with its training and test images.
 struct DataSet {
-  std::string name;                   // "cifar10"; stored in logs and checkpoints
-  std::vector<std::string> classes;   // names in label order
-  ImageSet train;                     // the training images
-  ImageSet test;                      // the test images
+  std::string name;                  // "cifar10"; stored in logs and checkpoints
+  std::vector<std::string> classes;  // names in label order
+  ImageSet train;                    // the training images
+  ImageSet test;                     // the test images
+  /// Training images that were held out for decisions during a training; empty unless a program holds some out.
+  ImageSet validation;
   std::string note;                   // the origin in one line: "CIFAR-10 (JPEG) from data/cifar10"
   std::vector<std::string> warnings;  // for example one per skipped corrupt image, with its file name
   /// The side in pixels of the squares to which images of different sizes were resized, because
@@ -33,7 +35,13 @@ struct DataSet {
 
   /// Returns the shape [H, W, C] of every image. Throws UsageError if there are no training images.
   Shape image_shape() const;
+  /// Returns the images by which a training compares its checkpoints: the validation images, or the test images if
+  /// there are none.
+  const ImageSet& evaluated() const { return validation.size() > 0 ? validation : test; }
 };
+
+/// Copies the images with these numbers and their labels, in this order.
+ImageSet select(const ImageSet& set, const std::vector<std::int32_t>& rows);
 
 /// The mean and standard deviation of each channel, for pixel values scaled to [0, 1].
 struct ChannelStatistics {

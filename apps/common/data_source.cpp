@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 
 #include "convoy/datasets/download/download.h"
 #include "convoy/datasets/formats/registry.h"
+#include "convoy/datasets/loader/hold_out.h"
 #include "convoy/engine/io/file.h"
 #include "convoy/kernels/base/check.h"
 
@@ -150,12 +154,32 @@ DataLocation locate_data(const DataOptions& options) {
   fail<DataError>("{}; name its directory with --data, or train on --dataset {}", why, kFallbackDataset);
 }
 
+std::int64_t validation_count(const std::string& text, std::int64_t images) {
+  if (text == "none") return 0;
+  const bool is_percentage = text.ends_with('%');
+  const char* const end = text.data() + text.size() - (is_percentage ? 1 : 0);
+  double number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const bool is_valid = error == std::errc() && stop == end && number > 0 &&
+                        (is_percentage ? number < 100 : number == std::floor(number) && number < 1e9);
+  check(is_valid,
+        "--validation: found '{}', expected none, a percentage of the training images such as 10%, or a "
+        "number of images",
+        text);
+  return is_percentage ? std::llround(number / 100 * static_cast<double>(images)) : std::llround(number);
+}
+
 data::DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed) {
-  return data::find_dataset(location.dataset)
-      .read(location.directory, {.image_size = static_cast<int>(options.image_size),
-                                 .skip_corrupt = options.skip_corrupt,
-                                 .workers = static_cast<int>(std::max<std::int64_t>(options.workers, 1)),
-                                 .seed = seed});
+  data::DataSet set =
+      data::find_dataset(location.dataset)
+          .read(location.directory, {.image_size = static_cast<int>(options.image_size),
+                                     .skip_corrupt = options.skip_corrupt,
+                                     .workers = static_cast<int>(std::max<std::int64_t>(options.workers, 1)),
+                                     .seed = seed});
+  if (const std::int64_t count = validation_count(options.validation, set.train.size());
+      options.validation != "none")
+    std::tie(set.train, set.validation) = data::hold_out(set.train, count, seed);
+  return set;
 }
 
 std::string hash_of(const data::ImageSet& set) {

@@ -19,6 +19,7 @@ struct DataOptions {
   bool fallback_shapes = false;
   std::int64_t image_size = 0;
   bool skip_corrupt = false;
+  std::string validation = "none";  // a flag of convoy-train only, as validation_count() reads it
   std::int64_t workers = 2;
   bool quiet = false;  // not a flag: another rank prints the progress of downloads
 };
@@ -39,8 +40,12 @@ struct DataLocation {
 /// unknown data set, and DataError with all searched directories if there is none.
 DataLocation locate_data(const DataOptions& options);
 
-/// Reads the data set. `seed` determines generated images, and the split of directories without train/ and
-/// test/.
+/// Returns how many of `images` training images the text of --validation holds out: "none", a percentage such as
+/// "10%", or a number. Throws UsageError for another text.
+std::int64_t validation_count(const std::string& text, std::int64_t images);
+
+/// Reads the data set, and holds out the training images of --validation. `seed` determines these, generated images,
+/// and the split of directories without train/ and test/.
 data::DataSet read_data(const DataLocation& location, const DataOptions& options, std::uint64_t seed);
 
 /// Returns a hash of the images and labels of a split. It does not depend on the directory.

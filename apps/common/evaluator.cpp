@@ -26,17 +26,34 @@ std::vector<std::int32_t> predicted_classes(const Tensor& logits) {
 
 /// Replaces this rank's sums by the sums over all ranks. Counts stay exact: f64 represents integers up to
 /// 2^53.
-void add_up(dist::Communicator& comm, Evaluation& result, double& loss_sum) {
-  std::vector<double> numbers = {loss_sum};
-  const std::array counts = {&result.images, &result.correct, &result.confusion};
+void add_up(dist::Communicator& comm, Evaluation& result, double& loss_sum, double& top5_sum) {
+  std::vector<double> numbers = {loss_sum, top5_sum};
+  const std::array counts = {&result.images, &result.correct, &result.predicted, &result.confusion};
   for (const std::vector<std::int64_t>* some : counts)
     numbers.insert(numbers.end(), some->begin(), some->end());
   const auto size = static_cast<std::int64_t>(numbers.size());
   dist::all_reduce_and_wait(comm, {numbers.data(), {size}, DType::f64});
   loss_sum = numbers[0];
-  auto next = numbers.begin() + 1;
+  top5_sum = numbers[1];
+  auto next = numbers.begin() + 2;
   for (std::vector<std::int64_t>* some : counts)
     for (std::int64_t& count : *some) count = std::llround(*next++);
+}
+
+/// Returns how many rows of logits [N, C] have the logit of their label among the five highest.
+double count_top5(const Tensor& logits, const std::vector<std::int32_t>& labels) {
+  const auto values = logits.to(DType::f64).to_vector<double>();
+  const std::size_t classes = values.size() / std::max<std::size_t>(labels.size(), 1);
+  double count = 0;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const double* const row = values.data() + i * classes;
+    const auto label = static_cast<std::size_t>(labels[i]);
+    std::size_t higher = 0;
+    for (std::size_t c = 0; c < classes; ++c)
+      if (row[c] > row[label] || (row[c] == row[label] && c < label)) ++higher;
+    if (higher < 5) ++count;
+  }
+  return count;
 }
 
 /// Yields the logits of all images, in batches.
@@ -188,6 +205,34 @@ Tensor images_of(const std::vector<Mistake>& mistakes, const data::ImageSet& set
 
 }  // namespace
 
+std::vector<Evaluation::Scores> Evaluation::scores_by_class() const {
+  const auto fraction = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
+  std::vector<Scores> all;
+  for (std::size_t c = 0; c < images.size(); ++c) {
+    const auto right = static_cast<double>(correct[c]);
+    Scores& scores = all.emplace_back();
+    scores.precision = fraction(right, static_cast<double>(predicted[c]));
+    scores.recall = fraction(right, static_cast<double>(images[c]));
+    scores.f1 = fraction(2 * right, static_cast<double>(predicted[c] + images[c]));
+  }
+  return all;
+}
+
+Evaluation::Scores Evaluation::macro_scores() const {
+  const std::vector<Scores> all = scores_by_class();
+  Scores mean;
+  double classes_seen = 0;
+  for (std::size_t c = 0; c < all.size(); ++c) {
+    if (images[c] + predicted[c] == 0) continue;
+    mean.precision += all[c].precision;
+    mean.recall += all[c].recall;
+    mean.f1 += all[c].f1;
+    ++classes_seen;
+  }
+  for (double* sum : {&mean.precision, &mean.recall, &mean.f1}) *sum /= std::max(classes_seen, 1.0);
+  return mean;
+}
+
 std::optional<Evaluation> evaluate(const models::Model& model, const DeviceContext& device,
                                    const data::ImageSet& set, const EvaluationOptions& options) {
   const NoGrad no_grad;
@@ -197,12 +242,13 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
   const auto classes = static_cast<std::size_t>(result.classes);
   result.images.resize(classes);
   result.correct.resize(classes);
+  result.predicted.resize(classes);
   if (result.classes <= Evaluation::kMaxConfusionClasses) result.confusion.resize(classes * classes);
   if (options.keep_logits)  // zeros, so that the sum over ranks has the rows of all
     result.logits = Tensor::zeros({set.size(), result.classes},
                                   options.dtype == DType::f64 ? DType::f64 : DType::f32, Device::cpu());
   MistakeSelection mistakes(Evaluation::kMaxMistakes);
-  double loss_sum = 0;
+  double loss_sum = 0, top5_sum = 0;
   std::int64_t done = 0;
   while (true) {
     if (options.stop && options.stop()) return std::nullopt;
@@ -214,10 +260,12 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
     const std::vector<std::int32_t> labels = batch->labels.to_vector<std::int32_t>();
     const std::vector<std::int32_t> predictions = predicted_classes(batch->logits.value());
     mistakes.add(batch->logits.value(), labels, predictions, batch->ids.to_vector<std::int32_t>());
+    if (options.top5) top5_sum += count_top5(batch->logits.value(), labels);
     for (std::size_t i = 0; i < labels.size(); ++i) {
       const auto label = static_cast<std::size_t>(labels[i]),
                  prediction = static_cast<std::size_t>(predictions[i]);
       ++result.images[label];
+      ++result.predicted[prediction];
       if (label == prediction) ++result.correct[label];
       if (!result.confusion.empty()) ++result.confusion[label * classes + prediction];
     }
@@ -225,7 +273,7 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
     if (options.progress) options.progress(std::min(done * ranks, set.size()), set.size());
   }
   if (options.comm != nullptr) {
-    add_up(*options.comm, result, loss_sum);
+    add_up(*options.comm, result, loss_sum, top5_sum);
     if (options.keep_logits) dist::all_reduce_and_wait(*options.comm, result.logits.view());
   }
   mistakes.gather(options.comm);
@@ -236,6 +284,7 @@ std::optional<Evaluation> evaluate(const models::Model& model, const DeviceConte
   const auto correct = std::accumulate(result.correct.begin(), result.correct.end(), std::int64_t{0});
   result.loss = loss_sum / static_cast<double>(result.count);
   result.accuracy = static_cast<double>(correct) / static_cast<double>(result.count);
+  if (options.top5) result.top5_accuracy = top5_sum / static_cast<double>(result.count);
   return result;
 }
 

@@ -23,12 +23,16 @@ struct Mistake {
 
 /// The result of an evaluation.
 struct Evaluation {
-  std::int64_t count = 0;             // number of images
-  double loss = 0;                    // mean cross-entropy, without label smoothing
-  double accuracy = 0;                // 0 … 1
-  int classes = 0;                    // number of classes
-  std::vector<std::int64_t> images;   // [classes]: number of images by label
-  std::vector<std::int64_t> correct;  // [classes]: of these, the correctly classified ones
+  std::int64_t count = 0;               // number of images
+  double loss = 0;                      // mean cross-entropy, without label smoothing
+  double accuracy = 0;                  // 0 … 1
+  int classes = 0;                      // number of classes
+  std::vector<std::int64_t> images;     // [classes]: number of images by label
+  std::vector<std::int64_t> correct;    // [classes]: of these, the correctly classified ones
+  std::vector<std::int64_t> predicted;  // [classes]: number of images by predicted class
+  /// Fraction of the images whose label is among the five classes with the highest logits, 0 … 1; of equal logits,
+  /// those of the first classes count. nullopt unless EvaluationOptions::top5 is set.
+  std::optional<double> top5_accuracy;
   /// [classes, classes]: rows are labels, columns predictions. Empty for more than kMaxConfusionClasses.
   std::vector<std::int64_t> confusion;
   /// The most confident mistakes, at most kMaxMistakes, in descending order of their probability. Of all ranks on
@@ -42,6 +46,18 @@ struct Evaluation {
   static constexpr int kMaxConfusionClasses = 1000;
   /// A screen of images.
   static constexpr std::size_t kMaxMistakes = 24;
+
+  /// Precision, recall and their harmonic mean F1, 0 … 1 each.
+  struct Scores {
+    double precision =
+        0;  // of the images predicted as the class, the fraction that are of it; 0 if there are none
+    double recall = 0;  // of the images of the class, the fraction predicted as it; 0 if there are none
+    double f1 = 0;      // 2 precision recall / (precision + recall); 0 if both are 0
+  };
+  /// Returns the scores of each class.
+  std::vector<Scores> scores_by_class() const;
+  /// Returns the unweighted means over the classes that have images or predictions, as scikit-learn's macro averages.
+  Scores macro_scores() const;
 };
 
 /// Options of evaluate().
@@ -52,6 +68,8 @@ struct EvaluationOptions {
   bool views = false;
   /// Returns the logits of all images on every rank. With `views`, these are the means.
   bool keep_logits = false;
+  /// Computes Evaluation::top5_accuracy, for which the logits are copied to host memory.
+  bool top5 = false;
   /// Maximum number of images per batch on each rank.
   std::int64_t batch_size = 128;
   int workers = 2;           // number of threads that make batches

@@ -21,6 +21,7 @@ std::span<const FlagName> flag_names() {
       FlagName{"ReadOptions::image_size", "--image-size"},
       FlagName{"ReadOptions::skip_corrupt", "--skip-corrupt"},
       FlagName{"AugmentOptions", "--augment"},
+      FlagName{"hold_out:", "--validation:"},
       FlagName{"Device::parse", "--device"},
       FlagName{"RendezvousOptions::init_method", "--rendezvous"},
       FlagName{"use the CPU, or", "use --device cpu, or"},
@@ -86,8 +87,10 @@ std::vector<FlagAdvice> advice_for(std::string_view name) {
       {{"",
         "DeepSpeed's JSON is not read; use --zero, --precision and --micro-batch-size, or --config FILE.toml"},
        {"deepspeed", "deepspeed-config"}},
-      {{"", "a training does not stop early; checkpoints/BEST names the best checkpoint"},
-       {"patience", "early-stopping", "early-stop", "early-stopping-patience"}},
+      {{"patience", ""},
+       {"early-stopping", "early-stop", "early-stopping-patience", "early-stopping-rounds"}},
+      {{"validation", ""},
+       {"val-split", "validation-split", "val-fraction", "val-pct", "val-size", "valid-size"}},
   };
   std::string plain;
   for (const char c : name.substr(std::min(name.find_first_not_of('-'), name.size())))

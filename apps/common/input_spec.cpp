@@ -79,7 +79,7 @@ InputSpec read_input_spec(const io::Manifest& manifest, const fs::path& checkpoi
   }
 }
 
-io::Checkpoint find_checkpoint(const fs::path& path) {
+io::Checkpoint find_checkpoint(const fs::path& path, std::string_view flag) {
   std::error_code ignored;
   for (const std::string_view file : {io::kManifestFile, io::kModelFile})
     if (fs::exists(path / file, ignored)) return io::open_checkpoint(path);
@@ -100,7 +100,7 @@ io::Checkpoint find_checkpoint(const fs::path& path) {
     fail<CheckpointError>("{}: no checkpoint found, expected a checkpoint or run directory", path.string());
   // Not another checkpoint instead: the caller would report its accuracy as that of the one it has asked for.
   fail<CheckpointError>("{}; {}", problem,
-                        latest ? fmt::format("--checkpoint {} uses an intact one", latest->path.string())
+                        latest ? fmt::format("{} {} uses an intact one", flag, latest->path.string())
                                : "no other checkpoint of this run is intact");
 }
 

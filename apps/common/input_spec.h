@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convoy/datasets/transforms/transforms.h"
@@ -38,8 +39,8 @@ struct LoadedModel {
 
 /// Returns `path` if it is a checkpoint directory, else the best checkpoint of the run directory `path` or, if
 /// the run has no file BEST, the latest. Throws CheckpointError if there is none, or if this one is damaged or
-/// missing. The message then names an intact one.
-io::Checkpoint find_checkpoint(const std::filesystem::path& path);
+/// missing. The message then names an intact one, and `flag`, which selects it.
+io::Checkpoint find_checkpoint(const std::filesystem::path& path, std::string_view flag = "--checkpoint");
 /// Builds the model that the checkpoint describes and loads its parameters and buffers to `device`. Throws
 /// CheckpointError if the checkpoint is incomplete or damaged.
 LoadedModel load_model(const io::Checkpoint& checkpoint, const DeviceContext& device);

@@ -1,4 +1,4 @@
-// convoy-evaluate: computes the accuracy, loss and confusion matrix of a checkpoint on a data set.
+// convoy-evaluate: computes accuracy, loss, confusion matrix, precision, recall and F1 of a checkpoint on a data set.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -35,12 +35,19 @@ struct Options {
 };
 
 CommandLine command_line(Options& o, const std::string& name) {
-  CommandLine line(name, "Evaluates a checkpoint on a data set: accuracy, loss and confusion matrix.");
+  CommandLine line(
+      name,
+      "Evaluates a checkpoint on a data set: accuracy, loss, confusion matrix, and precision, recall and F1 of "
+      "each class.");
   line.group("Model");
   line.add("checkpoint", &o.checkpoint, "Checkpoint directory, or run directory (its best checkpoint)",
            {.value = "DIR", .required = true});
   add_data_flags(line, o.data, "the training data set");
-  line.add("split", &o.split, "Part of the data set", {.value = "NAME", .choices = {"test", "train"}});
+  line.add(
+      "split", &o.split,
+      "Part of the data set; validation: the training images that --validation of the training held out, which "
+      "train then leaves out",
+      {.value = "NAME", .choices = {"test", "train", "validation"}});
   line.add("batch-size", &o.batch_size, "Batch size (images)",
            {.value = "N", .minimum = 1, .maximum = 1 << 20});
   line.add("tta", &o.tta, "Predictions that are averages over six views of each image: shifted, mirrored");
@@ -71,6 +78,7 @@ void fill_from_checkpoint(DataOptions& data, const CommandLine& line, const Load
   std::error_code ignored;
   if (same_set && !line.given("data") && std::filesystem::is_directory(flag("data"), ignored))
     data.data = flag("data");
+  if (same_set && !flag("validation").empty()) data.validation = flag("validation");
   if (!line.given("image-size")) {
     check(loaded.input.image[0] == loaded.input.image[1] || same_set,
           "--image-size: the model takes {} images, expected the data set of the training",
@@ -94,8 +102,8 @@ void check_fit(const LoadedModel& loaded, const data::DataSet& data, const std::
     fmt::print(stderr, "convoy-evaluate: warning: the class names differ from those of the training\n");
 }
 
-/// Prints the confusion matrix (rows are labels, columns are predictions) or, for more than 20 classes, the
-/// recall of each class only.
+/// Prints the confusion matrix (rows are labels, columns are predictions) or, for more than 20 classes, counts,
+/// and the scores of each class.
 void print_confusion(const Evaluation& evaluation, const std::vector<std::string>& names) {
   constexpr int kMaxColumns = 20;
   const auto classes = static_cast<std::size_t>(evaluation.classes);
@@ -108,10 +116,11 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
   fmt::print("\n{:<{}}", "", width + 5);
   if (evaluation.classes <= kMaxColumns) {
     for (std::size_t c = 0; c < classes; ++c) fmt::print("{:>6}", c);
-    fmt::print("   recall\n");
   } else {
-    fmt::print("  correct     of   recall\n");
+    fmt::print("  correct     of");
   }
+  fmt::print("   recall precision      F1\n");
+  const std::vector<Evaluation::Scores> scores = evaluation.scores_by_class();
   for (std::size_t row = 0; row < classes; ++row) {
     fmt::print("{:>3}  {:<{}}", row, shown[row], width);
     if (evaluation.classes <= kMaxColumns) {
@@ -119,8 +128,8 @@ void print_confusion(const Evaluation& evaluation, const std::vector<std::string
     } else {
       fmt::print("{:>9}{:>7}", evaluation.correct[row], evaluation.images[row]);
     }
-    const auto images = static_cast<double>(evaluation.images[row]);
-    fmt::print("{:>8.1f}%\n", images > 0 ? 100 * static_cast<double>(evaluation.correct[row]) / images : 0.0);
+    fmt::print("{:>8.1f}%{:>9.1f}%{:>7.1f}%\n", scores[row].recall * 100, scores[row].precision * 100,
+               scores[row].f1 * 100);
   }
 }
 
@@ -145,6 +154,15 @@ void write_json(const std::string& file, const std::filesystem::path& checkpoint
                               {"classes", loaded.input.classes},
                               {"images", evaluation.images},
                               {"correct", evaluation.correct}};
+  if (evaluation.top5_accuracy) json["top5_accuracy"] = *evaluation.top5_accuracy;
+  for (const char* name : {"precision", "recall", "f1"}) json[name] = nlohmann::ordered_json::array();
+  for (const Evaluation::Scores& scores : evaluation.scores_by_class()) {
+    json["precision"].push_back(scores.precision);
+    json["recall"].push_back(scores.recall);
+    json["f1"].push_back(scores.f1);
+  }
+  const Evaluation::Scores macro = evaluation.macro_scores();
+  json["macro"] = {{"precision", macro.precision}, {"recall", macro.recall}, {"f1", macro.f1}};
   if (!confusion.empty()) json["confusion"] = confusion;
   io::write_file_atomically(file, json.dump(2) + "\n");
 }
@@ -184,7 +202,12 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   };
   print_warnings(warnings);
   check_fit(loaded, data, checkpoint, first);
-  const data::ImageSet& images = options.split == "train" ? data.train : data.test;
+  check(options.split != "validation" || data.validation.size() > 0,
+        "--split validation: the training of {} held out no images of this data set, expected test or train",
+        checkpoint.string());
+  const data::ImageSet& images = options.split == "train"        ? data.train
+                                 : options.split == "validation" ? data.validation
+                                                                 : data.test;
   job.verify_consistency({{"parameters", loaded.manifest.parameters_hash},
                           {"--batch-size", std::to_string(options.batch_size)},
                           {"--precision", precision.name},
@@ -206,6 +229,7 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
                 {.transform = loaded.input.transform,
                  .views = options.tta,
                  .keep_logits = !options.logits.empty(),
+                 .top5 = loaded.model.classes() > 5,
                  .batch_size = options.batch_size,
                  .workers = static_cast<int>(options.data.workers),
                  .dtype = precision.compute,
@@ -219,10 +243,16 @@ int run_rank(Options& options, const CommandLine& line, Job& job) {
   print_warnings(device.take_warnings());
   print_confusion(evaluation, loaded.input.classes);
   fmt::print("\n");
-  print_table({{"accuracy", fmt::format("{:.2f}%{}", evaluation.accuracy * 100,
-                                        options.tta ? ", averaged over six views" : "")},
-               {"loss", fmt::format("{:.4f}", evaluation.loss)},
-               {"images", fmt::format("{}", evaluation.count)}});
+  table = {{"accuracy", fmt::format("{:.2f}%{}", evaluation.accuracy * 100,
+                                    options.tta ? ", averaged over six views" : "")}};
+  if (evaluation.top5_accuracy)
+    table.emplace_back("top-5", fmt::format("{:.2f}%", *evaluation.top5_accuracy * 100));
+  const Evaluation::Scores macro = evaluation.macro_scores();
+  table.emplace_back("macro", fmt::format("precision {:.2f}%, recall {:.2f}%, F1 {:.2f}%",
+                                          macro.precision * 100, macro.recall * 100, macro.f1 * 100));
+  table.emplace_back("loss", fmt::format("{:.4f}", evaluation.loss));
+  table.emplace_back("images", fmt::format("{}", evaluation.count));
+  print_table(table);
   if (!options.json.empty()) write_json(options.json, checkpoint, loaded, data, options, evaluation);
   if (!options.logits.empty()) io::write_file_atomically(options.logits, encode_npy(evaluation.logits));
   return 0;

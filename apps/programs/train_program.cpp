@@ -50,9 +50,11 @@ std::vector<dist::ConsistencyEntry> consistency_entries_of(const TrainOptions& o
 std::vector<dist::ConsistencyEntry> consistency_entries_of(const Setup& setup) {
   std::vector<dist::ConsistencyEntry> entries = dist::consistency_entries_of(setup.model.root());
   for (const auto& [split, set] :
-       {std::pair("training", &setup.data.train), std::pair("test", &setup.data.test)})
-    entries.push_back(
-        {fmt::format("{} data", split), fmt::format("{} images, hash {}", set->size(), hash_of(*set))});
+       {std::pair("training", &setup.data.train), std::pair("test", &setup.data.test),
+        std::pair("validation", &setup.data.validation)})
+    if (set->size() > 0)
+      entries.push_back(
+          {fmt::format("{} data", split), fmt::format("{} images, hash {}", set->size(), hash_of(*set))});
   return entries;
 }
 
@@ -229,13 +231,17 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
   job.control_plane().set_dump_directory(std::filesystem::path(*options.out) / "post-mortem");
   const StopSignals signals(/*announces=*/first);
   int signal = 0;
-  std::optional<Evaluation> of_views;
+  std::optional<Evaluation> of_test, of_views;  // at the end, besides the evaluations of the training
   std::chrono::duration<double> views_time{};
   try {
     signal = trainer.run();
+    if (signal == 0 && setup.data.validation.size() > 0) {
+      of_test = trainer.evaluate_test(/*views=*/false);
+      if (!of_test) signal = trainer.agree_on_stop();
+    }
     if (signal == 0 && *options.tta) {
       const auto begin = std::chrono::steady_clock::now();
-      of_views = trainer.evaluate_views();
+      of_views = trainer.evaluate_test(/*views=*/true);
       views_time = std::chrono::steady_clock::now() - begin;
       if (!of_views) signal = trainer.agree_on_stop();
     }
@@ -258,6 +264,10 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
     return 128 + signal;
   }
   nlohmann::ordered_json result = result_of(setup, trainer, job);
+  if (of_test) {
+    result["test_accuracy"] = of_test->accuracy;
+    result["test_loss"] = of_test->loss;
+  }
   if (of_views) {
     result["tta_accuracy"] = of_views->accuracy;
     result["tta_loss"] = of_views->loss;

@@ -7,7 +7,7 @@
 
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/signals.h"
-#include "convoy/apps/train/learning_rates.h"
+#include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/comm/parallel/consistency.h"
 #include "convoy/comm/parallel/gradient_synchronizer.h"
@@ -33,10 +33,13 @@ std::optional<DType> communicated_dtype(const TrainOptions& options) {
 }
 
 std::unique_ptr<optim::Optimizer> make_muon(const TrainOptions& options,
-                                            const std::vector<optim::ParameterGroup>& groups) {
+                                            const std::vector<optim::ParameterGroup>& groups,
+                                            const std::vector<RateRule>& rate_rules) {
   optim::MuonGroups divided = optim::muon_groups(
       groups,
       {.sgd_lr_scale = *options.sgd_lr / *options.lr, .bias_lr_scale = *options.bias_lr / *options.sgd_lr});
+  divided.matrices = apply_rate_rules(divided.matrices, rate_rules, *options.lr);
+  divided.others = apply_rate_rules(divided.others, rate_rules, *options.lr);
   if (*options.normalize_filters)
     for (optim::ParameterGroup& group : divided.matrices) group.weight_decay = 0;
   return std::make_unique<optim::Muon>(std::move(divided),
@@ -65,9 +68,15 @@ void DataParallel::set_up_sync_batch_norm() {
 }
 
 void DataParallel::make_optimizer(DType dtype) {
+  const std::vector<FreezeRule> freeze_rules = parse_freeze_rules(*options_.freeze);
   std::vector<optim::ParameterGroup> groups = apply_freeze_rules(
       optim::decay_groups(parts_.model.parameters(), *options_.weight_decay, *options_.decay_biases),
-      parse_freeze_rules(*options_.freeze));
+      freeze_rules);
+  freeze_parameters(parts_.model, freeze_rules);
+  const std::vector<RateRule> rate_rules =
+      resolve_rate_rules(parse_rate_rules(options_.lr_for), parts_.model, groups);
+  const bool is_muon = options_.optimizer == "muon";  // which divides the groups before the rules apply
+  if (!is_muon) groups = apply_rate_rules(groups, rate_rules, *options_.lr);
   const std::vector<optim::ParameterGroup> whole = groups;
   if (options_.zero > 0 && parts_.world_size() > 1) {
     std::vector<nn::NamedParameter> parameters = parts_.model.parameters();
@@ -83,10 +92,9 @@ void DataParallel::make_optimizer(DType dtype) {
     shard_group_ = std::make_unique<dist::CommunicatorGroup>(*parts_.gradients);
   }
   optimizer_ =
-      options_.optimizer == "muon"
-          ? make_muon(options_, groups)
-          : convoy::optim::make_optimizer(*options_.optimizer, std::move(groups),
-                                          {.momentum = options_.momentum, .nesterov = options_.nesterov});
+      is_muon ? make_muon(options_, groups, rate_rules)
+              : convoy::optim::make_optimizer(*options_.optimizer, std::move(groups),
+                                              {.momentum = options_.momentum, .nesterov = options_.nesterov});
   if (shards_)
     sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, whole, *shards_, *parts_.control);
 }

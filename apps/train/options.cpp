@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "convoy/apps/launch/local_ranks.h"
-#include "convoy/apps/train/learning_rates.h"
+#include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
 
@@ -56,8 +56,11 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "First layers of resnet18, resnet34 and resnet50; auto selects cifar for images of up to 64 pixels per "
       "side, else imagenet",
       {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
-  line.add("init-from", &o.init_from, "Initial parameters: a safetensors file",
-           {.value = "FILE", .advanced = true});
+  line.add(
+      "init-from", &o.init_from,
+      "Initial parameters: a safetensors file, a checkpoint or a run (its best checkpoint); the last layer is new "
+      "if the number of classes differs",
+      {.value = "FILE|DIR"});
   line.add("summary", &o.summary, "Print layers, shapes, parameters and FLOPs, and exit",
            {.advanced = true, .in_config = false});
 
@@ -78,6 +81,11 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       {.value = "FRACTION", .minimum = 1e-3, .maximum = 1, .advanced = true});
   line.add("selection", &o.selection, "Trains on the samples that a run with --hardest has chosen",
            {.value = "RUN", .advanced = true});
+  line.add(
+      "validation", &o.data.validation,
+      "Training images held out for evaluations during the training: none, a percentage such as 10%, or a number; "
+      "the test images are then evaluated once, at the end",
+      {.value = "PART", .advanced = true});
 
   line.group("Debugging");
   line.add("overfit-batch", &o.overfit_batch,
@@ -166,9 +174,14 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
 
   line.add(
       "freeze", &o.freeze,
-      "Parameters that stop training early, when their learning rate reaches its end: none, or a comma-separated list of "
-      "PREFIX=EPOCHS",
+      "Parameters that are not trained (PREFIX), or only in the first epochs (PREFIX=EPOCHS), by prefixes of their "
+      "names: none, or a comma-separated list",
       {.value = "LIST", .default_text = "none; whiten=3 for the speedrun networks", .advanced = true});
+  line.add(
+      "lr-for", &o.lr_for,
+      "Peak learning rates by prefixes of parameter names: none, or a comma-separated list of PREFIX=FACTORx (of "
+      "--lr) and PREFIX=RATE; head is the last layer",
+      {.value = "LIST", .advanced = true});
   line.add("ema", &o.ema,
            "Decay of an exponential moving average of the weights, which is evaluated and saved; 0: none",
            {.value = "DECAY", .minimum = 0, .maximum = 1, .advanced = true});
@@ -229,6 +242,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       {.value = "STEPS", .minimum = 1, .maximum = 1e9, .advanced = true});
   line.add("eval-every", &o.eval_every, "Evaluation interval (epochs); 0: at the end only",
            {.value = "EPOCHS", .default_text = "1; 0 with --overfit-batch", .minimum = 0, .advanced = true});
+  line.add("patience", &o.patience,
+           "Evaluations without a better accuracy after which the training ends; 0: no early end",
+           {.value = "N", .minimum = 0, .maximum = 1e6, .advanced = true});
   line.add("tta", &o.tta,
            "Second evaluation at the end, whose predictions are averages over six views of each image",
            {.default_text = "false; true for the speedrun networks on photographs", .advanced = true});
@@ -285,7 +301,14 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.precision == "fp16" || o.loss_scale == "dynamic",
         "--loss-scale: found --precision {}, expected fp16", o.precision);
   loss_scale_settings(o);
+  validation_count(o.data.validation, 1);  // checks the text
+  check(o.patience == 0 || *o.eval_every > 0, "--patience {}: found --eval-every 0, expected at least 1",
+        o.patience);
   parse_freeze_rules(*o.freeze);
+  for (const RateRule& rule : parse_rate_rules(o.lr_for))
+    check(rule.is_factor || *o.lr > 0,
+          "--lr-for {}={}: found --lr 0, expected more than 0, or a factor such as 10x", rule.prefix,
+          rule.value);
   check(o.ema < 1, "--ema {}: expected less than 1", o.ema);
   check(o.ema == 0 || o.lookahead == 0, "--ema {}: found --lookahead {}, expected one of the two", o.ema,
         o.lookahead);

@@ -18,7 +18,7 @@ namespace convoy {
 struct TrainOptions {
   std::string model = "resnet20";
   std::string stem = "auto";  // set_up() resolves it for models that have several
-  std::string init_from;
+  std::string init_from;      // a safetensors file, a checkpoint or a run
   DataOptions data;
   std::optional<std::string> augment;
   bool overfit_batch = false;
@@ -48,6 +48,7 @@ struct TrainOptions {
   std::optional<std::string> schedule;
   std::optional<double> warmup;  // fraction of all steps
   std::optional<std::string> freeze;
+  std::string lr_for = "none";
   double ema = 0;                         // decay; 0: no average
   std::int64_t lookahead = 0;             // steps; 0: none
   std::optional<double> lookahead_alpha;  // only with lookahead
@@ -72,6 +73,7 @@ struct TrainOptions {
   std::int64_t snapshot_every = 10;  // steps
   bool keep_best = true;
   std::optional<std::int64_t> eval_every;  // epochs; 0: at the end only
+  std::int64_t patience = 0;               // evaluations; 0: to the end
   std::optional<bool> tta;                 // test-time augmentation, at the end
   std::int64_t log_every = 20;             // steps
   std::string trace;

@@ -1,7 +1,6 @@
 #include "convoy/apps/train/setup.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 
 #include "convoy/apps/common/config_file.h"
@@ -9,47 +8,25 @@
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/train/selection/sample_selection.h"
+#include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/datasets/loader/sampler.h"
-#include "convoy/engine/io/manifest.h"
-#include "convoy/engine/io/safetensors.h"
-#include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
 
 namespace convoy {
 
-namespace {
-
-/// Reads the file of --init-from. Removes the prefix "module." if all names have it, as in a state dict of
-/// PyTorch's DistributedDataParallel.
-std::vector<io::NamedTensor> read_initial_tensors(const std::string& file) {
-  constexpr std::string_view kPrefix = "module.";
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored))
-    fail<CheckpointError>(
-        "--init-from {}: a directory, expected a safetensors file, such as RUN/checkpoints/step_000391/{}",
-        file, io::kModelFile);
-  std::vector<io::NamedTensor> tensors = io::read_safetensors(file, Device::cpu()).tensors;
-  const bool has_prefix = std::all_of(tensors.begin(), tensors.end(), [&](const io::NamedTensor& each) {
-    return each.name.starts_with(kPrefix);
-  });
-  if (has_prefix)
-    for (io::NamedTensor& each : tensors) each.name.erase(0, kPrefix.size());
-  return tensors;
-}
-
-}  // namespace
-
 models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device,
-                         bool resumes) {
+                         bool resumes, std::string* new_head) {
   models::Model model = build_model(options.model, options.stem, data.image_shape(), data.classes.size(),
                                     static_cast<std::uint64_t>(options.seed), device);
   const Precision precision = parse_precision(options.precision);
   model.to(precision.parameters);
-  if (!options.init_from.empty() && !resumes)
-    io::load_state_dict(model.root(), read_initial_tensors(options.init_from), options.init_from);
+  if (!options.init_from.empty() && !resumes) {
+    std::string description = load_initial_parameters(model, options.init_from);
+    if (new_head != nullptr) *new_head = std::move(description);
+  }
   if (precision.is_half()) model.root().keep_low_precision_copies(precision.compute);
   return model;
 }
@@ -61,13 +38,17 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
   data::DataSet data = *job.make_once<data::DataSet>(
       [&] { return read_data(location, options.data, static_cast<std::uint64_t>(options.seed)); });
   job.control_plane().enter(dist::Phase::start);
+  if (options.stem == "auto" && !options.init_from.empty() && !resumes &&
+      models::find(options.model).has_stems)
+    options.stem = stem_of_initial_parameters(options.init_from);
   options.stem = resolve_stem(options.model, options.stem, data.image_shape());
   if (data.chosen_size > 0) options.data.image_size = data.chosen_size;
   std::string config = line.config();
   // Training, evaluation and prediction use the same statistics, which the checkpoint stores.
   data::TransformSpec transform =
       data::make_transform(*options.augment, data::channel_statistics(data.train));
-  models::Model model = make_model(options, data, device, resumes);
+  std::string new_head;
+  models::Model model = make_model(options, data, device, resumes, &new_head);
   std::vector<std::string> warnings;
   for (const std::string& warning : data.warnings) warnings.push_back(with_flag_names(warning));
   if (!location.warning.empty()) warnings.insert(warnings.begin(), location.warning);
@@ -78,7 +59,8 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
           .model = std::move(model),
           .transform = transform,
           .warnings = std::move(warnings),
-          .resumes = resumes};
+          .resumes = resumes,
+          .new_head = std::move(new_head)};
 }
 
 void initialize_from_data(const Setup& setup) {
@@ -100,18 +82,9 @@ void initialize_from_data(const Setup& setup) {
 }
 
 data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed) {
-  const std::vector<std::int32_t> order = data::epoch_order(set.size(), seed, 0);
-  count = std::min(count, set.size());
-  const Shape& all = set.images.shape();
-  data::ImageSet batch{
-      Tensor::empty({count, all[1], all[2], all[3]}, set.images.dtype(), set.images.context()),
-      Tensor::empty({count}, set.labels.dtype(), set.labels.context())};
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t from = order[static_cast<std::size_t>(i)];
-    batch.images.rows(i, i + 1).copy_from(set.images.rows(from, from + 1));
-    batch.labels.rows(i, i + 1).copy_from(set.labels.rows(from, from + 1));
-  }
-  return batch;
+  std::vector<std::int32_t> order = data::epoch_order(set.size(), seed, 0);
+  order.resize(static_cast<std::size_t>(std::min(count, set.size())));
+  return data::select(set, order);
 }
 
 std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, std::int64_t total_steps,
@@ -138,14 +111,18 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   std::string rate = fmt::format("{} {} {}, {}", *o.schedule, *o.schedule == "constant" ? "at" : "with peak",
                                  *o.lr, counted(total_steps, "step"));
   if (*o.warmup > 0) rate += fmt::format(", {:.0f}% warmup", *o.warmup * 100);
+  if (o.lr_for != "none") rate += fmt::format(", {}", o.lr_for);
   std::string model = setup.model.name();
   if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);
+  const bool has_validation = data.validation.size() > 0;
+  const std::string validation =
+      has_validation ? fmt::format(", {} validation", data.validation.size()) : std::string();
   std::vector<std::pair<std::string, std::string>> table = {
       {"model", fmt::format("{}, {} parameters, {:.1f} MFLOPs per image (forward), {}", model,
                             setup.model.parameter_count(), static_cast<double>(setup.model.flops()) / 1e6,
                             o.precision)},
-      {"data", fmt::format("{}: {} training and {} test images of {}, {}", data.note, data.train.size(),
-                           data.test.size(), data.image_shape().text(),
+      {"data", fmt::format("{}: {} training{} and {} test images of {}, {}", data.note, data.train.size(),
+                           validation, data.test.size(), data.image_shape().text(),
                            counted(std::ssize(data.classes), "class", "classes"))},
       {"images", setup.transform.describe()},
       {"optimizer", optimizer},
@@ -154,8 +131,21 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
       {"device", fmt::format("{}, {}, {}", setup.device.name(), counted(o.compute.threads, "thread"),
                              counted(o.data.workers, "loader worker"))},
   };
-  if (!o.init_from.empty() && !setup.resumes)
-    table.insert(table.begin() + 1, {"init-from", fmt::format("initial parameters of {}", o.init_from)});
+  auto after_model = table.begin() + 1;
+  const auto add = [&](const char* name, const std::string& text) {
+    after_model = table.insert(after_model, {name, text}) + 1;
+  };
+  if (!o.init_from.empty() && !setup.resumes) {
+    add("init-from", fmt::format("initial parameters of {}", o.init_from));
+    if (!setup.new_head.empty()) add("head", setup.new_head);
+  }
+  if (o.freeze != "none") add("freeze", *o.freeze);
+  if (o.patience > 0)
+    table.emplace_back(
+        "patience", fmt::format("ends after {} without a higher {}", counted(o.patience, "evaluation"),
+                                has_validation ? "validation accuracy"
+                                               : "test accuracy; the test images decide, --validation holds "
+                                                 "out training images for this"));
   if (!job.is_alone()) table.emplace_back("ranks", job.describe());
   if (!o.compute.no_gpu.empty()) table.emplace_back("gpu", "none: " + o.compute.no_gpu);
   table.emplace_back("seed", fmt::format("{}", o.seed));

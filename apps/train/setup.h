@@ -24,12 +24,14 @@ struct Setup {
   data::TransformSpec transform;
   std::vector<std::string> warnings;
   bool resumes = false;  // from a checkpoint
+  std::string new_head;  // as load_initial_parameters() returns it
 };
 
 /// Makes the network of --model in the types of --precision. Unless the training `resumes` from a checkpoint,
-/// loads its parameters from the file of --init-from, if given.
+/// loads its parameters from --init-from, if given. Sets `new_head`, unless it is null, to what
+/// load_initial_parameters() returns.
 models::Model make_model(const TrainOptions& options, const data::DataSet& data, const DeviceContext& device,
-                         bool resumes = false);
+                         bool resumes = false, std::string* new_head = nullptr);
 
 /// Reads the data set, once for all ranks of this process, and makes the model. Sets the options that depend on
 /// the images: --data, --stem and --image-size.

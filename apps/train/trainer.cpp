@@ -321,24 +321,26 @@ bool Trainer::evaluation_due() const {
          state_.epoch % *options_.eval_every == 0;
 }
 
-std::optional<Evaluation> Trainer::evaluate_now(bool views) {
+std::optional<Evaluation> Trainer::evaluate_now(const data::ImageSet& set, bool views) {
   const dist::PhaseScope phase(parts_.plane, dist::Phase::evaluation);
   synchronize();
   const Profiler::Range range(parts_.profiler, "evaluation");
   combine_running_statistics();
   const optim::SwappedWeights swapped(evaluated_average());
-  const Tensor& test_images = parts_.data.test.images;
-  if (!resident_test_images_.defined() &&
-      keep_data_on_device(options_.compute, parts_.device, test_images.bytes()))
-    resident_test_images_ = test_images.to(parts_.device);
+  if (resident_set_ != &set) {
+    resident_images_ = {};
+    if (keep_data_on_device(options_.compute, parts_.device, set.images.bytes()))
+      resident_images_ = set.images.to(parts_.device);
+    resident_set_ = &set;
+  }
   std::optional<Evaluation> evaluation = evaluate(
-      parts_.model, parts_.device, parts_.data.test,
+      parts_.model, parts_.device, set,
       {.transform = parts_.transform,
        .views = views,
        .batch_size = options_.micro_batch_size > 0 ? options_.micro_batch_size : *options_.batch_size,
        .workers = static_cast<int>(options_.data.workers),
        .dtype = precision_.compute,
-       .resident_images = resident_test_images_,
+       .resident_images = resident_images_,
        .comm = parts_.control,
        .stop = [this] { return parallel_.agree_on_stop() != 0; },
        .progress =
@@ -350,7 +352,7 @@ std::optional<Evaluation> Trainer::evaluate_now(bool views) {
 }
 
 void Trainer::run_evaluation() {
-  const std::optional<Evaluation> evaluation = evaluate_now(/*views=*/false);
+  const std::optional<Evaluation> evaluation = evaluate_now(parts_.data.evaluated(), /*views=*/false);
   if (!evaluation) return;  // stopped; a resumed run repeats the evaluation
   state_.evaluated = {.step = state_.step,
                       .accuracy = evaluation->accuracy,
@@ -358,6 +360,7 @@ void Trainer::run_evaluation() {
                       .count = evaluation->count};
   const bool is_best = !state_.best || evaluation->accuracy > state_.best->accuracy;
   if (is_best) state_.best = state_.evaluated;
+  state_.evaluations_since_best = is_best ? 0 : state_.evaluations_since_best + 1;
   best_unsaved_ = is_best && options_.keep_best;
   call(&TrainerCallbacks::on_evaluation, state_.step, *evaluation, is_best);
 }
@@ -407,7 +410,7 @@ io::Manifest Trainer::make_manifest() const {
   if (std::string algorithms = format_algorithm_cache(parts_.device); !algorithms.empty())
     manifest.extra[kAlgorithmsKey] = std::move(algorithms);
   parallel_.write_plan(manifest);
-  write_state(state_, manifest);
+  write_state(state_, manifest, parts_.data.validation.size() > 0 ? "validation" : "test");
   return manifest;
 }
 

@@ -70,9 +70,9 @@ class Trainer {
   /// the parameters are not finite; earlier checkpoints remain. Collective.
   int run();
 
-  /// Evaluates the model on the test images, each in several views (EvaluationOptions::views). Changes no state.
-  /// Returns nullopt if a stop signal stops it. Collective.
-  std::optional<Evaluation> evaluate_views() { return evaluate_now(/*views=*/true); }
+  /// Evaluates the model on the test images. With `views`, each is classified in several views
+  /// (EvaluationOptions::views). Changes no state. Returns nullopt if a stop signal stops it. Collective.
+  std::optional<Evaluation> evaluate_test(bool views) { return evaluate_now(parts_.data.test, views); }
 
   /// Returns a stop signal that any rank has received, or 0. Collective.
   int agree_on_stop() { return parallel_.agree_on_stop(); }
@@ -84,7 +84,11 @@ class Trainer {
   const TrainingState& state() const { return state_; }
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return loader_->steps_per_epoch(); }
-  bool finished() const { return state_.step >= total_steps_; }
+  bool finished() const { return state_.step >= total_steps_ || is_out_of_patience(); }
+  /// Returns whether the last --patience evaluations were no better than an earlier one.
+  bool is_out_of_patience() const {
+    return options_.patience > 0 && state_.evaluations_since_best >= options_.patience;
+  }
   std::size_t optimizer_bytes() const { return parallel_.optimizer_bytes(); }
   std::size_t gradient_bytes() const { return parallel_.gradient_bytes(); }
 
@@ -119,7 +123,7 @@ class Trainer {
   std::string last_checkpoint();
   bool evaluation_due() const;
   void run_evaluation();
-  std::optional<Evaluation> evaluate_now(bool views);
+  std::optional<Evaluation> evaluate_now(const data::ImageSet& set, bool views);
   bool save_due() const;
   void save();
   io::Manifest make_manifest() const;
@@ -138,8 +142,9 @@ class Trainer {
   Precision precision_;
   std::vector<TrainerCallbacks> callbacks_;
   data::ImageSet train_;  // all training images, or the one batch of --overfit-batch
-  /// The test images in GPU memory, from the first evaluation on; undefined if they stay on the host.
-  Tensor resident_test_images_;
+  /// The images of the latest evaluation in GPU memory; undefined if they stay on the host.
+  Tensor resident_images_;
+  const data::ImageSet* resident_set_ = nullptr;  // which images these are; null before the first evaluation
   std::optional<StepProfile> profile_;  // before the loader, whose threads allocate memory
   std::unique_ptr<data::DataLoader> loader_;
   std::unique_ptr<optim::LossScaler> scaler_;  // null without loss scaling

@@ -49,14 +49,14 @@ bool TrainingState::advance(std::int64_t step_samples, std::int64_t steps_per_ep
   return true;
 }
 
-void write_state(const TrainingState& state, io::Manifest& manifest) {
+void write_state(const TrainingState& state, io::Manifest& manifest, const std::string& split) {
   manifest.step = state.step;
   manifest.epoch = state.epoch;
   manifest.epoch_step = state.epoch_step;
   manifest.samples = state.samples;
   if (state.evaluated && state.evaluated->step == state.step) {
-    manifest.metrics["test_accuracy"] = state.evaluated->accuracy;
-    manifest.metrics["test_loss"] = state.evaluated->loss;
+    manifest.metrics[split + "_accuracy"] = state.evaluated->accuracy;
+    manifest.metrics[split + "_loss"] = state.evaluated->loss;
   }
   const optim::LossAverage::State loss = state.loss.state();
   manifest.extra[kKey] = Json{{"train_seconds", state.train_seconds},
@@ -65,7 +65,8 @@ void write_state(const TrainingState& state, io::Manifest& manifest) {
                               {"last_loss", state.last_loss},
                               {"loss_scale", scale_to_json(state.scale)},
                               {"evaluated", score_to_json(state.evaluated)},
-                              {"best", score_to_json(state.best)}}
+                              {"best", score_to_json(state.best)},
+                              {"evaluations_since_best", state.evaluations_since_best}}
                              .dump();
 }
 
@@ -107,7 +108,8 @@ TrainingState read_state(const io::Manifest& manifest, const std::filesystem::pa
                         .last_loss = json.at("last_loss"),
                         .scale = scale_from_json(json.value("loss_scale", Json())),
                         .evaluated = score_from_json(json.at("evaluated")),
-                        .best = score_from_json(json.at("best"))};
+                        .best = score_from_json(json.at("best")),
+                        .evaluations_since_best = json.value("evaluations_since_best", std::int64_t{0})};
     state.loss.restore({.sum = json.at("loss_sum"), .weight = json.at("loss_weight")});
     return state;
   } catch (const nlohmann::json::exception& error) {

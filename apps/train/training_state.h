@@ -35,12 +35,14 @@ struct TrainingState {
     double loss = 0;
     std::int64_t count = 0;
   };
-  std::optional<Score> evaluated;  // the latest evaluation
-  std::optional<Score> best;       // the evaluation with the best accuracy
+  std::optional<Score> evaluated;           // the latest evaluation
+  std::optional<Score> best;                // the evaluation with the best accuracy
+  std::int64_t evaluations_since_best = 0;  // later ones
 };
 
 /// Stores the state in a manifest. Doubles keep all their digits, so a resumed training is bitwise identical.
-void write_state(const TrainingState& state, io::Manifest& manifest);
+/// `split` names the evaluated images in the metrics, "test" or "validation".
+void write_state(const TrainingState& state, io::Manifest& manifest, const std::string& split = "test");
 /// Reads the state from the manifest of `checkpoint`. Throws CheckpointError if it is missing or damaged.
 TrainingState read_state(const io::Manifest& manifest, const std::filesystem::path& checkpoint);
 

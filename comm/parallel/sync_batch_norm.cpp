@@ -46,7 +46,8 @@ void use_local_statistics(nn::Module& model) {
 }
 
 void average_running_statistics(Communicator& comm, nn::Module& model, double weight) {
-  const std::vector<nn::BatchNorm2d*> norms = batch_norms_of(model);
+  std::vector<nn::BatchNorm2d*> norms = batch_norms_of(model);
+  std::erase_if(norms, [](const nn::BatchNorm2d* norm) { return norm->is_frozen(); });
   std::vector<double> local = {weight};
   for (nn::BatchNorm2d* norm : norms) append(local, norm->running().running_mean);
   const std::size_t channels = local.size() - 1;

@@ -41,8 +41,9 @@ LayerChain::LayerChain(const std::vector<NamedModule>& layers) {
 bool LayerChain::is_fusible(std::size_t step, const ForwardContext& context) const {
   if (step >= steps_.size() || steps_[step].conv == nullptr || !context.training) return false;
   const Module* const relu = steps_[step + 1].relu;
-  return !steps_[step].norm->is_synchronized() && !steps_[step].conv->has_forward_hooks() &&
-         !steps_[step].norm->has_forward_hooks() && (relu == nullptr || !relu->has_forward_hooks());
+  return !steps_[step].norm->is_synchronized() && !steps_[step].norm->is_frozen() &&
+         !steps_[step].conv->has_forward_hooks() && !steps_[step].norm->has_forward_hooks() &&
+         (relu == nullptr || !relu->has_forward_hooks());
 }
 
 bool LayerChain::is_fused(std::size_t step, const Variable& x, const Shape& input, bool has_norm,

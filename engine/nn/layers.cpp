@@ -136,9 +136,10 @@ Variable BatchNorm2d::forward_with(const Variable& x, const ForwardContext& cont
   check_channels(x.shape(), channels_);
   BatchNormOptions options = options_;
   options.relu = options.relu || epilogue.relu;
-  if (context.training && group_)
+  const bool uses_batch = context.training && !is_frozen_;
+  if (uses_batch && group_)
     return sync_batch_norm(x, scale(), bias_, running(), group_, options, epilogue.residual);
-  return batch_norm(x, scale(), bias_, running(), context.training, options, epilogue.residual);
+  return batch_norm(x, scale(), bias_, running(), uses_batch, options, epilogue.residual);
 }
 
 std::string BatchNorm2d::describe() const {

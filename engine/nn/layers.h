@@ -97,6 +97,10 @@ class BatchNorm2d final : public Module {
   /// Makes training use sync_batch_norm() over the ranks of `group` from now on; null: the samples of this
   /// process.
   void synchronize(std::shared_ptr<ProcessGroup> group) { group_ = std::move(group); }
+  /// Returns whether training leaves the running statistics as they are.
+  bool is_frozen() const { return is_frozen_; }
+  /// Sets whether training normalizes by the running statistics, as evaluation does, and does not update them.
+  void freeze_statistics(bool freeze = true) { is_frozen_ = freeze; }
 
  private:
   Variable forward(const Variable& x, const ForwardContext& context) override;
@@ -107,6 +111,7 @@ class BatchNorm2d final : public Module {
   Variable weight_, bias_;  // weight_ is undefined with a fixed scale
   std::shared_ptr<Tensor> fixed_scale_, running_mean_, running_var_;
   std::shared_ptr<ProcessGroup> group_;  // null: statistics of the local batch
+  bool is_frozen_ = false;
 };
 
 /// An activation, by the name of its op.

@@ -1,7 +1,8 @@
-// Tests of nn::LayerNorm and nn::GroupNorm.
+// Tests of nn::LayerNorm and nn::GroupNorm, and of frozen statistics of nn::BatchNorm2d.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "convoy/engine/nn/layers.h"
 #include "convoy/engine/nn/normalization.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/base/check.h"
@@ -51,6 +52,27 @@ TEST(NormalizationLayers, RefuseSizesThatTheyCannotCompute) {
                 layer(x);
               }),
               HasSubstr("input [2, 5], expected [N, …, 6]"));
+}
+
+TEST(BatchNorm2d, FrozenStatisticsAreThoseOfEvaluationInTrainingToo) {
+  const auto norm = std::make_shared<nn::BatchNorm2d>(8);
+  nn::Sequential net({{"conv", std::make_shared<nn::Conv2d>(3, 8, nn::Conv2dLayerOptions{.bias = false})},
+                      {"bn", norm},
+                      {"relu", std::make_shared<nn::Activation>(nn::ActivationKind::relu)}});
+  net.initialize(1);
+  norm->running().running_mean.copy_from(Tensor::full({8}, 0.25, DType::f32, Device::cpu()));
+  const Variable images(testing::drawn({2, 8, 8, 3}, DType::f32, Device::cpu(), "x", {.bound = 2}));
+  const auto outputs = [&](bool training) {
+    return net(images, {.training = training, .fuse_batch_norms = training}).value().to_vector<float>();
+  };
+  const std::vector<float> evaluated = outputs(false);
+  norm->freeze_statistics();
+  EXPECT_TRUE(norm->is_frozen());
+  EXPECT_EQ(outputs(true), evaluated);
+  EXPECT_THAT(norm->running().running_mean.to_vector<float>(), ::testing::Each(0.25F));
+  norm->freeze_statistics(false);
+  EXPECT_NE(outputs(true), evaluated);
+  EXPECT_THAT(norm->running().running_mean.to_vector<float>(), ::testing::Not(::testing::Each(0.25F)));
 }
 
 }  // namespace

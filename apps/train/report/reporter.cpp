@@ -21,12 +21,16 @@ ProgressOptions progress_options(const Setup& setup, const Trainer& trainer, con
       1.0 / 3;                  // of a step: a backward pass takes twice as long as a forward pass
   constexpr double kViews = 6;  // of --tta
   const TrainOptions& options = setup.options;
-  const double batches = static_cast<double>(setup.data.test.size()) /
+  const double batches = static_cast<double>(setup.data.evaluated().size()) /
                          static_cast<double>(std::max<std::int64_t>(*options.batch_size, 1));
+  const double of_test =
+      setup.data.validation.size() == 0
+          ? 0
+          : static_cast<double>(setup.data.test.size()) / static_cast<double>(setup.data.validation.size());
   return {.plan = {.total_steps = trainer.total_steps(),
                    .steps_per_evaluation = *options.eval_every * trainer.steps_per_epoch(),
                    .steps_of_evaluation = kForwardShare * batches,
-                   .final_evaluations = *options.tta ? kViews : 0},
+                   .final_evaluations = (*options.tta ? kViews : 0) + of_test},
           .steps_per_epoch = trainer.steps_per_epoch(),
           .may_redraw = !job.by_mpirun(),
           .quiet = options.quiet};
@@ -72,6 +76,7 @@ Json settings_to_json(TrainOptions options) {
 Reporter::Reporter(const std::filesystem::path& log, std::optional<std::int64_t> resume_step,
                    const Setup& setup, const Trainer& trainer, const Job& job)
     : log_(log, resume_step, trainer.state().train_seconds),
+      split_(setup.data.validation.size() > 0 ? "validation" : "test"),
       progress_(progress_options(setup, trainer, job)),
       directory_(log.parent_path()),
       classes_(setup.data.classes),
@@ -93,6 +98,7 @@ void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job)
                        {"ranks", job.describe()},
                        {"model_parameters", setup.model.parameter_count()},
                        {"train_images", setup.data.train.size()},
+                       {"validation_images", setup.data.validation.size()},
                        {"test_images", setup.data.test.size()}});
   if (!log_.is_locked())
     warn("the file system of --out has no locks: nothing prevents a second training into this directory",
@@ -161,49 +167,62 @@ void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bo
   const std::int64_t epoch = std::max<std::int64_t>(step - 1, 0) / steps_per_epoch_;
   log_.write("eval", {{"step", step},
                       {"epoch", epoch},
+                      {"split", split_},
                       {"loss", evaluation.loss},
                       {"accuracy", evaluation.accuracy},
                       {"count", evaluation.count},
                       {"best", is_best}});
   progress_.evaluated(evaluation.accuracy,
-                      fmt::format("evaluation at step {}: test accuracy {:.2f}%, loss {:.4f}{}", step,
+                      fmt::format("evaluation at step {}: {} accuracy {:.2f}%, loss {:.4f}{}", step, split_,
                                   evaluation.accuracy * 100, evaluation.loss, is_best ? " (best)" : ""));
   if (is_best) write_evaluation(directory_, step, evaluation, classes_);
 }
 
 Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
   const TrainingState& state = trainer.state();
-  return {{"test_accuracy", state.evaluated->accuracy},
-          {"test_loss", state.evaluated->loss},
-          {"best_accuracy", state.best->accuracy},
-          {"best_step", state.best->step},
-          {"train_seconds", state.train_seconds},
-          {"images_per_second", static_cast<double>(state.samples) / state.train_seconds},
-          {"steps", state.step},
-          {"samples", state.samples},
-          {"world_size", job.info().world_size},
-          {"optimizer_bytes", trainer.optimizer_bytes()},
-          {"gradient_bytes", trainer.gradient_bytes()},
-          {"parameters_hash", io::parameters_hash(setup.model.root())}};
+  const std::string split = setup.data.validation.size() > 0 ? "validation" : "test";
+  Json result = {{split + "_accuracy", state.evaluated->accuracy},
+                 {split + "_loss", state.evaluated->loss},
+                 {"best_accuracy", state.best->accuracy},
+                 {"best_step", state.best->step},
+                 {"train_seconds", state.train_seconds},
+                 {"images_per_second", static_cast<double>(state.samples) / state.train_seconds},
+                 {"steps", state.step},
+                 {"samples", state.samples},
+                 {"world_size", job.info().world_size},
+                 {"optimizer_bytes", trainer.optimizer_bytes()},
+                 {"gradient_bytes", trainer.gradient_bytes()},
+                 {"parameters_hash", io::parameters_hash(setup.model.root())}};
+  if (setup.options.patience > 0) result["stopped_early"] = trainer.is_out_of_patience();
+  return result;
 }
 
 void print_result(const Json& result, const std::string& out, const std::string& program) {
   const std::string predict = program == "convoy-train" ? "convoy-predict" : program + " predict";
-  std::string accuracy =
-      fmt::format("{:.2f}% (best {:.2f}% at step {})", result["test_accuracy"].get<double>() * 100,
-                  result["best_accuracy"].get<double>() * 100, result["best_step"].get<std::int64_t>());
+  const auto percent = [&](const char* key) {
+    return fmt::format("{:.2f}%", result[key].get<double>() * 100);
+  };
+  const std::string best =
+      fmt::format(" (best {} at step {})", percent("best_accuracy"), result["best_step"].get<std::int64_t>());
+  std::vector<std::pair<std::string, std::string>> table;
+  const bool has_validation = result.contains("validation_accuracy");
+  if (has_validation) table.emplace_back("validation accuracy", percent("validation_accuracy") + best);
+  std::string accuracy = percent("test_accuracy") + (has_validation ? "" : best);
   if (result.contains("tta_accuracy"))
-    accuracy += fmt::format(", {:.2f}% averaged over six views", result["tta_accuracy"].get<double>() * 100);
+    accuracy += fmt::format(", {} averaged over six views", percent("tta_accuracy"));
+  table.emplace_back("test accuracy", accuracy);
+  table.emplace_back(
+      "training",
+      fmt::format("{}, {}{}, {:.0f} images/s", format_duration(result["train_seconds"].get<double>()),
+                  counted(result["steps"].get<std::int64_t>(), "step"),
+                  result.value("stopped_early", false) ? " (ended early by --patience)" : "",
+                  result["images_per_second"].get<double>()));
+  table.emplace_back("parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>()));
+  table.emplace_back("output", out);
+  table.emplace_back("predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out));
+  table.emplace_back("report with", fmt::format("convoy-report {}", out));
   fmt::print("\n");
-  print_table({{"test accuracy", accuracy},
-               {"training",
-                fmt::format("{}, {}, {:.0f} images/s", format_duration(result["train_seconds"].get<double>()),
-                            counted(result["steps"].get<std::int64_t>(), "step"),
-                            result["images_per_second"].get<double>())},
-               {"parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>())},
-               {"output", out},
-               {"predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out)},
-               {"report with", fmt::format("convoy-report {}", out)}});
+  print_table(table);
 }
 
 }  // namespace convoy

@@ -38,13 +38,14 @@ class Reporter {
   void on_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best);
 
   RunLog log_;
+  std::string split_;  // the evaluated images, "test" or "validation"
   Progress progress_;
   std::filesystem::path directory_;
   std::vector<std::string> classes_;
   std::int64_t steps_per_epoch_;
 };
 
-/// Returns the fields of the result event.
+/// Returns the fields of the result event. With --validation, those of the test images are missing.
 nlohmann::ordered_json result_of(const Setup& setup, const Trainer& trainer, const Job& job);
 /// Prints the summary of a result and of the run directory `out`. `program` is the one that trains.
 void print_result(const nlohmann::ordered_json& result, const std::string& out, const std::string& program);

@@ -160,5 +160,67 @@ TEST(Evaluator, ViewsAreAveragedWithTheirWeights) {
   }
 }
 
+TEST(Evaluator, CountsPredictionsAndTop5OnAllRanks) {
+  const data::ImageSet set = random_set(23);  // of 4 classes
+  const models::Model model = models::lenet({.input = {17, 16, 3}, .classes = 9});
+  const Evaluation whole = *evaluate(model, Device::cpu(), set,
+                                     {.keep_logits = true, .top5 = true, .batch_size = 10, .workers = 0});
+  const auto logits = whole.logits.to_vector<float>();
+  const auto labels = set.labels.to_vector<std::int32_t>();
+  std::vector<std::int64_t> predicted(9);
+  int top5 = 0;
+  for (std::size_t n = 0; n < 23; ++n) {
+    std::vector<std::pair<float, std::int32_t>> order;
+    for (std::int32_t c = 0; c < 9; ++c) order.emplace_back(-logits[9 * n + static_cast<std::size_t>(c)], c);
+    std::sort(order.begin(), order.end());
+    ++predicted[static_cast<std::size_t>(order[0].second)];
+    top5 +=
+        std::any_of(order.begin(), order.begin() + 5, [&](const auto& e) { return e.second == labels[n]; });
+  }
+  EXPECT_EQ(whole.predicted, predicted);
+  EXPECT_EQ(whole.top5_accuracy, top5 / 23.0);
+  EXPECT_GT(top5, 0);
+  EXPECT_LT(top5, 23);
+  EXPECT_EQ(evaluate(model, Device::cpu(), set, {.batch_size = 10, .workers = 0})->top5_accuracy,
+            std::nullopt);
+
+  std::vector<std::thread> threads;
+  for (auto& comm : dist::make_thread_communicators(2))
+    threads.emplace_back([&, own = std::move(comm)]() mutable {
+      const DeviceContext device = DeviceContext::create_cpu({.threads = 1});
+      const models::Model replica = models::lenet({.input = {17, 16, 3}, .classes = 9, .device = device});
+      const Evaluation half =
+          *evaluate(replica, device, set, {.top5 = true, .batch_size = 4, .workers = 0, .comm = own.get()});
+      own->finish();
+      EXPECT_EQ(half.predicted, predicted);
+      EXPECT_EQ(half.top5_accuracy, whole.top5_accuracy);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The values of scikit-learn's precision_recall_fscore_support for the labels 0 0 0 1 1 2 and the predictions
+// 0 0 1 1 0 4: classes 2 and 4 have no right prediction, and class 3 has neither images nor predictions.
+TEST(Evaluator, ScoresAreThoseOfScikitLearn) {
+  Evaluation result;
+  result.images = {3, 2, 1, 0, 0};
+  result.predicted = {3, 2, 0, 0, 1};
+  result.correct = {2, 1, 0, 0, 0};
+  const std::vector<Evaluation::Scores> scores = result.scores_by_class();
+  ASSERT_EQ(scores.size(), 5u);
+  EXPECT_DOUBLE_EQ(scores[0].precision, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(scores[0].recall, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(scores[0].f1, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(scores[1].precision, 0.5);
+  EXPECT_EQ(scores[2].precision, 0);
+  EXPECT_EQ(scores[2].f1, 0);
+  EXPECT_EQ(scores[4].recall, 0);
+  const Evaluation::Scores macro = result.macro_scores();
+  EXPECT_DOUBLE_EQ(macro.precision, (2.0 / 3 + 0.5) / 4);
+  EXPECT_DOUBLE_EQ(macro.recall, (2.0 / 3 + 0.5) / 4);
+  EXPECT_DOUBLE_EQ(macro.f1, (2.0 / 3 + 0.5) / 4);
+  result.correct = {1, 1, 0, 0, 0};
+  EXPECT_DOUBLE_EQ(result.scores_by_class()[0].f1, 1.0 / 3);
+}
+
 }  // namespace
 }  // namespace convoy::testing

@@ -1,0 +1,163 @@
+#include "convoy/apps/train/tuning/parameter_rules.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include "convoy/apps/train/tuning/initial_parameters.h"
+#include "convoy/engine/nn/layers.h"
+#include "convoy/kernels/base/check.h"
+
+namespace convoy {
+namespace {
+
+using Groups = std::vector<optim::ParameterGroup>;
+
+std::vector<std::string_view> split_list(std::string_view text) {
+  std::vector<std::string_view> words;
+  if (text == "none") return words;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+/// Returns the number that is the whole text; nullopt if it is none, or not finite.
+std::optional<double> parse_number(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
+  return number;
+}
+
+bool belongs(std::string_view parameter, const std::string& prefix) {
+  return parameter == prefix || parameter.starts_with(prefix + ".");
+}
+
+/// Returns the first parts of all names, as in "whiten, layers, head".
+std::string prefixes_of(const Groups& groups) {
+  std::set<std::string> prefixes;
+  for (const optim::ParameterGroup& group : groups)
+    for (const nn::NamedParameter& parameter : group.parameters)
+      prefixes.insert(parameter.name.substr(0, parameter.name.find('.')));
+  return fmt::format("{}", fmt::join(prefixes, ", "));
+}
+
+/// Moves the parameters with the prefix from `groups` to copies of their groups, and returns these.
+Groups take(Groups& groups, const std::string& prefix) {
+  Groups taken;
+  for (optim::ParameterGroup& group : groups) {
+    optim::ParameterGroup part = group;
+    std::erase_if(part.parameters, [&](const auto& parameter) { return !belongs(parameter.name, prefix); });
+    std::erase_if(group.parameters, [&](const auto& parameter) { return belongs(parameter.name, prefix); });
+    if (!part.parameters.empty()) taken.push_back(std::move(part));
+  }
+  std::erase_if(groups, [](const optim::ParameterGroup& group) { return group.parameters.empty(); });
+  return taken;
+}
+
+[[noreturn]] void refuse_prefix(const std::string& rule, const std::string& prefix, const Groups& groups) {
+  fail<UsageError>(
+      "{}: no parameter has a name that begins with '{}', expected a part of a name, such as {}; the first rule "
+      "of a parameter counts",
+      rule, prefix, prefixes_of(groups));
+}
+
+}  // namespace
+
+std::vector<FreezeRule> parse_freeze_rules(std::string_view text) {
+  std::vector<FreezeRule> rules;
+  for (const std::string_view word : split_list(text)) {
+    const std::size_t equals = word.find('=');
+    FreezeRule rule{.prefix = std::string(word.substr(0, equals)), .epochs = {}};
+    if (equals != std::string_view::npos) rule.epochs = parse_number(word.substr(equals + 1));
+    check(!rule.prefix.empty() && (equals == std::string_view::npos || rule.epochs.value_or(0) > 0),
+          "--freeze: found '{}', expected PREFIX, or PREFIX=EPOCHS with more than 0 epochs", word);
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+Groups apply_freeze_rules(const Groups& groups, const std::vector<FreezeRule>& rules) {
+  Groups rest = groups, divided;
+  int rate = 0;
+  for (const FreezeRule& rule : rules) {
+    Groups taken = take(rest, rule.prefix);
+    if (taken.empty())
+      refuse_prefix(fmt::format("--freeze {}{}", rule.prefix,
+                                rule.epochs ? fmt::format("={}", *rule.epochs) : std::string()),
+                    rule.prefix, groups);
+    if (!rule.epochs) continue;
+    ++rate;
+    for (optim::ParameterGroup& group : taken) {
+      group.rate = rate;
+      divided.push_back(std::move(group));
+    }
+  }
+  rest.insert(rest.end(), divided.begin(), divided.end());
+  check(!rest.empty(), "--freeze: all parameters are frozen, expected at least one to train");
+  return rest;
+}
+
+void freeze_parameters(const models::Model& model, const std::vector<FreezeRule>& rules) {
+  const auto is_frozen = [&](const std::string& name) {
+    const auto rule = std::find_if(rules.begin(), rules.end(),
+                                   [&](const FreezeRule& each) { return belongs(name, each.prefix); });
+    return rule != rules.end() && !rule->epochs;
+  };
+  for (const nn::NamedParameter& parameter : model.parameters())
+    if (is_frozen(parameter.name)) parameter.variable.set_requires_grad(false);
+  for (nn::Module* const module : model.root().modules()) {
+    auto* const norm = dynamic_cast<nn::BatchNorm2d*>(module);
+    if (norm == nullptr) continue;
+    const std::vector<nn::NamedParameter> own = norm->parameters();
+    norm->freeze_statistics(std::all_of(own.begin(), own.end(), [&](const nn::NamedParameter& parameter) {
+      return is_frozen(norm->path() + "." + parameter.name);
+    }));
+  }
+}
+
+std::vector<RateRule> parse_rate_rules(std::string_view text) {
+  std::vector<RateRule> rules;
+  for (const std::string_view word : split_list(text)) {
+    const std::size_t equals = std::min(word.find('='), word.size());
+    std::string_view value = word.substr(std::min(equals + 1, word.size()));
+    const bool is_factor = value.ends_with('x');
+    if (is_factor) value.remove_suffix(1);
+    const std::optional<double> number = parse_number(value);
+    check(equals > 0 && number && *number >= 0,
+          "--lr-for: found '{}', expected PREFIX=FACTORx or PREFIX=RATE, such as head=10x or head=0.01",
+          word);
+    rules.push_back(
+        {.prefix = std::string(word.substr(0, equals)), .value = *number, .is_factor = is_factor});
+  }
+  return rules;
+}
+
+std::vector<RateRule> resolve_rate_rules(std::vector<RateRule> rules, const models::Model& model,
+                                         const Groups& groups) {
+  Groups rest = groups;
+  for (RateRule& rule : rules) {
+    const std::string text =
+        fmt::format("--lr-for {}={}{}", rule.prefix, rule.value, rule.is_factor ? "x" : "");
+    if (rule.prefix == "head") rule.prefix = head_of(model);
+    if (take(rest, rule.prefix).empty()) refuse_prefix(text, rule.prefix, groups);
+  }
+  return rules;
+}
+
+Groups apply_rate_rules(const Groups& groups, const std::vector<RateRule>& rules, double peak) {
+  Groups rest = groups, divided;
+  for (const RateRule& rule : rules)
+    for (optim::ParameterGroup& group : take(rest, rule.prefix)) {
+      group.lr_scale = rule.is_factor ? group.lr_scale * rule.value : rule.value / peak;
+      divided.push_back(std::move(group));
+    }
+  rest.insert(rest.end(), divided.begin(), divided.end());
+  return rest;
+}
+
+}  // namespace convoy

@@ -1,0 +1,221 @@
+// Fine-tuning with convoy-train: a new last layer, frozen layers, and learning rates of their own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "convoy/engine/io/safetensors.h"
+#include "tests/apps/programs.h"
+
+namespace convoy::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Values = std::map<std::string, std::vector<float>>;
+
+/// Returns all tensors of a checkpoint's model.
+std::vector<io::NamedTensor> tensors_of(const fs::path& checkpoint) {
+  return io::read_safetensors(checkpoint / "model.safetensors", Device::cpu()).tensors;
+}
+
+Values values_of(const fs::path& checkpoint) {
+  Values values;
+  for (const io::NamedTensor& each : tensors_of(checkpoint))
+    values[each.name] = each.tensor.to_vector<float>();
+  return values;
+}
+
+fs::path last_checkpoint(const Workshop& workshop, const std::string& out) {
+  return checkpoints_of(workshop.path(out)).back();
+}
+
+/// A ResNet-20 that was trained for two steps on images of three colors, and images of two colors to tune it on.
+class FineTuning : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_color_directories(workshop_.path("three"), 16, 12);
+    write_color_directories(workshop_.path("two"), 16, 12);
+    for (const char* split : {"train", "test"}) fs::remove_all(workshop_.path("two") / split / "blue");
+    const ProcessResult base = train("base", "three", {"--max-steps", "2"});
+    ASSERT_EQ(base.exit_code, 0) << base.err;
+  }
+
+  ProcessResult train(const std::string& out, const std::string& data, const Arguments& more) const {
+    Arguments flags = {"--model",      "resnet20",
+                       "--dataset",    "folder",
+                       "--data",       workshop_.path(data).string(),
+                       "--out",        workshop_.path(out).string(),
+                       "--threads",    "1",
+                       "--device",     "cpu",
+                       "--workers",    "1",
+                       "--seed",       "3",
+                       "--batch-size", "8",
+                       "--eval-every", "0",
+                       "--warmup",     "0"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return workshop_.run("convoy-train", flags);
+  }
+  ProcessResult tune(const std::string& out, const Arguments& more) const {
+    Arguments flags = {"--init-from", workshop_.path("base").string(), "--max-steps", "4"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return train(out, "two", flags);
+  }
+  std::string hash_of(const std::string& out) const {
+    return workshop_.result(out)["parameters_hash"].get<std::string>();
+  }
+
+  Workshop workshop_;
+};
+
+TEST_F(FineTuning, ReplacesTheLastLayerAndKeepsTheOthers) {
+  const ProcessResult run =
+      tune("kept", {"--lr", "0", "--weight-decay", "0", "--freeze", "conv1,bn1,layer1,layer2,layer3",
+                    "--devices", "2", "--bn-buffers", "mean"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("head       fc.weight, fc.bias: new, 2 classes (file has 3)\n"));
+  const Values base = values_of(last_checkpoint(workshop_, "base")),
+               kept = values_of(last_checkpoint(workshop_, "kept"));
+  ASSERT_EQ(kept.size(), base.size());
+  EXPECT_EQ(kept.at("fc.weight").size(), 2u * 64);
+  for (const auto& [name, values] : kept) {
+    if (name.starts_with("fc.")) continue;
+    EXPECT_EQ(values, base.at(name)) << name << ": running statistics of frozen batch norms stay, too";
+  }
+  // The same seed without the file begins with the same last layer.
+  ASSERT_EQ(train("scratch", "two", {"--lr", "0", "--weight-decay", "0", "--max-steps", "1"}).exit_code, 0);
+  EXPECT_EQ(kept.at("fc.weight"), values_of(last_checkpoint(workshop_, "scratch")).at("fc.weight"));
+}
+
+TEST_F(FineTuning, LearnsFromARunACheckpointOrAFileWithoutAHead) {
+  std::vector<io::NamedTensor> tensors = tensors_of(last_checkpoint(workshop_, "base"));
+  std::erase_if(tensors, [](const io::NamedTensor& each) { return each.name.starts_with("fc."); });
+  for (io::NamedTensor& each : tensors) each.name = "module._orig_mod." + each.name;
+  const fs::path headless = workshop_.path("headless.safetensors");
+  std::ofstream(headless, std::ios::binary) << io::encode_safetensors(tensors);
+
+  ASSERT_EQ(tune("run", {}).exit_code, 0);
+  ASSERT_EQ(tune("checkpoint", {"--init-from", last_checkpoint(workshop_, "base").string()}).exit_code, 0);
+  EXPECT_EQ(hash_of("checkpoint"), hash_of("run"));
+  const ProcessResult without = tune("without", {"--init-from", headless.string()});
+  ASSERT_EQ(without.exit_code, 0) << without.err;
+  EXPECT_THAT(without.out, HasSubstr("fc.weight, fc.bias: new, 2 classes (file has none)"));
+  EXPECT_EQ(hash_of("without"), hash_of("run"));
+  // With as many classes as in the file, the last layer is that of the file.
+  const ProcessResult same = train(
+      "same", "three", {"--init-from", workshop_.path("base").string(), "--max-steps", "1", "--lr", "0"});
+  ASSERT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_THAT(same.out, Not(HasSubstr(": new, ")));
+  EXPECT_EQ(values_of(last_checkpoint(workshop_, "same")).at("fc.weight"),
+            values_of(last_checkpoint(workshop_, "base")).at("fc.weight"));
+}
+
+TEST_F(FineTuning, RefusesFilesThatDoNotFitElsewhere) {
+  std::vector<io::NamedTensor> tensors = tensors_of(last_checkpoint(workshop_, "base"));
+  const auto refusal = [&](const std::string& source) {
+    const ProcessResult run = tune("refused", {"--init-from", source});
+    EXPECT_EQ(run.exit_code, 5) << run.err;
+    EXPECT_FALSE(fs::exists(workshop_.path("refused")));
+    return run.err;
+  };
+  const auto file = [&](const char* name) {
+    std::ofstream(workshop_.path(name), std::ios::binary) << io::encode_safetensors(tensors);
+    return workshop_.path(name).string();
+  };
+  const Tensor narrow = Tensor::zeros({3, 32}, DType::f32, Device::cpu());
+  for (io::NamedTensor& each : tensors)
+    if (each.name == "fc.weight") each.tensor = narrow;
+  EXPECT_THAT(refusal(file("narrow.safetensors")),
+              HasSubstr("\"fc.weight\" is f32 [3, 32], expected f32 [2, 64]"));
+  std::erase_if(tensors, [](const io::NamedTensor& each) {
+    return each.name.starts_with("fc.") || each.name == "bn1.bias";
+  });
+  EXPECT_THAT(refusal(file("incomplete.safetensors")), HasSubstr("1 missing (\"bn1.bias\")"));
+  EXPECT_THAT(refusal(workshop_.path("two").string()), HasSubstr("two: no checkpoint found"));
+  std::ofstream(workshop_.path("base") / "checkpoints" / "BEST") << "step_000077\n";
+  EXPECT_THAT(refusal(workshop_.path("base").string()), HasSubstr("; --init-from "));
+}
+
+TEST_F(FineTuning, IsTheSameOnRanksWithShardsAndAfterAResume) {
+  for (const char* optimizer : {"sgd", "adam", "adamw"}) {
+    const Arguments flags = {
+        "--optimizer", optimizer,  "--precision",      "fp64",     "--lr",
+        "0.01",        "--freeze", "conv1,bn1,layer1", "--lr-for", "head=10x,layer2=0.002",
+        "--clip-norm", "1",        "--bn-buffers",     "local"};
+    const auto with = [&](const Arguments& more) {
+      Arguments all = flags;
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    const auto run = [&](const std::string& out, const Arguments& more) {
+      const ProcessResult result = tune(optimizer + out, with(more));
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+      return hash_of(optimizer + out);
+    };
+    const std::string whole = run("whole", {"--devices", "2", "--save-every", "2", "--keep-last", "0"});
+    const std::string middle =
+        (workshop_.path(optimizer + std::string("whole")) / "checkpoints" / "step_000002").string();
+    EXPECT_EQ(run("rest", {"--devices", "2", "--init-from", "", "--resume", middle}), whole) << optimizer;
+    // Norms of gradients are summed in another order.
+    run("sharded", {"--devices", "2", "--zero", "1"});
+    const auto loss = [&](const std::string& out) {
+      return workshop_.events(optimizer + out, "eval").back()["loss"].get<double>();
+    };
+    EXPECT_NEAR(loss("sharded"), loss("whole"), 1e-9) << optimizer;
+    EXPECT_NE(run("other", {"--devices", "2", "--lr-for", "head=5x,layer2=0.002"}), whole) << optimizer;
+  }
+}
+
+TEST_F(FineTuning, MuonHasRatesByPrefixToo) {
+  const auto values = [&](const std::string& out, const std::string& rules) {
+    const ProcessResult run = tune(out, {"--optimizer", "muon", "--lr-for", rules, "--max-steps", "1"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return values_of(last_checkpoint(workshop_, out));
+  };
+  const Values base = values_of(last_checkpoint(workshop_, "base"));
+  const Values still = values("still", "layer1=0x,head=0.5");
+  EXPECT_EQ(still.at("layer1.0.conv1.weight"), base.at("layer1.0.conv1.weight"));
+  EXPECT_EQ(still.at("layer1.0.bn1.bias"), base.at("layer1.0.bn1.bias"));
+  EXPECT_NE(still.at("layer2.0.conv1.weight"), base.at("layer2.0.conv1.weight"));
+  // --sgd-lr is 0.2 for the last layer of a ResNet, so 0.5 is a factor of 2.5.
+  EXPECT_EQ(values("factor", "layer1=0x,head=2.5x").at("fc.bias"), still.at("fc.bias"));
+}
+
+TEST_F(FineTuning, RefusesRulesWithoutParameters) {
+  const ProcessResult freeze = tune("refused", {"--freeze", "backbone"});
+  EXPECT_EQ(freeze.exit_code, 2);
+  EXPECT_THAT(freeze.err, AllOf(HasSubstr("--freeze backbone: "), HasSubstr("bn1, conv1, fc, layer1")));
+  const ProcessResult rate = tune("refused", {"--freeze", "layer1", "--lr-for", "layer1=2x"});
+  EXPECT_EQ(rate.exit_code, 2);
+  EXPECT_THAT(rate.err, HasSubstr("--lr-for layer1=2x: no parameter"));
+  EXPECT_EQ(tune("refused", {"--lr", "0", "--lr-for", "fc=0.1"}).exit_code, 2);
+}
+
+TEST(FineTuningStem, IsThatOfTheFile) {
+  const Workshop workshop;
+  write_color_directories(workshop.path("colors"), 16, 2);
+  const auto train = [&](const std::string& out, const Arguments& more) {
+    Arguments flags = {"--model",      "resnet18",
+                       "--dataset",    "folder",
+                       "--data",       workshop.path("colors").string(),
+                       "--out",        workshop.path(out).string(),
+                       "--batch-size", "2",
+                       "--threads",    "1",
+                       "--device",     "cpu",
+                       "--eval-every", "0",
+                       "--max-steps",  "1"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return workshop.run("convoy-train", flags);
+  };
+  ASSERT_EQ(train("base", {"--image-size", "66"}).exit_code, 0);
+  const ProcessResult tuned =
+      train("tuned", {"--image-size", "32", "--init-from", workshop.path("base").string()});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_THAT(tuned.out, HasSubstr("resnet18 with the imagenet stem"));
+}
+
+}  // namespace
+}  // namespace convoy::testing

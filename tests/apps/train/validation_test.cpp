@@ -1,0 +1,129 @@
+// Trainings with --validation and --patience: which images decide, when a training ends, and what it reports.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/apps/programs.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// Returns the JSON result of convoy-evaluate on a part of the data set.
+Json evaluate(const Workshop& workshop, const std::string& out, const std::string& split) {
+  const std::string json = workshop.path(out + "-" + split + ".json").string();
+  const std::string checkpoint = checkpoints_of(workshop.path(out)).back().string();
+  const ProcessResult run = workshop.run(
+      "convoy-evaluate",
+      {"--checkpoint", checkpoint, "--split", split, "--json", json, "--threads", "1", "--device", "cpu"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  return run.exit_code == 0 ? Json::parse(read_text(json)) : Json();
+}
+
+TEST(Validation, DecidesDuringTheTrainingAndTheTestSetIsEvaluatedAtTheEnd) {
+  const Workshop workshop;
+  const ProcessResult run = workshop.train("run", {"--validation", "25%"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("240 training, 80 validation and 100 test images"),
+                             HasSubstr("evaluation at step 8: validation accuracy "),
+                             HasSubstr("\n  validation accuracy "), HasSubstr("\n  test accuracy ")));
+  EXPECT_THAT(read_text(workshop.path("run") / "config.toml"), HasSubstr("validation = '25%'\n"));
+  EXPECT_EQ(workshop.events("run", "start")[0]["validation_images"], 80);
+  const std::vector<Json> evaluations = workshop.events("run", "eval");
+  ASSERT_EQ(evaluations.size(), 2u);
+  for (const Json& each : evaluations) {
+    EXPECT_EQ(each["split"], "validation");
+    EXPECT_EQ(each["count"], 80);
+  }
+  const Json result = workshop.result("run");
+  const Json test = evaluate(workshop, "run", "test"), validation = evaluate(workshop, "run", "validation");
+  EXPECT_EQ(test["count"], 100);
+  EXPECT_EQ(result["test_accuracy"], test["accuracy"]);
+  EXPECT_NEAR(result["test_loss"].get<double>(), test["loss"].get<double>(), 1e-6);
+  EXPECT_EQ(test["recall"].size(), 10u);
+  EXPECT_GE(test["top5_accuracy"].get<double>(), test["accuracy"].get<double>());
+  EXPECT_NEAR(test["macro"]["recall"].get<double>(), test["accuracy"].get<double>(), 1e-12)
+      << "as many images of each class";
+  EXPECT_EQ(validation["count"], 80);
+  EXPECT_EQ(result["validation_accuracy"], validation["accuracy"]);
+  EXPECT_EQ(validation["images"], Json(std::vector<int>(10, 8))) << "stratified by class";
+  EXPECT_EQ(evaluate(workshop, "run", "train")["count"], 240);
+}
+
+TEST(Validation, IsTheSameOnAllRanksAndAfterAResume) {
+  const Workshop workshop;
+  const Arguments flags = {"--validation", "80", "--precision", "fp64", "--devices", "2",
+                           "--save-every", "5",  "--keep-last", "0"};
+  const auto with = [&](const Arguments& more) {
+    Arguments all = flags;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const ProcessResult whole = workshop.train("whole", flags);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const std::string middle = (workshop.path("whole") / "checkpoints" / "step_000005").string();
+  const ProcessResult rest = workshop.train("rest", with({"--resume", middle}));
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  const Json expected = workshop.result("whole");
+  for (const char* key : {"parameters_hash", "validation_accuracy", "validation_loss", "test_accuracy"})
+    EXPECT_EQ(workshop.result("rest")[key], expected[key]) << key;
+  const ProcessResult changed = workshop.train("changed", with({"--resume", middle, "--validation", "60"}));
+  EXPECT_EQ(changed.exit_code, 5);
+  EXPECT_THAT(changed.err, HasSubstr("--validation 80, found --validation 60"));
+}
+
+TEST(Validation, RefusesOtherTextsAndTooManyImages) {
+  const Workshop workshop;
+  for (const char* text : {"", "0", "0%", "100%", "-5", "1.5", "10 %", "many"}) {
+    const ProcessResult run = workshop.train("refused", {"--validation", text});
+    EXPECT_EQ(run.exit_code, 2) << text;
+    EXPECT_THAT(run.err, HasSubstr("--validation: found")) << text;
+  }
+  const ProcessResult all = workshop.train("refused", {"--validation", "311"});
+  EXPECT_EQ(all.exit_code, 2);
+  EXPECT_THAT(all.err,
+              HasSubstr("--validation: 311 of 320 training images of 10 classes, expected 1 to 310"));
+  ASSERT_EQ(workshop.train("without", {"--max-steps", "1"}).exit_code, 0);
+  const ProcessResult none = workshop.run(
+      "convoy-evaluate", {"--checkpoint", workshop.path("without").string(), "--split", "validation"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--split validation: "));
+}
+
+// With a rate of 0 the accuracy stays as it is, so the first evaluation is the best.
+TEST(Patience, EndsATrainingThatDoesNotImprove) {
+  const Workshop workshop;
+  const Arguments flags = {"--lr",         "0", "--patience",  "2", "--epochs", "9",
+                           "--save-every", "5", "--keep-last", "0"};
+  const auto train = [&](const std::string& out, const Arguments& more) {
+    Arguments all = flags;
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult run = workshop.train(out, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.out;
+  };
+  EXPECT_THAT(train("early", {}),
+              AllOf(HasSubstr("ends after 2 evaluations without a higher test accuracy; the "
+                              "test images decide"),
+                    HasSubstr("30 steps (ended early by --patience)")));
+  EXPECT_EQ(workshop.result("early")["steps"], 30) << "epochs of ten steps";
+  EXPECT_EQ(workshop.result("early")["stopped_early"], true);
+  EXPECT_EQ(workshop.result("early")["best_step"], 10);
+  EXPECT_THAT(train("early", {"--resume", "auto"}), HasSubstr("complete, nothing to do"));
+
+  // The checkpoint of step 25 stores that one evaluation was no better.
+  train("rest", {"--resume", (workshop.path("early") / "checkpoints" / "step_000025").string()});
+  EXPECT_EQ(workshop.result("rest")["steps"], 30);
+  EXPECT_THAT(
+      train("validated", {"--validation", "10%", "--devices", "2", "--patience", "1"}),
+      AllOf(HasSubstr("without a higher validation accuracy\n"), Not(HasSubstr("test images decide"))));
+  EXPECT_EQ(workshop.result("validated")["steps"], 18) << "epochs of nine steps";
+  train("trained", {"--patience", "9"});
+  EXPECT_EQ(workshop.result("trained")["steps"], 90);
+  EXPECT_EQ(workshop.result("trained")["stopped_early"], false);
+}
+
+}  // namespace
+}  // namespace convoy::testing
