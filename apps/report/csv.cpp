@@ -32,13 +32,14 @@ std::string to_csv(const std::vector<RunRecord>& runs) {
         for (const auto& [name, ignored] : event.items())
           if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
   std::string text = "run";
-  for (const std::string& column : columns) text += "," + field_of(column);
+  for (const std::string& column : columns) text.append(",").append(field_of(column));
   text += kLineEnd;
   for (const RunRecord& run : runs)
     for (const Json& event : run.events) {
       if (!is_measurement(event)) continue;
       text += field_of(run.name);
-      for (const std::string& column : columns) text += "," + field_of(event.value(column, Json()));
+      for (const std::string& column : columns)
+        text.append(",").append(field_of(event.value(column, Json())));
       text += kLineEnd;
     }
   return text;
