@@ -89,7 +89,9 @@ std::string to_event_file(const RunRecord& run) {
   for (const Json& event : run.events) {
     const std::string kind = event["event"];
     if (kind != "step" && kind != "eval" && kind != "result") continue;
-    const std::string group = kind == "step" ? "train/" : kind == "eval" ? "test/" : "result/";
+    const std::string group = kind == "step"   ? "train/"
+                              : kind == "eval" ? event.value("split", "test") + "/"
+                                               : "result/";
     std::string values;
     for (const auto& [name, value] : event.items())
       if (value.is_number() && !positions.contains(name)) values += scalar(group + name, value.get<float>());

@@ -49,14 +49,17 @@ function table(head, rows, rowClass = () => "") {
       make("tbody", {}, ...rows.map((row, i) => make("tr", {className: rowClass(i)}, ...cells("td", row))))));
 }
 
+/** Returns the images that a run evaluates while it trains: those that --validation has held out, or the test images. */
+const splitOf = (run) => run.start.validation_images > 0 ? "validation" : "test";
+
 /** Returns what a run has reached so far: its result, or its latest evaluation and step. */
 function resultOf(run) {
   const last = run.evaluations[run.evaluations.length - 1], best = d3.max(run.evaluations, (each) => each.accuracy);
   const result = run.result || {};
   const rate = run.curves.images_per_second;
   return {
-    accuracy: result.test_accuracy ?? last?.accuracy ?? null,
-    loss: result.test_loss ?? last?.loss ?? null,
+    accuracy: result.test_accuracy ?? (splitOf(run) === "test" ? last?.accuracy : null) ?? null,
+    loss: result.test_loss ?? (splitOf(run) === "test" ? last?.loss : null) ?? null,
     best: result.best_accuracy ?? best ?? null,
     bestStep: result.best_step ?? run.evaluations.find((each) => each.accuracy === best)?.step ?? null,
     views: result.tta_accuracy ?? null,
@@ -109,12 +112,14 @@ function curvesSection() {
   const group = d3.max(runs, (run) => run.curves.group);
   const means = group > 1 ? ` Each point is the mean of up to ${group} logged steps.` : "";
   const all = (points, marks = false) => runs.map((run, index) => ({name: run.name, index, points: points(run), marks}));
+  const split = runs.every((run) => splitOf(run) === splitOf(runs[0])) ? splitOf(runs[0]) : "evaluation";
+  const evaluated = split[0].toUpperCase() + split.slice(1);
   const charts = [
     {title: "Training loss", series: all((run) => pointsOf(run, "loss")), smoothed: true, logarithmic: true,
       caption: `Mean over the batch, before the step.${means}`},
-    {title: "Test accuracy", series: all((run) => evaluationPoints(run, "accuracy"), true), format: d3.format(".1%"),
+    {title: `${evaluated} accuracy`, series: all((run) => evaluationPoints(run, "accuracy"), true), format: d3.format(".1%"),
       caption: "The larger marks were the best so far."},
-    {title: "Test loss", series: all((run) => evaluationPoints(run, "loss"), true), logarithmic: true},
+    {title: `${evaluated} loss`, series: all((run) => evaluationPoints(run, "loss"), true), logarithmic: true},
     {title: "Learning rate", series: all((run) => pointsOf(run, "lr")), zero: true},
     {title: "Images per second", series: all((run) => pointsOf(run, "images_per_second")), smoothed: true, zero: true,
       format: d3.format("~s"), caption: "Of all ranks."},
@@ -163,7 +168,7 @@ function predictionsSection() {
 function mistakesSection() {
   return perRun((run) => !run.evaluation?.mistakes_image || run.evaluation.mistakes.length === 0 ? null
     : make("div", {className: "card"}, make("p", {className: "soft"},
-        `The test images that were misclassified with the highest probability at step ${run.evaluation.step}.`), mistakes(run.evaluation)));
+        `The ${splitOf(run)} images that were misclassified with the highest probability at step ${run.evaluation.step}.`), mistakes(run.evaluation)));
 }
 
 function systemOf({start, ...run}) {

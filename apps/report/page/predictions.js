@@ -93,7 +93,7 @@ function mistakes(evaluation) {
   const rows = Math.ceil(evaluation.mistakes.length / evaluation.mistakes_per_row);
   const gap = 2;  // pixels behind each image
   const cards = evaluation.mistakes.map((mistake, i) => {
-    const canvas = make("canvas", {"role": "img", "aria-label": `image ${mistake.image} of the test set`});
+    const canvas = make("canvas", {"role": "img", "aria-label": `image ${mistake.image} of the evaluation`});
     sprite.addEventListener("load", () => {
       const width = sprite.naturalWidth / evaluation.mistakes_per_row, height = sprite.naturalHeight / rows;
       canvas.width = width - gap;
