@@ -41,6 +41,18 @@ T parse_number(const std::string& text, const std::string& source, const FlagDet
   return value;
 }
 
+TrainingLength parse_length(const std::string& text, const std::string& source, const FlagDetails& details) {
+  const std::optional<TrainingLength> length = TrainingLength::parse(text);
+  if (!length)
+    fail<UsageError>(
+        "{}: found '{}', expected a fraction of all steps, or a number with a unit such as 500steps or "
+        "5epochs",
+        source, text);
+  if (length->unit == TrainingLength::Unit::fraction)
+    parse_number<double>(text, source, details);  // checks the limits
+  return *length;
+}
+
 bool parse_bool(const std::string& text, const std::string& source) {
   if (text == "true" || text == "1" || text == "on" || text == "yes") return true;
   if (text == "false" || text == "0" || text == "off" || text == "no") return false;
@@ -61,6 +73,8 @@ template <class T>
 std::string format_value(const T& value, bool quoted) {
   if constexpr (std::is_same_v<T, std::string>)
     return quoted ? quote_for_config(value) : value;
+  else if constexpr (std::is_same_v<T, TrainingLength>)
+    return value.unit == TrainingLength::Unit::fraction ? value.text() : format_value(value.text(), quoted);
   else
     return fmt::format("{}", value);
 }
@@ -192,6 +206,33 @@ HelpEntry help_entry(const CommandLine::Flag& flag) {
 }
 
 }  // namespace
+
+std::optional<TrainingLength> TrainingLength::parse(std::string_view text) {
+  TrainingLength length;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, length.value);
+  if (error != std::errc() || !std::isfinite(length.value) || length.value < 0 || length.value > 1e12)
+    return std::nullopt;
+  const std::string_view unit(stop, end);
+  if (unit == "steps" || unit == "step")
+    length.unit = Unit::steps;
+  else if (unit == "epochs" || unit == "epoch")
+    length.unit = Unit::epochs;
+  else if (!unit.empty())
+    return std::nullopt;
+  return length;
+}
+
+std::string TrainingLength::text() const {
+  return fmt::format("{}{}", value, unit == Unit::fraction ? "" : unit == Unit::steps ? "steps" : "epochs");
+}
+
+std::int64_t TrainingLength::steps(std::int64_t total_steps, std::int64_t steps_per_epoch) const {
+  const std::int64_t of_unit = unit == Unit::fraction ? total_steps
+                               : unit == Unit::steps  ? 1
+                                                      : steps_per_epoch;
+  return std::llround(value * static_cast<double>(of_unit));
+}
 
 CommandLine::CommandLine(std::string program, std::string description)
     : program_(std::move(program)), description_(std::move(description)) {}
@@ -359,6 +400,8 @@ void CommandLine::set(Flag& flag, const std::string& text, const std::string& so
           *pointer = parse_string(text, source, flag.details);
         else if constexpr (std::is_same_v<T, bool>)
           *pointer = parse_bool(text, source);
+        else if constexpr (std::is_same_v<T, TrainingLength>)
+          *pointer = parse_length(text, source, flag.details);
         else
           *pointer = parse_number<T>(text, source, flag.details);
       },

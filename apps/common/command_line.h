@@ -12,9 +12,27 @@
 
 namespace convoy {
 
+/// A length in a training: a fraction of all steps, or a number of steps or epochs.
+struct TrainingLength {
+  enum class Unit : std::uint8_t { fraction, steps, epochs };
+  double value = 0;
+  Unit unit = Unit::fraction;
+
+  /// Makes a fraction of all steps.
+  // NOLINTNEXTLINE: a number converts implicitly.
+  TrainingLength(double fraction = 0) : value(fraction) {}
+  /// Parses "0.2", "500steps" or "5epochs". Returns nullopt for another text.
+  static std::optional<TrainingLength> parse(std::string_view text);
+  /// Returns the text that parse() reads.
+  std::string text() const;
+  /// Returns the length in steps, rounded, in a training of this many.
+  std::int64_t steps(std::int64_t total_steps, std::int64_t steps_per_epoch) const;
+};
+
 /// The variable that a flag sets. An optional has no fixed default: the program resolves it from other flags.
 using FlagTarget = std::variant<std::string*, std::int64_t*, double*, bool*, std::optional<std::string>*,
-                                std::optional<std::int64_t>*, std::optional<double>*, std::optional<bool>*>;
+                                std::optional<std::int64_t>*, std::optional<double>*, std::optional<bool>*,
+                                std::optional<TrainingLength>*>;
 
 /// The properties of a flag other than its name, target and help text.
 struct FlagDetails {
@@ -26,6 +44,7 @@ struct FlagDetails {
   std::string default_text = "";
   /// Valid values; empty if any value is valid. The help lists them.
   std::vector<std::string> choices = {};
+  /// Limits of a number, and of a TrainingLength that is a fraction.
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   /// Shown by --help-all only.

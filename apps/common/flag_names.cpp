@@ -21,7 +21,7 @@ std::span<const FlagName> flag_names() {
       FlagName{"ReadOptions::image_size", "--image-size"},
       FlagName{"ReadOptions::skip_corrupt", "--skip-corrupt"},
       FlagName{"AugmentOptions", "--augment"},
-      FlagName{"hold_out:", "--validation:"},
+      FlagName{"hold_out count", "--validation"},
       FlagName{"Device::parse", "--device"},
       FlagName{"RendezvousOptions::init_method", "--rendezvous"},
       FlagName{"use the CPU, or", "use --device cpu, or"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "convoy/apps/common/plan_cache.h"
@@ -38,8 +39,8 @@ std::unique_ptr<optim::Optimizer> make_muon(const TrainOptions& options,
   optim::MuonGroups divided = optim::muon_groups(
       groups,
       {.sgd_lr_scale = *options.sgd_lr / *options.lr, .bias_lr_scale = *options.bias_lr / *options.sgd_lr});
-  divided.matrices = apply_rate_rules(divided.matrices, rate_rules, *options.lr);
-  divided.others = apply_rate_rules(divided.others, rate_rules, *options.lr);
+  divided.matrices = apply_rate_rules(divided.matrices, rate_rules, peak_rate(options));
+  divided.others = apply_rate_rules(divided.others, rate_rules, peak_rate(options));
   if (*options.normalize_filters)
     for (optim::ParameterGroup& group : divided.matrices) group.weight_decay = 0;
   return std::make_unique<optim::Muon>(std::move(divided),
@@ -76,7 +77,7 @@ void DataParallel::make_optimizer(DType dtype) {
   const std::vector<RateRule> rate_rules =
       resolve_rate_rules(parse_rate_rules(options_.lr_for), parts_.model, groups);
   const bool is_muon = options_.optimizer == "muon";  // which divides the groups before the rules apply
-  if (!is_muon) groups = apply_rate_rules(groups, rate_rules, *options_.lr);
+  if (!is_muon) groups = apply_rate_rules(groups, rate_rules, peak_rate(options_));
   const std::vector<optim::ParameterGroup> whole = groups;
   if (options_.zero > 0 && parts_.world_size() > 1) {
     std::vector<nn::NamedParameter> parameters = parts_.model.parameters();
@@ -91,10 +92,11 @@ void DataParallel::make_optimizer(DType dtype) {
     groups = shards_->pieces_of(groups);
     shard_group_ = std::make_unique<dist::CommunicatorGroup>(*parts_.gradients);
   }
-  optimizer_ =
-      is_muon ? make_muon(options_, groups, rate_rules)
-              : convoy::optim::make_optimizer(*options_.optimizer, std::move(groups),
-                                              {.momentum = options_.momentum, .nesterov = options_.nesterov});
+  optim::OptimizerFlags flags{.momentum = options_.momentum, .nesterov = options_.nesterov};
+  if (options_.adam_betas) std::tie(flags.beta1, flags.beta2) = adam_betas(options_);
+  flags.epsilon = options_.adam_eps;
+  optimizer_ = is_muon ? make_muon(options_, groups, rate_rules)
+                       : convoy::optim::make_optimizer(*options_.optimizer, std::move(groups), flags);
   if (shards_)
     sharded_ = std::make_unique<dist::ShardedOptimizer>(*optimizer_, whole, *shards_, *parts_.control);
 }

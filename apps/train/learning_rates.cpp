@@ -4,17 +4,51 @@
 #include <cmath>
 #include <limits>
 
+#include "convoy/kernels/base/check.h"
+
 namespace convoy {
+
+std::vector<double> parse_milestones(const std::string& text) {
+  std::vector<double> milestones = parse_numbers(text);
+  const bool is_valid = !milestones.empty() && std::all_of(milestones.begin(), milestones.end(),
+                                                           [](double milestone) { return milestone > 0; });
+  check(is_valid,
+        "--milestones: found '{}', expected fractions of all steps or epochs, such as 0.5,0.75 or 30,60,90",
+        text);
+  return milestones;
+}
 
 LearningRates::LearningRates(const TrainOptions& options, std::int64_t total_steps,
                              std::int64_t steps_per_epoch) {
+  const std::int64_t warmup_steps = options.warmup->steps(total_steps, steps_per_epoch);
+  check(options.warmup->unit == TrainingLength::Unit::fraction || warmup_steps < total_steps,
+        "--warmup {}: found a training of {} steps, expected a shorter warmup", options.warmup->text(),
+        total_steps);
+  const bool is_exponential = options.schedule == "exponential";
+  optim::ScheduleShape shape{.milestones = {}, .period = steps_per_epoch};
+  shape.factor = options.gamma.value_or(shape.factor);
+  shape.power = options.power.value_or(shape.power);
+  for (const double milestone :
+       options.milestones ? parse_milestones(*options.milestones) : std::vector<double>()) {
+    const double fraction =
+        milestone < 1 ? milestone
+                      : milestone * static_cast<double>(steps_per_epoch) / static_cast<double>(total_steps);
+    if (fraction < 1) shape.milestones.push_back(fraction);  // others come after the training
+  }
   const auto add = [&](std::int64_t steps, std::int64_t end) {
-    const auto warmup = std::llround(*options.warmup * static_cast<double>(steps));
-    rates_.push_back(
-        {.schedule = optim::make_schedule(
-             *options.schedule,
-             {.peak = *options.lr, .steps = steps, .warmup = std::min<std::int64_t>(warmup, steps - 1)}),
-         .end = end});
+    const std::int64_t warmup = options.warmup->steps(steps, steps_per_epoch);
+    optim::ScheduleShape own = shape;  // with the length of this schedule
+    if (is_exponential && steps < total_steps)
+      own.period = std::max<std::int64_t>(
+          1, std::llround(static_cast<double>(steps_per_epoch) * static_cast<double>(steps) /
+                          static_cast<double>(total_steps)));
+    rates_.push_back({.schedule = optim::make_schedule(*options.schedule,
+                                                       {.peak = peak_rate(options),
+                                                        .steps = steps,
+                                                        .warmup = std::min<std::int64_t>(warmup, steps - 1),
+                                                        .final = options.min_lr},
+                                                       own),
+                      .end = end});
   };
   add(total_steps, std::numeric_limits<std::int64_t>::max());
   for (const FreezeRule& rule : parse_freeze_rules(*options.freeze)) {

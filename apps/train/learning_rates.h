@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "convoy/apps/train/options.h"
@@ -11,11 +12,16 @@
 
 namespace convoy {
 
+/// Parses the text of --milestones: fractions of all steps below 1, and epochs. Throws UsageError unless all are more
+/// than 0.
+std::vector<double> parse_milestones(const std::string& text);
+
 /// Functions of the step, in the order of ParameterGroup::rate. The rate of a rule with epochs has the shape of --schedule,
 /// but ends with the rule's epochs, or with the training if that ends first. From there on it is 0.
 class LearningRates {
  public:
-  /// `options` must be resolved. Throws UsageError for an invalid schedule.
+  /// `options` must be resolved. Throws UsageError for an invalid schedule, and for a warmup that is longer than the
+  /// training.
   LearningRates(const TrainOptions& options, std::int64_t total_steps, std::int64_t steps_per_epoch);
   /// Returns the rates of a step; steps count from 0.
   std::vector<double> at(std::int64_t step) const;

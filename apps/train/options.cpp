@@ -1,8 +1,11 @@
 #include "convoy/apps/train/options.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/train/learning_rates.h"
 #include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
@@ -12,7 +15,42 @@ namespace {
 
 constexpr double kMaxLossScale = 1 << 24;
 
+/// Throws UsageError if a flag is given without effect, since it belongs to other values of `of`.
+void check_belongs(const CommandLine& line, const char* flag, bool is_used, std::string_view of,
+                   std::string_view found, std::string_view expected) {
+  check(is_used || !line.given(flag), "--{}: not supported with --{} {}, expected --{} {}", flag, of, found,
+        of, expected);
+}
+
+void check_schedule(const TrainOptions& o, const CommandLine& line) {
+  const std::string& name = *o.schedule;
+  const bool has_rise = name == "triangle" || name == "one-cycle";
+  check(!has_rise || o.warmup->value == 0,
+        "--warmup {}: found --schedule {}, which has its own warmup; expected 0", o.warmup->text(), name);
+  check_belongs(line, "milestones", name == "step", "schedule", name, "step");
+  check_belongs(line, "gamma", name == "step" || name == "exponential", "schedule", name,
+                "step or exponential");
+  check_belongs(line, "power", name == "polynomial", "schedule", name, "polynomial");
+  check_belongs(line, "lr-base-batch", o.lr_rule != "none", "lr-rule", o.lr_rule, "linear or sqrt");
+  const bool has_minimum = name == "cosine" || name == "linear" || name == "triangle" || name == "polynomial";
+  check(o.min_lr == 0 || has_minimum,
+        "--min-lr {}: found --schedule {}, expected cosine, linear, triangle or "
+        "polynomial, or 0",
+        o.min_lr, name);
+  check(o.min_lr <= peak_rate(o), "--min-lr {}: expected at most the peak rate, {}", o.min_lr, peak_rate(o));
+  if (o.milestones) parse_milestones(*o.milestones);
+  check(!o.gamma || *o.gamma > 0, "--gamma 0: expected more than 0");
+  check(!o.power || *o.power > 0, "--power 0: expected more than 0");
+}
+
 void check_optimizer(const TrainOptions& o, const CommandLine& line) {
+  const bool is_adam = o.optimizer == "adam" || o.optimizer == "adamw";
+  for (const char* name : {"adam-betas", "adam-eps"})
+    check_belongs(line, name, is_adam, "optimizer", *o.optimizer, "adam or adamw");
+  if (is_adam) {
+    adam_betas(o);
+    check(*o.adam_eps > 0, "--adam-eps 0: expected more than 0");
+  }
   if (o.optimizer == "sgd" || o.optimizer == "muon") {
     check(!*o.nesterov || *o.momentum > 0, "--nesterov: found --momentum 0, expected more than 0");
     check(*o.momentum < 1, "--momentum {}: expected less than 1", *o.momentum);
@@ -131,6 +169,10 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("normalize-filters", &o.normalize_filters,
            "Filters rescaled to a constant norm by muon, instead of a decay; for filters in front of a norm",
            {.default_text = "false; true for the speedrun networks", .advanced = true});
+  line.add("adam-betas", &o.adam_betas, "Decays of the moments of adam and adamw",
+           {.value = "B1,B2", .default_text = "0.9,0.999", .advanced = true});
+  line.add("adam-eps", &o.adam_eps, "Constant in the denominator of adam and adamw",
+           {.value = "EPS", .default_text = "1e-08", .minimum = 0, .advanced = true});
   line.add("momentum", &o.momentum, "Momentum of sgd and muon",
            {.value = "M",
             .default_text = "sgd 0.9, muon 0.95 (speedrun 0.6)",
@@ -164,14 +206,36 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("schedule", &o.schedule, "Learning rate schedule",
            {.value = "NAME",
             .default_text = "cosine; linear for the speedrun networks",
-            .choices = {"constant", "linear", "cosine", "step", "triangle"}});
-  line.add("warmup", &o.warmup, "Warmup length (fraction of all steps)",
-           {.value = "FRACTION",
-            .default_text = "0.2; lenet 0.1; 0 for constant, triangle and the speedrun networks",
+            .choices = {"constant", "linear", "cosine", "step", "triangle", "exponential", "polynomial",
+                        "one-cycle"}});
+  line.add("warmup", &o.warmup, "Warmup length: a fraction of all steps, or 500steps or 5epochs",
+           {.value = "LENGTH",
+            .default_text = "0.2; lenet 0.1; 0 for constant, triangle, one-cycle and the speedrun networks",
             .minimum = 0,
             .maximum = 0.99,
             .advanced = true});
 
+  line.add("min-lr", &o.min_lr, "Rate at the end of the schedules cosine, linear, triangle and polynomial",
+           {.value = "RATE", .minimum = 0, .advanced = true});
+  line.add(
+      "milestones", &o.milestones,
+      "When the schedule step multiplies the rate by --gamma: a comma-separated list of fractions of all steps "
+      "(below 1) and epochs (1 and more)",
+      {.value = "LIST", .default_text = "0.5,0.75", .advanced = true});
+  line.add("gamma", &o.gamma,
+           "Factor of the rate: at each milestone of step, after each epoch of exponential",
+           {.value = "FACTOR", .default_text = "step 0.1, exponential 0.95", .minimum = 0, .advanced = true});
+  line.add("power", &o.power, "Exponent of the schedule polynomial",
+           {.value = "P", .default_text = "0.9", .minimum = 0, .advanced = true});
+  line.add("lr-rule", &o.lr_rule,
+           "Scaling of all learning rates by --batch-size over --lr-base-batch, or by its square root",
+           {.value = "NAME", .choices = {"none", "linear", "sqrt"}, .advanced = true});
+  line.add("lr-base-batch", &o.lr_base_batch, "Batch size for which --lr is given, with --lr-rule (samples)",
+           {.value = "N",
+            .default_text = "the default of --batch-size",
+            .minimum = 1,
+            .maximum = 1 << 20,
+            .advanced = true});
   line.add(
       "freeze", &o.freeze,
       "Parameters that are not trained (PREFIX), or only in the first epochs (PREFIX=EPOCHS), by prefixes of their "
@@ -269,6 +333,22 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   return line;
 }
 
+double peak_rate(const TrainOptions& options) {
+  if (options.lr_rule == "none") return *options.lr;
+  const double factor =
+      static_cast<double>(*options.batch_size) / static_cast<double>(*options.lr_base_batch);
+  return *options.lr * (options.lr_rule == "linear" ? factor : std::sqrt(factor));
+}
+
+std::pair<double, double> adam_betas(const TrainOptions& options) {
+  const std::vector<double> betas = parse_numbers(*options.adam_betas);
+  const bool is_valid = betas.size() == 2 && std::all_of(betas.begin(), betas.end(),
+                                                         [](double beta) { return beta >= 0 && beta < 1; });
+  check(is_valid, "--adam-betas: found '{}', expected two numbers from 0 to less than 1, such as 0.9,0.999",
+        *options.adam_betas);
+  return {betas[0], betas[1]};
+}
+
 optim::LossScaleSettings loss_scale_settings(const TrainOptions& options) {
   if (options.loss_scale == "dynamic") return {};
   double scale = 0;
@@ -315,8 +395,7 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.lookahead > 0 || !line.given("lookahead-alpha"),
         "--lookahead-alpha: found --lookahead 0, expected a number of steps");
   check(*o.label_smoothing < 1, "--label-smoothing {}: expected less than 1", *o.label_smoothing);
-  check(o.schedule != "triangle" || *o.warmup == 0,
-        "--warmup {}: found --schedule triangle, which has its own warmup; expected 0", *o.warmup);
+  check_schedule(o, line);
   check(o.resume.empty() || o.resume == "auto" || o.init_from.empty(),
         "--init-from: found --resume {}, which loads parameters from a checkpoint; expected one of the two",
         o.resume);

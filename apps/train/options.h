@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "convoy/apps/common/command_line.h"
 #include "convoy/apps/common/compute.h"
@@ -38,6 +39,10 @@ struct TrainOptions {
   std::optional<std::int64_t> ns_steps;
   std::optional<bool> normalize_filters;
 
+  // Only with adam and adamw.
+  std::optional<std::string> adam_betas;  // two numbers with a comma
+  std::optional<double> adam_eps;
+
   std::optional<double> momentum;
   std::optional<bool> nesterov;
   std::optional<double> weight_decay;
@@ -46,7 +51,13 @@ struct TrainOptions {
   std::optional<std::string> loss_reduction;
   double clip_norm = 0;  // 0: no clipping
   std::optional<std::string> schedule;
-  std::optional<double> warmup;  // fraction of all steps
+  std::optional<TrainingLength> warmup;
+  double min_lr = 0;
+  std::optional<std::string> milestones;      // only with step
+  std::optional<double> gamma;                // only with step and exponential
+  std::optional<double> power;                // only with polynomial
+  std::string lr_rule = "none";               // or linear, sqrt
+  std::optional<std::int64_t> lr_base_batch;  // samples; only with a rule
   std::optional<std::string> freeze;
   std::string lr_for = "none";
   double ema = 0;                         // decay; 0: no average
@@ -97,6 +108,12 @@ void resolve_recipe(TrainOptions& options);
 /// Returns the settings of --loss-scale. Throws UsageError if the value is neither "dynamic" nor a number
 /// from 1 to 2^24.
 optim::LossScaleSettings loss_scale_settings(const TrainOptions& options);
+
+/// Returns --lr as --lr-rule scales it by the batch size.
+double peak_rate(const TrainOptions& options);
+
+/// Returns the two numbers of --adam-betas. Throws UsageError unless both are at least 0 and less than 1.
+std::pair<double, double> adam_betas(const TrainOptions& options);
 
 /// Throws UsageError for flags that contradict each other. Accesses no files.
 void check_consistency(const TrainOptions& options, const CommandLine& line);

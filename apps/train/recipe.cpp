@@ -81,7 +81,11 @@ void resolve_recipe(TrainOptions& options) {
   if (options.augment == "auto") options.augment.reset();
   fill(options.optimizer, is_speedrun(options) && !options.overfit_batch ? "muon" : "sgd");
   const bool is_muon = options.optimizer == "muon";
-  if (is_muon && is_speedrun(options) && !options.overfit_batch) fill_speedrun(options, natural_images);
+  const bool has_speedrun_recipe = is_muon && is_speedrun(options) && !options.overfit_batch;
+  const std::int64_t default_batch_size = !has_speedrun_recipe                ? recipe.batch_size
+                                          : options.model == "speedrun-small" ? 500
+                                                                              : 2000;
+  if (has_speedrun_recipe) fill_speedrun(options, natural_images);
   if (is_muon) {
     fill(options.sgd_lr, recipe.lr);  // of the parameters that Muon leaves to SGD
     fill(options.bias_lr, *options.sgd_lr);
@@ -93,6 +97,10 @@ void resolve_recipe(TrainOptions& options) {
   } else if (options.optimizer != "sgd") {
     recipe.lr = 1e-3;
     recipe.weight_decay = options.optimizer == "adamw" ? 0.01 : 0;
+  }
+  if (options.optimizer == "adam" || options.optimizer == "adamw") {
+    fill(options.adam_betas, "0.9,0.999");
+    fill(options.adam_eps, 1e-8);
   }
   if (is_muon || options.optimizer == "sgd") {
     fill(options.momentum, is_muon ? 0.95 : 0.9);
@@ -111,6 +119,7 @@ void resolve_recipe(TrainOptions& options) {
   fill(options.augment, natural_images ? "crop=4,flip" : "none");
   fill(options.epochs, options.max_steps > 0 ? 0 : recipe.epochs);
   fill(options.batch_size, recipe.batch_size);
+  if (options.lr_rule != "none") fill(options.lr_base_batch, default_batch_size);
   fill(options.lr, recipe.lr);
   fill(options.weight_decay, recipe.weight_decay);
   fill(options.label_smoothing, recipe.label_smoothing);
@@ -118,7 +127,13 @@ void resolve_recipe(TrainOptions& options) {
   fill(options.decay_biases, false);
   fill(options.schedule, "cosine");
   fill(options.freeze, "none");
-  fill(options.warmup, options.schedule == "constant" || options.schedule == "triangle" ? 0 : recipe.warmup);
+  const bool has_no_warmup =
+      options.schedule == "constant" || options.schedule == "triangle" || options.schedule == "one-cycle";
+  fill(options.warmup, has_no_warmup ? 0 : recipe.warmup);
+  if (options.schedule == "step") fill(options.milestones, "0.5,0.75");
+  if (options.schedule == "step") fill(options.gamma, 0.1);
+  if (options.schedule == "exponential") fill(options.gamma, 0.95);
+  if (options.schedule == "polynomial") fill(options.power, 0.9);
   fill(options.eval_every, 1);
   fill(options.tta, false);
   if (options.lookahead > 0) fill(options.lookahead_alpha, 0.5);

@@ -109,8 +109,14 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
     batch += fmt::format(", of which the hardest {} are trained", hardest_count(o.hardest, *o.batch_size));
   if (!o.selection.empty()) batch += fmt::format(", samples chosen by {}", o.selection);
   std::string rate = fmt::format("{} {} {}, {}", *o.schedule, *o.schedule == "constant" ? "at" : "with peak",
-                                 *o.lr, counted(total_steps, "step"));
-  if (*o.warmup > 0) rate += fmt::format(", {:.0f}% warmup", *o.warmup * 100);
+                                 peak_rate(o), counted(total_steps, "step"));
+  if (o.lr_rule != "none")
+    rate += fmt::format(", --lr {} scaled from a batch of {} ({})", *o.lr, *o.lr_base_batch, o.lr_rule);
+  if (o.warmup->unit != TrainingLength::Unit::fraction)
+    rate += fmt::format(", warmup of {} {}", o.warmup->value,
+                        o.warmup->unit == TrainingLength::Unit::steps ? "steps" : "epochs");
+  else if (o.warmup->value > 0)
+    rate += fmt::format(", {:.0f}% warmup", o.warmup->value * 100);
   if (o.lr_for != "none") rate += fmt::format(", {}", o.lr_for);
   std::string model = setup.model.name();
   if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);

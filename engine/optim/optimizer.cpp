@@ -295,6 +295,8 @@ void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scala
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
                                           const OptimizerFlags& flags) {
+  check(name == "adam" || name == "adamw" || (!flags.beta1 && !flags.beta2 && !flags.epsilon),
+        "optimizer {}: betas or epsilon were given, but only adam and adamw have them", name);
   if (name == "sgd")
     return std::make_unique<Sgd>(std::move(groups), SgdSettings{.momentum = flags.momentum.value_or(0.9),
                                                                 .nesterov = flags.nesterov.value_or(false)});
@@ -305,7 +307,11 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Par
   check(name == "adam" || name == "adamw", "optimizer \"{}\": expected sgd, adam, adamw or muon", name);
   check(!flags.momentum && !flags.nesterov,
         "optimizer {}: momentum and nesterov were given, but only sgd and muon have them", name);
-  return std::make_unique<Adam>(std::move(groups), AdamSettings{.decoupled = name == "adamw"});
+  AdamSettings settings{.decoupled = name == "adamw"};
+  settings.beta1 = flags.beta1.value_or(settings.beta1);
+  settings.beta2 = flags.beta2.value_or(settings.beta2);
+  settings.epsilon = flags.epsilon.value_or(settings.epsilon);
+  return std::make_unique<Adam>(std::move(groups), settings);
 }
 
 }  // namespace convoy::optim

@@ -207,6 +207,9 @@ class Adam final : public Optimizer {
 struct OptimizerFlags {
   std::optional<double> momentum;  // sgd: 0.9 if not given; muon: 0.95, of matrices
   std::optional<bool> nesterov;    // sgd: false if not given; muon: true, of matrices
+  std::optional<double> beta1;     // adam and adamw: as in AdamSettings if not given
+  std::optional<double> beta2;     // likewise
+  std::optional<double> epsilon;   // likewise
 };
 
 /// Makes the optimizer named "sgd", "adam", "adamw" or "muon" with default settings, except for the flags. Muon

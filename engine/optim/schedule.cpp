@@ -93,13 +93,56 @@ Schedule step_decay(ScheduleOptions options, std::vector<double> milestones, dou
   };
 }
 
-Schedule make_schedule(std::string_view name, ScheduleOptions options) {
+Schedule exponential(ScheduleOptions options, double factor, std::int64_t period) {
+  check_options("exponential", options, false);
+  check(std::isfinite(factor) && factor > 0, "schedule exponential: factor {}, expected more than 0", factor);
+  check(period > 0, "schedule exponential: period of {} steps, expected at least 1", period);
+  return [options, factor, period](std::int64_t step) {
+    if (step < options.warmup) return rise_at(options.peak, std::max<std::int64_t>(step, 0), options.warmup);
+    const std::int64_t periods = (std::min(step, options.steps) - options.warmup) / period;
+    return options.peak * std::pow(factor, static_cast<double>(periods));
+  };
+}
+
+Schedule polynomial(ScheduleOptions options, double power) {
+  check_options("polynomial", options, true);
+  check(std::isfinite(power) && power > 0, "schedule polynomial: power {}, expected more than 0", power);
+  return after_warmup(options, [peak = options.peak, last = options.final, power](double t) {
+    return last + (peak - last) * std::pow(1 - t, power);
+  });
+}
+
+Schedule one_cycle(ScheduleOptions options) {
+  constexpr double kRise = 0.3, kFirst = 1.0 / 25, kLast = kFirst / 1e4;
+  check_options("one-cycle", options, false);
+  check(options.warmup == 0,
+        "schedule one-cycle: {} warmup steps, expected 0, since the schedule has its own rise",
+        options.warmup);
+  return [peak = options.peak, steps = options.steps](std::int64_t step) {
+    if (steps == 1) return peak;
+    const double last = static_cast<double>(steps) - 1;
+    const double top = kRise * static_cast<double>(steps) - 1;  // where the rate is at its peak
+    const double at = std::clamp(static_cast<double>(step), 0.0, last);
+    const auto between = [&](double from, double to, double t) {
+      return to + (from - to) / 2 * (1 + std::cos(std::numbers::pi * t));
+    };
+    if (at <= top) return between(peak * kFirst, peak, at / top);
+    return between(peak, peak * kLast, (at - top) / (last - top));
+  };
+}
+
+Schedule make_schedule(std::string_view name, ScheduleOptions options, const ScheduleShape& shape) {
   if (name == "constant") return constant(options);
   if (name == "linear") return linear(options);
   if (name == "cosine") return cosine(options);
-  if (name == "step") return step_decay(options);
+  if (name == "step") return step_decay(options, shape.milestones, shape.factor);
   if (name == "triangle") return triangle(options);
-  fail<UsageError>("schedule \"{}\": expected constant, linear, cosine, step or triangle", name);
+  if (name == "exponential") return exponential(options, shape.factor, shape.period);
+  if (name == "polynomial") return polynomial(options, shape.power);
+  if (name == "one-cycle") return one_cycle(options);
+  fail<UsageError>(
+      "schedule \"{}\": expected constant, linear, cosine, step, triangle, exponential, polynomial or one-cycle",
+      name);
 }
 
 }  // namespace convoy::optim

@@ -25,7 +25,8 @@ struct ScheduleOptions {
   double peak = 0.1;        // the highest rate; at least 0
   std::int64_t steps = 1;   // number of steps of the whole training
   std::int64_t warmup = 0;  // steps of linear rise to the peak; less than `steps`
-  double final = 0;         // the last rate of cosine, linear and triangle; must be 0 for the others
+  /// The last rate of cosine, linear, triangle and polynomial; must be 0 for the others.
+  double final = 0;
 };
 
 /// Returns a schedule that stays at the peak.
@@ -43,8 +44,26 @@ Schedule triangle(ScheduleOptions options, double rise = 0.3);
 Schedule step_decay(ScheduleOptions options, std::vector<double> milestones = {0.5, 0.75},
                     double factor = 0.1);
 
-/// Makes the schedule named "constant", "linear", "cosine", "step" or "triangle" with default parameters.
-/// Throws UsageError for any other name.
-Schedule make_schedule(std::string_view name, ScheduleOptions options);
+/// Returns a schedule that multiplies the rate by `factor` after every `period` steps from the peak on, as PyTorch's
+/// ExponentialLR that is stepped every `period` steps. Both must be positive.
+Schedule exponential(ScheduleOptions options, double factor = 0.95, std::int64_t period = 1);
+/// Returns the schedule final + (peak - final) (1 - t)^power, as PyTorch's PolynomialLR. The power must be positive.
+Schedule polynomial(ScheduleOptions options, double power = 0.9);
+/// Returns PyTorch's OneCycleLR with its default shape (Smith and Topin, arXiv:1708.07120): the rate rises from peak /
+/// 25 to the peak in the first 30 % of the steps, and falls to peak / 250,000 at the last one, along halves of a
+/// cosine each. options.warmup must be 0.
+Schedule one_cycle(ScheduleOptions options);
+
+/// What the shapes have apart from ScheduleOptions.
+struct ScheduleShape {
+  std::vector<double> milestones = {0.5, 0.75};  // of step
+  double factor = 0.1;                           // of step and exponential
+  std::int64_t period = 1;                       // steps; of exponential
+  double power = 0.9;                            // of polynomial
+};
+
+/// Makes the schedule named "constant", "linear", "cosine", "step", "triangle", "exponential", "polynomial" or
+/// "one-cycle". Throws UsageError for any other name.
+Schedule make_schedule(std::string_view name, ScheduleOptions options, const ScheduleShape& shape = {});
 
 }  // namespace convoy::optim

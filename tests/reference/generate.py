@@ -22,6 +22,7 @@ import ops
 import networks
 import normalization
 import recipe
+import schedules
 import speedrun
 import vision_transformer
 
@@ -48,6 +49,7 @@ def main() -> None:
     save("models.safetensors", networks.compute())
     save("speedrun.safetensors", speedrun.compute())
     save("recipe.safetensors", recipe.compute())
+    save("schedules.safetensors", schedules.compute())
     save("vision_transformer.safetensors", vision_transformer.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]
     (DIRECTORY / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

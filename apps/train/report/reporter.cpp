@@ -193,7 +193,8 @@ Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
                  {"optimizer_bytes", trainer.optimizer_bytes()},
                  {"gradient_bytes", trainer.gradient_bytes()},
                  {"parameters_hash", io::parameters_hash(setup.model.root())}};
-  if (setup.options.patience > 0) result["stopped_early"] = trainer.is_out_of_patience();
+  if (setup.options.patience > 0)
+    result["stopped_early"] = trainer.is_out_of_patience() && state.step < trainer.total_steps();
   return result;
 }
 

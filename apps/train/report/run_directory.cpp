@@ -22,7 +22,6 @@ constexpr const char* kFixedFlags[] = {"model",
                                        "overfit-batch",
                                        "batch-size",
                                        "optimizer",
-                                       "lr",
                                        "sgd-lr",
                                        "momentum",
                                        "nesterov",
@@ -32,6 +31,14 @@ constexpr const char* kFixedFlags[] = {"model",
                                        "clip-norm",
                                        "schedule",
                                        "warmup",
+                                       "min-lr",
+                                       "milestones",
+                                       "gamma",
+                                       "power",
+                                       "lr-rule",
+                                       "lr-base-batch",
+                                       "adam-betas",
+                                       "adam-eps",
                                        "seed",
                                        "grad-dtype",
                                        "sync-bn",
@@ -50,12 +57,13 @@ constexpr const char* kFixedFlags[] = {"model",
                                        "hardest",
                                        "selection"};
 // Flags that may change; the learning rate then follows the new schedule.
-constexpr const char* kLengthFlags[] = {"epochs", "max-steps"};
+constexpr const char* kScheduleFlags[] = {"epochs", "max-steps", "lr"};
 
 // The values of these flags in a training by a version that did not have them.
 const std::map<std::string, std::string> kEarlierValues = {
-    {"decay-biases", "false"}, {"loss-reduction", "mean"}, {"ema", "0"},
-    {"lookahead", "0"},        {"hardest", "1"},           {"selection", ""}};
+    {"decay-biases", "false"}, {"loss-reduction", "mean"}, {"ema", "0"},     {"lookahead", "0"},
+    {"min-lr", "0"},           {"milestones", "0.5,0.75"}, {"gamma", "0.1"}, {"adam-betas", "0.9,0.999"},
+    {"adam-eps", "1e-08"},     {"hardest", "1"},           {"selection", ""}};
 
 std::string value_of(const std::map<std::string, std::string>& flags, const std::string& name) {
   if (const auto found = flags.find(name); found != flags.end()) return found->second;
@@ -128,7 +136,7 @@ std::vector<std::string> compare_flags(const std::map<std::string, std::string>&
                               : "");
   }
   std::vector<std::string> differences;
-  for (const char* name : kLengthFlags) {
+  for (const char* name : kScheduleFlags) {
     const std::string before = value_of(stored, name), after = value_of(current, name);
     if (before != after)
       differences.push_back(

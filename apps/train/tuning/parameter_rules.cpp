@@ -68,6 +68,16 @@ Groups take(Groups& groups, const std::string& prefix) {
 
 }  // namespace
 
+std::vector<double> parse_numbers(std::string_view text) {
+  std::vector<double> numbers;
+  for (const std::string_view word : split_list(text)) {
+    const std::optional<double> number = parse_number(word);
+    if (!number) return {};
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
 std::vector<FreezeRule> parse_freeze_rules(std::string_view text) {
   std::vector<FreezeRule> rules;
   for (const std::string_view word : split_list(text)) {

@@ -9,6 +9,7 @@
 #include "convoy/kernels/base/error.h"
 #include "convoy/models/models.h"
 #include "tests/testing/support/errors.h"
+#include "tests/testing/support/reference.h"
 
 namespace convoy::testing {
 namespace {
@@ -36,8 +37,8 @@ TEST(FreezeRules, ReadLists) {
 }
 
 TEST(FreezeRules, RefuseOtherTexts) {
-  for (const char* text : {"", "=3", "whiten=", "whiten=0", "whiten=-1", "whiten=3x", "whiten=inf",
-                           "whiten=3,", "a=1,,b=2"})
+  for (const char* text :
+       {"", "=3", "whiten=", "whiten=0", "whiten=-1", "whiten=3x", "whiten=inf", "whiten=3,", "a=1,,b=2"})
     EXPECT_THAT(message_of<UsageError>([&] { parse_freeze_rules(text); }),
                 AllOf(StartsWith("--freeze: found"), HasSubstr("expected PREFIX, or PREFIX=EPOCHS")))
         << text;
@@ -85,8 +86,39 @@ TEST(LearningRates, ARuleEndsItsScheduleEarly) {
                                         ::testing::DoubleNear(0.5 / 40, 1e-15)));
 }
 
+// tests/reference/schedules.py has the same settings: 60 steps, 10 of them per epoch.
+TEST(LearningRates, AreThoseOfPyTorchsSchedulers) {
+  const Reference reference("schedules.safetensors");
+  const auto expect = [&](const TrainOptions& options) {
+    const LearningRates rates(resolved(options), 60, 10);
+    const std::vector<double> expected = reference.at(*options.schedule).to_vector<double>();
+    ASSERT_EQ(expected.size(), 60u);
+    for (std::int64_t step = 0; step < 60; ++step)
+      EXPECT_NEAR(rates.at(step)[0], expected[static_cast<std::size_t>(step)],
+                  1e-14)  // PyTorch's rates are products
+          << *options.schedule << " at step " << step;
+  };
+  expect({.lr = 0.4, .schedule = "cosine", .warmup = TrainingLength::parse("6steps"), .min_lr = 0.01});
+  expect({.lr = 0.4, .schedule = "cosine", .warmup = TrainingLength::parse("0.6epochs"), .min_lr = 0.01});
+  expect({.lr = 0.4, .schedule = "linear", .warmup = 0, .min_lr = 0.04});
+  expect({.lr = 0.4, .schedule = "step", .warmup = 0, .milestones = "0.25,4.5,99", .gamma = 0.3});
+  expect({.lr = 0.4, .schedule = "exponential", .warmup = 0, .gamma = 0.8});
+  expect({.lr = 0.4, .schedule = "polynomial", .warmup = 0, .power = 0.9});
+  expect({.lr = 0.4, .schedule = "one-cycle"});
+  expect({.batch_size = 512, .lr = 0.1, .schedule = "polynomial", .warmup = 0, .lr_rule = "linear"});
+  expect({.batch_size = 64, .lr = 0.2, .schedule = "one-cycle", .lr_rule = "sqrt", .lr_base_batch = 16});
+}
+
+TEST(LearningRates, RefuseAWarmupLongerThanTheTraining) {
+  const TrainOptions options = resolved({.lr = 0.4, .warmup = TrainingLength::parse("6epochs")});
+  EXPECT_THAT(message_of<UsageError>([&] { LearningRates(options, 60, 10); }),
+              HasSubstr("--warmup 6epochs: found a training of 60 steps"));
+  EXPECT_GT(LearningRates(options, 61, 10).at(0)[0], 0);
+}
+
 TEST(LearningRates, AFrozenRateIsZeroWithEverySchedule) {
-  for (const char* schedule : {"constant", "linear", "cosine", "step", "triangle"}) {
+  for (const char* schedule :
+       {"constant", "linear", "cosine", "step", "triangle", "exponential", "polynomial", "one-cycle"}) {
     const TrainOptions options = resolved({.lr = 0.5, .schedule = schedule, .freeze = "a=1"});
     const LearningRates rates(options, 30, 3);
     EXPECT_GT(rates.at(2)[1], 0) << schedule;

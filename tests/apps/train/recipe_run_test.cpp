@@ -46,6 +46,25 @@ TEST(RecipeRun, SumOfLossesIsThatOfAllMicroBatchesAndRanks) {
   EXPECT_GT(std::abs(whole - loss_of("mean", "mean", {})), 1e-4);
 }
 
+TEST(RecipeRun, FlagsOfAdamAndOfTheRateHaveTheirEffects) {
+  const Workshop workshop;
+  const auto hash_of = [&](const std::string& out, const Arguments& more) {
+    Arguments all = {"--max-steps", "4", "--eval-every", "0"};
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult run = workshop.train(out, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return workshop.result(out)["parameters_hash"].get<std::string>();
+  };
+  const std::string adam = hash_of("adam", {"--optimizer", "adam"});
+  EXPECT_EQ(hash_of("defaults", {"--optimizer", "adam", "--adam-betas", "0.9,0.999", "--adam-eps", "1e-8"}),
+            adam);
+  EXPECT_NE(hash_of("betas", {"--optimizer", "adam", "--adam-betas", "0.8,0.999"}), adam);
+  EXPECT_NE(hash_of("eps", {"--optimizer", "adam", "--adam-eps", "0.001"}), adam);
+  EXPECT_EQ(hash_of("scaled", {"--lr", "0.03125", "--lr-rule", "linear", "--lr-base-batch", "16"}),
+            hash_of("double", {"--lr", "0.0625"}));
+  EXPECT_EQ(read_text(workshop.path("double") / "config.toml").find("lr-base-batch"), std::string::npos);
+}
+
 TEST(RecipeRun, FrozenParametersKeepTheirValues) {
   const Workshop workshop;
   const auto hash_of = [&](const std::string& out, const Arguments& more) {

@@ -163,6 +163,19 @@ TEST(Resume, KeepsWhiteningFilters) {
   EXPECT_EQ(whitening_filters(workshop, "tuned", "4"), filters);
 }
 
+TEST(Resume, ContinuesWithAnotherRate) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("run", {"--schedule", "constant", "--save-every", "10"}).exit_code, 0);
+  const std::string middle = (workshop.path("run") / "checkpoints" / "step_000010").string();
+  const ProcessResult run =
+      workshop.train("rest", {"--schedule", "constant", "--resume", middle, "--lr", "0.125"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out,
+              HasSubstr("warning: --lr changed from 0.05 to 0.125: the learning rate follows the new "
+                        "schedule from this step"));
+  EXPECT_EQ(workshop.events("rest", "step").back()["lr"], 0.125);
+}
+
 TEST(Resume, RejectsChangedFlags) {
   const Workshop workshop;
   ASSERT_EQ(workshop.train("run").exit_code, 0);
@@ -175,10 +188,11 @@ TEST(Resume, RejectsChangedFlags) {
   };
   EXPECT_THAT(refusal({"--model", "resnet20"}),
               HasSubstr("trained with --model lenet, found --model resnet20"));
-  EXPECT_THAT(refusal({"--lr", "0.125"}), HasSubstr("--lr 0.05, found --lr 0.125"));
+  EXPECT_THAT(refusal({"--momentum", "0.5"}), HasSubstr("--momentum 0.9, found --momentum 0.5"));
   // The file that the message names has all flags.
   const std::string config = (workshop.path("run") / "config.toml").string();
-  EXPECT_THAT(refusal({"--lr", "0.125"}), HasSubstr("all flags of that run by --config " + config));
+  EXPECT_THAT(refusal({"--gamma", "0.5", "--schedule", "step"}),
+              HasSubstr("all flags of that run by --config " + config));
   const ProcessResult resumed = workshop.run(
       "convoy-train", {"--config", config, "--resume", "auto", "--out", workshop.path("run").string()});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;

@@ -120,6 +120,8 @@ TEST(Patience, EndsATrainingThatDoesNotImprove) {
       train("validated", {"--validation", "10%", "--devices", "2", "--patience", "1"}),
       AllOf(HasSubstr("without a higher validation accuracy\n"), Not(HasSubstr("test images decide"))));
   EXPECT_EQ(workshop.result("validated")["steps"], 18) << "epochs of nine steps";
+  train("last", {"--epochs", "3"});
+  EXPECT_EQ(workshop.result("last")["stopped_early"], false) << "its last step was due";
   train("trained", {"--patience", "9"});
   EXPECT_EQ(workshop.result("trained")["steps"], 90);
   EXPECT_EQ(workshop.result("trained")["stopped_early"], false);

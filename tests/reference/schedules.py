@@ -1,0 +1,36 @@
+"""Computes the rates of PyTorch's learning-rate schedulers."""
+
+import torch
+from torch.optim import lr_scheduler as schedulers
+
+PEAK, STEPS, STEPS_PER_EPOCH, WARMUP = 0.4, 60, 10, 6
+
+
+def rates(make, every: int = 1) -> torch.Tensor:
+    """Returns the rate of each step of a scheduler that is stepped after every so many steps."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
+    scheduler = make(optimizer)
+    values = []
+    for step in range(STEPS):
+        values.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if (step + 1) % every == 0:
+            scheduler.step()
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def warmup_and_cosine(optimizer):
+    rise = schedulers.LinearLR(optimizer, 1 / (WARMUP + 1), 1, WARMUP)
+    fall = schedulers.CosineAnnealingLR(optimizer, STEPS - WARMUP, eta_min=0.01)
+    return schedulers.SequentialLR(optimizer, [rise, fall], [WARMUP])
+
+
+def compute() -> dict:
+    return {
+        "cosine": rates(warmup_and_cosine),
+        "linear": rates(lambda o: schedulers.LinearLR(o, 1, 0.1, STEPS)),
+        "step": rates(lambda o: schedulers.MultiStepLR(o, [15, 45], gamma=0.3)),
+        "exponential": rates(lambda o: schedulers.ExponentialLR(o, gamma=0.8), every=STEPS_PER_EPOCH),
+        "polynomial": rates(lambda o: schedulers.PolynomialLR(o, STEPS, power=0.9)),
+        "one-cycle": rates(lambda o: schedulers.OneCycleLR(o, PEAK, total_steps=STEPS, cycle_momentum=False)),
+    }
