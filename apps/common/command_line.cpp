@@ -329,6 +329,15 @@ void CommandLine::apply_config(const std::filesystem::path& path) {
   for (const std::string& key : seen) find(key)->given = true;
 }
 
+bool CommandLine::set_default(std::string_view name, const std::string& text, const std::string& source) {
+  Flag* const flag = find(name);
+  check(flag != nullptr, "--{}: no flag of {}", name, program_);
+  if (flag->given) return false;
+  set(*flag, text, source);
+  flag->given = true;
+  return true;
+}
+
 bool CommandLine::given(std::string_view name) const {
   for (const Flag& flag : flags_)
     if (flag.name == name) return flag.given;

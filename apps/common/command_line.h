@@ -72,7 +72,11 @@ class CommandLine {
   /// for an unknown key or an invalid value.
   void apply_config(const std::filesystem::path& path);
 
-  /// Returns whether the flag was set on the command line or in the config file.
+  /// Sets the target of the flag `name` from text, unless the flag is given, and then counts as given. Returns whether
+  /// it did. Throws UsageError, which begins with `source`, for an invalid value. The flag must exist.
+  bool set_default(std::string_view name, const std::string& text, const std::string& source);
+
+  /// Returns whether the flag was set on the command line, in the config file or by set_default().
   bool given(std::string_view name) const;
   /// Returns one `flag = value` line (TOML) for each setting that has a value.
   std::string config() const;

@@ -83,9 +83,8 @@ std::vector<FlagAdvice> advice_for(std::string_view name) {
       {{"", "ranks come from the launcher: mpirun -n N, srun, torchrun, convoy-launch, or --devices N"},
        {"local-rank", "rank", "world-size", "nproc-per-node", "nnodes", "node-rank", "num-nodes", "nodes",
         "num-processes", "num-machines", "machine-rank", "distributed", "multiprocessing-distributed"}},
-      {{"",
-        "DeepSpeed's JSON is not read; use --zero, --precision and --micro-batch-size, or --config FILE.toml"},
-       {"deepspeed", "deepspeed-config"}},
+      {{"deepspeed-config", ""}, {"deepspeed", "deepspeed-config", "ds-config"}},
+      {{"accelerate-config", ""}, {"accelerate", "accelerate-config", "config-file"}},
       {{"", "a training does not stop early; checkpoints/BEST names the best checkpoint"},
        {"patience", "early-stopping", "early-stop", "early-stopping-patience"}},
   };

@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--local_rank=0"}, 2, "unknown flag; ranks come from the launcher"},
         Mistake{{"--pretrained"}, 2, "did you mean '--init-from'?"},
         Mistake{{"--patience", "3"}, 2, "unknown flag; a training does not stop early"},
-        Mistake{{"--deepspeed_config", "x.json"}, 2, "unknown flag; DeepSpeed's JSON is not read"},
+        Mistake{{"--deepspeed_config", "x.json"}, 2, "did you mean '--deepspeed-config'?"},
         Mistake{{"--xyz"}, 2, "--xyz: unknown flag (--help-all lists all flags)"},
         Mistake{{"resnet20"}, 2, "'resnet20': unexpected argument"},
         Mistake{{"--model", "resnet21"}, 2, "did you mean 'resnet20'?"},
