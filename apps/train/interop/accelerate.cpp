@@ -79,7 +79,8 @@ std::vector<Report> translate_accelerate(const TrainOptions& options, CommandLin
   translate_fsdp(file);
   std::vector<Report> reports = translate_zero(options, line, file);
   for (const char* key : {"gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps"})
-    if (const auto accumulation = file.take_count(key)) set_accumulation(options, file, *accumulation, key);
+    if (const auto accumulation = file.take_count(key, 1, 1 << 20))
+      set_accumulation(options, file, *accumulation, key);
   const std::int64_t ranks = rank_count(options);
   if (const auto processes = file.take_count("num_processes"); processes && *processes != ranks)
     file.note_ignored(

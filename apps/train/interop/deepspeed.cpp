@@ -66,13 +66,14 @@ std::int64_t whole_quotient(const Translation& file, std::int64_t batch, std::in
   return batch / divisor;
 }
 
-void translate_precision(Translation& file) {
+void translate_precision(const TrainOptions& options, Translation& file) {
   const std::string bf16_section = file.contains("bfloat16") ? "bfloat16" : "bf16";
   const bool fp16 = file.take_true("fp16.enabled"), bf16 = file.take_true(bf16_section + ".enabled");
   if (fp16 && bf16) file.refuse("fp16.enabled", "true, and bf16.enabled true", "one of the two");
   if (bf16) file.set("precision", "bf16", bf16_section + ".enabled");
   if (!fp16) return file.drop("fp16.");
   file.set("precision", "fp16", "fp16.enabled");
+  if (options.precision != "fp16") return;  // the scale is for fp16
   if (const auto scale = file.take("fp16.loss_scale"))
     file.set("loss-scale", *scale == "0" ? "dynamic" : *scale, "fp16.loss_scale");
 }
@@ -159,9 +160,10 @@ void set_accumulation(const TrainOptions& options, Translation& file, std::int64
 void translate_batch_sizes(const TrainOptions& options, Translation& file) {
   const std::int64_t ranks = rank_count(options);
   const std::string of_ranks = fmt::format("{} {}", ranks, ranks == 1 ? "rank" : "ranks");
-  std::optional<std::int64_t> batch = file.take_count("train_batch_size");
-  const std::optional<std::int64_t> micro = file.take_count("train_micro_batch_size_per_gpu");
-  const std::optional<std::int64_t> accumulation = file.take_count("gradient_accumulation_steps");
+  constexpr std::int64_t kMax = 1 << 20;  // that of --batch-size
+  const std::optional<std::int64_t> batch = file.take_count("train_batch_size", 1, kMax);
+  const std::optional<std::int64_t> micro = file.take_count("train_micro_batch_size_per_gpu", 1, kMax);
+  const std::optional<std::int64_t> accumulation = file.take_count("gradient_accumulation_steps", 1, kMax);
   const std::string micro_text = fmt::format("train_micro_batch_size_per_gpu {}", micro.value_or(0));
   const std::string accumulation_text =
       fmt::format("gradient_accumulation_steps {}", accumulation.value_or(1));
@@ -206,7 +208,7 @@ void translate_deepspeed(const TrainOptions& options, Translation& file) {
       file.refuse(key, *device, "none; --zero 1 or 2 divides the optimizer's state over the ranks");
   }
   translate_batch_sizes(options, file);
-  translate_precision(file);
+  translate_precision(options, file);
   translate_zero_stage(file, "zero_optimization.stage");
   translate_scheduler(options, file);
   translate_optimizer(options, file);

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "convoy/kernels/base/check.h"
 
@@ -37,9 +38,17 @@ void flatten(const Json& object, const std::string& prefix, std::vector<Setting>
 
 }  // namespace
 
-std::vector<Setting> read_json(const std::filesystem::path& file) {
+std::string read_settings_text(const std::filesystem::path& file, const char* format) {
   std::ifstream input(file, std::ios::binary);
-  if (!input) fail<UsageError>("{}: cannot be read, expected a JSON file", file.string());
+  std::ostringstream text;
+  if (input && std::filesystem::is_regular_file(file)) text << input.rdbuf();
+  if (!input || !std::filesystem::is_regular_file(file))
+    fail<UsageError>("{}: cannot be read, expected a {} file", file.string(), format);
+  return text.str();
+}
+
+std::vector<Setting> read_json(const std::filesystem::path& file) {
+  const std::string text = read_settings_text(file, "JSON");
   // The keys that each of the open objects has so far.
   std::vector<std::set<std::string>> open;
   const auto refuse_duplicates = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
@@ -51,7 +60,7 @@ std::vector<Setting> read_json(const std::filesystem::path& file) {
   };
   Json tree;
   try {
-    tree = Json::parse(input, refuse_duplicates);
+    tree = Json::parse(text, refuse_duplicates);
   } catch (const Json::exception& error) {
     const std::string what =
         error.what();  // "[json.exception.parse_error.101] parse error at line 2, column 3: …"

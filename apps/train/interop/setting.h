@@ -15,6 +15,9 @@ struct Setting {
   std::string value;
 };
 
+/// Returns the bytes of a file. Throws UsageError, which names the `format`, if it cannot be read or is not a file.
+std::string read_settings_text(const std::filesystem::path& file, const char* format);
+
 /// Reads a JSON file, in the order of its keys. Throws UsageError if it cannot be read, is not an object, or has a key
 /// twice.
 std::vector<Setting> read_json(const std::filesystem::path& file);

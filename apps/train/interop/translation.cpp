@@ -26,14 +26,15 @@ std::optional<std::string> Translation::take(std::string_view key) {
   return value;
 }
 
-std::optional<std::int64_t> Translation::take_count(std::string_view key, std::int64_t minimum) {
+std::optional<std::int64_t> Translation::take_count(std::string_view key, std::int64_t minimum,
+                                                    std::int64_t maximum) {
   const std::optional<std::string> text = take(key);
   if (!text) return std::nullopt;
   std::int64_t value = 0;
   const char* const end = text->data() + text->size();
   const auto [stop, error] = std::from_chars(text->data(), end, value);
-  if (error != std::errc() || stop != end || value < minimum)
-    refuse(key, *text, fmt::format("a whole number of at least {}", minimum));
+  if (error != std::errc() || stop != end || value < minimum || value > maximum)
+    refuse(key, *text, fmt::format("a whole number from {} to {}", minimum, maximum));
   return value;
 }
 

@@ -37,8 +37,9 @@ class Translation {
   bool contains(std::string_view key) const;
   /// Removes the key and returns its value; nullopt if there is none, or if it is "auto" or null.
   std::optional<std::string> take(std::string_view key);
-  /// Does the same for a whole number of at least `minimum`. Throws UsageError for another value.
-  std::optional<std::int64_t> take_count(std::string_view key, std::int64_t minimum = 1);
+  /// Does the same for a whole number from `minimum` to `maximum`. Throws UsageError for another value.
+  std::optional<std::int64_t> take_count(std::string_view key, std::int64_t minimum = 1,
+                                         std::int64_t maximum = 1'000'000'000);
   /// Does the same for a truth value. Throws UsageError for another value.
   std::optional<bool> take_bool(std::string_view key);
   /// Removes the key and returns whether it is true; reports a key that is false. Throws UsageError for another value.

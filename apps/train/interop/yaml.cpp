@@ -41,11 +41,10 @@ void flatten(const YAML::Node& map, const std::string& prefix, const std::string
 }  // namespace
 
 std::vector<Setting> read_yaml(const std::filesystem::path& file) {
+  const std::string text = read_settings_text(file, "YAML");
   YAML::Node tree;
   try {
-    tree = YAML::LoadFile(file.string());
-  } catch (const YAML::BadFile&) {
-    fail<UsageError>("{}: cannot be read, expected a YAML file", file.string());
+    tree = YAML::Load(text);
   } catch (const YAML::Exception& error) {
     fail<UsageError>("{}:{}: expected a YAML file, found an error: {}", file.string(), error.mark.line + 1,
                      error.msg);

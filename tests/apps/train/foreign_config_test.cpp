@@ -202,6 +202,9 @@ TEST_F(ForeignConfig, DisabledSectionsSetNothing) {
   EXPECT_THAT(taken, AllOf(HasSubstr("fp16.enabled false"), HasSubstr("bf16.enabled false")));
   deepspeed(R"({"fp16": {"enabled": true, "loss_scale": 128}})");
   EXPECT_EQ(flags["loss-scale"], "'128'");
+  deepspeed(R"({"fp16": {"enabled": true, "loss_scale": 128}})", {"--precision", "fp32"});
+  EXPECT_EQ(flags, (Flags{{"precision", "'fp32'"}}));
+  EXPECT_THAT(ignored, HasSubstr("fp16.loss_scale 128"));
   deepspeed(R"({"bf16": {"enabled": true}})");
   EXPECT_EQ(flags, (Flags{{"precision", "'bf16'"}}));
 }
@@ -218,7 +221,7 @@ TEST_F(ForeignConfig, DeepSpeedThatChangesTheResultIsAnError) {
       {R"({"compression_training": {"layer_reduction": {"enabled": true}}})",
        "compression_training: found a section"},
       {R"({"gradient_clipping": -1})", "gradient_clipping: found -1, expected at least 0"},
-      {R"({"train_batch_size": 0})", "train_batch_size: found 0, expected a whole number of at least 1"},
+      {R"({"train_batch_size": 0})", "train_batch_size: found 0, expected a whole number from 1 to 1048576"},
       {R"({"fp16": {"enabled": "yes"}})", "fp16.enabled: found yes, expected true or false"},
   };
   for (const auto& [text, message] : cases) {
@@ -235,6 +238,10 @@ TEST_F(ForeignConfig, DamagedFilesAreErrors) {
                 translate({"--deepspeed-config", "absent.json"});
               }),
               HasSubstr("absent.json: cannot be read"));
+  EXPECT_THAT(error_of([&] {
+                translate({"--deepspeed-config", directory.path()});
+              }),
+              HasSubstr("cannot be read, expected a JSON file"));
 }
 
 /// Tests that need a build with yaml-cpp.
@@ -308,6 +315,10 @@ TEST_F(AccelerateConfig, WhatChangesTheResultIsAnError) {
   EXPECT_THAT(accelerate_error("a: [\n"), HasSubstr("expected a YAML file, found an error"));
   EXPECT_THAT(accelerate_error("a: 1\na: 2\n"), HasSubstr("the key 'a' is there twice"));
   EXPECT_THAT(accelerate_error("text\n"), HasSubstr("no map of settings"));
+  EXPECT_THAT(error_of([&] {
+                translate({"--accelerate-config", directory.path()});
+              }),
+              HasSubstr("cannot be read, expected a YAML file"));
 }
 
 TEST(ForeignConfigProgram, TrainsWithTheFlagsOfAFile) {
