@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <type_traits>
 
+#include "convoy/apps/common/about/completion.h"
+#include "convoy/apps/common/about/help_layout.h"
+#include "convoy/apps/common/about/version_text.h"
 #include "convoy/apps/common/config_file.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/nearest_name.h"
-#include "convoy/version.h"
 
 namespace convoy {
 namespace {
@@ -96,73 +99,8 @@ bool is_boolean(const FlagTarget& target) {
   return std::holds_alternative<bool*>(target) || std::holds_alternative<std::optional<bool>*>(target);
 }
 
-constexpr std::size_t kHelpColumns = 80;
-/// The group to which the help adds --help, --help-all and --version.
+/// The group to which the help adds --help, --help-all, --version and --completion.
 constexpr const char* kLastGroup = "Other";
-/// The maximum column at which descriptions begin; a longer name gets a line of its own.
-constexpr std::size_t kMaxDescriptionColumn = 26;
-
-std::vector<std::string> split_words(std::string_view text) {
-  std::vector<std::string> words;
-  while (!text.empty()) {
-    const std::size_t space = std::min(text.find(' '), text.size());
-    if (space > 0) words.emplace_back(text.substr(0, space));
-    text.remove_prefix(std::min(space + 1, text.size()));
-  }
-  return words;
-}
-
-/// Joins words to lines of at most `columns` characters; a longer word gets a line of its own.
-std::vector<std::string> fill_lines(const std::vector<std::string>& words, std::size_t columns) {
-  std::vector<std::string> lines;
-  for (const std::string& word : words) {
-    if (lines.empty() || lines.back().size() + 1 + word.size() > columns)
-      lines.push_back(word);
-    else
-      lines.back() += " " + word;
-  }
-  return lines;
-}
-
-/// A flag as the help shows it: its name with the placeholder of the value, and the words of its description.
-/// A word may contain spaces where no line may break.
-struct HelpEntry {
-  std::string name;
-  std::vector<std::string> description;
-};
-
-/// A titled list of entries.
-struct HelpSection {
-  std::string title;
-  std::vector<HelpEntry> entries;
-};
-
-std::string format_entry(const HelpEntry& entry, std::size_t column) {
-  std::string text = fmt::format("  {}", entry.name);
-  bool shares_line = text.size() + 2 <= column;
-  for (const std::string& line : fill_lines(entry.description, kHelpColumns - column)) {
-    if (shares_line)
-      text.resize(column, ' ');
-    else
-      text.append("\n").append(column, ' ');
-    text += line;
-    shares_line = false;
-  }
-  return text + "\n";
-}
-
-std::string format_sections(const std::vector<HelpSection>& sections) {
-  std::size_t column = 0;
-  for (const HelpSection& section : sections)
-    for (const HelpEntry& entry : section.entries) column = std::max(column, entry.name.size() + 4);
-  column = std::min(column, kMaxDescriptionColumn);
-  std::string text;
-  for (const HelpSection& section : sections) {
-    text += fmt::format("\n{}:\n", section.title);
-    for (const HelpEntry& entry : section.entries) text += format_entry(entry, column);
-  }
-  return text;
-}
 
 /// Returns "-b, --minbytes BYTES" or "--[no-]download".
 std::string format_name(const CommandLine::Flag& flag) {
@@ -203,6 +141,35 @@ HelpEntry help_entry(const CommandLine::Flag& flag) {
     for (std::string& word : split_words(shown)) entry.description.push_back(std::move(word));
   }
   return entry;
+}
+
+/// The shells of --completion.
+const std::vector<std::string> kShells = {"bash", "zsh"};
+
+/// Returns the flag as a shell completes it. Placeholders such as "auto|DIR" name words and files.
+CompletionFlag completion_of(const CommandLine::Flag& flag) {
+  CompletionFlag completed{.names = {"--" + flag.name}, .help = flag.help};
+  if (flag.details.short_name != '\0')
+    completed.names.insert(completed.names.begin(), {'-', flag.details.short_name});
+  if (is_boolean(flag.target)) {
+    if (flag.details.in_config) completed.names.push_back("--no-" + flag.name);
+    return completed;
+  }
+  completed.value = flag.details.value.empty() ? "VALUE" : flag.details.value;
+  completed.words = flag.details.choices;
+  for (const char* file : {"FILE", "DIR", "RUN"})
+    completed.is_file = completed.is_file || completed.value.find(file) != std::string::npos;
+  if (!completed.words.empty()) return completed;
+  for (std::string_view rest = completed.value;
+       rest.find('|') != std::string_view::npos || rest != completed.value;) {
+    const std::size_t end = std::min(rest.find('|'), rest.size());
+    const std::string_view word = rest.substr(0, std::min(rest.find('['), end));
+    if (std::none_of(word.begin(), word.end(), [](char c) { return c >= 'A' && c <= 'Z'; }))
+      completed.words.emplace_back(word);
+    if (end == rest.size()) break;
+    rest.remove_prefix(end + 1);
+  }
+  return completed;
 }
 
 }  // namespace
@@ -268,15 +235,11 @@ std::string CommandLine::help(bool all) const {
   std::vector<HelpSection> sections;
   if (positionals_ != nullptr || command_ != nullptr)
     sections.push_back({"Arguments", {{positionals_name_, split_words(positionals_help_)}}});
-  bool omits_flags = false;
   for (const std::string& title : groups_) {
     HelpSection section{.title = title, .entries = {}};
     for (const Flag& flag : flags_) {
       if (flag.group != title) continue;
-      if (all || !flag.details.advanced)
-        section.entries.push_back(help_entry(flag));
-      else
-        omits_flags = true;
+      if (all || !flag.details.advanced) section.entries.push_back(help_entry(flag));
     }
     if (!section.entries.empty()) sections.push_back(std::move(section));
   }
@@ -285,17 +248,34 @@ std::string CommandLine::help(bool all) const {
   std::vector<HelpEntry>& last = sections.back().entries;
   last.push_back({"-h, --help", split_words("Print the common flags and exit")});
   last.push_back({"--help-all", split_words("Print all flags and exit")});
-  last.push_back({"--version", split_words("Print the version and exit")});
+  last.push_back({"--version", split_words("Print the version, the devices and the libraries, and exit")});
+  if (all)
+    last.push_back({"--completion SHELL",
+                    split_words("Print the completion of flags for a shell, and exit: bash, zsh")});
   text += format_sections(sections);
-  if (omits_flags) text += "\nAdvanced flags are omitted; --help-all lists all flags.\n";
+  if (!all) text += "\nAdvanced flags are omitted; --help-all lists all flags.\n";
   return text;
+}
+
+std::string CommandLine::completion(const std::string& shell) const {
+  std::vector<CompletionFlag> flags;
+  for (const Flag& flag : flags_) flags.push_back(completion_of(flag));
+  flags.push_back({.names = {"-h", "--help"}, .help = "Print the common flags and exit"});
+  flags.push_back({.names = {"--help-all"}, .help = "Print all flags and exit"});
+  flags.push_back({.names = {"--version"}, .help = "Print the version and exit"});
+  flags.push_back({.names = {"--completion"},
+                   .help = "Print the completion for a shell",
+                   .value = "SHELL",
+                   .words = kShells});
+  return shell == "zsh" ? zsh_completion(program_, flags) : bash_completion(program_, flags);
 }
 
 bool CommandLine::parse(int argc, const char* const* argv) {
   CLI::App app(description_, program_);
   app.set_help_flag("-h,--help");
   app.set_help_all_flag("--help-all");
-  app.set_version_flag("--version", fmt::format("{} {}", program_, kVersion));
+  app.set_version_flag("--version", std::function<std::string()>([&] { return version_text(program_); }));
+  const CLI::Option* const shell = app.add_option("--completion")->expected(1)->take_last();
   app.allow_extras();  // refuse_unknown() writes the message
   std::vector<CLI::Option*> options;
   for (const Flag& flag : flags_) {
@@ -328,6 +308,10 @@ bool CommandLine::parse(int argc, const char* const* argv) {
     fail<UsageError>("{}: its value is missing", text.substr(0, text.find(':')));
   } catch (const CLI::ParseError& error) {
     fail<UsageError>("{}", error.what());
+  }
+  if (shell->count() > 0) {
+    fmt::print("{}", completion(parse_string(shell->results().back(), "--completion", {.choices = kShells})));
+    return false;
   }
   // CLI11 takes whatever follows a flag as its value.
   for (std::size_t i = 0; i < flags_.size(); ++i)
@@ -370,6 +354,15 @@ void CommandLine::apply_config(const std::filesystem::path& path) {
   for (const std::string& key : seen) find(key)->given = true;
 }
 
+bool CommandLine::set_default(std::string_view name, const std::string& text, const std::string& source) {
+  Flag* const flag = find(name);
+  check(flag != nullptr, "--{}: no flag of {}", name, program_);
+  if (flag->given) return false;
+  set(*flag, text, source);
+  flag->given = true;
+  return true;
+}
+
 bool CommandLine::given(std::string_view name) const {
   for (const Flag& flag : flags_)
     if (flag.name == name) return flag.given;
@@ -409,7 +402,7 @@ void CommandLine::set(Flag& flag, const std::string& text, const std::string& so
 }
 
 std::vector<std::string> CommandLine::long_names() const {
-  std::vector<std::string> names = {"--help", "--help-all", "--version"};
+  std::vector<std::string> names = {"--help", "--help-all", "--version", "--completion"};
   for (const Flag& known : flags_) {
     names.push_back("--" + known.name);
     if (is_boolean(known.target) && known.details.in_config) names.push_back("--no-" + known.name);

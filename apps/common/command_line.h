@@ -71,7 +71,7 @@ class CommandLine {
 
   /// Puts the flags that are added next into the group `title` of the help. Groups are shown in the order of
   /// their first mention; the help omits a group that has no flags to show. "Other" should be the last group:
-  /// --help, --help-all and --version are shown in it.
+  /// --help, --help-all, --version and --completion are shown in it.
   void group(std::string title);
   /// Adds a flag. `name` has no dashes; a boolean setting also gets --no-NAME. `help` is a noun phrase with
   /// the unit, without a trailing period. `target` holds the default and must outlive the parsing.
@@ -83,7 +83,7 @@ class CommandLine {
   /// stores them in `target`.
   void add_command(std::vector<std::string>& target, std::string help);
 
-  /// Parses the arguments and sets the targets. Returns false if --help, --help-all or --version was given
+  /// Parses the arguments and sets the targets. Returns false if --help, --help-all, --version or --completion was given
   /// and has been printed. Of a flag that is given several times, the last value counts. Throws UsageError, with
   /// the nearest valid name, for an unknown flag, and for an invalid or missing value.
   bool parse(int argc, const char* const* argv);
@@ -91,12 +91,18 @@ class CommandLine {
   /// for an unknown key or an invalid value.
   void apply_config(const std::filesystem::path& path);
 
-  /// Returns whether the flag was set on the command line or in the config file.
+  /// Sets the target of the flag `name` from text, unless the flag is given, and then counts as given. Returns whether
+  /// it did. Throws UsageError, which begins with `source`, for an invalid value. The flag must exist.
+  bool set_default(std::string_view name, const std::string& text, const std::string& source);
+
+  /// Returns whether the flag was set on the command line, in the config file or by set_default().
   bool given(std::string_view name) const;
   /// Returns one `flag = value` line (TOML) for each setting that has a value.
   std::string config() const;
   /// Returns the text of --help, or of --help-all if `all` is true, in lines of at most 80 columns.
   std::string help(bool all) const;
+  /// Returns a script that completes the flags in the shell "bash" or "zsh".
+  std::string completion(const std::string& shell) const;
   const std::vector<Flag>& flags() const { return flags_; }
 
  private:

@@ -119,7 +119,7 @@ std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path) {
       first != std::string::npos && content[first] == '{')
     fail<UsageError>(
         "--config: {} is a JSON file, expected a TOML file of `flag = value` lines, such as the config.toml "
-        "of a run",
+        "of a run; convoy-train reads DeepSpeed's JSON with --deepspeed-config",
         path.string());
   return parse_config(content, path.string());
 }

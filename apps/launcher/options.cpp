@@ -62,7 +62,7 @@ CommandLine launch_command_line(LaunchOptions& o) {
            "Command that runs a program on the host {host}, for all hosts",
            {.value = "COMMAND", .default_text = "srun in a Slurm job, or ssh; none for this machine"});
   line.add("env", &o.environment,
-           "Further environment variables to set on other hosts: NAME,NAME. CONVOY_*, NCCL_*, OMP_* "
+           "Further environment variables to set on other hosts: NAME,NAME; CONVOY_*, NCCL_*, OMP_* "
            "and LD_LIBRARY_PATH are always set",
            {.value = "NAMES"});
   line.group("Failures");

@@ -12,6 +12,7 @@
 #include "convoy/apps/launch/launcher_link.h"
 #include "convoy/apps/launch/local_ranks.h"
 #include "convoy/apps/programs/programs.h"
+#include "convoy/apps/train/interop/translate.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/report/run_directory.h"
 #include "convoy/apps/train/report/samples.h"
@@ -20,6 +21,7 @@
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/datasets/loader/sampler.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/base/printable.h"
 #include "convoy/models/models.h"
 #include "convoy/version.h"
 
@@ -329,11 +331,23 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   }
 }
 
+/// Sets the flags of the configuration files of other trainers. Prints on rank 0 what was taken, and what was not.
+void apply_foreign_configs(const std::string& program, const TrainOptions& options, CommandLine& line) {
+  const std::vector<interop::Report> reports = interop::apply_foreign_configs(options, line);
+  if (launched_rank().value_or(0) != 0) return;
+  for (const interop::Report& report : reports) {
+    if (!options.quiet) fmt::print(stderr, "{}: {}\n", program, without_control_characters(report.taken));
+    if (!report.ignored.empty())
+      fmt::print(stderr, "{}: warning: {}\n", program, without_control_characters(report.ignored));
+  }
+}
+
 int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& callbacks) {
   TrainOptions options;
   CommandLine line = train_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
   if (!options.config.empty()) line.apply_config(options.config);
+  apply_foreign_configs(name, options, line);
   if (options.resume.empty() && restarts_of_job() > 0) options.resume = "auto";
   take_from_selection(options);
   // Checks a copy, because --fallback-shapes may change the data set and its recipe later.

@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--pretrained"}, 2, "did you mean '--init-from'?"},
         Mistake{{"--early-stopping", "3"}, 2, "did you mean '--patience'?"},
         Mistake{{"--val-split", "0.1"}, 2, "did you mean '--validation'?"},
-        Mistake{{"--deepspeed_config", "x.json"}, 2, "unknown flag; DeepSpeed's JSON is not read"},
+        Mistake{{"--deepspeed_config", "x.json"}, 2, "did you mean '--deepspeed-config'?"},
         Mistake{{"--xyz"}, 2, "--xyz: unknown flag (--help-all lists all flags)"},
         Mistake{{"resnet20"}, 2, "'resnet20': unexpected argument"},
         Mistake{{"--model", "resnet21"}, 2, "did you mean 'resnet20'?"},
@@ -319,7 +319,7 @@ TEST(Help, VersionIsTheProjectVersion) {
   for (const char* name : {"convoy-train", "convoy-evaluate", "convoy-predict", "convoy-export"}) {
     const ProcessResult result = run_program({program(name), "--version"});
     EXPECT_EQ(result.exit_code, 0);
-    EXPECT_EQ(result.out, std::string(name) + " " + kVersion + "\n");
+    EXPECT_THAT(result.out, StartsWith(std::string(name) + " " + kVersion + "\n"));
   }
 }
 

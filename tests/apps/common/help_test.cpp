@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include "bench/step/options.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/apps/train/options.h"
+#include "convoy/version.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {
@@ -91,11 +93,9 @@ TEST_P(ProgramHelp, HelpAllContainsEveryFlagOfHelp) {
   for (const auto& [flag, description] : common) EXPECT_EQ(all.count(flag), 1U) << flag;
 }
 
-TEST_P(ProgramHelp, HelpPointsToHelpAllIfItOmitsFlags) {
+TEST_P(ProgramHelp, HelpPointsToHelpAll) {
   const std::string help = run_program({program(GetParam()), "--help"}).out;
-  const bool omits_flags = help_of(GetParam(), "--help").size() < help_of(GetParam(), "--help-all").size();
-  const std::string last_line = "\nAdvanced flags are omitted; --help-all lists all flags.\n";
-  EXPECT_EQ(help.ends_with(last_line), omits_flags) << help;
+  EXPECT_THAT(help, EndsWith("\nAdvanced flags are omitted; --help-all lists all flags.\n"));
   EXPECT_THAT(run_program({program(GetParam()), "--help-all"}).out, Not(HasSubstr("are omitted")));
 }
 
@@ -107,6 +107,71 @@ TEST_P(ProgramHelp, DescriptionsAreCapitalizedPhrases) {
     EXPECT_THAT(phrase, Not(EndsWith("."))) << flag;
     EXPECT_THAT(phrase, Not(HasSubstr(". "))) << flag;
   }
+}
+
+TEST_P(ProgramHelp, VersionNamesBuildDevicesAndLibraries) {
+  const ProcessResult result = run_program({program(GetParam()), "--version"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              ::testing::MatchesRegex(GetParam() + " " + kVersion +
+                                      "\nbuild      [A-Za-z]+, [A-Za-z]+ [0-9.]+, (CPU only|CUDA .*)"
+                                      "\ndevices    CPU with [0-9]+ cores?[;,] .*"
+                                      "\nlibraries  oneDNN [0-9.]+.*, OpenBLAS [0-9.]+.*, fmt [0-9.]+.*\n"));
+}
+
+/// Returns the words that bash offers for the last of `words`, which are separated by spaces.
+std::vector<std::string> completed_by_bash(const std::string& name, const std::string& words) {
+  const std::string script =
+      "source <(\"$PROGRAM\" --completion bash) && COMP_WORDS=(" + words +
+      ") && COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) && function=$(complete -p " + name +
+      ") && function=${function#*-F } && ${function%% *} && printf '%s\\n' \"${COMPREPLY[@]}\"";
+  const ProcessResult result =
+      run_program({"/bin/bash", "-c", script}, {.environment = {{"PROGRAM", program(name)}}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  std::vector<std::string> lines;
+  std::istringstream out(result.out);
+  for (std::string line; std::getline(out, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_P(ProgramHelp, BashCompletesEveryFlag) {
+  const std::vector<std::string> offered = completed_by_bash(GetParam(), GetParam() + " --");
+  for (const auto& [flag, description] : help_of(GetParam(), "--help-all"))
+    EXPECT_EQ(std::count(offered.begin(), offered.end(), flag), 1) << flag;
+}
+
+TEST_P(ProgramHelp, ZshReadsTheCompletion) {
+  if (run_program({"/bin/sh", "-c", "command -v zsh"}).exit_code != 0) GTEST_SKIP() << "without zsh";
+  const std::string script =
+      "autoload -Uz compinit && compinit -u -D && source <(\"$PROGRAM\" --completion zsh) && print "
+      "$_comps[" +
+      GetParam() + "] && functions $_comps[" + GetParam() + "]";
+  const ProcessResult result =
+      run_program({"/bin/sh", "-c", "exec zsh -f -c \"$SCRIPT\""},
+                  {.environment = {{"PROGRAM", program(GetParam())}, {"SCRIPT", script}}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  for (const auto& [flag, description] : help_of(GetParam(), "--help-all"))
+    EXPECT_THAT(result.out, HasSubstr(flag));
+}
+
+TEST(Completion, OffersValuesOfFlags) {
+  using ::testing::Contains;
+  using ::testing::ElementsAre;
+  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --model resnet"),
+              ElementsAre("resnet20", "resnet18", "resnet34", "resnet50"));
+  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --model = resnet5"), ElementsAre("resnet50"));
+  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --schedule ="), Contains("cosine"));
+  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --resume a"), ElementsAre("auto"));
+  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --no-nest"), ElementsAre("--no-nesterov"));
+  EXPECT_THAT(completed_by_bash("convoy-train", "convoy-train --epochs -"), ElementsAre(""));
+}
+
+TEST(Completion, OfAnotherShellIsAnError) {
+  const ProcessResult result = run_program({program("convoy-train"), "--completion", "fish"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--completion: found 'fish', expected bash, zsh"));
 }
 
 TEST(FlagNames, AreFlagsOfSomeProgram) {
@@ -200,7 +265,7 @@ First:
 Other:
   -h, --help       Print the common flags and exit
   --help-all       Print all flags and exit
-  --version        Print the version and exit
+  --version        Print the version, the devices and the libraries, and exit
 
 Advanced flags are omitted; --help-all lists all flags.
 )");
@@ -208,7 +273,7 @@ Advanced flags are omitted; --help-all lists all flags.
 
 TEST_F(HelpLayout, HelpAllShowsGroupsInOrderOfFirstMention) {
   const std::string help = line.help(true);
-  EXPECT_THAT(help, HasSubstr("\nLast:\n  --hidden TEXT    A hidden flag [default: none]\n"));
+  EXPECT_THAT(help, HasSubstr("\nLast:\n  --hidden TEXT       A hidden flag [default: none]\n"));
   EXPECT_LT(help.find("\nFirst:\n"), help.find("\nLast:\n"));
 }
 

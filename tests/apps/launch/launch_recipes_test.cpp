@@ -15,6 +15,7 @@
 
 #include "tests/apps/launch/yaml_text.h"
 #include "tests/apps/rank_runs.h"
+#include "tests/apps/tutorials/recipes.h"
 #include "tests/testing/support/free_port.h"
 #include "tests/testing/support/two_hosts.h"
 
@@ -28,22 +29,7 @@ using ::testing::UnorderedElementsAreArray;
 
 const fs::path kSource = CONVOY_SOURCE_DIR;
 
-/// Returns the commands in the `sh` blocks of docs/launching.md by section heading.
-std::map<std::string, std::vector<std::string>> recipes() {
-  std::map<std::string, std::vector<std::string>> found;
-  std::istringstream lines(read_text(kSource / "docs/launching.md"));
-  std::string heading;
-  bool is_command = false;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("## ")) heading = line.substr(3);
-    if (line.starts_with("```")) {
-      is_command = line == "```sh";
-    } else if (is_command) {
-      found[heading].push_back(line);
-    }
-  }
-  return found;
-}
+Recipes recipes() { return recipes_of(kSource / "docs/launching.md"); }
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
   for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
