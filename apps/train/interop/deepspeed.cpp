@@ -21,6 +21,8 @@ constexpr std::array kSameMeaning = {
 // The parameters of the optimizers, and the values that DeepSpeed and PyTorch use without them.
 constexpr std::array kAdamParameters = {
     SameMeaning{"optimizer.params.lr", "lr", "0.001"},
+    SameMeaning{"optimizer.params.betas", "adam-betas", "0.9, 0.999"},
+    SameMeaning{"optimizer.params.eps", "adam-eps", "1e-08"},
     SameMeaning{"optimizer.params.weight_decay", "weight-decay", "0"},
 };
 constexpr std::array kSgdParameters = {
@@ -30,7 +32,6 @@ constexpr std::array kSgdParameters = {
     SameMeaning{"optimizer.params.weight_decay", "weight-decay", "0"},
 };
 constexpr std::array kBuiltIn = {
-    BuiltIn{"optimizer.params.betas", "0.9, 0.999"},     BuiltIn{"optimizer.params.eps", "1e-08"},
     BuiltIn{"optimizer.params.bias_correction", "true"}, BuiltIn{"optimizer.params.amsgrad", "false"},
     BuiltIn{"optimizer.params.dampening", "0"},          BuiltIn{"scheduler.params.warmup_min_lr", "0"},
     BuiltIn{"scheduler.params.warmup_min_ratio", "0"},   BuiltIn{"scheduler.params.cos_min_ratio", "0"},
@@ -107,17 +108,7 @@ void translate_scheduler(const TrainOptions& options, Translation& file) {
   const std::optional<std::int64_t> given = file.take_count(key, 0);
   if (!given && is_auto) return;
   const std::int64_t warmup = given.value_or(1000);  // DeepSpeed's default
-  const std::int64_t steps = options.epochs.value_or(0) == 0 ? options.max_steps : 0;
-  if (steps == 0 && !file.line().given("warmup"))
-    return file.note_ignored(fmt::format(
-        "{} {} (--warmup is a fraction: give --max-steps, or --warmup {}/STEPS)", key, warmup, warmup));
-  if (warmup >= steps && !file.line().given("warmup"))
-    file.refuse(key, fmt::format("{}", warmup),
-                fmt::format("less than the {} steps of the training, or --warmup", steps));
-  file.set(
-      "warmup",
-      fmt::format("{}", static_cast<double>(warmup) / static_cast<double>(std::max<std::int64_t>(steps, 1))),
-      fmt::format("{} {}", key, warmup));
+  file.set("warmup", fmt::format("{}steps", warmup), fmt::format("{} {}", key, warmup));
 }
 
 void translate_optimizer(const TrainOptions& options, Translation& file) {

@@ -44,14 +44,24 @@ std::vector<std::string> split_list(const std::string& text) {
   return elements;
 }
 
+template <class T>
+Json to_json(const T& value) {
+  return value;
+}
+/// Returns a fraction as a number, and other lengths as a text such as "500steps".
+Json to_json(const TrainingLength& length) {
+  if (length.unit == TrainingLength::Unit::fraction) return length.value;
+  return length.text();
+}
+
 /// Returns the value of a flag; null for an optional flag without a value.
 Json setting_to_json(const CommandLine::Flag& flag) {
   return std::visit(
       [&](const auto* target) -> Json {
         if constexpr (requires { target->has_value(); })
-          return target->has_value() ? Json(**target) : Json();
+          return target->has_value() ? to_json(**target) : Json();
         else
-          return Json(*target);
+          return to_json(*target);
       },
       flag.target);
 }
