@@ -26,7 +26,7 @@ struct DataSet {
   ImageSet train;                    // the training images
   ImageSet test;                     // the test images
   /// Training images that were held out for decisions during a training; empty unless a program holds some out.
-  ImageSet validation;
+  ImageSet validation = {};
   std::string note;                   // the origin in one line: "CIFAR-10 (JPEG) from data/cifar10"
   std::vector<std::string> warnings;  // for example one per skipped corrupt image, with its file name
   /// The side in pixels of the squares to which images of different sizes were resized, because

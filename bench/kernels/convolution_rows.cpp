@@ -88,10 +88,11 @@ std::vector<KernelRow> convolution_rows(std::int64_t batch, bool has_wgmma) {
             implicit_gemm::backward_data(s, dy, filter, GradView(dx), variant);
           }));
     }
-    const int ranges = implicit_gemm::filter_ranges({shape, filter_shape(shape), shape, kOptions});
+    const kernels::ConvSizes sizes(shape, filter_shape(shape), shape, kOptions);
     rows.push_back(filter_row(name + "backward_filter/implicit_gemm", shape,
                               [=](auto& s, auto dy, auto x, View dfilter) {
-                                implicit_gemm::backward_filter(s, dy, x, GradView(dfilter), ranges);
+                                implicit_gemm::backward_filter(s, dy, x, GradView(dfilter),
+                                                               implicit_gemm::filter_ranges(sizes));
                               }));
   }
   return rows;

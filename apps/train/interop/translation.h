@@ -54,9 +54,9 @@ class Translation {
   /// Removes the keys of the rows, and reports those with another value than Convoy has.
   void check_built_in(std::span<const BuiltIn> rows);
   /// Reports that a key counts, without a flag: "gradient_accumulation_steps 1".
-  void note_taken(std::string text) { taken_.push_back(std::move(text)); }
+  void note_taken(std::string_view text) { taken_.emplace_back(text); }
   /// Reports that a key is not followed: "scheduler.params.warmup_type log (Convoy's warmup is linear)".
-  void note_ignored(std::string text) { ignored_.push_back(std::move(text)); }
+  void note_ignored(std::string_view text) { ignored_.emplace_back(text); }
   /// Throws UsageError for a key that changes the result in a way that Convoy does not have.
   [[noreturn]] void refuse(std::string_view key, std::string_view found, std::string_view expected) const;
 
