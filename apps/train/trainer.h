@@ -145,7 +145,7 @@ class Trainer {
   /// The images of the latest evaluation in GPU memory; undefined if they stay on the host.
   Tensor resident_images_;
   const data::ImageSet* resident_set_ = nullptr;  // which images these are; null before the first evaluation
-  std::optional<StepProfile> profile_;  // before the loader, whose threads allocate memory
+  std::optional<StepProfile> profile_;            // before the loader, whose threads allocate memory
   std::unique_ptr<data::DataLoader> loader_;
   std::unique_ptr<optim::LossScaler> scaler_;  // null without loss scaling
   DataParallel parallel_;

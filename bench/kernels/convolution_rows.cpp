@@ -89,11 +89,10 @@ std::vector<KernelRow> convolution_rows(std::int64_t batch, bool has_wgmma) {
           }));
     }
     const kernels::ConvSizes sizes(shape, filter_shape(shape), shape, kOptions);
-    rows.push_back(filter_row(name + "backward_filter/implicit_gemm", shape,
-                              [=](auto& s, auto dy, auto x, View dfilter) {
-                                implicit_gemm::backward_filter(s, dy, x, GradView(dfilter),
-                                                               implicit_gemm::filter_ranges(sizes));
-                              }));
+    rows.push_back(filter_row(
+        name + "backward_filter/implicit_gemm", shape, [=](auto& s, auto dy, auto x, View dfilter) {
+          implicit_gemm::backward_filter(s, dy, x, GradView(dfilter), implicit_gemm::filter_ranges(sizes));
+        }));
   }
   return rows;
 }
