@@ -70,7 +70,8 @@ Groups take(Groups& groups, const std::string& prefix) {
 
 std::vector<double> parse_numbers(std::string_view text) {
   std::vector<double> numbers;
-  for (const std::string_view word : split_list(text)) {
+  for (std::string_view word : split_list(text)) {
+    word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
     const std::optional<double> number = parse_number(word);
     if (!number) return {};
     numbers.push_back(*number);

@@ -56,7 +56,7 @@ TEST(RecipeRun, FlagsOfAdamAndOfTheRateHaveTheirEffects) {
     return workshop.result(out)["parameters_hash"].get<std::string>();
   };
   const std::string adam = hash_of("adam", {"--optimizer", "adam"});
-  EXPECT_EQ(hash_of("defaults", {"--optimizer", "adam", "--adam-betas", "0.9,0.999", "--adam-eps", "1e-8"}),
+  EXPECT_EQ(hash_of("defaults", {"--optimizer", "adam", "--adam-betas", "0.9, 0.999", "--adam-eps", "1e-8"}),
             adam);
   EXPECT_NE(hash_of("betas", {"--optimizer", "adam", "--adam-betas", "0.8,0.999"}), adam);
   EXPECT_NE(hash_of("eps", {"--optimizer", "adam", "--adam-eps", "0.001"}), adam);
