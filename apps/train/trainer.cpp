@@ -418,9 +418,9 @@ void Trainer::report_profile() {
   if (parts_.rank() > 0) return;
   std::string text = format_profile(*profile_);
   if (const std::optional<MemoryPeak> peak = profile_->peak())
-    text += "\n" + format_memory(*peak, {{"parameters and buffers", bytes_of(parts_.model.root())},
-                                         {"optimizer state", optimizer_bytes()},
-                                         {"gradients", gradient_bytes()}});
+    text.append("\n").append(format_memory(*peak, {{"parameters and buffers", bytes_of(parts_.model.root())},
+                                                   {"optimizer state", optimizer_bytes()},
+                                                   {"gradients", gradient_bytes()}}));
   io::write_file_atomically(std::filesystem::path(*options_.out) / "profile.json", profile_trace(*profile_));
   call(&TrainerCallbacks::on_profile, text);
 }
