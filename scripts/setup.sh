@@ -13,7 +13,7 @@ packages=(
   libarchive-dev libcurl4-openssl-dev libssl-dev zlib1g-dev libstb-dev      # data sets
   libjpeg-dev libwebp-dev libtiff-dev                                        # images
   node-d3                                                                    # the pages of convoy-report
-  libgtest-dev libgmock-dev libbenchmark-dev python3-jsonschema              # tests and benchmarks
+  libgtest-dev libgmock-dev libbenchmark-dev python3-jsonschema zsh          # tests and benchmarks
   doxygen                                                                    # the reference of the public headers
 )
 

@@ -64,7 +64,8 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
   if (options_.ema > 0 || options_.lookahead > 0)
     average_ = std::make_unique<optim::WeightAverage>(parts_.model.root());
   if (options_.profile > 0 || options_.memory)
-    profile_.emplace(parts_.device, std::max<std::int64_t>(options_.profile, 1), options_.memory);
+    profile_.emplace(parts_.device, std::max<std::int64_t>(options_.profile, 1), options_.memory,
+                     total_steps_);
   step_ = std::make_unique<TrainStep>(
       parts_.model, parallel_.optimizer(), scaler_.get(), *loader_, parts_.device,
       TrainStepSettings{

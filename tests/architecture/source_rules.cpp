@@ -71,7 +71,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
      {"apps/common", "comm/control", "comm/transport/hierarchical", "comm/transport/thread", "comm/nccl"}},
     {"apps/train/measurement", {"comm/parallel"}},
     {"apps/train/selection", {"apps/common"}},
-    {"apps/train/profile", {"engine/nn"}},
+    {"apps/train/profile", {"apps/common"}},
     {"apps/train/tuning", {"apps/common"}},
     {"apps/train",
      {"apps/launch", "comm/parallel/zero", "apps/train/measurement", "apps/train/profile",

@@ -4,12 +4,19 @@
 #include <tuple>
 #include <utility>
 
+#include "convoy/apps/common/counted.h"
+#include "convoy/kernels/base/check.h"
 #include "convoy/kernels/runtime/memory/memory.h"
 
 namespace convoy {
 
-StepProfile::StepProfile(const DeviceContext& device, std::int64_t steps, bool with_memory)
-    : device_(device), steps_(steps), with_memory_(with_memory) {}
+StepProfile::StepProfile(const DeviceContext& device, std::int64_t steps, bool with_memory,
+                         std::int64_t total_steps)
+    : device_(device), steps_(steps), with_memory_(with_memory) {
+  check(total_steps >= kWarmupSteps + steps, "{}: found a training of {}, expected at least {}",
+        with_memory ? "--memory" : fmt::format("--profile {}", steps), counted(total_steps, "step"),
+        kWarmupSteps + steps);
+}
 
 StepProfile::~StepProfile() {
   if (!is_active_) return;

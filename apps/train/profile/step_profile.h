@@ -55,8 +55,8 @@ class StepProfile final : private OpObserver, private MemoryListener {
   static constexpr std::int64_t kWarmupSteps = 3;  // steps before those that are profiled
 
   /// Prepares the profile of `steps` steps on `device`, after the first kWarmupSteps, in which algorithms are chosen.
-  /// `with_memory`: also records allocations.
-  StepProfile(const DeviceContext& device, std::int64_t steps, bool with_memory);
+  /// `with_memory`: also records allocations. Throws UsageError if a training of `total_steps` steps is too short.
+  StepProfile(const DeviceContext& device, std::int64_t steps, bool with_memory, std::int64_t total_steps);
   /// Ends the observation.
   ~StepProfile() override;
   StepProfile(const StepProfile&) = delete;

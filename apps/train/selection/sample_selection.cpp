@@ -38,12 +38,15 @@ Selection read_selection(const std::filesystem::path& run) {
     fail<CheckpointError>("{}: not found, expected the directory of a run with --hardest", path.string());
   const io::SafetensorsFile file = io::read_safetensors(path, Device::cpu());
   const auto number = [&](const char* key) { return number_of(file, key, path.string()); };
+  const auto data = file.metadata.find("data");
   Selection selection{.info = {.batch_size = number("batch_size"),
                                .epochs = number("epochs"),
                                .steps = number("steps"),
                                .seed = number("seed"),
-                               .data = file.metadata.at("data")},
+                               .data = data == file.metadata.end() ? "" : data->second},
                       .ids = {}};
+  if (selection.info.batch_size == 0)
+    fail<CheckpointError>("{}: found batch_size 0 in its metadata, expected 1 or more", path.string());
   if (file.tensors.size() != 1 || file.tensors[0].name != kIds ||
       file.tensors[0].tensor.dtype() != DType::i32 || file.tensors[0].tensor.shape().rank() != 2 ||
       file.tensors[0].tensor.size(0) != selection.info.epochs)

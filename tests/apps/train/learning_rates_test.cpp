@@ -24,18 +24,6 @@ TrainOptions resolved(TrainOptions options) {
   return options;
 }
 
-TEST(FreezeRules, ReadLists) {
-  EXPECT_TRUE(parse_freeze_rules("none").empty());
-  const std::vector<FreezeRule> rules = parse_freeze_rules("whiten=3,layers.1=0.5,head");
-  ASSERT_EQ(rules.size(), 3U);
-  EXPECT_EQ(rules[0].prefix, "whiten");
-  EXPECT_EQ(rules[0].epochs, 3);
-  EXPECT_EQ(rules[1].prefix, "layers.1");
-  EXPECT_EQ(rules[1].epochs, 0.5);
-  EXPECT_EQ(rules[2].prefix, "head");
-  EXPECT_EQ(rules[2].epochs, std::nullopt);
-}
-
 TEST(FreezeRules, RefuseOtherTexts) {
   for (const char* text :
        {"", "=3", "whiten=", "whiten=0", "whiten=-1", "whiten=3x", "whiten=inf", "whiten=3,", "a=1,,b=2"})

@@ -88,6 +88,18 @@ TEST(FreezeRules, RefuseUnknownPrefixesAndToFreezeEverything) {
               HasSubstr("all parameters are frozen"));
 }
 
+TEST(FreezeRules, ReadLists) {
+  EXPECT_TRUE(parse_freeze_rules("none").empty());
+  const std::vector<FreezeRule> rules = parse_freeze_rules("whiten=3,layers.1=0.5,head");
+  ASSERT_EQ(rules.size(), 3U);
+  EXPECT_EQ(rules[0].prefix, "whiten");
+  EXPECT_EQ(rules[0].epochs, 3);
+  EXPECT_EQ(rules[1].prefix, "layers.1");
+  EXPECT_EQ(rules[1].epochs, 0.5);
+  EXPECT_EQ(rules[2].prefix, "head");
+  EXPECT_EQ(rules[2].epochs, std::nullopt);
+}
+
 TEST(RateRules, ReadLists) {
   EXPECT_TRUE(parse_rate_rules("none").empty());
   const std::vector<RateRule> rules = parse_rate_rules("head=10x,layer1=0.001");

@@ -2,11 +2,21 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {
 namespace {
+
+/// Trains with the flags `common` and `more`, and returns the hash of the parameters.
+std::string trained_hash(const Workshop& workshop, const std::string& out, Arguments common,
+                         const Arguments& more) {
+  common.insert(common.end(), more.begin(), more.end());
+  const ProcessResult run = workshop.train(out, common);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  return workshop.result(out)["parameters_hash"].get<std::string>();
+}
 
 // A batch of 32 = 2^5 images: multiplying all gradients by it and dividing the rate by it is exact.
 TEST(RecipeRun, SumOfLossesWithSmallerRateGivesTheSameBytes) {
@@ -49,11 +59,7 @@ TEST(RecipeRun, SumOfLossesIsThatOfAllMicroBatchesAndRanks) {
 TEST(RecipeRun, FlagsOfAdamAndOfTheRateHaveTheirEffects) {
   const Workshop workshop;
   const auto hash_of = [&](const std::string& out, const Arguments& more) {
-    Arguments all = {"--max-steps", "4", "--eval-every", "0"};
-    all.insert(all.end(), more.begin(), more.end());
-    const ProcessResult run = workshop.train(out, all);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    return workshop.result(out)["parameters_hash"].get<std::string>();
+    return trained_hash(workshop, out, {"--max-steps", "4", "--eval-every", "0"}, more);
   };
   const std::string adam = hash_of("adam", {"--optimizer", "adam"});
   EXPECT_EQ(hash_of("defaults", {"--optimizer", "adam", "--adam-betas", "0.9, 0.999", "--adam-eps", "1e-8"}),
@@ -68,11 +74,7 @@ TEST(RecipeRun, FlagsOfAdamAndOfTheRateHaveTheirEffects) {
 TEST(RecipeRun, FrozenParametersKeepTheirValues) {
   const Workshop workshop;
   const auto hash_of = [&](const std::string& out, const Arguments& more) {
-    Arguments all = {"--schedule", "constant", "--eval-every", "0"};
-    all.insert(all.end(), more.begin(), more.end());
-    const ProcessResult run = workshop.train(out, all);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    return workshop.result(out)["parameters_hash"].get<std::string>();
+    return trained_hash(workshop, out, {"--schedule", "constant", "--eval-every", "0"}, more);
   };
   const std::string after_one_step = hash_of("one", {"--max-steps", "1"});
   const std::string frozen =  // an epoch has ten steps
@@ -89,13 +91,10 @@ TEST(RecipeRun, FrozenParametersKeepTheirValues) {
 TEST(RecipeRun, FreezingStopsGradientsAndChangesNothingElse) {
   const Workshop workshop;
   const auto hash_of = [&](const std::string& out, const Arguments& more) {
-    Arguments all = {"--max-steps", "9",    "--freeze",       "conv1=0.3,conv2=0.5",
-                     "--momentum",  "0",    "--weight-decay", "0",
-                     "--precision", "fp64", "--eval-every",   "0"};
-    all.insert(all.end(), more.begin(), more.end());
-    const ProcessResult run = workshop.train(out, all);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
-    return workshop.result(out)["parameters_hash"].get<std::string>();
+    return trained_hash(workshop, out,
+                        {"--max-steps", "9", "--freeze", "conv1=0.3,conv2=0.5", "--momentum", "0",
+                         "--weight-decay", "0", "--precision", "fp64", "--eval-every", "0"},
+                        more);
   };
   const std::string frozen = hash_of("frozen", {"--devices", "2", "--save-every", "4", "--keep-last", "0"});
   EXPECT_EQ(hash_of("sharded", {"--devices", "2", "--zero", "1"}), frozen);
@@ -300,7 +299,19 @@ TEST_F(HardestSamples, RefusesWhatDoesNotFit) {
                 workshop_.path("colors").string()},
                2, "samples of other training images");
 
-  std::filesystem::resize_file(workshop_.path("chosen") / "selection.safetensors", 100);
+  const auto write = [&](const std::string& text) {
+    std::ofstream(workshop_.path("chosen") / "selection.safetensors", std::ios::binary) << text;
+  };
+  const std::string intact = selection_of("chosen");
+  std::string changed = intact;
+  changed.replace(changed.find("\"15\""), 4, "\"00\"");
+  write(changed);
+  expect_error({"--selection", run}, 5, "found batch_size 0 in its metadata");
+  changed = intact;
+  changed.replace(changed.find("\"data\""), 6, "\"none\"");
+  write(changed);
+  expect_error({"--selection", run, "--batch-size", "15"}, 2, "samples of other training images (hash )");
+  write(intact.substr(0, 100));
   expect_error({"--selection", run, "--batch-size", "15"}, 5, "selection.safetensors");
   const ProcessResult resumed =
       workshop_.train("chosen", {"--hardest", "0.3", "--precision", "fp64", "--batch-size", "50",

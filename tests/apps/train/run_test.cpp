@@ -292,6 +292,11 @@ TEST(Run, ProfileTimesEachOperationAndChangesNothing) {
   }
   EXPECT_EQ(workshop.result("profiled1")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
   EXPECT_FALSE(std::filesystem::exists(workshop.path("plain") / "profile.json"));
+  const ProcessResult too_short = workshop.train("short", {"--max-steps", "7", "--profile", "5"});
+  EXPECT_EQ(too_short.exit_code, 2);
+  EXPECT_NE(too_short.err.find("--profile 5: found a training of 7 steps, expected at least 8"),
+            std::string::npos)
+      << too_short.err;
   const ProcessResult negative = workshop.train("negative", {"--profile", "-1"});
   EXPECT_EQ(negative.exit_code, 2);
   EXPECT_NE(negative.err.find("--profile"), std::string::npos) << negative.err;

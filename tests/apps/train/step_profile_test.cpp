@@ -13,6 +13,8 @@
 namespace convoy::testing {
 namespace {
 
+constexpr std::int64_t kSteps = 100;  // of the training, more than are profiled
+
 class StepProfileTest : public ::testing::Test {
  protected:
   StepProfileTest()
@@ -31,7 +33,7 @@ class StepProfileTest : public ::testing::Test {
 
   /// Returns a profile of the first steps that are observed.
   std::unique_ptr<StepProfile> profile_of(std::int64_t steps, bool with_memory = false) {
-    auto profile = std::make_unique<StepProfile>(device_, steps, with_memory);
+    auto profile = std::make_unique<StepProfile>(device_, steps, with_memory, kSteps);
     for (std::int64_t step = 1; step <= StepProfile::kWarmupSteps + steps + 1; ++step) {
       run_step(*profile);
       EXPECT_EQ(profile->active(),
@@ -81,13 +83,13 @@ TEST_F(StepProfileTest, ObservesNothingAfterwards) {
   EXPECT_EQ(profile->calls().size(), count);
   EXPECT_EQ(OpObserver::active(), nullptr);
   EXPECT_EQ(MemoryListener::active(), nullptr);
-  { StepProfile unfinished(device_, 1, true); }
+  { StepProfile unfinished(device_, 1, true, kSteps); }
   EXPECT_EQ(MemoryListener::active(), nullptr);
 }
 
 TEST_F(StepProfileTest, KnowsWhatLivesAtThePeak) {
   constexpr std::size_t kBlock = 1 << 20;
-  StepProfile profile(device_, 1, true);
+  StepProfile profile(device_, 1, true, kSteps);
   for (int i = 0; i < StepProfile::kWarmupSteps; ++i) {
     profile.begin_step();
     profile.end_step();
