@@ -22,9 +22,6 @@ endif()
 if(datasets IN_LIST CONVOY_COMPONENTS)
   convoy_find_datasets_dependencies()
 endif()
-if(NOT CONVOY_STD_THREADS)
-  target_link_libraries(convoy_interface INTERFACE OpenMP::OpenMP_CXX)
-endif()
 
 # Headers alone, which no user of the libraries needs.
 find_package(nlohmann_json REQUIRED)

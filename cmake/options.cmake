@@ -10,7 +10,6 @@ option(BUILD_SHARED_LIBS "Build shared libraries" OFF)
 option(CONVOY_TOOLKIT_TESTS "Build only the tests that need the CUDA Toolkit's libraries and no GPU" OFF)
 set(CONVOY_CUDA OFF CACHE STRING "NVIDIA GPUs: OFF, ON (needs the CUDA Toolkit), or emulator (the same sources on the CPU)")
 set_property(CACHE CONVOY_CUDA PROPERTY STRINGS OFF ON emulator)
-option(CONVOY_STD_THREADS "parallel_for on std::thread instead of OpenMP (ThreadSanitizer)" OFF)
 # Warnings are errors with tested compilers only: a new warning of another compiler must not stop a user's build.
 set(known_compiler OFF)
 if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
@@ -81,5 +80,4 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/package/version.h.in ${PROJECT_BINARY_D
 target_include_directories(convoy_interface INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
                                                       $<INSTALL_INTERFACE:include>)
 target_compile_features(convoy_interface INTERFACE cxx_std_20)
-target_compile_definitions(convoy_interface INTERFACE $<$<BOOL:${CONVOY_CUDA}>:CONVOY_CUDA>
-                                                      $<$<BOOL:${CONVOY_STD_THREADS}>:CONVOY_STD_THREADS>)
+target_compile_definitions(convoy_interface INTERFACE $<$<BOOL:${CONVOY_CUDA}>:CONVOY_CUDA>)

@@ -17,7 +17,7 @@ if ! [[ $minutes =~ ^[1-9][0-9]*$ ]]; then
 fi
 flags='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -O1'
 cmake -S . -B build/fuzz -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Debug \
-  -DCONVOY_FUZZ=ON -DCONVOY_STD_THREADS=ON -DCONVOY_WERROR=OFF -DCMAKE_CXX_FLAGS="$flags" >/dev/null
+  -DCONVOY_FUZZ=ON -DCONVOY_WERROR=OFF -DCMAKE_CXX_FLAGS="$flags" >/dev/null
 cmake --build build/fuzz --target convoy_fuzz
 found=build/fuzz/found/$target
 corpus=tests/fuzz/corpus/$target

@@ -24,8 +24,8 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import generated_images  # noqa: E402
-from comparison import (Deadline, Peer, ROUND_SECONDS, Unavailable, collect_rounds, ratios_by_round,  # noqa: E402
-                        reason, run_to_end, spread, write_json)
+from comparison import (Deadline, Peer, ROUND_SECONDS, Unavailable, collect_rounds, neighbours,  # noqa: E402
+                        ratios_by_round, reason, run_to_end, spread, write_json)
 
 PEER = pathlib.Path(__file__).resolve().parent / "pytorch_step.py"
 ONLY_CUDNN = "convoy:cudnn"  # with --convolutions cudnn
@@ -160,7 +160,8 @@ def compare(arguments):
                     found[side] = peer.windows(arguments.steps, arguments.windows, left())
                 return found
 
-            found = collect_rounds(arguments.rounds, left, run_round)
+            with neighbours(arguments.neighbours):
+                found = collect_rounds(arguments.rounds, left, run_round)
         finally:
             for peer in peers.values():
                 peer.close()
@@ -174,8 +175,8 @@ def compare(arguments):
         sides[name]["start_resident_bytes"] = start_bytes
     memory_of = {side: memory_ratios(ours, sides[side]) for side in others}
     return {"model": arguments.model, "image_size": arguments.image_size, "batch_size": arguments.batch_size,
-            "device": arguments.device, "precision": arguments.precision, "threads": arguments.threads, **about,
-            "sides": sides, "ratios": ratios, "ratios_by_round": by_round, "memory_ratios": memory_of,
+            "device": arguments.device, "precision": arguments.precision, "threads": arguments.threads, "neighbours": arguments.neighbours,
+            **about, "sides": sides, "ratios": ratios, "ratios_by_round": by_round, "memory_ratios": memory_of,
             "left_out": left_out}
 
 
@@ -215,8 +216,9 @@ def cold_start(arguments):
 
 
 def print_figures(figures):
+    beside = f", beside {figures['neighbours']} busy processes" if figures["neighbours"] else ""
     print(f"{figures['model']}, {figures['image_size']} pixels, batch {figures['batch_size']}, {figures['device']}, "
-          f"{figures['precision']}, PyTorch {figures.get('torch', 'not compared')}, median of "
+          f"{figures['precision']}{beside}, PyTorch {figures.get('torch', 'not compared')}, median of "
           f"{figures['sides']['convoy']['rounds']} rounds (minimum to maximum)")
     for side, entry in figures["sides"].items():
         memory = f", {entry['peak_bytes'] / 1e6:.0f} MB" if entry["peak_bytes"] else ""
@@ -255,6 +257,8 @@ def parser():
     flags.add_argument("--warmup", type=int, default=3, help="warm-up windows per run of Convoy")
     flags.add_argument("--rounds", type=int, default=5)
     flags.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    flags.add_argument("--neighbours", type=int, default=0,
+                       help="processes that keep a core busy each during the rounds; default: none")
     flags.add_argument("--time-limit", type=float, help="seconds for all: what is not done then is left out")
     flags.add_argument("--cold-start",
                        action="store_true",

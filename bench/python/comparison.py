@@ -97,6 +97,20 @@ def run_for_json(command, seconds, environment=None, flag="--json"):
             return json.load(file)
 
 
+@contextlib.contextmanager
+def neighbours(count):
+    """Keeps `count` other processes busy, each with one thread that never waits."""
+    others = []
+    try:
+        for _ in range(count):
+            others.append(subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL))
+        yield
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
+
+
 class Peer:
     """A warm Python process that answers each line of input with one line of JSON."""
 

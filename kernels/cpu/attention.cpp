@@ -260,7 +260,6 @@ void attention_forward(CpuStream& stream, ConstView q, ConstView k, ConstView v,
     return cast(stream, result, y);
   }
   check_sizes(AttentionSizes(q.shape, v.shape));
-  set_library_threads(stream);
   dispatch(kCpuFullTypes, y.dtype,
            [&](auto zero) { forward<decltype(zero)>(stream, q, k, v, rule, y, log_sum_exp); });
 }
@@ -281,7 +280,6 @@ void attention_backward(CpuStream& stream, ConstView dy, ConstView q, ConstView 
     return;
   }
   check_sizes(AttentionSizes(q.shape, v.shape));
-  set_library_threads(stream);
   dispatch(kCpuFullTypes, y.dtype, [&](auto zero) {
     backward<decltype(zero)>(stream, dy, q, k, v, y, log_sum_exp, rule, dq, dk, dv);
   });

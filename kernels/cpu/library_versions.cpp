@@ -3,7 +3,7 @@
 
 #include <cblas.h>
 
-#include "convoy/kernels/cpu/onednn.h"
+#include "convoy/kernels/cpu/onednn/versions.h"
 
 namespace convoy {
 

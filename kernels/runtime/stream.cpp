@@ -11,6 +11,7 @@
 
 #include "convoy/kernels/base/error.h"
 #include "convoy/kernels/runtime/memory/memory.h"
+#include "convoy/kernels/runtime/threads/thread_pool.h"
 
 namespace convoy {
 namespace {
@@ -86,6 +87,7 @@ struct CpuStream::Worker {
 
 CpuStream::CpuStream(CpuStreamOptions options)
     : threads_(options.threads > 0 ? options.threads : available_cores()),
+      pool_(std::make_unique<ThreadPool>(threads_)),
       memory_(options.memory),
       worker_(options.own_thread ? std::make_unique<Worker>() : nullptr) {}
 

@@ -13,6 +13,7 @@
 namespace convoy {
 
 class CachingAllocator;
+class ThreadPool;
 
 /// A point in the work of a CPU stream. A new event counts as reached. CpuStream::record makes it pending
 /// until the stream has completed its previous work. Copies refer to the same event. Thread-safe.
@@ -54,6 +55,8 @@ class CpuStream {
 
   /// Returns the number of threads of a kernel.
   int threads() const { return threads_; }
+  /// Returns the threads, which start at their first parallel loop.
+  ThreadPool& pool() const { return *pool_; }
   /// Returns the allocator for scratch memory of kernels.
   CachingAllocator& memory();
 
@@ -79,6 +82,7 @@ class CpuStream {
  private:
   struct Worker;
   int threads_;
+  std::unique_ptr<ThreadPool> pool_;
   CachingAllocator* memory_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;
   std::unique_ptr<Worker> worker_;  // null for an inline stream

@@ -19,14 +19,16 @@ namespace {
 const std::map<std::string, std::vector<std::string>> kArrows = {
     {"kernels/base", {}},
     {"kernels/runtime/memory", {"kernels/base"}},
-    {"kernels/runtime", {"kernels/runtime/memory"}},
+    {"kernels/runtime/threads", {}},
+    {"kernels/runtime", {"kernels/runtime/memory", "kernels/runtime/threads"}},
     {"kernels/runtime/cuda", {"kernels/runtime"}},
     {"kernels", {"kernels/runtime"}},
     {"kernels/shared", {"kernels"}},
     {"kernels/cpu/primitives", {"kernels/shared"}},
     {"kernels/cpu/winograd", {"kernels/cpu/primitives"}},
     {"kernels/cpu/normalization", {"kernels/cpu/primitives"}},
-    {"kernels/cpu", {"kernels/cpu/winograd", "kernels/cpu/normalization"}},
+    {"kernels/cpu/onednn", {"kernels/cpu/primitives"}},
+    {"kernels/cpu", {"kernels/cpu/winograd", "kernels/cpu/normalization", "kernels/cpu/onednn"}},
     {"kernels/cuda/primitives", {"kernels/shared", "kernels/runtime/cuda"}},
     {"kernels/cuda/cublas", {"kernels/cuda/primitives"}},
     {"kernels/cuda/normalization", {"kernels/cuda/primitives"}},
@@ -147,7 +149,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
 };
 
 // Outside kernels/base and kernels/runtime: sources that differ between versions of a library, or between processors.
-const std::set<std::string> kVersionShims = {"kernels/cpu/onednn.h",
+const std::set<std::string> kVersionShims = {"kernels/cpu/onednn/versions.h",
                                              "kernels/cpu/primitives/simd.h",
                                              "kernels/cuda/primitives/async_copy.h",
                                              "kernels/cuda/primitives/early_start.h",

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/cpu/primitives/library_threads.h"
 
 namespace convoy::kernels::blas {
 
@@ -22,16 +23,18 @@ inline blasint size(std::int64_t size) {
 inline CBLAS_TRANSPOSE transpose(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
 
 /// Computes c [m, n] = alpha op(a) op(b) + beta c. lda, ldb and ldc are the distances of consecutive rows.
-/// Inside of a parallel loop, uses one thread. Call set_library_threads() before.
+/// Uses the calling thread alone.
 inline void gemm(bool transpose_a, bool transpose_b, blasint m, blasint n, blasint k, float alpha,
                  const float* a, blasint lda, const float* b, blasint ldb, float beta, float* c,
                  blasint ldc) {
+  set_library_threads(1);
   cblas_sgemm(CblasRowMajor, transpose(transpose_a), transpose(transpose_b), m, n, k, alpha, a, lda, b, ldb,
               beta, c, ldc);
 }
 inline void gemm(bool transpose_a, bool transpose_b, blasint m, blasint n, blasint k, double alpha,
                  const double* a, blasint lda, const double* b, blasint ldb, double beta, double* c,
                  blasint ldc) {
+  set_library_threads(1);
   cblas_dgemm(CblasRowMajor, transpose(transpose_a), transpose(transpose_b), m, n, k, alpha, a, lda, b, ldb,
               beta, c, ldc);
 }

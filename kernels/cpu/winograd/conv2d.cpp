@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <vector>
 
 #include "convoy/kernels/cpu/primitives/map.h"
@@ -72,19 +71,6 @@ const T* zeros(Scratch& scratch, std::int64_t channels) {
   T* const data = static_cast<T*>(scratch.zeros.get(static_cast<std::size_t>(channels) * sizeof(T)));
   std::fill_n(data, channels, T(0.0F));
   return data;
-}
-
-/// Calls f(thread, item) for every item, with dynamic scheduling: each thread takes the next item when it is
-/// free. Items differ in length, and other processes may use the cores. Results must not depend on the thread
-/// index.
-template <class F>
-void parallel_for_dynamic(CpuStream& stream, std::int64_t items, const F& f) {
-  std::atomic<std::int64_t> next = 0;
-  const std::int64_t threads = std::min<std::int64_t>(stream.threads(), items);
-  parallel_for(stream, threads, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t thread = begin; thread < end; ++thread)
-      for (std::int64_t item = next++; item < items; item = next++) f(thread, item);
-  });
 }
 
 /// Returns memory of `workspace` for `count` floats.
@@ -192,7 +178,7 @@ void Correlation<Scheme, T>::run(CpuStream& stream, Scratch& scratch) const {
   const std::int64_t thread_floats = kPoints.kCount * (input_stride(max_tiles) + output_stride(max_tiles));
   float* const values = floats(scratch.values, threads * thread_floats);
   const T* const outside = zeros<T>(scratch, inputs.channels);
-  parallel_for_dynamic(stream, blocks, [&](std::int64_t thread, std::int64_t block) {
+  parallel_for_each(stream, blocks, [&](std::int64_t thread, std::int64_t block) {
     float* const v = values + thread * thread_floats;
     run_tiles(tiling, tiling.count * block / blocks, tiling.count * (block + 1) / blocks, outside, v,
               v + kPoints.kCount * input_stride(max_tiles));
@@ -284,7 +270,7 @@ void FilterGradient<Scheme, T>::run(CpuStream& stream, Scratch& scratch, float* 
     const std::int64_t v_stride = x_panels.size() + kLanes, z_stride = tiles * o + kLanes;
     float* const z = v + kPoints.kCount * v_stride;
     constexpr std::int64_t kTilesAtOnce = 4;
-    parallel_for_dynamic(
+    parallel_for_each(
         stream, (tiles + kTilesAtOnce - 1) / kTilesAtOnce, [&](std::int64_t, std::int64_t item) {
           const std::int64_t begin = item * kTilesAtOnce, end = std::min(begin + kTilesAtOnce, tiles);
           for (std::int64_t tile = begin; tile < end; ++tile) {
@@ -301,7 +287,7 @@ void FilterGradient<Scheme, T>::run(CpuStream& stream, Scratch& scratch, float* 
           }
         });
     const std::int64_t row_blocks = o / kLanes;
-    parallel_for_dynamic(stream, kFilters * row_blocks, [&](std::int64_t, std::int64_t item) {
+    parallel_for_each(stream, kFilters * row_blocks, [&](std::int64_t, std::int64_t item) {
       const std::int64_t filter = item / row_blocks, row = item % row_blocks * kLanes;
       const int from = kPoints.first[filter], to = kPoints.first[filter + 1];
       for (int k = from; k < to; ++k) {

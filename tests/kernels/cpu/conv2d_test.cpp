@@ -158,20 +158,47 @@ TEST(Conv2d, EmptyBatch) {
   expect_near(dfilter, Array<float>(c.filter(), 0), 0);
 }
 
-TEST(Conv2d, RepeatsBitForBitOnStreamsOfTheSameThreads) {
-  const ConvCase c{4, 8, 8, 16, 32, 3, 3, 1, 1};
-  const ConvArrays<float> in(c);
-  Array<float> first(c.filter()), second(c.filter());
-  CpuStream a({.threads = 3});
-  CpuStream b({.threads = 1});  // another stream's settings must not matter
-  CpuStream again({.threads = 3});
-  Array<float> other(c.filter());
-  kernels::conv2d_backward_filter(a, in.dy.view(), in.x.view(), first.grad(), c.options());
-  kernels::conv2d_backward_filter(b, in.dy.view(), in.x.view(), other.grad(), c.options());
-  kernels::conv2d_backward_filter(again, in.dy.view(), in.x.view(), second.grad(), c.options());
-  expect_same_bits(first, second);
-  kernels::conv2d_backward_filter(a, in.dy.view(), in.x.view(), second.grad(), c.options());
-  expect_same_bits(first, second);
+// Two blocks, of five and of four images.
+constexpr ConvCase kTwoBlocks{9, 16, 16, 12, 20, 3, 3, 1, 1};
+
+TEST(Conv2d, ComputesBlocksOfImages) {
+  for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+    compare(kTwoBlocks, mode);
+    compare({9, 16, 16, 24, 40, 3, 3, 1, 1, 2}, mode);
+  }
+}
+
+template <class T>
+struct ConvResults {
+  Array<T> y{kTwoBlocks.y()}, dx{kTwoBlocks.x()}, dfilter{kTwoBlocks.filter()};
+
+  ConvResults(CpuStream& stream, const ConvArrays<T>& in) {
+    const Conv2dOptions options = kTwoBlocks.options();
+    kernels::conv2d_forward(stream, in.x.view(), in.filter.view(), in.bias.view(), y.view(), options);
+    kernels::conv2d_backward_data(stream, in.dy.view(), in.filter.view(), dx.grad(), options);
+    kernels::conv2d_backward_filter(stream, in.dy.view(), in.x.view(), dfilter.grad(), options);
+  }
+};
+
+template <class T>
+void expect_bits_independent_of_threads() {
+  const ConvArrays<T> in(kTwoBlocks);
+  CpuStream one({.threads = 1});
+  const ConvResults<T> expected(one, in);
+  for (const int threads : {2, 3}) {
+    CpuStream stream({.threads = threads});
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const ConvResults<T> found(stream, in);
+      expect_same_bits(found.y, expected.y);
+      expect_same_bits(found.dx, expected.dx);
+      expect_same_bits(found.dfilter, expected.dfilter);
+    }
+  }
+}
+
+TEST(Conv2d, BitsDoNotDependOnThreads) {
+  expect_bits_independent_of_threads<float>();
+  expect_bits_independent_of_threads<bfloat16>();
 }
 
 // 16 channels use Winograd's algorithm, 12 channels use oneDNN.

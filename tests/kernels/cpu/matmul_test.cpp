@@ -61,6 +61,24 @@ TEST(Matmul, EqualsItsDefinitionInEveryTransposition) {
         }
 }
 
+TEST(Matmul, ComputesBlocksOfLargeMatrices) {
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true})
+      compare<float>({210, 305, 128}, {.transpose_a = ta, .transpose_b = tb}, GradMode::accumulate, kEps);
+}
+
+TEST(Matmul, BitsDoNotDependOnThreads) {
+  const auto a = Array<float>::random({3, 210, 128}, 1, 1), b = Array<float>::random({128, 305}, 2, 1);
+  const auto product = [&](int threads) {
+    CpuStream stream({.threads = threads});
+    Array<float> c({3, 210, 305});
+    kernels::matmul(stream, a.view(), b.view(), c.grad());
+    return c;
+  };
+  const Array<float> expected = product(1);
+  for (const int threads : {2, 3, 5}) testing::expect_same_bits(product(threads), expected);
+}
+
 TEST(Matmul, SumOfNoTermsIsZero) {
   for (const bool ta : {false, true}) {
     compare<float>({3, 4, 0}, {.transpose_a = ta}, GradMode::overwrite, kEps);

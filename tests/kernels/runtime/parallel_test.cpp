@@ -33,7 +33,7 @@ TEST(ParallelFor, CoversEveryIndexOnce) {
       for (const std::int64_t grain : {0, 1, 2, 33, 1024, 1000000}) {
         SCOPED_TRACE(::testing::Message() << threads << " threads, n " << n << ", grain " << grain);
         const Pieces pieces = pieces_of(stream, n, grain);
-        ASSERT_LE(std::ssize(pieces), threads);
+        ASSERT_LE(std::ssize(pieces), threads == 1 ? 1 : kPiecesPerThread * threads);
         std::int64_t next = 0;
         for (const auto& [begin, end] : pieces) {
           ASSERT_EQ(begin, next);
@@ -47,9 +47,25 @@ TEST(ParallelFor, CoversEveryIndexOnce) {
   }
 }
 
-TEST(ParallelFor, UsesAllThreadsIfThereIsEnoughWork) {
+TEST(ParallelFor, MakesSeveralPiecesPerThreadIfThereIsEnoughWork) {
+  EXPECT_EQ(pieces_of(CpuStream({.threads = 3}), 10000, 100).size(), 3u * kPiecesPerThread);
   EXPECT_EQ(pieces_of(CpuStream({.threads = 3}), 300, 100).size(), 3u);
   EXPECT_EQ(pieces_of(CpuStream({.threads = 3}), 299, 100).size(), 2u);
+  EXPECT_EQ(pieces_of(CpuStream({.threads = 1}), 10000, 100).size(), 1u);
+}
+
+TEST(ParallelForEach, CallsEachItemOnce) {
+  const CpuStream stream({.threads = 3});
+  for (const std::int64_t items : {0, 1, 2, 100, 70000}) {
+    std::vector<std::atomic<int>> calls(static_cast<std::size_t>(items));
+    std::atomic<bool> in_range = true;
+    parallel_for_each(stream, items, [&](int thread, std::int64_t item) {
+      ++calls[static_cast<std::size_t>(item)];
+      if (thread < 0 || thread >= 3) in_range = false;
+    });
+    EXPECT_TRUE(std::all_of(calls.begin(), calls.end(), [](const auto& n) { return n == 1; })) << items;
+    EXPECT_TRUE(in_range) << items;
+  }
 }
 
 TEST(ParallelFor, RunsOnSeveralThreadsAtOnce) {
