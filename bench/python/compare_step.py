@@ -216,9 +216,9 @@ def cold_start(arguments):
 
 
 def print_figures(figures):
-    beside = f", beside {figures['neighbours']} busy processes" if figures["neighbours"] else ""
+    load = f", with {figures['neighbours']} busy processes" if figures["neighbours"] else ""
     print(f"{figures['model']}, {figures['image_size']} pixels, batch {figures['batch_size']}, {figures['device']}, "
-          f"{figures['precision']}{beside}, PyTorch {figures.get('torch', 'not compared')}, median of "
+          f"{figures['precision']}{load}, PyTorch {figures.get('torch', 'not compared')}, median of "
           f"{figures['sides']['convoy']['rounds']} rounds (minimum to maximum)")
     for side, entry in figures["sides"].items():
         memory = f", {entry['peak_bytes'] / 1e6:.0f} MB" if entry["peak_bytes"] else ""
