@@ -61,10 +61,12 @@ class StepReporter {
 
   /// Delivers complete reports and starts the time of a step, before its data are loaded.
   void begin_step();
-  /// Returns whether add_losses() needs a synchronize() before it, for `micro_batches` micro-batches.
+  /// Returns whether add_results() needs a synchronize() before it, for `micro_batches` micro-batches.
   bool full(std::size_t micro_batches) const { return loss_log_.full(micro_batches); }
-  /// Adds the loss [1] of each micro-batch of a step. Throws UsageError if full().
-  void add_losses(std::int64_t step, const std::vector<Tensor>& losses) { loss_log_.add(step, losses); }
+  /// Adds the results of the micro-batches of a step on `samples` samples of all ranks. Throws UsageError if full().
+  void add_results(std::int64_t step, std::int64_t samples, const std::vector<MicroBatchResult>& results) {
+    loss_log_.add(step, samples, results);
+  }
   /// Enqueues the report of a step, which has trained on `samples` samples of all ranks and waited `data_ms`
   /// for them, and delivers complete reports. Blocks until the device has completed the step if there is an
   /// on_parts callback. Collective if the step is measured.

@@ -9,12 +9,9 @@
 #include "convoy/apps/train/setup.h"
 #include "convoy/apps/train/trace.h"
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/reduce.h"
 
 namespace convoy {
 namespace {
-
-constexpr const char* kAlgorithmsKey = "timed_choices";  // of a manifest
 
 /// Returns null if the loss needs no scaling. Only f16 has so small a range that gradients underflow.
 std::unique_ptr<optim::LossScaler> make_scaler(const TrainOptions& options, const Precision& precision,
@@ -127,12 +124,6 @@ bool Trainer::has(Function TrainerCallbacks::*function) const {
                      [&](const TrainerCallbacks& each) { return each.*function != nullptr; });
 }
 
-template <class Function, class... Arguments>
-void Trainer::call(Function TrainerCallbacks::*function, const Arguments&... arguments) const {
-  for (const TrainerCallbacks& each : callbacks_)
-    if (each.*function) (each.*function)(arguments...);
-}
-
 int Trainer::run() {
   try {
     return run_steps();
@@ -152,8 +143,12 @@ int Trainer::run_steps() {
     on_parts = [this](std::int64_t step, const StepParts& parts) {
       call(&TrainerCallbacks::on_parts, step, parts);
     };
-  reporter_->set_callbacks([this](const StepReport& report) { call(&TrainerCallbacks::on_step, report); },
-                           std::move(on_parts));
+  reporter_->set_callbacks(
+      [this](const StepReport& report) {
+        call(&TrainerCallbacks::on_step, report);
+        report_epochs();
+      },
+      std::move(on_parts));
   if (average_ && state_.step == 0) average_->reset();
   freeze_ended();
   parallel_.connect(*step_);
@@ -206,15 +201,15 @@ void Trainer::take_step() {
   const std::vector<double> rates = rates_->at(state_.step);
   if (reporter_->full(batches.size())) synchronize();
   if (profile_) profile_->begin_step();
-  const std::vector<Tensor>& losses = step_->run(batches, rates);
+  const std::vector<MicroBatchResult>& results = step_->run(batches, rates);
   if (profile_ && profile_->end_step()) report_profile();
   if (selection_) selection_->record(batches.front(), step_->hardest_ids());
   // The step is complete, so the position follows before anything else can fail.
   const std::int64_t epoch = state_.epoch;
-  const bool epoch_ends = state_.advance(samples, loader_->steps_per_epoch());
+  state_.advance(samples, loader_->steps_per_epoch());
   buffers_before_step_.clear();
   average_weights();
-  reporter_->add_losses(state_.step, losses);
+  reporter_->add_results(state_.step, samples, results);
   dist::enter(parts_.plane, dist::Phase::between);
   report_warnings();
   if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
@@ -222,7 +217,6 @@ void Trainer::take_step() {
   reporter_->end_step(
       {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = rates.front(), .measured = {}},
       samples, data_time.count());
-  if (epoch_ends) call(&TrainerCallbacks::on_epoch, epoch);
   parallel_.verify_sums(state_.step);
   if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0)
     parallel_.check_replicas(state_.step);
@@ -278,20 +272,37 @@ void Trainer::check_peers() const {
 void Trainer::take_results(const CompletedSteps& completed) {
   const std::optional<optim::LossScaler::State>& scale = completed.scale;
   for (const LossesInFlight::Loss& loss : completed.losses) {
+    const bool is_finite = std::isfinite(loss.value);
     // If the loss overflows f16, the step is skipped and its loss is ignored.
-    if (scale && !std::isfinite(loss.value)) continue;
-    if (!std::isfinite(loss.value))
+    if (!is_finite && !scale)
       fail<NumericError>(
           "the loss of step {} is {}{}; lower --lr (now {}) or set --clip-norm; {}", loss.step,
           std::isnan(loss.value) ? std::fabs(loss.value) : loss.value,  // NaN may have a sign
           loss.step > 1 ? fmt::format(", after {} at step {}", state_.last_loss, loss.step - 1) : "",
           *options_.lr, last_checkpoint());
-    state_.last_loss = loss.value;
-    state_.loss.add(loss.value);
+    if (is_finite) {
+      state_.last_loss = loss.value;
+      state_.loss.add(loss.value);
+      state_.epoch_totals.add(loss);
+    }
+    if (loss.step % steps_per_epoch() == 0) end_epoch(loss.step);
   }
   state_.train_seconds += completed.seconds;
   state_.scale = scale;
   if (scale && scale->failed) fail_scaling(*scale);
+}
+
+void Trainer::end_epoch(std::int64_t step) {
+  if (const EpochTotals totals = std::exchange(state_.epoch_totals, {}); totals.samples > 0)
+    ended_epochs_.push_back({.epoch = step / steps_per_epoch() - 1,
+                             .step = step,
+                             .samples = totals.samples,
+                             .loss = totals.mean_loss(),
+                             .accuracy = totals.accuracy()});
+}
+
+void Trainer::report_epochs() {
+  for (const EpochReport& epoch : std::exchange(ended_epochs_, {})) call(&TrainerCallbacks::on_epoch, epoch);
 }
 
 void Trainer::fail_scaling(const optim::LossScaler::State& scale) {
@@ -311,6 +322,7 @@ std::string Trainer::last_checkpoint() {
 
 void Trainer::synchronize() {
   reporter_->synchronize();
+  report_epochs();
   parallel_.gather_parameters();
   check_peers();  // after a failed collective, the steps that the device has completed mean nothing
 }
@@ -366,55 +378,6 @@ void Trainer::run_evaluation() {
   call(&TrainerCallbacks::on_evaluation, state_.step, *evaluation, is_best);
 }
 
-bool Trainer::save_due() const {
-  if (best_unsaved_) return true;
-  if (saved_step_ == state_.step) return false;
-  if (finished()) return true;
-  if (state_.step == 0) return false;
-  return *options_.save_every > 0 ? state_.step % *options_.save_every == 0 : state_.epoch_step == 0;
-}
-
-void Trainer::save() {
-  const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
-  const Profiler::Range range(parts_.profiler, "save", "io");
-  report(saver_.finish());  // one at a time
-  synchronize();
-  check_parameters();
-  if (selection_) selection_->save(state_.step);
-  combine_running_statistics();
-  const optim::SwappedWeights swapped(evaluated_average());
-  io::Snapshot state = parallel_.snapshot();
-  state.other_weights = other_weights();
-  if (parallel_.is_sharded() && !saver_.can_write_shards()) {
-    state.shard = {};
-    state.optimizer = parallel_.gather_optimizer();
-  }
-  saver_.start(state, make_manifest(), best_unsaved_);
-  previous_saved_step_ = std::exchange(saved_step_, state_.step);
-  best_unsaved_ = false;
-}
-
-void Trainer::end_save_alone() {
-  if (saver_.shards_pending()) saved_step_ = previous_saved_step_;
-  report(saver_.finish_alone());
-}
-
-void Trainer::report(const std::optional<SaveReport>& save) {
-  if (save) call(&TrainerCallbacks::on_save, *save);
-}
-
-io::Manifest Trainer::make_manifest() const {
-  io::Manifest manifest;
-  if (parts_.rank() > 0) return manifest;
-  manifest.model = parts_.model.name();
-  manifest.extra = parts_.extra;
-  if (std::string algorithms = format_algorithm_cache(parts_.device); !algorithms.empty())
-    manifest.extra[kAlgorithmsKey] = std::move(algorithms);
-  parallel_.write_plan(manifest);
-  write_state(state_, manifest, parts_.data.validation.size() > 0 ? "validation" : "test");
-  return manifest;
-}
-
 void Trainer::report_profile() {
   if (parts_.rank() > 0) return;
   std::string text = format_profile(*profile_);
@@ -424,22 +387,6 @@ void Trainer::report_profile() {
                                                    {"gradients", gradient_bytes()}}));
   io::write_file_atomically(std::filesystem::path(*options_.out) / "profile.json", profile_trace(*profile_));
   call(&TrainerCallbacks::on_profile, text);
-}
-
-void Trainer::check_parameters() {
-  const std::vector<nn::NamedParameter> parameters = parts_.model.parameters();
-  std::vector<ConstView> views;
-  for (const nn::NamedParameter& parameter : parameters) {
-    parameter.variable.wait_ready();
-    views.push_back(parameter.variable.value().view());
-  }
-  const Tensor norm = Tensor::empty({1}, DType::f64, parts_.device);
-  on(parts_.device.stream(), [&](auto& s) { kernels::global_norm(s, views, norm.view()); });
-  if (!std::isfinite(norm.item()))
-    fail<NumericError>(
-        "the parameters after step {} are not finite and are not saved; the last loss was {}; lower --lr "
-        "(now {}) or set --clip-norm",
-        state_.step, state_.last_loss, *options_.lr);
 }
 
 double Trainer::try_batch() {

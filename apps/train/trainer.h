@@ -93,12 +93,17 @@ class Trainer {
   std::size_t gradient_bytes() const { return parallel_.gradient_bytes(); }
 
  private:
+  static constexpr const char* kAlgorithmsKey = "timed_choices";  // of a manifest
+
   /// Returns whether any of the callbacks has this function.
   template <class Function>
   bool has(Function TrainerCallbacks::*function) const;
   /// Calls this function of all callbacks.
   template <class Function, class... Arguments>
-  void call(Function TrainerCallbacks::*function, const Arguments&... arguments) const;
+  void call(Function TrainerCallbacks::*function, const Arguments&... arguments) const {
+    for (const TrainerCallbacks& each : callbacks_)
+      if (each.*function) (each.*function)(arguments...);
+  }
   int run_steps();
   void take_step();
   void keep_buffers();
@@ -119,6 +124,10 @@ class Trainer {
   void check_peers() const;
   /// Updates state_. Throws NumericError if a loss is not finite or gradients overflow.
   void take_results(const CompletedSteps& completed);
+  /// Queues the report of the epoch that ends with `step`, whose results are all read.
+  void end_epoch(std::int64_t step);
+  /// Calls on_epoch for the queued reports.
+  void report_epochs();
   [[noreturn]] void fail_scaling(const optim::LossScaler::State& scale);
   std::string last_checkpoint();
   bool evaluation_due() const;
@@ -164,6 +173,7 @@ class Trainer {
   std::vector<Tensor> buffers_before_step_;
   bool best_unsaved_ = false;  // the last evaluation was the best, and no checkpoint contains it yet
   std::unique_ptr<StepReporter> reporter_;
+  std::vector<EpochReport> ended_epochs_;  // that are not yet reported
 };
 
 }  // namespace convoy

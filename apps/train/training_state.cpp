@@ -38,6 +38,22 @@ std::optional<optim::LossScaler::State> scale_from_json(const Json& json) {
       .scale = json.at("scale"), .good_steps = json.at("good_steps"), .skipped = json.at("skipped")};
 }
 
+Json totals_to_json(const EpochTotals& totals) {
+  return {{"samples", totals.samples},
+          {"loss", totals.loss},
+          {"counted", totals.counted},
+          {"correct", totals.correct}};
+}
+
+/// Earlier versions have not stored the totals: `json` is null.
+EpochTotals totals_from_json(const Json& json) {
+  if (json.is_null()) return {};
+  return {.samples = json.at("samples"),
+          .loss = json.at("loss"),
+          .counted = json.at("counted"),
+          .correct = json.at("correct")};
+}
+
 }  // namespace
 
 bool TrainingState::advance(std::int64_t step_samples, std::int64_t steps_per_epoch) {
@@ -63,6 +79,7 @@ void write_state(const TrainingState& state, io::Manifest& manifest, const std::
                               {"loss_sum", loss.sum},
                               {"loss_weight", loss.weight},
                               {"last_loss", state.last_loss},
+                              {"epoch_totals", totals_to_json(state.epoch_totals)},
                               {"loss_scale", scale_to_json(state.scale)},
                               {"evaluated", score_to_json(state.evaluated)},
                               {"best", score_to_json(state.best)},
@@ -106,6 +123,7 @@ TrainingState read_state(const io::Manifest& manifest, const std::filesystem::pa
                         .samples = manifest.samples,
                         .train_seconds = json.at("train_seconds"),
                         .last_loss = json.at("last_loss"),
+                        .epoch_totals = totals_from_json(json.value("epoch_totals", Json())),
                         .scale = scale_from_json(json.value("loss_scale", Json())),
                         .evaluated = score_from_json(json.at("evaluated")),
                         .best = score_from_json(json.at("best")),

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "convoy/apps/train/measurement/epoch_totals.h"
 #include "convoy/engine/io/manifest.h"
 #include "convoy/engine/optim/loss_average.h"
 #include "convoy/engine/optim/loss_scaler.h"
@@ -20,7 +21,8 @@ struct TrainingState {
   std::int64_t samples = 0;
   double train_seconds = 0;  // time of steps, without evaluations and checkpoints
   optim::LossAverage loss = optim::LossAverage();
-  double last_loss = 0;  // of the last step whose loss was read
+  double last_loss = 0;      // of the last step whose loss was read
+  EpochTotals epoch_totals;  // of the steps since the end of the last epoch whose results were read
 
   std::optional<optim::LossScaler::State> scale;  // nullopt without loss scaling
 

@@ -103,8 +103,9 @@ function pointsOf(run, name) {
   const {step, elapsed} = run.curves;
   return run.curves[name].map((y, i) => ({step: step[i], epoch: step[i] / run.start.steps_per_epoch, elapsed: elapsed[i], y}));
 }
-function evaluationPoints(run, name) {
-  return run.evaluations.map((each) => ({step: each.step, epoch: each.step / run.start.steps_per_epoch,
+/** Returns the points of a field of the run's epochs or evaluations. */
+function eventPoints(run, events, name) {
+  return run[events].map((each) => ({step: each.step, epoch: each.step / run.start.steps_per_epoch,
     elapsed: each.elapsed, y: each[name], best: each.best}));
 }
 
@@ -117,9 +118,11 @@ function curvesSection() {
   const charts = [
     {title: "Training loss", series: all((run) => pointsOf(run, "loss")), smoothed: true, logarithmic: true,
       caption: `Mean over the batch, before the step.${means}`},
-    {title: `${evaluated} accuracy`, series: all((run) => evaluationPoints(run, "accuracy"), true), format: d3.format(".1%"),
+    {title: `${evaluated} accuracy`, series: all((run) => eventPoints(run, "evaluations", "accuracy"), true), format: d3.format(".1%"),
       caption: "The larger marks were the best so far."},
-    {title: `${evaluated} loss`, series: all((run) => evaluationPoints(run, "loss"), true), logarithmic: true},
+    {title: "Training accuracy", series: all((run) => eventPoints(run, "epochs", "accuracy"), true), format: d3.format(".1%"),
+      caption: "Of the samples of each epoch: augmented, each before the step that it was in."},
+    {title: `${evaluated} loss`, series: all((run) => eventPoints(run, "evaluations", "loss"), true), logarithmic: true},
     {title: "Learning rate", series: all((run) => pointsOf(run, "lr")), zero: true},
     {title: "Images per second", series: all((run) => pointsOf(run, "images_per_second")), smoothed: true, zero: true,
       format: d3.format("~s"), caption: "Of all ranks."},

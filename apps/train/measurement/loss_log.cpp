@@ -1,5 +1,6 @@
 #include "convoy/apps/train/measurement/loss_log.h"
 
+#include <cmath>
 #include <utility>
 
 #include "convoy/comm/parallel/broadcast.h"
@@ -17,25 +18,36 @@ std::vector<LossesInFlight::Loss> LossesInFlight::losses() const {
   const std::vector<double> parts = values_->values();
   auto part = parts.begin();
   for (const Step& step : steps_) {
-    double sum = 0;
-    for (int k = 0; k < step.parts; ++k) sum += *part++;
-    losses.push_back({step.step, sum});
+    double loss = 0, correct = 0;
+    for (int k = 0; k < step.parts; ++k) {
+      loss += *part++;
+      correct += *part++;
+    }
+    losses.push_back({.step = step.step, .value = loss, .samples = step.samples, .correct = {}});
+    if (!std::isnan(correct)) losses.back().correct = std::llround(correct);
   }
   return losses;
 }
 
 LossLog::LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity, dist::Communicator* comm)
-    : comm_(comm), values_(Tensor::empty({capacity}, dtype, device)) {}
+    : comm_(comm), values_(Tensor::empty({2 * capacity}, dtype, device)) {}
 
-void LossLog::add(std::int64_t step, const std::vector<Tensor>& parts) {
-  check(!full(parts.size()), "loss log: no room for step {} among {} losses", step, values_.size(0));
+void LossLog::add(std::int64_t step, std::int64_t samples, const std::vector<MicroBatchResult>& parts) {
+  check(!full(parts.size()), "loss log: no room for step {} among {} losses", step, values_.size(0) / 2);
   std::vector<kernels::Assignment> copies;
-  for (const Tensor& part : parts) {
-    copies.push_back({.to = values_.rows(next_, next_ + 1).view(), .from = part.view()});
+  const auto place = [&] {
     ++next_;
+    return values_.rows(next_ - 1, next_).view();
+  };
+  for (const MicroBatchResult& part : parts) {
+    copies.push_back({.to = place(), .from = part.loss.view()});
+    if (part.correct.defined())
+      copies.push_back({.to = place(), .from = part.correct.view()});
+    else
+      copies.push_back({.to = place(), .value = NAN});
   }
   on(values_.stream(), [&](auto& s) { kernels::assign(s, copies); });
-  steps_.push_back({step, static_cast<int>(parts.size())});
+  steps_.push_back({step, samples, static_cast<int>(parts.size())});
 }
 
 LossesInFlight LossLog::take() {

@@ -67,6 +67,7 @@ TEST(Report, ShowsATraining) {
   EXPECT_EQ(run["curves"]["step"].size(), steps.size());
   EXPECT_EQ(run["curves"]["loss"].back(), steps.back()["loss"]);
   EXPECT_EQ(run["evaluations"].size(), 2U);
+  EXPECT_EQ(run["epochs"].size(), 2U);
   EXPECT_EQ(run["result"]["test_accuracy"], workshop.result("run")["test_accuracy"]);
   EXPECT_EQ(run["evaluation"]["confusion"].size(), 10U);
   EXPECT_THAT(run["evaluation"]["mistakes_image"].get<std::string>(),
@@ -85,7 +86,8 @@ TEST(Report, WritesATableAndEventFiles) {
   EXPECT_FALSE(fs::exists(workshop.path("run") / "report.html")) << "not asked for";
   const std::string table = read_text(workshop.path("new/table.csv"));
   EXPECT_THAT(table, ::testing::StartsWith("run,event,time,elapsed,step,epoch,samples,loss,"));
-  EXPECT_EQ(count_of(table, "\r\n"), 1 + 20 + 2 + 1U) << "the header, steps, evaluations and the result";
+  EXPECT_EQ(count_of(table, "\r\n"), 1 + 20 + 2 + 2 + 1U)
+      << "the header, steps, epochs, evaluations and the result";
 
   const std::string events = read_text(workshop.path("events") / "run" / report::kEventFile);
   std::size_t records = 0;
@@ -102,9 +104,10 @@ TEST(Report, WritesATableAndEventFiles) {
               report::crc32c(events.substr(at + 12, length)));
     at += 16 + length;
   }
-  EXPECT_EQ(records, 1 + 20 + 2 + 1U) << "the version, steps, evaluations and the result";
+  EXPECT_EQ(records, 1 + 20 + 2 + 2 + 1U) << "the version, steps, epochs, evaluations and the result";
   EXPECT_EQ(count_of(events, "train/loss"), 20U);
   EXPECT_EQ(count_of(events, "test/accuracy"), 2U);
+  EXPECT_EQ(count_of(events, "train/epoch_accuracy"), 2U);
 }
 
 TEST(Report, ComparesRunsWhoseNamesDiffer) {

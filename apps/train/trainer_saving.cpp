@@ -1,10 +1,78 @@
-// Trainer: what a rank keeps, so that the training can continue after a peer has failed.
+// Trainer: its checkpoints, and what a rank keeps so that the training can continue after a peer has failed.
+#include <cmath>
 #include <utility>
 
+#include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/train/trainer.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/reduce.h"
 
 namespace convoy {
+
+bool Trainer::save_due() const {
+  if (best_unsaved_) return true;
+  if (saved_step_ == state_.step) return false;
+  if (finished()) return true;
+  if (state_.step == 0) return false;
+  return *options_.save_every > 0 ? state_.step % *options_.save_every == 0 : state_.epoch_step == 0;
+}
+
+void Trainer::save() {
+  const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
+  const Profiler::Range range(parts_.profiler, "save", "io");
+  report(saver_.finish());  // one at a time
+  synchronize();
+  check_parameters();
+  if (selection_) selection_->save(state_.step);
+  combine_running_statistics();
+  const optim::SwappedWeights swapped(evaluated_average());
+  io::Snapshot state = parallel_.snapshot();
+  state.other_weights = other_weights();
+  if (parallel_.is_sharded() && !saver_.can_write_shards()) {
+    state.shard = {};
+    state.optimizer = parallel_.gather_optimizer();
+  }
+  saver_.start(state, make_manifest(), best_unsaved_);
+  previous_saved_step_ = std::exchange(saved_step_, state_.step);
+  best_unsaved_ = false;
+}
+
+void Trainer::end_save_alone() {
+  if (saver_.shards_pending()) saved_step_ = previous_saved_step_;
+  report(saver_.finish_alone());
+}
+
+void Trainer::report(const std::optional<SaveReport>& save) {
+  if (save) call(&TrainerCallbacks::on_save, *save);
+}
+
+io::Manifest Trainer::make_manifest() const {
+  io::Manifest manifest;
+  if (parts_.rank() > 0) return manifest;
+  manifest.model = parts_.model.name();
+  manifest.extra = parts_.extra;
+  if (std::string algorithms = format_algorithm_cache(parts_.device); !algorithms.empty())
+    manifest.extra[kAlgorithmsKey] = std::move(algorithms);
+  parallel_.write_plan(manifest);
+  write_state(state_, manifest, parts_.data.validation.size() > 0 ? "validation" : "test");
+  return manifest;
+}
+
+void Trainer::check_parameters() {
+  const std::vector<nn::NamedParameter> parameters = parts_.model.parameters();
+  std::vector<ConstView> views;
+  for (const nn::NamedParameter& parameter : parameters) {
+    parameter.variable.wait_ready();
+    views.push_back(parameter.variable.value().view());
+  }
+  const Tensor norm = Tensor::empty({1}, DType::f64, parts_.device);
+  on(parts_.device.stream(), [&](auto& s) { kernels::global_norm(s, views, norm.view()); });
+  if (!std::isfinite(norm.item()))
+    fail<NumericError>(
+        "the parameters after step {} are not finite and are not saved; the last loss was {}; lower --lr "
+        "(now {}) or set --clip-norm",
+        state_.step, state_.last_loss, *options_.lr);
+}
 
 KeptTraining Trainer::abandon() {
   end_save_alone();
