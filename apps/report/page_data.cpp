@@ -163,6 +163,7 @@ Json page_data(const RunRecord& run) {
   if (!run.mistakes_png.empty())
     evaluation["mistakes_image"] = "data:image/png;base64," + to_base64(run.mistakes_png);
   return {{"name", run.name},
+          {"group", run.group},
           {"directory", run.directory.string()},
           {"state", state_of(run)},
           {"begun", run.events.front().value("time", Json())},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "convoy/apps/launch/local_ranks.h"
 #include "convoy/apps/train/learning_rates.h"
@@ -74,6 +75,19 @@ void check_optimizer(const TrainOptions& o, const CommandLine& line) {
       check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer muon", name,
             *o.optimizer);
   }
+}
+
+void check_repeat(const TrainOptions& o) {
+  if (o.repeat == 1) return;
+  check(o.seed <= std::numeric_limits<std::int64_t>::max() - o.repeat,
+        "--seed {}: found --repeat {}, expected a smaller seed", o.seed, o.repeat);
+  check(o.resume.empty() || o.resume == "auto", "--resume {}: found --repeat {}, expected auto", o.resume,
+        o.repeat);
+  for (const auto& [flag, is_given] :
+       {std::pair("selection", !o.selection.empty()), std::pair("trace", !o.trace.empty()),
+        std::pair("dry-run", o.dry_run), std::pair("print-config", o.print_config),
+        std::pair("summary", o.summary)})
+    check(!is_given, "--{}: found --repeat {}, expected one of the two", flag, o.repeat);
 }
 
 }  // namespace
@@ -257,6 +271,11 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "ALPHA", .default_text = "0.5", .minimum = 0, .maximum = 1, .advanced = true});
 
   line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0});
+  line.add(
+      "repeat", &o.repeat,
+      "Trainings with the seeds --seed, --seed + 1, ..., in OUT/seed-K; the mean accuracy and its error are in "
+      "OUT/repeat.json",
+      {.value = "N", .minimum = 1, .maximum = 1000, .advanced = true, .in_config = false});
 
   add_compute_flags(line, o.compute);
   add_data_on_device_flag(line, o.compute);
@@ -412,6 +431,7 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
         "--selection: found --overfit-batch, expected one of the two");
   check(o.selection.empty() || o.hardest == 1, "--selection: found --hardest {}, expected one of the two",
         o.hardest);
+  check_repeat(o);
   if (o.overfit_batch) {
     check(o.augment == "none", "--augment {}: found --overfit-batch, expected none", *o.augment);
     check(o.micro_batch_size == 0, "--micro-batch-size: found --overfit-batch, expected 0");

@@ -64,6 +64,7 @@ struct TrainOptions {
   std::int64_t lookahead = 0;             // steps; 0: none
   std::optional<double> lookahead_alpha;  // only with lookahead
   std::int64_t seed = 1;
+  std::int64_t repeat = 1;  // trainings, with seeds from `seed` on
 
   ComputeOptions compute;
   std::string precision = "fp32";

@@ -123,6 +123,30 @@ TEST(Report, ComparesRunsWhoseNamesDiffer) {
   EXPECT_EQ(data["runs"][1]["name"], "b/run");
 }
 
+TEST(Report, ShowsTheRunsOfARepetition) {
+  const TempDirectory directory;
+  const auto write = [&](const std::string& name, double accuracy) {
+    const Json result{{"event", "result"}, {"test_accuracy", accuracy}};
+    write_run(directory, name, kStart + result.dump() + "\n");
+  };
+  write("all/seed-10", 0.9);
+  write("all/seed-9", 0.8);
+  write("all/seed-x", 0.1);
+  fs::create_directories(directory.path() / "all/seed-11");  // not begun
+  const std::vector<report::RunDirectories> found =
+      report::directories_of_runs({directory.path() / "all", directory.path() / "all/seed-x"});
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0].run.filename(), "seed-9") << "in the order of numbers";
+  EXPECT_EQ(found[1].run.filename(), "seed-10");
+  EXPECT_EQ(found[2].group, "");
+  const ProcessResult report = run_program({program("convoy-report"), directory.path() / "all"});
+  ASSERT_EQ(report.exit_code, 0) << report.err;
+  const Json data = data_of(read_text(directory.path() / "all/report.html"));
+  ASSERT_EQ(data["runs"].size(), 2U);
+  EXPECT_EQ(data["runs"][1]["name"], "seed-10");
+  EXPECT_EQ(data["runs"][0]["group"], (directory.path() / "all").string());
+}
+
 TEST(Report, TextOfFilesIsNoMarkup) {
   const TempDirectory directory;
   const std::string hostile = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>";
