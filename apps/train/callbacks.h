@@ -10,6 +10,7 @@
 
 #include "convoy/apps/common/evaluator.h"
 #include "convoy/engine/optim/loss_scaler.h"
+#include "convoy/engine/training/callback.h"
 
 namespace convoy {
 
@@ -55,17 +56,6 @@ struct StepParts {
   double idle = 0;
 };
 
-/// The report of an epoch.
-struct EpochReport {
-  std::int64_t epoch = 0;    // from 0
-  std::int64_t step = 0;     // number of completed steps at its end
-  std::int64_t samples = 0;  // samples of all ranks, without those of steps that overflow fp16
-  double loss = 0;           // mean over these samples, each before the step that it was in
-  /// Fraction of these samples that were classified correctly: augmented, before the step that they were in. nullopt
-  /// if labels are mixed.
-  std::optional<double> accuracy;
-};
-
 /// The report of a checkpoint that is complete.
 struct SaveReport {
   std::int64_t step = 0;       // of the checkpoint; the training is further
@@ -81,7 +71,7 @@ struct TrainerCallbacks {
   std::function<void(const StepReport&)> on_step;  // after every step
   /// Called after the report of the last step of an epoch, once the losses of its steps are read: at the next measured
   /// step, evaluation or checkpoint.
-  std::function<void(const EpochReport&)> on_epoch;
+  std::function<void(const training::EpochResult&)> on_epoch;
   /// Called after an evaluation at `step`. `is_best`: the accuracy is higher than in all earlier ones.
   std::function<void(std::int64_t step, const Evaluation&, bool is_best)> on_evaluation;
   /// Called on rank 0, after a checkpoint is complete. It is written in the background, so some steps after

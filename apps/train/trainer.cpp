@@ -29,6 +29,9 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
       train_(parts_.data.train),
       scaler_(make_scaler(options, precision_, parts_.device)),
       parallel_(options_, parts_, precision_.compute),
+      stopping_({.patience = options_.patience}),
+      checkpoint_([this](std::int64_t, bool is_best) { save(is_best); },
+                  {.every_steps = *options_.save_every, .keep_best = options_.keep_best}),
       saver_(parts_.checkpoints, parts_.control) {
   const auto seed = static_cast<std::uint64_t>(options_.seed);
   if (options_.overfit_batch) train_ = first_batch(train_, *options_.batch_size, seed);
@@ -82,7 +85,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
   reporter_ = std::make_unique<StepReporter>(
       StepSources{.device = parts_.device,
                   .step = *step_,
-                  .state = state_,
+                  .losses = losses_,
                   .loader = *loader_,
                   .scaler = scaler_.get(),
                   .gradients = parts_.gradients},
@@ -96,11 +99,10 @@ std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
   parallel_.load(checkpoint, other_weights());
   if (optim::WeightAverage* const average = evaluated_average()) average->swap();  // as save() does
   const io::Manifest& manifest = checkpoint.manifest;
-  state_ = read_state(manifest, checkpoint.path);
-  saved_step_ = state_.step;
+  set_state(read_state(manifest, checkpoint.path));
+  checkpoint_.restore(state_.step);
   // A checkpoint is RUN/checkpoints/step_000123.
   if (selection_) selection_->load(checkpoint.path.parent_path().parent_path(), state_.step);
-  if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
   const auto algorithms = manifest.extra.find(kAlgorithmsKey);
   if (algorithms == manifest.extra.end() || options_.compute.deterministic) return std::nullopt;
   const std::optional<std::string> problem = load_algorithm_cache(algorithms->second, parts_.device);
@@ -113,9 +115,24 @@ std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
 void Trainer::broadcast_state() {
   if (parts_.world_size() == 1) return;
   parallel_.broadcast(other_weights());
-  state_ = parse_state(parallel_.from_rank_zero(format_state(state_)));
-  saved_step_ = std::stoll(parallel_.from_rank_zero(std::to_string(saved_step_)));
-  if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
+  set_state(parse_state(parallel_.from_rank_zero(format_state(state()))));
+  checkpoint_.restore(std::stoll(parallel_.from_rank_zero(std::to_string(checkpoint_.saved_step()))));
+}
+
+TrainingState Trainer::state() const {
+  TrainingState state = state_;
+  state.train_seconds = times_.total().seconds;
+  state.losses = losses_.state();
+  state.stopping = stopping_.state();
+  return state;
+}
+
+void Trainer::set_state(const TrainingState& state) {
+  state_ = state;
+  times_.restore({.seconds = state.train_seconds});
+  losses_.restore(state.losses);
+  stopping_.restore(state.stopping);
+  if (scaler_ && state.scale) scaler_->restore(*state.scale);
 }
 
 template <class Function>
@@ -164,7 +181,8 @@ int Trainer::run_steps() {
       signal = parallel_.agree_on_stop();
     }
     const bool stopped = signal != 0;
-    if (save_due() || (stopped && saved_step_ != state_.step)) save();
+    if (checkpoint_.is_due(position()) || (stopped && checkpoint_.saved_step() != state_.step))
+      checkpoint_.save(state_.step);
     if (stopped || finished()) {
       synchronize();  // delivers the remaining reports
       const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
@@ -209,14 +227,14 @@ void Trainer::take_step() {
   state_.advance(samples, loader_->steps_per_epoch());
   buffers_before_step_.clear();
   average_weights();
-  reporter_->add_results(state_.step, samples, results);
+  reporter_->add_results({.step = state_.step, .epoch = epoch, .samples = samples}, results);
   dist::enter(parts_.plane, dist::Phase::between);
   report_warnings();
   if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
 
   reporter_->end_step(
       {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = rates.front(), .measured = {}},
-      samples, data_time.count());
+      data_time.count());
   parallel_.verify_sums(state_.step);
   if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0)
     parallel_.check_replicas(state_.step);
@@ -271,38 +289,31 @@ void Trainer::check_peers() const {
 
 void Trainer::take_results(const CompletedSteps& completed) {
   const std::optional<optim::LossScaler::State>& scale = completed.scale;
-  for (const LossesInFlight::Loss& loss : completed.losses) {
-    const bool is_finite = std::isfinite(loss.value);
+  for (const training::StepResult& result : completed.results) {
+    const std::string problem = losses_.problem_of(result);
     // If the loss overflows f16, the step is skipped and its loss is ignored.
-    if (!is_finite && !scale)
-      fail<NumericError>(
-          "the loss of step {} is {}{}; lower --lr (now {}) or set --clip-norm; {}", loss.step,
-          std::isnan(loss.value) ? std::fabs(loss.value) : loss.value,  // NaN may have a sign
-          loss.step > 1 ? fmt::format(", after {} at step {}", state_.last_loss, loss.step - 1) : "",
-          *options_.lr, last_checkpoint());
-    if (is_finite) {
-      state_.last_loss = loss.value;
-      state_.loss.add(loss.value);
-      state_.epoch_totals.add(loss);
-    }
-    if (loss.step % steps_per_epoch() == 0) end_epoch(loss.step);
+    if (!problem.empty() && !scale)
+      fail<NumericError>("{}; lower --lr (now {}) or set --clip-norm; {}", problem, *options_.lr,
+                         last_checkpoint());
+    if (problem.empty()) losses_.on_step(result);
+    if (result.step % steps_per_epoch() == 0) end_epoch(result);
   }
-  state_.train_seconds += completed.seconds;
+  times_.add(completed.times);
   state_.scale = scale;
   if (scale && scale->failed) fail_scaling(*scale);
 }
 
-void Trainer::end_epoch(std::int64_t step) {
-  if (const EpochTotals totals = std::exchange(state_.epoch_totals, {}); totals.samples > 0)
-    ended_epochs_.push_back({.epoch = step / steps_per_epoch() - 1,
-                             .step = step,
-                             .samples = totals.samples,
-                             .loss = totals.mean_loss(),
-                             .accuracy = totals.accuracy()});
+void Trainer::end_epoch(const training::StepResult& last) {
+  training::EpochResult epoch = losses_.end_epoch();
+  if (epoch.samples == 0) return;  // all steps overflow
+  epoch.epoch = last.epoch;
+  epoch.step = last.step;  // whose loss may overflow
+  ended_epochs_.push_back(epoch);
 }
 
 void Trainer::report_epochs() {
-  for (const EpochReport& epoch : std::exchange(ended_epochs_, {})) call(&TrainerCallbacks::on_epoch, epoch);
+  for (const training::EpochResult& epoch : std::exchange(ended_epochs_, {}))
+    call(&TrainerCallbacks::on_epoch, epoch);
 }
 
 void Trainer::fail_scaling(const optim::LossScaler::State& scale) {
@@ -316,8 +327,8 @@ void Trainer::fail_scaling(const optim::LossScaler::State& scale) {
 
 std::string Trainer::last_checkpoint() {
   end_save_alone();
-  return saved_step_ < 0 ? "there is no checkpoint yet"
-                         : fmt::format("the checkpoint of step {} is intact", saved_step_);
+  const std::int64_t step = checkpoint_.saved_step();
+  return step < 0 ? "there is no checkpoint yet" : fmt::format("the checkpoint of step {} is intact", step);
 }
 
 void Trainer::synchronize() {
@@ -371,11 +382,9 @@ void Trainer::run_evaluation() {
                       .accuracy = evaluation->accuracy,
                       .loss = evaluation->loss,
                       .count = evaluation->count};
-  const bool is_best = !state_.best || evaluation->accuracy > state_.best->accuracy;
-  if (is_best) state_.best = state_.evaluated;
-  state_.evaluations_since_best = is_best ? 0 : state_.evaluations_since_best + 1;
-  best_unsaved_ = is_best && options_.keep_best;
-  call(&TrainerCallbacks::on_evaluation, state_.step, *evaluation, is_best);
+  stopping_.on_evaluation(*state_.evaluated);
+  checkpoint_.set_best(stopping_.is_best());
+  call(&TrainerCallbacks::on_evaluation, state_.step, *evaluation, stopping_.is_best());
 }
 
 void Trainer::report_profile() {

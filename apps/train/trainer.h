@@ -21,6 +21,10 @@
 #include "convoy/apps/train/training_state.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/weight_average.h"
+#include "convoy/engine/training/early_stopping.h"
+#include "convoy/engine/training/loss_monitor.h"
+#include "convoy/engine/training/model_checkpoint.h"
+#include "convoy/engine/training/time_monitor.h"
 
 namespace convoy {
 
@@ -81,14 +85,13 @@ class Trainer {
   /// no state.
   double try_batch();
 
-  const TrainingState& state() const { return state_; }
+  /// Returns the position of the training, and its results so far.
+  TrainingState state() const;
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return loader_->steps_per_epoch(); }
-  bool finished() const { return state_.step >= total_steps_ || is_out_of_patience(); }
+  bool finished() const { return state_.step >= total_steps_ || stopping_.should_stop(); }
   /// Returns whether the last --patience evaluations were no better than an earlier one.
-  bool is_out_of_patience() const {
-    return options_.patience > 0 && state_.evaluations_since_best >= options_.patience;
-  }
+  bool is_out_of_patience() const { return stopping_.should_stop(); }
   std::size_t optimizer_bytes() const { return parallel_.optimizer_bytes(); }
   std::size_t gradient_bytes() const { return parallel_.gradient_bytes(); }
 
@@ -104,6 +107,8 @@ class Trainer {
     for (const TrainerCallbacks& each : callbacks_)
       if (each.*function) (each.*function)(arguments...);
   }
+  /// Continues from a state.
+  void set_state(const TrainingState& state);
   int run_steps();
   void take_step();
   void keep_buffers();
@@ -122,19 +127,19 @@ class Trainer {
   /// Reports the warnings of kernels and of the captured step since the last call.
   void report_warnings();
   void check_peers() const;
-  /// Updates state_. Throws NumericError if a loss is not finite or gradients overflow.
+  /// Updates the monitors. Throws NumericError if a loss is not finite or gradients overflow.
   void take_results(const CompletedSteps& completed);
-  /// Queues the report of the epoch that ends with `step`, whose results are all read.
-  void end_epoch(std::int64_t step);
-  /// Calls on_epoch for the queued reports.
+  /// Queues the result of the epoch whose last step is `last`, and whose results are all read.
+  void end_epoch(const training::StepResult& last);
+  /// Calls on_epoch for the queued results.
   void report_epochs();
   [[noreturn]] void fail_scaling(const optim::LossScaler::State& scale);
   std::string last_checkpoint();
   bool evaluation_due() const;
   void run_evaluation();
   std::optional<Evaluation> evaluate_now(const data::ImageSet& set, bool views);
-  bool save_due() const;
-  void save();
+  training::ModelCheckpoint::Position position() const;
+  void save(bool is_best);
   io::Manifest make_manifest() const;
   /// Completes a save in progress without the other ranks. One with shards is given up.
   void end_save_alone();
@@ -164,16 +169,17 @@ class Trainer {
   /// The average of --ema, or the slow weights of --lookahead; null without them, and after a complete run().
   std::unique_ptr<optim::WeightAverage> average_;
   std::int64_t total_steps_ = 0;
-  TrainingState state_;
-  std::int64_t saved_step_ = -1;  // step of the latest checkpoint, which may be in progress; -1: none
-  std::int64_t previous_saved_step_ = -1;  // step of the one before it
+  TrainingState state_;  // without the states of the next three
+  training::LossMonitor losses_;
+  training::TimeMonitor times_;
+  training::EarlyStopping stopping_;
+  training::ModelCheckpoint checkpoint_;  // decides when to save
   CheckpointSaver saver_;
   std::vector<RecoveryPoint> recovery_points_;  // at most two, the newest first
   /// The values of the model's buffers before the current step, if the training may continue in a new group.
   std::vector<Tensor> buffers_before_step_;
-  bool best_unsaved_ = false;  // the last evaluation was the best, and no checkpoint contains it yet
   std::unique_ptr<StepReporter> reporter_;
-  std::vector<EpochReport> ended_epochs_;  // that are not yet reported
+  std::vector<training::EpochResult> ended_epochs_;  // that are not yet reported
 };
 
 }  // namespace convoy

@@ -9,15 +9,11 @@
 
 namespace convoy {
 
-bool Trainer::save_due() const {
-  if (best_unsaved_) return true;
-  if (saved_step_ == state_.step) return false;
-  if (finished()) return true;
-  if (state_.step == 0) return false;
-  return *options_.save_every > 0 ? state_.step % *options_.save_every == 0 : state_.epoch_step == 0;
+training::ModelCheckpoint::Position Trainer::position() const {
+  return {.step = state_.step, .ends_epoch = state_.epoch_step == 0, .ends_training = finished()};
 }
 
-void Trainer::save() {
+void Trainer::save(bool is_best) {
   const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
   const Profiler::Range range(parts_.profiler, "save", "io");
   report(saver_.finish());  // one at a time
@@ -32,13 +28,11 @@ void Trainer::save() {
     state.shard = {};
     state.optimizer = parallel_.gather_optimizer();
   }
-  saver_.start(state, make_manifest(), best_unsaved_);
-  previous_saved_step_ = std::exchange(saved_step_, state_.step);
-  best_unsaved_ = false;
+  saver_.start(state, make_manifest(), is_best);
 }
 
 void Trainer::end_save_alone() {
-  if (saver_.shards_pending()) saved_step_ = previous_saved_step_;
+  if (saver_.shards_pending()) checkpoint_.withdraw();
   report(saver_.finish_alone());
 }
 
@@ -54,7 +48,7 @@ io::Manifest Trainer::make_manifest() const {
   if (std::string algorithms = format_algorithm_cache(parts_.device); !algorithms.empty())
     manifest.extra[kAlgorithmsKey] = std::move(algorithms);
   parallel_.write_plan(manifest);
-  write_state(state_, manifest, parts_.data.validation.size() > 0 ? "validation" : "test");
+  write_state(state(), manifest, parts_.data.validation.size() > 0 ? "validation" : "test");
   return manifest;
 }
 
@@ -71,12 +65,12 @@ void Trainer::check_parameters() {
     fail<NumericError>(
         "the parameters after step {} are not finite and are not saved; the last loss was {}; lower --lr "
         "(now {}) or set --clip-norm",
-        state_.step, state_.last_loss, *options_.lr);
+        state_.step, losses_.last(), *options_.lr);
 }
 
 KeptTraining Trainer::abandon() {
   end_save_alone();
-  KeptTraining kept{.points = {}, .saved_step = saved_step_};
+  KeptTraining kept{.points = {}, .saved_step = checkpoint_.saved_step()};
   if (keeps_recovery_points()) {
     kept.points = std::move(recovery_points_);
     return kept;
@@ -85,7 +79,7 @@ KeptTraining Trainer::abandon() {
   for (std::size_t i = 0; i < buffers_before_step_.size(); ++i)
     buffers[i].tensor.copy_from(buffers_before_step_[i]);
   RecoveryPoint& point = kept.points.emplace_back();
-  point.state = state_;
+  point.state = state();
   point.snapshot.other_weights = other_weights();
   point.snapshot.optimizer = parallel_.snapshot().optimizer;  // the model is in place
   return kept;
@@ -108,8 +102,8 @@ void Trainer::adopt(const KeptTraining& kept) {
   const std::vector<optim::NamedState> others = other_weights();
   for (std::size_t i = 0; i < point->snapshot.other_weights.size(); ++i)
     others[i].tensor.copy_from(point->snapshot.other_weights[i].tensor);
-  state_ = point->state;
-  saved_step_ = parts_.checkpoints.contains(kept.saved_step) ? kept.saved_step : -1;
+  set_state(point->state);
+  checkpoint_.restore(parts_.checkpoints.contains(kept.saved_step) ? kept.saved_step : -1);
 }
 
 /// Whether a step that fails may leave parameters that have been updated in part, or lose the only copy of a shard.
@@ -130,7 +124,7 @@ void Trainer::take_recovery_point() {
   live.other_weights = other_weights();
   point.snapshot.copy_from(live);
   if (parallel_.is_sharded()) point.peer_shard = parallel_.shard_of_peer();
-  point.state = state_;
+  point.state = state();
   recovery_points_.insert(recovery_points_.begin(), std::move(point));
 }
 

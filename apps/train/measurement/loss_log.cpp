@@ -12,9 +12,9 @@ namespace convoy {
 LossesInFlight::LossesInFlight(std::vector<Step> steps, const Tensor& values)
     : steps_(std::move(steps)), values_(steps_.empty() ? nullptr : std::make_unique<Readback>(values)) {}
 
-std::vector<LossesInFlight::Loss> LossesInFlight::losses() const {
-  std::vector<Loss> losses;
-  if (!values_) return losses;
+std::vector<training::StepResult> LossesInFlight::results() const {
+  std::vector<training::StepResult> results;
+  if (!values_) return results;
   const std::vector<double> parts = values_->values();
   auto part = parts.begin();
   for (const Step& step : steps_) {
@@ -23,17 +23,18 @@ std::vector<LossesInFlight::Loss> LossesInFlight::losses() const {
       loss += *part++;
       correct += *part++;
     }
-    losses.push_back({.step = step.step, .value = loss, .samples = step.samples, .correct = {}});
-    if (!std::isnan(correct)) losses.back().correct = std::llround(correct);
+    training::StepResult& result = results.emplace_back(step.result);
+    result.loss = loss;
+    if (!std::isnan(correct)) result.correct = std::llround(correct);
   }
-  return losses;
+  return results;
 }
 
 LossLog::LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity, dist::Communicator* comm)
     : comm_(comm), values_(Tensor::empty({2 * capacity}, dtype, device)) {}
 
-void LossLog::add(std::int64_t step, std::int64_t samples, const std::vector<MicroBatchResult>& parts) {
-  check(!full(parts.size()), "loss log: no room for step {} among {} losses", step, values_.size(0) / 2);
+void LossLog::add(const training::StepResult& step, const std::vector<MicroBatchResult>& parts) {
+  check(!full(parts.size()), "loss log: no room for step {} among {} losses", step.step, values_.size(0) / 2);
   std::vector<kernels::Assignment> copies;
   const auto place = [&] {
     ++next_;
@@ -47,7 +48,7 @@ void LossLog::add(std::int64_t step, std::int64_t samples, const std::vector<Mic
       copies.push_back({.to = place(), .value = NAN});
   }
   on(values_.stream(), [&](auto& s) { kernels::assign(s, copies); });
-  steps_.push_back({step, samples, static_cast<int>(parts.size())});
+  steps_.push_back({step, static_cast<int>(parts.size())});
 }
 
 LossesInFlight LossLog::take() {

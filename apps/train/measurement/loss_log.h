@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "convoy/comm/core/communicator.h"
 #include "convoy/engine/tensor/readback.h"
+#include "convoy/engine/training/callback.h"
 
 namespace convoy {
 
@@ -24,25 +24,17 @@ struct MicroBatchResult {
 class LossesInFlight {
  public:
   struct Step {
-    std::int64_t step;
-    std::int64_t samples;  // of all ranks
-    int parts;             // number of micro-batches; the loss of the step is their sum
-  };
-  struct Loss {
-    std::int64_t step;
-    double value;
-    std::int64_t samples;  // of all ranks
-    std::optional<std::int64_t>
-        correct;  // samples whose label has the largest logit; nullopt if labels are mixed
+    training::StepResult result;  // without the loss and the count
+    int parts;                    // number of micro-batches; the loss of the step is their sum
   };
 
   /// Starts the copy. `values` holds the loss and the count of all
   /// micro-batches of `steps`, in order; the count is NaN if there is none.
   LossesInFlight(std::vector<Step> steps, const Tensor& values);
-  /// Returns whether losses() would not block.
+  /// Returns whether results() would not block.
   bool ready() const { return !values_ || values_->ready(); }
-  /// Returns one loss per step. Blocks until the copy is complete.
-  std::vector<Loss> losses() const;
+  /// Returns the result of each step. Blocks until the copy is complete.
+  std::vector<training::StepResult> results() const;
 
  private:
   std::vector<Step> steps_;
@@ -57,9 +49,9 @@ class LossLog {
   LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity,
           dist::Communicator* comm = nullptr);
 
-  /// Copies the results of the micro-batches of a step on `samples` samples of all ranks. Throws UsageError if
+  /// Copies the results of the micro-batches of a step, whose position is `step`. Throws UsageError if
   /// full(parts.size()). Does not block.
-  void add(std::int64_t step, std::int64_t samples, const std::vector<MicroBatchResult>& parts);
+  void add(const training::StepResult& step, const std::vector<MicroBatchResult>& parts);
   /// Returns whether there is no room for another `parts` micro-batches.
   bool full(std::size_t parts) const {
     return next_ + 2 * static_cast<std::int64_t>(parts) > values_.size(0);

@@ -125,7 +125,7 @@ void Reporter::warn(const std::string& text, std::int64_t step) {
 TrainerCallbacks Reporter::callbacks() {
   TrainerCallbacks callbacks;
   callbacks.on_step = [this](const StepReport& report) { on_step(report); };
-  callbacks.on_epoch = [this](const EpochReport& report) { on_epoch(report); };
+  callbacks.on_epoch = [this](const training::EpochResult& report) { on_epoch(report); };
   callbacks.on_evaluation = [this](std::int64_t step, const Evaluation& evaluation, bool is_best) {
     on_evaluation(step, evaluation, is_best);
   };
@@ -176,7 +176,7 @@ void Reporter::on_step(const StepReport& report) {
   progress_.step(report);
 }
 
-void Reporter::on_epoch(const EpochReport& report) {
+void Reporter::on_epoch(const training::EpochResult& report) {
   Json epoch = {
       {"step", report.step}, {"epoch", report.epoch}, {"samples", report.samples}, {"loss", report.loss}};
   if (report.accuracy) epoch["accuracy"] = *report.accuracy;
@@ -208,12 +208,12 @@ void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bo
 }
 
 Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
-  const TrainingState& state = trainer.state();
+  const TrainingState state = trainer.state();
   const std::string split = setup.data.validation.size() > 0 ? "validation" : "test";
   Json result = {{split + "_accuracy", state.evaluated->accuracy},
                  {split + "_loss", state.evaluated->loss},
-                 {"best_accuracy", state.best->accuracy},
-                 {"best_step", state.best->step},
+                 {"best_accuracy", state.stopping.best->accuracy},
+                 {"best_step", state.stopping.best->step},
                  {"train_seconds", state.train_seconds},
                  {"images_per_second", static_cast<double>(state.samples) / state.train_seconds},
                  {"steps", state.step},

@@ -35,7 +35,7 @@ class Reporter {
 
  private:
   void on_step(const StepReport& report);
-  void on_epoch(const EpochReport& report);
+  void on_epoch(const training::EpochResult& report);
   void on_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best);
 
   RunLog log_;
@@ -46,7 +46,7 @@ class Reporter {
   std::int64_t steps_per_epoch_;
   std::int64_t steps_per_evaluation_;  // 0: at the end only
   std::int64_t total_steps_;
-  std::optional<EpochReport> last_epoch_;
+  std::optional<training::EpochResult> last_epoch_;
 };
 
 /// Returns the fields of the result event. With --validation, those of the test images are missing.

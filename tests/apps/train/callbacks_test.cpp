@@ -33,7 +33,7 @@ TEST(TrainerCallbacks, ArriveInTheOrderOfEvents) {
     EXPECT_GT(report.measured->loss, 0);
     events.push_back("step " + std::to_string(report.step));
   };
-  callbacks.on_epoch = [&](const EpochReport& report) {
+  callbacks.on_epoch = [&](const training::EpochResult& report) {
     EXPECT_EQ(report.samples, 10000);
     EXPECT_GT(report.accuracy, 0.05) << "chance is 10 %";
     events.push_back("epoch " + std::to_string(report.epoch));

@@ -40,44 +40,29 @@ TEST(TrainingState, AdvancesThroughEpochs) {
 
 TEST(LossLog, SumsTheMicroBatchesOfEachStep) {
   LossLog log(Device::cpu(), DType::f64, 4);
-  log.add(7, 20, {result(0.25, 6), result(0.5, 1)});
-  log.add(8, 10, {{.loss = number(3), .correct = {}}});
+  log.add({.step = 7, .samples = 20}, {result(0.25, 6), result(0.5, 1)});
+  log.add({.step = 8, .samples = 10}, {{.loss = number(3), .correct = {}}});
   EXPECT_FALSE(log.full(1));
   EXPECT_TRUE(log.full(2));
-  const std::vector<LossesInFlight::Loss> losses = log.take().losses();
+  const std::vector<training::StepResult> losses = log.take().results();
   ASSERT_EQ(losses.size(), 2U);
   EXPECT_EQ(losses[0].step, 7);
-  EXPECT_EQ(losses[0].value, 0.75);
+  EXPECT_EQ(losses[0].loss, 0.75);
   EXPECT_EQ(losses[0].samples, 20);
   EXPECT_EQ(losses[0].correct, 7);
   EXPECT_EQ(losses[1].step, 8);
-  EXPECT_EQ(losses[1].value, 3);
+  EXPECT_EQ(losses[1].loss, 3);
   EXPECT_EQ(losses[1].correct, std::nullopt) << "labels are mixed";
-  EXPECT_TRUE(log.take().losses().empty()) << "each loss is taken once";
+  EXPECT_TRUE(log.take().results().empty()) << "each loss is taken once";
 }
 
 TEST(LossLog, TakenLossesAreIndependentOfLaterSteps) {
   LossLog log(Device::cpu(), DType::f64, 1);
-  log.add(1, 1, {result(10, 1)});
+  log.add({.step = 1}, {result(10, 1)});
   const LossesInFlight taken = log.take();
-  log.add(2, 1, {result(20, 1)});
-  EXPECT_EQ(taken.losses().at(0).value, 10);
-  EXPECT_THROW(log.add(3, 1, {result(30, 1)}), UsageError) << "the capacity is 1";
-}
-
-TEST(EpochTotals, AreMeansOverTheSamples) {
-  EpochTotals totals;
-  totals.add({.step = 1, .value = 2, .samples = 30, .correct = 12});
-  EXPECT_EQ(totals.accuracy(), 0.4);
-  totals.add({.step = 2, .value = 4, .samples = 10, .correct = 8});
-  EXPECT_EQ(totals.mean_loss(), 2.5);
-  EXPECT_EQ(totals.accuracy(), 0.5);
-  TrainingState state{.step = 2, .epoch_totals = totals};
-  EXPECT_EQ(parse_state(format_state(state)).epoch_totals.accuracy(), 0.5);
-  EXPECT_EQ(parse_state(format_state(state)).epoch_totals.mean_loss(), 2.5);
-  EpochTotals mixed;
-  mixed.add({.step = 1, .value = 2, .samples = 30, .correct = {}});
-  EXPECT_EQ(mixed.accuracy(), std::nullopt);
+  log.add({.step = 2}, {result(20, 1)});
+  EXPECT_EQ(taken.results().at(0).loss, 10);
+  EXPECT_THROW(log.add({.step = 3}, {result(30, 1)}), UsageError) << "the capacity is 1";
 }
 
 TEST(StepTimer, ExcludesPauses) {
