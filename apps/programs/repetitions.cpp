@@ -1,6 +1,7 @@
 #include "convoy/apps/programs/repetitions.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -34,6 +35,19 @@ MeanWithError mean_with_error(const std::vector<double>& values) {
   result.standard_deviation = std::sqrt(squares / (count - 1));
   result.standard_error = result.standard_deviation / std::sqrt(count);
   return result;
+}
+
+void check_repeat(const TrainOptions& o) {
+  if (o.repeat == 1) return;
+  check(o.seed <= std::numeric_limits<std::int64_t>::max() - o.repeat,
+        "--seed {}: found --repeat {}, expected a smaller seed", o.seed, o.repeat);
+  check(o.resume.empty() || o.resume == "auto", "--resume {}: found --repeat {}, expected auto", o.resume,
+        o.repeat);
+  for (const auto& [flag, is_given] :
+       {std::pair("selection", !o.selection.empty()), std::pair("trace", !o.trace.empty()),
+        std::pair("dry-run", o.dry_run), std::pair("print-config", o.print_config),
+        std::pair("summary", o.summary)})
+    check(!is_given, "--{}: found --repeat {}, expected one of the two", flag, o.repeat);
 }
 
 std::vector<TrainOptions> repetitions_of(const TrainOptions& options) {

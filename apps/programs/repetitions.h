@@ -18,6 +18,9 @@ struct MeanWithError {
 /// Returns the mean of at least two values.
 MeanWithError mean_with_error(const std::vector<double>& values);
 
+/// Throws UsageError for flags that contradict --repeat. Accesses no files.
+void check_repeat(const TrainOptions& options);
+
 /// Returns the options of each training of --repeat: seeds from --seed on, and the directories OUT/seed-K. `options`
 /// must be resolved.
 std::vector<TrainOptions> repetitions_of(const TrainOptions& options);

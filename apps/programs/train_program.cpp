@@ -380,6 +380,7 @@ int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& 
   TrainOptions requested = options;
   resolve_recipe(requested);
   check_consistency(requested, line);
+  check_repeat(requested);
   parse_precision(options.precision);
   LocalRanks ranks(options.job, options.compute);
   return ranks.run(name.c_str(), [&](Job& job) {

@@ -61,6 +61,11 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
                                   .resident = resident,
                                   .defer_images = resident});
   rates_ = std::make_unique<LearningRates>(options_, total_steps_, steps_per_epoch);
+  if (options_.schedule == "plateau")
+    plateau_.emplace(peak_rate(options_), training::PlateauOptions{.factor = *options_.gamma,
+                                                                   .patience = *options_.plateau_patience,
+                                                                   .minimum = options_.min_lr,
+                                                                   .threshold = *options_.plateau_threshold});
   if (options_.ema > 0 || options_.lookahead > 0)
     average_ = std::make_unique<optim::WeightAverage>(parts_.model.root());
   if (options_.profile > 0 || options_.memory)
@@ -124,6 +129,7 @@ TrainingState Trainer::state() const {
   state.train_seconds = times_.total().seconds;
   state.losses = losses_.state();
   state.stopping = stopping_.state();
+  if (plateau_) state.plateau = plateau_->state();
   return state;
 }
 
@@ -132,6 +138,7 @@ void Trainer::set_state(const TrainingState& state) {
   times_.restore({.seconds = state.train_seconds});
   losses_.restore(state.losses);
   stopping_.restore(state.stopping);
+  if (plateau_ && state.plateau) plateau_->restore(*state.plateau);
   if (scaler_ && state.scale) scaler_->restore(*state.scale);
 }
 
@@ -216,7 +223,8 @@ void Trainer::take_step() {
   }
   const std::chrono::duration<double, std::milli> data_time = Clock::now() - data_begin;
   const std::int64_t samples = batches.front().global_count;
-  const std::vector<double> rates = rates_->at(state_.step);
+  const std::vector<double> rates =
+      plateau_ ? rates_->at(state_.step, plateau_->rate()) : rates_->at(state_.step);
   if (reporter_->full(batches.size())) synchronize();
   if (profile_) profile_->begin_step();
   const std::vector<MicroBatchResult>& results = step_->run(batches, rates);
@@ -235,6 +243,8 @@ void Trainer::take_step() {
   reporter_->end_step(
       {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = rates.front(), .measured = {}},
       data_time.count());
+  // The rate of the next step depends on the losses of this epoch.
+  if (follows_epochs() && state_.epoch_step == 0) synchronize();
   parallel_.verify_sums(state_.step);
   if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0)
     parallel_.check_replicas(state_.step);
@@ -309,6 +319,7 @@ void Trainer::end_epoch(const training::StepResult& last) {
   epoch.epoch = last.epoch;
   epoch.step = last.step;  // whose loss may overflow
   ended_epochs_.push_back(epoch);
+  if (follows_epochs()) plateau_->add(epoch.loss);
 }
 
 void Trainer::report_epochs() {
@@ -383,6 +394,7 @@ void Trainer::run_evaluation() {
                       .loss = evaluation->loss,
                       .count = evaluation->count};
   stopping_.on_evaluation(*state_.evaluated);
+  if (plateau_ && !follows_epochs()) plateau_->on_evaluation(*state_.evaluated);
   checkpoint_.set_best(stopping_.is_best());
   call(&TrainerCallbacks::on_evaluation, state_.step, *evaluation, stopping_.is_best());
 }

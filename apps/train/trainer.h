@@ -24,6 +24,7 @@
 #include "convoy/engine/training/early_stopping.h"
 #include "convoy/engine/training/loss_monitor.h"
 #include "convoy/engine/training/model_checkpoint.h"
+#include "convoy/engine/training/reduce_on_plateau.h"
 #include "convoy/engine/training/time_monitor.h"
 
 namespace convoy {
@@ -107,6 +108,8 @@ class Trainer {
     for (const TrainerCallbacks& each : callbacks_)
       if (each.*function) (each.*function)(arguments...);
   }
+  /// Returns whether the learning rate follows the training losses of epochs: the schedule plateau without validation.
+  bool follows_epochs() const { return plateau_ && parts_.data.validation.size() == 0; }
   /// Continues from a state.
   void set_state(const TrainingState& state);
   int run_steps();
@@ -169,11 +172,12 @@ class Trainer {
   /// The average of --ema, or the slow weights of --lookahead; null without them, and after a complete run().
   std::unique_ptr<optim::WeightAverage> average_;
   std::int64_t total_steps_ = 0;
-  TrainingState state_;  // without the states of the next three
+  TrainingState state_;  // without the states of the monitors
   training::LossMonitor losses_;
   training::TimeMonitor times_;
   training::EarlyStopping stopping_;
-  training::ModelCheckpoint checkpoint_;  // decides when to save
+  training::ModelCheckpoint checkpoint_;              // decides when to save
+  std::optional<training::ReduceOnPlateau> plateau_;  // with --schedule plateau
   CheckpointSaver saver_;
   std::vector<RecoveryPoint> recovery_points_;  // at most two, the newest first
   /// The values of the model's buffers before the current step, if the training may continue in a new group.

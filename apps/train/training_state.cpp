@@ -54,6 +54,23 @@ training::EpochTotals totals_from_json(const Json& json) {
           .correct = json.at("correct")};
 }
 
+/// The best loss is null if there is none.
+Json plateau_to_json(const std::optional<training::ReduceOnPlateau::State>& plateau) {
+  if (!plateau) return nullptr;
+  return {{"first", plateau->first},
+          {"rate", plateau->rate},
+          {"best", plateau->best ? Json(*plateau->best) : Json()},
+          {"bad", plateau->bad}};
+}
+
+std::optional<training::ReduceOnPlateau::State> plateau_from_json(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  training::ReduceOnPlateau::State state{
+      .first = json.at("first"), .rate = json.at("rate"), .best = {}, .bad = json.at("bad")};
+  if (!json.at("best").is_null()) state.best = json.at("best").get<double>();
+  return state;
+}
+
 }  // namespace
 
 bool TrainingState::advance(std::int64_t step_samples, std::int64_t steps_per_epoch) {
@@ -82,7 +99,8 @@ void write_state(const TrainingState& state, io::Manifest& manifest, const std::
                               {"loss_scale", scale_to_json(state.scale)},
                               {"evaluated", score_to_json(state.evaluated)},
                               {"best", score_to_json(state.stopping.best)},
-                              {"evaluations_since_best", state.stopping.evaluations_since_best}}
+                              {"evaluations_since_best", state.stopping.evaluations_since_best},
+                              {"plateau", plateau_to_json(state.plateau)}}
                              .dump();
 }
 
@@ -127,7 +145,8 @@ TrainingState read_state(const io::Manifest& manifest, const std::filesystem::pa
             .scale = scale_from_json(json.value("loss_scale", Json())),
             .evaluated = score_from_json(json.at("evaluated")),
             .stopping = {.best = score_from_json(json.at("best")),
-                         .evaluations_since_best = json.value("evaluations_since_best", std::int64_t{0})}};
+                         .evaluations_since_best = json.value("evaluations_since_best", std::int64_t{0})},
+            .plateau = plateau_from_json(json.value("plateau", Json()))};
   } catch (const nlohmann::json::exception& error) {
     fail<CheckpointError>("{}: entry '{}' of manifest.json is damaged: {}", checkpoint.string(), kKey,
                           error.what());

@@ -10,6 +10,7 @@
 #include "convoy/engine/optim/loss_scaler.h"
 #include "convoy/engine/training/early_stopping.h"
 #include "convoy/engine/training/loss_monitor.h"
+#include "convoy/engine/training/reduce_on_plateau.h"
 
 namespace convoy {
 
@@ -27,8 +28,9 @@ struct TrainingState {
   /// of its epoch.
   bool advance(std::int64_t step_samples, std::int64_t steps_per_epoch);
 
-  std::optional<training::EvaluationResult> evaluated;  // the latest evaluation
-  training::EarlyStopping::State stopping = {};         // the evaluation with the best accuracy
+  std::optional<training::EvaluationResult> evaluated;      // the latest evaluation
+  training::EarlyStopping::State stopping = {};             // the evaluation with the best accuracy
+  std::optional<training::ReduceOnPlateau::State> plateau;  // with the schedule plateau
 };
 
 /// Stores the state in a manifest. Doubles keep all their digits, so a resumed training is bitwise identical.

@@ -10,9 +10,11 @@
 #include "convoy/engine/training/early_stopping.h"
 #include "convoy/engine/training/loss_monitor.h"
 #include "convoy/engine/training/model_checkpoint.h"
+#include "convoy/engine/training/reduce_on_plateau.h"
 #include "convoy/engine/training/time_monitor.h"
 #include "convoy/kernels/base/error.h"
 #include "tests/testing/support/errors.h"
+#include "tests/testing/support/reference.h"
 #include "tests/testing/support/temp_directory.h"
 #include "tests/testing/support/tiny_training.h"
 
@@ -127,6 +129,41 @@ TEST(EarlyStopping, ComparesLossesByAMinimumDifference) {
   EXPECT_TRUE(stopping.should_stop()) << "better by 0.25, not by more";
   EXPECT_THROW(EarlyStopping({.patience = -1}), UsageError);
   EXPECT_THROW(EarlyStopping({.min_delta = -1}), UsageError);
+}
+
+// tests/reference/schedules.py has the same settings.
+TEST(ReduceOnPlateau, HasTheRatesOfPyTorch) {
+  const convoy::testing::Reference reference("schedules.safetensors");
+  const std::vector<double> losses = reference.at("plateau_losses").to_vector<double>();
+  const std::vector<double> expected = reference.at("plateau").to_vector<double>();
+  ReduceOnPlateau plateau(0.4, {.factor = 0.3, .patience = 2, .minimum = 0.005, .threshold = 0.01});
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (i == 25) {  // continues from a state
+      ReduceOnPlateau other(0.4, {.factor = 0.3, .patience = 2, .minimum = 0.005, .threshold = 0.01});
+      other.restore(plateau.state());
+      plateau = other;
+    }
+    plateau.on_evaluation({.loss = losses[i]});
+    EXPECT_EQ(plateau.rate(), expected[i]) << "after loss " << i;
+  }
+}
+
+TEST(ReduceOnPlateau, ContinuesWithAnotherFirstRate) {
+  ReduceOnPlateau plateau(0.4, {.factor = 0.5, .patience = 0});
+  plateau.add(1);
+  plateau.add(1);
+  EXPECT_EQ(plateau.rate(), 0.2);
+  ReduceOnPlateau lower(0.1, {.factor = 0.5, .patience = 0, .minimum = 0.06});
+  lower.restore(plateau.state());
+  EXPECT_EQ(lower.rate(), 0.06) << "half of its first rate is below its minimum";
+}
+
+TEST(ReduceOnPlateau, RefusesInvalidOptions) {
+  EXPECT_THROW(ReduceOnPlateau(0.1, {.factor = 1}), UsageError);
+  EXPECT_THROW(ReduceOnPlateau(0.1, {.factor = 0}), UsageError);
+  EXPECT_THROW(ReduceOnPlateau(0.1, {.patience = -1}), UsageError);
+  EXPECT_THROW(ReduceOnPlateau(0.1, {.threshold = 1}), UsageError);
+  EXPECT_THROW(ReduceOnPlateau(0.1, {.minimum = 0.2}), UsageError);
 }
 
 TEST(ModelCheckpoint, SavesInIntervalsAndTheBest) {
