@@ -196,6 +196,9 @@ int Trainer::run_steps() {
       report(saver_.finish());
     }
     if (finished()) parallel_.check_replicas(state_.step);
+    if ((stopped || finished()) && profile_)
+      if (const std::optional<std::string> problem = profile_->problem())
+        call(&TrainerCallbacks::on_warning, state_.step, *problem);
     if (stopped) return signal;
     if (finished()) {
       if (optim::WeightAverage* const average = evaluated_average()) average->swap();

@@ -340,6 +340,11 @@ TEST(Run, ProfileTimesEachOperationAndChangesNothing) {
   EXPECT_NE(too_short.err.find("--profile 5: found a training of 7 steps, expected at least 8"),
             std::string::npos)
       << too_short.err;
+  const ProcessResult resumed = workshop.train(
+      "plain", {"--max-steps", "11", "--eval-every", "0", "--resume", "auto", "--profile", "2"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("warning: --profile 2: no profile, because this run has made 4 steps; "
+                                     "expected at least 5, of which the first 3 are not profiled\n"));
   const ProcessResult negative = workshop.train("negative", {"--profile", "-1"});
   EXPECT_EQ(negative.exit_code, 2);
   EXPECT_NE(negative.err.find("--profile"), std::string::npos) << negative.err;
