@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "convoy/apps/common/compute.h"
+#include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/programs/npy.h"
@@ -57,9 +58,16 @@ CommandLine command_line(Options& o, const std::string& name) {
   return line;
 }
 
-/// Replaces each directory by the images below it, at any depth, sorted by path.
-std::vector<std::string> expand(const std::vector<std::string>& arguments) {
+/// The images of the arguments.
+struct Inputs {
   std::vector<std::string> files;
+  std::int64_t skipped = 0;  // files in the directories that are no images by their names
+};
+
+/// Replaces each directory by the images below it, at any depth, sorted by path.
+Inputs expand(const std::vector<std::string>& arguments) {
+  Inputs inputs;
+  std::vector<std::string>& files = inputs.files;
   for (const std::string& argument : arguments) {
     std::error_code error;
     if (!fs::is_directory(argument, error)) {
@@ -70,8 +78,11 @@ std::vector<std::string> expand(const std::vector<std::string>& arguments) {
     fs::recursive_directory_iterator entry(argument, error);
     for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
       std::error_code ignored;
-      if (entry->is_regular_file(ignored) && data::is_image_name(entry->path()))
+      if (!entry->is_regular_file(ignored)) continue;
+      if (data::is_image_name(entry->path()))
         files.push_back(entry->path().string());
+      else
+        ++inputs.skipped;
     }
     if (error) fail<DataError>("{}: a directory in it cannot be read: {}", argument, error.message());
     if (files.size() == before)
@@ -79,7 +90,7 @@ std::vector<std::string> expand(const std::vector<std::string>& arguments) {
                       data::image_formats_text());
     std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
   }
-  return files;
+  return inputs;
 }
 
 /// Reads an image as u8 [H, W, C], the input shape `expected` of the model. Resizes it if the model takes
@@ -179,7 +190,10 @@ int run(const std::string& name, int argc, char** argv) {
   device.set_autotune(false);  // takes longer than computing a few images
   const io::Checkpoint checkpoint = find_checkpoint(options.checkpoint);
   const LoadedModel loaded = load_model(checkpoint, device);
-  const std::vector<std::string> files = expand(options.files);
+  const auto [files, skipped] = expand(options.files);
+  if (skipped > 0)
+    fmt::print(stderr, "{}: warning: skipped {} in the directories, expected names of {} files\n", name,
+               counted(skipped, "other file"), data::image_formats_text());
 
   const auto classes = loaded.input.classes.size();
   const auto count = static_cast<std::int64_t>(files.size());

@@ -12,6 +12,7 @@
 #include "convoy/apps/launch/launcher_link.h"
 #include "convoy/apps/launch/local_ranks.h"
 #include "convoy/apps/programs/programs.h"
+#include "convoy/apps/programs/repetitions.h"
 #include "convoy/apps/train/interop/translate.h"
 #include "convoy/apps/train/report/reporter.h"
 #include "convoy/apps/train/report/run_directory.h"
@@ -46,6 +47,7 @@ std::vector<dist::ConsistencyEntry> consistency_entries_of(const TrainOptions& o
     if (std::find(std::begin(kMayDiffer), std::end(kMayDiffer), name) == std::end(kMayDiffer))
       entries.push_back({"--" + name, value});
   entries.push_back({"--dry-run", options.dry_run ? "true" : "false"});
+  entries.push_back({"--repeat", std::to_string(options.repeat)});
   return entries;
 }
 
@@ -280,7 +282,45 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
   return 0;
 }
 
-/// Runs one rank of the training, after the rendezvous.
+/// Runs one rank of a training on the data at `location`. `options` must be resolved, and the job connected.
+int run_training(const std::string& program, TrainOptions& options, const CommandLine& line,
+                 const DeviceContext& device, const DataLocation& location, Job& job,
+                 const TrainerCallbacks& callbacks) {
+  std::optional<RunDirectory> directory;
+  job.control_plane().enter(dist::Phase::load);
+  if (job.is_first()) directory.emplace(options);
+  const bool resumes = take_from_checkpoint(options, directory ? &*directory : nullptr, job);
+  const Setup setup = set_up(options, line, device, location, job, resumes);
+  job.verify_consistency(consistency_entries_of(setup));
+  if (directory && !directory->checkpoint()) initialize_from_data(setup);
+  std::optional<KeptTraining> kept;
+  while (true) {
+    const RunDirectory* const own = directory ? &*directory : nullptr;
+    if (const auto code = train(program, setup, own, job, callbacks, kept)) return *code;
+    job.regroup(kept->points.front().state.step, setup.device);
+    options.resume = "auto";
+    directory.reset();
+    if (job.is_first()) directory.emplace(options);
+  }
+}
+
+/// Runs the trainings of --repeat one after the other. Returns 0, or the code of the training that a signal stopped.
+int run_repetitions(const std::string& program, const TrainOptions& options, const DeviceContext& device,
+                    const DataLocation& location, Job& job, const TrainerCallbacks& callbacks) {
+  const std::vector<TrainOptions> repetitions = repetitions_of(options);
+  if (job.is_first()) check_repetitions(options, repetitions);
+  for (std::size_t i = 0; i < repetitions.size(); ++i) {
+    TrainOptions own = repetitions[i];
+    if (job.is_first() && !own.quiet)
+      fmt::print("{}training {} of {}, --seed {}\n", i == 0 ? "" : "\n", i + 1, repetitions.size(), own.seed);
+    const CommandLine line = train_command_line(own, program);
+    if (const int code = run_training(program, own, line, device, location, job, callbacks)) return code;
+  }
+  if (job.is_first()) report_repetitions(options, repetitions);
+  return 0;
+}
+
+/// Runs one rank of the program, after the rendezvous.
 int run_rank(const std::string& program, TrainOptions& options, const CommandLine& line, Job& job,
              const TrainerCallbacks& callbacks) {
   // Rank 0 reads the checkpoint, so its --resume counts for ranks without the flag.
@@ -299,7 +339,7 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
     return 0;
   }
   const Precision precision = parse_precision(options.precision);
-  DeviceContext device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
+  const DeviceContext device = open_device(options.compute, precision, job.info(), job.ranks_on_my_cores());
   check_precision(precision, device);
   check_algorithm_flags(options.compute, device);
   job.connect(device);
@@ -313,22 +353,8 @@ int run_rank(const std::string& program, TrainOptions& options, const CommandLin
   job.run_on_rank_zero_first([&] { location = locate_data(options.data); });
   options.data.dataset = location.dataset;
   resolve_recipe(options);
-  std::optional<RunDirectory> directory;
-  job.control_plane().enter(dist::Phase::load);
-  if (job.is_first()) directory.emplace(options);
-  const bool resumes = take_from_checkpoint(options, directory ? &*directory : nullptr, job);
-  const Setup setup = set_up(options, line, std::move(device), location, job, resumes);
-  job.verify_consistency(consistency_entries_of(setup));
-  if (directory && !directory->checkpoint()) initialize_from_data(setup);
-  std::optional<KeptTraining> kept;
-  while (true) {
-    const RunDirectory* const own = directory ? &*directory : nullptr;
-    if (const auto code = train(program, setup, own, job, callbacks, kept)) return *code;
-    job.regroup(kept->points.front().state.step, setup.device);
-    options.resume = "auto";
-    directory.reset();
-    if (job.is_first()) directory.emplace(options);
-  }
+  if (options.repeat > 1) return run_repetitions(program, options, device, location, job, callbacks);
+  return run_training(program, options, line, device, location, job, callbacks);
 }
 
 /// Sets the flags of the configuration files of other trainers. Prints on rank 0 what was taken, and what was not.
@@ -354,6 +380,7 @@ int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& 
   TrainOptions requested = options;
   resolve_recipe(requested);
   check_consistency(requested, line);
+  check_repeat(requested);
   parse_precision(options.precision);
   LocalRanks ranks(options.job, options.compute);
   return ranks.run(name.c_str(), [&](Job& job) {

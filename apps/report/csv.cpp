@@ -8,7 +8,8 @@ namespace {
 constexpr const char* kLineEnd = "\r\n";
 
 bool is_measurement(const Json& event) {
-  return event["event"] == "step" || event["event"] == "eval" || event["event"] == "result";
+  const Json& kind = event["event"];
+  return kind == "step" || kind == "epoch" || kind == "eval" || kind == "result";
 }
 
 /// Returns a value as a field, quoted where necessary.

@@ -30,7 +30,7 @@ struct Options {
 CommandLine command_line(Options& o) {
   CommandLine line("convoy-report",
                    "Turns the directories of one or more runs into a page that a browser opens.");
-  line.add_positionals("RUN", o.runs, "Directories of runs of convoy-train (--out)");
+  line.add_positionals("RUN", o.runs, "Directories of runs of convoy-train (--out), also with --repeat");
   line.group("Output");
   line.add(
       "out", &o.out, "HTML page, which needs no other file",
@@ -61,12 +61,12 @@ void write_all(const Options& options, const std::vector<RunRecord>& runs, bool 
 }
 
 /// Returns the times at which the files of the runs were written.
-std::vector<fs::file_time_type> times_of(const std::vector<std::string>& directories) {
+std::vector<fs::file_time_type> times_of(const std::vector<RunDirectories>& directories) {
   std::vector<fs::file_time_type> times;
   std::error_code ignored;  // a file that is missing has the earliest time
-  for (const std::string& directory : directories)
+  for (const auto& [directory, group] : directories)
     for (const char* name : {"log.jsonl", "evaluation.json", "trace.json"})
-      times.push_back(fs::last_write_time(fs::path(directory) / name, ignored));
+      times.push_back(fs::last_write_time(directory / name, ignored));
   return times;
 }
 
@@ -81,7 +81,7 @@ void wait_for_change(const std::vector<std::string>& directories,
                      const std::vector<fs::file_time_type>& times) {
   constexpr auto kInterval = std::chrono::milliseconds(200);
   while (StopSignals::received() == 0) {
-    if (times_of(directories) != times) return;
+    if (times_of(directories_of_runs(directories)) != times) return;
     std::this_thread::sleep_for(kInterval);
   }
 }
@@ -113,8 +113,9 @@ int run(int argc, char** argv) {
   const StopSignals signals(/*announces=*/false);
   bool printed = false;
   while (true) {
-    const std::vector<fs::file_time_type> times = times_of(options.runs);  // before the files are read
-    const std::vector<RunRecord> runs = read_runs(options.runs);
+    const std::vector<RunDirectories> directories = directories_of_runs(options.runs);
+    const std::vector<fs::file_time_type> times = times_of(directories);  // before the files are read
+    const std::vector<RunRecord> runs = read_runs(directories);
     const bool goes_on = options.watch && !all_complete(runs) && StopSignals::received() == 0;
     write_all(options, runs, goes_on);
     if (!std::exchange(printed, true)) print_summary(options, runs);

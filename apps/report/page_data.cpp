@@ -71,15 +71,15 @@ Json curves(const RunRecord& run) {
   return lists;
 }
 
-/// Returns the eval events, with the time of each.
-Json evaluations(const RunRecord& run) {
+/// Returns the events of a kind that have an accuracy, with the time of each.
+Json accuracies(const RunRecord& run, const char* kind) {
   const std::map<const Json*, double> elapsed = elapsed_of(run);
   Json list = Json::array();
-  for (const Json* event : events_of(run, "eval")) {
+  for (const Json* event : events_of(run, kind)) {
     if (!number(*event, "accuracy")) continue;
-    Json evaluation = *event;
-    evaluation["elapsed"] = elapsed.at(event);
-    list.push_back(std::move(evaluation));
+    Json with_time = *event;
+    with_time["elapsed"] = elapsed.at(event);
+    list.push_back(std::move(with_time));
   }
   return list;
 }
@@ -163,13 +163,15 @@ Json page_data(const RunRecord& run) {
   if (!run.mistakes_png.empty())
     evaluation["mistakes_image"] = "data:image/png;base64," + to_base64(run.mistakes_png);
   return {{"name", run.name},
+          {"group", run.group},
           {"directory", run.directory.string()},
           {"state", state_of(run)},
           {"begun", run.events.front().value("time", Json())},
           {"resumed", starts - 1},
           {"start", std::move(start)},
           {"curves", curves(run)},
-          {"evaluations", evaluations(run)},
+          {"epochs", accuracies(run, "epoch")},
+          {"evaluations", accuracies(run, "eval")},
           {"result", result == nullptr ? Json() : *result},
           {"evaluation", std::move(evaluation)},
           {"timeline", run.trace.is_null() ? Json() : timeline_of(run.trace)},

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include "convoy/kernels/base/check.h"
 
@@ -130,6 +134,16 @@ std::string tail_of(const fs::path& path, int parts) {
   return tail.string();
 }
 
+/// Returns the number in the name seed-K of a run of --repeat; nullopt for other names.
+std::optional<std::int64_t> seed_of(const fs::path& run) {
+  const std::string name = run.filename().string();
+  const std::string_view prefix = "seed-";
+  std::int64_t seed = 0;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const auto [end, problem] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), seed);
+  return problem == std::errc() && end == name.data() + name.size() ? std::optional(seed) : std::nullopt;
+}
+
 }  // namespace
 
 const Json* RunRecord::last(const std::string& event) const {
@@ -146,9 +160,27 @@ RunRecord read_run(const fs::path& directory) {
   return run;
 }
 
-std::vector<RunRecord> read_runs(const std::vector<std::string>& directories) {
+std::vector<RunDirectories> directories_of_runs(const std::vector<std::string>& directories) {
+  std::vector<RunDirectories> all;
+  for (const fs::path directory : directories) {
+    std::map<std::int64_t, fs::path> seeds;
+    std::error_code ignored;
+    if (!fs::exists(directory / "log.jsonl", ignored))
+      for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
+        if (const auto seed = seed_of(entry.path()); seed && fs::exists(entry.path() / "log.jsonl", ignored))
+          seeds[*seed] = entry.path();
+    for (const auto& [seed, run] : seeds) all.push_back({.run = run, .group = directory});
+    if (seeds.empty()) all.push_back({.run = directory, .group = {}});
+  }
+  return all;
+}
+
+std::vector<RunRecord> read_runs(const std::vector<RunDirectories>& directories) {
   std::vector<RunRecord> runs;
-  for (const std::string& directory : directories) runs.push_back(read_run(directory));
+  for (const auto& [directory, group] : directories) {
+    runs.push_back(read_run(directory));
+    runs.back().group = group.string();
+  }
   constexpr int kMaxParts = 32;
   for (int parts = 2; parts <= kMaxParts; ++parts) {
     std::set<std::string> names;

@@ -15,6 +15,7 @@ using Json = nlohmann::ordered_json;
 struct RunRecord {
   std::filesystem::path directory;  // as it was given
   std::string name;                 // last part of the directory, which no other run of the report has
+  std::string group;                // the directory of --repeat that the run belongs to; empty if to none
   std::vector<Json> events;         // of log.jsonl, in its order; the first one is a start event
   std::size_t damaged_lines = 0;    // of log.jsonl, which are no events
   Json evaluation;                  // evaluation.json, if its step is in the log; else null
@@ -30,7 +31,15 @@ struct RunRecord {
 /// missing; a damaged one becomes a note. A line of the log that is being written is left out.
 RunRecord read_run(const std::filesystem::path& directory);
 
+/// The directory of a run, and that of --repeat which it belongs to, or an empty path.
+struct RunDirectories {
+  std::filesystem::path run, group;
+};
+/// Returns the directories of runs. A directory of --repeat, without a log of its own, becomes those of its runs,
+/// OUT/seed-K, in the order of K.
+std::vector<RunDirectories> directories_of_runs(const std::vector<std::string>& directories);
+
 /// Reads several runs, and names them by as many parts of their directories as they need to differ.
-std::vector<RunRecord> read_runs(const std::vector<std::string>& directories);
+std::vector<RunRecord> read_runs(const std::vector<RunDirectories>& directories);
 
 }  // namespace convoy::report

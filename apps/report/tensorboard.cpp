@@ -88,10 +88,11 @@ std::string to_event_file(const RunRecord& run) {
       record(event_at(seconds_since_epoch(run.events.front())) + message(kFileVersion, "brain.Event:2"));
   for (const Json& event : run.events) {
     const std::string kind = event["event"];
-    if (kind != "step" && kind != "eval" && kind != "result") continue;
-    const std::string group = kind == "step"   ? "train/"
-                              : kind == "eval" ? event.value("split", "test") + "/"
-                                               : "result/";
+    if (kind != "step" && kind != "epoch" && kind != "eval" && kind != "result") continue;
+    const std::string group = kind == "step"    ? "train/"
+                              : kind == "epoch" ? "train/epoch_"
+                              : kind == "eval"  ? event.value("split", "test") + "/"
+                                                : "result/";
     std::string values;
     for (const auto& [name, value] : event.items())
       if (value.is_number() && !positions.contains(name)) values += scalar(group + name, value.get<float>());

@@ -10,6 +10,7 @@
 
 #include "convoy/apps/common/evaluator.h"
 #include "convoy/engine/optim/loss_scaler.h"
+#include "convoy/engine/training/callback.h"
 
 namespace convoy {
 
@@ -67,8 +68,10 @@ struct SaveReport {
 /// in order. The host does not wait for a GPU: a measured step is reported after the GPU has completed it,
 /// and the reports of later steps follow it. An exception of a callback ends the training.
 struct TrainerCallbacks {
-  std::function<void(const StepReport&)> on_step;    // after every step
-  std::function<void(std::int64_t epoch)> on_epoch;  // after the last step of the epoch
+  std::function<void(const StepReport&)> on_step;  // after every step
+  /// Called after the report of the last step of an epoch, once the losses of its steps are read: at the next measured
+  /// step, evaluation or checkpoint.
+  std::function<void(const training::EpochResult&)> on_epoch;
   /// Called after an evaluation at `step`. `is_best`: the accuracy is higher than in all earlier ones.
   std::function<void(std::int64_t step, const Evaluation&, bool is_best)> on_evaluation;
   /// Called on rank 0, after a checkpoint is complete. It is written in the background, so some steps after

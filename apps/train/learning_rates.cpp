@@ -24,7 +24,7 @@ LearningRates::LearningRates(const TrainOptions& options, std::int64_t total_ste
   check(options.warmup->unit == TrainingLength::Unit::fraction || warmup_steps < total_steps,
         "--warmup {}: found a training of {} steps, expected a shorter warmup", options.warmup->text(),
         total_steps);
-  const bool is_exponential = options.schedule == "exponential";
+  const bool is_exponential = options.schedule == "exponential", is_plateau = options.schedule == "plateau";
   optim::ScheduleShape shape{.milestones = {}, .period = steps_per_epoch};
   shape.factor = options.gamma.value_or(shape.factor);
   shape.power = options.power.value_or(shape.power);
@@ -42,11 +42,11 @@ LearningRates::LearningRates(const TrainOptions& options, std::int64_t total_ste
       own.period = std::max<std::int64_t>(
           1, std::llround(static_cast<double>(steps_per_epoch) * static_cast<double>(steps) /
                           static_cast<double>(total_steps)));
-    rates_.push_back({.schedule = optim::make_schedule(*options.schedule,
+    rates_.push_back({.schedule = optim::make_schedule(is_plateau ? "constant" : *options.schedule,
                                                        {.peak = peak_rate(options),
                                                         .steps = steps,
                                                         .warmup = std::min<std::int64_t>(warmup, steps - 1),
-                                                        .final = options.min_lr},
+                                                        .final = is_plateau ? 0 : options.min_lr},
                                                        own),
                       .end = end});
   };
@@ -60,9 +60,9 @@ LearningRates::LearningRates(const TrainOptions& options, std::int64_t total_ste
   }
 }
 
-std::vector<double> LearningRates::at(std::int64_t step) const {
+std::vector<double> LearningRates::at(std::int64_t step, double limit) const {
   std::vector<double> rates;
-  for (const Rate& rate : rates_) rates.push_back(step < rate.end ? rate.schedule(step) : 0);
+  for (const Rate& rate : rates_) rates.push_back(step < rate.end ? std::min(rate.schedule(step), limit) : 0);
   return rates;
 }
 

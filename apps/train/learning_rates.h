@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,8 @@ class LearningRates {
   /// `options` must be resolved. Throws UsageError for an invalid schedule, and for a warmup that is longer than the
   /// training.
   LearningRates(const TrainOptions& options, std::int64_t total_steps, std::int64_t steps_per_epoch);
-  /// Returns the rates of a step; steps count from 0.
-  std::vector<double> at(std::int64_t step) const;
+  /// Returns the rates of a step, but no more than the rate `limit`; steps count from 0.
+  std::vector<double> at(std::int64_t step, double limit = std::numeric_limits<double>::infinity()) const;
   /// Lets the parameters of `groups` require gradients unless their rate has ended at this step: from then on, backward
   /// skips the layers that compute nothing else. Changes nothing if all rates have ended.
   /// Returns whether that changes any parameter.

@@ -28,18 +28,27 @@ void check_schedule(const TrainOptions& o, const CommandLine& line) {
   check(!has_rise || o.warmup->value == 0,
         "--warmup {}: found --schedule {}, which has its own warmup; expected 0", o.warmup->text(), name);
   check_belongs(line, "milestones", name == "step", "schedule", name, "step");
-  check_belongs(line, "gamma", name == "step" || name == "exponential", "schedule", name,
-                "step or exponential");
+  const bool is_plateau = name == "plateau";
+  check_belongs(line, "gamma", name == "step" || name == "exponential" || is_plateau, "schedule", name,
+                "step, exponential or plateau");
+  for (const char* flag : {"plateau-patience", "plateau-threshold"})
+    check_belongs(line, flag, is_plateau, "schedule", name, "plateau");
   check_belongs(line, "power", name == "polynomial", "schedule", name, "polynomial");
   check_belongs(line, "lr-base-batch", o.lr_rule != "none", "lr-rule", o.lr_rule, "linear or sqrt");
-  const bool has_minimum = name == "cosine" || name == "linear" || name == "triangle" || name == "polynomial";
+  const bool has_minimum =
+      name == "cosine" || name == "linear" || name == "triangle" || name == "polynomial" || is_plateau;
   check(o.min_lr == 0 || has_minimum,
-        "--min-lr {}: found --schedule {}, expected cosine, linear, triangle or "
-        "polynomial, or 0",
+        "--min-lr {}: found --schedule {}, expected cosine, linear, triangle, "
+        "polynomial or plateau, or 0",
         o.min_lr, name);
   check(o.min_lr <= peak_rate(o), "--min-lr {}: expected at most the peak rate, {}", o.min_lr, peak_rate(o));
   if (o.milestones) parse_milestones(*o.milestones);
   check(!o.gamma || *o.gamma > 0, "--gamma 0: expected more than 0");
+  check(!is_plateau || *o.gamma < 1, "--gamma {}: found --schedule plateau, expected less than 1",
+        o.gamma.value_or(0));
+  check(!is_plateau || *o.eval_every > 0 || o.data.validation == "none",
+        "--schedule plateau: found --validation {} and --eval-every 0, expected at least 1",
+        o.data.validation);
   check(!o.power || *o.power > 0, "--power 0: expected more than 0");
 }
 
@@ -207,24 +216,38 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "NAME",
             .default_text = "cosine; linear for the speedrun networks",
             .choices = {"constant", "linear", "cosine", "step", "triangle", "exponential", "polynomial",
-                        "one-cycle"}});
+                        "one-cycle", "plateau"}});
   line.add("warmup", &o.warmup, "Warmup length: a fraction of all steps, or 500steps or 5epochs",
            {.value = "LENGTH",
-            .default_text = "0.2; lenet 0.1; 0 for constant, triangle, one-cycle and the speedrun networks",
+            .default_text =
+                "0.2; lenet 0.1; 0 for constant, triangle, one-cycle, plateau and the speedrun networks",
             .minimum = 0,
             .maximum = 0.99,
             .advanced = true});
 
-  line.add("min-lr", &o.min_lr, "Rate at the end of the schedules cosine, linear, triangle and polynomial",
-           {.value = "RATE", .minimum = 0, .advanced = true});
+  line.add(
+      "min-lr", &o.min_lr,
+      "Rate at the end of the schedules cosine, linear, triangle and polynomial, and lowest one of plateau",
+      {.value = "RATE", .minimum = 0, .advanced = true});
   line.add(
       "milestones", &o.milestones,
       "When the schedule step multiplies the rate by --gamma: a comma-separated list of fractions of all steps "
       "(below 1) and epochs (1 and more)",
       {.value = "LIST", .default_text = "0.5,0.75", .advanced = true});
   line.add("gamma", &o.gamma,
-           "Factor of the rate: at each milestone of step, after each epoch of exponential",
-           {.value = "FACTOR", .default_text = "step 0.1, exponential 0.95", .minimum = 0, .advanced = true});
+           "Factor of the rate: at each milestone of step, after each epoch of exponential, at each plateau",
+           {.value = "FACTOR",
+            .default_text = "step and plateau 0.1, exponential 0.95",
+            .minimum = 0,
+            .advanced = true});
+  line.add(
+      "plateau-patience", &o.plateau_patience,
+      "Epochs or, with --validation, evaluations without a lower loss which the schedule plateau allows before "
+      "it multiplies the rate by --gamma",
+      {.value = "N", .default_text = "10", .minimum = 0, .maximum = 1e6, .advanced = true});
+  line.add("plateau-threshold", &o.plateau_threshold,
+           "Fraction by which a loss must be lower than the best one for the schedule plateau",
+           {.value = "FRACTION", .default_text = "0.0001", .minimum = 0, .maximum = 0.999, .advanced = true});
   line.add("power", &o.power, "Exponent of the schedule polynomial",
            {.value = "P", .default_text = "0.9", .minimum = 0, .advanced = true});
   line.add("lr-rule", &o.lr_rule,
@@ -257,6 +280,11 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "ALPHA", .default_text = "0.5", .minimum = 0, .maximum = 1, .advanced = true});
 
   line.add("seed", &o.seed, "Random seed", {.value = "N", .minimum = 0});
+  line.add(
+      "repeat", &o.repeat,
+      "Trainings with the seeds --seed, --seed + 1, ..., in OUT/seed-K; the mean accuracy and its error are in "
+      "OUT/repeat.json",
+      {.value = "N", .minimum = 1, .maximum = 1000, .advanced = true, .in_config = false});
 
   add_compute_flags(line, o.compute);
   add_data_on_device_flag(line, o.compute);

@@ -53,17 +53,20 @@ struct TrainOptions {
   std::optional<std::string> schedule;
   std::optional<TrainingLength> warmup;
   double min_lr = 0;
-  std::optional<std::string> milestones;      // only with step
-  std::optional<double> gamma;                // only with step and exponential
-  std::optional<double> power;                // only with polynomial
-  std::string lr_rule = "none";               // or linear, sqrt
-  std::optional<std::int64_t> lr_base_batch;  // samples; only with a rule
+  std::optional<std::string> milestones;         // only with step
+  std::optional<double> gamma;                   // only with step, exponential and plateau
+  std::optional<std::int64_t> plateau_patience;  // losses; only with plateau
+  std::optional<double> plateau_threshold;       // only with plateau
+  std::optional<double> power;                   // only with polynomial
+  std::string lr_rule = "none";                  // or linear, sqrt
+  std::optional<std::int64_t> lr_base_batch;     // samples; only with a rule
   std::optional<std::string> freeze;
   std::string lr_for = "none";
   double ema = 0;                         // decay; 0: no average
   std::int64_t lookahead = 0;             // steps; 0: none
   std::optional<double> lookahead_alpha;  // only with lookahead
   std::int64_t seed = 1;
+  std::int64_t repeat = 1;  // trainings, with seeds from `seed` on
 
   ComputeOptions compute;
   std::string precision = "fp32";

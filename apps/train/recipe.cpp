@@ -127,11 +127,13 @@ void resolve_recipe(TrainOptions& options) {
   fill(options.decay_biases, false);
   fill(options.schedule, "cosine");
   fill(options.freeze, "none");
-  const bool has_no_warmup =
-      options.schedule == "constant" || options.schedule == "triangle" || options.schedule == "one-cycle";
+  const bool has_no_warmup = options.schedule == "constant" || options.schedule == "triangle" ||
+                             options.schedule == "one-cycle" || options.schedule == "plateau";
   fill(options.warmup, has_no_warmup ? 0 : recipe.warmup);
   if (options.schedule == "step") fill(options.milestones, "0.5,0.75");
-  if (options.schedule == "step") fill(options.gamma, 0.1);
+  if (options.schedule == "step" || options.schedule == "plateau") fill(options.gamma, 0.1);
+  if (options.schedule == "plateau") fill(options.plateau_patience, 10);
+  if (options.schedule == "plateau") fill(options.plateau_threshold, 1e-4);
   if (options.schedule == "exponential") fill(options.gamma, 0.95);
   if (options.schedule == "polynomial") fill(options.power, 0.9);
   fill(options.eval_every, 1);

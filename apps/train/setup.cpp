@@ -117,6 +117,10 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
                         o.warmup->unit == TrainingLength::Unit::steps ? "steps" : "epochs");
   else if (o.warmup->value > 0)
     rate += fmt::format(", {:.0f}% warmup", o.warmup->value * 100);
+  if (o.schedule == "plateau")
+    rate += fmt::format(", times {} after more than {} without a lower {} loss", *o.gamma,
+                        counted(*o.plateau_patience, data.validation.size() > 0 ? "evaluation" : "epoch"),
+                        data.validation.size() > 0 ? "validation" : "training");
   if (o.lr_for != "none") rate += fmt::format(", {}", o.lr_for);
   std::string model = setup.model.name();
   if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);

@@ -34,12 +34,11 @@ void StepReporter::begin_step() {
   if (on_parts_ && !step_began_) step_began_ = Clock::now();
 }
 
-void StepReporter::end_step(StepReport report, std::int64_t samples, double data_ms) {
+void StepReporter::end_step(StepReport report, double data_ms) {
   if (on_parts_) report_parts(report.step, data_ms);
   if (sources_.gradients != nullptr && sources_.device.kind() == DeviceKind::cpu)
     window_comm_ms_ += sources_.step.communication_ms();
   ++window_steps_;
-  window_samples_ += samples;
   enqueue(std::move(report));
   deliver(Wait::no);
 }
@@ -72,7 +71,7 @@ void StepReporter::enqueue(StepReport report) {
     return;
   }
   deliver(Wait::yes);
-  const auto steps = static_cast<double>(window_steps_);
+  const auto steps = static_cast<double>(std::exchange(window_steps_, 0));
   report.measured = StepMeasurements{.data_ms = sources_.loader.take_wait_ms() / steps,
                                      .memory_bytes = sources_.device.memory().stats().peak_in_use};
   if (sources_.gradients != nullptr) report.measured->comm_ms = std::exchange(window_comm_ms_, 0) / steps;
@@ -80,9 +79,7 @@ void StepReporter::enqueue(StepReport report) {
                       .measurement = Pending::Measurement{
                           .losses = loss_log_.take(),
                           .window = timer_.take(),
-                          .seconds_before_pause = std::exchange(seconds_before_pause_, 0),
-                          .steps = std::exchange(window_steps_, 0),
-                          .samples = std::exchange(window_samples_, 0),
+                          .before_pause = std::exchange(before_pause_, {}),
                           .scale = sources_.scaler != nullptr ? sources_.scaler->start_reading() : nullptr}});
 }
 
@@ -100,12 +97,12 @@ void StepReporter::deliver(Pending& pending) {
     const Pending::Measurement& measurement = *pending.measurement;
     StepMeasurements& measured = *pending.report.measured;
     if (measurement.scale) measured.scale = measurement.scale->state();
-    const double seconds =
-        complete(measurement.losses, measured.scale, measurement.window) + measurement.seconds_before_pause;
-    measured.loss = sources_.state.last_loss;
-    measured.average_loss = sources_.state.loss.value();
-    measured.images_per_second = static_cast<double>(measurement.samples) / seconds;
-    measured.step_ms = seconds * 1e3 / static_cast<double>(measurement.steps);
+    training::StepTimes times = complete(measurement.losses, measured.scale, measurement.window);
+    times.add(measurement.before_pause);
+    measured.loss = sources_.losses.last();
+    measured.average_loss = sources_.losses.average();
+    measured.images_per_second = times.samples_per_second();
+    measured.step_ms = times.step_ms();
     // On a GPU, the events have the times of the latest step, which is this step or a later one.
     if (sources_.gradients != nullptr && sources_.device.kind() == DeviceKind::cuda)
       measured.comm_ms = sources_.step.communication_ms();
@@ -113,13 +110,15 @@ void StepReporter::deliver(Pending& pending) {
   if (on_step_) on_step_(pending.report);
 }
 
-double StepReporter::complete(const LossesInFlight& losses,
-                              const std::optional<optim::LossScaler::State>& scale,
-                              const StepTimer::Window& window) {
-  const CompletedSteps completed{
-      .losses = losses.losses(), .scale = scale, .seconds = StepTimer::seconds(window)};
+training::StepTimes StepReporter::complete(const LossesInFlight& losses,
+                                           const std::optional<optim::LossScaler::State>& scale,
+                                           const StepTimer::Window& window) {
+  CompletedSteps completed{.results = losses.results(), .scale = scale, .times = {}};
+  for (const training::StepResult& result : completed.results)
+    completed.times.add({.steps = 1, .samples = result.samples});
+  completed.times.seconds = StepTimer::seconds(window);
   on_completed_(completed);
-  return completed.seconds;
+  return completed.times;
 }
 
 void StepReporter::synchronize() {
@@ -128,7 +127,7 @@ void StepReporter::synchronize() {
   const std::optional<optim::LossScaler::State> scale =
       sources_.scaler != nullptr ? std::optional(sources_.scaler->read()) : std::nullopt;
   const LossesInFlight losses = loss_log_.take();
-  seconds_before_pause_ += complete(losses, scale, timer_.take());
+  before_pause_.add(complete(losses, scale, timer_.take()));
 }
 
 }  // namespace convoy

@@ -13,25 +13,26 @@
 #include "convoy/apps/train/measurement/loss_log.h"
 #include "convoy/apps/train/measurement/step_timer.h"
 #include "convoy/apps/train/train_step.h"
-#include "convoy/apps/train/training_state.h"
 #include "convoy/comm/core/communicator.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/loss_scaler.h"
+#include "convoy/engine/training/loss_monitor.h"
+#include "convoy/engine/training/time_monitor.h"
 
 namespace convoy {
 
 /// The results of steps that the device has completed.
 struct CompletedSteps {
-  std::vector<LossesInFlight::Loss> losses;       // one per step, in order
+  std::vector<training::StepResult> results;      // in order
   std::optional<optim::LossScaler::State> scale;  // nullopt without loss scaling
-  double seconds = 0;                             // on the device's clock
+  training::StepTimes times;                      // on the device's clock
 };
 
 /// The objects that a step reporter reads. All must outlive it.
 struct StepSources {
   const DeviceContext& device;
   const TrainStep& step;
-  const TrainingState& state;
+  const training::LossMonitor& losses;
   data::DataLoader& loader;
   optim::LossScaler* scaler = nullptr;      // null without loss scaling
   dist::Communicator* gradients = nullptr;  // null with one rank
@@ -53,7 +54,7 @@ class StepReporter {
   using OnParts = std::function<void(std::int64_t step, const StepParts&)>;
 
   /// `on_completed` receives the results of all steps in order, before the reports that contain them. It
-  /// updates StepSources::state, from which reports are made, and may throw.
+  /// updates StepSources::losses, from which reports are made, and may throw.
   StepReporter(StepSources sources, StepReporterOptions options, OnCompleted on_completed);
 
   /// Sets the callbacks of TrainerCallbacks; empty ones are skipped.
@@ -61,14 +62,15 @@ class StepReporter {
 
   /// Delivers complete reports and starts the time of a step, before its data are loaded.
   void begin_step();
-  /// Returns whether add_losses() needs a synchronize() before it, for `micro_batches` micro-batches.
+  /// Returns whether add_results() needs a synchronize() before it, for `micro_batches` micro-batches.
   bool full(std::size_t micro_batches) const { return loss_log_.full(micro_batches); }
-  /// Adds the loss [1] of each micro-batch of a step. Throws UsageError if full().
-  void add_losses(std::int64_t step, const std::vector<Tensor>& losses) { loss_log_.add(step, losses); }
-  /// Enqueues the report of a step, which has trained on `samples` samples of all ranks and waited `data_ms`
-  /// for them, and delivers complete reports. Blocks until the device has completed the step if there is an
+  /// Adds the results of the micro-batches of a step, whose position is `step`. Throws UsageError if full().
+  void add_results(const training::StepResult& step, const std::vector<MicroBatchResult>& results) {
+    loss_log_.add(step, results);
+  }
+  /// Enqueues the report of a step, which has waited `data_ms` for its samples, and delivers complete reports. Blocks until the device has completed the step if there is an
   /// on_parts callback. Collective if the step is measured.
-  void end_step(StepReport report, std::int64_t samples, double data_ms);
+  void end_step(StepReport report, double data_ms);
 
   /// Stops the time until the next begin_step(), blocks until the device has completed all steps, and
   /// delivers their reports and losses. Collective.
@@ -81,8 +83,7 @@ class StepReporter {
     struct Measurement {
       LossesInFlight losses;
       StepTimer::Window window;
-      double seconds_before_pause;  // time of the same steps that on_completed_ already has
-      std::int64_t steps, samples;
+      training::StepTimes before_pause;                   // of steps that on_completed_ already has
       std::unique_ptr<optim::LossScaler::Reading> scale;  // null without loss scaling
     };
     std::optional<Measurement> measurement;
@@ -95,9 +96,10 @@ class StepReporter {
   /// Delivers the reports whose measurements are complete; with Wait::yes blocks until all are delivered.
   void deliver(Wait wait);
   void deliver(Pending& pending);
-  /// Passes losses to on_completed_ and returns the duration of their steps.
-  double complete(const LossesInFlight& losses, const std::optional<optim::LossScaler::State>& scale,
-                  const StepTimer::Window& window);
+  /// Passes results to on_completed_ and returns the time of their steps.
+  training::StepTimes complete(const LossesInFlight& losses,
+                               const std::optional<optim::LossScaler::State>& scale,
+                               const StepTimer::Window& window);
 
   StepSources sources_;
   StepReporterOptions options_;
@@ -109,9 +111,9 @@ class StepReporter {
   StepTimer timer_;
   std::deque<Pending> pending_;  // in order of steps; the measurement of the first is not complete
   // Totals since the last measurement:
-  std::int64_t window_steps_ = 0, window_samples_ = 0;
-  double seconds_before_pause_ = 0;  // time that synchronize() has already passed to on_completed_
-  double window_comm_ms_ = 0;        // CPU only: the communication time of a step is known at its end
+  std::int64_t window_steps_ = 0;
+  training::StepTimes before_pause_;  // of steps that synchronize() has already passed to on_completed_
+  double window_comm_ms_ = 0;         // CPU only: the communication time of a step is known at its end
   /// The end of the previous step, for on_parts_.
   std::optional<std::chrono::steady_clock::time_point> step_began_;
 };

@@ -1,6 +1,7 @@
 #include "convoy/apps/train/train_step.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "convoy/apps/train/selection/sample_selection.h"
 #include "convoy/comm/parallel/broadcast.h"
@@ -10,11 +11,11 @@
 #include "convoy/kernels/elementwise.h"
 
 namespace convoy {
-/// The CUDA graph of a step and its input tensors. The losses are stored in the graph's memory pool.
+/// The CUDA graph of a step and its input tensors. The results are stored in the graph's memory pool.
 struct TrainStep::CapturedStep {
   std::unique_ptr<CudaGraph> graph;  // null before the capture
   std::vector<Input> inputs;
-  std::vector<Tensor> losses;
+  std::vector<MicroBatchResult> results;
   Tensor hardest_ids;
 
   /// Returns the copies of the batches to the inputs.
@@ -52,8 +53,8 @@ TrainStep::~TrainStep() = default;
 
 void TrainStep::discard_captures() { captured_steps_.clear(); }
 
-const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batches,
-                                          const std::vector<double>& rates) {
+const std::vector<MicroBatchResult>& TrainStep::run(const std::vector<data::Batch>& batches,
+                                                    const std::vector<double>& rates) {
   check(std::ssize(rates) == rates_.numel(), "step: found {} learning rates, expected {}", rates.size(),
         rates_.numel());
   micro_batches_ = batches.size();
@@ -65,7 +66,7 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batche
     captured->graph->replay();
     if (gradients_ != nullptr) gradients_->end_step();
     hardest_ids_ = captured->hardest_ids;
-    return captured->losses;
+    return captured->results;
   }
   // The first step uses heuristic algorithms, so that training starts quickly. The second step autotunes.
   set_inputs(batches.front().epoch, rates);
@@ -73,10 +74,10 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<data::Batch>& batche
   ++eager_steps_;
   std::vector<Input> inputs;
   for (const data::Batch& batch : batches) inputs.push_back({batch.images, batch.labels, batch.ids});
-  losses_.clear();
-  compute(inputs, batches.front().global_count, losses_);
+  results_.clear();
+  compute(inputs, batches.front().global_count, results_);
   if (gradients_ != nullptr) gradients_->end_step();
-  return losses_;
+  return results_;
 }
 
 void TrainStep::set_inputs(std::int64_t epoch, const std::vector<double>& rates,
@@ -88,7 +89,7 @@ void TrainStep::set_inputs(std::int64_t epoch, const std::vector<double>& rates,
 }
 
 void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_count,
-                        std::vector<Tensor>& losses) {
+                        std::vector<MicroBatchResult>& results) {
   // At the end of an epoch a rank may have no samples, or fewer samples than micro-batches.
   const auto runs = [&](const Input& input) {
     return settings_.run_empty_batches || input.labels.size(0) > 0;
@@ -102,7 +103,8 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
   for (std::size_t k = 0, computed = 0; k < inputs.size(); ++k) {
     mark(k, &Marks::begin);
     Variable loss;
-    if (runs(inputs[k])) loss = loss_of(inputs[k], global_count);
+    Tensor correct;
+    if (runs(inputs[k])) std::tie(loss, correct) = loss_of(inputs[k], global_count);
     mark(k, &Marks::forward);
     if (loss.defined()) {
       dist::enter(settings_.plane, dist::Phase::backward);
@@ -113,8 +115,7 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     }
     if (gradients_ != nullptr) gradients_->end_micro_batch();
     mark(k, &Marks::backward);
-    losses.push_back(loss.defined() ? mean_of(loss, global_count)
-                                    : Tensor::zeros({1}, settings_.loss_dtype, device_));
+    results.push_back(result_of(loss, correct, global_count));
   }
   if (gradients_ != nullptr) {
     dist::enter(settings_.plane, dist::Phase::gradients);
@@ -136,7 +137,7 @@ void TrainStep::stage_done(std::string_view name) const {
   if (settings_.profile != nullptr) settings_.profile->stage_done(name);
 }
 
-Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
+std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t global_count) {
   dist::enter(settings_.plane, dist::Phase::forward);
   const Profiler::Range range(settings_.profiler, "forward");
   const Tensor images = images_of(input);
@@ -145,30 +146,43 @@ Variable TrainStep::loss_of(const Input& input, std::int64_t global_count) {
   CrossEntropyOptions options{.smoothing = settings_.label_smoothing};
   if (!settings_.sum_loss) options.scale = 1 / static_cast<double>(counted(global_count));
   const Variable logits = model_(images, context);
-  if (settings_.hardest == 1) return cross_entropy(logits, input.labels, options).loss;
-  const auto [hardest, labels] = hardest_of(logits, input);
-  return cross_entropy(hardest, labels, options).loss;
+  if (settings_.hardest == 1) {
+    const CrossEntropy of_all = cross_entropy(logits, input.labels, options);
+    return {of_all.loss, of_all.correct};
+  }
+  CrossEntropy of_all;
+  {
+    const NoGrad no_grad;
+    of_all = cross_entropy(logits, input.labels, {.smoothing = settings_.label_smoothing});
+  }
+  const auto [hardest, labels] = hardest_of(logits, input, of_all.losses);
+  return {cross_entropy(hardest, labels, options).loss, of_all.correct};
 }
 
 std::int64_t TrainStep::counted(std::int64_t count) const { return hardest_count(settings_.hardest, count); }
 
-std::pair<Variable, Tensor> TrainStep::hardest_of(const Variable& logits, const Input& input) {
-  Tensor positions;
-  {
-    const NoGrad no_grad;
-    const Tensor losses =
-        cross_entropy(logits, input.labels, {.smoothing = settings_.label_smoothing}).losses;
-    positions = top_k(Variable(losses), counted(losses.numel()));
-  }
+std::pair<Variable, Tensor> TrainStep::hardest_of(const Variable& logits, const Input& input,
+                                                  const Tensor& losses) {
+  const Tensor positions = top_k(Variable(losses), counted(losses.numel()));
   const auto chosen = [&](const Tensor& all) { return index_select(Variable(all), 0, positions).value(); };
   hardest_ids_ = chosen(input.ids);
   return {index_select(logits, 0, positions), chosen(input.labels)};
 }
 
-Tensor TrainStep::mean_of(const Variable& loss, std::int64_t global_count) const {
-  if (!settings_.sum_loss) return loss.value();
+MicroBatchResult TrainStep::result_of(const Variable& loss, const Tensor& correct,
+                                      std::int64_t global_count) const {
   const NoGrad no_grad;
-  return (loss * (1 / static_cast<double>(counted(global_count)))).value();
+  const auto zero = [&] { return Tensor::zeros({1}, settings_.loss_dtype, device_); };
+  MicroBatchResult result;
+  if (!loss.defined())
+    result.loss = zero();
+  else if (settings_.sum_loss)
+    result.loss = (loss * (1 / static_cast<double>(counted(global_count)))).value();
+  else
+    result.loss = loss.value();
+  if (settings_.count_correct)
+    result.correct = loss.defined() ? sum(Variable(correct.to(settings_.loss_dtype))).value() : zero();
+  return result;
 }
 
 Tensor TrainStep::images_of(const Input& input) {
@@ -209,7 +223,7 @@ bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batc
   std::string failure;
   try {
     step.graph = std::make_unique<CudaGraph>(
-        device_, [&] { compute(step.inputs, batches.front().global_count, step.losses); });
+        device_, [&] { compute(step.inputs, batches.front().global_count, step.results); });
     step.hardest_ids = hardest_ids_;
   } catch (const DeviceError& error) {
     failure = error.what();

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "convoy/apps/train/measurement/loss_log.h"
 #include "convoy/apps/train/profile/step_profile.h"
 #include "convoy/comm/control/control_plane.h"
 #include "convoy/comm/core/communicator.h"
@@ -29,8 +30,9 @@ namespace convoy {
 struct TrainStepSettings {
   std::uint64_t seed = 1;
   double label_smoothing = 0;
-  double hardest = 1;     // fraction of a micro-batch whose losses count, the largest ones
-  bool sum_loss = false;  // gradients of the sum of the samples' losses, instead of their mean
+  double hardest = 1;         // fraction of a micro-batch whose losses count, the largest ones
+  bool count_correct = true;  // must be false if labels are mixed
+  bool sum_loss = false;      // gradients of the sum of the samples' losses, instead of their mean
   std::optional<double> clip_norm;
   DType dtype = DType::f32;       // type of images and activations
   DType loss_dtype = DType::f32;  // type of losses, which is the type of the parameters
@@ -63,10 +65,11 @@ class TrainStep {
   }
   ~TrainStep();
 
-  /// Enqueues one step on these micro-batches without waiting for the device. Returns one loss tensor [1] per
-  /// micro-batch; their sum over all micro-batches and ranks is the mean loss of the global batch. The next
-  /// call may overwrite them. `rates` are the learning rates, in the order of optim::ParameterGroup::rate.
-  const std::vector<Tensor>& run(const std::vector<data::Batch>& batches, const std::vector<double>& rates);
+  /// Enqueues one step on these micro-batches without waiting for the device. Returns one result per
+  /// micro-batch; the sum of the losses over all micro-batches and ranks is the mean loss of the global batch. The
+  /// next call may overwrite them. `rates` are the learning rates, in the order of optim::ParameterGroup::rate.
+  const std::vector<MicroBatchResult>& run(const std::vector<data::Batch>& batches,
+                                           const std::vector<double>& rates);
 
   /// Returns the ids, i32 [k], of the samples whose losses the latest step has counted, with
   /// TrainStepSettings::hardest below 1. The next call of run() may overwrite them.
@@ -116,7 +119,8 @@ class TrainStep {
   /// Writes epoch_ and the first rates of rates_, and makes copies, in one launch on a GPU.
   void set_inputs(std::int64_t epoch, const std::vector<double>& rates,
                   std::vector<kernels::Assignment> copies = {});
-  void compute(const std::vector<Input>& inputs, std::int64_t global_count, std::vector<Tensor>& losses);
+  void compute(const std::vector<Input>& inputs, std::int64_t global_count,
+               std::vector<MicroBatchResult>& results);
   /// Returns the captured step to replay, or null if the step must run eagerly. Either all ranks replay a
   /// step or none does, since a replay launches its collectives without comparing them.
   const CapturedStep* captured_step(const std::vector<data::Batch>& batches);
@@ -125,13 +129,14 @@ class TrainStep {
   bool capture(CapturedStep& step, const std::vector<data::Batch>& batches);
   /// Returns `failure` of the first rank where it is not empty. Collective.
   std::string failure_of_any_rank(const std::string& failure) const;
-  Variable loss_of(const Input& input, std::int64_t global_count);
+  /// Returns the loss of a micro-batch, and of each of its samples whether it is correct: i32 [n].
+  std::pair<Variable, Tensor> loss_of(const Input& input, std::int64_t global_count);
   /// Returns how many of `count` samples have losses that count.
   std::int64_t counted(std::int64_t count) const;
-  /// Returns the logits and labels of the samples with the largest losses, and sets hardest_ids_.
-  std::pair<Variable, Tensor> hardest_of(const Variable& logits, const Input& input);
-  /// Returns this micro-batch's part of the mean loss, from loss_of().
-  Tensor mean_of(const Variable& loss, std::int64_t global_count) const;
+  /// Returns the logits and labels of the samples with the largest of `losses`, and sets hardest_ids_.
+  std::pair<Variable, Tensor> hardest_of(const Variable& logits, const Input& input, const Tensor& losses);
+  /// Returns this micro-batch's part of the mean loss and its count, from loss_of().
+  MicroBatchResult result_of(const Variable& loss, const Tensor& correct, std::int64_t global_count) const;
   /// Ends a stage of the profiled step.
   void stage_done(std::string_view name) const;
   /// Returns the images of the input, which the device makes for the epoch in `epoch_` if there are none.
@@ -155,8 +160,8 @@ class TrainStep {
   std::size_t micro_batches_ = 0;              // of the latest step
   Event backward_done_, summed_;               // recorded if there are several ranks
   Event end_;
-  std::vector<Tensor> losses_;  // of an eager step
-  Tensor hardest_ids_;          // of the latest step
+  std::vector<MicroBatchResult> results_;  // of an eager step
+  Tensor hardest_ids_;                     // of the latest step
   /// By the number of samples of all ranks, from which the size of every micro-batch follows.
   std::map<std::int64_t, std::unique_ptr<CapturedStep>> captured_steps_;
   std::int64_t eager_steps_ = 0;

@@ -9,12 +9,9 @@
 #include "convoy/apps/train/setup.h"
 #include "convoy/apps/train/trace.h"
 #include "convoy/kernels/base/check.h"
-#include "convoy/kernels/reduce.h"
 
 namespace convoy {
 namespace {
-
-constexpr const char* kAlgorithmsKey = "timed_choices";  // of a manifest
 
 /// Returns null if the loss needs no scaling. Only f16 has so small a range that gradients underflow.
 std::unique_ptr<optim::LossScaler> make_scaler(const TrainOptions& options, const Precision& precision,
@@ -32,6 +29,9 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
       train_(parts_.data.train),
       scaler_(make_scaler(options, precision_, parts_.device)),
       parallel_(options_, parts_, precision_.compute),
+      stopping_({.patience = options_.patience}),
+      checkpoint_([this](std::int64_t, bool is_best) { save(is_best); },
+                  {.every_steps = *options_.save_every, .keep_best = options_.keep_best}),
       saver_(parts_.checkpoints, parts_.control) {
   const auto seed = static_cast<std::uint64_t>(options_.seed);
   if (options_.overfit_batch) train_ = first_batch(train_, *options_.batch_size, seed);
@@ -61,6 +61,11 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
                                   .resident = resident,
                                   .defer_images = resident});
   rates_ = std::make_unique<LearningRates>(options_, total_steps_, steps_per_epoch);
+  if (options_.schedule == "plateau")
+    plateau_.emplace(peak_rate(options_), training::PlateauOptions{.factor = *options_.gamma,
+                                                                   .patience = *options_.plateau_patience,
+                                                                   .minimum = options_.min_lr,
+                                                                   .threshold = *options_.plateau_threshold});
   if (options_.ema > 0 || options_.lookahead > 0)
     average_ = std::make_unique<optim::WeightAverage>(parts_.model.root());
   if (options_.profile > 0 || options_.memory)
@@ -85,7 +90,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
   reporter_ = std::make_unique<StepReporter>(
       StepSources{.device = parts_.device,
                   .step = *step_,
-                  .state = state_,
+                  .losses = losses_,
                   .loader = *loader_,
                   .scaler = scaler_.get(),
                   .gradients = parts_.gradients},
@@ -99,11 +104,10 @@ std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
   parallel_.load(checkpoint, other_weights());
   if (optim::WeightAverage* const average = evaluated_average()) average->swap();  // as save() does
   const io::Manifest& manifest = checkpoint.manifest;
-  state_ = read_state(manifest, checkpoint.path);
-  saved_step_ = state_.step;
+  set_state(read_state(manifest, checkpoint.path));
+  checkpoint_.restore(state_.step);
   // A checkpoint is RUN/checkpoints/step_000123.
   if (selection_) selection_->load(checkpoint.path.parent_path().parent_path(), state_.step);
-  if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
   const auto algorithms = manifest.extra.find(kAlgorithmsKey);
   if (algorithms == manifest.extra.end() || options_.compute.deterministic) return std::nullopt;
   const std::optional<std::string> problem = load_algorithm_cache(algorithms->second, parts_.device);
@@ -116,21 +120,32 @@ std::optional<std::string> Trainer::resume(const io::Checkpoint& checkpoint) {
 void Trainer::broadcast_state() {
   if (parts_.world_size() == 1) return;
   parallel_.broadcast(other_weights());
-  state_ = parse_state(parallel_.from_rank_zero(format_state(state_)));
-  saved_step_ = std::stoll(parallel_.from_rank_zero(std::to_string(saved_step_)));
-  if (scaler_ && state_.scale) scaler_->restore(*state_.scale);
+  set_state(parse_state(parallel_.from_rank_zero(format_state(state()))));
+  checkpoint_.restore(std::stoll(parallel_.from_rank_zero(std::to_string(checkpoint_.saved_step()))));
+}
+
+TrainingState Trainer::state() const {
+  TrainingState state = state_;
+  state.train_seconds = times_.total().seconds;
+  state.losses = losses_.state();
+  state.stopping = stopping_.state();
+  if (plateau_) state.plateau = plateau_->state();
+  return state;
+}
+
+void Trainer::set_state(const TrainingState& state) {
+  state_ = state;
+  times_.restore({.seconds = state.train_seconds});
+  losses_.restore(state.losses);
+  stopping_.restore(state.stopping);
+  if (plateau_ && state.plateau) plateau_->restore(*state.plateau);
+  if (scaler_ && state.scale) scaler_->restore(*state.scale);
 }
 
 template <class Function>
 bool Trainer::has(Function TrainerCallbacks::*function) const {
   return std::any_of(callbacks_.begin(), callbacks_.end(),
                      [&](const TrainerCallbacks& each) { return each.*function != nullptr; });
-}
-
-template <class Function, class... Arguments>
-void Trainer::call(Function TrainerCallbacks::*function, const Arguments&... arguments) const {
-  for (const TrainerCallbacks& each : callbacks_)
-    if (each.*function) (each.*function)(arguments...);
 }
 
 int Trainer::run() {
@@ -152,8 +167,12 @@ int Trainer::run_steps() {
     on_parts = [this](std::int64_t step, const StepParts& parts) {
       call(&TrainerCallbacks::on_parts, step, parts);
     };
-  reporter_->set_callbacks([this](const StepReport& report) { call(&TrainerCallbacks::on_step, report); },
-                           std::move(on_parts));
+  reporter_->set_callbacks(
+      [this](const StepReport& report) {
+        call(&TrainerCallbacks::on_step, report);
+        report_epochs();
+      },
+      std::move(on_parts));
   if (average_ && state_.step == 0) average_->reset();
   freeze_ended();
   parallel_.connect(*step_);
@@ -169,13 +188,17 @@ int Trainer::run_steps() {
       signal = parallel_.agree_on_stop();
     }
     const bool stopped = signal != 0;
-    if (save_due() || (stopped && saved_step_ != state_.step)) save();
+    if (checkpoint_.is_due(position()) || (stopped && checkpoint_.saved_step() != state_.step))
+      checkpoint_.save(state_.step);
     if (stopped || finished()) {
       synchronize();  // delivers the remaining reports
       const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
       report(saver_.finish());
     }
     if (finished()) parallel_.check_replicas(state_.step);
+    if ((stopped || finished()) && profile_)
+      if (const std::optional<std::string> problem = profile_->problem())
+        call(&TrainerCallbacks::on_warning, state_.step, *problem);
     if (stopped) return signal;
     if (finished()) {
       if (optim::WeightAverage* const average = evaluated_average()) average->swap();
@@ -203,26 +226,28 @@ void Trainer::take_step() {
   }
   const std::chrono::duration<double, std::milli> data_time = Clock::now() - data_begin;
   const std::int64_t samples = batches.front().global_count;
-  const std::vector<double> rates = rates_->at(state_.step);
+  const std::vector<double> rates =
+      plateau_ ? rates_->at(state_.step, plateau_->rate()) : rates_->at(state_.step);
   if (reporter_->full(batches.size())) synchronize();
   if (profile_) profile_->begin_step();
-  const std::vector<Tensor>& losses = step_->run(batches, rates);
+  const std::vector<MicroBatchResult>& results = step_->run(batches, rates);
   if (profile_ && profile_->end_step()) report_profile();
   if (selection_) selection_->record(batches.front(), step_->hardest_ids());
   // The step is complete, so the position follows before anything else can fail.
   const std::int64_t epoch = state_.epoch;
-  const bool epoch_ends = state_.advance(samples, loader_->steps_per_epoch());
+  state_.advance(samples, loader_->steps_per_epoch());
   buffers_before_step_.clear();
   average_weights();
-  reporter_->add_losses(state_.step, losses);
+  reporter_->add_results({.step = state_.step, .epoch = epoch, .samples = samples}, results);
   dist::enter(parts_.plane, dist::Phase::between);
   report_warnings();
   if (parts_.is_traced()) trace_step(*parts_.profiler, parts_.device, *step_, parallel_.reducer());
 
   reporter_->end_step(
       {.step = state_.step, .epoch = epoch, .samples = state_.samples, .lr = rates.front(), .measured = {}},
-      samples, data_time.count());
-  if (epoch_ends) call(&TrainerCallbacks::on_epoch, epoch);
+      data_time.count());
+  // The rate of the next step depends on the losses of this epoch.
+  if (follows_epochs() && state_.epoch_step == 0) synchronize();
   parallel_.verify_sums(state_.step);
   if (options_.check_replicas > 0 && state_.step % options_.check_replicas == 0)
     parallel_.check_replicas(state_.step);
@@ -277,21 +302,32 @@ void Trainer::check_peers() const {
 
 void Trainer::take_results(const CompletedSteps& completed) {
   const std::optional<optim::LossScaler::State>& scale = completed.scale;
-  for (const LossesInFlight::Loss& loss : completed.losses) {
+  for (const training::StepResult& result : completed.results) {
+    const std::string problem = losses_.problem_of(result);
     // If the loss overflows f16, the step is skipped and its loss is ignored.
-    if (scale && !std::isfinite(loss.value)) continue;
-    if (!std::isfinite(loss.value))
-      fail<NumericError>(
-          "the loss of step {} is {}{}; lower --lr (now {}) or set --clip-norm; {}", loss.step,
-          std::isnan(loss.value) ? std::fabs(loss.value) : loss.value,  // NaN may have a sign
-          loss.step > 1 ? fmt::format(", after {} at step {}", state_.last_loss, loss.step - 1) : "",
-          *options_.lr, last_checkpoint());
-    state_.last_loss = loss.value;
-    state_.loss.add(loss.value);
+    if (!problem.empty() && !scale)
+      fail<NumericError>("{}; lower --lr (now {}) or set --clip-norm; {}", problem, *options_.lr,
+                         last_checkpoint());
+    if (problem.empty()) losses_.on_step(result);
+    if (result.step % steps_per_epoch() == 0) end_epoch(result);
   }
-  state_.train_seconds += completed.seconds;
+  times_.add(completed.times);
   state_.scale = scale;
   if (scale && scale->failed) fail_scaling(*scale);
+}
+
+void Trainer::end_epoch(const training::StepResult& last) {
+  training::EpochResult epoch = losses_.end_epoch();
+  if (epoch.samples == 0) return;  // all steps overflow
+  epoch.epoch = last.epoch;
+  epoch.step = last.step;  // whose loss may overflow
+  ended_epochs_.push_back(epoch);
+  if (follows_epochs()) plateau_->add(epoch.loss);
+}
+
+void Trainer::report_epochs() {
+  for (const training::EpochResult& epoch : std::exchange(ended_epochs_, {}))
+    call(&TrainerCallbacks::on_epoch, epoch);
 }
 
 void Trainer::fail_scaling(const optim::LossScaler::State& scale) {
@@ -305,12 +341,13 @@ void Trainer::fail_scaling(const optim::LossScaler::State& scale) {
 
 std::string Trainer::last_checkpoint() {
   end_save_alone();
-  return saved_step_ < 0 ? "there is no checkpoint yet"
-                         : fmt::format("the checkpoint of step {} is intact", saved_step_);
+  const std::int64_t step = checkpoint_.saved_step();
+  return step < 0 ? "there is no checkpoint yet" : fmt::format("the checkpoint of step {} is intact", step);
 }
 
 void Trainer::synchronize() {
   reporter_->synchronize();
+  report_epochs();
   parallel_.gather_parameters();
   check_peers();  // after a failed collective, the steps that the device has completed mean nothing
 }
@@ -359,60 +396,10 @@ void Trainer::run_evaluation() {
                       .accuracy = evaluation->accuracy,
                       .loss = evaluation->loss,
                       .count = evaluation->count};
-  const bool is_best = !state_.best || evaluation->accuracy > state_.best->accuracy;
-  if (is_best) state_.best = state_.evaluated;
-  state_.evaluations_since_best = is_best ? 0 : state_.evaluations_since_best + 1;
-  best_unsaved_ = is_best && options_.keep_best;
-  call(&TrainerCallbacks::on_evaluation, state_.step, *evaluation, is_best);
-}
-
-bool Trainer::save_due() const {
-  if (best_unsaved_) return true;
-  if (saved_step_ == state_.step) return false;
-  if (finished()) return true;
-  if (state_.step == 0) return false;
-  return *options_.save_every > 0 ? state_.step % *options_.save_every == 0 : state_.epoch_step == 0;
-}
-
-void Trainer::save() {
-  const dist::PhaseScope phase(parts_.plane, dist::Phase::save);
-  const Profiler::Range range(parts_.profiler, "save", "io");
-  report(saver_.finish());  // one at a time
-  synchronize();
-  check_parameters();
-  if (selection_) selection_->save(state_.step);
-  combine_running_statistics();
-  const optim::SwappedWeights swapped(evaluated_average());
-  io::Snapshot state = parallel_.snapshot();
-  state.other_weights = other_weights();
-  if (parallel_.is_sharded() && !saver_.can_write_shards()) {
-    state.shard = {};
-    state.optimizer = parallel_.gather_optimizer();
-  }
-  saver_.start(state, make_manifest(), best_unsaved_);
-  previous_saved_step_ = std::exchange(saved_step_, state_.step);
-  best_unsaved_ = false;
-}
-
-void Trainer::end_save_alone() {
-  if (saver_.shards_pending()) saved_step_ = previous_saved_step_;
-  report(saver_.finish_alone());
-}
-
-void Trainer::report(const std::optional<SaveReport>& save) {
-  if (save) call(&TrainerCallbacks::on_save, *save);
-}
-
-io::Manifest Trainer::make_manifest() const {
-  io::Manifest manifest;
-  if (parts_.rank() > 0) return manifest;
-  manifest.model = parts_.model.name();
-  manifest.extra = parts_.extra;
-  if (std::string algorithms = format_algorithm_cache(parts_.device); !algorithms.empty())
-    manifest.extra[kAlgorithmsKey] = std::move(algorithms);
-  parallel_.write_plan(manifest);
-  write_state(state_, manifest, parts_.data.validation.size() > 0 ? "validation" : "test");
-  return manifest;
+  stopping_.on_evaluation(*state_.evaluated);
+  if (plateau_ && !follows_epochs()) plateau_->on_evaluation(*state_.evaluated);
+  checkpoint_.set_best(stopping_.is_best());
+  call(&TrainerCallbacks::on_evaluation, state_.step, *evaluation, stopping_.is_best());
 }
 
 void Trainer::report_profile() {
@@ -424,22 +411,6 @@ void Trainer::report_profile() {
                                                    {"gradients", gradient_bytes()}}));
   io::write_file_atomically(std::filesystem::path(*options_.out) / "profile.json", profile_trace(*profile_));
   call(&TrainerCallbacks::on_profile, text);
-}
-
-void Trainer::check_parameters() {
-  const std::vector<nn::NamedParameter> parameters = parts_.model.parameters();
-  std::vector<ConstView> views;
-  for (const nn::NamedParameter& parameter : parameters) {
-    parameter.variable.wait_ready();
-    views.push_back(parameter.variable.value().view());
-  }
-  const Tensor norm = Tensor::empty({1}, DType::f64, parts_.device);
-  on(parts_.device.stream(), [&](auto& s) { kernels::global_norm(s, views, norm.view()); });
-  if (!std::isfinite(norm.item()))
-    fail<NumericError>(
-        "the parameters after step {} are not finite and are not saved; the last loss was {}; lower --lr "
-        "(now {}) or set --clip-norm",
-        state_.step, state_.last_loss, *options_.lr);
 }
 
 double Trainer::try_batch() {

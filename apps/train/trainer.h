@@ -21,6 +21,11 @@
 #include "convoy/apps/train/training_state.h"
 #include "convoy/datasets/loader/loader.h"
 #include "convoy/engine/optim/weight_average.h"
+#include "convoy/engine/training/early_stopping.h"
+#include "convoy/engine/training/loss_monitor.h"
+#include "convoy/engine/training/model_checkpoint.h"
+#include "convoy/engine/training/reduce_on_plateau.h"
+#include "convoy/engine/training/time_monitor.h"
 
 namespace convoy {
 
@@ -81,24 +86,32 @@ class Trainer {
   /// no state.
   double try_batch();
 
-  const TrainingState& state() const { return state_; }
+  /// Returns the position of the training, and its results so far.
+  TrainingState state() const;
   std::int64_t total_steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return loader_->steps_per_epoch(); }
-  bool finished() const { return state_.step >= total_steps_ || is_out_of_patience(); }
+  bool finished() const { return state_.step >= total_steps_ || stopping_.should_stop(); }
   /// Returns whether the last --patience evaluations were no better than an earlier one.
-  bool is_out_of_patience() const {
-    return options_.patience > 0 && state_.evaluations_since_best >= options_.patience;
-  }
+  bool is_out_of_patience() const { return stopping_.should_stop(); }
   std::size_t optimizer_bytes() const { return parallel_.optimizer_bytes(); }
   std::size_t gradient_bytes() const { return parallel_.gradient_bytes(); }
 
  private:
+  static constexpr const char* kAlgorithmsKey = "timed_choices";  // of a manifest
+
   /// Returns whether any of the callbacks has this function.
   template <class Function>
   bool has(Function TrainerCallbacks::*function) const;
   /// Calls this function of all callbacks.
   template <class Function, class... Arguments>
-  void call(Function TrainerCallbacks::*function, const Arguments&... arguments) const;
+  void call(Function TrainerCallbacks::*function, const Arguments&... arguments) const {
+    for (const TrainerCallbacks& each : callbacks_)
+      if (each.*function) (each.*function)(arguments...);
+  }
+  /// Returns whether the learning rate follows the training losses of epochs: the schedule plateau without validation.
+  bool follows_epochs() const { return plateau_ && parts_.data.validation.size() == 0; }
+  /// Continues from a state.
+  void set_state(const TrainingState& state);
   int run_steps();
   void take_step();
   void keep_buffers();
@@ -117,15 +130,19 @@ class Trainer {
   /// Reports the warnings of kernels and of the captured step since the last call.
   void report_warnings();
   void check_peers() const;
-  /// Updates state_. Throws NumericError if a loss is not finite or gradients overflow.
+  /// Updates the monitors. Throws NumericError if a loss is not finite or gradients overflow.
   void take_results(const CompletedSteps& completed);
+  /// Queues the result of the epoch whose last step is `last`, and whose results are all read.
+  void end_epoch(const training::StepResult& last);
+  /// Calls on_epoch for the queued results.
+  void report_epochs();
   [[noreturn]] void fail_scaling(const optim::LossScaler::State& scale);
   std::string last_checkpoint();
   bool evaluation_due() const;
   void run_evaluation();
   std::optional<Evaluation> evaluate_now(const data::ImageSet& set, bool views);
-  bool save_due() const;
-  void save();
+  training::ModelCheckpoint::Position position() const;
+  void save(bool is_best);
   io::Manifest make_manifest() const;
   /// Completes a save in progress without the other ranks. One with shards is given up.
   void end_save_alone();
@@ -155,15 +172,18 @@ class Trainer {
   /// The average of --ema, or the slow weights of --lookahead; null without them, and after a complete run().
   std::unique_ptr<optim::WeightAverage> average_;
   std::int64_t total_steps_ = 0;
-  TrainingState state_;
-  std::int64_t saved_step_ = -1;  // step of the latest checkpoint, which may be in progress; -1: none
-  std::int64_t previous_saved_step_ = -1;  // step of the one before it
+  TrainingState state_;  // without the states of the monitors
+  training::LossMonitor losses_;
+  training::TimeMonitor times_;
+  training::EarlyStopping stopping_;
+  training::ModelCheckpoint checkpoint_;              // decides when to save
+  std::optional<training::ReduceOnPlateau> plateau_;  // with --schedule plateau
   CheckpointSaver saver_;
   std::vector<RecoveryPoint> recovery_points_;  // at most two, the newest first
   /// The values of the model's buffers before the current step, if the training may continue in a new group.
   std::vector<Tensor> buffers_before_step_;
-  bool best_unsaved_ = false;  // the last evaluation was the best, and no checkpoint contains it yet
   std::unique_ptr<StepReporter> reporter_;
+  std::vector<training::EpochResult> ended_epochs_;  // that are not yet reported
 };
 
 }  // namespace convoy

@@ -12,19 +12,19 @@ constexpr const char* kKey = "training";
 
 using Json = nlohmann::ordered_json;
 
-Json score_to_json(const std::optional<TrainingState::Score>& score) {
+Json score_to_json(const std::optional<training::EvaluationResult>& score) {
   if (!score) return nullptr;
   return {
       {"step", score->step}, {"accuracy", score->accuracy}, {"loss", score->loss}, {"count", score->count}};
 }
 
-std::optional<TrainingState::Score> score_from_json(const Json& json) {
+std::optional<training::EvaluationResult> score_from_json(const Json& json) {
   if (json.is_null()) return std::nullopt;
   // JSON has no NaN or infinity: a loss that is not finite is stored as null.
-  return TrainingState::Score{.step = json.at("step"),
-                              .accuracy = json.at("accuracy"),
-                              .loss = json.at("loss").is_null() ? NAN : json.at("loss").get<double>(),
-                              .count = json.at("count")};
+  return training::EvaluationResult{.step = json.at("step"),
+                                    .accuracy = json.at("accuracy"),
+                                    .loss = json.at("loss").is_null() ? NAN : json.at("loss").get<double>(),
+                                    .count = json.at("count")};
 }
 
 Json scale_to_json(const std::optional<optim::LossScaler::State>& scale) {
@@ -36,6 +36,39 @@ std::optional<optim::LossScaler::State> scale_from_json(const Json& json) {
   if (json.is_null()) return std::nullopt;
   return optim::LossScaler::State{
       .scale = json.at("scale"), .good_steps = json.at("good_steps"), .skipped = json.at("skipped")};
+}
+
+Json totals_to_json(const training::EpochTotals& totals) {
+  return {{"samples", totals.samples},
+          {"loss", totals.loss},
+          {"counted", totals.counted},
+          {"correct", totals.correct}};
+}
+
+/// Earlier versions have not stored the totals: `json` is null.
+training::EpochTotals totals_from_json(const Json& json) {
+  if (json.is_null()) return {};
+  return {.samples = json.at("samples"),
+          .loss = json.at("loss"),
+          .counted = json.at("counted"),
+          .correct = json.at("correct")};
+}
+
+/// The best loss is null if there is none.
+Json plateau_to_json(const std::optional<training::ReduceOnPlateau::State>& plateau) {
+  if (!plateau) return nullptr;
+  return {{"first", plateau->first},
+          {"rate", plateau->rate},
+          {"best", plateau->best ? Json(*plateau->best) : Json()},
+          {"bad", plateau->bad}};
+}
+
+std::optional<training::ReduceOnPlateau::State> plateau_from_json(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  training::ReduceOnPlateau::State state{
+      .first = json.at("first"), .rate = json.at("rate"), .best = {}, .bad = json.at("bad")};
+  if (!json.at("best").is_null()) state.best = json.at("best").get<double>();
+  return state;
 }
 
 }  // namespace
@@ -58,15 +91,16 @@ void write_state(const TrainingState& state, io::Manifest& manifest, const std::
     manifest.metrics[split + "_accuracy"] = state.evaluated->accuracy;
     manifest.metrics[split + "_loss"] = state.evaluated->loss;
   }
-  const optim::LossAverage::State loss = state.loss.state();
   manifest.extra[kKey] = Json{{"train_seconds", state.train_seconds},
-                              {"loss_sum", loss.sum},
-                              {"loss_weight", loss.weight},
-                              {"last_loss", state.last_loss},
+                              {"loss_sum", state.losses.average.sum},
+                              {"loss_weight", state.losses.average.weight},
+                              {"last_loss", state.losses.last},
+                              {"epoch_totals", totals_to_json(state.losses.totals)},
                               {"loss_scale", scale_to_json(state.scale)},
                               {"evaluated", score_to_json(state.evaluated)},
-                              {"best", score_to_json(state.best)},
-                              {"evaluations_since_best", state.evaluations_since_best}}
+                              {"best", score_to_json(state.stopping.best)},
+                              {"evaluations_since_best", state.stopping.evaluations_since_best},
+                              {"plateau", plateau_to_json(state.plateau)}}
                              .dump();
 }
 
@@ -100,18 +134,19 @@ TrainingState read_state(const io::Manifest& manifest, const std::filesystem::pa
         checkpoint.string(), kKey);
   try {
     const Json json = Json::parse(found->second);
-    TrainingState state{.step = manifest.step,
-                        .epoch = manifest.epoch,
-                        .epoch_step = manifest.epoch_step,
-                        .samples = manifest.samples,
-                        .train_seconds = json.at("train_seconds"),
-                        .last_loss = json.at("last_loss"),
-                        .scale = scale_from_json(json.value("loss_scale", Json())),
-                        .evaluated = score_from_json(json.at("evaluated")),
-                        .best = score_from_json(json.at("best")),
-                        .evaluations_since_best = json.value("evaluations_since_best", std::int64_t{0})};
-    state.loss.restore({.sum = json.at("loss_sum"), .weight = json.at("loss_weight")});
-    return state;
+    return {.step = manifest.step,
+            .epoch = manifest.epoch,
+            .epoch_step = manifest.epoch_step,
+            .samples = manifest.samples,
+            .train_seconds = json.at("train_seconds"),
+            .losses = {.last = json.at("last_loss"),
+                       .average = {.sum = json.at("loss_sum"), .weight = json.at("loss_weight")},
+                       .totals = totals_from_json(json.value("epoch_totals", Json()))},
+            .scale = scale_from_json(json.value("loss_scale", Json())),
+            .evaluated = score_from_json(json.at("evaluated")),
+            .stopping = {.best = score_from_json(json.at("best")),
+                         .evaluations_since_best = json.value("evaluations_since_best", std::int64_t{0})},
+            .plateau = plateau_from_json(json.value("plateau", Json()))};
   } catch (const nlohmann::json::exception& error) {
     fail<CheckpointError>("{}: entry '{}' of manifest.json is damaged: {}", checkpoint.string(), kKey,
                           error.what());

@@ -7,8 +7,10 @@
 #include <string>
 
 #include "convoy/engine/io/manifest.h"
-#include "convoy/engine/optim/loss_average.h"
 #include "convoy/engine/optim/loss_scaler.h"
+#include "convoy/engine/training/early_stopping.h"
+#include "convoy/engine/training/loss_monitor.h"
+#include "convoy/engine/training/reduce_on_plateau.h"
 
 namespace convoy {
 
@@ -19,25 +21,16 @@ struct TrainingState {
   std::int64_t epoch_step = 0;  // number of completed steps of that epoch
   std::int64_t samples = 0;
   double train_seconds = 0;  // time of steps, without evaluations and checkpoints
-  optim::LossAverage loss = optim::LossAverage();
-  double last_loss = 0;  // of the last step whose loss was read
-
+  training::LossMonitor::State losses = {};
   std::optional<optim::LossScaler::State> scale;  // nullopt without loss scaling
 
   /// Moves to the position after a step on `step_samples` samples. Returns whether the step was the last one
   /// of its epoch.
   bool advance(std::int64_t step_samples, std::int64_t steps_per_epoch);
 
-  /// The result of an evaluation after `step` steps.
-  struct Score {
-    std::int64_t step = 0;
-    double accuracy = 0;
-    double loss = 0;
-    std::int64_t count = 0;
-  };
-  std::optional<Score> evaluated;           // the latest evaluation
-  std::optional<Score> best;                // the evaluation with the best accuracy
-  std::int64_t evaluations_since_best = 0;  // later ones
+  std::optional<training::EvaluationResult> evaluated;      // the latest evaluation
+  training::EarlyStopping::State stopping = {};             // the evaluation with the best accuracy
+  std::optional<training::ReduceOnPlateau::State> plateau;  // with the schedule plateau
 };
 
 /// Stores the state in a manifest. Doubles keep all their digits, so a resumed training is bitwise identical.

@@ -15,6 +15,8 @@ namespace convoy::nn {}
 namespace convoy::optim {}
 /// Files: checkpoints, safetensors and ONNX.
 namespace convoy::io {}
+/// Callbacks of a training: losses, times, checkpoints and early stopping.
+namespace convoy::training {}
 /// Networks with a name, built for inputs of given shapes.
 namespace convoy::models {}
 /// Data sets, transforms and loaders.
@@ -39,7 +41,7 @@ namespace convoy::kernels {}
 #include "convoy/engine/ops/ops.h"
 #include "convoy/engine/tensor/tensor.h"
 
-// Networks, optimizers, checkpoints and profiles
+// Networks, optimizers, checkpoints, profiles and callbacks
 #include "convoy/engine/io/checkpoint.h"
 #include "convoy/engine/io/onnx.h"
 #include "convoy/engine/io/state_dict.h"
@@ -56,6 +58,12 @@ namespace convoy::kernels {}
 #include "convoy/engine/optim/optimizer.h"
 #include "convoy/engine/optim/schedule.h"
 #include "convoy/engine/profile/profiler.h"
+#include "convoy/engine/training/callback.h"
+#include "convoy/engine/training/early_stopping.h"
+#include "convoy/engine/training/loss_monitor.h"
+#include "convoy/engine/training/model_checkpoint.h"
+#include "convoy/engine/training/reduce_on_plateau.h"
+#include "convoy/engine/training/time_monitor.h"
 
 // Models and data
 #include "convoy/datasets/dataset.h"

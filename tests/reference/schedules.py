@@ -25,8 +25,25 @@ def warmup_and_cosine(optimizer):
     return schedulers.SequentialLR(optimizer, [rise, fall], [WARMUP])
 
 
+def plateau(losses: torch.Tensor) -> torch.Tensor:
+    """Returns the rate after each loss."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
+    scheduler = schedulers.ReduceLROnPlateau(optimizer, factor=0.3, patience=2, threshold=0.01, min_lr=0.005)
+    values = []
+    for loss in losses.tolist():
+        scheduler.step(loss)
+        values.append(optimizer.param_groups[0]["lr"])
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def compute() -> dict:
+    generator = torch.Generator().manual_seed(1)
+    falling = 0.5 + 2 * torch.exp(-torch.arange(STEPS, dtype=torch.float64) / 8)
+    losses = falling + 0.1 * torch.rand(STEPS, generator=generator, dtype=torch.float64)
+    losses[20] = float("nan")
     return {
+        "plateau_losses": losses,
+        "plateau": plateau(losses),
         "cosine": rates(warmup_and_cosine),
         "linear": rates(lambda o: schedulers.LinearLR(o, 1, 0.1, STEPS)),
         "step": rates(lambda o: schedulers.MultiStepLR(o, [15, 45], gamma=0.3)),

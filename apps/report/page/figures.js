@@ -127,8 +127,12 @@ function formatX(value) {
   return value >= 120 ? `${d3.format(".3~f")(value / 60)} min` : `${d3.format(".3~f")(value)} s`;
 }
 
+/** Returns the lowest and the highest value of a point, which differ if it has an error. */
+const range = (point) => [point.y - (point.error ?? 0), point.y + (point.error ?? 0)];
+
 /**
- * Returns a figure with one curve per series: {name, index, points: [{step, epoch, elapsed, y}], marks}. `smoothed`:
+ * Returns a figure with one curve per series: {name, index, points: [{step, epoch, elapsed, y, error}], marks}. A point
+ * with an error has a bar from y - error to y + error. `smoothed`:
  * the control for smoothing applies. `logarithmic`: the control for the axis applies.
  */
 function lineChart({title, caption, series, format, smoothed = false, logarithmic = false, zero = false}) {
@@ -147,7 +151,7 @@ function lineChart({title, caption, series, format, smoothed = false, logarithmi
     const x = d3.scaleLinear().domain(isZoomed ? settings.zoom : full).range([margin.left, width - margin.right]);
     const [from, to] = x.domain();
     const inside = all.filter((point) => point.x >= from && point.x <= to);
-    let [low, high] = d3.extent(inside.length > 0 ? inside : all, (point) => point.y);
+    let [low, high] = d3.extent((inside.length > 0 ? inside : all).flatMap(range));
     const isLog = logarithmic && settings.log && low > 0;
     if (zero && !isLog) low = Math.min(0, low);
     if (low === high) { low -= Math.abs(low) * 0.1 || 1; high += Math.abs(high) * 0.1 || 1; }
@@ -173,9 +177,16 @@ function lineChart({title, caption, series, format, smoothed = false, logarithmi
       if (each.isSmoothed) stroke(each.raw, 0.25, 1);
       stroke(each.points, 1, 1.8).style("stroke-dasharray", dash(each.index));
       if (!each.marks) continue;
-      for (const point of each.points)
+      for (const point of each.points) {
+        if (point.error) {
+          const [from, to] = range(point).map(y), cap = 4;
+          plot.append("path").attr("class", "error").attr("transform", `translate(${x(point.x)},0)`).style("fill", "none")
+              .style("stroke", color(each.index)).style("stroke-width", 1.5)
+              .attr("d", `M0,${from}V${to}M${-cap},${from}H${cap}M${-cap},${to}H${cap}`);
+        }
         plot.append("path").attr("d", symbol(each.index, point.best ? 70 : 36))
             .attr("transform", `translate(${x(point.x)},${y(point.y)})`).style("fill", color(each.index));
+      }
     }
     addBrush(svg, x, top, height - margin.bottom, width - margin.right);
     addCursor(svg, drawing, curves, x, top, height - margin.bottom, format);
@@ -214,8 +225,9 @@ function addCursor(svg, drawing, curves, x, top, bottom, format) {
       const i = Math.min(bisect(each.points, value), each.points.length - 1);
       const near = i > 0 && value - each.points[i - 1].x < each.points[i].x - value ? each.points[i - 1] : each.points[i];
       if (near.y === null) continue;
-      const name = runs.length > 1 ? `${each.name}: ` : "";
-      lines.push(`${name}${(format || d3.format(".4~g"))(near.y)} at ${X_LABELS[settings.x].split(" ")[0]} ${formatX(near.x)}`);
+      const name = runs.length > 1 ? `${each.name}: ` : "", text = format || d3.format(".4~g");
+      const error = near.error ? ` ± ${d3.format(".2p")(near.error)}` : "";
+      lines.push(`${name}${text(near.y)}${error} at ${X_LABELS[settings.x].split(" ")[0]} ${formatX(near.x)}`);
     }
     if (lines.length === 0) return;
     cursor.attr("x1", place).attr("x2", place).style("display", null);

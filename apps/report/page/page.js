@@ -52,6 +52,31 @@ function table(head, rows, rowClass = () => "") {
 /** Returns the images that a run evaluates while it trains: those that --validation has held out, or the test images. */
 const splitOf = (run) => run.start.validation_images > 0 ? "validation" : "test";
 
+/** The runs of each --repeat that are in the report. */
+const groups = [...new Set(runs.map((run) => run.group))].filter((name) => name !== "")
+    .map((name) => ({name, runs: runs.filter((run) => run.group === name)})).filter((group) => group.runs.length > 1);
+
+/** Returns the mean of values and its standard error; null if a value is missing. */
+function meanWithError(values) {
+  if (values.some((value) => value === null || value === undefined)) return null;
+  return {mean: d3.mean(values), error: d3.deviation(values) / Math.sqrt(values.length)};
+}
+
+/** Returns a row of the table of results with the means of a group, for the columns `names`. */
+function meanRow(group, names) {
+  const columns = {"test accuracy": ["accuracy", percent], "best accuracy": ["best", percent], "six views": ["views", percent],
+    "test loss": ["loss", d3.format(".4f")], "training time": ["seconds", formatDuration], "images/s": ["rate", formatRate],
+    "steps": ["steps", formatRate]};
+  const complete = group.runs.filter((run) => run.state === "complete").map(resultOf);
+  const cells = names.map((name) => {
+    const [key, format] = columns[name];
+    const found = complete.length > 1 ? meanWithError(complete.map((result) => result[key])) : null;
+    if (found === null) return "–";
+    return found.error === 0 ? format(found.mean) : `${format(found.mean)} ± ${format(found.error)}`;
+  });
+  return [`mean of ${complete.length} runs in ${group.name}`, "", ...cells];
+}
+
 /** Returns what a run has reached so far: its result, or its latest evaluation and step. */
 function resultOf(run) {
   const last = run.evaluations[run.evaluations.length - 1], best = d3.max(run.evaluations, (each) => each.accuracy);
@@ -94,8 +119,10 @@ function resultsSection() {
       : ` (${d3.format("+.2f")(100 * (accuracy - results[0].accuracy))})`;
   format["test accuracy"] = (r, i) => r.accuracy === null ? "–" : percent(r.accuracy) + difference(r, i);
   return make("div", {className: "card results"}, table(["run", "state", ...Object.keys(format)], runs.map((run, i) => [
-    make("span", {}, swatch(i), run.name), run.state, ...Object.values(format).map((text) => text(results[i], i))])),
-  make("p", {className: "soft"}, "In brackets: percentage points over the first run."));
+    make("span", {}, swatch(i), run.name), run.state, ...Object.values(format).map((text) => text(results[i], i))])
+      .concat(groups.map((group) => meanRow(group, Object.keys(format))))),
+  make("p", {className: "soft"}, "In brackets: percentage points over the first run.",
+      groups.length > 0 ? " After ±: the standard error of the mean, of complete runs." : ""));
 }
 
 /** Returns the points of a curve of the step events. */
@@ -103,9 +130,21 @@ function pointsOf(run, name) {
   const {step, elapsed} = run.curves;
   return run.curves[name].map((y, i) => ({step: step[i], epoch: step[i] / run.start.steps_per_epoch, elapsed: elapsed[i], y}));
 }
-function evaluationPoints(run, name) {
-  return run.evaluations.map((each) => ({step: each.step, epoch: each.step / run.start.steps_per_epoch,
+/** Returns the points of a field of the run's epochs or evaluations. */
+function eventPoints(run, events, name) {
+  return run[events].map((each) => ({step: each.step, epoch: each.step / run.start.steps_per_epoch,
     elapsed: each.elapsed, y: each[name], best: each.best}));
+}
+
+/** Returns the means of an evaluated field over the runs of a group, at the steps that all of them have evaluated. */
+function meanPoints(group, name) {
+  const all = group.runs.map((run) => eventPoints(run, "evaluations", name));
+  return all[0].flatMap((first) => {
+    const same = all.map((points) => points.find((point) => point.step === first.step));
+    if (same.some((point) => point === undefined)) return [];
+    const {mean, error} = meanWithError(same.map((point) => point.y));
+    return [{...first, elapsed: d3.mean(same, (point) => point.elapsed), y: mean, error, best: false}];
+  });
 }
 
 function curvesSection() {
@@ -117,9 +156,14 @@ function curvesSection() {
   const charts = [
     {title: "Training loss", series: all((run) => pointsOf(run, "loss")), smoothed: true, logarithmic: true,
       caption: `Mean over the batch, before the step.${means}`},
-    {title: `${evaluated} accuracy`, series: all((run) => evaluationPoints(run, "accuracy"), true), format: d3.format(".1%"),
+    {title: `${evaluated} accuracy`, series: all((run) => eventPoints(run, "evaluations", "accuracy"), true), format: d3.format(".1%"),
       caption: "The larger marks were the best so far."},
-    {title: `${evaluated} loss`, series: all((run) => evaluationPoints(run, "loss"), true), logarithmic: true},
+    {title: `${evaluated} accuracy, mean`, format: d3.format(".1%"),
+      series: groups.map((group, index) => ({name: group.name, index, points: meanPoints(group, "accuracy"), marks: true})),
+      caption: "Over the runs of each --repeat. The bars are one standard error of the mean."},
+    {title: "Training accuracy", series: all((run) => eventPoints(run, "epochs", "accuracy"), true), format: d3.format(".1%"),
+      caption: "Of the samples of each epoch: augmented, each before the step that it was in."},
+    {title: `${evaluated} loss`, series: all((run) => eventPoints(run, "evaluations", "loss"), true), logarithmic: true},
     {title: "Learning rate", series: all((run) => pointsOf(run, "lr")), zero: true},
     {title: "Images per second", series: all((run) => pointsOf(run, "images_per_second")), smoothed: true, zero: true,
       format: d3.format("~s"), caption: "Of all ranks."},

@@ -1,4 +1,5 @@
-// LossLog: collects the losses of steps on the device, because reading a loss blocks the host.
+// LossLog: collects the losses of steps and their counts of correct samples on the device, because reading them
+// blocks the host.
 #pragma once
 
 #include <cstdint>
@@ -7,53 +8,61 @@
 
 #include "convoy/comm/core/communicator.h"
 #include "convoy/engine/tensor/readback.h"
+#include "convoy/engine/training/callback.h"
 
 namespace convoy {
+
+/// What a step computes on one micro-batch, in device memory.
+struct MicroBatchResult {
+  Tensor loss;  // [1]: the part of the mean loss of the global batch
+  /// [1], of the type of the loss: the number of samples whose label has the largest logit. Undefined if labels are
+  /// mixed.
+  Tensor correct;
+};
 
 /// The losses of some steps, being copied to the host.
 class LossesInFlight {
  public:
   struct Step {
-    std::int64_t step;
-    int parts;  // number of micro-batches; the loss of the step is their sum
-  };
-  struct Loss {
-    std::int64_t step;
-    double value;
+    training::StepResult result;  // without the loss and the count
+    int parts;                    // number of micro-batches; the loss of the step is their sum
   };
 
-  /// Starts the copy. `values` holds the losses of all micro-batches of `steps`, in order.
+  /// Starts the copy. `values` holds the loss and the count of all
+  /// micro-batches of `steps`, in order; the count is NaN if there is none.
   LossesInFlight(std::vector<Step> steps, const Tensor& values);
-  /// Returns whether losses() would not block.
+  /// Returns whether results() would not block.
   bool ready() const { return !values_ || values_->ready(); }
-  /// Returns one loss per step. Blocks until the copy is complete.
-  std::vector<Loss> losses() const;
+  /// Returns the result of each step. Blocks until the copy is complete.
+  std::vector<training::StepResult> results() const;
 
  private:
   std::vector<Step> steps_;
   std::unique_ptr<Readback> values_;  // null without steps
 };
 
-/// A buffer in device memory for the losses of several steps.
+/// A buffer in device memory for the losses and counts of several steps.
 class LossLog {
  public:
   /// Creates a log for losses of type `dtype`, with room for `capacity` micro-batches between two calls of
-  /// take(). With a communicator, take() sums each loss over all ranks.
+  /// take(). With a communicator, take() sums the losses and counts over all ranks.
   LossLog(const DeviceContext& device, DType dtype, std::int64_t capacity,
           dist::Communicator* comm = nullptr);
 
-  /// Copies the loss [1] of each micro-batch of a step. Throws UsageError if full(parts.size()). Does not
-  /// block.
-  void add(std::int64_t step, const std::vector<Tensor>& parts);
+  /// Copies the results of the micro-batches of a step, whose position is `step`. Throws UsageError if
+  /// full(parts.size()). Does not block.
+  void add(const training::StepResult& step, const std::vector<MicroBatchResult>& parts);
   /// Returns whether there is no room for another `parts` micro-batches.
-  bool full(std::size_t parts) const { return next_ + static_cast<std::int64_t>(parts) > values_.size(0); }
+  bool full(std::size_t parts) const {
+    return next_ + 2 * static_cast<std::int64_t>(parts) > values_.size(0);
+  }
   /// Returns all losses since the last call and empties the log. Collective if there is a communicator. Does
   /// not block.
   LossesInFlight take();
 
  private:
   dist::Communicator* comm_;
-  Tensor values_;
+  Tensor values_;  // a loss and a count for each micro-batch
   std::int64_t next_ = 0;
   std::vector<LossesInFlight::Step> steps_;
 };

@@ -13,9 +13,20 @@ namespace convoy {
 StepProfile::StepProfile(const DeviceContext& device, std::int64_t steps, bool with_memory,
                          std::int64_t total_steps)
     : device_(device), steps_(steps), with_memory_(with_memory) {
-  check(total_steps >= kWarmupSteps + steps, "{}: found a training of {}, expected at least {}",
-        with_memory ? "--memory" : fmt::format("--profile {}", steps), counted(total_steps, "step"),
-        kWarmupSteps + steps);
+  check(total_steps >= kWarmupSteps + steps, "{}: found a training of {}, expected at least {}", flag(),
+        counted(total_steps, "step"), kWarmupSteps + steps);
+}
+
+std::string StepProfile::flag() const {
+  return with_memory_ ? "--memory" : fmt::format("--profile {}", steps_);
+}
+
+std::optional<std::string> StepProfile::problem() const {
+  if (steps_done_ == steps_) return std::nullopt;
+  return fmt::format(
+      "{}: no profile, because this run has made {}; expected at least {}, of which the first {} are "
+      "not profiled",
+      flag(), counted(steps_begun_, "step"), kWarmupSteps + steps_, kWarmupSteps);
 }
 
 StepProfile::~StepProfile() {

@@ -71,6 +71,9 @@ class StepProfile final : private OpObserver, private MemoryListener {
   /// Ends the step. If it was observed, blocks until the device has completed it. Returns whether it was the last one.
   bool end_step();
 
+  /// Returns why there is no profile, if the training ends now; nullopt if it is complete.
+  std::optional<std::string> problem() const;
+
   /// Returns the calls of all profiled steps in their order.
   const std::vector<ProfiledCall>& calls() const { return calls_; }
   /// Returns the number of profiled steps.
@@ -94,6 +97,8 @@ class StepProfile final : private OpObserver, private MemoryListener {
   void released(const CachingAllocator& allocator, const void* block, std::size_t bytes) noexcept override;
   void note(const CachingAllocator& allocator, const void* block, std::int64_t bytes) noexcept;
   void add(ProfiledCall call);
+  /// Returns the flag that asks for the profile.
+  std::string flag() const;
 
   DeviceContext device_;
   std::int64_t steps_, steps_done_ = 0, steps_begun_ = 0;

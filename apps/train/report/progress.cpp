@@ -81,7 +81,7 @@ void Progress::evaluating(std::int64_t done, std::int64_t count) {
 void Progress::evaluated(double accuracy, const std::string& text) {
   time_left_.evaluated(Clock::now());
   accuracy_ = accuracy;
-  if (!options_.quiet) line(text);
+  note(text);
 }
 
 void Progress::line(const std::string& text) {

@@ -50,6 +50,10 @@ class Progress {
   void evaluated(double accuracy, const std::string& text);
   /// Prints a permanent line above the line of progress.
   void line(const std::string& text);
+  /// Does the same unless ProgressOptions::quiet.
+  void note(const std::string& text) {
+    if (!options_.quiet) line(text);
+  }
 
  private:
   void draw(const std::string& text);

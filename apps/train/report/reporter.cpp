@@ -90,7 +90,9 @@ Reporter::Reporter(const std::filesystem::path& log, std::optional<std::int64_t>
       progress_(progress_options(setup, trainer, job)),
       directory_(log.parent_path()),
       classes_(setup.data.classes),
-      steps_per_epoch_(trainer.steps_per_epoch()) {}
+      steps_per_epoch_(trainer.steps_per_epoch()),
+      steps_per_evaluation_(*setup.options.eval_every * steps_per_epoch_),
+      total_steps_(trainer.total_steps()) {}
 
 void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job) {
   std::vector<std::string> hosts;  // by node number
@@ -123,6 +125,7 @@ void Reporter::warn(const std::string& text, std::int64_t step) {
 TrainerCallbacks Reporter::callbacks() {
   TrainerCallbacks callbacks;
   callbacks.on_step = [this](const StepReport& report) { on_step(report); };
+  callbacks.on_epoch = [this](const training::EpochResult& report) { on_epoch(report); };
   callbacks.on_evaluation = [this](std::int64_t step, const Evaluation& evaluation, bool is_best) {
     on_evaluation(step, evaluation, is_best);
   };
@@ -173,6 +176,20 @@ void Reporter::on_step(const StepReport& report) {
   progress_.step(report);
 }
 
+void Reporter::on_epoch(const training::EpochResult& report) {
+  Json epoch = {
+      {"step", report.step}, {"epoch", report.epoch}, {"samples", report.samples}, {"loss", report.loss}};
+  if (report.accuracy) epoch["accuracy"] = *report.accuracy;
+  log_.write("epoch", epoch);
+  last_epoch_ = report;
+  // The line of an evaluation has the accuracy too.
+  const bool is_evaluated =
+      report.step == total_steps_ || (steps_per_evaluation_ > 0 && report.step % steps_per_evaluation_ == 0);
+  if (report.accuracy && !is_evaluated && steps_per_epoch_ > 1)
+    progress_.note(fmt::format("epoch {}: training accuracy {:.2f}%, loss {:.4f}", report.epoch + 1,
+                               *report.accuracy * 100, report.loss));
+}
+
 void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best) {
   const std::int64_t epoch = std::max<std::int64_t>(step - 1, 0) / steps_per_epoch_;
   log_.write("eval", {{"step", step},
@@ -182,19 +199,21 @@ void Reporter::on_evaluation(std::int64_t step, const Evaluation& evaluation, bo
                       {"accuracy", evaluation.accuracy},
                       {"count", evaluation.count},
                       {"best", is_best}});
-  progress_.evaluated(evaluation.accuracy,
-                      fmt::format("evaluation at step {}: {} accuracy {:.2f}%, loss {:.4f}{}", step, split_,
-                                  evaluation.accuracy * 100, evaluation.loss, is_best ? " (best)" : ""));
+  std::string text = fmt::format("evaluation at step {}: {} accuracy {:.2f}%, loss {:.4f}{}", step, split_,
+                                 evaluation.accuracy * 100, evaluation.loss, is_best ? " (best)" : "");
+  if (last_epoch_ && last_epoch_->step == step && last_epoch_->accuracy)
+    text += fmt::format("; training accuracy {:.2f}%", *last_epoch_->accuracy * 100);
+  progress_.evaluated(evaluation.accuracy, text);
   if (is_best) write_evaluation(directory_, step, evaluation, classes_);
 }
 
 Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
-  const TrainingState& state = trainer.state();
+  const TrainingState state = trainer.state();
   const std::string split = setup.data.validation.size() > 0 ? "validation" : "test";
   Json result = {{split + "_accuracy", state.evaluated->accuracy},
                  {split + "_loss", state.evaluated->loss},
-                 {"best_accuracy", state.best->accuracy},
-                 {"best_step", state.best->step},
+                 {"best_accuracy", state.stopping.best->accuracy},
+                 {"best_step", state.stopping.best->step},
                  {"train_seconds", state.train_seconds},
                  {"images_per_second", static_cast<double>(state.samples) / state.train_seconds},
                  {"steps", state.step},

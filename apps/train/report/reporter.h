@@ -35,6 +35,7 @@ class Reporter {
 
  private:
   void on_step(const StepReport& report);
+  void on_epoch(const training::EpochResult& report);
   void on_evaluation(std::int64_t step, const Evaluation& evaluation, bool is_best);
 
   RunLog log_;
@@ -43,6 +44,9 @@ class Reporter {
   std::filesystem::path directory_;
   std::vector<std::string> classes_;
   std::int64_t steps_per_epoch_;
+  std::int64_t steps_per_evaluation_;  // 0: at the end only
+  std::int64_t total_steps_;
+  std::optional<training::EpochResult> last_epoch_;
 };
 
 /// Returns the fields of the result event. With --validation, those of the test images are missing.

@@ -25,7 +25,7 @@ class LogSchema : public ::testing::Test {
 std::unique_ptr<Workshop> LogSchema::workshop;
 
 TEST_F(LogSchema, RefusesChangedFields) {
-  for (const char* kind : {"start", "step", "eval", "save", "warning", "result"}) {
+  for (const char* kind : {"start", "step", "epoch", "eval", "save", "warning", "result"}) {
     const std::vector<Json> events = workshop->events("run", kind);
     ASSERT_FALSE(events.empty()) << kind;
     ASSERT_EQ(log_violation(events.back()), "");
@@ -65,7 +65,7 @@ print(sorted({line["event"] for line in lines}))
                  {CONVOY_SOURCE_DIR "/docs/log.schema.json", workshop->path("run") / "log.jsonl"});
   const ProcessResult result = run_program(command);
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out, "['eval', 'result', 'save', 'start', 'step', 'warning']\n");
+  EXPECT_EQ(result.out, "['epoch', 'eval', 'result', 'save', 'start', 'step', 'warning']\n");
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ TEST_F(Colors, PredictionNamesTheColor) {
   EXPECT_THAT(words[3], HasSubstr("%  green"));
   EXPECT_EQ(words[4], "standard input");
   EXPECT_THAT(words[5], HasSubstr("%  blue"));
+  EXPECT_THAT(run.err, HasSubstr("warning: skipped 1 other file in the directories, expected names of "));
 
   const ProcessResult all = workshop->run("convoy-predict", {"--checkpoint", checkpoint(), red});
   EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 4) << "one file name and three classes";

@@ -178,10 +178,12 @@ TEST(EvaluationFile, IsWrittenToADirectoryThatHasVanished) {
 
 TEST(TrainingState, RoundTripsBitForBit) {
   TrainingState state{.step = 7, .epoch = 1, .epoch_step = 2, .samples = 900, .train_seconds = 0.1 + 0.2};
-  state.loss.add(1.0 / 3);
-  state.loss.add(2.0 / 7);
-  state.last_loss = 2.0 / 7;
-  state.best = TrainingState::Score{.step = 5, .accuracy = 0.1 + 0.7, .loss = 1.0 / 9, .count = 100};
+  training::LossMonitor losses;
+  losses.on_step({.step = 6, .samples = 100, .loss = 1.0 / 3, .correct = 61});
+  losses.on_step({.step = 7, .samples = 100, .loss = 2.0 / 7, .correct = 62});
+  state.losses = losses.state();
+  state.stopping.best =
+      training::EvaluationResult{.step = 5, .accuracy = 0.1 + 0.7, .loss = 1.0 / 9, .count = 100};
   io::Manifest manifest;
   write_state(state, manifest);
   TrainingState back = read_state(manifest, "test");
@@ -190,12 +192,18 @@ TEST(TrainingState, RoundTripsBitForBit) {
   EXPECT_EQ(back.epoch_step, 2);
   EXPECT_EQ(back.samples, 900);
   EXPECT_EQ(back.train_seconds, state.train_seconds);
-  EXPECT_EQ(back.last_loss, state.last_loss);
+  EXPECT_EQ(back.losses.last, state.losses.last);
   EXPECT_FALSE(back.evaluated.has_value());
-  EXPECT_EQ(back.best->accuracy, state.best->accuracy);
-  state.loss.add(0.1);
-  back.loss.add(0.1);
-  EXPECT_EQ(back.loss.value(), state.loss.value());
+  EXPECT_EQ(back.stopping.best->accuracy, state.stopping.best->accuracy);
+  training::LossMonitor continued;
+  continued.restore(back.losses);
+  for (training::LossMonitor* each : {&losses, &continued})
+    each->on_step({.step = 8, .samples = 50, .loss = 0.1, .correct = 31});
+  EXPECT_EQ(continued.average(), losses.average());
+  const training::EpochResult epoch = continued.end_epoch(), expected = losses.end_epoch();
+  EXPECT_EQ(epoch.loss, expected.loss);
+  EXPECT_EQ(epoch.accuracy, expected.accuracy);
+  EXPECT_EQ(epoch.samples, 250);
 
   manifest.extra["training"] = "{\"train_seconds\": 1}";
   EXPECT_THROW(read_state(manifest, "test"), CheckpointError);

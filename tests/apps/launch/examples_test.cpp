@@ -117,6 +117,21 @@ TEST_F(Examples, CustomProgramTrainsItsNetworkOnItsData) {
   EXPECT_GE(std::stod(match[1]), 90);
 }
 
+TEST_F(Examples, CallbacksFollowATrainingLoop) {
+  const std::string out = (directory.path() / "run").string();
+  const ProcessResult result =
+      run_program({program("callbacks"), (directory.path() / "absent").string(), "2", out},
+                  {.environment = {{"CUDA_VISIBLE_DEVICES", ""}}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("step 100: loss "));
+  for (const char* epoch : {"epoch 1: ", "epoch 2: "})
+    for (const char* line : {"[0-9.]+ s, [0-9.]+ ms per step, [0-9]+ samples/s\n",
+                             "training accuracy [0-9.]+%\n", "test accuracy [0-9.]+% \\(best\\)\n"})
+      EXPECT_TRUE(std::regex_search(result.out, std::regex(std::string(epoch) + line))) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("checkpoint of step 158 in " + out));
+  EXPECT_EQ(read_text(directory.path() / "run/checkpoints/BEST"), "step_000158\n");
+}
+
 TEST_F(Examples, CustomProgramListsItsNetworkAndItsData) {
   const ProcessResult help = run_program({program("custom_program"), "--help"});
   EXPECT_THAT(help.out, HasSubstr(", gated\n"));

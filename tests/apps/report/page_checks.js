@@ -19,6 +19,7 @@ addEventListener("load", () => {
     };
   }
   result.figures = figures.map((figure) => figure.querySelector("h3").textContent);
+  result.results = document.getElementById("results").textContent;
   result.saved = figures.map((figure) => svgText(figure.querySelector("svg")));
   result.links = [...document.querySelectorAll("nav a")].map((link) => document.querySelector(link.hash) !== null);
   result.mistakes = document.querySelectorAll(".mistakes canvas").length;

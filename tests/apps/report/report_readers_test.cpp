@@ -93,8 +93,9 @@ TEST_F(ReportReaders, ChromiumDrawsThePage) {
       }
       EXPECT_NE(checks["themes"]["light"]["ink"], checks["themes"]["dark"]["ink"]);
       const std::string figures = checks["figures"].dump();
-      for (const char* title : {"Training loss", "Test accuracy", "Test loss", "Learning rate",
-                                "Images per second", "Confusion matrix", "Timeline of a step"})
+      for (const char* title :
+           {"Training loss", "Test accuracy", "Training accuracy", "Test loss", "Learning rate",
+            "Images per second", "Confusion matrix", "Timeline of a step"})
         EXPECT_THAT(figures, HasSubstr(title));
       for (const Json& link : checks["links"]) EXPECT_EQ(link, true);
       EXPECT_GE(checks["mistakes"], 10);
@@ -104,6 +105,20 @@ TEST_F(ReportReaders, ChromiumDrawsThePage) {
             << "needs the style sheet of the page";
       }
     }
+}
+
+TEST_F(ReportReaders, ChromiumDrawsTheMeanOfARepetition) {
+  if (find_browser().empty()) GTEST_SKIP() << "needs Chromium (Debian: chromium-headless-shell)";
+  ASSERT_EQ(workshop.train("repeated", {"--lr", "0.002", "--repeat", "2"}).exit_code, 0);
+  const Json checks = check_page(workshop, {"repeated"}, 1280);
+  ASSERT_TRUE(checks.is_object());
+  EXPECT_EQ(checks["problems"], Json::array());
+  const auto title = std::find(checks["figures"].begin(), checks["figures"].end(), "Test accuracy, mean");
+  ASSERT_NE(title, checks["figures"].end()) << checks["figures"];
+  const std::string figure = checks["saved"][static_cast<std::size_t>(title - checks["figures"].begin())];
+  EXPECT_THAT(figure, HasSubstr("class=\"error\"")) << "no error bar";
+  EXPECT_THAT(checks["results"].get<std::string>(), HasSubstr("mean of 2 runs in "));
+  EXPECT_THAT(checks["results"].get<std::string>(), HasSubstr("% ± "));
 }
 
 TEST_F(ReportReaders, ChromiumRunsNoMarkupOfFiles) {

@@ -67,6 +67,7 @@ TEST(Report, ShowsATraining) {
   EXPECT_EQ(run["curves"]["step"].size(), steps.size());
   EXPECT_EQ(run["curves"]["loss"].back(), steps.back()["loss"]);
   EXPECT_EQ(run["evaluations"].size(), 2U);
+  EXPECT_EQ(run["epochs"].size(), 2U);
   EXPECT_EQ(run["result"]["test_accuracy"], workshop.result("run")["test_accuracy"]);
   EXPECT_EQ(run["evaluation"]["confusion"].size(), 10U);
   EXPECT_THAT(run["evaluation"]["mistakes_image"].get<std::string>(),
@@ -85,7 +86,8 @@ TEST(Report, WritesATableAndEventFiles) {
   EXPECT_FALSE(fs::exists(workshop.path("run") / "report.html")) << "not asked for";
   const std::string table = read_text(workshop.path("new/table.csv"));
   EXPECT_THAT(table, ::testing::StartsWith("run,event,time,elapsed,step,epoch,samples,loss,"));
-  EXPECT_EQ(count_of(table, "\r\n"), 1 + 20 + 2 + 1U) << "the header, steps, evaluations and the result";
+  EXPECT_EQ(count_of(table, "\r\n"), 1 + 20 + 2 + 2 + 1U)
+      << "the header, steps, epochs, evaluations and the result";
 
   const std::string events = read_text(workshop.path("events") / "run" / report::kEventFile);
   std::size_t records = 0;
@@ -102,9 +104,10 @@ TEST(Report, WritesATableAndEventFiles) {
               report::crc32c(events.substr(at + 12, length)));
     at += 16 + length;
   }
-  EXPECT_EQ(records, 1 + 20 + 2 + 1U) << "the version, steps, evaluations and the result";
+  EXPECT_EQ(records, 1 + 20 + 2 + 2 + 1U) << "the version, steps, epochs, evaluations and the result";
   EXPECT_EQ(count_of(events, "train/loss"), 20U);
   EXPECT_EQ(count_of(events, "test/accuracy"), 2U);
+  EXPECT_EQ(count_of(events, "train/epoch_accuracy"), 2U);
 }
 
 TEST(Report, ComparesRunsWhoseNamesDiffer) {
@@ -118,6 +121,30 @@ TEST(Report, ComparesRunsWhoseNamesDiffer) {
   const Json data = data_of(read_text(page));
   EXPECT_EQ(data["runs"][0]["name"], "a/run");
   EXPECT_EQ(data["runs"][1]["name"], "b/run");
+}
+
+TEST(Report, ShowsTheRunsOfARepetition) {
+  const TempDirectory directory;
+  const auto write = [&](const std::string& name, double accuracy) {
+    const Json result{{"event", "result"}, {"test_accuracy", accuracy}};
+    write_run(directory, name, kStart + result.dump() + "\n");
+  };
+  write("all/seed-10", 0.9);
+  write("all/seed-9", 0.8);
+  write("all/seed-x", 0.1);
+  fs::create_directories(directory.path() / "all/seed-11");  // not begun
+  const std::vector<report::RunDirectories> found =
+      report::directories_of_runs({directory.path() / "all", directory.path() / "all/seed-x"});
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0].run.filename(), "seed-9") << "in the order of numbers";
+  EXPECT_EQ(found[1].run.filename(), "seed-10");
+  EXPECT_EQ(found[2].group, "");
+  const ProcessResult report = run_program({program("convoy-report"), directory.path() / "all"});
+  ASSERT_EQ(report.exit_code, 0) << report.err;
+  const Json data = data_of(read_text(directory.path() / "all/report.html"));
+  ASSERT_EQ(data["runs"].size(), 2U);
+  EXPECT_EQ(data["runs"][1]["name"], "seed-10");
+  EXPECT_EQ(data["runs"][0]["group"], (directory.path() / "all").string());
 }
 
 TEST(Report, TextOfFilesIsNoMarkup) {

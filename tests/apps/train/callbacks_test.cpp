@@ -33,7 +33,11 @@ TEST(TrainerCallbacks, ArriveInTheOrderOfEvents) {
     EXPECT_GT(report.measured->loss, 0);
     events.push_back("step " + std::to_string(report.step));
   };
-  callbacks.on_epoch = [&](std::int64_t epoch) { events.push_back("epoch " + std::to_string(epoch)); };
+  callbacks.on_epoch = [&](const training::EpochResult& report) {
+    EXPECT_EQ(report.samples, 10000);
+    EXPECT_GT(report.accuracy, 0.05) << "chance is 10 %";
+    events.push_back("epoch " + std::to_string(report.epoch));
+  };
   callbacks.on_evaluation = [&](std::int64_t step, const Evaluation& evaluation, bool) {
     EXPECT_GT(evaluation.count, 0);
     events.push_back("evaluation " + std::to_string(step));

@@ -97,6 +97,15 @@ TEST(LearningRates, AreThoseOfPyTorchsSchedulers) {
   expect({.batch_size = 64, .lr = 0.2, .schedule = "one-cycle", .lr_rule = "sqrt", .lr_base_batch = 16});
 }
 
+TEST(LearningRates, AreAtMostTheLimitOfAPlateau) {
+  const TrainOptions options = resolved(
+      {.lr = 0.5, .schedule = "plateau", .warmup = TrainingLength::parse("3steps"), .freeze = "a=1"});
+  const LearningRates rates(options, 30, 10);
+  EXPECT_THAT(rates.at(0, 0.25), ElementsAre(0.125, 0.125)) << "the warmup is below the limit";
+  EXPECT_THAT(rates.at(3, 0.5), ElementsAre(0.5, 0.5));
+  EXPECT_THAT(rates.at(12, 0.25), ElementsAre(0.25, 0));
+}
+
 TEST(LearningRates, RefuseAWarmupLongerThanTheTraining) {
   const TrainOptions options = resolved({.lr = 0.4, .warmup = TrainingLength::parse("6epochs")});
   EXPECT_THAT(message_of<UsageError>([&] { LearningRates(options, 60, 10); }),
@@ -105,8 +114,8 @@ TEST(LearningRates, RefuseAWarmupLongerThanTheTraining) {
 }
 
 TEST(LearningRates, AFrozenRateIsZeroWithEverySchedule) {
-  for (const char* schedule :
-       {"constant", "linear", "cosine", "step", "triangle", "exponential", "polynomial", "one-cycle"}) {
+  for (const char* schedule : {"constant", "linear", "cosine", "step", "triangle", "exponential",
+                               "polynomial", "one-cycle", "plateau"}) {
     const TrainOptions options = resolved({.lr = 0.5, .schedule = schedule, .freeze = "a=1"});
     const LearningRates rates(options, 30, 3);
     EXPECT_GT(rates.at(2)[1], 0) << schedule;

@@ -39,6 +39,14 @@ std::map<std::int64_t, double> losses_by_step(const Workshop& workshop, const st
   return losses;
 }
 
+/// Returns the epoch events without their times.
+std::vector<Json> epochs_of(const Workshop& workshop, const std::string& out) {
+  std::vector<Json> epochs = workshop.events(out, "epoch");
+  for (Json& epoch : epochs)
+    for (const char* name : {"time", "elapsed"}) epoch.erase(name);
+  return epochs;
+}
+
 /// Blocks until the run has logged `step` or has ended. Independent of the load of the machine.
 void wait_for_step(Process& process, const Workshop& workshop, const std::string& out, int step) {
   const std::string line = "\"step\":" + std::to_string(step) + ",";
@@ -60,6 +68,8 @@ TEST_P(Kill, ResumedRunEndsWithTheSameBytes) {
   const std::string hash = workshop.result("whole")["parameters_hash"];
   const std::map<std::int64_t, double> losses = losses_by_step(workshop, "whole");
   ASSERT_EQ(losses.size(), std::size_t{kSteps});
+  const std::vector<Json> epochs = epochs_of(workshop, "whole");
+  ASSERT_EQ(epochs.size(), 5U);
 
   std::mt19937 random(GetParam());
   int interrupted = 0;
@@ -83,6 +93,7 @@ TEST_P(Kill, ResumedRunEndsWithTheSameBytes) {
     ASSERT_EQ(last.exit_code, 0) << last.err;
     EXPECT_EQ(workshop.result(out)["parameters_hash"], hash) << out;
     EXPECT_EQ(losses_by_step(workshop, out), losses) << out;
+    EXPECT_EQ(epochs_of(workshop, out), epochs) << out;
   }
   EXPECT_GE(interrupted, 4) << "too many runs ended before they were killed";
 }

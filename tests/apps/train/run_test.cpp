@@ -79,6 +79,49 @@ TEST(Run, WritesLogCheckpointsAndSamples) {
   EXPECT_THAT(run.out, ::testing::Not(HasSubstr("\r"))) << "a progress bar was drawn in a pipe";
 }
 
+// At a rate of 0, all samples of an epoch are seen with the same parameters.
+TEST(Run, TrainingAccuracyIsThatOfAllSamplesOfTheEpoch) {
+  const Workshop workshop;
+  ASSERT_EQ(workshop.train("start", {"--epochs", "2"}).exit_code, 0);
+  const std::string start = workshop.path("start").string();
+  const ProcessResult evaluation =
+      workshop.run("convoy-evaluate", {"--checkpoint", start, "--data", workshop.path("digits"), "--split",
+                                       "train", "--json", workshop.path("train.json"), "--device", "cpu"});
+  ASSERT_EQ(evaluation.exit_code, 0) << evaluation.err;
+  const Json expected = Json::parse(read_text(workshop.path("train.json")));
+  EXPECT_GT(expected["accuracy"], 0.2) << "chance is 0.1, which one class for all images reaches";
+  EXPECT_LT(expected["accuracy"], 0.98);
+  const std::vector<Arguments> variants = {
+      {"--log-every", "7"}, {"--micro-batch-size", "9"}, {"--devices", "2"}, {"--hardest", "0.3"}};
+  for (const Arguments& variant : variants) {
+    Arguments flags = {"--lr", "0", "--batch-size", "48", "--init-from", start};  // 320 = 6 * 48 + 32
+    flags.insert(flags.end(), variant.begin(), variant.end());
+    const ProcessResult run = workshop.train(variant[0], flags);
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    const std::vector<Json> epochs = workshop.events(variant[0], "epoch");
+    ASSERT_EQ(epochs.size(), 2U) << variant[0];
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(epochs[i]["epoch"], i);
+      EXPECT_EQ(epochs[i]["step"], 7 * (i + 1));
+      EXPECT_EQ(epochs[i]["samples"], 320);
+      EXPECT_EQ(epochs[i]["accuracy"], expected["accuracy"]) << variant[0];
+      if (variant[0] == "--hardest") continue;
+      EXPECT_NEAR(epochs[i]["loss"].get<double>(), expected["loss"].get<double>(), 1e-5);  // f32
+    }
+    const std::string text =
+        fmt::format("; training accuracy {:.2f}%\n", 100 * expected["accuracy"].get<double>());
+    EXPECT_THAT(run.out, HasSubstr(text));
+  }
+}
+
+TEST(Run, TrainingAccuracyIsPrintedWithoutAnEvaluation) {
+  const Workshop workshop;
+  const ProcessResult run = workshop.train("run", {"--eval-every", "0"});
+  EXPECT_THAT(run.out, HasSubstr("\nepoch 1: training accuracy "));
+  EXPECT_THAT(run.out, ::testing::Not(HasSubstr("\nepoch 2: "))) << "the last evaluation has it";
+  EXPECT_EQ(workshop.events("run", "epoch").size(), 2U);
+}
+
 TEST(Run, ConfigurationInTheLogIsThatOfConfigToml) {
   const Workshop workshop;
   ASSERT_EQ(workshop.train("run", {"--max-steps", "1", "--augment", "crop=2,flip"}).exit_code, 0);
@@ -297,6 +340,11 @@ TEST(Run, ProfileTimesEachOperationAndChangesNothing) {
   EXPECT_NE(too_short.err.find("--profile 5: found a training of 7 steps, expected at least 8"),
             std::string::npos)
       << too_short.err;
+  const ProcessResult resumed = workshop.train(
+      "plain", {"--max-steps", "11", "--eval-every", "0", "--resume", "auto", "--profile", "2"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("warning: --profile 2: no profile, because this run has made 4 steps; "
+                                     "expected at least 5, of which the first 3 are not profiled\n"));
   const ProcessResult negative = workshop.train("negative", {"--profile", "-1"});
   EXPECT_EQ(negative.exit_code, 2);
   EXPECT_NE(negative.err.find("--profile"), std::string::npos) << negative.err;

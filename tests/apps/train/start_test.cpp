@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "convoy/engine/io/checkpoint.h"
@@ -73,6 +74,89 @@ TEST(Stem, IsStoredResolvedAndTakenFromOlderCheckpoints) {
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.out, HasSubstr("resnet18 with the cifar stem, "));
   EXPECT_THAT(read_text(workshop.path("old") / "config.toml"), HasSubstr("stem = 'cifar'\n"));
+}
+
+class Repeat : public ::testing::Test {
+ protected:
+  /// Trains two epochs on few images, so that the accuracies of the seeds differ.
+  ProcessResult train(const std::string& out, const Arguments& more) const {
+    Arguments flags = {"--log-every", "20", "--max-steps", "14"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return workshop.train(out, flags);
+  }
+  Json summary(const std::string& out) const {
+    return Json::parse(read_text(workshop.path(out) / "repeat.json"));
+  }
+  const Workshop workshop;
+};
+
+TEST_F(Repeat, TrainsEachSeedAsATrainingOfItsOwn) {
+  for (const char* ranks : {"1", "2"}) {
+    const std::string out = std::string("all") + ranks, one = std::string("one") + ranks;
+    const ProcessResult all = train(out, {"--repeat", "3", "--seed", "5", "--devices", ranks});
+    ASSERT_EQ(all.exit_code, 0) << all.err;
+    EXPECT_THAT(all.out, HasSubstr("training 2 of 3, --seed 6\n"));
+    ASSERT_EQ(train(one, {"--seed", "6", "--devices", ranks}).exit_code, 0);
+    EXPECT_EQ(workshop.result(out + "/seed-6")["parameters_hash"], workshop.result(one)["parameters_hash"]);
+    EXPECT_THAT(read_text(workshop.path(out) / "seed-6/config.toml"), Not(HasSubstr("repeat")));
+
+    const Json repeat = summary(out);
+    double sum = 0, squares = 0;
+    for (int i = 0; i < 3; ++i) {
+      const std::string run = "seed-" + std::to_string(5 + i);
+      const double accuracy = workshop.result(out + "/" + run)["test_accuracy"].get<double>();
+      EXPECT_EQ(repeat["runs"][i], (Json{{"seed", 5 + i}, {"directory", run}}));
+      EXPECT_EQ(repeat["test_accuracy"]["values"][i], accuracy);
+      sum += accuracy;
+      squares += accuracy * accuracy;
+    }
+    const double mean = sum / 3, deviation = std::sqrt((squares - sum * sum / 3) / 2);
+    EXPECT_GT(deviation, 0.005) << "the seeds must differ for this test";
+    EXPECT_NEAR(repeat["test_accuracy"]["mean"].get<double>(), mean, 1e-12);
+    EXPECT_NEAR(repeat["test_accuracy"]["standard_deviation"].get<double>(), deviation, 1e-12);
+    EXPECT_NEAR(repeat["test_accuracy"]["standard_error"].get<double>(), deviation / std::sqrt(3), 1e-12);
+    EXPECT_THAT(all.out, HasSubstr(fmt::format(
+                             "\ntest accuracy {:.2f}% ± {:.2f}% (mean ± standard error of 3 trainings; ",
+                             mean * 100, deviation / std::sqrt(3) * 100)));
+  }
+}
+
+TEST_F(Repeat, ResumingKeepsCompleteTrainingsAndAddsOthers) {
+  ASSERT_EQ(train("run", {"--repeat", "2"}).exit_code, 0);
+  const std::string log = read_text(workshop.path("run") / "seed-2/log.jsonl");
+  const ProcessResult again = train("run", {"--repeat", "2"});
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("seed-1: contains a run already"));
+  fs::remove_all(workshop.path("run") / "seed-1");
+  const ProcessResult later = train("run", {"--repeat", "2"});
+  EXPECT_EQ(later.exit_code, 2);
+  EXPECT_THAT(later.err, HasSubstr("seed-2: contains a run already"));
+  EXPECT_FALSE(fs::exists(workshop.path("run") / "seed-1")) << "refused before the first training";
+
+  const ProcessResult more = train("run", {"--repeat", "3", "--resume", "auto"});
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_THAT(more.out, HasSubstr("training 2 of 3, --seed 2\n"));
+  EXPECT_EQ(read_text(workshop.path("run") / "seed-2/log.jsonl"), log);
+  EXPECT_EQ(summary("run")["test_accuracy"]["values"].size(), 3U);
+  const ProcessResult other = train("run", {"--repeat", "3", "--resume", "auto", "--momentum", "0.5"});
+  EXPECT_EQ(other.exit_code, 5) << "another training";
+}
+
+TEST_F(Repeat, RefusesWhatDoesNotFit) {
+  ASSERT_EQ(train("run", {}).exit_code, 0);
+  const auto refusal = [&](const Arguments& more) {
+    Arguments flags = {"--repeat", "2"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const ProcessResult run = train("run", flags);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    return run.err;
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("run contains a single training; use another directory"));
+  EXPECT_THAT(refusal({"--resume", workshop.path("run")}), HasSubstr("found --repeat 2, expected auto"));
+  EXPECT_THAT(refusal({"--trace", "trace.json"}), HasSubstr("--trace: found --repeat 2"));
+  EXPECT_THAT(refusal({"--dry-run"}), HasSubstr("--dry-run: found --repeat 2"));
+  EXPECT_THAT(refusal({"--seed", "9223372036854775807"}),
+              HasSubstr("--seed 9223372036854775807: found --repeat 2"));
 }
 
 TEST(ImageDirectories, OfMixedSizesAreResizedWithAWarning) {

@@ -24,6 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Tensor number(double value) { return Tensor::full({1}, value, DType::f64, Device::cpu()); }
+MicroBatchResult result(double loss, double correct) { return {number(loss), number(correct)}; }
 
 TEST(TrainingState, AdvancesThroughEpochs) {
   TrainingState state{.step = 3, .epoch = 1, .epoch_step = 1, .samples = 30};
@@ -39,26 +40,29 @@ TEST(TrainingState, AdvancesThroughEpochs) {
 
 TEST(LossLog, SumsTheMicroBatchesOfEachStep) {
   LossLog log(Device::cpu(), DType::f64, 4);
-  log.add(7, {number(0.25), number(0.5)});
-  log.add(8, {number(3)});
+  log.add({.step = 7, .samples = 20}, {result(0.25, 6), result(0.5, 1)});
+  log.add({.step = 8, .samples = 10}, {{.loss = number(3), .correct = {}}});
   EXPECT_FALSE(log.full(1));
   EXPECT_TRUE(log.full(2));
-  const std::vector<LossesInFlight::Loss> losses = log.take().losses();
+  const std::vector<training::StepResult> losses = log.take().results();
   ASSERT_EQ(losses.size(), 2U);
   EXPECT_EQ(losses[0].step, 7);
-  EXPECT_EQ(losses[0].value, 0.75);
+  EXPECT_EQ(losses[0].loss, 0.75);
+  EXPECT_EQ(losses[0].samples, 20);
+  EXPECT_EQ(losses[0].correct, 7);
   EXPECT_EQ(losses[1].step, 8);
-  EXPECT_EQ(losses[1].value, 3);
-  EXPECT_TRUE(log.take().losses().empty()) << "each loss is taken once";
+  EXPECT_EQ(losses[1].loss, 3);
+  EXPECT_EQ(losses[1].correct, std::nullopt) << "labels are mixed";
+  EXPECT_TRUE(log.take().results().empty()) << "each loss is taken once";
 }
 
 TEST(LossLog, TakenLossesAreIndependentOfLaterSteps) {
   LossLog log(Device::cpu(), DType::f64, 1);
-  log.add(1, {number(10)});
+  log.add({.step = 1}, {result(10, 1)});
   const LossesInFlight taken = log.take();
-  log.add(2, {number(20)});
-  EXPECT_EQ(taken.losses().at(0).value, 10);
-  EXPECT_THROW(log.add(3, {number(30)}), UsageError) << "the capacity is 1";
+  log.add({.step = 2}, {result(20, 1)});
+  EXPECT_EQ(taken.results().at(0).loss, 10);
+  EXPECT_THROW(log.add({.step = 3}, {result(30, 1)}), UsageError) << "the capacity is 1";
 }
 
 TEST(StepTimer, ExcludesPauses) {

@@ -1,7 +1,12 @@
-// Trainings with --validation and --patience: which images decide, when a training ends, and what it reports.
+// Trainings with --validation, --patience and the schedule plateau: which images decide, when a training ends or its
+// rate falls, and what it reports.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <map>
+
+#include "convoy/engine/training/reduce_on_plateau.h"
 #include "tests/apps/programs.h"
 
 namespace convoy::testing {
@@ -125,6 +130,57 @@ TEST(Patience, EndsATrainingThatDoesNotImprove) {
   train("trained", {"--patience", "9"});
   EXPECT_EQ(workshop.result("trained")["steps"], 90);
   EXPECT_EQ(workshop.result("trained")["stopped_early"], false);
+}
+
+// The rate of each step is that of the losses before it: of the epochs, or of the evaluations on held-out images.
+TEST(Plateau, FollowsTheLossesAndResumesWithTheSameBytes) {
+  const std::vector<std::pair<std::string, Arguments>> variants = {
+      {"epoch", {"--log-every", "4"}},
+      {"epoch", {"--devices", "2", "--micro-batch-size", "5"}},
+      {"eval", {"--validation", "20%"}},
+      {"eval", {"--validation", "20%", "--eval-every", "2", "--devices", "2"}}};
+  for (const auto& [event, more] : variants) {
+    const Workshop workshop;
+    Arguments flags = {"--schedule=plateau",     "--lr=0.01",  "--gamma=0.5",     "--min-lr=0.001",
+                       "--plateau-patience=0",   "--epochs=7", "--save-every=13", "--keep-last=0",
+                       "--plateau-threshold=0.9"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const ProcessResult whole = workshop.train("whole", flags);
+    ASSERT_EQ(whole.exit_code, 0) << whole.err;
+    training::ReduceOnPlateau plateau(0.01,
+                                      {.factor = 0.5, .patience = 0, .minimum = 0.001, .threshold = 0.9});
+    std::map<std::int64_t, double> rates = {{0, 0.01}};  // by the number of completed steps
+    for (const Json& each : workshop.events("whole", event)) {
+      plateau.add(each["loss"].get<double>());
+      rates[each["step"].get<std::int64_t>()] = plateau.rate();
+    }
+    EXPECT_GE(rates.size(), 4U);
+    for (const Json& step : workshop.events("whole", "step"))
+      EXPECT_EQ(step["lr"].get<double>(),
+                std::prev(rates.lower_bound(step["step"].get<std::int64_t>()))->second)
+          << "step " << step["step"];
+    EXPECT_LT(workshop.events("whole", "step").back()["lr"], 0.01) << "the rate never fell";
+    flags.insert(flags.end(), {"--resume", (workshop.path("whole") / "checkpoints/step_000039").string()});
+    const ProcessResult resumed = workshop.train("resumed", flags);
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_EQ(workshop.result("resumed")["parameters_hash"], workshop.result("whole")["parameters_hash"]);
+  }
+}
+
+TEST(Plateau, RefusesWhatDoesNotFit) {
+  const Workshop workshop;
+  const auto refusal = [&](const Arguments& flags) {
+    const ProcessResult run = workshop.train("run", flags);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    return run.err;
+  };
+  EXPECT_THAT(
+      refusal({"--plateau-patience", "3"}),
+      HasSubstr("--plateau-patience: not supported with --schedule cosine, expected --schedule plateau"));
+  EXPECT_THAT(refusal({"--schedule", "plateau", "--gamma", "1"}), HasSubstr("expected less than 1"));
+  EXPECT_THAT(refusal({"--schedule", "plateau", "--min-lr", "1"}), HasSubstr("--min-lr 1: expected at most"));
+  EXPECT_THAT(refusal({"--schedule", "plateau", "--validation", "10%", "--eval-every", "0"}),
+              HasSubstr("--schedule plateau: found --validation 10% and --eval-every 0"));
 }
 
 }  // namespace
