@@ -111,7 +111,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "alternating-flip, cutout[=8], jitter[=10]",
       {.value = "LIST",
        .default_text = "for photographs crop=4,flip (speedrun crop=2,reflect,alternating-flip), else none"});
-
+  add_augmentation_flags(line, o.augmentation);
   line.add(
       "hardest", &o.hardest,
       "Fraction of each batch that is trained, the samples with the largest losses; they are recorded for --selection; "
@@ -412,6 +412,7 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
         "--selection: found --overfit-batch, expected one of the two");
   check(o.selection.empty() || o.hardest == 1, "--selection: found --hardest {}, expected one of the two",
         o.hardest);
+  check_augmentation(o.augmentation, o.hardest, o.overfit_batch);
   if (o.overfit_batch) {
     check(o.augment == "none", "--augment {}: found --overfit-batch, expected none", *o.augment);
     check(o.micro_batch_size == 0, "--micro-batch-size: found --overfit-batch, expected 0");

@@ -47,6 +47,7 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
   // Training, evaluation and prediction use the same statistics, which the checkpoint stores.
   data::TransformSpec transform =
       data::make_transform(*options.augment, data::channel_statistics(data.train));
+  apply_augmentation(options.augmentation, transform);
   std::string new_head;
   models::Model model = make_model(options, data, device, resumes, &new_head);
   std::vector<std::string> warnings;

@@ -107,6 +107,10 @@ std::string TransformSpec::describe() const {
   if (augment.min_area > 0) text += fmt::format("resized crop from {}%, ", augment.min_area);
   if (augment.flip) text += augment.alternate_flips ? "alternating flip, " : "flip, ";
   if (augment.cutout > 0) text += fmt::format("cutout {}, ", augment.cutout);
+  if (augment.random_erasing > 0)
+    text += fmt::format("random erasing of {:.3g}%, ", 100 * augment.random_erasing);
+  if (mixing.mixup > 0) text += fmt::format("mixup (alpha {}), ", mixing.mixup);
+  if (mixing.cutmix > 0) text += fmt::format("CutMix (alpha {}), ", mixing.cutmix);
   if (augment.jitter > 0) text += fmt::format("brightness and contrast within {}%, ", augment.jitter);
 
   std::size_t channels = augment.mean.size();  // trailing channels without normalization are not shown
@@ -129,6 +133,8 @@ void TransformSpec::check_image_size(std::int64_t height, std::int64_t width) co
   check(augment.cutout <= side,
         "AugmentOptions: found cutout={}, expected at most the images' {} pixels ({}x{})", augment.cutout,
         side, height, width);
+  check(mixing.mixup >= 0 && mixing.cutmix >= 0,
+        "MixingOptions: found mixup {} and cutmix {}, expected 0 or more", mixing.mixup, mixing.cutmix);
 }
 
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convoy/datasets/dataset.h"
+#include "convoy/datasets/transforms/mixing.h"
 #include "convoy/kernels/augment.h"
 
 namespace convoy::data {
@@ -14,6 +15,8 @@ namespace convoy::data {
 /// The transforms of a training. Evaluation derives its own from it, so the two cannot differ.
 struct TransformSpec {
   kernels::AugmentOptions augment = {};  // the random transforms and the normalization
+  /// Mixup and CutMix. Of images that a loader defers, its caller mixes the images.
+  MixingOptions mixing = {};
 
   /// Returns a specification with the same normalization and without random transforms.
   TransformSpec evaluation() const;
@@ -26,7 +29,8 @@ struct TransformSpec {
   /// Returns a description such as "crop 4, flip, cutout 8, normalise (mean 0.491 0.482 0.447, std 0.247
   /// 0.243 0.262)".
   std::string describe() const;
-  /// Throws UsageError if images of this size are too small for the crop or the cutout.
+  /// Throws UsageError if images of this size are too small for the crop or the cutout, or a number of the mixing is
+  /// negative.
   void check_image_size(std::int64_t height, std::int64_t width) const;
 };
 

@@ -154,5 +154,25 @@ TEST_F(CudaRun, ProfiledStepsMatchReplayedSteps) {
   EXPECT_EQ(workshop.result("profiled")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
 }
 
+TEST_F(CudaRun, MixedBatchesAreTheSameFromTheHostTheDeviceAndAGraph) {
+  const Arguments flags = {
+      "--device", "cuda",      "--deterministic", "--mixup",          "0.5", "--cutmix",
+      "1",        "--augment", "crop=1,jitter=5", "--random-erasing", "0.5", "--max-steps",
+      "9"};
+  const auto hash = [&](const std::string& out, const Arguments& more) {
+    Arguments all = flags;
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult run = train(out, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return workshop.result(out)["parameters_hash"].get<std::string>();
+  };
+  const std::string expected = hash("eager", {"--no-data-on-device", "--no-cuda-graph"});
+  EXPECT_EQ(hash("replayed", {"--no-data-on-device"}), expected);
+  EXPECT_EQ(hash("resident", {"--data-on-device"}), expected);
+  EXPECT_EQ(hash("micro", {"--data-on-device", "--micro-batch-size", "3", "--precision", "fp16"}),
+            hash("micro_eager", {"--no-data-on-device", "--no-cuda-graph", "--micro-batch-size", "3",
+                                 "--precision", "fp16"}));
+}
+
 }  // namespace
 }  // namespace convoy::testing
