@@ -412,7 +412,7 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
         "--selection: found --overfit-batch, expected one of the two");
   check(o.selection.empty() || o.hardest == 1, "--selection: found --hardest {}, expected one of the two",
         o.hardest);
-  check_augmentation(o.augmentation, o.hardest, o.overfit_batch);
+  check_augmentation(o.augmentation, o.compute, o.hardest, o.overfit_batch);
   if (o.overfit_batch) {
     check(o.augment == "none", "--augment {}: found --overfit-batch, expected none", *o.augment);
     check(o.micro_batch_size == 0, "--micro-batch-size: found --overfit-batch, expected 0");

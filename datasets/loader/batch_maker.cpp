@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/parallel.h"
 
 namespace convoy::data {
 namespace {
@@ -77,8 +78,35 @@ void BatchMaker::write_labels(const Tensor& ids, const Tensor& labels) const {
 void BatchMaker::augment(CpuStream& stream, const Tensor& ids, const BatchTask& task,
                          const Tensor& images) const {
   const Random random{options_.seed, RandomPurpose::augmentation, static_cast<std::uint32_t>(task.epoch)};
-  kernels::augment(stream, set_.images.view(), ids.view(), ids.view(), options_.transform.augment, random,
-                   images.view());
+  if (!options_.transform.rand_augment.enabled())
+    return kernels::augment(stream, set_.images.view(), ids.view(), ids.view(), options_.transform.augment,
+                            random, images.view());
+  const Tensor changed = rand_augmented(stream, ids, random);
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(ids.numel()));
+  std::iota(rows.begin(), rows.end(), 0);
+  kernels::augment(stream, changed.view(), {rows.data(), ids.shape(), DType::i32}, ids.view(),
+                   options_.transform.augment, random, images.view());
+}
+
+Tensor BatchMaker::rand_augmented(CpuStream& stream, const Tensor& ids, const Random& random) const {
+  const Shape& stored = set_.images.shape();
+  const std::int64_t bytes = stored[1] * stored[2] * stored[3];
+  const Tensor changed =
+      Tensor::empty({ids.numel(), stored[1], stored[2], stored[3]}, DType::u8, set_.images.context());
+  const auto* const all = set_.images.view().as<const std::uint8_t>();
+  const auto* const first = ids.view().as<const std::int32_t>();
+  auto* const to = changed.view().as<std::uint8_t>();
+  parallel_for(stream, ids.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const ByteImage image{.pixels = {to + i * bytes, static_cast<std::size_t>(bytes)},
+                            .height = static_cast<int>(stored[1]),
+                            .width = static_cast<int>(stored[2]),
+                            .channels = static_cast<int>(stored[3])};
+      std::copy_n(all + first[i] * bytes, bytes, image.pixels.begin());
+      rand_augment(options_.transform.rand_augment, random, static_cast<std::uint64_t>(first[i]), image);
+    }
+  });
+  return changed;
 }
 
 void BatchMaker::mix(CpuStream& stream, const BatchTask& task, const Range& positions, Batch& batch) const {

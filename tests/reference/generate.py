@@ -20,6 +20,7 @@ import conv2d_groups
 import conv2d_transpose
 import ops
 import networks
+import rand_augment
 import normalization
 import recipe
 import schedules
@@ -30,7 +31,9 @@ DIRECTORY = pathlib.Path(__file__).parent
 
 
 def save(name: str, tensors: dict) -> None:
-    arrays = {key: tensor.detach().double().contiguous().numpy() for key, tensor in tensors.items()}
+    # Bytes stay bytes; other types become f64, which holds their values.
+    stored = {key: tensor if tensor.dtype == torch.uint8 else tensor.double() for key, tensor in tensors.items()}
+    arrays = {key: tensor.detach().contiguous().numpy() for key, tensor in stored.items()}
     versions = {"torch": torch.__version__, "torchvision": torchvision.__version__}
     safetensors.numpy.save_file(arrays, DIRECTORY / name, metadata=versions)
     print(f"{name}: {len(arrays)} tensors, {(DIRECTORY / name).stat().st_size} bytes")
@@ -49,6 +52,7 @@ def main() -> None:
     save("models.safetensors", networks.compute())
     save("speedrun.safetensors", speedrun.compute())
     save("recipe.safetensors", recipe.compute())
+    save("rand_augment.safetensors", rand_augment.compute())
     save("schedules.safetensors", schedules.compute())
     save("vision_transformer.safetensors", vision_transformer.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]

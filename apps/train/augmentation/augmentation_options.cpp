@@ -5,6 +5,9 @@
 namespace convoy {
 
 void add_augmentation_flags(CommandLine& line, AugmentationOptions& options) {
+  line.add("randaugment", &options.randaugment,
+           "RandAugment: none, or the number of operations per image and their magnitude, from 0 to 30",
+           {.value = "N,M", .advanced = true});
   line.add("random-erasing", &options.random_erasing,
            "Probability that a random box of an image is set to the mean color",
            {.value = "P", .minimum = 0, .maximum = 1, .advanced = true});
@@ -16,7 +19,18 @@ void add_augmentation_flags(CommandLine& line, AugmentationOptions& options) {
       {.value = "ALPHA", .minimum = 0, .maximum = 1000, .advanced = true});
 }
 
-void check_augmentation(const AugmentationOptions& options, double hardest, bool overfit_batch) {
+void resolve_augmentation(const AugmentationOptions& options, ComputeOptions& compute) {
+  if (options.randaugment != "none" && !compute.data_on_device) compute.data_on_device = false;
+}
+
+void check_augmentation(const AugmentationOptions& options, const ComputeOptions& compute, double hardest,
+                        bool overfit_batch) {
+  const bool is_random = data::parse_rand_augment(options.randaugment).enabled();
+  check(!is_random || !compute.data_on_device.value_or(false),
+        "--randaugment {}: found --data-on-device, expected --no-data-on-device: the CPU computes it",
+        options.randaugment);
+  check(!is_random || !overfit_batch, "--randaugment {}: found --overfit-batch, expected none",
+        options.randaugment);
   const std::pair<const char*, double> flags[] = {
       {"mixup", options.mixup}, {"cutmix", options.cutmix}, {"random-erasing", options.random_erasing}};
   for (const auto& [name, value] : flags)
@@ -27,6 +41,7 @@ void check_augmentation(const AugmentationOptions& options, double hardest, bool
 }
 
 void apply_augmentation(const AugmentationOptions& options, data::TransformSpec& transform) {
+  transform.rand_augment = data::parse_rand_augment(options.randaugment);
   transform.augment.random_erasing = static_cast<float>(options.random_erasing);
   transform.mixing = {.mixup = options.mixup, .cutmix = options.cutmix};
 }

@@ -75,7 +75,7 @@ TEST(RecipeRun, MixedLabelsAreTheSameOnMicroBatchesAndRanksAndAfterAResume) {
   EXPECT_GT(std::abs(loss - train("not_erased", {"--random-erasing", "0"}).first), 1e-4);
 }
 
-TEST(RecipeRun, MixedLabelsAreRefusedWhereASampleNeedsOne) {
+TEST(RecipeRun, AugmentationsAreRefusedWhereTheyCannotWork) {
   const Workshop workshop;
   const auto error = [&](const Arguments& flags) {
     const ProcessResult run = workshop.train("refused", flags);
@@ -87,6 +87,10 @@ TEST(RecipeRun, MixedLabelsAreRefusedWhereASampleNeedsOne) {
   EXPECT_NE(error({"--cutmix", "1", "--overfit-batch"}).find("--cutmix 1: found --overfit-batch"),
             std::string::npos);
   EXPECT_NE(error({"--random-erasing", "1.5"}).find("--random-erasing"), std::string::npos);
+  EXPECT_NE(error({"--randaugment", "2,31"}).find("--randaugment: found '2,31'"), std::string::npos);
+  EXPECT_NE(
+      error({"--randaugment", "2,9", "--data-on-device"}).find("--randaugment 2,9: found --data-on-device"),
+      std::string::npos);
 }
 
 TEST(RecipeRun, FlagsOfAdamAndOfTheRateHaveTheirEffects) {
