@@ -41,9 +41,10 @@ struct TrainOptions {
   std::optional<std::int64_t> ns_steps;
   std::optional<bool> normalize_filters;
 
-  // Only with adam and adamw.
+  // Only with adam, adamw and lamb.
   std::optional<std::string> adam_betas;  // two numbers with a comma
   std::optional<double> adam_eps;
+  std::optional<double> trust_coefficient;  // only with lars
 
   std::optional<double> momentum;
   std::optional<bool> nesterov;

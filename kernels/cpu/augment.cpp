@@ -131,7 +131,13 @@ class Augmenter {
       shift(image, choices, normalizer, out);
     }
     erase(choices.hole, out);
-    erase(choices.erased, out);
+  }
+
+  /// Sets the pixels of the box to the mean, 0.
+  void erase(const ImageBox& box, T* out) const {
+    const int first = std::max(box.left, 0), last = std::min(box.left + box.width, width_);
+    for (int y = std::max(box.top, 0); y < std::min(box.top + box.height, height_); ++y)
+      std::fill(out + y * row_size() + first * channels_, out + y * row_size() + last * channels_, T{});
   }
 
  private:
@@ -187,13 +193,6 @@ class Augmenter {
     }
   }
 
-  /// Sets the pixels of the box to the mean, 0.
-  void erase(const ImageBox& box, T* out) const {
-    const int first = std::max(box.left, 0), last = std::min(box.left + box.width, width_);
-    for (int y = std::max(box.top, 0); y < std::min(box.top + box.height, height_); ++y)
-      std::fill(out + y * row_size() + first * channels_, out + y * row_size() + last * channels_, T{});
-  }
-
   const AugmentOptions& options_;
   int height_, width_, channels_;
   std::vector<int> columns_;       // source column in the image for each output column, or kBlack
@@ -241,6 +240,12 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
           augmenter.augment(image, choices, normalizer(options, id), to);
         else
           augmenter.augment(image, choices, common, to);
+        if (is_erased(options, random, id)) {
+          ImageBox box;
+          for (std::uint32_t k = 0; k < kErasingAttempts && box.height == 0; ++k)
+            box = choose_erased(k, random, id, height, width);
+          augmenter.erase(box, to);
+        }
       }
     });
   };

@@ -1,5 +1,5 @@
 // kernels/augment.h on the GPU: one launch computes the batch from the stored bytes. Each block writes a part
-// of one image; two threads draw the sample's augmentation choices for the whole block. A second kernel mixes two
+// of one image; three warps draw the sample's augmentation choices for the whole block. A second kernel mixes two
 // batches.
 #include "convoy/kernels/cuda/primitives/windows.h"
 #include "convoy/kernels/shared/augment_choices.h"
@@ -34,6 +34,7 @@ struct ImageSizes {
 template <class C>
 struct Sample {
   AugmentChoices choices;
+  ImageBox erased;
   Normalization<C> channels[4];
 };
 
@@ -58,7 +59,7 @@ __device__ C augmented_element(const ImageSizes& sizes, bool reflect, const Samp
   const int in_row = element - y * sizes.width * sizes.channels;
   const int x = sizes.by_pixel.quotient(in_row);
   const int channel = in_row - x * sizes.channels;
-  if (choices.hole.contains(y, x) || choices.erased.contains(y, x)) return C{0};
+  if (choices.hole.contains(y, x) || sample.erased.contains(y, x)) return C{0};
   if (choices.box.height > 0)
     return normalize_pixel(stretched_pixel(sizes, choices, image, y, x, channel),
                            sample.channels[channel].mean, sample.channels[channel].inverse_std);
@@ -87,6 +88,15 @@ __global__ void __launch_bounds__(kAugmentBlock)
 #pragma unroll
     for (int c = 0; c < 4; ++c)
       shared.channels[c] = choose_normalization<C>(options, random.resolved(), id, c);
+  }
+  if (thread / warpSize == 2) {  // one attempt per thread, of which the first that fits counts
+    const auto attempt = static_cast<unsigned>(thread % warpSize);
+    ImageBox box;
+    if (attempt < kErasingAttempts && is_erased(options, random.resolved(), id))
+      box = choose_erased(attempt, random.resolved(), id, sizes.height, sizes.width);
+    const unsigned fits = __ballot_sync(0xffffffffu, box.height > 0);
+    if (attempt == 0 && fits == 0) shared.erased = {};
+    if (box.height > 0 && (fits & ((1u << attempt) - 1)) == 0) shared.erased = box;
   }
   __syncthreads();
 

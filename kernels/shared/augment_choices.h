@@ -20,9 +20,8 @@ struct ImageBox {
 struct AugmentChoices {
   int down, right;  // the shift of the image
   bool flip;
-  ImageBox box;     // the box that is resized to the full image; used only if min_area is not 0
-  ImageBox hole;    // the cutout, which may be partly outside the image
-  ImageBox erased;  // by random erasing; without pixels if the sample is not erased
+  ImageBox box;   // the box that is resized to the full image; used only if min_area is not 0
+  ImageBox hole;  // the cutout, which may be partly outside the image
 };
 
 /// Returns the integer square root: the largest number whose square is at most `square`.
@@ -57,28 +56,32 @@ CONVOY_HOST_DEVICE constexpr ImageBox choose_box(int min_area, const Random& ran
   return box;
 }
 
-/// Returns the box of the sample `id` that random erasing sets to the mean, without pixels if none of ten boxes is
-/// smaller than the image on both axes. Computes in fixed point, as choose_box() does.
-CONVOY_HOST_DEVICE constexpr ImageBox choose_erased(const Random& random, std::uint64_t id, int height,
-                                                    int width) {
-  constexpr std::uint32_t kAttempts = 10, kFirst = 6;             // coordinates of Random::words()
+inline constexpr std::uint32_t kErasingAttempts =
+    10;  // boxes that are drawn until one is smaller than the image
+
+/// Returns whether random erasing applies to the sample `id`.
+CONVOY_HOST_DEVICE constexpr bool is_erased(const AugmentOptions& options, const Random& random,
+                                            std::uint64_t id) {
+  return options.random_erasing > 0 && to_uniform(random.words(id, 5)[0]) < options.random_erasing;
+}
+
+/// Returns the box of an attempt to erase a part of the sample `id`, without pixels unless it is smaller than the image
+/// on both axes. Computes in fixed point, as choose_box() does.
+CONVOY_HOST_DEVICE constexpr ImageBox choose_erased(std::uint32_t attempt, const Random& random,
+                                                    std::uint64_t id, int height, int width) {
   constexpr std::uint32_t kMinArea = 1311, kMaxArea = 21627;      // 0.02 and 0.33 in units of 2^-16
   constexpr std::uint32_t kMinRatio = 19661, kMaxRatio = 216269;  // 0.3 and 3.3 in units of 2^-16
-  for (std::uint32_t k = 0; k < kAttempts; ++k) {
-    const auto words = random.words(id, kFirst + k);
-    const std::int64_t area =
-        std::int64_t{height} * width *
-        static_cast<std::int64_t>(kMinArea + to_below(words[0], kMaxArea - kMinArea + 1));
-    const std::int64_t ratio = kMinRatio + to_below(words[1], kMaxRatio - kMinRatio + 1);
-    // The roots of area ratio and area / ratio, in half pixels, rounded to pixels.
-    ImageBox box{.height = static_cast<int>((whole_root((area * ratio) >> 30) + 1) / 2),
-                 .width = static_cast<int>((whole_root(4 * area / ratio) + 1) / 2)};
-    if (box.height < 1 || box.width < 1 || box.height >= height || box.width >= width) continue;
-    box.top = static_cast<int>(to_below(words[2], static_cast<std::uint32_t>(height - box.height + 1)));
-    box.left = static_cast<int>(to_below(words[3], static_cast<std::uint32_t>(width - box.width + 1)));
-    return box;
-  }
-  return {};
+  const auto words = random.words(id, 6 + attempt);
+  const std::int64_t area = std::int64_t{height} * width *
+                            static_cast<std::int64_t>(kMinArea + to_below(words[0], kMaxArea - kMinArea + 1));
+  const std::int64_t ratio = kMinRatio + to_below(words[1], kMaxRatio - kMinRatio + 1);
+  // The roots of area ratio and area / ratio, in half pixels, rounded to pixels.
+  ImageBox box{.height = static_cast<int>((whole_root((area * ratio) >> 30) + 1) / 2),
+               .width = static_cast<int>((whole_root(4 * area / ratio) + 1) / 2)};
+  if (box.height < 1 || box.width < 1 || box.height >= height || box.width >= width) return {};
+  box.top = static_cast<int>(to_below(words[2], static_cast<std::uint32_t>(height - box.height + 1)));
+  box.left = static_cast<int>(to_below(words[3], static_cast<std::uint32_t>(width - box.width + 1)));
+  return box;
 }
 
 /// Two adjacent pixels in a row or column of the image, and the weight of the second one in units of 1/256.
@@ -127,8 +130,7 @@ CONVOY_HOST_DEVICE constexpr AugmentChoices choose_augmentation(const AugmentOpt
                          .right = static_cast<int>(to_below(words[1], shifts)) - padding + options.right,
                          .flip = choose_flip(options, random, id) != options.mirror,
                          .box = {},
-                         .hole = {},
-                         .erased = {}};
+                         .hole = {}};
   if (options.min_area > 0) choices.box = choose_box(options.min_area, random, id, height, width);
   if (options.cutout > 0) {
     const auto centre = random.words(id, 1);
@@ -138,8 +140,6 @@ CONVOY_HOST_DEVICE constexpr AugmentChoices choose_augmentation(const AugmentOpt
                     .height = options.cutout,
                     .width = options.cutout};
   }
-  if (options.random_erasing > 0 && to_uniform(random.words(id, 5)[0]) < options.random_erasing)
-    choices.erased = choose_erased(random, id, height, width);
   return choices;
 }
 

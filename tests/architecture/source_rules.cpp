@@ -26,6 +26,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"kernels/cpu/primitives", {"kernels/shared"}},
     {"kernels/cpu/winograd", {"kernels/cpu/primitives"}},
     {"kernels/cpu/normalization", {"kernels/cpu/primitives"}},
+    {"kernels/cpu/optimizer", {"kernels/cpu/primitives"}},
     {"kernels/cpu", {"kernels/cpu/winograd", "kernels/cpu/normalization"}},
     {"kernels/cuda/primitives", {"kernels/shared", "kernels/runtime/cuda"}},
     {"kernels/cuda/cublas", {"kernels/cuda/primitives"}},

@@ -14,6 +14,7 @@ import torchvision
 
 import attention
 import indexing
+import layerwise
 import losses
 import muon
 import conv2d_groups
@@ -44,6 +45,7 @@ def main() -> None:
     save("ops.safetensors", ops.compute())
     save("attention.safetensors", attention.compute())
     save("indexing.safetensors", indexing.compute())
+    save("layerwise.safetensors", layerwise.compute())
     save("losses.safetensors", losses.compute())
     save("muon.safetensors", muon.compute())
     save("normalization.safetensors", normalization.compute())

@@ -154,6 +154,29 @@ TEST_F(CudaRun, ProfiledStepsMatchReplayedSteps) {
   EXPECT_EQ(workshop.result("profiled")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
 }
 
+TEST_F(CudaRun, LarsAndLambMatchTheCpuAndReplayedStepsMatchEagerOnes) {
+  for (const std::string name : {"lars", "lamb"}) {
+    const Arguments flags = {"--optimizer", name, "--deterministic", "--clip-norm", "0.5"};
+    const auto with = [&](const Arguments& more) {
+      Arguments all = flags;
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    ASSERT_EQ(train(name + "_cpu", with({"--device", "cpu"})).exit_code, 0);
+    ASSERT_EQ(train(name + "_gpu", with({"--device", "cuda"})).exit_code, 0);
+    ASSERT_EQ(train(name + "_eager", with({"--device", "cuda", "--no-cuda-graph"})).exit_code, 0);
+    const std::vector<double> expected = losses(workshop, name + "_cpu"),
+                              found = losses(workshop, name + "_gpu");
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << i;
+    EXPECT_EQ(losses(workshop, name + "_eager"), found);
+    const ProcessResult half = train(name + "_half", with({"--device", "cuda", "--precision", "fp16"}));
+    ASSERT_EQ(half.exit_code, 0) << half.err;
+    EXPECT_NEAR(losses(workshop, name + "_half").back(), expected.back(), 0.05 * expected.back());
+  }
+}
+
 TEST_F(CudaRun, MixedBatchesAreTheSameFromTheHostTheDeviceAndAGraph) {
   const Arguments flags = {
       "--device", "cuda",      "--deterministic", "--mixup",          "0.5", "--cutmix",

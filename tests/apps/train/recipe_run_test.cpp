@@ -75,6 +75,27 @@ TEST(RecipeRun, MixedLabelsAreTheSameOnMicroBatchesAndRanksAndAfterAResume) {
   EXPECT_GT(std::abs(loss - train("not_erased", {"--random-erasing", "0"}).first), 1e-4);
 }
 
+TEST(RecipeRun, LarsAndLambAreTheSameOnRanksAndAfterAResume) {
+  const Workshop workshop;
+  for (const std::string name : {"lars", "lamb"}) {
+    const Arguments common = {"--optimizer", name, "--max-steps",   "6", "--save-every", "3",
+                              "--keep-last", "0",  "--decay-biases"};
+    const std::string hash = trained_hash(workshop, name, common, {});
+    const std::string step = (workshop.path(name) / "checkpoints" / "step_000003").string();
+    EXPECT_EQ(trained_hash(workshop, name + "_resumed", common, {"--resume", step}), hash);
+    trained_hash(workshop, name + "_two", common, {"--devices", "2"});
+    EXPECT_NEAR(workshop.result(name + "_two")["test_loss"].get<double>(),
+                workshop.result(name)["test_loss"].get<double>(), 1e-3);
+    const ProcessResult sharded = workshop.train("sharded", {"--optimizer", name, "--zero", "1"});
+    EXPECT_EQ(sharded.exit_code, 2);
+    EXPECT_NE(sharded.err.find("--zero 1: not supported with --optimizer " + name), std::string::npos)
+        << sharded.err;
+  }
+  const ProcessResult other = workshop.train("other", {"--trust-coefficient", "0.01"});
+  EXPECT_NE(other.err.find("--trust-coefficient: not supported with --optimizer sgd"), std::string::npos)
+      << other.err;
+}
+
 TEST(RecipeRun, AugmentationsAreRefusedWhereTheyCannotWork) {
   const Workshop workshop;
   const auto error = [&](const Arguments& flags) {
