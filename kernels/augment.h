@@ -1,6 +1,6 @@
 // Data augmentation: makes a training batch from stored images in one pass. Gathers the images, then applies
-// a random crop, flip, cutout and normalization. Every random choice is a function of (seed, epoch, sample
-// id), so it does not depend on the batch, worker, rank or device.
+// a random crop, flip, cutout, erasing and normalization. Every random choice is a function of (seed, epoch,
+// sample id), so it does not depend on the batch, worker, rank or device. mix_images() mixes two such batches.
 #pragma once
 
 #include <array>
@@ -33,6 +33,10 @@ struct AugmentOptions {
   /// Random brightness and contrast of each sample, in percent, from 0 (none) to 100. With x the normalized pixel, the
   /// output is (x + b) c, where b is uniform in -jitter / 100 … jitter / 100, and c in 1 - jitter / 100 … 1 + jitter / 100.
   int jitter = 0;
+  /// Random erasing (Zhong et al., arXiv:1708.04896): the probability that a random box of a sample is set to the
+  /// mean. The box has 2% to 33% of the area and a ratio of height to width of 0.3 to 3.3, both uniform, and is
+  /// entirely in the image. Images of less than 2 pixels per side are never erased.
+  float random_erasing = 0;
   /// A shift of each sample in addition to the random choices, in pixels. The sum of both must be less than the
   /// sides of the image.
   int down = 0;
@@ -58,11 +62,26 @@ struct AugmentOptions {
 //                 [2]: the top bit selects which of them is the height
 //   words(id, 3)  [0], [1]: the top and left of the box, by to_below
 //   words(id, 4)  [0], [1]: b and c of the jitter, from the upper 24 bits as a signed number
+//   words(id, 5)  [0]: whether the sample is erased: to_uniform(word) < random_erasing
+//   words(id, 6 + k), for attempt k until the box is smaller than the image, at most 10:
+//                 [0], [1]: area and ratio of the erased box; [2], [3]: its top and left, by to_below
 // The pixels of the box are interpolated bilinearly in integer arithmetic (pixel centers are at
 // half-integers) and rounded to bytes before the normalization.
 void augment(CpuStream&, ConstView images, ConstView rows, ConstView ids, const AugmentOptions& options,
              Random random, View out);
 void augment(CudaStream&, ConstView images, ConstView rows, ConstView ids, const AugmentOptions& options,
              Random random, View out);
+
+/// The numbers of the array `mixing` of mix_images().
+inline constexpr int kMixingNumbers = 6;
+
+// Mixes each image with its partner: images[n, y, x, c] += (partners[n, y, x, c] - images[n, y, x, c]) / divisor for
+// top <= y < bottom and left <= x < right, where a divisor of 1 copies the partner's pixel. This is mixup (Zhang et
+// al., arXiv:1710.09412) with a box of the whole image, and CutMix (Yun et al., arXiv:1905.04899) with a divisor of 1.
+// images and partners are [N, H, W, C] of one floating-point type; f16 and bf16 are computed in f32. mixing is f32
+// [6]: divisor, top, bottom, left, right, and a number for the caller. Every device gives the same bits, because a
+// quotient is added where a product could be contracted to an FMA.
+void mix_images(CpuStream&, ConstView partners, ConstView mixing, View images);
+void mix_images(CudaStream&, ConstView partners, ConstView mixing, View images);
 
 }  // namespace convoy::kernels

@@ -95,6 +95,7 @@ void DataParallel::make_optimizer(DType dtype) {
   optim::OptimizerFlags flags{.momentum = options_.momentum, .nesterov = options_.nesterov};
   if (options_.adam_betas) std::tie(flags.beta1, flags.beta2) = adam_betas(options_);
   flags.epsilon = options_.adam_eps;
+  flags.trust_coefficient = options_.trust_coefficient;
   optimizer_ = is_muon ? make_muon(options_, groups, rate_rules)
                        : convoy::optim::make_optimizer(*options_.optimizer, std::move(groups), flags);
   if (shards_)

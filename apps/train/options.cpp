@@ -53,31 +53,33 @@ void check_schedule(const TrainOptions& o, const CommandLine& line) {
 }
 
 void check_optimizer(const TrainOptions& o, const CommandLine& line) {
-  const bool is_adam = o.optimizer == "adam" || o.optimizer == "adamw";
+  const bool has_moments = o.optimizer == "adam" || o.optimizer == "adamw" || o.optimizer == "lamb";
   for (const char* name : {"adam-betas", "adam-eps"})
-    check_belongs(line, name, is_adam, "optimizer", *o.optimizer, "adam or adamw");
-  if (is_adam) {
+    check_belongs(line, name, has_moments, "optimizer", *o.optimizer, "adam, adamw or lamb");
+  check_belongs(line, "trust-coefficient", o.optimizer == "lars", "optimizer", *o.optimizer, "lars");
+  check(!o.trust_coefficient || *o.trust_coefficient > 0, "--trust-coefficient 0: expected more than 0");
+  if (has_moments) {
     adam_betas(o);
     check(*o.adam_eps > 0, "--adam-eps 0: expected more than 0");
   }
-  if (o.optimizer == "sgd" || o.optimizer == "muon") {
+  if (o.momentum) check(*o.momentum < 1, "--momentum {}: expected less than 1", *o.momentum);
+  check_belongs(line, "momentum", o.momentum.has_value() && !has_moments, "optimizer", *o.optimizer,
+                "sgd, muon or lars");
+  const bool has_nesterov = o.optimizer == "sgd" || o.optimizer == "muon";
+  check_belongs(line, "nesterov", has_nesterov, "optimizer", *o.optimizer, "sgd or muon");
+  if (has_nesterov)
     check(!*o.nesterov || *o.momentum > 0, "--nesterov: found --momentum 0, expected more than 0");
-    check(*o.momentum < 1, "--momentum {}: expected less than 1", *o.momentum);
-  } else {
-    for (const char* name : {"momentum", "nesterov"})
-      check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer sgd or muon",
-            name, *o.optimizer);
-  }
+  const bool needs_whole_parameters = o.optimizer == "muon" || o.optimizer == "lars" || o.optimizer == "lamb";
+  check(
+      o.zero == 0 || !needs_whole_parameters,
+      "--zero {}: not supported with --optimizer {}, which needs whole parameters; expected --zero 0, or sgd, adam "
+      "or adamw",
+      o.zero, *o.optimizer);
   if (o.optimizer == "muon") {
     check(*o.lr > 0, "--lr {}: found --optimizer muon, expected more than 0", *o.lr);
     check(*o.sgd_lr > 0, "--sgd-lr {}: expected more than 0", *o.sgd_lr);
     check(*o.bias_lr > 0, "--bias-lr {}: expected more than 0", *o.bias_lr);
     check(*o.sgd_momentum < 1, "--sgd-momentum {}: expected less than 1", *o.sgd_momentum);
-    check(
-        o.zero == 0,
-        "--zero {}: not supported with --optimizer muon, which updates whole matrices; expected --zero 0, or "
-        "sgd, adam or adamw",
-        o.zero);
   } else {
     for (const char* name : {"sgd-lr", "bias-lr", "sgd-momentum", "ns-steps", "normalize-filters"})
       check(!line.given(name), "--{}: not supported with --optimizer {}, expected --optimizer muon", name,
@@ -120,7 +122,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "alternating-flip, cutout[=8], jitter[=10]",
       {.value = "LIST",
        .default_text = "for photographs crop=4,flip (speedrun crop=2,reflect,alternating-flip), else none"});
-
+  add_augmentation_flags(line, o.augmentation);
   line.add(
       "hardest", &o.hardest,
       "Fraction of each batch that is trained, the samples with the largest losses; they are recorded for --selection; "
@@ -157,11 +159,12 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("optimizer", &o.optimizer, "Optimizer",
            {.value = "NAME",
             .default_text = "sgd; muon for the speedrun networks",
-            .choices = {"sgd", "adam", "adamw", "muon"}});
+            .choices = {"sgd", "adam", "adamw", "muon", "lars", "lamb"}});
   line.add(
       "lr", &o.lr, "Peak learning rate",
       {.value = "RATE",
-       .default_text = "sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24, speedrun-small 0.12), else 0.001",
+       .default_text =
+           "sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24, speedrun-small 0.12), lars 8, lamb 0.02, else 0.001",
        .minimum = 0});
   line.add(
       "sgd-lr", &o.sgd_lr,
@@ -178,24 +181,28 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.add("normalize-filters", &o.normalize_filters,
            "Filters rescaled to a constant norm by muon, instead of a decay; for filters in front of a norm",
            {.default_text = "false; true for the speedrun networks", .advanced = true});
-  line.add("adam-betas", &o.adam_betas, "Decays of the moments of adam and adamw",
+  line.add("adam-betas", &o.adam_betas, "Decays of the moments of adam, adamw and lamb",
            {.value = "B1,B2", .default_text = "0.9,0.999", .advanced = true});
-  line.add("adam-eps", &o.adam_eps, "Constant in the denominator of adam and adamw",
-           {.value = "EPS", .default_text = "1e-08", .minimum = 0, .advanced = true});
-  line.add("momentum", &o.momentum, "Momentum of sgd and muon",
+  line.add("adam-eps", &o.adam_eps, "Constant in the denominator of adam, adamw and lamb",
+           {.value = "EPS", .default_text = "1e-08; lamb 1e-06", .minimum = 0, .advanced = true});
+  line.add("trust-coefficient", &o.trust_coefficient,
+           "Ratio of the norms of an update and of the parameter, at a rate of 1, with lars",
+           {.value = "C", .default_text = "0.001", .minimum = 0, .advanced = true});
+  line.add("momentum", &o.momentum, "Momentum of sgd, muon and lars",
            {.value = "M",
-            .default_text = "sgd 0.9, muon 0.95 (speedrun 0.6)",
+            .default_text = "sgd and lars 0.9, muon 0.95 (speedrun 0.6)",
             .minimum = 0,
             .maximum = 1,
             .advanced = true});
   line.add("nesterov", &o.nesterov, "Nesterov momentum for sgd and muon",
            {.default_text = "true if momentum > 0", .advanced = true});
-  line.add("weight-decay", &o.weight_decay, "Weight decay of filters and weights (not of biases and norms)",
-           {.value = "W",
-            .default_text =
-                "sgd 0.0005, adam 0, adamw and muon 0.01; speedrun 2e-6 per sample of a batch, over --lr",
-            .minimum = 0,
-            .advanced = true});
+  line.add(
+      "weight-decay", &o.weight_decay, "Weight decay of filters and weights (not of biases and norms)",
+      {.value = "W",
+       .default_text =
+           "sgd and lars 0.0005, adam 0, adamw, muon and lamb 0.01; speedrun 2e-6 per sample of a batch, over --lr",
+       .minimum = 0,
+       .advanced = true});
   line.add("decay-biases", &o.decay_biases, "Weight decay of biases and norms too",
            {.default_text = "false; true for the speedrun networks", .advanced = true});
   line.add("label-smoothing", &o.label_smoothing, "Label smoothing factor",
@@ -440,6 +447,7 @@ void check_consistency(const TrainOptions& o, const CommandLine& line) {
         "--selection: found --overfit-batch, expected one of the two");
   check(o.selection.empty() || o.hardest == 1, "--selection: found --hardest {}, expected one of the two",
         o.hardest);
+  check_augmentation(o.augmentation, o.compute, o.hardest, o.overfit_batch);
   if (o.overfit_batch) {
     check(o.augment == "none", "--augment {}: found --overfit-batch, expected none", *o.augment);
     check(o.micro_batch_size == 0, "--micro-batch-size: found --overfit-batch, expected 0");

@@ -10,6 +10,7 @@
 #include "convoy/apps/common/compute.h"
 #include "convoy/apps/common/data_source.h"
 #include "convoy/apps/launch/job.h"
+#include "convoy/apps/train/augmentation/augmentation_options.h"
 #include "convoy/engine/optim/loss_scaler.h"
 
 namespace convoy {
@@ -22,6 +23,7 @@ struct TrainOptions {
   std::string init_from;      // a safetensors file, a checkpoint or a run
   DataOptions data;
   std::optional<std::string> augment;
+  AugmentationOptions augmentation;
   bool overfit_batch = false;
   double hardest = 1;     // fraction of a batch; 1: all samples
   std::string selection;  // the directory of a run with `hardest`
@@ -39,9 +41,10 @@ struct TrainOptions {
   std::optional<std::int64_t> ns_steps;
   std::optional<bool> normalize_filters;
 
-  // Only with adam and adamw.
+  // Only with adam, adamw and lamb.
   std::optional<std::string> adam_betas;  // two numbers with a comma
   std::optional<double> adam_eps;
+  std::optional<double> trust_coefficient;  // only with lars
 
   std::optional<double> momentum;
   std::optional<bool> nesterov;

@@ -94,13 +94,22 @@ void resolve_recipe(TrainOptions& options) {
     fill(options.normalize_filters, false);
     recipe.lr = 0.02;
     recipe.weight_decay = 0.01;
+  } else if (options.optimizer == "lars") {
+    recipe.lr = 8;
+  } else if (options.optimizer == "lamb") {
+    recipe.lr = 0.02;
+    recipe.weight_decay = 0.01;
   } else if (options.optimizer != "sgd") {
     recipe.lr = 1e-3;
     recipe.weight_decay = options.optimizer == "adamw" ? 0.01 : 0;
   }
-  if (options.optimizer == "adam" || options.optimizer == "adamw") {
+  if (options.optimizer == "adam" || options.optimizer == "adamw" || options.optimizer == "lamb") {
     fill(options.adam_betas, "0.9,0.999");
-    fill(options.adam_eps, 1e-8);
+    fill(options.adam_eps, options.optimizer == "lamb" ? 1e-6 : 1e-8);
+  }
+  if (options.optimizer == "lars") {
+    fill(options.momentum, 0.9);
+    fill(options.trust_coefficient, 1e-3);
   }
   if (is_muon || options.optimizer == "sgd") {
     fill(options.momentum, is_muon ? 0.95 : 0.9);
@@ -117,6 +126,7 @@ void resolve_recipe(TrainOptions& options) {
     fill(options.save_every, recipe.epochs);
   }
   fill(options.augment, natural_images ? "crop=4,flip" : "none");
+  resolve_augmentation(options.augmentation, options.compute);
   fill(options.epochs, options.max_steps > 0 ? 0 : recipe.epochs);
   fill(options.batch_size, recipe.batch_size);
   if (options.lr_rule != "none") fill(options.lr_base_batch, default_batch_size);

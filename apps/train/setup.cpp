@@ -47,6 +47,7 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
   // Training, evaluation and prediction use the same statistics, which the checkpoint stores.
   data::TransformSpec transform =
       data::make_transform(*options.augment, data::channel_statistics(data.train));
+  apply_augmentation(options.augmentation, transform);
   std::string new_head;
   models::Model model = make_model(options, data, device, resumes, &new_head);
   std::vector<std::string> warnings;
@@ -92,7 +93,9 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   const TrainOptions& o = setup.options;
   const data::DataSet& data = setup.data;
   std::string optimizer = *o.optimizer;
-  if (o.momentum) optimizer += fmt::format(", {}momentum {}", *o.nesterov ? "Nesterov " : "", *o.momentum);
+  if (o.momentum)
+    optimizer += fmt::format(", {}momentum {}", o.nesterov.value_or(false) ? "Nesterov " : "", *o.momentum);
+  if (o.trust_coefficient) optimizer += fmt::format(", trust coefficient {}", *o.trust_coefficient);
   if (o.sgd_lr)
     optimizer += fmt::format(", SGD with peak {} (biases {}) and momentum {} for other parameters", *o.sgd_lr,
                              *o.bias_lr, *o.sgd_momentum);

@@ -1,12 +1,14 @@
 #include "convoy/apps/train/train_step.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 #include "convoy/apps/train/selection/sample_selection.h"
 #include "convoy/comm/parallel/broadcast.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"
 
@@ -22,13 +24,16 @@ struct TrainStep::CapturedStep {
   std::vector<kernels::Assignment> copies(const std::vector<data::Batch>& batches) const {
     std::vector<kernels::Assignment> all;
     for (std::size_t k = 0; k < batches.size(); ++k) {
-      if (inputs[k].images.defined())
-        all.push_back({.to = inputs[k].images.view(), .from = batches[k].images.view()});
-      all.push_back({.to = inputs[k].labels.view(), .from = batches[k].labels.view()});
-      all.push_back({.to = inputs[k].ids.view(), .from = batches[k].ids.view()});
+      const Input from = input_of(batches[k]);
+      for (Tensor Input::*part : kParts)
+        if ((from.*part).defined())
+          all.push_back({.to = (inputs[k].*part).view(), .from = (from.*part).view()});
     }
     return all;
   }
+
+  static constexpr std::array kParts{&Input::images, &Input::labels, &Input::ids, &Input::partner_labels,
+                                     &Input::partner_ids};
 };
 
 TrainStep::TrainStep(const models::Model& model, optim::Optimizer& optimizer, optim::LossScaler* scaler,
@@ -41,6 +46,7 @@ TrainStep::TrainStep(const models::Model& model, optim::Optimizer& optimizer, op
       settings_(settings),
       epoch_(Tensor::empty({1}, DType::i32, device_)),
       rates_(Tensor::empty({settings.rates}, DType::f64, device_)),
+      mixing_(Tensor::empty({kernels::kMixingNumbers}, DType::f32, device_)),
       seed_(scaler != nullptr ? scaler->seed() : Tensor::full({1}, 1, settings.loss_dtype, device_)),
       backward_done_(Event::timed(device_.stream())),
       summed_(Event::timed(device_.stream())),
@@ -62,27 +68,36 @@ const std::vector<MicroBatchResult>& TrainStep::run(const std::vector<data::Batc
 
   if (const CapturedStep* captured = captured_step(batches)) {
     dist::enter(settings_.plane, dist::Phase::replay);
-    set_inputs(batches.front().epoch, rates, captured->copies(batches));
+    set_inputs(batches.front(), rates, captured->copies(batches));
     captured->graph->replay();
     if (gradients_ != nullptr) gradients_->end_step();
     hardest_ids_ = captured->hardest_ids;
     return captured->results;
   }
   // The first step uses heuristic algorithms, so that training starts quickly. The second step autotunes.
-  set_inputs(batches.front().epoch, rates);
+  set_inputs(batches.front(), rates);
   device_.set_autotune(eager_steps_ > 0);
   ++eager_steps_;
   std::vector<Input> inputs;
-  for (const data::Batch& batch : batches) inputs.push_back({batch.images, batch.labels, batch.ids});
+  for (const data::Batch& batch : batches) inputs.push_back(input_of(batch));
   results_.clear();
   compute(inputs, batches.front().global_count, results_);
   if (gradients_ != nullptr) gradients_->end_step();
   return results_;
 }
 
-void TrainStep::set_inputs(std::int64_t epoch, const std::vector<double>& rates,
+TrainStep::Input TrainStep::input_of(const data::Batch& batch) {
+  return {batch.images, batch.labels, batch.ids, batch.partner_labels, batch.partner_ids};
+}
+
+void TrainStep::set_inputs(const data::Batch& batch, const std::vector<double>& rates,
                            std::vector<kernels::Assignment> copies) {
-  copies.push_back({.to = epoch_.view(), .value = static_cast<double>(epoch)});
+  copies.push_back({.to = epoch_.view(), .value = static_cast<double>(batch.epoch)});
+  if (batch.partner_labels.defined())
+    for (std::int64_t i = 0; const double number : batch.mixing.numbers()) {
+      copies.push_back({.to = mixing_.rows(i, i + 1).view(), .value = number});
+      ++i;
+    }
   for (std::int64_t i = 0; i < std::ssize(rates); ++i)
     copies.push_back({.to = rates_.rows(i, i + 1).view(), .value = rates[static_cast<std::size_t>(i)]});
   on(rates_.stream(), [&](auto& s) { kernels::assign(s, copies); });
@@ -148,7 +163,7 @@ std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t 
   const Variable logits = model_(images, context);
   if (settings_.hardest == 1) {
     const CrossEntropy of_all = cross_entropy(logits, input.labels, options);
-    return {of_all.loss, of_all.correct};
+    return {mixed_loss(of_all.loss, logits, input, options), of_all.correct};
   }
   CrossEntropy of_all;
   {
@@ -157,6 +172,13 @@ std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t 
   }
   const auto [hardest, labels] = hardest_of(logits, input, of_all.losses);
   return {cross_entropy(hardest, labels, options).loss, of_all.correct};
+}
+
+Variable TrainStep::mixed_loss(const Variable& own, const Variable& logits, const Input& input,
+                               const CrossEntropyOptions& options) const {
+  if (!input.partner_labels.defined()) return own;
+  const Variable weight(mixing_.rows(kernels::kMixingNumbers - 1, kernels::kMixingNumbers).to(own.dtype()));
+  return weight * own + (1 - weight) * cross_entropy(logits, input.partner_labels, options).loss;
 }
 
 std::int64_t TrainStep::counted(std::int64_t count) const { return hardest_count(settings_.hardest, count); }
@@ -187,19 +209,31 @@ MicroBatchResult TrainStep::result_of(const Variable& loss, const Tensor& correc
 
 Tensor TrainStep::images_of(const Input& input) {
   if (input.images.defined()) return input.images;
-  const Shape& image = model_.input();
-  const Tensor images =
-      Tensor::empty({input.ids.size(0), image[0], image[1], image[2]}, settings_.dtype, device_);
-  loader_.make_images(input.ids, epoch_, images);
+  const auto made = [&](const Tensor& ids) {
+    const Shape& image = model_.input();
+    const Tensor images =
+        Tensor::empty({ids.size(0), image[0], image[1], image[2]}, settings_.dtype, device_);
+    loader_.make_images(ids, epoch_, images);
+    return images;
+  };
+  const Tensor images = made(input.ids);
+  if (input.partner_ids.defined()) {
+    const Tensor partners = made(input.partner_ids);
+    on(images.stream(),
+       [&](auto& s) { kernels::mix_images(s, partners.view(), mixing_.view(), images.view()); });
+  }
   stage_done("augmentation");
   return images;
 }
 
 double TrainStep::evaluate(const data::Batch& batch) {
   const NoGrad no_grad;
-  set_inputs(batch.epoch, {});
-  const Tensor images = images_of({batch.images, batch.labels, batch.ids});
-  const double sum = cross_entropy_sum(model_(images), batch.labels).value().item();
+  set_inputs(batch, {});
+  const Input input = input_of(batch);
+  const Tensor images = images_of(input);
+  const Variable logits = model_(images);
+  const Variable own = cross_entropy(logits, input.labels, {}).loss;
+  const double sum = mixed_loss(own, logits, input, {}).value().item();
   return sum / static_cast<double>(images.size(0));
 }
 
@@ -217,9 +251,11 @@ const TrainStep::CapturedStep* TrainStep::captured_step(const std::vector<data::
 }
 
 bool TrainStep::capture(CapturedStep& step, const std::vector<data::Batch>& batches) {
-  for (const data::Batch& batch : batches)
-    step.inputs.push_back({batch.images.defined() ? Tensor::empty_like(batch.images) : Tensor(),
-                           Tensor::empty_like(batch.labels), Tensor::empty_like(batch.ids)});
+  for (const data::Batch& batch : batches) {
+    Input& input = step.inputs.emplace_back(input_of(batch));
+    for (Tensor Input::*part : CapturedStep::kParts)
+      if ((input.*part).defined()) input.*part = Tensor::empty_like(input.*part);
+  }
   std::string failure;
   try {
     step.graph = std::make_unique<CudaGraph>(

@@ -22,6 +22,7 @@
 #include "convoy/kernels/runtime/cuda_graph.h"
 #include "convoy/kernels/runtime/device_context.h"
 #include "convoy/kernels/runtime/event.h"
+#include "convoy/kernels/softmax_cross_entropy.h"
 #include "convoy/models/model.h"
 
 namespace convoy {
@@ -106,6 +107,7 @@ class TrainStep {
   struct Input {
     Tensor images;  // undefined if the GPU makes the images
     Tensor labels, ids;
+    Tensor partner_labels, partner_ids;  // as in data::Batch
   };
   /// Time marks at the beginning of a micro-batch and at the end of forward and backward.
   struct Marks {
@@ -116,8 +118,9 @@ class TrainStep {
     Event begin, forward, backward;
   };
 
-  /// Writes epoch_ and the first rates of rates_, and makes copies, in one launch on a GPU.
-  void set_inputs(std::int64_t epoch, const std::vector<double>& rates,
+  static Input input_of(const data::Batch& batch);
+  /// Writes the epoch_ and mixing_ of the batch and the first rates of rates_, and makes copies, in one launch on a GPU.
+  void set_inputs(const data::Batch& batch, const std::vector<double>& rates,
                   std::vector<kernels::Assignment> copies = {});
   void compute(const std::vector<Input>& inputs, std::int64_t global_count,
                std::vector<MicroBatchResult>& results);
@@ -131,6 +134,10 @@ class TrainStep {
   std::string failure_of_any_rank(const std::string& failure) const;
   /// Returns the loss of a micro-batch, and of each of its samples whether it is correct: i32 [n].
   std::pair<Variable, Tensor> loss_of(const Input& input, std::int64_t global_count);
+  /// Returns `own`, the cross-entropy of the input's labels; with partners, its mean with that of their labels, by
+  /// the weight in mixing_.
+  Variable mixed_loss(const Variable& own, const Variable& logits, const Input& input,
+                      const CrossEntropyOptions& options) const;
   /// Returns how many of `count` samples have losses that count.
   std::int64_t counted(std::int64_t count) const;
   /// Returns the logits and labels of the samples with the largest of `losses`, and sets hardest_ids_.
@@ -152,9 +159,10 @@ class TrainStep {
   DeviceContext device_;
   TrainStepSettings settings_;
 
-  Tensor epoch_;  // i32 [1]
-  Tensor rates_;  // f64 [TrainStepSettings::rates]
-  Tensor seed_;   // the gradient of the loss [1]: the loss scale, or 1
+  Tensor epoch_;   // i32 [1]
+  Tensor rates_;   // f64 [TrainStepSettings::rates]
+  Tensor mixing_;  // f32 [6]: data::Mixing::numbers()
+  Tensor seed_;    // the gradient of the loss [1]: the loss scale, or 1
   bool times_phases_ = false;
   std::vector<std::unique_ptr<Marks>> marks_;  // one per micro-batch
   std::size_t micro_batches_ = 0;              // of the latest step

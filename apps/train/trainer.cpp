@@ -77,6 +77,7 @@ Trainer::Trainer(const TrainOptions& options, TrainerParts parts)
           .seed = seed,
           .label_smoothing = *options_.label_smoothing,
           .hardest = options_.hardest,
+          .count_correct = !options_.augmentation.mixes_labels(),
           .sum_loss = options_.loss_reduction == "sum",
           .clip_norm = options_.clip_norm > 0 ? std::optional(options_.clip_norm) : std::nullopt,
           .dtype = precision_.compute,

@@ -24,6 +24,7 @@ CommandLine loader_command_line(LoaderBenchOptions& options) {
       "into memory and for making batches from memory.");
   add_data_flags(line, options.data);
   line.add("augment", &options.augment, "Augmentation, as in convoy-train", {.value = "LIST"});
+  add_augmentation_flags(line, options.augmentation);
   line.add("batch-size", &options.batch_size, "Batch size (images)",
            {.value = "N", .minimum = 1, .maximum = 1 << 20});
   line.add("seed", &options.seed, "Random seed of shuffling and augmentation",

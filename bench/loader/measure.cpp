@@ -70,8 +70,9 @@ LoaderFigures measure_loader(const LoaderBenchOptions& options) {
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const Watch watch;
   const data::DataSet data = read_data(location, options.data, seed);
-  const data::TransformSpec transform =
+  data::TransformSpec transform =
       data::make_transform(options.augment, data::channel_statistics(data.train), {.natural_images = true});
+  apply_augmentation(options.augmentation, transform);
   LoaderFigures figures{.note = data.note,
                         .image = {},
                         .transform = transform.describe(),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convoy/apps/common/data_source.h"
+#include "convoy/apps/train/augmentation/augmentation_options.h"
 
 namespace convoy::bench {
 
@@ -15,6 +16,7 @@ struct LoaderBenchOptions {
   DataOptions data;
   std::int64_t batch_size = 128;
   std::string augment = "crop=4,flip";
+  AugmentationOptions augmentation;
   std::int64_t epochs = 3;
   std::int64_t seed = 1;
   std::string json;  // file

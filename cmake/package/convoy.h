@@ -53,6 +53,7 @@ namespace convoy::kernels {}
 #include "convoy/engine/nn/normalization.h"
 #include "convoy/engine/optim/loss_average.h"
 #include "convoy/engine/optim/loss_scaler.h"
+#include "convoy/engine/optim/layerwise.h"
 #include "convoy/engine/optim/muon.h"
 #include "convoy/engine/optim/newton_schulz.h"
 #include "convoy/engine/optim/optimizer.h"

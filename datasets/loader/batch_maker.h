@@ -33,6 +33,10 @@ struct BatchTask {
   std::shared_ptr<EpochOrder> order;  // shared by all tasks of the epoch
 };
 
+/// Returns the mixing of the task's step for stored images [N, H, W, C]; without TransformSpec::mixing one that changes
+/// nothing.
+Mixing mixing_of(const LoaderOptions& options, const BatchTask& task, const Shape& images);
+
 /// The sequence of all micro-batches from a given step on, across epochs.
 class TaskSequence {
  public:
@@ -65,6 +69,13 @@ class BatchMaker {
   const DeviceContext& context() const { return device_; }
 
  private:
+  void write_labels(const Tensor& ids, const Tensor& labels) const;
+  void augment(CpuStream& stream, const Tensor& ids, const BatchTask& task, const Tensor& images) const;
+  /// Returns the stored images `ids`, u8 [n, H, W, C], changed by RandAugment.
+  Tensor rand_augmented(CpuStream& stream, const Tensor& ids, const Random& random) const;
+  /// Mixes the images of the batch with those of their partners, and sets the partners' labels.
+  void mix(CpuStream& stream, const BatchTask& task, const Range& positions, Batch& batch) const;
+
   const ImageSet& set_;
   const LoaderOptions& options_;
   const BatchPlan& plan_;

@@ -41,7 +41,8 @@ void DeviceFeed::clear() {
 void DeviceFeed::begin(InFlightBatch& batch_in_flight) {
   Batch batch = batch_in_flight.source;
   std::vector<Uploader::Copy> copies;
-  for (Tensor* tensor : {&batch.images, &batch.labels, &batch.ids}) {
+  for (Tensor* tensor : {&batch.images, &batch.labels, &batch.ids, &batch.partner_labels}) {
+    if (!tensor->defined()) continue;
     const ConstView from = tensor->view();
     *tensor = Tensor::empty(tensor->shape(), tensor->dtype(), device_);
     copies.push_back({.from = from, .to = tensor->view()});

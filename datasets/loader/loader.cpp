@@ -71,7 +71,9 @@ LoaderOptions checked(const ImageSet& set, LoaderOptions options) {
           to_string(resident.dtype()), resident.shape().text(), resident.context().name(),
           images.shape().text());
   check_order(options, set.size());
-  options.transform.check_image_size(images.size(1), images.size(2));
+  check(!options.resident || !options.transform.rand_augment.enabled(),
+        "loader: found RandAugment with resident images, expected one of them: the CPU computes it");
+  options.transform.check_image_shape(images.size(1), images.size(2), images.size(3));
   return options;
 }
 

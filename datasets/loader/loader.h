@@ -17,6 +17,9 @@ struct Batch {
   Tensor images;
   Tensor labels;           // i32 [n]
   Tensor ids;              // i32 [n]: indices in the data set; the random keys of augmentation and dropout
+  Tensor partner_labels;   // i32 [n], with TransformSpec::mixing: the labels of the partners
+  Tensor partner_ids;      // i32 [n], with mixing and defer_images: the ids of the partners
+  Mixing mixing = {};      // with TransformSpec::mixing: of the step
   std::int64_t epoch = 0;  // from 0
   std::int64_t step = 0;   // in the epoch
   std::int64_t index = 0;  // of the micro-batch in its step

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/elementwise.h"
 
 namespace convoy::data {
 
@@ -12,7 +13,8 @@ ResidentBatches::ResidentBatches(const ImageSet& set, const LoaderOptions& optio
       options_(options),
       plan_(plan),
       images_(options.resident_images.defined() ? options.resident_images : set.images.to(*options.device)),
-      sent_(Tensor::empty({2, plan.samples}, DType::i32, options.device->host())),
+      sent_(Tensor::empty({options.transform.mixing.enabled() ? 4 : 2, plan.samples}, DType::i32,
+                          options.device->host())),
       uploader_(*options.device) {}
 
 // The host does not wait for the GPU, which may still compute the previous epoch.
@@ -23,15 +25,23 @@ void ResidentBatches::send_order(const BatchTask& task) {
   if (upload_) upload_->wait();  // of the previous epoch; complete long ago
   auto* const sent = sent_.view().as<std::int32_t>();
   std::copy(order.begin(), order.end(), sent);
-  std::transform(order.begin(), order.end(), sent + n, [&](std::int32_t id) { return set_labels[id]; });
+  if (options_.transform.mixing.enabled())
+    for (std::int64_t i = 0; i < n; ++i) sent[2 * n + i] = sent[plan_.partner(i)];
+  // The labels of the ids, and of the partners' ids.
+  for (std::int64_t row = 0; row < sent_.size(0); row += 2)
+    std::transform(sent + row * n, sent + (row + 1) * n, sent + (row + 1) * n,
+                   [&](std::int32_t id) { return set_labels[id]; });
 
   const Tensor received = Tensor::empty(sent_.shape(), DType::i32, *options_.device);
   const Uploader::Copy copy{.from = sent_.view(), .to = received.view()};
   upload_ = uploader_.start(std::span(&copy, 1));
   upload_->wait_on_compute_stream();
+  epoch_ = task.epoch;
   order_ = received.slice(0, {n});
   labels_ = received.slice(n, {n});
-  epoch_ = task.epoch;
+  if (!options_.transform.mixing.enabled()) return;
+  partner_ids_ = received.slice(2 * n, {n});
+  partner_labels_ = received.slice(3 * n, {n});
 }
 
 Batch ResidentBatches::make(const BatchTask& task) {
@@ -45,11 +55,34 @@ Batch ResidentBatches::make(const BatchTask& task) {
               .index = task.index,
               .global_count = plan_.global_count(task.step),
               .smallest = plan_.smallest_micro_batch(task.step)};
+  const bool mixes = options_.transform.mixing.enabled();
+  if (mixes) {
+    batch.partner_labels = partner_labels_.rows(positions.begin, positions.end);
+    batch.partner_ids = partner_ids_.rows(positions.begin, positions.end);
+    batch.mixing = mixing_of(options_, task, images_.shape());
+  }
   if (options_.defer_images) return batch;
-  const Shape& stored = images_.shape();
-  batch.images =
-      Tensor::empty({positions.size(), stored[1], stored[2], stored[3]}, options_.dtype, *options_.device);
-  augment_into(batch.images, batch.ids, static_cast<std::uint32_t>(task.epoch), nullptr);
+  const auto augmented = [&](const Tensor& ids) {
+    const Shape& stored = images_.shape();
+    const Tensor images =
+        Tensor::empty({ids.numel(), stored[1], stored[2], stored[3]}, options_.dtype, *options_.device);
+    augment_into(images, ids, static_cast<std::uint32_t>(task.epoch), nullptr);
+    return images;
+  };
+  batch.images = augmented(batch.ids);
+  if (mixes) {
+    const Tensor partners = augmented(batch.partner_ids);
+    const Tensor numbers = Tensor::empty({kernels::kMixingNumbers}, DType::f32, *options_.device);
+    std::vector<kernels::Assignment> values;
+    for (std::int64_t i = 0; const double value : batch.mixing.numbers()) {
+      values.push_back({.to = numbers.rows(i, i + 1).view(), .value = value});
+      ++i;
+    }
+    on(numbers.stream(), [&](auto& s) {
+      kernels::assign(s, values);
+      kernels::mix_images(s, partners.view(), numbers.view(), batch.images.view());
+    });
+  }
   return batch;
 }
 

@@ -30,8 +30,9 @@ class ResidentBatches {
   Tensor images_;            // u8, on the GPU
   std::int64_t epoch_ = -1;  // the epoch of order_ and labels_
   Tensor order_, labels_;    // i32 [samples] on the GPU: the ids of the epoch, and the labels in this order
-  Tensor sent_;              // i32 [2, samples] on the host: the same
-  Uploader uploader_;        // after the tensors: completes its copies before their memory is freed
+  Tensor partner_ids_, partner_labels_;  // likewise, of their partners, with TransformSpec::mixing
+  Tensor sent_;                          // i32 [2 or 4, samples] on the host: the same
+  Uploader uploader_;  // after the tensors: completes its copies before their memory is freed
   std::optional<Upload> upload_;
 };
 

@@ -64,4 +64,9 @@ Range BatchPlan::positions(std::int64_t step, std::int64_t index) const {
   return {begin + part.begin, begin + part.end};
 }
 
+std::int64_t BatchPlan::partner(std::int64_t position) const {
+  const std::int64_t step = position / global_batch;
+  return position % global_batch > 0 ? position - 1 : step * global_batch + global_count(step) - 1;
+}
+
 }  // namespace convoy::data

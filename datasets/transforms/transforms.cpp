@@ -13,7 +13,7 @@ constexpr int kDefaultCropPadding = 4;  // He et al., arXiv:1512.03385, section 
 constexpr int kDefaultCutout = 8;       // pixels per side
 constexpr int kDefaultMinArea = 8;      // percent
 constexpr int kDefaultJitter = 10;      // percent
-constexpr int kMaxNumber = 1024;        // pixels; check_image_size() compares with the images
+constexpr int kMaxNumber = 1024;        // pixels; check_image_shape() compares with the images
 // One level of a pixel value, so that the noise of a constant channel is not amplified.
 constexpr float kMinStd = 1.0f / 255.0f;
 
@@ -102,11 +102,17 @@ std::vector<TransformSpec::View> TransformSpec::views() const {
 
 std::string TransformSpec::describe() const {
   std::string text;
+  if (rand_augment.enabled())
+    text += fmt::format("RandAugment {},{}, ", rand_augment.operations, rand_augment.magnitude);
   if (augment.crop_padding > 0)
     text += fmt::format("crop {}{}, ", augment.crop_padding, augment.reflect ? " (reflected)" : "");
   if (augment.min_area > 0) text += fmt::format("resized crop from {}%, ", augment.min_area);
   if (augment.flip) text += augment.alternate_flips ? "alternating flip, " : "flip, ";
   if (augment.cutout > 0) text += fmt::format("cutout {}, ", augment.cutout);
+  if (augment.random_erasing > 0)
+    text += fmt::format("random erasing of {:.3g}%, ", 100 * augment.random_erasing);
+  if (mixing.mixup > 0) text += fmt::format("mixup (alpha {}), ", mixing.mixup);
+  if (mixing.cutmix > 0) text += fmt::format("CutMix (alpha {}), ", mixing.cutmix);
   if (augment.jitter > 0) text += fmt::format("brightness and contrast within {}%, ", augment.jitter);
 
   std::size_t channels = augment.mean.size();  // trailing channels without normalization are not shown
@@ -121,7 +127,7 @@ std::string TransformSpec::describe() const {
   return text + fmt::format("normalise (mean{}, std{})", means, stds);
 }
 
-void TransformSpec::check_image_size(std::int64_t height, std::int64_t width) const {
+void TransformSpec::check_image_shape(std::int64_t height, std::int64_t width, std::int64_t channels) const {
   const std::int64_t side = std::min(height, width);
   check(augment.crop_padding < side,
         "AugmentOptions: found crop={}, expected less than the images' {} pixels ({}x{})",
@@ -129,6 +135,10 @@ void TransformSpec::check_image_size(std::int64_t height, std::int64_t width) co
   check(augment.cutout <= side,
         "AugmentOptions: found cutout={}, expected at most the images' {} pixels ({}x{})", augment.cutout,
         side, height, width);
+  check(!rand_augment.enabled() || channels == 1 || channels == 3,
+        "RandAugmentOptions: found images of {} channels, expected 1 or 3", channels);
+  check(mixing.mixup >= 0 && mixing.cutmix >= 0,
+        "MixingOptions: found mixup {} and cutmix {}, expected 0 or more", mixing.mixup, mixing.cutmix);
 }
 
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,

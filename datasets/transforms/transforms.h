@@ -7,13 +7,18 @@
 #include <vector>
 
 #include "convoy/datasets/dataset.h"
+#include "convoy/datasets/transforms/mixing.h"
+#include "convoy/datasets/transforms/rand_augment.h"
 #include "convoy/kernels/augment.h"
 
 namespace convoy::data {
 
 /// The transforms of a training. Evaluation derives its own from it, so the two cannot differ.
 struct TransformSpec {
+  RandAugmentOptions rand_augment = {};  // first, on the stored image; only where the CPU makes the batches
   kernels::AugmentOptions augment = {};  // the random transforms and the normalization
+  /// Mixup and CutMix. Of images that a loader defers, its caller mixes the images.
+  MixingOptions mixing = {};
 
   /// Returns a specification with the same normalization and without random transforms.
   TransformSpec evaluation() const;
@@ -26,8 +31,9 @@ struct TransformSpec {
   /// Returns a description such as "crop 4, flip, cutout 8, normalise (mean 0.491 0.482 0.447, std 0.247
   /// 0.243 0.262)".
   std::string describe() const;
-  /// Throws UsageError if images of this size are too small for the crop or the cutout.
-  void check_image_size(std::int64_t height, std::int64_t width) const;
+  /// Throws UsageError if images of this shape, [H, W, C], are too small for the crop or the cutout or have too many
+  /// channels for RandAugment, or a number of the mixing is negative.
+  void check_image_shape(std::int64_t height, std::int64_t width, std::int64_t channels) const;
 };
 
 /// One of the views of an image.

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "convoy/engine/optim/layerwise.h"
 #include "convoy/engine/optim/muon.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"
@@ -295,8 +296,18 @@ void Adam::step_groups(const Indices& indices, const kernels::StepScalars& scala
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,
                                           const OptimizerFlags& flags) {
-  check(name == "adam" || name == "adamw" || (!flags.beta1 && !flags.beta2 && !flags.epsilon),
-        "optimizer {}: betas or epsilon were given, but only adam and adamw have them", name);
+  const bool is_adam = name == "adam" || name == "adamw";
+  const bool has_momentum = name == "sgd" || name == "muon" || name == "lars";
+  check(is_adam || name == "lamb" || (!flags.beta1 && !flags.beta2 && !flags.epsilon),
+        "optimizer {}: betas or epsilon were given, but only adam, adamw and lamb have them", name);
+  check(is_adam || name == "lamb" || has_momentum,
+        "optimizer \"{}\": expected sgd, adam, adamw, muon, lars or lamb", name);
+  check(has_momentum || !flags.momentum,
+        "optimizer {}: a momentum was given, but only sgd, muon and lars have it", name);
+  check(name == "sgd" || name == "muon" || !flags.nesterov.value_or(false),
+        "optimizer {}: nesterov was given, but only sgd and muon have it", name);
+  check(name == "lars" || !flags.trust_coefficient,
+        "optimizer {}: a trust coefficient was given, but only lars has it", name);
   if (name == "sgd")
     return std::make_unique<Sgd>(std::move(groups), SgdSettings{.momentum = flags.momentum.value_or(0.9),
                                                                 .nesterov = flags.nesterov.value_or(false)});
@@ -304,14 +315,19 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<Par
     return std::make_unique<Muon>(
         muon_groups(groups),
         MuonSettings{.momentum = flags.momentum.value_or(0.95), .nesterov = flags.nesterov.value_or(true)});
-  check(name == "adam" || name == "adamw", "optimizer \"{}\": expected sgd, adam, adamw or muon", name);
-  check(!flags.momentum && !flags.nesterov,
-        "optimizer {}: momentum and nesterov were given, but only sgd and muon have them", name);
-  AdamSettings settings{.decoupled = name == "adamw"};
-  settings.beta1 = flags.beta1.value_or(settings.beta1);
-  settings.beta2 = flags.beta2.value_or(settings.beta2);
-  settings.epsilon = flags.epsilon.value_or(settings.epsilon);
-  return std::make_unique<Adam>(std::move(groups), settings);
+  if (name == "lars") {
+    LarsSettings settings{.momentum = flags.momentum.value_or(0.9)};
+    settings.trust_coefficient = flags.trust_coefficient.value_or(settings.trust_coefficient);
+    return std::make_unique<Lars>(std::move(groups), settings);
+  }
+  const auto with_flags = [&flags](auto settings) {
+    settings.beta1 = flags.beta1.value_or(settings.beta1);
+    settings.beta2 = flags.beta2.value_or(settings.beta2);
+    settings.epsilon = flags.epsilon.value_or(settings.epsilon);
+    return settings;
+  };
+  if (name == "lamb") return std::make_unique<Lamb>(std::move(groups), with_flags(LambSettings{}));
+  return std::make_unique<Adam>(std::move(groups), with_flags(AdamSettings{.decoupled = name == "adamw"}));
 }
 
 }  // namespace convoy::optim

@@ -1,5 +1,5 @@
 // Optimizers: SGD, Adam and AdamW over parameter groups, by the fused kernels of kernels/optimizer_step.h. Muon is
-// in muon.h.
+// in muon.h, LARS and LAMB in layerwise.h.
 #pragma once
 
 #include <cstdint>
@@ -94,7 +94,7 @@ class Optimizer {
   /// Returns the tensors that a checkpoint stores, ordered by kind of state, group and parameter. To restore
   /// the state, write into the tensors and call set_steps().
   virtual std::vector<NamedState> state() const = 0;
-  /// Returns "sgd", "adam", "adamw" or "muon".
+  /// Returns "sgd", "adam", "adamw", "muon", "lars" or "lamb".
   virtual std::string name() const = 0;
   /// Returns whether the update of an element depends only on its own gradient and state, apart from
   /// clipping. If so, an optimizer over shards of parameters gives the same result as one over whole
@@ -205,14 +205,15 @@ class Adam final : public Optimizer {
 
 /// Settings that a command line may give an optimizer. Weight decay belongs to the groups.
 struct OptimizerFlags {
-  std::optional<double> momentum;  // sgd: 0.9 if not given; muon: 0.95, of matrices
-  std::optional<bool> nesterov;    // sgd: false if not given; muon: true, of matrices
-  std::optional<double> beta1;     // adam and adamw: as in AdamSettings if not given
-  std::optional<double> beta2;     // likewise
-  std::optional<double> epsilon;   // likewise
+  std::optional<double> momentum;           // sgd and lars: 0.9 if not given; muon: 0.95, of matrices
+  std::optional<bool> nesterov;             // sgd: false if not given; muon: true, of matrices
+  std::optional<double> beta1;              // adam, adamw and lamb: as in their settings if not given
+  std::optional<double> beta2;              // likewise
+  std::optional<double> epsilon;            // likewise
+  std::optional<double> trust_coefficient;  // lars: as in LarsSettings if not given
 };
 
-/// Makes the optimizer named "sgd", "adam", "adamw" or "muon" with default settings, except for the flags. Muon
+/// Makes the optimizer named "sgd", "adam", "adamw", "muon", "lars" or "lamb" with default settings, except for the flags. Muon
 /// divides the groups by muon_groups(). Throws
 /// UsageError for any other name, and for a setting that the optimizer does not have.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, std::vector<ParameterGroup> groups,

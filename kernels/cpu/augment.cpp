@@ -130,7 +130,14 @@ class Augmenter {
     } else {
       shift(image, choices, normalizer, out);
     }
-    cut_out(choices, out);
+    erase(choices.hole, out);
+  }
+
+  /// Sets the pixels of the box to the mean, 0.
+  void erase(const ImageBox& box, T* out) const {
+    const int first = std::max(box.left, 0), last = std::min(box.left + box.width, width_);
+    for (int y = std::max(box.top, 0); y < std::min(box.top + box.height, height_); ++y)
+      std::fill(out + y * row_size() + first * channels_, out + y * row_size() + last * channels_, T{});
   }
 
  private:
@@ -186,14 +193,6 @@ class Augmenter {
     }
   }
 
-  void cut_out(const AugmentChoices& choices, T* out) const {
-    const int first = std::max(choices.hole_left, 0);
-    const int last = std::min(choices.hole_left + options_.cutout, width_);
-    for (int y = std::max(choices.hole_top, 0); y < std::min(choices.hole_top + options_.cutout, height_);
-         ++y)
-      std::fill(out + y * row_size() + first * channels_, out + y * row_size() + last * channels_, T{});
-  }
-
   const AugmentOptions& options_;
   int height_, width_, channels_;
   std::vector<int> columns_;       // source column in the image for each output column, or kBlack
@@ -213,8 +212,8 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
   const std::int64_t grain = std::max<std::int64_t>(1, kElementGrain / image_size);
   random = random.resolved();
   const bool changes = options.crop_padding > 0 || options.min_area > 0 || options.flip ||
-                       options.cutout > 0 || options.jitter > 0 || options.down != 0 || options.right != 0 ||
-                       options.mirror;
+                       options.cutout > 0 || options.jitter > 0 || options.random_erasing > 0 ||
+                       options.down != 0 || options.right != 0 || options.mirror;
   const auto augment_to = [&](auto zero) {
     using T = decltype(zero);
     AugmentOptions constant = options;
@@ -241,12 +240,43 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
           augmenter.augment(image, choices, normalizer(options, id), to);
         else
           augmenter.augment(image, choices, common, to);
+        if (is_erased(options, random, id)) {
+          ImageBox box;
+          for (std::uint32_t k = 0; k < kErasingAttempts && box.height == 0; ++k)
+            box = choose_erased(k, random, id, height, width);
+          augmenter.erase(box, to);
+        }
       }
     });
   };
   if (out.dtype == DType::f16) return augment_to(float16{});
   if (out.dtype == DType::bf16) return augment_to(bfloat16{});
   dispatch(kCpuFullTypes, out.dtype, augment_to);
+}
+
+void mix_images(CpuStream& stream, ConstView partners, ConstView mixing, View images) {
+  if (images.numel() == 0) return;
+  const auto* const numbers = mixing.as<float>();
+  const auto divisor = numbers[0];
+  const std::int64_t top = static_cast<int>(numbers[1]), rows = static_cast<int>(numbers[2]) - top;
+  const std::int64_t left = static_cast<int>(numbers[3]), columns = static_cast<int>(numbers[4]) - left;
+  const std::int64_t height = images.shape[1], width = images.shape[2], channels = images.shape[3];
+  const auto mix = [&](auto zero) {
+    using T = decltype(zero);
+    using C = NormalizedIn<T>;
+    const auto mixed = [divisor](C own, C partner) { return mix_pixel(own, partner, C{divisor}); };
+    parallel_for(stream, images.shape[0] * rows, item_grain(columns * channels),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t i = begin; i < end; ++i) {
+                     const std::int64_t row = i / rows * height + top + i % rows;
+                     const std::int64_t first = (row * width + left) * channels;
+                     map_range<GradMode::overwrite>(first, first + columns * channels, mixed, images.as<T>(),
+                                                    images.as<T>(), partners.as<T>());
+                   }
+                 });
+  };
+  if (images.dtype == DType::f16) return mix(float16{});  // a batch for a GPU
+  dispatch(kCpuTypes, images.dtype, mix);
 }
 
 }  // namespace convoy::kernels

@@ -1,5 +1,6 @@
 // kernels/augment.h on the GPU: one launch computes the batch from the stored bytes. Each block writes a part
-// of one image; two threads draw the sample's augmentation choices for the whole block.
+// of one image; three warps draw the sample's augmentation choices for the whole block. A second kernel mixes two
+// batches.
 #include "convoy/kernels/cuda/primitives/windows.h"
 #include "convoy/kernels/shared/augment_choices.h"
 
@@ -7,9 +8,11 @@ namespace convoy::kernels {
 namespace {
 
 using cuda::compute_t;
+using cuda::load_pack;
 using cuda::narrow;
 using cuda::Pack;
 using cuda::store_pack;
+using cuda::widen;
 
 constexpr int kAugmentBlock = 256;
 
@@ -31,6 +34,7 @@ struct ImageSizes {
 template <class C>
 struct Sample {
   AugmentChoices choices;
+  ImageBox erased;
   Normalization<C> channels[4];
 };
 
@@ -48,16 +52,14 @@ __device__ std::uint8_t stretched_pixel(const ImageSizes& sizes, const AugmentCh
 }
 
 template <class C>
-__device__ C augmented_element(const ImageSizes& sizes, int cutout, bool reflect, const Sample<C>& sample,
+__device__ C augmented_element(const ImageSizes& sizes, bool reflect, const Sample<C>& sample,
                                const std::uint8_t* image, int element) {
   const AugmentChoices& choices = sample.choices;
   const int y = sizes.by_row.quotient(element);
   const int in_row = element - y * sizes.width * sizes.channels;
   const int x = sizes.by_pixel.quotient(in_row);
   const int channel = in_row - x * sizes.channels;
-  if (choices.hole_top <= y && y < choices.hole_top + cutout && choices.hole_left <= x &&
-      x < choices.hole_left + cutout)
-    return C{0};
+  if (choices.hole.contains(y, x) || sample.erased.contains(y, x)) return C{0};
   if (choices.box.height > 0)
     return normalize_pixel(stretched_pixel(sizes, choices, image, y, x, channel),
                            sample.channels[channel].mean, sample.channels[channel].inverse_std);
@@ -87,6 +89,15 @@ __global__ void __launch_bounds__(kAugmentBlock)
     for (int c = 0; c < 4; ++c)
       shared.channels[c] = choose_normalization<C>(options, random.resolved(), id, c);
   }
+  if (thread / warpSize == 2) {  // one attempt per thread, of which the first that fits counts
+    const auto attempt = static_cast<unsigned>(thread % warpSize);
+    ImageBox box;
+    if (attempt < kErasingAttempts && is_erased(options, random.resolved(), id))
+      box = choose_erased(attempt, random.resolved(), id, sizes.height, sizes.width);
+    const unsigned fits = __ballot_sync(0xffffffffu, box.height > 0);
+    if (attempt == 0 && fits == 0) shared.erased = {};
+    if (box.height > 0 && (fits & ((1u << attempt) - 1)) == 0) shared.erased = box;
+  }
   __syncthreads();
 
   const auto block = static_cast<int>(blockIdx.x - sample * blocks_per_image.value());
@@ -95,9 +106,33 @@ __global__ void __launch_bounds__(kAugmentBlock)
   const std::uint8_t* const image = images + std::int64_t{rows[sample]} * sizes.elements();
   Pack<T, kWidth> pack;
   for (int i = 0; i < kWidth; ++i)
-    pack.values[i] =
-        narrow<T>(augmented_element<C>(sizes, options.cutout, options.reflect, shared, image, begin + i));
+    pack.values[i] = narrow<T>(augmented_element<C>(sizes, options.reflect, shared, image, begin + i));
   store_pack(out + sample * sizes.elements() + begin, pack);
+}
+
+/// Each thread mixes kWidth adjacent elements of one image.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kAugmentBlock)
+    mix_images_kernel(ImageSizes sizes, cuda::Divisor by_image, std::int64_t packs, const T* partners,
+                      const float* mixing, T* images) {
+  using C = compute_t<T>;
+  const std::int64_t pack = std::int64_t{blockIdx.x} * kAugmentBlock + threadIdx.x;
+  if (pack >= packs) return;
+  const auto divisor = static_cast<C>(mixing[0]);
+  const int top = static_cast<int>(mixing[1]), bottom = static_cast<int>(mixing[2]);
+  const int left = static_cast<int>(mixing[3]), right = static_cast<int>(mixing[4]);
+  const std::int64_t first = pack * kWidth;
+  const auto in_image = static_cast<int>(first - by_image.quotient(first) * by_image.value());
+  const auto own = load_pack<kWidth>(images + first), other = load_pack<kWidth>(partners + first);
+  Pack<T, kWidth> mixed;
+  for (int i = 0; i < kWidth; ++i) {
+    const int y = sizes.by_row.quotient(in_image + i);
+    const int x = sizes.by_pixel.quotient(in_image + i - y * sizes.width * sizes.channels);
+    const bool inside = top <= y && y < bottom && left <= x && x < right;
+    mixed.values[i] =
+        inside ? narrow<T>(mix_pixel(widen(own.values[i]), widen(other.values[i]), divisor)) : own.values[i];
+  }
+  store_pack(images + first, mixed);
 }
 
 }  // namespace
@@ -115,6 +150,22 @@ void augment(CudaStream& stream, ConstView images, ConstView rows, ConstView ids
              sizeof(Sample<compute_t<T>>), augment_kernel<T, kWidth>, sizes, cuda::Divisor(blocks_per_image),
              options, random, images.as<std::uint8_t>(), rows.as<std::int32_t>(), ids.as<std::int32_t>(),
              out.as<T>());
+    });
+  });
+}
+
+void mix_images(CudaStream& stream, ConstView partners, ConstView mixing, View images) {
+  if (images.numel() == 0) return;
+  const ImageSizes sizes(images.shape);
+  dispatch(cuda::kGpuTypes, images.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const bool in_packs = cuda::comes_in_packs<T>(sizes.elements(), images.data) &&
+                          cuda::comes_in_packs<T>(sizes.elements(), partners.data);
+    cuda::dispatch_width<T>(in_packs, [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      const std::int64_t packs = images.numel() / kWidth;
+      launch(stream, blocks_for(packs, kAugmentBlock), kAugmentBlock, 0, mix_images_kernel<T, kWidth>, sizes,
+             cuda::Divisor(sizes.elements()), packs, partners.as<T>(), mixing.as<float>(), images.as<T>());
     });
   });
 }

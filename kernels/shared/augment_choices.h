@@ -10,14 +10,18 @@ namespace convoy::kernels {
 /// A rectangle of pixels in an image.
 struct ImageBox {
   int top = 0, left = 0, height = 0, width = 0;
+
+  CONVOY_HOST_DEVICE constexpr bool contains(int y, int x) const {
+    return top <= y && y < top + height && left <= x && x < left + width;
+  }
 };
 
 /// The random choices for one sample, in pixels.
 struct AugmentChoices {
   int down, right;  // the shift of the image
   bool flip;
-  int hole_top, hole_left;  // the first row and column of the cutout, which may be outside the image
-  ImageBox box;             // the box that is resized to the full image; used only if min_area is not 0
+  ImageBox box;   // the box that is resized to the full image; used only if min_area is not 0
+  ImageBox hole;  // the cutout, which may be partly outside the image
 };
 
 /// Returns the integer square root: the largest number whose square is at most `square`.
@@ -49,6 +53,34 @@ CONVOY_HOST_DEVICE constexpr ImageBox choose_box(int min_area, const Random& ran
                .width = within(upright ? shorter : longer, width)};
   box.top = static_cast<int>(to_below(places[0], static_cast<std::uint32_t>(height - box.height + 1)));
   box.left = static_cast<int>(to_below(places[1], static_cast<std::uint32_t>(width - box.width + 1)));
+  return box;
+}
+
+inline constexpr std::uint32_t kErasingAttempts =
+    10;  // boxes that are drawn until one is smaller than the image
+
+/// Returns whether random erasing applies to the sample `id`.
+CONVOY_HOST_DEVICE constexpr bool is_erased(const AugmentOptions& options, const Random& random,
+                                            std::uint64_t id) {
+  return options.random_erasing > 0 && to_uniform(random.words(id, 5)[0]) < options.random_erasing;
+}
+
+/// Returns the box of an attempt to erase a part of the sample `id`, without pixels unless it is smaller than the image
+/// on both axes. Computes in fixed point, as choose_box() does.
+CONVOY_HOST_DEVICE constexpr ImageBox choose_erased(std::uint32_t attempt, const Random& random,
+                                                    std::uint64_t id, int height, int width) {
+  constexpr std::uint32_t kMinArea = 1311, kMaxArea = 21627;      // 0.02 and 0.33 in units of 2^-16
+  constexpr std::uint32_t kMinRatio = 19661, kMaxRatio = 216269;  // 0.3 and 3.3 in units of 2^-16
+  const auto words = random.words(id, 6 + attempt);
+  const std::int64_t area = std::int64_t{height} * width *
+                            static_cast<std::int64_t>(kMinArea + to_below(words[0], kMaxArea - kMinArea + 1));
+  const std::int64_t ratio = kMinRatio + to_below(words[1], kMaxRatio - kMinRatio + 1);
+  // The roots of area ratio and area / ratio, in half pixels, rounded to pixels.
+  ImageBox box{.height = static_cast<int>((whole_root((area * ratio) >> 30) + 1) / 2),
+               .width = static_cast<int>((whole_root(4 * area / ratio) + 1) / 2)};
+  if (box.height < 1 || box.width < 1 || box.height >= height || box.width >= width) return {};
+  box.top = static_cast<int>(to_below(words[2], static_cast<std::uint32_t>(height - box.height + 1)));
+  box.left = static_cast<int>(to_below(words[3], static_cast<std::uint32_t>(width - box.width + 1)));
   return box;
 }
 
@@ -97,16 +129,16 @@ CONVOY_HOST_DEVICE constexpr AugmentChoices choose_augmentation(const AugmentOpt
   AugmentChoices choices{.down = static_cast<int>(to_below(words[0], shifts)) - padding + options.down,
                          .right = static_cast<int>(to_below(words[1], shifts)) - padding + options.right,
                          .flip = choose_flip(options, random, id) != options.mirror,
-                         .hole_top = 0,
-                         .hole_left = 0,
-                         .box = {}};
+                         .box = {},
+                         .hole = {}};
   if (options.min_area > 0) choices.box = choose_box(options.min_area, random, id, height, width);
   if (options.cutout > 0) {
     const auto centre = random.words(id, 1);
-    choices.hole_top =
-        static_cast<int>(to_below(centre[0], static_cast<std::uint32_t>(height))) - options.cutout / 2;
-    choices.hole_left =
-        static_cast<int>(to_below(centre[1], static_cast<std::uint32_t>(width))) - options.cutout / 2;
+    const int before = options.cutout / 2;
+    choices.hole = {.top = static_cast<int>(to_below(centre[0], static_cast<std::uint32_t>(height))) - before,
+                    .left = static_cast<int>(to_below(centre[1], static_cast<std::uint32_t>(width))) - before,
+                    .height = options.cutout,
+                    .width = options.cutout};
   }
   return choices;
 }
@@ -151,6 +183,12 @@ CONVOY_HOST_DEVICE constexpr Normalization<T> choose_normalization(const Augment
 template <class T>
 CONVOY_HOST_DEVICE constexpr T normalize_pixel(std::uint8_t pixel, T mean, T inverse_std) {
   return (static_cast<T>(pixel) / 255 - mean) * inverse_std;
+}
+
+/// Returns a pixel that is mixed with its partner. A divisor of 1 returns the partner.
+template <class T>
+CONVOY_HOST_DEVICE constexpr T mix_pixel(T own, T partner, T divisor) {
+  return divisor == 1 ? partner : own + (partner - own) / divisor;
 }
 
 }  // namespace convoy::kernels

@@ -13,9 +13,10 @@ namespace {
 class CudaLoader : public GpuTest {
  protected:
   /// Compares the batches of three loaders: on the CPU, uploaded to the GPU, made by the GPU.
-  void compare(data::LoaderOptions options) {
+  void compare(data::LoaderOptions options, const data::MixingOptions& mixing = {}) {
     const data::ImageSet set = make_set(43);
     options.transform = random_transform();
+    options.transform.mixing = mixing;
     const auto expected = run(set, options, 2);
     options.device = DeviceContext::create_cuda(0);
     EXPECT_EQ(run(set, options, 2), expected);
@@ -28,6 +29,10 @@ TEST_F(CudaLoader, BatchesAreThoseOfTheCpu) { compare({.global_batch = 16, .seed
 TEST_F(CudaLoader, InOrder) { compare({.global_batch = 7, .shuffle = false}); }
 TEST_F(CudaLoader, InMicroBatchesOfOneRankOfThree) {
   compare({.global_batch = 16, .micro_batch = 2, .rank = 2, .world_size = 3});
+}
+TEST_F(CudaLoader, WithMixup) { compare({.global_batch = 16, .dtype = DType::bf16}, {.mixup = 0.4}); }
+TEST_F(CudaLoader, WithCutMixOrMixupOnOneRankOfTwo) {
+  compare({.global_batch = 4, .micro_batch = 1, .rank = 1, .world_size = 2}, {.mixup = 1, .cutmix = 1});
 }
 TEST_F(CudaLoader, WithoutWorkers) { compare({.global_batch = 16, .workers = 0}); }
 

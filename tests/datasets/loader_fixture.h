@@ -38,7 +38,8 @@ inline data::TransformSpec random_transform() {
 /// The contents of a batch as plain values.
 struct Copy {
   std::vector<float> images;
-  std::vector<std::int32_t> labels, ids;
+  std::vector<std::int32_t> labels, ids, partner_labels;
+  double weight;  // of the labels
   std::int64_t epoch, step, index, global_count;
   friend bool operator==(const Copy&, const Copy&) = default;
 };
@@ -50,6 +51,9 @@ inline Copy copy_of(const data::Batch& batch) {
   return {batch.images.to(DType::f32).to_vector<float>(),
           batch.labels.to_vector<std::int32_t>(),
           batch.ids.to_vector<std::int32_t>(),
+          batch.partner_labels.defined() ? batch.partner_labels.to_vector<std::int32_t>()
+                                         : std::vector<std::int32_t>(),
+          batch.mixing.weight,
           batch.epoch,
           batch.step,
           batch.index,

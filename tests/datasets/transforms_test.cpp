@@ -142,9 +142,9 @@ TEST(Transforms, DescribesItself) {
 }
 
 TEST(Transforms, RefusesImagesThatAreTooSmall) {
-  EXPECT_NO_THROW(make("crop=7,cutout=8").check_image_size(8, 9));
-  EXPECT_THROW(make("crop=8").check_image_size(8, 9), UsageError);
-  EXPECT_THROW(make("cutout=9").check_image_size(9, 8), UsageError);
+  EXPECT_NO_THROW(make("crop=7,cutout=8").check_image_shape(8, 9, 3));
+  EXPECT_THROW(make("crop=8").check_image_shape(8, 9, 3), UsageError);
+  EXPECT_THROW(make("cutout=9").check_image_shape(9, 8, 3), UsageError);
 }
 
 }  // namespace

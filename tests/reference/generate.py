@@ -14,12 +14,14 @@ import torchvision
 
 import attention
 import indexing
+import layerwise
 import losses
 import muon
 import conv2d_groups
 import conv2d_transpose
 import ops
 import networks
+import rand_augment
 import normalization
 import recipe
 import schedules
@@ -30,7 +32,9 @@ DIRECTORY = pathlib.Path(__file__).parent
 
 
 def save(name: str, tensors: dict) -> None:
-    arrays = {key: tensor.detach().double().contiguous().numpy() for key, tensor in tensors.items()}
+    # Bytes stay bytes; other types become f64, which holds their values.
+    stored = {key: tensor if tensor.dtype == torch.uint8 else tensor.double() for key, tensor in tensors.items()}
+    arrays = {key: tensor.detach().contiguous().numpy() for key, tensor in stored.items()}
     versions = {"torch": torch.__version__, "torchvision": torchvision.__version__}
     safetensors.numpy.save_file(arrays, DIRECTORY / name, metadata=versions)
     print(f"{name}: {len(arrays)} tensors, {(DIRECTORY / name).stat().st_size} bytes")
@@ -41,6 +45,7 @@ def main() -> None:
     save("ops.safetensors", ops.compute())
     save("attention.safetensors", attention.compute())
     save("indexing.safetensors", indexing.compute())
+    save("layerwise.safetensors", layerwise.compute())
     save("losses.safetensors", losses.compute())
     save("muon.safetensors", muon.compute())
     save("normalization.safetensors", normalization.compute())
@@ -49,6 +54,7 @@ def main() -> None:
     save("models.safetensors", networks.compute())
     save("speedrun.safetensors", speedrun.compute())
     save("recipe.safetensors", recipe.compute())
+    save("rand_augment.safetensors", rand_augment.compute())
     save("schedules.safetensors", schedules.compute())
     save("vision_transformer.safetensors", vision_transformer.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]

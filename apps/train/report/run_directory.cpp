@@ -18,6 +18,10 @@ constexpr const char* kFixedFlags[] = {"model",
                                        "dataset",
                                        "image-size",
                                        "augment",
+                                       "randaugment",
+                                       "random-erasing",
+                                       "mixup",
+                                       "cutmix",
                                        "validation",
                                        "overfit-batch",
                                        "batch-size",
@@ -41,6 +45,7 @@ constexpr const char* kFixedFlags[] = {"model",
                                        "lr-base-batch",
                                        "adam-betas",
                                        "adam-eps",
+                                       "trust-coefficient",
                                        "seed",
                                        "grad-dtype",
                                        "sync-bn",
@@ -62,10 +67,20 @@ constexpr const char* kFixedFlags[] = {"model",
 constexpr const char* kScheduleFlags[] = {"epochs", "max-steps", "lr"};
 
 // The values of these flags in a training by a version that did not have them.
-const std::map<std::string, std::string> kEarlierValues = {
-    {"decay-biases", "false"}, {"loss-reduction", "mean"}, {"ema", "0"},     {"lookahead", "0"},
-    {"min-lr", "0"},           {"milestones", "0.5,0.75"}, {"gamma", "0.1"}, {"adam-betas", "0.9,0.999"},
-    {"adam-eps", "1e-08"},     {"hardest", "1"},           {"selection", ""}};
+const std::map<std::string, std::string> kEarlierValues = {{"decay-biases", "false"},
+                                                           {"loss-reduction", "mean"},
+                                                           {"ema", "0"},
+                                                           {"lookahead", "0"},
+                                                           {"min-lr", "0"},
+                                                           {"milestones", "0.5,0.75"},
+                                                           {"gamma", "0.1"},
+                                                           {"adam-betas", "0.9,0.999"},
+                                                           {"adam-eps", "1e-08"},
+                                                           {"hardest", "1"},
+                                                           {"selection", ""},
+                                                           {"random-erasing", "0"},
+                                                           {"mixup", "0"},
+                                                           {"cutmix", "0"}};
 
 std::string value_of(const std::map<std::string, std::string>& flags, const std::string& name) {
   if (const auto found = flags.find(name); found != flags.end()) return found->second;

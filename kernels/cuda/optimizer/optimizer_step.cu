@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "convoy/kernels/cuda/optimizer/prepared_step.h"
 #include "convoy/kernels/cuda/optimizer/step_arrays.h"
 #include "convoy/kernels/cuda/primitives/early_start.h"
 #include "convoy/kernels/cuda/primitives/multi_tensor.h"
@@ -23,64 +24,8 @@ constexpr int kStepBlock = 256;
 // three or four loads of 16 bytes and enough to saturate an SM.
 constexpr int kStepPiece = 4096;
 
-constexpr int kMaxGroups = 64;  // per launch of prepare_kernel(); Adam's options of this many take 3 KiB
-
-/// The coefficients of a group's step, for parameters of f32 and of f64.
-template <class Float, class Double>
-struct Step {
-  using Options = typename Float::Options;
-  Float f32;
-  Double f64;
-  float f32_grad_scale;
-  double f64_grad_scale;
-  bool skipped;
-
-  __device__ Step(const Options& options, const StepPointers& scalars, double number)
-      : f32(options, scalars.lr[options.rate], number),
-        f64(options, scalars.lr[options.rate], number),
-        f32_grad_scale(static_cast<float>(scalars.gradient_factor())),
-        f64_grad_scale(scalars.gradient_factor()),
-        skipped(scalars.skipped()) {}
-
-  template <class T>
-  __device__ const auto& of() const {
-    if constexpr (std::is_same_v<T, float>)
-      return f32;
-    else
-      return f64;
-  }
-  template <class T>
-  __device__ T grad_scale() const {
-    if constexpr (std::is_same_v<T, float>)
-      return f32_grad_scale;
-    else
-      return f64_grad_scale;
-  }
-};
-using SgdStep = Step<SgdCoefficients<float>, SgdCoefficients<double>>;
-using AdamStep = Step<AdamCoefficients<float>, AdamCoefficients<double>>;
-
-template <class Options>
-struct OptionsTable {
-  Options groups[kMaxGroups];
-  int count;
-};
-
-/// Computes the coefficients of each group, one thread per group, and counts the step if `counts`. The powers
-/// and roots in f64 would cost each thread of step_kernel() more than its elements do, and would take
-/// registers from a memory-bound kernel.
-template <class Step>
-__global__ void __launch_bounds__(kMaxGroups)
-    prepare_kernel(StepPointers scalars, const OptionsTable<typename Step::Options> options, bool counts,
-                   Step* steps) {
-  cuda::allow_next_kernel();
-  cuda::wait_for_previous_kernel();
-  const double number = *scalars.steps + 1;
-  const auto group = static_cast<int>(threadIdx.x);
-  if (group < options.count) steps[group] = Step(options.groups[group], scalars, number);
-  __syncthreads();  // every thread has read *scalars.steps
-  if (counts && group == 0 && !scalars.skipped()) *scalars.steps = number;
-}
+using SgdStep = cuda::Step<SgdCoefficients<float>, SgdCoefficients<double>>;
+using AdamStep = cuda::Step<AdamCoefficients<float>, AdamCoefficients<double>>;
 
 template <class T, int kWritten>
 struct StepSlot {
@@ -133,23 +78,13 @@ __global__ void __launch_bounds__(kStepBlock)
     step_pack<1>(slot, piece.begin + i, update, grad_scale, kArrays);
 }
 
-/// Enqueues the preparation of a step, and holds its result while the kernels that read it are enqueued.
+/// A prepared step whose kernels step elements on their own.
 template <class Step>
-class PreparedStep {
+class ElementStep {
  public:
   template <class Group>
-  PreparedStep(CudaStream& stream, const std::vector<Group>& groups, const StepScalars& scalars)
-      : stream_(stream), memory_(stream, std::max<std::size_t>(groups.size(), 1) * sizeof(Step)) {
-    std::size_t done = 0;
-    do {  // at least one launch, which counts the step
-      OptionsTable<typename Step::Options> table{};
-      const std::size_t first = done;
-      for (; done < groups.size() && table.count < kMaxGroups; ++done)
-        table.groups[table.count++] = groups[done].options;
-      launch(LaunchStart::early, stream, 1, kMaxGroups, 0, prepare_kernel<Step>, StepPointers(scalars), table,
-             done == groups.size(), memory_.as<Step>() + first);
-    } while (done < groups.size());
-  }
+  ElementStep(CudaStream& stream, const std::vector<Group>& groups, const StepScalars& scalars)
+      : stream_(stream), prepared_(stream, groups, scalars) {}
 
   /// Enqueues Update for the slots.
   template <class Update, class T, int kWritten>
@@ -157,13 +92,13 @@ class PreparedStep {
     cuda::for_each_table<kStepPiece>(
         slots, [&](const SlotTable<StepSlot<T, kWritten>>& table, unsigned blocks) {
           launch(LaunchStart::early, stream_, blocks, kStepBlock, 0, step_kernel<Update, T, kWritten, Step>,
-                 table, memory_.as<Step>());
+                 table, prepared_.steps());
         });
   }
 
  private:
   CudaStream& stream_;
-  cuda::Scratch memory_;
+  cuda::PreparedStep<Step> prepared_;
 };
 
 template <class T, class Slot, class... State>
@@ -179,21 +114,6 @@ auto step_slot(const Slot& slot, std::size_t group, const State&... states) {
       .half_dtype = slot.low_precision_copy.dtype};
 }
 
-/// Calls f(slot, group's options, group's index) for each slot.
-template <class Group, class F>
-void for_each_slot(const std::vector<Group>& groups, F f) {
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    for (const auto& slot : groups[g].slots) f(slot, groups[g].options, g);
-}
-
-/// Throws UsageError unless all parameters are f32 or f64.
-template <class Group>
-void check_types(const std::vector<Group>& groups) {
-  for_each_slot(groups, [](const auto& slot, const auto&, std::size_t) {
-    dispatch(cuda::kGpuFullTypes, slot.parameter.dtype, [](auto) {});
-  });
-}
-
 template <class T>
 __global__ void clip_kernel(const double* norm, double max_norm, const T* loss_scale, double* coefficient) {
   *coefficient = clip_coefficient_of(norm, max_norm, loss_scale);
@@ -202,13 +122,13 @@ __global__ void clip_kernel(const double* norm, double max_norm, const T* loss_s
 }  // namespace
 
 void sgd_step(CudaStream& stream, const std::vector<SgdGroup>& groups, const StepScalars& scalars) {
-  check_types(groups);
-  const PreparedStep<SgdStep> step(stream, groups, scalars);
+  cuda::check_types(groups);
+  const ElementStep<SgdStep> step(stream, groups, scalars);
   const auto run = [&](auto zero) {
     using T = decltype(zero);
     std::vector<StepSlot<T, 1>> plain;
     std::vector<StepSlot<T, 2>> with_momentum, with_nesterov;
-    for_each_slot(groups, [&](const SgdSlot& slot, const SgdOptions& options, std::size_t group) {
+    cuda::for_each_slot(groups, [&](const SgdSlot& slot, const SgdOptions& options, std::size_t group) {
       if (slot.parameter.dtype != dtype_of<T>) return;
       if (slot.momentum.data == nullptr) return plain.push_back(step_slot<T>(slot, group));
       (options.nesterov ? with_nesterov : with_momentum).push_back(step_slot<T>(slot, group, slot.momentum));
@@ -222,12 +142,12 @@ void sgd_step(CudaStream& stream, const std::vector<SgdGroup>& groups, const Ste
 }
 
 void adam_step(CudaStream& stream, const std::vector<AdamGroup>& groups, const StepScalars& scalars) {
-  check_types(groups);
-  const PreparedStep<AdamStep> step(stream, groups, scalars);
+  cuda::check_types(groups);
+  const ElementStep<AdamStep> step(stream, groups, scalars);
   const auto run = [&](auto zero) {
     using T = decltype(zero);
     std::vector<StepSlot<T, 3>> slots;
-    for_each_slot(groups, [&](const AdamSlot& slot, const AdamOptions&, std::size_t group) {
+    cuda::for_each_slot(groups, [&](const AdamSlot& slot, const AdamOptions&, std::size_t group) {
       if (slot.parameter.dtype == dtype_of<T>)
         slots.push_back(step_slot<T>(slot, group, slot.first_moment, slot.second_moment));
     });

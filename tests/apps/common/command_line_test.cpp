@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             {"--optimizer", "muon", "--zero", "1"},
             2,
-            "--zero 1: not supported with --optimizer muon, which updates whole matrices; expected --zero 0"},
+            "--zero 1: not supported with --optimizer muon, which needs whole parameters; expected --zero 0"},
         Mistake{{"--optimizer", "muon", "--lr", "0"}, 2, "--lr 0: found --optimizer muon"},
         Mistake{{"--optimizer", "muon", "--sgd-lr", "0"}, 2, "--sgd-lr 0: expected more than 0"},
         Mistake{{"--sgd-lr", "0.1"}, 2, "--sgd-lr: not supported with --optimizer sgd"},
@@ -297,7 +297,8 @@ TEST(Help, ShowsDefaultsOfTraining) {
        "[default: for photographs crop=4,flip (speedrun crop=2,reflect,alternating-flip), else none]"},
       {"--epochs N", "[default: 10; lenet on mnist 6, speedrun 8, speedrun-small 6; 0 with --max-steps]"},
       {"--lr RATE",
-       "[default: sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24, speedrun-small 0.12), else 0.001]"},
+       "[default: sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24, speedrun-small 0.12), lars 8, lamb 0.02, else "
+       "0.001]"},
       {"--devices N", "[default: 1]"},
       {"--comm-timeout SECONDS", "[default: 300]"},
       {"--grad-dtype NAME", "[default: the type they are computed in]"},

@@ -154,5 +154,48 @@ TEST_F(CudaRun, ProfiledStepsMatchReplayedSteps) {
   EXPECT_EQ(workshop.result("profiled")["parameters_hash"], workshop.result("plain")["parameters_hash"]);
 }
 
+TEST_F(CudaRun, LarsAndLambMatchTheCpuAndReplayedStepsMatchEagerOnes) {
+  for (const std::string name : {"lars", "lamb"}) {
+    const Arguments flags = {"--optimizer", name, "--deterministic", "--clip-norm", "0.5"};
+    const auto with = [&](const Arguments& more) {
+      Arguments all = flags;
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    ASSERT_EQ(train(name + "_cpu", with({"--device", "cpu"})).exit_code, 0);
+    ASSERT_EQ(train(name + "_gpu", with({"--device", "cuda"})).exit_code, 0);
+    ASSERT_EQ(train(name + "_eager", with({"--device", "cuda", "--no-cuda-graph"})).exit_code, 0);
+    const std::vector<double> expected = losses(workshop, name + "_cpu"),
+                              found = losses(workshop, name + "_gpu");
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << i;
+    EXPECT_EQ(losses(workshop, name + "_eager"), found);
+    const ProcessResult half = train(name + "_half", with({"--device", "cuda", "--precision", "fp16"}));
+    ASSERT_EQ(half.exit_code, 0) << half.err;
+    EXPECT_NEAR(losses(workshop, name + "_half").back(), expected.back(), 0.05 * expected.back());
+  }
+}
+
+TEST_F(CudaRun, MixedBatchesAreTheSameFromTheHostTheDeviceAndAGraph) {
+  const Arguments flags = {
+      "--device", "cuda",      "--deterministic", "--mixup",          "0.5", "--cutmix",
+      "1",        "--augment", "crop=1,jitter=5", "--random-erasing", "0.5", "--max-steps",
+      "9"};
+  const auto hash = [&](const std::string& out, const Arguments& more) {
+    Arguments all = flags;
+    all.insert(all.end(), more.begin(), more.end());
+    const ProcessResult run = train(out, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return workshop.result(out)["parameters_hash"].get<std::string>();
+  };
+  const std::string expected = hash("eager", {"--no-data-on-device", "--no-cuda-graph"});
+  EXPECT_EQ(hash("replayed", {"--no-data-on-device"}), expected);
+  EXPECT_EQ(hash("resident", {"--data-on-device"}), expected);
+  EXPECT_EQ(hash("micro", {"--data-on-device", "--micro-batch-size", "3", "--precision", "fp16"}),
+            hash("micro_eager", {"--no-data-on-device", "--no-cuda-graph", "--micro-batch-size", "3",
+                                 "--precision", "fp16"}));
+}
+
 }  // namespace
 }  // namespace convoy::testing

@@ -56,6 +56,64 @@ TEST(RecipeRun, SumOfLossesIsThatOfAllMicroBatchesAndRanks) {
   EXPECT_GT(std::abs(whole - loss_of("mean", "mean", {})), 1e-4);
 }
 
+TEST(RecipeRun, MixedLabelsAreTheSameOnMicroBatchesAndRanksAndAfterAResume) {
+  const Workshop workshop;
+  const Arguments common = {"--max-steps",  "6",   "--precision", "fp64", "--eval-every",     "0",
+                            "--mixup",      "0.8", "--cutmix",    "1",    "--random-erasing", "0.3",
+                            "--save-every", "3",   "--keep-last", "0"};
+  const auto train = [&](const std::string& out, const Arguments& more) {
+    const std::string hash = trained_hash(workshop, out, common, more);
+    return std::pair(workshop.events(out, "step").back()["loss"].get<double>(), hash);
+  };
+  const auto [loss, hash] = train("whole", {});
+  EXPECT_NEAR(train("micro", {"--micro-batch-size", "5"}).first, loss, 1e-9);
+  EXPECT_NEAR(train("ranks", {"--devices", "2"}).first, loss, 1e-9);
+  EXPECT_EQ(train("workers", {"--workers", "0"}).second, hash);
+  const std::string step = (workshop.path("whole") / "checkpoints" / "step_000003").string();
+  EXPECT_EQ(train("resumed", {"--resume", step}).second, hash);
+  EXPECT_GT(std::abs(loss - train("cutmix", {"--mixup", "0"}).first), 1e-4);
+  EXPECT_GT(std::abs(loss - train("not_erased", {"--random-erasing", "0"}).first), 1e-4);
+}
+
+TEST(RecipeRun, LarsAndLambAreTheSameOnRanksAndAfterAResume) {
+  const Workshop workshop;
+  for (const std::string name : {"lars", "lamb"}) {
+    const Arguments common = {"--optimizer", name, "--max-steps",   "6", "--save-every", "3",
+                              "--keep-last", "0",  "--decay-biases"};
+    const std::string hash = trained_hash(workshop, name, common, {});
+    const std::string step = (workshop.path(name) / "checkpoints" / "step_000003").string();
+    EXPECT_EQ(trained_hash(workshop, name + "_resumed", common, {"--resume", step}), hash);
+    trained_hash(workshop, name + "_two", common, {"--devices", "2"});
+    EXPECT_NEAR(workshop.result(name + "_two")["test_loss"].get<double>(),
+                workshop.result(name)["test_loss"].get<double>(), 1e-3);
+    const ProcessResult sharded = workshop.train("sharded", {"--optimizer", name, "--zero", "1"});
+    EXPECT_EQ(sharded.exit_code, 2);
+    EXPECT_NE(sharded.err.find("--zero 1: not supported with --optimizer " + name), std::string::npos)
+        << sharded.err;
+  }
+  const ProcessResult other = workshop.train("other", {"--trust-coefficient", "0.01"});
+  EXPECT_NE(other.err.find("--trust-coefficient: not supported with --optimizer sgd"), std::string::npos)
+      << other.err;
+}
+
+TEST(RecipeRun, AugmentationsAreRefusedWhereTheyCannotWork) {
+  const Workshop workshop;
+  const auto error = [&](const Arguments& flags) {
+    const ProcessResult run = workshop.train("refused", flags);
+    EXPECT_EQ(run.exit_code, 2);
+    return run.err;
+  };
+  EXPECT_NE(error({"--mixup", "0.2", "--hardest", "0.5"}).find("--mixup 0.2: found --hardest 0.5"),
+            std::string::npos);
+  EXPECT_NE(error({"--cutmix", "1", "--overfit-batch"}).find("--cutmix 1: found --overfit-batch"),
+            std::string::npos);
+  EXPECT_NE(error({"--random-erasing", "1.5"}).find("--random-erasing"), std::string::npos);
+  EXPECT_NE(error({"--randaugment", "2,31"}).find("--randaugment: found '2,31'"), std::string::npos);
+  EXPECT_NE(
+      error({"--randaugment", "2,9", "--data-on-device"}).find("--randaugment 2,9: found --data-on-device"),
+      std::string::npos);
+}
+
 TEST(RecipeRun, FlagsOfAdamAndOfTheRateHaveTheirEffects) {
   const Workshop workshop;
   const auto hash_of = [&](const std::string& out, const Arguments& more) {

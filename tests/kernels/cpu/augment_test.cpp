@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <thread>
 #include <utility>
@@ -341,6 +342,75 @@ TEST(Augmentation, JittersBrightnessAndContrastOfEachSample) {
   }
   EXPECT_LT(minimum, -0.19);
   EXPECT_GT(maximum, 0.19);
+}
+
+// The box follows the definition in kernels/augment.h; other pixels are those without erasing.
+TEST(Augmentation, ErasesARandomBoxOfSomeSamples) {
+  constexpr std::size_t kBatch = 2000, kSide = 32;
+  const Array<std::uint8_t> images({1, kSide, kSide, 1}, std::uint8_t{200});
+  Array<std::int32_t> rows({kBatch}), ids({kBatch});
+  for (std::size_t i = 0; i < kBatch; ++i) ids[i] = static_cast<std::int32_t>(1000003 * i);
+  const kernels::AugmentOptions options{.random_erasing = 0.25f, .mean = {0.5f}};
+  CpuStream stream({.threads = 2});
+  Array<double> out({kBatch, kSide, kSide, 1});
+  kernels::augment(stream, images.view(), rows.view(), ids.view(), options, kRandom, out.view());
+  double erased = 0, area = 0, min_ratio = 10, max_ratio = 0;
+  for (std::size_t n = 0; n < kBatch; ++n) {
+    std::size_t top = kSide, bottom = 0, left = kSide, right = 0, zeros = 0;
+    for (std::size_t i = 0; i < kSide * kSide; ++i) {
+      if (out[n * kSide * kSide + i] != 0) continue;
+      ++zeros;
+      top = std::min(top, i / kSide);
+      bottom = std::max(bottom, i / kSide + 1);
+      left = std::min(left, i % kSide);
+      right = std::max(right, i % kSide + 1);
+    }
+    if (zeros == 0) continue;
+    ASSERT_EQ(zeros, (bottom - top) * (right - left)) << "not one box in sample " << n;
+    const double fraction = static_cast<double>(zeros) / (kSide * kSide);
+    const double ratio = static_cast<double>(bottom - top) / static_cast<double>(right - left);
+    EXPECT_GT(fraction, 0.012) << "2%, with sides that are rounded by at most half a pixel";
+    EXPECT_LT(fraction, 0.36);
+    erased += 1;
+    area += fraction;
+    min_ratio = std::min(min_ratio, ratio);
+    max_ratio = std::max(max_ratio, ratio);
+  }
+  EXPECT_NEAR(erased, 500, 97);  // five standard deviations of 2000 draws
+  // The mean of 2% to 33%; boxes that do not fit are drawn again, which few are.
+  EXPECT_NEAR(area / erased, 0.175, 5 * 0.09 / std::sqrt(erased) + 0.005);
+  EXPECT_LT(min_ratio, 0.5);
+  EXPECT_GT(max_ratio, 2.8);
+}
+
+TEST(Augmentation, NeverErasesAWholeSide) {
+  const Array<std::uint8_t> images({1, 1, 9, 1}, std::uint8_t{200});
+  Array<std::int32_t> rows({50});
+  Array<float> out({50, 1, 9, 1});
+  CpuStream stream({.threads = 1});
+  kernels::augment(stream, images.view(), rows.view(), rows.view(), {.random_erasing = 1}, kRandom,
+                   out.view());
+  for (std::size_t i = 0; i < out.size(); ++i) EXPECT_NE(out[i], 0);
+}
+
+TYPED_TEST(Augment, MixesTheBoxWithThePartners) {
+  const Shape shape{7, 5, 6, 3};
+  const auto partners = Array<TypeParam>::random(shape, 1), before = Array<TypeParam>::random(shape, 2);
+  CpuStream stream({.threads = 2});
+  for (const float divisor : {1.0f, 1.6f, std::numeric_limits<float>::infinity()}) {
+    const Array<float> mixing({kernels::kMixingNumbers}, {divisor, 1, 4, 2, 6, 0.3f});
+    Array<TypeParam> images = before;
+    kernels::mix_images(stream, partners.view(), mixing.view(), images.view());
+    std::size_t i = 0;
+    for (int n = 0; n < 7; ++n)
+      for (int y = 0; y < 5; ++y)
+        for (int x = 0; x < 6; ++x)
+          for (int c = 0; c < 3; ++c, ++i) {
+            const bool inside = 1 <= y && y < 4 && 2 <= x;
+            const TypeParam mixed = before[i] + (partners[i] - before[i]) / TypeParam{divisor};
+            ASSERT_EQ(images[i], !inside ? before[i] : divisor == 1 ? partners[i] : mixed) << i;
+          }
+  }
 }
 
 TEST(Augmentation, RoundsJitteredPixelsToHalfPrecisionOnce) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convoy/kernels/base/convert.h"
+#include "convoy/kernels/layerwise_step.h"
 #include "tests/kernels/array.h"
 #include "tests/kernels/half_reference.h"
 
@@ -323,6 +324,24 @@ TYPED_TEST(ScaledClipCoefficient, RemovesLossScale) {
   EXPECT_EQ(coefficient(ConstView()), 1.0 / 8);
   EXPECT_EQ(coefficient(Array<double>({1}, {4.0}).view()), 1.0 / 8);  // 0.5 for unscaled gradients
   EXPECT_DOUBLE_EQ(coefficient(Array<double>({1}, {32.0}).view()), 1 / (4 + 1e-6) / 8);
+}
+
+// Sums of squares are added up in pieces, whose order does not depend on the threads.
+TEST(LayerwiseStep, IsTheSameWithAnyNumberOfThreads) {
+  constexpr std::int64_t kSize = 100003;
+  const auto step = [](int threads, bool is_lars) {
+    auto p = Array<float>::random({kSize}, 1), g = Array<float>::random({kSize}, 2);
+    Array<float> m({kSize}), v({kSize});
+    const kernels::LayerwiseSlot slot{p.view(), g.view(), {m.view(), v.view()}};
+    CpuStream stream({.threads = threads});
+    Step scalars(0.5);
+    if (is_lars)
+      kernels::lars_step(stream, {{.slots = {slot}, .options = {.weight_decay = 0.1}}}, scalars.scalars());
+    else
+      kernels::lamb_step(stream, {{.slots = {slot}, .options = {.weight_decay = 0.1}}}, scalars.scalars());
+    return p;
+  };
+  for (const bool is_lars : {false, true}) testing::expect_same_bits(step(3, is_lars), step(1, is_lars));
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/rounding.h"
 #include "tests/testing/support/gpu.h"
@@ -118,6 +120,39 @@ TYPED_TEST(CudaAugment, EqualsTheCpuWithJitter) {
   options.crop_padding = 0;
   options.min_area = 8;
   this->compare(options, {2, 9, 8, 4}, 5);
+}
+
+TYPED_TEST(CudaAugment, EqualsTheCpuWithRandomErasing) {
+  kernels::AugmentOptions options = kNormalized;
+  options.random_erasing = 0.6f;
+  this->compare(options, {9, 5, 7, 3}, 17);
+  options.crop_padding = 2;
+  options.flip = true;
+  options.cutout = 3;
+  this->compare(options, {2, 32, 32, 3}, 9);
+}
+
+TYPED_TEST(CudaAugment, MixesAsTheCpu) {
+  const DeviceContext gpu = DeviceContext::create_cuda(0);
+  const Shape shapes[] = {{3, 32, 32, 3}, {5, 7, 5, 3}, {2, 28, 28, 1}, {0, 8, 8, 3}};
+  for (const Shape& shape : shapes)
+    for (const float divisor : {1.0f, 1.7f, std::numeric_limits<float>::infinity()}) {
+      const auto partners = Array<TypeParam>::random(shape, 1), before = Array<TypeParam>::random(shape, 2);
+      const Array<float> mixing({kernels::kMixingNumbers}, {divisor, 2, 5, 1, 5, 0.4f});
+      Array<TypeParam> expected = before;
+      CpuStream cpu({.threads = 1});
+      kernels::mix_images(cpu, partners.view(), mixing.view(), expected.view());
+      const DeviceArray<TypeParam> gpu_partners(gpu, partners);
+      const DeviceArray<float> gpu_mixing(gpu, mixing);
+      for (const std::size_t offset : {0, 1})
+        this->for_each_order([&] {
+          const DeviceArray<TypeParam> images(gpu, before, offset);
+          on(gpu.stream(), [&](auto& stream) {
+            kernels::mix_images(stream, gpu_partners.view(), gpu_mixing.view(), images.view());
+          });
+          testing::expect_same_bits(images.values(), expected);
+        });
+    }
 }
 
 TYPED_TEST(CudaAugment, EqualsTheCpuForAllSizes) {

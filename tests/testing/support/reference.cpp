@@ -94,7 +94,7 @@ void fill_by_formula(const nn::Module& model) {
 Reference::Reference(const std::string& file) {
   const auto path = std::filesystem::path(CONVOY_SOURCE_DIR) / "tests" / "reference" / file;
   for (const io::NamedTensor& stored : io::read_safetensors(path, Device::cpu()).tensors) {
-    tensors_[stored.name] = channels_last(stored.tensor);
+    tensors_[stored.name] = channels_last(stored.tensor.to(DType::f64));
   }
 }
 
