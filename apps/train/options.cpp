@@ -1,8 +1,6 @@
 #include "convoy/apps/train/options.h"
 
-#include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "convoy/apps/launch/local_ranks.h"
 #include "convoy/apps/train/learning_rates.h"
@@ -372,22 +370,6 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.advanced = true, .in_config = false});
   line.add("dry-run", &o.dry_run, "Run one batch, write nothing, and exit", {.in_config = false});
   return line;
-}
-
-double peak_rate(const TrainOptions& options) {
-  if (options.lr_rule == "none") return *options.lr;
-  const double factor =
-      static_cast<double>(*options.batch_size) / static_cast<double>(*options.lr_base_batch);
-  return *options.lr * (options.lr_rule == "linear" ? factor : std::sqrt(factor));
-}
-
-std::pair<double, double> adam_betas(const TrainOptions& options) {
-  const std::vector<double> betas = parse_numbers(*options.adam_betas);
-  const bool is_valid = betas.size() == 2 && std::all_of(betas.begin(), betas.end(),
-                                                         [](double beta) { return beta >= 0 && beta < 1; });
-  check(is_valid, "--adam-betas: found '{}', expected two numbers from 0 to less than 1, such as 0.9,0.999",
-        *options.adam_betas);
-  return {betas[0], betas[1]};
 }
 
 optim::LossScaleSettings loss_scale_settings(const TrainOptions& options) {

@@ -1,11 +1,16 @@
-// The default hyperparameters, which depend on the model, data set and optimizer.
+// The default hyperparameters, which depend on the model, data set and optimizer, and values computed from them.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "convoy/apps/train/options.h"
+#include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/datasets/formats/registry.h"
+#include "convoy/kernels/base/check.h"
 
 namespace convoy {
 namespace {
@@ -151,6 +156,22 @@ void resolve_recipe(TrainOptions& options) {
   if (options.lookahead > 0) fill(options.lookahead_alpha, 0.5);
   fill(options.save_every, 0);
   fill(options.out, "runs/" + options.model + "-" + options.data.dataset);
+}
+
+double peak_rate(const TrainOptions& options) {
+  if (options.lr_rule == "none") return *options.lr;
+  const double factor =
+      static_cast<double>(*options.batch_size) / static_cast<double>(*options.lr_base_batch);
+  return *options.lr * (options.lr_rule == "linear" ? factor : std::sqrt(factor));
+}
+
+std::pair<double, double> adam_betas(const TrainOptions& options) {
+  const std::vector<double> betas = parse_numbers(*options.adam_betas);
+  const bool is_valid = betas.size() == 2 && std::all_of(betas.begin(), betas.end(),
+                                                         [](double beta) { return beta >= 0 && beta < 1; });
+  check(is_valid, "--adam-betas: found '{}', expected two numbers from 0 to less than 1, such as 0.9,0.999",
+        *options.adam_betas);
+  return {betas[0], betas[1]};
 }
 
 }  // namespace convoy

@@ -2,6 +2,7 @@
 #include "convoy/kernels/pool2d.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,51 @@ void scatter(CpuStream& stream, const PoolSizes& s, GradView dx, F&& f) {
   });
 }
 
+// Calls f(c, count) for groups of adjacent channels from c on, where count is a power of two that is known to
+// the compiler. Six channels are a group of four and a group of two.
+template <int kCount = 16, class F>
+void for_each_group(std::int64_t channels, const F& f, std::int64_t c = 0) {
+  for (; c + kCount <= channels; c += kCount) f(c, std::integral_constant<int, kCount>());
+  if constexpr (kCount > 1)
+    if (c < channels) for_each_group<kCount / 2>(channels, f, c);
+}
+
+// The largest value of each of kCount adjacent channels over the pixels of a window, and its pixel.
+// Index is a parameter since GCC does not apply vector_size of a template to other types.
+template <class T, int kCount, class Index = std::int32_t>
+class LargestOf {
+ public:
+  // Takes the values of a pixel into account. Pixels come in row order.
+  void add(const T* values, std::int64_t pixel) {
+    Values found{};
+    for (int lane = 0; lane < kCount; ++lane) found[lane] = widened(values[lane]);
+    if (std::exchange(is_first_, false)) {
+      best_ = found;
+      pixels_ = Pixels{} + static_cast<Index>(pixel);
+      return;
+    }
+    // A larger value wins, and so does the first NaN, since every comparison with NaN is false.
+    const auto wins = ~(found <= best_) & (best_ == best_);
+    best_ = wins ? found : best_;
+    pixels_ = __builtin_convertvector(wins, Pixels) != 0 ? Pixels{} + static_cast<Index>(pixel) : pixels_;
+  }
+  void store(T* best, std::int32_t* pixels) const {
+    for (int lane = 0; lane < kCount; ++lane) {
+      best[lane] = stored<T>(best_[lane]);
+      pixels[lane] = pixels_[lane];
+    }
+  }
+
+ private:
+  using C = compute_t<T>;
+  typedef C Values __attribute__((vector_size(kCount * sizeof(C))));
+  typedef Index Pixels __attribute__((vector_size(kCount * sizeof(Index))));
+
+  Values best_{};
+  Pixels pixels_{};
+  bool is_first_ = true;
+};
+
 // Writes the transpose of from [rows, columns] to `to` [columns, rows], in square tiles that fit the L1
 // cache.
 template <class T>
@@ -110,24 +156,13 @@ void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View positions, 
   dispatch(kCpuTypes, y.dtype, [&](auto zero) {
     using T = decltype(zero);
     for_each_output(stream, s, [&](std::int64_t image, std::int64_t oy, std::int64_t ox, std::int64_t out) {
-      const T* pixels = x.as<T>() + image * s.h * s.w * s.c;
-      T* best = y.as<T>() + out * s.c;
-      std::int32_t* chosen = positions.as<std::int32_t>() + out * s.c;
-      bool first = true;
-      for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
-        const T* candidate = pixels + pixel * s.c;
-        if (std::exchange(first, false)) {
-          std::copy_n(candidate, s.c, best);
-          std::fill_n(chosen, s.c, static_cast<std::int32_t>(pixel));
-          return;
-        }
-        for (std::int64_t c = 0; c < s.c; ++c) {
-          // True if value is larger or the first NaN, since every comparison with NaN is false.
-          const compute_t<T> value = widened(candidate[c]), maximum = widened(best[c]);
-          const bool wins = !(value <= maximum) && maximum == maximum;
-          best[c] = wins ? candidate[c] : best[c];
-          chosen[c] = wins ? static_cast<std::int32_t>(pixel) : chosen[c];
-        }
+      const T* const pixels = x.as<T>() + image * s.h * s.w * s.c;
+      T* const best = y.as<T>() + out * s.c;
+      std::int32_t* const chosen = positions.as<std::int32_t>() + out * s.c;
+      for_each_group(s.c, [&](std::int64_t c, auto lanes) {
+        LargestOf<T, lanes> largest;
+        for_each_pixel(s, oy, ox, [&](std::int64_t pixel) { largest.add(pixels + pixel * s.c + c, pixel); });
+        largest.store(best + c, chosen + c);
       });
     });
   });
