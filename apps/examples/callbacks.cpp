@@ -3,7 +3,7 @@
 //
 //   callbacks [directory of MNIST, default data/mnist] [epochs, default 10] [output directory, default runs/callbacks]
 //
-// If the directory does not exist, the program trains on generated images.
+// If the directory does not exist, the program trains on a few generated images.
 #include <convoy/convoy.h>
 #include <fmt/format.h>
 
@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <string_view>
 
 using namespace convoy;
 
@@ -56,14 +57,15 @@ void train(const std::filesystem::path& directory, std::int64_t epochs, const st
   const DeviceContext device = Device::best();
   const bool has_data = std::filesystem::exists(directory);
   if (!has_data) fmt::print("{} not found: training on generated images\n", directory.string());
-  const data::DataSet data = has_data ? data::read_mnist(directory) : data::generate_shapes();
+  const data::DataSet data =
+      has_data ? data::read_mnist(directory) : data::generate_shapes({.train = 2560, .test = 512});
   const data::TransformSpec transform = data::make_transform("none", data::channel_statistics(data.train));
   data::DataLoader loader(data.train, {.global_batch = kBatchSize, .transform = transform, .device = device});
   const models::Model model = models::lenet(
       {.input = data.image_shape(), .classes = static_cast<int>(data.classes.size()), .device = device});
   optim::Sgd optimizer(optim::decay_groups(model.parameters(), 5e-4), {.momentum = 0.9, .nesterov = true});
 
-  training::LossMonitor losses(/*every=*/100);
+  training::LossMonitor losses(/*every=*/20);
   training::TimeMonitor times(/*prints=*/true);
   io::CheckpointDirectory checkpoints(out / "checkpoints");
   training::ModelCheckpoint saver(checkpoints, model.root(), optimizer, {.model_name = model.name()});
@@ -99,10 +101,15 @@ void train(const std::filesystem::path& directory, std::int64_t epochs, const st
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::int64_t epochs = argc > 2 ? std::atoll(argv[2]) : 10;
+  if (argc > 4 || epochs < 1 || (argc > 1 && argv[1][0] == '-')) {
+    fmt::print(
+        "usage: callbacks [directory, default data/mnist] [epochs, default 10] [output, default runs/callbacks]\n");
+    return argc == 2 && std::string_view(argv[1]) == "--help" ? 0 : 2;
+  }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // flushes each line, also into a pipe
   try {
-    train(argc > 1 ? argv[1] : "data/mnist", argc > 2 ? std::atoll(argv[2]) : 10,
-          argc > 3 ? argv[3] : "runs/callbacks");
+    train(argc > 1 ? argv[1] : "data/mnist", epochs, argc > 3 ? argv[3] : "runs/callbacks");
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "callbacks: error: {}\n", error.what());

@@ -65,7 +65,7 @@ function meanWithError(values) {
 /** Returns a row of the table of results with the means of a group, for the columns `names`. */
 function meanRow(group, names) {
   const columns = {"test accuracy": ["accuracy", percent], "best accuracy": ["best", percent], "six views": ["views", percent],
-    "test loss": ["loss", d3.format(".4f")], "training time": ["seconds", formatDuration], "images/s": ["rate", formatRate],
+    "training accuracy": ["training", percent], "test loss": ["loss", d3.format(".4f")], "training time": ["seconds", formatDuration], "images/s": ["rate", formatRate],
     "steps": ["steps", formatRate]};
   const complete = group.runs.filter((run) => run.state === "complete").map(resultOf);
   const cells = names.map((name) => {
@@ -88,6 +88,7 @@ function resultOf(run) {
     best: result.best_accuracy ?? best ?? null,
     bestStep: result.best_step ?? run.evaluations.find((each) => each.accuracy === best)?.step ?? null,
     views: result.tta_accuracy ?? null,
+    training: run.epochs[run.epochs.length - 1]?.accuracy ?? null,
     steps: result.steps ?? run.curves.step[run.curves.step.length - 1] ?? 0,
     seconds: result.train_seconds ?? run.curves.elapsed[run.curves.elapsed.length - 1] ?? null,
     rate: result.images_per_second ?? rate[rate.length - 1] ?? null,
@@ -99,13 +100,15 @@ function resultsSection() {
     "test accuracy": (r) => r.accuracy === null ? "–" : percent(r.accuracy),
     "best accuracy": (r) => r.best === null ? "–" : `${percent(r.best)} at step ${r.bestStep}`,
     "six views": (r) => r.views === null ? "–" : percent(r.views),
+    "training accuracy": (r) => r.training === null ? "–" : percent(r.training),
     "test loss": (r) => r.loss === null ? "–" : d3.format(".4f")(r.loss),
     "training time": (r) => r.seconds === null ? "–" : formatDuration(r.seconds),
     "images/s": (r) => r.rate === null ? "–" : formatRate(r.rate),
     "steps": (r) => `${d3.format(",")(r.steps)}`,
   };
-  if (runs.every((run) => resultOf(run).views === null)) delete format["six views"];
   const results = runs.map(resultOf);
+  if (results.every((result) => result.views === null)) delete format["six views"];
+  if (results.every((result) => result.training === null)) delete format["training accuracy"];
   if (runs.length === 1) {
     const tile = (name, text) => {
       const [value, ...place] = text.split(" at ");

@@ -119,6 +119,7 @@ TEST_F(ReportReaders, ChromiumDrawsTheMeanOfARepetition) {
   EXPECT_THAT(figure, HasSubstr("class=\"error\"")) << "no error bar";
   EXPECT_THAT(checks["results"].get<std::string>(), HasSubstr("mean of 2 runs in "));
   EXPECT_THAT(checks["results"].get<std::string>(), HasSubstr("% ± "));
+  EXPECT_THAT(checks["results"].get<std::string>(), HasSubstr("training accuracy"));
 }
 
 TEST_F(ReportReaders, ChromiumRunsNoMarkupOfFiles) {
