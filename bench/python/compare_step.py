@@ -140,7 +140,7 @@ def memory_ratios(ours, theirs):
 def compare(arguments):
     """Returns the results of every side. Raises Unavailable if Convoy was not measured."""
     left = Deadline(arguments.time_limit).left
-    peers, left_out, about = {}, {}, {}
+    peers, left_out, about, quiet = {}, {}, {}, []
     start_bytes = run_to_end([arguments.convoy, "--version"], left()).peak_resident_bytes
     with tempfile.TemporaryDirectory() as work:
         data = pathlib.Path(work) / "data"
@@ -154,14 +154,19 @@ def compare(arguments):
         try:
             start_peers(arguments, peers, left, left_out, about)
 
-            def run_round(_):
+            def measure():
                 found = {name: convoy_windows(arguments, data, flags, left()) for name, flags in variants.items()}
                 for side, peer in peers.items():
                     found[side] = peer.windows(arguments.steps, arguments.windows, left())
                 return found
 
-            with neighbours(arguments.neighbours):
-                found = collect_rounds(arguments.rounds, left, run_round)
+            def run_round(_):
+                if arguments.neighbours:
+                    quiet.append(measure())
+                with neighbours(arguments.neighbours):
+                    return measure()
+
+            found = collect_rounds(arguments.rounds, left, run_round)
         finally:
             for peer in peers.values():
                 peer.close()
@@ -173,11 +178,13 @@ def compare(arguments):
     by_round = {side: ratios_by_round(times[side], times["convoy"]) for side in others}
     for name in variants:
         sides[name]["start_resident_bytes"] = start_bytes
+    # Of the speed of the same side in the same round without neighbours.
+    share_of_quiet = {side: ratios_by_round([each[side][0] for each in quiet], times[side]) for side in sides if quiet}
     memory_of = {side: memory_ratios(ours, sides[side]) for side in others}
     return {"model": arguments.model, "image_size": arguments.image_size, "batch_size": arguments.batch_size,
-            "device": arguments.device, "precision": arguments.precision, "threads": arguments.threads, "neighbours": arguments.neighbours,
-            **about, "sides": sides, "ratios": ratios, "ratios_by_round": by_round, "memory_ratios": memory_of,
-            "left_out": left_out}
+            "device": arguments.device, "precision": arguments.precision, "threads": arguments.threads,
+            "neighbours": arguments.neighbours, **about, "sides": sides, "ratios": ratios, "ratios_by_round": by_round,
+            "share_of_quiet": share_of_quiet, "memory_ratios": memory_of, "left_out": left_out}
 
 
 def cold_start(arguments):
@@ -227,6 +234,9 @@ def print_figures(figures):
                        f"{entry['start_resident_bytes'] / 1e6:.0f} before training")
         print(f"  {side:32s} {entry['images_per_second']:10.1f} images/s "
               f"({entry['lowest']:.1f} to {entry['highest']:.1f}){memory}")
+    for side, share in figures["share_of_quiet"].items():
+        print(f"  {side:32s} {share['median']:10.2f} of its speed without the busy processes ({share['lowest']:.2f} to "
+              f"{share['highest']:.2f})")
     for side, why in figures["left_out"].items():
         print(f"  {side:32s} left out: {why}")
     for side, ratio in figures["ratios"].items():
@@ -258,7 +268,7 @@ def parser():
     flags.add_argument("--rounds", type=int, default=5)
     flags.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     flags.add_argument("--neighbours", type=int, default=0,
-                       help="processes that keep a core busy each during the rounds; default: none")
+                       help="also measure next to this number of processes that keep a core busy each; default: none")
     flags.add_argument("--time-limit", type=float, help="seconds for all: what is not done then is left out")
     flags.add_argument("--cold-start",
                        action="store_true",
