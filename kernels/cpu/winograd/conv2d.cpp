@@ -173,8 +173,9 @@ void Correlation<Scheme, T>::run(CpuStream& stream, Scratch& scratch) const {
   const std::int64_t max_tiles =
       std::clamp(kThreadCache / (kPoints.kCount * (inputs.channels + outputs.channels)), min_tiles,
                  std::max(min_tiles, tiling.count));
-  const std::int64_t threads = std::min<std::int64_t>(stream.threads(), tiling.count);
-  const std::int64_t blocks = std::max(threads, (tiling.count + max_tiles - 1) / max_tiles);
+  const std::int64_t threads = stream.threads();
+  const std::int64_t blocks =
+      std::max(std::min(threads, tiling.count), (tiling.count + max_tiles - 1) / max_tiles);
   const std::int64_t thread_floats = kPoints.kCount * (input_stride(max_tiles) + output_stride(max_tiles));
   float* const values = floats(scratch.values, threads * thread_floats);
   const T* const outside = zeros<T>(scratch, inputs.channels);
