@@ -101,6 +101,10 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "Initial parameters: a safetensors file, a checkpoint or a run (its best checkpoint); the last layer is new "
       "if the number of classes differs",
       {.value = "FILE|DIR"});
+  line.add(
+      "activation-checkpointing", &o.activation_checkpointing,
+      "Residual blocks computed again in the backward pass, instead of keeping their activations in memory",
+      {.advanced = true});
   line.add("summary", &o.summary, "Print layers, shapes, parameters and FLOPs, and exit",
            {.advanced = true, .in_config = false});
 

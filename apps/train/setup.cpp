@@ -11,6 +11,7 @@
 #include "convoy/apps/train/tuning/initial_parameters.h"
 #include "convoy/datasets/formats/registry.h"
 #include "convoy/datasets/loader/sampler.h"
+#include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/augment.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/models/models.h"
@@ -27,6 +28,8 @@ models::Model make_model(const TrainOptions& options, const data::DataSet& data,
     std::string description = load_initial_parameters(model, options.init_from);
     if (new_head != nullptr) *new_head = std::move(description);
   }
+  check(!options.activation_checkpointing || nn::checkpoint_residual_blocks(model.root()) > 0,
+        "--activation-checkpointing: {} has no residual block, expected a ResNet", options.model);
   if (precision.is_half()) model.root().keep_low_precision_copies(precision.compute);
   return model;
 }
@@ -108,6 +111,7 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
   if (o.clip_norm > 0) optimizer += fmt::format(", gradients clipped to {}", o.clip_norm);
   std::string batch = fmt::format("{}", *o.batch_size);
   if (o.micro_batch_size > 0) batch += fmt::format(" in micro-batches of {}", o.micro_batch_size);
+  if (o.activation_checkpointing) batch += ", activations of residual blocks computed again";
   if (o.hardest < 1)
     batch += fmt::format(", of which the hardest {} are trained", hardest_count(o.hardest, *o.batch_size));
   if (!o.selection.empty()) batch += fmt::format(", samples chosen by {}", o.selection);

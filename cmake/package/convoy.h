@@ -33,6 +33,7 @@ namespace convoy::kernels {}
 #include "convoy/kernels/runtime/parallel.h"
 
 // Tensors, automatic differentiation and ops
+#include "convoy/engine/autograd/activation_checkpoint.h"
 #include "convoy/engine/autograd/backward.h"
 #include "convoy/engine/autograd/check_gradients.h"
 #include "convoy/engine/autograd/variable.h"

@@ -91,11 +91,7 @@ void GradSlot::contribute_cast(const Tensor& gradient) {
 /// share one target.
 class BackwardPass {
  public:
-  explicit BackwardPass(const Variable& loss) {
-    target_of(loss).pending = 1;
-    count_consumers(loss);
-    ready_.push(loss.without_value());
-  }
+  explicit BackwardPass(const Variable& loss) { begin(loss); }
 
   /// Computes all gradients, starting from `seed`, the gradient of the loss.
   void run(const Tensor& seed, bool accumulate) {
@@ -104,7 +100,35 @@ class BackwardPass {
     GradTarget& start = target_of(ready_.top());
     start.gradient = seed;
     start.has_value = true;
-    while (!ready_.empty()) run_node(next());
+    BackwardPass* const outer = std::exchange(active_, this);
+    try {
+      while (!ready_.empty()) run_node(next());
+    } catch (...) {
+      active_ = outer;
+      throw;
+    }
+    active_ = outer;
+  }
+
+  /// Returns the pass whose backward function the calling thread runs; null outside of one.
+  static BackwardPass* active() { return active_; }
+
+  /// Computes the gradients of `result` as a part of this pass, which continues afterwards: contributions to the
+  /// gradient of inner[i] are those to the gradient of outer[i], a variable that waits for this part.
+  void run_part(const Variable& result, const Tensor& gradient, std::span<const Variable> inner,
+                std::span<const Variable> outer) {
+    check(result.requires_grad() && !result.is_leaf(),
+          "checkpoint_activations: the part records no operation that requires a gradient, expected one");
+    BackwardPass part;
+    for (std::size_t i = 0; i < inner.size(); ++i)
+      if (outer[i].requires_grad()) part.shared_[inner[i].state_.get()] = &target_of(outer[i]);
+    part.begin(result);
+    for (const auto& [state, target] : part.targets_)
+      check(!target.is_leaf(),
+            "checkpoint_activations: the part uses a leaf {} that requires a gradient, expected it among "
+            "CheckpointedPart::parameters",
+            target.variable.shape().text());
+    part.run(gradient, false);
   }
 
   /// Makes the same traversal without computing anything, and returns the leaves in the order of their last
@@ -125,6 +149,13 @@ class BackwardPass {
   }
 
  private:
+  BackwardPass() = default;
+  void begin(const Variable& loss) {
+    target_of(loss).pending = 1;
+    count_consumers(loss);
+    ready_.push(loss.without_value());
+  }
+
   struct RecordedEarlier {
     bool operator()(const Variable& a, const Variable& b) const {
       return a.creator()->sequence < b.creator()->sequence;
@@ -138,10 +169,14 @@ class BackwardPass {
   }
 
   GradTarget& target_of(const Variable& variable) {
+    if (is_shared(variable)) return *shared_.at(variable.state_.get());
     const auto [entry, is_new] = targets_.try_emplace(variable.state_.get());
     if (is_new) entry->second.variable = variable.without_value();
     return entry->second;
   }
+
+  /// Returns whether another pass has the target of the variable, and completes it.
+  bool is_shared(const Variable& variable) const { return shared_.contains(variable.state_.get()); }
 
   /// Visits every operation behind `loss` once and counts, for each variable, the operations that consume it.
   void count_consumers(const Variable& loss) {
@@ -152,7 +187,7 @@ class BackwardPass {
       check(static_cast<bool>(node->backward), "backward: an earlier backward freed the graph at '{}'",
             node->name);
       for (const Variable& input : node->inputs) {
-        if (!input.requires_grad()) continue;
+        if (!input.requires_grad() || is_shared(input)) continue;
         const bool is_new = !targets_.contains(input.state_.get());
         ++target_of(input).pending;
         if (is_new && !input.is_leaf()) unvisited.push_back(input.creator().get());
@@ -169,6 +204,7 @@ class BackwardPass {
 
   /// Notes that one of the variable's consumers has run. The last one completes its gradient.
   void consumer_done(const Variable& variable) {
+    if (is_shared(variable)) return;
     GradTarget& target = target_of(variable);
     if (--target.pending > 0) return;
     if (!target.is_leaf()) {
@@ -204,7 +240,9 @@ class BackwardPass {
       if (input.requires_grad()) consumer_done(input);
   }
 
+  inline static thread_local BackwardPass* active_ = nullptr;
   std::unordered_map<Variable::State*, GradTarget> targets_;
+  std::unordered_map<Variable::State*, GradTarget*> shared_;  // of another pass, by a leaf of this one
   std::priority_queue<Variable, std::vector<Variable>, RecordedEarlier> ready_;
 };
 
@@ -229,6 +267,11 @@ Variable observe_gradient(const Variable& x, std::function<void(const Tensor& gr
                   observer(dy);
                   dx[0].alias_or_accumulate(dy);
                 });
+}
+
+void backward_part(const Variable& result, const Tensor& gradient, std::span<const Variable> inner,
+                   std::span<const Variable> outer) {
+  BackwardPass::active()->run_part(result, gradient, inner, outer);
 }
 
 void backward(const Variable& loss, const BackwardOptions& options) {

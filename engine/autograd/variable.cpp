@@ -168,4 +168,7 @@ NoGrad::NoGrad() : previous_(recording_is_off) { recording_is_off = true; }
 NoGrad::~NoGrad() { recording_is_off = previous_; }
 bool NoGrad::active() { return recording_is_off; }
 
+RecordingScope::RecordingScope() : previous_(std::exchange(recording_is_off, false)) {}
+RecordingScope::~RecordingScope() { recording_is_off = previous_; }
+
 }  // namespace convoy

@@ -1,4 +1,5 @@
-// Variable::State: what a Variable handle points to. Private to engine/autograd.
+// Variable::State, what a Variable handle points to, and what activation checkpointing needs. Private to
+// engine/autograd.
 #pragma once
 
 #include <optional>
@@ -25,5 +26,23 @@ struct Variable::State {
   std::function<void()> grad_begin_hook, grad_ready_hook;
   std::function<void()> ready_hook;  // empty: the value is ready
 };
+
+/// A scope in which operations of the calling thread are recorded, also inside NoGrad.
+class RecordingScope {
+ public:
+  RecordingScope();
+  ~RecordingScope();
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+ private:
+  bool previous_;
+};
+
+/// Computes the gradients of a part of the network inside the backward function of a recorded operation, whose pass
+/// continues afterwards. `result` was recorded meanwhile, from the leaves `inner`. Contributions to the gradient of
+/// inner[i] are those to the gradient of outer[i], an input of the operation.
+void backward_part(const Variable& result, const Tensor& gradient, std::span<const Variable> inner,
+                   std::span<const Variable> outer);
 
 }  // namespace convoy

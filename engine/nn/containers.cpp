@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "convoy/engine/autograd/activation_checkpoint.h"
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/check.h"
 
@@ -130,6 +131,19 @@ ResidualBlock::ResidualBlock(std::vector<NamedModule> body, std::shared_ptr<Modu
 }
 
 Variable ResidualBlock::forward(const Variable& x, const ForwardContext& context) {
+  if (!checkpoints_ || !context.training) return compute(x, context);
+  CheckpointedPart uses;
+  for (const NamedParameter& parameter : parameters())
+    if (parameter.variable.requires_grad()) uses.parameters.push_back(parameter.variable);
+  std::reverse(uses.parameters.begin(), uses.parameters.end());  // about the order of backward
+  for (const NamedBuffer& buffer : buffers()) uses.state.push_back(buffer.tensor);
+  ForwardContext without_rows = context;
+  without_rows.rows = nullptr;
+  return convoy::checkpoint_activations(
+      x, uses, [this, without_rows](const Variable& input) { return compute(input, without_rows); });
+}
+
+Variable ResidualBlock::compute(const Variable& x, const ForwardContext& context) const {
   const auto row_count = [&] { return context.rows == nullptr ? 0 : std::ssize(*context.rows); };
   const auto begin = row_count();
   // Before the body, because the body's last layer may add it.
@@ -147,5 +161,15 @@ Variable ResidualBlock::forward(const Variable& x, const ForwardContext& context
 }
 
 std::string ResidualBlock::describe() const { return fmt::format("ResidualBlock of {}", body_size_); }
+
+int checkpoint_residual_blocks(Module& root) {
+  int count = 0;
+  for (Module* const module : root.modules())
+    if (auto* const block = dynamic_cast<ResidualBlock*>(module)) {
+      block->checkpoint_activations(true);
+      ++count;
+    }
+  return count;
+}
 
 }  // namespace convoy::nn

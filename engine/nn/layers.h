@@ -250,12 +250,20 @@ class ResidualBlock final : public Module {
   /// Throws UsageError like add_child().
   ResidualBlock(std::vector<NamedModule> body, std::shared_ptr<Module> shortcut);
   std::string describe() const override;
+  /// Sets whether training keeps only the input of the block for backward, which computes the block again
+  /// (checkpoint_activations()). Forward hooks of the layers are then called twice.
+  void checkpoint_activations(bool checkpoints) { checkpoints_ = checkpoints; }
 
  private:
   Variable forward(const Variable& x, const ForwardContext& context) override;
+  Variable compute(const Variable& x, const ForwardContext& context) const;
   std::size_t body_size_;
+  bool checkpoints_ = false;
   std::shared_ptr<Module> shortcut_;  // null: identity
   LayerChain body_;
 };
+
+/// Calls ResidualBlock::checkpoint_activations(true) for every residual block of the network, and returns their number.
+int checkpoint_residual_blocks(Module& root);
 
 }  // namespace convoy::nn

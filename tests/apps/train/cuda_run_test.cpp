@@ -177,6 +177,21 @@ TEST_F(CudaRun, LarsAndLambMatchTheCpuAndReplayedStepsMatchEagerOnes) {
   }
 }
 
+// The third step is captured.
+TEST_F(CudaRun, ActivationCheckpointingGivesTheSameParametersInAGraph) {
+  const auto hash = [&](const std::string& out, const Arguments& more) {
+    Arguments flags = {
+        "--device",     "cuda", "--deterministic", "--model", "resnet20",    "--max-steps", "3",
+        "--batch-size", "2",    "--eval-every",    "0",       "--precision", "fp16"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const ProcessResult run = run_program(workshop.train_arguments(out, flags), gpus(1));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_TRUE(workshop.events(out, "warning").empty()) << "not captured";
+    return workshop.result(out)["parameters_hash"].get<std::string>();
+  };
+  EXPECT_EQ(hash("checkpointed", {"--activation-checkpointing"}), hash("plain", {}));
+}
+
 TEST_F(CudaRun, MixedBatchesAreTheSameFromTheHostTheDeviceAndAGraph) {
   const Arguments flags = {
       "--device", "cuda",      "--deterministic", "--mixup",          "0.5", "--cutmix",

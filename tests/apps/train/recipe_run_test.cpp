@@ -96,6 +96,27 @@ TEST(RecipeRun, LarsAndLambAreTheSameOnRanksAndAfterAResume) {
       << other.err;
 }
 
+TEST(RecipeRun, ActivationCheckpointingChangesNothingButTheMemory) {
+  const Workshop workshop;
+  const Arguments common = {"--model",      "resnet20", "--max-steps",  "3",
+                            "--batch-size", "8",        "--eval-every", "0"};
+  const std::vector<Arguments> all = {{},
+                                      {"--devices", "2", "--sync-bn"},
+                                      {"--devices", "2", "--zero", "2", "--micro-batch-size", "3"},
+                                      {"--freeze", "conv1,bn1,layer1", "--precision", "bf16"}};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    Arguments flags = common;
+    flags.insert(flags.end(), all[i].begin(), all[i].end());
+    const std::string name = std::to_string(i);
+    const std::string hash = trained_hash(workshop, "plain" + name, flags, {});
+    EXPECT_EQ(trained_hash(workshop, "checkpointed" + name, flags, {"--activation-checkpointing"}), hash);
+  }
+  const ProcessResult lenet = workshop.train("lenet", {"--model", "lenet", "--activation-checkpointing"});
+  EXPECT_EQ(lenet.exit_code, 2);
+  EXPECT_NE(lenet.err.find("--activation-checkpointing: lenet has no residual block"), std::string::npos)
+      << lenet.err;
+}
+
 TEST(RecipeRun, AugmentationsAreRefusedWhereTheyCannotWork) {
   const Workshop workshop;
   const auto error = [&](const Arguments& flags) {
