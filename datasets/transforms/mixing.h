@@ -23,10 +23,12 @@ struct MixingOptions {
 
 /// How all samples of one global batch are mixed with their partners.
 struct Mixing {
-  double weight = 1;   // of a sample's own label, in multiples of 2^-16; the partner's label has the rest
-  double divisor = 1;  // of the difference between a partner's pixel and the sample's own, in the box
-  /// The pixels that are mixed: [top, bottom) and [left, right).
-  std::int64_t top = 0, bottom = 0, left = 0, right = 0;
+  double weight = 1;     // of a sample's own label, in multiples of 2^-16; the partner's label has the rest
+  double divisor = 1;    // of the difference between a partner's pixel and the sample's own, in the box
+  std::int64_t top = 0;  // the first row of the pixels that are mixed
+  std::int64_t bottom = 0;  // the row after the last one
+  std::int64_t left = 0;    // their first column
+  std::int64_t right = 0;   // the column after the last one
 
   /// Returns the array `mixing` of kernels::mix_images(), whose last number is `weight`.
   std::array<double, kernels::kMixingNumbers> numbers() const;

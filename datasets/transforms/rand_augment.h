@@ -49,8 +49,9 @@ inline constexpr std::array kImageOperations{
 /// An image of bytes, [height, width, channels].
 struct ByteImage {
   std::span<std::uint8_t> pixels;  // height * width * channels
-  int height = 0, width = 0;
-  int channels = 0;  // 1 or 3
+  int height = 0;                  // rows of pixels
+  int width = 0;                   // columns of pixels
+  int channels = 0;                // 1 or 3
 };
 
 /// Applies one operation in place. `negative` reverses the direction of the operations from shear_x to sharpness; others
