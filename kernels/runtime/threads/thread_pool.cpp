@@ -189,6 +189,7 @@ void ThreadPool::wait_for_pieces() {
 }
 
 bool ThreadPool::move_suspended_workers() {
+  if (CPU_COUNT(&allowed_) == 0) return false;  // unknown, so that a moved worker could not be let go again
   std::vector<std::int64_t> before(workers_.size());
   for (std::size_t i = 0; i < workers_.size(); ++i) before[i] = workers_[i]->processor_time();
   const auto done = [this] { return unfinished_.load(std::memory_order_acquire) == 0; };
