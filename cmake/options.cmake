@@ -16,6 +16,7 @@ if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COM
   set(known_compiler ON)
 endif()
 option(CONVOY_WERROR "Treat warnings as errors" ${known_compiler})
+set(CONVOY_KERNEL_OPTIMIZATION "" CACHE STRING "The optimization of the kernels and of the CUDA emulator, if it is not that of the build type: -O2")
 set(CONVOY_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -33,7 +34,7 @@ if(CCACHE_PROGRAM)
   # Paths are relative to the source directory, so that another clone hits the same cache. The sloppiness is what ccache
   # requires to cache sources that use a precompiled header.
   set(CCACHE_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-                      CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+                      CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1 ${CCACHE_PROGRAM})
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_LAUNCHER})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_LAUNCHER})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_LAUNCHER})

@@ -9,6 +9,16 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   set(convoy_precompile_options $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)  # for ccache
 endif()
 
+# convoy_precompile_headers(target [HEADER …]): precompiles the standard library, fmt and the headers for a target of this
+# directory. ccache compares sources that use them by the file .gch.sum: the compiler writes a .gch with other bytes each
+# time, so that no other build tree would find its sources in the cache. Options are part of each compile's command.
+function(convoy_precompile_headers target)
+  target_precompile_headers(${target} PRIVATE ${convoy_standard_headers} <fmt/format.h> ${ARGN})
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.gch.sum
+       "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, fmt ${fmt_VERSION}, GoogleTest ${GTest_VERSION}: "
+       "${convoy_standard_headers};${ARGN}\n")
+endfunction()
+
 # convoy_precompile(target [OWN]): lets a library or program use the precompiled headers of all libraries. OWN: a set of
 # its own, for a library with flags of its own. A source with further flags sets SKIP_PRECOMPILE_HEADERS.
 function(convoy_precompile target)
@@ -22,7 +32,7 @@ function(convoy_precompile target)
   endif()
   target_compile_options(${target} PRIVATE ${convoy_precompile_options})
   if(ARGN STREQUAL OWN)
-    target_precompile_headers(${target} PRIVATE ${convoy_standard_headers} <fmt/format.h>)
+    convoy_precompile_headers(${target})
     return()
   endif()
   if(NOT TARGET convoy_precompiled)
@@ -30,7 +40,7 @@ function(convoy_precompile target)
     add_library(convoy_precompiled STATIC ${PROJECT_BINARY_DIR}/precompiled/library.cpp)
     target_link_libraries(convoy_precompiled PRIVATE convoy_interface fmt::fmt)
     target_compile_options(convoy_precompiled PRIVATE ${convoy_precompile_options})
-    target_precompile_headers(convoy_precompiled PRIVATE ${convoy_standard_headers} <fmt/format.h>)
+    convoy_precompile_headers(convoy_precompiled)
   endif()
   target_precompile_headers(${target} REUSE_FROM convoy_precompiled)
 endfunction()
@@ -55,8 +65,7 @@ function(convoy_test_options target)
     set(CONVOY_PRECOMPILE OFF)
     convoy_test_options(convoy_precompiled_tests)
     target_compile_options(convoy_precompiled_tests PRIVATE ${convoy_precompile_options})
-    target_precompile_headers(convoy_precompiled_tests PRIVATE ${convoy_standard_headers} <fmt/format.h>
-                              <gtest/gtest.h> <gmock/gmock.h>)
+    convoy_precompile_headers(convoy_precompiled_tests <gtest/gtest.h> <gmock/gmock.h>)
   endif()
   target_precompile_headers(${target} REUSE_FROM convoy_precompiled_tests)
 endfunction()

@@ -50,9 +50,7 @@ if [[ -z ${CONVOY_DATA:-} && -d $root/data ]]; then export CONVOY_DATA=$root/dat
 # cuda first: a test of the other builds compares the kernels that they launched with those that nvcc compiled.
 for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
   case $preset in
-    # No programs, since no test of this build runs them, but the one that links everything: no other build of these
-    # tests is without CUDA.
-    tsan) build tsan --target convoy_tests convoy-bench-kernels ;;
+    tsan) build tsan --target convoy_tests ;;  # no test of this build runs a program
     debug)
       # The programs double the build. Their tests run in the test build.
       settings=()

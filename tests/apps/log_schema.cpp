@@ -6,6 +6,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "tests/testing/source_tree/source_path.h"
+
 namespace convoy::testing {
 namespace {
 
@@ -90,7 +92,7 @@ std::string schema_violation(const Json& value, const Json& schema, const Json& 
 }
 
 std::string log_violation(const Json& event) {
-  static const Json schema = Json::parse(std::ifstream(CONVOY_SOURCE_DIR "/docs/log.schema.json"));
+  static const Json schema = Json::parse(std::ifstream(testing::source_path("docs/log.schema.json")));
   const bool has_name = event.is_object() && event.contains("event") && event["event"].is_string();
   const Json named = has_name ? schema["$defs"].value(event["event"].get<std::string>(), Json()) : Json();
   return named.is_null() ? schema_violation(event, schema, schema)  // names all events that it could be

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/architecture/source_rules.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::architecture {
 namespace {
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const std::vector<SourceFile>& tree() {
-  static const std::vector<SourceFile> files = read_tree(CONVOY_SOURCE_DIR);
+  static const std::vector<SourceFile> files = read_tree(testing::source_path());
   return files;
 }
 

@@ -99,11 +99,12 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"bench/step", {"bench/counted", "apps/doctor", "apps/train/report"}},
     {"bench/layers", {"bench/overlap", "bench/step"}},
     {"bench/loader", {"bench/step"}},
+    {"tests/testing/source_tree", {}},
     {"tests/testing/support",
-     {"engine/io", "comm/transport/hierarchical", "comm/transport/thread", "comm/nccl", "comm/parallel",
-      "tests/cuda_emulator/runtime"}},
+     {"tests/testing/source_tree", "engine/io", "comm/transport/hierarchical", "comm/transport/thread",
+      "comm/nccl", "comm/parallel", "tests/cuda_emulator/runtime"}},
     {"tests/testing/op_cases", {"engine/ops"}},
-    {"tests/architecture", {}},
+    {"tests/architecture", {"tests/testing/source_tree"}},
     {"tests/cuda_emulator/include", {}},
     {"tests/cuda_emulator/counting", {"tests/cuda_emulator/include"}},
     {"tests/cuda_emulator/runtime", {"tests/cuda_emulator/counting"}},
@@ -114,7 +115,8 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/kernels/runtime", {"tests/kernels", "kernels/cuda"}},
     {"tests/kernels/cpu", {"tests/kernels", "kernels/cpu"}},
     {"tests/kernels/cuda/driver_stub", {}},
-    {"tests/kernels/cuda/planned", {"tests/kernels/cuda/driver_stub", "kernels/cuda", "models"}},
+    {"tests/kernels/cuda/planned",
+     {"tests/kernels/cuda/driver_stub", "tests/testing/source_tree", "kernels/cuda", "models"}},
     {"tests/kernels/cuda/normalization", {"tests/kernels", "kernels/cuda"}},
     {"tests/kernels/cuda/implicit_gemm", {"tests/kernels", "kernels/cuda"}},
     {"tests/kernels/cuda",
@@ -153,15 +155,12 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
 };
 
 // Outside kernels/base and kernels/runtime: sources that differ between versions of a library, or between processors.
-const std::set<std::string> kVersionShims = {"kernels/cpu/onednn/versions.h",
-                                             "kernels/cpu/primitives/simd.h",
-                                             "kernels/cuda/primitives/async_copy.h",
-                                             "kernels/cuda/primitives/early_start.h",
-                                             "kernels/cuda/primitives/tensor_core.h",
-                                             "kernels/cuda/primitives/warpgroup.h",
-                                             "datasets/download/http_transfer.cpp",
-                                             "tests/cuda_emulator/runtime/fiber.cpp",
-                                             "tests/cuda_emulator/runtime/sanitizer.h"};
+const std::set<std::string> kVersionShims = {
+    "kernels/cpu/onednn/versions.h",          "kernels/cpu/primitives/simd.h",
+    "kernels/cuda/primitives/async_copy.h",   "kernels/cuda/primitives/early_start.h",
+    "kernels/cuda/primitives/tensor_core.h",  "kernels/cuda/primitives/warpgroup.h",
+    "datasets/download/http_transfer.cpp",    "tests/cuda_emulator/runtime/fiber.cpp",
+    "tests/cuda_emulator/runtime/sanitizer.h"};
 
 constexpr std::ptrdiff_t kMaxLines = 450;
 // Files that readers open first are shorter.

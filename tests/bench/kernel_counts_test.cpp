@@ -17,6 +17,7 @@
 #include "bench/kernels/kernel_rows.h"
 #include "tests/cuda_emulator/runtime/emulator.h"
 #include "tests/testing/op_cases/model_case.h"
+#include "tests/testing/source_tree/source_path.h"
 #include "tests/testing/support/process.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -214,7 +215,8 @@ TEST(StepCounts, AreCommittedForResNet18) {
                                   launch["bytes_written"].template get<std::int64_t>()));
     return lines;
   };
-  EXPECT_EQ(launches_in(file), launches_in(CONVOY_SOURCE_DIR "/bench/results/counted/resnet18-bf16-128.json"))
+  EXPECT_EQ(launches_in(file),
+            launches_in(testing::source_path("bench/results/counted/resnet18-bf16-128.json")))
       << "bench/results/counted/README.md has the command that writes the file again";
 }
 

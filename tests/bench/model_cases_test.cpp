@@ -14,6 +14,7 @@
 #include "bench/kernels/op_run.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/models/models.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::bench {
 namespace {
@@ -34,7 +35,7 @@ const std::vector<std::string>& op_functions() {
         R"(^(?:Variable|CrossEntropy|BatchNormInput|std::vector<Variable>) (\w+)\(.*)");
     std::vector<std::string> found;
     std::smatch match;
-    for (const auto& file : std::filesystem::directory_iterator(CONVOY_SOURCE_DIR "/engine/ops")) {
+    for (const auto& file : std::filesystem::directory_iterator(testing::source_path("engine/ops"))) {
       if (file.path().extension() != ".h") continue;
       std::ifstream header(file.path());
       for (std::string line; std::getline(header, line);)

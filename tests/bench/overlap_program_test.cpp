@@ -8,6 +8,7 @@
 #include "bench/overlap/plans.h"
 #include "bench/overlap/record.h"
 #include "convoy/engine/io/file.h"
+#include "tests/testing/source_tree/source_path.h"
 #include "tests/testing/support/process.h"
 #include "tests/testing/support/temp_directory.h"
 
@@ -33,7 +34,7 @@ std::string contents_of(const std::filesystem::path& file) { return io::read_tex
 
 /// Returns the path of a record written by --record: a step of 1.5 s on two cores.
 std::string stored(const std::string& model) {
-  return std::string(CONVOY_SOURCE_DIR) + "/tests/bench/records/" + model + ".json";
+  return testing::source_path("tests/bench/records/" + model + ".json");
 }
 
 TEST(OverlapProgram, RecordsMeasuresRealStepsAndReplays) {

@@ -14,6 +14,7 @@
 #include "convoy/engine/io/file.h"
 #include "convoy/engine/io/safetensors_header.h"
 #include "convoy/kernels/base/check.h"
+#include "tests/testing/source_tree/source_path.h"
 #include "tests/testing/support/temp_directory.h"
 
 namespace convoy {
@@ -23,8 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::filesystem::path kSample =
-    std::filesystem::path(CONVOY_SOURCE_DIR) / "tests/reference/sample.safetensors";
+const std::filesystem::path kSample = testing::source_path("tests/reference/sample.safetensors");
 
 std::string bytes_of(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);

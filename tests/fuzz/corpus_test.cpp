@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
@@ -15,8 +16,7 @@ class Corpus : public ::testing::TestWithParam<FuzzTarget> {
  protected:
   std::vector<std::string> inputs() const {
     std::vector<std::string> found = GetParam().valid_inputs();
-    const std::filesystem::path place =
-        std::filesystem::path(CONVOY_SOURCE_DIR) / "tests/fuzz/corpus" / GetParam().name;
+    const std::filesystem::path place = testing::source_path("tests/fuzz/corpus") / GetParam().name;
     for (const auto& entry : std::filesystem::directory_iterator(place)) {
       std::ifstream file(entry.path(), std::ios::binary);
       found.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());

@@ -13,6 +13,7 @@
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/nearest_name.h"
 #include "convoy/models/models.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy {
 namespace {
@@ -71,7 +72,7 @@ TEST_P(TorchvisionModels, MatchNamesShapesAndSize) {
     found[parameter.name] = torch_shape(parameter.variable.shape());
   for (const auto& buffer : model.buffers()) found[buffer.name] = torch_shape(buffer.tensor.shape());
   EXPECT_EQ(found.size(), model.parameters().size() + model.buffers().size()) << "a name occurs twice";
-  std::ifstream file(std::filesystem::path(CONVOY_SOURCE_DIR) / "tests/reference/names.json");
+  std::ifstream file(testing::source_path("tests/reference/names.json"));
   const auto stored = nlohmann::json::parse(file);
   for (const auto& entry : stored.at(model.name()))
     expected[entry[0]] = entry[1].get<std::vector<std::int64_t>>();

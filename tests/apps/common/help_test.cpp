@@ -16,6 +16,7 @@
 #include "convoy/apps/train/options.h"
 #include "convoy/version.h"
 #include "tests/apps/programs.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
@@ -190,7 +191,7 @@ TEST(FlagNames, AreFlagsOfSomeProgram) {
 TEST(FlagNames, AreNamesInMessagesOfTheLibrary) {
   std::string sources;
   for (const char* directory : {"kernels", "comm", "datasets"})
-    for (const auto& entry : fs::recursive_directory_iterator(fs::path(CONVOY_SOURCE_DIR) / directory))
+    for (const auto& entry : fs::recursive_directory_iterator(testing::source_path(directory)))
       if (entry.path().extension() == ".cpp" || entry.path().extension() == ".h") sources += read_text(entry);
   for (const FlagName& name : flag_names()) EXPECT_THAT(sources, HasSubstr(name.library));
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/apps/programs.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
@@ -62,7 +63,7 @@ print(sorted({line["event"] for line in lines}))
     GTEST_SKIP() << "needs Python's jsonschema (Debian: python3-jsonschema)";
   Arguments command = python;
   command.insert(command.end(),
-                 {CONVOY_SOURCE_DIR "/docs/log.schema.json", workshop->path("run") / "log.jsonl"});
+                 {testing::source_path("docs/log.schema.json"), workshop->path("run") / "log.jsonl"});
   const ProcessResult result = run_program(command);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, "['epoch', 'eval', 'result', 'save', 'start', 'step', 'warning']\n");

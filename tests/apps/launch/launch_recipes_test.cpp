@@ -16,6 +16,7 @@
 #include "tests/apps/launch/yaml_text.h"
 #include "tests/apps/rank_runs.h"
 #include "tests/apps/tutorials/recipes.h"
+#include "tests/testing/source_tree/source_path.h"
 #include "tests/testing/support/free_port.h"
 #include "tests/testing/support/two_hosts.h"
 
@@ -27,7 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAreArray;
 
-const fs::path kSource = CONVOY_SOURCE_DIR;
+const fs::path kSource = testing::source_path();
 
 Recipes recipes() { return recipes_of(kSource / "docs/launching.md"); }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tests/apps/rank_runs.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 
 TEST(RealSlurm, StartsRanks) {
   const TempDirectory directory;
-  const fs::path source = CONVOY_SOURCE_DIR;
+  const fs::path source = testing::source_path();
   const Environment environment = {
       {"PATH", fs::path(program("convoy-doctor")).parent_path().string() + ":" + std::getenv("PATH")},
       {"ASAN_OPTIONS", "detect_leaks=0"},

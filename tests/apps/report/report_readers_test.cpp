@@ -7,6 +7,7 @@
 
 #include "convoy/apps/report/tensorboard.h"
 #include "tests/apps/programs.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
@@ -63,7 +64,7 @@ Json check_page(const Workshop& workshop, const Arguments& runs, int width) {
   std::string page = read_text(file);
   page.insert(page.find("<style>"), kBefore);
   page.insert(page.find("</body>"),
-              "<script>" + read_text(CONVOY_SOURCE_DIR "/tests/apps/report/page_checks.js") + "</script>");
+              "<script>" + read_text(testing::source_path("tests/apps/report/page_checks.js")) + "</script>");
   std::ofstream(file) << page;
   const ProcessResult drawn =
       run_program({find_browser(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",

@@ -15,6 +15,7 @@
 #include "convoy/apps/report/page_data.h"
 #include "convoy/apps/report/tensorboard.h"
 #include "tests/apps/programs.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
@@ -175,7 +176,7 @@ TEST(Report, TextOfFilesIsNoMarkup) {
 }
 
 TEST(Report, PageScriptNeverParsesMarkup) {
-  for (const auto& entry : fs::directory_iterator(CONVOY_SOURCE_DIR "/apps/report/page")) {
+  for (const auto& entry : fs::directory_iterator(testing::source_path("apps/report/page"))) {
     if (entry.path().extension() != ".js") continue;
     for (const char* name :
          {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", ".html("})

@@ -8,6 +8,7 @@
 
 #include "convoy/apps/common/config_file.h"
 #include "tests/apps/programs.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-const fs::path kRecipes = fs::path(CONVOY_SOURCE_DIR) / "apps/recipes";
+const fs::path kRecipes = testing::source_path("apps/recipes");
 
 std::vector<std::string> recipe_names() {
   std::vector<std::string> names;

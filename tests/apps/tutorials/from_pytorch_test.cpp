@@ -9,6 +9,7 @@
 
 #include "tests/apps/rank_runs.h"
 #include "tests/apps/tutorials/recipes.h"
+#include "tests/testing/source_tree/source_path.h"
 #include "tests/testing/support/free_port.h"
 
 namespace convoy::testing {
@@ -17,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-const fs::path kPage = fs::path(CONVOY_SOURCE_DIR) / "docs/from-pytorch.md";
+const fs::path kPage = testing::source_path("docs/from-pytorch.md");
 
 // In place of convoy-train: the same program, whose flags are those of the page, and then these. The last value of a
 // flag counts. Without --out it computes one batch and writes nothing.

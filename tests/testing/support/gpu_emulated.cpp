@@ -5,7 +5,7 @@ namespace convoy::testing {
 
 bool gpus_are_emulated() { return true; }
 
-int gpu_orders() { return 4; }
+int gpu_orders() { return CONVOY_GPU_ORDERS; }
 
 void set_gpu_order(int order) {
   using emulator::Order;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "convoy/engine/io/safetensors.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
@@ -92,7 +93,7 @@ void fill_by_formula(const nn::Module& model) {
 }
 
 Reference::Reference(const std::string& file) {
-  const auto path = std::filesystem::path(CONVOY_SOURCE_DIR) / "tests" / "reference" / file;
+  const auto path = testing::source_path("tests/reference/" + file);
   for (const io::NamedTensor& stored : io::read_safetensors(path, Device::cpu()).tensors) {
     tensors_[stored.name] = channels_last(stored.tensor.to(DType::f64));
   }

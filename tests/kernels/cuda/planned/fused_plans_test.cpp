@@ -14,6 +14,7 @@
 #include "tests/kernels/cuda/planned/cubin.h"
 #include "tests/kernels/cuda/planned/described_gpu.h"
 #include "tests/kernels/cuda/planned/fused_graphs.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 using kernels::CudnnDescriptor;
 using kernels::CudnnPlan;
 
-const std::string kTable = CONVOY_SOURCE_DIR "/bench/results/planned/fused.csv";
+const std::filesystem::path kTable = testing::source_path("bench/results/planned/fused.csv");
 constexpr FusedGraph kFusedGraphs[] = {FusedGraph::scale_bias_add_relu, FusedGraph::relu_gradient,
                                        FusedGraph::channel_sums};
 

@@ -9,21 +9,22 @@
 
 #include "convoy/kernels/runtime/library_versions.h"
 #include "tests/kernels/cuda/planned/plan_table.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
 
-const std::string kDirectory = CONVOY_SOURCE_DIR "/bench/results/planned/";
+const std::filesystem::path kDirectory = testing::source_path("bench/results/planned");
 
 std::string file_text(const std::string& name) {
-  std::ifstream file(kDirectory + name);
+  std::ifstream file(kDirectory / name);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// Compares the lines of a text with a committed file. Reports at most five differences.
 void expect_committed(const std::string& name, const std::string& text) {
   if (std::getenv("CONVOY_UPDATE_PLANS") != nullptr) {
-    std::ofstream(kDirectory + name) << text;
+    std::ofstream(kDirectory / name) << text;
     return;
   }
   std::istringstream committed(file_text(name)), found(text);
