@@ -20,10 +20,13 @@ namespace kernels {
 // Computes losses [N] = log_sum_exp - sum_c target_c logit_c, and log_sum_exp [N], which the backward pass
 // needs. correct (i32 [N]) = 1 if the first maximum of the logits is that of the label, else 0. total [1] =
 // scale times the sum of the losses, which is rounded as by sum() (reduce.h) before; 0 if N = 0.
+// correct_count [1], of the type of total, = the sum of correct, exact up to 2^24; not computed if undefined.
 void softmax_cross_entropy_forward(CpuStream&, ConstView logits, ConstView labels, CrossEntropyOptions,
-                                   View losses, View log_sum_exp, View correct, View total);
+                                   View losses, View log_sum_exp, View correct, View total,
+                                   View correct_count = {});
 void softmax_cross_entropy_forward(CudaStream&, ConstView logits, ConstView labels, CrossEntropyOptions,
-                                   View losses, View log_sum_exp, View correct, View total);
+                                   View losses, View log_sum_exp, View correct, View total,
+                                   View correct_count = {});
 
 // Computes dlogits = dloss scale (softmax - target). dloss [1] is the gradient with respect to total.
 void softmax_cross_entropy_backward(CpuStream&, ConstView dloss, ConstView logits, ConstView labels,

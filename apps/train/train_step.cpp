@@ -118,8 +118,8 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
   for (std::size_t k = 0, computed = 0; k < inputs.size(); ++k) {
     mark(k, &Marks::begin);
     Variable loss;
-    Tensor correct;
-    if (runs(inputs[k])) std::tie(loss, correct) = loss_of(inputs[k], global_count);
+    Tensor correct_count;
+    if (runs(inputs[k])) std::tie(loss, correct_count) = loss_of(inputs[k], global_count);
     mark(k, &Marks::forward);
     if (loss.defined()) {
       dist::enter(settings_.plane, dist::Phase::backward);
@@ -130,7 +130,7 @@ void TrainStep::compute(const std::vector<Input>& inputs, std::int64_t global_co
     }
     if (gradients_ != nullptr) gradients_->end_micro_batch();
     mark(k, &Marks::backward);
-    results.push_back(result_of(loss, correct, global_count));
+    results.push_back(result_of(loss, correct_count, global_count));
   }
   if (gradients_ != nullptr) {
     dist::enter(settings_.plane, dist::Phase::gradients);
@@ -163,7 +163,7 @@ std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t 
   const Variable logits = model_(images, context);
   if (settings_.hardest == 1) {
     const CrossEntropy of_all = cross_entropy(logits, input.labels, options);
-    return {mixed_loss(of_all.loss, logits, input, options), of_all.correct};
+    return {mixed_loss(of_all.loss, logits, input, options), of_all.correct_count};
   }
   CrossEntropy of_all;
   {
@@ -171,7 +171,7 @@ std::pair<Variable, Tensor> TrainStep::loss_of(const Input& input, std::int64_t 
     of_all = cross_entropy(logits, input.labels, {.smoothing = settings_.label_smoothing});
   }
   const auto [hardest, labels] = hardest_of(logits, input, of_all.losses);
-  return {cross_entropy(hardest, labels, options).loss, of_all.correct};
+  return {cross_entropy(hardest, labels, options).loss, of_all.correct_count};
 }
 
 Variable TrainStep::mixed_loss(const Variable& own, const Variable& logits, const Input& input,
@@ -191,7 +191,7 @@ std::pair<Variable, Tensor> TrainStep::hardest_of(const Variable& logits, const 
   return {index_select(logits, 0, positions), chosen(input.labels)};
 }
 
-MicroBatchResult TrainStep::result_of(const Variable& loss, const Tensor& correct,
+MicroBatchResult TrainStep::result_of(const Variable& loss, const Tensor& correct_count,
                                       std::int64_t global_count) const {
   const NoGrad no_grad;
   const auto zero = [&] { return Tensor::zeros({1}, settings_.loss_dtype, device_); };
@@ -202,8 +202,7 @@ MicroBatchResult TrainStep::result_of(const Variable& loss, const Tensor& correc
     result.loss = (loss * (1 / static_cast<double>(counted(global_count)))).value();
   else
     result.loss = loss.value();
-  if (settings_.count_correct)
-    result.correct = loss.defined() ? sum(Variable(correct.to(settings_.loss_dtype))).value() : zero();
+  if (settings_.count_correct) result.correct = loss.defined() ? correct_count : zero();
   return result;
 }
 

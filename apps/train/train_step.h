@@ -132,7 +132,7 @@ class TrainStep {
   bool capture(CapturedStep& step, const std::vector<data::Batch>& batches);
   /// Returns `failure` of the first rank where it is not empty. Collective.
   std::string failure_of_any_rank(const std::string& failure) const;
-  /// Returns the loss of a micro-batch, and of each of its samples whether it is correct: i32 [n].
+  /// Returns the loss of a micro-batch, and the number of its samples that are correct: [1], of type loss_dtype.
   std::pair<Variable, Tensor> loss_of(const Input& input, std::int64_t global_count);
   /// Returns `own`, the cross-entropy of the input's labels; with partners, its mean with that of their labels, by
   /// the weight in mixing_.
@@ -143,7 +143,8 @@ class TrainStep {
   /// Returns the logits and labels of the samples with the largest of `losses`, and sets hardest_ids_.
   std::pair<Variable, Tensor> hardest_of(const Variable& logits, const Input& input, const Tensor& losses);
   /// Returns this micro-batch's part of the mean loss and its count, from loss_of().
-  MicroBatchResult result_of(const Variable& loss, const Tensor& correct, std::int64_t global_count) const;
+  MicroBatchResult result_of(const Variable& loss, const Tensor& correct_count,
+                             std::int64_t global_count) const;
   /// Ends a stage of the profiled step.
   void stage_done(std::string_view name) const;
   /// Returns the images of the input, which the device makes for the epoch in `epoch_` if there are none.

@@ -35,9 +35,11 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEn
   Tensor log_sum_exp = Tensor::empty_like(losses);
   Tensor correct = Tensor::empty(per_sample, DType::i32, context);
   Tensor total = Tensor::empty({1}, computed, context);
+  Tensor correct_count = Tensor::empty_like(total);
   on(losses.stream(), [&](auto& s) {
     kernels::softmax_cross_entropy_forward(s, logits.value().view(), labels.view(), options, losses.view(),
-                                           log_sum_exp.view(), correct.view(), total.view());
+                                           log_sum_exp.view(), correct.view(), total.view(),
+                                           correct_count.view());
   });
   const std::int64_t per_sample_bytes = detail::bytes_of(losses);
   const std::int64_t label_bytes = detail::bytes_of(labels);
@@ -57,7 +59,7 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEn
         });
       },
       cost);
-  return {loss, losses, correct};
+  return {loss, losses, correct, correct_count};
 }
 
 Variable cross_entropy_sum(const Variable& logits, const Tensor& labels, double smoothing) {

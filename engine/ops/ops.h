@@ -101,9 +101,10 @@ Variable global_avg_pool2d(const Variable& x);
 
 /// The results of cross_entropy(), in f32 if the logits are f16 or bf16.
 struct CrossEntropy {
-  Variable loss;   // [1]: CrossEntropyOptions::scale times the sum over the batch
-  Tensor losses;   // [N]: the loss of each sample
-  Tensor correct;  // i32 [N]: 1 if the label has the largest logit, else 0
+  Variable loss;         // [1]: CrossEntropyOptions::scale times the sum over the batch
+  Tensor losses;         // [N]: the loss of each sample
+  Tensor correct;        // i32 [N]: 1 if the label has the largest logit, else 0
+  Tensor correct_count;  // [1], of the type of the loss: the sum of `correct`, exact up to 2^24
 };
 /// Computes the softmax cross-entropy of logits [N, C] and labels i32 [N] in [0, C). By default, the loss is
 /// the sum over the batch, not the mean; the scale for the mean is 1 / the global number of samples. Throws

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "convoy/kernels/cpu/primitives/map.h"
 #include "convoy/kernels/elementwise.h"
@@ -38,7 +39,7 @@ double sum_of_exp(const T* x, std::int64_t n, double offset) {
 
 void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, ConstView labels,
                                    CrossEntropyOptions options, View losses, View log_sum_exp, View correct,
-                                   View total) {
+                                   View total, View correct_count) {
   const std::int64_t classes = logits.shape[1];
   const double smoothing = options.smoothing;
   for_each_row(stream, logits, [&](std::int64_t row, auto zero) {
@@ -61,6 +62,10 @@ void softmax_cross_entropy_forward(CpuStream& stream, ConstView logits, ConstVie
   });
   sum(stream, losses, GradView(total));
   scale(stream, total, options.scale, GradView(total));
+  if (correct_count.data == nullptr) return;
+  const auto* const of_row = correct.as<std::int32_t>();
+  const auto count = std::accumulate(of_row, of_row + correct.numel(), std::int64_t{0});
+  map(stream, GradView(correct_count), [count] { return static_cast<double>(count); });
 }
 
 void softmax_cross_entropy_backward(CpuStream& stream, ConstView dloss, ConstView logits, ConstView labels,

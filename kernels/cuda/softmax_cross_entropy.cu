@@ -17,6 +17,8 @@ namespace {
 using cuda::BlockPartials, cuda::compute_t, cuda::kGpuTypes, cuda::dispatch_team, cuda::first_largest,
     cuda::for_each_of_row, cuda::narrow, cuda::widen;
 
+constexpr int kTotalBlock = 256;  // the block of sum(), so that the losses are added in the same order
+
 /// The smoothed target: 1 - s + s / C for the label, s / C for every other class.
 template <class C>
 struct Target {
@@ -25,6 +27,13 @@ struct Target {
   Target(double smoothing, std::int64_t classes)
       : label_weight(static_cast<C>(1 - smoothing)),
         class_weight(static_cast<C>(smoothing / static_cast<double>(classes))) {}
+};
+
+/// What the total of all rows is computed from.
+template <class C>
+struct RowResult {
+  C loss;
+  int is_correct;  // 1 or 0
 };
 
 /// The arguments of a forward kernel.
@@ -37,9 +46,9 @@ struct Forward {
   C *losses, *log_sum_exp;
   std::int32_t* correct;
 
-  /// Stores the results of a row and returns its loss. `largest` is the first of the largest logits, `exps`
-  /// the sum of exp(x - largest.value), and `shifted` the sum of x - largest.value.
-  __device__ C finish(std::int64_t row, cuda::FirstLargest<C> largest, C exps, C shifted) const {
+  /// Stores and returns the results of a row. `largest` is the first of the largest logits, `exps` the sum of
+  /// exp(x - largest.value), and `shifted` the sum of x - largest.value.
+  __device__ RowResult<C> finish(std::int64_t row, cuda::FirstLargest<C> largest, C exps, C shifted) const {
     const std::int32_t label = labels[row];
     const C log_sum = std::log(exps);
     // Without smoothing, a logit of -infinity must not affect the loss.
@@ -48,8 +57,9 @@ struct Forward {
     const C loss = log_sum - (target.label_weight * label_logit + smoothed);
     losses[row] = loss;
     log_sum_exp[row] = largest.value + log_sum;
-    correct[row] = largest.index == label ? 1 : 0;
-    return loss;
+    const int is_correct = largest.index == label ? 1 : 0;
+    correct[row] = is_correct;
+    return {loss, is_correct};
   }
 };
 
@@ -69,10 +79,21 @@ __global__ void __launch_bounds__(Team::kBlock) forward_kernel(const Forward<T, 
   if (Team::rank() == 0) forward.finish(row, largest, exps, shifted);
 }
 
-// Short rows. One launch instead of four: the losses, the two of sum(), and the scale.
+/// Computes *count = the sum of correct [rows], in one block.
+template <class C>
+__global__ void __launch_bounds__(kTotalBlock)
+    count_kernel(std::int64_t rows, const std::int32_t* correct, C* count) {
+  std::int64_t sum = 0;
+#pragma unroll 4
+  for (std::int64_t row = threadIdx.x; row < rows; row += kTotalBlock) sum += correct[row];
+  sum = cuda::block_reduce<kTotalBlock>(sum, cuda::Sum{},
+                                        cuda::shared_memory<BlockPartials<std::int64_t, kTotalBlock>>());
+  if (threadIdx.x == 0) *count = static_cast<C>(sum);
+}
 
-constexpr int kShortRow = 16;     // maximum number of classes; a thread holds three such arrays in registers
-constexpr int kTotalBlock = 256;  // the block of sum(), so that the losses are added in the same order
+// Short rows. One launch instead of five: the losses, the two of sum(), the scale, and the count.
+
+constexpr int kShortRow = 16;  // maximum number of classes; a thread holds three such arrays in registers
 constexpr int kMaxTotalRows = 4 * kTotalBlock;  // a fifth row per thread would take longer than a launch
 
 /// Returns the sum of the values in the order of warp_reduce(), as if each of the first lanes had one.
@@ -85,9 +106,9 @@ __device__ C sum_as_warp(C (&values)[kShortRow]) {
   return values[0];
 }
 
-/// Computes a row in this thread, with the same roundings as forward_kernel, and returns its loss.
+/// Computes a row in this thread, with the same roundings as forward_kernel.
 template <class T, class C>
-__device__ C loss_of_short_row(const Forward<T, C>& forward, int row) {
+__device__ RowResult<C> result_of_short_row(const Forward<T, C>& forward, int row) {
   constexpr C kInfinity = std::numeric_limits<C>::infinity();
   const auto classes = static_cast<int>(forward.classes);
   C x[kShortRow], exps[kShortRow];
@@ -110,20 +131,29 @@ template <class C>
 struct TotalShared {
   alignas(16) C losses[kMaxTotalRows];
   BlockPartials<double, kTotalBlock> partials;
+  BlockPartials<int, kTotalBlock> counts;
 };
 
-/// Computes all rows in one block, and *total = scale times the sum of their losses.
+/// Computes all rows in one block, *total = scale times the sum of their losses, and the number of correct
+/// rows if correct_count is not null.
 template <class T, class C>
 __global__ void __launch_bounds__(kTotalBlock)
-    forward_total_kernel(const Forward<T, C> forward, C scale, C* total) {
+    forward_total_kernel(const Forward<T, C> forward, C scale, C* total, C* correct_count) {
   auto& shared = cuda::shared_memory<TotalShared<C>>();
   const auto rows = static_cast<int>(forward.rows);
-  for (int row = static_cast<int>(threadIdx.x); row < rows; row += kTotalBlock)
-    shared.losses[row] = loss_of_short_row(forward, row);
-  __syncthreads();
+  int correct = 0;
+  for (int row = static_cast<int>(threadIdx.x); row < rows; row += kTotalBlock) {
+    const RowResult<C> result = result_of_short_row(forward, row);
+    shared.losses[row] = result.loss;
+    correct += result.is_correct;
+  }
+  correct =
+      cuda::block_reduce<kTotalBlock>(correct, cuda::Sum{}, shared.counts);  // waits for the losses, too
   const double sum = cuda::block_sum<kTotalBlock>(
       shared.losses, rows, [](double loss) { return loss; }, shared.partials);
-  if (threadIdx.x == 0) *total = scale * static_cast<C>(sum);
+  if (threadIdx.x > 0) return;
+  *total = scale * static_cast<C>(sum);
+  if (correct_count != nullptr) *correct_count = static_cast<C>(correct);
 }
 
 template <class Team, class T, class C>
@@ -148,7 +178,7 @@ __global__ void __launch_bounds__(Team::kBlock)
 
 void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstView labels,
                                    CrossEntropyOptions options, View losses, View log_sum_exp, View correct,
-                                   View total) {
+                                   View total, View correct_count) {
   const std::int64_t rows = logits.shape[0];
   const std::int64_t classes = logits.shape[1];
   const bool in_one_block = 0 < rows && rows <= kMaxTotalRows && classes <= kShortRow;
@@ -166,7 +196,7 @@ void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstVi
                                   .correct = correct.as<std::int32_t>()};
       if (in_one_block)
         return launch(stream, 1, kTotalBlock, sizeof(TotalShared<C>), forward_total_kernel<T, C>, forward,
-                      static_cast<C>(options.scale), total.as<C>());
+                      static_cast<C>(options.scale), total.as<C>(), correct_count.as<C>());
       dispatch_team(classes, [&](auto team) {
         using Team = decltype(team);
         launch(stream, blocks_for(rows, Team::kRowsOfBlock), Team::kBlock, Team::kSharedBytes,
@@ -176,6 +206,12 @@ void softmax_cross_entropy_forward(CudaStream& stream, ConstView logits, ConstVi
   if (in_one_block) return;
   sum(stream, losses, GradView(total));
   if (options.scale != 1) scale(stream, total, options.scale, GradView(total));
+  if (correct_count.data == nullptr) return;
+  dispatch(kGpuTypes, total.dtype, [&](auto zero) {
+    using C = compute_t<decltype(zero)>;
+    launch(stream, 1, kTotalBlock, sizeof(BlockPartials<std::int64_t, kTotalBlock>), count_kernel<C>, rows,
+           correct.as<std::int32_t>(), correct_count.as<C>());
+  });
 }
 
 void softmax_cross_entropy_backward(CudaStream& stream, ConstView dloss, ConstView logits, ConstView labels,

@@ -189,9 +189,7 @@ TEST(StepCounts, AreThoseOfAStepOfLeNet) {
   EXPECT_EQ(launches["forward_total_kernel"], 1);  // the loss: no other kernel adds, divides or fills
   EXPECT_EQ(launches["backward_kernel"], 1);
   EXPECT_EQ(launches["assign_kernel"], 2);  // the inputs of the graph, and the loss for the log
-  EXPECT_EQ(launches["map_kernel"], 1);  // the count of correct samples, which is added by the next one
-  EXPECT_EQ(launches["reduce_kernel"], 1);
-  for (const char* name : {"finish_kernel", "copy"})
+  for (const char* name : {"map_kernel", "reduce_kernel", "finish_kernel", "copy"})
     EXPECT_FALSE(launches.contains(name)) << name;
 }
 

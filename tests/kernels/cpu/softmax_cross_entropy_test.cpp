@@ -18,7 +18,7 @@ template <class T>
 struct Result {
   Array<T> losses, log_sum_exp, gradient;
   Array<std::int32_t> correct;
-  Array<T> total;
+  Array<T> total, correct_count;
 
   Result(int threads, const Array<T>& logits, const Array<std::int32_t>& labels, double smoothing, T dloss,
          double loss_scale = 1)
@@ -26,12 +26,14 @@ struct Result {
         log_sum_exp({logits.shape()[0]}),
         gradient(logits.shape()),
         correct({logits.shape()[0]}),
-        total({1}) {
+        total({1}),
+        correct_count({1}) {
     CpuStream stream({.threads = threads});
     const Array<T> scale({1}, {dloss});
     const CrossEntropyOptions options{.smoothing = smoothing, .scale = loss_scale};
     kernels::softmax_cross_entropy_forward(stream, logits.view(), labels.view(), options, losses.view(),
-                                           log_sum_exp.view(), correct.view(), total.view());
+                                           log_sum_exp.view(), correct.view(), total.view(),
+                                           correct_count.view());
     kernels::softmax_cross_entropy_backward(stream, scale.view(), logits.view(), labels.view(),
                                             log_sum_exp.view(), options, gradient.grad());
   }
@@ -67,6 +69,7 @@ TYPED_TEST(CrossEntropy, MatchesPyTorch) {
                        tolerance);
   // The second row's label ties with an earlier class; the first of equal logits is the prediction.
   testing::expect_same_bits(plain.correct, Array<std::int32_t>({3}, {1, 0, 0}));
+  EXPECT_EQ(plain.correct_count[0], 1);
 
   const Result<TypeParam> smoothed(1, logits, labels, 0.1, TypeParam{0.5});
   testing::expect_near(smoothed.losses,
@@ -123,6 +126,7 @@ TYPED_TEST(CrossEntropy, RowsAreIndependentOfThreads) {
     testing::expect_same_bits(one.losses, three.losses);
     testing::expect_same_bits(one.gradient, three.gradient);
     testing::expect_same_bits(one.correct, three.correct);
+    testing::expect_same_bits(one.correct_count, three.correct_count);
   }
 }
 
@@ -152,6 +156,7 @@ TYPED_TEST(CrossEntropy, ScalesTotalAndGradient) {
   testing::expect_same_bits(mean.gradient, by_dloss.gradient);
   const Result<TypeParam> none(1, Array<TypeParam>({0, 5}), Array<std::int32_t>({0}), 0, 1);
   EXPECT_EQ(none.total[0], 0);
+  EXPECT_EQ(none.correct_count[0], 0);
 }
 
 }  // namespace

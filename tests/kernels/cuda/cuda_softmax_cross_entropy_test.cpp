@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "tests/kernels/device_array.h"
@@ -88,18 +89,19 @@ TYPED_TEST(CudaCrossEntropy, Forward) {
       Repeats<C> repeats;
       this->for_each_order([&] {
         const DeviceArray<C> gpu_losses(this->gpu, rows, offset), gpu_log_sum_exp(this->gpu, rows);
-        const DeviceArray<C> gpu_total(this->gpu, {1}), gpu_sum(this->gpu, {1});
+        const DeviceArray<C> gpu_total(this->gpu, {1}), gpu_sum(this->gpu, {1}), gpu_count(this->gpu, {1});
         const DeviceArray<std::int32_t> gpu_correct(this->gpu, rows);
         on(this->gpu.stream(), [&](auto& s) {
           kernels::softmax_cross_entropy_forward(s, gpu_x.view(), gpu_labels.view(), options,
                                                  gpu_losses.view(), gpu_log_sum_exp.view(),
-                                                 gpu_correct.view(), gpu_total.view());
+                                                 gpu_correct.view(), gpu_total.view(), gpu_count.view());
           kernels::sum(s, gpu_losses.view(), GradView(gpu_sum.view()));
         });
         EXPECT_EQ(gpu_total.values()[0], static_cast<C>(options.scale) * gpu_sum.values()[0]);
         expect_rounded_near(gpu_losses.values(), losses, tolerance);
         expect_rounded_near(gpu_log_sum_exp.values(), log_sum_exp, tolerance);
         testing::expect_same_bits(gpu_correct.values(), correct);
+        EXPECT_EQ(gpu_count.values()[0], static_cast<C>(std::accumulate(correct.begin(), correct.end(), 0)));
         repeats.expect_same(gpu_losses.values());
       });
     }
@@ -118,12 +120,16 @@ TYPED_TEST(CudaCrossEntropy, ShortRowsHaveTheSameBitsInAnyBatch) {
         View logits = x.view(), of_rows = labels.view();
         logits.shape = {rows, classes};
         of_rows.shape = {rows};
-        const DeviceArray<C> losses(this->gpu, {rows}), log_sum_exp(this->gpu, {rows}), total(this->gpu, {1});
+        const DeviceArray<C> losses(this->gpu, {rows}), log_sum_exp(this->gpu, {rows}), total(this->gpu, {1}),
+            count(this->gpu, {1});
         const DeviceArray<std::int32_t> correct(this->gpu, {rows});
         on(this->gpu.stream(), [&](auto& s) {
           kernels::softmax_cross_entropy_forward(s, logits, of_rows, {.smoothing = smoothing}, losses.view(),
-                                                 log_sum_exp.view(), correct.view(), total.view());
+                                                 log_sum_exp.view(), correct.view(), total.view(),
+                                                 count.view());
         });
+        const auto of_row = correct.values();
+        EXPECT_EQ(count.values()[0], static_cast<C>(std::accumulate(of_row.begin(), of_row.end(), 0)));
         return std::tuple(losses.values(), log_sum_exp.values(), correct.values());
       };
       const auto [losses, log_sum_exp, correct] = results_of(1025);
