@@ -4,7 +4,7 @@
 # Installs the programs, with completions that the programs themselves print. The target `completions` makes these.
 function(convoy_install_programs)
   set(completions)
-  foreach(name train evaluate predict export doctor launch
+  foreach(name train evaluate predict export report doctor launch
                bench-allreduce bench-kernels bench-layers bench-loader bench-overlap bench-step)
     set(program convoy-${name})
     if(NOT TARGET ${program})

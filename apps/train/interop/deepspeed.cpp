@@ -32,11 +32,17 @@ constexpr std::array kSgdParameters = {
     SameMeaning{"optimizer.params.weight_decay", "weight-decay", "0"},
 };
 constexpr std::array kBuiltIn = {
-    BuiltIn{"optimizer.params.bias_correction", "true"}, BuiltIn{"optimizer.params.amsgrad", "false"},
-    BuiltIn{"optimizer.params.dampening", "0"},          BuiltIn{"scheduler.params.warmup_min_lr", "0"},
-    BuiltIn{"scheduler.params.warmup_min_ratio", "0"},   BuiltIn{"scheduler.params.cos_min_ratio", "0"},
-    BuiltIn{"scheduler.params.warmup_type", "linear"},   BuiltIn{"fp16.initial_scale_power", "16"},
-    BuiltIn{"fp16.loss_scale_window", "2000"},           BuiltIn{"fp16.min_loss_scale", "1"},
+    BuiltIn{"optimizer.params.bias_correction", "true"},
+    BuiltIn{"optimizer.params.amsgrad", "false"},
+    BuiltIn{"optimizer.params.dampening", "0"},
+    BuiltIn{"optimizer.params.eps_inside_sqrt", "false"},
+    BuiltIn{"scheduler.params.warmup_min_lr", "0"},
+    BuiltIn{"scheduler.params.warmup_min_ratio", "0"},
+    BuiltIn{"scheduler.params.cos_min_ratio", "0"},
+    BuiltIn{"scheduler.params.warmup_type", "linear"},
+    BuiltIn{"fp16.initial_scale_power", "16"},
+    BuiltIn{"fp16.loss_scale_window", "2000"},
+    BuiltIn{"fp16.min_loss_scale", "1"},
 };
 /// A key that is an error if it is true, and what to use.
 struct Refused {
@@ -53,6 +59,13 @@ constexpr std::array kRefused = {
 };
 /// Sections that change the network, so that they are errors.
 constexpr std::array kRefusedSections = {"sparse_attention", "compression_training"};
+
+/// A parameter of DeepSpeed's Lamb, which limits the trust ratio.
+struct RatioLimit {
+  std::string_view key, absent;  // the second: DeepSpeed's default
+};
+constexpr std::array kRatioLimits = {RatioLimit{"optimizer.params.max_coeff", "10"},
+                                     RatioLimit{"optimizer.params.min_coeff", "0.01"}};
 
 std::string lower_case(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -111,21 +124,41 @@ void translate_scheduler(const TrainOptions& options, Translation& file) {
   file.set("warmup", fmt::format("{}steps", warmup), fmt::format("{} {}", key, warmup));
 }
 
+/// Takes the limits of the trust ratio, which Convoy's LAMB does not have. Other limits than the defaults are errors.
+void translate_ratio_limits(Translation& file) {
+  for (const auto& [key, absent] : kRatioLimits) {
+    const std::string limit = file.take(key).value_or(std::string(absent));
+    if (limit != absent)
+      file.refuse(key, limit,
+                  fmt::format("{} or no such key: --optimizer lamb does not limit trust ratios", absent));
+    file.note_ignored(fmt::format("{} {} (Convoy has no limit)", key, limit));
+  }
+  file.note_ignored("the trust ratios of biases and norms (Convoy has 1)");
+}
+
 void translate_optimizer(const TrainOptions& options, Translation& file) {
   const std::optional<std::string> type = file.take("optimizer.type");
   if (!type) return;
   const std::string name = lower_case(*type);
-  if (name != "adam" && name != "adamw" && name != "sgd")
-    file.refuse("optimizer.type", *type, "Adam, AdamW or SGD");
+  if (name == "onebitadam" || name == "zerooneadam" || name == "onebitlamb")
+    file.refuse(
+        "optimizer.type", *type,
+        fmt::format("{}: Convoy does not compress gradients to one bit; --grad-dtype bf16 halves them",
+                    name == "onebitlamb" ? "Lamb" : "AdamW"));
+  if (name != "adam" && name != "adamw" && name != "sgd" && name != "lamb")
+    file.refuse("optimizer.type", *type, "Adam, AdamW, SGD or Lamb");
   // DeepSpeed's Adam decays weights as AdamW does, unless adam_w_mode is false.
   const bool decoupled = file.take_bool("optimizer.params.adam_w_mode").value_or(true);
-  const std::string optimizer = name == "sgd" ? "sgd" : name == "adam" && !decoupled ? "adam" : "adamw";
+  const std::string optimizer = name == "sgd" || name == "lamb" ? name
+                                : name == "adam" && !decoupled  ? "adam"
+                                                                : "adamw";
   file.set("optimizer", optimizer, "optimizer.type " + *type);
   if (options.optimizer != optimizer) return;  // the parameters are those of another one
   if (name == "sgd")
     file.set_all(kSgdParameters);
   else
     file.set_all(kAdamParameters);
+  if (name == "lamb") translate_ratio_limits(file);
   // PyTorch decays all parameters.
   if (options.weight_decay.value_or(0) > 0) file.set("decay-biases", "true", "optimizer.params.weight_decay");
 }

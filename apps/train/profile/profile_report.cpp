@@ -17,8 +17,18 @@ struct Row {
   std::string result;  // of the first call
   double forward_ms = 0, backward_ms = 0;
   Cost cost;
+  std::int64_t allocations = 0;
+  std::size_t allocated_bytes = 0;
 
   double ms() const { return forward_ms + backward_ms; }
+  /// Adds the times, the cost and the allocations of another row.
+  void operator+=(const Row& other) {
+    forward_ms += other.forward_ms;
+    backward_ms += other.backward_ms;
+    cost += other.cost;
+    allocations += other.allocations;
+    allocated_bytes += other.allocated_bytes;
+  }
 };
 
 /// Returns a number of operations or bytes per second, in units of 1e9; "-" without any.
@@ -34,6 +44,8 @@ std::vector<Row> rows_of(const StepProfile& profile) {
     row.name = call.name;
     (call.is_backward ? row.backward_ms : row.forward_ms) += call.ms;
     row.cost += call.cost;
+    row.allocations += call.allocations;
+    row.allocated_bytes += call.allocated_bytes;
     if (row.result.empty() && !call.is_stage)
       row.result = fmt::format("{} {}", to_string(call.dtype), call.result.text());
   }
@@ -52,32 +64,32 @@ std::string label_of(const std::string& module, const std::string& name, bool is
 std::string format_profile(const StepProfile& profile, std::size_t rows) {
   const std::vector<Row> all = rows_of(profile);
   const auto steps = static_cast<double>(profile.steps());
-  std::size_t width = 6;
-  for (std::size_t i = 0; i < std::min(rows, all.size()); ++i) width = std::max(width, all[i].module.size());
-  std::string table = fmt::format("{:<{}}  {:<16} {:>10} {:>10} {:>6} {:>8} {:>7}  {}\n", "module", width,
-                                  "operation", "forward ms", "backward", "%", "GFLOP/s", "GB/s", "result");
-  const auto line = [&](const std::string& module, const std::string& name, double forward, double backward,
-                        const Cost& cost, const std::string& result) {
-    const double ms = forward + backward;
-    table += fmt::format("{:<{}}  {:<16} {:>10.3f} {:>10.3f} {:>6.1f} {:>8} {:>7}  {}\n", module, width, name,
-                         forward / steps, backward / steps, 100 * ms / profile.total_ms(),
-                         rate(cost.flops, ms), rate(cost.bytes, ms), result);
+  std::size_t width = 6, name_width = 9;
+  for (std::size_t i = 0; i < std::min(rows, all.size()); ++i) {
+    width = std::max(width, all[i].module.size());
+    name_width = std::max(name_width, all[i].name.size());
+  }
+  std::string table = fmt::format("{:<{}}  {:<{}} {:>7} {:>7} {:>5} {:>7} {:>6} {:>6} {:>7}  {}\n", "module",
+                                  width, "operation", name_width, "fwd ms", "bwd ms", "%", "GFLOP/s", "GB/s",
+                                  "allocs", "MiB", "result");
+  const auto line = [&](const std::string& module, const Row& row) {
+    table += fmt::format("{:<{}}  {:<{}} {:>7.3f} {:>7.3f} {:>5.1f} {:>7} {:>6} {:>6.0f} {:>7.2f}", module,
+                         width, row.name, name_width, row.forward_ms / steps, row.backward_ms / steps,
+                         100 * row.ms() / profile.total_ms(), rate(row.cost.flops, row.ms()),
+                         rate(row.cost.bytes, row.ms()), static_cast<double>(row.allocations) / steps,
+                         static_cast<double>(row.allocated_bytes) / (1 << 20) / steps);
+    table += row.result.empty() ? "\n" : "  " + row.result + "\n";
   };
   Row others, sum;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const Row& row = all[i];
-    if (i < rows) line(row.module, row.name, row.forward_ms, row.backward_ms, row.cost, row.result);
-    for (Row* const total : {&sum, i < rows ? nullptr : &others}) {
-      if (total == nullptr) continue;
-      total->forward_ms += row.forward_ms;
-      total->backward_ms += row.backward_ms;
-      total->cost += row.cost;
-    }
+    if (i < rows)
+      line(all[i].module, all[i]);
+    else
+      others += all[i];
+    sum += all[i];
   }
-  if (all.size() > rows)
-    line(fmt::format("{} more", all.size() - rows), "", others.forward_ms, others.backward_ms, others.cost,
-         "");
-  line("step", "", sum.forward_ms, sum.backward_ms, sum.cost, "");
+  if (all.size() > rows) line(fmt::format("{} more", all.size() - rows), others);
+  line("step", sum);
   return table;
 }
 
@@ -133,7 +145,8 @@ std::string profile_trace(const StepProfile& profile) {
     }
     const double begin = step_begin + call.begin_ms;
     step_end = begin + call.ms;
-    Json arguments = {{"step", call.step}};
+    Json arguments = {
+        {"step", call.step}, {"allocations", call.allocations}, {"allocated_bytes", call.allocated_bytes}};
     if (!call.is_stage) {
       arguments["module"] = call.module;
       arguments["result"] = fmt::format("{} {}", to_string(call.dtype), call.result.text());

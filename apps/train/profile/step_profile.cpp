@@ -45,12 +45,14 @@ void StepProfile::begin_step() {
     const std::lock_guard lock(mutex_);
     thread_ = std::this_thread::get_id();
     current_call_ = calls_.size();
+    call_allocations_ = 0;
+    call_bytes_ = 0;
     allocations_.clear();
     memory_at_begin_ = device_.memory().stats().in_use;
   }
   is_active_ = true;
   OpObserver::activate(this);
-  if (with_memory_) MemoryListener::activate(this);
+  MemoryListener::activate(this);
 }
 
 void StepProfile::stage_done(std::string_view name) {
@@ -98,6 +100,11 @@ void StepProfile::add(ProfiledCall call) {
   marks_[mark].record();
   call.step = steps_done_;
   call.memory = device_.memory().stats().in_use;
+  {
+    const std::lock_guard lock(mutex_);
+    call.allocations = std::exchange(call_allocations_, 0);
+    call.allocated_bytes = std::exchange(call_bytes_, 0);
+  }
   calls_.push_back(std::move(call));
   const std::lock_guard lock(mutex_);
   current_call_ = calls_.size();
@@ -115,8 +122,14 @@ void StepProfile::released(const CachingAllocator& allocator, const void* block,
 void StepProfile::note(const CachingAllocator& allocator, const void* block, std::int64_t bytes) noexcept {
   if (&allocator != &device_.memory()) return;
   const std::lock_guard lock(mutex_);
+  const bool is_own_thread = std::this_thread::get_id() == thread_;
+  if (is_own_thread && bytes > 0) {
+    ++call_allocations_;
+    call_bytes_ += static_cast<std::size_t>(bytes);
+  }
+  if (!with_memory_) return;
   try {
-    allocations_.push_back({current_call_, block, bytes, std::this_thread::get_id() == thread_});
+    allocations_.push_back({current_call_, block, bytes, is_own_thread});
   } catch (const std::bad_alloc&) {
     lost_allocations_ = true;
   }

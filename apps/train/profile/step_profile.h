@@ -30,6 +30,9 @@ struct ProfiledCall {
   double begin_ms = 0;       // since the begin of the step
   double ms = 0;             // until the device had completed it
   std::size_t memory = 0;    // in use on the device after the call, as the host enqueued it
+  std::int64_t allocations =
+      0;  // blocks that the thread has taken from the device's allocator during the call
+  std::size_t allocated_bytes = 0;  // of these, with the rounding of the allocator
 };
 
 /// A part of the memory in use at the peak of a step.
@@ -48,14 +51,14 @@ struct MemoryPeak {
   std::vector<LivingMemory> living;  // allocated in the step, the largest first
 };
 
-/// Observes training steps on one thread. Between begin_step() and end_step() all operations of the thread and, on
-/// request, all allocations are recorded. Must outlive all threads that allocate memory of the device.
+/// Observes training steps on one thread. Between begin_step() and end_step() all operations of the thread and the number
+/// and bytes of their allocations are recorded; on request also each block, for the peak. Must outlive all threads that allocate memory of the device.
 class StepProfile final : private OpObserver, private MemoryListener {
  public:
   static constexpr std::int64_t kWarmupSteps = 3;  // steps before those that are profiled
 
   /// Prepares the profile of `steps` steps on `device`, after the first kWarmupSteps, in which algorithms are chosen.
-  /// `with_memory`: also records allocations. Throws UsageError if a training of `total_steps` steps is too short.
+  /// `with_memory`: also records each block, for peak(). Throws UsageError if a training of `total_steps` steps is too short.
   StepProfile(const DeviceContext& device, std::int64_t steps, bool with_memory, std::int64_t total_steps);
   /// Ends the observation.
   ~StepProfile() override;
@@ -80,7 +83,7 @@ class StepProfile final : private OpObserver, private MemoryListener {
   std::int64_t steps() const { return steps_done_; }
   /// Returns the duration of the profiled steps together, in milliseconds.
   double total_ms() const { return total_ms_; }
-  /// Returns the peak of the last step; nullopt without allocations.
+  /// Returns the peak of the last step; nullopt without blocks.
   std::optional<MemoryPeak> peak() const;
 
  private:
@@ -113,7 +116,9 @@ class StepProfile final : private OpObserver, private MemoryListener {
   std::thread::id thread_;
   std::size_t current_call_ = 0;
   std::size_t memory_at_begin_ = 0;
-  std::vector<Allocation> allocations_;  // of the step
+  std::int64_t call_allocations_ = 0;    // of the current call
+  std::size_t call_bytes_ = 0;           // of these
+  std::vector<Allocation> allocations_;  // of the step, with_memory_
   bool lost_allocations_ = false;        // there was no memory to record them
 };
 

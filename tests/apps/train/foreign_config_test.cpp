@@ -149,6 +149,23 @@ TEST_F(ForeignConfig, OptimizersHaveTheDefaultsOfDeepSpeed) {
   EXPECT_THAT(ignored, HasSubstr("optimizer.params.lr 0.1"));
 }
 
+TEST_F(ForeignConfig, Lamb) {
+  deepspeed(
+      R"({"optimizer": {"type": "Lamb", "params": {"lr": 0.02, "betas": [0.9, 0.99], "weight_decay": 0.01,
+                "bias_correction": true, "max_coeff": 10.0}}})");
+  EXPECT_EQ(flags, (Flags{{"optimizer", "'lamb'"},
+                          {"lr", "0.02"},
+                          {"adam-betas", "'0.9, 0.99'"},
+                          {"adam-eps", "1e-08"},
+                          {"weight-decay", "0.01"},
+                          {"decay-biases", "true"}}));
+  EXPECT_THAT(ignored, AllOf(HasSubstr("optimizer.params.max_coeff 10 (Convoy has no limit)"),
+                             HasSubstr("optimizer.params.min_coeff 0.01 (Convoy has no limit)"),
+                             HasSubstr("the trust ratios of biases and norms (Convoy has 1)")));
+  deepspeed(R"({"optimizer": {"type": "Lamb", "params": {"max_coeff": 0.5}}})", {"--optimizer", "sgd"});
+  EXPECT_EQ(flags, (Flags{{"optimizer", "'sgd'"}}));
+}
+
 TEST_F(ForeignConfig, AutoIsLeftToTheCommandLine) {
   deepspeed(R"({"train_batch_size": "auto", "gradient_clipping": "auto", "fp16": {"enabled": "auto"},
                 "optimizer": {"type": "SGD", "params": {"lr": "auto", "momentum": "auto", "nesterov": "auto",
@@ -217,7 +234,15 @@ TEST_F(ForeignConfig, DeepSpeedThatChangesTheResultIsAnError) {
       {R"({"zero_optimization": {"stage": 3}})", "zero_optimization.stage: found 3, expected 0, 1 or 2: "},
       {R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})",
        "zero_optimization.offload_optimizer.device: found cpu, expected none"},
-      {R"({"optimizer": {"type": "Lamb"}})", "optimizer.type: found Lamb, expected Adam, AdamW or SGD"},
+      {R"({"optimizer": {"type": "Lion"}})", "optimizer.type: found Lion, expected Adam, AdamW, SGD or Lamb"},
+      {R"({"optimizer": {"type": "OneBitLamb"}})",
+       "optimizer.type: found OneBitLamb, expected Lamb: Convoy does not"},
+      {R"({"optimizer": {"type": "OneBitAdam"}})",
+       "optimizer.type: found OneBitAdam, expected AdamW: Convoy does not"},
+      {R"({"optimizer": {"type": "Lamb", "params": {"max_coeff": 0.5}}})",
+       "optimizer.params.max_coeff: found 0.5, expected 10 or no such key: "},
+      {R"({"optimizer": {"type": "Lamb", "params": {"min_coeff": 0}}})",
+       "optimizer.params.min_coeff: found 0, expected 0.01 or no such key: "},
       {R"({"scheduler": {"type": "OneCycle"}})", "scheduler.type: found OneCycle, expected WarmupLR, "},
       {R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})", "expected one of the two"},
       {R"({"amp": {"enabled": true}})", "amp.enabled: found true, expected fp16.enabled or bf16.enabled"},

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <thread>
 
 #include "convoy/apps/train/profile/profile_report.h"
 #include "convoy/engine/autograd/backward.h"
@@ -125,6 +127,38 @@ TEST_F(StepProfileTest, KnowsWhatLivesAtThePeak) {
       << table;
   EXPECT_NE(table.find("2.00 MiB  second"), std::string::npos) << table;
   EXPECT_NE(table.find("1.00 MiB  1 more"), std::string::npos) << table;
+}
+
+TEST_F(StepProfileTest, CountsTheAllocationsOfEachCall) {
+  constexpr std::int64_t kBlock = 3 << 20;
+  for (const bool with_memory : {false, true}) {
+    StepProfile profile(device_, 2, with_memory, kSteps);
+    const auto block = [&] { return Tensor::empty({kBlock}, DType::u8, device_); };
+    for (int i = 0; i < StepProfile::kWarmupSteps + 2; ++i) {
+      profile.begin_step();
+      const Tensor first = block(), second = block();
+      std::thread([&] { block(); }).join();  // not of the calls
+      profile.stage_done("two blocks");
+      profile.stage_done("no block");
+      Tensor third = block();
+      third = Tensor();  // a release is no allocation
+      third = block();
+      profile.stage_done("two blocks");
+      profile.end_step();
+    }
+    ASSERT_EQ(profile.calls().size(), 6U);
+    for (const ProfiledCall& call : profile.calls()) {
+      EXPECT_EQ(call.allocations, call.name == "no block" ? 0 : 2) << call.name;
+      EXPECT_EQ(call.allocated_bytes, call.name == "no block" ? 0U : 2U * kBlock) << call.name;
+    }
+    EXPECT_EQ(profile.peak().has_value(), with_memory);
+    const std::string table = format_profile(profile);
+    EXPECT_TRUE(std::regex_search(table, std::regex("two blocks .*  4   12.00\n"))) << table;
+    EXPECT_TRUE(std::regex_search(table, std::regex("no block .*  0    0.00\n"))) << table;
+    EXPECT_TRUE(std::regex_search(table, std::regex("\nstep .*  4   12.00\n"))) << table;
+    EXPECT_NE(profile_trace(profile).find("\"allocations\":2,\"allocated_bytes\":6291456"),
+              std::string::npos);
+  }
 }
 
 TEST_F(StepProfileTest, TableHasTheSlowestRowsAndTheRest) {

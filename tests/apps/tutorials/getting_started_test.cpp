@@ -1,0 +1,97 @@
+// Tests that run every command of docs/getting-started.md, from its text and in its order, on small generated data.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/apps/rank_runs.h"
+#include "tests/apps/tutorials/recipes.h"
+
+namespace convoy::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const fs::path kPage = fs::path(CONVOY_SOURCE_DIR) / "docs/getting-started.md";
+
+// In place of convoy-train: the same program with the flags of the page, then those of a short training. The last value
+// of a flag counts. Images of CIFAR-10 are generated, and a profile needs more steps than it names.
+constexpr const char* kShortTraining = R"(#!/bin/sh
+case " $* " in
+  *" folder "*) set -- "$@" --batch-size 8 ;;
+  *" mnist "*) ;;
+  *) set -- "$@" --dataset shapes --image-size 32 --batch-size 16 ;;
+esac
+case " $* " in
+  *" --profile "*) ;;
+  *) set -- "$@" --max-steps 1 ;;
+esac
+exec "$CONVOY_TRAIN" "$@" --device cpu --threads 1 --workers 1
+)";
+
+// In place of scripts/train.sh, which also installs packages and builds: its training.
+constexpr const char* kTrainScript = R"(#!/bin/sh
+exec convoy-train --model speedrun-small --out runs/speedrun-small-cifar10 "$@"
+)";
+
+/// Runs the commands in a directory that looks like the root of the project after a build.
+class GettingStarted : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_digits(directory.path() / "all/mnist");
+    write_color_directories(directory.path() / "data/flowers", 32, 4);
+    for (const char* part : {"train", "test"}) {
+      const fs::path classes = directory.path() / "data/flowers" / part;
+      fs::rename(classes / "red", classes / "rose");  // a class of the page
+    }
+    environment = mpirun_environment(directory);
+    write_program("bin/convoy-train", kShortTraining);
+    write_program("scripts/train.sh", kTrainScript);
+    environment["CONVOY_TRAIN"] = program("convoy-train");
+    environment["PATH"] = (directory.path() / "bin").string() + ":" +
+                          fs::path(program("convoy-train")).parent_path().string() + ":" +
+                          fs::path(CONVOY_MPIRUN).parent_path().string() + ":" + std::getenv("PATH");
+    environment["CONVOY_DATA"] = directory.path() / "all";
+  }
+  void write_program(const std::string& name, const char* text) {
+    ::chmod(directory.write(name, text).c_str(), 0755);
+  }
+  ProcessResult run(const std::string& command) {
+    return run_program({"/bin/bash", "-c", command},
+                       {.environment = environment, .directory = directory.path()});
+  }
+
+  TempDirectory directory;
+  Environment environment;
+};
+
+TEST_F(GettingStarted, RunsAllCommands) {
+  // The sections with their commands, and what the last one prints.
+  const std::vector<std::pair<std::string, std::string>> sections = {{"Train", "test accuracy  "},
+                                                                     {"See what it learned", "report.html"},
+                                                                     {"Train on your own images", "head"},
+                                                                     {"Classify images", "%"},
+                                                                     {"Train on two ranks", "ranks      2 "},
+                                                                     {"See where the time goes", "fwd ms"},
+                                                                     {"Measure the communication", "busbw"}};
+  Recipes recipes = recipes_of(kPage);
+  EXPECT_EQ(recipes.size(), sections.size()) << "each section with commands has a row here";
+  for (const auto& [heading, output] : sections) {
+    ASSERT_FALSE(recipes[heading].empty()) << heading;
+    std::string last;
+    for (const std::string& command : recipes[heading]) {
+      if (command.starts_with("export PATH=") || command.starts_with("cmake --build "))
+        continue;  // see SetUp()
+      const ProcessResult result = run(command);
+      ASSERT_EQ(result.exit_code, 0) << command << "\n" << result.out << result.err;
+      last = result.out;
+    }
+    EXPECT_THAT(last, HasSubstr(output)) << heading;
+  }
+}
+
+}  // namespace
+}  // namespace convoy::testing
