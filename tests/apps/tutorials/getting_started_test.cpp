@@ -8,6 +8,7 @@
 
 #include "tests/apps/rank_runs.h"
 #include "tests/apps/tutorials/recipes.h"
+#include "tests/testing/source_tree/source_path.h"
 
 namespace convoy::testing {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-const fs::path kPage = fs::path(CONVOY_SOURCE_DIR) / "docs/getting-started.md";
+const fs::path kPage = testing::source_path("docs/getting-started.md");
 
 // In place of convoy-train: the same program with the flags of the page, then those of a short training. The last value
 // of a flag counts. Images of CIFAR-10 are generated, and a profile needs more steps than it names.
