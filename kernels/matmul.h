@@ -1,4 +1,4 @@
-// Matrix multiplication (GEMM) of row-major matrices. CPU: OpenBLAS in f32 and f64; bf16 is converted to f32.
+// Matrix multiplication (GEMM) of row-major matrices. CPU: a library in f32 and f64; bf16 is converted to f32.
 // CUDA: cuBLASLt in every floating-point type. f16 and bf16 accumulate in f32 and round once, or twice with
 // GradMode::accumulate: kernels for Hopper round the product before they add it. f32 does not use TF32 unless
 // CudaOptions::tf32 is set.

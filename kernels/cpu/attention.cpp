@@ -1,5 +1,5 @@
 // kernels/attention.h on the CPU. Works on blocks of scores, of some queries and some keys, which stay in the
-// cache; OpenBLAS multiplies the blocks. The order of all sums depends on the sizes only.
+// cache; a library multiplies the blocks. The order of all sums depends on the sizes only.
 #include "convoy/kernels/attention.h"
 
 #include <algorithm>

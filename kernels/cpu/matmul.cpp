@@ -1,4 +1,4 @@
-// kernels/matmul.h on the CPU: OpenBLAS in f32 and f64; bf16 is computed on f32 copies.
+// kernels/matmul.h on the CPU: oneDNN or OpenBLAS (primitives/blas.h); bf16 is computed on f32 copies.
 #include "convoy/kernels/matmul.h"
 
 #include <algorithm>

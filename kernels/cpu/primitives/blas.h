@@ -1,7 +1,8 @@
-// GEMM of row-major matrices by OpenBLAS, with one overload per type.
+// GEMM of row-major matrices, with one overload per type: f32 by oneDNN on x86-64, and all else by OpenBLAS.
 #pragma once
 
 #include <cblas.h>
+#include <dnnl.h>
 
 #include <cstdint>
 #include <limits>
@@ -22,12 +23,27 @@ inline blasint size(std::int64_t size) {
 
 inline CBLAS_TRANSPOSE transpose(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
 
+/// Returns whether oneDNN multiplies f32 matrices. It generates code for the processor that it finds, if that is
+/// an x86-64 with AVX2. OpenBLAS has code for the processors that its release knows, and uses SSE3 on newer ones.
+inline bool onednn_multiplies() {
+  static const bool generates = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2;
+  return generates;
+}
+
 /// Computes c [m, n] = alpha op(a) op(b) + beta c. lda, ldb and ldc are the distances of consecutive rows.
 /// Uses the calling thread alone.
 inline void gemm(bool transpose_a, bool transpose_b, blasint m, blasint n, blasint k, float alpha,
                  const float* a, blasint lda, const float* b, blasint ldb, float beta, float* c,
                  blasint ldc) {
   set_library_threads(1);
+  if (onednn_multiplies()) {
+    const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha,
+                                            a, lda, b, ldb, beta, c, ldc);
+    if (status != dnnl_success)
+      fail<DeviceError>("matmul of [{}, {}] by [{}, {}] failed in oneDNN (status {})", m, k, k, n,
+                        static_cast<int>(status));
+    return;
+  }
   cblas_sgemm(CblasRowMajor, transpose(transpose_a), transpose(transpose_b), m, n, k, alpha, a, lda, b, ldb,
               beta, c, ldc);
 }
