@@ -227,7 +227,7 @@ TEST_F(LaunchRecipes, SlurmRequeue) {
   EXPECT_EQ(read_text(directory.path() / "requeued"), all["FAKE_SLURM_JOB"] + "\n");
   const ProcessResult resumed = run_program(batch, {.environment = all, .directory = kSource});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, HasSubstr("[0] resuming from "));
+  EXPECT_THAT(resumed.out, HasSubstr("[0] resuming from ")) << stopped.out << stopped.err;
   EXPECT_EQ(hash_of("again"), hash_of("whole"));
 }
 
