@@ -11,7 +11,8 @@ endif()
 
 # convoy_precompile_headers(target [HEADER …]): precompiles the standard library, fmt and the headers for a target of this
 # directory. ccache compares sources that use them by the file .gch.sum: the compiler writes a .gch with other bytes each
-# time, so that no other build tree would find its sources in the cache. Options are part of each compile's command.
+# time, so that no other build tree would find its sources in the cache. Options are part of each compile's command. After
+# an update of these headers that keeps their versions, clear the cache (ccache -C).
 function(convoy_precompile_headers target)
   target_precompile_headers(${target} PRIVATE ${convoy_standard_headers} <fmt/format.h> ${ARGN})
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.gch.sum

@@ -19,19 +19,18 @@ namespace convoy {
 
 /// One call of an operation in a profiled step, or a stage of the step that is no operation, such as the optimizer.
 struct ProfiledCall {
-  std::string module;        // path, such as "layer1.0.conv1"; empty outside of modules
-  std::string name;          // "conv2d"
-  bool is_backward = false;  // the call computed gradients
-  bool is_stage = false;     // not an operation
-  Shape result;              // the shape of the result, or of its gradient
-  DType dtype = DType::f32;  // the type of the same
-  Cost cost;                 // as stated by the operation
-  std::int64_t step = 0;     // from 0
-  double begin_ms = 0;       // since the begin of the step
-  double ms = 0;             // until the device had completed it
-  std::size_t memory = 0;    // in use on the device after the call, as the host enqueued it
-  std::int64_t allocations =
-      0;  // blocks that the thread has taken from the device's allocator during the call
+  std::string module;               // path, such as "layer1.0.conv1"; empty outside of modules
+  std::string name;                 // "conv2d"
+  bool is_backward = false;         // the call computed gradients
+  bool is_stage = false;            // not an operation
+  Shape result;                     // the shape of the result, or of its gradient
+  DType dtype = DType::f32;         // the type of the same
+  Cost cost;                        // as stated by the operation
+  std::int64_t step = 0;            // from 0
+  double begin_ms = 0;              // since the begin of the step
+  double ms = 0;                    // until the device had completed it
+  std::size_t memory = 0;           // in use on the device after the call, as the host enqueued it
+  std::int64_t allocations = 0;     // blocks that the thread took from the device's allocator
   std::size_t allocated_bytes = 0;  // of these, with the rounding of the allocator
 };
 
@@ -51,14 +50,16 @@ struct MemoryPeak {
   std::vector<LivingMemory> living;  // allocated in the step, the largest first
 };
 
-/// Observes training steps on one thread. Between begin_step() and end_step() all operations of the thread and the number
-/// and bytes of their allocations are recorded; on request also each block, for the peak. Must outlive all threads that allocate memory of the device.
+/// Observes training steps on one thread. Between begin_step() and end_step() all operations of the thread and
+/// the number and bytes of their allocations are recorded; on request also each block, for the peak. Must outlive
+/// all threads that allocate memory of the device.
 class StepProfile final : private OpObserver, private MemoryListener {
  public:
   static constexpr std::int64_t kWarmupSteps = 3;  // steps before those that are profiled
 
   /// Prepares the profile of `steps` steps on `device`, after the first kWarmupSteps, in which algorithms are chosen.
-  /// `with_memory`: also records each block, for peak(). Throws UsageError if a training of `total_steps` steps is too short.
+  /// `with_memory`: also records each block, for peak(). Throws UsageError if a training of `total_steps` steps is
+  /// too short.
   StepProfile(const DeviceContext& device, std::int64_t steps, bool with_memory, std::int64_t total_steps);
   /// Ends the observation.
   ~StepProfile() override;
