@@ -5,9 +5,9 @@
     python3 bench/python/compare_speedrun.py --seeds 5 --python /path/to/python-with-torch --flags --epochs 4
 
 Each seed is one training of Convoy and, with --python, one of pytorch_speedrun.py with the same numbers on the same
-files, alternating. Of each side: the accuracy of the mean over six views (--tta), the seconds of the training and of
-this evaluation, and the seconds of the whole process, which include reading the images. The standard error is that of
-the mean. --plot draws a histogram. Needs Python only; --python names an interpreter with torch and Pillow.
+files, alternating. --block N alternates after N trainings, and PyTorch makes its N in one process. Of each side: the accuracy of the mean over six views (--tta), the seconds of the training and of
+this evaluation, and the seconds of the whole process, which include reading the images (of PyTorch, up to the end of the first training). The standard error is that of
+the mean. --python-compile MODE adds a side, PyTorch with torch.compile. --plot draws a histogram. Needs Python only; --python names an interpreter with torch and Pillow.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from comparison import Deadline, Unavailable, collect_rounds, conclude, run_to_e
 
 PEER = pathlib.Path(__file__).resolve().parent / "pytorch_speedrun.py"
 FIGURES = ("test_accuracy", "tta_accuracy", "train_seconds", "tta_seconds", "process_seconds")
-COLORS = {"convoy": "#2a78b5", "pytorch": "#c2571a"}
+COLORS = {"convoy": "#2a78b5", "pytorch": "#c2571a", "compiled": "#5f8f3e"}
 WIDTH, HEIGHT, MARGIN, BIN = 720, 260, 44, 0.1  # BIN: percent of accuracy
 
 
@@ -43,22 +43,28 @@ def train_convoy(arguments, seed, seconds):
     return {**{figure: result[figure] for figure in FIGURES[:-1]}, "process_seconds": process_seconds}
 
 
-def train_pytorch(arguments, seed, seconds, directory):
+def train_pytorch(arguments, mode, first, count, seconds, directory):
+    """Trains with `count` seeds from `first` on in one process, with a mode of torch.compile or "no". Only the first
+    training has `process_seconds`."""
     config = directory / "config.toml"
     if not config.exists():
         config.write_text(run_to_end([arguments.convoy, "--model", arguments.model, "--print-config", *arguments.flags],
                                      seconds).out)
     begin = time.monotonic()
     out = run_to_end([arguments.python, PEER, "--config", config, "--data", pathlib.Path(arguments.data) / "cifar10",
-                      "--cache", directory / "images.pt", "--seed", seed, "--threads", arguments.threads,
-                      "--device", arguments.device, "--precision", arguments.python_precision], seconds).out
-    return {**json.loads(out), "process_seconds": time.monotonic() - begin}
+                      "--cache", directory / "images.pt", "--seed", first, "--seeds", count,
+                      "--compile", mode, "--threads", arguments.threads, "--device", arguments.device,
+                      "--precision", arguments.python_precision], seconds).out
+    runs = [json.loads(line) for line in out.splitlines()]
+    ends = [run.pop("end") for run in runs]
+    runs[0]["process_seconds"] = ends[0] - begin
+    return runs
 
 
 def summary_of(runs):
     figures = {"seeds": len(runs)}
     for figure in FIGURES:
-        each = [run[figure] for run in runs]
+        each = [run[figure] for run in runs if figure in run]
         error = statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else None
         figures[figure] = {"mean": statistics.mean(each), "standard_error": error, "each": each}
     return figures
@@ -68,19 +74,25 @@ def compare(arguments):
     left = Deadline(arguments.time_limit).left
     with tempfile.TemporaryDirectory() as directory:
 
-        def run_seed(before):
-            seed = arguments.first_seed + before
-            found = {"convoy": train_convoy(arguments, seed, left())}
+        def run_block(before):
+            first = arguments.first_seed + before * arguments.block
+            count = min(arguments.block, arguments.first_seed + arguments.seeds - first)
+            found = {"convoy": [train_convoy(arguments, seed, left()) for seed in range(first, first + count)]}
             if arguments.python:
-                found["pytorch"] = train_pytorch(arguments, seed, left(), pathlib.Path(directory))
-            for side, run in found.items():
-                print(f"  seed {seed}  {side:8s}{100 * run['tta_accuracy']:.2f} %  {run['train_seconds']:.1f} s", flush=True)
+                found["pytorch"] = train_pytorch(arguments, "no", first, count, left(), pathlib.Path(directory))
+            if arguments.python_compile:
+                found["compiled"] = train_pytorch(arguments, arguments.python_compile, first, count, left(),
+                                                  pathlib.Path(directory))
+            for side, runs in found.items():
+                for seed, run in enumerate(runs, first):
+                    print(f"  seed {seed}  {side:8s}{100 * run['tta_accuracy']:.2f} %  {run['train_seconds']:.1f} s",
+                          flush=True)
             return found
 
-        found = collect_rounds(arguments.seeds, left, run_seed)
+        found = collect_rounds(-(-arguments.seeds // arguments.block), left, run_block)
     figures = {"model": arguments.model, "device": arguments.device, "flags": arguments.flags,
                "threads": arguments.threads,
-               "sides": {side: summary_of([each[side] for each in found]) for side in found[0]}}
+               "sides": {side: summary_of([run for each in found for run in each[side]]) for side in found[0]}}
     if arguments.plot:
         arguments.plot.write_text(histogram(figures))
     return figures
@@ -141,8 +153,10 @@ def parser():
     flags.add_argument("--data", default=os.environ.get("CONVOY_DATA"), help="directory that contains cifar10/")
     flags.add_argument("--seeds", type=int, default=5, help="trainings per side")
     flags.add_argument("--first-seed", type=int, default=1)
+    flags.add_argument("--block", type=int, default=1, help="trainings of a side before the other one's")
     flags.add_argument("--python", help="interpreter with torch and Pillow: trains in PyTorch as well")
     flags.add_argument("--python-precision", default="fp32", choices=["fp32", "bf16", "fp16"], help="of PyTorch")
+    flags.add_argument("--python-compile", metavar="MODE", help="of torch.compile, such as max-autotune: one more side")
     flags.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     flags.add_argument("--time-limit", type=float, help="time limit of the whole comparison (seconds)")
     flags.add_argument("--json", type=pathlib.Path, help="result file (JSON)")
@@ -154,13 +168,16 @@ def parser():
 def main():
     flags = parser()
     arguments = flags.parse_args()
-    if arguments.seeds < 1:
-        flags.error(f"--seeds: found {arguments.seeds}, expected 1 or more")
+    for name, value in (("--seeds", arguments.seeds), ("--block", arguments.block)):
+        if value < 1:
+            flags.error(f"{name}: found {value}, expected 1 or more")
     for name, file in (("--json", arguments.json), ("--plot", arguments.plot)):  # before trainings of many minutes
         if file and not file.parent.is_dir():
             flags.error(f"{name}: found no directory {file.parent}")
     if arguments.python and not arguments.data:
         flags.error("--python: requires --data or CONVOY_DATA, whose images PyTorch reads")
+    if arguments.python_compile and not arguments.python:
+        flags.error("--python-compile: requires --python")
     conclude("compare_speedrun", compare, arguments, print_figures)
 
 

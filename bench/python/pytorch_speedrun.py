@@ -4,7 +4,8 @@
     convoy-train --model speedrun-small --print-config >config.toml
     python3 bench/python/pytorch_speedrun.py --config config.toml --data data/cifar10 --seed 1
 
-Reads the rates and all other numbers from a configuration of convoy-train, so that both sides use the same ones. --data
+With --seeds N, trains with N successive seeds in this process and prints a line for each. With --compile MODE, network
+and orthogonalization are compiled by torch.compile, as in the record's script (max-autotune). Reads the rates and all other numbers from a configuration of convoy-train, so that both sides use the same ones. --data
 is a directory with train/CLASS/* and test/CLASS/*. The first run decodes the images and stores them in --cache. The
 network computes in --precision, as autocast does. On a GPU, the images are in its memory before the time begins, and a
 few steps of another network choose cuDNN's algorithms, as in the record's script. Needs a Python interpreter with torch
@@ -58,27 +59,30 @@ def batch_norm(channels):
     return norm
 
 
-def dirac_conv(channels, filters):
-    conv = nn.Conv2d(channels, filters, 3, padding=1, bias=False)
-    with torch.no_grad():
-        nn.init.dirac_(conv.weight[:channels])
-    return conv
-
-
 class Network(nn.Module):
-    def __init__(self, widths, images):
+    def __init__(self, widths):
         super().__init__()
         self.whiten = nn.Conv2d(3, 24, 2)
         self.whiten.weight.requires_grad = False
-        self.whiten.weight.data.copy_(whitening_filters(images))
         layers, channels = [nn.GELU()], 24
         for width in widths:
-            layers += [dirac_conv(channels, width), nn.MaxPool2d(2), batch_norm(width), nn.GELU(),
-                       dirac_conv(width, width), batch_norm(width), nn.GELU()]
+            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.MaxPool2d(2), batch_norm(width),
+                       nn.GELU(), nn.Conv2d(width, width, 3, padding=1, bias=False), batch_norm(width), nn.GELU()]
             channels = width
         self.layers = nn.Sequential(*layers, nn.MaxPool2d(3), nn.Flatten())
         self.head = nn.Linear(channels, 10, bias=False)
-        self.head.weight.data /= self.head.weight.data.std()
+
+    @torch.no_grad()
+    def initialize(self, images):
+        """Draws all weights, as for a new network, and computes the first filters from images."""
+        for layer in self.modules():
+            if hasattr(layer, "reset_parameters"):
+                layer.reset_parameters()
+        self.whiten.weight.copy_(whitening_filters(images.float()))
+        for layer in self.layers:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.dirac_(layer.weight[:layer.in_channels])
+        self.head.weight /= self.head.weight.std()
 
     def forward(self, images):
         return self.head(self.layers(self.whiten(images))) / self.head.in_features
@@ -94,7 +98,8 @@ def whitening_filters(images):
 
 def orthogonalized(matrix, iterations):
     """Returns nearly the nearest matrix with equal singular values, by Newton-Schulz iterations."""
-    x = matrix / (matrix.norm() + 1e-7)
+    x = matrix.bfloat16() if matrix.is_cuda else matrix
+    x = x / (x.norm() + 1e-7)
     tall = x.size(0) > x.size(1)
     x = x.T if tall else x
     for _ in range(iterations):
@@ -106,8 +111,8 @@ def orthogonalized(matrix, iterations):
 class Muon:
     """Momentum of filters that is orthogonalized; each filter is rescaled to the norm sqrt(rows) before its step."""
 
-    def __init__(self, parameters, config):
-        self.parameters, self.config = parameters, config
+    def __init__(self, parameters, config, orthogonalize):
+        self.parameters, self.config, self.orthogonalize = parameters, config, orthogonalize
         self.momenta = [torch.zeros_like(parameter) for parameter in parameters]
 
     @torch.no_grad()
@@ -117,7 +122,7 @@ class Muon:
             momentum.mul_(self.config["momentum"]).add_(parameter.grad)
             direction = parameter.grad + self.config["momentum"] * momentum
             parameter.mul_(len(parameter) ** 0.5 / parameter.norm())
-            update = orthogonalized(direction.flatten(1), self.config["ns-steps"])
+            update = self.orthogonalize(direction.flatten(1), self.config["ns-steps"])
             parameter.sub_(update.view_as(parameter), alpha=self.config["lr"] * share)
 
 
@@ -133,11 +138,27 @@ def shifted(images, limit):
     return padded.gather(2, rows).gather(3, columns)
 
 
-def evaluate(network, images, labels, views, arithmetic):
+class Recipe:
+    """What all trainings of a process share: configuration, network, arithmetic, and compiled functions."""
+
+    def __init__(self, config, device, arithmetic, mode):
+        self.config, self.arithmetic, self.compiles = config, arithmetic, mode != "no"
+        self.network = Network(WIDTHS[config["model"]]).to(device).to(memory_format=torch.channels_last)
+        self.forward = torch.compile(self.network, mode=mode) if self.compiles else self.network
+        self.orthogonalize = torch.compile(orthogonalized, dynamic=False) if self.compiles else orthogonalized
+
+    def logits(self, images):
+        if self.compiles:  # CUDA graphs may now overwrite the logits of the previous step
+            torch.compiler.cudagraph_mark_step_begin()
+        with self.arithmetic():
+            return self.forward(images).float()
+
+
+def evaluate(recipe, images, labels, views):
     """Returns the accuracy of the mean logits over some views of each image."""
-    network.eval()
+    recipe.network.eval()
     correct = 0
-    with torch.no_grad(), arithmetic():
+    with torch.no_grad():
         for begin in range(0, len(images), 500):
             batch = images[begin:begin + 500]
             padded = F.pad(batch, (1,) * 4, "reflect")
@@ -145,16 +166,16 @@ def evaluate(network, images, labels, views, arithmetic):
             for shift, mirror, weight in views:
                 at = 1 - shift
                 view = padded[:, :, at:at + batch.size(2), at:at + batch.size(3)]
-                logits = logits + weight * network(view.flip(-1) if mirror else view).float()
+                view = (view.flip(-1) if mirror else view).contiguous(memory_format=torch.channels_last)
+                logits = logits + weight * recipe.logits(view)
             correct += (logits.argmax(1) == labels[begin:begin + 500]).sum().item()
     return correct / len(images)
 
 
-def train(config, images, labels, arithmetic, max_steps=None):
-    """Returns a network that is trained by the recipe, or for the first `max_steps` of it."""
-    device = images.device
-    network = Network(WIDTHS[config["model"]], images[:WHITENED_IMAGES].cpu())
-    network = network.to(device).to(memory_format=torch.channels_last)
+def train(recipe, images, labels, max_steps=None, whiten_epochs=None):
+    """Trains the network by the recipe, or for the first `max_steps` of it."""
+    device, network, config = images.device, recipe.network, recipe.config
+    network.initialize(images[:WHITENED_IMAGES])
     filters = [p for p in network.layers.parameters() if p.dim() == 4]
     biases = [p for p in network.layers.parameters() if p.dim() == 1 and p.requires_grad]
     decay = config["weight-decay"] * config["lr"]  # per step at the peak
@@ -162,8 +183,8 @@ def train(config, images, labels, arithmetic, max_steps=None):
     groups = [{"params": params, "lr": peak, "weight_decay": decay / peak}
               for params, peak in zip(([network.whiten.bias], biases, [network.head.weight]), peaks)]
     sgd = torch.optim.SGD(groups, momentum=config["sgd-momentum"], nesterov=True)
-    muon = Muon(filters, config)
-    whiten_epochs = float(config["freeze"].removeprefix("whiten="))
+    muon = Muon(filters, config, recipe.orthogonalize)
+    whiten_epochs = float(config["freeze"].removeprefix("whiten=")) if whiten_epochs is None else whiten_epochs
     size = config["batch-size"]
     per_epoch = math.ceil(len(images) / size)
     steps = config["epochs"] * per_epoch
@@ -174,25 +195,23 @@ def train(config, images, labels, arithmetic, max_steps=None):
         order = torch.randperm(len(images), device=device)
         for first in range(0, len(images), size):
             if step == max_steps:
-                return network
+                return
             rows = order[first:first + size]
             batch = shifted(images[rows], 2)
             flip = (mirrored[rows] ^ bool(epoch % 2)).view(-1, 1, 1, 1)
             batch = torch.where(flip, batch.flip(-1), batch).contiguous(memory_format=torch.channels_last)
             network.whiten.bias.requires_grad = step < whiten_epochs * per_epoch
-            with arithmetic():
-                logits = network(batch)
-            F.cross_entropy(logits.float(), labels[rows], label_smoothing=config["label-smoothing"],
+            F.cross_entropy(recipe.logits(batch), labels[rows], label_smoothing=config["label-smoothing"],
                             reduction="sum").backward()
             share = 1 - step / steps
-            shares = [max(0.0, 1 - step / (whiten_epochs * per_epoch)), share, share]
+            of_whitening = max(0.0, 1 - step / (whiten_epochs * per_epoch)) if whiten_epochs else 0.0
+            shares = [of_whitening, share, share]
             for group, peak, of_peak in zip(sgd.param_groups, peaks, shares):
                 group["lr"] = peak * of_peak
             sgd.step()
             muon.step(share)
             network.zero_grad(set_to_none=True)
             step += 1
-    return network
 
 
 def main():
@@ -201,8 +220,10 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--cache", help="file of the decoded images")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=1, help="trainings in this process, with seeds from --seed on")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--precision", default="fp32", choices=list(PRECISIONS))
+    parser.add_argument("--compile", default="no", help="a mode of torch.compile, such as max-autotune")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     config = tomllib.loads(arguments.config.read_text())
@@ -231,16 +252,23 @@ def main():
     images, test = (images - mean) / std, (test - mean) / std
     if on_gpu:
         torch.backends.cudnn.benchmark = True
-        evaluate(train(config, images, labels, arithmetic, WARMUP_STEPS), test, test_labels, VIEWS, arithmetic)
+    recipe = Recipe(config, arguments.device, arithmetic, arguments.compile)
+    if on_gpu or recipe.compiles:
+        train(recipe, images, labels, WARMUP_STEPS)
+        train(recipe, images, labels, WARMUP_STEPS, whiten_epochs=0)  # the steps after the bias is frozen
+        evaluate(recipe, test, test_labels, VIEWS)
 
-    begin = seconds()
-    network = train(config, images, labels, arithmetic)
-    train_seconds = seconds() - begin
-    test_accuracy = evaluate(network, test, test_labels, [(0, False, 1)], arithmetic)
-    begin = seconds()
-    tta_accuracy = evaluate(network, test, test_labels, VIEWS, arithmetic)
-    print(json.dumps({"test_accuracy": test_accuracy, "tta_accuracy": tta_accuracy, "train_seconds": train_seconds,
-                      "tta_seconds": seconds() - begin}))
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        torch.manual_seed(seed)
+        begin = seconds()
+        train(recipe, images, labels)
+        train_seconds = seconds() - begin
+        test_accuracy = evaluate(recipe, test, test_labels, [(0, False, 1)])
+        begin = seconds()
+        tta_accuracy = evaluate(recipe, test, test_labels, VIEWS)
+        tta_seconds = seconds() - begin
+        print(json.dumps({"test_accuracy": test_accuracy, "tta_accuracy": tta_accuracy, "train_seconds": train_seconds,
+                          "tta_seconds": tta_seconds, "end": time.monotonic()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ sys.path.insert(0, str(BENCH))
 import generated_images  # noqa: E402
 
 SEEDS = 50
+BLOCK = 10  # trainings of a side in a row; PyTorch makes them in one process, as the record's script does
 # Of the training and the evaluation by six views: seconds, and the ratio to PyTorch's. Of a whole process: seconds.
 GOALS = {"seconds": 0.75, "ratio": 0.70, "process_seconds": 3.0}
 
@@ -47,7 +48,8 @@ def flags_for(work, directory):
     data = os.environ.get("CONVOY_DATA", "")
     if not (pathlib.Path(data) / "cifar10").is_dir():
         raise NotHere(f"CONVOY_DATA='{data}' has no cifar10/ with class directories")
-    return ["--data", data, "--model", "speedrun", "--precision", "bf16", "--seeds", SEEDS, "--python", work.python,
+    return ["--data", data, "--model", "speedrun", "--precision", "bf16", "--seeds", SEEDS,
+            "--block", BLOCK, "--python", work.python,
             "--python-precision", "fp16"]
 
 

@@ -23,10 +23,12 @@ else:
 """
 # Stands for the interpreter of pytorch_speedrun.py. Fails unless it gets the configuration of the other side.
 PYTORCH = f"""#!{sys.executable}
-import json, pathlib, sys
+import json, pathlib, sys, time
 value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
 assert pathlib.Path(value("--config")).read_text() == "epochs = 2\\n"
-print(json.dumps(dict(test_accuracy=0.8, tta_accuracy=0.84, train_seconds=40, tta_seconds=2)))
+for seed in range(int(value("--seeds"))):
+    print(json.dumps(dict(test_accuracy=0.8, tta_accuracy=0.84, train_seconds=40 if value("--compile") == "no" else 30,
+                          tta_seconds=2, end=time.monotonic())))
 """
 
 
@@ -56,6 +58,8 @@ class CompareSpeedrun(unittest.TestCase):
 
     def test_invalid_flags_are_refused_before_the_first_training(self):
         for flags, what in ((("--seeds", "0"), "--seeds: found 0, expected 1 or more"),
+                            (("--block", "0"), "--block: found 0, expected 1 or more"),
+                            (("--python-compile", "max-autotune"), "--python-compile: requires --python"),
                             (("--plot", "/nowhere/plot.svg"), "--plot: found no directory /nowhere"),
                             (("--data", "", "--python", "python3"), "--python: requires --data")):
             done = subprocess.run([sys.executable, "-B", BENCH / "compare_speedrun.py", "--convoy", "/nowhere", *flags],
@@ -67,12 +71,21 @@ class CompareSpeedrun(unittest.TestCase):
         table, _ = self.compare("--seeds", 1, "--first-seed", 2)
         self.assertIn("| convoy | 1 | 84.00 | 82.00 | 20.0 | 1.0 |", table)
 
+    def test_a_block_is_one_process_of_pytorch(self):
+        table, figures = self.compare("--seeds", 5, "--block", 2, "--python", self.directory / "python",
+                                      "--python-compile", "max-autotune")
+        self.assertEqual([seed for seed, side in re.findall(r"seed (\d)  (\w+)", table) if side == "pytorch"], list("12345"))
+        for side, seconds in (("pytorch", 40), ("compiled", 30)):
+            self.assertEqual(figures["sides"][side]["train_seconds"]["each"], [seconds] * 5)
+            self.assertEqual(len(figures["sides"][side]["process_seconds"]["each"]), 3)  # one process for each block
+
     def test_pytorch_alternates_and_is_drawn(self):
         plot = self.directory / "plot.svg"
         table, figures = self.compare("--seeds", 2, "--python", self.directory / "python", "--plot", plot)
         order = re.findall(r"seed (\d)  (\w+)", table)
         self.assertEqual(order, [("1", "convoy"), ("1", "pytorch"), ("2", "convoy"), ("2", "pytorch")])
         self.assertEqual(figures["sides"]["pytorch"]["train_seconds"]["each"], [40, 40])
+        self.assertEqual(len(figures["sides"]["pytorch"]["process_seconds"]["each"]), 2)
         text = plot.read_text()
         self.assertIn("pytorch: mean 84.00 % over 2 seeds", text)
         heights = [float(height) for height in re.findall(r'height="([\d.]+)" fill="#', text)]
