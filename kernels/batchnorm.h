@@ -3,21 +3,31 @@
 //   y = act(gamma (x - mean) / sqrt(var + epsilon) + beta + residual)
 // x, y, residual and their gradients are [rows, C] or [N, H, W, C]; all other arguments are [C]. The [C]
 // arguments have the type in which kernels compute: f32 if x is bf16 or (on a GPU) f16, otherwise the type of
-// x. The result is rounded to the type of x once. Statistics are computed about a shifted origin to avoid
+// x. The result is rounded to the type of x once; with a GELU, its argument is rounded too. Statistics are computed about a shifted origin to avoid
 // cancellation for large means. The CPU accumulates them in f64. A GPU uses f32 for few rows and combines
 // these partial results in f64.
 #pragma once
+
+#include <cstdint>
 
 #include "convoy/kernels/base/view.h"
 #include "convoy/kernels/runtime/stream.h"
 
 namespace convoy {
 
+/// The activation act of batch normalization.
+enum class NormActivation : std::uint8_t {
+  none,  // act(u) = u
+  relu,  // act(u) = max(u, 0), and NaN stays NaN
+  gelu,  // act(u) = u Phi(u) of u rounded to the type of x, as gelu_forward() in kernels/elementwise.h computes it;
+         // only without a residual
+};
+
 /// Options of batch normalization.
 struct BatchNormOptions {
   double epsilon = 1e-5;  // added to the variance
   double momentum = 0.1;  // as in PyTorch: running = (1 - momentum) running + momentum batch
-  bool relu = false;      // true: act(u) = max(u, 0), and NaN stays NaN; false: act(u) = u
+  NormActivation activation = NormActivation::none;
 };
 
 }  // namespace convoy
@@ -38,7 +48,7 @@ void batch_norm_forward(CudaStream&, ConstView x, ConstView gamma, ConstView bet
                         BatchNormOptions options);
 
 // The two halves of batch_norm_forward, which gives the same bits. The first half computes all of its results
-// but y, and does not read options.relu. The second half computes y from x, mean and coefficients.
+// but y, and does not read options.activation. The second half computes y from x, mean and coefficients.
 void batch_norm_statistics(CpuStream&, ConstView x, ConstView gamma, ConstView beta, View mean,
                            View inverse_std, View coefficients, View running_mean, View running_var,
                            BatchNormOptions options);
@@ -46,9 +56,9 @@ void batch_norm_statistics(CudaStream&, ConstView x, ConstView gamma, ConstView 
                            View inverse_std, View coefficients, View running_mean, View running_var,
                            BatchNormOptions options);
 void batch_norm_normalize(CpuStream&, ConstView x, ConstView mean, ConstView coefficients, ConstView residual,
-                          View y, bool relu);
+                          View y, NormActivation activation);
 void batch_norm_normalize(CudaStream&, ConstView x, ConstView mean, ConstView coefficients,
-                          ConstView residual, View y, bool relu);
+                          ConstView residual, View y, NormActivation activation);
 
 // Normalizes x by the running statistics.
 void batch_norm_inference(CpuStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
@@ -56,17 +66,17 @@ void batch_norm_inference(CpuStream&, ConstView x, ConstView gamma, ConstView be
 void batch_norm_inference(CudaStream&, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
                           ConstView running_mean, ConstView running_var, View y, BatchNormOptions options);
 
-// Computes the gradients of batch_norm_forward. With g = dy [y > 0] if options.relu, else g = dy, and
+// Computes the gradients of batch_norm_forward. With g = dy act'(u), rounded to the type of x, and
 // xh = (x - mean) inverse_std:
 //   dresidual = g,  dbeta = sum g,  dgamma = sum g xh,
 //   dx = gamma inverse_std (g - dbeta / n - xh dgamma / n).
-// Each of the four may be unwanted (null data). y is the result of the forward pass. It is read only for the
+// Each of the four may be unwanted (null data). y is the result of the forward pass. It is read only for a
 // ReLU, and may be null without one. dx and dresidual may be the same array, if x was its own residual; dx is
 // stored first, and dresidual must be added.
 //
-// coefficients are those of the forward pass. They must be null if it had a residual. Without one, a GPU does
-// not read y: it computes the sign of y from x and the coefficients, with the same rounding. If they are
-// null, it reads y. The CPU always reads y.
+// coefficients are those of the forward pass. They must be null if it had a residual. A GELU needs them to
+// compute u from x. For a ReLU, a GPU computes the sign of y from x and the coefficients, with the same
+// rounding, and reads y only if they are null. The CPU always reads y.
 void batch_norm_backward(CpuStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma, ConstView mean,
                          ConstView inverse_std, ConstView coefficients, GradView dx, GradView dresidual,
                          GradView dgamma, GradView dbeta, BatchNormOptions options);
@@ -75,7 +85,7 @@ void batch_norm_backward(CudaStream&, ConstView dy, ConstView x, ConstView y, Co
                          GradView dgamma, GradView dbeta, BatchNormOptions options);
 
 // Computes the gradients of batch_norm_inference, where the running statistics are constants. Like
-// batch_norm_backward, except that dx = gamma g / sqrt(running_var + epsilon).
+// batch_norm_backward, except that dx = gamma g / sqrt(running_var + epsilon), and that there must be no GELU.
 void batch_norm_inference_backward(CpuStream&, ConstView dy, ConstView x, ConstView y, ConstView gamma,
                                    ConstView running_mean, ConstView running_var, GradView dx,
                                    GradView dresidual, GradView dgamma, GradView dbeta,

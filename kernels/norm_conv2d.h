@@ -26,7 +26,7 @@ struct InputNorm {
 struct OutputStatistics {
   ConstView gamma, beta;                                            // [O]
   View mean, inverse_std, coefficients, running_mean, running_var;  // [O]; coefficients: [2, O]
-  BatchNormOptions options;                                         // options.relu is not read
+  BatchNormOptions options;                                         // options.activation is not read
 };
 
 // Returns whether the following functions are faster, for this convolution, than batch_norm_forward(),

@@ -162,27 +162,35 @@ void add_batch_norms(Rows& rows) {
                return [=] { on(device.stream(), [&](auto& s) { kernel(s, arrays, vectors); }); };
              });
   };
-  const auto forward = [](auto& s, auto& a, auto& v, ConstView residual, bool relu) {
+  const auto forward = [](auto& s, auto& a, auto& v, ConstView residual, NormActivation activation) {
     kernels::batch_norm_forward(s, a[0].view(), v[0].view(), v[1].view(), residual, a[1].view(), v[2].view(),
-                                v[3].view(), v[6].view(), v[4].view(), v[5].view(), {.relu = relu});
+                                v[3].view(), v[6].view(), v[4].view(), v[5].view(),
+                                {.activation = activation});
   };
-  const auto backward = [](auto& s, auto& a, auto& v, GradView dresidual, bool relu) {
+  const auto backward = [](auto& s, auto& a, auto& v, GradView dresidual, NormActivation activation) {
     const ConstView coefficients = dresidual.wanted() ? ConstView() : ConstView(v[6].view());
     kernels::batch_norm_backward(s, a[0].view(), a[1].view(), a[4].view(), v[0].view(), v[2].view(),
                                  v[3].view(), coefficients, written(a[2]), dresidual, written(v[4]),
-                                 written(v[5]), {.relu = relu});
+                                 written(v[5]), {.activation = activation});
   };
-  norm("batch_norm_forward", 2, 1, [=](auto& s, auto& a, auto& v) { forward(s, a, v, {}, false); });
+  norm("batch_norm_forward", 2, 1,
+       [=](auto& s, auto& a, auto& v) { forward(s, a, v, {}, NormActivation::none); });
   norm("batch_norm_forward_residual_relu", 3, 1,
-       [=](auto& s, auto& a, auto& v) { forward(s, a, v, a[2].view(), true); });
+       [=](auto& s, auto& a, auto& v) { forward(s, a, v, a[2].view(), NormActivation::relu); });
+  norm("batch_norm_forward_gelu", 2, 1,
+       [=](auto& s, auto& a, auto& v) { forward(s, a, v, {}, NormActivation::gelu); });
   norm("batch_norm_inference_relu", 1, 1, [](auto& s, auto& a, auto& v) {
     kernels::batch_norm_inference(s, a[0].view(), v[0].view(), v[1].view(), {}, v[2].view(), v[3].view(),
-                                  a[1].view(), {.relu = true});
+                                  a[1].view(), {.activation = NormActivation::relu});
   });
-  norm("batch_norm_backward", 4, 1, [=](auto& s, auto& a, auto& v) { backward(s, a, v, {}, false); });
-  norm("batch_norm_backward_relu", 4, 1, [=](auto& s, auto& a, auto& v) { backward(s, a, v, {}, true); });
+  norm("batch_norm_backward", 4, 1,
+       [=](auto& s, auto& a, auto& v) { backward(s, a, v, {}, NormActivation::none); });
+  norm("batch_norm_backward_relu", 4, 1,
+       [=](auto& s, auto& a, auto& v) { backward(s, a, v, {}, NormActivation::relu); });
+  norm("batch_norm_backward_gelu", 4, 1,
+       [=](auto& s, auto& a, auto& v) { backward(s, a, v, {}, NormActivation::gelu); });
   norm("batch_norm_backward_residual_relu", 5, 2,
-       [=](auto& s, auto& a, auto& v) { backward(s, a, v, written(a[3]), true); });
+       [=](auto& s, auto& a, auto& v) { backward(s, a, v, written(a[3]), NormActivation::relu); });
 }
 
 void add_pools(Rows& rows) {
@@ -190,22 +198,25 @@ void add_pools(Rows& rows) {
   const Shape halved{shape[0], kSide / 2, kSide / 2, kChannels};
   const std::int64_t large = rows.array_bytes();
   const std::int64_t small = large / 4;
+  const std::int64_t taps_bytes = halved.numel();
   const Pool2dOptions halves{.kernel = 2, .stride = 2};
   const auto pooling = [&](std::string name, const Shape& pooled, std::int64_t read,
                            std::int64_t written_bytes, auto kernel) {
     rows.add(std::move(name), shape, read, written_bytes, [=](const DeviceContext& device) {
       const Tensor x = Tensor::full(shape, 0.5, DType::f32, device);
       const Tensor y = Tensor::full(pooled, 0.5, DType::f32, device);
-      const Tensor positions = Tensor::full(pooled, 0, DType::i32, device);
-      return [=] { on(device.stream(), [&](auto& s) { kernel(s, x, y, positions); }); };
+      const Tensor taps = Tensor::full(pooled, 0, DType::u8, device);
+      return [=] { on(device.stream(), [&](auto& s) { kernel(s, x, y, taps); }); };
     });
   };
-  pooling("max_pool2d_forward", halved, large, 2 * small, [=](auto& s, auto& x, auto& y, auto& positions) {
-    kernels::max_pool2d_forward(s, x.view(), y.view(), positions.view(), halves);
-  });
-  pooling("max_pool2d_backward", halved, 2 * small, large, [=](auto& s, auto& x, auto& y, auto& positions) {
-    kernels::max_pool2d_backward(s, y.view(), positions.view(), written(x), halves);
-  });
+  pooling("max_pool2d_forward", halved, large, small + taps_bytes,
+          [=](auto& s, auto& x, auto& y, auto& taps) {
+            kernels::max_pool2d_forward(s, x.view(), y.view(), taps.view(), halves);
+          });
+  pooling("max_pool2d_backward", halved, small + taps_bytes, large,
+          [=](auto& s, auto& x, auto& y, auto& taps) {
+            kernels::max_pool2d_backward(s, y.view(), taps.view(), written(x), halves);
+          });
   pooling("avg_pool2d_forward", halved, large, small, [=](auto& s, auto& x, auto& y, auto&) {
     kernels::avg_pool2d_forward(s, x.view(), y.view(), halves);
   });

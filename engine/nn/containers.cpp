@@ -8,9 +8,10 @@
 namespace convoy::nn {
 namespace {
 
-bool is_relu(const Module& module) {
-  const auto* const activation = dynamic_cast<const Activation*>(&module);
-  return activation != nullptr && activation->kind() == ActivationKind::relu;
+/// Returns the activation as part of an epilogue; `none` if it can only be a layer of its own.
+NormActivation as_epilogue(ActivationKind kind) {
+  if (kind == ActivationKind::relu) return NormActivation::relu;
+  return kind == ActivationKind::gelu ? NormActivation::gelu : NormActivation::none;
 }
 
 /// Returns the last name of the module's path.
@@ -22,18 +23,23 @@ std::string name_in_parent(const Module& module) {
 
 LayerChain::LayerChain(const std::vector<NamedModule>& layers) {
   for (const auto& [name, layer] : layers) {
-    if (is_relu(*layer) && fusion_ != Fusion::none) {
-      steps_.back().relu = layer.get();
+    const auto* const activation = dynamic_cast<const Activation*>(layer.get());
+    const Epilogue epilogue{.activation =
+                                activation ? as_epilogue(activation->kind()) : NormActivation::none};
+    if (epilogue.fusion() != Fusion::none && epilogue.fusion() <= fusion_) {
+      steps_.back().activation = layer.get();
+      steps_.back().epilogue = epilogue.activation;
       fusion_ = Fusion::none;
     } else {
-      steps_.push_back({.layer = layer.get(), .relu = nullptr});
+      steps_.push_back({.layer = layer.get()});
       fusion_ = layer->fusion();
     }
   }
   for (std::size_t i = 0; i + 1 < steps_.size(); ++i) {
     const auto* const conv = dynamic_cast<const Conv2d*>(steps_[i].layer);
     const auto* const norm = dynamic_cast<const BatchNorm2d*>(steps_[i + 1].layer);
-    if (conv == nullptr || norm == nullptr || conv->options().bias || steps_[i].relu != nullptr) continue;
+    if (conv == nullptr || norm == nullptr || conv->options().bias || steps_[i].activation != nullptr)
+      continue;
     steps_[i].conv = conv;
     steps_[i].norm = norm;
   }
@@ -41,10 +47,10 @@ LayerChain::LayerChain(const std::vector<NamedModule>& layers) {
 
 bool LayerChain::is_fusible(std::size_t step, const ForwardContext& context) const {
   if (step >= steps_.size() || steps_[step].conv == nullptr || !context.training) return false;
-  const Module* const relu = steps_[step + 1].relu;
+  const Module* const activation = steps_[step + 1].activation;
   return !steps_[step].norm->is_synchronized() && !steps_[step].norm->is_frozen() &&
          !steps_[step].conv->has_forward_hooks() && !steps_[step].norm->has_forward_hooks() &&
-         (relu == nullptr || !relu->has_forward_hooks());
+         (activation == nullptr || !activation->has_forward_hooks());
 }
 
 bool LayerChain::is_fused(std::size_t step, const Variable& x, const Shape& input, bool has_norm,
@@ -55,7 +61,7 @@ bool LayerChain::is_fused(std::size_t step, const Variable& x, const Shape& inpu
 
 bool LayerChain::is_norm_of_next(std::size_t step, const Variable& x, const Shape& input,
                                  const ForwardContext& context) const {
-  if (!is_fusible(step, context) || steps_[step + 1].relu == nullptr) return false;
+  if (!is_fusible(step, context) || steps_[step + 1].epilogue != NormActivation::relu) return false;
   const std::optional<Shape> next_input = steps_[step].conv->output_shape(input);
   return next_input && is_fused(step + 2, x, *next_input, /*has_norm=*/true, context);
 }
@@ -64,15 +70,15 @@ Variable LayerChain::operator()(const Variable& x, const ForwardContext& context
                                 const Epilogue& epilogue) const {
   Variable y = x;
   std::optional<BatchNormInput> pending;  // y, if the next step is to compute its batch norm and ReLU
-  const auto add_relu_row = [&](const Step& step, const Module& fused_into) {
+  const auto add_activation_row = [&](const Step& step, const Module& fused_into) {
     if (context.rows != nullptr)
       context.rows->push_back(
-          {.name = step.relu->path(),
-           .type = fmt::format("{}, fused into {}", step.relu->describe(), name_in_parent(fused_into)),
+          {.name = step.activation->path(),
+           .type = fmt::format("{}, fused into {}", step.activation->describe(), name_in_parent(fused_into)),
            .outputs = {y.shape()}});
   };
   const auto epilogue_of = [&](const Step& step) {
-    if (step.relu != nullptr) return Epilogue{.relu = true};
+    if (step.activation != nullptr) return Epilogue{.activation = step.epilogue};
     return &step == &steps_.back() ? epilogue : Epilogue();
   };
   for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -88,22 +94,24 @@ Variable LayerChain::operator()(const Variable& x, const ForwardContext& context
       if (is_next_pending) {
         const Module& next = *steps_[i + 1].layer;
         norm.layer->call_op(y, context, {}, ", fused into " + name_in_parent(next), [&] { return y; });
-        add_relu_row(norm, next);
+        add_activation_row(norm, next);
         continue;
       }
       const Epilogue fused = epilogue_of(norm);
-      const bool relu = fused.relu || step.norm->arguments().options.relu;
-      y = norm.layer->call_op(y, context, fused, "",
-                              [&] { return normalize(*pending, relu, fused.residual); });
+      const NormActivation own = step.norm->arguments().options.activation;
+      y = norm.layer->call_op(y, context, fused, "", [&] {
+        return normalize(*pending, own == NormActivation::none ? fused.activation : own, fused.residual);
+      });
       pending.reset();
-      if (norm.relu != nullptr) add_relu_row(norm, *norm.layer);
-    } else if (step.relu == nullptr) {
+      if (norm.activation != nullptr) add_activation_row(norm, *norm.layer);
+    } else if (step.activation == nullptr) {
       y = (*step.layer)(y, context, epilogue_of(step));
-    } else if (step.layer->has_forward_hooks() || step.relu->has_forward_hooks()) {
-      y = (*step.relu)((*step.layer)(y, context), context, &step == &steps_.back() ? epilogue : Epilogue());
+    } else if (step.layer->has_forward_hooks() || step.activation->has_forward_hooks()) {
+      y = (*step.activation)((*step.layer)(y, context), context,
+                             &step == &steps_.back() ? epilogue : Epilogue());
     } else {
       y = (*step.layer)(y, context, epilogue_of(step));
-      add_relu_row(step, *step.layer);
+      add_activation_row(step, *step.layer);
     }
   }
   return y;
@@ -147,9 +155,10 @@ Variable ResidualBlock::compute(const Variable& x, const ForwardContext& context
   const auto row_count = [&] { return context.rows == nullptr ? 0 : std::ssize(*context.rows); };
   const auto begin = row_count();
   // Before the body, because the body's last layer may add it.
-  const Epilogue epilogue{.residual = shortcut_ ? (*shortcut_)(x, context) : x, .relu = true};
+  const Epilogue epilogue{.residual = shortcut_ ? (*shortcut_)(x, context) : x,
+                          .activation = NormActivation::relu};
   const auto middle = row_count();
-  const bool fuses = body_.fusion() == Fusion::residual_and_relu;
+  const bool fuses = body_.fusion() >= Fusion::residual_and_relu;
   const Variable y = body_(x, context, fuses ? epilogue : Epilogue());
   if (context.rows != nullptr)  // in the order of registration: the body first
     std::rotate(context.rows->begin() + begin, context.rows->begin() + middle, context.rows->end());

@@ -59,7 +59,7 @@ Variable Conv2d::forward(const Variable& x, const ForwardContext& context) {
 
 Variable Conv2d::forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) {
   check_channels(x.shape(), in_);
-  return conv2d(x, for_input(weight_, x), for_input(bias_, x), op_options(epilogue.relu));
+  return conv2d(x, for_input(weight_, x), for_input(bias_, x), op_options(epilogue.relu()));
 }
 
 Conv2dOptions Conv2d::op_options(bool relu) const {
@@ -110,7 +110,7 @@ Variable Linear::forward(const Variable& x, const ForwardContext& context) {
 Variable Linear::forward_with(const Variable& x, const ForwardContext&, const Epilogue& epilogue) {
   check(x.shape().rank() >= 2 && x.shape()[-1] == in_, "input {}, expected [N, …, {}]", x.shape().text(),
         in_);
-  return linear(x, for_input(weight_, x), for_input(bias_, x), epilogue.relu);
+  return linear(x, for_input(weight_, x), for_input(bias_, x), epilogue.relu());
 }
 
 std::string Linear::describe() const { return fmt::format("Linear {} -> {}", in_, out_); }
@@ -135,7 +135,7 @@ Variable BatchNorm2d::forward_with(const Variable& x, const ForwardContext& cont
                                    const Epilogue& epilogue) {
   check_channels(x.shape(), channels_);
   BatchNormOptions options = options_;
-  options.relu = options.relu || epilogue.relu;
+  if (epilogue.activation != NormActivation::none) options.activation = epilogue.activation;
   const bool uses_batch = context.training && !is_frozen_;
   if (uses_batch && group_)
     return sync_batch_norm(x, scale(), bias_, running(), group_, options, epilogue.residual);

@@ -85,8 +85,11 @@ class BatchNorm2d final : public Module {
   /// of a PyTorch layer whose scale requires no gradient. Throws UsageError unless `channels` is positive.
   explicit BatchNorm2d(int channels, BatchNormOptions options = {}, bool train_scale = true);
   std::string describe() const override;
-  /// Returns residual_and_relu, or relu if the options contain a ReLU, which precedes a residual.
-  Fusion fusion() const override { return options_.relu ? Fusion::relu : Fusion::residual_and_relu; }
+  /// Returns norm, or what can follow the activation of the options: another ReLU, which changes nothing, or none.
+  Fusion fusion() const override {
+    if (options_.activation == NormActivation::none) return Fusion::norm;
+    return options_.activation == NormActivation::relu ? Fusion::relu : Fusion::none;
+  }
 
   /// Returns the running statistics, which share the storage of the buffers.
   BatchNormStatistics running() const { return {*running_mean_, *running_var_}; }
@@ -202,13 +205,14 @@ class LayerChain {
 
   /// Runs the layers. The epilogue must be within fusion(); the last layer fuses it.
   Variable operator()(const Variable& x, const ForwardContext& context, const Epilogue& epilogue = {}) const;
-  /// Returns the epilogues that the last layer can fuse; none if it already fuses a ReLU of the chain.
+  /// Returns the epilogues that the last layer can fuse; none if it already fuses an activation of the chain.
   Fusion fusion() const { return fusion_; }
 
  private:
   struct Step {
     Module* layer;
-    Module* relu;                       // the ReLU that the layer fuses; null: none
+    Module* activation = nullptr;                    // the ReLU or GELU that the layer fuses; null: none
+    NormActivation epilogue = NormActivation::none;  // the same
     const Conv2d* conv = nullptr;       // the layer, if it can compute statistics for `norm`; else null
     const BatchNorm2d* norm = nullptr;  // the layer of the next step
   };
@@ -226,7 +230,7 @@ class LayerChain {
   Fusion fusion_ = Fusion::none;
 };
 
-/// A chain of named layers. A ReLU is fused into the layer before it if that layer can.
+/// A chain of named layers. A ReLU or GELU is fused into the layer before it if that layer can.
 class Sequential final : public Module {
  public:
   using Named = NamedModule;  // a layer and its name

@@ -98,7 +98,12 @@ Variable for_input(const Variable& parameter, const Variable& x) {
 
 Variable Epilogue::apply(const Variable& y) const {
   const Variable sum = residual.defined() ? y + residual : y;
-  return relu ? convoy::relu(sum) : sum;
+  switch (activation) {
+    case NormActivation::none: break;
+    case NormActivation::relu: return convoy::relu(sum);
+    case NormActivation::gelu: return convoy::gelu(sum);
+  }
+  return sum;
 }
 
 HookHandle& HookHandle::operator=(HookHandle&& other) noexcept {
@@ -173,9 +178,11 @@ Variable Module::call_op(const Variable& x, const ForwardContext& context, const
 
 LayerSummary Module::row_of(std::span<const Variable> inputs, std::span<const Variable> outputs,
                             const Epilogue& fused) const {
-  LayerSummary row{.name = path_,
-                   .type = fmt::format("{}{}{}", describe(), fused.residual.defined() ? " + residual" : "",
-                                       fused.relu ? " + ReLU" : "")};
+  std::string type = describe();
+  if (fused.residual.defined()) type += " + residual";
+  if (fused.activation == NormActivation::relu) type += " + ReLU";
+  if (fused.activation == NormActivation::gelu) type += " + GELU";
+  LayerSummary row{.name = path_, .type = std::move(type)};
   for (const Variable& output : outputs) row.outputs.push_back(output.shape());
   for (const OwnParameter& own : parameters_) row.parameters += own.named.variable.shape().numel();
   Variables before(inputs.begin(), inputs.end());

@@ -13,6 +13,7 @@
 
 #include "convoy/engine/autograd/variable.h"
 #include "convoy/kernels/base/random.h"
+#include "convoy/kernels/batchnorm.h"
 
 namespace convoy::nn {
 
@@ -76,18 +77,23 @@ enum class Fusion : std::uint8_t {
   none,               // no epilogue
   relu,               // a ReLU
   residual_and_relu,  // both, and either one alone
+  norm,               // these, and a GELU without a residual
 };
 
-/// Elementwise operations that follow a layer and may be fused into its kernel: y = relu?(layer(x) +
+/// Elementwise operations that follow a layer and may be fused into its kernel: y = activation(layer(x) +
 /// residual?).
 struct Epilogue {
-  Variable residual = {};  // undefined: none
-  bool relu = false;       // whether a ReLU is applied at last
+  Variable residual = {};                            // undefined: none
+  NormActivation activation = NormActivation::none;  // applied at last
+
+  /// Returns whether the activation is a ReLU.
+  bool relu() const { return activation == NormActivation::relu; }
 
   /// Returns what a module must be able to fuse to compute this epilogue; none if it is empty.
   Fusion fusion() const {
+    if (activation == NormActivation::gelu) return Fusion::norm;
     if (residual.defined()) return Fusion::residual_and_relu;
-    return relu ? Fusion::relu : Fusion::none;
+    return relu() ? Fusion::relu : Fusion::none;
   }
   /// Applies the epilogue to a layer's result.
   Variable apply(const Variable& y) const;
@@ -170,8 +176,8 @@ class Module {
   }
 
   /// Calls `hook` after each forward pass of this module, until the handle is destroyed. Hooks are called in
-  /// the order in which they were added. An epilogue follows them: a module with hooks fuses none, and a ReLU
-  /// with hooks is not fused, so a hook sees what the module alone computes.
+  /// the order in which they were added. An epilogue follows them: a module with hooks fuses none, and an
+  /// activation with hooks is not fused, so a hook sees what the module alone computes.
   HookHandle add_forward_hook(ForwardHook hook);
   /// Returns whether this module has hooks of its own.
   bool has_forward_hooks() const { return !hooks_->empty(); }

@@ -10,7 +10,7 @@
 
 namespace convoy {
 
-/// A batch norm in training. `options.relu` is not read: the function that normalizes decides.
+/// A batch norm in training. `options.activation` is not read: the function that normalizes decides.
 struct BatchNormParameters {
   Variable gamma;               // the scale [C], f32 if the input is f16 or bf16, else of its type
   Variable beta;                // the shift [C]
@@ -36,7 +36,7 @@ BatchNormInput conv2d_statistics(const Variable& x, const Variable& filter, cons
 /// pass, which computes the gradients of input.x, gamma and beta.
 BatchNormInput norm_conv2d(const BatchNormInput& input, const Variable& filter,
                            const BatchNormParameters& next, Conv2dOptions options = {});
-/// Returns the result of the batch norm, plus `residual` unless it is undefined, after a ReLU if `relu`.
-Variable normalize(const BatchNormInput& input, bool relu, const Variable& residual = {});
+/// Returns the result of the batch norm, plus `residual` unless it is undefined, after the activation.
+Variable normalize(const BatchNormInput& input, NormActivation activation, const Variable& residual = {});
 
 }  // namespace convoy

@@ -31,17 +31,16 @@ Cost cost_of_pooling(const Variable& x, const Tensor& y, Pool2dOptions options) 
 Variable max_pool2d(const Variable& x, Pool2dOptions options) {
   wait_ready(x);
   Tensor y = Tensor::empty(pooled_shape("max_pool2d", x, options), x.dtype(), x.context());
-  Tensor positions = Tensor::empty(y.shape(), DType::i32, x.context());
+  Tensor taps = Tensor::empty(y.shape(), kernels::type_of_taps(options), x.context());
   on(y.stream(),
-     [&](auto& s) { kernels::max_pool2d_forward(s, x.value().view(), y.view(), positions.view(), options); });
+     [&](auto& s) { kernels::max_pool2d_forward(s, x.value().view(), y.view(), taps.view(), options); });
   Cost cost = cost_of_pooling(x, y, options);
-  cost.bytes += detail::bytes_of(positions);
+  cost.bytes += detail::bytes_of(taps);
   return record(
       "max_pool2d", y, {x},
-      [positions, options](const Tensor& dy, std::span<GradSlot> dx) {
-        on(dy.stream(), [&](auto& s) {
-          kernels::max_pool2d_backward(s, dy.view(), positions.view(), dx[0].claim(), options);
-        });
+      [taps, options](const Tensor& dy, std::span<GradSlot> dx) {
+        on(dy.stream(),
+           [&](auto& s) { kernels::max_pool2d_backward(s, dy.view(), taps.view(), dx[0].claim(), options); });
       },
       {.forward = cost, .backward = cost}, attributes_of(options));
 }

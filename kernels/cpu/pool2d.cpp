@@ -30,15 +30,15 @@ struct PoolSizes {
         padding(options.padding) {}
 };
 
-// Calls f(pixel) for each pixel of the window of output (oy, ox) that is inside the image, in row order.
-// `pixel` is the index y W + x.
+// Calls f(pixel, tap) for each pixel of the window of output (oy, ox) that is inside the image, in row order.
+// `pixel` is the index y W + x in the image, and `tap` the index ky kernel + kx in the window.
 template <class F>
 void for_each_pixel(const PoolSizes& s, std::int64_t oy, std::int64_t ox, F&& f) {
   const std::int64_t top = oy * s.stride - s.padding;
   const std::int64_t left = ox * s.stride - s.padding;
   for (std::int64_t y = std::max<std::int64_t>(top, 0); y < std::min(top + s.kernel, s.h); ++y)
     for (std::int64_t x = std::max<std::int64_t>(left, 0); x < std::min(left + s.kernel, s.w); ++x)
-      f(y * s.w + x);
+      f(y * s.w + x, (y - top) * s.kernel + x - left);
 }
 
 // Calls f(image, oy, ox, out) for each output pixel, in parallel. `out` is the index (image oH + oy) oW + ox.
@@ -87,41 +87,51 @@ void for_each_group(std::int64_t channels, const F& f, std::int64_t c = 0) {
     if (c < channels) for_each_group<kCount / 2>(channels, f, c);
 }
 
-// The largest value of each of kCount adjacent channels over the pixels of a window, and its pixel.
+// The largest value of each of kCount adjacent channels over the pixels of a window, and its tap.
 // Index is a parameter since GCC does not apply vector_size of a template to other types.
 template <class T, int kCount, class Index = std::int32_t>
 class LargestOf {
  public:
   // Takes the values of a pixel into account. Pixels come in row order.
-  void add(const T* values, std::int64_t pixel) {
+  void add(const T* values, std::int64_t tap) {
     Values found{};
     for (int lane = 0; lane < kCount; ++lane) found[lane] = widened(values[lane]);
     if (std::exchange(is_first_, false)) {
       best_ = found;
-      pixels_ = Pixels{} + static_cast<Index>(pixel);
+      taps_ = Taps{} + static_cast<Index>(tap);
       return;
     }
     // A larger value wins, and so does the first NaN, since every comparison with NaN is false.
     const auto wins = ~(found <= best_) & (best_ == best_);
     best_ = wins ? found : best_;
-    pixels_ = __builtin_convertvector(wins, Pixels) != 0 ? Pixels{} + static_cast<Index>(pixel) : pixels_;
+    taps_ = __builtin_convertvector(wins, Taps) != 0 ? Taps{} + static_cast<Index>(tap) : taps_;
   }
-  void store(T* best, std::int32_t* pixels) const {
+  template <class Tap>
+  void store(T* best, Tap* taps) const {
     for (int lane = 0; lane < kCount; ++lane) {
       best[lane] = stored<T>(best_[lane]);
-      pixels[lane] = pixels_[lane];
+      taps[lane] = static_cast<Tap>(taps_[lane]);
     }
   }
 
  private:
   using C = compute_t<T>;
   typedef C Values __attribute__((vector_size(kCount * sizeof(C))));
-  typedef Index Pixels __attribute__((vector_size(kCount * sizeof(Index))));
+  typedef Index Taps __attribute__((vector_size(kCount * sizeof(Index))));
 
   Values best_{};
-  Pixels pixels_{};
+  Taps taps_{};
   bool is_first_ = true;
 };
+
+// Calls f(T, Tap) with zeros of the type of the images and of the type of the taps.
+template <class F>
+void dispatch_max(DType dtype, DType of_taps, const F& f) {
+  dispatch(kCpuTypes, dtype, [&](auto zero) {
+    if (of_taps == DType::u8) return f(zero, std::uint8_t{});
+    f(zero, std::int32_t{});
+  });
+}
 
 // Writes the transpose of from [rows, columns] to `to` [columns, rows], in square tiles that fit the L1
 // cache.
@@ -151,32 +161,41 @@ void transpose_images(CpuStream& stream, ConstView x, std::int64_t rows, std::in
 
 }  // namespace
 
-void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View positions, Pool2dOptions options) {
+void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View taps, Pool2dOptions options) {
   const PoolSizes s(x.shape, y.shape, options);
-  dispatch(kCpuTypes, y.dtype, [&](auto zero) {
+  dispatch_max(y.dtype, taps.dtype, [&](auto zero, auto zero_tap) {
     using T = decltype(zero);
     for_each_output(stream, s, [&](std::int64_t image, std::int64_t oy, std::int64_t ox, std::int64_t out) {
       const T* const pixels = x.as<T>() + image * s.h * s.w * s.c;
       T* const best = y.as<T>() + out * s.c;
-      std::int32_t* const chosen = positions.as<std::int32_t>() + out * s.c;
+      auto* const chosen = taps.as<decltype(zero_tap)>() + out * s.c;
       for_each_group(s.c, [&](std::int64_t c, auto lanes) {
         LargestOf<T, lanes> largest;
-        for_each_pixel(s, oy, ox, [&](std::int64_t pixel) { largest.add(pixels + pixel * s.c + c, pixel); });
+        for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t tap) {
+          largest.add(pixels + pixel * s.c + c, tap);
+        });
         largest.store(best + c, chosen + c);
       });
     });
   });
 }
 
-void max_pool2d_backward(CpuStream& stream, ConstView dy, ConstView positions, GradView dx,
+void max_pool2d_backward(CpuStream& stream, ConstView dy, ConstView taps, GradView dx,
                          Pool2dOptions options) {
   const PoolSizes s(dx.shape, dy.shape, options);
-  dispatch(kCpuTypes, dx.dtype, [&](auto zero) {
+  // The index of each tap's first channel, from the window's first pixel on.
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(s.kernel * s.kernel));
+  for (std::int64_t tap = 0; tap < s.kernel * s.kernel; ++tap)
+    offsets[static_cast<std::size_t>(tap)] = (tap / s.kernel * s.w + tap % s.kernel) * s.c;
+  dispatch_max(dx.dtype, taps.dtype, [&](auto zero, auto zero_tap) {
     using T = decltype(zero);
-    scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t, std::int64_t, std::int64_t out) {
+    scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t oy, std::int64_t ox, std::int64_t out) {
       const T* from = dy.as<T>() + out * s.c;
-      const std::int32_t* chosen = positions.as<std::int32_t>() + out * s.c;
-      for (std::int64_t c = 0; c < s.c; ++c) gradient[chosen[c] * s.c + c] += widened(from[c]);
+      const auto* chosen = taps.as<decltype(zero_tap)>() + out * s.c;
+      // May be before the image, in the padding; the tap of a maximum is not.
+      const std::int64_t window = ((oy * s.stride - s.padding) * s.w + ox * s.stride - s.padding) * s.c;
+      for (std::int64_t c = 0; c < s.c; ++c)
+        gradient[window + offsets[static_cast<std::size_t>(chosen[c])] + c] += widened(from[c]);
     });
   });
 }
@@ -192,7 +211,7 @@ void avg_pool2d_forward(CpuStream& stream, ConstView x, View y, Pool2dOptions op
         const std::int64_t count = std::min(kChannelsAtOnce, s.c - first);
         const T* pixels = x.as<T>() + image * s.h * s.w * s.c + first;
         C sums[kChannelsAtOnce] = {};
-        for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
+        for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t) {
           for (std::int64_t c = 0; c < count; ++c) sums[c] += widened(pixels[pixel * s.c + c]);
         });
         map_range<GradMode::overwrite>(
@@ -209,7 +228,7 @@ void avg_pool2d_backward(CpuStream& stream, ConstView dy, GradView dx, Pool2dOpt
     const auto area = static_cast<compute_t<T>>(s.kernel * s.kernel);
     scatter<T>(stream, s, dx, [&](auto* gradient, std::int64_t oy, std::int64_t ox, std::int64_t out) {
       const T* from = dy.as<T>() + out * s.c;
-      for_each_pixel(s, oy, ox, [&](std::int64_t pixel) {
+      for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t) {
         for (std::int64_t c = 0; c < s.c; ++c) gradient[pixel * s.c + c] += widened(from[c]) / area;
       });
     });

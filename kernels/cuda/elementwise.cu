@@ -3,9 +3,9 @@
 #include "convoy/kernels/elementwise.h"
 
 #include <cmath>
-#include <numbers>
 
 #include "convoy/kernels/cuda/primitives/map.h"
+#include "convoy/kernels/cuda/primitives/normal_distribution.h"
 
 namespace convoy::kernels {
 namespace {
@@ -61,29 +61,17 @@ __device__ T sigmoid(T x) {
   return T{1} / (T{1} + std::exp(-x));
 }
 
-/// Returns Phi(x), the probability that a standard normal variable is below x. Uses erfc, which is accurate
-/// where the result is tiny; 1 + erf would cancel there.
-template <class T>
-__device__ T normal_cdf(T x) {
-  return T{0.5} * std::erfc(-x * (std::numbers::sqrt2_v<T> / 2));
-}
-
-template <class T>
-__device__ T normal_density(T x) {
-  return std::numbers::inv_sqrtpi_v<T> * std::numbers::sqrt2_v<T> / 2 * std::exp(-x * x / 2);
-}
-
 struct GeluForward {
   template <class T>
   __device__ T operator()(T x) const {
-    return x * normal_cdf(x);
+    return cuda::gelu(x);
   }
 };
 
 struct GeluBackward {
   template <class T>
   __device__ T operator()(T dy, T x) const {
-    return dy * (normal_cdf(x) + x * normal_density(x));
+    return dy * cuda::gelu_derivative(x);
   }
 };
 

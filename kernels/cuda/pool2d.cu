@@ -10,6 +10,7 @@ namespace convoy::kernels {
 namespace {
 
 using cuda::compute_t;
+using cuda::is_aligned;
 using cuda::load_pack;
 using cuda::narrow;
 using cuda::Pack;
@@ -32,23 +33,23 @@ struct PoolWindows {
         channels(static_cast<int>(image[3])) {}
 };
 
-/// Calls f(position, pack of x) for each pixel of the window of output `at`, in row order. `position` is y W
-/// + x.
+/// Calls f(tap, pack of x) for each pixel of the window of output `at`, in row order. `tap` is the index of the
+/// pixel in the window, ky kernel + kx.
 template <int kWidth, class T, class F>
 __device__ void for_each_pixel(const PoolWindows& windows, const PackCoordinates& at, const T* x, F f) {
   const Range ys = windows.rows.pixels_of(at.y);
   const Range xs = windows.columns.pixels_of(at.x);
   const std::int64_t width = windows.columns.pixels();
   const T* const image = x + at.image * windows.rows.pixels() * width * windows.channels + at.channel;
+  const int top = windows.rows.start(at.y), left = windows.columns.start(at.x);
   for (int y = ys.begin; y < ys.end; ++y)
-    for (int column = xs.begin; column < xs.end; ++column) {
-      const std::int64_t position = y * width + column;
-      f(static_cast<int>(position), load_pack<kWidth>(image + position * windows.channels));
-    }
+    for (int column = xs.begin; column < xs.end; ++column)
+      f((y - top) * windows.rows.kernel() + column - left,
+        load_pack<kWidth>(image + (y * width + column) * windows.channels));
 }
 
-/// Calls f(offset) for each window that covers pixel `at` of the image, in row order. `offset` is the index
-/// of the pack in the pooled arrays.
+/// Calls f(offset, tap) for each window that covers pixel `at` of the image, in row order. `offset` is the
+/// index of the pack in the pooled arrays, and `tap` the index of the pixel in the window.
 template <class F>
 __device__ void for_each_window(const PoolWindows& windows, const PackCoordinates& at, F f) {
   const Range ys = windows.rows.windows_over(at.y);
@@ -56,7 +57,9 @@ __device__ void for_each_window(const PoolWindows& windows, const PackCoordinate
   for (int y = ys.begin; y < ys.end; ++y) {
     const std::int64_t row = (at.image * windows.rows.windows() + y) * windows.columns.windows();
 #pragma unroll 1  // common networks have one or two windows per pixel
-    for (int x = xs.begin; x < xs.end; ++x) f((row + x) * windows.channels + at.channel);
+    for (int x = xs.begin; x < xs.end; ++x)
+      f((row + x) * windows.channels + at.channel,
+        (at.y - windows.rows.start(y)) * windows.rows.kernel() + at.x - windows.columns.start(x));
   }
 }
 
@@ -79,69 +82,45 @@ __device__ void store_narrow(T* to, const Pack<compute_t<T>, kWidth>& from) {
   store_pack(to, pack);
 }
 
-/// The positions of a pack of channels. A position has 4 bytes and an element 2, 4 or 8, so a pack of
-/// positions is moved in pieces of at most 16 bytes.
-template <int kWidth>
-struct Positions {
-  static constexpr int kPart = std::min(kWidth, 4);
-  int values[kWidth];
-
-  __device__ void load(const std::int32_t* from) {
-    for (int begin = 0; begin < kWidth; begin += kPart) {
-      const Pack<std::int32_t, kPart> part = load_pack<kPart>(from + begin);
-      for (int i = 0; i < kPart; ++i) values[begin + i] = part.values[i];
-    }
-  }
-  __device__ void store(std::int32_t* to) const {
-    for (int begin = 0; begin < kWidth; begin += kPart) {
-      Pack<std::int32_t, kPart> part;
-      for (int i = 0; i < kPart; ++i) part.values[i] = values[begin + i];
-      store_pack(to + begin, part);
-    }
-  }
-};
-
-template <class T, int kWidth>
+template <class T, class Tap, int kWidth>
 __global__ void __launch_bounds__(kPoolBlock)
-    max_forward_kernel(PackGrid grid, PoolWindows windows, const T* x, T* y, std::int32_t* positions) {
+    max_forward_kernel(PackGrid grid, PoolWindows windows, const T* x, T* y, Tap* taps) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
   const PackCoordinates at = grid.coordinates(index);
   Pack<compute_t<T>, kWidth> best;
-  Positions<kWidth> where;
+  Pack<Tap, kWidth> where;
   bool first = true;
-  for_each_pixel<kWidth>(windows, at, x, [&](int position, const Pack<T, kWidth>& pack) {
+  for_each_pixel<kWidth>(windows, at, x, [&](int tap, const Pack<T, kWidth>& pack) {
     for (int i = 0; i < kWidth; ++i) {
       const compute_t<T> candidate = widen(pack.values[i]);
       // True if the candidate is larger or the first NaN, since every comparison with NaN is false.
       if (first || (!(candidate <= best.values[i]) && best.values[i] == best.values[i])) {
         best.values[i] = candidate;
-        where.values[i] = position;
+        where.values[i] = static_cast<Tap>(tap);
       }
     }
     first = false;
   });
   const std::int64_t offset = at.pixel * windows.channels + at.channel;
   store_narrow(y + offset, best);
-  where.store(positions + offset);
+  store_pack(taps + offset, where);
 }
 
-template <class T, int kWidth>
+template <class T, class Tap, int kWidth>
 __global__ void __launch_bounds__(kPoolBlock)
-    max_backward_kernel(PackGrid grid, PoolWindows windows, GradMode mode, const T* dy,
-                        const std::int32_t* positions, T* dx) {
+    max_backward_kernel(PackGrid grid, PoolWindows windows, GradMode mode, const T* dy, const Tap* taps,
+                        T* dx) {
   const std::int64_t index = cuda::thread_index();
   if (index >= grid.size()) return;
   const PackCoordinates at = grid.coordinates(index);
-  const int here = at.y * windows.columns.pixels() + at.x;
   T* const to = dx + at.pixel * windows.channels + at.channel;
   auto sum = initial<kWidth>(mode, to);
-  for_each_window(windows, at, [&](std::int64_t offset) {
-    Positions<kWidth> chosen;
-    chosen.load(positions + offset);
+  for_each_window(windows, at, [&](std::int64_t offset, int tap) {
+    const Pack<Tap, kWidth> chosen = load_pack<kWidth>(taps + offset);
     const Pack<T, kWidth> slope = load_pack<kWidth>(dy + offset);
     for (int i = 0; i < kWidth; ++i)
-      if (chosen.values[i] == here) sum.values[i] += widen(slope.values[i]);
+      if (chosen.values[i] == tap) sum.values[i] += widen(slope.values[i]);
   });
   store_narrow(to, sum);
 }
@@ -169,7 +148,7 @@ __global__ void __launch_bounds__(kPoolBlock)
   const PackCoordinates at = grid.coordinates(index);
   const auto area = static_cast<compute_t<T>>(windows.rows.kernel() * windows.columns.kernel());
   Pack<compute_t<T>, kWidth> sum{};
-  for_each_window(windows, at, [&](std::int64_t offset) {
+  for_each_window(windows, at, [&](std::int64_t offset, int) {
     const Pack<T, kWidth> slope = load_pack<kWidth>(dy + offset);
     for (int i = 0; i < kWidth; ++i) sum.values[i] += widen(slope.values[i]);
   });
@@ -180,35 +159,42 @@ __global__ void __launch_bounds__(kPoolBlock)
   store_narrow(to, result);
 }
 
-}  // namespace
-
-void max_pool2d_forward(CudaStream& stream, ConstView x, View y, View positions, Pool2dOptions options) {
-  if (y.numel() == 0) return;
-  dispatch(cuda::kGpuTypes, y.dtype, [&](auto zero) {
+/// Calls f(T, Tap, width) with values of the types of an array and of its taps, and the width of a pack. Taps in
+/// i32, which belong to very large windows, do not come in packs.
+template <class F>
+void dispatch_max(const Shape& shape, DType dtype, DType of_taps, bool is_aligned, const F& f) {
+  dispatch(cuda::kGpuTypes, dtype, [&](auto zero) {
     using T = decltype(zero);
-    const bool packs = cuda::comes_in_packs<T>(y.shape[3], x.data, y.data, positions.data);
-    cuda::dispatch_width<T>(packs, [&](auto width) {
-      constexpr int kWidth = decltype(width)::value;
-      const PackGrid grid(y.shape, kWidth);
-      launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0, max_forward_kernel<T, kWidth>, grid,
-             PoolWindows(x.shape, y.shape, options), x.as<T>(), y.as<T>(), positions.as<std::int32_t>());
-    });
+    if (of_taps == DType::i32) return f(zero, std::int32_t{}, std::integral_constant<int, 1>());
+    cuda::dispatch_width<T>(is_aligned && cuda::comes_in_packs<T>(shape[3]),
+                            [&](auto width) { f(zero, std::uint8_t{}, width); });
   });
 }
 
-void max_pool2d_backward(CudaStream& stream, ConstView dy, ConstView positions, GradView dx,
+}  // namespace
+
+void max_pool2d_forward(CudaStream& stream, ConstView x, View y, View taps, Pool2dOptions options) {
+  if (y.numel() == 0) return;
+  const bool aligned = is_aligned(x.data) && is_aligned(y.data) && is_aligned(taps.data);
+  dispatch_max(y.shape, y.dtype, taps.dtype, aligned, [&](auto zero, auto tap, auto width) {
+    using T = decltype(zero);
+    using Tap = decltype(tap);
+    const PackGrid grid(y.shape, width());
+    launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0, max_forward_kernel<T, Tap, width()>,
+           grid, PoolWindows(x.shape, y.shape, options), x.as<T>(), y.as<T>(), taps.as<Tap>());
+  });
+}
+
+void max_pool2d_backward(CudaStream& stream, ConstView dy, ConstView taps, GradView dx,
                          Pool2dOptions options) {
   if (!dx.wanted() || dx.numel() == 0) return;
-  dispatch(cuda::kGpuTypes, dx.dtype, [&](auto zero) {
+  const bool aligned = is_aligned(dy.data) && is_aligned(taps.data) && is_aligned(dx.data);
+  dispatch_max(dx.shape, dx.dtype, taps.dtype, aligned, [&](auto zero, auto tap, auto width) {
     using T = decltype(zero);
-    const bool packs = cuda::comes_in_packs<T>(dx.shape[3], dy.data, positions.data, dx.data);
-    cuda::dispatch_width<T>(packs, [&](auto width) {
-      constexpr int kWidth = decltype(width)::value;
-      const PackGrid grid(dx.shape, kWidth);
-      launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0, max_backward_kernel<T, kWidth>, grid,
-             PoolWindows(dx.shape, dy.shape, options), dx.mode, dy.as<T>(), positions.as<std::int32_t>(),
-             dx.as<T>());
-    });
+    using Tap = decltype(tap);
+    const PackGrid grid(dx.shape, width());
+    launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0, max_backward_kernel<T, Tap, width()>,
+           grid, PoolWindows(dx.shape, dy.shape, options), dx.mode, dy.as<T>(), taps.as<Tap>(), dx.as<T>());
   });
 }
 

@@ -33,7 +33,7 @@ template <class Stream, class F>
 void with_normalized(Stream& stream, ConstView x, const InputNorm& norm, const F& f) {
   if (norm.mean.data == nullptr) return f(x);
   const TemporaryArray u(stream, x.shape, x.dtype);
-  batch_norm_normalize(stream, x, norm.mean, norm.coefficients, {}, u.view(), /*relu=*/true);
+  batch_norm_normalize(stream, x, norm.mean, norm.coefficients, {}, u.view(), NormActivation::relu);
   f(u.view());
 }
 
@@ -59,7 +59,7 @@ void backward_norm(Stream& stream, ConstView dy, ConstView filter, ConstView x, 
   conv2d_backward_data(stream, dy, filter, GradView(du.view()), options);
   const auto run = [&](ConstView u) {
     batch_norm_backward(stream, du.view(), x, u, norm.gamma, norm.mean, norm.inverse_std, norm.coefficients,
-                        dx, {}, dgamma, dbeta, {.relu = true});
+                        dx, {}, dgamma, dbeta, {.activation = NormActivation::relu});
   };
   if constexpr (std::is_same_v<Stream, CpuStream>)
     with_normalized(stream, x, norm, run);  // the CPU reads the mask of the ReLU from u, a GPU from x

@@ -290,10 +290,10 @@ TEST(ModelCases, CountPassesOverFeatureMaps) {
 
   const std::vector<ModelCase> lenet = testing::lenet_cases({.batch = 1});
   const ModelCase& pool = case_named(lenet, "lenet/max_pool2d_2x2_6_28px");
-  expect_cost(pool.cost.forward, 28 * 28 * 6, (28 * 28 + 14 * 14 * 2) * 6 * 4);  // positions are 4 bytes too
+  expect_cost(pool.cost.forward, 28 * 28 * 6, (28 * 28 + 14 * 14) * 6 * 4 + 14 * 14 * 6);  // taps have 1 byte
   const std::vector<ModelCase> halves = testing::lenet_cases({.batch = 1, .dtype = DType::f16});
   expect_cost(case_named(halves, "lenet/max_pool2d_2x2_6_28px").cost.backward, 28 * 28 * 6,
-              (28 * 28 * 2 + 14 * 14 * (2 + 4)) * 6);
+              (28 * 28 * 2 + 14 * 14 * (2 + 1)) * 6);
 
   const std::vector<ModelCase> others = testing::other_op_cases({.batch = 1});
   expect_cost(case_named(others, "ops/add_32x32x64").cost.backward, 0, 0);  // dy itself is both gradients

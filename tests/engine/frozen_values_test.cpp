@@ -51,7 +51,9 @@ TEST(FixedScale, HasTheBitsOfAScaleOfOne) {
             const Variable x(testing::drawn({3, 4, 4, 5}, dtype, Device::cpu(), "x"), true);
             const Variable other(testing::drawn({3, 4, 4, 5}, dtype, Device::cpu(), "residual"));
             results[train_scale ? 1 : 0] =
-                run(norm, x, training, {.residual = residual ? other : Variable(), .relu = relu});
+                run(norm, x, training,
+                    {.residual = residual ? other : Variable(),
+                     .activation = relu ? NormActivation::relu : NormActivation::none});
           }
           EXPECT_EQ(results[0].y, results[1].y);
           EXPECT_EQ(results[0].dx, results[1].dx);

@@ -215,8 +215,10 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
     return std::make_shared<nn::Sequential>(std::move(layers));
   };
   const auto relu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::relu); };
+  const auto gelu = [] { return std::make_shared<nn::Activation>(nn::ActivationKind::gelu); };
   const auto norm = [](bool own_relu) {
-    return std::make_shared<nn::BatchNorm2d>(5, BatchNormOptions{.relu = own_relu});
+    return std::make_shared<nn::BatchNorm2d>(
+        5, BatchNormOptions{.activation = own_relu ? NormActivation::relu : NormActivation::none});
   };
   const std::shared_ptr<nn::Module> images[] = {
       norm(false),
@@ -227,6 +229,8 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
       with({}),
       with({{"0", norm(false)}}),
       with({{"0", norm(false)}, {"1", relu()}}),
+      with({{"0", norm(false)}, {"1", gelu()}}),
+      with({{"0", norm(true)}, {"1", gelu()}}),
       with({{"0", relu()}, {"1", relu()}, {"2", norm(true)}}),
       std::make_shared<nn::ResidualBlock>(std::vector<nn::Sequential::Named>{{"0", norm(false)}}, nullptr)};
   const std::shared_ptr<nn::Module> rows[] = {std::make_shared<nn::Linear>(5, 5),
@@ -240,10 +244,13 @@ TEST(Module, FusedEpilogueEqualsSeparateOperations) {
     }
     const Variable x(Tensor::from(values[0], shape, Device::cpu()));
     const Variable residual(Tensor::from(values[1], shape, Device::cpu()));
-    for (const bool relu_after : {false, true})
+    for (const NormActivation activation : {NormActivation::none, NormActivation::relu, NormActivation::gelu})
       for (const Variable& sum : {Variable(), residual}) {
-        SCOPED_TRACE(fmt::format("{}, residual {}, relu {}", module.describe(), sum.defined(), relu_after));
-        const nn::Epilogue epilogue{.residual = sum, .relu = relu_after};
+        // With a GELU, no layer fuses a residual.
+        if (activation == NormActivation::gelu && sum.defined()) continue;
+        SCOPED_TRACE(fmt::format("{}, residual {}, activation {}", module.describe(), sum.defined(),
+                                 static_cast<int>(activation)));
+        const nn::Epilogue epilogue{.residual = sum, .activation = activation};
         const nn::ForwardContext context{.training = true};
         EXPECT_EQ(module(x, context, epilogue).value().to_vector<float>(),
                   epilogue.apply(module(x, context)).value().to_vector<float>());

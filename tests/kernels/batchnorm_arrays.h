@@ -13,10 +13,15 @@ namespace convoy::testing {
 /// The mode of a batch norm and the operations fused with it.
 struct Fusion {
   bool training, relu, residual;
+  bool gelu = false;  // instead of a ReLU
 
+  NormActivation activation() const {
+    if (gelu) return NormActivation::gelu;
+    return relu ? NormActivation::relu : NormActivation::none;
+  }
   std::string text() const {
     return std::string(training ? "training" : "inference") + (relu ? ", relu" : "") +
-           (residual ? ", residual" : "");
+           (gelu ? ", gelu" : "") + (residual ? ", residual" : "");
   }
 };
 
@@ -88,7 +93,7 @@ void forward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, c
       running_mean(device, norm.running_mean, at.running_mean),
       running_var(device, norm.running_var, at.running_var);
   const ConstView added = fusion.residual ? ConstView(residual.view()) : ConstView();
-  const BatchNormOptions options{.relu = fusion.relu};
+  const BatchNormOptions options{.activation = fusion.activation()};
   on(device.stream(), [&](auto& s) {
     if (fusion.training)
       kernels::batch_norm_forward(s, x.view(), gamma.view(), beta.view(), added, y.view(), mean.view(),
@@ -127,7 +132,7 @@ void backward(const DeviceContext& device, Norm<T>& norm, const Fusion& fusion, 
                  to_gamma = gradient(wanted[2], dgamma), to_beta = gradient(wanted[3], dbeta);
   const ConstView result = fusion.relu ? ConstView(y.view()) : ConstView();
   const ConstView of_forward = fusion.residual || reads_y ? ConstView() : ConstView(coefficients.view());
-  const BatchNormOptions options{.relu = fusion.relu};
+  const BatchNormOptions options{.activation = fusion.activation()};
   on(device.stream(), [&](auto& s) {
     if (fusion.training)
       kernels::batch_norm_backward(s, dy.view(), x.view(), result, gamma.view(), mean.view(),

@@ -67,7 +67,8 @@ void forward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion&
       const ConstView added = fusion.residual ? ConstView(rows.of(residual)) : ConstView();
       kernels::sync_batch_norm_elemt(s, rows.of(x), gamma.view(), beta.view(), added, moments.view(),
                                      rows.of(y), mean.view(), inverse_std.view(), coefficients.view(),
-                                     running_mean.view(), running_var.view(), {.relu = fusion.relu});
+                                     running_mean.view(), running_var.view(),
+                                     {.activation = fusion.activation()});
       const auto keep = [&](Array<C>& to, const DeviceArray<C>& from) {
         if (shard > 0) expect_same_bits(from.values(), to);
         to = from.values();
@@ -92,7 +93,7 @@ void backward_in_shards(const DeviceContext& device, Norm<T>& norm, const Fusion
   const Shape shape({static_cast<std::int64_t>(ends.size()), 1 + 2 * norm.channels()});
   const DeviceArray<double> sums(device, shape);
   const ConstView of_forward = fusion.residual ? ConstView() : ConstView(coefficients.view());
-  const BatchNormOptions options{.relu = fusion.relu};
+  const BatchNormOptions options{.activation = fusion.activation()};
   const auto result = [&](const auto& rows) { return fusion.relu ? ConstView(rows.of(y)) : ConstView(); };
   on(device.stream(), [&](auto& s) {
     detail::for_each_shard<T>(ends, [&](std::int64_t shard, const auto& rows) {

@@ -23,7 +23,7 @@ class GatedConv : public nn::Module {
         gate_(add_child("gate", std::make_shared<nn::Linear>(out, out))) {}
 
   Variable forward(const Variable& x, const nn::ForwardContext& context) override {
-    const Variable features = (*conv_)(x, context, {.relu = true});
+    const Variable features = (*conv_)(x, context, {.activation = NormActivation::relu});
     return (*pool_)(features, context) * sigmoid((*gate_)((*pool_)(features, context), context));
   }
 

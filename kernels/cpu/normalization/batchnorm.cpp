@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "convoy/kernels/cpu/normalization/activation.h"
 #include "convoy/kernels/cpu/primitives/channel_sums.h"
 #include "convoy/kernels/elementwise.h"
 
@@ -99,15 +100,20 @@ void set_statistics(ChannelScratch<C>& scratch, double n, const Statistics& to) 
 // Computes y = act((x - origin) factor + offset + residual).
 template <class T>
 void normalize(CpuStream& stream, ChannelMatrix m, const compute_t<T>* origin, const compute_t<T>* factor,
-               const compute_t<T>* offset, const T* x, const T* residual, T* y, bool relu) {
+               const compute_t<T>* offset, const T* x, const T* residual, T* y, NormActivation activation) {
   using C = compute_t<T>;
   choose(residual != nullptr, [&](auto adds) {
-    choose(relu, [&](auto rectifies) {
+    choose_activation(activation, [&](auto act) {
       parallel_for(stream, m.rows, item_grain(m.channels), [&](std::int64_t begin, std::int64_t end) {
         for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
           C value = (widened(x[e]) - origin[c]) * factor[c] + offset[c];
           if constexpr (adds) value += widened(residual[e]);
-          if constexpr (rectifies) value = C{0} > value ? C{0} : value;  // this operand order propagates NaN
+          // This operand order propagates NaN.
+          if constexpr (act == NormActivation::relu) value = C{0} > value ? C{0} : value;
+          if constexpr (act == NormActivation::gelu) {
+            value = widened(stored<T>(value));
+            value *= vector_math::normal_cdf(value);
+          }
           y[e] = stored<T>(value);
         });
       });
@@ -138,13 +144,13 @@ void batch_norm_statistics(CpuStream& stream, ConstView x, ConstView gamma, Cons
 }
 
 void batch_norm_normalize(CpuStream& stream, ConstView x, ConstView mean, ConstView coefficients,
-                          ConstView residual, View y, bool relu) {
+                          ConstView residual, View y, NormActivation activation) {
   const ChannelMatrix m(x.shape);
   dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto* const factor = coefficients.as<compute_t<T>>();
     normalize(stream, m, mean.as<compute_t<T>>(), factor, factor + m.channels, x.as<T>(), residual.as<T>(),
-              y.as<T>(), relu);
+              y.as<T>(), activation);
   });
 }
 
@@ -153,7 +159,7 @@ void batch_norm_forward(CpuStream& stream, ConstView x, ConstView gamma, ConstVi
                         View running_var, BatchNormOptions options) {
   batch_norm_statistics(stream, x, gamma, beta, mean, inverse_std, coefficients, running_mean, running_var,
                         options);
-  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.relu);
+  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.activation);
 }
 
 void sync_batch_norm_stats(CpuStream& stream, ConstView x, View moments) {
@@ -187,7 +193,7 @@ void sync_batch_norm_elemt(CpuStream& stream, ConstView x, ConstView gamma, Cons
                                 coefficients, running_mean, running_var, options};
     set_statistics(scratch, n, statistics);
   });
-  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.relu);
+  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.activation);
 }
 
 void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, ConstView beta, ConstView residual,
@@ -203,7 +209,7 @@ void batch_norm_inference(CpuStream& stream, ConstView x, ConstView gamma, Const
                         1 / std::sqrt(static_cast<double>(running_var.as<C>()[c]) + options.epsilon),
                         gamma.as<C>()[c], beta.as<C>()[c]);
     normalize(stream, m, scratch.a.data(), scratch.b.data(), scratch.c.data(), x.as<T>(), residual.as<T>(),
-              y.as<T>(), options.relu);
+              y.as<T>(), options.activation);
   });
 }
 

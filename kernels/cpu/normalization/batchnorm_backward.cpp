@@ -4,25 +4,49 @@
 #include <cmath>
 
 #include "convoy/kernels/batchnorm.h"
+#include "convoy/kernels/cpu/normalization/activation.h"
 #include "convoy/kernels/cpu/primitives/channel_sums.h"
 
 namespace convoy::kernels {
 namespace {
 
-// Returns g, the gradient of the ReLU's input, from dy and the ReLU's result y. Selects with a bit mask: a
-// branch on the sign of y would keep the compiler from vectorizing sums and would often be mispredicted.
-template <class T, bool kRelu>
+// g, the gradient of the activation's input, and the arrays from which it is computed.
+template <class T, NormActivation kActivation>
 struct Upstream {
-  const T* dy;
-  const T* y;  // null without a ReLU
-  compute_t<T> operator()(std::int64_t e) const {
-    using C = compute_t<T>;
-    if constexpr (!kRelu) return widened(dy[e]);
-    using Bits = std::conditional_t<sizeof(C) == 4, std::uint32_t, std::uint64_t>;
-    const Bits all_where_positive = Bits{0} - static_cast<Bits>(widened(y[e]) > 0);
-    return std::bit_cast<C>(std::bit_cast<Bits>(widened(dy[e])) & all_where_positive);
+  using C = compute_t<T>;
+  const T *dy, *x;
+  const T* y;                       // for a ReLU
+  const C *mean, *factor, *offset;  // for a GELU
+
+  // Returns g of element e, which belongs to channel c.
+  C operator()(std::int64_t e, [[maybe_unused]] std::int64_t c) const {
+    const C upstream = widened(dy[e]);
+    if constexpr (kActivation == NormActivation::relu) {
+      // Selects with a bit mask: a branch on the sign of y would keep the compiler from vectorizing sums and
+      // would often be mispredicted.
+      using Bits = std::conditional_t<sizeof(C) == 4, std::uint32_t, std::uint64_t>;
+      const Bits all_where_positive = Bits{0} - static_cast<Bits>(widened(y[e]) > 0);
+      return std::bit_cast<C>(std::bit_cast<Bits>(upstream) & all_where_positive);
+    } else if constexpr (kActivation == NormActivation::gelu) {
+      const C u = widened(stored<T>((widened(x[e]) - mean[c]) * factor[c] + offset[c]));
+      const C derivative = vector_math::normal_cdf(u) + u * vector_math::normal_density(u);
+      return widened(stored<T>(upstream * derivative));
+    } else {
+      return upstream;
+    }
   }
 };
+
+// Calls f(g) for the activation. The mean and the coefficients [2, C] may be null, except for a GELU.
+template <class T, class F>
+void with_upstream(NormActivation activation, ConstView dy, ConstView x, ConstView y, ConstView mean,
+                   ConstView coefficients, const F& f) {
+  const auto* const factor = coefficients.as<compute_t<T>>();
+  const auto* const offset = factor == nullptr ? nullptr : factor + x.shape[-1];
+  choose_activation(activation, [&](auto act) {
+    f(Upstream<T, act>{dy.as<T>(), x.as<T>(), y.as<T>(), mean.as<compute_t<T>>(), factor, offset});
+  });
+}
 
 template <class C>
 void store(GradView gradient, std::size_t c, double value) {
@@ -38,7 +62,7 @@ void parameter_gradients(CpuStream& stream, ChannelMatrix m, ChannelScratch<comp
   const double* origin = scratch.origin.data();
   const std::int64_t channels = m.channels;
   sum_channels(stream, m, scratch, [=](std::int64_t row, std::int64_t c, double& sum, double& dot) {
-    const double gradient = static_cast<double>(g(row * channels + c));
+    const double gradient = static_cast<double>(g(row * channels + c, c));
     sum += gradient;
     dot += gradient * (static_cast<double>(widened(x[row * channels + c])) - origin[c]);
   });
@@ -66,8 +90,9 @@ void data_gradients(CpuStream& stream, ChannelMatrix m, G g, GradView dx, const 
     if (dresidual.wanted()) {
       T* to = dresidual.as<T>();
       choose(dresidual.mode == GradMode::accumulate, [&](auto adds) {
-        for (std::int64_t e = begin * m.channels; e < end * m.channels; ++e)
-          put<adds ? GradMode::accumulate : GradMode::overwrite>(to[e], g(e));
+        for_each_element(begin, end, m.channels, [=](std::int64_t e, std::int64_t c) {
+          put<adds ? GradMode::accumulate : GradMode::overwrite>(to[e], g(e, c));
+        });
       });
     }
   };
@@ -102,7 +127,7 @@ void data_gradients_from_sums(CpuStream& stream, ChannelMatrix m, ChannelScratch
   }
   const C *a = scratch.a.data(), *b = scratch.b.data(), *offset = scratch.c.data();
   const auto dx_at = [=](std::int64_t e, std::int64_t c) {
-    return a[c] * g(e) + (b[c] * (widened(x[e]) - mean[c]) + offset[c]);
+    return a[c] * g(e, c) + (b[c] * (widened(x[e]) - mean[c]) + offset[c]);
   };
   data_gradients<T>(stream, m, g, dx, dx_at, dresidual);
 }
@@ -110,7 +135,7 @@ void data_gradients_from_sums(CpuStream& stream, ChannelMatrix m, ChannelScratch
 }  // namespace
 
 void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView y, ConstView gamma,
-                         ConstView mean, ConstView inverse_std, ConstView /*coefficients*/, GradView dx,
+                         ConstView mean, ConstView inverse_std, ConstView coefficients, GradView dx,
                          GradView dresidual, GradView dgamma, GradView dbeta, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
   dispatch(kCpuTypes, x.dtype, [&](auto zero) {
@@ -118,8 +143,7 @@ void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView
     using C = compute_t<T>;
     auto& scratch = stream.local<ChannelScratch<C>>();
     load_saved_statistics(scratch, m.channels, mean, inverse_std);
-    choose(options.relu, [&](auto relu) {
-      const Upstream<T, relu> g{dy.as<T>(), y.as<T>()};
+    with_upstream<T>(options.activation, dy, x, y, mean, coefficients, [&](const auto& g) {
       if (dx.wanted() || dgamma.wanted() || dbeta.wanted())
         parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
       data_gradients_from_sums(stream, m, scratch, g, x.as<T>(), gamma.as<C>(), mean.as<C>(),
@@ -129,16 +153,15 @@ void batch_norm_backward(CpuStream& stream, ConstView dy, ConstView x, ConstView
 }
 
 void sync_batch_norm_backward_reduce(CpuStream& stream, ConstView dy, ConstView x, ConstView y,
-                                     ConstView mean, ConstView inverse_std, ConstView /*coefficients*/,
-                                     View sums, GradView dgamma, GradView dbeta, BatchNormOptions options) {
+                                     ConstView mean, ConstView inverse_std, ConstView coefficients, View sums,
+                                     GradView dgamma, GradView dbeta, BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
   dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     auto& scratch = stream.local<ChannelScratch<compute_t<T>>>();
     load_saved_statistics(scratch, m.channels, mean, inverse_std);
-    choose(options.relu, [&](auto relu) {
-      parameter_gradients(stream, m, scratch, Upstream<T, relu>{dy.as<T>(), y.as<T>()}, x.as<T>(), dgamma,
-                          dbeta);
+    with_upstream<T>(options.activation, dy, x, y, mean, coefficients, [&](const auto& g) {
+      parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
     });
     const ShardSums<double> shard(sums.as<double>(), m.channels);
     *shard.rows = static_cast<double>(m.rows);
@@ -149,8 +172,8 @@ void sync_batch_norm_backward_reduce(CpuStream& stream, ConstView dy, ConstView 
 
 void sync_batch_norm_backward_elemt(CpuStream& stream, ConstView dy, ConstView x, ConstView y,
                                     ConstView gamma, ConstView mean, ConstView inverse_std,
-                                    ConstView /*coefficients*/, ConstView sums, GradView dx,
-                                    GradView dresidual, BatchNormOptions options) {
+                                    ConstView coefficients, ConstView sums, GradView dx, GradView dresidual,
+                                    BatchNormOptions options) {
   const ChannelMatrix m(x.shape);
   dispatch(kCpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -160,9 +183,9 @@ void sync_batch_norm_backward_elemt(CpuStream& stream, ConstView dy, ConstView x
     const ShardSums<const double> total(sums.as<double>(), m.channels);
     scratch.first.assign(total.first, total.first + m.channels);
     scratch.second.assign(total.second, total.second + m.channels);
-    choose(options.relu, [&](auto relu) {
-      data_gradients_from_sums(stream, m, scratch, Upstream<T, relu>{dy.as<T>(), y.as<T>()}, x.as<T>(),
-                               gamma.as<C>(), mean.as<C>(), *total.rows, dx, dresidual);
+    with_upstream<T>(options.activation, dy, x, y, mean, coefficients, [&](const auto& g) {
+      data_gradients_from_sums(stream, m, scratch, g, x.as<T>(), gamma.as<C>(), mean.as<C>(), *total.rows, dx,
+                               dresidual);
     });
   });
 }
@@ -183,12 +206,11 @@ void batch_norm_inference_backward(CpuStream& stream, ConstView dy, ConstView x,
       istd[c] = 1 / std::sqrt(static_cast<double>(running_var.as<C>()[c]) + options.epsilon);
       scratch.a[c] = static_cast<C>(static_cast<double>(gamma.as<C>()[c]) * istd[c]);
     }
-    choose(options.relu, [&](auto relu) {
-      const Upstream<T, relu> g{dy.as<T>(), y.as<T>()};
+    with_upstream<T>(options.activation, dy, x, y, {}, {}, [&](const auto& g) {
       if (dgamma.wanted() || dbeta.wanted())
         parameter_gradients(stream, m, scratch, g, x.as<T>(), dgamma, dbeta);
       const C* factor = scratch.a.data();
-      const auto dx_at = [=](std::int64_t e, std::int64_t c) { return factor[c] * g(e); };
+      const auto dx_at = [=](std::int64_t e, std::int64_t c) { return factor[c] * g(e, c); };
       data_gradients<T>(stream, m, g, dx, dx_at, dresidual);
     });
   });

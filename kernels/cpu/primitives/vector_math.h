@@ -10,9 +10,7 @@
 // The method is standard (Muller, "Elementary Functions", 3rd ed., 2016, chapters 4 and 11; Cody and Waite,
 // "Software Manual for the Elementary Functions", 1980): e^x = 2^n e^r, where n is the integer nearest to x /
 // ln 2, so that |r| <= ln 2 / 2, and a polynomial approximates e^r. The coefficients were computed for this
-// file: the polynomial by Remez exchange, the quotient in normal_cdf() by least squares with Lawson's
-// iteration, which moves the weights to where the error is largest. The errors given with them do not include
-// rounding.
+// file by Remez exchange. The errors given with them do not include rounding.
 #pragma once
 
 #include <bit>
@@ -21,6 +19,7 @@
 #include <numbers>
 
 #include "convoy/kernels/base/multiply_add.h"
+#include "convoy/kernels/shared/normal_quotient.h"
 
 namespace convoy::kernels::vector_math {
 
@@ -122,23 +121,12 @@ inline double normal_density(double x) {
 
 /// Returns Phi(x), the probability that a standard normal variable is below x, within 7.9 ulp (6.7 if
 /// multiply_add is fused), also far down the tail. For x < 0 the result is e^(-x^2/2), which decays at the
-/// same rate, times a quotient that falls slowly from 1/2 (half of erfcx(-x / sqrt 2)); 1 + erf would cancel
-/// there. The result is 0 below -14.17.
+/// same rate, times normal_quotient(); 1 + erf would cancel there. The result is 0 below -14.17.
 inline float normal_cdf(float x) {
   const float size = detail::magnitude(x, detail::kNormalEnd);
-  // All terms are positive, so nothing cancels. The relative error is 2^-27 up to kNormalEnd.
-  float above = 0x1.0dc7f8p-8F;
-  above = multiply_add(above, size, 0x1.4ce116p-5F);
-  above = multiply_add(above, size, 0x1.77462ap-3F);
-  above = multiply_add(above, size, 0x1.c0d1cep-2F);
-  above = multiply_add(above, size, 0.5F);
-  float below = 0x1.521dd6p-7F;
-  below = multiply_add(below, size, 0x1.a13a8ap-4F);
-  below = multiply_add(below, size, 0x1.e0bfcap-2F);
-  below = multiply_add(below, size, 0x1.33d85ap+0F);
-  below = multiply_add(below, size, 0x1.acab18p+0F);
-  below = multiply_add(below, size, 1.0F);
-  const float tail = detail::lifted_exp_of_half_square(x) * (above / below * detail::kLower);
+  const NormalQuotient quotient = normal_quotient(size);
+  const float tail =
+      detail::lifted_exp_of_half_square(x) * (quotient.above / quotient.below * detail::kLower);
   return x > 0 ? 1 - tail : tail;
 }
 /// Uses erfc, which is accurate where the result is tiny.

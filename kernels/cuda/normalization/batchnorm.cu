@@ -8,6 +8,7 @@
 #include "convoy/kernels/cuda/normalization/normalized.h"
 #include "convoy/kernels/cuda/primitives/channel_sums.h"
 #include "convoy/kernels/cuda/primitives/early_start.h"
+#include "convoy/kernels/cuda/primitives/normal_distribution.h"
 #include "convoy/kernels/elementwise.h"
 
 namespace convoy::kernels {
@@ -167,8 +168,8 @@ __global__ void __launch_bounds__(kChannelBlock)
 
 constexpr int kNormalizeRows = 4;  // rows in flight
 
-// Reads x, and residual if it is not null; writes y.
-template <int kWidth, class T>
+// Reads x, and residual if it is not null; writes y. kGelu: the activation is a GELU, else that of has_relu.
+template <bool kGelu, int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock)
     batch_norm_normalize_kernel(ChannelTiling tiling, const T* x, const T* residual, const compute_t<T>* mean,
                                 const compute_t<T>* factor, const compute_t<T>* offset, bool has_relu, T* y) {
@@ -194,6 +195,7 @@ __global__ void __launch_bounds__(kChannelBlock)
         C value = normalized(in.at(r, i), means[i], factors[i], offsets[i]);
         if (residual != nullptr) value += added.at(r, i);
         if (has_relu) value = relu(value);
+        if constexpr (kGelu) value = gelu(widen(narrow<T>(value)));
         out.values[i] = narrow<T>(value);
       }
       store_pack(y + first + r * stride, out);
@@ -203,15 +205,19 @@ __global__ void __launch_bounds__(kChannelBlock)
 
 template <class T>
 void normalize(CudaStream& stream, const ConstView& x, const ConstView& residual, const compute_t<T>* mean,
-               const compute_t<T>* factor, const compute_t<T>* offset, bool relu, const View& y) {
+               const compute_t<T>* factor, const compute_t<T>* offset, NormActivation activation,
+               const View& y) {
   const std::int64_t channels = x.shape[-1];
   const bool aligned = is_aligned(x.data) && is_aligned(residual.data) && is_aligned(mean) &&
                        is_aligned(factor) && is_aligned(offset) && is_aligned(y.data);
   const auto run = [&](auto width) {
     const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kElementwise);
-    launch(LaunchStart::early, stream, tiling.blocks(), kChannelBlock, 0,
-           batch_norm_normalize_kernel<width(), T>, tiling, x.as<T>(), residual.as<T>(), mean, factor, offset,
-           relu, y.as<T>());
+    const auto run_kernel = [&](auto kernel) {
+      launch(LaunchStart::early, stream, tiling.blocks(), kChannelBlock, 0, kernel, tiling, x.as<T>(),
+             residual.as<T>(), mean, factor, offset, activation == NormActivation::relu, y.as<T>());
+    };
+    if (activation == NormActivation::gelu) return run_kernel(batch_norm_normalize_kernel<true, width(), T>);
+    run_kernel(batch_norm_normalize_kernel<false, width(), T>);
   };
   choose_width<T>(channels, run, aligned);
 }
@@ -249,13 +255,13 @@ void batch_norm_statistics(CudaStream& stream, ConstView x, ConstView gamma, Con
 }
 
 void batch_norm_normalize(CudaStream& stream, ConstView x, ConstView mean, ConstView coefficients,
-                          ConstView residual, View y, bool relu) {
+                          ConstView residual, View y, NormActivation activation) {
   if (x.numel() == 0) return;
   dispatch(kGpuTypes, x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = compute_t<T>;
     const C* const factor = coefficients.as<C>();
-    normalize<T>(stream, x, residual, mean.as<C>(), factor, factor + mean.numel(), relu, y);
+    normalize<T>(stream, x, residual, mean.as<C>(), factor, factor + mean.numel(), activation, y);
   });
 }
 
@@ -264,7 +270,7 @@ void batch_norm_forward(CudaStream& stream, ConstView x, ConstView gamma, ConstV
                         View running_var, BatchNormOptions options) {
   batch_norm_statistics(stream, x, gamma, beta, mean, inverse_std, coefficients, running_mean, running_var,
                         options);
-  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.relu);
+  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.activation);
 }
 
 void sync_batch_norm_stats(CudaStream& stream, ConstView x, View moments) {
@@ -287,7 +293,7 @@ void sync_batch_norm_elemt(CudaStream& stream, ConstView x, ConstView gamma, Con
         moments.shape[0], channels, moments.as<double>(),
         statistics_of<T>(gamma, beta, mean, inverse_std, coefficients, running_mean, running_var, options));
   });
-  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.relu);
+  batch_norm_normalize(stream, x, mean, coefficients, residual, y, options.activation);
 }
 
 void batch_norm_inference(CudaStream& stream, ConstView x, ConstView gamma, ConstView beta,
@@ -301,7 +307,8 @@ void batch_norm_inference(CudaStream& stream, ConstView x, ConstView gamma, Cons
     const Scratch factor(stream, static_cast<std::size_t>(channels) * sizeof(C));
     launch(stream, blocks_for(channels, kChannelBlock), kChannelBlock, 0, batch_norm_factor_kernel<C>,
            channels, gamma.as<C>(), running_var.as<C>(), options.epsilon, factor.as<C>());
-    normalize<T>(stream, x, residual, running_mean.as<C>(), factor.as<C>(), beta.as<C>(), options.relu, y);
+    normalize<T>(stream, x, residual, running_mean.as<C>(), factor.as<C>(), beta.as<C>(), options.activation,
+                 y);
   });
 }
 

@@ -1,5 +1,5 @@
-// kernels/batchnorm.h on the GPU: the backward functions. They read dy and x (and y, if the mask of the ReLU
-// does not follow from x) to sum g and g (x - mean) over the rows of each channel. The last block computes
+// kernels/batchnorm.h on the GPU: the backward functions. They read dy and x (and y, if the derivative of the
+// activation does not follow from x) to sum g and g (x - mean) over the rows of each channel. The last block computes
 // the gradients of the parameters from these sums. Then dx and dresidual are computed from the arrays.
 #include "convoy/kernels/batchnorm.h"
 #include "convoy/kernels/cuda/normalization/data_gradient.h"
@@ -7,6 +7,7 @@
 #include "convoy/kernels/cuda/normalization/normalized.h"
 #include "convoy/kernels/cuda/primitives/channel_sums.h"
 #include "convoy/kernels/cuda/primitives/early_start.h"
+#include "convoy/kernels/cuda/primitives/normal_distribution.h"
 #include "convoy/kernels/elementwise.h"
 
 namespace convoy::kernels {
@@ -14,22 +15,28 @@ namespace {
 
 using namespace cuda;
 
-/// How a kernel learns where the result y of the ReLU is positive.
-enum class Mask : std::uint8_t {
-  none,        // there is no ReLU: everywhere
-  read,        // it reads y
-  recomputed,  // without a residual: it computes y again from x, with the same rounding
+/// How a kernel obtains g, the gradient of the activation's input, from dy.
+enum class Derivative : std::uint8_t {
+  one,         // there is no activation: g = dy
+  relu_of_y,   // g = dy where the result y, which is read, is positive; else 0
+  relu_again,  // the same, but y is computed again from x, with the same rounding
+  gelu_again,  // g = dy times the derivative of GELU, whose argument is computed again from x
 };
 
-/// The arrays from which g, the gradient of the ReLU's input, is computed.
+/// Returns whether the kernel computes the activation's argument from x and the coefficients.
+constexpr bool computes_again(Derivative derivative) {
+  return derivative == Derivative::relu_again || derivative == Derivative::gelu_again;
+}
+
+/// The arrays from which g is computed.
 template <class T>
 struct Upstream {
-  const T *dy, *y;                         // y: for Mask::read
-  const compute_t<T>*mean, *coefficients;  // coefficients [2, C]: factor and offset, for Mask::recomputed
+  const T *dy, *y;                         // y: for Derivative::relu_of_y
+  const compute_t<T>*mean, *coefficients;  // coefficients [2, C]: factor and offset, if computes_again()
 };
 
 /// Computes g for the rows and channels of a thread.
-template <Mask kMask, int kWidth, class T>
+template <Derivative kDerivative, int kWidth, class T>
 class UpstreamRows {
  public:
   using C = compute_t<T>;
@@ -40,7 +47,7 @@ class UpstreamRows {
       : from_(from), stride_(tile.row_stride * tiling.channels), is_aligned_(is_aligned) {
     if (!tile.has_channels) return;
     means = ChannelValues<C, kWidth>(from.mean + tile.channel, is_aligned);
-    if constexpr (kMask == Mask::recomputed) {
+    if constexpr (computes_again(kDerivative)) {
       factors_ = ChannelValues<C, kWidth>(from.coefficients + tile.channel, is_aligned);
       offsets_ = ChannelValues<C, kWidth>(from.coefficients + tiling.channels + tile.channel, is_aligned);
     }
@@ -50,18 +57,23 @@ class UpstreamRows {
   template <int kRows>
   __device__ RowPacks<T, kWidth, kRows> load(std::int64_t first, const T* x, bool reads_x,
                                              RowPacks<T, kWidth, kRows>& data) const {
-    RowPacks<T, kWidth, kRows> g, y;
+    // `u` is the result of the ReLU if it is read, else the argument of the activation: it has the same sign.
+    RowPacks<T, kWidth, kRows> g, u;
     g.load(from_.dy + first, stride_, is_aligned_);
-    if constexpr (kMask == Mask::read) y.load(from_.y + first, stride_, is_aligned_);
-    if (reads_x || kMask == Mask::recomputed) data.load(x + first, stride_, is_aligned_);
-    if constexpr (kMask != Mask::none) {
+    if constexpr (kDerivative == Derivative::relu_of_y) u.load(from_.y + first, stride_, is_aligned_);
+    if (reads_x || computes_again(kDerivative)) data.load(x + first, stride_, is_aligned_);
+    if constexpr (kDerivative != Derivative::one) {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) {
-          if constexpr (kMask == Mask::recomputed)
-            y.packs[r].values[i] = narrow<T>(normalized(data.at(r, i), means[i], factors_[i], offsets_[i]));
-          if (!(y.at(r, i) > C{0})) g.packs[r].values[i] = T{};
+          if constexpr (computes_again(kDerivative))
+            u.packs[r].values[i] = narrow<T>(normalized(data.at(r, i), means[i], factors_[i], offsets_[i]));
+          if constexpr (kDerivative == Derivative::gelu_again) {
+            g.packs[r].values[i] = narrow<T>(g.at(r, i) * gelu_derivative(u.at(r, i)));
+          } else if (!(u.at(r, i) > C{0})) {
+            g.packs[r].values[i] = T{};
+          }
         }
       }
     }
@@ -76,13 +88,13 @@ class UpstreamRows {
 };
 
 /// Rows in flight: 128 bytes per thread of two arrays, or 96 of three, for which there are fewer registers.
-template <Mask kMask>
-inline constexpr int kSumRows = kMask == Mask::read ? 2 : 4;
+template <Derivative kDerivative>
+inline constexpr int kSumRows = kDerivative == Derivative::relu_of_y ? 2 : 4;
 
-// Reads dy, x, and y if the mask is read; writes partials [row_blocks, 2, C]: the sums of g and of g (x -
+// Reads dy, x, and y if the derivative is that of y; writes partials [row_blocks, 2, C]: the sums of g and of g (x -
 // mean). Writes g too if `residual_gradient` is not null. The last block of each tile puts the results of its
 // channels.
-template <Mask kMask, int kWidth, class T>
+template <Derivative kDerivative, int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
     batch_norm_gradient_sums_kernel(ChannelTiling tiling, bool is_aligned, Upstream<T> upstream, const T* x,
                                     T* residual_gradient, compute_t<T>* partials, unsigned* tickets,
@@ -91,9 +103,9 @@ __global__ void __launch_bounds__(kChannelBlock, kReductionBlocksOfSm)
   allow_next_kernel();
   const ThreadTile tile(tiling, kWidth);
   wait_for_previous_kernel();
-  const UpstreamRows<kMask, kWidth, T> rows(upstream, tiling, tile, is_aligned);
+  const UpstreamRows<kDerivative, kWidth, T> rows(upstream, tiling, tile, is_aligned);
   ChannelPairs<C, kWidth> sums;
-  for_row_groups<kSumRows<kMask>>(tile, [&](auto count, std::int64_t row) {
+  for_row_groups<kSumRows<kDerivative>>(tile, [&](auto count, std::int64_t row) {
     const std::int64_t first = row * tiling.channels + tile.channel;
     RowPacks<T, kWidth, count()> data;
     const auto g = rows.template load<count()>(first, x, true, data);
@@ -155,15 +167,15 @@ struct DataGradient {
 };
 
 constexpr int kDataRows = 2;  // rows in flight in the second pass, of up to three arrays: 96 bytes per thread
-/// Blocks of the second pass for whose registers an SM must have space. The mask of a ReLU takes more
+/// Blocks of the second pass for whose registers an SM must have space. The derivative of an activation takes more
 /// registers.
-template <Mask kMask>
-inline constexpr int kDataBlocksOfSm = kMask == Mask::none ? 3 : 2;
+template <Derivative kDerivative>
+inline constexpr int kDataBlocksOfSm = kDerivative == Derivative::one ? 3 : 2;
 
-// Reads dy, y if the mask is read, and x if the mask or dx needs it; writes dx and dresidual. These may be
+// Reads dy, y if the derivative is that of y, and x if the derivative or dx needs it; writes dx and dresidual. These may be
 // the same array, since dx is stored before dresidual is loaded.
-template <Mask kMask, int kWidth, class T>
-__global__ void __launch_bounds__(kChannelBlock, kDataBlocksOfSm<kMask>)
+template <Derivative kDerivative, int kWidth, class T>
+__global__ void __launch_bounds__(kChannelBlock, kDataBlocksOfSm<kDerivative>)
     batch_norm_data_gradients_kernel(ChannelTiling tiling, Upstream<T> upstream, const T* x,
                                      ChannelFactors<compute_t<T>> factors, DataGradient<T> dx,
                                      DataGradient<T> dresidual) {
@@ -173,7 +185,7 @@ __global__ void __launch_bounds__(kChannelBlock, kDataBlocksOfSm<kMask>)
   wait_for_previous_kernel();
   if (!tile.has_channels) return;
   const bool has_slope = factors.slope != nullptr;
-  const UpstreamRows<kMask, kWidth, T> rows(upstream, tiling, tile, /*is_aligned=*/true);
+  const UpstreamRows<kDerivative, kWidth, T> rows(upstream, tiling, tile, /*is_aligned=*/true);
   ChannelValues<C, kWidth> direct, slope, constant;
   if (dx.values != nullptr) direct = ChannelValues<C, kWidth>(factors.direct + tile.channel);
   if (has_slope) {
@@ -194,13 +206,14 @@ __global__ void __launch_bounds__(kChannelBlock, kDataBlocksOfSm<kMask>)
   });
 }
 
-/// Calls f(std::integral_constant<Mask, mask>).
+/// Calls f(std::integral_constant<Derivative, derivative>).
 template <class F>
-void choose_mask(Mask mask, const F& f) {
-  switch (mask) {
-    case Mask::none: return f(std::integral_constant<Mask, Mask::none>{});
-    case Mask::read: return f(std::integral_constant<Mask, Mask::read>{});
-    case Mask::recomputed: return f(std::integral_constant<Mask, Mask::recomputed>{});
+void choose_derivative(Derivative derivative, const F& f) {
+  switch (derivative) {
+    case Derivative::one: return f(std::integral_constant<Derivative, Derivative::one>{});
+    case Derivative::relu_of_y: return f(std::integral_constant<Derivative, Derivative::relu_of_y>{});
+    case Derivative::relu_again: return f(std::integral_constant<Derivative, Derivative::relu_again>{});
+    case Derivative::gelu_again: return f(std::integral_constant<Derivative, Derivative::gelu_again>{});
   }
 }
 
@@ -218,9 +231,10 @@ struct BackwardArguments {
     return is_aligned(dy.data) && is_aligned(x.data) && is_aligned(y.data) && is_aligned(mean.data) &&
            is_aligned(coefficients.data) && is_aligned(dx.data) && is_aligned(dresidual.data);
   }
-  Mask mask() const {
-    if (!options.relu) return Mask::none;
-    return coefficients.data != nullptr ? Mask::recomputed : Mask::read;
+  Derivative derivative() const {
+    if (options.activation == NormActivation::none) return Derivative::one;
+    if (options.activation == NormActivation::gelu) return Derivative::gelu_again;
+    return coefficients.data != nullptr ? Derivative::relu_again : Derivative::relu_of_y;
   }
 };
 
@@ -257,14 +271,14 @@ class Backward {
       return false;
     }
     // If y is read, g is stored, for the second pass to read it in place of dy and y.
-    const bool stores_g =
-        a_.mask() == Mask::read && a_.dresidual.wanted() && a_.dresidual.mode == GradMode::overwrite;
+    const bool stores_g = a_.derivative() == Derivative::relu_of_y && a_.dresidual.wanted() &&
+                          a_.dresidual.mode == GradMode::overwrite;
     choose_width<T>(a_.channels(), [&](auto width) {
       const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kReduction);
       const Scratch partials(stream_, partial_values(tiling) * sizeof(C));
-      choose_mask(a_.mask(), [&](auto mask) {
+      choose_derivative(a_.derivative(), [&](auto derivative) {
         launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, sizeof(TileScratch<C, width()>),
-               batch_norm_gradient_sums_kernel<mask(), width(), T>, tiling, a_.aligned(), upstream(),
+               batch_norm_gradient_sums_kernel<derivative(), width(), T>, tiling, a_.aligned(), upstream(),
                a_.x.as<T>(), stores_g ? a_.dresidual.as<T>() : nullptr, partials.as<C>(), stream_.tickets(),
                rules_);
       });
@@ -284,9 +298,9 @@ class Backward {
     if (a_.rows() == 0 || !(a_.dx.wanted() || dresidual.wanted())) return;
     const auto run = [&](auto width) {
       const ChannelTiling tiling = tile_channels(a_.rows(), a_.channels(), width, kElementwise);
-      choose_mask(has_residual_gradient ? Mask::none : a_.mask(), [&](auto mask) {
+      choose_derivative(has_residual_gradient ? Derivative::one : a_.derivative(), [&](auto derivative) {
         launch(LaunchStart::early, stream_, tiling.blocks(), kChannelBlock, 0,
-               batch_norm_data_gradients_kernel<mask(), width(), T>, tiling, from, a_.x.as<T>(),
+               batch_norm_data_gradients_kernel<derivative(), width(), T>, tiling, from, a_.x.as<T>(),
                rules_.factors, DataGradient<T>(a_.dx), DataGradient<T>(dresidual));
       });
     };
@@ -334,7 +348,7 @@ void batch_norm_data_gradient(CudaStream& stream, ConstView g, ConstView x, Cons
     const auto run = [&](auto width) {
       const ChannelTiling tiling = tile_channels(x.numel() / channels, channels, width, kElementwise);
       launch(LaunchStart::early, stream, tiling.blocks(), kChannelBlock, 0,
-             batch_norm_data_gradients_kernel<Mask::none, width(), T>, tiling,
+             batch_norm_data_gradients_kernel<Derivative::one, width(), T>, tiling,
              Upstream<T>{g.as<T>(), nullptr, mean.as<C>(), nullptr}, x.as<T>(),
              ChannelFactors<C>{direct, direct + channels, direct + 2 * channels}, DataGradient<T>(dx),
              DataGradient<T>(GradView()));

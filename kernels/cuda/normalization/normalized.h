@@ -1,4 +1,4 @@
-// The value that batch norm computes before a residual and a ReLU, and the ReLU.
+// The value that batch norm computes before a residual and an activation, and the ReLU.
 #pragma once
 
 #include <cmath>

@@ -184,6 +184,9 @@ inline CONVOY_EMULATED_ATOMIC unsigned atomicInc(unsigned* address, unsigned las
 #undef CONVOY_EMULATED_ATOMIC
 inline void __threadfence() { convoy::emulator::fence(); }
 // The clock of an emulated GPU has 1 GHz. A thread that sleeps advances it instead of waiting.
+/// A division without the correct rounding of `/`; here with it.
+inline float __fdividef(float a, float b) { return a / b; }
+
 inline long long clock64() { return convoy::emulator::device_nanoseconds(); }
 inline void __nanosleep(unsigned nanoseconds) { convoy::emulator::advance_device(nanoseconds); }
 inline void __trap(convoy::emulator::Where where = convoy::emulator::Where::current()) {

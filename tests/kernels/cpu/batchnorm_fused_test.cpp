@@ -18,7 +18,8 @@ void expect_identical(const Array<T>& found, const Array<T>& expected, const cha
   ASSERT_EQ(found.shape(), expected.shape());
   for (std::size_t e = 0; e < found.size(); ++e)
     ASSERT_EQ(std::memcmp(&found[e], &expected[e], sizeof(T)), 0)
-        << what << ", element " << e << ": " << found[e] << " and " << expected[e];
+        << what << ", element " << e << ": " << testing::value_of(found[e]) << " and "
+        << testing::value_of(expected[e]);
 }
 
 template <class T>
@@ -38,6 +39,10 @@ void expect_fused_as_separate(Norm<T> fused, const Fusion& fusion, GradMode mode
   if (fusion.relu) {
     kernels::relu_forward(stream, separate.y.view(), separate.y.view());
     kernels::relu_backward(stream, separate.dy.view(), separate.y.view(), separate.dy.grad());
+  }
+  if (fusion.gelu) {
+    kernels::gelu_backward(stream, separate.dy.view(), separate.y.view(), separate.dy.grad());
+    kernels::gelu_forward(stream, separate.y.view(), separate.y.view());
   }
   backward(cpu, separate, plain, mode, {true, false, true, true});
   kernels::scale(stream, separate.dy.view(), 1, separate.dresidual.grad(mode));
@@ -63,6 +68,17 @@ TEST(BatchNormFused, MatchesSeparateOpsBitForBit) {
         expect_fused_as_separate(Norm<float>(rows, channels), fusion, mode);
         expect_fused_as_separate(Norm<double>(rows, channels), fusion, mode);
       }
+}
+
+TEST(BatchNormFused, GeluMatchesSeparateOpsBitForBit) {
+  constexpr Fusion kGelu{.training = true, .relu = false, .residual = false, .gelu = true};
+  constexpr std::int64_t kShapes[][2] = {{2, 1}, {33, 17}, {2053, 2}, {700, 65}};
+  for (const auto& [rows, channels] : kShapes)
+    for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+      expect_fused_as_separate(Norm<float>(rows, channels), kGelu, mode);
+      expect_fused_as_separate(Norm<double>(rows, channels), kGelu, mode);
+      expect_fused_as_separate(Norm<bfloat16>(rows, channels), kGelu, mode);
+    }
 }
 
 TEST(BatchNormFused, PropagatesNan) {
@@ -108,7 +124,7 @@ TEST(BatchNormFused, SupportsOneArrayForBothGradients) {
   kernels::batch_norm_backward(stream, norm.dy.view(), norm.x.view(), norm.y.view(), norm.gamma.view(),
                                norm.mean.view(), norm.inverse_std.view(), ConstView(),
                                norm.dx.grad(GradMode::overwrite), norm.dx.grad(GradMode::accumulate),
-                               norm.dgamma.grad(), norm.dbeta.grad(), {.relu = true});
+                               norm.dgamma.grad(), norm.dbeta.grad(), {.activation = NormActivation::relu});
   expect_identical(norm.dx, separate.dx, "sum");
 }
 

@@ -202,16 +202,15 @@ TEST_P(Bf16Nn, Pools) {
     const Shape image{3, 9, 9, 70}, pooled{3, side, side, 70};
     BothTypes x(image, 1), maximum(pooled, 2), mean(pooled, 3), dy(pooled, 4), from_max(image, 5),
         from_mean(image, 6);
-    Array<std::int32_t> half_positions(pooled), single_positions(pooled);
+    Array<std::uint8_t> half_taps(pooled), single_taps(pooled);
     in_both_types([&]<class T>() {
-      auto& positions = std::is_same_v<T, float> ? single_positions : half_positions;
-      kernels::max_pool2d_forward(stream, x.in<T>(), maximum.out<T>(), positions.view(), options);
-      kernels::max_pool2d_backward(stream, dy.in<T>(), positions.view(), from_max.grad<T>(GetParam()),
-                                   options);
+      auto& taps = std::is_same_v<T, float> ? single_taps : half_taps;
+      kernels::max_pool2d_forward(stream, x.in<T>(), maximum.out<T>(), taps.view(), options);
+      kernels::max_pool2d_backward(stream, dy.in<T>(), taps.view(), from_max.grad<T>(GetParam()), options);
       kernels::avg_pool2d_forward(stream, x.in<T>(), mean.out<T>(), options);
       kernels::avg_pool2d_backward(stream, dy.in<T>(), from_mean.grad<T>(GetParam()), options);
     });
-    testing::expect_same_bits(half_positions, single_positions);
+    testing::expect_same_bits(half_taps, single_taps);
     maximum.expect_rounded_once();
     mean.expect_rounded_once();
     // The f32 sums begin with the previous value; in bf16 it is added last.

@@ -26,14 +26,14 @@ const Case kCases[] = {
     {1, 1, 1, 1, 1, 1, 0},   {2, 8, 8, 16, 2, 2, 0}, {3, 7, 9, 5, 2, 2, 0},  // last row and column unused
     {2, 11, 11, 3, 3, 2, 1},  // ResNet's stem: overlapping, padded
     {2, 6, 5, 17, 3, 1, 1},  {1, 5, 5, 4, 2, 3, 0},  {2, 5, 4, 1, 5, 1, 2},
-    {0, 8, 8, 3, 2, 2, 0},   {1, 9, 9, 6, 4, 4, 2},
+    {0, 8, 8, 3, 2, 2, 0},   {1, 9, 9, 6, 4, 4, 2},  {1, 40, 37, 6, 17, 9, 2},  // taps in i32
 };
 
 std::size_t at(const Shape& s, std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
   return static_cast<std::size_t>(((n * s[1] + y) * s[2] + x) * s[3] + c);
 }
 
-// Calls f(out, in, position) for every output element and every pixel of its window.
+// Calls f(out, in, tap) for every output element and every pixel of its window.
 template <class F>
 void for_each_pair(const Case& s, F&& f) {
   for (std::int64_t n = 0; n < s.n; ++n)
@@ -45,11 +45,11 @@ void for_each_pair(const Case& s, F&& f) {
               const std::int64_t y = oy * s.stride - s.padding + ky;
               const std::int64_t x = ox * s.stride - s.padding + kx;
               if (y < 0 || y >= s.h || x < 0 || x >= s.w) continue;
-              f(at(s.y(), n, oy, ox, c), at(s.x(), n, y, x, c), static_cast<std::int32_t>(y * s.w + x));
+              f(at(s.y(), n, oy, ox, c), at(s.x(), n, y, x, c), static_cast<int>(ky * s.kernel + kx));
             }
 }
 
-template <class T>
+template <class T, class Tap>
 void check_max(const Case& s) {
   CpuStream stream({.threads = 3});
   auto x = Array<T>::random(s.x(), 1, 1);
@@ -57,24 +57,24 @@ void check_max(const Case& s) {
     value = std::round(value * 3) -
             10;  // few distinct values, so that there are ties; all below the padding's zero
   Array<T> y(s.y()), expected(s.y(), static_cast<T>(-1e9));
-  Array<std::int32_t> positions(s.y()), expected_positions(s.y(), -1);
+  Array<Tap> taps(s.y()), expected_taps(s.y());
   Array<std::size_t> source(s.y());
-  for_each_pair(s, [&](std::size_t out, std::size_t in, std::int32_t position) {
+  for_each_pair(s, [&](std::size_t out, std::size_t in, int tap) {
     if (x[in] <= expected[out]) return;
     expected[out] = x[in];
-    expected_positions[out] = position;
+    expected_taps[out] = static_cast<Tap>(tap);
     source[out] = in;
   });
-  kernels::max_pool2d_forward(stream, x.view(), y.view(), positions.view(), s.options());
+  kernels::max_pool2d_forward(stream, x.view(), y.view(), taps.view(), s.options());
   expect_same_bits(y, expected);
-  expect_same_bits(positions, expected_positions);
+  expect_same_bits(taps, expected_taps);
 
   const auto dy = Array<T>::random(s.y(), 2, 3);
   for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
     auto dx = Array<T>::random(s.x(), 3);
     Array<T> expected_dx = mode == GradMode::accumulate ? dx : Array<T>(s.x());
     for (std::size_t out = 0; out < dy.size(); ++out) expected_dx[source[out]] += dy[out];
-    kernels::max_pool2d_backward(stream, dy.view(), positions.view(), dx.grad(mode), s.options());
+    kernels::max_pool2d_backward(stream, dy.view(), taps.view(), dx.grad(mode), s.options());
     // A pixel is the maximum of at most kernel^2 windows: sums are below kernel^2 + 1, and each sum is
     // rounded.
     const double terms = s.kernel * s.kernel + 1;
@@ -90,9 +90,8 @@ void check_average(const Case& s) {
   const auto dy = Array<T>::random(s.y(), 2, 3);
   Array<T> y(s.y());
   Array<double> expected(s.y());
-  for_each_pair(s, [&](std::size_t out, std::size_t in, std::int32_t) {
-    expected[out] += static_cast<double>(x[in]) / area;
-  });
+  for_each_pair(
+      s, [&](std::size_t out, std::size_t in, int) { expected[out] += static_cast<double>(x[in]) / area; });
   kernels::avg_pool2d_forward(stream, x.view(), y.view(), s.options());
   const double tolerance = 2 * area * kEps;  // `area` terms below 1, each addition rounded
   expect_near(y, expected, tolerance);
@@ -100,7 +99,7 @@ void check_average(const Case& s) {
     auto dx = Array<T>::random(s.x(), 3);
     Array<double> expected_dx =
         mode == GradMode::accumulate ? dx.template to<double>() : Array<double>(s.x());
-    for_each_pair(s, [&](std::size_t out, std::size_t in, std::int32_t) {
+    for_each_pair(s, [&](std::size_t out, std::size_t in, int) {
       expected_dx[in] += static_cast<double>(dy[out]) / area;
     });
     kernels::avg_pool2d_backward(stream, dy.view(), dx.grad(mode), s.options());
@@ -111,8 +110,13 @@ void check_average(const Case& s) {
 TEST(MaxPool, EqualsItsDefinitionForwardAndBackward) {
   for (const Case& s : kCases) {
     SCOPED_TRACE(s.x().text() + " kernel " + std::to_string(s.kernel));
-    check_max<float>(s);
-    check_max<double>(s);
+    if (kernels::type_of_taps(s.options()) == DType::u8) {
+      check_max<float, std::uint8_t>(s);
+      check_max<double, std::uint8_t>(s);
+    } else {
+      check_max<float, std::int32_t>(s);
+      check_max<double, std::int32_t>(s);
+    }
   }
 }
 
@@ -124,13 +128,13 @@ TEST(MaxPool, FirstOfEqualsAndFirstNanWin) {
   const Array<float> x({1, 2, 8, 1}, {5, 1, 7, nan, 1, nan, low, low,  //
                                       5, 5, 8, 9, nan, 3, low, low});
   Array<float> y({1, 1, 4, 1});
-  Array<std::int32_t> positions({1, 1, 4, 1});
-  kernels::max_pool2d_forward(stream, x.view(), y.view(), positions.view(), {});
+  Array<std::uint8_t> taps({1, 1, 4, 1});
+  kernels::max_pool2d_forward(stream, x.view(), y.view(), taps.view(), {});
   EXPECT_EQ(y[0], 5);
   EXPECT_TRUE(std::isnan(y[1]));
   EXPECT_TRUE(std::isnan(y[2]));
   EXPECT_EQ(y[3], low);
-  expect_same_bits(positions, Array<std::int32_t>({1, 1, 4, 1}, {0, 3, 5, 6}));
+  expect_same_bits(taps, Array<std::uint8_t>({1, 1, 4, 1}, {0, 1, 1, 0}));
 }
 
 TEST(AveragePool, EqualsItsDefinitionForwardAndBackward) {

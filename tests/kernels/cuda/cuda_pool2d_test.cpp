@@ -48,6 +48,7 @@ const Case kCases[] = {
     {2, 6, 5, 17, 3, 1, 1},   {1, 7, 5, 8, 2, 3, 0},  // pixels between the windows
     {2, 5, 4, 3, 5, 1, 2},                            // windows larger than the image
     {1, 9, 9, 6, 4, 4, 2},    {1, 9, 10, 16, 7, 2, 3}, {0, 8, 8, 16, 2, 2, 0},  // no images
+    {1, 20, 19, 8, 17, 2, 1},                                                   // taps in i32
 };
 
 template <class T>
@@ -71,11 +72,17 @@ class CudaPool2d : public testing::GpuTest {
   }
 
   void check_max(const Array<T>& x, const Case& s, std::size_t offset) {
+    if (kernels::type_of_taps(s.options()) == DType::u8) return check_max_of<std::uint8_t>(x, s, offset);
+    check_max_of<std::int32_t>(x, s, offset);
+  }
+
+  template <class Tap>
+  void check_max_of(const Array<T>& x, const Case& s, std::size_t offset) {
     using C = ComputeType<T>;
     CpuStream cpu({.threads = 1});
     Array<C> y(s.y());
-    Array<std::int32_t> positions(s.y());
-    kernels::max_pool2d_forward(cpu, x.template to<C>().view(), y.view(), positions.view(), s.options());
+    Array<Tap> taps(s.y());
+    kernels::max_pool2d_forward(cpu, x.template to<C>().view(), y.view(), taps.view(), s.options());
 
     const DeviceContext gpu = DeviceContext::create_cuda(0);
     const DeviceArray<T> gpu_x(gpu, x, offset);
@@ -83,20 +90,20 @@ class CudaPool2d : public testing::GpuTest {
     const DeviceArray<T> gpu_dy(gpu, dy, offset);
     this->for_each_order([&] {
       const DeviceArray<T> gpu_y(gpu, s.y(), offset);
-      const DeviceArray<std::int32_t> gpu_positions(gpu, s.y(), offset);
+      const DeviceArray<Tap> gpu_taps(gpu, s.y(), offset);
       on(gpu.stream(), [&](auto& stream) {
-        kernels::max_pool2d_forward(stream, gpu_x.view(), gpu_y.view(), gpu_positions.view(), s.options());
+        kernels::max_pool2d_forward(stream, gpu_x.view(), gpu_y.view(), gpu_taps.view(), s.options());
       });
       expect_rounded(gpu_y.values(), y);
-      testing::expect_same_bits(gpu_positions.values(), positions);
+      testing::expect_same_bits(gpu_taps.values(), taps);
       for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
         const auto before = Array<T>::random(s.x(), 3);
         auto dx = before.template to<C>();
-        kernels::max_pool2d_backward(cpu, dy.template to<C>().view(), positions.view(), dx.grad(mode),
+        kernels::max_pool2d_backward(cpu, dy.template to<C>().view(), taps.view(), dx.grad(mode),
                                      s.options());
         const DeviceArray<T> gpu_dx(gpu, before, offset);
         on(gpu.stream(), [&](auto& stream) {
-          kernels::max_pool2d_backward(stream, gpu_dy.view(), gpu_positions.view(), gpu_dx.grad(mode),
+          kernels::max_pool2d_backward(stream, gpu_dy.view(), gpu_taps.view(), gpu_dx.grad(mode),
                                        s.options());
         });
         expect_rounded(gpu_dx.values(), dx);  // each pixel sums its windows in the CPU's order
@@ -270,9 +277,9 @@ TYPED_TEST(CudaPool2d, LayoutsOfFilters) {
 TYPED_TEST(CudaPool2d, DoesNothingForUnwantedGradients) {
   const DeviceContext gpu = DeviceContext::create_cuda(0);
   const DeviceArray<TypeParam> dy(gpu, Array<TypeParam>({1, 2, 2, 4}));
-  const DeviceArray<std::int32_t> positions(gpu, Array<std::int32_t>({1, 2, 2, 4}));
+  const DeviceArray<std::uint8_t> taps(gpu, Array<std::uint8_t>({1, 2, 2, 4}));
   on(gpu.stream(), [&](auto& stream) {
-    kernels::max_pool2d_backward(stream, dy.view(), positions.view(), GradView(), {});
+    kernels::max_pool2d_backward(stream, dy.view(), taps.view(), GradView(), {});
     kernels::avg_pool2d_backward(stream, dy.view(), GradView(), {});
     kernels::global_avg_pool2d_backward(stream, dy.view(), GradView());
     kernels::nhwc_to_nchw(stream, dy.view(), GradView());

@@ -88,7 +88,7 @@ class TrainingStep {
     kernels::batch_norm_forward(s, c_.view(), gamma_.view(), beta_.view(), {}, n_.view(), mean_.view(),
                                 inverse_std_.view(), coefficients_.view(), running_mean_.view(),
                                 running_var_.view(), {});
-    kernels::max_pool2d_forward(s, n_.view(), p_.view(), positions_.view(), kPool);
+    kernels::max_pool2d_forward(s, n_.view(), p_.view(), taps_.view(), kPool);
     kernels::nhwc_to_nchw(s, p_.view(), flat_.grad());
     kernels::dropout(s, flat_.view(), ids_.view(), 0.25, dropout_random(), dropped_.grad());
     kernels::linear_forward(s, features(dropped_), weight_.view(), class_bias_.view(), logits_.view(), false);
@@ -106,7 +106,7 @@ class TrainingStep {
     kernels::matmul(s, dlogits_.view(), weight_.view(), GradView(features(dflat_)));
     kernels::dropout(s, dflat_.view(), ids_.view(), 0.25, dropout_random(), dflat_.grad());
     kernels::nchw_to_nhwc(s, dflat_.view(), dp_.grad());
-    kernels::max_pool2d_backward(s, dp_.view(), positions_.view(), dn_.grad(), kPool);
+    kernels::max_pool2d_backward(s, dp_.view(), taps_.view(), dn_.grad(), kPool);
     kernels::batch_norm_backward(s, dn_.view(), c_.view(), {}, gamma_.view(), mean_.view(),
                                  inverse_std_.view(), {}, dc_.grad(), {}, dgamma_.grad(), dbeta_.grad(), {});
     kernels::relu_backward(s, dc_.view(), c_.view(), dc_.grad());
@@ -152,7 +152,8 @@ class TrainingStep {
       flat_{gpu_, {2, 4, 3, 3}}, dropped_{gpu_, {2, 4, 3, 3}}, logits_{gpu_, {2, 5}}, mean_{gpu_, {4}},
       inverse_std_{gpu_, {4}}, coefficients_{gpu_, {2, 4}}, losses_{gpu_, {2}}, log_sum_exp_{gpu_, {2}},
       total_{gpu_, {1}}, sum_{gpu_, {1}};
-  Integers positions_{gpu_, {2, 3, 3, 4}}, correct_{gpu_, {2}}, labels_found_{gpu_, {2}};
+  DeviceArray<std::uint8_t> taps_{gpu_, {2, 3, 3, 4}};
+  Integers correct_{gpu_, {2}}, labels_found_{gpu_, {2}};
   // Parameters, running statistics and optimizer state.
   Floats filter_{gpu_, Array<float>::random({4, 3, 3, 3}, 1)}, bias_{gpu_, Array<float>::random({4}, 2)},
       gamma_{gpu_, Array<float>({4}, 1)}, beta_{gpu_, Array<float>({4}, 0)},

@@ -11,44 +11,48 @@ BatchNormStatistics statistics(const Variable& scale) {
           Tensor::full(scale.shape(), 0.75, scale.dtype(), scale.context())};
 }
 
-OpCase normalization(std::string name, const Shape& x, bool training, bool relu = false) {
+constexpr NormActivation kNone = NormActivation::none, kRelu = NormActivation::relu,
+                         kGelu = NormActivation::gelu;
+
+OpCase normalization(std::string name, const Shape& x, bool training, NormActivation activation = kNone) {
   const std::int64_t channels = x[-1];
   return {.name = "batch_norm_" + name,
           .inputs = {x, {channels}, {channels}},
           .op =
-              [training, relu](std::span<const Variable> in) {
-                return batch_norm(in[0], in[1], in[2], statistics(in[1]), training, {.relu = relu});
+              [training, activation](std::span<const Variable> in) {
+                return batch_norm(in[0], in[1], in[2], statistics(in[1]), training,
+                                  {.activation = activation});
               },
           .terms = static_cast<double>(x.numel() / channels),
           .batched = {0}};
 }
 
 /// A scale of 1 that requires no gradient.
-OpCase fixed_scale(std::string name, const Shape& x, bool training, bool relu) {
-  OpCase c = normalization("fixed_scale_" + name, x, training, relu);
+OpCase fixed_scale(std::string name, const Shape& x, bool training, NormActivation activation) {
+  OpCase c = normalization("fixed_scale_" + name, x, training, activation);
   c.inputs.pop_back();
-  c.op = [training, relu](std::span<const Variable> in) {
+  c.op = [training, activation](std::span<const Variable> in) {
     const Variable one(Tensor::full(in[1].shape(), 1, in[1].dtype(), in[1].context()));
-    return batch_norm(in[0], one, in[1], statistics(one), training, {.relu = relu});
+    return batch_norm(in[0], one, in[1], statistics(one), training, {.activation = activation});
   };
   return c;
 }
 
-OpCase with_residual(std::string name, const Shape& x, bool training, bool relu) {
-  OpCase c = normalization(std::move(name), x, training, relu);
+OpCase with_residual(std::string name, const Shape& x, bool training, NormActivation activation) {
+  OpCase c = normalization(std::move(name), x, training, activation);
   c.inputs.push_back(x);
-  c.op = [training, relu](std::span<const Variable> in) {
-    return batch_norm(in[0], in[1], in[2], statistics(in[1]), training, {.relu = relu}, in[3]);
+  c.op = [training, activation](std::span<const Variable> in) {
+    return batch_norm(in[0], in[1], in[2], statistics(in[1]), training, {.activation = activation}, in[3]);
   };
   c.batched.push_back(3);
   return c;
 }
 
 /// x is its own residual, so one op makes two contributions to its gradient.
-OpCase self_residual(std::string name, const Shape& x, bool relu) {
-  OpCase c = normalization(std::move(name), x, true, relu);
-  c.op = [relu](std::span<const Variable> in) {
-    return batch_norm(in[0], in[1], in[2], statistics(in[1]), true, {.relu = relu}, in[0]);
+OpCase self_residual(std::string name, const Shape& x, NormActivation activation) {
+  OpCase c = normalization(std::move(name), x, true, activation);
+  c.op = [activation](std::span<const Variable> in) {
+    return batch_norm(in[0], in[1], in[2], statistics(in[1]), true, {.activation = activation}, in[0]);
   };
   return c;
 }
@@ -74,7 +78,7 @@ class FakeTwoRankGroup final : public ProcessGroup {
 };
 
 OpCase synchronized_fixed_scale(std::string name, const Shape& x) {
-  OpCase c = fixed_scale(std::move(name), x, true, false);
+  OpCase c = fixed_scale(std::move(name), x, true, kNone);
   c.op = [](std::span<const Variable> in) {
     const Variable one(Tensor::full(in[1].shape(), 1, in[1].dtype(), in[1].context()));
     return sync_batch_norm(in[0], one, in[1], statistics(one), std::make_shared<FakeTwoRankGroup>());
@@ -82,12 +86,12 @@ OpCase synchronized_fixed_scale(std::string name, const Shape& x) {
   return c;
 }
 
-OpCase synchronized(std::string name, const Shape& x, bool relu, bool residual) {
-  OpCase c = with_residual(std::move(name), x, true, relu);
+OpCase synchronized(std::string name, const Shape& x, NormActivation activation, bool residual) {
+  OpCase c = with_residual(std::move(name), x, true, activation);
   if (!residual) c.inputs.pop_back(), c.batched.pop_back();
-  c.op = [relu, residual](std::span<const Variable> in) {
+  c.op = [activation, residual](std::span<const Variable> in) {
     return sync_batch_norm(in[0], in[1], in[2], statistics(in[1]), std::make_shared<FakeTwoRankGroup>(),
-                           {.relu = relu}, residual ? in[3] : Variable());
+                           {.activation = activation}, residual ? in[3] : Variable());
   };
   return c;
 }
@@ -105,7 +109,7 @@ OpCase with_statistics(std::string name, const Shape& x, const Shape& filter, Co
           .op =
               [options](std::span<const Variable> in) {
                 const BatchNormParameters norm = norm_of(in[0], in[2], in[3]);
-                return normalize(conv2d_statistics(in[0], in[1], norm, options), false);
+                return normalize(conv2d_statistics(in[0], in[1], norm, options), kNone);
               },
           .terms = static_cast<double>(x.numel() / x[3] * filter.numel() / filter[0]),
           .batched = {0},
@@ -121,7 +125,7 @@ OpCase with_two_norms(std::string name, const Shape& x, const Shape& first, cons
   c.op = [options, shared](std::span<const Variable> in) {
     const BatchNormInput y = conv2d_statistics(in[0], in[1], norm_of(in[0], in[2], in[3]), {.padding = 1});
     const BatchNormInput z = norm_conv2d(y, in[4], norm_of(in[0], in[5], in[6]), options);
-    return normalize(z, shared, shared ? normalize(y, true) : Variable());
+    return normalize(z, shared ? kRelu : kNone, shared ? normalize(y, kRelu) : Variable());
   };
   return c;
 }
@@ -141,22 +145,26 @@ std::vector<OpCase> batch_norm_cases() {
       normalization("training_matrix", {9, 5}, true),
       normalization("training_two_rows", {2, 3}, true),
       normalization("inference", {3, 4, 5, 6}, false),
-      normalization("relu_training", {3, 4, 5, 6}, true, true),
-      normalization("relu_inference", {3, 4, 5, 6}, false, true),
-      with_residual("residual_training", {3, 4, 5, 6}, true, false),
-      with_residual("residual_inference", {9, 5}, false, false),
-      with_residual("residual_relu_training", {3, 4, 5, 6}, true, true),
-      with_residual("residual_relu_training_packs", {2, 3, 3, 16}, true, true),
-      with_residual("residual_relu_inference", {9, 5}, false, true),
-      self_residual("of_itself", {9, 5}, false),
-      self_residual("relu_of_itself", {9, 5}, true),
-      fixed_scale("training", {3, 4, 5, 6}, true, false),
-      fixed_scale("relu_training_packs", {2, 3, 3, 16}, true, true),
-      fixed_scale("inference", {9, 5}, false, false),
+      normalization("relu_training", {3, 4, 5, 6}, true, kRelu),
+      normalization("relu_inference", {3, 4, 5, 6}, false, kRelu),
+      measured(normalization("gelu_training", {3, 4, 5, 6}, true, kGelu), {images, channels, channels}),
+      normalization("gelu_training_packs", {2, 3, 3, 16}, true, kGelu),
+      normalization("gelu_inference", {3, 4, 5, 6}, false, kGelu),
+      with_residual("residual_training", {3, 4, 5, 6}, true, kNone),
+      with_residual("residual_inference", {9, 5}, false, kNone),
+      with_residual("residual_relu_training", {3, 4, 5, 6}, true, kRelu),
+      with_residual("residual_relu_training_packs", {2, 3, 3, 16}, true, kRelu),
+      with_residual("residual_relu_inference", {9, 5}, false, kRelu),
+      self_residual("of_itself", {9, 5}, kNone),
+      self_residual("relu_of_itself", {9, 5}, kRelu),
+      fixed_scale("training", {3, 4, 5, 6}, true, kNone),
+      fixed_scale("relu_training_packs", {2, 3, 3, 16}, true, kRelu),
+      fixed_scale("inference", {9, 5}, false, kNone),
       synchronized_fixed_scale("part", {3, 4, 5, 6}),
-      synchronized("part", {3, 4, 5, 6}, false, false),
-      synchronized("part_matrix", {9, 5}, true, true),
-      synchronized("part_of_one_row", {1, 5}, false, true),
+      synchronized("part", {3, 4, 5, 6}, kNone, false),
+      synchronized("part_matrix", {9, 5}, kRelu, true),
+      synchronized("part_of_one_row", {1, 5}, kNone, true),
+      synchronized("gelu_part", {3, 4, 5, 6}, kGelu, false),
       measured(with_statistics("conv2d_statistics", {2, 5, 6, 3}, {4, 3, 3, 3}, {.padding = 1}),
                {images, filter, channels, channels}),
       with_statistics("conv2d_statistics_stride2", {2, 5, 6, 4}, {6, 1, 1, 2}, {.stride = 2, .groups = 2}),

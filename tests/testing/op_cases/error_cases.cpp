@@ -153,9 +153,15 @@ std::vector<ErrorCase> error_cases() {
        [=] {
          normalize(conv2d_statistics(zeros({1, 2, 2, 3}), zeros({4, 1, 1, 3}),
                                      {zeros({4}), zeros({4}), running, {}}),
-                   true, zeros({1, 2, 2, 5}));
+                   NormActivation::relu, zeros({1, 2, 2, 5}));
        },
        "batch_norm: residual [1, 2, 2, 5], expected the input's shape [1, 2, 2, 4]"},
+      {"batch_norm_gelu_and_residual",
+       [=] {
+         batch_norm(zeros({2, 4}), zeros({4}), zeros({4}), running, true,
+                    {.activation = NormActivation::gelu}, zeros({2, 4}));
+       },
+       "batch_norm with a residual: found a GELU, expected a ReLU or no activation"},
       {"pool_padding",
        [] {
          max_pool2d(zeros({1, 4, 4, 1}), {.kernel = 2, .stride = 2, .padding = 2});

@@ -106,7 +106,9 @@ void ModelOps::batch_norm(const NormSizes& sizes, int count) {
   const Shape x = map(sizes.side, sizes.channels);
   // Parameters and statistics are f32 if the activations are half precision.
   const DType statistics_type = is_half(sizing_.dtype) ? DType::f32 : sizing_.dtype;
-  const BatchNormOptions options{.epsilon = sizes.epsilon, .momentum = sizes.momentum, .relu = sizes.relu};
+  const BatchNormOptions options{.epsilon = sizes.epsilon,
+                                 .momentum = sizes.momentum,
+                                 .activation = sizes.relu ? NormActivation::relu : NormActivation::none};
   OpCase op{.name = fmt::format("batch_norm_{}_{}px{}", sizes.channels, sizes.side,
                                 suffix(false, sizes.residual, sizes.relu)),
             .inputs = {x, {sizes.channels}, {sizes.channels}},

@@ -29,7 +29,7 @@ using namespace testing;  // NOLINT: the fixture
 constexpr double kUnit = 0x1p-24;  // the relative error of one rounding to f32
 /// The roundings of a block's sum over rows: up to 16 rows of a thread, 4 of a warp in 2 steps, and 4 warps.
 constexpr double kSumRoundings = 16 + 2 + 4;
-constexpr BatchNormOptions kOptions{.momentum = 0.25, .relu = true};
+constexpr BatchNormOptions kOptions{.momentum = 0.25, .activation = NormActivation::relu};
 
 // One block that ends within an image; several blocks for pixels, whose last one has few, and for channels;
 // pixels that are a multiple of a block; the widest rows; the fewest pixels.

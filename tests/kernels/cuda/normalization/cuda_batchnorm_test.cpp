@@ -282,7 +282,7 @@ TYPED_TEST(CudaBatchNorm, SupportsOneArrayForBothGradients) {
       kernels::batch_norm_backward(s, dy.view(), x.view(), y.view(), gamma.view(), mean.view(),
                                    inverse_std.view(), {}, together.grad(GradMode::overwrite),
                                    together.grad(GradMode::accumulate), GradView(), GradView(),
-                                   {.relu = true});
+                                   {.activation = NormActivation::relu});
     });
     Array<C> sum(norm.x.shape());
     for (std::size_t e = 0; e < sum.size(); ++e)

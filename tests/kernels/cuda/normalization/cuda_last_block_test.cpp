@@ -50,10 +50,10 @@ class Step {
     CudaStream& s = stream_of(gpu_);
     kernels::batch_norm_forward(s, x_.view(), gamma_.view(), beta_.view(), {}, y_.view(), mean_.view(),
                                 inverse_std_.view(), coefficients_.view(), running_mean_.view(),
-                                running_var_.view(), {.relu = true});
+                                running_var_.view(), {.activation = NormActivation::relu});
     kernels::batch_norm_backward(s, dy_.view(), x_.view(), {}, gamma_.view(), mean_.view(),
                                  inverse_std_.view(), coefficients_.view(), dx_.grad(), {}, dgamma_.grad(),
-                                 dbeta_.grad(), {.relu = true});
+                                 dbeta_.grad(), {.activation = NormActivation::relu});
   }
   void expect_equals(const Norm<float>& expected) const {
     expect_same_bits(y_.values(), expected.y);

@@ -1,0 +1,50 @@
+// The normal distribution, and the GELU x Phi(x) (Hendrycks and Gimpel, arXiv:1606.08415).
+#pragma once
+
+#include <cmath>
+#include <numbers>
+
+#include "convoy/kernels/cuda/primitives/element.h"
+#include "convoy/kernels/shared/normal_quotient.h"
+
+namespace convoy::kernels::cuda {
+
+/// The distribution function Phi of the standard normal distribution, and its density Phi', at one point.
+template <class T>
+struct NormalValues {
+  T cdf, density;
+};
+
+/// Uses erfc, which is accurate where Phi is tiny; 1 + erf would cancel there.
+__device__ inline NormalValues<double> normal_values(double x) {
+  return {0.5 * std::erfc(-x * (std::numbers::sqrt2 / 2)),
+          std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2 * std::exp(-x * x / 2)};
+}
+/// Computes both values from one exponential, where erfc would compute another one. The rounding error of x^2 is
+/// put back, since it would cost x^2 / 4 units in the last place.
+__device__ inline NormalValues<float> normal_values(float x) {
+  constexpr float kEnd = 14.5F;  // the density rounds to 0 for larger |x|
+  constexpr float kDensityAtZero = std::numbers::inv_sqrtpi_v<float> * std::numbers::sqrt2_v<float> / 2;
+  const float size = std::fabs(x) > kEnd ? kEnd : std::fabs(x);  // keeps NaN
+  const float square = size * size;
+  const float rest = std::fma(size, size, -square);
+  const float rounded = std::exp(square * -0.5F);
+  const float power = std::fma(rounded, rest * -0.5F, rounded);
+  const NormalQuotient quotient = normal_quotient(size);
+  const float tail = power * __fdividef(quotient.above, quotient.below);
+  return {x > 0 ? 1 - tail : tail, power * kDensityAtZero};
+}
+
+template <class T>
+__device__ T gelu(T x) {
+  return x * normal_values(x).cdf;
+}
+
+/// Returns the derivative of gelu(x).
+template <class T>
+__device__ T gelu_derivative(T x) {
+  const NormalValues<T> normal = normal_values(x);
+  return std::fma(x, normal.density, normal.cdf);
+}
+
+}  // namespace convoy::kernels::cuda
