@@ -32,6 +32,11 @@ void conv2d_forward(CpuStream&, ConstView x, ConstView filter, ConstView bias, V
 void conv2d_forward(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options);
 
+// Does the same by a kernel for windows of at most 16 values. Returns false and does nothing for larger windows, more than
+// 256 outputs, several groups, f64, and arrays that are not aligned for packs of channels. conv2d_forward() tries it.
+bool conv2d_forward_direct(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y,
+                           Conv2dOptions options);
+
 // Computes dx, the transposed convolution of dy with the filter.
 void conv2d_backward_data(CpuStream&, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options);
 void conv2d_backward_data(CudaStream&, ConstView dy, ConstView filter, GradView dx, Conv2dOptions options);

@@ -39,6 +39,13 @@ struct GemmSizes {
 void matmul(CpuStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 void matmul(CudaStream&, ConstView a, ConstView b, GradView c, MatmulOptions options = {});
 
+// Computes d = alpha op(a) op(b) + beta c. c and d have the shape of the product, and d must not overlap an argument.
+// The product is rounded before c is added to it, except where cuBLASLt adds in f32.
+void matmul_add(CpuStream&, double alpha, ConstView a, ConstView b, double beta, ConstView c, View d,
+                MatmulOptions options = {});
+void matmul_add(CudaStream&, double alpha, ConstView a, ConstView b, double beta, ConstView c, View d,
+                MatmulOptions options = {});
+
 // Computes a linear layer: y [M, N] = x [M, K] weight [N, K]^T + bias [N], and its ReLU if `relu`. bias.data
 // may be null. y must not overlap an input. NaN passes through the ReLU of the CPU and of the plain CUDA
 // kernels. The fused ReLU of cuBLASLt maps NaN to 0.

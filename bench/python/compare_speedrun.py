@@ -5,12 +5,16 @@
     python3 bench/python/compare_speedrun.py --seeds 5 --python /path/to/python-with-torch --flags --epochs 4
 
 Each seed is one training of Convoy and, with --python, one of pytorch_speedrun.py with the same numbers on the same
-files, alternating. --block N alternates after N trainings, and PyTorch makes its N in one process. Of each side: the accuracy of the mean over six views (--tta), the seconds of the training and of
-this evaluation, and the seconds of the whole process, which include reading the images (of PyTorch, up to the end of the first training). The standard error is that of
-the mean. --python-compile MODE adds a side, PyTorch with torch.compile. --plot draws a histogram. Needs Python only; --python names an interpreter with torch and Pillow.
+files, alternating. --python-compile MODE adds a side, PyTorch with torch.compile. --block N alternates after N
+trainings, which each side makes in one process. Of each side: the accuracy of the mean over six views (--tta), the
+seconds of the training and of this evaluation, and the seconds from the start of the process to the end of its first
+training, which include reading the images. With --block, that first training is the warm-up of Convoy's process, and
+its seconds do not count; pytorch_speedrun.py has a warm-up of its own. The standard error is that of the mean. --plot
+draws a histogram. Needs Python only; --python names an interpreter with torch and Pillow.
 """
 
 import argparse
+import datetime
 import json
 import os
 import pathlib
@@ -29,18 +33,30 @@ COLORS = {"convoy": "#2a78b5", "pytorch": "#c2571a", "compiled": "#5f8f3e"}
 WIDTH, HEIGHT, MARGIN, BIN = 720, 260, 44, 0.1  # BIN: percent of accuracy
 
 
-def train_convoy(arguments, seed, seconds):
+def train_convoy(arguments, first, count, seconds):
+    """Trains with `count` seeds from `first` on in one process (--repeat). The first training has `process_seconds`, up
+    to its result. Of several, it is also the warm-up of the process, so that it has no `train_seconds`."""
     with tempfile.TemporaryDirectory() as out:
-        command = [arguments.convoy, "--model", arguments.model, "--seed", seed, "--out", out, "--tta",
+        out = pathlib.Path(out) / "run"
+        command = [arguments.convoy, "--model", arguments.model, "--seed", first, "--out", out, "--tta",
                    "--eval-every", 0, "--save-every", 1000000, "--threads", arguments.threads,
                    "--device", arguments.device, "--precision", arguments.precision, *arguments.flags]
         command += ["--data", arguments.data] if arguments.data else []
-        begin = time.monotonic()
+        command += ["--repeat", count] if count > 1 else []
+        begin = datetime.datetime.now(datetime.timezone.utc)
         run_to_end(command, seconds)
-        process_seconds = time.monotonic() - begin
-        events = map(json.loads, (pathlib.Path(out) / "log.jsonl").read_text().splitlines())
-        result = [event for event in events if event["event"] == "result"][-1]
-    return {**{figure: result[figure] for figure in FIGURES[:-1]}, "process_seconds": process_seconds}
+        runs = []
+        for seed in range(first, first + count):
+            directory = out / f"seed-{seed}" if count > 1 else out
+            events = map(json.loads, (directory / "log.jsonl").read_text().splitlines())
+            result = [event for event in events if event["event"] == "result"][-1]
+            runs.append({figure: result[figure] for figure in FIGURES[:-1]})
+            if seed == first:
+                end = datetime.datetime.fromisoformat(result["time"].replace("Z", "+00:00"))
+                runs[0]["process_seconds"] = (end - begin).total_seconds()
+        if count > 1:
+            runs[0]["cold_train_seconds"] = runs[0].pop("train_seconds")
+    return runs
 
 
 def train_pytorch(arguments, mode, first, count, seconds, directory):
@@ -52,7 +68,7 @@ def train_pytorch(arguments, mode, first, count, seconds, directory):
                                      seconds).out)
     begin = time.monotonic()
     out = run_to_end([arguments.python, PEER, "--config", config, "--data", pathlib.Path(arguments.data) / "cifar10",
-                      "--cache", directory / "images.pt", "--seed", first, "--seeds", count,
+                      "--cache", arguments.cache or directory / "images.pt", "--seed", first, "--seeds", count,
                       "--compile", mode, "--threads", arguments.threads, "--device", arguments.device,
                       "--precision", arguments.python_precision], seconds).out
     runs = [json.loads(line) for line in out.splitlines()]
@@ -72,27 +88,33 @@ def summary_of(runs):
 
 def compare(arguments):
     left = Deadline(arguments.time_limit).left
+    left_out = {}
     with tempfile.TemporaryDirectory() as directory:
 
         def run_block(before):
             first = arguments.first_seed + before * arguments.block
             count = min(arguments.block, arguments.first_seed + arguments.seeds - first)
-            found = {"convoy": [train_convoy(arguments, seed, left()) for seed in range(first, first + count)]}
+            found = {"convoy": train_convoy(arguments, first, count, left())}
             if arguments.python:
                 found["pytorch"] = train_pytorch(arguments, "no", first, count, left(), pathlib.Path(directory))
-            if arguments.python_compile:
-                found["compiled"] = train_pytorch(arguments, arguments.python_compile, first, count, left(),
-                                                  pathlib.Path(directory))
+            if arguments.python_compile and not left_out:
+                try:
+                    found["compiled"] = train_pytorch(arguments, arguments.python_compile, first, count, left(),
+                                                      pathlib.Path(directory))
+                except Unavailable as problem:
+                    left_out["compiled"] = str(problem)
             for side, runs in found.items():
                 for seed, run in enumerate(runs, first):
-                    print(f"  seed {seed}  {side:8s}{100 * run['tta_accuracy']:.2f} %  {run['train_seconds']:.1f} s",
+                    print(f"  seed {seed}  {side:8s}{100 * run['tta_accuracy']:.2f} %  "
+                          f"{run.get('train_seconds', run.get('cold_train_seconds')):.2f} s",
                           flush=True)
             return found
 
         found = collect_rounds(-(-arguments.seeds // arguments.block), left, run_block)
     figures = {"model": arguments.model, "device": arguments.device, "flags": arguments.flags,
                "threads": arguments.threads,
-               "sides": {side: summary_of([run for each in found for run in each[side]]) for side in found[0]}}
+               "sides": {side: summary_of([run for each in found for run in each.get(side, [])]) for side in found[0]},
+               "left_out": left_out}
     if arguments.plot:
         arguments.plot.write_text(histogram(figures))
     return figures
@@ -134,14 +156,20 @@ def with_error(entry, factor, digits):
     return f"{factor * entry['mean']:.{digits}f}{error}"
 
 
+def seconds(entry):
+    return with_error(entry, 1, 1 if entry["mean"] >= 10 else 3)
+
+
 def print_figures(figures):
     print(f"{figures['model']}, {figures['threads']} threads {' '.join(figures['flags'])}: mean ± standard error")
     print("| side | seeds | accuracy, six views (%) | one view (%) | training (s) | six views (s) | process (s) |")
     print("|---|---|---|---|---|---|---|")
     for side, entry in figures["sides"].items():
         print(f"| {side} | {entry['seeds']} | {with_error(entry['tta_accuracy'], 100, 2)} | "
-              f"{with_error(entry['test_accuracy'], 100, 2)} | {with_error(entry['train_seconds'], 1, 1)} | "
-              f"{with_error(entry['tta_seconds'], 1, 1)} | {with_error(entry['process_seconds'], 1, 1)} |")
+              f"{with_error(entry['test_accuracy'], 100, 2)} | {seconds(entry['train_seconds'])} | "
+              f"{seconds(entry['tta_seconds'])} | {seconds(entry['process_seconds'])} |")
+    for side, why in figures["left_out"].items():
+        print(f"{side} was left out: {why}")
 
 
 def parser():
@@ -155,6 +183,7 @@ def parser():
     flags.add_argument("--first-seed", type=int, default=1)
     flags.add_argument("--block", type=int, default=1, help="trainings of a side before the other one's")
     flags.add_argument("--python", help="interpreter with torch and Pillow: trains in PyTorch as well")
+    flags.add_argument("--cache", type=pathlib.Path, help="file of the images that PyTorch decodes, kept for other runs")
     flags.add_argument("--python-precision", default="fp32", choices=["fp32", "bf16", "fp16"], help="of PyTorch")
     flags.add_argument("--python-compile", metavar="MODE", help="of torch.compile, such as max-autotune: one more side")
     flags.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

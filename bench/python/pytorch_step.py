@@ -57,8 +57,8 @@ class Training:
         self.labels = torch.randint(0, 10, (arguments.batch_size,), device=self.device)
         if compiles:
             self.loss = torch.compile(self.loss, mode=arguments.compile)
-        if compiles_optimizer:
-            self.update = torch.compile(self.update, mode=arguments.compile)
+        # The first update makes the momenta. A CUDA graph would make them in memory that its next replay overwrites.
+        self.next_update = torch.compile(self.update, mode=arguments.compile) if compiles_optimizer else self.update
 
     def loss(self):
         with pytorch_precision.autocast(self.device, self.precision):
@@ -80,6 +80,7 @@ class Training:
             self.scaler.update()
         else:
             self.update()
+            self.update = self.next_update
         return loss
 
     def wait(self):

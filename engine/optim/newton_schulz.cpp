@@ -1,6 +1,7 @@
 #include "convoy/engine/optim/newton_schulz.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"
@@ -24,19 +25,20 @@ void newton_schulz(const Tensor& x, int steps) {
   const std::int64_t side = std::min(rows, columns);
   const Tensor square = Tensor::empty({x.size(0), side, side}, x.dtype(), x.context());  // A
   const Tensor polynomial = Tensor::empty_like(square);                                  // b A + c A^2
-  const Tensor product = Tensor::empty_like(x);
+  // Each step computes X from one tensor to the other one.
+  Tensor from = x, to = Tensor::empty_like(x);
   on(x.stream(), [&](auto& s) {
     for (int step = 0; step < steps; ++step) {
-      kernels::matmul(s, x.view(), x.view(), GradView(square.view()),
+      kernels::matmul(s, from.view(), from.view(), GradView(square.view()),
                       {.transpose_a = is_tall, .transpose_b = !is_tall});
-      kernels::matmul(s, square.view(), square.view(), GradView(polynomial.view()));
-      kernels::add(s, square.view(), polynomial.view(), polynomial.view(), kB, kC);
+      kernels::matmul_add(s, kC, square.view(), square.view(), kB, square.view(), polynomial.view());
       if (is_tall)
-        kernels::matmul(s, x.view(), polynomial.view(), GradView(product.view()));
+        kernels::matmul_add(s, 1, from.view(), polynomial.view(), kA, from.view(), to.view());
       else
-        kernels::matmul(s, polynomial.view(), x.view(), GradView(product.view()));
-      kernels::add(s, x.view(), product.view(), x.view(), kA, 1);
+        kernels::matmul_add(s, 1, polynomial.view(), from.view(), kA, from.view(), to.view());
+      std::swap(from, to);
     }
+    if (steps % 2 != 0) kernels::scale(s, from.view(), 1, GradView(x.view()));
   });
 }
 

@@ -79,6 +79,12 @@ void matmul(CpuStream& stream, ConstView a, ConstView b, GradView c, MatmulOptio
   });
 }
 
+void matmul_add(CpuStream& stream, double alpha, ConstView a, ConstView b, double beta, ConstView c, View d,
+                MatmulOptions options) {
+  matmul(stream, a, b, GradView(d), options);
+  add(stream, c, d, d, beta, alpha);
+}
+
 void linear_forward(CpuStream& stream, ConstView x, ConstView weight, ConstView bias, View y, bool relu) {
   if (is_half(y.dtype)) {  // rounds once, after the bias is added
     FloatCopies copies(stream);

@@ -13,10 +13,10 @@ struct Epilogue {
   bool relu = false;
 };
 
-/// Enqueues the GEMM by cuBLASLt. Returns false and does nothing if cuBLASLt has no algorithm. c must not be
-/// empty.
-bool multiply_by_library(CudaStream& stream, ConstView a, ConstView b, GradView c, MatmulOptions options,
-                         const Epilogue& epilogue = {}) {
+/// Enqueues the GEMM by cuBLASLt: c = act(sum.alpha op(a) op(b) + sum.beta sum.c + bias). Returns false and does
+/// nothing if cuBLASLt has no algorithm. c must not be empty.
+bool multiply_by_library(CudaStream& stream, ConstView a, ConstView b, View c, const cuda::WeightedSum& sum,
+                         MatmulOptions options, const Epilogue& epilogue = {}) {
   const GemmSizes sizes(a.shape, b.shape, c.shape, options);
   if (sizes.k == 0) return false;  // cuBLASLt does not support empty matrices
   const cuda::GemmProblem problem{
@@ -36,21 +36,34 @@ bool multiply_by_library(CudaStream& stream, ConstView a, ConstView b, GradView 
       .c_alignment = cuda::alignment_of(c.data),
       .bias_alignment = epilogue.bias != nullptr ? cuda::alignment_of(epilogue.bias) : 0};
   return stream.local<cuda::CublasLt>().multiply(
-      stream, problem, {.a = a.data, .b = b.data, .bias = epilogue.bias, .c = c.data}, c.mode);
+      stream, problem, {.a = a.data, .b = b.data, .bias = epilogue.bias, .c = c.data}, sum);
 }
 
 }  // namespace
 
 void matmul(CudaStream& stream, ConstView a, ConstView b, GradView c, MatmulOptions options) {
   if (!c.wanted() || c.numel() == 0) return;
-  if (!multiply_by_library(stream, a, b, c, options)) matmul_reference(stream, a, b, c, options);
+  const cuda::WeightedSum sum{.beta = c.mode == GradMode::accumulate ? 1.0 : 0.0, .c = c.data};
+  if (!multiply_by_library(stream, a, b, View{c.data, c.shape, c.dtype}, sum, options))
+    matmul_reference(stream, a, b, c, options);
+}
+
+void matmul_add(CudaStream& stream, double alpha, ConstView a, ConstView b, double beta, ConstView c, View d,
+                MatmulOptions options) {
+  if (d.numel() == 0) return;
+  const bool is_alike =
+      cuda::alignment_of(c.data) >= cuda::alignment_of(d.data);  // plans have one alignment for both
+  if (is_alike && multiply_by_library(stream, a, b, d, {.alpha = alpha, .beta = beta, .c = c.data}, options))
+    return;
+  matmul(stream, a, b, GradView(d), options);
+  add(stream, c, d, d, beta, alpha);
 }
 
 void linear_forward(CudaStream& stream, ConstView x, ConstView weight, ConstView bias, View y, bool relu) {
   if (y.numel() == 0) return;
   const MatmulOptions options{.transpose_b = true};
   const Epilogue epilogue{.bias = bias.data, .relu = relu};
-  if (multiply_by_library(stream, x, weight, GradView(y), options, epilogue)) return;
+  if (multiply_by_library(stream, x, weight, y, {.c = y.data}, options, epilogue)) return;
   matmul(stream, x, weight, GradView(y), options);
   if (bias.data != nullptr) {
     add_bias(stream, y, bias, y, relu);

@@ -1,7 +1,8 @@
 // kernels/pool2d.h on the GPU: one thread computes one pack of channels of one pixel of the result. In the
 // forward direction that is a pixel of y, in the backward direction a pixel of dx. A gradient is gathered
 // from the windows that cover the pixel, in row order, without atomics. The order is that of the CPU, so
-// every run gives the same bits. Overlapping windows are read again from the caches.
+// every run gives the same bits. Overlapping windows are read again from the caches. Where windows do not overlap,
+// the gradient of max pooling has a thread for each window, which reads it once.
 #include "convoy/kernels/pool2d.h"
 
 #include "convoy/kernels/cuda/primitives/windows.h"
@@ -125,6 +126,40 @@ __global__ void __launch_bounds__(kPoolBlock)
   store_narrow(to, sum);
 }
 
+/// The same for windows that do not overlap and have no padding. A cell is stride x stride pixels of the image, or
+/// fewer at its end, and has at most one window. One thread computes a pack of channels of a cell.
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kPoolBlock)
+    max_backward_cells_kernel(PackGrid cells, PoolWindows windows, GradMode mode, const T* dy,
+                              const std::uint8_t* taps, T* dx) {
+  const std::int64_t index = cuda::thread_index();
+  if (index >= cells.size()) return;
+  const PackCoordinates at = cells.coordinates(index);
+  const int kernel = windows.rows.kernel(), stride = windows.rows.stride();
+  const bool has_window = at.y < windows.rows.windows() && at.x < windows.columns.windows();
+  Pack<T, kWidth> slope{};
+  Pack<std::uint8_t, kWidth> chosen{};
+  if (has_window) {
+    const std::int64_t row = (at.image * windows.rows.windows() + at.y) * windows.columns.windows();
+    const std::int64_t offset = (row + at.x) * windows.channels + at.channel;
+    slope = load_pack<kWidth>(dy + offset);
+    chosen = load_pack<kWidth>(taps + offset);
+  }
+  const int bottom = std::min((at.y + 1) * stride, windows.rows.pixels());
+  const int right = std::min((at.x + 1) * stride, windows.columns.pixels());
+  for (int y = at.y * stride; y < bottom; ++y)
+    for (int x = at.x * stride; x < right; ++x) {
+      const int ky = y - at.y * stride, kx = x - at.x * stride;
+      const bool is_covered = has_window && ky < kernel && kx < kernel;
+      const std::int64_t pixel = (at.image * windows.rows.pixels() + y) * windows.columns.pixels() + x;
+      T* const to = dx + pixel * windows.channels + at.channel;
+      auto sum = initial<kWidth>(mode, to);
+      for (int i = 0; i < kWidth; ++i)
+        if (is_covered && chosen.values[i] == ky * kernel + kx) sum.values[i] += widen(slope.values[i]);
+      store_narrow(to, sum);
+    }
+}
+
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kPoolBlock)
     avg_forward_kernel(PackGrid grid, PoolWindows windows, const T* x, T* y) {
@@ -192,9 +227,22 @@ void max_pool2d_backward(CudaStream& stream, ConstView dy, ConstView taps, GradV
   dispatch_max(dx.shape, dx.dtype, taps.dtype, aligned, [&](auto zero, auto tap, auto width) {
     using T = decltype(zero);
     using Tap = decltype(tap);
+    const PoolWindows windows(dx.shape, dy.shape, options);
+    if constexpr (std::is_same_v<Tap, std::uint8_t>) {
+      if (options.stride >= options.kernel && options.padding == 0) {
+        const auto cells_of = [&](std::int64_t pixels) {
+          return (pixels + options.stride - 1) / options.stride;
+        };
+        const PackGrid cells({dx.shape[0], cells_of(dx.shape[1]), cells_of(dx.shape[2]), dx.shape[3]},
+                             width());
+        return launch(stream, blocks_for(cells.size(), kPoolBlock), kPoolBlock, 0,
+                      max_backward_cells_kernel<T, width()>, cells, windows, dx.mode, dy.as<T>(),
+                      taps.as<Tap>(), dx.as<T>());
+      }
+    }
     const PackGrid grid(dx.shape, width());
     launch(stream, blocks_for(grid.size(), kPoolBlock), kPoolBlock, 0, max_backward_kernel<T, Tap, width()>,
-           grid, PoolWindows(dx.shape, dy.shape, options), dx.mode, dy.as<T>(), taps.as<Tap>(), dx.as<T>());
+           grid, windows, dx.mode, dy.as<T>(), taps.as<Tap>(), dx.as<T>());
   });
 }
 

@@ -6,7 +6,7 @@
 
 namespace convoy::kernels {
 
-/// A fraction whose value is above / below, and lies between 0 and 1/2.
+/// A fraction, above / below, whose value is between 0 and 1/2.
 struct NormalQuotient {
   float above, below;
 };

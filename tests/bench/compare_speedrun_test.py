@@ -11,15 +11,20 @@ import unittest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench" / "python"
 
 CONVOY = f"""#!{sys.executable}
-import json, pathlib, sys
+import datetime, json, pathlib, sys
 value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
 if "--print-config" in sys.argv:
     print("epochs = 2")
 else:
-    seed = int(value("--seed"))
-    result = dict(event="result", test_accuracy=0.80 + 0.01 * seed, tta_accuracy=0.82 + 0.01 * seed, train_seconds=10 * seed,
-                  tta_seconds=1)
-    (pathlib.Path(value("--out")) / "log.jsonl").write_text(json.dumps(dict(event="start")) + chr(10) + json.dumps(result))
+    first, out = int(value("--seed")), pathlib.Path(value("--out"))
+    repeat = int(value("--repeat")) if "--repeat" in sys.argv else 1
+    for seed in range(first, first + repeat):
+        result = dict(event="result", time=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+                      test_accuracy=0.80 + 0.01 * seed, tta_accuracy=0.82 + 0.01 * seed, train_seconds=10 * seed,
+                      tta_seconds=1)
+        directory = out / f"seed-{{seed}}" if repeat > 1 else out
+        directory.mkdir(parents=True)
+        (directory / "log.jsonl").write_text(json.dumps(dict(event="start")) + chr(10) + json.dumps(result))
 """
 # Stands for the interpreter of pytorch_speedrun.py. Fails unless it gets the configuration of the other side.
 PYTORCH = f"""#!{sys.executable}
@@ -53,7 +58,7 @@ class CompareSpeedrun(unittest.TestCase):
         accuracy = figures["sides"]["convoy"]["tta_accuracy"]
         self.assertAlmostEqual(accuracy["mean"], 0.84)
         self.assertAlmostEqual(accuracy["standard_error"], 0.01 / 3**0.5)
-        self.assertIn("| convoy | 3 | 84.00 ± 0.58 | 82.00 ± 0.58 | 20.0 ± 5.8 | 1.0 ± 0.0 |", table)
+        self.assertIn("| convoy | 3 | 84.00 ± 0.58 | 82.00 ± 0.58 | 20.0 ± 5.8 | 1.000 ± 0.000 |", table)
         self.assertEqual(list(figures["sides"]), ["convoy"])
 
     def test_invalid_flags_are_refused_before_the_first_training(self):
@@ -69,7 +74,7 @@ class CompareSpeedrun(unittest.TestCase):
 
     def test_one_seed_has_no_error(self):
         table, _ = self.compare("--seeds", 1, "--first-seed", 2)
-        self.assertIn("| convoy | 1 | 84.00 | 82.00 | 20.0 | 1.0 |", table)
+        self.assertIn("| convoy | 1 | 84.00 | 82.00 | 20.0 | 1.000 |", table)
 
     def test_a_block_is_one_process_of_pytorch(self):
         table, figures = self.compare("--seeds", 5, "--block", 2, "--python", self.directory / "python",
@@ -78,6 +83,10 @@ class CompareSpeedrun(unittest.TestCase):
         for side, seconds in (("pytorch", 40), ("compiled", 30)):
             self.assertEqual(figures["sides"][side]["train_seconds"]["each"], [seconds] * 5)
             self.assertEqual(len(figures["sides"][side]["process_seconds"]["each"]), 3)  # one process for each block
+        convoy = figures["sides"]["convoy"]
+        self.assertEqual(convoy["train_seconds"]["each"], [20, 40, 50])  # a block of one training has no warm-up
+        self.assertEqual(len(convoy["process_seconds"]["each"]), 3)
+        self.assertEqual(len(convoy["tta_accuracy"]["each"]), 5)
 
     def test_pytorch_alternates_and_is_drawn(self):
         plot = self.directory / "plot.svg"

@@ -44,6 +44,8 @@ inline const ConvCase kConvCases[] = {
     {1, 8, 8, 4, 4, 3, 3, 3, 2},        // some windows contain only padding
     {2, 6, 6, 1, 16, 3, 3, 1, 1},       // grayscale images
     {2, 6, 6, 16, 1, 3, 3, 2, 0},       // one output channel
+    {3, 6, 7, 3, 24, 2, 2, 1, 0},       // a whitening layer
+    {2, 7, 5, 2, 8, 2, 4, 2, 1},        // windows of 16 values, not square, with padding
     {2, 4, 4, 3, 3, 1, 1, 1, 1},        // 1x1 with padding: a border that is only bias
     {1, 5, 9, 5, 7, 1, 5, 1, 2},        // not square
     {1, 5, 9, 5, 8, 1, 5, 1, 2},        // the same, with output channels that fill whole vectors

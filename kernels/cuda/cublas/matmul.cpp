@@ -40,12 +40,11 @@ cublasLtEpilogue_t epilogue(const GemmProblem& problem) {
 struct Factor {
   double f64;
   float f32;
+  explicit Factor(double value) : f64(value), f32(static_cast<float>(value)) {}
   const void* as(DType dtype) const {
     return dtype == DType::f64 ? static_cast<const void*>(&f64) : static_cast<const void*>(&f32);
   }
 };
-constexpr Factor kOne{.f64 = 1, .f32 = 1};
-constexpr Factor kZero{.f64 = 0, .f32 = 0};
 
 template <class T>
 void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, const T& value) {
@@ -157,15 +156,15 @@ const CublasLt::Plan& CublasLt::plan_for(const GemmProblem& problem, const void*
 }
 
 bool CublasLt::multiply(CudaStream& stream, const GemmProblem& problem, const Operands& operands,
-                        GradMode mode) {
+                        const WeightedSum& sum) {
   stream.make_current();
   const Plan& plan = plan_for(problem, operands.bias);
   if (!plan.algorithm.has_value()) return false;
   const Scratch workspace(stream, plan.algorithm->workspace_bytes);
-  const Factor& beta = mode == GradMode::accumulate ? kOne : kZero;
+  const Factor alpha(sum.alpha), beta(sum.beta);
   const GemmDescriptors& described = plan.descriptors;
-  CUBLAS_CHECK(cublasLtMatmul(handle_.get(), described.operation(), kOne.as(problem.dtype), operands.b,
-                              described.b(), operands.a, described.a(), beta.as(problem.dtype), operands.c,
+  CUBLAS_CHECK(cublasLtMatmul(handle_.get(), described.operation(), alpha.as(problem.dtype), operands.b,
+                              described.b(), operands.a, described.a(), beta.as(problem.dtype), sum.c,
                               described.c(), operands.c, described.c(), &plan.algorithm->algo,
                               workspace.as<void>(), plan.algorithm->workspace_bytes, stream.handle()));
   return true;

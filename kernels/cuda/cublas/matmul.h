@@ -45,6 +45,13 @@ struct Operands {
   void* c;
 };
 
+/// What a GEMM computes from the product: alpha product + beta c. c has the layout and the alignment of the result,
+/// and may be the result. It is not read if beta is 0.
+struct WeightedSum {
+  double alpha = 1, beta = 0;
+  const void* c = nullptr;
+};
+
 /// A deleter for std::unique_ptr that calls kDestroy.
 template <auto kDestroy>
 struct Destroyer {
@@ -103,13 +110,14 @@ class CublasLt {
 
   explicit CublasLt(CudaStream& stream, std::size_t workspace_limit = kWorkspaceLimit);
 
-  /// Enqueues the GEMM: c = …, or c += … in GradMode::accumulate. Returns false and does nothing if cuBLASLt
+  /// Enqueues the GEMM of the problem and the operands, with this sum. Returns false and does nothing if cuBLASLt
   /// has no algorithm for it. `stream` must be the constructor's stream.
   ///
   /// Always uses the first algorithm that the heuristics return, which depends only on the problem, the GPU
   /// and the version of cuBLASLt. Each algorithm adds in a fixed order. So results are reproducible bit for
   /// bit.
-  bool multiply(CudaStream& stream, const GemmProblem& problem, const Operands& operands, GradMode mode);
+  bool multiply(CudaStream& stream, const GemmProblem& problem, const Operands& operands,
+                const WeightedSum& sum);
 
   /// Returns the number of problems in the cache.
   std::size_t size() const { return plans_.size(); }

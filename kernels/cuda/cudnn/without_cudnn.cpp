@@ -6,7 +6,8 @@ namespace convoy::kernels {
 
 void conv2d_forward(CudaStream& stream, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options) {
-  conv2d_forward_reference(stream, x, filter, bias, y, options);
+  if (!conv2d_forward_direct(stream, x, filter, bias, y, options))
+    conv2d_forward_reference(stream, x, filter, bias, y, options);
 }
 
 void conv2d_backward_data(CudaStream& stream, ConstView dy, ConstView filter, GradView dx,

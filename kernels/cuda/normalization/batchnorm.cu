@@ -166,7 +166,9 @@ __global__ void __launch_bounds__(kChannelBlock)
                                (1 / std::sqrt(static_cast<double>(var[c]) + epsilon)));
 }
 
-constexpr int kNormalizeRows = 4;  // rows in flight
+/// Rows in flight. GELU takes more registers.
+template <bool kGelu>
+inline constexpr int kNormalizeRows = kGelu ? 2 : 4;
 
 // Reads x, and residual if it is not null; writes y. kGelu: the activation is a GELU, else that of has_relu.
 template <bool kGelu, int kWidth, class T>
@@ -182,7 +184,7 @@ __global__ void __launch_bounds__(kChannelBlock)
   const ChannelValues<C, kWidth> factors(factor + tile.channel);
   const ChannelValues<C, kWidth> offsets(offset + tile.channel);
   const std::int64_t stride = tile.row_stride * tiling.channels;
-  for_row_groups<kNormalizeRows>(tile, [&](auto count, std::int64_t row) {
+  for_row_groups<kNormalizeRows<kGelu>>(tile, [&](auto count, std::int64_t row) {
     const std::int64_t first = row * tiling.channels + tile.channel;
     RowPacks<T, kWidth, count()> in, added;
     in.load(x + first, stride);

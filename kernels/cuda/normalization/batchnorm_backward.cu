@@ -89,7 +89,8 @@ class UpstreamRows {
 
 /// Rows in flight: 128 bytes per thread of two arrays, or 96 of three, for which there are fewer registers.
 template <Derivative kDerivative>
-inline constexpr int kSumRows = kDerivative == Derivative::relu_of_y ? 2 : 4;
+inline constexpr int kSumRows =
+    kDerivative == Derivative::relu_of_y || kDerivative == Derivative::gelu_again ? 2 : 4;
 
 // Reads dy, x, and y if the derivative is that of y; writes partials [row_blocks, 2, C]: the sums of g and of g (x -
 // mean). Writes g too if `residual_gradient` is not null. The last block of each tile puts the results of its

@@ -102,10 +102,43 @@ class CudaMatmul : public testing::GpuTest {
     multiply(cuda_stream_of(gpu), gpu_a.view(), gpu_b.view(), c.grad(GradMode::accumulate), options);
     testing::expect_rounded_near(c.values(), expected, tolerance(multiply, kK, GradMode::accumulate));
   }
+
+  /// Compares a product that is scaled and added to another matrix. With an offset, cuBLASLt is not used.
+  void compare_sum(Sizes s, kernels::MatmulOptions options, std::size_t offset) {
+    constexpr double kAlpha = 2.0315, kBeta = -4.775;
+    const auto a = Array<T>::random(options.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
+    const auto b = Array<T>::random(options.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
+    const auto c = Array<T>::random({s.m, s.n}, 3);
+    CpuStream cpu({.threads = 1});
+    Array<double> expected({s.m, s.n});
+    kernels::matmul_add(cpu, kAlpha, a.template to<double>().view(), b.template to<double>().view(), kBeta,
+                        c.template to<double>().view(), expected.view(), options);
+    for (std::int64_t i = 0; i < expected.view().numel() && s.k == 0; ++i)
+      ASSERT_EQ(expected[static_cast<std::size_t>(i)],
+                kBeta * testing::value_of(c[static_cast<std::size_t>(i)]));
+
+    const DeviceContext gpu = DeviceContext::create_cuda(0);
+    const DeviceArray<T> gpu_a(gpu, a), gpu_b(gpu, b), gpu_c(gpu, c, offset),
+        d(gpu, Array<T>({s.m, s.n}, static_cast<T>(NAN)));
+    on(gpu.stream(), [&](auto& stream) {
+      kernels::matmul_add(stream, kAlpha, gpu_a.view(), gpu_b.view(), kBeta, gpu_c.view(), d.view(), options);
+    });
+    const double product = 4 * std::sqrt(static_cast<double>(s.k)) / 3;
+    testing::expect_rounded_near(d.values(), expected,
+                                 kAlpha * (dot_tolerance<T>(s.k) + testing::unit_roundoff<T>() * product) +
+                                     8 * testing::unit_roundoff<T>());
+  }
 };
 
 using Types = ::testing::Types<float, double, float16, bfloat16>;
 TYPED_TEST_SUITE(CudaMatmul, Types);
+
+TYPED_TEST(CudaMatmul, AddsAnotherMatrix) {
+  for (const Sizes s : kSizes)
+    for (const bool transposed : {false, true})
+      for (const std::size_t offset : {std::size_t{0}, std::size_t{1}})
+        this->compare_sum(s, {.transpose_a = transposed, .transpose_b = !transposed}, offset);
+}
 
 TYPED_TEST(CudaMatmul, BatchesAgreeWithSingleMatrices) {
   for (const auto& multiply :
@@ -257,7 +290,7 @@ class CublasGemm : public CudaMatmul<T> {
                                            .b = gpu_b.view().data,
                                            .bias = with_bias ? gpu_bias.view().data : nullptr,
                                            .c = c.view().data};
-    if (!library.multiply(cuda_stream_of(gpu), problem, operands, GradMode::overwrite)) return false;
+    if (!library.multiply(cuda_stream_of(gpu), problem, operands, {.c = operands.c})) return false;
     testing::expect_rounded_near(c.values(), expected, dot_tolerance<T>(s.k));
     return true;
   }
