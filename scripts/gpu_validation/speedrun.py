@@ -15,7 +15,8 @@ sys.path.insert(0, str(BENCH))
 import generated_images  # noqa: E402
 
 SEEDS = 50
-BLOCK = 10  # trainings of a side in a row; PyTorch makes them in one process, as the record's script does
+BLOCK = 25  # trainings of a side in one process, as the record's script makes them
+COMPILED = "reduce-overhead"  # max-autotune compiles for minutes
 # Of the training and the evaluation by six views: seconds, and the ratio to PyTorch's. Of a whole process: seconds.
 GOALS = {"seconds": 0.75, "ratio": 0.70, "process_seconds": 3.0}
 
@@ -28,12 +29,13 @@ def timed(side):
 def goal_rows(sides):
     """Returns [name, measured or None, goal, reached or None] for each goal."""
     seconds = timed(sides["convoy"])
-    # The shortest process: the first one also makes the plans that the others read.
+    # The shortest time to a result: the first process also makes the plans that the others read.
     process = min(sides["convoy"]["process_seconds"]["each"])
-    ratio = seconds / timed(sides["pytorch"]) if "pytorch" in sides else None
+    peers = [timed(sides[side]) for side in ("pytorch", "compiled") if side in sides]
+    ratio = seconds / min(peers) if peers else None
     return [[what, measured, goal, None if measured is None else measured <= goal]
             for what, measured, goal in (("seconds of training and six views", seconds, GOALS["seconds"]),
-                                         ("of PyTorch's seconds", ratio, GOALS["ratio"]),
+                                         ("of PyTorch's seconds, the faster of eager and compiled", ratio, GOALS["ratio"]),
                                          ("seconds of a process", process, GOALS["process_seconds"]))]
 
 
@@ -50,7 +52,7 @@ def flags_for(work, directory):
         raise NotHere(f"CONVOY_DATA='{data}' has no cifar10/ with class directories")
     return ["--data", data, "--model", "speedrun", "--precision", "bf16", "--seeds", SEEDS,
             "--block", BLOCK, "--python", work.python,
-            "--python-precision", "fp16"]
+            "--python-precision", "fp16", "--python-compile", COMPILED]
 
 
 def run(work):
