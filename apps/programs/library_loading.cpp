@@ -32,7 +32,9 @@ LibraryLoading::LibraryLoading(const DeviceContext& device, const Precision& pre
   if (device.kind() != DeviceKind::cuda) return;
   thread_ = std::jthread([index = device.device().index, precision] {
     try {
-      load_libraries(DeviceContext::create_cuda(index), precision);
+      const DeviceContext own = DeviceContext::create_cuda(index);
+      own.set_autotune(false);
+      load_libraries(own, precision);
     } catch (const std::exception&) {
       // Nothing depends on this step.
     }
