@@ -27,7 +27,7 @@ enum class NormActivation : std::uint8_t {
 struct BatchNormOptions {
   double epsilon = 1e-5;  // added to the variance
   double momentum = 0.1;  // as in PyTorch: running = (1 - momentum) running + momentum batch
-  NormActivation activation = NormActivation::none;
+  NormActivation activation = NormActivation::none;  // follows the addition of the residual
 };
 
 }  // namespace convoy
