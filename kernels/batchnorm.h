@@ -3,9 +3,9 @@
 //   y = act(gamma (x - mean) / sqrt(var + epsilon) + beta + residual)
 // x, y, residual and their gradients are [rows, C] or [N, H, W, C]; all other arguments are [C]. The [C]
 // arguments have the type in which kernels compute: f32 if x is bf16 or (on a GPU) f16, otherwise the type of
-// x. The result is rounded to the type of x once; with a GELU, its argument is rounded too. Statistics are computed about a shifted origin to avoid
-// cancellation for large means. The CPU accumulates them in f64. A GPU uses f32 for few rows and combines
-// these partial results in f64.
+// x. The result is rounded to the type of x once; with a GELU, its argument is rounded too. Statistics are
+// computed about a shifted origin, so that large means do not cancel, by the CPU in f64. A GPU uses f32 for
+// few rows and combines these partial results in f64.
 #pragma once
 
 #include <cstdint>

@@ -32,8 +32,8 @@ void conv2d_forward(CpuStream&, ConstView x, ConstView filter, ConstView bias, V
 void conv2d_forward(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y,
                     Conv2dOptions options);
 
-/// Does the same by a kernel for windows of at most 16 values. Returns false and does nothing for larger windows, more than
-/// 256 outputs, several groups, f64, and arrays that are not aligned for packs of channels. conv2d_forward() tries it.
+/// Does the same for windows of at most 16 values. Returns false and does nothing for larger windows, over 256
+/// outputs, groups, f64, and arrays not aligned for packs of channels. conv2d_forward() tries it.
 bool conv2d_forward_direct(CudaStream&, ConstView x, ConstView filter, ConstView bias, View y,
                            Conv2dOptions options);
 

@@ -5,10 +5,11 @@
     python3 bench/python/pytorch_speedrun.py --config config.toml --data data/cifar10 --seed 1
 
 With --seeds N, trains with N successive seeds in this process and prints a line for each. With --compile MODE, network
-and orthogonalization are compiled by torch.compile, as in the record's script (max-autotune). Reads the rates and all other numbers from a configuration of convoy-train, so that both sides use the same ones. --data
-is a directory with train/CLASS/* and test/CLASS/*. The first run decodes the images and stores them in --cache. The
-network computes in --precision, as autocast does. On a GPU, the images are in its memory before the time begins, and a
-few steps of another network choose cuDNN's algorithms, as in the record's script. Needs a Python interpreter with torch
+and orthogonalization are compiled by torch.compile, as in the record's script (max-autotune). Reads the rates and all
+other numbers from a configuration of convoy-train, so that both sides use the same ones. --data is a directory with
+train/CLASS/* and test/CLASS/*. The first run decodes the images and stores them in --cache. The network computes in
+--precision, as autocast does. On a GPU, the images are in its memory before the time begins, and a few steps choose
+cuDNN's algorithms before the network is initialized, as in the record's script. Needs a Python interpreter with torch
 and Pillow.
 """
 

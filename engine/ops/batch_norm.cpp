@@ -63,8 +63,8 @@ OpCost cost_of_batch_norm(const Variable& x, const Variable& gamma, const Variab
   if (source == Source::batch) cost.forward += detail::cost_of(x, {.flops = 4, .reads = 1});
   // Normalization: subtract, multiply, add. In inference: multiply, add.
   cost.forward += detail::cost_of(x, {.flops = (training ? 3 : 2) + r + m, .reads = 1 + r, .writes = 1});
-  // Without a residual, a GPU computes the derivative of the activation from x. With one, it reads y once, and writes the
-  // masked gradient for the residual, which then replaces dy and y. In inference both passes read y.
+  // Without a residual, a GPU computes the activation's derivative from x. With one, it reads y once, and writes
+  // the masked gradient for the residual, which then replaces dy and y. In inference both passes read y.
   const int y1 = m * (training ? r : 1), y2 = training ? 0 : m;
   // The sums of dy and of dy x̂, for the gradients of gamma and beta, and in training for dx.
   if (training || gamma.requires_grad() || beta.requires_grad())

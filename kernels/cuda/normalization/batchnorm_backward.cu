@@ -173,8 +173,8 @@ constexpr int kDataRows = 2;  // rows in flight in the second pass, of up to thr
 template <Derivative kDerivative>
 inline constexpr int kDataBlocksOfSm = kDerivative == Derivative::one ? 3 : 2;
 
-// Reads dy, y if the derivative is that of y, and x if the derivative or dx needs it; writes dx and dresidual. These may be
-// the same array, since dx is stored before dresidual is loaded.
+// Reads dy, y if the derivative is that of y, and x if the derivative or dx needs it; writes dx and dresidual.
+// These may be the same array, since dx is stored before dresidual is loaded.
 template <Derivative kDerivative, int kWidth, class T>
 __global__ void __launch_bounds__(kChannelBlock, kDataBlocksOfSm<kDerivative>)
     batch_norm_data_gradients_kernel(ChannelTiling tiling, Upstream<T> upstream, const T* x,
