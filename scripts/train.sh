@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/train.sh [flags of convoy-train]: installs missing packages, builds, and trains. Without flags it trains
+# scripts/train.sh [flags of convoy-train]: installs missing packages, builds the programs, and trains. Without flags it trains
 # speedrun-small on CIFAR-10, which takes two CPU cores a few minutes; if that data set is not available, on generated
 # shapes. A training that was stopped is resumed, and one that is finished prints its result again. --help lists the
 # flags. Uses the GPU if there is one and an nvcc to build for it, otherwise the CPU.
@@ -16,7 +16,11 @@ if has_gpu; then
     say "found a GPU but no nvcc (CUDA Toolkit) to build for it: training on the CPU"
   fi
 fi
-build "$preset" --target convoy-train convoy-evaluate convoy-predict convoy-export convoy-report minimal_cifar10
+# What the README and docs/getting-started.md run.
+programs=(convoy-train convoy-evaluate convoy-predict convoy-export convoy-report convoy-launch convoy-doctor
+          convoy-bench-allreduce minimal_cifar10 minimal_cifar10_ranks two_moons custom_op callbacks)
+build "$preset" --target "${programs[@]}"
+say "programs: $root/build/$preset/bin"
 arguments=(--fallback-shapes "$@")
 case " $* " in
   *" --resume"*) ;;

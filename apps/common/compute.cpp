@@ -17,7 +17,7 @@ void add_compute_flags(CommandLine& line, ComputeOptions& options) {
   line.group("Precision and device");
   line.add("device", &options.device, "Compute device: auto, cpu, cuda, cuda:N", {.value = "DEVICE"});
   line.add("threads", &options.threads, "CPU compute threads; 0: all available cores",
-           {.value = "N", .minimum = 0, .maximum = 1024});
+           {.value = "N", .minimum = 0, .maximum = 1024, .advanced = true});
 }
 
 void add_data_on_device_flag(CommandLine& line, ComputeOptions& options) {

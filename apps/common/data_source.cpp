@@ -91,7 +91,7 @@ void add_data_flags(CommandLine& line, DataOptions& options, const std::string& 
   line.group("Data");
   line.add("dataset", &options.dataset, "Data set",
            {.value = "NAME", .default_text = default_text, .choices = data::dataset_names()});
-  line.add("data", &options.data, "Data set directory, also that of torchvision's downloads",
+  line.add("data", &options.data, "Data set directory",
            {.value = "DIR", .default_text = "$CONVOY_DATA, ./data, or the user's cache"});
   line.add("download", &options.download, "Download of the official archive if the data set is not found",
            {.advanced = true});
@@ -102,7 +102,7 @@ void add_data_flags(CommandLine& line, DataOptions& options, const std::string& 
   line.add("skip-corrupt", &options.skip_corrupt,
            "Warning instead of an error for images that cannot be decoded", {.advanced = true});
   line.add("workers", &options.workers, "Data loader threads; 0: main thread",
-           {.value = "N", .minimum = 0, .maximum = 256});
+           {.value = "N", .minimum = 0, .maximum = 256, .advanced = true});
 }
 
 DataLocation locate_data(const DataOptions& options) {

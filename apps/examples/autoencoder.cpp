@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 using namespace convoy;
 
@@ -101,6 +102,10 @@ void train(const std::filesystem::path& directory, std::int64_t steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && argv[1][0] == '-') {
+    fmt::print("usage: autoencoder [directory, default data/cifar10] [steps, default 1000]\n");
+    return std::string_view(argv[1]) == "--help" ? 0 : 2;
+  }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     train(argc > 1 ? argv[1] : "data/cifar10", argc > 2 ? std::atoll(argv[2]) : 1000);

@@ -14,6 +14,7 @@
 #include <numbers>
 #include <random>
 #include <string>
+#include <string_view>
 
 using namespace convoy;
 
@@ -130,6 +131,10 @@ void train(const std::string& file, int steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && argv[1][0] == '-') {
+    fmt::print("usage: char_model [text file, default README.md] [steps, default 2000]\n");
+    return std::string_view(argv[1]) == "--help" ? 0 : 2;
+  }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     train(argc > 1 ? argv[1] : "README.md", argc > 2 ? std::atoi(argv[2]) : 2000);

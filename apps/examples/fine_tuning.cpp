@@ -10,6 +10,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 using namespace convoy;
 
@@ -88,9 +89,9 @@ void train(const std::string& run, const std::filesystem::path& images, std::int
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) {
-    fmt::print(stderr, "usage: fine_tuning RUN|none IMAGES [EPOCHS]\n");
-    return 2;
+  if (argc < 3 || argv[1][0] == '-') {
+    fmt::print("usage: fine_tuning RUN|none IMAGES [epochs, default 10]\n");
+    return argc == 2 && std::string_view(argv[1]) == "--help" ? 0 : 2;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <numbers>
 #include <random>
+#include <string_view>
 
 using namespace convoy;
 
@@ -66,6 +67,10 @@ double accuracy(nn::Module& net, const Moons& moons) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && argv[1][0] == '-') {
+    fmt::print("usage: two_moons [steps, default 400]\n");
+    return std::string_view(argv[1]) == "--help" ? 0 : 2;
+  }
   const int steps = argc > 1 ? std::atoi(argv[1]) : 400;
   const DeviceContext device = Device::best();
   const Moons train(512, 1, device), test(512, 2, device);

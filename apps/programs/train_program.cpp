@@ -5,13 +5,13 @@
 
 #include "convoy/apps/common/counted.h"
 #include "convoy/apps/common/input_spec.h"
-#include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/run_main.h"
 #include "convoy/apps/common/signals.h"
 #include "convoy/apps/launch/job.h"
 #include "convoy/apps/launch/launcher_link.h"
 #include "convoy/apps/launch/local_ranks.h"
+#include "convoy/apps/programs/library_loading.h"
 #include "convoy/apps/programs/programs.h"
 #include "convoy/apps/programs/repetitions.h"
 #include "convoy/apps/train/interop/translate.h"
@@ -292,7 +292,7 @@ int run_training(const std::string& program, TrainOptions& options, const Comman
   if (job.is_first()) directory.emplace(options);
   const bool resumes = take_from_checkpoint(options, directory ? &*directory : nullptr, job);
   std::optional<LibraryLoading> loading(std::in_place, device, parse_precision(options.precision));
-  const Setup setup = set_up(options, line, device, location, job, resumes);
+  Setup setup = set_up(options, line, device, location, job, resumes);
   loading.reset();
   job.verify_consistency(consistency_entries_of(setup));
   if (directory && !directory->checkpoint()) initialize_from_data(setup);

@@ -105,8 +105,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
   line.add(
       "init-from", &o.init_from,
-      "Initial parameters: a safetensors file, a checkpoint or a run (its best checkpoint); the last layer is new "
-      "if the number of classes differs",
+      "Initial parameters: a safetensors file, a checkpoint or a run; a new last layer if the number of classes differs",
       {.value = "FILE|DIR"});
   line.add(
       "activation-checkpointing", &o.activation_checkpointing,
@@ -120,10 +119,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            "Generated shapes data set if the data set is neither found nor downloaded", {.advanced = true});
   line.add(
       "augment", &o.augment,
-      "Augmentation: auto, none, or a comma-separated list of crop[=4], reflect, resized-crop[=8], flip, "
-      "alternating-flip, cutout[=8], jitter[=10]",
-      {.value = "LIST",
-       .default_text = "for photographs crop=4,flip (speedrun crop=2,reflect,alternating-flip), else none"});
+      "Augmentation: auto, none, or a list of crop[=4], reflect, resized-crop[=8], flip, alternating-flip, cutout[=8], "
+      "jitter[=10]",
+      {.value = "LIST", .default_text = "auto: photographs crop=4,flip (speedrun another), else none"});
   add_augmentation_flags(line, o.augmentation);
   line.add(
       "hardest", &o.hardest,
@@ -145,7 +143,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.group("Optimizer and schedule");
   line.add("epochs", &o.epochs, "Epochs; 0: until --max-steps",
            {.value = "N",
-            .default_text = "10; lenet on mnist 6, speedrun 8, speedrun-small 6; 0 with --max-steps",
+            .default_text = "10; speedrun 8, lenet on mnist 6; 0 with --max-steps",
             .minimum = 0,
             .maximum = 1e6});
   line.add("max-steps", &o.max_steps, "Maximum number of steps; 0: no limit", {.value = "N", .minimum = 0});
@@ -162,12 +160,10 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
            {.value = "NAME",
             .default_text = "sgd; muon for the speedrun networks",
             .choices = {"sgd", "adam", "adamw", "muon", "lars", "lamb"}});
-  line.add(
-      "lr", &o.lr, "Peak learning rate",
-      {.value = "RATE",
-       .default_text =
-           "sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24, speedrun-small 0.12), lars 8, lamb 0.02, else 0.001",
-       .minimum = 0});
+  line.add("lr", &o.lr, "Peak learning rate",
+           {.value = "RATE",
+            .default_text = "sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24), lars 8, lamb 0.02, else 0.001",
+            .minimum = 0});
   line.add(
       "sgd-lr", &o.sgd_lr,
       "Peak learning rate of the parameters that muon leaves to SGD: biases, norms and the last weight",
@@ -299,8 +295,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   add_data_on_device_flag(line, o.compute);
   add_cuda_graph_flag(line, o.compute);
   add_algorithm_flags(line, o.compute);
-  line.add("precision", &o.precision,
-           "Compute precision; bf16 and fp16 keep fp32 parameters; fp16 and tf32 require a GPU",
+  line.add("precision", &o.precision, "Compute precision; fp16 and tf32 require a GPU",
            {.value = "NAME", .choices = precision_names()});
   line.add("loss-scale", &o.loss_scale, "Loss scale of fp16: dynamic or a number",
            {.value = "dynamic|N", .advanced = true});
@@ -329,7 +324,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.group("Checkpoints and logging");
   line.add("out", &o.out, "Output directory", {.value = "DIR", .default_text = "runs/MODEL-DATASET"});
   line.add("resume", &o.resume, "Checkpoint directory to resume from; auto: the latest in --out",
-           {.value = "auto|DIR", .default_text = "none; auto after a restart by convoy-launch"});
+           {.value = "auto|DIR"});
   line.add("save-every", &o.save_every, "Checkpoint interval (steps); 0: each epoch",
            {.value = "STEPS", .default_text = "0; 200 with --overfit-batch", .minimum = 0, .advanced = true});
   line.add("keep-last", &o.keep_last, "Latest checkpoints to keep, in addition to the best; 0: all",

@@ -1,6 +1,7 @@
 #include "convoy/apps/train/setup.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 
 #include "convoy/apps/common/config_file.h"
@@ -67,10 +68,11 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
           .new_head = std::move(new_head)};
 }
 
-void initialize_from_data(const Setup& setup) {
+void initialize_from_data(Setup& setup) {
   constexpr std::int64_t kMaxImages = 5000, kMaxPixels = kMaxImages * 64 * 64;  // at most 246 MB of RGB
   const models::Entry& entry = models::find(setup.options.model);
   if (!entry.initialize_from_data || !setup.options.init_from.empty() || setup.data.train.size() == 0) return;
+  const auto begin = std::chrono::steady_clock::now();
   const Tensor& images = setup.data.train.images;
   const Shape image = setup.data.image_shape();
   const std::int64_t count = std::min({images.size(0), kMaxImages, kMaxPixels / (image[0] * image[1]) + 1});
@@ -83,6 +85,8 @@ void initialize_from_data(const Setup& setup) {
   kernels::augment(stream, images.view(), numbers.view(), numbers.view(),
                    setup.transform.evaluation().augment, {}, normalized.view());
   entry.initialize_from_data(setup.model, normalized);
+  setup.initialization_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 data::ImageSet first_batch(const data::ImageSet& set, std::int64_t count, std::uint64_t seed) {

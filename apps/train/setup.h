@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +24,9 @@ struct Setup {
   models::Model model;
   data::TransformSpec transform;
   std::vector<std::string> warnings;
-  bool resumes = false;  // from a checkpoint
-  std::string new_head;  // as load_initial_parameters() returns it
+  bool resumes = false;                               // from a checkpoint
+  std::string new_head;                               // as load_initial_parameters() returns it
+  std::optional<double> initialization_seconds = {};  // of initialize_from_data(), on the rank that called it
 };
 
 /// Makes the network of --model in the types of --precision. Unless the training `resumes` from a checkpoint,
@@ -40,8 +42,9 @@ Setup set_up(TrainOptions& options, const CommandLine& line, DeviceContext devic
 
 /// Calls the function of the model that sets initial values from training images (models::Entry), if it
 /// has one and --init-from is not given. Passes the first 5,000 images, or fewer if they are large. Rank 0
-/// calls this for a new training; Trainer::broadcast_state() copies the values to the other ranks.
-void initialize_from_data(const Setup& setup);
+/// calls this for a new training; Trainer::broadcast_state() copies the values to the other ranks. Sets
+/// initialization_seconds.
+void initialize_from_data(Setup& setup);
 
 /// Returns the images of the first global batch of a training, in its order: `count` images, or all if there
 /// are fewer.

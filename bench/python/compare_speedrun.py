@@ -7,10 +7,11 @@
 Each seed is one training of Convoy and, with --python, one of pytorch_speedrun.py with the same numbers on the same
 files, alternating. --python-compile MODE adds a side, PyTorch with torch.compile. --block N alternates after N
 trainings, which each side makes in one process. Of each side: the accuracy of the mean over six views (--tta), the
-seconds of the training and of this evaluation, and the seconds from the start of the process to the end of its first
-training, which include reading the images. With --block, that first training is the warm-up of Convoy's process, and
-its seconds do not count; pytorch_speedrun.py has a warm-up of its own. The standard error is that of the mean. --plot
-draws a histogram. Needs Python only; --python names an interpreter with torch and Pillow.
+seconds of the training, of this evaluation and of what the rule of the records times (both of them, and the whitening
+of the first layer, which PyTorch's seconds of training include), and the seconds from the start of the process to the
+end of its first training, which include reading the images. With --block, that first training is the warm-up of
+Convoy's process, and its seconds do not count; pytorch_speedrun.py has a warm-up of its own. The standard error is that
+of the mean. --plot draws a histogram. Needs Python only; --python names an interpreter with torch and Pillow.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import datetime
 import json
 import os
 import pathlib
+import platform
 import statistics
 import sys
 import tempfile
@@ -28,7 +30,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from comparison import Deadline, Unavailable, collect_rounds, conclude, run_to_end  # noqa: E402
 
 PEER = pathlib.Path(__file__).resolve().parent / "pytorch_speedrun.py"
-FIGURES = ("test_accuracy", "tta_accuracy", "train_seconds", "tta_seconds", "process_seconds")
+FIGURES = ("test_accuracy", "tta_accuracy", "train_seconds", "tta_seconds", "record_seconds", "process_seconds")
 COLORS = {"convoy": "#2a78b5", "pytorch": "#c2571a", "compiled": "#5f8f3e"}
 WIDTH, HEIGHT, MARGIN, BIN = 720, 260, 44, 0.1  # BIN: percent of accuracy
 
@@ -50,12 +52,14 @@ def train_convoy(arguments, first, count, seconds):
             directory = out / f"seed-{seed}" if count > 1 else out
             events = map(json.loads, (directory / "log.jsonl").read_text().splitlines())
             result = [event for event in events if event["event"] == "result"][-1]
-            runs.append({figure: result[figure] for figure in FIGURES[:-1]})
+            runs.append({figure: result[figure] for figure in FIGURES[:4]})
+            runs[-1]["record_seconds"] = sum(result.get(f"{part}_seconds", 0) for part in ("initialization", "train", "tta"))
             if seed == first:
                 end = datetime.datetime.fromisoformat(result["time"].replace("Z", "+00:00"))
                 runs[0]["process_seconds"] = (end - begin).total_seconds()
         if count > 1:
             runs[0]["cold_train_seconds"] = runs[0].pop("train_seconds")
+            del runs[0]["record_seconds"]
     return runs
 
 
@@ -73,6 +77,8 @@ def train_pytorch(arguments, mode, first, count, seconds, directory):
                       "--precision", arguments.python_precision], seconds).out
     runs = [json.loads(line) for line in out.splitlines()]
     ends = [run.pop("end") for run in runs]
+    for run in runs:
+        run["record_seconds"] = run["train_seconds"] + run["tta_seconds"]
     runs[0]["process_seconds"] = ends[0] - begin
     return runs
 
@@ -84,6 +90,20 @@ def summary_of(runs):
         error = statistics.stdev(each) / len(each) ** 0.5 if len(each) > 1 else None
         figures[figure] = {"mean": statistics.mean(each), "standard_error": error, "each": each}
     return figures
+
+
+def processor():
+    """Returns the name of this machine's processor."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(": ", 1)[1] for line in lines if line.startswith("model name")), platform.machine())
+
+
+def versions(arguments, seconds):
+    """Returns the versions of each side."""
+    found = {"convoy": run_to_end([arguments.convoy, "--version"], seconds).out.splitlines()}
+    if arguments.python:
+        found["pytorch"] = run_to_end([arguments.python, "-c", "import torch; print(torch.__version__)"], seconds).out.strip()
+    return found
 
 
 def compare(arguments):
@@ -112,7 +132,9 @@ def compare(arguments):
 
         found = collect_rounds(-(-arguments.seeds // arguments.block), left, run_block)
     figures = {"model": arguments.model, "device": arguments.device, "flags": arguments.flags,
-               "threads": arguments.threads,
+               "threads": arguments.threads, "precision": arguments.precision,
+               "python_precision": arguments.python_precision,
+               "date": datetime.date.today().isoformat(), "processor": processor(), "versions": versions(arguments, left()),
                "sides": {side: summary_of([run for each in found for run in each.get(side, [])]) for side in found[0]},
                "left_out": left_out}
     if arguments.plot:
@@ -162,12 +184,14 @@ def seconds(entry):
 
 def print_figures(figures):
     print(f"{figures['model']}, {figures['threads']} threads {' '.join(figures['flags'])}: mean ± standard error")
-    print("| side | seeds | accuracy, six views (%) | one view (%) | training (s) | six views (s) | process (s) |")
-    print("|---|---|---|---|---|---|---|")
+    print("| side | seeds | accuracy, six views (%) | one view (%) | training (s) | six views (s) | by the rule (s) | "
+          "process (s) |")
+    print("|---|---|---|---|---|---|---|---|")
     for side, entry in figures["sides"].items():
         print(f"| {side} | {entry['seeds']} | {with_error(entry['tta_accuracy'], 100, 2)} | "
               f"{with_error(entry['test_accuracy'], 100, 2)} | {seconds(entry['train_seconds'])} | "
-              f"{seconds(entry['tta_seconds'])} | {seconds(entry['process_seconds'])} |")
+              f"{seconds(entry['tta_seconds'])} | {seconds(entry['record_seconds'])} | "
+              f"{seconds(entry['process_seconds'])} |")
     for side, why in figures["left_out"].items():
         print(f"{side} was left out: {why}")
 

@@ -180,6 +180,8 @@ def compare(arguments):
         sides[name]["start_resident_bytes"] = start_bytes
     # Of the speed of the same side in the same round without neighbours.
     share_of_quiet = {side: ratios_by_round([each[side][0] for each in quiet], times[side]) for side in sides if quiet}
+    for side in sides if quiet else ():
+        sides[side]["quiet"] = summary(arguments.batch_size, [each[side][0] for each in quiet], {})
     memory_of = {side: memory_ratios(ours, sides[side]) for side in others}
     return {"model": arguments.model, "image_size": arguments.image_size, "batch_size": arguments.batch_size,
             "device": arguments.device, "precision": arguments.precision, "threads": arguments.threads,

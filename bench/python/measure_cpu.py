@@ -128,6 +128,7 @@ def as_run(stage, options):
         "compare_step.py": ["--convoy", programs / "convoy-train", "--python", options.python],
         "compare_loader.py": ["--convoy", programs / "convoy-bench-loader", "--python", options.python],
         "compare_ranks.py": ["--bench", programs / "convoy-bench-step", "--mpirun", options.mpirun],
+        "compare_overhead.py": ["--convoy", programs / "convoy-bench-overhead", "--python", options.python],
         "compare_accuracy.py": ["--convoy", programs / "convoy-train"],
     }[words[0]]
     return [sys.executable, "-B", BENCH / "python" / words[0], *words[1:], *extra, "--time-limit", stage.seconds]

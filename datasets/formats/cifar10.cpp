@@ -134,8 +134,7 @@ DataSet read_directories(const fs::path& directory, const ReadOptions& options) 
   if (load.image_size == 0) load.image_size = kCifarSide;
   DataSet data = load_class_directories(directories, directory, load);
   data.name = "cifar10";
-  data.note =
-      fmt::format("CIFAR-10 ({}) from {}", directories.all_jpeg() ? "JPEG" : "images", directory.string());
+  data.note = fmt::format("CIFAR-10 ({}) from {}", directories.all_jpeg() ? "JPEG" : "images", data.note);
   return data;
 }
 

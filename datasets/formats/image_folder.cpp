@@ -23,6 +23,7 @@ struct Decoded {
   Tensor images;                    // u8 [files, H, W, 3]; rows of corrupt files are unspecified
   std::vector<std::string> errors;  // one per file; empty: decoded
   std::int64_t chosen_size = 0;     // DataSet::chosen_size
+  std::int64_t resized = 0;         // images that have been scaled
   std::size_t corrupt() const {
     return static_cast<std::size_t>(
         std::count_if(errors.begin(), errors.end(), [](const std::string& error) { return !error.empty(); }));
@@ -51,6 +52,7 @@ std::optional<Decoded> decode_all(const ClassDirectories& directories, const std
                   .errors = std::vector<std::string>(directories.files.size())};
   auto* out = decoded.images.view().as<std::uint8_t>();
   std::atomic<bool> sizes_differ = false;
+  std::atomic<std::int64_t> resized = 0;
   const CpuStream stream({.threads = std::max(workers, 1)});
   parallel_for(stream, count, 1, [&](std::int64_t begin, std::int64_t end) {
     SquareResizer resizer(size.width);
@@ -62,7 +64,7 @@ std::optional<Decoded> decode_all(const ClassDirectories& directories, const std
         if (width == size.width && height == size.height)
           std::memcpy(target, pixels.rgb.data(), pixels.rgb.size());
         else if (resize)
-          resizer.run({pixels.rgb.data(), height, width, 3}, target);
+          resizer.run({pixels.rgb.data(), height, width, 3}, target), ++resized;
         else
           sizes_differ = true;
       } catch (const std::exception& error) {  // including bad_alloc: no exception may leave parallel_for
@@ -71,6 +73,7 @@ std::optional<Decoded> decode_all(const ClassDirectories& directories, const std
     }
   });
   if (sizes_differ) return std::nullopt;
+  decoded.resized = resized;
   return decoded;
 }
 
@@ -139,11 +142,14 @@ DataSet load_class_directories(const ClassDirectories& directories, const fs::pa
     if (!error.empty()) data.warnings.push_back("left out: " + error);
   if (directories.left_out.count() > 0) data.warnings.push_back(directories.left_out.text());
   data.chosen_size = decoded.chosen_size;
+  const std::string scaled =
+      fmt::format("{} of {} images scaled and cropped to {} x {} pixels", decoded.resized,
+                  directories.files.size(), decoded.images.size(2), decoded.images.size(1));
   if (data.chosen_size > 0)
-    data.warnings.push_back(
-        fmt::format("the sizes of the images differ: each one is scaled and cropped to {0} x {0} pixels; "
-                    "ReadOptions::image_size sets another size",
-                    data.chosen_size));
+    data.warnings.push_back(fmt::format(
+        "the sizes of the images differ ({}); ReadOptions::image_size sets another size", scaled));
+  data.note = directory.string();
+  if (decoded.resized > 0 && data.chosen_size == 0) data.note += fmt::format(" ({})", scaled);
   return data;
 }
 
@@ -152,7 +158,6 @@ DataSet read_image_folder(const fs::path& directory, const ReadOptions& options)
   const ClassDirectories directories = scan_class_directories(directory, options);
   DataSet data = load_class_directories(directories, directory, options);
   data.name = "folder";
-  data.note = directory.string();
   if (directories.is_split)
     data.note += fmt::format(" ({:.0f}% of each class for testing, drawn with seed {})",
                              options.test_fraction * 100, options.seed);

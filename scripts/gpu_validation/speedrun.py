@@ -22,8 +22,8 @@ GOALS = {"seconds": 0.75, "ratio": 0.70, "process_seconds": 3.0}
 
 
 def timed(side):
-    """Returns the seconds that the record's rule counts: the training, and the evaluation by six views."""
-    return side["train_seconds"]["mean"] + side["tta_seconds"]["mean"]
+    """Returns the seconds that the record's rule counts: the whitening, the training, and the evaluation by six views."""
+    return side["record_seconds"]["mean"]
 
 
 def goal_rows(sides):

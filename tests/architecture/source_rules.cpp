@@ -99,6 +99,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"bench/step", {"bench/counted", "apps/doctor", "apps/train/report"}},
     {"bench/layers", {"bench/overlap", "bench/step"}},
     {"bench/loader", {"bench/step"}},
+    {"bench/overhead", {"bench/step"}},
     {"tests/testing/source_tree", {}},
     {"tests/testing/support",
      {"tests/testing/source_tree", "engine/io", "comm/transport/hierarchical", "comm/transport/thread",
@@ -151,7 +152,8 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/faults", {"engine/io", "tests/testing/support"}},
     {"tests/package/all_libraries", {}},
     {"tests/package/engine_only", {}},
-    {"tests/bench", {"bench/collectives", "bench/kernels", "bench/layers", "bench/loader", "tests/apps"}},
+    {"tests/bench",
+     {"bench/collectives", "bench/kernels", "bench/layers", "bench/loader", "bench/overhead", "tests/apps"}},
 };
 
 // Outside kernels/base and kernels/runtime: sources that differ between versions of a library, or between processors.

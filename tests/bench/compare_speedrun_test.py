@@ -15,13 +15,15 @@ import datetime, json, pathlib, sys
 value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
 if "--print-config" in sys.argv:
     print("epochs = 2")
+elif "--version" in sys.argv:
+    print("convoy 1")
 else:
     first, out = int(value("--seed")), pathlib.Path(value("--out"))
     repeat = int(value("--repeat")) if "--repeat" in sys.argv else 1
     for seed in range(first, first + repeat):
         result = dict(event="result", time=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
                       test_accuracy=0.80 + 0.01 * seed, tta_accuracy=0.82 + 0.01 * seed, train_seconds=10 * seed,
-                      tta_seconds=1)
+                      tta_seconds=1, initialization_seconds=0.5)
         directory = out / f"seed-{{seed}}" if repeat > 1 else out
         directory.mkdir(parents=True)
         (directory / "log.jsonl").write_text(json.dumps(dict(event="start")) + chr(10) + json.dumps(result))
@@ -30,6 +32,8 @@ else:
 PYTORCH = f"""#!{sys.executable}
 import json, pathlib, sys, time
 value = lambda flag: sys.argv[sys.argv.index(flag) + 1]
+if sys.argv[1] == "-c":
+    sys.exit(print("2.0"))
 assert pathlib.Path(value("--config")).read_text() == "epochs = 2\\n"
 for seed in range(int(value("--seeds"))):
     print(json.dumps(dict(test_accuracy=0.8, tta_accuracy=0.84, train_seconds=40 if value("--compile") == "no" else 30,
@@ -58,8 +62,9 @@ class CompareSpeedrun(unittest.TestCase):
         accuracy = figures["sides"]["convoy"]["tta_accuracy"]
         self.assertAlmostEqual(accuracy["mean"], 0.84)
         self.assertAlmostEqual(accuracy["standard_error"], 0.01 / 3**0.5)
-        self.assertIn("| convoy | 3 | 84.00 ± 0.58 | 82.00 ± 0.58 | 20.0 ± 5.8 | 1.000 ± 0.000 |", table)
+        self.assertIn("| convoy | 3 | 84.00 ± 0.58 | 82.00 ± 0.58 | 20.0 ± 5.8 | 1.000 ± 0.000 | 21.5 ± 5.8 |", table)
         self.assertEqual(list(figures["sides"]), ["convoy"])
+        self.assertEqual(figures["versions"], {"convoy": ["convoy 1"]})
 
     def test_invalid_flags_are_refused_before_the_first_training(self):
         for flags, what in ((("--seeds", "0"), "--seeds: found 0, expected 1 or more"),
@@ -74,7 +79,7 @@ class CompareSpeedrun(unittest.TestCase):
 
     def test_one_seed_has_no_error(self):
         table, _ = self.compare("--seeds", 1, "--first-seed", 2)
-        self.assertIn("| convoy | 1 | 84.00 | 82.00 | 20.0 | 1.000 |", table)
+        self.assertIn("| convoy | 1 | 84.00 | 82.00 | 20.0 | 1.000 | 21.5 |", table)
 
     def test_a_block_is_one_process_of_pytorch(self):
         table, figures = self.compare("--seeds", 5, "--block", 2, "--python", self.directory / "python",
@@ -85,6 +90,7 @@ class CompareSpeedrun(unittest.TestCase):
             self.assertEqual(len(figures["sides"][side]["process_seconds"]["each"]), 3)  # one process for each block
         convoy = figures["sides"]["convoy"]
         self.assertEqual(convoy["train_seconds"]["each"], [20, 40, 50])  # a block of one training has no warm-up
+        self.assertEqual(convoy["record_seconds"]["each"], [21.5, 41.5, 51.5])
         self.assertEqual(len(convoy["process_seconds"]["each"]), 3)
         self.assertEqual(len(convoy["tta_accuracy"]["each"]), 5)
 

@@ -75,12 +75,14 @@ TEST(ImageFolder, KeepsASharedSizeAndOtherwiseResizesTo224) {
   EXPECT_EQ(given.image_shape(), (Shape{5, 5, 3}));
   EXPECT_EQ(given.chosen_size, 0);
   EXPECT_TRUE(given.warnings.empty());
+  EXPECT_THAT(given.note, HasSubstr(" (4 of 4 images scaled and cropped to 5 x 5 pixels)"));
   directory.write("a/9.png", picture(9, 3, 6));
   const data::DataSet data = data::read_image_folder(directory.path());
   EXPECT_EQ(data.image_shape(), (Shape{224, 224, 3}));
   EXPECT_EQ(data.chosen_size, 224);
   EXPECT_THAT(data.warnings,
-              ::testing::ElementsAre(HasSubstr("224 x 224 pixels; ReadOptions::image_size sets")));
+              ::testing::ElementsAre(HasSubstr(
+                  "(5 of 5 images scaled and cropped to 224 x 224 pixels); ReadOptions::image_size sets")));
   EXPECT_EQ(data.train.size() + data.test.size(), 5);
 }
 

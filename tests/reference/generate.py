@@ -27,6 +27,7 @@ import recipe
 import schedules
 import speedrun
 import vision_transformer
+import weight_average
 
 DIRECTORY = pathlib.Path(__file__).parent
 
@@ -57,6 +58,7 @@ def main() -> None:
     save("rand_augment.safetensors", rand_augment.compute())
     save("schedules.safetensors", schedules.compute())
     save("vision_transformer.safetensors", vision_transformer.compute())
+    save("weight_average.safetensors", weight_average.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]
     (DIRECTORY / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -4,6 +4,7 @@ import torch
 from torch.optim import lr_scheduler as schedulers
 
 PEAK, STEPS, STEPS_PER_EPOCH, WARMUP = 0.4, 60, 10, 6
+RISE = 18  # steps of `triangle`
 
 
 def rates(make, every: int = 1) -> torch.Tensor:
@@ -23,6 +24,12 @@ def warmup_and_cosine(optimizer):
     rise = schedulers.LinearLR(optimizer, 1 / (WARMUP + 1), 1, WARMUP)
     fall = schedulers.CosineAnnealingLR(optimizer, STEPS - WARMUP, eta_min=0.01)
     return schedulers.SequentialLR(optimizer, [rise, fall], [WARMUP])
+
+
+def triangle(optimizer):
+    rise = schedulers.LinearLR(optimizer, 1 / (RISE + 1), 1, RISE)
+    fall = schedulers.LinearLR(optimizer, 1, 0.1, STEPS - RISE)
+    return schedulers.SequentialLR(optimizer, [rise, fall], [RISE])
 
 
 def plateau(losses: torch.Tensor) -> torch.Tensor:
@@ -46,6 +53,7 @@ def compute() -> dict:
         "plateau": plateau(losses),
         "cosine": rates(warmup_and_cosine),
         "linear": rates(lambda o: schedulers.LinearLR(o, 1, 0.1, STEPS)),
+        "triangle": rates(triangle),
         "step": rates(lambda o: schedulers.MultiStepLR(o, [15, 45], gamma=0.3)),
         "exponential": rates(lambda o: schedulers.ExponentialLR(o, gamma=0.8), every=STEPS_PER_EPOCH),
         "polynomial": rates(lambda o: schedulers.PolynomialLR(o, STEPS, power=0.9)),

@@ -24,7 +24,7 @@ add_custom_target(broken ALL COMMAND false)  # train.sh builds the named targets
 def built_targets():
     """The targets that train.sh builds."""
     script = (ROOT / "scripts" / "train.sh").read_text()
-    return re.search(r'^build "\$preset" --target (.*)$', script, re.MULTILINE).group(1).split()
+    return re.search(r"^programs=\(([^)]*)\)$", script, re.MULTILINE).group(1).split()
 
 
 class TrainScript(unittest.TestCase):
@@ -65,6 +65,7 @@ class TrainScript(unittest.TestCase):
         result = self.train("--epochs", "2")
         self.assertEqual(result.stdout.split(), ["convoy-train", "--fallback-shapes", "--epochs", "2", "--resume", "auto", "--model", "speedrun-small"])
         self.assertEqual(result.returncode, 3, result.stderr)  # that of the program
+        self.assertIn(f"programs: {self.root}/build/release/bin", result.stderr)
         built = sorted(path.name for path in (self.root / "build" / "release" / "bin").iterdir())
         self.assertEqual(built, sorted(built_targets()))
 
@@ -87,9 +88,9 @@ class TrainScript(unittest.TestCase):
         self.assertEqual(result.stdout, "")
 
     def test_the_targets_are_those_of_the_programs(self):
-        declared = " ".join(path.read_text() for path in (ROOT / "apps").rglob("CMakeLists.txt"))
+        declared = " ".join(path.read_text() for path in (*ROOT.glob("apps/CMakeLists.txt"), ROOT / "bench" / "CMakeLists.txt"))
         for target in built_targets():
-            self.assertRegex(declared, rf"(target_sources\(|examples/){re.escape(target)}[. ]")
+            self.assertRegex(declared, rf"(target_sources\(|examples/|add_executable\(){re.escape(target)}[. ]")
 
 
 if __name__ == "__main__":

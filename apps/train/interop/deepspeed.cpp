@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "convoy/apps/train/interop/translate.h"
+#include "convoy/apps/train/tuning/parameter_rules.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
 
@@ -32,17 +33,11 @@ constexpr std::array kSgdParameters = {
     SameMeaning{"optimizer.params.weight_decay", "weight-decay", "0"},
 };
 constexpr std::array kBuiltIn = {
-    BuiltIn{"optimizer.params.bias_correction", "true"},
-    BuiltIn{"optimizer.params.amsgrad", "false"},
-    BuiltIn{"optimizer.params.dampening", "0"},
-    BuiltIn{"optimizer.params.eps_inside_sqrt", "false"},
-    BuiltIn{"scheduler.params.warmup_min_lr", "0"},
-    BuiltIn{"scheduler.params.warmup_min_ratio", "0"},
-    BuiltIn{"scheduler.params.cos_min_ratio", "0"},
-    BuiltIn{"scheduler.params.warmup_type", "linear"},
-    BuiltIn{"fp16.initial_scale_power", "16"},
-    BuiltIn{"fp16.loss_scale_window", "2000"},
-    BuiltIn{"fp16.min_loss_scale", "1"},
+    BuiltIn{"optimizer.params.bias_correction", "true"}, BuiltIn{"optimizer.params.amsgrad", "false"},
+    BuiltIn{"optimizer.params.dampening", "0"},          BuiltIn{"optimizer.params.eps_inside_sqrt", "false"},
+    BuiltIn{"scheduler.params.warmup_min_lr", "0"},      BuiltIn{"scheduler.params.warmup_min_ratio", "0"},
+    BuiltIn{"scheduler.params.warmup_type", "linear"},   BuiltIn{"fp16.initial_scale_power", "16"},
+    BuiltIn{"fp16.loss_scale_window", "2000"},           BuiltIn{"fp16.min_loss_scale", "1"},
 };
 /// A key that is an error if it is true, and what to use.
 struct Refused {
@@ -122,6 +117,23 @@ void translate_scheduler(const TrainOptions& options, Translation& file) {
   if (!given && is_auto) return;
   const std::int64_t warmup = given.value_or(1000);  // DeepSpeed's default
   file.set("warmup", fmt::format("{}steps", warmup), fmt::format("{} {}", key, warmup));
+}
+
+/// Sets the minimum of the cosine schedule, which DeepSpeed gives as a fraction of the optimizer's rate.
+void translate_minimum(const TrainOptions& options, Translation& file) {
+  const std::string key = "scheduler.params.cos_min_ratio";
+  const std::optional<std::string> text = file.take(key);
+  if (!text) return;
+  const std::vector<double> ratio = parse_numbers(*text);
+  if (ratio.size() != 1 || ratio[0] < 0 || ratio[0] > 1) file.refuse(key, *text, "a number from 0 to 1");
+  if (options.schedule != "cosine")
+    file.note_ignored(
+        fmt::format("{} {} (found --schedule {})", key, *text, options.schedule.value_or("none")));
+  else if (!options.lr)
+    file.note_ignored(
+        fmt::format("{} {} (no rate to take a fraction of: add optimizer.params.lr)", key, *text));
+  else
+    file.set("min-lr", fmt::format("{}", ratio[0] * *options.lr), fmt::format("{} {}", key, *text));
 }
 
 /// Takes the limits of the trust ratio, which Convoy's LAMB does not have. Other limits than the defaults are errors.
@@ -236,6 +248,7 @@ void translate_deepspeed(const TrainOptions& options, Translation& file) {
   translate_zero_stage(file, "zero_optimization.stage");
   translate_scheduler(options, file);
   translate_optimizer(options, file);
+  translate_minimum(options, file);
   file.set_all(kSameMeaning);
   file.check_built_in(kBuiltIn);
 }

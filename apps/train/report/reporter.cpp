@@ -1,6 +1,8 @@
 #include "convoy/apps/train/report/reporter.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -12,6 +14,7 @@
 
 namespace convoy {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 namespace {
@@ -79,6 +82,19 @@ Json settings_to_json(TrainOptions options) {
     settings[flag.name] = std::move(value);
   }
   return settings;
+}
+
+/// Returns how to call a program of this directory: by its name if a shell finds it under that name, else by its path.
+std::string command_of(const std::string& name) {
+  std::error_code error;
+  const fs::path own = fs::read_symlink("/proc/self/exe", error).parent_path() / name;
+  if (error || !fs::exists(own, error)) return name;
+  const char* const path = std::getenv("PATH");
+  std::istringstream directories(path == nullptr ? "" : path);
+  for (std::string directory; std::getline(directories, directory, ':');)
+    if (fs::exists(fs::path(directory) / name, error)) return name;
+  const std::string relative = fs::proximate(own, error).string();
+  return error || relative.starts_with("..") ? own.string() : relative;
 }
 
 }  // namespace
@@ -222,13 +238,14 @@ Json result_of(const Setup& setup, const Trainer& trainer, const Job& job) {
                  {"optimizer_bytes", trainer.optimizer_bytes()},
                  {"gradient_bytes", trainer.gradient_bytes()},
                  {"parameters_hash", io::parameters_hash(setup.model.root())}};
+  if (setup.initialization_seconds) result["initialization_seconds"] = *setup.initialization_seconds;
   if (setup.options.patience > 0)
     result["stopped_early"] = trainer.is_out_of_patience() && state.step < trainer.total_steps();
   return result;
 }
 
 void print_result(const Json& result, const std::string& out, const std::string& program) {
-  const std::string predict = program == "convoy-train" ? "convoy-predict" : program + " predict";
+  const std::string predict = program == "convoy-train" ? command_of("convoy-predict") : program + " predict";
   const auto percent = [&](const char* key) {
     return fmt::format("{:.2f}%", result[key].get<double>() * 100);
   };
@@ -250,7 +267,7 @@ void print_result(const Json& result, const std::string& out, const std::string&
   table.emplace_back("parameters", fmt::format("hash {}", result["parameters_hash"].get<std::string>()));
   table.emplace_back("output", out);
   table.emplace_back("predict with", fmt::format("{} --checkpoint {} IMAGE...", predict, out));
-  table.emplace_back("report with", fmt::format("convoy-report {}", out));
+  table.emplace_back("report with", fmt::format("{} {}", command_of("convoy-report"), out));
   fmt::print("\n");
   print_table(table);
 }

@@ -77,6 +77,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--pretrained"}, 2, "did you mean '--init-from'?"},
         Mistake{{"--early-stopping", "3"}, 2, "did you mean '--patience'?"},
         Mistake{{"--val-split", "0.1"}, 2, "did you mean '--validation'?"},
+        Mistake{{"--betas", "0.9", "0.99"}, 2, "did you mean '--adam-betas'?"},
+        Mistake{{"--mixup_alpha", "0.2"}, 2, "did you mean '--mixup'?"},
+        Mistake{{"--model-ema"}, 2, "did you mean '--ema'?"},
+        Mistake{{"--gradient-checkpointing"}, 2, "did you mean '--activation-checkpointing'?"},
+        Mistake{
+            {"--hostfile", "hosts"}, 2, "unknown flag; hosts come from the launcher: mpirun --hostfile FILE"},
+        Mistake{{"--wandb"}, 2, "unknown flag; convoy-report RUN --tensorboard DIR writes event files"},
         Mistake{{"--deepspeed_config", "x.json"}, 2, "did you mean '--deepspeed-config'?"},
         Mistake{{"--xyz"}, 2, "--xyz: unknown flag (--help-all lists all flags)"},
         Mistake{{"resnet20"}, 2, "'resnet20': unexpected argument"},
@@ -293,12 +300,10 @@ TEST(Help, ShowsDefaultsOfTraining) {
       {"--model NAME", "[default: resnet20]"},
       {"--init-from FILE", "[default: none]"},
       {"--[no-]download", "[default: true]"},
-      {"--augment LIST",
-       "[default: for photographs crop=4,flip (speedrun crop=2,reflect,alternating-flip), else none]"},
-      {"--epochs N", "[default: 10; lenet on mnist 6, speedrun 8, speedrun-small 6; 0 with --max-steps]"},
+      {"--augment LIST", "[default: auto: photographs crop=4,flip (speedrun another), else none]"},
+      {"--epochs N", "[default: 10; speedrun 8, lenet on mnist 6; 0 with --max-steps]"},
       {"--lr RATE",
-       "[default: sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24, speedrun-small 0.12), lars 8, lamb 0.02, else "
-       "0.001]"},
+       "[default: sgd 0.2 (lenet 0.05), muon 0.02 (speedrun 0.24), lars 8, lamb 0.02, else 0.001]"},
       {"--devices N", "[default: 1]"},
       {"--comm-timeout SECONDS", "[default: 300]"},
       {"--grad-dtype NAME", "[default: the type they are computed in]"},
@@ -314,6 +319,11 @@ TEST(Help, ShowsDefaultsOfTraining) {
         std::regex_replace(result.out.substr(entry, next - entry), std::regex("\\s+"), " ");
     EXPECT_THAT(text, HasSubstr(shown)) << flag;
   }
+}
+
+TEST(Help, OfTheTrainingFitsOnOneScreen) {
+  const ProcessResult result = run_program({program("convoy-train"), "--help"});
+  EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 64);
 }
 
 TEST(Help, VersionIsTheProjectVersion) {

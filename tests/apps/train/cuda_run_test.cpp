@@ -192,6 +192,34 @@ TEST_F(CudaRun, ActivationCheckpointingGivesTheSameParametersInAGraph) {
   EXPECT_EQ(hash("checkpointed", {"--activation-checkpointing"}), hash("plain", {}));
 }
 
+// The step is captured once before the first bias is frozen, and once after it.
+TEST_F(CudaRun, TheSpeedRecipeComputesTheSameInGraphs) {
+  const auto hash = [&](const std::string& out, const char* graph) {
+    const Arguments flags = {"--device",
+                             "cuda",
+                             "--deterministic",
+                             "--model",
+                             "speedrun-small",
+                             "--batch-size",
+                             "2",
+                             "--max-steps",
+                             "9",
+                             "--eval-every",
+                             "0",
+                             "--precision",
+                             "fp16",
+                             "--freeze",
+                             "whiten=0.03",
+                             "--no-tta",
+                             graph};
+    const ProcessResult run = run_program(workshop.train_arguments(out, flags), gpus(1));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_TRUE(workshop.events(out, "warning").empty()) << "not captured";
+    return workshop.result(out)["parameters_hash"].get<std::string>();
+  };
+  EXPECT_EQ(hash("replayed", "--cuda-graph"), hash("eager", "--no-cuda-graph"));
+}
+
 TEST_F(CudaRun, MixedBatchesAreTheSameFromTheHostTheDeviceAndAGraph) {
   const Arguments flags = {
       "--device", "cuda",      "--deterministic", "--mixup",          "0.5", "--cutmix",

@@ -211,8 +211,16 @@ TEST_F(ForeignConfig, Schedulers) {
     "params": {"warmup_num_steps": 50, "total_num_steps": 1000, "cos_min_ratio": 0.01}}})",
             {"--epochs", "3"});
   EXPECT_EQ(flags, (Flags{{"epochs", "3"}, {"schedule", "'cosine'"}, {"warmup", "'50steps'"}}));
-  EXPECT_THAT(ignored, AllOf(HasSubstr("total_num_steps 1000 (the schedule ends with --epochs 3)"),
-                             HasSubstr("cos_min_ratio 0.01 (Convoy has 0)")));
+  EXPECT_THAT(
+      ignored,
+      AllOf(HasSubstr("total_num_steps 1000 (the schedule ends with --epochs 3)"),
+            HasSubstr("cos_min_ratio 0.01 (no rate to take a fraction of: add optimizer.params.lr)")));
+
+  deepspeed(
+      R"({"optimizer": {"type": "AdamW", "params": {"lr": 0.002}}, "scheduler": {"type": "WarmupCosineLR",
+    "params": {"warmup_num_steps": 50, "total_num_steps": 1000, "cos_min_ratio": 0.01}}})");
+  EXPECT_EQ(flags["lr"], "0.002");
+  EXPECT_EQ(flags["min-lr"], "2e-05");
 }
 
 TEST_F(ForeignConfig, DisabledSectionsSetNothing) {

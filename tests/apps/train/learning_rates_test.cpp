@@ -89,6 +89,7 @@ TEST(LearningRates, AreThoseOfPyTorchsSchedulers) {
   expect({.lr = 0.4, .schedule = "cosine", .warmup = TrainingLength::parse("6steps"), .min_lr = 0.01});
   expect({.lr = 0.4, .schedule = "cosine", .warmup = TrainingLength::parse("0.6epochs"), .min_lr = 0.01});
   expect({.lr = 0.4, .schedule = "linear", .warmup = 0, .min_lr = 0.04});
+  expect({.lr = 0.4, .schedule = "triangle", .min_lr = 0.04});
   expect({.lr = 0.4, .schedule = "step", .warmup = 0, .milestones = "0.25,4.5,99", .gamma = 0.3});
   expect({.lr = 0.4, .schedule = "exponential", .warmup = 0, .gamma = 0.8});
   expect({.lr = 0.4, .schedule = "polynomial", .warmup = 0, .power = 0.9});

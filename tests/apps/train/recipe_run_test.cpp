@@ -225,6 +225,22 @@ TEST(RecipeRun, LookaheadResumesWithTheSameBytes) {
   expect_resumable({"--lookahead", "2", "--lookahead-alpha", "0.8", "--devices", "2", "--zero", "1"});
 }
 
+// ZeRO divides the optimizer's state and the gradients, and changes no bit of the recipe's parts.
+TEST(RecipeRun, PartsComputeTheSameWithShardedOptimizers) {
+  const Workshop workshop;
+  for (const Arguments& part : {Arguments{"--ema", "0.9"}, Arguments{"--lookahead", "2"},
+                                Arguments{"--loss-reduction", "sum", "--lr", "0.002"},
+                                Arguments{"--schedule", "triangle", "--decay-biases"}}) {
+    const auto hash_of = [&](const char* stage) {
+      return trained_hash(workshop, part[0].substr(2) + stage,
+                          {"--max-steps", "6", "--eval-every", "0", "--devices", "2", "--zero", stage}, part);
+    };
+    const std::string whole = hash_of("0");
+    EXPECT_EQ(hash_of("1"), whole) << part[0];
+    EXPECT_EQ(hash_of("2"), whole) << part[0];
+  }
+}
+
 TEST(RecipeRun, EmaEvaluatesTheAverageAndTrainsAsWithout) {
   const Workshop workshop;
   const Arguments common = {"--max-steps", "6"};

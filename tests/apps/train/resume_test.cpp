@@ -187,6 +187,30 @@ TEST(Resume, ContinuesWithAnotherRate) {
   EXPECT_EQ(workshop.events("rest", "step").back()["lr"], 0.125);
 }
 
+TEST(Resume, ContinuesWithOtherRatesOfGroups) {
+  const Workshop workshop;
+  const Arguments common = {"--optimizer", "muon", "--schedule", "linear"};
+  const auto train = [&](const char* name, const Arguments& flags) {
+    Arguments all = common;
+    all.insert(all.end(), flags.begin(), flags.end());
+    const ProcessResult run = workshop.train(name, all);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.out;
+  };
+  train("run", {"--save-every", "10"});
+  const std::string middle = (workshop.path("run") / "checkpoints" / "step_000010").string();
+  train("same", {"--resume", middle});
+  const std::string out = train("rest", {"--resume", middle, "--sgd-lr", "0.01", "--bias-lr", "0.02",
+                                         "--min-lr", "0.001", "--lr-for", "head=2x"});
+  for (const char* change : {"--sgd-lr changed from 0.05 to 0.01", "--bias-lr changed from 0.05 to 0.02",
+                             "--min-lr changed from 0 to 0.001", "--lr-for changed from none to head=2x"})
+    EXPECT_THAT(out, HasSubstr(change));
+  EXPECT_EQ(workshop.events("same", "result").back()["parameters_hash"],
+            workshop.events("run", "result").back()["parameters_hash"]);
+  EXPECT_NE(workshop.events("rest", "result").back()["parameters_hash"],
+            workshop.events("run", "result").back()["parameters_hash"]);
+}
+
 TEST(Resume, RejectsChangedFlags) {
   const Workshop workshop;
   ASSERT_EQ(workshop.train("run").exit_code, 0);

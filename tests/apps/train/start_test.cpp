@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <sstream>
 
 #include "convoy/engine/io/checkpoint.h"
 #include "convoy/engine/io/safetensors.h"
@@ -172,8 +173,9 @@ TEST(ImageDirectories, OfMixedSizesAreResizedWithAWarning) {
   const Arguments flags = {"--model", "lenet", "--batch-size", "4", "--max-steps", "1"};
   const ProcessResult run = train_on(workshop, "mixed", "run", flags);
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("warning: the sizes of the images differ: each one is scaled and cropped to "
-                                 "224 x 224 pixels; --image-size sets another size"));
+  EXPECT_THAT(run.out,
+              HasSubstr("warning: the sizes of the images differ (8 of 8 images scaled and cropped to "
+                        "224 x 224 pixels); --image-size sets another size"));
   EXPECT_THAT(run.out, HasSubstr("warning: 1 file of another type left out: .gif 1"));
   EXPECT_THAT(run.out, HasSubstr("(20% of each class for testing, drawn with seed 1): "));
   EXPECT_THAT(read_text(workshop.path("run") / "config.toml"), HasSubstr("image-size = 224\n"));
@@ -208,6 +210,46 @@ TEST(Quiet, LeavesOutTheTableAndTheProgress) {
   EXPECT_THAT(run.out, AllOf(Not(HasSubstr("optimizer")), Not(HasSubstr("step 1/2")),
                              Not(HasSubstr("evaluation at"))));
   EXPECT_EQ(workshop.events("run", "step").size(), 2u) << "the log has all of it";
+}
+
+TEST(Result, NamesOtherProgramsAsAShellFindsThem) {
+  const Workshop workshop;
+  const fs::path programs = fs::path(program("convoy-train")).parent_path();
+  const auto train = [&](const std::string& out, const std::string& path) {
+    const ProcessResult run =
+        run_program({program("convoy-train"), "--model", "lenet", "--dataset", "shapes", "--max-steps", "1",
+                     "--device", "cpu", "--out", workshop.path(out).string()},
+                    {.environment = {{"PATH", path}}});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.out;
+  };
+  EXPECT_THAT(train("on-the-path", "/usr/bin:" + programs.string()),
+              HasSubstr("predict with   convoy-predict --ch"));
+  EXPECT_THAT(train("elsewhere", "/usr/bin"), HasSubstr("bin/convoy-predict --checkpoint "));
+}
+
+// The program runs in a pseudo terminal of 80 columns, which the program script opens.
+TEST(ProgressLine, OfATrainingFitsIntoTheTerminal) {
+  const Workshop workshop;
+  const std::string train = fmt::format(
+      "stty rows 24 cols 80; exec {} --model lenet --dataset shapes --batch-size 32 --max-steps 300 "
+      "--device cpu --threads 1 --out {}",
+      program("convoy-train"), workshop.path("run").string());
+  const ProcessResult run =
+      run_program({"/usr/bin/script", "--quiet", "--return", "--command", train, "/dev/null"});
+  ASSERT_EQ(run.exit_code, 0) << run.out << run.err;
+  int frames = 0;
+  std::istringstream output(run.out);
+  for (std::string frame; std::getline(output, frame, '\r');) {
+    const std::size_t end = frame.find("\x1b[K");  // follows a drawn line
+    if (end == std::string::npos || frame.find("step ") > end) continue;
+    frame.resize(end);
+    EXPECT_LT(frame.size(), 80u) << frame;
+    if (frame.find("loss ") == std::string::npos) continue;  // before the first measurement
+    ++frames;
+    EXPECT_THAT(frame, AllOf(HasSubstr("images/s"), HasSubstr("left ")));
+  }
+  EXPECT_GT(frames, 0) << run.out;
 }
 
 TEST(InitFrom, IsSaidAndNotReadByAResumedRun) {

@@ -10,6 +10,7 @@
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/check.h"
 #include "tests/testing/support/errors.h"
+#include "tests/testing/support/reference.h"
 #include "tests/testing/support/tiny_training.h"
 
 namespace convoy {
@@ -18,6 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
+using testing::Reference;
 using testing::TinyTraining;
 
 using Values = std::vector<double>;
@@ -49,7 +51,7 @@ void expect_near(const Tensor& found, const Values& expected) {
 
 const std::vector<Values> kSteps = {{0.5, -1, 0.25}, {-0.75, 2, 0.125}, {1.5, 0.5, -3}};
 
-// PyTorch 2.15: AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True), in float64.
+// tests/reference/weight_average.py computes the expected values with PyTorch's AveragedModel.
 TEST(WeightAverage, UpdatesAsTheEmaOfPyTorch) {
   Weights weights;
   weights.set({1, -2, 3});
@@ -60,14 +62,15 @@ TEST(WeightAverage, UpdatesAsTheEmaOfPyTorch) {
   }
   expect_near(weights.scale(), kSteps.back());
   average.swap();
-  expect_near(weights.scale(), {0.852, -1.3090000000000002, 1.9185000000000005});
-  expect_near(weights.running_var(), {1.704, -2.6180000000000003, 3.837000000000001});
+  const Reference reference("weight_average.safetensors");
+  expect_near(weights.scale(), reference.at("ema/scale").to_vector<double>());
+  expect_near(weights.running_var(), reference.at("ema/running_var").to_vector<double>());
   average.swap();
   expect_near(weights.scale(), kSteps.back());
 }
 
-// Four steps of SGD, of which every second one moves the slow weights by half of the difference. The expected values
-// are those of torch.lerp in float64.
+// Four steps of SGD, of which every second one moves the slow weights by half of the difference
+// (tests/reference/weight_average.py).
 TEST(WeightAverage, UpdatesAsLookahead) {
   Weights weights;
   Values fast = {1, -2, 3};
@@ -82,7 +85,7 @@ TEST(WeightAverage, UpdatesAsLookahead) {
     average.write_back();
     fast = weights.scale().to_vector<double>();
   }
-  expect_near(weights.scale(), {0.9249999999999999, -2.0999999999999996, 3.08125});
+  expect_near(weights.scale(), Reference("weight_average.safetensors").at("lookahead").to_vector<double>());
 }
 
 TEST(WeightAverage, DecayGrowsToItsLimit) {
