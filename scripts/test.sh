@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/test.sh [--all | PRESET…]: installs what is missing, builds, runs the tests, and ends with CTest's summary.
 #
-#   (no argument)  one optimised build in which an emulator on the CPU replaces the GPU, and every test of it
+#   (no argument)  one optimised build in which an emulator on the CPU replaces the GPU, and its tests but those of
+#                  benchmarks, of the emulator itself, of jobs on several hosts and of whole trainings
 #   --all          what continuous integration runs: that build; debug (AddressSanitizer and
 #                  UndefinedBehaviorSanitizer) and tsan (ThreadSanitizer, the concurrent parts), both without the
 #                  programs; and where nvcc is installed, cuda: all CUDA code compiled and linked with NVIDIA's
@@ -66,6 +67,13 @@ for preset in $(printf '%s\n' "${presets[@]}" | sort -u); do
                            "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG")
       build cuda "${settings[@]}"
       ;;
+    test)
+      if [[ ${presets[*]} == test ]]; then
+        build test -DCONVOY_LONG_TESTS=OFF --target convoy_tests
+      else
+        build test -DCONVOY_LONG_TESTS=ON
+      fi
+      ;;
     *) build "$preset" ;;
   esac
 done
@@ -80,7 +88,7 @@ if ! has_gpu; then
   excluded+='|gpu'
 fi
 if [[ "${presets[*]}" == test ]]; then
-  say "covers every test but soaks and those labelled full: optimised code, with CUDA kernels on emulated GPUs; --all adds sanitizers and nvcc"
+  say "covers optimised code, with CUDA kernels on emulated GPUs; --all adds longer tests, sanitizers and nvcc"
 fi
 [[ -n ${CONVOY_DATA:-} ]] || say "does not cover real data sets: CONVOY_DATA is not set"
 say "testing ${presets[*]}, $(jobs) tests at a time"
