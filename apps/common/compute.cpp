@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "convoy/apps/common/cpu_level/cpu_level.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy {
@@ -50,6 +51,16 @@ void check_algorithm_flags(const ComputeOptions& options, const DeviceContext& d
   check(!options.deterministic,
         "--plan-cache {}: --deterministic disables autotuning, expected only one of the two",
         options.plan_cache);
+}
+
+void add_cpu_level_flag(CommandLine& line, ComputeOptions& options) {
+  line.group("Precision and device");
+  line.add("cpu-level", &options.cpu_level,
+           "Instructions of the CPU code, for the same results on different processors",
+           {.value = "LEVEL",
+            .default_text = "the best of the processor",
+            .choices = cpu_level_names(),
+            .advanced = true});
 }
 
 void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options) {

@@ -23,6 +23,8 @@ struct ComputeOptions {
   bool deterministic = false;
   std::string plan_cache = "auto";
   std::string convolutions = "auto";
+  /// Default: the highest level of the processor, for each library.
+  std::optional<std::string> cpu_level;
   /// Why a build with CUDA computes on the CPU; empty if it does not. Set by open_device().
   std::string no_gpu = "";
 };
@@ -37,6 +39,9 @@ void add_algorithm_flags(CommandLine& line, ComputeOptions& options);
 /// Throws UsageError if --plan-cache names a file that would be neither read nor written, or --convolutions
 /// names algorithms that the device does not have.
 void check_algorithm_flags(const ComputeOptions& options, const DeviceContext& device);
+/// Adds --cpu-level, for programs whose results are compared between machines. The program calls use_cpu_level()
+/// with its value.
+void add_cpu_level_flag(CommandLine& line, ComputeOptions& options);
 /// Adds --cuda-graph, for programs that train.
 void add_cuda_graph_flag(CommandLine& line, ComputeOptions& options);
 

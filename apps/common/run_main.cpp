@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <new>
 
+#include "convoy/apps/common/cpu_level/cpu_level.h"
 #include "convoy/apps/common/flag_names.h"
 #include "convoy/comm/bootstrap/environment.h"
 #include "convoy/kernels/base/check.h"
@@ -48,6 +49,7 @@ int run_main(const char* program, const std::function<int()>& body) {
   // disk.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
+    use_cpu_level_of_environment();
     return body();
   } catch (const ReportedError& error) {
     return static_cast<int>(error.code());

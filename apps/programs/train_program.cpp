@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convoy/apps/common/counted.h"
+#include "convoy/apps/common/cpu_level/cpu_level.h"
 #include "convoy/apps/common/input_spec.h"
 #include "convoy/apps/common/plan_cache.h"
 #include "convoy/apps/common/run_main.h"
@@ -24,6 +25,7 @@
 #include "convoy/datasets/loader/sampler.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/base/printable.h"
+#include "convoy/kernels/runtime/library_versions.h"
 #include "convoy/models/models.h"
 #include "convoy/version.h"
 
@@ -88,6 +90,17 @@ bool take_from_checkpoint(TrainOptions& options, const RunDirectory* directory, 
   return true;
 }
 
+/// Returns a warning if the checkpoint was trained by CPU kernels for other processors than those of this process.
+std::optional<std::string> cpu_level_warning(const Setup& setup, const io::Checkpoint& checkpoint) {
+  const auto trained = checkpoint.manifest.extra.find("cpu_level");
+  if (setup.device.kind() != DeviceKind::cpu || trained == checkpoint.manifest.extra.end() ||
+      trained->second == cpu_level())
+    return std::nullopt;
+  return fmt::format(
+      "{}: trained with CPU kernels for {}, found kernels for {}, which round differently from this step",
+      checkpoint.path.string(), trained->second, cpu_level());
+}
+
 enum class StartMode { new_run, resumed, complete };
 
 /// Loads the checkpoint to resume from on rank 0, or the training that it has `kept`, and broadcasts the state
@@ -105,6 +118,7 @@ StartMode begin(Trainer& trainer, const Setup& setup, const RunDirectory* direct
     const io::Checkpoint& checkpoint = *directory->checkpoint();
     add(compare_flags(stored_flags_for(setup, checkpoint), flags_by_name(setup.config), checkpoint.path));
     if (auto warning = trainer.resume(checkpoint)) warnings.push_back(std::move(*warning));
+    if (auto warning = cpu_level_warning(setup, checkpoint)) warnings.push_back(std::move(*warning));
     mode = trainer.finished() && read_result(directory->path("log.jsonl")) ? "complete" : "resumed";
   }
   if (dist::Communicator* comm = job.control()) mode = dist::broadcast_text(*comm, mode);
@@ -172,7 +186,7 @@ std::optional<int> train(const std::string& program, const Setup& setup, const R
                      .data = setup.data,
                      .transform = setup.transform,
                      .checkpoints = checkpoints,
-                     .extra = {{"config", setup.config}, {"version", kVersion}},
+                     .extra = {{"config", setup.config}, {"version", kVersion}, {"cpu_level", cpu_level()}},
                      .profiler = &profiler,
                      .stop_signal = StopSignals::received,
                      .gradients = job.gradients(),
@@ -376,6 +390,7 @@ int run(const std::string& name, int argc, char** argv, const TrainerCallbacks& 
   CommandLine line = train_command_line(options, name);
   if (!line.parse(argc, argv)) return 0;
   if (!options.config.empty()) line.apply_config(options.config);
+  if (options.compute.cpu_level) use_cpu_level(*options.compute.cpu_level);
   apply_foreign_configs(name, options, line);
   if (options.resume.empty() && restarts_of_job() > 0) options.resume = "auto";
   take_from_selection(options);

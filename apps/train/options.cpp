@@ -295,6 +295,7 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   add_data_on_device_flag(line, o.compute);
   add_cuda_graph_flag(line, o.compute);
   add_algorithm_flags(line, o.compute);
+  add_cpu_level_flag(line, o.compute);
   line.add("precision", &o.precision, "Compute precision; fp16 and tf32 require a GPU",
            {.value = "NAME", .choices = precision_names()});
   line.add("loss-scale", &o.loss_scale, "Loss scale of fp16: dynamic or a number",

@@ -149,8 +149,9 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
       {"optimizer", optimizer},
       {"lr", rate},
       {"batch", batch},
-      {"device", fmt::format("{}, {}, {}", setup.device.name(), counted(o.compute.threads, "thread"),
-                             counted(o.data.workers, "loader worker"))},
+      {"device", fmt::format("{}{}, {}, {}", setup.device.name(),
+                             o.compute.cpu_level ? fmt::format(" with {}", *o.compute.cpu_level) : "",
+                             counted(o.compute.threads, "thread"), counted(o.data.workers, "loader worker"))},
   };
   auto after_model = table.begin() + 1;
   const auto add = [&](const char* name, const std::string& text) {

@@ -24,9 +24,10 @@ std::string version_text(const std::string& program) {
   for (const std::string& text : {dist::mpi_version_text(), dist::nccl_version_text()})
     if (!text.empty()) libraries.push_back(text);
   libraries.insert(libraries.end(), cuda.libraries.begin(), cuda.libraries.end());
-  return fmt::format("{} {}\nbuild      {}, {}, {}\ndevices    {}\nlibraries  {}", program, kVersion,
-                     CONVOY_BUILD_TYPE, CONVOY_COMPILER, cuda.is_built_in ? "CUDA " + cuda.needs : "CPU only",
-                     devices, fmt::join(libraries, ", "));
+  return fmt::format("{} {}\nbuild      {}, {}, {}, CPU kernels: {}\ndevices    {}\nlibraries  {}", program,
+                     kVersion, CONVOY_BUILD_TYPE, CONVOY_COMPILER,
+                     cuda.is_built_in ? "CUDA " + cuda.needs : "CPU only", cpu_level(), devices,
+                     fmt::join(libraries, ", "));
 }
 
 }  // namespace convoy

@@ -10,6 +10,7 @@
 #include "convoy/apps/train/report/evaluation_file.h"
 #include "convoy/engine/io/state_dict.h"
 #include "convoy/kernels/base/check.h"
+#include "convoy/kernels/runtime/library_versions.h"
 #include "convoy/version.h"
 
 namespace convoy {
@@ -116,6 +117,7 @@ void Reporter::start(const Setup& setup, const Trainer& trainer, const Job& job)
     if (rank.node == static_cast<int>(hosts.size())) hosts.push_back(rank.host);
   log_.write("start", {{"schema", kLogSchema},
                        {"version", kVersion},
+                       {"cpu_level", cpu_level()},
                        {"step", trainer.state().step},
                        {"total_steps", trainer.total_steps()},
                        {"steps_per_epoch", trainer.steps_per_epoch()},

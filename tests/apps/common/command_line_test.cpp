@@ -91,6 +91,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"--dataset", "cifar"}, 2, "did you mean 'cifar10'?"},
         Mistake{{"--optimizer", "adma"}, 2, "did you mean 'adam'?"},
         Mistake{{"--schedule", "cosin"}, 2, "did you mean 'cosine'?"},
+        Mistake{{"--cpu-level", "avx2"}, 2, "expected x86-64, x86-64-v2, x86-64-v3, x86-64-v4"},
+        Mistake{{"--cpu-level", "x86-64-v2"},
+                2,
+                "--cpu-level (or CONVOY_CPU_LEVEL) x86-64-v2: this build has CPU kernels for "},
         Mistake{{"--precision", "fp8"}, 2, "expected fp64, fp32, tf32, bf16, fp16"},
         Mistake{{"--precision", "fp16", "--device", "cpu"}, 2, "--precision fp16"},
         Mistake{{"--epochs", "three"}, 2, "--epochs: found 'three', expected a whole number"},
@@ -254,6 +258,22 @@ struct ShortNames {
     return line.parse(static_cast<int>(arguments.size()), arguments.data());
   }
 };
+
+TEST(CpuLevel, OfTheEnvironmentIsCheckedByEveryProgram) {
+  for (const char* name : {"convoy-train", "convoy-evaluate", "convoy-predict", "convoy-export"}) {
+    const auto run = [&](const char* level) {
+      return run_program({program(name), "--help"}, {.environment = {{"CONVOY_CPU_LEVEL", level}}});
+    };
+    EXPECT_EQ(run("").exit_code, 0);
+    for (const char* level : {"avx2", "x86-64-v2"}) {
+      const ProcessResult result = run(level);
+      EXPECT_EQ(result.exit_code, 2) << result.out;
+      EXPECT_THAT(result.err, HasSubstr(std::string("CONVOY_CPU_LEVEL")));
+      EXPECT_THAT(result.err, HasSubstr(level));
+      expect_one_line(result, name);
+    }
+  }
+}
 
 TEST(RepeatedFlags, TakeTheLastValue) {
   ShortNames names;

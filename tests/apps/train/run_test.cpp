@@ -14,6 +14,7 @@
 
 #include "convoy/datasets/formats/readers.h"
 #include "convoy/engine/io/checkpoint.h"
+#include "convoy/kernels/runtime/library_versions.h"
 #include "convoy/version.h"
 #include "tests/apps/programs.h"
 
@@ -34,6 +35,7 @@ TEST(Run, WritesLogCheckpointsAndSamples) {
   EXPECT_FALSE(start["hosts"][0].get<std::string>().empty());
   EXPECT_EQ(start["schema"], 2);
   EXPECT_EQ(start["version"], kVersion);
+  EXPECT_EQ(start["cpu_level"], cpu_level());
   EXPECT_EQ(start["config"]["model"], "lenet");
   EXPECT_EQ(start["config"]["batch-size"].dump(), "32");
   EXPECT_EQ(start["config"]["lr"].dump(), "0.05");
