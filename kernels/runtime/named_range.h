@@ -6,7 +6,8 @@
 namespace convoy {
 
 /// A scope guard that opens an NVTX range on the calling thread and closes it in the destructor. Ranges nest.
-/// The cost is negligible without an attached profiler. Does nothing in builds without CUDA's nvtx3 header.
+/// The cost is negligible without an attached profiler. Does nothing in builds without the header of NVTX 3,
+/// which the CUDA Toolkit has.
 /// One thread creates and destroys a range; several threads may have ranges at the same time.
 class NamedRange {
  public:
