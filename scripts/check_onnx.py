@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that ONNX Runtime computes from an exported checkpoint what Convoy computes, on a whole test set.
 
-Run it manually, with a Python that has numpy, onnx and onnxruntime:
+tests/apps/common/python_readers_test.cpp runs it on small data. By hand, with a Python that has numpy, onnx and onnxruntime:
 
     scripts/check_onnx.py --checkpoint RUN --data DIR [--bin build/release/bin]
 

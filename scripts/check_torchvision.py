@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that Convoy and torchvision can read each other's weights and compute the same logits from them.
 
-Run it manually, with a Python that has torch, torchvision, numpy, pillow and safetensors:
+tests/apps/common/python_readers_test.cpp runs it. By hand, with a Python that has torch, torchvision, numpy, pillow and safetensors:
 
     scripts/check_torchvision.py [--bin build/release/bin] [--model resnet18] [--stem cifar|imagenet] [--checkpoint DIR]
 

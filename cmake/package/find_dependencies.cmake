@@ -83,7 +83,7 @@ macro(convoy_find_train_dependencies)
   endif()
 endmacro()
 
-# cuBLAS comes with the CUDA Toolkit; cuDNN, NCCL and NVTX are optional.
+# cuBLAS comes with the CUDA Toolkit; cuDNN and NCCL are optional.
 macro(convoy_find_cuda)
   find_package(CUDAToolkit REQUIRED)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
@@ -97,13 +97,6 @@ macro(convoy_find_cuda)
       target_include_directories(convoy::nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
       target_link_libraries(convoy::nccl INTERFACE ${NCCL_LIBRARY})
     endif()
-  endif()
-  find_path(NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  if(NVTX_INCLUDE_DIR AND NOT TARGET convoy::nvtx)
-    add_library(convoy::nvtx INTERFACE IMPORTED GLOBAL)
-    target_include_directories(convoy::nvtx SYSTEM INTERFACE ${NVTX_INCLUDE_DIR})
-    target_compile_definitions(convoy::nvtx INTERFACE CONVOY_NVTX)
-    target_link_libraries(convoy::nvtx INTERFACE ${CMAKE_DL_LIBS})  # NVTX loads a profiler if one is attached
   endif()
   # Installed by apt, by NVIDIA's archive, or as a Python wheel (nvidia/cudnn, which has no libcudnn.so).
   find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ENV CUDNN_HOME ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)

@@ -5,6 +5,7 @@
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/broadcast.h"
 #include "convoy/kernels/elementwise.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -29,6 +30,7 @@ Variable binary(std::string_view name, BinaryOp op, const Variable& x, const Var
   detail::check_floating(name, x);
   detail::check_alike(name, x, y);
   const Shape shape = detail::broadcast_shape(name, x.shape(), y.shape());
+  const NamedRange range(name);
   wait_ready(x, y);
   Tensor z = Tensor::empty(shape, x.dtype(), detail::result_context(x, y));
   on(z.stream(),
@@ -112,6 +114,7 @@ Variable where(const Tensor& condition, const Variable& x, const Variable& y) {
         condition.defined() ? condition.context().name() : "no device", x.context().name());
   const Shape values = detail::broadcast_shape("where", x.shape(), y.shape());
   const Shape shape = detail::broadcast_shape("where", condition.shape(), values);
+  const NamedRange range("where");
   wait_ready(x, y);
   Tensor z = Tensor::empty(shape, x.dtype(), detail::result_context(x, y, condition));
   on(z.stream(), [&](auto& s) {

@@ -6,6 +6,7 @@
 #include "convoy/engine/ops/detail/checks.h"
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/attention.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -66,6 +67,7 @@ OpCost cost_of_attention(const Variable& q, const Variable& k, const Variable& v
 Variable scaled_dot_product_attention(const Variable& q, const Variable& k, const Variable& v,
                                       AttentionOptions options) {
   check_arguments(q, k, v);
+  const NamedRange range(kName);
   wait_ready(q, k, v);
   std::vector<std::int64_t> sizes(q.shape().sizes().begin(), q.shape().sizes().end());
   sizes.back() = v.shape()[-1];

@@ -3,6 +3,7 @@
 #include "convoy/engine/ops/detail/checks.h"
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/engine/ops/norm_conv2d.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -202,6 +203,7 @@ void check_arguments(const Variable& x, const Variable& gamma, const Variable& b
 Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
                     const BatchNormStatistics& running, bool training, BatchNormOptions options,
                     const Variable& residual) {
+  const NamedRange range("batch_norm");
   check_arguments(x, gamma, beta, residual, running, options);
   if (!training) return batch_norm_infer(x, gamma, beta, residual, running, options);
   detail::check_batch(x.shape());
@@ -211,6 +213,7 @@ Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& be
 Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,
                          const BatchNormStatistics& running, const std::shared_ptr<ProcessGroup>& group,
                          BatchNormOptions options, const Variable& residual) {
+  const NamedRange range("batch_norm");
   check_arguments(x, gamma, beta, residual, running, options);
   // Without data there is nothing to gather.
   if (detail::result_context(x, gamma, beta, residual).kind() == DeviceKind::meta)
@@ -219,6 +222,7 @@ Variable sync_batch_norm(const Variable& x, const Variable& gamma, const Variabl
 }
 
 Variable normalize(const BatchNormInput& in, NormActivation activation, const Variable& residual) {
+  const NamedRange range("batch_norm");
   wait_ready(in.x, in.gamma, in.beta, residual);
   if (residual.defined()) check_residual(residual, in.x, activation);
   const Tensor y = empty_result(in.x, in.gamma, in.beta, residual);

@@ -3,6 +3,7 @@
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/engine/ops/norm_conv2d.h"
 #include "convoy/kernels/norm_conv2d.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 
@@ -47,6 +48,7 @@ Variable conv2d(const Variable& x, const Variable& filter, const Variable& bias,
   const Shape shape = check_conv2d(x, filter, options);
   if (bias.defined()) detail::check_vector("conv2d", "bias", bias, x, filter.shape()[0]);
 
+  const NamedRange range("conv2d");
   wait_ready(x, filter, bias);
   Tensor y = Tensor::empty(shape, x.dtype(), detail::result_context(x, filter, bias));
   on(y.stream(), [&](auto& s) {
@@ -108,6 +110,7 @@ BatchNormInput convolve(std::string_view name, const Variable& x, const BatchNor
                         const Variable& filter, const BatchNormParameters& next, Conv2dOptions options) {
   const Shape shape = check_conv2d(x, filter, options);
   check(!options.relu, "{}: found a ReLU before the statistics, expected none", name);
+  const NamedRange range(name);
   wait_ready(x, filter, next.gamma, next.beta);
   const Tensor &running_mean = next.running.running_mean, &running_var = next.running.running_var;
   detail::check_batch_norm(x, shape[3], next.gamma.value(), next.beta.value(), running_mean, running_var);

@@ -4,6 +4,7 @@
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/conv2d.h"
 #include "convoy/kernels/reduce.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -45,6 +46,7 @@ Variable conv2d_transpose(const Variable& x, const Variable& filter, const Varia
   const std::int64_t height = transposed_size(x.shape()[1], filter.shape()[1], options);
   const std::int64_t width = transposed_size(x.shape()[2], filter.shape()[2], options);
 
+  const NamedRange range(kOp);
   wait_ready(x, filter, bias);
   const Conv2dOptions convolution{
       .stride = options.stride, .padding = options.padding, .groups = options.groups};

@@ -1,6 +1,7 @@
 #include "convoy/engine/ops/detail/checks.h"
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/runtime/named_range.h"
 #include "convoy/kernels/softmax_cross_entropy.h"
 
 namespace convoy {
@@ -27,6 +28,7 @@ CrossEntropy cross_entropy(const Variable& logits, const Tensor& labels, CrossEn
   detail::check_indices("cross_entropy", "labels", labels, logits);
   check_labels(labels, logits.shape()[1]);
 
+  const NamedRange range("cross_entropy");
   wait_ready(logits);
   const Shape per_sample{logits.shape()[0]};
   const DType computed = is_half(logits.dtype()) ? DType::f32 : logits.dtype();

@@ -4,6 +4,7 @@
 #include "convoy/engine/ops/detail/checks.h"
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/engine/ops/ops.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -23,6 +24,7 @@ template <class Forward, class Backward>
 Variable activation(std::string_view name, const Variable& x, Saves saves, Flops flops, Forward forward,
                     Backward backward) {
   detail::check_floating(name, x);
+  const NamedRange range(name);
   wait_ready(x);
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](auto& s) { forward(s, x.value().view(), y.view()); });
@@ -39,6 +41,7 @@ Variable activation(std::string_view name, const Variable& x, Saves saves, Flops
 
 Variable scale(const Variable& x, double a) {
   detail::check_floating("scale", x);
+  const NamedRange range("scale");
   wait_ready(x);
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](auto& s) { kernels::scale(s, x.value().view(), a, GradView(y.view())); });
@@ -52,6 +55,7 @@ Variable scale(const Variable& x, double a) {
 
 Variable add_scalar(const Variable& x, double a) {
   detail::check_floating("add_scalar", x);
+  const NamedRange range("add_scalar");
   wait_ready(x);
   Tensor y = Tensor::empty_like(x.value());
   on(y.stream(), [&](auto& s) { kernels::add_scalar(s, x.value().view(), a, y.view()); });
@@ -151,6 +155,7 @@ Variable dropout(const Variable& x, const Tensor& sample_ids, double p, Random r
           device_epoch.shape().text(), device_epoch.context().name(), x.context().name());
     random.cell = device_epoch.view().as<std::int32_t>();
   }
+  const NamedRange range("dropout");
   wait_ready(x);
   Tensor y = Tensor::empty(x.shape(), x.dtype(), detail::result_context(x, sample_ids));
   on(y.stream(), [&](auto& s) {
@@ -170,6 +175,7 @@ Variable cast(const Variable& x, DType dtype) {
   detail::check_floating("cast", x);
   check(is_floating(dtype), "cast: target type {}, expected floating point", to_string(dtype));
   if (dtype == x.dtype()) return x;
+  const NamedRange range("cast");
   wait_ready(x);
   const Tensor& copy = x.low_precision_copy();
   const bool is_kept = copy.defined() && copy.dtype() == dtype;

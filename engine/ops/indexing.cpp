@@ -3,6 +3,7 @@
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/gather.h"
+#include "convoy/kernels/runtime/named_range.h"
 #include "convoy/kernels/top_k.h"
 
 namespace convoy {
@@ -47,6 +48,7 @@ Variable selected(std::string_view name, const Variable& x, int axis, const Tens
                    product_of(x.shape(), axis + 1, x.shape().rank())};
   const Shape to{from[0], indices.numel(), from[2]};
   check_range(name, indices, from[1]);
+  const NamedRange range(name);
   wait_ready(x);
   Tensor y = Tensor::empty(shape, x.dtype(), detail::result_context(x, indices));
   on(y.stream(), [&](auto& s) {
@@ -80,6 +82,7 @@ Variable gather(const Variable& x, const Tensor& indices, int axis) {
   check(!x.requires_grad() || x.shape().numel() < 0xffffffff,
         "gather: input {} requires a gradient and has {} elements, expected less than 2^32 - 1",
         x.shape().text(), x.shape().numel());
+  const NamedRange range("gather");
   wait_ready(x);
   Tensor y = Tensor::empty(shape, x.dtype(), detail::result_context(x, indices));
   on(y.stream(),

@@ -3,6 +3,7 @@
 #include "convoy/engine/ops/detail/checks.h"
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/losses.h"
+#include "convoy/kernels/runtime/named_range.h"
 
 namespace convoy {
 namespace {
@@ -22,6 +23,7 @@ Variable loss_of(std::string_view name, ElementLoss loss, LossFlops flops, const
   const std::int64_t count = x.shape().numel();
   check(reduction != Reduction::mean || count > 0, "{}: input {} has no elements, expected some for a mean",
         name, x.shape().text());
+  const NamedRange range(name);
   wait_ready(x, target);
   const bool reduces = reduction != Reduction::none;
   const double factor = reduction == Reduction::mean ? 1 / static_cast<double>(count) : 1;

@@ -8,6 +8,7 @@
 #include "convoy/engine/ops/detail/cost.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/pool2d.h"
+#include "convoy/kernels/runtime/named_range.h"
 #include "convoy/kernels/strided_copy.h"
 
 namespace convoy {
@@ -55,6 +56,7 @@ Variable permute(const Variable& x, std::span<const int> axes) {
     sizes[i] = from[axis];
     strides.of_axis[index(i)] = whole.of_axis[index(axis)];
   }
+  const NamedRange range("permute");
   wait_ready(x);
   Tensor y = Tensor::empty(sizes.shape(), x.dtype(), x.context());
   copy(y.shape(), x.value(), strides, GradView(y.view()), Strides::row_major(y.shape()));
@@ -94,6 +96,7 @@ Variable broadcast_to(const Variable& x, const Shape& shape) {
   check(detail::broadcast_shape("broadcast_to", x.shape(), shape) == shape,
         "broadcast_to: found {}, expected a shape that {} can be repeated to", shape.text(),
         x.shape().text());
+  const NamedRange range("broadcast_to");
   wait_ready(x);
   Tensor y = Tensor::empty(shape, x.dtype(), x.context());
   copy(shape, x.value(), Strides::broadcast(x.shape(), shape), GradView(y.view()), Strides::row_major(shape));
@@ -107,6 +110,7 @@ Variable sum_to(const Variable& x, const Shape& shape) {
   detail::check_floating("sum_to", x);
   check(detail::broadcast_shape("sum_to", x.shape(), shape) == x.shape(),
         "sum_to: found {}, expected a shape that can be repeated to {}", shape.text(), x.shape().text());
+  const NamedRange range("sum_to");
   wait_ready(x);
   Tensor y = Tensor::empty(shape, x.dtype(), x.context());
   GradView to(y.view());
@@ -135,6 +139,7 @@ Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t end
   Strides strides = Strides::row_major(x.shape());
   strides.offset = first * strides.of_axis[index(axis)];
   strides.of_axis[index(axis)] *= step;
+  const NamedRange range("slice");
   wait_ready(x);
   Tensor y = Tensor::empty(sizes.shape(), x.dtype(), x.context());
   copy(y.shape(), x.value(), strides, GradView(y.view()), Strides::row_major(y.shape()));
@@ -176,6 +181,7 @@ Variable concat(const std::vector<Variable>& inputs, int axis) {
     sizes[axis] += x.shape()[axis];
     if (x.context().kind() == DeviceKind::meta) context = &x.context();
   }
+  const NamedRange range("concat");
   Tensor y = Tensor::empty(sizes.shape(), first.dtype(), *context);
   Strides part = Strides::row_major(y.shape());
   std::vector<Strides> parts;
@@ -223,6 +229,7 @@ Variable pad(const Variable& x, const std::vector<Padding>& padding, double valu
           axis);
     sizes[axis] += around.before + around.after;
   }
+  const NamedRange range("pad");
   wait_ready(x);
   Tensor y = Tensor::full(sizes.shape(), value, x.dtype(), x.context());
   Strides inside = Strides::row_major(y.shape());
@@ -238,6 +245,7 @@ Variable pad(const Variable& x, const std::vector<Padding>& padding, double valu
 }
 
 Variable reshape(const Variable& x, const Shape& shape) {
+  const NamedRange range("reshape");
   wait_ready(x);
   return record("reshape", x.value().reshape(shape), {x},
                 [from = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {
@@ -256,6 +264,7 @@ Variable flatten(const Variable& x) {
 
   detail::check_floating("flatten", x);
   const Shape nchw{shape[0], shape[3], shape[1], shape[2]};
+  const NamedRange range("flatten");
   wait_ready(x);
   Tensor y = Tensor::empty(nchw, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { kernels::nhwc_to_nchw(s, x.value().view(), GradView(y.view())); });

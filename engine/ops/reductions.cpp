@@ -7,6 +7,7 @@
 #include "convoy/engine/ops/movement.h"
 #include "convoy/kernels/reduce.h"
 #include "convoy/kernels/reduce_axes.h"
+#include "convoy/kernels/runtime/named_range.h"
 #include "convoy/kernels/softmax.h"
 
 namespace convoy {
@@ -85,6 +86,7 @@ Variable of_rows(std::string_view name, const Variable& x, int axis, std::int64_
   }
   check(x.shape()[axis] > 0, "{}: found no elements along axis {} of {}, expected at least one", name, axis,
         x.shape().text());
+  const NamedRange range(name);
   wait_ready(x);
   const Shape rows{x.shape().numel() / x.shape()[-1], x.shape()[-1]};
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.context());
@@ -104,6 +106,7 @@ Variable of_rows(std::string_view name, const Variable& x, int axis, std::int64_
 
 Variable sum(const Variable& x) {
   detail::check_floating("sum", x);
+  const NamedRange range("sum");
   wait_ready(x);
   Tensor y = Tensor::empty({1}, x.dtype(), x.context());
   on(y.stream(), [&](auto& s) { kernels::sum(s, x.value().view(), GradView(y.view())); });
@@ -148,6 +151,7 @@ Variable variance(const Variable& x, const std::vector<int>& axes, bool keep_axe
 
 Variable max(const Variable& x, int axis, bool keep_axis) {
   axis = check_maximum("max", x, axis);
+  const NamedRange range("max");
   const Maximum maximum(x, AxisView(x.shape(), axis), reduced_shape("max", x.shape(), {axis}));
   const Variable y = record("max", maximum.values, {x},
                             [indices = maximum.indices, axes = AxisView(x.shape(), axis)](

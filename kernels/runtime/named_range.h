@@ -6,7 +6,7 @@
 namespace convoy {
 
 /// A scope guard that opens an NVTX range on the calling thread and closes it in the destructor. Ranges nest.
-/// The cost is a few nanoseconds without an attached profiler. Does nothing in builds without the header of NVTX 3,
+/// The cost is negligible without an attached profiler. Does nothing in builds without the header of NVTX 3,
 /// which the CUDA Toolkit has.
 /// One thread creates and destroys a range; several threads may have ranges at the same time.
 class NamedRange {

@@ -148,7 +148,7 @@ const std::map<std::string, std::vector<std::string>> kArrows = {
     {"tests/apps/launch", {"tests/apps/tutorials", "tests/comm", "apps/train/report", "apps/launcher"}},
     {"tests/apps/faults", {"tests/apps", "apps/programs", "engine/io"}},
     {"tests/apps/doctor", {"tests/apps", "apps/doctor"}},
-    {"tests/apps/report", {"tests/apps", "apps/report"}},
+    {"tests/apps/report", {"tests/apps", "apps/report", "datasets/formats"}},
     {"tests/fuzz", {"apps/common", "comm/control", "tests/testing/support"}},
     {"tests/faults", {"engine/io", "tests/testing/support"}},
     {"tests/package/all_libraries", {}},

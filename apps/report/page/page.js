@@ -115,8 +115,10 @@ function resultsSection() {
       return make("div", {}, make("span", {className: "soft"}, name), make("b", {}, value),
           make("span", {className: "soft"}, place.length > 0 ? `at ${place}` : ""));
     };
-    return make("div", {className: "tiles"}, tile("state", runs[0].state),
-        ...Object.entries(format).map(([name, text]) => tile(name, text(results[0]))));
+    const tiles = [tile("state", runs[0].state),
+      ...Object.entries(format).map(([name, text]) => tile(name, text(results[0])))];
+    const columns = Math.ceil(tiles.length / 2);  // two rows, where the window is wide enough
+    return make("div", {className: "tiles", style: `--columns: ${columns}`}, ...tiles);
   }
   const difference = ({accuracy}, i) => i === 0 || accuracy === null || results[0].accuracy === null ? ""
       : ` (${d3.format("+.2f")(100 * (accuracy - results[0].accuracy))})`;

@@ -6,35 +6,14 @@
 #include <fstream>
 
 #include "convoy/apps/report/tensorboard.h"
-#include "tests/apps/programs.h"
-#include "tests/testing/source_tree/source_path.h"
+#include "tests/apps/find_python.h"
+#include "tests/apps/report/browser.h"
 
 namespace convoy::testing {
 namespace {
 
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
-
-/// Collects errors from the first script on.
-constexpr const char* kBefore = R"html(<script>
-const problems = [];
-addEventListener("error", (event) => problems.push(event.message || "a file cannot be loaded"), true);
-addEventListener("securitypolicyviolation", (event) => problems.push(`forbidden: ${event.violatedDirective}`));
-console.error = (...texts) => problems.push(texts.join(" "));
-</script>)html";
-
-std::string from_base64(const std::string& text) {
-  const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  unsigned group = 0, bits = 0;
-  for (const char c : text) {
-    if (c == '=') break;
-    group = group << 6 | static_cast<unsigned>(digits.find(c));
-    bits += 6;
-    if (bits >= 8) bytes += static_cast<char>(group >> (bits -= 8) & 0xff);
-  }
-  return bytes;
-}
 
 /// Two runs with predictions and traces, one of them on two ranks.
 class ReportReaders : public ::testing::Test {
@@ -48,41 +27,40 @@ class ReportReaders : public ::testing::Test {
   Workshop workshop;
 };
 
-/// Returns the path of Chromium, or an empty string.
-std::string find_browser() {
-  for (const char* name : {"/usr/bin/chromium-headless-shell", "/usr/bin/chromium"})
-    if (fs::exists(name)) return name;
-  return "";
+/// Checks the files that the buttons of the figures save.
+void check_saved_files(const Json& files) {
+  for (const Json& file : files) {
+    const std::string svg = file["svg"];
+    EXPECT_THAT(svg, ::testing::StartsWith("<svg"));
+    EXPECT_THAT(svg, ::testing::Not(HasSubstr("var(--"))) << "needs the style sheet of the page";
+    EXPECT_THAT(file["names"][0].get<std::string>(), ::testing::EndsWith(".svg"));
+    EXPECT_THAT(file["names"][1].get<std::string>(), ::testing::EndsWith(".png"));
+    EXPECT_EQ(file["signature"], Json({0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a})) << file["names"];
+    // The PNG has two pixels for each of the page, whose sizes may be fractions.
+    for (const int i : {0, 1})
+      EXPECT_NEAR(file["size"][i].get<double>(), 2 * file["drawnSize"][i].get<double>(), 2) << file["names"];
+    EXPECT_GT(file["inked"], 0.005) << file["names"] << " has no drawing";
+  }
 }
 
-/// Writes the page of these runs, opens it in a window of `width` pixels, and returns what page_checks.js found.
-Json check_page(const Workshop& workshop, const Arguments& runs, int width) {
-  const fs::path file = workshop.path("report.html");
-  Arguments arguments = {"--out", file};
-  for (const std::string& run : runs) arguments.push_back(workshop.path(run));
-  EXPECT_EQ(workshop.run("convoy-report", arguments).exit_code, 0);
-  std::string page = read_text(file);
-  page.insert(page.find("<style>"), kBefore);
-  page.insert(page.find("</body>"),
-              "<script>" + read_text(testing::source_path("tests/apps/report/page_checks.js")) + "</script>");
-  std::ofstream(file) << page;
-  const ProcessResult drawn =
-      run_program({find_browser(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                   "--virtual-time-budget=5000", "--window-size=" + std::to_string(width) + ",900",
-                   "--dump-dom", "file://" + file.string()});
-  const std::string begin = "<pre id=\"checks\">";
-  const std::size_t from = drawn.out.find(begin);
-  EXPECT_NE(from, std::string::npos) << drawn.err;
-  if (from == std::string::npos) return {};
-  const std::size_t text = from + begin.size();
-  return Json::parse(from_base64(drawn.out.substr(text, drawn.out.find("</pre>", text) - text)));
+/// Checks what the controls of the curves do.
+void check_controls(const Json& checks) {
+  // One path without smoothing; with it the curve itself and the smoothed one, which moves up and down less.
+  const Json& at = checks["smoothing"];
+  ASSERT_EQ(at[0].size(), 1U);
+  ASSERT_EQ(at[1].size(), 2U);
+  EXPECT_EQ(at[1][0], at[0][0]);
+  EXPECT_EQ(at[2][0], at[0][0]);
+  EXPECT_LT(at[1][1], 0.9 * at[0][0].get<double>());
+  EXPECT_LT(at[2][1], 0.9 * at[1][1].get<double>());
+  EXPECT_EQ(checks["axes"], (Json{"time since the start", "epoch", "step"}));
 }
 
 TEST_F(ReportReaders, ChromiumDrawsThePage) {
   if (find_browser().empty()) GTEST_SKIP() << "needs Chromium (Debian: chromium-headless-shell)";
   for (const Arguments& runs : {Arguments{"one"}, Arguments{"one", "two"}})
     for (const int width : {390, 1280}) {
-      const Json checks = check_page(workshop, runs, width);
+      const Json checks = check_page(workshop, page_of(workshop, runs), width);
       ASSERT_TRUE(checks.is_object());
       EXPECT_EQ(checks["problems"], Json::array());
       for (const char* theme : {"light", "dark"}) {
@@ -100,23 +78,24 @@ TEST_F(ReportReaders, ChromiumDrawsThePage) {
         EXPECT_THAT(figures, HasSubstr(title));
       for (const Json& link : checks["links"]) EXPECT_EQ(link, true);
       EXPECT_GE(checks["mistakes"], 10);
-      for (const Json& svg : checks["saved"]) {
-        EXPECT_THAT(svg.get<std::string>(), ::testing::StartsWith("<svg"));
-        EXPECT_THAT(svg.get<std::string>(), ::testing::Not(HasSubstr("var(--")))
-            << "needs the style sheet of the page";
+      if (runs.size() == 1 && width == 1280) {
+        EXPECT_EQ(checks["tilesOfRows"], Json({4, 4})) << "tiles of results";
       }
+      check_saved_files(checks["saved"]);
+      check_controls(checks);
     }
 }
 
 TEST_F(ReportReaders, ChromiumDrawsTheMeanOfARepetition) {
   if (find_browser().empty()) GTEST_SKIP() << "needs Chromium (Debian: chromium-headless-shell)";
   ASSERT_EQ(workshop.train("repeated", {"--lr", "0.002", "--repeat", "2"}).exit_code, 0);
-  const Json checks = check_page(workshop, {"repeated"}, 1280);
+  const Json checks = check_page(workshop, page_of(workshop, {"repeated"}), 1280);
   ASSERT_TRUE(checks.is_object());
   EXPECT_EQ(checks["problems"], Json::array());
   const auto title = std::find(checks["figures"].begin(), checks["figures"].end(), "Test accuracy, mean");
   ASSERT_NE(title, checks["figures"].end()) << checks["figures"];
-  const std::string figure = checks["saved"][static_cast<std::size_t>(title - checks["figures"].begin())];
+  const std::string figure =
+      checks["saved"][static_cast<std::size_t>(title - checks["figures"].begin())]["svg"];
   EXPECT_THAT(figure, HasSubstr("class=\"error\"")) << "no error bar";
   EXPECT_THAT(checks["results"].get<std::string>(), HasSubstr("mean of 2 runs in "));
   EXPECT_THAT(checks["results"].get<std::string>(), HasSubstr("% ± "));
@@ -147,7 +126,7 @@ TEST_F(ReportReaders, ChromiumRunsNoMarkupOfFiles) {
                                                  {"mistakes", Json::array()},
                                                  {"mistakes_per_row", 6}};
   for (const Arguments& runs : {Arguments{"<b>hostile"}, Arguments{"one", "<b>hostile"}}) {
-    const Json checks = check_page(workshop, runs, 390);
+    const Json checks = check_page(workshop, page_of(workshop, runs), 390);
     ASSERT_TRUE(checks.is_object());
     EXPECT_EQ(checks["injected"], false);
     EXPECT_EQ(checks["problems"], Json::array());
@@ -156,10 +135,8 @@ TEST_F(ReportReaders, ChromiumRunsNoMarkupOfFiles) {
 }
 
 TEST_F(ReportReaders, TensorBoardReadsEventFiles) {
-  const char* const chosen = std::getenv("CONVOY_TENSORBOARD_PYTHON");
-  const std::string python = chosen != nullptr ? chosen : "/usr/bin/python3";
-  if (run_program({python, "-c", "import tensorboard"}).exit_code != 0)
-    GTEST_SKIP() << "needs TensorBoard; CONVOY_TENSORBOARD_PYTHON names a Python that has it";
+  const std::string modules = "tensorboard", python = find_python(modules);
+  if (python.empty()) GTEST_SKIP() << no_python(modules);
   ASSERT_EQ(workshop.run("convoy-report", {workshop.path("one"), "--tensorboard", workshop.path("events")})
                 .exit_code,
             0);
