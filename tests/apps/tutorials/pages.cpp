@@ -1,0 +1,127 @@
+#include "tests/apps/tutorials/pages.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tests/testing/source_tree/source_path.h"
+
+namespace convoy::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Page kPages[] = {
+    {"README.md", "scripts/train.sh"},
+    {"SECURITY.md"},
+    {"apps/examples/README.md"},
+    {"apps/recipes/README.md"},
+    {"bench/README.md"},
+    {"comm/transport/shm/README.md"},
+    {"docs/augmentation.md"},
+    {"docs/distributed.md"},
+    {"docs/files.md",
+     "convoy-train --model resnet18 --stem imagenet --max-steps 1 --out OUT && convoy-export --checkpoint OUT --onnx "
+     "model.onnx && cp OUT/checkpoints/*/model.safetensors resnet18.safetensors"},
+    {"docs/fine-tuning.md",
+     "convoy-train --model resnet18 --stem imagenet --max-steps 1 --out runs/torchvision && cp "
+     "runs/torchvision/checkpoints/*/model.safetensors torchvision.safetensors"},
+    {"docs/large-batches.md"},
+    {"docs/muon.md"},
+    {"docs/overlap.md"},
+    {"docs/own-network.md"},
+    {"docs/profiling.md"},
+    {"docs/reliability.md"},
+    {"docs/report.md",
+     "convoy-train --model lenet --dataset mnist --max-steps 2 --trace trace.json --out runs/a && for run in b c "
+     "speedrun-small-cifar10; do cp -r runs/a runs/$run; done && convoy-train --model lenet --dataset mnist --repeat 2 "
+     "--out runs/repeated"},
+    {"docs/speedrun.md"},
+    {"docs/tour.md"},
+    {"docs/zero.md"},
+};
+
+constexpr Exception kExceptions[] = {
+    // Building and testing. PageFlags.BuildCommandsNamePresetsAndSettings checks what these commands name.
+    {"", "scripts/setup.sh", "installs packages; scripts/test.sh calls it"},
+    {"", "scripts/test.sh", "runs this test"},
+    {"", "scripts/lint.sh", "needs clang-format and clang-tidy; a test runs the check of --words",
+     "words_test"},
+    {"", "scripts/fuzz.sh", "searches for minutes; a test runs the same targets", "fuzz_test"},
+    {"", "cmake ", "configures, builds or installs; a test installs a build", "package.install"},
+    {"", "cpack ", "a test makes the package", "package.debian"},
+    {"", "apt-get ", "installs packages; a test extracts this one", "package.debian"},
+    {"", "ctest ", "runs tests"},
+    {"CONTRIBUTING.md", "git show ", "needs the history, which a shallow clone does not have"},
+    {"CONTRIBUTING.md", "build/debug/bin/engine_test", "is a test"},
+    {"tests/", "build/debug/bin/engine_test", "is a test"},
+    {"tests/", "python3 -B tests/", "is a test"},
+    {"tests/reference/README.md", "python3 tests/reference/generate.py", "needs PyTorch"},
+    // What needs a GPU, another program, or hours.
+    {"scripts/docker/", "", "needs a container engine"},
+    {"docs/launching.md", "kubectl ", "needs a cluster; a test checks the file", "LaunchRecipes"},
+    {"docs/from-pytorch.md", "torchrun ", "needs PyTorch", "TorchLaunchers"},
+    {"docs/from-pytorch.md", "python3 -m torch.", "needs PyTorch", "TorchLaunchers"},
+    {"bench/results/", "", "made the figures of a certain machine"},
+    {"kernels/cuda/implicit_gemm/", "build/test/bin/convoy-bench-kernels",
+     "counts for minutes on an emulated GPU", "KernelCounts"},
+    {"", "convoy-bench-kernels --device cuda", "needs a GPU; a test has emulated ones", "KernelCounts"},
+    {"bench/README.md", "convoy-bench-allreduce --devices 4 --device cuda",
+     "needs GPUs; a test has emulated ones", "AllreduceOnGpus"},
+    {"bench/README.md", "convoy-bench-step --model resnet18 --compare-pytorch", "needs PyTorch", "Step"},
+    {"bench/README.md", "python3 /usr/share/benchmark/compare.py", "needs SciPy"},
+    {"bench/README.md", "python3 bench/python/compare_loader.py", "needs PyTorch", "measure_cpu_test"},
+    {"bench/README.md", "python3 bench/python/measure_cpu.py", "takes hours; a test has fake programs",
+     "measure_cpu_test"},
+    {"", "mkdir -p build/cuda && tar ", "needs the archive of a GPU build"},
+    {"", "scripts/validate_gpu.sh", "needs a GPU; a test has fake programs", "gpu_validation_test"},
+    {"docs/own-network.md", "python3 bench/python/examples/", "needs PyTorch"},
+    {"docs/reliability.md", "python3 bench/python/compare_faults.py", "needs PyTorch"},
+    {"docs/batch-norm.md", "scripts/batch_norm_experiment.py",
+     "trains 32 networks; a test has a fake program", "batch_norm_experiment_test"},
+    {"docs/files.md", "convoy-train --dataset shapes --model resnet50", "writes 1 GB", "CheckpointSaver"},
+    // What waits for a person, or needs a fault.
+    {"docs/debugging.md", "mpirun -n 4 convoy-train --wait-debugger", "waits for a debugger", "WaitDebugger"},
+    {"docs/debugging.md", "gdb ", "attaches to a certain process", "WaitDebugger"},
+    {"", "gdb --args build/step/", "needs a build without optimization"},
+    {"docs/tour.md", "gdb ", "waits for a person, and needs the debug build"},
+    {"docs/reliability.md", "convoy-doctor --post-mortem", "needs a failed training", "PostMortem"},
+};
+
+}  // namespace
+
+std::span<const Page> pages() { return kPages; }
+std::span<const Exception> exceptions() { return kExceptions; }
+
+const Exception* exception_for(const std::string& page, const std::string& command) {
+  const std::string bare = command.substr(command.find(first_word(command)));
+  for (const Exception& exception : kExceptions)
+    if (page.starts_with(exception.page) && bare.starts_with(exception.begins)) return &exception;
+  return nullptr;
+}
+
+std::vector<std::string> all_pages() {
+  const fs::path root = testing::source_path();
+  std::vector<std::string> found;
+  for (auto entry = fs::recursive_directory_iterator(root); entry != fs::recursive_directory_iterator();
+       ++entry) {
+    const std::string name = fs::relative(entry->path(), root);
+    if (name == "build" || name == "data" || name == "runs" || name == ".git" || name == ".cache")
+      entry.disable_recursion_pending();
+    else if (name.ends_with(".md") && name != "CHANGELOG.md")
+      found.push_back(name);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<PageCommand> runnable_commands_of(const std::string& page) {
+  const fs::path file = testing::source_path(page);
+  std::vector<PageCommand> found = commands_of(file);
+  for (const PageCommand& span : spans_of(file))
+    if (is_complete(span.text)) found.push_back(span);
+  std::erase_if(found,
+                [&](const PageCommand& command) { return exception_for(page, command.text) != nullptr; });
+  return found;
+}
+
+}  // namespace convoy::testing

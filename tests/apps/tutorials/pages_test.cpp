@@ -1,0 +1,215 @@
+// Tests that run the commands and the Python of the documentation, from its text, on small generated data.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <regex>
+
+#include "tests/apps/tutorials/documented_project.h"
+#include "tests/apps/tutorials/pages.h"
+#include "tests/testing/source_tree/source_path.h"
+
+namespace convoy::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Pages whose commands other tests of this directory and launch_recipes_test.cpp run.
+const std::vector<std::string> kOtherTests = {"docs/from-pytorch.md", "docs/getting-started.md",
+                                              "docs/launching.md"};
+
+/// Returns whether a command only sets variables or defines a function, for the commands after it.
+bool sets_variables(const std::string& command) {
+  static const std::regex kVariables(
+      "(?:export )?[A-Z_]+=(?:\"[^\"]*\"|\\S*)(?: [A-Z_]+=\\S*)*|\\w+\\(\\) \\{.*");
+  return std::regex_match(command, kVariables);
+}
+
+/// Makes Python find the modules of python/, which record how they are called, before all others.
+void use_recording_modules(DocumentedProject& project) {
+  project.environment["PYTHONPATH"] = testing::source_path("tests/apps/tutorials/python");
+  project.environment["PYTHONDONTWRITEBYTECODE"] = "1";
+  project.environment["RECORDED_CALLS"] = project.path("calls.jsonl");
+  project.environment["TORCHVISION_WEIGHTS"] = project.path("torchvision.safetensors");
+}
+
+class Pages : public ::testing::TestWithParam<Page> {};
+
+TEST_P(Pages, CommandsSucceed) {
+  DocumentedProject project;
+  use_recording_modules(project);
+  const ProcessResult prepared = project.run(GetParam().prepare);
+  ASSERT_EQ(prepared.exit_code, 0) << GetParam().prepare << "\n" << prepared.out << prepared.err;
+  const std::vector<PageCommand> commands = runnable_commands_of(GetParam().path);
+  ASSERT_FALSE(commands.empty()) << "remove the row of this page";
+  std::string variables, missing;
+  for (const PageCommand& command : commands) {
+    SCOPED_TRACE(std::string(GetParam().path) + ":" + std::to_string(command.line));
+    if (!project.has_programs_of(command.text))
+      missing += "\n" + command.text;
+    else if (sets_variables(command.text))
+      variables += command.text + "\n";
+    else
+      project.expect_success(variables + command.text);
+  }
+  if (!missing.empty()) GTEST_SKIP() << "this build does not have the programs of" << missing;
+}
+
+INSTANTIATE_TEST_SUITE_P(Documentation, Pages, ::testing::ValuesIn(pages().begin(), pages().end()),
+                         [](const auto& page) {
+                           std::string name = page.param.path;
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           return name;
+                         });
+
+TEST(AllPages, HaveATest) {
+  for (const std::string& page : all_pages()) {
+    if (std::find(kOtherTests.begin(), kOtherTests.end(), page) != kOtherTests.end()) continue;
+    const bool is_listed =
+        std::any_of(pages().begin(), pages().end(), [&](const Page& row) { return page == row.path; });
+    if (!is_listed)
+      for (const PageCommand& command : runnable_commands_of(page))
+        if (!sets_variables(command.text))
+          ADD_FAILURE() << page << ":" << command.line << ": '" << command.text
+                        << "' is run by no test; expected a row of the page in pages.cpp, or an exception";
+  }
+}
+
+TEST(AllPages, HaveNoCommandOutsideOfBlocksWithALanguage) {
+  // The languages of blocks whose lines are checked by a test, or are no commands.
+  const std::vector<std::string> languages = {"sh", "python", "gdb", "cpp", "cmake", "json"};
+  static const std::regex kProgram(
+      "convoy-[a-z-]+|scripts/\\S+|bench/\\S+|build/\\S+|python3?|c?make|ctest|cpack|export|mpirun|torchrun|srun|sbatch|"
+      "git|gdb|docker|kubectl|apt-get|sudo|\\(gdb\\)");
+  for (const std::string& page : all_pages())
+    for (const Block& block : blocks_of(testing::source_path(page))) {
+      if (std::find(languages.begin(), languages.end(), block.language) != languages.end()) continue;
+      EXPECT_THAT(block.language, ::testing::AnyOf("", "text")) << page << ":" << block.line;
+      for (const std::string& line : block.lines)
+        EXPECT_FALSE(std::regex_match(first_word(line), kProgram))
+            << page << ":" << block.line << ": '" << line << "' is a command; expected a block of sh";
+    }
+}
+
+TEST(AllPages, SetBreakpointsAtFunctionsOfTheProject) {
+  static const std::regex kBreak("\\(gdb\\) break (?:\\w+::)*(\\w+).*");
+  std::string sources;
+  for (const char* directory : {"kernels", "comm"})
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(testing::source_path(directory)))
+      if (const auto type = entry.path().extension(); type == ".h" || type == ".cpp" || type == ".cu")
+        sources += read_text(entry.path());
+  int count = 0;
+  for (const std::string& page : all_pages())
+    for (const Block& block : blocks_of(testing::source_path(page)))
+      for (const std::string& line : block.lines) {
+        std::smatch match;
+        if (block.language != "gdb" || !std::regex_match(line, match, kBreak)) continue;
+        EXPECT_NE(sources.find(" " + match[1].str() + "("), std::string::npos) << page << ": " << line;
+        ++count;
+      }
+  EXPECT_GE(count, 3);
+}
+
+TEST(AllPages, NeedEachException) {
+  std::string tests;  // the text of all tests
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(testing::source_path("tests")))
+    if (const auto type = entry.path().extension(); type == ".cpp" || type == ".txt")
+      tests += read_text(entry.path());
+  for (const Exception& exception : exceptions()) {
+    bool is_found = false;
+    for (const std::string& page : all_pages()) {
+      if (!page.starts_with(exception.page)) continue;
+      const auto file = testing::source_path(page);
+      std::vector<PageCommand> commands = commands_of(file);
+      const std::vector<PageCommand> spans = spans_of(file);
+      commands.insert(commands.end(), spans.begin(), spans.end());
+      for (const PageCommand& command : commands)
+        is_found = is_found || exception_for(page, command.text) == &exception;
+    }
+    EXPECT_TRUE(is_found) << "no page has the command of the exception '" << exception.begins << "'";
+    std::string name =
+        exception.test;  // as the first argument of TEST, of convoy_python_test or package_test
+    if (name.starts_with("package.")) name.erase(0, std::string("package.").size());
+    EXPECT_TRUE(name.empty() || tests.find("(" + name) != std::string::npos)
+        << exception.begins << ": there is no test " << name;
+  }
+}
+
+class PagesInPython : public ::testing::Test {
+ protected:
+  PagesInPython() { use_recording_modules(project); }
+  /// Runs a block of a page after other lines, and returns the recorded calls.
+  std::vector<Json> run_block(const char* page, std::size_t index, const std::string& before = "") {
+    std::vector<Block> blocks = blocks_of(testing::source_path(page));
+    std::erase_if(blocks, [](const Block& block) { return block.language != "python"; });
+    EXPECT_EQ(blocks.size(), 2u) << page << ": each block has a test here";
+    std::string text = before;
+    for (const std::string& line : blocks.at(index).lines) text += line + "\n";
+    std::ofstream(project.path("block.py")) << text;
+    const ProcessResult result = project.run("python3 block.py");
+    EXPECT_EQ(result.exit_code, 0) << text << result.err;
+    std::vector<Json> calls;
+    std::ifstream lines(project.path("calls.jsonl"));
+    for (std::string line; std::getline(lines, line);) calls.push_back(Json::parse(line));
+    return calls;
+  }
+  void train(const std::string& flags) {
+    const ProcessResult result = project.run("convoy-train --max-steps 2 --log-every 1 " + flags);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+  }
+  static std::size_t count(const std::vector<Json>& calls, const char* name) {
+    return static_cast<std::size_t>(
+        std::count_if(calls.begin(), calls.end(), [&](const Json& call) { return call["call"] == name; }));
+  }
+
+  DocumentedProject project;
+};
+
+TEST_F(PagesInPython, WeightsAndBiasesAndMlflowGetEachEvent) {
+  train("--model lenet --dataset mnist --out runs/a");
+  std::size_t events = 0, numbers = 0;  // of steps, epochs and evaluations
+  std::ifstream lines(project.path("runs/a/log.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const Json event = Json::parse(line);
+    if (event["event"] != "step" && event["event"] != "epoch" && event["event"] != "eval") continue;
+    ++events;
+    for (const auto& [name, value] : event.items())
+      numbers += name != "step" && (value.is_number() || value.is_boolean());
+  }
+  ASSERT_GE(events, 3u);
+  const std::vector<Json> wandb = run_block("docs/report.md", 0);
+  EXPECT_EQ(count(wandb, "wandb.init"), 1u);
+  EXPECT_EQ(wandb.front()["config"]["model"], "lenet");
+  EXPECT_EQ(count(wandb, "run.log"), events);
+  EXPECT_EQ(wandb[1]["step"], 1);
+  EXPECT_TRUE(wandb[1]["numbers"].contains("step/loss")) << wandb[1];
+  std::filesystem::remove(project.path("calls.jsonl"));
+  const std::vector<Json> mlflow = run_block("docs/report.md", 1);
+  EXPECT_EQ(count(mlflow, "mlflow.start_run"), 1u);
+  EXPECT_EQ(count(mlflow, "mlflow.log_params"), 1u);
+  EXPECT_EQ(count(mlflow, "mlflow.log_metric"), numbers);
+}
+
+TEST_F(PagesInPython, TorchvisionGetsTheTensorsOfACheckpoint) {
+  train("--model resnet18 --out OUT");
+  std::filesystem::rename(project.path("OUT/checkpoints/step_000002"),
+                          project.path("OUT/checkpoints/step_000391"));
+  const std::vector<Json> calls = run_block("docs/files.md", 0, "import torch, torchvision\n");
+  ASSERT_EQ(count(calls, "load_state_dict"), 1u);
+  EXPECT_EQ(calls.back()["tensors"]["conv1.weight"], Json({64, 3, 3, 3}));
+  EXPECT_EQ(calls.back()["tensors"]["fc.weight"], Json({10, 512}));
+}
+
+TEST_F(PagesInPython, OnnxRuntimeGetsTheExportedModel) {
+  train("--model lenet --dataset mnist --out OUT");
+  project.expect_success("convoy-export --checkpoint OUT --onnx model.onnx");
+  const std::vector<Json> calls =
+      run_block("docs/files.md", 1, "import numpy\npixels = numpy.zeros((2, 1, 28, 28), numpy.uint8)\n");
+  ASSERT_EQ(count(calls, "session.run"), 1u);
+  EXPECT_EQ(calls.back()["classes"].size(), 10u);
+}
+
+}  // namespace
+}  // namespace convoy::testing
