@@ -70,6 +70,7 @@ constexpr Exception kExceptions[] = {
     {"bench/README.md", "convoy-bench-step --model resnet18 --compare-pytorch", "needs PyTorch", "Step"},
     {"bench/README.md", "python3 /usr/share/benchmark/compare.py", "needs SciPy"},
     {"bench/README.md", "python3 bench/python/compare_loader.py", "needs PyTorch", "measure_cpu_test"},
+    {"bench/README.md", "python3 bench/python/compare_overhead.py", "needs PyTorch", "Overheads"},
     {"bench/README.md", "python3 bench/python/measure_cpu.py", "takes hours; a test has fake programs",
      "measure_cpu_test"},
     {"", "mkdir -p build/cuda && tar ", "needs the archive of a GPU build"},
