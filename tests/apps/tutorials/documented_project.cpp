@@ -147,6 +147,7 @@ DocumentedProject::DocumentedProject() {
     if (!name.ends_with("_test") && !fs::exists(path("bin/" + name)))
       fs::create_symlink(entry.path(), path("bin/" + name));
   }
+  fs::create_symlink(CONVOY_MPIRUN, path("bin/mpirun"));
   for (const char* build : {"debug", "release", "test"}) {
     fs::create_directories(path(std::string("build/") + build));
     fs::create_symlink(path("bin"), path(std::string("build/") + build + "/bin"));
@@ -178,8 +179,7 @@ DocumentedProject::DocumentedProject() {
 
   environment = mpirun_environment(directory_);
   environment["PROGRAMS"] = programs;
-  environment["PATH"] =
-      path("bin").string() + ":" + fs::path(CONVOY_MPIRUN).parent_path().string() + ":" + std::getenv("PATH");
+  environment["PATH"] = path("bin").string() + ":" + std::getenv("PATH");
   environment["CONVOY_DATA"] = path("data");
 }
 
