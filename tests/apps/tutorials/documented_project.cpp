@@ -124,9 +124,9 @@ void write_cifar10(const fs::path& directory) {
   }
 }
 
-/// Names in pages that a single machine replaces.
+/// Hosts of pages, which this machine replaces with fewer ranks.
 const std::pair<std::regex, const char*> kReplaced[] = {
-    {std::regex("--host node1:4,node2:4 "), "--host localhost:8 "}};
+    {std::regex("-n 8 --host node1:4,node2:4 "), "-n 4 --host localhost:4 "}};
 
 /// Returns the number of ranks that a command starts.
 int ranks_of(const std::string& command) {
@@ -147,6 +147,7 @@ DocumentedProject::DocumentedProject() {
     if (!name.ends_with("_test") && !fs::exists(path("bin/" + name)))
       fs::create_symlink(entry.path(), path("bin/" + name));
   }
+  fs::create_symlink(CONVOY_MPIRUN, path("bin/mpirun"));
   for (const char* build : {"debug", "release", "test"}) {
     fs::create_directories(path(std::string("build/") + build));
     fs::create_symlink(path("bin"), path(std::string("build/") + build + "/bin"));
@@ -164,6 +165,8 @@ DocumentedProject::DocumentedProject() {
 
   write_digits(path("data/mnist"));
   write_cifar10(path("data/cifar10"));
+  fs::create_directories(path("path/to"));
+  fs::create_symlink(path("data/cifar10"), path("path/to/cifar10"));
   write_color_directories(path("data/flowers"), 32, 4);
   for (const char* part : {"train", "test"}) {
     const fs::path classes = path("data/flowers") / part;
@@ -178,8 +181,7 @@ DocumentedProject::DocumentedProject() {
 
   environment = mpirun_environment(directory_);
   environment["PROGRAMS"] = programs;
-  environment["PATH"] =
-      path("bin").string() + ":" + fs::path(CONVOY_MPIRUN).parent_path().string() + ":" + std::getenv("PATH");
+  environment["PATH"] = path("bin").string() + ":" + std::getenv("PATH");
   environment["CONVOY_DATA"] = path("data");
 }
 

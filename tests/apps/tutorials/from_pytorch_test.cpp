@@ -60,7 +60,7 @@ TEST(TorchLaunchers, StartTheRanksOfThePage) {
   for (const PageCommand& command : commands_of(testing::source_path(kName)))
     if (command.text.starts_with("torchrun ") || command.text.starts_with("python3 -m torch."))
       commands.push_back(command.text);
-  ASSERT_EQ(commands.size(), 3u);
+  ASSERT_EQ(commands.size(), 4u);
   if (project.run("torchrun --help && python3 -c 'import torch'").exit_code != 0)
     GTEST_SKIP() << "needs PyTorch: torchrun on the PATH, and a python3 that imports torch";
   for (const std::string& command : commands) project.expect_success(command);
