@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 
 #include "convoy/engine/nn/layers.h"
 #include "convoy/kernels/base/nearest_name.h"
@@ -77,6 +78,15 @@ TEST_P(TorchvisionModels, MatchNamesShapesAndSize) {
   for (const auto& entry : stored.at(model.name()))
     expected[entry[0]] = entry[1].get<std::vector<std::int64_t>>();
   EXPECT_EQ(found, expected);
+
+  // timm's names are the same. load_state_dict() ignores num_batches_tracked.
+  std::ifstream timm_file(testing::source_path("tests/reference/timm_names.json"));
+  std::set<std::string> names, timm_names;
+  for (const auto& [name, shape] : found) names.insert(name);
+  const auto timm = nlohmann::json::parse(timm_file);
+  for (const std::string name : timm.at(model.name()))
+    if (!name.ends_with(".num_batches_tracked")) timm_names.insert(name);
+  EXPECT_EQ(timm_names, names);
 }
 
 // The numbers of torchvision's documentation of its weights.

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Stores reference results of PyTorch for the tests: *.safetensors except sample.safetensors, and names.json.
+"""Stores reference results of PyTorch for the tests: *.safetensors except sample.safetensors, and *names.json.
 
-Run it manually, with a Python that has torch, torchvision, numpy and safetensors; builds and tests do not need them.
+Run it manually, with a Python that has torch, torchvision, timm, numpy and safetensors; builds and tests do not need
+them.
 The metadata of the files contains the versions that wrote them. Inputs and weights are not stored: see formula.py.
 """
 
@@ -41,6 +42,11 @@ def save(name: str, tensors: dict) -> None:
     print(f"{name}: {len(arrays)} tensors, {(DIRECTORY / name).stat().st_size} bytes")
 
 
+def save_names(name: str, listings: dict) -> None:
+    lines = [f'"{model}": {json.dumps(listing, separators=(",", ":"))}' for model, listing in listings.items()]
+    (DIRECTORY / name).write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 def main() -> None:
     torch.set_num_threads(1)  # a fixed order of sums
     save("ops.safetensors", ops.compute())
@@ -61,6 +67,8 @@ def main() -> None:
     save("weight_average.safetensors", weight_average.compute())
     lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]
     (DIRECTORY / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    save_names("names.json", networks.names())
+    save_names("timm_names.json", networks.timm_names())
 
 
 if __name__ == "__main__":

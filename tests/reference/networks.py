@@ -128,3 +128,10 @@ def names() -> dict:
         name: [[key, list(t.shape)] for key, t in make().state_dict().items() if not key.endswith("num_batches_tracked")]
         for name, make in makers.items()
     }
+
+
+def timm_names() -> dict:
+    """Returns {model: [names of parameters and buffers]} in the order of timm's checkpoints."""
+    import timm
+
+    return {name: list(timm.create_model(name).state_dict()) for name in ("resnet18", "resnet34", "resnet50")}

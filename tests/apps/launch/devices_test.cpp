@@ -15,6 +15,7 @@
 
 #include "tests/apps/rank_rows.h"
 #include "tests/apps/rank_runs.h"
+#include "tests/apps/trace_rules.h"
 
 namespace convoy::testing {
 namespace {
@@ -97,6 +98,7 @@ TEST_F(Devices, PrintOnceAndTraceAllRanks) {
   }
   EXPECT_EQ(workshop.events("run", "step").size(), 3U);
   std::set<std::string> processes;
+  EXPECT_THAT(problems_of_trace(read_text(trace)), ::testing::IsEmpty());
   const Json timeline = Json::parse(read_text(trace));
   for (const Json& event : timeline["traceEvents"])
     if (event["name"] == "process_name")

@@ -10,6 +10,7 @@
 
 #include "tests/apps/fault_record.h"
 #include "tests/apps/rank_runs.h"
+#include "tests/apps/trace_rules.h"
 #include "tests/testing/support/free_port.h"
 
 namespace convoy::testing {
@@ -63,7 +64,9 @@ TEST_P(KilledRanks, AreNamedByAllOthersAndByThePostMortem) {
                                     std::to_string(ranks) + " ranks"));
   EXPECT_THAT(report.out, HasSubstr("\nverdict: " + name));
   EXPECT_THAT(report.out, names_cause);
-  const Json timeline = Json::parse(read_text(workshop.path("run") / "post-mortem" / "timeline.json"));
+  const std::string text = read_text(workshop.path("run") / "post-mortem" / "timeline.json");
+  EXPECT_THAT(problems_of_trace(text), ::testing::IsEmpty());
+  const Json timeline = Json::parse(text);
   std::set<int> rows;
   bool has_sums = false;
   for (const Json& event : timeline["traceEvents"]) {

@@ -8,6 +8,7 @@
 
 #include "tests/apps/rank_rows.h"
 #include "tests/apps/rank_runs.h"
+#include "tests/apps/trace_rules.h"
 
 namespace convoy::testing {
 namespace {
@@ -90,6 +91,7 @@ TEST(RankFlags, TraceHasBucketsOfAllRanks) {
   train_on(workshop, "run", 3, "mpi", {"--max-steps", "4", "--bucket-mb", "0.05", "--trace", trace});
   std::map<int, int> spans;
   std::set<std::string> buckets, processes;
+  EXPECT_THAT(problems_of_trace(read_text(trace)), ::testing::IsEmpty());
   const Json timeline = Json::parse(read_text(trace));
   for (const Json& event : timeline["traceEvents"]) {
     const std::string name = event["name"];

@@ -17,6 +17,7 @@
 #include "convoy/kernels/runtime/library_versions.h"
 #include "convoy/version.h"
 #include "tests/apps/programs.h"
+#include "tests/apps/trace_rules.h"
 
 namespace convoy::testing {
 namespace {
@@ -335,7 +336,9 @@ TEST(Run, ProfileTimesEachOperationAndChangesNothing) {
         EXPECT_NE(run.out.find(text), std::string::npos) << text << "\n" << run.out;
       }
     EXPECT_EQ(run.out.find("wait for gradients") != std::string::npos, devices[0] == '2') << run.out;
-    const Json trace = Json::parse(read_text(workshop.path(out) / "profile.json"));
+    const std::string text = read_text(workshop.path(out) / "profile.json");
+    EXPECT_THAT(problems_of_trace(text), ::testing::IsEmpty());
+    const Json trace = Json::parse(text);
     EXPECT_GE(trace["traceEvents"].size(), 2U * 2 * 17) << "two steps, forward and backward";
   }
   EXPECT_EQ(workshop.result("profiled1")["parameters_hash"], workshop.result("plain")["parameters_hash"]);

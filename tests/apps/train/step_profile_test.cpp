@@ -1,4 +1,5 @@
 // The profile of steps: which calls it records, what lives at the peak, and the tables and the trace.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "convoy/engine/nn/layers.h"
 #include "convoy/engine/ops/ops.h"
 #include "convoy/kernels/runtime/memory/memory.h"
+#include "tests/apps/trace_rules.h"
 
 namespace convoy::testing {
 namespace {
@@ -172,6 +174,7 @@ TEST_F(StepProfileTest, TableHasTheSlowestRowsAndTheRest) {
 
 TEST_F(StepProfileTest, TraceHasAllCalls) {
   const auto profile = profile_of(2, true);
+  EXPECT_THAT(problems_of_trace(profile_trace(*profile)), ::testing::IsEmpty());
   const nlohmann::json trace = nlohmann::json::parse(profile_trace(*profile));
   std::size_t calls = 0, counters = 0;
   double end = 0;

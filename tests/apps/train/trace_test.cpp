@@ -18,12 +18,15 @@
 #include "convoy/comm/bootstrap/host.h"
 #include "convoy/comm/transport/thread/thread_communicator.h"
 #include "convoy/kernels/base/error.h"
+#include "tests/apps/trace_rules.h"
 #include "tests/testing/support/temp_directory.h"
 
 namespace convoy::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Clock = Profiler::Clock;
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
@@ -44,11 +47,11 @@ class Trace : public ::testing::Test {
   }
 
   std::string file() const { return (directory_.path() / "trace.json").string(); }
-  std::vector<Json> written() const {
+  std::string text() const {
     std::ifstream in(file(), std::ios::binary);
-    const Json trace = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
-    return trace["traceEvents"];
+    return {std::istreambuf_iterator<char>(in), {}};
   }
+  std::vector<Json> written() const { return Json::parse(text())["traceEvents"]; }
   /// Returns the spans with this name by rank.
   std::map<int, std::vector<Json>> spans(const std::string& name) const {
     std::map<int, std::vector<Json>> found;
@@ -67,6 +70,7 @@ TEST_F(Trace, HasAProcessForEachRank) {
     for (int step = 0; step <= comm.rank(); ++step) const Profiler::Range range(&profiler, "step");
     write_trace(profiler, &comm, file());
   });
+  EXPECT_THAT(problems_of_trace(text()), IsEmpty());
   const auto steps = spans("step");
   ASSERT_EQ(steps.size(), 3u);
   for (const auto& [rank, of_rank] : steps) EXPECT_EQ(of_rank.size(), static_cast<std::size_t>(rank) + 1);
@@ -159,6 +163,7 @@ TEST_F(Trace, GathersLargeTraces) {
   });
   EXPECT_GT(std::filesystem::file_size(file()),
             std::size_t{5} << 18);  // 1.25 MiB, gathered in pieces of 1 MiB
+  EXPECT_THAT(problems_of_trace(text()), IsEmpty());
   std::map<int, int> next;
   for (const Json& event : written()) {
     if (event["ph"] != "X") continue;
@@ -167,6 +172,36 @@ TEST_F(Trace, GathersLargeTraces) {
     ++number;
   }
   EXPECT_EQ(next, (std::map<int, int>{{1, count(1)}, {2, count(2)}}));
+}
+
+/// What the rules of this and other tests find in damaged traces.
+TEST_F(Trace, RulesFindWhatPerfettoWouldDrop) {
+  const auto problems_of = [](const std::string& events) {
+    const std::vector<std::string> found = problems_of_trace(R"({"traceEvents": [
+        {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "rank 0"}},
+        {"ph": "X", "pid": 0, "tid": 1, "name": "a", "ts": 10, "dur": 5})" +
+                                                             events + "]}");
+    return found.size() == 1 ? found.front() : std::to_string(found.size()) + " problems";
+  };
+  EXPECT_EQ(problems_of(R"(, {"ph": "X", "pid": 0, "tid": 1, "name": "b", "ts": 11, "dur": 4})"),
+            "0 problems");
+  EXPECT_EQ(problems_of(R"(, {"ph": "X", "pid": 0, "tid": 2, "name": "b", "ts": 11, "dur": 9})"),
+            "0 problems");
+  EXPECT_THAT(problems_of(R"(, {"ph": "X", "pid": 0, "tid": 1, "name": "b", "ts": 11, "dur": 5})"),
+              HasSubstr("overlap in part"));
+  EXPECT_THAT(problems_of(R"(, {"ph": "X", "pid": 1, "tid": 1, "name": "b", "ts": 1, "dur": 1})"),
+              HasSubstr("process 1 has no name"));
+  EXPECT_THAT(problems_of(R"(, {"ph": "X", "pid": 0, "tid": 1, "name": "b", "ts": -1, "dur": 1})"),
+              HasSubstr("ts"));
+  EXPECT_THAT(problems_of(R"(, {"ph": "X", "pid": 0, "tid": 1, "name": "b", "ts": 1})"), HasSubstr("dur"));
+  EXPECT_THAT(problems_of(R"(, {"ph": "X", "pid": 0, "name": "b", "ts": 1, "dur": 1})"), HasSubstr("tid"));
+  EXPECT_THAT(problems_of(R"(, {"ph": "B", "pid": 0, "tid": 1, "name": "b", "ts": 1})"),
+              HasSubstr("ph is X, C or M"));
+  EXPECT_THAT(problems_of(R"(, {"ph": "C", "pid": 0, "name": "bytes", "ts": 1, "args": {"a": "1"}})"),
+              HasSubstr("counter"));
+  EXPECT_THAT(problems_of(R"(, {"ph": "M", "pid": 0, "name": "thread_name", "args": {"name": "b"}})"),
+              HasSubstr("tid"));
+  EXPECT_THAT(problems_of_trace("[1, 2"), ::testing::SizeIs(1));
 }
 
 TEST_F(Trace, WorksWithoutACommunicator) {
