@@ -65,8 +65,6 @@ def main() -> None:
     save("schedules.safetensors", schedules.compute())
     save("vision_transformer.safetensors", vision_transformer.compute())
     save("weight_average.safetensors", weight_average.compute())
-    lines = [f'"{name}": {json.dumps(listing, separators=(",", ":"))}' for name, listing in networks.names().items()]
-    (DIRECTORY / "names.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
     save_names("names.json", networks.names())
     save_names("timm_names.json", networks.timm_names())
 
