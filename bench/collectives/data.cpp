@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "convoy/comm/core/view_parts.h"
-#include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/elementwise.h"
 #include "convoy/kernels/runtime/parallel.h"
 
@@ -78,12 +77,11 @@ std::int64_t value_of(int rank, std::int64_t i, std::uint32_t round, std::int64_
   return static_cast<std::int64_t>(((bits >> 32) * (max_value + 1)) >> 32);
 }
 
-CollectiveData::CollectiveData(dist::Communicator& comm, bool registered, int threads, std::int64_t max_bytes)
-    : device_(comm.context()), host_stream_({.threads = threads}) {
-  for (Tensor* const tensor : {&first_, &second_})
-    *tensor = registered ? dist::zeros_for_collectives(comm, {max_bytes}, DType::u8, device_)
-                         : Tensor::zeros({max_bytes}, DType::u8, device_);
-}
+CollectiveData::CollectiveData(const DeviceContext& device, int threads, std::int64_t max_bytes)
+    : device_(device),
+      host_stream_({.threads = threads}),
+      first_(Tensor::zeros({max_bytes}, DType::u8, device)),
+      second_(Tensor::zeros({max_bytes}, DType::u8, device)) {}
 
 View CollectiveData::in(const Case& one, Placement placement, int rank) const {
   const View whole = view_on(placement == Placement::in_place ? second_ : first_, one.in_count(), one.dtype);

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "bench/collectives/case.h"
-#include "convoy/comm/core/communicator.h"
 #include "convoy/engine/tensor/tensor.h"
 #include "convoy/kernels/runtime/device_context.h"
 
@@ -23,9 +22,8 @@ std::int64_t value_of(int rank, std::int64_t i, std::uint32_t round, std::int64_
 /// The device memory of one rank for cases of up to a given number of bytes.
 class CollectiveData {
  public:
-  /// Allocates the memory on the device of `comm`; with `registered` it is memory that collectives of `comm` use in
-  /// place, if it has such memory. `threads` is the number of CPU threads that fill and check it.
-  CollectiveData(dist::Communicator& comm, bool registered, int threads, std::int64_t max_bytes);
+  /// Allocates the memory on `device`. `threads` is the number of CPU threads that fill and check it.
+  CollectiveData(const DeviceContext& device, int threads, std::int64_t max_bytes);
 
   /// Returns the input of the collective. In-place, input and output share memory: if they differ in size,
   /// the smaller one is this rank's shard of the larger one.

@@ -73,7 +73,7 @@ std::vector<RowResult> CollectiveBench::run(const std::vector<Case>& cases,
     if (plan_.checks > 0) check_exact(one);
     max_bytes = std::max(max_bytes, one.bytes());
   }
-  CollectiveData data(comm_, plan_.registered, threads_, max_bytes);
+  CollectiveData data(comm_.context(), threads_, max_bytes);
   std::vector<RowResult> rows;
   for (const Case& one : cases) {
     if (rows.empty()) warm_up_communicator(one, data);

@@ -99,9 +99,6 @@ CommandLine collective_command_line(CollectiveOptions& o) {
   line.add("blocking", &o.blocking,
            "Wait after each collective; 0: none, 1: for completion on all ranks, 2: on this rank",
            {.short_name = 'z', .value = "0|1|2", .choices = {"0", "1", "2"}});
-  line.add("local_register", &o.local_register,
-           "Data in memory that the communicator gives, as gradients are; 0: in ordinary memory",
-           {.short_name = 'R', .value = "0|1", .choices = {"0", "1"}});
   line.add("percentiles", &o.percentiles,
            "Additional columns with the median and 99th percentile of single collectives");
   line.add("beside-mpi", &o.beside_mpi,
@@ -175,7 +172,6 @@ CollectivePlan make_plan(const CollectiveOptions& options, const CommandLine& li
                       .checks = static_cast<int>(options.check),
                       .over_ranks = static_cast<OverRanks>(options.average.front() - '0'),
                       .blocking = static_cast<Blocking>(options.blocking.front() - '0'),
-                      .registered = options.local_register == "1",
                       .root = parse_root(options.root),
                       .percentiles = options.percentiles,
                       .mpi_rounds = options.beside_mpi ? static_cast<int>(options.rounds) : 0};

@@ -19,7 +19,7 @@ struct CollectiveOptions {
   std::optional<std::int64_t> stepfactor;
   std::int64_t iters = 20, warmup_iters = 5, check = 1;
   std::string op = "sum", datatype = "float", root = "0";
-  std::string average = "1", blocking = "0", local_register = "1";
+  std::string average = "1", blocking = "0";
   std::string collective = "all_reduce";
   bool percentiles = false;
   bool beside_mpi = false;
@@ -60,7 +60,6 @@ struct CollectivePlan {
   int iters = 20, warmup_iters = 5, checks = 1;
   OverRanks over_ranks = OverRanks::mean;
   Blocking blocking = Blocking::none;
-  bool registered = true;   // memory of the communicator (Communicator::allocate())
   std::optional<int> root;  // empty: every rank in turn
   bool percentiles = false;
   int mpi_rounds = 0;  // 0: MPI is not measured

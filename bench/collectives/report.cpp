@@ -89,10 +89,10 @@ std::string format_run_info(const RunInfo& run_info, const CollectivePlan& plan)
   if (!run_info.hardware.empty()) text += fmt::format("# {}\n", run_info.hardware);
   text += fmt::format(
       "# minbytes {} maxbytes {} step: {}({}) warmup iters: {} iters: {} validation: {} blocking: {} "
-      "average: {} local register: {}\n",
+      "average: {}\n",
       plan.sizes.front(), plan.sizes.back(), plan.step, plan.is_factor ? "factor" : "bytes",
       plan.warmup_iters, plan.iters, plan.checks, static_cast<int>(plan.blocking),
-      static_cast<int>(plan.over_ranks), plan.registered ? 1 : 0);
+      static_cast<int>(plan.over_ranks));
   text += "#\n# Using devices\n";
   for (const dist::RankInfo& rank : run_info.all)
     text += fmt::format("#  Rank {:>2} on {:>10} device {}\n", rank.rank, rank.host,
@@ -172,8 +172,7 @@ nlohmann::ordered_json json_of(const RunInfo& run_info, const CollectivePlan& pl
                 {"iters", plan.iters},
                 {"check", plan.checks},
                 {"blocking", static_cast<int>(plan.blocking)},
-                {"average", static_cast<int>(plan.over_ranks)},
-                {"local_register", plan.registered ? 1 : 0}}},
+                {"average", static_cast<int>(plan.over_ranks)}}},
               {"rows", table},
               {"out_of_bounds", count_wrong(rows)},
               {"average_busbw", average_bus_bandwidth(rows)}};

@@ -39,8 +39,6 @@ CollectiveSignature Communicator::next(CollectiveOp op, DType dtype, std::int64_
   return collective;
 }
 
-std::shared_ptr<void> Communicator::allocate(std::size_t) { return nullptr; }
-
 void Communicator::all_reduce(View data) {
   check_summable("all-reduce", data.dtype);
   launch_all_reduce(next(CollectiveOp::all_reduce, data.dtype, data.numel()), data);

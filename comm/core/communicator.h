@@ -72,11 +72,6 @@ class Communicator {
   /// Returns the communication stream. It is not the device's compute stream. On the CPU it has its own
   /// thread.
   virtual Stream stream() = 0;
-  /// Returns `bytes` bytes of zeros on device(), for data that collectives use in place, or null if this backend
-  /// has no such memory. A sum whose data are in such memory on all ranks copies nothing. Ranks need not call this
-  /// function together, and the memory may outlive the communicator. Throws DeviceError if it cannot be allocated;
-  /// collectives then fail on all ranks with this reason.
-  virtual std::shared_ptr<void> allocate(std::size_t bytes);
 
   // Reductions accept f64, f32, f16, bf16 and i32; broadcast and all_gather accept any type. Views may be
   // empty. `in` and `out` must not overlap, except that the smaller view may be this rank's chunk of the

@@ -1,6 +1,5 @@
 #include "convoy/comm/parallel/broadcast.h"
 
-#include <utility>
 #include <vector>
 
 #include "convoy/kernels/runtime/event.h"
@@ -22,13 +21,6 @@ void in_order(Communicator& comm, const Stream& compute, const F& collectives) {
 }
 
 }  // namespace
-
-Tensor zeros_for_collectives(Communicator& comm, const Shape& shape, DType dtype,
-                             const DeviceContext& device) {
-  auto memory = comm.allocate(static_cast<std::size_t>(shape.numel()) * size_of(dtype));
-  return memory ? Tensor::from_memory(std::move(memory), shape, dtype, device)
-                : Tensor::zeros(shape, dtype, device);
-}
 
 void broadcast_tensors(Communicator& comm, std::span<const Tensor> tensors) {
   if (tensors.empty()) return;

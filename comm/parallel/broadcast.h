@@ -1,4 +1,4 @@
-// Tensors for collectives, and collectives on tensors, texts and models, in the order of the compute stream or with the host waiting. One
+// Collectives on tensors, texts and models, in the order of the compute stream or with the host waiting. One
 // thread at a time uses the communicator and the model. Functions that block throw PeerError if a rank fails.
 #pragma once
 
@@ -9,12 +9,6 @@
 #include "convoy/engine/nn/module.h"
 
 namespace convoy::dist {
-
-/// Returns a tensor of zeros on `device`, the communicator's, in memory that its collectives use in place
-/// (Communicator::allocate()) if it has such memory. The tensor may outlive the communicator. Throws DeviceError if
-/// there is not enough memory.
-Tensor zeros_for_collectives(Communicator& comm, const Shape& shape, DType dtype,
-                             const DeviceContext& device);
 
 /// Returns rank 0's `local` on every rank; the other ranks' `local` is ignored. Collective. Blocks until the
 /// text is received. Throws PeerError if a rank fails.

@@ -47,11 +47,10 @@ std::vector<nn::NamedParameter> requiring_gradients(std::vector<nn::NamedParamet
 }  // namespace
 
 // The gaps between slices are reduced with them. They are zero here and stay zero.
-GradientSynchronizer::Bucket::Bucket(Communicator& comm, const BucketPlan::Bucket& plan, std::int64_t numel,
-                                     const Tensor& like, std::optional<DType> send_dtype)
-    : gradients(send_dtype ? Tensor::zeros({numel}, like.dtype(), like.context())
-                           : zeros_for_collectives(comm, {numel}, like.dtype(), like.context())),
-      send_buffer(send_dtype ? zeros_for_collectives(comm, {numel}, *send_dtype, like.context()) : Tensor()),
+GradientSynchronizer::Bucket::Bucket(const BucketPlan::Bucket& plan, std::int64_t numel, const Tensor& like,
+                                     std::optional<DType> send_dtype)
+    : gradients(Tensor::zeros({numel}, like.dtype(), like.context())),
+      send_buffer(send_dtype ? Tensor::zeros({numel}, *send_dtype, like.context()) : Tensor()),
       incomplete(plan.slices.size()),
       ready(like.stream()),
       done(like.stream()) {}
@@ -91,7 +90,7 @@ void GradientSynchronizer::make_buckets() {
   const Tensor& like = parameters_.front().variable.value();
   for (const BucketPlan::Bucket& planned : plan_.buckets) {
     const bool is_last = &planned == &plan_.buckets.back();
-    buckets.emplace_back(comm_, planned, planned.numel + (is_last ? flag_count() : 0), like, send_dtype_);
+    buckets.emplace_back(planned, planned.numel + (is_last ? flag_count() : 0), like, send_dtype_);
   }
   states_.resize(parameters_.size());
   for (std::size_t b = 0; b < buckets.size(); ++b)

@@ -116,7 +116,7 @@ class GradientSynchronizer final : public GradientReducer {
 
  private:
   struct Bucket {
-    Bucket(Communicator& comm, const BucketPlan::Bucket& plan, std::int64_t numel, const Tensor& like,
+    Bucket(const BucketPlan::Bucket& plan, std::int64_t numel, const Tensor& like,
            std::optional<DType> send_dtype);
     Tensor gradients;
     Tensor send_buffer;      // the gradients in send_dtype_; undefined if they are sent as they are

@@ -21,15 +21,6 @@ CpuCommunicator::~CpuCommunicator() {
   if (!finished_) abort(fmt::format("rank {} exited before finishing", rank()));
 }
 
-std::shared_ptr<void> CpuCommunicator::allocate(std::size_t bytes) {
-  try {
-    return transport_->allocate(bytes);
-  } catch (const std::exception& error) {
-    abort(fmt::format("rank {} failed: {}", rank(), error.what()));
-    throw;
-  }
-}
-
 void CpuCommunicator::check_errors() {
   if (!failed_) return;
   const std::lock_guard lock(mutex_);

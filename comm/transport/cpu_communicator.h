@@ -22,7 +22,6 @@ class CpuCommunicator final : public Communicator {
 
   std::string name() const override { return transport_->name(); }
   Stream stream() override { return std::ref(stream_); }
-  std::shared_ptr<void> allocate(std::size_t bytes) override;
   void check_errors() override;
   bool poll_peers() override;
   void set_timeout(double seconds) override { options_.timeout_seconds = seconds; }

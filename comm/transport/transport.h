@@ -12,7 +12,7 @@
 namespace convoy::dist {
 
 /// Blocking collectives between processes or threads; CpuCommunicator adds everything else. One thread, the
-/// communicator's, makes all calls except allocate() and abort(), in the same order on every rank.
+/// communicator's, makes all calls except abort(), in the same order on every rank.
 ///
 /// Every collective
 /// - compares its signature with those of the other ranks (verify_consistency) before it uses their data,
@@ -42,8 +42,6 @@ class Transport {
   /// Prepares the calling thread, which makes all later calls. Called once, before the first collective. Does
   /// not communicate.
   virtual void start() {}
-  /// Implements Communicator::allocate(). Any thread may call it, also during a collective.
-  virtual std::shared_ptr<void> allocate(std::size_t) { return nullptr; }
   virtual void all_reduce(const Call& call, View data) = 0;
   virtual void reduce_scatter(const Call& call, ConstView in, View out) = 0;
   /// Copies `data` of rank call.collective.root to all ranks.

@@ -1,7 +1,5 @@
 #include "convoy/engine/tensor/tensor.h"
 
-#include <utility>
-
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"
 
@@ -12,34 +10,13 @@ Storage::Storage(const DeviceContext& device, std::size_t bytes)
       bytes_(bytes),
       data_(device.kind() == DeviceKind::meta ? nullptr : context_.memory().allocate(bytes)) {}
 
-Storage::Storage(const DeviceContext& device, std::size_t bytes, std::shared_ptr<void> memory)
-    : context_(device), bytes_(bytes), external_(std::move(memory)), data_(external_.get()) {
-  context_.memory().add_external(data_, bytes_);
-}
-
-Storage::~Storage() {
-  if (external_)
-    context_.memory().remove_external(data_, bytes_);
-  else
-    context_.memory().release(data_, bytes_);
-}
+Storage::~Storage() { context_.memory().release(data_, bytes_); }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, const DeviceContext& device) {
   Tensor tensor;
   tensor.shape_ = shape;
   tensor.dtype_ = dtype;
   tensor.storage_ = std::make_shared<Storage>(device, tensor.bytes());
-  return tensor;
-}
-
-Tensor Tensor::from_memory(std::shared_ptr<void> memory, const Shape& shape, DType dtype,
-                           const DeviceContext& device) {
-  check(memory != nullptr, "Tensor::from_memory: found no memory, expected that of {} elements",
-        shape.numel());
-  Tensor tensor;
-  tensor.shape_ = shape;
-  tensor.dtype_ = dtype;
-  tensor.storage_ = std::make_shared<Storage>(device, tensor.bytes(), std::move(memory));
   return tensor;
 }
 

@@ -10,14 +10,12 @@
 
 namespace convoy {
 
-/// A block of bytes from a device's allocator or of another owner. It is released with the last tensor that
-/// refers to it. It does not change after construction, except for its bytes.
+/// A block of bytes from a device's allocator. It is released with the last tensor that refers to it.
+/// It does not change after construction, except for its bytes.
 class Storage {
  public:
   /// Allocates an uninitialized block. Throws DeviceError if the device is out of memory.
   Storage(const DeviceContext& device, std::size_t bytes);
-  /// Uses a block of another owner, which counts as in use in the statistics of the device's allocator.
-  Storage(const DeviceContext& device, std::size_t bytes, std::shared_ptr<void> memory);
   /// Releases the block.
   ~Storage();
   Storage(const Storage&) = delete;
@@ -32,7 +30,6 @@ class Storage {
  private:
   DeviceContext context_;
   std::size_t bytes_;
-  std::shared_ptr<void> external_;  // null: the block is from the allocator
   void* data_;
 };
 
@@ -56,10 +53,6 @@ class Tensor {
   static Tensor zeros(const Shape& shape, DType dtype, const DeviceContext& device) {
     return full(shape, 0, dtype, device);
   }
-  /// Returns a tensor whose elements are in `memory`, which is on `device` and holds at least as many bytes, like
-  /// torch.from_blob of C++. The tensors that share the storage keep `memory`.
-  static Tensor from_memory(std::shared_ptr<void> memory, const Shape& shape, DType dtype,
-                            const DeviceContext& device);
   /// Copies `values`, in row-major order, into a new tensor. Throws UsageError unless their number is
   /// shape.numel().
   template <class T>

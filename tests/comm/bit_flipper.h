@@ -17,17 +17,15 @@
 
 namespace convoy::testing {
 
-/// The largest shared segment of another process, or its window, found through its descriptors.
+/// The largest shared segment of another process, found through its descriptors.
 class BitFlipper {
  public:
-  /// Maps the memory. `name` is that of its file: "convoy" of a segment, "convoy-window" of a window. Throws
-  /// std::runtime_error if the process has none.
-  explicit BitFlipper(pid_t process, const std::string& name = "convoy") {
+  /// Maps the segment. Throws std::runtime_error if the process has none.
+  explicit BitFlipper(pid_t process) {
     for (const auto& entry :
          std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/fd")) {
       std::error_code ignored;  // the process opens and closes files meanwhile
-      if (std::filesystem::read_symlink(entry, ignored).string().find("memfd:" + name + " ") ==
-          std::string::npos)
+      if (std::filesystem::read_symlink(entry, ignored).string().find("memfd:convoy") == std::string::npos)
         continue;
       const int file = open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
       struct stat status {};
@@ -45,9 +43,9 @@ class BitFlipper {
   BitFlipper(const BitFlipper&) = delete;
   BitFlipper& operator=(const BitFlipper&) = delete;
 
-  /// Flips one of the lowest `bits` bits of the 32-bit word at `offset` bytes, at random.
-  void flip(std::size_t offset, unsigned bits = 32) {
-    std::atomic_ref(words()[offset / sizeof(std::uint32_t)]) ^= 1U << random_() % bits;
+  /// Flips a random bit of the 32-bit word at `offset` bytes.
+  void flip(std::size_t offset) {
+    std::atomic_ref(words()[offset / sizeof(std::uint32_t)]) ^= 1U << random_() % 32;
   }
   /// Flips a random bit in the first of two adjacent words that equal `value`, if there are such. The search
   /// begins at a random place.

@@ -1,7 +1,6 @@
 // Arrays in the memory of a communicator's device.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "convoy/comm/core/communicator.h"
@@ -16,19 +15,16 @@ inline void wait_for(dist::Communicator& comm) {
   end.wait();
 }
 
-/// An array in device memory, initialized from the host. It is in memory that collectives use in place if the
-/// communicator has such memory.
+/// An array in device memory, initialized from the host.
 template <class T>
 class DeviceValues {
  public:
-  DeviceValues(dist::Communicator& comm, std::vector<T> values)
-      : device_(comm.context()), host_(std::move(values)), shared_(comm.allocate(bytes())) {
-    data_ = shared_ ? shared_.get() : device_.memory().allocate(bytes());
+  DeviceValues(const dist::Communicator& comm, std::vector<T> values)
+      : device_(comm.context()), host_(std::move(values)) {
+    data_ = device_.memory().allocate(bytes());
     copy_bytes(host_device_, ConstView(host_.data(), shape(), dtype_of<T>), device_, view());
   }
-  ~DeviceValues() {
-    if (!shared_) device_.memory().release(data_, bytes());
-  }
+  ~DeviceValues() { device_.memory().release(data_, bytes()); }
   DeviceValues(const DeviceValues&) = delete;
   DeviceValues& operator=(const DeviceValues&) = delete;
 
@@ -48,7 +44,6 @@ class DeviceValues {
   DeviceContext device_;
   DeviceContext host_device_ = DeviceContext::create_cpu({.threads = 1});
   std::vector<T> host_;
-  std::shared_ptr<void> shared_;  // null: the array is from the allocator of the device
   void* data_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// What a process holds: memory, mappings, threads and file descriptors. For tests that nothing grows.
+// What a process holds: memory, threads and file descriptors. For tests that nothing grows.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,14 +36,6 @@ struct ProcessSize {
     return size;
   }
 };
-
-/// Returns the number of mappings of this process whose file has `name` in its name.
-inline std::size_t mappings_of(const std::string& name) {
-  std::ifstream maps("/proc/self/maps");
-  std::size_t found = 0;
-  for (std::string line; std::getline(maps, line);) found += line.find(name) != std::string::npos;
-  return found;
-}
 
 /// Calls `use` many times and expects that this process does not grow: neither its descriptors and threads nor, by
 /// more than 2 MiB, its memory. The first calls may fill caches.

@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
-#include <optional>
-
 namespace convoy {
 namespace {
 
@@ -72,24 +69,6 @@ TEST_F(TensorTest, MemoryReturnsToTheAllocator) {
     EXPECT_GE(device.memory().stats().in_use, before + 4000);
   }
   EXPECT_EQ(device.memory().stats().in_use, before);
-}
-
-TEST_F(TensorTest, KeepsMemoryOfAnotherOwner) {
-  const std::size_t before = device.memory().stats().in_use;
-  bool is_released = false;
-  std::array<float, 6> values{0, 1, 2, 3, 4, 5};
-  std::optional<Tensor> rows =
-      Tensor::from_memory({values.data(), [&](void*) { is_released = true; }}, {3, 2}, DType::f32, device)
-          .rows(1, 3);
-  EXPECT_EQ(rows->view().data, &values[2]);
-  EXPECT_THAT(rows->to_vector<float>(), ElementsAre(2, 3, 4, 5));
-  EXPECT_EQ(device.memory().stats().in_use, before + sizeof values);
-  EXPECT_GE(device.memory().stats().peak_in_use, before + sizeof values);
-  EXPECT_FALSE(is_released);
-  rows.reset();
-  EXPECT_TRUE(is_released);
-  EXPECT_EQ(device.memory().stats().in_use, before);
-  EXPECT_THROW(Tensor::from_memory(nullptr, {1}, DType::f32, device), UsageError);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "convoy/comm/parallel/broadcast.h"
 #include "convoy/kernels/base/check.h"
 #include "convoy/kernels/elementwise.h"
 
@@ -22,8 +21,8 @@ ShardedGradients::ShardedGradients(ShardedParameters& parameters, ZeroStage stag
       comm_(parameters.comm()),
       stage_(stage),
       states_(parameters.parameters().size()),
-      flags_(zeros_for_collectives(comm_, {static_cast<std::int64_t>(states_.size())}, DType::f32,
-                                   comm_.context())),
+      flags_(Tensor::zeros({static_cast<std::int64_t>(states_.size())}, DType::f32,
+                           parameters.comm().context())),
       flags_ready_(compute_stream()),
       flags_done_(compute_stream()) {
   if (time_buckets) timer_.emplace(comm_.context());
@@ -34,7 +33,7 @@ ShardedGradients::ShardedGradients(ShardedParameters& parameters, ZeroStage stag
     for (const BucketPlan::Slice& slice : parameters_.plan().buckets[b].slices)
       states_[slice.parameter] = {.bucket = b, .offset = slice.offset};
     if (stage_ == ZeroStage::optimizer) {
-      bucket.gradients = zeros_for_collectives(comm_, {shards.numel(b)}, dtype, comm_.context());
+      bucket.gradients = Tensor::zeros({shards.numel(b)}, dtype, comm_.context());
       bucket.shard = bucket.gradients.slice(shards.shard_numels[b] * comm_.rank(), {shards.shard_numels[b]});
       place_gradients(b);
     } else {
@@ -94,8 +93,8 @@ void ShardedGradients::acquire_buffer(std::size_t b) {
   }
   if (free_buffers_.empty() && (buffers_ < kBuffers || in_flight_.empty())) {
     // Filled with zeros, because the gaps between gradients are reduced too.
-    free_buffers_.push_back(zeros_for_collectives(comm_, {parameters_.shards().max_numel()},
-                                                  variable(0).dtype(), comm_.context()));
+    free_buffers_.push_back(
+        Tensor::zeros({parameters_.shards().max_numel()}, variable(0).dtype(), comm_.context()));
     ++buffers_;
   }
   if (free_buffers_.empty()) {

@@ -93,20 +93,12 @@ SharedSegment::RankBlock& SharedSegment::block(int rank) const {
 }
 
 std::size_t SharedSegment::block_bytes() const {
-  return round_up(sizeof(RankBlock) + (kBuffers + 1) * checksums_ * sizeof(std::uint64_t), kPage);
-}
-
-std::uint64_t* SharedSegment::checksums(int rank) const {
-  return reinterpret_cast<std::uint64_t*>(&block(rank) + 1);
+  return round_up(sizeof(RankBlock) + kBuffers * checksums_ * sizeof(std::uint64_t), kPage);
 }
 
 std::uint64_t& SharedSegment::checksum(int rank, int part, std::int64_t number) const {
-  return checksums(
-      rank)[static_cast<std::size_t>(number % kBuffers) * checksums_ + static_cast<std::size_t>(part)];
-}
-
-std::uint64_t& SharedSegment::checksum_in_place(int rank, int to) const {
-  return checksums(rank)[kBuffers * checksums_ + static_cast<std::size_t>(to)];
+  auto* const first = reinterpret_cast<std::uint64_t*>(&block(rank) + 1);
+  return first[static_cast<std::size_t>(number % kBuffers) * checksums_ + static_cast<std::size_t>(part)];
 }
 
 char* SharedSegment::chunk(int rank, std::int64_t number) const {
@@ -124,12 +116,6 @@ char* SharedSegment::slice(int rank, std::int64_t number) const {
 CollectiveSignature& SharedSegment::posted(int rank, std::uint64_t number) const {
   return block(rank).posted[number % 2];
 }
-
-std::int64_t& SharedSegment::posted_offset(int rank, std::uint64_t number) const {
-  return block(rank).offsets[number % 2];
-}
-
-std::span<char> SharedSegment::window_address(int rank) const { return block(rank).window; }
 
 void SharedSegment::step() {
   RankBlock& local = block(rank_);
@@ -186,12 +172,6 @@ void SharedSegment::sleep_until_reached(int rank, std::uint32_t target, const De
       fail(fmt::format("rank {} waited {} s for {}", global_rank(rank_), deadline.seconds(),
                        format_ranks(missing)));
   }
-}
-
-void SharedSegment::check_peers() {
-  throw_failure();
-  check_for_dead_peers([](int) { return true; });
-  throw_failure();
 }
 
 template <class F>

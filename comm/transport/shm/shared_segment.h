@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -50,14 +49,8 @@ class SharedSegment {
   /// Returns the checksum that `rank` posts for part `part` of what it has stored in its buffers for chunk
   /// `number`. It may be accessed when that part may be.
   std::uint64_t& checksum(int rank, int part, std::int64_t number) const;
-  /// Returns the checksum that `rank` posts with its signature for the part of its data that `to` sums in place.
-  std::uint64_t& checksum_in_place(int rank, int to) const;
   /// Returns the signature that `rank` posts for its collective `number`.
   CollectiveSignature& posted(int rank, std::uint64_t number) const;
-  /// Returns the offset in the window of `rank` that it posts for the data of its collective `number`; -1: none.
-  std::int64_t& posted_offset(int rank, std::uint64_t number) const;
-  /// Returns the address of the window of `rank`, which it sets once, before it posts the first offset.
-  std::span<char> window_address(int rank) const;
 
   /// Increments this rank's step counter. Earlier writes of this rank are visible to ranks that wait for the
   /// step.
@@ -73,8 +66,6 @@ class SharedSegment {
   /// Throws PeerError if a rank has failed or died. Returns whether a rank has executed more steps than this
   /// rank. Does not block.
   bool poll_between_collectives();
-  /// Throws PeerError if a rank has failed or died. Does not block.
-  void check_peers();
   /// Makes current and later waits of all ranks throw PeerError with `reason`. Only the first call has an
   /// effect. Thread-safe.
   void fail(const std::string& reason) noexcept;
@@ -87,8 +78,6 @@ class SharedSegment {
     FutexWord steps;
     FutexWord sleepers;
     CollectiveSignature posted[2];
-    std::int64_t offsets[2];
-    char window[48];
   };
 
   bool has_reached(int rank, std::uint32_t target) const;
@@ -105,7 +94,6 @@ class SharedSegment {
   RankBlock& block(int rank) const;
   /// Returns the size of a block and the checksums behind it.
   std::size_t block_bytes() const;
-  std::uint64_t* checksums(int rank) const;
   Control& control() const;
 
   int rank_;

@@ -6,47 +6,84 @@
 #include "convoy/comm/transport/cpu_communicator.h"
 #include "convoy/comm/transport/cpu_sum.h"
 #include "convoy/comm/transport/shm/shared_segment.h"
-#include "convoy/comm/transport/shm/shared_window.h"
 #include "convoy/comm/transport/transfer.h"
 #include "convoy/kernels/base/check.h"
 
 namespace convoy::dist {
 namespace {
 
-// Elements that are summed and then written to all ranks before the next ones: the first-level cache holds them.
-constexpr std::size_t kBlockBytes = 8192;
-
 /// A Transport between processes of one host. Every collective starts with a step in which each rank posts
 /// its signature. After that step all buffers are free, and all ranks execute the same collective. The data
 /// follows in chunks. README.md describes the protocol.
 class ShmTransport final : public Transport {
  public:
-  ShmTransport(std::unique_ptr<SharedSegment> segment, bool in_place)
-      : segment_(std::move(segment)), in_place_(in_place), windows_(static_cast<std::size_t>(size())) {}
+  explicit ShmTransport(std::unique_ptr<SharedSegment> segment) : segment_(std::move(segment)) {}
 
   std::string name() const override { return "shm"; }
   int rank() const override { return segment_->rank(); }
   int size() const override { return segment_->size(); }
 
-  std::shared_ptr<void> allocate(std::size_t bytes) override {
-    if (!in_place_ || size() == 1) return nullptr;
-    std::shared_ptr<void> memory = window_->allocate(bytes);
-    const std::span<char> address = segment_->window_address(rank());
-    if (address.front() == '\0') window_->address().copy(address.data(), address.size() - 1);
-    return memory;
-  }
-
+  /// Each rank sums its slice of each chunk. Its own contribution to that slice is never copied. Copying a
+  /// chunk in overlaps the sums of the previous chunk: the rank executes the first step of the chunk before
+  /// it waits for those sums.
   void all_reduce(const Call& call, View data) override {
-    const std::vector<View> by_rank =
-        enter(call, data, [this](const View& whole, int of) { return slice_of(whole, of); });
-    by_rank.empty() ? all_reduce_by_copies(call, data) : all_reduce_in_place(call, data, by_rank);
+    enter(call);
+    const std::int64_t chunk_size = elements(segment_->slice_bytes(), data.dtype) * size();
+    const std::int64_t chunks = (data.numel() + chunk_size - 1) / chunk_size;
+    const auto chunk_of = [&](std::int64_t number) {
+      const std::int64_t begin = number * chunk_size;
+      return subview(data, begin, std::min(chunk_size, data.numel() - begin));
+    };
+    for (std::int64_t number = 0; number <= chunks; ++number) {
+      if (number < chunks) {
+        const View chunk = chunk_of(number);
+        for_each_peer([&](int other) {
+          segment_->checksum(rank(), other, number) =
+              copy_with_checksum(slice_of(chunk, other), slice_of(in_segment(chunk, rank(), number), other));
+        });
+        segment_->step();
+      }
+      if (number > 0) {
+        segment_->wait(call.deadline, number < chunks ? 1 : 0);
+        const View previous = chunk_of(number - 1);
+        for_each_peer([&](int other) {
+          const View slice = slice_of(previous, other);
+          verify_transfer(kSum, other, rank(), segment_->checksum(other, other, number - 1),
+                          copy_with_checksum(sum_in_segment(slice, other, number - 1), slice));
+        });
+      }
+      if (number < chunks) {
+        segment_->wait(call.deadline);
+        const View chunk = chunk_of(number);
+        const View sum = slice_of(chunk, rank());
+        sum_verified(number, sum, sum,
+                     [&](int other) { return slice_of(in_segment(chunk, other, number), rank()); });
+        segment_->checksum(rank(), rank(), number) =
+            copy_with_checksum(sum, sum_in_segment(sum, rank(), number));
+        segment_->step();
+      }
+    }
   }
 
   void reduce_scatter(const Call& call, ConstView in, View out) override {
-    const std::vector<View> by_rank = enter(call, in, [&out](const View& whole, int of) {
-      return subview(whole, out.numel() * of, out.numel());
-    });
-    by_rank.empty() ? reduce_scatter_by_copies(call, in, out) : reduce_scatter_in_place(call, by_rank, out);
+    enter(call);
+    const std::int64_t slice_size = elements(segment_->slice_bytes(), in.dtype);
+    for (std::int64_t number = 0; number * slice_size < out.numel(); ++number) {
+      const std::int64_t begin = number * slice_size;
+      const View sum = subview(out, begin, std::min(slice_size, out.numel() - begin));
+      const auto part_for = [&](int other) { return subview(in, out.numel() * other + begin, sum.numel()); };
+      const auto place_for = [&](int from, int to) {
+        return View{segment_->chunk(from, number) + static_cast<std::size_t>(to) * segment_->slice_bytes(),
+                    sum.shape, sum.dtype};
+      };
+      for_each_peer([&](int other) {
+        segment_->checksum(rank(), other, number) =
+            copy_with_checksum(part_for(other), place_for(rank(), other));
+      });
+      segment_->step();
+      segment_->wait(call.deadline);
+      sum_verified(number, part_for(rank()), sum, [&](int other) { return place_for(other, rank()); });
+    }
   }
 
   void broadcast(const Call& call, View data) override {
@@ -97,11 +134,9 @@ class ShmTransport final : public Transport {
       for (const std::size_t member : members) of_members.push_back(all[member]);
       return of_members;
     };
-    return std::make_unique<ShmTransport>(
-        std::make_unique<SharedSegment>(static_cast<int>(me - members.begin()),
-                                        static_cast<int>(members.size()), exchange_in_part,
-                                        segment_->chunk_bytes()),
-        in_place_);
+    return std::make_unique<ShmTransport>(std::make_unique<SharedSegment>(
+        static_cast<int>(me - members.begin()), static_cast<int>(members.size()), exchange_in_part,
+        segment_->chunk_bytes()));
   }
 
   bool poll_peers() override { return segment_->poll_between_collectives(); }
@@ -110,7 +145,6 @@ class ShmTransport final : public Transport {
   void abort(const std::string& reason) noexcept override { segment_->fail(reason); }
 
  private:
-  /// Posts and compares the signatures of all ranks.
   void enter(const Call& call) {
     segment_->posted(rank(), entered_) = call.collective;
     segment_->step();
@@ -119,152 +153,6 @@ class ShmTransport final : public Transport {
     for (int other = 0; other < size(); ++other) by_rank.push_back(segment_->posted(other, entered_));
     verify_consistency(by_rank);
     ++entered_;
-  }
-
-  /// Does the same for a sum of `data`, of which rank r sums part_of(data, r). If the data of all ranks are in windows,
-  /// returns the parts that this rank sums, by rank. Otherwise the result is empty.
-  template <class PartOf>
-  std::vector<View> enter(const Call& call, const ConstView& data, PartOf&& part_of) {
-    const std::uint64_t number = entered_;
-    const View local{const_cast<void*>(data.data), data.shape, data.dtype};
-    const std::int64_t offset = segment_->posted_offset(rank(), number) = window_->offset_of(data);
-    if (offset >= 0)
-      for_each_peer([&](int other) {
-        segment_->checksum_in_place(rank(), other) = checksum_of(part_of(local, other));
-      });
-    enter(call);
-    std::vector<View> parts;
-    for (int other = 0; other < size(); ++other) {
-      const std::int64_t place = segment_->posted_offset(other, number);
-      if (place < 0) return {};
-      View whole = local;
-      if (other != rank()) whole.data = in_window(other, static_cast<std::size_t>(place), data.bytes());
-      parts.push_back(part_of(whole, rank()));
-    }
-    return parts;
-  }
-
-  /// Returns the address of `bytes` bytes at `offset` in the window of rank `other`.
-  char* in_window(int other, std::size_t offset, std::size_t bytes) {
-    std::unique_ptr<SharedMemory>& window = windows_[static_cast<std::size_t>(other)];
-    try {
-      if (!window) window = SharedMemory::open_reserved(segment_->window_address(other).data());
-    } catch (const PeerError&) {
-      segment_->check_peers();  // a process that has exited has no files
-      throw;
-    }
-    window->map_at_least(offset + bytes);
-    return window->data() + offset;
-  }
-
-  /// Each rank sums one slice over all ranks and writes the sum to all ranks. No other rank accesses that slice until
-  /// the next step. So a sum is written to where its summands were read from, while these are in a cache.
-  void all_reduce_in_place(const Call& call, const View& data, const std::vector<View>& by_rank) {
-    const View& sum = by_rank[static_cast<std::size_t>(rank())];
-    const std::int64_t block_size = elements(kBlockBytes, sum.dtype);
-    std::vector<Checksum> checksums(by_rank.size());
-    Checksum of_sum;
-    for (std::int64_t begin = 0; begin < sum.numel(); begin += block_size) {
-      const std::int64_t count = std::min(block_size, sum.numel() - begin);
-      const View block = subview(sum, begin, count);
-      std::vector<SumPart> parts;
-      for (std::size_t other = 0; other < by_rank.size(); ++other)
-        parts.push_back({subview(by_rank[other], begin, count), &checksums[other]});
-      sum_in_order(parts, block, &of_sum);
-      for_each_peer([&](int other) {
-        copy_view(block, subview(by_rank[static_cast<std::size_t>(other)], begin, count));
-      });
-    }
-    verify_contributions(checksums);
-    segment_->checksum(rank(), rank(), 0) = of_sum.value();
-    segment_->step();
-    segment_->wait(call.deadline);
-    for_each_peer([&](int other) {
-      verify_transfer(kSum, other, rank(), segment_->checksum(other, other, 0),
-                      checksum_of(slice_of(data, other)));
-    });
-  }
-
-  /// Each rank reads the inputs of all ranks, until the last step.
-  void reduce_scatter_in_place(const Call& call, const std::vector<View>& by_rank, const View& out) {
-    std::vector<Checksum> checksums(by_rank.size());
-    std::vector<SumPart> parts;
-    for (std::size_t other = 0; other < by_rank.size(); ++other)
-      parts.push_back({by_rank[other], &checksums[other]});
-    sum_in_order(parts, out);
-    verify_contributions(checksums);
-    segment_->step();
-    segment_->wait(call.deadline);
-  }
-
-  /// Throws CorruptionError if the checksums of what this rank has summed in place are not those that the ranks have
-  /// posted. No rank completes the collective then, because this one does not execute its last step.
-  void verify_contributions(const std::vector<Checksum>& summed) {
-    for_each_peer([&](int other) {
-      verify_transfer(kContribution, other, rank(), segment_->checksum_in_place(other, rank()),
-                      summed[static_cast<std::size_t>(other)].value());
-    });
-  }
-
-  /// Each rank sums its slice of each chunk. Its own contribution to that slice is never copied. Copying a
-  /// chunk in overlaps the sums of the previous chunk: the rank executes the first step of the chunk before
-  /// it waits for those sums.
-  void all_reduce_by_copies(const Call& call, View data) {
-    const std::int64_t chunk_size = elements(segment_->slice_bytes(), data.dtype) * size();
-    const std::int64_t chunks = (data.numel() + chunk_size - 1) / chunk_size;
-    const auto chunk_of = [&](std::int64_t number) {
-      const std::int64_t begin = number * chunk_size;
-      return subview(data, begin, std::min(chunk_size, data.numel() - begin));
-    };
-    for (std::int64_t number = 0; number <= chunks; ++number) {
-      if (number < chunks) {
-        const View chunk = chunk_of(number);
-        for_each_peer([&](int other) {
-          segment_->checksum(rank(), other, number) =
-              copy_with_checksum(slice_of(chunk, other), slice_of(in_segment(chunk, rank(), number), other));
-        });
-        segment_->step();
-      }
-      if (number > 0) {
-        segment_->wait(call.deadline, number < chunks ? 1 : 0);
-        const View previous = chunk_of(number - 1);
-        for_each_peer([&](int other) {
-          const View slice = slice_of(previous, other);
-          verify_transfer(kSum, other, rank(), segment_->checksum(other, other, number - 1),
-                          copy_with_checksum(sum_in_segment(slice, other, number - 1), slice));
-        });
-      }
-      if (number < chunks) {
-        segment_->wait(call.deadline);
-        const View chunk = chunk_of(number);
-        const View sum = slice_of(chunk, rank());
-        sum_verified(number, sum, sum,
-                     [&](int other) { return slice_of(in_segment(chunk, other, number), rank()); });
-        segment_->checksum(rank(), rank(), number) =
-            copy_with_checksum(sum, sum_in_segment(sum, rank(), number));
-        segment_->step();
-      }
-    }
-  }
-
-  void reduce_scatter_by_copies(const Call& call, ConstView in, View out) {
-    const std::int64_t slice_size = elements(segment_->slice_bytes(), in.dtype);
-    for (std::int64_t number = 0; number * slice_size < out.numel(); ++number) {
-      const std::int64_t begin = number * slice_size;
-      const View sum = subview(out, begin, std::min(slice_size, out.numel() - begin));
-      const auto part_for = [&](int other) { return subview(in, out.numel() * other + begin, sum.numel()); };
-      const auto place_for = [&](int from, int to) {
-        return View{segment_->chunk(from, number) + static_cast<std::size_t>(to) * segment_->slice_bytes(),
-                    sum.shape, sum.dtype};
-      };
-      for_each_peer([&](int other) {
-        segment_->checksum(rank(), other, number) =
-            copy_with_checksum(part_for(other), place_for(rank(), other));
-      });
-      segment_->step();
-      segment_->wait(call.deadline);
-      sum_verified(number, part_for(rank()), sum, [&](int other) { return place_for(other, rank()); });
-    }
   }
 
   /// Sums the slices of chunk `number` that other ranks have stored for this one, at `place_of(rank)`, and
@@ -348,11 +236,8 @@ class ShmTransport final : public Transport {
   }
 
   std::unique_ptr<SharedSegment> segment_;
-  bool in_place_;
-  const std::shared_ptr<SharedWindow> window_ = std::make_shared<SharedWindow>();
-  std::vector<std::unique_ptr<SharedMemory>> windows_;  // of the other ranks, opened at the first use
-  std::uint64_t entered_ = 0;                           // number of collectives
-  std::int64_t exchanged_ = 0;                          // number of chunks of exchange()
+  std::uint64_t entered_ = 0;   // number of collectives
+  std::int64_t exchanged_ = 0;  // number of chunks of exchange()
 };
 
 }  // namespace
@@ -360,10 +245,9 @@ class ShmTransport final : public Transport {
 std::unique_ptr<Communicator> make_shm_communicator(int rank, int size, const TextExchange& exchange,
                                                     const ShmOptions& options) {
   check(rank >= 0 && rank < size, "shared memory: found rank {}, expected a rank below {}", rank, size);
-  return std::make_unique<CpuCommunicator>(
-      std::make_unique<ShmTransport>(
-          std::make_unique<SharedSegment>(rank, size, exchange, options.chunk_bytes), options.in_place),
-      options.comm);
+  return std::make_unique<CpuCommunicator>(std::make_unique<ShmTransport>(std::make_unique<SharedSegment>(
+                                               rank, size, exchange, options.chunk_bytes)),
+                                           options.comm);
 }
 
 }  // namespace convoy::dist

@@ -20,8 +20,6 @@ struct ShmOptions {
   /// Size of each of a rank's chunk buffers in the shared segment. Larger data is pipelined in chunks. The
   /// value of rank 0 is used by all ranks.
   std::size_t chunk_bytes = std::size_t{128} << 10;
-  /// Whether Communicator::allocate() returns memory, in which all-reduce and reduce-scatter work in place.
-  bool in_place = true;
 };
 
 /// Returns a communicator of `size` processes of one host. Collective call; `exchange` must connect the same

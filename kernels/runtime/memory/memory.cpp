@@ -147,19 +147,6 @@ void CachingAllocator::release(void* block, std::size_t bytes) noexcept {
     give_back(block, size);
 }
 
-void CachingAllocator::add_external(const void* block, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  if (MemoryListener* const listener = MemoryListener::active()) listener->allocated(*this, block, bytes);
-  stats_.in_use += bytes;
-  stats_.peak_in_use = std::max(stats_.peak_in_use, stats_.in_use);
-}
-
-void CachingAllocator::remove_external(const void* block, std::size_t bytes) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (MemoryListener* const listener = MemoryListener::active()) listener->released(*this, block, bytes);
-  stats_.in_use -= bytes;
-}
-
 void CachingAllocator::give_back(void* block, std::size_t size) noexcept {
   stats_.in_use -= size;
   if (policy_ == Policy::exact && scopes_.empty()) return source_->release(block, size);

@@ -44,7 +44,7 @@ std::unique_ptr<MemorySource> host_memory();
 
 /// Statistics of an allocator. Sizes are in bytes and include the rounding to size classes or pages.
 struct MemoryStats {
-  std::size_t in_use = 0;          // allocated, reserved by a pool, or external
+  std::size_t in_use = 0;          // allocated, or reserved by a pool
   std::size_t in_pools = 0;        // reserved by pools, whether allocated or free there; part of in_use
   std::size_t peak_in_use = 0;     // maximum of in_use since the start or reset_peak()
   std::size_t cached = 0;          // free, and kept for later allocations
@@ -117,12 +117,6 @@ class CachingAllocator {
   void* allocate(std::size_t bytes);
   /// Releases a block of allocate(bytes). A null block is ignored.
   void release(void* block, std::size_t bytes) noexcept;
-
-  /// Counts a block that has another owner, such as a communicator, as in use until remove_external(). So it is part of
-  /// the statistics, and of what `limit` limits for later calls of allocate().
-  void add_external(const void* block, std::size_t bytes);
-  /// Ends what add_external() has begun with the same arguments.
-  void remove_external(const void* block, std::size_t bytes) noexcept;
 
   /// Returns the statistics at this moment.
   MemoryStats stats() const;

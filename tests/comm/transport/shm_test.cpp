@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <thread>
 
 #include "convoy/comm/transport/shm/shared_memory.h"
 #include "convoy/comm/transport/shm/shared_segment.h"
 #include "tests/comm/device_values.h"
-#include "tests/comm/process_size.h"
 #include "tests/comm/transport/conformance.h"
 #include "tests/comm/transport/corruption.h"
 #include "tests/testing/support/errors.h"
@@ -32,12 +33,11 @@ std::unique_ptr<dist::Communicator> make(const ForkedRank& rank, const dist::Shm
   return dist::make_shm_communicator(rank.rank, rank.size, rank.exchange, options);
 }
 
-/// Data of collectives is in windows if `shm.in_place`, else in ordinary memory.
-Backend shm_backend(std::string name, const dist::ShmOptions& shm = {}) {
+Backend shm_backend(std::string name, std::size_t chunk_bytes) {
   return {.name = std::move(name),
-          .run = [shm](int ranks, const dist::CommOptions& options, const Body& body) {
+          .run = [chunk_bytes](int ranks, const dist::CommOptions& options, const Body& body) {
             run_forked_ranks(ranks, [&](const ForkedRank& rank) {
-              body(make(rank, {.comm = options, .chunk_bytes = shm.chunk_bytes, .in_place = shm.in_place}));
+              body(make(rank, {.comm = options, .chunk_bytes = chunk_bytes}));
             });
           }};
 }
@@ -46,28 +46,21 @@ class ShmCommunicator : public ::testing::TestWithParam<ConformanceRun> {};
 TEST_P(ShmCommunicator, Conforms) { GetParam().run(); }
 
 const auto run_name = [](const auto& run) { return run.param.name(); };
-INSTANTIATE_TEST_SUITE_P(InPlace, ShmCommunicator,
-                         ::testing::ValuesIn(conformance_runs(shm_backend("shm"), {1, 2, 3, 4},
-                                                              {result_cases()})),
-                         run_name);
-INSTANTIATE_TEST_SUITE_P(Copies, ShmCommunicator,
-                         ::testing::ValuesIn(conformance_runs(shm_backend("copies", {.in_place = false}),
-                                                              {2, 3, 4}, {result_cases()})),
+INSTANTIATE_TEST_SUITE_P(Shm, ShmCommunicator,
+                         ::testing::ValuesIn(conformance_runs(shm_backend("shm",
+                                                                          dist::ShmOptions().chunk_bytes),
+                                                              {1, 2, 3, 4}, {result_cases()})),
                          run_name);
 // Small chunks, so that nearly all data needs several.
 INSTANTIATE_TEST_SUITE_P(SmallChunks, ShmCommunicator,
-                         ::testing::ValuesIn(conformance_runs(shm_backend("small", {.chunk_bytes = 5000,
-                                                                                    .in_place = false}),
-                                                              {3}, {result_cases()})),
+                         ::testing::ValuesIn(conformance_runs(shm_backend("small", 5000), {3},
+                                                              {result_cases()})),
                          run_name);
-INSTANTIATE_TEST_SUITE_P(Failures, ShmCommunicator,
-                         ::testing::ValuesIn(conformance_runs(shm_backend("shm"), {2, 4},
-                                                              {disagreement_cases(), departure_cases()})),
-                         run_name);
-INSTANTIATE_TEST_SUITE_P(FailuresOfCopies, ShmCommunicator,
-                         ::testing::ValuesIn(conformance_runs(shm_backend("copies", {.in_place = false}), {2},
-                                                              {disagreement_cases(), departure_cases()})),
-                         run_name);
+INSTANTIATE_TEST_SUITE_P(
+    Failures, ShmCommunicator,
+    ::testing::ValuesIn(conformance_runs(shm_backend("shm", dist::ShmOptions().chunk_bytes), {2, 4},
+                                         {disagreement_cases(), departure_cases()})),
+    run_name);
 
 constexpr std::chrono::seconds kAtOnce(20);  // far more than necessary, far less than the default timeout
 
@@ -88,11 +81,9 @@ TEST(ShmFaults, ReportsKilledRankAtOnce) {
   run_forked_ranks(4, body);
 }
 
-class ShmTransfer : public ::testing::TestWithParam<bool> {};
-
-TEST_P(ShmTransfer, ReportsRankKilledDuringIt) {
+TEST(ShmFaults, ReportsRankKilledDuringTransfer) {
   run_forked_ranks(3, [](const ForkedRank& rank) {
-    const auto comm = make(rank, {.chunk_bytes = 4096, .in_place = GetParam()});
+    const auto comm = make(rank, {.chunk_bytes = 4096});
     DeviceValues<float> data(*comm, std::vector<float>(1 << 20, 1.0F));
     std::thread killer;
     if (rank.rank == 2)
@@ -110,9 +101,6 @@ TEST_P(ShmTransfer, ReportsRankKilledDuringIt) {
     if (killer.joinable()) killer.join();
   });
 }
-
-INSTANTIATE_TEST_SUITE_P(Ways, ShmTransfer, ::testing::Bool(),
-                         [](const auto& test) { return test.param ? "InPlace" : "Copies"; });
 
 TEST(ShmFaults, ReportsRankThatExitsWithoutFinish) {
   run_forked_ranks(2, [](const ForkedRank& rank) {
@@ -263,7 +251,7 @@ class ShmCorruption : public ::testing::TestWithParam<Corruption> {};
 /// The last rank flips bits of the values that are in the segment, between their copies into it and out of it.
 TEST_P(ShmCorruption, IsReportedBeforeTheResultIsUsed) {
   run_forked_ranks(2, [](const ForkedRank& rank) {
-    const auto comm = make(rank, {.in_place = false});
+    const auto comm = make(rank, {});
     comm->barrier();
     std::optional<SegmentDamage> damage;
     if (rank.rank == 1) damage.emplace(GetParam().changed);
@@ -285,21 +273,33 @@ INSTANTIATE_TEST_SUITE_P(
         Corruption{"AllGather", all_gathered, value_of_rank(0), "rank 0 sent data", value_of_rank(0)}),
     [](const auto& test) { return test.param.name; });
 
+std::size_t lines_of_maps_with(const std::string& what) {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t found = 0;
+  for (std::string line; std::getline(maps, line);) found += line.find(what) != std::string::npos;
+  return found;
+}
+
+std::size_t open_files() {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                                std::filesystem::directory_iterator()));
+}
+
 TEST(ShmMemory, HasNoNameAndIsReleased) {
   run_forked_ranks(2, [&](const ForkedRank& rank) {
-    const std::size_t files = ProcessSize::of().descriptors;
+    const std::size_t files = open_files();
     for (int round = 0; round < 20; ++round) {
       const auto comm = make(rank, {});
       comm->barrier();
-      EXPECT_EQ(ProcessSize::of().descriptors, files + 1);
-      EXPECT_EQ(mappings_of("memfd:convoy"), 1U);
-      EXPECT_EQ(mappings_of("/dev/shm"), 0U);  // not even an unlinked file
+      EXPECT_EQ(open_files(), files + 1);
+      EXPECT_EQ(lines_of_maps_with("memfd:convoy"), 1U);
+      EXPECT_EQ(lines_of_maps_with("/dev/shm"), 0U);  // not even an unlinked file
       const auto part = comm->split(0);
       part->finish();
       comm->finish();
     }
-    EXPECT_EQ(ProcessSize::of().descriptors, files);
-    EXPECT_EQ(mappings_of("memfd:convoy"), 0U);
+    EXPECT_EQ(open_files(), files);
+    EXPECT_EQ(lines_of_maps_with("memfd:convoy"), 0U);
   });
 }
 
