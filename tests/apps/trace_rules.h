@@ -13,8 +13,8 @@
 namespace convoy::testing {
 
 /// Returns what is wrong with a trace in the JSON form of the Trace Event Format
-/// (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU) with complete events, counters and
-/// metadata: required fields and their types, names of processes and rows, counters in order of time, and ranges of a row
+/// (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU) with complete events, instants,
+/// counters and metadata: required fields and their types, names of processes and rows, counters in order of time, and ranges of a row
 /// that are nested or separate. Perfetto drops ranges of a row that overlap in part, and shows none before time 0.
 inline std::vector<std::string> problems_of_trace(const std::string& text) {
   using Value = nlohmann::json;
@@ -76,8 +76,12 @@ inline std::vector<std::string> problems_of_trace(const std::string& text) {
       const auto [latest, is_first] = counters.try_emplace({process, name}, begin);
       expect(latest->second <= begin, "a counter is in order of time");
       latest->second = begin;
+    } else if (kind == "i") {
+      const Value scope = event.value("s", Value("t"));
+      expect(has_thread, "tid is an integer");
+      expect(scope == "g" || scope == "p" || scope == "t", "the scope of an instant is g, p or t");
     } else {
-      expect(false, "ph is X, C or M");
+      expect(false, "ph is X, C, i or M");
     }
   }
   for (const std::int64_t process : processes)

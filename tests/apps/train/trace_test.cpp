@@ -196,7 +196,7 @@ TEST_F(Trace, RulesFindWhatPerfettoWouldDrop) {
   EXPECT_THAT(problems_of(R"(, {"ph": "X", "pid": 0, "tid": 1, "name": "b", "ts": 1})"), HasSubstr("dur"));
   EXPECT_THAT(problems_of(R"(, {"ph": "X", "pid": 0, "name": "b", "ts": 1, "dur": 1})"), HasSubstr("tid"));
   EXPECT_THAT(problems_of(R"(, {"ph": "B", "pid": 0, "tid": 1, "name": "b", "ts": 1})"),
-              HasSubstr("ph is X, C or M"));
+              HasSubstr("ph is X, C, i or M"));
   EXPECT_THAT(problems_of(R"(, {"ph": "C", "pid": 0, "name": "bytes", "ts": 1, "args": {"a": "1"}})"),
               HasSubstr("counter"));
   EXPECT_THAT(problems_of(R"(, {"ph": "M", "pid": 0, "name": "thread_name", "args": {"name": "b"}})"),
