@@ -56,6 +56,7 @@ case $name in
   convoy-bench-allreduce) set -- "$@" -b 8 -e 64K -n 2 -w 1 ;;
   convoy-bench-layers) set -- "$@" --batch-size 1 --image-size 16 --rounds 1 --warmup 0 --threads 1 ;;
   convoy-bench-loader) set -- "$@" --epochs 1 ;;
+  convoy-bench-overhead) set -- "$@" --rounds 1 --seconds 0.001 ;;
   convoy-bench-overlap)
     case $all in
       *" --replay "*) ;;
@@ -99,6 +100,7 @@ const std::pair<const char*, const char*> kStandIns[] = {{"convoy-train", kTrain
                                                          {"convoy-bench-kernels", kBenchmark},
                                                          {"convoy-bench-layers", kBenchmark},
                                                          {"convoy-bench-loader", kBenchmark},
+                                                         {"convoy-bench-overhead", kBenchmark},
                                                          {"convoy-bench-overlap", kBenchmark},
                                                          {"convoy-bench-step", kBenchmark},
                                                          {"custom_op_benchmark", kBenchmark},
