@@ -31,9 +31,9 @@ struct Failure {
 /// Returns the exit code and message for an exception.
 Failure to_failure(const std::exception_ptr& exception);
 
-/// Runs `body`, with the CPU code that CONVOY_CPU_LEVEL selects, and returns its result. If it throws, prints the error with launched_rank() and returns the
-/// exit code: an Error has its own, std::bad_alloc becomes 7, a filesystem error 8, any other std::exception
-/// 1. A ReportedError is not printed.
+/// Runs `body`, with the CPU code that CONVOY_CPU_LEVEL selects, and returns its result. If it throws, prints the error
+/// with launched_rank() and returns the exit code: an Error has its own, std::bad_alloc becomes 7, a filesystem error 8,
+/// any other std::exception 1. A ReportedError is not printed.
 int run_main(const char* program, const std::function<int()>& body);
 
 }  // namespace convoy

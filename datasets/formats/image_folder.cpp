@@ -63,9 +63,10 @@ std::optional<Decoded> decode_all(const ClassDirectories& directories, const std
         const auto [width, height] = pixels.size;
         if (width == size.width && height == size.height)
           std::memcpy(target, pixels.rgb.data(), pixels.rgb.size());
-        else if (resize)
-          resizer.run({pixels.rgb.data(), height, width, 3}, target), ++resized;
-        else
+        else if (resize) {
+          resizer.run({pixels.rgb.data(), height, width, 3}, target);
+          ++resized;
+        } else
           sizes_differ = true;
       } catch (const std::exception& error) {  // including bad_alloc: no exception may leave parallel_for
         decoded.errors[static_cast<std::size_t>(i)] = error.what();
