@@ -33,6 +33,12 @@ struct AugmentOptions {
   /// Random brightness and contrast of each sample, in percent, from 0 (none) to 100. With x the normalized pixel, the
   /// output is (x + b) c, where b is uniform in -jitter / 100 … jitter / 100, and c in 1 - jitter / 100 … 1 + jitter / 100.
   int jitter = 0;
+  /// Random saturation of each sample, in percent, from 0 (none) to 100: the distances from the gray image are multiplied
+  /// by a uniform factor in 1 - saturation / 100 … 1 + saturation / 100. Needs 3 channels: red, green, blue.
+  int saturation = 0;
+  /// Random hue of each sample: the colors are rotated by a uniform part of the color circle, of at most `hue` percent, 0
+  /// (none) to 50, in either direction. Value and saturation (HSV) remain. Needs 3 channels.
+  int hue = 0;
   /// Random erasing (Zhong et al., arXiv:1708.04896): the probability that a random box of a sample is set to the
   /// mean. The box has 2% to 33% of the area and a ratio of height to width of 0.3 to 3.3, both uniform, and is
   /// entirely in the image. Images of less than 2 pixels per side are never erased.
@@ -62,11 +68,12 @@ struct AugmentOptions {
 //                 [2]: the top bit selects which of them is the height
 //   words(id, 3)  [0], [1]: the top and left of the box, by to_below
 //   words(id, 4)  [0], [1]: b and c of the jitter, from the upper 24 bits as a signed number
+//                 [2], [3]: saturation and hue, from the upper 16 bits as a signed number
 //   words(id, 5)  [0]: whether the sample is erased: to_uniform(word) < random_erasing
 //   words(id, 6 + k), for attempt k until the box is smaller than the image, at most 10:
 //                 [0], [1]: area and ratio of the erased box; [2], [3]: its top and left, by to_below
 // The pixels of the box are interpolated bilinearly in integer arithmetic (pixel centers are at
-// half-integers) and rounded to bytes before the normalization.
+// half-integers) and rounded to bytes before the normalization, and so are pixels of another saturation or hue.
 void augment(CpuStream&, ConstView images, ConstView rows, ConstView ids, const AugmentOptions& options,
              Random random, View out);
 void augment(CudaStream&, ConstView images, ConstView rows, ConstView ids, const AugmentOptions& options,

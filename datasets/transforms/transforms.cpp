@@ -12,14 +12,16 @@ namespace {
 constexpr int kDefaultCropPadding = 4;  // He et al., arXiv:1512.03385, section 4.2
 constexpr int kDefaultCutout = 8;       // pixels per side
 constexpr int kDefaultMinArea = 8;      // percent
-constexpr int kDefaultJitter = 10;      // percent
+constexpr int kDefaultJitter = 10;      // percent, of brightness and contrast
+constexpr int kDefaultSaturation = 10;  // percent
+constexpr int kDefaultHue = 5;          // percent of the color circle
 constexpr int kMaxNumber = 1024;        // pixels; check_image_shape() compares with the images
 // One level of a pixel value, so that the noise of a constant channel is not amplified.
 constexpr float kMinStd = 1.0f / 255.0f;
 
 constexpr const char* kExpected =
     "expected auto, none, or a comma-separated list of crop[=PIXELS], reflect, resized-crop[=PERCENT], "
-    "flip, alternating-flip, cutout[=PIXELS] and jitter[=PERCENT]";
+    "flip, alternating-flip, cutout[=PIXELS], jitter[=PERCENT], saturation[=PERCENT] and hue[=PERCENT]";
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(' ');
@@ -52,6 +54,10 @@ void apply(std::string_view word, kernels::AugmentOptions& augment) {
     augment.min_area = number(word, kDefaultMinArea, "percentage", 100);
   } else if (word_name(word) == "jitter") {
     augment.jitter = number(word, kDefaultJitter, "percentage", 100);
+  } else if (word_name(word) == "saturation") {
+    augment.saturation = number(word, kDefaultSaturation, "percentage", 100);
+  } else if (word_name(word) == "hue") {
+    augment.hue = number(word, kDefaultHue, "percentage of the color circle", 50);
   } else if (word == "reflect") {
     augment.reflect = true;
   } else if (word == "flip" || word == "alternating-flip") {
@@ -114,6 +120,8 @@ std::string TransformSpec::describe() const {
   if (mixing.mixup > 0) text += fmt::format("mixup (alpha {}), ", mixing.mixup);
   if (mixing.cutmix > 0) text += fmt::format("CutMix (alpha {}), ", mixing.cutmix);
   if (augment.jitter > 0) text += fmt::format("brightness and contrast within {}%, ", augment.jitter);
+  if (augment.saturation > 0) text += fmt::format("saturation within {}%, ", augment.saturation);
+  if (augment.hue > 0) text += fmt::format("hue within {}% of the circle, ", augment.hue);
 
   std::size_t channels = augment.mean.size();  // trailing channels without normalization are not shown
   while (channels > 0 && augment.mean[channels - 1] == 0 && augment.inverse_std[channels - 1] == 1)
@@ -135,6 +143,8 @@ void TransformSpec::check_image_shape(std::int64_t height, std::int64_t width, s
   check(augment.cutout <= side,
         "AugmentOptions: found cutout={}, expected at most the images' {} pixels ({}x{})", augment.cutout,
         side, height, width);
+  check((augment.saturation == 0 && augment.hue == 0) || channels == 3,
+        "AugmentOptions: found saturation or hue, and images of {} channels, expected 3 (red, green, blue)", channels);
   check(!rand_augment.enabled() || channels == 1 || channels == 3,
         "RandAugmentOptions: found images of {} channels, expected 1 or 3", channels);
   check(mixing.mixup >= 0 && mixing.cutmix >= 0,

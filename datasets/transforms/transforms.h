@@ -49,8 +49,8 @@ struct TransformOptions {
 };
 
 /// Parses the text of an augmentation: "none", "auto", or a comma-separated list of "crop[=4]", "reflect",
-/// "resized-crop[=8]", "flip", "alternating-flip", "cutout[=8]" and "jitter[=10]". Images are normalized with `statistics`,
-/// which are those of the training images. Throws UsageError for an unknown or repeated word, or a number out of range.
+/// "resized-crop[=8]", "flip", "alternating-flip", "cutout[=8]", "jitter[=10]", "saturation[=10]" and "hue[=5]". Images are
+/// normalized with `statistics`, which are those of the training images. Throws UsageError for an unknown or repeated word, or a number out of range.
 TransformSpec make_transform(std::string_view text, const ChannelStatistics& statistics,
                              const TransformOptions& options = {});
 

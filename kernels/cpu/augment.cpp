@@ -169,6 +169,7 @@ class Augmenter {
           gather<channels>(from, columns_, end, width_, row_.data());
         });
       }
+      color(choices.colors);
       normalizer.row(row_.data(), out + y * row_size());
     }
   }
@@ -189,7 +190,17 @@ class Augmenter {
           const int left = columns.first * channels_ + c, right = columns.second * channels_ + c;
           *to++ = blend(upper[left], upper[right], lower[left], lower[right], rows.weight, columns.weight);
         }
+      color(choices.colors);
       normalizer.row(row_.data(), out + y * row_size());
+    }
+  }
+
+  /// Changes the saturation and hue of the row.
+  void color(const ColorChoices& choices) {
+    if (!choices.changes()) return;
+    for (std::size_t i = 0; i < row_.size(); i += 3) {
+      const Color color = change_color({{row_[i], row_[i + 1], row_[i + 2]}}, choices);
+      std::copy_n(color.channels, 3, &row_[i]);
     }
   }
 
@@ -212,8 +223,8 @@ void augment(CpuStream& stream, ConstView images, ConstView rows, ConstView ids,
   const std::int64_t grain = std::max<std::int64_t>(1, kElementGrain / image_size);
   random = random.resolved();
   const bool changes = options.crop_padding > 0 || options.min_area > 0 || options.flip ||
-                       options.cutout > 0 || options.jitter > 0 || options.random_erasing > 0 ||
-                       options.down != 0 || options.right != 0 || options.mirror;
+                       options.cutout > 0 || options.jitter > 0 || options.saturation > 0 || options.hue > 0 ||
+                       options.random_erasing > 0 || options.down != 0 || options.right != 0 || options.mirror;
   const auto augment_to = [&](auto zero) {
     using T = decltype(zero);
     AugmentOptions constant = options;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convoy/kernels/cpu/primitives/map.h"
+#include "convoy/kernels/cpu/primitives/simd.h"
 
 namespace convoy::kernels {
 namespace {
@@ -79,8 +80,8 @@ void scatter(CpuStream& stream, const PoolSizes& s, GradView dx, F&& f) {
 }
 
 // Calls f(c, count) for groups of adjacent channels from c on, where count is a power of two that is known to
-// the compiler. Six channels are a group of four and a group of two.
-template <int kCount = 16, class F>
+// the compiler and at most kCount. Six channels are a group of four and a group of two.
+template <int kCount, class F>
 void for_each_group(std::int64_t channels, const F& f, std::int64_t c = 0) {
   for (; c + kCount <= channels; c += kCount) f(c, std::integral_constant<int, kCount>());
   if constexpr (kCount > 1)
@@ -169,7 +170,7 @@ void max_pool2d_forward(CpuStream& stream, ConstView x, View y, View taps, Pool2
       const T* const pixels = x.as<T>() + image * s.h * s.w * s.c;
       T* const best = y.as<T>() + out * s.c;
       auto* const chosen = taps.as<decltype(zero_tap)>() + out * s.c;
-      for_each_group(s.c, [&](std::int64_t c, auto lanes) {
+      for_each_group<simd::kRegisterBytes / sizeof(compute_t<T>)>(s.c, [&](std::int64_t c, auto lanes) {
         LargestOf<T, lanes> largest;
         for_each_pixel(s, oy, ox, [&](std::int64_t pixel, std::int64_t tap) {
           largest.add(pixels + pixel * s.c + c, tap);

@@ -38,6 +38,7 @@ struct Sample {
   Normalization<C> channels[4];
 };
 
+/// Returns a byte of the resized box of an image.
 __device__ std::uint8_t stretched_pixel(const ImageSizes& sizes, const AugmentChoices& choices,
                                         const std::uint8_t* image, int y, int x, int channel) {
   const PixelPair rows = stretched_from(y, sizes.height, choices.box.top, choices.box.height);
@@ -51,6 +52,16 @@ __device__ std::uint8_t stretched_pixel(const ImageSizes& sizes, const AugmentCh
                columns.weight);
 }
 
+/// Returns a byte of the shifted image, 0 where its padding is black.
+__device__ std::uint8_t shifted_pixel(const ImageSizes& sizes, const AugmentChoices& choices, bool reflect,
+                                      const std::uint8_t* image, int y, int x, int channel) {
+  const int from_y = source_index(y - choices.down, sizes.height, reflect);
+  const int from_x =
+      source_index((choices.flip ? sizes.width - 1 - x : x) - choices.right, sizes.width, reflect);
+  if (from_y == kBlack || from_x == kBlack) return 0;
+  return image[(from_y * sizes.width + from_x) * sizes.channels + channel];
+}
+
 template <class C>
 __device__ C augmented_element(const ImageSizes& sizes, bool reflect, const Sample<C>& sample,
                                const std::uint8_t* image, int element) {
@@ -60,16 +71,16 @@ __device__ C augmented_element(const ImageSizes& sizes, bool reflect, const Samp
   const int x = sizes.by_pixel.quotient(in_row);
   const int channel = in_row - x * sizes.channels;
   if (choices.hole.contains(y, x) || sample.erased.contains(y, x)) return C{0};
-  if (choices.box.height > 0)
-    return normalize_pixel(stretched_pixel(sizes, choices, image, y, x, channel),
-                           sample.channels[channel].mean, sample.channels[channel].inverse_std);
-  const int from_y = source_index(y - choices.down, sizes.height, reflect);
-  const int from_x =
-      source_index((choices.flip ? sizes.width - 1 - x : x) - choices.right, sizes.width, reflect);
-  const bool inside = from_y != kBlack && from_x != kBlack;
-  const std::uint8_t pixel =
-      inside ? image[(from_y * sizes.width + from_x) * sizes.channels + channel] : std::uint8_t{0};
-  return normalize_pixel(pixel, sample.channels[channel].mean, sample.channels[channel].inverse_std);
+  const auto pixel = [&](int of) {
+    return choices.box.height > 0 ? stretched_pixel(sizes, choices, image, y, x, of)
+                                  : shifted_pixel(sizes, choices, reflect, image, y, x, of);
+  };
+  // A color depends on the pixel's three bytes, which each of its three elements reads.
+  const std::uint8_t byte =
+      choices.colors.changes()
+          ? change_color({{pixel(0), pixel(1), pixel(2)}}, choices.colors).channels[channel]
+          : pixel(channel);
+  return normalize_pixel(byte, sample.channels[channel].mean, sample.channels[channel].inverse_std);
 }
 
 /// Each thread computes kWidth adjacent elements of out. gridDim.x is N times the number of blocks per image.

@@ -16,12 +16,22 @@ struct ImageBox {
   }
 };
 
-/// The random choices for one sample, in pixels.
+/// The random colors of a sample, in units of 2^-16. Integers, so that all devices compute the same bytes.
+struct ColorChoices {
+  static constexpr std::int32_t kOne = 1 << 16;
+  std::int32_t saturation = kOne;  // the factor of the distance from gray
+  std::int32_t turn = 0;           // the part of the color circle by which hues are rotated, from 0 up to 1
+
+  CONVOY_HOST_DEVICE constexpr bool changes() const { return saturation != kOne || turn != 0; }
+};
+
+/// The random choices for one sample. Places and sizes are in pixels.
 struct AugmentChoices {
   int down, right;  // the shift of the image
   bool flip;
   ImageBox box;   // the box that is resized to the full image; used only if min_area is not 0
   ImageBox hole;  // the cutout, which may be partly outside the image
+  ColorChoices colors;
 };
 
 /// Returns the integer square root: the largest number whose square is at most `square`.
@@ -119,6 +129,21 @@ CONVOY_HOST_DEVICE constexpr bool choose_flip(const AugmentOptions& options, con
   return ((of_first_epoch.words(id)[2] >> 31) ^ (random.stream & 1)) != 0;
 }
 
+/// Returns the colors of the sample `id`.
+CONVOY_HOST_DEVICE constexpr ColorChoices choose_colors(const AugmentOptions& options, const Random& random,
+                                                        std::uint64_t id) {
+  ColorChoices colors;
+  if (options.saturation == 0 && options.hue == 0) return colors;
+  const auto words = random.words(id, 4);
+  // A random number of -1 … 1 in units of 2^-15, times a percentage, in units of 2^-16.
+  const auto scaled = [](std::uint32_t word, int percent) {
+    return (static_cast<std::int32_t>(word) >> 16) * percent / 50;
+  };
+  colors.saturation += scaled(words[2], options.saturation);
+  colors.turn = scaled(words[3], options.hue) & (ColorChoices::kOne - 1);
+  return colors;
+}
+
 /// Returns the choices for the sample `id` of an image of height x width pixels. `random` has no cell.
 CONVOY_HOST_DEVICE constexpr AugmentChoices choose_augmentation(const AugmentOptions& options,
                                                                 const Random& random, std::uint64_t id,
@@ -130,7 +155,8 @@ CONVOY_HOST_DEVICE constexpr AugmentChoices choose_augmentation(const AugmentOpt
                          .right = static_cast<int>(to_below(words[1], shifts)) - padding + options.right,
                          .flip = choose_flip(options, random, id) != options.mirror,
                          .box = {},
-                         .hole = {}};
+                         .hole = {},
+                         .colors = choose_colors(options, random, id)};
   if (options.min_area > 0) choices.box = choose_box(options.min_area, random, id, height, width);
   if (options.cutout > 0) {
     const auto centre = random.words(id, 1);
@@ -141,6 +167,57 @@ CONVOY_HOST_DEVICE constexpr AugmentChoices choose_augmentation(const AugmentOpt
                     .width = options.cutout};
   }
   return choices;
+}
+
+/// A pixel of three bytes.
+struct Color {
+  std::uint8_t channels[3];  // red, green, blue
+};
+
+/// Returns the color whose distance from its gray value (ITU-R BT.601) is multiplied by `factor`, in units of 2^-16.
+CONVOY_HOST_DEVICE constexpr Color saturate(const Color& color, std::int32_t factor) {
+  const int red = color.channels[0], green = color.channels[1], blue = color.channels[2];
+  const int gray = 19595 * red + 38470 * green + 7471 * blue;  // 0.299, 0.587 and 0.114
+  const auto channel = [&](int from) {
+    const std::int64_t distance = from * ColorChoices::kOne - gray;
+    const auto to = static_cast<int>((gray + (distance * factor >> 16) + ColorChoices::kOne / 2) >> 16);
+    return static_cast<std::uint8_t>(to < 0 ? 0 : to > 255 ? 255 : to);
+  };
+  return {{channel(red), channel(green), channel(blue)}};
+}
+
+/// Returns the color whose hue is rotated by `turn`, a part of the color circle in units of 2^-16. Its largest and its
+/// smallest channel keep their values and change places, so that value and saturation (HSV) remain; the third channel
+/// depends linearly on the angle within each sixth of the circle.
+CONVOY_HOST_DEVICE constexpr Color rotate_hue(const Color& color, std::int32_t turn) {
+  const int red = color.channels[0], green = color.channels[1], blue = color.channels[2];
+  const int largest = red > green ? (red > blue ? red : blue) : (green > blue ? green : blue);
+  const int smallest = red < green ? (red < blue ? red : blue) : (green < blue ? green : blue);
+  const int chroma = largest - smallest;
+  if (chroma == 0) return color;
+  // Angles are multiplied by the chroma. In sixths of the circle the hue is an integer, then its unit is 2^-16.
+  const int sixth = chroma * ColorChoices::kOne;
+  const int hue = largest == red     ? green - blue
+                  : largest == green ? 2 * chroma + blue - red
+                                     : 4 * chroma + red - green;
+  const int turned = (hue * ColorChoices::kOne + 6 * chroma * turn + 6 * sixth) % (6 * sixth);  // at most 5 255 2^17
+  const int rise = (turned % sixth + ColorChoices::kOne / 2) / ColorChoices::kOne;
+  const auto top = static_cast<std::uint8_t>(largest), bottom = static_cast<std::uint8_t>(smallest);
+  const auto rising = static_cast<std::uint8_t>(smallest + rise);
+  const auto falling = static_cast<std::uint8_t>(largest - rise);
+  switch (turned / sixth) {
+    case 0: return {{top, rising, bottom}};   // red to yellow
+    case 1: return {{falling, top, bottom}};  // to green
+    case 2: return {{bottom, top, rising}};   // to cyan
+    case 3: return {{bottom, falling, top}};  // to blue
+    case 4: return {{rising, bottom, top}};   // to magenta
+    default: return {{top, bottom, falling}};
+  }
+}
+
+/// Returns the color with the saturation and hue of a sample.
+CONVOY_HOST_DEVICE constexpr Color change_color(const Color& color, const ColorChoices& by) {
+  return rotate_hue(saturate(color, by.saturation), by.turn);
 }
 
 /// The source index of a pixel outside the image if padding is black.

@@ -1,5 +1,6 @@
 #include "convoy/datasets/transforms/transforms.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,6 +41,10 @@ TEST(Transforms, ReadsLists) {
   EXPECT_EQ(all.cutout, 16);
   EXPECT_EQ(all.jitter, 0);
   EXPECT_EQ(make("jitter=25").augment.jitter, 25);
+  EXPECT_EQ(make("saturation=30,hue=7").augment.saturation, 30);
+  EXPECT_EQ(make("saturation=30,hue=7").augment.hue, 7);
+  EXPECT_EQ(make("saturation,hue").augment.saturation, 10);
+  EXPECT_EQ(make("saturation,hue").augment.hue, 5);
   const kernels::AugmentOptions defaults = make("cutout,crop,jitter").augment;
   EXPECT_EQ(defaults.jitter, 10);
   EXPECT_EQ(defaults.crop_padding, 4);
@@ -61,7 +66,8 @@ TEST(Transforms, RefusesUnknownWords) {
     EXPECT_THAT(refusal(word), HasSubstr("AugmentOptions: ")) << word;
     EXPECT_THAT(
         refusal(word),
-        HasSubstr("resized-crop[=PERCENT], flip, alternating-flip, cutout[=PIXELS] and jitter[=PERCENT]"))
+        HasSubstr("resized-crop[=PERCENT], flip, alternating-flip, cutout[=PIXELS], jitter[=PERCENT], "
+                  "saturation[=PERCENT] and hue[=PERCENT]"))
         << word;
   }
   EXPECT_THAT(refusal("flip,rotate"), HasSubstr("found 'rotate'"));
@@ -75,6 +81,8 @@ TEST(Transforms, RefusesNumbersOutOfRange) {
   }
   for (const char* word : {"jitter=0", "jitter=101", "jitter=x"})
     EXPECT_THAT(refusal(word), HasSubstr("percentage from 1 to 100")) << word;
+  EXPECT_THAT(refusal("saturation=101"), HasSubstr("percentage from 1 to 100"));
+  EXPECT_THAT(refusal("hue=51"), HasSubstr("percentage of the color circle from 1 to 50"));
 }
 
 TEST(Transforms, RefusesContradictions) {
@@ -98,13 +106,13 @@ TEST(Transforms, AConstantChannelIsNotAmplified) {
 }
 
 TEST(Transforms, EvaluationKeepsOnlyTheNormalization) {
-  const data::TransformSpec training = make("crop=2,reflect,flip,cutout=16,jitter");
+  const data::TransformSpec training = make("crop=2,reflect,flip,cutout=16,jitter,saturation,hue");
   const kernels::AugmentOptions evaluation = training.evaluation().augment;
   EXPECT_EQ(evaluation.crop_padding, 0);
   EXPECT_FALSE(evaluation.reflect);
   EXPECT_FALSE(evaluation.flip);
   EXPECT_EQ(evaluation.cutout, 0);
-  EXPECT_EQ(evaluation.jitter, 0);
+  EXPECT_EQ(evaluation.jitter + evaluation.saturation + evaluation.hue, 0);
   EXPECT_EQ(make("resized-crop").evaluation().augment.min_area, 0);
   EXPECT_THAT(make("resized-crop,flip").describe(), HasSubstr("resized crop from 8%, flip, "));
   EXPECT_EQ(evaluation.mean, training.augment.mean);
@@ -134,11 +142,25 @@ TEST(Transforms, SixViewsOfAnImageHaveWeightsWithTheSumOne) {
 
 TEST(Transforms, DescribesItself) {
   const std::string normalise = "normalise (mean 0.500 0.250 0.125, std 0.250 0.500 0.200)";
-  EXPECT_EQ(make("crop=2,reflect,flip,cutout=16,jitter=5").describe(),
-            "crop 2 (reflected), flip, cutout 16, brightness and contrast within 5%, " + normalise);
+  EXPECT_EQ(make("crop=2,reflect,flip,cutout=16,jitter=5,saturation=6,hue=7").describe(),
+            "crop 2 (reflected), flip, cutout 16, brightness and contrast within 5%, saturation within 6%, "
+            "hue within 7% of the circle, " +
+                normalise);
   EXPECT_EQ(make("alternating-flip").describe(), "alternating flip, " + normalise);
   EXPECT_EQ(make("none").describe(), normalise);
   EXPECT_EQ(data::TransformSpec{}.describe(), "not normalised");
+}
+
+TEST(Transforms, RefusesColorsOfGrayImages) {
+  EXPECT_NO_THROW(make("saturation,hue").check_image_shape(8, 9, 3));
+  for (const char* word : {"saturation", "hue"})
+    for (const int channels : {1, 4})
+      try {
+        make(word).check_image_shape(8, 9, channels);
+        ADD_FAILURE() << word << " with " << channels << " channels";
+      } catch (const UsageError& error) {
+        EXPECT_THAT(error.what(), HasSubstr(fmt::format("images of {} channels, expected 3", channels)));
+      }
 }
 
 TEST(Transforms, RefusesImagesThatAreTooSmall) {

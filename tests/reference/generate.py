@@ -14,6 +14,7 @@ import torch
 import torchvision
 
 import attention
+import color_jitter
 import indexing
 import layerwise
 import losses
@@ -51,6 +52,7 @@ def main() -> None:
     torch.set_num_threads(1)  # a fixed order of sums
     save("ops.safetensors", ops.compute())
     save("attention.safetensors", attention.compute())
+    save("color_jitter.safetensors", color_jitter.compute())
     save("indexing.safetensors", indexing.compute())
     save("layerwise.safetensors", layerwise.compute())
     save("losses.safetensors", losses.compute())

@@ -22,6 +22,15 @@ constexpr int kLanes = 8;
 constexpr int kRegisters = 16;
 #endif
 
+/// The size of a vector register in bytes. The compiler takes a comparison of wider vectors apart lane by lane.
+#if defined(__AVX512F__)
+constexpr int kRegisterBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kRegisterBytes = 32;
+#else
+constexpr int kRegisterBytes = 16;
+#endif
+
 /// A vector of kLanes floats.
 using Vec = float __attribute__((vector_size(kLanes * sizeof(float))));
 

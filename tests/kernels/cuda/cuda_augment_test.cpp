@@ -113,13 +113,17 @@ TYPED_TEST(CudaAugment, EqualsTheCpuWithJitter) {
   kernels::AugmentOptions options = kNormalized;
   options.jitter = 13;
   this->compare(options, {9, 5, 7, 3}, 17);
+  this->compare(options, {2, 9, 8, 4}, 5);
+  options.saturation = 90;
+  options.hue = 50;
+  this->compare(options, {9, 5, 7, 3}, 17);
   options.crop_padding = 2;
   options.flip = true;
   options.cutout = 3;
   this->compare(options, {2, 32, 32, 3}, 5);
   options.crop_padding = 0;
   options.min_area = 8;
-  this->compare(options, {2, 9, 8, 4}, 5);
+  this->compare(options, {2, 9, 8, 3}, 5);
 }
 
 TYPED_TEST(CudaAugment, EqualsTheCpuWithRandomErasing) {

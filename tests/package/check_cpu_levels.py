@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""check_cpu_levels.py PROGRAM: trains a few steps with the convoy-train PROGRAM at each level of its package.
+
+A level that this processor lacks must be refused. The other levels must name themselves in the log, each must repeat its
+own parameters, and their losses must be equal up to rounding: see BOUND.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+LEVELS = {"x86-64": set(), "x86-64-v3": {"avx2", "fma"}, "x86-64-v4": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
+STEPS = 5
+# A loss of LeNet adds at most 75 + 150 + 400 + 120 + 84 products in a row, and each order of a sum of n terms has a relative
+# error of at most n / 2 units of the last place. So two losses of the first step differ by at most 829 2^-52 = 1.8e-13 of the
+# terms' size. The gradient has twice as many terms, and each step adds its own.
+FIRST = 829 * 2.0**-52
+BOUND = [FIRST * (1 + 2 * step) for step in range(STEPS)]
+
+
+def train(program: str, level: str, out: pathlib.Path) -> subprocess.CompletedProcess:
+    flags = ["--model", "lenet", "--dataset", "shapes", "--precision", "fp64", "--batch-size", "32", "--seed", "3"]
+    run = ["--device", "cpu", "--max-steps", str(STEPS), "--log-every", "1", "--eval-every", "0", "--out", str(out)]
+    return subprocess.run([program, *flags, *run, "--cpu-level", level], capture_output=True, text=True)
+
+
+def events(out: pathlib.Path) -> list:
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def main() -> None:
+    program = sys.argv[1]
+    features = set(pathlib.Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split())
+    losses, hashes = {}, {}
+    with tempfile.TemporaryDirectory() as work:
+        for level, needed in LEVELS.items():
+            for attempt in range(2):
+                out = pathlib.Path(work, f"{level}-{attempt}")
+                result = train(program, level, out)
+                if not needed <= features:
+                    assert result.returncode == 2, f"{level}: found exit code {result.returncode}, expected 2"
+                    assert "this build has CPU kernels for" in result.stderr, result.stderr
+                    print(f"{level}: refused, as this processor lacks {', '.join(sorted(needed - features))}")
+                    break
+                assert result.returncode == 0, f"{level}: exit code {result.returncode}\n{result.stderr}"
+                log = events(out)
+                assert log[0]["cpu_level"] == level, f"found {log[0]['cpu_level']}, expected {level}"
+                losses[level] = [event["loss"] for event in log if event["event"] == "step"]
+                hashes.setdefault(level, set()).add(log[-1]["parameters_hash"])
+    first = losses["x86-64"]
+    for level, found in losses.items():
+        assert len(hashes[level]) == 1, f"{level}: found parameters {hashes[level]} after the same training"
+        errors = [abs(a - b) / abs(b) for a, b in zip(found, first, strict=True)]
+        print(f"{level}: losses {found[0]:.15f} … {found[-1]:.15f}, relative differences " + " ".join(f"{e:.1e}" for e in errors))
+        assert all(error <= bound for error, bound in zip(errors, BOUND)), f"expected at most {BOUND}"
+
+
+if __name__ == "__main__":
+    main()
