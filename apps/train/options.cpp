@@ -103,6 +103,9 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
       "First layers of resnet18, resnet34 and resnet50; auto selects cifar for images of up to 64 pixels per "
       "side, else imagenet",
       {.value = "NAME", .choices = {"auto", "cifar", "imagenet"}, .advanced = true});
+  line.add("activation", &o.activation,
+           "Activation of the speedrun networks; auto: that of --init-from, else gelu",
+           {.value = "NAME", .choices = {"auto", "gelu", "silu"}, .advanced = true});
   line.add(
       "init-from", &o.init_from,
       "Initial parameters: a safetensors file, a checkpoint or a run; a new last layer if the number of classes differs",
@@ -386,6 +389,8 @@ optim::LossScaleSettings loss_scale_settings(const TrainOptions& options) {
 void check_consistency(const TrainOptions& o, const CommandLine& line) {
   check(o.stem == "auto" || models::find(o.model).has_stems, "--stem {}: {} has only one stem, expected auto",
         o.stem, o.model);
+  check(o.activation == "auto" || models::find(o.model).has_activations,
+        "--activation {}: {} has no choice, expected auto, or a speedrun network", o.activation, o.model);
   check(*o.epochs > 0 || o.max_steps > 0, "--epochs 0: expected --max-steps as well, or at least one epoch");
   check(o.micro_batch_size <= *o.batch_size, "--micro-batch-size {}: expected at most --batch-size {}",
         o.micro_batch_size, *o.batch_size);
