@@ -136,6 +136,8 @@ std::vector<std::pair<std::string, std::string>> describe(const Setup& setup, st
     rate += fmt::format(", times {} after more than {} without a lower {} loss", *o.gamma,
                         counted(*o.plateau_patience, data.validation.size() > 0 ? "evaluation" : "epoch"),
                         data.validation.size() > 0 ? "validation" : "training");
+  if (o.bias_lr && !o.sgd_lr)
+    rate += fmt::format(", biases and norms {:.6g}", *o.bias_lr * peak_rate(o) / *o.lr);
   if (o.lr_for != "none") rate += fmt::format(", {}", o.lr_for);
   std::string model = setup.model.name();
   if (models::find(o.model).has_stems) model += fmt::format(" with the {} stem", o.stem);
