@@ -147,13 +147,13 @@ CommandLine train_command_line(TrainOptions& o, const std::string& program) {
   line.group("Optimizer and schedule");
   line.add("epochs", &o.epochs, "Epochs; 0: until --max-steps",
            {.value = "N",
-            .default_text = "10; speedrun 8, lenet on mnist 6; 0 with --max-steps",
+            .default_text = "10; speedrun 8, speedrun-96 37, lenet on mnist 6; 0 with --max-steps",
             .minimum = 0,
             .maximum = 1e6});
   line.add("max-steps", &o.max_steps, "Maximum number of steps; 0: no limit", {.value = "N", .minimum = 0});
   line.add("batch-size", &o.batch_size, "Global batch size (samples)",
            {.value = "N",
-            .default_text = "128; speedrun 2000, speedrun-small 500",
+            .default_text = "128; speedrun 2000, speedrun-small 500, speedrun-96 512",
             .minimum = 1,
             .maximum = 1 << 20});
   line.add("micro-batch-size", &o.micro_batch_size,
